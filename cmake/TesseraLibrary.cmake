@@ -1,0 +1,44 @@
+# tessera_library(NAME DEPENDS targets... PRIVATE targets...)
+#
+# The static library tessera_NAME (alias tessera::NAME) of every .cpp below the folder NAME, with the
+# project's compile options. Includes are written from the root: "runtime/tensor.h".
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(tessera_options INTERFACE)
+add_library(tessera::options ALIAS tessera_options)
+target_compile_features(tessera_options INTERFACE cxx_std_20)
+target_compile_options(tessera_options INTERFACE
+  $<BUILD_INTERFACE:-Wall;-Wextra;-Wno-missing-field-initializers>
+  # Loops with comparisons and sqrt vectorize only if nobody looks at errno or at floating-point traps.
+  $<BUILD_INTERFACE:-fno-math-errno;-fno-trapping-math;-fopenmp-simd>
+  $<BUILD_INTERFACE:$<$<BOOL:${TESSERA_WERROR}>:-Werror>>
+  $<BUILD_INTERFACE:$<$<BOOL:${TESSERA_NATIVE}>:-march=native>>)
+if(TESSERA_SANITIZE)
+  target_compile_options(tessera_options INTERFACE
+    -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(tessera_options INTERFACE -fsanitize=${TESSERA_SANITIZE})
+endif()
+
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+function(tessera_library name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  if(NOT sources)
+    file(WRITE ${CMAKE_BINARY_DIR}/empty.cpp "")
+    set(sources ${CMAKE_BINARY_DIR}/empty.cpp)
+  endif()
+  add_library(tessera_${name} STATIC ${sources})
+  add_library(tessera::${name} ALIAS tessera_${name})
+  set_target_properties(tessera_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(tessera_${name} PUBLIC
+    $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/tessera>)
+  target_link_libraries(tessera_${name} PUBLIC tessera::options ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE})
+  set_property(GLOBAL APPEND PROPERTY TESSERA_LIBRARIES tessera_${name})
+endfunction()

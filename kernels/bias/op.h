@@ -1,0 +1,19 @@
+// Adding a row vector to every row: y[n, c] += bias[c].
+//
+//   y [..., C] seen as [N, C], changed in place; bias [C]
+//   backward: dbias[c] (+)= sum over n of dy[n, c]; dbias may be f32 beside a 16-bit dy.
+#pragma once
+
+#include "kernels/op.h"
+
+namespace tessera {
+
+void bias_forward(Out y, const Tensor& bias);
+void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate);
+
+namespace cpu {
+void bias_forward(Out y, const Tensor& bias);
+void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate);
+}  // namespace cpu
+
+}  // namespace tessera

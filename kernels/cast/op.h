@@ -1,0 +1,15 @@
+// Conversion between floating dtypes: y = x in y's dtype, equal shapes, any pair of f32, bf16, f16,
+// f64. Narrowing rounds to nearest, ties to even. Backward is cast(dx, dy).
+#pragma once
+
+#include "kernels/op.h"
+
+namespace tessera {
+
+void cast(Out y, const Tensor& x);
+
+namespace cpu {
+void cast(Out y, const Tensor& x);
+}
+
+}  // namespace tessera

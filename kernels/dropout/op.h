@@ -1,0 +1,19 @@
+// Dropout (Srivastava et al. 2014), inverted: y = x / (1 - p) where kept, 0 where dropped.
+//
+// Element i is dropped if random.uniform(i) < probability: the mask is a function of the stream,
+// which names (seed, site, step, micro-batch), and the element's index. So no mask is stored:
+// backward is the same function on dy with the same stream. Any shape; y may be x; 0 <= p < 1.
+#pragma once
+
+#include "kernels/op.h"
+#include "runtime/random.h"
+
+namespace tessera {
+
+void dropout(Out y, const Tensor& x, float probability, const RandomStream& random);
+
+namespace cpu {
+void dropout(Out y, const Tensor& x, float probability, const RandomStream& random);
+}
+
+}  // namespace tessera

@@ -1,0 +1,20 @@
+// Gaussian error linear unit, tanh form (Hendrycks, Gimpel 2016), as in GPT-2:
+//
+//   y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
+//
+// Any shape; x is saved for backward. gelu_backward may write dx over dy.
+#pragma once
+
+#include "kernels/op.h"
+
+namespace tessera {
+
+void gelu_forward(Out y, const Tensor& x);
+void gelu_backward(Out dx, const Tensor& dy, const Tensor& x);
+
+namespace cpu {
+void gelu_forward(Out y, const Tensor& x);
+void gelu_backward(Out dx, const Tensor& dy, const Tensor& x);
+}  // namespace cpu
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+// Matrix product C = op(A) op(B), or C += op(A) op(B).
+//
+//   2-D:  op(A) [M, K], op(B) [K, N], C [M, N];  op(X) is X or its transpose
+//   3-D:  the same for every index of a leading batch dimension, equal in A, B and C
+//
+// A and B have one dtype (f32, bf16, f16, f64); C has the same, or f32 for 16-bit A and B, which is
+// how weight gradients of 16-bit activations accumulate in full precision. Sums are f32 (f64 for
+// f64). K = 0 yields zeros (or leaves C when accumulating).
+//
+// The product is cut into blocks of C that depend on the shape only; each is one single-threaded
+// OpenBLAS call, and the rank's threads share them out. So the bits do not depend on the number of
+// threads, and several ranks can multiply side by side in one process.
+#pragma once
+
+#include "kernels/op.h"
+
+namespace tessera {
+
+void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a = Transpose::no,
+            Transpose transpose_b = Transpose::no, Accumulate accumulate = Accumulate::no);
+
+namespace cpu {
+void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Transpose transpose_b,
+            Accumulate accumulate);
+}
+
+}  // namespace tessera

@@ -1,0 +1,25 @@
+// Root-mean-square normalization (Zhang, Sennrich 2019), over the last dimension.
+//
+//   rstd = 1 / sqrt(sum(x^2) / C + epsilon);  y = x * rstd * weight
+//
+//   x, y [..., C] seen as [N, C]; weight [C]; rstd [N] f32 (f64 for f64), saved for backward.
+//   With xhat = x * rstd and g = dy * weight:
+//   dx = rstd * (g - xhat * sum(g * xhat) / C);  dweight (+)= sum over rows of dy * xhat
+// dweight may be f32 beside 16-bit activations.
+#pragma once
+
+#include "kernels/op.h"
+
+namespace tessera {
+
+void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, float epsilon);
+void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd, Accumulate accumulate_parameters);
+
+namespace cpu {
+void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, float epsilon);
+void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd, Accumulate accumulate_parameters);
+}  // namespace cpu
+
+}  // namespace tessera

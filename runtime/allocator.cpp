@@ -1,0 +1,128 @@
+#include "runtime/allocator.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+// 64 bytes is a cache line and the widest vector register; 512 keeps tiny requests from crowding
+// into one line shared by two threads.
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kSmallestBlock = 512;
+
+class HostMemory final : public MemorySource {
+ public:
+  std::byte* acquire(std::size_t bytes) override {
+    return static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes));
+  }
+  void release(std::byte* data, std::size_t) override { std::free(data); }
+};
+
+std::string table_of(const MemoryAccount& account) {
+  std::string table;
+  for (int i = 0; i < kCategories; ++i) {
+    const auto& line = account.categories[i];
+    if (line.current > 0) table += fmt::format(" {} {};", kCategoryNames[i], line.current);
+  }
+  return table;
+}
+
+}  // namespace
+
+std::unique_ptr<MemorySource> host_memory() {
+  return std::make_unique<HostMemory>();
+}
+
+Allocator::Allocator(Device device, std::unique_ptr<MemorySource> source)
+    : device_(device), source_(std::move(source)) {}
+
+Allocator::~Allocator() {
+  trim_locked();
+}
+
+std::size_t Allocator::size_class(std::size_t bytes) {
+  if (bytes <= kSmallestBlock) return kSmallestBlock;
+  const std::size_t quarter = std::bit_floor(bytes - 1) / 4;  // of the power of two below
+  return (bytes + quarter - 1) / quarter * quarter;
+}
+
+Allocator::Block Allocator::allocate(std::size_t bytes, Category category, int stream) {
+  if (bytes == 0) return {nullptr, 0, category, stream};
+  const std::size_t reserved = size_class(bytes);
+  const std::lock_guard lock(mutex_);
+  std::byte* data = nullptr;
+  if (const auto found = free_.find({stream, reserved});
+      found != free_.end() && !found->second.empty()) {
+    data = found->second.back();
+    found->second.pop_back();
+  } else {
+    data = source_->acquire(reserved);
+    if (data == nullptr) {
+      trim_locked();
+      data = source_->acquire(reserved);
+    }
+    check(data != nullptr,
+          "out of memory on {}: {} bytes asked for as {}; live bytes:{} choose a smaller batch, a "
+          "shorter sequence or activation checkpointing",
+          to_string(device_), bytes, name_of(category), table_of(account_));
+    account_.reserved += static_cast<std::int64_t>(reserved);
+  }
+  charge(category, static_cast<std::int64_t>(bytes));
+  return {data, bytes, category, stream};
+}
+
+void Allocator::release(const Block& block) {
+  if (block.data == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  charge(block.category, -static_cast<std::int64_t>(block.bytes));
+  free_[{block.stream, size_class(block.bytes)}].push_back(block.data);
+}
+
+void Allocator::charge(Category category, std::int64_t bytes) {
+  for (auto* line : {&account_.categories[static_cast<int>(category)], &account_.total}) {
+    line->current += bytes;
+    line->peak = std::max(line->peak, line->current);
+  }
+  if (recording_) history_.push_back({category, bytes, account_.total.current});
+}
+
+MemoryAccount Allocator::account() const {
+  const std::lock_guard lock(mutex_);
+  return account_;
+}
+
+void Allocator::reset_peaks() {
+  const std::lock_guard lock(mutex_);
+  for (auto& line : account_.categories) line.peak = line.current;
+  account_.total.peak = account_.total.current;
+}
+
+void Allocator::trim() {
+  const std::lock_guard lock(mutex_);
+  trim_locked();
+}
+
+void Allocator::trim_locked() {
+  for (auto& [key, blocks] : free_) {
+    for (std::byte* data : blocks) source_->release(data, key.second);
+    account_.reserved -= static_cast<std::int64_t>(key.second * blocks.size());
+  }
+  free_.clear();
+}
+
+void Allocator::record_history(bool on) {
+  const std::lock_guard lock(mutex_);
+  if (on) history_.clear();
+  recording_ = on;
+}
+
+std::vector<MemoryEvent> Allocator::history() const {
+  const std::lock_guard lock(mutex_);
+  return history_;
+}
+
+}  // namespace tessera

@@ -1,0 +1,94 @@
+#include "runtime/context.h"
+
+#include <algorithm>
+
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+thread_local RankContext* current_context_ = nullptr;
+thread_local const Stream* current_stream_ = nullptr;
+thread_local Category current_category_ = Category::other;
+
+constexpr int kComputeStream = 0;
+
+int threads_of(const ContextOptions& options) {
+  check(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
+        "rank {} of {} does not exist", options.rank, options.world_size);
+  check(options.threads >= 0, "a rank cannot have {} threads", options.threads);
+  if (options.threads > 0) return options.threads;
+  return std::max(1, available_threads() / options.world_size);
+}
+
+}  // namespace
+
+RankContext::RankContext(const ContextOptions& options)
+    : options_(options),
+      allocator_(std::make_shared<Allocator>(options.device, host_memory())),
+      threads_(threads_of(options)),
+      profiler_(options.rank),
+      random_{.seed = options.seed},
+      compute_stream_(Stream::inline_stream("compute", kComputeStream)) {
+  check(options.device.is_cpu(),
+        "device {} is not available: this build has no CUDA backend; use device 'cpu'",
+        to_string(options.device));
+}
+
+RankContext::~RankContext() = default;
+
+const Stream& RankContext::side_stream(const std::string& name) {
+  const auto found = side_streams_.find(name);
+  if (found != side_streams_.end()) return found->second;
+  const int id = 1 + static_cast<int>(side_streams_.size());
+  return side_streams_.emplace(name, Stream::worker(name, id, this)).first->second;
+}
+
+RankContext& context() {
+  check(current_context_ != nullptr,
+        "this thread has no RankContext: make one and hold a ContextGuard on it");
+  return *current_context_;
+}
+
+RankContext* context_or_null() {
+  return current_context_;
+}
+
+const Stream& current_stream() {
+  check(current_stream_ != nullptr,
+        "this thread has no current stream: make a RankContext and hold a ContextGuard on it");
+  return *current_stream_;
+}
+
+ContextGuard::ContextGuard(RankContext& context)
+    : previous_context_(current_context_), previous_stream_(current_stream_) {
+  current_context_ = &context;
+  current_stream_ = &context.compute_stream();
+}
+
+ContextGuard::~ContextGuard() {
+  current_context_ = previous_context_;
+  current_stream_ = previous_stream_;
+}
+
+StreamGuard::StreamGuard(const Stream& stream) : previous_stream_(current_stream_) {
+  current_stream_ = &stream;
+}
+
+StreamGuard::~StreamGuard() {
+  current_stream_ = previous_stream_;
+}
+
+CategoryScope::CategoryScope(Category category) : previous_(current_category_) {
+  current_category_ = category;
+}
+
+CategoryScope::~CategoryScope() {
+  current_category_ = previous_;
+}
+
+Category current_category() {
+  return current_category_;
+}
+
+}  // namespace tessera

@@ -1,0 +1,103 @@
+// RankContext: everything a rank calls its own.
+//
+// A rank is a thread (or the only thread of a process) with a device, streams, an allocator, a
+// thread team, a profiler and a position in the random sequence. The current context is
+// thread-local, so N ranks may be N threads of one process and share nothing by accident.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "runtime/allocator.h"
+#include "runtime/device.h"
+#include "runtime/profiler.h"
+#include "runtime/random.h"
+#include "runtime/stream.h"
+#include "runtime/threads.h"
+
+namespace tessera {
+
+struct ContextOptions {
+  Device device;
+  int rank = 0;
+  int world_size = 1;
+  /// Threads of this rank; 0 means available_threads() / world_size, at least 1.
+  int threads = 0;
+  std::uint64_t seed = 0;
+};
+
+/// Where in training we are; together with the seed it addresses every random number drawn there.
+struct RandomPosition {
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+  /// Global index: accumulation step * ranks + rank, so K micro-batches on one rank draw what K
+  /// ranks draw.
+  std::uint64_t micro_batch = 0;
+};
+
+class RankContext {
+ public:
+  /// Raises Error if the device is not available in this build.
+  explicit RankContext(const ContextOptions& options = {});
+  ~RankContext();
+  RankContext(const RankContext&) = delete;
+  RankContext& operator=(const RankContext&) = delete;
+
+  const Device& device() const { return options_.device; }
+  int rank() const { return options_.rank; }
+  int world_size() const { return options_.world_size; }
+  Allocator& allocator() { return *allocator_; }
+  const std::shared_ptr<Allocator>& shared_allocator() const { return allocator_; }
+  ThreadTeam& threads() { return threads_; }
+  Profiler& profiler() { return profiler_; }
+  RandomPosition& random() { return random_; }
+
+  const Stream& compute_stream() const { return compute_stream_; }
+  /// The side stream of this name, created on first use.
+  const Stream& side_stream(const std::string& name);
+
+ private:
+  ContextOptions options_;
+  std::shared_ptr<Allocator> allocator_;
+  ThreadTeam threads_;
+  Profiler profiler_;
+  RandomPosition random_;
+  Stream compute_stream_;
+  std::map<std::string, Stream> side_streams_;
+};
+
+/// The calling thread's context. Raises Error if there is none.
+RankContext& context();
+/// The calling thread's context, or null.
+RankContext* context_or_null();
+/// The stream that kernels and allocations on this thread belong to.
+const Stream& current_stream();
+
+/// Makes `context` current on this thread for the scope; its compute stream becomes current.
+class ContextGuard {
+ public:
+  explicit ContextGuard(RankContext& context);
+  ~ContextGuard();
+  ContextGuard(const ContextGuard&) = delete;
+  ContextGuard& operator=(const ContextGuard&) = delete;
+
+ private:
+  RankContext* previous_context_;
+  const Stream* previous_stream_;
+};
+
+/// Makes `stream` the current stream of this thread for the scope.
+class StreamGuard {
+ public:
+  explicit StreamGuard(const Stream& stream);
+  ~StreamGuard();
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+
+ private:
+  const Stream* previous_stream_;
+};
+
+}  // namespace tessera

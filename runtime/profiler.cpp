@@ -1,0 +1,55 @@
+#include "runtime/profiler.h"
+
+#include "runtime/context.h"
+
+namespace tessera {
+namespace {
+
+double microseconds(Profiler::Clock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+}  // namespace
+
+void Profiler::set_tracing(bool on) {
+  const std::lock_guard lock(mutex_);
+  tracing_ = on;
+}
+
+double Profiler::total_ms(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = totals_ms_.find(name);
+  return found == totals_ms_.end() ? 0.0 : found->second;
+}
+
+void Profiler::reset_totals() {
+  const std::lock_guard lock(mutex_);
+  totals_ms_.clear();
+}
+
+std::vector<Profiler::Record> Profiler::records() const {
+  const std::lock_guard lock(mutex_);
+  return records_;
+}
+
+void Profiler::add(std::string_view name, std::string_view track, Clock::time_point begin,
+                   Clock::time_point end) {
+  const std::lock_guard lock(mutex_);
+  auto total = totals_ms_.find(name);
+  if (total == totals_ms_.end()) total = totals_ms_.emplace(name, 0.0).first;
+  total->second += microseconds(end - begin) / 1000.0;
+  if (tracing_) {
+    records_.push_back({std::string(name), std::string(track), microseconds(begin - origin_),
+                        microseconds(end - begin)});
+  }
+}
+
+Span::Span(std::string name) : name_(std::move(name)), begin_(Profiler::Clock::now()) {}
+
+Span::~Span() {
+  if (RankContext* here = context_or_null()) {
+    here->profiler().add(name_, current_stream().name(), begin_, Profiler::Clock::now());
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+// Spans: named stretches of time on a stream, and their export as a Chrome trace.
+//
+//   { Span span("forward"); ... }
+//
+// A span adds to its name's total, which is how a step's forward_ms and backward_ms are measured.
+// While tracing is on, it is also kept for write_chrome_trace, whose file opens in Perfetto
+// (ui.perfetto.dev): one process per rank, one track per stream.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+class Profiler {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Record {
+    std::string name;
+    std::string track;  // the stream it ran on
+    double begin_us;    // since the profiler was made
+    double duration_us;
+  };
+
+  explicit Profiler(int rank) : rank_(rank), origin_(Clock::now()) {}
+
+  void set_tracing(bool on);
+  /// Total milliseconds spent in spans of this name since the last reset_totals().
+  double total_ms(std::string_view name) const;
+  void reset_totals();
+  std::vector<Record> records() const;
+  void add(std::string_view name, std::string_view track, Clock::time_point begin,
+           Clock::time_point end);
+  int rank() const { return rank_; }
+
+ private:
+  int rank_;
+  Clock::time_point origin_;
+  mutable std::mutex mutex_;
+  bool tracing_ = false;
+  std::map<std::string, double, std::less<>> totals_ms_;
+  std::vector<Record> records_;
+};
+
+/// Measures its own lifetime on the current context's current stream.
+class Span {
+ public:
+  explicit Span(std::string name);
+  ~Span();
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  std::string name_;
+  Profiler::Clock::time_point begin_;
+};
+
+/// Writes the records of all given profilers as one Chrome trace, atomically.
+void write_chrome_trace(const std::string& path, const std::vector<const Profiler*>& profilers);
+
+}  // namespace tessera

@@ -1,0 +1,78 @@
+#include "runtime/random.h"
+
+#include <numbers>
+#include <utility>
+
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+// FNV-1a, 64 bits (Fowler, Noll, Vo).
+constexpr std::uint64_t kFnvOffset = 0xcbf29ce484222325u;
+constexpr std::uint64_t kFnvPrime = 0x100000001b3u;
+
+std::uint64_t hash_byte(std::uint64_t hash, std::uint8_t byte) {
+  return (hash ^ byte) * kFnvPrime;
+}
+
+std::uint64_t hash_number(std::uint64_t hash, std::uint64_t number) {
+  for (int shift = 0; shift < 64; shift += 8) {
+    hash = hash_byte(hash, static_cast<std::uint8_t>(number >> shift));
+  }
+  return hash;
+}
+
+}  // namespace
+
+RandomStream::RandomStream(std::uint64_t seed, std::string_view name, std::uint64_t first,
+                           std::uint64_t second)
+    : seed_(seed) {
+  std::uint64_t hash = kFnvOffset;
+  for (const char c : name) hash = hash_byte(hash, static_cast<std::uint8_t>(c));
+  stream_ = hash_number(hash_number(hash, first), second);
+}
+
+std::uint64_t RandomStream::below(std::uint64_t index, std::uint64_t bound) const {
+  const PhiloxCounter words = block(index);  // a block per element: two of its words are used
+  const std::uint64_t wide = (std::uint64_t{words[0]} << 32) | words[1];
+  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(wide) * bound) >> 64);
+}
+
+float RandomStream::normal(std::uint64_t index) const {
+  const PhiloxCounter words = block(index / 4);
+  const std::uint64_t pair = (index % 4) / 2 * 2;
+  // 1 - u lies in (0, 1], so the logarithm is finite.
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - to_uniform(words[pair])));
+  const double angle = 2.0 * std::numbers::pi * to_uniform(words[pair + 1]);
+  return static_cast<float>(radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+}
+
+RandomPermutation::RandomPermutation(const RandomStream& stream, std::uint64_t size)
+    : stream_(stream), size_(size), half_bits_(1) {
+  check(size >= 1, "a permutation needs at least one element");
+  while (half_bits_ < 32 && (std::uint64_t{1} << (2 * half_bits_)) < size) ++half_bits_;
+}
+
+// Six rounds of a balanced Feistel network whose round function is Philox.
+std::uint64_t RandomPermutation::encrypt(std::uint64_t value) const {
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  std::uint64_t left = value >> half_bits_;
+  std::uint64_t right = value & mask;
+  for (std::uint64_t round = 0; round < 6; ++round) {
+    const std::uint64_t mixed = stream_.block((round << 32) | right)[0] & mask;
+    left = std::exchange(right, left ^ mixed);
+  }
+  return (left << half_bits_) | right;
+}
+
+std::uint64_t RandomPermutation::operator()(std::uint64_t index) const {
+  check(index < size_, "index {} is outside a permutation of {}", index, size_);
+  std::uint64_t value = index;
+  do {
+    value = encrypt(value);
+  } while (value >= size_);
+  return value;
+}
+
+}  // namespace tessera

@@ -1,0 +1,84 @@
+// Random numbers that are addressed, not drawn: value = f(seed, stream, element index).
+//
+// The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// SC 2011). Whoever knows an element's address can compute it, on any rank, in any order, on any
+// number of threads: a rank creates just its shard of a parameter, and dropout's mask is computed
+// again in backward instead of being saved. There is no state to keep or restore.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace tessera {
+
+using PhiloxCounter = std::array<std::uint32_t, 4>;
+using PhiloxKey = std::array<std::uint32_t, 2>;
+
+/// Ten rounds: 128 random bits as a function of counter and key.
+inline PhiloxCounter philox4x32(PhiloxCounter c, PhiloxKey k) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xD2511F53u} * c[0];
+    const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * c[2];
+    c = {static_cast<std::uint32_t>(b >> 32) ^ c[1] ^ k[0], static_cast<std::uint32_t>(b),
+         static_cast<std::uint32_t>(a >> 32) ^ c[3] ^ k[1], static_cast<std::uint32_t>(a)};
+    k[0] += 0x9E3779B9u;
+    k[1] += 0xBB67AE85u;
+  }
+  return c;
+}
+
+/// One named sequence of random numbers, random access. The key is the seed; the counter's upper
+/// half is the stream's 64-bit name and its lower half the block index. Element i takes word i % 4
+/// of block i / 4.
+class RandomStream {
+ public:
+  RandomStream() = default;
+  RandomStream(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
+  /// The name is hashed together with up to two numbers, such as (step, micro-batch).
+  RandomStream(std::uint64_t seed, std::string_view name, std::uint64_t first = 0,
+               std::uint64_t second = 0);
+
+  /// Four words: elements 4 * index to 4 * index + 3.
+  PhiloxCounter block(std::uint64_t index) const {
+    return philox4x32(
+        {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+         static_cast<std::uint32_t>(stream_), static_cast<std::uint32_t>(stream_ >> 32)},
+        {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
+  }
+  std::uint32_t bits(std::uint64_t index) const { return block(index / 4)[index % 4]; }
+  /// Uniform in [0, 1), 24 bits.
+  float uniform(std::uint64_t index) const { return to_uniform(bits(index)); }
+  /// Uniform in {0, ..., bound - 1}; the bias is below bound / 2^64.
+  std::uint64_t below(std::uint64_t index, std::uint64_t bound) const;
+  /// Standard normal by Box-Muller: elements 2j and 2j + 1 share two words.
+  float normal(std::uint64_t index) const;
+
+  static float to_uniform(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+
+  std::uint64_t seed() const { return seed_; }
+  std::uint64_t stream() const { return stream_; }
+
+ private:
+  std::uint64_t seed_ = 0;
+  std::uint64_t stream_ = 0;
+};
+
+/// A pseudo-random bijection of {0, ..., size - 1}: a Feistel network over the next power of four,
+/// walked until it lands inside. Random access, so a shuffled epoch needs no table.
+class RandomPermutation {
+ public:
+  /// Raises Error if size is 0.
+  RandomPermutation(const RandomStream& stream, std::uint64_t size);
+  std::uint64_t operator()(std::uint64_t index) const;
+
+ private:
+  std::uint64_t encrypt(std::uint64_t value) const;
+
+  RandomStream stream_;
+  std::uint64_t size_;
+  int half_bits_;
+};
+
+}  // namespace tessera

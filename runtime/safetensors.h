@@ -1,0 +1,57 @@
+// The safetensors format: named tensors in one file.
+//
+// Layout (github.com/huggingface/safetensors, "Format"): 8 bytes little-endian N; N bytes of JSON
+// {"name": {"dtype": "F32", "shape": [..], "data_offsets": [begin, end]}, "__metadata__": {..}};
+// then the data. Offsets count from the data's start, must not overlap and must leave no hole.
+//
+// The reader trusts nothing: sizes, offsets, shapes, dtypes and the JSON itself are checked before
+// use, and a bad file raises Error with path, tensor and reason. Supported dtypes: F32, BF16, F16,
+// F64, I32, I64, U8.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/file.h"
+#include "runtime/tensor.h"
+
+namespace tessera {
+
+struct TensorInfo {
+  DType dtype = DType::f32;
+  Shape shape;
+  /// Bytes [begin, end) within the data section.
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  bool contains(const std::string& name) const { return tensors_.contains(name); }
+  /// A window on the mapped file (host memory, read-only, nothing copied); rows [begin, end) of it
+  /// by Tensor::slice touch only their pages. Raises Error if there is no such tensor. The data of
+  /// a tensor whose file offset does not fit its dtype's alignment is copied.
+  Tensor tensor(const std::string& name) const;
+
+ private:
+  std::shared_ptr<const MappedFile> file_;
+  std::size_t data_begin_ = 0;
+  std::map<std::string, TensorInfo> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+/// Writes the tensors in the given order, atomically. The data section starts 8-byte aligned.
+/// Raises Error on a repeated name or an unwritable path.
+void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace tessera

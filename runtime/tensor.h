@@ -1,0 +1,79 @@
+// Tensor: a typed, shaped, contiguous window into a Storage.
+//
+// Copying a Tensor copies the handle, not the elements, as with shared_ptr: a function that takes
+// `const Tensor&` for its output cannot rebind the handle but does write the elements. The layout
+// is always row-major without gaps. The only views are `reshape` and `slice` along dimension 0.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/dtype.h"
+#include "runtime/shape.h"
+#include "runtime/storage.h"
+
+namespace tessera {
+
+class Tensor {
+ public:
+  /// No tensor at all; `defined()` is false.
+  Tensor() = default;
+
+  /// Uninitialized elements on the current context's device, charged to the current category.
+  static Tensor empty(const Shape& shape, DType dtype);
+  static Tensor zeros(const Shape& shape, DType dtype);
+  /// Elements copied from host memory; the dtype is that of T. Raises Error if the count differs.
+  template <typename T>
+  static Tensor from(std::span<const T> values, const Shape& shape);
+  template <typename T>
+  static Tensor from(const std::vector<T>& values, const Shape& shape) {
+    return from(std::span<const T>(values), shape);
+  }
+  /// A window into existing storage. Raises Error if it does not fit.
+  static Tensor view(Storage storage, std::size_t byte_offset, const Shape& shape, DType dtype);
+
+  bool defined() const { return static_cast<bool>(storage_); }
+  const Shape& shape() const { return shape_; }
+  std::int64_t size(int dim) const { return shape_[dim]; }
+  int rank() const { return shape_.rank(); }
+  std::int64_t numel() const { return shape_.numel(); }
+  std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype_); }
+  DType dtype() const { return dtype_; }
+  Device device() const { return storage_.device(); }
+  const Storage& storage() const { return storage_; }
+
+  std::byte* raw() const { return storage_.data() + byte_offset_; }
+  /// The first element. Raises Error if T is not the element type.
+  template <typename T>
+  T* data() const;
+
+  /// The same elements under another shape. Raises Error if the counts differ.
+  Tensor reshape(const Shape& shape) const;
+  /// Rows [begin, end) of dimension 0. Raises Error if out of range.
+  Tensor slice(std::int64_t begin, std::int64_t end) const;
+
+  /// Sets every byte to zero, on the current stream.
+  void zero() const;
+  /// Copies elements from `source` (same dtype and count, any device), on the current stream.
+  void copy_from(const Tensor& source) const;
+  /// A fresh tensor with the same elements.
+  Tensor clone() const;
+  /// The elements on the host, after the stream has caught up.
+  template <typename T>
+  std::vector<T> to_vector() const;
+  /// The value of a one-element tensor of type T.
+  template <typename T>
+  T item() const;
+
+ private:
+  Storage storage_;
+  std::size_t byte_offset_ = 0;
+  Shape shape_;
+  DType dtype_ = DType::f32;
+};
+
+/// "f32 [2, 3]".
+std::string describe(const Tensor& tensor);
+
+}  // namespace tessera

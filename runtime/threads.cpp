@@ -1,0 +1,139 @@
+#include "runtime/threads.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/context.h"
+
+namespace tessera {
+namespace {
+
+// How long a waiting thread spins before it sleeps. Kernels of a training step follow one another
+// within microseconds, while waking a sleeping thread costs tens of them.
+constexpr int kSpins = 4000;
+
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+struct ThreadTeam::Impl {
+  explicit Impl(int size) : size(std::max(1, size)) {
+    for (int i = 1; i < this->size; ++i) workers.emplace_back([this] { work(); });
+  }
+
+  ~Impl() {
+    publish(nullptr, 0);
+    for (auto& worker : workers) worker.join();
+  }
+
+  void run(std::int64_t count, const std::function<void(std::int64_t)>& body) {
+    std::unique_lock owner(busy, std::defer_lock);
+    if (size == 1 || count <= 1 || !owner.try_lock()) {
+      for (std::int64_t i = 0; i < count; ++i) body(i);
+      return;
+    }
+    publish(&body, count);
+    take_chunks(body, count);
+    for (int spins = 0; pending.load(std::memory_order_acquire) != 0; ++spins) {
+      if (spins < kSpins) {
+        pause();
+      } else {
+        const int left = pending.load(std::memory_order_acquire);
+        if (left != 0) pending.wait(left, std::memory_order_acquire);
+      }
+    }
+    if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
+  }
+
+  /// Starts a round: every worker wakes, takes chunks, and reports back through `pending`.
+  void publish(const std::function<void(std::int64_t)>* new_body, std::int64_t new_count) {
+    body = new_body;
+    count = new_count;
+    next.store(0, std::memory_order_relaxed);
+    pending.store(static_cast<int>(workers.size()), std::memory_order_relaxed);
+    round.fetch_add(1, std::memory_order_release);
+    round.notify_all();
+  }
+
+  void take_chunks(const std::function<void(std::int64_t)>& work_body, std::int64_t work_count) {
+    for (;;) {
+      const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= work_count) return;
+      try {
+        work_body(i);
+      } catch (...) {
+        const std::lock_guard lock(failure_mutex);
+        if (!failure) failure = std::current_exception();
+        next.store(work_count, std::memory_order_relaxed);
+      }
+    }
+  }
+
+  void work() {
+    std::uint32_t seen = 0;
+    for (;;) {
+      for (int spins = 0; round.load(std::memory_order_acquire) == seen; ++spins) {
+        if (spins < kSpins) {
+          pause();
+        } else {
+          round.wait(seen, std::memory_order_acquire);
+        }
+      }
+      ++seen;
+      if (body == nullptr) return;
+      take_chunks(*body, count);
+      if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_all();
+    }
+  }
+
+  const int size;
+  std::mutex busy;
+  std::vector<std::thread> workers;
+  // The round: written by the caller before `round` is bumped, read by workers after.
+  const std::function<void(std::int64_t)>* body = nullptr;
+  std::int64_t count = 0;
+  std::atomic<std::uint32_t> round{0};
+  std::atomic<std::int64_t> next{0};
+  std::atomic<int> pending{0};
+  std::mutex failure_mutex;
+  std::exception_ptr failure;
+};
+
+ThreadTeam::ThreadTeam(int size) : impl_(std::make_unique<Impl>(size)) {}
+ThreadTeam::~ThreadTeam() = default;
+
+int ThreadTeam::size() const {
+  return impl_->size;
+}
+
+void ThreadTeam::run(std::int64_t count, const std::function<void(std::int64_t)>& body) {
+  impl_->run(count, body);
+}
+
+void parallel_for(std::int64_t total, std::int64_t chunk,
+                  const std::function<void(std::int64_t, std::int64_t)>& body) {
+  context().threads().run(chunk_count(total, chunk), [&](std::int64_t i) {
+    body(i * chunk, std::min(total, (i + 1) * chunk));
+  });
+}
+
+int available_threads() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+}  // namespace tessera

@@ -1,0 +1,46 @@
+// A rank's threads, and loops over them.
+//
+// A loop is cut into chunks of a fixed size that depends on the problem only, never on the number
+// of threads. Threads take chunks as they come; a reduction writes one partial result per chunk and
+// adds these up in chunk order. So results have the same bits for any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace tessera {
+
+/// A fixed group of threads: the caller and `size - 1` workers. A team of one starts no thread.
+class ThreadTeam {
+ public:
+  explicit ThreadTeam(int size);
+  ~ThreadTeam();
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+  int size() const;
+  /// Calls body(i) once for every i in [0, count), in any order, on any of the threads, and returns
+  /// when all are done. The first exception is rethrown. A call from within a body, or from a
+  /// second thread while the team is busy, runs on the calling thread alone.
+  void run(std::int64_t count, const std::function<void(std::int64_t)>& body);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// body(begin, end) over [0, total) in chunks of `chunk` (the last may be short), on the current
+/// context's threads.
+void parallel_for(std::int64_t total, std::int64_t chunk,
+                  const std::function<void(std::int64_t begin, std::int64_t end)>& body);
+
+/// Number of chunks that parallel_for(total, chunk) makes.
+inline std::int64_t chunk_count(std::int64_t total, std::int64_t chunk) {
+  return (total + chunk - 1) / chunk;
+}
+
+/// Threads the machine offers this process (its CPU affinity).
+int available_threads();
+
+}  // namespace tessera

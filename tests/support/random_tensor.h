@@ -1,0 +1,80 @@
+// Tensors of addressed random numbers for tests.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "runtime/check.h"
+#include "runtime/random.h"
+#include "runtime/tensor.h"
+
+namespace tessera::test {
+
+/// Standard normal values times `scale`, a function of (name, index) alone, rounded to `dtype`.
+inline Tensor normal_tensor(const Shape& shape, DType dtype, std::string_view name,
+                            double scale = 1.0) {
+  const RandomStream random(7, name);
+  Tensor tensor;
+  const bool floating = visit_floating(dtype, [&](auto type) {
+    using T = decltype(type);
+    std::vector<T> values;
+    for (std::int64_t i = 0; i < shape.numel(); ++i) {
+      const double value = scale * random.normal(static_cast<std::uint64_t>(i));
+      if constexpr (sizeof(T) == 2) {
+        values.push_back(T(static_cast<float>(value)));
+      } else {
+        values.push_back(static_cast<T>(value));
+      }
+    }
+    tensor = Tensor::from(values, shape);
+  });
+  check(floating, "normal_tensor makes floating tensors only");
+  return tensor;
+}
+
+/// Integers uniform in [0, bound).
+inline Tensor index_tensor(const Shape& shape, std::int64_t bound, std::string_view name) {
+  const RandomStream random(7, name);
+  std::vector<std::int32_t> values;
+  for (std::int64_t i = 0; i < shape.numel(); ++i) {
+    values.push_back(static_cast<std::int32_t>(
+        random.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(bound))));
+  }
+  return Tensor::from(values, shape);
+}
+
+/// Every element as double, whatever the floating dtype.
+inline std::vector<double> to_doubles(const Tensor& tensor) {
+  std::vector<double> values;
+  const bool floating = visit_floating(tensor.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for (const T& value : tensor.to_vector<T>()) {
+      if constexpr (sizeof(T) == 2) {
+        values.push_back(static_cast<float>(value));
+      } else {
+        values.push_back(static_cast<double>(value));
+      }
+    }
+  });
+  check(floating, "to_doubles reads floating tensors only");
+  return values;
+}
+
+/// |a - b| / |b| in the Euclidean norm; |a| if b is zero.
+inline double relative_error(const std::vector<double>& a, const std::vector<double>& b) {
+  check(a.size() == b.size(), "relative_error compares {} with {} values", a.size(), b.size());
+  double difference = 0.0, reference = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    reference += b[i] * b[i];
+  }
+  return std::sqrt(difference) / (reference > 0.0 ? std::sqrt(reference) : 1.0);
+}
+
+/// Are all bytes equal? (Stricter than ==: tells -0 from 0 and compares NaN.)
+inline bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
+         std::equal(a.raw(), a.raw() + a.bytes(), b.raw());
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,16 @@
+// A context to run tests in: construct one at the top of a test case (or one per thread count).
+#pragma once
+
+#include "runtime/context.h"
+
+namespace tessera::test {
+
+struct Rank {
+  RankContext context;
+  ContextGuard guard;
+
+  explicit Rank(int threads = 2, std::uint64_t seed = 1)
+      : context({.threads = threads, .seed = seed}), guard(context) {}
+};
+
+}  // namespace tessera::test
