@@ -68,8 +68,8 @@ class LanguageModel : public Module {
   virtual std::vector<MatmulShape> training_matmuls(std::int64_t tokens) const = 0;
   /// Floating-point operations of one forward and backward pass: 6 per token and weight that takes
   /// part in a matrix product (the head included, lookups not), and for causal attention (half of
-  /// the full square) 6 * layers * width * T per token of a T-token sequence. Recomputation does not
-  /// count.
+  /// the full square) 6 * layers * width * T per token of a T-token sequence. Recomputation does
+  /// not count.
   virtual double training_flops(std::int64_t batch, std::int64_t sequence_length) const = 0;
 };
 

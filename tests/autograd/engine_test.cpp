@@ -157,8 +157,8 @@ TEST_CASE("scopes open before their first node and close after their last") {
   }
   y = scale(y, 2.0);
   backward(y, ones({2}));
-  CHECK(log == std::vector<std::string>{"before second", "after second", "before first",
-                                        "after first"});
+  CHECK(log ==
+        std::vector<std::string>{"before second", "after second", "before first", "after first"});
 }
 
 TEST_CASE("checkpoint: same bits as without, dropout included, and less memory") {

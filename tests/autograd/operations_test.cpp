@@ -27,11 +27,10 @@ TEST_CASE("linear: gradients for both weight layouts, with and without bias") {
     const bool out_in = layout == WeightLayout::out_in;
     OwnedParameter weight("weight", out_in ? Shape{5, 3} : Shape{3, 5});
     OwnedParameter bias("bias", {5});
-    GradientCheck{[&](const Inputs& x) {
-                    return linear(x[0], weight.parameter, bias.parameter, layout);
-                  },
-                  {leaf({2, 4, 3})},
-                  {&weight, &bias}}
+    GradientCheck{
+        [&](const Inputs& x) { return linear(x[0], weight.parameter, bias.parameter, layout); },
+        {leaf({2, 4, 3})},
+        {&weight, &bias}}
         .run();
     GradientCheck{
         [&](const Inputs& x) { return linear(x[0], weight.parameter, Parameter(), layout); },
@@ -70,11 +69,10 @@ TEST_CASE("layer_norm and rms_norm: gradients") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7});
   OwnedParameter bias("bias", {7});
-  GradientCheck{[&](const Inputs& x) {
-                  return layer_norm(x[0], weight.parameter, bias.parameter, 1e-5f);
-                },
-                {leaf({2, 3, 7})},
-                {&weight, &bias}}
+  GradientCheck{
+      [&](const Inputs& x) { return layer_norm(x[0], weight.parameter, bias.parameter, 1e-5f); },
+      {leaf({2, 3, 7})},
+      {&weight, &bias}}
       .run();
   GradientCheck{[&](const Inputs& x) { return rms_norm(x[0], weight.parameter, 1e-5f); },
                 {leaf({2, 3, 7})},
@@ -108,9 +106,8 @@ TEST_CASE("attention: gradients with plain and grouped heads") {
   const test::Rank rank;
   for (const std::int64_t kv_heads : {4, 2, 1}) {
     const std::int64_t channels = (4 + 2 * kv_heads) * 3;
-    GradientCheck{[&](const Inputs& x) { return attention(x[0], 4, kv_heads); },
-                  {leaf({2, 5, channels})},
-                  {}}
+    GradientCheck{
+        [&](const Inputs& x) { return attention(x[0], 4, kv_heads); }, {leaf({2, 5, channels})}, {}}
         .run();
   }
 }
@@ -128,8 +125,8 @@ TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the t
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6, 1}, {5});
   for (const std::int64_t chunk : {1, 2, 3, 5, 64}) {
     GradientCheck{[&](const Inputs& x) {
-                    return linear_cross_entropy(x[0], weight.parameter, targets, 0.25,
-                                                kIgnoreIndex, chunk);
+                    return linear_cross_entropy(x[0], weight.parameter, targets, 0.25, kIgnoreIndex,
+                                                chunk);
                   },
                   {leaf({5, 3})},
                   {&weight}}

@@ -25,16 +25,18 @@ Progress::Progress(std::string_view mode, std::int64_t total_steps)
       total_steps_(total_steps),
       start_(std::chrono::steady_clock::now()) {}
 
-Progress::~Progress() { erase(); }
+Progress::~Progress() {
+  erase();
+}
 
 std::string Progress::bar(std::int64_t done, std::int64_t total, double elapsed_seconds,
                           float loss) {
   const double fraction =
       total > 0 ? std::min(1.0, static_cast<double>(done) / static_cast<double>(total)) : 1.0;
   const int filled = static_cast<int>(fraction * kBarWidth);
-  const double left = done > 0 ? elapsed_seconds / static_cast<double>(done) *
-                                     static_cast<double>(total - done)
-                               : 0.0;
+  const double left =
+      done > 0 ? elapsed_seconds / static_cast<double>(done) * static_cast<double>(total - done)
+               : 0.0;
   return fmt::format("[{:#<{}}{:{}}] {:3.0f}%  {}/{}  loss {:.4f}  {} left", "", filled, "",
                      kBarWidth - filled, 100.0 * fraction, done, total, loss, clock_text(left));
 }

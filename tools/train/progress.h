@@ -16,7 +16,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `done` steps are finished, the last with this loss: redraws the bar, at most ten times a second.
+  /// `done` steps are finished, the last with this loss: redraws the bar, at most ten times a
+  /// second.
   void update(std::int64_t done, float loss);
   /// Prints a line that stays, above the bar.
   void log(std::string_view line);

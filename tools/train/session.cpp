@@ -55,14 +55,16 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const S
                       .decay = decays(name, shard.parameter.shape())});
   }
   if (config.name == "sgd") {
-    return std::make_unique<Sgd>(std::move(shards), SgdOptions{.momentum = config.momentum,
-                                                               .nesterov = config.nesterov,
-                                                               .weight_decay = config.weight_decay});
+    return std::make_unique<Sgd>(std::move(shards),
+                                 SgdOptions{.momentum = config.momentum,
+                                            .nesterov = config.nesterov,
+                                            .weight_decay = config.weight_decay});
   }
-  return std::make_unique<AdamW>(std::move(shards), AdamWOptions{.beta1 = config.beta1,
-                                                                 .beta2 = config.beta2,
-                                                                 .epsilon = config.epsilon,
-                                                                 .weight_decay = config.weight_decay});
+  return std::make_unique<AdamW>(std::move(shards),
+                                 AdamWOptions{.beta1 = config.beta1,
+                                              .beta2 = config.beta2,
+                                              .epsilon = config.epsilon,
+                                              .weight_decay = config.weight_decay});
 }
 
 ScheduleOptions schedule_of(const Config& config) {
@@ -85,8 +87,7 @@ std::vector<Tensor> gradients_of(const Strategy& strategy) {
 
 TrainingSession::TrainingSession(const Config& config, std::int64_t vocab_size)
     : config_(config), model_(make_model(config, vocab_size)) {
-  strategy_ =
-      make_single_strategy(model_->units(), static_cast<std::uint64_t>(config.train.seed));
+  strategy_ = make_single_strategy(model_->units(), static_cast<std::uint64_t>(config.train.seed));
   if (!config.model.init_from.empty()) {
     load_parameters(config.model.init_from, strategy_->shards());
   }
@@ -121,8 +122,7 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source) {
 float TrainingSession::accumulate_gradients(std::int64_t step, const BatchSource& source) {
   const std::int64_t micro_batches = config_.data.accumulation_steps;
   const std::int64_t rows = config_.data.batch_size / micro_batches;
-  const double tokens =
-      static_cast<double>(config_.data.batch_size * config_.data.sequence_length);
+  const double tokens = static_cast<double>(config_.data.batch_size * config_.data.sequence_length);
   float total = 0.0f;
   for (std::int64_t i = 0; i < micro_batches; ++i) {
     context().random() = {.seed = static_cast<std::uint64_t>(config_.train.seed),
