@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/file.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "tools/train/progress.h"
 
 namespace tessera {
@@ -46,7 +46,7 @@ TEST_CASE("loss text: equal bits give equal text, neighbouring floats different 
 }
 
 TEST_CASE("an earlier run's metrics are kept under a number") {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   for (int run = 0; run < 3; ++run) {
     StepMetrics metrics = example();
     metrics.step = run;
