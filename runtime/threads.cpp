@@ -6,6 +6,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -141,10 +142,35 @@ void ThreadTeam::run(std::int64_t count, const std::function<void(std::int64_t)>
   impl_->run(count, body);
 }
 
+namespace {
+
+/// Lends the caller's context, stream and category to a thread of its team while a chunk runs, so
+/// that what a body may do does not depend on the thread it lands on.
+class Loan {
+ public:
+  Loan(RankContext& context, const Stream& stream, Category category) {
+    if (context_or_null() != nullptr) return;  // the caller itself
+    context_.emplace(context);
+    stream_.emplace(stream);
+    category_.emplace(category);
+  }
+
+ private:
+  std::optional<ContextGuard> context_;
+  std::optional<StreamGuard> stream_;
+  std::optional<CategoryScope> category_;
+};
+
+}  // namespace
+
 void parallel_for(std::int64_t total, std::int64_t chunk,
                   const std::function<void(std::int64_t, std::int64_t)>& body) {
   check(chunk >= 1, "parallel_for cannot cut a loop into chunks of {}", chunk);
-  context().threads().run(chunk_count(total, chunk), [&](std::int64_t i) {
+  RankContext& here = context();
+  const Stream& stream = current_stream();
+  const Category category = current_category();
+  here.threads().run(chunk_count(total, chunk), [&](std::int64_t i) {
+    const Loan loan(here, stream, category);
     body(i * chunk, std::min(total, (i + 1) * chunk));
   });
 }

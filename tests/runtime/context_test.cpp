@@ -1,6 +1,7 @@
 #include "runtime/context.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <thread>
 #include <vector>
 

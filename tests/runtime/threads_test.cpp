@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/context.h"
 #include "tests/support/rank.h"
 
 namespace tessera {
@@ -104,6 +105,36 @@ TEST_CASE("teams may be made and dropped at once, used or not") {
   }
   REQUIRE(ThreadTeam(0).size() == 1);
   REQUIRE(available_threads() >= 1);
+}
+
+TEST_CASE("a body has the caller's context, stream and category on every thread") {
+  const test::Rank rank(2);
+  const StreamGuard stream(context().side_stream("side"));
+  const CategoryScope category(Category::gradients);
+  struct Seen {
+    const RankContext* context = nullptr;
+    const Stream* stream = nullptr;
+    Category category = Category::other;
+    std::int64_t nested = 0;
+    std::thread::id thread;
+  };
+  std::vector<Seen> seen(2);
+  std::atomic<int> started = 0;
+  parallel_for(2, 1, [&](std::int64_t i, std::int64_t) {
+    ++started;
+    while (started < 2) std::this_thread::yield();  // so that two threads take one chunk each
+    std::int64_t nested = 0;
+    parallel_for(10, 3, [&](std::int64_t begin, std::int64_t end) { nested += end - begin; });
+    seen[i] = {context_or_null(), &current_stream(), current_category(), nested,
+               std::this_thread::get_id()};
+  });
+  REQUIRE(seen[0].thread != seen[1].thread);
+  for (const Seen& each : seen) {
+    REQUIRE(each.context == &context());
+    REQUIRE(each.stream == &current_stream());
+    REQUIRE(each.category == Category::gradients);
+    REQUIRE(each.nested == 10);
+  }
 }
 
 TEST_CASE("an empty loop calls nothing") {
