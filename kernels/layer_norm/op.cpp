@@ -25,12 +25,8 @@ void check_common(std::string_view op, const Tensor& x, const Tensor& weight, co
 void layer_norm_forward(Out y, Out mean, Out rstd, const Tensor& x, const Tensor& weight,
                         const Tensor& bias, float epsilon) {
   constexpr std::string_view op = "layer_norm_forward";
-  check_on_one_device(op, {{"y", y},
-                           {"mean", mean},
-                           {"rstd", rstd},
-                           {"x", x},
-                           {"weight", weight},
-                           {"bias", bias}});
+  check_on_one_device(
+      op, {{"y", y}, {"mean", mean}, {"rstd", rstd}, {"x", x}, {"weight", weight}, {"bias", bias}});
   check_same_floating(op, {{"x", x}, {"y", y}, {"weight", weight}, {"bias", bias}});
   check_same_shape(op, {"y", y}, {"x", x});
   check_common(op, x, weight, mean, rstd);

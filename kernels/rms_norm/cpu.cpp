@@ -78,9 +78,8 @@ Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& x, const Tensor& we
 }  // namespace
 
 void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, float epsilon) {
-  visit_floating(x.dtype(), [&](auto type) {
-    forward<decltype(type)>(y, rstd, x, weight, epsilon);
-  });
+  visit_floating(x.dtype(),
+                 [&](auto type) { forward<decltype(type)>(y, rstd, x, weight, epsilon); });
 }
 
 void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& x, const Tensor& weight,
