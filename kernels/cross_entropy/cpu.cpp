@@ -31,10 +31,18 @@ compute_t<T> maximum(const T* logits, std::int64_t classes) {
   return result;
 }
 
-/// log(sum(exp(logits))), with the maximum factored out so that nothing overflows. A row is read
-/// twice, but the second time from the cache.
+/// logsumexp(logits) = maximum + log_of_sum, in two parts: a loss is the difference of two logits
+/// plus the second, and would lose digits if the first were added before.
+template <typename C>
+struct LogSumExp {
+  C maximum = 0;
+  C log_of_sum = 0;
+};
+
+/// The maximum is factored out so that nothing overflows. A row is read twice, but the second time
+/// from the cache.
 template <typename T>
-compute_t<T> log_sum_exp(const T* logits, std::int64_t classes) {
+LogSumExp<compute_t<T>> log_sum_exp(const T* logits, std::int64_t classes) {
   using C = compute_t<T>;
   const C largest = maximum(logits, classes);
   double total = 0.0;
@@ -45,7 +53,7 @@ compute_t<T> log_sum_exp(const T* logits, std::int64_t classes) {
     for (std::int64_t v = begin; v < end; ++v) sum += exponential(load(logits[v]) - largest);
     total += sum;
   }
-  return largest + static_cast<C>(std::log(total));
+  return {largest, static_cast<C>(std::log(total))};
 }
 
 template <typename T>
@@ -60,8 +68,10 @@ void forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& target
   parallel_for(logits.size(0), rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
       const T* const row = x + n * classes;
-      sums[n] = log_sum_exp(row, classes);
-      losses[n] = target[n] == ignore_index ? C{0} : sums[n] - load(row[target[n]]);
+      const LogSumExp<C> sum = log_sum_exp(row, classes);
+      sums[n] = sum.maximum + sum.log_of_sum;
+      losses[n] =
+          target[n] == ignore_index ? C{0} : (sum.maximum - load(row[target[n]])) + sum.log_of_sum;
     }
   });
 }
