@@ -229,6 +229,17 @@ TEST_CASE("the table is well formed") {
   }
 }
 
+TEST_CASE("every example is a valid configuration") {
+  int examples = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/examples")) {
+    if (entry.path().extension() != ".yaml") continue;
+    CAPTURE(entry.path());
+    REQUIRE_NOTHROW(load_config(entry.path()));
+    ++examples;
+  }
+  REQUIRE(examples >= 2);
+}
+
 TEST_CASE("docs/configuration.md is what the table says") {
   // To renew: build/bin/tessera config-reference > docs/configuration.md
   REQUIRE(read_text_file(TESSERA_SOURCE_DIR "/docs/configuration.md") == configuration_reference());

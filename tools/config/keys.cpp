@@ -77,8 +77,8 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
       {"optimizer.warmup_steps", &optimizer.warmup_steps, at_least(0),
        "Steps over which the learning rate rises linearly from zero."},
       {"optimizer.decay_steps", &optimizer.decay_steps, at_least(0),
-       "linear, cosine: the step at which the minimum is reached, 0 = `train.steps`; "
-       "warmup_stable_decay: how many of the last steps decay, 0 = a tenth of `train.steps`."},
+       "warmup_stable_decay: how many of the last steps decay. (linear and cosine decay from the "
+       "warm-up to the last step.)"},
       {"optimizer.minimum_learning_rate_ratio", &optimizer.minimum_learning_rate_ratio,
        between(0, 1), "Where the decay ends, as a fraction of `optimizer.learning_rate`."},
       {"optimizer.beta1", &optimizer.beta1, from_below(0, 1),
@@ -123,9 +123,12 @@ std::vector<Key> train_keys(TrainConfig& train) {
       {"train.steps", &train.steps, at_least(1), "Number of training steps."},
       {"train.dir", &train.dir, anything(),
        "Run folder: resolved configuration, `metrics.jsonl` and the trained model."},
-      {"train.log_every", &train.log_every, at_least(1), "Steps between two log lines."},
+      {"train.log_every", &train.log_every, at_least(0),
+       "Steps from one log line to the next; the first and last step always have one. 0 = only "
+       "with a validation loss."},
       {"train.eval_every", &train.eval_every, at_least(0),
-       "Steps between two measurements of the validation loss; 0 = at the end only."},
+       "Steps from one measurement of the validation loss to the next; the first and last step "
+       "always have one. 0 = never."},
       {"train.eval_batches", &train.eval_batches, at_least(0),
        "Batches per measurement; 0 = the whole validation file."},
       {"train.seed", &train.seed, at_least(0),

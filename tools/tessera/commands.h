@@ -12,6 +12,8 @@ class App;
 namespace tessera {
 
 void add_prepare(CLI::App& app);
+void add_train(CLI::App& app);
+void add_generate(CLI::App& app);
 void add_config_reference(CLI::App& app);
 
 /// Runs the program on its arguments (without the program's name) and returns its exit status:

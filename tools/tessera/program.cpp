@@ -14,6 +14,8 @@ constexpr int kWrongUsage = 2;
 
 void add_commands(CLI::App& app) {
   add_prepare(app);
+  add_train(app);
+  add_generate(app);
   add_config_reference(app);
 }
 
