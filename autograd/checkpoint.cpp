@@ -1,0 +1,26 @@
+#include "autograd/checkpoint.h"
+
+#include "autograd/engine.h"
+
+namespace tessera {
+
+Variable checkpoint(std::function<Variable(const Variable&)> function, const Variable& input) {
+  Tensor result;
+  {
+    const NoGradient scope;
+    result = function(Variable(input.data())).data();
+  }
+  const auto recompute = [function = std::move(function), x = input.data(),
+                          wants_dx = input.requires_gradient()](Tensor dy) -> Gradients {
+    // The recomputed nodes belong to this backward step, not to a stretch of the forward pass.
+    const BackwardScopeGuard no_scope(nullptr);
+    const GradientMode recording(true);
+    const Variable again = wants_dx ? Variable::leaf(x) : Variable(x);
+    const Variable result_again = function(again);
+    if (result_again.requires_gradient()) backward(result_again, std::move(dy));
+    return {wants_dx ? again.gradient() : Tensor{}};
+  };
+  return differentiable(result, {input}, /*uses_parameters=*/true, recompute);
+}
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+// Activation checkpointing (Chen et al. 2016): compute again instead of keeping.
+#pragma once
+
+#include <functional>
+
+#include "autograd/variable.h"
+
+namespace tessera {
+
+/// function(input), of which only `input` is kept for backward. Backward runs `function` again and
+/// differentiates that. Because every kernel is deterministic and dropout is addressed, the result
+/// has the same bits as without checkpointing. `function` may use Parameters; it is called a second
+/// time during backward, so what it refers to must still be there.
+Variable checkpoint(std::function<Variable(const Variable&)> function, const Variable& input);
+
+}  // namespace tessera

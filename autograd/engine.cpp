@@ -1,0 +1,143 @@
+#include "autograd/engine.h"
+
+#include <queue>
+
+#include "autograd/node.h"
+#include "kernels/add/op.h"
+#include "runtime/category.h"
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+// Per thread, because a rank is a thread: what the next recorded node is given.
+thread_local std::uint64_t next_sequence_ = 0;
+thread_local BackwardScope* current_scope_ = nullptr;
+
+// Calls a scope's hooks as the engine walks into and out of its nodes.
+class ScopeTracker {
+ public:
+  void enter(BackwardScope* scope) {
+    if (scope == inside_) return;
+    leave();
+    inside_ = scope;
+    if (inside_ != nullptr) inside_->before_backward();
+  }
+  void leave() {
+    if (inside_ != nullptr) inside_->after_backward();
+    inside_ = nullptr;
+  }
+
+ private:
+  BackwardScope* inside_ = nullptr;
+};
+
+struct EarlierFirst {
+  bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const {
+    return a->sequence() < b->sequence();  // the queue's top is the latest
+  }
+};
+
+Tensor one(const Tensor& like) {
+  check(like.numel() == 1, "backward needs a seed for a result of more than one element, {}",
+        describe(like));
+  Tensor seed;
+  visit_floating(like.dtype(), [&](auto type) {
+    using T = decltype(type);
+    seed = Tensor::from(std::vector<T>{T(1.0f)}, like.shape());
+  });
+  return seed;
+}
+
+}  // namespace
+
+Edge Edge::to(const Variable& variable) {
+  return variable.defined() ? variable.state_->producer : Edge{};
+}
+
+Node::Node(std::vector<Edge> inputs, BackwardFunction function)
+    : sequence_(next_sequence_++),
+      scope_(current_scope_),
+      inputs_(std::move(inputs)),
+      function_(std::move(function)) {}
+
+void add_gradient(Tensor& sum, Tensor contribution) {
+  if (!sum.defined()) {
+    sum = std::move(contribution);
+    return;
+  }
+  if (is_sole_owner(sum)) return add(sum, sum, contribution);
+  if (!is_sole_owner(contribution)) {
+    const Tensor fresh = Tensor::empty(sum.shape(), sum.dtype());
+    add(fresh, sum, contribution);
+    sum = fresh;
+    return;
+  }
+  add(contribution, sum, contribution);
+  sum = std::move(contribution);
+}
+
+bool Node::receive(Tensor contribution) {
+  check(!done_, "this graph was differentiated before: a graph can be run backward once");
+  const bool first = !gradient_.defined();
+  add_gradient(gradient_, std::move(contribution));
+  return first;
+}
+
+void Node::run(const std::function<void(std::shared_ptr<Node>)>& reached) {
+  done_ = true;
+  const std::vector<Edge> inputs = std::move(inputs_);
+  Gradients gradients;
+  {
+    const BackwardFunction function = std::move(function_);
+    function_ = nullptr;
+    gradients = function(std::move(gradient_));
+    gradient_ = {};
+  }  // what was saved for backward is freed here
+  check(gradients.size() == inputs.size(), "an operation of {} inputs returned {} gradients",
+        inputs.size(), gradients.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Edge& edge = inputs[i];
+    if (!edge || !gradients[i].defined()) continue;
+    if (edge.leaf_gradient != nullptr) {
+      add_gradient(*edge.leaf_gradient, std::move(gradients[i]));
+    } else if (edge.node->receive(std::move(gradients[i]))) {
+      reached(edge.node);
+    }
+    gradients[i] = {};
+  }
+}
+
+void backward(const Variable& root, Tensor seed) {
+  check(root.requires_gradient(), "backward from a result that depends on nothing trainable");
+  const Edge& start = root.state_->producer;
+  if (!seed.defined()) seed = one(root.data());
+  check(seed.shape() == root.shape() && seed.dtype() == root.dtype(),
+        "the seed {} does not fit the result {}", describe(seed), describe(root.data()));
+  if (start.node == nullptr) return add_gradient(*start.leaf_gradient, std::move(seed));
+
+  const CategoryScope category(Category::activations);
+  std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, EarlierFirst>
+      ready;
+  const auto reached = [&](std::shared_ptr<Node> node) { ready.push(std::move(node)); };
+  ScopeTracker scopes;
+  start.node->receive(std::move(seed));
+  ready.push(start.node);
+  while (!ready.empty()) {
+    const std::shared_ptr<Node> node = ready.top();
+    ready.pop();
+    scopes.enter(node->scope());
+    node->run(reached);
+  }
+  scopes.leave();
+}
+
+BackwardScopeGuard::BackwardScopeGuard(BackwardScope* scope) : previous_(current_scope_) {
+  current_scope_ = scope;
+}
+
+BackwardScopeGuard::~BackwardScopeGuard() {
+  current_scope_ = previous_;
+}
+
+}  // namespace tessera

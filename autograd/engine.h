@@ -1,0 +1,46 @@
+// The backward pass.
+//
+// Every recorded operation is a Node with a sequence number. A consumer is always recorded after
+// what it consumes, so running nodes in reverse order of creation guarantees that a node's gradient
+// is complete when its turn comes: a priority queue, no recursion, no counting of dependencies, and
+// an order that is the same in every run. A node's saved tensors, and the gradient it consumed, are
+// freed as soon as it has run.
+#pragma once
+
+#include <cstdint>
+
+#include "autograd/variable.h"
+
+namespace tessera {
+
+/// Runs the graph below `root`. `seed` is the gradient of `root`; without one, `root` must have one
+/// element and the seed is 1. Leaves add to gradient(), Parameters to their gradient windows. A
+/// graph can be run once; a second run raises Error.
+void backward(const Variable& root, Tensor seed = {});
+
+/// A stretch of the forward pass whose backward has a beginning and an end.
+///
+/// Nodes recorded inside the stretch have consecutive sequence numbers, so in backward they run
+/// consecutively too. The engine calls before_backward ahead of the first of them and
+/// after_backward behind the last, when every gradient that the stretch contributes has been
+/// written.
+class BackwardScope {
+ public:
+  virtual ~BackwardScope() = default;
+  virtual void before_backward() = 0;
+  virtual void after_backward() = 0;
+};
+
+/// Nodes recorded on this thread during the guard belong to `scope` (null: to none).
+class BackwardScopeGuard {
+ public:
+  explicit BackwardScopeGuard(BackwardScope* scope);
+  ~BackwardScopeGuard();
+  BackwardScopeGuard(const BackwardScopeGuard&) = delete;
+  BackwardScopeGuard& operator=(const BackwardScopeGuard&) = delete;
+
+ private:
+  BackwardScope* previous_;
+};
+
+}  // namespace tessera

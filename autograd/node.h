@@ -1,0 +1,53 @@
+// The graph's inner parts, shared by variable.cpp and engine.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "autograd/engine.h"
+#include "autograd/variable.h"
+
+namespace tessera {
+
+/// Where a gradient goes: to the node that produced the input, to a leaf, or (both null) nowhere.
+struct Edge {
+  std::shared_ptr<Node> node;
+  std::shared_ptr<Tensor> leaf_gradient;
+
+  static Edge to(const Variable& variable);
+  explicit operator bool() const { return node != nullptr || leaf_gradient != nullptr; }
+};
+
+/// One recorded operation.
+class Node {
+ public:
+  Node(std::vector<Edge> inputs, BackwardFunction function);
+
+  std::uint64_t sequence() const { return sequence_; }
+  BackwardScope* scope() const { return scope_; }
+
+  /// Adds a consumer's contribution; true if it is the first.
+  bool receive(Tensor contribution);
+  /// Consumes the received gradient, sends contributions along the edges and forgets everything.
+  /// Calls `reached(node)` for each node that got its first contribution.
+  void run(const std::function<void(std::shared_ptr<Node>)>& reached);
+
+ private:
+  std::uint64_t sequence_;
+  BackwardScope* scope_;
+  std::vector<Edge> inputs_;
+  BackwardFunction function_;
+  Tensor gradient_;
+  bool done_ = false;
+};
+
+struct Variable::State {
+  Tensor data;
+  Edge producer;
+};
+
+/// Adds `contribution` to `sum` (or becomes it), reusing whichever tensor has no other owner.
+void add_gradient(Tensor& sum, Tensor contribution);
+
+}  // namespace tessera

@@ -1,0 +1,316 @@
+#include "autograd/operations.h"
+
+#include <cmath>
+
+#include "kernels/add/op.h"
+#include "kernels/attention/op.h"
+#include "kernels/bias/op.h"
+#include "kernels/cast/op.h"
+#include "kernels/dropout/op.h"
+#include "kernels/embedding/op.h"
+#include "kernels/gelu/op.h"
+#include "kernels/layer_norm/op.h"
+#include "kernels/matmul/op.h"
+#include "kernels/reduce/op.h"
+#include "kernels/rms_norm/op.h"
+#include "kernels/scale/op.h"
+#include "runtime/category.h"
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+Tensor activation(const Shape& shape, DType dtype) {
+  const CategoryScope category(Category::activations);
+  return Tensor::empty(shape, dtype);
+}
+
+Tensor like(const Tensor& x) {
+  return activation(x.shape(), x.dtype());
+}
+
+/// Statistics and losses are kept in full precision.
+DType full_precision(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+/// [..., C] as [N, C].
+Tensor as_rows(const Tensor& x) {
+  check(x.rank() >= 1, "rows need at least one dimension, got {}", describe(x));
+  const std::int64_t columns = x.size(-1);
+  return x.reshape({columns == 0 ? 0 : x.numel() / columns, columns});
+}
+
+/// A tensor that dy's backward result may be written to: dy itself if nobody else looks at it.
+Tensor reuse(const Tensor& dy) {
+  return is_sole_owner(dy) ? dy : like(dy);
+}
+
+Transpose not_(Transpose transpose) {
+  return transpose == Transpose::no ? Transpose::yes : Transpose::no;
+}
+
+/// A scalar of either floating dtype as double.
+double value_of(const Tensor& scalar) {
+  return scalar.dtype() == DType::f64 ? scalar.item<double>() : scalar.item<float>();
+}
+
+/// A tensor of equal elements, f32 or f64.
+Tensor filled(const Shape& shape, DType dtype, double value) {
+  const CategoryScope category(Category::activations);
+  const auto count = static_cast<std::size_t>(shape.numel());
+  if (dtype == DType::f64) return Tensor::from(std::vector<double>(count, value), shape);
+  return Tensor::from(std::vector<float>(count, static_cast<float>(value)), shape);
+}
+
+}  // namespace
+
+Variable linear(const Variable& x, const Parameter& weight, const Parameter& bias,
+                WeightLayout layout) {
+  const bool out_in = layout == WeightLayout::out_in;
+  const Tensor rows = as_rows(x.data());
+  const std::int64_t outputs = weight.shape()[out_in ? 0 : 1];
+  const Tensor y = activation({rows.size(0), outputs}, rows.dtype());
+  matmul(y, rows, weight.data(), Transpose::no, out_in ? Transpose::yes : Transpose::no);
+  if (bias.defined()) bias_forward(y, bias.data());
+
+  return differentiable(
+      y.reshape(x.shape().with(-1, outputs)), {x}, weight.trainable() || bias.trainable(),
+      [=, needs_dx = x.requires_gradient(), x_shape = x.shape()](Tensor dy) -> Gradients {
+        const Tensor dy_rows = as_rows(dy);
+        if (bias.trainable()) bias_backward(bias.gradient(), dy_rows, bias.next_contribution());
+        if (weight.trainable()) {
+          const Tensor& first = out_in ? dy_rows : rows;
+          const Tensor& second = out_in ? rows : dy_rows;
+          matmul(weight.gradient(), first, second, Transpose::yes, Transpose::no,
+                 weight.next_contribution());
+        }
+        if (!needs_dx) return {Tensor{}};
+        const Tensor dx = like(rows);
+        matmul(dx, dy_rows, weight.data(), Transpose::no, out_in ? Transpose::no : Transpose::yes);
+        return {dx.reshape(x_shape)};
+      });
+}
+
+Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a,
+                Transpose transpose_b) {
+  const bool ta = transpose_a == Transpose::yes;
+  const bool tb = transpose_b == Transpose::yes;
+  const Shape shape = a.shape().with(-2, a.shape()[ta ? -1 : -2]).with(-1, b.shape()[tb ? -2 : -1]);
+  const Tensor c = activation(shape, a.dtype());
+  matmul(c, a.data(), b.data(), transpose_a, transpose_b);
+
+  // With C = op(A) op(B): d op(A) = dC op(B)^T and d op(B) = op(A)^T dC, transposed back if needed.
+  return differentiable(c, {a, b}, false,
+                        [=, x = a.data(), y = b.data(), needs_da = a.requires_gradient(),
+                         needs_db = b.requires_gradient()](Tensor dc) -> Gradients {
+                          Tensor da, db;
+                          if (needs_da) {
+                            da = like(x);
+                            if (ta) {
+                              matmul(da, y, dc, transpose_b, Transpose::yes);
+                            } else {
+                              matmul(da, dc, y, Transpose::no, not_(transpose_b));
+                            }
+                          }
+                          if (needs_db) {
+                            db = like(y);
+                            if (tb) {
+                              matmul(db, dc, x, Transpose::yes, transpose_a);
+                            } else {
+                              matmul(db, x, dc, not_(transpose_a), Transpose::no);
+                            }
+                          }
+                          return {da, db};
+                        });
+}
+
+Variable embedding(const Tensor& ids, const Parameter& table) {
+  const std::int64_t channels = table.shape()[1];
+  const Tensor flat = ids.reshape({ids.numel()});
+  std::vector<std::int64_t> extents(ids.shape().begin(), ids.shape().end());
+  extents.push_back(channels);
+  const Tensor y = activation({ids.numel(), channels}, table.data().dtype());
+  embedding_forward(y, table.data(), flat);
+  return differentiable(
+      y.reshape(Shape(extents)), {}, table.trainable(), [=](Tensor dy) -> Gradients {
+        embedding_backward(table.gradient(), as_rows(dy), flat, table.next_contribution());
+        return {};
+      });
+}
+
+Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter& bias,
+                    float epsilon) {
+  const Tensor rows = as_rows(x.data());
+  const Tensor y = like(x.data());
+  const Tensor mean = activation({rows.size(0)}, full_precision(x.dtype()));
+  const Tensor rstd = like(mean);
+  layer_norm_forward(y, mean, rstd, rows, weight.data(), bias.data(), epsilon);
+  const bool trainable = weight.trainable() && bias.trainable();
+  check(trainable == (weight.trainable() || bias.trainable()),
+        "layer_norm: weight '{}' and bias '{}' are trained or frozen together", weight.name(),
+        bias.name());
+  return differentiable(y, {x}, trainable, [=](Tensor dy) -> Gradients {
+    const Tensor dx = like(dy);
+    Tensor dweight, dbias;
+    Accumulate accumulate = Accumulate::no;
+    if (trainable) {
+      dweight = weight.gradient();
+      dbias = bias.gradient();
+      accumulate = weight.next_contribution();
+      bias.next_contribution();
+    } else {
+      dweight = activation(weight.shape(), mean.dtype());
+      dbias = like(dweight);
+    }
+    layer_norm_backward(as_rows(dx), dweight, dbias, as_rows(dy), rows, weight.data(), mean, rstd,
+                        accumulate);
+    return {dx};
+  });
+}
+
+Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon) {
+  const Tensor rows = as_rows(x.data());
+  const Tensor y = like(x.data());
+  const Tensor rstd = activation({rows.size(0)}, full_precision(x.dtype()));
+  rms_norm_forward(y, rstd, rows, weight.data(), epsilon);
+  return differentiable(y, {x}, weight.trainable(), [=](Tensor dy) -> Gradients {
+    const Tensor dx = like(dy);
+    const bool trainable = weight.trainable();
+    const Tensor dweight = trainable ? weight.gradient() : activation(weight.shape(), rstd.dtype());
+    rms_norm_backward(as_rows(dx), dweight, as_rows(dy), rows, weight.data(), rstd,
+                      trainable ? weight.next_contribution() : Accumulate::no);
+    return {dx};
+  });
+}
+
+Variable gelu(const Variable& x) {
+  const Tensor y = like(x.data());
+  gelu_forward(y, x.data());
+  return differentiable(y, {x}, false, [x = x.data()](Tensor dy) -> Gradients {
+    const Tensor dx = reuse(dy);
+    gelu_backward(dx, dy, x);
+    return {dx};
+  });
+}
+
+Variable add(const Variable& a, const Variable& b) {
+  const Tensor y = like(a.data());
+  add(y, a.data(), b.data());
+  return differentiable(y, {a, b}, false, [](Tensor dy) -> Gradients { return {dy, dy}; });
+}
+
+Variable scale(const Variable& x, double factor) {
+  const Tensor y = like(x.data());
+  scale(y, x.data(), factor);
+  return differentiable(y, {x}, false, [factor](Tensor dy) -> Gradients {
+    const Tensor dx = reuse(dy);
+    scale(dx, dy, factor);
+    return {dx};
+  });
+}
+
+Variable cast(const Variable& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  const Tensor y = activation(x.shape(), dtype);
+  cast(y, x.data());
+  return differentiable(y, {x}, false, [from = x.dtype()](Tensor dy) -> Gradients {
+    const Tensor dx = activation(dy.shape(), from);
+    cast(dx, dy);
+    return {dx};
+  });
+}
+
+Variable reshape(const Variable& x, const Shape& shape) {
+  return differentiable(x.data().reshape(shape), {x}, false,
+                        [from = x.shape()](Tensor dy) -> Gradients { return {dy.reshape(from)}; });
+}
+
+Variable dropout(const Variable& x, float probability, const RandomStream& random) {
+  if (probability == 0.0f) return x;
+  const Tensor y = like(x.data());
+  dropout(y, x.data(), probability, random);
+  return differentiable(y, {x}, false, [=](Tensor dy) -> Gradients {
+    const Tensor dx = reuse(dy);
+    dropout(dx, dy, probability, random);
+    return {dx};
+  });
+}
+
+Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads) {
+  check(qkv.shape().rank() == 3 && heads >= 1 && kv_heads >= 1 &&
+            qkv.shape()[2] % (heads + 2 * kv_heads) == 0,
+        "attention: {} cannot hold {} query heads and {} key and value heads of one size",
+        describe(qkv.data()), heads, kv_heads);
+  const std::int64_t batch = qkv.shape()[0];
+  const std::int64_t tokens = qkv.shape()[1];
+  const std::int64_t head_size = qkv.shape()[2] / (heads + 2 * kv_heads);
+  const auto factor = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size)));
+  const auto queries = [=](const Tensor& x) { return heads_of(x, 0, heads, head_size); };
+  const auto keys = [=](const Tensor& x) {
+    return heads_of(x, heads * head_size, kv_heads, head_size);
+  };
+  const auto values = [=](const Tensor& x) {
+    return heads_of(x, (heads + kv_heads) * head_size, kv_heads, head_size);
+  };
+
+  const Tensor x = qkv.data();
+  const Tensor y = activation({batch, tokens, heads * head_size}, qkv.dtype());
+  const Tensor logsumexp = activation({batch, heads, tokens}, full_precision(qkv.dtype()));
+  attention_forward(queries(y), logsumexp, queries(x), keys(x), values(x), factor);
+  return differentiable(y, {qkv}, false, [=](Tensor dy) -> Gradients {
+    const Tensor dx = like(x);
+    attention_backward(queries(dx), keys(dx), values(dx), queries(dy), queries(x), keys(x),
+                       values(x), queries(y), logsumexp, factor);
+    return {dx};
+  });
+}
+
+Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore_index) {
+  const Tensor x = logits.data();
+  const DType dtype = full_precision(x.dtype());
+  const Tensor flat = targets.reshape({targets.numel()});
+  const Tensor losses = activation({flat.numel()}, dtype);
+  const Tensor logsumexp = like(losses);
+  cross_entropy_forward(losses, logsumexp, x, flat, ignore_index);
+  std::int64_t valid = 0;
+  for (const std::int32_t target : flat.to_vector<std::int32_t>()) valid += target != ignore_index;
+  const double mean = valid == 0 ? 0.0 : 1.0 / static_cast<double>(valid);
+  const Tensor total = activation({1}, dtype);
+  sum(total, losses);
+  scale(total, total, mean);
+
+  return differentiable(total, {logits}, false, [=](Tensor dy) -> Gradients {
+    const Tensor dlosses = filled({flat.numel()}, dtype, mean * value_of(dy));
+    const Tensor dx = like(x);
+    cross_entropy_backward(dx, dlosses, x, logsumexp, flat, ignore_index);
+    return {dx};
+  });
+}
+
+Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
+                              double loss_scale, int ignore_index, std::int64_t chunk) {
+  const Tensor rows = as_rows(x.data());
+  const Tensor loss = activation({1}, full_precision(x.dtype()));
+  const bool recording = gradients_enabled() && (x.requires_gradient() || weight.trainable());
+  Tensor dx, dweight;
+  Accumulate accumulate = Accumulate::no;
+  if (recording && x.requires_gradient()) dx = like(rows);
+  if (recording && weight.trainable()) {
+    dweight = weight.gradient();
+    accumulate = weight.next_contribution();
+  }
+  linear_cross_entropy(loss, dx, dweight, rows, weight.data(), targets.reshape({targets.numel()}),
+                       loss_scale, accumulate, ignore_index, chunk);
+  return differentiable(
+      loss, {x}, weight.trainable(), [dx, x_shape = x.shape()](Tensor dy) -> Gradients {
+        check(
+            value_of(dy) == 1.0,
+            "linear_cross_entropy computed its gradients in forward for a seed of 1, but backward "
+            "arrived with {}: pass the factor as loss_scale and end the graph there",
+            value_of(dy));
+        return {dx.defined() ? dx.reshape(x_shape) : dx};
+      });
+}
+
+}  // namespace tessera

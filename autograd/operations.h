@@ -1,0 +1,63 @@
+// The differentiable operations: kernels that record how to go backward.
+//
+// Each takes Variables (and Parameters, which stay handles in the graph) and returns a Variable.
+// The formulas stand in kernels/<operation>/op.h. Results and gradients are charged to
+// `activations`, except weight gradients, which go straight into the Parameters' windows.
+#pragma once
+
+#include "autograd/parameter.h"
+#include "autograd/variable.h"
+#include "kernels/cross_entropy/op.h"
+#include "kernels/linear_cross_entropy/op.h"
+#include "kernels/op.h"
+#include "runtime/random.h"
+
+namespace tessera {
+
+/// How a linear layer's weight is stored: [out, in] as in torch.nn.Linear, or [in, out] as in
+/// GPT-2's Conv1D.
+enum class WeightLayout { out_in, in_out };
+
+/// x [..., in] -> [..., out]. `bias` [out] may be an undefined Parameter.
+Variable linear(const Variable& x, const Parameter& weight, const Parameter& bias,
+                WeightLayout layout = WeightLayout::out_in);
+
+/// op(a) op(b) for 2-D or batched 3-D variables.
+Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a = Transpose::no,
+                Transpose transpose_b = Transpose::no);
+
+/// Rows of `table` [V, C] at `ids` (i32, any shape S): S + [C].
+Variable embedding(const Tensor& ids, const Parameter& table);
+
+Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter& bias,
+                    float epsilon);
+Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon);
+
+Variable gelu(const Variable& x);
+Variable add(const Variable& a, const Variable& b);
+Variable scale(const Variable& x, double factor);
+Variable cast(const Variable& x, DType dtype);
+Variable reshape(const Variable& x, const Shape& shape);
+
+/// The mask is addressed by `random`. Identity if probability is 0.
+Variable dropout(const Variable& x, float probability, const RandomStream& random);
+
+/// Causal self-attention over packed heads: x [B, T, (heads + 2 kv_heads) * head_size] holds the
+/// queries' heads, then the keys', then the values'. Result [B, T, heads * head_size]. The scale is
+/// 1 / sqrt(head_size).
+Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads);
+
+/// Mean cross-entropy of logits [N, V] over the targets [N] that are not `ignore_index`; a scalar
+/// [1]. Zero if there are none.
+Variable cross_entropy(const Variable& logits, const Tensor& targets,
+                       int ignore_index = kIgnoreIndex);
+
+/// loss_scale * (sum of the cross-entropies of x weight^T against targets): the end of a graph. x
+/// [..., C] seen as [N, C], weight [V, C], targets [N] of any shape; a scalar [1]. The gradients
+/// are computed here, in the forward pass, so backward must be started from this very variable with
+/// seed 1; another seed raises Error.
+Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
+                              double loss_scale, int ignore_index = kIgnoreIndex,
+                              std::int64_t chunk = kCrossEntropyChunk);
+
+}  // namespace tessera

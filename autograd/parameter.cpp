@@ -1,0 +1,110 @@
+#include "autograd/parameter.h"
+
+#include <algorithm>
+
+#include "runtime/check.h"
+#include "runtime/random.h"
+#include "runtime/threads.h"
+
+namespace tessera {
+
+struct Parameter::State {
+  std::string name;
+  Shape shape;
+  Initializer initializer;
+  bool trainable = true;
+  Tensor data;
+  Tensor gradient;
+  bool has_gradient = false;
+};
+
+Parameter::Parameter(std::string name, const Shape& shape, Initializer initializer)
+    : state_(std::make_shared<State>()) {
+  state_->name = std::move(name);
+  state_->shape = shape;
+  state_->initializer = initializer;
+}
+
+const std::string& Parameter::name() const {
+  return state_->name;
+}
+const Shape& Parameter::shape() const {
+  return state_->shape;
+}
+bool Parameter::trainable() const {
+  return defined() && state_->trainable;
+}
+void Parameter::set_trainable(bool trainable) const {
+  state_->trainable = trainable;
+}
+
+const Tensor& Parameter::data() const {
+  check(defined(), "an undefined Parameter was used");
+  check(is_open(), "parameter '{}' was used while its window is closed", name());
+  return state_->data;
+}
+
+bool Parameter::is_open() const {
+  return state_->data.defined();
+}
+
+void Parameter::open(const Tensor& data) const {
+  check(data.shape() == shape(), "parameter '{}' of shape {} cannot look at {}", name(),
+        to_string(shape()), describe(data));
+  state_->data = data;
+}
+
+void Parameter::close() const {
+  state_->data = {};
+}
+
+const Tensor& Parameter::gradient() const {
+  check(state_->gradient.defined(),
+        "the gradient of parameter '{}' was used while its window is "
+        "closed",
+        name());
+  return state_->gradient;
+}
+
+void Parameter::open_gradient(const Tensor& gradient) const {
+  check(gradient.shape() == shape(), "the gradient of parameter '{}' of shape {} cannot be {}",
+        name(), to_string(shape()), describe(gradient));
+  state_->gradient = gradient;
+}
+
+void Parameter::close_gradient() const {
+  state_->gradient = {};
+}
+bool Parameter::has_gradient() const {
+  return state_->has_gradient;
+}
+void Parameter::reset_gradient() const {
+  state_->has_gradient = false;
+}
+
+Accumulate Parameter::next_contribution() const {
+  const bool first = !state_->has_gradient;
+  state_->has_gradient = true;
+  return first ? Accumulate::no : Accumulate::yes;
+}
+
+void Parameter::initialize(const Tensor& part, std::int64_t first, std::uint64_t seed) const {
+  const RandomStream random(seed, name());
+  const Initializer initializer = state_->initializer;
+  const auto fill = [&]<typename T>(T* values) {
+    parallel_for(part.numel(), std::int64_t{1} << 14, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const double value =
+            initializer.kind == Initializer::Kind::constant
+                ? initializer.value
+                : initializer.value * random.normal(static_cast<std::uint64_t>(first + i));
+        values[i] = static_cast<T>(value);
+      }
+    });
+  };
+  if (part.dtype() == DType::f32) return fill(part.data<float>());
+  if (part.dtype() == DType::f64) return fill(part.data<double>());
+  fail("parameter '{}' is initialized in f32 or f64, not {}", name(), name_of(part.dtype()));
+}
+
+}  // namespace tessera

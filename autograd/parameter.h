@@ -1,0 +1,78 @@
+// Parameter: a named, trainable leaf that owns no memory.
+//
+// Its data and its gradient are windows onto memory that a sharding strategy owns. The strategy
+// opens a window before the parameter is used and may close it after: whoever saves something for
+// backward saves the Parameter (a handle), never its tensor, so weights can be dropped after
+// forward and come back for backward.
+//
+// Gradients are added straight into the gradient window by the operations (a matrix product with
+// beta = 1). The first contribution of a step overwrites instead, so nobody has to clear gradients.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/op.h"
+#include "runtime/tensor.h"
+
+namespace tessera {
+
+/// How a parameter's initial values are made. Values are addressed by (seed, name, flat index), so
+/// any rank can make any part of them.
+struct Initializer {
+  enum class Kind { constant, normal } kind = Kind::constant;
+  /// The constant, or the normal distribution's standard deviation (its mean is 0).
+  double value = 0.0;
+
+  static Initializer zeros() { return {Kind::constant, 0.0}; }
+  static Initializer ones() { return {Kind::constant, 1.0}; }
+  static Initializer normal(double standard_deviation) {
+    return {Kind::normal, standard_deviation};
+  }
+};
+
+class Parameter {
+ public:
+  Parameter() = default;
+  /// `name` is the parameter's name in a Hugging Face checkpoint.
+  Parameter(std::string name, const Shape& shape, Initializer initializer);
+
+  bool defined() const { return state_ != nullptr; }
+  const std::string& name() const;
+  const Shape& shape() const;
+  std::int64_t numel() const { return shape().numel(); }
+  bool trainable() const;
+  /// A frozen parameter gets no gradient.
+  void set_trainable(bool trainable) const;
+
+  /// The whole parameter. Raises Error while the window is closed.
+  const Tensor& data() const;
+  bool is_open() const;
+  /// Raises Error if the shape differs.
+  void open(const Tensor& data) const;
+  void close() const;
+
+  /// The window gradients are written to, of the parameter's shape. Raises Error while closed.
+  const Tensor& gradient() const;
+  void open_gradient(const Tensor& gradient) const;
+  void close_gradient() const;
+  /// Has anything been written since reset_gradient()?
+  bool has_gradient() const;
+  /// Forgets what was written: the next contribution overwrites.
+  void reset_gradient() const;
+  /// For operations: `no` for the first contribution since reset_gradient(), `yes` after.
+  Accumulate next_contribution() const;
+
+  /// Writes initial values of elements [first, first + part.numel()) into `part`, a tensor in
+  /// host memory (f32 or f64).
+  void initialize(const Tensor& part, std::int64_t first, std::uint64_t seed) const;
+
+  /// Two handles on one parameter, as tied weights are.
+  bool operator==(const Parameter& other) const { return state_ == other.state_; }
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace tessera

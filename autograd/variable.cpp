@@ -1,0 +1,70 @@
+#include "autograd/variable.h"
+
+#include <algorithm>
+
+#include "autograd/node.h"
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+thread_local bool gradients_enabled_ = true;
+
+}  // namespace
+
+Variable::Variable(Tensor data) : state_(std::make_shared<State>()) {
+  state_->data = std::move(data);
+}
+
+Variable Variable::leaf(Tensor data) {
+  check(is_floating(data.dtype()), "a gradient needs a floating tensor, not {}", describe(data));
+  Variable variable(std::move(data));
+  variable.state_->producer.leaf_gradient = std::make_shared<Tensor>();
+  return variable;
+}
+
+const Tensor& Variable::data() const {
+  check(defined(), "an undefined Variable was used");
+  return state_->data;
+}
+
+bool Variable::requires_gradient() const {
+  return defined() && static_cast<bool>(state_->producer);
+}
+
+const Tensor& Variable::gradient() const {
+  check(defined() && state_->producer.leaf_gradient != nullptr,
+        "gradient() is kept for leaves only: make the variable with Variable::leaf");
+  return *state_->producer.leaf_gradient;
+}
+
+Variable differentiable(Tensor result, const std::vector<Variable>& inputs, bool uses_parameters,
+                        BackwardFunction backward) {
+  Variable variable(std::move(result));
+  const bool any_input = std::any_of(inputs.begin(), inputs.end(),
+                                     [](const Variable& v) { return v.requires_gradient(); });
+  if (!gradients_enabled() || !(any_input || uses_parameters)) return variable;
+  std::vector<Edge> edges;
+  edges.reserve(inputs.size());
+  for (const Variable& input : inputs) edges.push_back(Edge::to(input));
+  variable.state_->producer.node = std::make_shared<Node>(std::move(edges), std::move(backward));
+  return variable;
+}
+
+bool is_sole_owner(const Tensor& tensor) {
+  return tensor.storage().use_count() == 1;
+}
+
+bool gradients_enabled() {
+  return gradients_enabled_;
+}
+
+GradientMode::GradientMode(bool enabled) : previous_(gradients_enabled_) {
+  gradients_enabled_ = enabled;
+}
+
+GradientMode::~GradientMode() {
+  gradients_enabled_ = previous_;
+}
+
+}  // namespace tessera

@@ -1,0 +1,85 @@
+// Variable: a tensor in the graph of a computation.
+//
+// A Variable is a handle, like Tensor. It is one of
+//   - a constant:        no gradient flows to it;
+//   - a leaf:            its gradient is collected in `gradient()`;
+//   - a result:          `differentiable` recorded how its gradient flows on to its inputs.
+// Parameters are leaves of another kind (autograd/parameter.h): operations take them directly.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "runtime/tensor.h"
+
+namespace tessera {
+
+class Node;
+
+class Variable {
+ public:
+  Variable() = default;
+  /// A constant.
+  explicit Variable(Tensor data);
+  /// A leaf whose gradient is wanted.
+  static Variable leaf(Tensor data);
+
+  bool defined() const { return state_ != nullptr; }
+  const Tensor& data() const;
+  const Shape& shape() const { return data().shape(); }
+  DType dtype() const { return data().dtype(); }
+
+  /// Does a gradient flow to this variable in backward?
+  bool requires_gradient() const;
+  /// A leaf's collected gradient; undefined before backward reached it. Raises Error on others.
+  const Tensor& gradient() const;
+
+ private:
+  friend struct Edge;
+  friend Variable differentiable(Tensor, const std::vector<Variable>&, bool,
+                                 std::function<std::vector<Tensor>(Tensor)>);
+  friend void backward(const Variable&, Tensor);
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+/// Gradients of an operation's inputs, in the order of the inputs; undefined where none is needed.
+using Gradients = std::vector<Tensor>;
+
+/// From the gradient of the result to those of the inputs. What it captures is what is saved for
+/// backward; it runs at most once and is destroyed right after. It owns the tensor it is given and
+/// may overwrite it when `is_sole_owner` says nobody else looks at it.
+using BackwardFunction = std::function<Gradients(Tensor dy)>;
+
+/// Makes `result` a variable that depends on `inputs` and, if `uses_parameters`, on trainable
+/// Parameters. Where no gradient is wanted (all inputs constant and no parameters, or inside
+/// NoGradient), the result is a constant and `backward` is dropped at once, with all it saved.
+Variable differentiable(Tensor result, const std::vector<Variable>& inputs, bool uses_parameters,
+                        BackwardFunction backward);
+
+/// Is this handle the only one on its storage?
+bool is_sole_owner(const Tensor& tensor);
+
+/// Is the graph being recorded on this thread?
+bool gradients_enabled();
+
+/// Switches recording off (or back on) for the scope.
+class GradientMode {
+ public:
+  explicit GradientMode(bool enabled);
+  ~GradientMode();
+  GradientMode(const GradientMode&) = delete;
+  GradientMode& operator=(const GradientMode&) = delete;
+
+ private:
+  bool previous_;
+};
+
+/// `NoGradient scope;` - evaluation and generation.
+class NoGradient : public GradientMode {
+ public:
+  NoGradient() : GradientMode(false) {}
+};
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+// Reading and writing model folders in Hugging Face's layout:
+// config.json, model.safetensors (or model.safetensors.index.json with several files).
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "models/language_model.h"
+#include "sharding/strategy.h"
+
+namespace tessera {
+
+/// The model that `folder`/config.json describes, without memory for its parameters. Raises Error
+/// if the folder, the file or the model type is not usable.
+std::unique_ptr<LanguageModel> make_pretrained(const std::filesystem::path& folder);
+
+/// Fills the shards from the folder's safetensors, converting to f32; only the shards' own elements
+/// are read. GPT-2 files may leave out the prefix "transformer.". Raises Error, before anything is
+/// written, if a parameter is missing, has another shape, or the file holds an unknown tensor.
+void load_parameters(const std::filesystem::path& folder, const std::vector<Shard>& shards);
+
+/// Writes config.json and model.safetensors (f32) from shards that hold whole parameters, each file
+/// atomically, the weights last.
+void save_pretrained(const std::filesystem::path& folder, const LanguageModel& model,
+                     const std::vector<Shard>& shards);
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+#include "models/layers.h"
+
+namespace tessera {
+
+Linear::Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, bool with_bias,
+               WeightLayout layout, Initializer weight_initializer)
+    : layout(layout),
+      weight(name + ".weight",
+             layout == WeightLayout::out_in ? Shape{outputs, inputs} : Shape{inputs, outputs},
+             weight_initializer) {
+  if (with_bias) bias = Parameter(name + ".bias", {outputs}, Initializer::zeros());
+}
+
+void Linear::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
+  visit(weight);
+  if (bias.defined()) visit(bias);
+}
+
+Embedding::Embedding(const std::string& name, std::int64_t rows, std::int64_t width,
+                     Initializer initializer)
+    : weight(name + ".weight", {rows, width}, initializer) {}
+
+void Embedding::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
+  visit(weight);
+}
+
+LayerNorm::LayerNorm(const std::string& name, std::int64_t width, float epsilon)
+    : weight(name + ".weight", {width}, Initializer::ones()),
+      bias(name + ".bias", {width}, Initializer::zeros()),
+      epsilon(epsilon) {}
+
+void LayerNorm::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
+  visit(weight);
+  visit(bias);
+}
+
+Variable Dropout::operator()(const Variable& x, bool training) const {
+  if (!training) return x;
+  const RandomPosition& at = context().random();
+  return dropout(x, probability, RandomStream(at.seed, site, at.step, at.micro_batch));
+}
+
+}  // namespace tessera

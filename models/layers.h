@@ -1,0 +1,56 @@
+// The layers models are built of: plain structs of Parameters with a call operator.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "autograd/module.h"
+#include "autograd/operations.h"
+#include "runtime/context.h"
+
+namespace tessera {
+
+/// y = x W + b; see WeightLayout for how `<name>.weight` is stored.
+struct Linear final : Module {
+  Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, bool with_bias,
+         WeightLayout layout, Initializer weight_initializer);
+
+  Variable operator()(const Variable& x) const { return linear(x, weight, bias, layout); }
+  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
+
+  WeightLayout layout;
+  Parameter weight;
+  Parameter bias;  // undefined without bias
+};
+
+struct Embedding final : Module {
+  Embedding(const std::string& name, std::int64_t rows, std::int64_t width,
+            Initializer initializer);
+
+  Variable operator()(const Tensor& ids) const { return embedding(ids, weight); }
+  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
+
+  Parameter weight;  // [rows, width]
+};
+
+struct LayerNorm final : Module {
+  LayerNorm(const std::string& name, std::int64_t width, float epsilon);
+
+  Variable operator()(const Variable& x) const { return layer_norm(x, weight, bias, epsilon); }
+  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
+
+  Parameter weight;
+  Parameter bias;
+  float epsilon;
+};
+
+struct Dropout {
+  std::string site;  // names the place in the model
+  float probability = 0.0f;
+
+  /// Active in training only. The mask is addressed by (seed, site, step, micro-batch), so a
+  /// recomputed forward pass drops the same elements.
+  Variable operator()(const Variable& x, bool training) const;
+};
+
+}  // namespace tessera

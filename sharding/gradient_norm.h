@@ -1,0 +1,18 @@
+// The global gradient norm, with the same bits under every partition.
+//
+// Floating-point sums depend on their order, and so on which rank owns what. Integers do not: find
+// the largest |g| anywhere, scale by its power of two, and add the squares as 64-bit fixed-point
+// numbers (kernels/reduce/op.h). Any order, any split over ranks and threads gives the same norm.
+#pragma once
+
+#include <vector>
+
+#include "runtime/tensor.h"
+
+namespace tessera {
+
+/// sqrt(sum of squares) over all gradients (f32, bf16 or f16; empty ones are fine). NaN if any
+/// element is NaN, infinity if any is infinite.
+double gradient_norm(const std::vector<Tensor>& gradients);
+
+}  // namespace tessera

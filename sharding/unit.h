@@ -1,0 +1,60 @@
+// Unit: the granule of sharding, checkpointing and tracing.
+//
+// A model lists its units in forward order: the embedding, every block, the head. Each names the
+// parameters that must be whole while it runs. A model runs its parts through Unit::run and knows
+// nothing else of how its parameters are kept.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "autograd/engine.h"
+#include "autograd/parameter.h"
+#include "autograd/variable.h"
+
+namespace tessera {
+
+class Strategy;
+
+class Unit final : public BackwardScope {
+ public:
+  Unit(std::string name, std::vector<Parameter> parameters);
+  // The graph and the strategy refer to a unit by address.
+  Unit(const Unit&) = delete;
+  Unit& operator=(const Unit&) = delete;
+
+  const std::string& name() const { return name_; }
+  /// The parameters, each once; a parameter belongs to exactly one unit.
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+
+  /// Whose hooks run around this unit. Without one the unit runs bare.
+  void attach(Strategy* strategy) { strategy_ = strategy; }
+  /// Whether run() keeps activations or computes them again in backward.
+  void set_checkpointing(bool on) { checkpointing_ = on; }
+  bool checkpointing() const { return checkpointing_; }
+
+  /// forward(input) between the strategy's hooks, as one stretch of the backward pass. A unit may
+  /// run several times per forward pass (tied weights): after_backward is told when all of its runs
+  /// have been through backward.
+  Variable run(const std::function<Variable(const Variable&)>& forward, const Variable& input);
+  /// The same, keeping activations in any case: for a part that must run once, such as the head,
+  /// whose loss writes gradients in forward.
+  Variable run_once(const std::function<Variable(const Variable&)>& forward, const Variable& input);
+
+  void before_backward() override;
+  void after_backward() override;
+
+ private:
+  Variable run_between_hooks(bool checkpointed,
+                             const std::function<Variable(const Variable&)>& forward,
+                             const Variable& input);
+
+  std::string name_;
+  std::vector<Parameter> parameters_;
+  Strategy* strategy_ = nullptr;
+  bool checkpointing_ = false;
+  int runs_awaiting_backward_ = 0;
+};
+
+}  // namespace tessera
