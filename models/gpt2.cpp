@@ -203,13 +203,38 @@ void Gpt2::visit_parameters(const std::function<void(const Parameter&)>& visit) 
   ln_f_.visit_parameters(visit);
 }
 
-double Gpt2::training_flops_per_token(std::int64_t sequence_length) const {
+std::vector<MatmulShape> Gpt2::training_matmuls(std::int64_t tokens) const {
+  constexpr auto no = Transpose::no;
+  constexpr auto yes = Transpose::yes;
+  const std::int64_t width = config_.width;
+  const std::int64_t vocab = config_.vocab_size;
+  std::vector<MatmulShape> shapes;
+  // Forward y = x W, then dx = dy W^T and dW = x^T dy, for weights stored [in, out].
+  const auto conv1d = [&](std::int64_t inputs, std::int64_t outputs) {
+    shapes.push_back({tokens, outputs, inputs, no, no, config_.layers});
+    shapes.push_back({tokens, inputs, outputs, no, yes, config_.layers});
+    shapes.push_back({inputs, outputs, tokens, yes, no, config_.layers});
+  };
+  conv1d(width, 3 * width);
+  conv1d(width, width);
+  conv1d(width, 4 * width);
+  conv1d(4 * width, width);
+  // The head's weight is stored [out, in].
+  shapes.push_back({tokens, vocab, width, no, yes, 1});
+  shapes.push_back({tokens, width, vocab, no, no, 1});
+  shapes.push_back({vocab, width, tokens, yes, no, 1});
+  return shapes;
+}
+
+double Gpt2::training_flops(std::int64_t batch, std::int64_t sequence_length) const {
   const auto width = static_cast<double>(config_.width);
   const auto layers = static_cast<double>(config_.layers);
+  const auto length = static_cast<double>(sequence_length);
   const double block_weights = 12.0 * width * width;  // 3 + 1 + 4 + 4 squares
   const double head_weights = static_cast<double>(config_.vocab_size) * width;
-  return 6.0 * (layers * block_weights + head_weights) +
-         6.0 * layers * width * static_cast<double>(sequence_length);
+  const double per_token =
+      6.0 * (layers * block_weights + head_weights) + 6.0 * layers * width * length;
+  return static_cast<double>(batch) * length * per_token;
 }
 
 }  // namespace tessera

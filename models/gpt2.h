@@ -54,7 +54,8 @@ class Gpt2 final : public LanguageModel {
   KeyValueCache make_cache() const override;
   Tensor next_logits(const Tensor& tokens, KeyValueCache& cache) override;
   nlohmann::json config() const override;
-  double training_flops_per_token(std::int64_t sequence_length) const override;
+  std::vector<MatmulShape> training_matmuls(std::int64_t tokens) const override;
+  double training_flops(std::int64_t batch, std::int64_t sequence_length) const override;
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 
  private:

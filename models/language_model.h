@@ -5,12 +5,29 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "autograd/module.h"
 #include "autograd/variable.h"
+#include "kernels/op.h"
 #include "sharding/strategy.h"
 
 namespace tessera {
+
+/// C [m, n] = op(A) op(B) with inner dimension k, `count` times.
+struct MatmulShape {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  Transpose transpose_a = Transpose::no;
+  Transpose transpose_b = Transpose::no;
+  std::int64_t count = 1;
+
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
+           static_cast<double>(count);
+  }
+};
 
 /// What a model remembers of the tokens it has seen, so that each further token costs one row of
 /// work: the packed query/key/value rows of every layer, [1, context, channels].
@@ -47,10 +64,13 @@ class LanguageModel : public Module {
   /// The Hugging Face config.json.
   virtual nlohmann::json config() const = 0;
 
-  /// Floating-point operations of training on one token of a T-token sequence: 6 per weight that
-  /// takes part in a matrix product (the head included, lookups not), plus 6 * layers * width * T
-  /// for causal attention (half of the full square).
-  virtual double training_flops_per_token(std::int64_t sequence_length) const = 0;
+  /// The matrix products of one forward and backward pass over `tokens` tokens, attention's apart.
+  virtual std::vector<MatmulShape> training_matmuls(std::int64_t tokens) const = 0;
+  /// Floating-point operations of one forward and backward pass: 6 per token and weight that takes
+  /// part in a matrix product (the head included, lookups not), and for causal attention (half of
+  /// the full square) 6 * layers * width * T per token of a T-token sequence. Recomputation does
+  /// not count.
+  virtual double training_flops(std::int64_t batch, std::int64_t sequence_length) const = 0;
 };
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// An empty directory that is gone, with all it holds, when the test ends.
+// A folder of its own for a test case, removed at the end of the scope.
 #pragma once
 
 #include <stdlib.h>
@@ -13,9 +13,9 @@ namespace tessera::test {
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
-    std::string pattern = std::filesystem::temp_directory_path() / "tessera_test_XXXXXX";
-    check(::mkdtemp(pattern.data()) != nullptr, "cannot make a directory like {}", pattern);
-    path_ = pattern;
+    std::string name = std::filesystem::temp_directory_path() / "tessera-XXXXXX";
+    check(::mkdtemp(name.data()) != nullptr, "cannot make a temporary folder {}", name);
+    path_ = name;
   }
   ~TemporaryDirectory() {
     std::error_code ignored;

@@ -1,0 +1,30 @@
+# What later backends are built on. None of it is required, and no language beyond C++ is enabled
+# here: this only looks, and says once what it found.
+
+include(FindPackageMessage)
+
+find_package(CUDAToolkit QUIET)
+find_program(MPI_CXX_COMPILER NAMES mpicxx mpic++)
+if(MPI_CXX_COMPILER) # without it, FindMPI tells at every configuration what it tried
+  find_package(MPI QUIET COMPONENTS CXX)
+endif()
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+mark_as_advanced(MPI_CXX_COMPILER NCCL_INCLUDE_DIR NCCL_LIBRARY)
+
+set(cuda_state "not found")
+set(mpi_state "not found")
+set(nccl_state "not found")
+if(CUDAToolkit_FOUND)
+  set(cuda_state ${CUDAToolkit_VERSION})
+endif()
+if(MPI_CXX_FOUND)
+  set(mpi_state ${MPI_CXX_VERSION})
+endif()
+if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+  set(nccl_state "found")
+endif()
+
+set(backends "CUDA ${cuda_state}, MPI ${mpi_state}, NCCL ${nccl_state}")
+find_package_message(tessera_backends
+  "Optional backends: ${backends} (nothing of this version uses them)" "${backends}")

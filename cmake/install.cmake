@@ -1,0 +1,37 @@
+# `cmake --install build` puts the program, the libraries and their headers in place, with a package
+# for find_package(tessera): targets tessera::runtime, tessera::kernels and so on.
+#
+# Headers keep their folders below include/tessera, so users write #include "runtime/tensor.h" too.
+
+include(CMakePackageConfigHelpers)
+
+set(folders runtime kernels autograd sharding optim models tools)
+get_property(libraries GLOBAL PROPERTY TESSERA_LIBRARIES)
+if(TARGET tessera_tools)
+  set_target_properties(tessera_tools PROPERTIES EXPORT_NAME tools)
+  list(APPEND libraries tessera_tools)
+endif()
+set_target_properties(tessera_options PROPERTIES EXPORT_NAME options)
+
+install(TARGETS tessera_options ${libraries} EXPORT tessera-targets)
+if(TARGET tessera)
+  install(TARGETS tessera)
+endif()
+foreach(folder ${folders})
+  if(IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/${folder})
+    install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera
+      FILES_MATCHING PATTERN "*.h")
+  endif()
+endforeach()
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
+install(EXPORT tessera-targets NAMESPACE tessera:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/tessera-config.cmake.in
+  ${CMAKE_BINARY_DIR}/tessera-config.cmake INSTALL_DESTINATION ${package_dir})
+# Before 1.0 a new minor version may change any interface.
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/tessera-config-version.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  ${CMAKE_BINARY_DIR}/tessera-config.cmake
+  ${CMAKE_BINARY_DIR}/tessera-config-version.cmake
+  DESTINATION ${package_dir})

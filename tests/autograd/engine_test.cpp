@@ -1,0 +1,207 @@
+// The graph and the engine: order, accumulation, lifetimes.
+#include "autograd/engine.h"
+
+#include <catch2/catch.hpp>
+
+#include "autograd/checkpoint.h"
+#include "autograd/operations.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+
+using test::normal_tensor;
+using test::OwnedParameter;
+using test::same_bits;
+
+namespace {
+
+std::int64_t live_activations() {
+  return context().allocator().account()[Category::activations].current;
+}
+
+Tensor ones(const Shape& shape) {
+  return Tensor::from(std::vector<float>(static_cast<std::size_t>(shape.numel()), 1.0f), shape);
+}
+
+struct RecordingScope final : BackwardScope {
+  RecordingScope(std::string name, std::vector<std::string>& log) : name(name), log(log) {}
+  void before_backward() override { log.push_back("before " + name); }
+  void after_backward() override { log.push_back("after " + name); }
+  std::string name;
+  std::vector<std::string>& log;
+};
+
+}  // namespace
+
+TEST_CASE("a value used three times gets the sum of three gradients") {
+  const test::Rank rank;
+  const Variable x = Variable::leaf(ones({4}));
+  backward(add(add(scale(x, 2.0), scale(x, 3.0)), x), ones({4}));
+  CHECK(x.gradient().to_vector<float>() == std::vector<float>(4, 6.0f));
+}
+
+TEST_CASE("a second backward adds to a leaf's gradient") {
+  const test::Rank rank;
+  const Variable x = Variable::leaf(ones({2}));
+  backward(scale(x, 2.0), ones({2}));
+  backward(scale(x, 5.0), ones({2}));
+  CHECK(x.gradient().to_vector<float>() == std::vector<float>(2, 7.0f));
+}
+
+TEST_CASE("the seed is never overwritten") {
+  const test::Rank rank;
+  const Variable x = Variable::leaf(normal_tensor({8}, DType::f32, "x"));
+  const Tensor seed = ones({8});
+  backward(gelu(scale(x, 2.0)), seed);
+  CHECK(seed.to_vector<float>() == std::vector<float>(8, 1.0f));
+}
+
+TEST_CASE("a parameter's first gradient overwrites and the following ones add") {
+  const test::Rank rank;
+  OwnedParameter weight("weight", {3, 2});  // its gradient starts as NaN
+  const Variable x(normal_tensor({5, 2}, DType::f64, "x"));
+  const Tensor seed = normal_tensor({5, 3}, DType::f64, "seed");
+  backward(linear(x, weight.parameter, Parameter()), seed);
+  const auto once = weight.gradient.to_vector<double>();
+  backward(linear(x, weight.parameter, Parameter()), seed);
+  const auto twice = weight.gradient.to_vector<double>();
+  for (std::size_t i = 0; i < once.size(); ++i) CHECK(twice[i] == 2.0 * once[i]);
+  weight.parameter.reset_gradient();
+  backward(linear(x, weight.parameter, Parameter()), seed);
+  CHECK(weight.gradient.to_vector<double>() == once);
+}
+
+TEST_CASE("a graph runs backward once") {
+  const test::Rank rank;
+  const Variable x = Variable::leaf(ones({2}));
+  const Variable y = scale(x, 2.0);
+  backward(y, ones({2}));
+  REQUIRE_THROWS_WITH(backward(y, ones({2})), Catch::Contains("once"));
+}
+
+TEST_CASE("misuse of backward is named") {
+  const test::Rank rank;
+  const Variable constant(ones({2}));
+  REQUIRE_THROWS_WITH(backward(scale(constant, 2.0)), Catch::Contains("nothing trainable"));
+  const Variable x = Variable::leaf(ones({2}));
+  REQUIRE_THROWS_WITH(backward(scale(x, 2.0)), Catch::Contains("seed"));
+  REQUIRE_THROWS_WITH(backward(scale(x, 2.0), ones({3})), Catch::Contains("does not fit"));
+  REQUIRE_THROWS_WITH(scale(x, 2.0).gradient(), Catch::Contains("leaves only"));
+  REQUIRE_THROWS_WITH(Variable::leaf(Tensor::zeros({2}, DType::i32)), Catch::Contains("floating"));
+  const Parameter closed("closed", {2, 2}, Initializer::zeros());
+  REQUIRE_THROWS_WITH(linear(x, closed, Parameter()), Catch::Contains("'closed'"));
+}
+
+TEST_CASE("inside NoGradient nothing is recorded and nothing is saved") {
+  const test::Rank rank;
+  const Variable x = Variable::leaf(ones({1024}));
+  const NoGradient scope;
+  const std::int64_t before = live_activations();
+  {
+    const Variable y = gelu(gelu(gelu(x)));
+    CHECK_FALSE(y.requires_gradient());
+    CHECK(live_activations() - before == 4096);  // y alone
+  }
+  CHECK(live_activations() == before);
+}
+
+TEST_CASE("backward frees each saved tensor as soon as it has been used") {
+  const test::Rank rank;
+  constexpr std::int64_t kBytes = 4 * 1000;
+  constexpr int kLayers = 10;
+  const std::int64_t before = live_activations();
+  const Variable x = Variable::leaf(ones({1000}));  // not charged to activations
+  std::vector<std::string> log;
+  {
+    Variable y = x;
+    for (int i = 0; i < kLayers; ++i) y = gelu(y);
+    // Each gelu saves its input; the first one's is x itself. The last result is held by y.
+    CHECK(live_activations() - before == kLayers * kBytes);
+    Tensor seed;
+    {
+      const CategoryScope category(Category::activations);
+      seed = ones({1000});
+    }
+    context().allocator().record_history(true);
+    context().allocator().reset_peaks();
+    const std::int64_t at_start = live_activations();
+    backward(y, std::move(seed));
+    // gelu writes its gradient over the one it consumed and then drops its input: memory never
+    // grows by more than nothing at all.
+    CHECK(context().allocator().account()[Category::activations].peak == at_start);
+    int freed = 0;
+    for (const MemoryEvent& event : context().allocator().history()) {
+      CHECK(event.bytes == -kBytes);
+      ++freed;
+    }
+    CHECK(freed == kLayers - 1);
+  }
+  // What is left is the gradient of x, which took over the seed's memory.
+  CHECK(live_activations() - before == kBytes);
+}
+
+TEST_CASE("scopes open before their first node and close after their last") {
+  const test::Rank rank;
+  std::vector<std::string> log;
+  RecordingScope first("first", log), second("second", log);
+  const Variable x = Variable::leaf(ones({2}));
+  Variable y;
+  {
+    const BackwardScopeGuard guard(&first);
+    y = gelu(gelu(x));
+  }
+  {
+    const BackwardScopeGuard guard(&second);
+    y = add(y, gelu(y));
+  }
+  y = scale(y, 2.0);
+  backward(y, ones({2}));
+  CHECK(log ==
+        std::vector<std::string>{"before second", "after second", "before first", "after first"});
+}
+
+TEST_CASE("checkpoint: same bits as without, dropout included, and less memory") {
+  const test::Rank rank;
+  OwnedParameter weight("weight", {64, 64}, 0.1);
+  const Tensor input = normal_tensor({32, 64}, DType::f64, "input");
+  const Tensor seed = normal_tensor({32, 64}, DType::f64, "seed");
+  const auto block = [&](const Variable& h) {
+    return add(h, dropout(gelu(linear(h, weight.parameter, Parameter())), 0.3f,
+                          RandomStream(1, "site", 4, 2)));
+  };
+
+  struct Outcome {
+    Tensor result, dx, dweight;
+    std::int64_t saved;
+  };
+  const auto run = [&](bool checkpointed) {
+    weight.parameter.reset_gradient();
+    const Variable x = Variable::leaf(input);
+    const std::int64_t before = live_activations();
+    Variable y = x;
+    for (int i = 0; i < 4; ++i) y = checkpointed ? checkpoint(block, y) : block(y);
+    Outcome outcome{.result = y.data(), .saved = live_activations() - before};
+    backward(y, seed.clone());
+    outcome.dx = x.gradient();
+    outcome.dweight = weight.gradient.clone();
+    return outcome;
+  };
+  const Outcome kept = run(false);
+  const Outcome recomputed = run(true);
+  CHECK(same_bits(kept.result, recomputed.result));
+  CHECK(same_bits(kept.dx, recomputed.dx));
+  CHECK(same_bits(kept.dweight, recomputed.dweight));
+  // Four results of 32 x 64 doubles; without checkpointing three more tensors each.
+  CHECK(recomputed.saved == 4 * 32 * 64 * 8);
+  CHECK(kept.saved > 2 * recomputed.saved);
+}
+
+TEST_CASE("a checkpointed constant function is fine in backward") {
+  const test::Rank rank;
+  const Variable x(ones({2}));
+  const Variable y = checkpoint([](const Variable& h) { return gelu(h); }, x);
+  backward(y, ones({2}));
+}
+
+}  // namespace tessera

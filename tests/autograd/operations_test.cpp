@@ -1,0 +1,146 @@
+// Every differentiable operation against finite differences in f64.
+#include "autograd/operations.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/gradient_check.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+
+using test::GradientCheck;
+using test::normal_tensor;
+using test::OwnedParameter;
+using Inputs = std::vector<Variable>;
+
+namespace {
+
+Tensor leaf(const Shape& shape, const char* name = "leaf") {
+  return normal_tensor(shape, DType::f64, name);
+}
+
+}  // namespace
+
+TEST_CASE("linear: gradients for both weight layouts, with and without bias") {
+  const test::Rank rank;
+  for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
+    const bool out_in = layout == WeightLayout::out_in;
+    OwnedParameter weight("weight", out_in ? Shape{5, 3} : Shape{3, 5});
+    OwnedParameter bias("bias", {5});
+    GradientCheck{
+        [&](const Inputs& x) { return linear(x[0], weight.parameter, bias.parameter, layout); },
+        {leaf({2, 4, 3})},
+        {&weight, &bias}}
+        .run();
+    GradientCheck{
+        [&](const Inputs& x) { return linear(x[0], weight.parameter, Parameter(), layout); },
+        {leaf({7, 3})},
+        {&weight}}
+        .run();
+  }
+}
+
+TEST_CASE("matmul: gradients for all transposes, plain and batched") {
+  const test::Rank rank;
+  for (const Transpose ta : {Transpose::no, Transpose::yes}) {
+    for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+      const Shape a = ta == Transpose::no ? Shape{3, 4} : Shape{4, 3};
+      const Shape b = tb == Transpose::no ? Shape{4, 5} : Shape{5, 4};
+      GradientCheck{[&](const Inputs& x) { return matmul(x[0], x[1], ta, tb); },
+                    {leaf(a, "a"), leaf(b, "b")},
+                    {}}
+          .run();
+      GradientCheck{[&](const Inputs& x) { return matmul(x[0], x[1], ta, tb); },
+                    {leaf({2, a[0], a[1]}, "a"), leaf({2, b[0], b[1]}, "b")},
+                    {}}
+          .run();
+    }
+  }
+}
+
+TEST_CASE("embedding: gradients of rows used never, once and often") {
+  const test::Rank rank;
+  OwnedParameter table("table", {6, 3});
+  const Tensor ids = Tensor::from(std::vector<std::int32_t>{0, 4, 4, 1, 4, 5}, {2, 3});
+  GradientCheck{[&](const Inputs&) { return embedding(ids, table.parameter); }, {}, {&table}}.run();
+}
+
+TEST_CASE("layer_norm and rms_norm: gradients") {
+  const test::Rank rank;
+  OwnedParameter weight("weight", {7});
+  OwnedParameter bias("bias", {7});
+  GradientCheck{
+      [&](const Inputs& x) { return layer_norm(x[0], weight.parameter, bias.parameter, 1e-5f); },
+      {leaf({2, 3, 7})},
+      {&weight, &bias}}
+      .run();
+  GradientCheck{[&](const Inputs& x) { return rms_norm(x[0], weight.parameter, 1e-5f); },
+                {leaf({2, 3, 7})},
+                {&weight}}
+      .run();
+}
+
+TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients") {
+  const test::Rank rank;
+  const auto check = [](auto function, std::vector<Tensor> leaves) {
+    GradientCheck{function, std::move(leaves), {}}.run();
+  };
+  check([](const Inputs& x) { return gelu(x[0]); }, {leaf({3, 5})});
+  check([](const Inputs& x) { return add(x[0], x[1]); }, {leaf({3, 5}, "a"), leaf({3, 5}, "b")});
+  check([](const Inputs& x) { return add(x[0], x[0]); }, {leaf({3, 5})});
+  check([](const Inputs& x) { return scale(x[0], -1.75); }, {leaf({3, 5})});
+  check([](const Inputs& x) { return gelu(reshape(x[0], {15})); }, {leaf({3, 5})});
+  check([](const Inputs& x) { return dropout(x[0], 0.4f, RandomStream(5, "site", 2, 1)); },
+        {leaf({3, 50})});
+}
+
+TEST_CASE("cast: the gradient comes back in the input's dtype") {
+  const test::Rank rank;
+  const Variable x = Variable::leaf(Tensor::from(std::vector<float>{1.0f, -2.5f}, {2}));
+  const Variable y = cast(x, DType::f64);
+  backward(y, Tensor::from(std::vector<double>{0.5, 3.0}, {2}));
+  CHECK(x.gradient().to_vector<float>() == std::vector<float>{0.5f, 3.0f});
+}
+
+TEST_CASE("attention: gradients with plain and grouped heads") {
+  const test::Rank rank;
+  for (const std::int64_t kv_heads : {4, 2, 1}) {
+    const std::int64_t channels = (4 + 2 * kv_heads) * 3;
+    GradientCheck{
+        [&](const Inputs& x) { return attention(x[0], 4, kv_heads); }, {leaf({2, 5, channels})}, {}}
+        .run();
+  }
+}
+
+TEST_CASE("cross_entropy: gradients of the mean over valid targets") {
+  const test::Rank rank;
+  const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6}, {4});
+  GradientCheck{[&](const Inputs& x) { return cross_entropy(x[0], targets); }, {leaf({4, 7})}, {}}
+      .run();
+}
+
+TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the tokens") {
+  const test::Rank rank;
+  OwnedParameter weight("weight", {7, 3});
+  const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6, 1}, {5});
+  for (const std::int64_t chunk : {1, 2, 3, 5, 64}) {
+    GradientCheck{[&](const Inputs& x) {
+                    return linear_cross_entropy(x[0], weight.parameter, targets, 0.25, kIgnoreIndex,
+                                                chunk);
+                  },
+                  {leaf({5, 3})},
+                  {&weight}}
+        .run();
+  }
+}
+
+TEST_CASE("linear_cross_entropy refuses to be differentiated further") {
+  const test::Rank rank;
+  OwnedParameter weight("weight", {7, 3});
+  const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0}, {2});
+  const Variable x = Variable::leaf(leaf({2, 3}));
+  const Variable loss = scale(linear_cross_entropy(x, weight.parameter, targets, 0.5), 2.0);
+  REQUIRE_THROWS_WITH(backward(loss), Catch::Contains("loss_scale"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# tools/setup.sh [PACKAGE...]: installs what Tessera is built and tested with, and the Debian packages
+# named. Does nothing, and says nothing, if all of it is there. For Debian 12; elsewhere it prints the
+# list of what is needed.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build ccache git pkg-config python3
+  # The variant with POSIX threads; where others are installed too, Debian's alternatives prefer it.
+  libopenblas-pthread-dev
+  libeigen3-dev libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
+  catch2 libbenchmark-dev clang-format-14
+  "$@"
+)
+
+installed() {
+  [[ $(dpkg-query --show --showformat='${Status}' "$1" 2>/dev/null) == "install ok installed" ]]
+}
+
+if ! command -v apt-get dpkg-query >/dev/null; then
+  echo "setup.sh: not a Debian system; please install what these packages hold: ${packages[*]}" >&2
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  installed "$package" || missing+=("$package")
+done
+if ((${#missing[@]} == 0)); then
+  exit 0
+fi
+
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    echo "setup.sh: neither root nor sudo; please run: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+
+apt() {
+  # Another installation may be running, as on a machine just booted: wait for its lock.
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 "$@" >/dev/null
+}
+
+echo "setup.sh: installing ${missing[*]}"
+apt update
+apt install --yes --no-install-recommends "${missing[@]}"

@@ -1,0 +1,27 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/config/parse.h"
+#include "tools/tessera/commands.h"
+#include "tools/train/trainer.h"
+
+namespace tessera {
+
+void add_train(CLI::App& app) {
+  struct Options {
+    std::string config;
+    std::vector<std::string> overrides;
+  };
+  CLI::App* command = app.add_subcommand("train", "Train a model as a YAML file says.");
+  const auto options = std::make_shared<Options>();
+  command->add_option("config", options->config, "The configuration; see docs/configuration.md")
+      ->required()
+      ->type_name("CONFIG.yaml");
+  command->add_option("overrides", options->overrides, "Keys to set differently")
+      ->type_name("key.path=value");
+  command->callback([options] { train(load_config(options->config, options->overrides)); });
+}
+
+}  // namespace tessera

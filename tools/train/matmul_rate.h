@@ -1,0 +1,15 @@
+// The yardstick of a training step: how fast this machine multiplies matrices.
+#pragma once
+
+#include <vector>
+
+#include "models/language_model.h"
+
+namespace tessera {
+
+/// FLOP/s of plain OpenBLAS SGEMM, with OpenBLAS's own threading on `threads` threads, over the
+/// given products: the sum of their operations over the sum of their times. Each distinct shape is
+/// timed `repeats` times after a warm-up and the fastest counts.
+double sgemm_rate(const std::vector<MatmulShape>& shapes, int threads, int repeats = 3);
+
+}  // namespace tessera

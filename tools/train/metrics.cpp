@@ -1,0 +1,60 @@
+#include "tools/train/metrics.h"
+
+#include <fmt/format.h>
+
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kMebibyte = 1024.0 * 1024.0;
+
+void keep_earlier(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return;
+  for (int i = 1;; ++i) {
+    const auto kept = path.parent_path() / fmt::format("metrics.{}.jsonl", i);
+    if (std::filesystem::exists(kept)) continue;
+    std::filesystem::rename(path, kept);
+    return;
+  }
+}
+
+}  // namespace
+
+std::string log_line(const StepMetrics& m, std::int64_t total_steps) {
+  std::string line = fmt::format("step {}/{}  loss {:.4f}", m.step, total_steps, m.loss);
+  if (m.val_loss) line += fmt::format("  val {:.4f}", *m.val_loss);
+  line +=
+      fmt::format("  lr {:.2e}  norm {:.3f}  {:.0f} tok/s  {:.0f}% of matmul rate  peak {:.0f} MiB",
+                  m.learning_rate, m.gradient_norm, m.tokens_per_second, 100.0 * m.matmul_fraction,
+                  static_cast<double>(m.memory.total.peak) / kMebibyte);
+  return line;
+}
+
+std::string json_line(const StepMetrics& m) {
+  std::string line = fmt::format(R"({{"step": {}, "loss": {})", m.step, m.loss);
+  if (m.val_loss) line += fmt::format(R"(, "val_loss": {})", *m.val_loss);
+  line += fmt::format(
+      R"(, "learning_rate": {}, "gradient_norm": {}, "tokens_per_second": {:.1f}, )"
+      R"("matmul_fraction": {:.4f}, "step_ms": {:.3f}, "data_ms": {:.3f}, "forward_ms": {:.3f}, )"
+      R"("backward_ms": {:.3f}, "optimizer_ms": {:.3f}, "peak_bytes": {{)",
+      m.learning_rate, m.gradient_norm, m.tokens_per_second, m.matmul_fraction, m.step_ms,
+      m.data_ms, m.forward_ms, m.backward_ms, m.optimizer_ms);
+  for (int i = 0; i < kCategories; ++i) {
+    line += fmt::format(R"("{}": {}, )", kCategoryNames[i], m.memory.categories[i].peak);
+  }
+  return line + fmt::format(R"("total": {}}}}})", m.memory.total.peak);
+}
+
+MetricsFile::MetricsFile(const std::filesystem::path& folder) : path_(folder / "metrics.jsonl") {
+  keep_earlier(path_);
+  file_.open(path_);
+  check(file_.good(), "{}: cannot be written", path_.string());
+}
+
+void MetricsFile::write(const StepMetrics& metrics) {
+  file_ << json_line(metrics) << '\n' << std::flush;
+  check(file_.good(), "{}: writing failed; is the disk full?", path_.string());
+}
+
+}  // namespace tessera
