@@ -28,7 +28,7 @@ std::string table_of(const MemoryAccount& account) {
     const auto& line = account.categories[i];
     if (line.current > 0) table += fmt::format(" {} {};", kCategoryNames[i], line.current);
   }
-  return table;
+  return table.empty() ? " none;" : table;
 }
 
 }  // namespace
@@ -52,8 +52,10 @@ std::size_t Allocator::size_class(std::size_t bytes) {
 
 Allocator::Block Allocator::allocate(std::size_t bytes, Category category, int stream) {
   if (bytes == 0) return {nullptr, 0, category, stream};
-  const std::size_t reserved = size_class(bytes);
   const std::lock_guard lock(mutex_);
+  // Larger requests would overflow the account and the rounding to a size class.
+  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX)) fail_for_want_of(bytes, category);
+  const std::size_t reserved = size_class(bytes);
   std::byte* data = nullptr;
   if (const auto found = free_.find({stream, reserved});
       found != free_.end() && !found->second.empty()) {
@@ -65,14 +67,18 @@ Allocator::Block Allocator::allocate(std::size_t bytes, Category category, int s
       trim_locked();
       data = source_->acquire(reserved);
     }
-    check(data != nullptr,
-          "out of memory on {}: {} bytes asked for as {}; live bytes:{} choose a smaller batch, a "
-          "shorter sequence or activation checkpointing",
-          to_string(device_), bytes, name_of(category), table_of(account_));
+    if (data == nullptr) fail_for_want_of(bytes, category);
     account_.reserved += static_cast<std::int64_t>(reserved);
   }
   charge(category, static_cast<std::int64_t>(bytes));
   return {data, bytes, category, stream};
+}
+
+void Allocator::fail_for_want_of(std::size_t bytes, Category category) const {
+  fail(
+      "out of memory on {}: {} bytes asked for as {}; live bytes:{} choose a smaller batch, a "
+      "shorter sequence or activation checkpointing",
+      to_string(device_), bytes, name_of(category), table_of(account_));
 }
 
 void Allocator::release(const Block& block) {

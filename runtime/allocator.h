@@ -94,6 +94,7 @@ class Allocator {
  private:
   void charge(Category category, std::int64_t bytes);
   void trim_locked();
+  [[noreturn]] void fail_for_want_of(std::size_t bytes, Category category) const;
 
   Device device_;
   std::unique_ptr<MemorySource> source_;

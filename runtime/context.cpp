@@ -38,6 +38,7 @@ RankContext::RankContext(const ContextOptions& options)
 RankContext::~RankContext() = default;
 
 const Stream& RankContext::side_stream(const std::string& name) {
+  const std::lock_guard lock(side_streams_mutex_);
   const auto found = side_streams_.find(name);
   if (found != side_streams_.end()) return found->second;
   const int id = 1 + static_cast<int>(side_streams_.size());

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "runtime/allocator.h"
@@ -65,6 +66,7 @@ class RankContext {
   Profiler profiler_;
   RandomPosition random_;
   Stream compute_stream_;
+  std::mutex side_streams_mutex_;  // work on a side stream may ask for another
   std::map<std::string, Stream> side_streams_;
 };
 

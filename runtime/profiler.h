@@ -37,6 +37,8 @@ class Profiler {
   void add(std::string_view name, std::string_view track, Clock::time_point begin,
            Clock::time_point end);
   int rank() const { return rank_; }
+  /// When begin_us was 0.
+  Clock::time_point origin() const { return origin_; }
 
  private:
   int rank_;

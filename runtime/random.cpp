@@ -34,6 +34,7 @@ RandomStream::RandomStream(std::uint64_t seed, std::string_view name, std::uint6
 }
 
 std::uint64_t RandomStream::below(std::uint64_t index, std::uint64_t bound) const {
+  check(bound >= 1, "there is no number below 0 to draw");
   const PhiloxCounter words = block(index);  // a block per element: two of its words are used
   const std::uint64_t wide = (std::uint64_t{words[0]} << 32) | words[1];
   return static_cast<std::uint64_t>((static_cast<unsigned __int128>(wide) * bound) >> 64);

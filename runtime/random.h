@@ -50,7 +50,7 @@ class RandomStream {
   std::uint32_t bits(std::uint64_t index) const { return block(index / 4)[index % 4]; }
   /// Uniform in [0, 1), 24 bits.
   float uniform(std::uint64_t index) const { return to_uniform(bits(index)); }
-  /// Uniform in {0, ..., bound - 1}; the bias is below bound / 2^64.
+  /// Uniform in {0, ..., bound - 1}; the bias is below bound / 2^64. Raises Error if bound is 0.
   std::uint64_t below(std::uint64_t index, std::uint64_t bound) const;
   /// Standard normal by Box-Muller: elements 2j and 2j + 1 share two words.
   float normal(std::uint64_t index) const;

@@ -28,9 +28,11 @@ std::int64_t Shape::numel() const {
 }
 
 Shape Shape::with(int dim, std::int64_t extent) const {
+  const int index = dim < 0 ? rank_ + dim : dim;
+  check(0 <= index && index < rank_, "a shape of rank {} has no dimension {}", rank_, dim);
   Shape result = *this;
-  result.extents_[dim < 0 ? rank_ + dim : dim] = extent;
-  return result;
+  result.extents_[index] = extent;
+  return Shape(std::span(result.begin(), result.end()));  // checks the new extent
 }
 
 std::string to_string(const Shape& shape) {

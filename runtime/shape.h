@@ -26,7 +26,7 @@ class Shape {
   const std::int64_t* begin() const { return extents_.data(); }
   const std::int64_t* end() const { return extents_.data() + rank_; }
 
-  /// This shape with dimension `dim` set to `extent`.
+  /// This shape with dimension `dim` set to `extent`. Raises Error as the constructor does.
   Shape with(int dim, std::int64_t extent) const;
 
   bool operator==(const Shape&) const = default;

@@ -8,22 +8,31 @@
 namespace tessera {
 namespace {
 
-// The only places where tensor bytes move without a kernel.
-void fill_zero(std::byte* data, std::size_t bytes) {
-  if (bytes == 0) return;
-  current_stream().enqueue([=] { std::memset(data, 0, bytes); });
+// Messages with shapes below are built inside an `if`: `check` would build its arguments on every
+// call of every kernel.
+
+void check_defined(const Tensor& tensor, const char* what) {
+  check(tensor.defined(), "cannot {}: there is no tensor", what);
 }
 
-void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes == 0) return;
-  current_stream().enqueue([=] { std::memcpy(to, from, bytes); });
+std::size_t bytes_of(const Shape& shape, DType dtype) {
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(static_cast<std::size_t>(shape.numel()), size_of(dtype), &bytes)) {
+    fail("a tensor {} {} has more bytes than 64 bits can count", name_of(dtype), to_string(shape));
+  }
+  return bytes;
+}
+
+// The only place where tensor bytes move without a kernel. memmove, because both may be windows
+// into one storage.
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memmove(to, from, bytes);
 }
 
 }  // namespace
 
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
-  const auto bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
-  return view(Storage::allocate(bytes), 0, shape, dtype);
+  return view(Storage::allocate(bytes_of(shape, dtype)), 0, shape, dtype);
 }
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype) {
@@ -33,28 +42,34 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype) {
 }
 
 Tensor Tensor::view(Storage storage, std::size_t byte_offset, const Shape& shape, DType dtype) {
+  const std::size_t bytes = bytes_of(shape, dtype);
+  if (byte_offset > storage.bytes() || bytes > storage.bytes() - byte_offset) {
+    fail("a tensor {} {} at byte {} does not fit a storage of {} bytes", name_of(dtype),
+         to_string(shape), byte_offset, storage.bytes());
+  }
   Tensor tensor;
   tensor.storage_ = std::move(storage);
   tensor.byte_offset_ = byte_offset;
   tensor.shape_ = shape;
   tensor.dtype_ = dtype;
-  check(byte_offset + tensor.bytes() <= tensor.storage_.bytes(),
-        "a tensor {} at byte {} does not fit a storage of {} bytes", describe(tensor), byte_offset,
-        tensor.storage_.bytes());
   return tensor;
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  check(shape.numel() == numel(), "cannot reshape {} to {}: {} elements are not {}",
-        describe(*this), to_string(shape), numel(), shape.numel());
+  check_defined(*this, "reshape");
+  if (shape.numel() != numel()) {
+    fail("cannot reshape {} to {}: {} elements are not {}", describe(*this), to_string(shape),
+         numel(), shape.numel());
+  }
   Tensor result = *this;
   result.shape_ = shape;
   return result;
 }
 
 Tensor Tensor::slice(std::int64_t begin, std::int64_t end) const {
-  check(rank() >= 1 && 0 <= begin && begin <= end && end <= shape_[0],
-        "rows [{}, {}) are not in {}", begin, end, describe(*this));
+  if (rank() < 1 || begin < 0 || begin > end || end > shape_[0]) {
+    fail("rows [{}, {}) are not in {}", begin, end, describe(*this));
+  }
   Tensor result = *this;
   result.shape_ = shape_.with(0, end - begin);
   const std::size_t row = shape_[0] == 0 ? 0 : bytes() / static_cast<std::size_t>(shape_[0]);
@@ -63,16 +78,23 @@ Tensor Tensor::slice(std::int64_t begin, std::int64_t end) const {
 }
 
 void Tensor::zero() const {
-  fill_zero(raw(), bytes());
+  check_defined(*this, "zero");
+  if (bytes() == 0) return;
+  current_stream().enqueue([self = *this] { std::memset(self.raw(), 0, self.bytes()); });
 }
 
 void Tensor::copy_from(const Tensor& source) const {
-  check(source.dtype() == dtype() && source.numel() == numel(), "cannot copy {} into {}",
-        describe(source), describe(*this));
-  copy_bytes(raw(), source.raw(), bytes());
+  if (!defined() || !source.defined() || source.dtype() != dtype() || source.numel() != numel()) {
+    fail("cannot copy {} into {}", describe(source), describe(*this));
+  }
+  // The queued work holds both handles: a block given back earlier could be handed out again to
+  // work that is ahead in the queue.
+  current_stream().enqueue(
+      [self = *this, source] { copy_bytes(self.raw(), source.raw(), self.bytes()); });
 }
 
 Tensor Tensor::clone() const {
+  check_defined(*this, "clone");
   Tensor copy = empty(shape_, dtype_);
   copy.copy_from(*this);
   return copy;
@@ -80,32 +102,36 @@ Tensor Tensor::clone() const {
 
 template <typename T>
 T* Tensor::data() const {
-  check(dtype_ == dtype_of<T>, "a tensor {} was read as {}", describe(*this), name_of(dtype_of<T>));
+  if (dtype_ != dtype_of<T>) {
+    fail("a tensor {} was read as {}", describe(*this), name_of(dtype_of<T>));
+  }
   return reinterpret_cast<T*>(raw());
 }
 
 template <typename T>
 Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
-  check(static_cast<std::int64_t>(values.size()) == shape.numel(),
-        "{} values cannot fill a tensor of shape {}", values.size(), to_string(shape));
+  if (static_cast<std::int64_t>(values.size()) != shape.numel()) {
+    fail("{} values cannot fill a tensor of shape {}", values.size(), to_string(shape));
+  }
   Tensor tensor = empty(shape, dtype_of<T>);
-  copy_bytes(tensor.raw(), reinterpret_cast<const std::byte*>(values.data()), values.size_bytes());
+  current_stream().enqueue([=] { copy_bytes(tensor.raw(), values.data(), values.size_bytes()); });
   current_stream().synchronize();  // `values` may go away
   return tensor;
 }
 
 template <typename T>
 std::vector<T> Tensor::to_vector() const {
+  check_defined(*this, "read");
+  const T* source = data<T>();
   std::vector<T> values(static_cast<std::size_t>(numel()));
-  copy_bytes(reinterpret_cast<std::byte*>(values.data()),
-             reinterpret_cast<const std::byte*>(data<T>()), bytes());
+  current_stream().enqueue([&] { copy_bytes(values.data(), source, bytes()); });
   current_stream().synchronize();
   return values;
 }
 
 template <typename T>
 T Tensor::item() const {
-  check(numel() == 1, "item() needs a tensor of one element, not {}", describe(*this));
+  if (numel() != 1) fail("item() needs a tensor of one element, not {}", describe(*this));
   return to_vector<T>()[0];
 }
 

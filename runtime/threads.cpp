@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "runtime/check.h"
 #include "runtime/context.h"
 
 namespace tessera {
@@ -20,7 +22,12 @@ namespace {
 // within microseconds, while waking a sleeping thread costs tens of them.
 constexpr int kSpins = 4000;
 
-inline void pause() {
+// Now and then a spinning thread offers its core to others: where there are more threads than
+// cores, the one waited for may be waiting for just that.
+constexpr int kSpinsPerYield = 32;
+
+void spin(int spins) {
+  if (spins % kSpinsPerYield == kSpinsPerYield - 1) return std::this_thread::yield();
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
@@ -30,31 +37,43 @@ inline void pause() {
 
 struct ThreadTeam::Impl {
   explicit Impl(int size) : size(std::max(1, size)) {
-    for (int i = 1; i < this->size; ++i) workers.emplace_back([this] { work(); });
+    try {
+      for (int i = 1; i < this->size; ++i) workers.emplace_back([this] { work(); });
+    } catch (const std::system_error& error) {
+      dismiss();  // those that did start
+      fail("cannot start a team of {} threads: {}", size, error.what());
+    }
   }
 
-  ~Impl() {
+  ~Impl() { dismiss(); }
+
+  void dismiss() {
     publish(nullptr, 0);
     for (auto& worker : workers) worker.join();
   }
 
   void run(std::int64_t count, const std::function<void(std::int64_t)>& body) {
-    std::unique_lock owner(busy, std::defer_lock);
-    if (size == 1 || count <= 1 || !owner.try_lock()) {
+    if (size == 1 || count <= 1 || busy.exchange(true, std::memory_order_acquire)) {
       for (std::int64_t i = 0; i < count; ++i) body(i);
       return;
     }
+    run_round(count, body);
+    const std::exception_ptr raised = std::exchange(failure, nullptr);
+    busy.store(false, std::memory_order_release);
+    if (raised) std::rethrow_exception(raised);
+  }
+
+  void run_round(std::int64_t count, const std::function<void(std::int64_t)>& body) {
     publish(&body, count);
     take_chunks(body, count);
     for (int spins = 0; pending.load(std::memory_order_acquire) != 0; ++spins) {
       if (spins < kSpins) {
-        pause();
+        spin(spins);
       } else {
         const int left = pending.load(std::memory_order_acquire);
         if (left != 0) pending.wait(left, std::memory_order_acquire);
       }
     }
-    if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
   }
 
   /// Starts a round: every worker wakes, takes chunks, and reports back through `pending`.
@@ -86,7 +105,7 @@ struct ThreadTeam::Impl {
     for (;;) {
       for (int spins = 0; round.load(std::memory_order_acquire) == seen; ++spins) {
         if (spins < kSpins) {
-          pause();
+          spin(spins);
         } else {
           round.wait(seen, std::memory_order_acquire);
         }
@@ -99,7 +118,8 @@ struct ThreadTeam::Impl {
   }
 
   const int size;
-  std::mutex busy;
+  // A flag, not a mutex: the thread that set it asks again when loops nest.
+  std::atomic<bool> busy{false};
   std::vector<std::thread> workers;
   // The round: written by the caller before `round` is bumped, read by workers after.
   const std::function<void(std::int64_t)>* body = nullptr;
@@ -122,9 +142,35 @@ void ThreadTeam::run(std::int64_t count, const std::function<void(std::int64_t)>
   impl_->run(count, body);
 }
 
+namespace {
+
+/// Lends the caller's context, stream and category to a thread of its team while a chunk runs, so
+/// that what a body may do does not depend on the thread it lands on.
+class Loan {
+ public:
+  Loan(RankContext& context, const Stream& stream, Category category) {
+    if (context_or_null() != nullptr) return;  // the caller itself
+    context_.emplace(context);
+    stream_.emplace(stream);
+    category_.emplace(category);
+  }
+
+ private:
+  std::optional<ContextGuard> context_;
+  std::optional<StreamGuard> stream_;
+  std::optional<CategoryScope> category_;
+};
+
+}  // namespace
+
 void parallel_for(std::int64_t total, std::int64_t chunk,
                   const std::function<void(std::int64_t, std::int64_t)>& body) {
-  context().threads().run(chunk_count(total, chunk), [&](std::int64_t i) {
+  check(chunk >= 1, "parallel_for cannot cut a loop into chunks of {}", chunk);
+  RankContext& here = context();
+  const Stream& stream = current_stream();
+  const Category category = current_category();
+  here.threads().run(chunk_count(total, chunk), [&](std::int64_t i) {
+    const Loan loan(here, stream, category);
     body(i * chunk, std::min(total, (i + 1) * chunk));
   });
 }

@@ -31,7 +31,7 @@ class ThreadTeam {
 };
 
 /// body(begin, end) over [0, total) in chunks of `chunk` (the last may be short), on the current
-/// context's threads.
+/// context's threads. The context, stream and category of the caller are current in every body.
 void parallel_for(std::int64_t total, std::int64_t chunk,
                   const std::function<void(std::int64_t begin, std::int64_t end)>& body);
 

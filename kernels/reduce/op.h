@@ -9,8 +9,9 @@
 // square is a non-negative multiple of 2^-60: with `exponent` such that |x| <= 2^exponent for all
 // elements anywhere, q = floor((x * 2^-exponent)^2 * 2^60) fits an integer. Integers add
 // associatively, so any partition of the elements over ranks, chunks and threads gives one result.
-// The two words are sum(q >> 30) and sum(q & (2^30 - 1)): exact for up to 2^33 elements.
-// For x of f32, bf16 or f16. An element that is not finite makes both words negative.
+// The two words are sum(q >> 30) and sum(q & (2^30 - 1)): exact for fewer than 2^33 elements.
+// For x of f32, bf16 or f16. An element that is not finite, or beyond 2^exponent, makes both words
+// negative, and they stay so when accumulated into.
 #pragma once
 
 #include "kernels/op.h"

@@ -1,0 +1,137 @@
+#include "kernels/cpu/row_chunks.h"
+#include "kernels/layer_norm/op.h"
+
+namespace tessera::cpu {
+namespace {
+
+template <typename T>
+struct Moments {
+  T mean;
+  T rstd;
+};
+
+// Two passes, mean first: the shortcut E[x^2] - mean^2 cancels when the mean is large beside the
+// spread.
+template <typename T>
+Moments<compute_t<T>> row_moments(const T* __restrict__ x, std::int64_t C, float epsilon) {
+  using Real = compute_t<T>;
+  Real sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t c = 0; c < C; ++c) sum += load(x[c]);
+  const Real mean = sum / static_cast<Real>(C);
+  Real squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (std::int64_t c = 0; c < C; ++c) {
+    const Real centered = load(x[c]) - mean;
+    squares += centered * centered;
+  }
+  return {mean, 1 / std::sqrt(squares / static_cast<Real>(C) + static_cast<Real>(epsilon))};
+}
+
+template <typename T>
+void normalize_row(T* __restrict__ y, const T* __restrict__ x, const T* __restrict__ weight,
+                   const T* __restrict__ bias, Moments<compute_t<T>> moments, std::int64_t C) {
+  for (std::int64_t c = 0; c < C; ++c) {
+    const auto xhat = (load(x[c]) - moments.mean) * moments.rstd;
+    store(y[c], xhat * load(weight[c]) + load(bias[c]));
+  }
+}
+
+template <typename T>
+void forward(Out y, Out mean, Out rstd, const Tensor& x, const Tensor& weight, const Tensor& bias,
+             float epsilon) {
+  using Real = compute_t<T>;
+  const std::int64_t C = x.size(-1);
+  const std::int64_t N = x.numel() / C;
+  const T* inputs = x.data<T>();
+  T* outputs = y.data<T>();
+  Real* means = mean.data<Real>();
+  Real* rstds = rstd.data<Real>();
+  parallel_for(N, rows_per_chunk(N), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      const auto moments = row_moments(inputs + n * C, C, epsilon);
+      means[n] = moments.mean;
+      rstds[n] = moments.rstd;
+      normalize_row(outputs + n * C, inputs + n * C, weight.data<T>(), bias.data<T>(), moments, C);
+    }
+  });
+}
+
+// One row of dx. Adds dy * xhat to dweight and dy to dbias on the way, while the row is in L1.
+template <typename T>
+void backward_row(T* __restrict__ dx, compute_t<T>* __restrict__ dweight,
+                  compute_t<T>* __restrict__ dbias, const T* __restrict__ dy,
+                  const T* __restrict__ x, const T* __restrict__ weight,
+                  Moments<compute_t<T>> moments, std::int64_t C) {
+  using Real = compute_t<T>;
+  const auto [mean, rstd] = moments;
+  Real sum_g = 0, sum_g_xhat = 0;
+#pragma omp simd reduction(+ : sum_g, sum_g_xhat)
+  for (std::int64_t c = 0; c < C; ++c) {
+    const Real xhat = (load(x[c]) - mean) * rstd;
+    const Real gradient = load(dy[c]);
+    const Real g = gradient * load(weight[c]);
+    sum_g += g;
+    sum_g_xhat += g * xhat;
+    dweight[c] += gradient * xhat;
+    dbias[c] += gradient;
+  }
+  const Real mean_g = sum_g / static_cast<Real>(C);
+  const Real mean_g_xhat = sum_g_xhat / static_cast<Real>(C);
+  for (std::int64_t c = 0; c < C; ++c) {
+    const Real xhat = (load(x[c]) - mean) * rstd;
+    const Real g = load(dy[c]) * load(weight[c]);
+    store(dx[c], rstd * (g - mean_g - xhat * mean_g_xhat));
+  }
+}
+
+// dx of all rows; returns the partial sums [chunks, 2, C] of dweight and dbias.
+template <typename T>
+Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                     const Tensor& mean, const Tensor& rstd) {
+  using Real = compute_t<T>;
+  const std::int64_t C = x.size(-1);
+  const std::int64_t N = x.numel() / C;
+  const std::int64_t chunk = rows_per_chunk(N);
+  const CategoryScope scope(Category::workspace);
+  const Tensor partials = Tensor::empty({chunk_count(N, chunk), 2, C}, dtype_of<Real>);
+  parallel_for(N, chunk, [&](std::int64_t begin, std::int64_t end) {
+    Real* dweight = partials.data<Real>() + begin / chunk * 2 * C;
+    Real* dbias = dweight + C;
+    std::fill(dweight, dweight + 2 * C, Real{0});
+    for (std::int64_t n = begin; n < end; ++n) {
+      backward_row(dx.data<T>() + n * C, dweight, dbias, dy.data<T>() + n * C, x.data<T>() + n * C,
+                   weight.data<T>(), {mean.data<Real>()[n], rstd.data<Real>()[n]}, C);
+    }
+  });
+  return partials;
+}
+
+}  // namespace
+
+void layer_norm_forward(Out y, Out mean, Out rstd, const Tensor& x, const Tensor& weight,
+                        const Tensor& bias, float epsilon) {
+  visit_floating(x.dtype(), [&](auto type) {
+    forward<decltype(type)>(y, mean, rstd, x, weight, bias, epsilon);
+  });
+}
+
+void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& x,
+                         const Tensor& weight, const Tensor& mean, const Tensor& rstd,
+                         Accumulate accumulate_parameters) {
+  const std::int64_t C = x.size(-1);
+  visit_floating(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    using Real = compute_t<T>;
+    const Tensor partials = backward_rows<T>(dx, dy, x, weight, mean, rstd);
+    const std::int64_t chunks = partials.size(0);
+    const Real* sums = partials.data<Real>();
+    visit_floating(dweight.dtype(), [&](auto gradient_type) {
+      using G = decltype(gradient_type);
+      add_partials(dweight.data<G>(), sums, chunks, 2 * C, C, accumulate_parameters);
+      add_partials(dbias.data<G>(), sums + C, chunks, 2 * C, C, accumulate_parameters);
+    });
+  });
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,99 @@
+#include "kernels/cpu/row_chunks.h"
+#include "kernels/rms_norm/op.h"
+
+namespace tessera::cpu {
+namespace {
+
+template <typename T>
+compute_t<T> row_rstd(const T* __restrict__ x, std::int64_t C, float epsilon) {
+  using Real = compute_t<T>;
+  Real squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (std::int64_t c = 0; c < C; ++c) squares += load(x[c]) * load(x[c]);
+  return 1 / std::sqrt(squares / static_cast<Real>(C) + static_cast<Real>(epsilon));
+}
+
+template <typename T>
+void normalize_row(T* __restrict__ y, const T* __restrict__ x, const T* __restrict__ weight,
+                   compute_t<T> rstd, std::int64_t C) {
+  for (std::int64_t c = 0; c < C; ++c) store(y[c], load(x[c]) * rstd * load(weight[c]));
+}
+
+template <typename T>
+void forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, float epsilon) {
+  const std::int64_t C = x.size(-1);
+  const std::int64_t N = x.numel() / C;
+  const T* inputs = x.data<T>();
+  T* outputs = y.data<T>();
+  compute_t<T>* rstds = rstd.data<compute_t<T>>();
+  parallel_for(N, rows_per_chunk(N), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      rstds[n] = row_rstd(inputs + n * C, C, epsilon);
+      normalize_row(outputs + n * C, inputs + n * C, weight.data<T>(), rstds[n], C);
+    }
+  });
+}
+
+// One row of dx. Adds dy * xhat to dweight on the way, while the row is in L1.
+template <typename T>
+void backward_row(T* __restrict__ dx, compute_t<T>* __restrict__ dweight, const T* __restrict__ dy,
+                  const T* __restrict__ x, const T* __restrict__ weight, compute_t<T> rstd,
+                  std::int64_t C) {
+  using Real = compute_t<T>;
+  Real sum_g_xhat = 0;
+#pragma omp simd reduction(+ : sum_g_xhat)
+  for (std::int64_t c = 0; c < C; ++c) {
+    const Real dy_xhat = load(dy[c]) * (load(x[c]) * rstd);
+    sum_g_xhat += dy_xhat * load(weight[c]);
+    dweight[c] += dy_xhat;
+  }
+  const Real mean_g_xhat = sum_g_xhat / static_cast<Real>(C);
+  for (std::int64_t c = 0; c < C; ++c) {
+    const Real xhat = load(x[c]) * rstd;
+    store(dx[c], rstd * (load(dy[c]) * load(weight[c]) - xhat * mean_g_xhat));
+  }
+}
+
+// dx of all rows; returns the partial sums [chunks, C] of dweight.
+template <typename T>
+Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                     const Tensor& rstd) {
+  using Real = compute_t<T>;
+  const std::int64_t C = x.size(-1);
+  const std::int64_t N = x.numel() / C;
+  const std::int64_t chunk = rows_per_chunk(N);
+  const CategoryScope scope(Category::workspace);
+  const Tensor partials = Tensor::empty({chunk_count(N, chunk), C}, dtype_of<Real>);
+  parallel_for(N, chunk, [&](std::int64_t begin, std::int64_t end) {
+    Real* dweight = partials.data<Real>() + begin / chunk * C;
+    std::fill(dweight, dweight + C, Real{0});
+    for (std::int64_t n = begin; n < end; ++n) {
+      backward_row(dx.data<T>() + n * C, dweight, dy.data<T>() + n * C, x.data<T>() + n * C,
+                   weight.data<T>(), rstd.data<Real>()[n], C);
+    }
+  });
+  return partials;
+}
+
+}  // namespace
+
+void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, float epsilon) {
+  visit_floating(x.dtype(),
+                 [&](auto type) { forward<decltype(type)>(y, rstd, x, weight, epsilon); });
+}
+
+void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd, Accumulate accumulate_parameters) {
+  const std::int64_t C = x.size(-1);
+  visit_floating(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const Tensor partials = backward_rows<T>(dx, dy, x, weight, rstd);
+    visit_floating(dweight.dtype(), [&](auto gradient_type) {
+      using G = decltype(gradient_type);
+      add_partials(dweight.data<G>(), partials.data<compute_t<T>>(), partials.size(0), C, C,
+                   accumulate_parameters);
+    });
+  });
+}
+
+}  // namespace tessera::cpu

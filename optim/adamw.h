@@ -1,0 +1,34 @@
+// AdamW (Loshchilov, Hutter 2019): Adam with decoupled weight decay. The formula is in
+// kernels/adamw/op.h. State: two moments, 8 bytes per element, allocated at construction.
+#pragma once
+
+#include <vector>
+
+#include "optim/optimizer.h"
+
+namespace tessera {
+
+/// PyTorch's names and defaults.
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+};
+
+class AdamW final : public Optimizer {
+ public:
+  explicit AdamW(std::vector<ParameterShard> shards, const AdamWOptions& options = {});
+
+  /// "<parameter>.m" and "<parameter>.v".
+  NamedTensors state() const override;
+
+ private:
+  void update(std::size_t index, double learning_rate, double gradient_scale) override;
+
+  AdamWOptions options_;
+  std::vector<Tensor> m_;
+  std::vector<Tensor> v_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#include "optim/optimizer.h"
+
+#include <utility>
+
+#include "runtime/check.h"
+
+namespace tessera {
+
+Optimizer::Optimizer(std::vector<ParameterShard> shards) : shards_(std::move(shards)) {
+  for (const ParameterShard& shard : shards_) {
+    check(shard.data.defined() && shard.data.dtype() == DType::f32,
+          "optimizer: the data of {} is {}; it must be f32", shard.name, describe(shard.data));
+  }
+}
+
+void Optimizer::step(double learning_rate, double gradient_scale) {
+  for (const ParameterShard& shard : shards_) {
+    if (shard.data.numel() == 0) continue;
+    check(shard.gradient.defined(), "optimizer: {} has no gradient; run backward first",
+          shard.name);
+    check(shard.gradient.numel() == shard.data.numel(),
+          "optimizer: {} is {} and its gradient is {}; their element counts must be equal",
+          shard.name, describe(shard.data), describe(shard.gradient));
+  }
+  ++steps_;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (shards_[i].data.numel() > 0) update(i, learning_rate, gradient_scale);
+  }
+}
+
+void Optimizer::set_steps(std::int64_t steps) {
+  check(steps >= 0, "optimizer: the number of updates done cannot be {}", steps);
+  steps_ = steps;
+}
+
+std::vector<Tensor> Optimizer::zeros_like_shards() const {
+  const CategoryScope scope(Category::optimizer);
+  std::vector<Tensor> tensors;
+  for (const ParameterShard& shard : shards_) {
+    tensors.push_back(Tensor::zeros(shard.data.shape(), DType::f32));
+  }
+  return tensors;
+}
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+// Optimizers: they turn gradients into updates of the parameters' f32 masters.
+//
+// An optimizer sees a rank's own parts of the parameters as flat ranges and knows nothing of where
+// these lie in a model or on other ranks. Every update is elementwise, so a parameter gets the same
+// bits however it is cut into shards.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/safetensors.h"
+#include "runtime/tensor.h"
+
+namespace tessera {
+
+/// What the optimizer sees of a parameter: the rank's own part of it, flat. Empty parts are fine.
+struct ParameterShard {
+  std::string name;
+  /// The f32 master.
+  Tensor data;
+  /// f32, bf16 or f16, as many elements as `data`. Looked at in step() only.
+  Tensor gradient;
+  /// Whether weight decay acts on it; see optim/decay_rule.h.
+  bool decay = true;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// Updates every shard from its gradient times `gradient_scale` (clipping, unscaling). Raises
+  /// Error before anything is changed if a gradient is missing or does not fit its shard.
+  void step(double learning_rate, double gradient_scale = 1.0);
+
+  /// Updates done so far.
+  std::int64_t steps() const { return steps_; }
+  /// Continues as after this many updates: for loading a checkpoint, beside filling state().
+  void set_steps(std::int64_t steps);
+
+  /// What a checkpoint must hold: "<parameter>.m" and so on, in the order of the shards. Windows,
+  /// not copies: writing to them restores the optimizer.
+  virtual NamedTensors state() const = 0;
+
+  /// For giving a shard its gradient, which may lie elsewhere at every step.
+  std::vector<ParameterShard>& shards() { return shards_; }
+  const std::vector<ParameterShard>& shards() const { return shards_; }
+
+ protected:
+  /// Raises Error if a shard's data is not f32.
+  explicit Optimizer(std::vector<ParameterShard> shards);
+
+  /// One zeroed f32 tensor per shard, of its shape, charged to Category::optimizer.
+  std::vector<Tensor> zeros_like_shards() const;
+
+  /// Updates shard `index`, which is not empty. steps() already counts this update.
+  virtual void update(std::size_t index, double learning_rate, double gradient_scale) = 0;
+
+ private:
+  std::vector<ParameterShard> shards_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+#include "optim/schedule.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::array<std::string_view, 4> kNames = {"constant", "linear", "cosine",
+                                                    "warmup_stable_decay"};
+
+// How far the decay has come, in [0, 1]: 0 up to step `begin`, 1 from the last step on.
+double decay_progress(const ScheduleOptions& options, std::int64_t begin, std::int64_t step) {
+  const std::int64_t last = options.total_steps - 1;
+  if (step >= last) return 1.0;
+  if (step <= begin) return 0.0;
+  return static_cast<double>(step - begin) / static_cast<double>(last - begin);
+}
+
+// The learning rate after warm-up, as a fraction of the way from the floor to the peak.
+double height(const ScheduleOptions& options, std::int64_t step) {
+  switch (options.kind) {
+    case ScheduleKind::constant:
+      return 1.0;
+    case ScheduleKind::linear:
+      return 1.0 - decay_progress(options, options.warmup_steps, step);
+    case ScheduleKind::cosine: {
+      const double progress = decay_progress(options, options.warmup_steps, step);
+      return 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+    }
+    case ScheduleKind::warmup_stable_decay:
+      return 1.0 - decay_progress(options, options.total_steps - options.decay_steps - 1, step);
+  }
+  fail("unknown schedule kind {}", static_cast<int>(options.kind));
+}
+
+}  // namespace
+
+std::string_view name_of(ScheduleKind kind) {
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+ScheduleKind schedule_kind_from_name(std::string_view name) {
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  check(found != kNames.end(), "unknown schedule '{}'; choose one of {}", name,
+        fmt::join(kNames, ", "));
+  return static_cast<ScheduleKind>(found - kNames.begin());
+}
+
+void check_schedule(const ScheduleOptions& o) {
+  check(std::isfinite(o.learning_rate) && o.learning_rate >= 0.0,
+        "learning_rate is {}; it must be a number of at least 0", o.learning_rate);
+  check(0.0 <= o.minimum_ratio && o.minimum_ratio <= 1.0,
+        "minimum_ratio is {}; it must be between 0 and 1", o.minimum_ratio);
+  check(o.warmup_steps >= 0, "warmup_steps is {}; it must be at least 0", o.warmup_steps);
+  if (o.kind == ScheduleKind::constant) return;
+  check(o.total_steps >= 1, "total_steps is {}; a {} schedule needs at least 1", o.total_steps,
+        name_of(o.kind));
+  check(o.warmup_steps <= o.total_steps, "warmup_steps is {}; it must be at most total_steps = {}",
+        o.warmup_steps, o.total_steps);
+  if (o.kind != ScheduleKind::warmup_stable_decay) return;
+  check(0 <= o.decay_steps && o.decay_steps <= o.total_steps - o.warmup_steps,
+        "decay_steps is {}; it must be between 0 and total_steps - warmup_steps = {}",
+        o.decay_steps, o.total_steps - o.warmup_steps);
+}
+
+double learning_rate_at(const ScheduleOptions& options, std::int64_t step) {
+  check_schedule(options);
+  check(step >= 0, "there is no learning rate at step {}; steps are counted from 0", step);
+  const double peak = options.learning_rate;
+  if (step < options.warmup_steps) {
+    return peak * static_cast<double>(step + 1) / static_cast<double>(options.warmup_steps);
+  }
+  const double floor = peak * options.minimum_ratio;
+  return floor + (peak - floor) * height(options, step);
+}
+
+}  // namespace tessera

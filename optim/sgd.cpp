@@ -1,0 +1,36 @@
+#include "optim/sgd.h"
+
+#include <utility>
+
+#include "kernels/sgd/op.h"
+#include "runtime/check.h"
+
+namespace tessera {
+
+Sgd::Sgd(std::vector<ParameterShard> shards, const SgdOptions& options)
+    : Optimizer(std::move(shards)), options_(options) {
+  check(options.momentum >= 0.0, "sgd: momentum is {}; it must be at least 0", options.momentum);
+  check(!options.nesterov || options.momentum > 0.0, "sgd: nesterov needs a momentum above 0");
+  if (options.momentum > 0.0) momentum_ = zeros_like_shards();
+}
+
+NamedTensors Sgd::state() const {
+  NamedTensors tensors;
+  for (std::size_t i = 0; i < momentum_.size(); ++i) {
+    tensors.emplace_back(shards()[i].name + ".momentum", momentum_[i]);
+  }
+  return tensors;
+}
+
+void Sgd::update(std::size_t index, double learning_rate, double gradient_scale) {
+  const ParameterShard& shard = shards()[index];
+  sgd(shard.data, momentum_.empty() ? Tensor() : momentum_[index], shard.gradient,
+      {.learning_rate = learning_rate,
+       .momentum = options_.momentum,
+       .nesterov = options_.nesterov,
+       .weight_decay = shard.decay ? options_.weight_decay : 0.0,
+       .gradient_scale = gradient_scale,
+       .first_step = steps() == 1});
+}
+
+}  // namespace tessera

@@ -1,0 +1,81 @@
+// The trace event format is described in "Trace Event Format" (Google, 2016): complete events
+// ("ph": "X") with begin and duration in microseconds, and metadata events ("ph": "M") that name
+// processes and threads. Here a process is a rank and a thread is a stream.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "runtime/check.h"
+#include "runtime/file.h"
+#include "runtime/profiler.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Writes events one by one: a long trace is never held as JSON in memory.
+class EventWriter {
+ public:
+  explicit EventWriter(std::ostream& stream) : stream_(stream) { stream_ << "{\"traceEvents\":["; }
+  void finish() { stream_ << "\n]}\n"; }
+
+  void add(const Json& event) {
+    stream_ << (first_ ? "\n" : ",\n")
+            << event.dump(-1, ' ', false, Json::error_handler_t::replace);
+    first_ = false;
+  }
+
+ private:
+  std::ostream& stream_;
+  bool first_ = true;
+};
+
+Json name_event(const char* what, int rank, int track, const std::string& name) {
+  return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", track}, {"args", {{"name", name}}}};
+}
+
+/// Track numbers in the order of the tracks' names, so that ranks list their streams alike.
+std::map<std::string, int> number_tracks(const std::vector<Profiler::Record>& records) {
+  std::map<std::string, int> tracks;
+  for (const auto& record : records) tracks.emplace(record.track, 0);
+  int number = 0;
+  for (auto& [name, track] : tracks) track = number++;
+  return tracks;
+}
+
+void write_rank(EventWriter& writer, const Profiler& profiler, Profiler::Clock::time_point zero) {
+  const std::vector<Profiler::Record> records = profiler.records();
+  const std::map<std::string, int> tracks = number_tracks(records);
+  const double shift_us =
+      std::chrono::duration<double, std::micro>(profiler.origin() - zero).count();
+  const int rank = profiler.rank();
+  writer.add(name_event("process_name", rank, 0, fmt::format("rank {}", rank)));
+  for (const auto& [name, track] : tracks) {
+    writer.add(name_event("thread_name", rank, track, name));
+  }
+  for (const auto& record : records) {
+    writer.add({{"ph", "X"},
+                {"name", record.name},
+                {"pid", rank},
+                {"tid", tracks.at(record.track)},
+                {"ts", record.begin_us + shift_us},
+                {"dur", record.duration_us}});
+  }
+}
+
+}  // namespace
+
+void write_chrome_trace(const std::string& path, const std::vector<const Profiler*>& profilers) {
+  // Every profiler counts from its own beginning; the trace counts from the earliest of these.
+  auto zero = Profiler::Clock::time_point::max();
+  for (const Profiler* profiler : profilers) zero = std::min(zero, profiler->origin());
+  write_file_atomically(path, [&](std::ostream& stream) {
+    EventWriter writer(stream);
+    for (const Profiler* profiler : profilers) write_rank(writer, *profiler, zero);
+    writer.finish();
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,281 @@
+#include "runtime/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kLengthBytes = 8;
+// The reference implementation's bound; it keeps a hostile file from filling the memory with JSON.
+constexpr std::uint64_t kLargestHeader = 100'000'000;
+// The header, a tensor's entry, its shape: nothing in a valid file is nested deeper.
+constexpr std::size_t kDeepest = 3;
+constexpr std::string_view kMetadataKey = "__metadata__";
+
+// In the order of DType.
+constexpr std::string_view kFormatNames[] = {"F32", "BF16", "F16", "F64", "I32", "I64", "U8"};
+
+/// As a JSON string: for the header, and for messages, which a name must not break into lines.
+std::string json_text(std::string_view text) {
+  try {
+    return Json(text).dump();
+  } catch (const Json::exception&) {
+    fail("a name or metadata text is not UTF-8");
+  }
+}
+
+std::string_view format_name(DType dtype) {
+  return kFormatNames[static_cast<int>(dtype)];
+}
+
+DType dtype_from_format_name(std::string_view name) {
+  const auto found = std::find(std::begin(kFormatNames), std::end(kFormatNames), name);
+  if (found == std::end(kFormatNames)) {
+    fail("unknown dtype {}: expected F32, BF16, F16, F64, I32, I64 or U8", json_text(name));
+  }
+  return static_cast<DType>(found - std::begin(kFormatNames));
+}
+
+std::uint64_t read_little_endian(const std::byte* data) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+    value |= std::to_integer<std::uint64_t>(data[i]) << (8 * i);
+  }
+  return value;
+}
+
+std::string little_endian(std::uint64_t value) {
+  std::string bytes;
+  for (std::size_t i = 0; i < kLengthBytes; ++i) bytes += static_cast<char>(value >> (8 * i));
+  return bytes;
+}
+
+// --- Reading -------------------------------------------------------------------------------------
+
+std::string_view header_of(std::span<const std::byte> file) {
+  check(file.size() >= kLengthBytes, "it has only {} bytes", file.size());
+  const std::uint64_t length = read_little_endian(file.data());
+  check(length <= kLargestHeader, "a header of {} bytes is more than the format's {}", length,
+        kLargestHeader);
+  check(length <= file.size() - kLengthBytes, "a header of {} bytes does not fit a file of {}",
+        length, file.size());
+  const std::string_view header(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
+  check(header.starts_with('{'), "the header is not a JSON object");
+  return header;
+}
+
+/// Refuses, while the JSON is still being parsed, what a valid header never holds: deep nesting and
+/// a key given twice (of which the parser would silently keep the last).
+class HeaderGuard {
+ public:
+  bool operator()(int /*depth*/, Json::parse_event_t event, Json& value) {
+    using Event = Json::parse_event_t;
+    if (event == Event::object_start || event == Event::array_start) {
+      keys_.emplace_back();
+      check(keys_.size() <= kDeepest, "the header is nested more than {} levels deep", kDeepest);
+    } else if (event == Event::object_end || event == Event::array_end) {
+      keys_.pop_back();
+    } else if (event == Event::key) {
+      const auto& key = value.get_ref<const std::string&>();
+      if (!keys_.back().insert(key).second) fail("the header has the key {} twice", json_text(key));
+    }
+    return true;
+  }
+
+ private:
+  std::vector<std::set<std::string>> keys_;  // of every open object, outermost first
+};
+
+Json parse_header(std::string_view header) {
+  // The parser would take a zero byte for the end of its input and ignore the rest.
+  check(header.find('\0') == header.npos, "the header is not JSON: it has a zero byte");
+  HeaderGuard guard;
+  try {
+    return Json::parse(header, std::ref(guard));
+  } catch (const Json::exception& error) {
+    fail("the header is not JSON: {}", error.what());
+  }
+}
+
+const Json& field_of(const Json& entry, const char* name) {
+  const auto found = entry.find(name);
+  check(found != entry.end(), "it has no '{}'", name);
+  return *found;
+}
+
+/// A list of non-negative integers; 1.0, -1 and "1" are none.
+std::vector<std::uint64_t> numbers_of(const Json& entry, const char* name) {
+  const Json& list = field_of(entry, name);
+  const auto is_natural = [](const Json& value) { return value.is_number_unsigned(); };
+  if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_natural)) {
+    fail("its '{}' is not a list of non-negative 64-bit integers", name);
+  }
+  return list.get<std::vector<std::uint64_t>>();
+}
+
+Shape shape_of(const Json& entry) {
+  std::vector<std::int64_t> extents;
+  for (const std::uint64_t extent : numbers_of(entry, "shape")) {
+    check(extent <= std::numeric_limits<std::int64_t>::max(), "the extent {} is too large", extent);
+    extents.push_back(static_cast<std::int64_t>(extent));
+  }
+  return Shape(extents);
+}
+
+TensorInfo info_of(const Json& entry, std::size_t data_bytes) {
+  check(entry.is_object(), "its entry is not a JSON object");
+  const Json& dtype = field_of(entry, "dtype");
+  check(dtype.is_string(), "its 'dtype' is not a string");
+  TensorInfo info{dtype_from_format_name(dtype.get_ref<const std::string&>()), shape_of(entry)};
+  const auto offsets = numbers_of(entry, "data_offsets");
+  check(offsets.size() == 2, "its 'data_offsets' has {} numbers instead of 2", offsets.size());
+  info.begin = offsets[0];
+  info.end = offsets[1];
+  check(info.begin <= info.end, "its data begins at {} and ends before, at {}", info.begin,
+        info.end);
+  check(info.end <= data_bytes, "its data ends at byte {} of a data section of {}", info.end,
+        data_bytes);
+  std::size_t bytes = 0;
+  const bool overflow = __builtin_mul_overflow(static_cast<std::size_t>(info.shape.numel()),
+                                               size_of(info.dtype), &bytes);
+  if (overflow || bytes != info.end - info.begin) {
+    fail("{} {} does not fill its {} bytes of data", format_name(info.dtype), to_string(info.shape),
+         info.end - info.begin);
+  }
+  return info;
+}
+
+std::map<std::string, std::string> metadata_of(const Json& entry) {
+  const auto is_string = [](const Json& value) { return value.is_string(); };
+  if (!entry.is_object() || !std::all_of(entry.begin(), entry.end(), is_string)) {
+    fail("its values are not all strings");
+  }
+  return entry.get<std::map<std::string, std::string>>();
+}
+
+/// Every byte of the data section must belong to exactly one tensor.
+void check_coverage(const std::map<std::string, TensorInfo>& tensors, std::size_t data_bytes) {
+  using Entry = std::pair<const std::string, TensorInfo>;
+  std::vector<const Entry*> order;
+  for (const Entry& entry : tensors) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) {
+    return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
+  });
+  std::size_t covered = 0;
+  for (const Entry* entry : order) {
+    const auto& [name, info] = *entry;
+    if (info.begin < covered) {
+      fail("tensor {}: its data at byte {} overlaps another tensor's", json_text(name), info.begin);
+    }
+    if (info.begin > covered) {
+      fail("tensor {}: bytes {} to {} before its data belong to no tensor", json_text(name),
+           covered, info.begin);
+    }
+    covered = info.end;
+  }
+  check(covered == data_bytes, "the last {} bytes belong to no tensor", data_bytes - covered);
+}
+
+bool is_aligned(const std::byte* data, DType dtype) {
+  return reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) == 0;
+}
+
+// --- Writing -------------------------------------------------------------------------------------
+
+std::string metadata_entry(const std::map<std::string, std::string>& metadata) {
+  std::string pairs;
+  for (const auto& [key, value] : metadata) {
+    pairs += fmt::format("{}{}:{}", pairs.empty() ? "" : ",", json_text(key), json_text(value));
+  }
+  return fmt::format("\"{}\":{{{}}}", kMetadataKey, pairs);
+}
+
+std::string tensor_entry(const std::string& name, const Tensor& tensor, std::size_t begin) {
+  return fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", json_text(name),
+                     format_name(tensor.dtype()),
+                     fmt::join(tensor.shape().begin(), tensor.shape().end(), ","), begin,
+                     begin + tensor.bytes());
+}
+
+/// The length and the JSON, padded with spaces so that the data starts 8-byte aligned.
+std::string header_for(const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::string json = "{";
+  if (!metadata.empty()) json += metadata_entry(metadata);
+  std::set<std::string_view> names = {kMetadataKey};
+  std::size_t offset = 0;
+  for (const auto& [name, tensor] : tensors) {
+    if (!names.insert(name).second) fail("the name {} is reserved or given twice", json_text(name));
+    if (!tensor.defined() || !tensor.device().is_cpu()) {
+      fail("tensor {} is not in host memory", json_text(name));
+    }
+    if (json.size() > 1) json += ',';
+    json += tensor_entry(name, tensor, offset);
+    offset += tensor.bytes();
+  }
+  json += '}';
+  json.resize((json.size() + 7) / 8 * 8, ' ');
+  return little_endian(json.size()) + json;
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : file_(std::make_shared<const MappedFile>(path)) {
+  std::string where;  // in the file, for the message
+  try {
+    const std::string_view header = header_of(file_->bytes());
+    data_begin_ = kLengthBytes + header.size();
+    const std::size_t data_bytes = file_->bytes().size() - data_begin_;
+    const Json entries = parse_header(header);
+    for (const auto& [name, entry] : entries.items()) {
+      if (name == kMetadataKey) {
+        where = fmt::format("{}: ", kMetadataKey);
+        metadata_ = metadata_of(entry);
+      } else {
+        where = fmt::format("tensor {}: ", json_text(name));
+        tensors_.emplace(name, info_of(entry, data_bytes));
+      }
+    }
+    where.clear();
+    check_coverage(tensors_, data_bytes);
+  } catch (const Error& error) {
+    fail("{} is not a valid safetensors file: {}{}", path.string(), where, error.what());
+  }
+}
+
+Tensor SafetensorsFile::tensor(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) fail("{} has no tensor {}", file_->path().string(), json_text(name));
+  const TensorInfo& info = found->second;
+  const auto data = file_->bytes().subspan(data_begin_ + info.begin, info.end - info.begin);
+  if (is_aligned(data.data(), info.dtype)) {
+    return Tensor::view(Storage::borrow(data.data(), data.size(), file_), 0, info.shape,
+                        info.dtype);
+  }
+  // The heap's alignment suits every dtype. Host memory, whatever the context's device is.
+  const auto copy = std::make_shared<const std::vector<std::byte>>(data.begin(), data.end());
+  return Tensor::view(Storage::borrow(copy->data(), copy->size(), copy), 0, info.shape, info.dtype);
+}
+
+void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  write_file_atomically(path, [&](std::ostream& stream) {
+    stream << header_for(tensors, metadata);
+    for (const auto& [name, tensor] : tensors) {
+      stream.write(reinterpret_cast<const char*>(tensor.raw()),
+                   static_cast<std::streamsize>(tensor.bytes()));
+    }
+  });
+}
+
+}  // namespace tessera

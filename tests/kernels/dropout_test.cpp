@@ -1,0 +1,131 @@
+#include "kernels/dropout/op.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using test::normal_tensor;
+using test::same_bits;
+using test::to_doubles;
+
+const RandomStream kStream(11, "block.3.dropout", 5, 2);
+
+}  // namespace
+
+TEST_CASE("dropout: element i is dropped if uniform(i) is below the probability, else scaled") {
+  const test::Rank rank;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+    for (const std::int64_t count : {0, 1, 3, 255, 1027, 40001}) {
+      for (const float probability : {0.0f, 0.1f, 0.5f, 0.9f}) {
+        const Tensor x = normal_tensor({count}, dtype, "x");
+        const Tensor y = normal_tensor({count}, dtype, "y");
+        dropout(y, x, probability, kStream);
+        const auto before = to_doubles(x), after = to_doubles(y);
+        const double scale = 1.0 / (1.0 - static_cast<double>(probability));
+        const double rounding = dtype == DType::bf16  ? 0x1p-8
+                                : dtype == DType::f16 ? 0x1p-11
+                                                      : 2e-7;
+        int wrong = 0;
+        for (std::int64_t i = 0; i < count; ++i) {
+          const bool dropped = kStream.uniform(static_cast<std::uint64_t>(i)) < probability;
+          const double expected = dropped ? 0.0 : before[i] * scale;
+          // Half a step of f16's subnormals is the error of the smallest values.
+          wrong += std::fabs(after[i] - expected) > std::fabs(expected) * rounding + 0x1p-25;
+        }
+        INFO(name_of(dtype) << " " << count << " " << probability);
+        REQUIRE(wrong == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("dropout: the share of dropped elements is the probability") {
+  const test::Rank rank;
+  constexpr std::int64_t kCount = 200'000;
+  const Tensor ones = Tensor::from(std::vector<float>(kCount, 1.0f), {kCount});
+  const Tensor y = Tensor::empty({kCount}, DType::f32);
+  for (const double probability : {0.1, 0.5, 0.8}) {
+    dropout(y, ones, static_cast<float>(probability), kStream);
+    double dropped = 0.0, total = 0.0;
+    for (const double value : to_doubles(y)) {
+      dropped += value == 0.0 ? 1.0 : 0.0;
+      total += value;
+    }
+    // Five standard deviations of a binomial count.
+    const double deviation = std::sqrt(kCount * probability * (1.0 - probability));
+    REQUIRE(std::fabs(dropped - kCount * probability) < 5.0 * deviation);
+    REQUIRE(total / kCount == Approx(1.0).margin(0.02));  // the mean is kept
+  }
+}
+
+TEST_CASE("dropout: backward, the same call on dy, drops the same elements") {
+  const test::Rank rank;
+  const Tensor x = normal_tensor({50, 21}, DType::f32, "x");
+  const Tensor dy = normal_tensor({50, 21}, DType::f32, "dy");
+  const Tensor y = Tensor::empty({50, 21}, DType::f32), dx = Tensor::empty({50, 21}, DType::f32);
+  dropout(y, x, 0.4f, kStream);
+  dropout(dx, dy, 0.4f, kStream);
+  const auto forward = to_doubles(y), backward = to_doubles(dx);
+  for (std::size_t i = 0; i < forward.size(); ++i) {
+    REQUIRE((forward[i] == 0.0) == (backward[i] == 0.0));
+  }
+}
+
+TEST_CASE("dropout: another site, step or micro-batch draws another mask") {
+  const test::Rank rank;
+  const Tensor x = Tensor::from(std::vector<float>(4096, 1.0f), {4096});
+  const auto mask = [&](const RandomStream& stream) {
+    const Tensor y = Tensor::empty({4096}, DType::f32);
+    dropout(y, x, 0.5f, stream);
+    return y;
+  };
+  const Tensor first = mask({11, "block.3.dropout", 5, 2});
+  REQUIRE(same_bits(first, mask({11, "block.3.dropout", 5, 2})));
+  REQUIRE_FALSE(same_bits(first, mask({11, "block.4.dropout", 5, 2})));
+  REQUIRE_FALSE(same_bits(first, mask({11, "block.3.dropout", 6, 2})));
+  REQUIRE_FALSE(same_bits(first, mask({11, "block.3.dropout", 5, 3})));
+  REQUIRE_FALSE(same_bits(first, mask({12, "block.3.dropout", 5, 2})));
+}
+
+TEST_CASE("dropout: the same bits for any number of threads, and in place") {
+  const test::Rank owner;
+  const Tensor x = normal_tensor({70'001}, DType::f32, "x");
+  const Tensor expected = Tensor::empty(x.shape(), DType::f32);
+  dropout(expected, x, 0.3f, kStream);
+  for (const int threads : {1, 2, 3}) {
+    const test::Rank rank(threads);
+    const Tensor y = x.clone();
+    dropout(y, y, 0.3f, kStream);
+    REQUIRE(same_bits(y, expected));
+  }
+}
+
+TEST_CASE("dropout: a dropped infinity or NaN is 0, a kept one stays") {
+  const test::Rank rank;
+  const float infinity = std::numeric_limits<float>::infinity();
+  const Tensor x = Tensor::from(std::vector<float>(64, infinity), {64});
+  dropout(x, x, 0.5f, kStream);
+  const auto values = to_doubles(x);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    REQUIRE(values[i] == (kStream.uniform(i) < 0.5f ? 0.0 : infinity));
+  }
+}
+
+TEST_CASE("dropout: wrong arguments are named") {
+  const test::Rank rank;
+  const Tensor x = Tensor::zeros({8}, DType::f32);
+  REQUIRE_THROWS_WITH(dropout(x, x, 1.0f, kStream), Contains("probability is 1"));
+  REQUIRE_THROWS_WITH(dropout(x, x, -0.1f, kStream), Contains("probability is -0.1"));
+  REQUIRE_THROWS_WITH(dropout(Tensor::zeros({7}, DType::f32), x, 0.1f, kStream),
+                      Contains("dropout: y is f32 [7] and x is f32 [8]"));
+  REQUIRE_THROWS_WITH(dropout(x.slice(1, 8), x.slice(0, 7), 0.1f, kStream), Contains("overlaps"));
+}
+
+}  // namespace tessera

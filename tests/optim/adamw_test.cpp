@@ -1,0 +1,152 @@
+#include "optim/adamw.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using test::normal_tensor;
+using test::relative_error;
+using test::same_bits;
+using test::to_doubles;
+using Values = std::vector<double>;
+
+ParameterShard shard(const std::string& name, std::int64_t count, bool decay = true) {
+  return {.name = name,
+          .data = normal_tensor({count}, DType::f32, name),
+          .gradient = normal_tensor({count}, DType::f32, name + ".gradient"),
+          .decay = decay};
+}
+
+}  // namespace
+
+TEST_CASE("AdamW: five steps agree with torch.optim.AdamW") {
+  const test::Rank rank;
+  const std::vector<float> start = {1.0f, -2.0f, 0.5f, 3.0f};
+  const Tensor data = Tensor::from(start, {4});
+  AdamW optimizer({{.name = "w", .data = data, .gradient = Tensor::zeros({4}, DType::f32)}},
+                  {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1});
+  // In PyTorch, with float64 tensors:
+  //   p = torch.tensor([1., -2., .5, 3.], requires_grad=True)
+  //   o = torch.optim.AdamW([p], lr=.01, betas=(.9, .95), eps=1e-8, weight_decay=.1)
+  //   for t in range(1, 6):
+  //     p.grad = torch.tensor([.5, -.25, 1e-4, 2.]) * t * (-1)**t * .5 + .1 * p.detach(); o.step()
+  const std::vector<float> direction = {0.5f, -0.25f, 1e-4f, 2.0f};
+  for (int t = 1; t <= 5; ++t) {
+    const Tensor& gradient = optimizer.shards()[0].gradient;
+    for (int i = 0; i < 4; ++i) {
+      const float sign = t % 2 == 0 ? 0.5f : -0.5f;
+      gradient.data<float>()[i] =
+          direction[i] * static_cast<float>(t) * sign + 0.1f * data.data<float>()[i];
+    }
+    optimizer.step(0.01);
+  }
+  REQUIRE(optimizer.steps() == 5);
+  REQUIRE(relative_error(to_doubles(data), {0.9985046585511118, -1.959183216303262,
+                                            0.44766350344546, 2.9900194719286928}) <= 1e-6);
+}
+
+TEST_CASE("AdamW: state is two zeroed tensors per shard, exactly 8 bytes per element") {
+  test::Rank rank;
+  const std::int64_t before = rank.context.allocator().account()[Category::optimizer].current;
+  const AdamW optimizer({shard("a", 1000), shard("empty", 0), shard("b", 37)});
+  const MemoryAccount account = rank.context.allocator().account();
+  REQUIRE(account[Category::optimizer].current - before == 8 * 1037);
+
+  const NamedTensors state = optimizer.state();
+  REQUIRE(state.size() == 6);
+  REQUIRE(state[0].first == "a.m");
+  REQUIRE(state[1].first == "a.v");
+  REQUIRE(state[5].first == "b.v");
+  for (const auto& [name, tensor] : state) {
+    for (const double value : to_doubles(tensor)) REQUIRE(value == 0.0);
+  }
+}
+
+TEST_CASE("AdamW: steps allocate nothing that stays") {
+  test::Rank rank;
+  AdamW optimizer({shard("a", 1000)});
+  const std::int64_t before = rank.context.allocator().account().total.current;
+  optimizer.step(0.1);
+  REQUIRE(rank.context.allocator().account().total.current == before);
+}
+
+TEST_CASE("AdamW: a parameter cut into shards gets the bits of the whole") {
+  const test::Rank rank;
+  const ParameterShard whole = shard("w", 1003);
+  const Tensor copy = whole.data.clone();
+  std::vector<ParameterShard> parts;
+  for (const auto& [begin, end] : {std::pair{0, 334}, {334, 334}, {334, 1003}}) {
+    parts.push_back({.name = "w",
+                     .data = copy.slice(begin, end),
+                     .gradient = whole.gradient.slice(begin, end)});
+  }
+  AdamW one({whole}), cut(parts);
+  for (int i = 0; i < 3; ++i) {
+    one.step(0.01, 0.7);
+    cut.step(0.01, 0.7);
+  }
+  REQUIRE(same_bits(whole.data, copy));
+}
+
+TEST_CASE("AdamW: without decay a zero gradient leaves the parameter alone, with it shrinks") {
+  const test::Rank rank;
+  std::vector<ParameterShard> shards = {shard("matrix", 10, true), shard("norm", 10, false)};
+  for (const ParameterShard& s : shards) s.gradient.zero();
+  const Values matrix = to_doubles(shards[0].data), norm = to_doubles(shards[1].data);
+  AdamW optimizer(shards, {.weight_decay = 0.5});
+  optimizer.step(0.1);
+  REQUIRE(to_doubles(shards[1].data) == norm);
+  Values shrunk = matrix;
+  for (double& value : shrunk) value *= 1.0 - 0.1 * 0.5;
+  REQUIRE(relative_error(to_doubles(shards[0].data), shrunk) <= 1e-7);
+}
+
+TEST_CASE("AdamW: a run continued from saved state has the bits of one that was never stopped") {
+  const test::Rank rank;
+  const ParameterShard original = shard("w", 77);
+  AdamW straight({original});
+  for (int i = 0; i < 3; ++i) straight.step(0.01);
+
+  const Tensor resumed_data = original.data.clone();
+  AdamW resumed({{.name = "w", .data = resumed_data, .gradient = original.gradient}});
+  resumed.set_steps(straight.steps());
+  const NamedTensors saved = straight.state(), restored = resumed.state();
+  for (std::size_t i = 0; i < saved.size(); ++i) restored[i].second.copy_from(saved[i].second);
+  straight.step(0.01);
+  resumed.step(0.01);
+  REQUIRE(resumed.steps() == 4);
+  REQUIRE(same_bits(resumed_data, original.data));
+}
+
+TEST_CASE("AdamW: the gradient may be another tensor at every step, in 16 bits too") {
+  const test::Rank rank;
+  AdamW optimizer({shard("w", 5)}, {.epsilon = 0.0, .weight_decay = 0.0});
+  optimizer.shards()[0].gradient = Tensor::from(std::vector<bfloat16>(5, bfloat16(-2.0f)), {5});
+  Values expected = to_doubles(optimizer.shards()[0].data);
+  for (double& value : expected) value += 0.25;  // the first step moves by the learning rate
+  optimizer.step(0.25);
+  REQUIRE(relative_error(to_doubles(optimizer.shards()[0].data), expected) <= 3e-7);
+}
+
+TEST_CASE("AdamW: a missing or ill-fitting gradient is an error, before anything changes") {
+  const test::Rank rank;
+  const ParameterShard good = shard("good", 4);
+  const Tensor before = good.data.clone();
+  AdamW optimizer({good, shard("bad", 6)});
+  optimizer.shards()[1].gradient = Tensor::zeros({5}, DType::f32);
+  REQUIRE_THROWS_WITH(optimizer.step(0.1), Contains("bad is f32 [6] and its gradient is f32 [5]"));
+  optimizer.shards()[1].gradient = Tensor();
+  REQUIRE_THROWS_WITH(optimizer.step(0.1), Contains("bad has no gradient"));
+  REQUIRE(optimizer.steps() == 0);
+  REQUIRE(same_bits(good.data, before));
+  REQUIRE_THROWS_WITH(AdamW({{.name = "w", .data = Tensor::zeros({2}, DType::bf16)}}),
+                      Contains("the data of w is bf16 [2]; it must be f32"));
+  REQUIRE_THROWS_WITH(optimizer.set_steps(-1), Contains("cannot be -1"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,247 @@
+// Whole runs of a tiny model: what they write, that they repeat bit for bit, and how they fail.
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "runtime/file.h"
+#include "runtime/safetensors.h"
+#include "tests/support/temporary_directory.h"
+#include "tools/config/parse.h"
+#include "tools/data/prepare.h"
+#include "tools/data/token_file.h"
+#include "tools/generate/generate.h"
+#include "tools/train/trainer.h"
+
+namespace tessera {
+
+using nlohmann::json;
+using test::TemporaryDirectory;
+
+namespace {
+
+/// Text that can be learned: the numbers in order, in words of digits.
+std::string counting_text() {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += std::to_string(i % 100) + " ";
+  return text;
+}
+
+/// Prepares the text in `folder` and returns a configuration of a few seconds' work at most.
+Config tiny_run(const TemporaryDirectory& folder) {
+  write_file_atomically(folder / "text.txt", counting_text());
+  prepare({.inputs = {folder / "text.txt"},
+           .tokenizer = "chars",
+           .out = folder / "data",
+           .val_fraction = 0.1});
+  Config config;
+  config.model = {.preset = "gpt2-mini", .layers = 2, .heads = 2, .width = 16, .context = 24};
+  config.data = {.train = folder / "data/train.bin",
+                 .val = folder / "data/val.bin",
+                 .batch_size = 4,
+                 .sequence_length = 24};
+  config.optimizer.learning_rate = 1e-2;
+  config.train.steps = 12;
+  config.train.dir = folder / "run";
+  config.train.log_every = 1;
+  config.train.eval_every = 6;
+  config.train.progress = "lines";
+  config.runtime.threads = 2;
+  return config;
+}
+
+std::vector<json> metrics_of(const std::filesystem::path& run) {
+  std::ifstream file(run / "metrics.jsonl");
+  std::vector<json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+std::string model_bytes(const std::filesystem::path& run) {
+  return read_text_file(run / "model/model.safetensors");
+}
+
+}  // namespace
+
+TEST_CASE("a run learns, and leaves configuration, metrics and model") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.steps = 60;
+  train(config);
+
+  const auto lines = metrics_of(config.train.dir);
+  REQUIRE(lines.size() == 60);
+  // An untrained model knows nothing of its 11 characters: ln 11 = 2.398.
+  CHECK(lines.front()["loss"].get<double>() == Approx(2.398).margin(0.1));
+  CHECK(lines.back()["loss"].get<double>() < 1.6);
+  CHECK(lines.back()["val_loss"].get<double>() < 1.6);
+  CHECK_FALSE(lines[2].contains("val_loss"));
+  CHECK(lines[11].contains("val_loss"));
+
+  const Config again = load_config(config.train.dir / "config.yaml");
+  CHECK(again.train.steps == 60);
+  CHECK(again.model.width == 16);
+  const SafetensorsFile weights(config.train.dir / "model/model.safetensors");
+  CHECK(weights.tensors().at("transformer.wte.weight").shape == Shape{11, 16});
+  CHECK(json::parse(read_text_file(config.train.dir / "model/config.json"))["n_layer"] == 2);
+
+  // Persistent memory is exactly 16 bytes per parameter: value, gradient and two moments.
+  std::int64_t parameters = 0;
+  for (const auto& [name, info] : weights.tensors()) parameters += info.shape.numel();
+  const json peaks = lines.back()["peak_bytes"];
+  CHECK(peaks["parameters"].get<std::int64_t>() == 4 * parameters);
+  CHECK(peaks["gradients"].get<std::int64_t>() == 4 * parameters);
+  CHECK(peaks["optimizer"].get<std::int64_t>() == 8 * parameters);
+}
+
+TEST_CASE("a run repeats bit for bit on 1, 2 and 3 threads, with and without checkpointing") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.model.dropout = 0.2;
+  train(config);
+  const std::string expected = model_bytes(config.train.dir);
+  const auto losses = metrics_of(config.train.dir);
+  for (const std::string checkpointing : {"none", "full"}) {
+    for (const int threads : {1, 2, 3}) {
+      config.runtime.threads = threads;
+      config.sharding.activation_checkpointing = checkpointing;
+      config.train.dir = folder / ("run" + checkpointing + std::to_string(threads));
+      train(config);
+      CHECK(model_bytes(config.train.dir) == expected);
+      const auto lines = metrics_of(config.train.dir);
+      for (std::size_t i = 0; i < lines.size(); ++i) {
+        CHECK(lines[i]["loss"].dump() == losses[i]["loss"].dump());
+        CHECK(lines[i]["gradient_norm"].dump() == losses[i]["gradient_norm"].dump());
+      }
+    }
+  }
+}
+
+TEST_CASE("accumulating two micro-batches is one step of the whole batch, to rounding") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  train(config);
+  const auto whole = metrics_of(config.train.dir);
+  config.data.accumulation_steps = 2;
+  config.train.dir = folder / "accumulated";
+  train(config);
+  const auto halves = metrics_of(config.train.dir);
+  CHECK(halves[0]["loss"].get<double>() == Approx(whole[0]["loss"].get<double>()).epsilon(1e-6));
+  CHECK(halves[0]["gradient_norm"].get<double>() ==
+        Approx(whole[0]["gradient_norm"].get<double>()).epsilon(1e-6));
+  CHECK(halves.back()["loss"].get<double>() ==
+        Approx(whole.back()["loss"].get<double>()).epsilon(1e-4));
+}
+
+TEST_CASE("another seed gives another run") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  train(config);
+  const auto first = metrics_of(config.train.dir);
+  config.train.seed = 2;
+  config.train.dir = folder / "other";
+  train(config);
+  CHECK(metrics_of(config.train.dir)[0]["loss"] != first[0]["loss"]);
+}
+
+TEST_CASE("training goes on from a saved model") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.steps = 40;
+  train(config);
+  const double end = metrics_of(config.train.dir).back()["loss"].get<double>();
+  config.model.init_from = config.train.dir / "model";
+  config.train.dir = folder / "continued";
+  config.train.steps = 1;
+  train(config);
+  CHECK(metrics_of(config.train.dir)[0]["loss"].get<double>() == Approx(end).margin(0.3));
+}
+
+TEST_CASE("a trace of the last steps opens as JSON and names the units") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.trace = folder / "trace.json";
+  train(config);
+  const std::string text = read_text_file(folder / "trace.json");
+  CHECK(json::parse(text).contains("traceEvents"));
+  CHECK(text.find("forward h.1") != std::string::npos);
+}
+
+TEST_CASE("a loss that is not finite stops the run and names the step") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.optimizer.learning_rate = 1e30;
+  config.optimizer.schedule = "constant";
+  REQUIRE_THROWS_WITH(train(config), Catch::Contains("step 2:") && Catch::Contains("nan"));
+  CHECK_FALSE(std::filesystem::exists(config.train.dir / "model"));
+}
+
+TEST_CASE("bad runs end with one line that says what to do, before anything is written") {
+  const TemporaryDirectory folder;
+  const Config good = tiny_run(folder);
+  const auto fails_with = [&](auto change, const std::string& message) {
+    Config config = good;
+    change(config);
+    INFO(message);
+    REQUIRE_THROWS_WITH(train(config), Catch::Contains(message));
+    CHECK_FALSE(std::filesystem::exists(good.train.dir));
+  };
+  fails_with([](Config& c) { c.data.train = ""; }, "data.train is not set");
+  fails_with([](Config& c) { c.data.accumulation_steps = 3; }, "not a multiple");
+  fails_with([](Config& c) { c.data.sequence_length = 25; }, "longer than the model's context");
+  fails_with([](Config& c) { c.model.vocab_size = 5; }, "vocabulary mismatch");
+  fails_with([](Config& c) { c.model.heads = 3; }, "heads");
+  fails_with([&](Config& c) { c.train.dir = folder / "text.txt" / "run"; }, "text.txt");
+  fails_with([&](Config& c) { c.model.init_from = folder.path(); }, "config.json");
+  write_file_atomically(folder / "empty.bin", "");
+  fails_with([&](Config& c) { c.data.train = folder / "empty.bin"; }, "empty.bin");
+  fails_with([&](Config& c) { c.data.val = folder / "missing.bin"; }, "missing.bin");
+}
+
+TEST_CASE("a token id beyond the model's vocabulary is found before training") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  std::vector<TokenId> tokens(200, 3);
+  tokens[150] = 11;
+  write_token_file(folder / "bad.bin", tokens);
+  config.model.vocab_size = 11;
+  config.data.train = folder / "bad.bin";
+  REQUIRE_THROWS_WITH(train(config), Catch::Contains("bad.bin") && Catch::Contains("150"));
+}
+
+TEST_CASE("generate: same seed, same text; greedy repeats the counting it has learned") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.steps = 80;
+  train(config);
+  const auto generated = [&](GenerateOptions options) {
+    options.model = config.train.dir;
+    options.prompt = "12 13 14";
+    std::string text;
+    generate(options, [&](std::string_view piece) { text += piece; });
+    return text;
+  };
+  // 60 tokens are more than the context of 24: the cache has to start again on the way.
+  const std::string one = generated({.tokens = 60, .seed = 5, .threads = 1});
+  CHECK(one.size() == 68);
+  CHECK(one.starts_with("12 13 14"));
+  CHECK(generated({.tokens = 60, .seed = 5, .threads = 2}) == one);
+  CHECK(generated({.tokens = 60, .seed = 6, .threads = 2}) != one);
+  CHECK(generated({.sampling = {.temperature = 0.0}, .tokens = 5, .seed = 1}) ==
+        generated({.sampling = {.temperature = 0.0}, .tokens = 5, .seed = 2}));
+}
+
+TEST_CASE("generate: bad models and prompts are named") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.steps = 1;
+  train(config);
+  const auto nothing = [](std::string_view) {};
+  REQUIRE_THROWS_WITH(generate({.model = folder.path(), .prompt = "1"}, nothing),
+                      Catch::Contains("no model here"));
+  REQUIRE_THROWS_WITH(generate({.model = config.train.dir, .prompt = ""}, nothing),
+                      Catch::Contains("prompt is empty"));
+  REQUIRE_THROWS_WITH(generate({.model = config.train.dir, .prompt = "x"}, nothing),
+                      Catch::Contains("x"));
+}
+
+}  // namespace tessera
