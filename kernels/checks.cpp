@@ -7,6 +7,9 @@
 namespace tessera {
 namespace {
 
+// Here a check is an early return, because the arguments of check(...), the descriptions of
+// tensors, would be put into words on every call.
+
 bool is_16_bit(DType dtype) {
   return is_floating(dtype) && size_of(dtype) == 2;
 }
@@ -23,11 +26,12 @@ bool overlap(const Tensor& a, const Tensor& b) {
 void check_on_one_device(std::string_view op, std::initializer_list<Argument> arguments) {
   const Argument* first = nullptr;
   for (const Argument& argument : arguments) {
-    check(argument.tensor.defined(), "{}: {} is no tensor; allocate it first", op, argument.name);
+    if (!argument.tensor.defined())
+      fail("{}: {} is no tensor; allocate it first", op, argument.name);
     if (first == nullptr) first = &argument;
-    check(argument.tensor.device() == first->tensor.device(),
-          "{}: {} is on {} and {} on {}; all arguments must be on one device", op, first->name,
-          to_string(first->tensor.device()), argument.name, to_string(argument.tensor.device()));
+    if (argument.tensor.device() == first->tensor.device()) continue;
+    fail("{}: {} is on {} and {} on {}; all arguments must be on one device", op, first->name,
+         to_string(first->tensor.device()), argument.name, to_string(argument.tensor.device()));
   }
 }
 
@@ -39,55 +43,59 @@ void check_same_floating(std::string_view op, std::initializer_list<Argument> ar
 }
 
 void check_floating(std::string_view op, const Argument& argument) {
-  check(is_floating(argument.tensor.dtype()),
-        "{}: {} is {}; its dtype must be f32, bf16, f16 or f64", op, argument.name,
-        describe(argument.tensor));
+  if (is_floating(argument.tensor.dtype())) return;
+  fail("{}: {} is {}; its dtype must be f32, bf16, f16 or f64", op, argument.name,
+       describe(argument.tensor));
 }
 
 void check_dtype(std::string_view op, const Argument& argument, DType dtype) {
-  check(argument.tensor.dtype() == dtype, "{}: {} is {}; its dtype must be {}", op, argument.name,
-        describe(argument.tensor), name_of(dtype));
+  if (argument.tensor.dtype() == dtype) return;
+  fail("{}: {} is {}; its dtype must be {}", op, argument.name, describe(argument.tensor),
+       name_of(dtype));
 }
 
 void check_same_dtype(std::string_view op, const Argument& a, const Argument& b) {
-  check(a.tensor.dtype() == b.tensor.dtype(),
-        "{}: {} is {} and {} is {}; their dtypes must be equal", op, a.name, describe(a.tensor),
-        b.name, describe(b.tensor));
+  if (a.tensor.dtype() == b.tensor.dtype()) return;
+  fail("{}: {} is {} and {} is {}; their dtypes must be equal", op, a.name, describe(a.tensor),
+       b.name, describe(b.tensor));
 }
 
 void check_same_dtype_or_f32(std::string_view op, const Argument& a, const Argument& b) {
   const bool wider = a.tensor.dtype() == DType::f32 && is_16_bit(b.tensor.dtype());
-  check(wider || a.tensor.dtype() == b.tensor.dtype(),
-        "{}: {} is {} and {} is {}; {} must have the same dtype, or f32 beside a 16-bit {}", op,
-        a.name, describe(a.tensor), b.name, describe(b.tensor), a.name, b.name);
+  if (wider || a.tensor.dtype() == b.tensor.dtype()) return;
+  fail("{}: {} is {} and {} is {}; {} must have the same dtype, or f32 beside a 16-bit {}", op,
+       a.name, describe(a.tensor), b.name, describe(b.tensor), a.name, b.name);
 }
 
 void check_rank(std::string_view op, const Argument& argument, int rank) {
-  check(argument.tensor.rank() == rank, "{}: {} is {}; it must have {} dimensions", op,
-        argument.name, describe(argument.tensor), rank);
+  if (argument.tensor.rank() == rank) return;
+  fail("{}: {} is {}; it must have {} dimensions", op, argument.name, describe(argument.tensor),
+       rank);
 }
 
 void check_shape(std::string_view op, const Argument& argument, const Shape& shape) {
-  check(argument.tensor.shape() == shape, "{}: {} is {}; its shape must be {}", op, argument.name,
-        describe(argument.tensor), to_string(shape));
+  if (argument.tensor.shape() == shape) return;
+  fail("{}: {} is {}; its shape must be {}", op, argument.name, describe(argument.tensor),
+       to_string(shape));
 }
 
 void check_same_shape(std::string_view op, const Argument& a, const Argument& b) {
-  check(a.tensor.shape() == b.tensor.shape(),
-        "{}: {} is {} and {} is {}; their shapes must be equal", op, a.name, describe(a.tensor),
-        b.name, describe(b.tensor));
+  if (a.tensor.shape() == b.tensor.shape()) return;
+  fail("{}: {} is {} and {} is {}; their shapes must be equal", op, a.name, describe(a.tensor),
+       b.name, describe(b.tensor));
 }
 
 void check_apart(std::string_view op, const Argument& output, const Argument& input) {
-  check(!overlap(output.tensor, input.tensor), "{}: {} overlaps {}; give it memory of its own", op,
-        output.name, input.name);
+  if (!overlap(output.tensor, input.tensor)) return;
+  fail("{}: {} overlaps {}; give it memory of its own", op, output.name, input.name);
 }
 
 void check_same_or_apart(std::string_view op, const Argument& output, const Argument& input) {
   const Tensor &out = output.tensor, &in = input.tensor;
   const bool same = out.raw() == in.raw() && out.bytes() == in.bytes();
-  check(same || !overlap(out, in), "{}: {} overlaps {} in part; it must be {} or memory of its own",
-        op, output.name, input.name, input.name);
+  if (same || !overlap(out, in)) return;
+  fail("{}: {} overlaps {} in part; it must be {} or memory of its own", op, output.name,
+       input.name, input.name);
 }
 
 void fail_no_kernel(std::string_view op, const Device& device) {

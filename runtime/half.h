@@ -39,18 +39,17 @@ struct float16 {
     const auto u = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (u >> 16) & 0x8000u;
     const std::uint32_t magnitude = u & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
-    // 65520 is the first value that rounds to infinity.
-    if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
     // Below the smallest normal (2^-14): adding 0.5 lets the float adder round to multiples of
     // 2^-24.
-    if (magnitude < 0x38800000u) {
-      const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-      return static_cast<std::uint16_t>(sign |
-                                        (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
-    }
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
+    // From there on: move the exponent's bias from 127 to 15 and round 13 bits away.
     const std::uint32_t odd = (magnitude >> 13) & 1u;
-    return static_cast<std::uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13));
+    const std::uint32_t normal = (magnitude - 0x38000000u + 0xfffu + odd) >> 13;
+    std::uint32_t bits = magnitude < 0x38800000u ? subnormal : normal;
+    bits = magnitude >= 0x477ff000u ? 0x7c00u : bits;  // 65520 is the first to round to infinity
+    bits = magnitude > 0x7f800000u ? 0x7e00u : bits;   // NaN
+    return static_cast<std::uint16_t>(sign | bits);
   }
 
   static float to_float(std::uint16_t half) {

@@ -40,7 +40,7 @@ inline void store_as(T& to, From value) {
 /// x below -87.3 gives 0 or a number under 1.2e-38, above 88.7 infinity; NaN stays NaN.
 inline float exponential(float x) {
   // e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2; ln 2 in two parts keeps r exact.
-  // Comparisons instead of fmin and fmax, which are calls: they must treat NaN in a special way.
+  // (Comparisons instead of fmin and fmax, which are calls where NaN counts.)
   const float above = x > -104.0f ? x : -104.0f;
   const float clamped = above < 89.0f ? above : 89.0f;
   const float n = std::nearbyint(clamped * 1.44269504f);
@@ -63,16 +63,6 @@ inline float exponential(float x) {
 }
 inline double exponential(double x) {
   return std::exp(x);
-}
-
-/// tanh by way of e^(2|x|), in the same spirit; absolute error below 2e-7.
-inline float hyperbolic_tangent(float x) {
-  const float e = exponential(2.0f * std::fabs(x));
-  const float t = 1.0f - 2.0f / (e + 1.0f);
-  return std::copysign(t, x);
-}
-inline double hyperbolic_tangent(double x) {
-  return std::tanh(x);
 }
 
 }  // namespace tessera::cpu
