@@ -1,5 +1,6 @@
 #include "kernels/linear_cross_entropy/op.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -38,7 +39,7 @@ struct Problem {
         loss(filled_with_nan({1}, wide(dtype))),
         dx(filled_with_nan({n, c}, dtype)),
         dweight(filled_with_nan({v, c}, dweight_dtype)),
-        loss_scale(1.0 / static_cast<double>(n)) {
+        loss_scale(1.0 / static_cast<double>(std::max<std::int64_t>(n, 1))) {
     for (std::int64_t i = 2; i < n; i += 5) targets.data<std::int32_t>()[i] = kIgnoreIndex;
   }
   Problem(std::int64_t n, std::int64_t c, std::int64_t v, DType dtype = DType::f32)
