@@ -24,6 +24,7 @@ BELOW = {
     "models": {"sharding", "autograd", "kernels", "runtime"},
     "tools": {"models", "optim", "sharding", "autograd", "kernels", "runtime"},
 }
+TESTS_ALSO_USE = {"models": {"optim"}}  # some tests of models train them
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 DEVICE_SOURCES = {".cu", ".cuh"}
 NOT_FOR_DEVICES = re.compile(r"(fmt|Eigen|yaml-cpp)/")
@@ -54,7 +55,8 @@ def allowed(path):
     if top in BELOW:
         return BELOW[top] | {top}
     if top == "tests" and path.parts[1] in BELOW:
-        return BELOW[path.parts[1]] | {path.parts[1], "tests"}
+        tested = path.parts[1]
+        return BELOW[tested] | {tested, "tests"} | TESTS_ALSO_USE.get(tested, set())
     return {*FOLDERS, "tests"}
 
 

@@ -74,6 +74,9 @@ class LayeringTest(unittest.TestCase):
         self.assert_only({"tests/kernels/up_test.cpp": '#include "autograd/node.h"\n'},
                          "tests/kernels/up_test.cpp:1: tests must not include autograd/node.h")
 
+    def test_tests_of_models_may_train_them(self):
+        self.assert_only({"tests/models/gpt2_test.cpp": '#include "optim/sgd.h"\n'})
+
     def test_quoted_includes_are_written_from_the_root(self):
         self.assert_only({"kernels/add/cpu.cpp": '#include "op.h"\n'},
                          'kernels/add/cpu.cpp:1: write "op.h" from the root of the tree')

@@ -31,7 +31,7 @@ say "4/5 Train (examples/quickstart.yaml)"
 "$tessera" train examples/quickstart.yaml train.dir="$run"
 
 say "5/5 Generate"
-"$tessera" generate --model "$run/model" --prompt "Ge1:1 In the beginning" --tokens 400 --seed 1 \
+"$tessera" generate --model "$run" --prompt "Ge1:1 In the beginning" --tokens 400 --seed 1 \
   --temperature 0.8
 
 say "Done"
@@ -48,7 +48,7 @@ PYTHON
 cat <<PLACES
 Text and tokens  $data
 Run folder       $run (metrics.jsonl, model)
-Write more       $tessera generate --model $run/model --prompt "And God said"
+Write more       $tessera generate --model $run --prompt "And God said"
 Train longer     $tessera train examples/quickstart.yaml train.dir=runs/mine train.steps=3000
 Your own text    $tessera prepare --input FILE --tokenizer chars --out data/mine
 PLACES

@@ -192,9 +192,9 @@ TEST_CASE("checkpoint: same bits as without, dropout included, and less memory")
   CHECK(same_bits(kept.result, recomputed.result));
   CHECK(same_bits(kept.dx, recomputed.dx));
   CHECK(same_bits(kept.dweight, recomputed.dweight));
-  // Four results of 32 x 64 doubles; without checkpointing three more tensors each.
+  // Four results of 32 x 64 doubles; without checkpointing what gelu saves is added to each.
   CHECK(recomputed.saved == 4 * 32 * 64 * 8);
-  CHECK(kept.saved > 2 * recomputed.saved);
+  CHECK(kept.saved == 2 * recomputed.saved);
 }
 
 TEST_CASE("a checkpointed constant function is fine in backward") {

@@ -1,0 +1,316 @@
+#include "kernels/attention/op.h"
+#include "kernels/attention/tiles.h"
+#include "kernels/cpu/scratch.h"
+#include "runtime/threads.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr std::int64_t kTile = kAttentionTile;
+
+// ---- Forward: a task is a block of queries of one head; it visits the keys in tiles. ----
+
+template <typename C>
+struct ForwardScratch {
+  Tile<C> query_columns;   // [head_size][lane], scaled
+  Tile<C> keys;            // [key][head_size]
+  Tile<C> values;          // [key][head_size]
+  Tile<C> scores;          // [key][lane]
+  Tile<C> output_columns;  // [head_size][lane]: the sum of p * v so far, relative to `maximum`
+  C* maximum;              // [lane]: of the scores so far
+  C* sum;                  // [lane]: of exp(score - maximum) so far
+  C* correction;           // [lane]: what the last tile's new maximum makes of the older sums
+
+  ForwardScratch(C* data, std::int64_t head_size) {
+    ScratchCutter<C> cutter(data);
+    query_columns = {cutter.take(head_size * kTile), kTile};
+    output_columns = {cutter.take(head_size * kTile), kTile};
+    keys = {cutter.take(kTile * whole_vectors<C>(head_size)), whole_vectors<C>(head_size)};
+    values = {cutter.take(kTile * whole_vectors<C>(head_size)), whole_vectors<C>(head_size)};
+    scores = {cutter.take(kTile * kTile), kTile};
+    maximum = cutter.take(kTile);
+    sum = cutter.take(kTile);
+    correction = cutter.take(kTile);
+  }
+  static std::int64_t elements(std::int64_t head_size) {
+    return kTile * (4 * whole_vectors<C>(head_size) + kTile + 3);
+  }
+};
+
+/// Turns the scores of a tile into exp(score - maximum), with the maximum over all tiles so far.
+template <typename C>
+void exponentiate(const ForwardScratch<C>& s, std::int64_t keys, std::int64_t lanes) {
+  C* const maximum = s.maximum;
+  C* const sum = s.sum;
+  C* const correction = s.correction;
+  for (std::int64_t i = 0; i < lanes; ++i) correction[i] = maximum[i];
+  for (std::int64_t j = 0; j < keys; ++j) {
+    const C* const score = s.scores.row(j);
+#pragma omp simd
+    for (std::int64_t i = 0; i < lanes; ++i) {
+      maximum[i] = score[i] > maximum[i] ? score[i] : maximum[i];
+    }
+  }
+#pragma omp simd
+  for (std::int64_t i = 0; i < lanes; ++i) {
+    correction[i] = exponential(correction[i] - maximum[i]);
+    sum[i] *= correction[i];
+  }
+  for (std::int64_t j = 0; j < keys; ++j) {
+    C* const score = s.scores.row(j);
+#pragma omp simd
+    for (std::int64_t i = 0; i < lanes; ++i) {
+      score[i] = exponential(score[i] - maximum[i]);
+      sum[i] += score[i];
+    }
+  }
+}
+
+template <typename C>
+void visit_keys(const ForwardScratch<C>& s, const TilePosition& tile, std::int64_t head_size) {
+  const std::int64_t lanes = whole_vectors<C>(tile.queries);
+  for_each_band<C>(tile, [&](const Band& band) {
+    multiply(s.scores.from(band.begin, band.first_lane), s.keys.from(band.begin, 0),
+             s.query_columns.from(0, band.first_lane),
+             {.rows = band.keys(), .columns = lanes - band.first_lane, .depth = head_size},
+             Accumulate::no);
+  });
+  mask(s.scores, tile, -std::numeric_limits<C>::infinity());
+  exponentiate(s, tile.keys, lanes);
+  for (std::int64_t c = 0; c < head_size; ++c) {
+    C* const output = s.output_columns.row(c);
+#pragma omp simd
+    for (std::int64_t i = 0; i < lanes; ++i) output[i] *= s.correction[i];
+  }
+  for_each_band<C>(tile, [&](const Band& band) {
+    multiply(s.output_columns.from(0, band.first_lane), s.values.from(band.begin, 0).transposed(),
+             s.scores.from(band.begin, band.first_lane),
+             {.rows = head_size, .columns = lanes - band.first_lane, .depth = band.keys()},
+             Accumulate::yes);
+  });
+}
+
+template <typename T>
+void forward_block(const Heads& o, compute_t<T>* logsumexp, const Heads& q, const Heads& k,
+                   const Heads& v, compute_t<T> scale, std::int64_t batch, std::int64_t head,
+                   TilePosition tile, const ForwardScratch<compute_t<T>>& s) {
+  using C = compute_t<T>;
+  const std::int64_t head_size = q.head_size, kv_head = head / (q.heads / k.heads);
+  load_columns(s.query_columns, head_rows<T>(q, batch, head).from(tile.first_query, 0),
+               tile.queries, head_size, scale);
+  std::fill_n(s.output_columns.data, head_size * kTile, C{0});
+  std::fill_n(s.maximum, kTile, -std::numeric_limits<C>::infinity());
+  std::fill_n(s.sum, kTile, C{0});
+  const std::int64_t visible = tile.first_query + tile.queries + tile.shift;
+  for (tile.first_key = 0; tile.first_key < visible; tile.first_key += kTile) {
+    tile.keys = std::min(kTile, visible - tile.first_key);
+    load_rows(s.keys, head_rows<T>(k, batch, kv_head).from(tile.first_key, 0), tile.keys,
+              head_size);
+    load_rows(s.values, head_rows<T>(v, batch, kv_head).from(tile.first_key, 0), tile.keys,
+              head_size);
+    visit_keys(s, tile, head_size);
+  }
+  const Tile<T> output = head_rows<T>(o, batch, head).from(tile.first_query, 0);
+  for (std::int64_t i = 0; i < tile.queries; ++i) {
+    const C inverse = C{1} / s.sum[i];
+    for (std::int64_t c = 0; c < head_size; ++c) {
+      store(output.row(i)[c], inverse * s.output_columns.row(c)[i]);
+    }
+    logsumexp[tile.first_query + i] = s.maximum[i] + std::log(s.sum[i]);
+  }
+}
+
+template <typename T>
+void forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k, const Heads& v,
+             compute_t<T> scale) {
+  using C = compute_t<T>;
+  const std::int64_t blocks = chunk_count(q.tokens, kTile);
+  const std::int64_t tasks = q.batch * q.heads * blocks;
+  ScratchPool<C> pool(ForwardScratch<C>::elements(q.head_size), tasks);
+  C* const all_logsumexp = logsumexp.data<C>();
+  parallel_for(tasks, 1, [&](std::int64_t task, std::int64_t) {
+    const typename ScratchPool<C>::Piece piece(pool);
+    const ForwardScratch<C> scratch(piece.data(), q.head_size);
+    const std::int64_t row = task / blocks, batch = row / q.heads, head = row % q.heads;
+    // The last blocks see the most keys: started first, they do not keep others waiting.
+    const std::int64_t first_query = (blocks - 1 - task % blocks) * kTile;
+    const TilePosition tile{.first_query = first_query,
+                            .queries = std::min(kTile, q.tokens - first_query),
+                            .shift = k.tokens - q.tokens};
+    forward_block<T>(o, all_logsumexp + row * q.tokens, q, k, v, scale, batch, head, tile, scratch);
+  });
+}
+
+// ---- Backward: a task is one key/value head with all query heads that read it. ----
+
+template <typename C>
+struct BackwardScratch {
+  // Of the whole sequence.
+  Tile<C> keys, values, d_keys, d_values;  // [key][head_size]
+  // Of a block of queries.
+  Tile<C> queries, d_output, d_queries;     // [lane][head_size]; queries are scaled
+  Tile<C> query_columns, d_output_columns;  // [head_size][lane]
+  C* logsumexp;                             // [lane]
+  C* delta;                                 // [lane]: sum(dO * O)
+  // Of a tile.
+  Tile<C> scores, d_scores;  // [key][lane]
+
+  BackwardScratch(C* data, std::int64_t tokens, std::int64_t head_size) {
+    const std::int64_t width = whole_vectors<C>(head_size);
+    ScratchCutter<C> cutter(data);
+    for (Tile<C>* rows : {&keys, &values, &d_keys, &d_values}) {
+      *rows = {cutter.take(tokens * width), width};
+    }
+    for (Tile<C>* rows : {&queries, &d_output, &d_queries}) {
+      *rows = {cutter.take(kTile * width), width};
+    }
+    for (Tile<C>* columns : {&query_columns, &d_output_columns}) {
+      *columns = {cutter.take(head_size * kTile), kTile};
+    }
+    for (Tile<C>* square : {&scores, &d_scores}) *square = {cutter.take(kTile * kTile), kTile};
+    logsumexp = cutter.take(kTile);
+    delta = cutter.take(kTile);
+  }
+  static std::int64_t elements(std::int64_t tokens, std::int64_t head_size) {
+    const std::int64_t width = ScratchCutter<C>::aligned(whole_vectors<C>(head_size));
+    return (4 * tokens + 5 * kTile) * width + 2 * kTile * (kTile + 1);
+  }
+};
+
+/// P = exp(S - logsumexp) in place of S, and dS = P * (dP - D) in place of dP.
+template <typename C>
+void differentiate_softmax(const BackwardScratch<C>& s, std::int64_t keys, std::int64_t lanes) {
+  const C* const logsumexp = s.logsumexp;
+  const C* const delta = s.delta;
+  for (std::int64_t j = 0; j < keys; ++j) {
+    C* const score = s.scores.row(j);
+    C* const d_score = s.d_scores.row(j);
+#pragma omp simd
+    for (std::int64_t i = 0; i < lanes; ++i) {
+      score[i] = exponential(score[i] - logsumexp[i]);
+      d_score[i] = score[i] * (d_score[i] - delta[i]);
+    }
+  }
+}
+
+template <typename C>
+void visit_keys(const BackwardScratch<C>& s, const TilePosition& tile, std::int64_t head_size) {
+  const std::int64_t lanes = whole_vectors<C>(tile.queries);
+  for_each_band<C>(tile, [&](const Band& band) {
+    const std::int64_t key = tile.first_key + band.begin;
+    const TileExtent extent{
+        .rows = band.keys(), .columns = lanes - band.first_lane, .depth = head_size};
+    multiply(s.scores.from(band.begin, band.first_lane), s.keys.from(key, 0),
+             s.query_columns.from(0, band.first_lane), extent, Accumulate::no);
+    multiply(s.d_scores.from(band.begin, band.first_lane), s.values.from(key, 0),
+             s.d_output_columns.from(0, band.first_lane), extent, Accumulate::no);
+  });
+  mask(s.scores, tile, -std::numeric_limits<C>::infinity());
+  mask(s.d_scores, tile, C{0});
+  differentiate_softmax(s, tile.keys, lanes);
+  for_each_band<C>(tile, [&](const Band& band) {
+    const std::int64_t key = tile.first_key + band.begin, first = band.first_lane;
+    const TileExtent extent{
+        .rows = band.keys(), .columns = head_size, .depth = tile.queries - first};
+    multiply(s.d_values.from(key, 0), s.scores.from(band.begin, first), s.d_output.from(first, 0),
+             extent, Accumulate::yes);
+    multiply(s.d_keys.from(key, 0), s.d_scores.from(band.begin, first), s.queries.from(first, 0),
+             extent, Accumulate::yes);
+    multiply(s.d_queries.from(first, 0), s.d_scores.from(band.begin, first).transposed(),
+             s.keys.from(key, 0),
+             {.rows = tile.queries - first, .columns = head_size, .depth = band.keys()},
+             Accumulate::yes);
+  });
+}
+
+/// What a block of queries brings along: Q and dO, also transposed, logsumexp and D.
+template <typename T>
+void load_queries(const BackwardScratch<compute_t<T>>& s, const TilePosition& tile,
+                  const Tile<T>& q, const Tile<T>& o, const Tile<T>& d_o,
+                  const compute_t<T>* logsumexp, std::int64_t head_size, compute_t<T> scale) {
+  using C = compute_t<T>;
+  load_rows(s.queries, q, tile.queries, head_size, scale);
+  load_rows(s.d_output, d_o, tile.queries, head_size);
+  load_columns(s.query_columns, s.queries, tile.queries, head_size);
+  load_columns(s.d_output_columns, s.d_output, tile.queries, head_size);
+  std::fill_n(s.logsumexp, kTile, C{0});
+  std::fill_n(s.delta, kTile, C{0});
+  std::copy_n(logsumexp, tile.queries, s.logsumexp);
+  for (std::int64_t i = 0; i < tile.queries; ++i) {
+    const T* const output = o.row(i);
+    const C* const d_output = s.d_output.row(i);
+    C sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t c = 0; c < head_size; ++c) sum += load(output[c]) * d_output[c];
+    s.delta[i] = sum;
+  }
+}
+
+struct BackwardArguments {
+  const Heads &dq, &dk, &dv, &d_o, &q, &k, &v, &o;
+  const Tensor& logsumexp;
+};
+
+template <typename T>
+void backward_head(const BackwardArguments& x, compute_t<T> scale, std::int64_t batch,
+                   std::int64_t kv_head, const BackwardScratch<compute_t<T>>& s) {
+  using C = compute_t<T>;
+  const Heads &q = x.q, &k = x.k;
+  const std::int64_t head_size = q.head_size, group = q.heads / k.heads;
+  load_rows(s.keys, head_rows<T>(k, batch, kv_head), k.tokens, head_size);
+  load_rows(s.values, head_rows<T>(x.v, batch, kv_head), k.tokens, head_size);
+  std::fill_n(s.d_keys.data, k.tokens * s.d_keys.row_stride, C{0});
+  std::fill_n(s.d_values.data, k.tokens * s.d_values.row_stride, C{0});
+  for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const C* const logsumexp = x.logsumexp.data<C>() + (batch * q.heads + head) * q.tokens;
+    TilePosition tile{.shift = k.tokens - q.tokens};
+    for (; tile.first_query < q.tokens; tile.first_query += kTile) {
+      const auto rows = [&](const Heads& heads) {
+        return head_rows<T>(heads, batch, head).from(tile.first_query, 0);
+      };
+      tile.queries = std::min(kTile, q.tokens - tile.first_query);
+      load_queries(s, tile, rows(q), rows(x.o), rows(x.d_o), logsumexp + tile.first_query,
+                   head_size, scale);
+      std::fill_n(s.d_queries.data, kTile * s.d_queries.row_stride, C{0});
+      const std::int64_t visible = tile.first_query + tile.queries + tile.shift;
+      for (tile.first_key = 0; tile.first_key < visible; tile.first_key += kTile) {
+        tile.keys = std::min(kTile, visible - tile.first_key);
+        visit_keys(s, tile, head_size);
+      }
+      store_rows(rows(x.dq), s.d_queries, tile.queries, head_size, scale);
+    }
+  }
+  store_rows(head_rows<T>(x.dk, batch, kv_head), s.d_keys, k.tokens, head_size);
+  store_rows(head_rows<T>(x.dv, batch, kv_head), s.d_values, k.tokens, head_size);
+}
+
+template <typename T>
+void backward(const BackwardArguments& x, compute_t<T> scale) {
+  using C = compute_t<T>;
+  const std::int64_t tokens = x.k.tokens, head_size = x.k.head_size;
+  const std::int64_t tasks = x.k.batch * x.k.heads;
+  ScratchPool<C> pool(BackwardScratch<C>::elements(tokens, head_size), tasks);
+  parallel_for(tasks, 1, [&](std::int64_t task, std::int64_t) {
+    const typename ScratchPool<C>::Piece piece(pool);
+    const BackwardScratch<C> scratch(piece.data(), tokens, head_size);
+    backward_head<T>(x, scale, task / x.k.heads, task % x.k.heads, scratch);
+  });
+}
+
+}  // namespace
+
+void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k,
+                       const Heads& v, float scale) {
+  visit_floating(q.tensor.dtype(),
+                 [&](auto type) { forward<decltype(type)>(o, logsumexp, q, k, v, scale); });
+}
+
+void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
+                        const Heads& q, const Heads& k, const Heads& v, const Heads& o,
+                        const Tensor& logsumexp, float scale) {
+  visit_floating(q.tensor.dtype(), [&](auto type) {
+    backward<decltype(type)>({dq, dk, dv, d_o, q, k, v, o, logsumexp}, scale);
+  });
+}
+
+}  // namespace tessera::cpu

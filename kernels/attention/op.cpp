@@ -1,0 +1,146 @@
+#include "kernels/attention/op.h"
+
+#include <string_view>
+
+#include "kernels/checks.h"
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+struct HeadsArgument {
+  std::string_view name;
+  const Heads& heads;
+};
+
+void check_fits(std::string_view op, const HeadsArgument& argument) {
+  const Heads& x = argument.heads;
+  check(x.offset >= 0 && x.batch_stride >= 0 && x.token_stride >= 0 && x.batch >= 0 &&
+            x.tokens >= 0 && x.heads >= 1 && x.head_size >= 1,
+        "{}: {} has {} x {} elements of {} heads of {} at offset {}, strides {} and {}; none may "
+        "be negative, and there must be a head and a channel",
+        op, argument.name, x.batch, x.tokens, x.heads, x.head_size, x.offset, x.batch_stride,
+        x.token_stride);
+  if (x.batch == 0 || x.tokens == 0) return;
+  const std::int64_t end = x.offset + (x.batch - 1) * x.batch_stride +
+                           (x.tokens - 1) * x.token_stride + x.heads * x.head_size;
+  check(end <= x.tensor.numel(), "{}: {} reaches to element {} of a tensor {}", op, argument.name,
+        end, describe(x.tensor));
+}
+
+/// `argument` has as many batch elements, tokens, heads and channels as `like`.
+void check_like(std::string_view op, const HeadsArgument& argument, const HeadsArgument& like) {
+  const Heads &x = argument.heads, &y = like.heads;
+  check(x.batch == y.batch && x.tokens == y.tokens && x.heads == y.heads &&
+            x.head_size == y.head_size,
+        "{}: {} is [{}, {}, {}, {}] and {} is [{}, {}, {}, {}] (batch, tokens, heads, head size); "
+        "they must be equal",
+        op, argument.name, x.batch, x.tokens, x.heads, x.head_size, like.name, y.batch, y.tokens,
+        y.heads, y.head_size);
+}
+
+void check_queries_and_keys(std::string_view op, const Heads& q, const Heads& k) {
+  check(q.batch == k.batch && q.head_size == k.head_size,
+        "{}: q has {} batch elements and heads of {}, k has {} and {}; they must be equal", op,
+        q.batch, q.head_size, k.batch, k.head_size);
+  check(q.heads % k.heads == 0,
+        "{}: {} query heads cannot share {} key heads; the first must be a multiple of the second",
+        op, q.heads, k.heads);
+  check(q.tokens <= k.tokens,
+        "{}: {} queries but only {} keys; the queries are the last positions of the keys", op,
+        q.tokens, k.tokens);
+}
+
+void check_logsumexp(std::string_view op, const Tensor& logsumexp, const Heads& q) {
+  check_dtype(op, {"logsumexp", logsumexp},
+              q.tensor.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  check_shape(op, {"logsumexp", logsumexp}, {q.batch, q.heads, q.tokens});
+}
+
+}  // namespace
+
+Heads heads_of(const Tensor& tensor, std::int64_t first_channel, std::int64_t heads,
+               std::int64_t head_size, std::int64_t tokens) {
+  check(tensor.rank() == 3, "heads_of: {} is not [batch, tokens, channels]", describe(tensor));
+  const std::int64_t channels = tensor.size(2);
+  check(heads >= 1 && head_size >= 1 && first_channel >= 0 &&
+            first_channel + heads * head_size <= channels,
+        "heads_of: {} heads of {} from channel {} do not fit {}", heads, head_size, first_channel,
+        describe(tensor));
+  check(tokens <= tensor.size(1), "heads_of: {} tokens are not in {}", tokens, describe(tensor));
+  return {.tensor = tensor,
+          .offset = first_channel,
+          .batch_stride = tensor.size(1) * channels,
+          .token_stride = channels,
+          .batch = tensor.size(0),
+          .tokens = tokens < 0 ? tensor.size(1) : tokens,
+          .heads = heads,
+          .head_size = head_size};
+}
+
+void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k,
+                       const Heads& v, float scale) {
+  constexpr std::string_view op = "attention_forward";
+  check_on_one_device(op, {{"o", o.tensor},
+                           {"logsumexp", logsumexp},
+                           {"q", q.tensor},
+                           {"k", k.tensor},
+                           {"v", v.tensor}});
+  check_same_floating(op, {{"q", q.tensor}, {"k", k.tensor}, {"v", v.tensor}, {"o", o.tensor}});
+  for (const HeadsArgument& x : {HeadsArgument{"o", o}, {"q", q}, {"k", k}, {"v", v}}) {
+    check_fits(op, x);
+  }
+  check_like(op, {"o", o}, {"q", q});
+  check_like(op, {"v", v}, {"k", k});
+  check_queries_and_keys(op, q, k);
+  check_logsumexp(op, logsumexp, q);
+  if (q.tensor.device().is_cpu()) return cpu::attention_forward(o, logsumexp, q, k, v, scale);
+  fail_no_kernel(op, q.tensor.device());
+}
+
+void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
+                        const Heads& q, const Heads& k, const Heads& v, const Heads& o,
+                        const Tensor& logsumexp, float scale) {
+  constexpr std::string_view op = "attention_backward";
+  check_on_one_device(op, {{"dq", dq.tensor},
+                           {"dk", dk.tensor},
+                           {"dv", dv.tensor},
+                           {"d_o", d_o.tensor},
+                           {"q", q.tensor},
+                           {"k", k.tensor},
+                           {"v", v.tensor},
+                           {"o", o.tensor},
+                           {"logsumexp", logsumexp}});
+  check_same_floating(op, {{"q", q.tensor},
+                           {"k", k.tensor},
+                           {"v", v.tensor},
+                           {"o", o.tensor},
+                           {"d_o", d_o.tensor},
+                           {"dq", dq.tensor},
+                           {"dk", dk.tensor},
+                           {"dv", dv.tensor}});
+  for (const HeadsArgument& x : {HeadsArgument{"dq", dq},
+                                 {"dk", dk},
+                                 {"dv", dv},
+                                 {"d_o", d_o},
+                                 {"q", q},
+                                 {"k", k},
+                                 {"v", v},
+                                 {"o", o}}) {
+    check_fits(op, x);
+  }
+  for (const HeadsArgument& x : {HeadsArgument{"o", o}, {"d_o", d_o}, {"dq", dq}}) {
+    check_like(op, x, {"q", q});
+  }
+  for (const HeadsArgument& x : {HeadsArgument{"v", v}, {"dk", dk}, {"dv", dv}}) {
+    check_like(op, x, {"k", k});
+  }
+  check_queries_and_keys(op, q, k);
+  check_logsumexp(op, logsumexp, q);
+  if (q.tensor.device().is_cpu()) {
+    return cpu::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale);
+  }
+  fail_no_kernel(op, q.tensor.device());
+}
+
+}  // namespace tessera

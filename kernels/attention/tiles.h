@@ -1,0 +1,109 @@
+// What attention's forward and backward share on the CPU: tiles of scores and moving rows in and
+// out of them.
+//
+// A tile of scores is stored with one row per key and one *lane* (column) per query. So the maximum
+// and the sum over keys are plain elementwise operations between rows, keys and values are used as
+// they lie in memory, and of the inputs only the queries must be transposed.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/attention/op.h"
+#include "kernels/cpu/numeric.h"
+#include "kernels/cpu/tile.h"
+
+namespace tessera::cpu {
+
+/// Queries, and keys, of a tile: 64 x 64 floats are 16 KB, half of a first-level cache.
+inline constexpr std::int64_t kAttentionTile = 64;
+/// Tiles on the diagonal are worked on in bands of this many keys, to skip most of what is masked.
+inline constexpr std::int64_t kAttentionBand = 16;
+
+/// Which queries and keys a tile of scores is about.
+struct TilePosition {
+  std::int64_t first_query = 0;
+  std::int64_t queries = 0;
+  std::int64_t first_key = 0;
+  std::int64_t keys = 0;
+  /// Tkv - Tq: query i sees keys 0 .. i + shift.
+  std::int64_t shift = 0;
+
+  /// How many lanes, from the first on, do not see the tile's key j. The others do.
+  std::int64_t hidden(std::int64_t j) const {
+    return std::clamp<std::int64_t>(first_key + j - shift - first_query, 0, queries);
+  }
+};
+
+/// Keys [begin, end) of a tile and the first lane worth computing for them, a whole vector.
+struct Band {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t first_lane = 0;
+
+  std::int64_t keys() const { return end - begin; }
+};
+
+/// Calls body(band) for the bands of a tile in order; a tile that every query sees whole is one.
+template <typename T, typename F>
+void for_each_band(const TilePosition& tile, F&& body) {
+  const std::int64_t step = tile.hidden(tile.keys - 1) == 0 ? tile.keys : kAttentionBand;
+  for (std::int64_t begin = 0; begin < tile.keys; begin += step) {
+    const std::int64_t first_lane = tile.hidden(begin) / kVectorSize<T> * kVectorSize<T>;
+    body(Band{begin, std::min(tile.keys, begin + step), first_lane});
+  }
+}
+
+/// Sets the lanes of every key that do not see it, computed or not, to `value`.
+template <typename T>
+void mask(const Tile<T>& scores, const TilePosition& tile, T value) {
+  for (std::int64_t j = 0; j < tile.keys; ++j) {
+    std::fill_n(scores.row(j), tile.hidden(j), value);
+  }
+}
+
+/// One head of one batch element: a row of head_size elements per token.
+template <typename T>
+Tile<T> head_rows(const Heads& x, std::int64_t batch, std::int64_t head) {
+  T* const first = x.tensor.data<T>() + x.offset + batch * x.batch_stride + head * x.head_size;
+  return {first, x.token_stride, 1};
+}
+
+/// to = scale * from, with zeros up to a whole vector of columns.
+template <typename T>
+void load_rows(const Tile<compute_t<T>>& to, const Tile<T>& from, std::int64_t rows,
+               std::int64_t columns, compute_t<T> scale = 1) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const T* const source = from.row(i);
+    compute_t<T>* const target = to.row(i);
+    for (std::int64_t j = 0; j < columns; ++j) target[j] = scale * load(source[j]);
+    std::fill(target + columns, target + whole_vectors<compute_t<T>>(columns), 0);
+  }
+}
+
+/// to = scale * from^T, with zeros up to a whole vector of lanes: row j of `to` is column j.
+template <typename T>
+void load_columns(const Tile<compute_t<T>>& to, const Tile<T>& from, std::int64_t rows,
+                  std::int64_t columns, compute_t<T> scale = 1) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const T* const source = from.row(i);
+    for (std::int64_t j = 0; j < columns; ++j) to.row(j)[i] = scale * load(source[j]);
+  }
+  for (std::int64_t j = 0; j < columns; ++j) {
+    std::fill(to.row(j) + rows, to.row(j) + whole_vectors<compute_t<T>>(rows), 0);
+  }
+}
+
+/// to = scale * from.
+template <typename T>
+void store_rows(const Tile<T>& to, const Tile<compute_t<T>>& from, std::int64_t rows,
+                std::int64_t columns, compute_t<T> scale = 1) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const compute_t<T>* const source = from.row(i);
+    T* const target = to.row(i);
+    for (std::int64_t j = 0; j < columns; ++j) store(target[j], scale * source[j]);
+  }
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/numeric.h"
+#include "kernels/cross_entropy/op.h"
+#include "kernels/cross_entropy/targets.h"
+#include "runtime/check.h"
+#include "runtime/threads.h"
+
+namespace tessera::cpu {
+namespace {
+
+/// Elements whose exponentials are added in storage precision before the sum is widened.
+constexpr std::int64_t kSumBlock = 1024;
+
+/// Rows per chunk of the parallel loops: at least 16384 elements, so that a chunk is worth a
+/// thread.
+std::int64_t rows_per_chunk(std::int64_t classes) {
+  return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, classes));
+}
+
+template <typename T>
+compute_t<T> maximum(const T* logits, std::int64_t classes) {
+  compute_t<T> result = -std::numeric_limits<compute_t<T>>::infinity();
+#pragma omp simd reduction(max : result)
+  for (std::int64_t v = 0; v < classes; ++v) {
+    const compute_t<T> logit = load(logits[v]);
+    result = logit > result ? logit : result;
+  }
+  return result;
+}
+
+/// logsumexp(logits) = maximum + log_of_sum, in two parts: a loss is the difference of two logits
+/// plus the second, and would lose digits if the first were added before.
+template <typename C>
+struct LogSumExp {
+  C maximum = 0;
+  C log_of_sum = 0;
+};
+
+/// The maximum is factored out so that nothing overflows. A row is read twice, but the second time
+/// from the cache.
+template <typename T>
+LogSumExp<compute_t<T>> log_sum_exp(const T* logits, std::int64_t classes) {
+  using C = compute_t<T>;
+  const C largest = maximum(logits, classes);
+  double total = 0.0;
+  for (std::int64_t begin = 0; begin < classes; begin += kSumBlock) {
+    const std::int64_t end = std::min(classes, begin + kSumBlock);
+    C sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t v = begin; v < end; ++v) sum += exponential(load(logits[v]) - largest);
+    total += sum;
+  }
+  return {largest, static_cast<C>(std::log(total))};
+}
+
+template <typename T>
+void forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& targets,
+             int ignore_index) {
+  using C = compute_t<T>;
+  const std::int64_t classes = logits.size(1);
+  const T* const x = logits.data<T>();
+  const auto* const target = targets.data<std::int32_t>();
+  C* const losses = loss.data<C>();
+  C* const sums = logsumexp.data<C>();
+  parallel_for(logits.size(0), rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      const T* const row = x + n * classes;
+      const LogSumExp<C> sum = log_sum_exp(row, classes);
+      sums[n] = sum.maximum + sum.log_of_sum;
+      losses[n] =
+          target[n] == ignore_index ? C{0} : (sum.maximum - load(row[target[n]])) + sum.log_of_sum;
+    }
+  });
+}
+
+/// One row of dlogits, which may be the row of logits itself.
+template <typename T>
+void backward_row(T* dlogits, const T* logits, std::int64_t classes, compute_t<T> dloss,
+                  compute_t<T> logsumexp, std::int32_t target) {
+  using C = compute_t<T>;
+  // Read before the row is overwritten.
+  const C at_target = exponential(load(logits[target]) - logsumexp) - C{1};
+#pragma omp simd
+  for (std::int64_t v = 0; v < classes; ++v) {
+    store(dlogits[v], dloss * exponential(load(logits[v]) - logsumexp));
+  }
+  store(dlogits[target], dloss * at_target);
+}
+
+template <typename T>
+void backward(Out dlogits, const Tensor& dloss, const Tensor& logits, const Tensor& logsumexp,
+              const Tensor& targets, int ignore_index) {
+  using C = compute_t<T>;
+  const std::int64_t classes = logits.size(1);
+  const T* const x = logits.data<T>();
+  const auto* const target = targets.data<std::int32_t>();
+  const C* const factors = dloss.data<C>();
+  const C* const sums = logsumexp.data<C>();
+  T* const dx = dlogits.data<T>();
+  parallel_for(logits.size(0), rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      T* const row = dx + n * classes;
+      if (target[n] == ignore_index) {
+        std::fill_n(row, classes, T{});
+      } else {
+        backward_row(row, x + n * classes, classes, factors[n], sums[n], target[n]);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void check_targets(std::string_view op, const Tensor& targets, std::int64_t classes,
+                   int ignore_index) {
+  const auto* const target = targets.data<std::int32_t>();
+  for (std::int64_t n = 0; n < targets.numel(); ++n) {
+    check(target[n] == ignore_index || (target[n] >= 0 && target[n] < classes),
+          "{}: targets[{}] is {}, which is neither a class in [0, {}) nor ignore_index {}", op, n,
+          target[n], classes, ignore_index);
+  }
+}
+
+void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& targets,
+                           int ignore_index) {
+  check_targets("cross_entropy_forward", targets, logits.size(1), ignore_index);
+  visit_floating(logits.dtype(), [&](auto type) {
+    forward<decltype(type)>(loss, logsumexp, logits, targets, ignore_index);
+  });
+}
+
+void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logits,
+                            const Tensor& logsumexp, const Tensor& targets, int ignore_index) {
+  check_targets("cross_entropy_backward", targets, logits.size(1), ignore_index);
+  visit_floating(logits.dtype(), [&](auto type) {
+    backward<decltype(type)>(dlogits, dloss, logits, logsumexp, targets, ignore_index);
+  });
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,14 @@
+// The check of targets, for operations that end in a cross-entropy.
+#pragma once
+
+#include <string_view>
+
+#include "kernels/cross_entropy/op.h"
+
+namespace tessera::cpu {
+
+/// Every target is a class in [0, classes) or ignore_index; otherwise Error names the position.
+void check_targets(std::string_view op, const Tensor& targets, std::int64_t classes,
+                   int ignore_index);
+
+}  // namespace tessera::cpu

@@ -1,0 +1,121 @@
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "kernels/cpu/numeric.h"
+#include "kernels/embedding/op.h"
+#include "runtime/category.h"
+#include "runtime/check.h"
+#include "runtime/threads.h"
+
+namespace tessera::cpu {
+namespace {
+
+/// Tokens per chunk of the parallel loops.
+constexpr std::int64_t kTokens = 16;
+/// Columns summed at a time, in registers and the first-level cache.
+constexpr std::int64_t kColumns = 256;
+
+void check_ids(const Tensor& ids, std::int64_t rows) {
+  const auto* const id = ids.data<std::int32_t>();
+  for (std::int64_t n = 0; n < ids.numel(); ++n) {
+    check(id[n] >= 0 && id[n] < rows, "embedding: ids[{}] is {}, which is not a row in [0, {})", n,
+          id[n], rows);
+  }
+}
+
+/// A token and its id, in one number that sorts by id and then by position.
+using Occurrence = std::int64_t;
+Occurrence occurrence(std::int32_t id, std::int64_t position) {
+  return std::int64_t{id} << 32 | position;
+}
+std::int64_t id_of(Occurrence o) {
+  return o >> 32;
+}
+std::int64_t position_of(Occurrence o) {
+  return o & 0xffffffff;
+}
+
+Tensor sorted_occurrences(const Tensor& ids) {
+  const CategoryScope scope(Category::workspace);
+  const Tensor sorted = Tensor::empty(ids.shape(), DType::i64);
+  const auto* const id = ids.data<std::int32_t>();
+  auto* const first = sorted.data<Occurrence>();
+  for (std::int64_t n = 0; n < ids.numel(); ++n) first[n] = occurrence(id[n], n);
+  std::sort(first, first + ids.numel());
+  return sorted;
+}
+
+void zero_in_parallel(const Tensor& x) {
+  std::byte* const bytes = x.raw();
+  parallel_for(static_cast<std::int64_t>(x.bytes()), 1 << 20,
+               [=](std::int64_t begin, std::int64_t end) {
+                 std::fill(bytes + begin, bytes + end, std::byte{0});
+               });
+}
+
+/// row += the rows of dy at `occurrences`, in their order; rounded once at the end.
+template <typename T, typename U>
+void add_rows(U* row, const T* dy, std::span<const Occurrence> occurrences, std::int64_t columns) {
+  using C = compute_t<T>;
+  for (std::int64_t begin = 0; begin < columns; begin += kColumns) {
+    const std::int64_t count = std::min(kColumns, columns - begin);
+    std::array<C, kColumns> sum;
+    for (std::int64_t c = 0; c < count; ++c) sum[c] = load(row[begin + c]);
+    for (const Occurrence o : occurrences) {
+      const T* const from = dy + position_of(o) * columns + begin;
+      for (std::int64_t c = 0; c < count; ++c) sum[c] += load(from[c]);
+    }
+    for (std::int64_t c = 0; c < count; ++c) store_as(row[begin + c], sum[c]);
+  }
+}
+
+template <typename T, typename U>
+void backward(Out dtable, const Tensor& dy, const Tensor& ids) {
+  const Tensor sorted = sorted_occurrences(ids);
+  const std::int64_t tokens = ids.numel(), columns = dy.size(1);
+  const auto* const occurrences = sorted.data<Occurrence>();
+  const T* const from = dy.data<T>();
+  U* const to = dtable.data<U>();
+  // A chunk sums the ids whose first occurrence lies in it, so every row has one owner.
+  parallel_for(tokens, kTokens, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t id = id_of(occurrences[i]);
+      if (i > 0 && id_of(occurrences[i - 1]) == id) continue;
+      std::int64_t last = i + 1;
+      while (last < tokens && id_of(occurrences[last]) == id) ++last;
+      add_rows(to + id * columns, from, std::span(occurrences + i, occurrences + last), columns);
+    }
+  });
+}
+
+}  // namespace
+
+void embedding_forward(Out y, const Tensor& table, const Tensor& ids) {
+  check_ids(ids, table.size(0));
+  const std::size_t row_bytes = static_cast<std::size_t>(table.size(1)) * size_of(table.dtype());
+  const auto* const id = ids.data<std::int32_t>();
+  const std::byte* const from = table.raw();
+  std::byte* const to = y.raw();
+  parallel_for(ids.numel(), kTokens, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      std::copy_n(from + static_cast<std::size_t>(id[n]) * row_bytes, row_bytes,
+                  to + static_cast<std::size_t>(n) * row_bytes);
+    }
+  });
+}
+
+void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate) {
+  check_ids(ids, dtable.size(0));
+  if (accumulate == Accumulate::no) zero_in_parallel(dtable);
+  visit_floating(dy.dtype(), [&](auto type) {
+    using T = decltype(type);
+    if (dtable.dtype() == dy.dtype()) {
+      backward<T, T>(dtable, dy, ids);
+    } else {
+      backward<T, float>(dtable, dy, ids);
+    }
+  });
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,44 @@
+#include "kernels/embedding/op.h"
+
+#include <string_view>
+
+#include "kernels/checks.h"
+
+namespace tessera {
+namespace {
+
+/// table [V, C], ids [N] and rows [N, C] fit together.
+void check_lookup(std::string_view op, const Argument& table, const Tensor& ids,
+                  const Argument& rows) {
+  check_rank(op, table, 2);
+  check_dtype(op, {"ids", ids}, DType::i32);
+  check_rank(op, {"ids", ids}, 1);
+  check_shape(op, rows, {ids.numel(), table.tensor.size(1)});
+}
+
+}  // namespace
+
+void embedding_forward(Out y, const Tensor& table, const Tensor& ids) {
+  constexpr std::string_view op = "embedding_forward";
+  check_on_one_device(op, {{"y", y}, {"table", table}, {"ids", ids}});
+  check_same_floating(op, {{"table", table}, {"y", y}});
+  check_lookup(op, {"table", table}, ids, {"y", y});
+  check_apart(op, {"y", y}, {"table", table});
+  check_apart(op, {"y", y}, {"ids", ids});
+  if (y.device().is_cpu()) return cpu::embedding_forward(y, table, ids);
+  fail_no_kernel(op, y.device());
+}
+
+void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate) {
+  constexpr std::string_view op = "embedding_backward";
+  check_on_one_device(op, {{"dtable", dtable}, {"dy", dy}, {"ids", ids}});
+  check_floating(op, {"dy", dy});
+  check_same_dtype_or_f32(op, {"dtable", dtable}, {"dy", dy});
+  check_lookup(op, {"dtable", dtable}, ids, {"dy", dy});
+  check_apart(op, {"dtable", dtable}, {"dy", dy});
+  check_apart(op, {"dtable", dtable}, {"ids", ids});
+  if (dy.device().is_cpu()) return cpu::embedding_backward(dtable, dy, ids, accumulate);
+  fail_no_kernel(op, dy.device());
+}
+
+}  // namespace tessera

@@ -1,0 +1,198 @@
+#include "kernels/cross_entropy/op.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+using test::relative_error;
+using test::to_doubles;
+
+struct Bounds {
+  DType dtype;
+  double loss, gradient;
+};
+// Losses are f32 for 16-bit logits; gradients are rounded once to the logits' dtype.
+const std::vector<Bounds> kBounds = {{DType::f64, 1e-14, 1e-13},
+                                     {DType::f32, 5e-7, 2e-6},
+                                     {DType::bf16, 5e-7, 0x1p-8},
+                                     {DType::f16, 5e-7, 0x1p-11}};
+
+DType wide(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+Tensor filled_with_nan(const Shape& shape, DType dtype) {
+  return test::normal_tensor(shape, dtype, "poison", std::numeric_limits<double>::quiet_NaN());
+}
+
+/// The formulas of op.h in double, term by term.
+struct Reference {
+  std::vector<double> loss, logsumexp, dlogits;
+
+  Reference(const Tensor& logits, const Tensor& targets, const std::vector<double>& dloss,
+            int ignore_index) {
+    const std::vector<double> x = to_doubles(logits);
+    const std::vector<std::int32_t> target = targets.to_vector<std::int32_t>();
+    const std::int64_t classes = logits.size(1);
+    for (std::size_t n = 0; n < target.size(); ++n) {
+      const double* const row = x.data() + static_cast<std::int64_t>(n) * classes;
+      const bool ignored = target[n] == ignore_index;
+      double sum = 0.0, relative_to_target = 0.0;
+      for (std::int64_t v = 0; v < classes; ++v) {
+        sum += std::exp(row[v]);
+        relative_to_target += ignored ? 0.0 : std::exp(row[v] - row[target[n]]);
+      }
+      logsumexp.push_back(std::log(sum));
+      loss.push_back(ignored ? 0.0 : std::log(relative_to_target));
+      for (std::int64_t v = 0; v < classes; ++v) {
+        const double p = std::exp(row[v]) / sum;
+        dlogits.push_back(ignored ? 0.0 : dloss[n] * (p - (v == target[n] ? 1.0 : 0.0)));
+      }
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("cross-entropy and its gradient equal the formula in float64") {
+  const test::Rank rank;
+  for (const Bounds& bounds : kBounds) {
+    for (const auto& [rows, classes] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {1, 1}, {1, 2}, {7, 33}, {40, 1000}, {3, 5003}}) {
+      CAPTURE(name_of(bounds.dtype), rows, classes);
+      const Tensor logits = test::normal_tensor({rows, classes}, bounds.dtype, "logits");
+      const Tensor targets = test::index_tensor({rows}, classes, "targets");
+      if (rows > 2) targets.data<std::int32_t>()[1] = kIgnoreIndex;
+      const Tensor dloss = test::normal_tensor({rows}, wide(bounds.dtype), "dloss");
+      const Tensor loss = filled_with_nan({rows}, wide(bounds.dtype));
+      const Tensor logsumexp = filled_with_nan({rows}, wide(bounds.dtype));
+      const Tensor dlogits = filled_with_nan({rows, classes}, bounds.dtype);
+      const Reference reference(logits, targets, to_doubles(dloss), kIgnoreIndex);
+      cross_entropy_forward(loss, logsumexp, logits, targets);
+      cross_entropy_backward(dlogits, dloss, logits, logsumexp, targets);
+      CHECK(relative_error(to_doubles(loss), reference.loss) <= bounds.loss);
+      CHECK(relative_error(to_doubles(logsumexp), reference.logsumexp) <= bounds.loss);
+      CHECK(relative_error(to_doubles(dlogits), reference.dlogits) <= bounds.gradient);
+
+      cross_entropy_backward(logits, dloss, logits, logsumexp, targets);
+      CHECK(test::same_bits(logits, dlogits));  // in place
+    }
+  }
+}
+
+TEST_CASE("equal logits cost the logarithm of the number of classes") {
+  const test::Rank rank;
+  const Tensor logits = Tensor::zeros({2, 50257}, DType::f32);
+  const Tensor targets = Tensor::from(std::vector<std::int32_t>{0, 50256}, {2});
+  const Tensor loss = Tensor::empty({2}, DType::f32), logsumexp = Tensor::empty({2}, DType::f32);
+  cross_entropy_forward(loss, logsumexp, logits, targets);
+  for (const double value : to_doubles(loss))
+    CHECK(value == Approx(std::log(50257.0)).epsilon(1e-7));
+}
+
+TEST_CASE("cross-entropy neither overflows nor loses the small difference of huge logits") {
+  const test::Rank rank;
+  const Tensor logits = Tensor::from(std::vector<float>{1e4f, 1e4f, -1e4f, -3e38f}, {2, 2});
+  const Tensor targets = Tensor::from(std::vector<std::int32_t>{1, 0}, {2});
+  const Tensor loss = Tensor::empty({2}, DType::f32), logsumexp = Tensor::empty({2}, DType::f32);
+  cross_entropy_forward(loss, logsumexp, logits, targets);
+  const std::vector<float> values = loss.to_vector<float>();
+  CHECK(values[0] == Approx(std::log(2.0)).margin(1e-3));  // logits of 1e4 are spaced by 1e-3
+  CHECK(values[1] == 0.0f);
+}
+
+TEST_CASE("ignored positions have no loss and no gradient, whatever their logits") {
+  const test::Rank rank;
+  const Tensor logits = filled_with_nan({2, 3}, DType::f32);
+  const Tensor targets = Tensor::from(std::vector<std::int32_t>{7, 7}, {2});
+  const Tensor ones = Tensor::from(std::vector<float>{1, 1}, {2});
+  const Tensor loss = filled_with_nan({2}, DType::f32),
+               logsumexp = filled_with_nan({2}, DType::f32);
+  const Tensor dlogits = filled_with_nan({2, 3}, DType::f32);
+  cross_entropy_forward(loss, logsumexp, logits, targets, 7);
+  cross_entropy_backward(dlogits, ones, logits, logsumexp, targets, 7);
+  CHECK(to_doubles(loss) == std::vector<double>(2, 0.0));
+  CHECK(to_doubles(dlogits) == std::vector<double>(6, 0.0));
+}
+
+TEST_CASE("a NaN among the logits makes the loss NaN") {
+  const test::Rank rank;
+  for (const int position : {0, 17, 99}) {
+    const Tensor logits = test::normal_tensor({1, 100}, DType::f32, "logits");
+    logits.data<float>()[position] = std::numeric_limits<float>::quiet_NaN();
+    const Tensor targets = Tensor::from(std::vector<std::int32_t>{50}, {1});
+    const Tensor loss = Tensor::zeros({1}, DType::f32), logsumexp = Tensor::zeros({1}, DType::f32);
+    cross_entropy_forward(loss, logsumexp, logits, targets);
+    CHECK(std::isnan(loss.item<float>()));
+  }
+}
+
+TEST_CASE("cross-entropy gives the same bits for any number of threads") {
+  const auto compute = [](int threads) {
+    const test::Rank rank(threads);
+    const Tensor logits = test::normal_tensor({50, 2000}, DType::f32, "logits");
+    const Tensor targets = test::index_tensor({50}, 2000, "targets");
+    const Tensor loss = Tensor::empty({50}, DType::f32), sums = Tensor::empty({50}, DType::f32);
+    cross_entropy_forward(loss, sums, logits, targets);
+    cross_entropy_backward(logits, sums, logits, sums, targets);
+    return std::pair(to_doubles(loss), to_doubles(logits));
+  };
+  const auto one = compute(1);
+  REQUIRE(compute(2) == one);
+  REQUIRE(compute(3) == one);
+}
+
+TEST_CASE("cross-entropy of no rows does nothing") {
+  const test::Rank rank;
+  const Tensor logits = Tensor::empty({0, 5}, DType::f32), rows = Tensor::empty({0}, DType::f32);
+  const Tensor targets = Tensor::empty({0}, DType::i32);
+  cross_entropy_forward(rows, Tensor::empty({0}, DType::f32), logits, targets);
+  cross_entropy_backward(logits, rows, logits, rows, targets);
+}
+
+TEST_CASE("cross-entropy names the position of a target that is no class") {
+  using Catch::Contains;
+  const test::Rank rank;
+  const Tensor logits = Tensor::zeros({3, 5}, DType::f32);
+  const Tensor loss = Tensor::empty({3}, DType::f32), logsumexp = Tensor::zeros({3}, DType::f32);
+  for (const int wrong : {5, -1}) {
+    const Tensor targets = Tensor::from(std::vector<std::int32_t>{0, 4, wrong}, {3});
+    const std::string wrong_target = "targets[2] is " + std::to_string(wrong);
+    REQUIRE_THROWS_WITH(cross_entropy_forward(loss, logsumexp, logits, targets),
+                        Contains(wrong_target) && Contains("[0, 5)"));
+    REQUIRE_THROWS_WITH(cross_entropy_backward(logits, loss, logits, logsumexp, targets),
+                        Contains(wrong_target) && Contains("[0, 5)"));
+  }
+}
+
+TEST_CASE("cross-entropy rejects arguments that do not fit together") {
+  using Catch::Contains;
+  const test::Rank rank;
+  const Tensor logits = Tensor::zeros({3, 5}, DType::f32);
+  const Tensor targets = Tensor::zeros({3}, DType::i32);
+  const Tensor loss = Tensor::empty({3}, DType::f32), sums = Tensor::empty({3}, DType::f32);
+  const auto forward = [](const Tensor& a, const Tensor& b, const Tensor& c, const Tensor& d) {
+    cross_entropy_forward(a, b, c, d);
+  };
+  REQUIRE_NOTHROW(forward(loss, sums, logits, targets));
+  REQUIRE_THROWS_WITH(forward(Tensor::empty({4}, DType::f32), sums, logits, targets),
+                      Contains("loss") && Contains("[3]"));
+  REQUIRE_THROWS_WITH(forward(loss, Tensor::empty({3}, DType::f64), logits, targets),
+                      Contains("logsumexp") && Contains("f32"));
+  REQUIRE_THROWS_WITH(forward(loss, sums, logits.reshape({15}), targets), Contains("logits"));
+  REQUIRE_THROWS_WITH(forward(loss, sums, logits, loss), Contains("targets") && Contains("i32"));
+  REQUIRE_THROWS_WITH(forward(loss, loss, logits, targets), Contains("overlaps"));
+  REQUIRE_THROWS_WITH(
+      cross_entropy_backward(Tensor::empty({3, 5}, DType::bf16), loss, logits, sums, targets),
+      Contains("dlogits"));
+}
+
+}  // namespace tessera
