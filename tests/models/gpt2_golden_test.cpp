@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/adamw/op.h"
+#include "optim/adamw.h"
+#include "optim/decay_rule.h"
 #include "runtime/safetensors.h"
 #include "tests/models/whole_model.h"
 #include "tests/support/random_tensor.h"
@@ -39,36 +40,17 @@ struct Golden : WholeModel {
   }
 };
 
-/// One AdamW update with the settings of the golden files; see `adamw_losses` there.
-class ReferenceAdamW {
- public:
-  explicit ReferenceAdamW(const std::vector<Shard>& shards) : shards_(shards) {
-    for (const Shard& shard : shards_) {
-      first_moments_.push_back(Tensor::zeros(shard.data.shape(), DType::f32));
-      second_moments_.push_back(Tensor::zeros(shard.data.shape(), DType::f32));
-    }
+/// AdamW with the settings of the golden files.
+AdamW make_adamw(const std::vector<Shard>& shards) {
+  std::vector<ParameterShard> parts;
+  for (const Shard& shard : shards) {
+    parts.push_back({.name = shard.parameter.name(),
+                     .data = shard.data,
+                     .gradient = shard.gradient,
+                     .decay = decays(shard.parameter.name(), shard.parameter.shape())});
   }
-
-  void step() {
-    ++step_;
-    for (std::size_t i = 0; i < shards_.size(); ++i) {
-      const bool is_matrix = shards_[i].parameter.shape().rank() >= 2;
-      adamw(shards_[i].data, first_moments_[i], second_moments_[i], shards_[i].gradient,
-            {.learning_rate = 1e-3,
-             .beta1 = 0.9,
-             .beta2 = 0.95,
-             .epsilon = 1e-8,
-             .weight_decay = is_matrix ? 0.1 : 0.0,
-             .step = step_});
-    }
-  }
-
- private:
-  std::vector<Shard> shards_;
-  std::vector<Tensor> first_moments_;
-  std::vector<Tensor> second_moments_;
-  std::int64_t step_ = 0;
-};
+  return AdamW(parts, {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1});
+}
 
 std::int32_t largest(const Tensor& logits) {
   const std::vector<float> values = logits.to_vector<float>();
@@ -132,12 +114,12 @@ TEST_CASE("the losses of ten AdamW steps agree with PyTorch") {
   const std::vector<double> expected = golden.values("adamw_losses");
   REQUIRE(expected.size() == kAdamWSteps + 1);
 
-  ReferenceAdamW optimizer(golden.shards());
+  AdamW optimizer = make_adamw(golden.shards());
   for (int step = 0; step < kAdamWSteps; ++step) {
     CAPTURE(step);
     const float loss = golden.differentiate(golden.inputs, golden.targets);
     CHECK(loss == Approx(expected[step]).epsilon(kTolerance));
-    optimizer.step();
+    optimizer.step(/*learning_rate=*/1e-3);
   }
   const float after = golden.evaluate(golden.inputs, golden.targets);
   REQUIRE(after == Approx(expected.back()).epsilon(kTolerance));

@@ -205,9 +205,16 @@ TEST_CASE("the cache gives the logits of the whole sequence, however it is fed")
                       Contains("13 tokens") && Contains("context of 12"));
 }
 
-TEST_CASE("training operations per token follow the closed formula") {
-  // gpt2 at 1024 tokens: 6 (12 * 12 * 768^2 + 50257 * 768) + 6 * 12 * 768 * 1024.
-  REQUIRE(Gpt2(gpt2_preset("gpt2")).training_flops_per_token(1024) == 797815296.0);
+TEST_CASE("the operations of a training step follow the closed formula") {
+  // gpt2 has 12 * 12 * 768^2 weights in its blocks and 50257 * 768 in its head.
+  const double weights = 123532032.0;
+  const double attention_per_token = 6.0 * 12 * 768 * 256;
+  const Gpt2 model(gpt2_preset("gpt2"));
+  REQUIRE(model.training_flops(4, 256) == 4 * 256 * (6 * weights + attention_per_token));
+
+  double products = 0.0;
+  for (const MatmulShape& shape : model.training_matmuls(4 * 256)) products += shape.flops();
+  REQUIRE(products == 4 * 256 * 6 * weights);
 }
 
 TEST_CASE("wrong sizes and wrong tokens are refused") {
