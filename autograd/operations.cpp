@@ -145,7 +145,7 @@ Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter&
   const Tensor y = like(x.data());
   const Tensor mean = activation({rows.size(0)}, full_precision(x.dtype()));
   const Tensor rstd = like(mean);
-  layer_norm_forward(y, mean, rstd, rows, weight.data(), bias.data(), epsilon);
+  layer_norm_forward(as_rows(y), mean, rstd, rows, weight.data(), bias.data(), epsilon);
   const bool trainable = weight.trainable() && bias.trainable();
   check(trainable == (weight.trainable() || bias.trainable()),
         "layer_norm: weight '{}' and bias '{}' are trained or frozen together", weight.name(),
@@ -173,7 +173,7 @@ Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon) {
   const Tensor rows = as_rows(x.data());
   const Tensor y = like(x.data());
   const Tensor rstd = activation({rows.size(0)}, full_precision(x.dtype()));
-  rms_norm_forward(y, rstd, rows, weight.data(), epsilon);
+  rms_norm_forward(as_rows(y), rstd, rows, weight.data(), epsilon);
   return differentiable(y, {x}, weight.trainable(), [=](Tensor dy) -> Gradients {
     const Tensor dx = like(dy);
     const bool trainable = weight.trainable();

@@ -144,15 +144,14 @@ TEST_CASE("backward frees each saved tensor as soon as it has been used") {
 TEST_CASE("scopes open before their first node and close after their last") {
   const test::Rank rank;
   std::vector<std::string> log;
-  RecordingScope first("first", log), second("second", log);
   const Variable x = Variable::leaf(ones({2}));
   Variable y;
   {
-    const BackwardScopeGuard guard(&first);
+    const BackwardScopeGuard guard(std::make_shared<RecordingScope>("first", log));
     y = gelu(gelu(x));
   }
   {
-    const BackwardScopeGuard guard(&second);
+    const BackwardScopeGuard guard(std::make_shared<RecordingScope>("second", log));
     y = add(y, gelu(y));
   }
   y = scale(y, 2.0);
@@ -192,9 +191,9 @@ TEST_CASE("checkpoint: same bits as without, dropout included, and less memory")
   CHECK(same_bits(kept.result, recomputed.result));
   CHECK(same_bits(kept.dx, recomputed.dx));
   CHECK(same_bits(kept.dweight, recomputed.dweight));
-  // Four results of 32 x 64 doubles; without checkpointing three more tensors each.
+  // Four results of 32 x 64 doubles; without checkpointing what gelu saves is added to each.
   CHECK(recomputed.saved == 4 * 32 * 64 * 8);
-  CHECK(kept.saved > 2 * recomputed.saved);
+  CHECK(kept.saved == 2 * recomputed.saved);
 }
 
 TEST_CASE("a checkpointed constant function is fine in backward") {

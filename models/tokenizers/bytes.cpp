@@ -1,0 +1,29 @@
+#include "models/tokenizers/bytes.h"
+
+#include "runtime/check.h"
+#include "runtime/file.h"
+
+namespace tessera {
+
+std::vector<std::int32_t> ByteTokenizer::encode(std::string_view text) const {
+  std::vector<std::int32_t> tokens;
+  tokens.reserve(text.size());
+  for (const char byte : text) tokens.push_back(static_cast<unsigned char>(byte));
+  return tokens;
+}
+
+std::string ByteTokenizer::decode(std::span<const std::int32_t> tokens) const {
+  std::string text;
+  text.reserve(tokens.size());
+  for (const std::int32_t token : tokens) {
+    check(token >= 0 && token < 256, "token {} is outside the vocabulary of 256 bytes", token);
+    text.push_back(static_cast<char>(token));
+  }
+  return text;
+}
+
+void ByteTokenizer::save(const std::filesystem::path& directory) const {
+  write_file_atomically(directory / kFileName, "{\"type\": \"bytes\"}\n");
+}
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+// The tokenizer that needs no vocabulary: every byte is a token.
+#pragma once
+
+#include "models/tokenizers/tokenizer.h"
+
+namespace tessera {
+
+class ByteTokenizer : public Tokenizer {
+ public:
+  std::vector<std::int32_t> encode(std::string_view text) const override;
+  std::string decode(std::span<const std::int32_t> tokens) const override;
+  std::int64_t vocab_size() const override { return 256; }
+  void save(const std::filesystem::path& directory) const override;
+};
+
+}  // namespace tessera

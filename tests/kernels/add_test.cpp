@@ -1,0 +1,63 @@
+#include <catch2/catch.hpp>
+
+#include "kernels/add/op.h"
+#include "tests/support/precision.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+using test::to_doubles;
+
+TEST_CASE("add is the sum of the rounded inputs, rounded once, in every dtype and size") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    for (const std::int64_t n : {0, 1, 33, 16 * 1024 + 7}) {
+      const Tensor a = test::normal_tensor({n}, dtype, "a"),
+                   b = test::normal_tensor({n}, dtype, "b");
+      const Tensor y = test::poisoned({n}, dtype);
+      add(y, a, b);
+      auto expected = to_doubles(a);
+      const auto other = to_doubles(b);
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += other[i];
+      // The f32 sum is rounded itself before it is rounded to 16 bits.
+      REQUIRE(test::worst_error(to_doubles(y), expected, 1e-6) <=
+              1.001 * test::unit_roundoff(dtype));
+    }
+  }
+}
+
+TEST_CASE("add works in place on either side") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    const Tensor a = test::normal_tensor({5, 41}, dtype, "a"),
+                 b = test::normal_tensor({5, 41}, dtype, "b");
+    const Tensor y = Tensor::empty({5, 41}, dtype);
+    add(y, a, b);
+    const Tensor left = a.clone(), right = b.clone(), twice = a.clone();
+    add(left, left, b);
+    add(right, a, right);
+    add(twice, twice, twice);
+    REQUIRE(test::same_bits(left, y));
+    REQUIRE(test::same_bits(right, y));
+    auto doubled = to_doubles(a);
+    for (double& value : doubled) value *= 2.0;
+    REQUIRE(to_doubles(twice) == doubled);
+  }
+}
+
+TEST_CASE("add refuses arguments that do not fit together") {
+  const test::Rank rank;
+  const Tensor y = Tensor::zeros({2, 3}, DType::f32);
+  REQUIRE_THROWS_WITH(add(y, Tensor::zeros({3, 2}, DType::f32), y),
+                      Catch::Contains("add: y is f32 [2, 3] and a is f32 [3, 2]"));
+  REQUIRE_THROWS_WITH(add(y, y, Tensor::zeros({2, 3}, DType::f16)),
+                      Catch::Contains("dtypes must be equal"));
+  const Tensor integers = Tensor::zeros({2, 3}, DType::i32);
+  REQUIRE_THROWS_WITH(add(integers, integers, integers), Catch::Contains("must be f32"));
+  REQUIRE_THROWS_WITH(add(y, y, Tensor()), Catch::Contains("b is no tensor"));
+  const Tensor rows = Tensor::zeros({3, 2}, DType::f32);
+  REQUIRE_THROWS_WITH(add(rows.slice(0, 2), rows.slice(1, 3), rows.slice(0, 2)),
+                      Catch::Contains("add: y overlaps a in part"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,98 @@
+#include <catch2/catch.hpp>
+
+#include "kernels/bias/op.h"
+#include "tests/support/precision.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+std::vector<double> column_sums(const Tensor& dy) {
+  const auto C = static_cast<std::size_t>(dy.size(-1));
+  const auto values = test::to_doubles(dy);
+  std::vector<double> sums(C, 0.0);
+  for (std::size_t i = 0; i < values.size(); ++i) sums[i % C] += values[i];
+  return sums;
+}
+
+const Shape kShapes[] = {{1, 1}, {3, 5}, {2, 65, 33}, {200, 1030}, {0, 7}, {9}};
+
+}  // namespace
+
+TEST_CASE("bias_forward adds the vector to every row") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    for (const Shape& shape : kShapes) {
+      const Tensor y = test::normal_tensor(shape, dtype, "y");
+      const Tensor bias = test::normal_tensor({shape[-1]}, dtype, "bias");
+      auto expected = test::to_doubles(y);
+      const auto b = test::to_doubles(bias);
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += b[i % b.size()];
+      bias_forward(y, bias);
+      REQUIRE(test::worst_error(test::to_doubles(y), expected, 1e-6) <=
+              1.001 * test::unit_roundoff(dtype));
+    }
+  }
+}
+
+TEST_CASE("bias_backward sums over rows, overwriting or accumulating") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    const DType arithmetic = dtype == DType::f64 ? DType::f64 : DType::f32;
+    for (const DType sum_dtype : {dtype, size_of(dtype) == 2 ? DType::f32 : dtype}) {
+      for (const Shape& shape : kShapes) {
+        const Tensor dy = test::normal_tensor(shape, dtype, "dy");
+        const Tensor dbias = test::poisoned({shape[-1]}, sum_dtype);
+        auto expected = column_sums(dy);
+        // At most 200 additions to sums of N(0, 1), which stay below 60, then one rounding.
+        const double tolerance = test::unit_roundoff(sum_dtype) +
+                                 60.0 * std::sqrt(200.0) * test::unit_roundoff(arithmetic);
+        bias_backward(dbias, dy, Accumulate::no);
+        REQUIRE(test::worst_error(test::to_doubles(dbias), expected, 1.0) <= tolerance);
+
+        const auto before = test::to_doubles(dbias);
+        for (std::size_t c = 0; c < expected.size(); ++c) expected[c] += before[c];
+        bias_backward(dbias, dy, Accumulate::yes);
+        REQUIRE(test::worst_error(test::to_doubles(dbias), expected, 1.0) <= tolerance);
+      }
+    }
+  }
+}
+
+TEST_CASE("bias_backward has the same bits for any number of threads") {
+  std::vector<std::vector<float>> results;
+  for (const int threads : {1, 2, 3}) {
+    const test::Rank rank(threads);
+    const Tensor dy = test::normal_tensor({517, 1029}, DType::f32, "dy");
+    const Tensor dbias = Tensor::zeros({1029}, DType::f32);
+    bias_backward(dbias, dy, Accumulate::no);
+    results.push_back(dbias.to_vector<float>());
+  }
+  REQUIRE(results[0] == results[1]);
+  REQUIRE(results[0] == results[2]);
+}
+
+TEST_CASE("bias_backward charges its scratch memory to the workspace and gives it back") {
+  test::Rank rank;
+  const Tensor dy = Tensor::zeros({128, 32}, DType::bf16), dbias = Tensor::zeros({32}, DType::f32);
+  bias_backward(dbias, dy, Accumulate::no);
+  const auto account = rank.context.allocator().account();
+  REQUIRE(account[Category::workspace].peak == 2 * 32 * 4);
+  REQUIRE(account[Category::workspace].current == 0);
+}
+
+TEST_CASE("bias refuses arguments that do not fit together") {
+  const test::Rank rank;
+  const Tensor y = Tensor::zeros({2, 3}, DType::f32);
+  REQUIRE_THROWS_WITH(bias_forward(y, Tensor::zeros({2}, DType::f32)),
+                      Catch::Contains("bias_forward: bias is f32 [2]; its shape must be [3]"));
+  REQUIRE_THROWS_WITH(bias_forward(Tensor::zeros({}, DType::f32), y),
+                      Catch::Contains("at least 1 dimension"));
+  REQUIRE_THROWS_WITH(bias_backward(Tensor::zeros({3}, DType::bf16), y, Accumulate::no),
+                      Catch::Contains("f32 beside a 16-bit dy"));
+  REQUIRE_THROWS_WITH(bias_forward(y, y.slice(0, 1).reshape({3})),
+                      Catch::Contains("bias overlaps y"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,126 @@
+#include <catch2/catch.hpp>
+
+#include "kernels/gelu/op.h"
+#include "tests/support/precision.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+// The formula and its derivative as published, in double.
+const double kRootTwoOverPi = std::sqrt(2.0 / std::acos(-1.0));
+
+double gelu(double x) {
+  return 0.5 * x * (1.0 + std::tanh(kRootTwoOverPi * (x + 0.044715 * x * x * x)));
+}
+
+double gelu_derivative(double x) {
+  const double t = std::tanh(kRootTwoOverPi * (x + 0.044715 * x * x * x));
+  return 0.5 * (1.0 + t) +
+         0.5 * x * (1.0 - t * t) * kRootTwoOverPi * (1.0 + 3.0 * 0.044715 * x * x);
+}
+
+/// n values evenly spread over [-12, 12], rounded to `dtype`.
+Tensor sweep(std::int64_t n, DType dtype) {
+  std::vector<double> values(static_cast<std::size_t>(n));
+  for (std::int64_t i = 0; i < n; ++i) values[i] = -12.0 + 24.0 * double(i) / double(n);
+  const Tensor wide = Tensor::from(values, {n}), x = Tensor::empty({n}, dtype);
+  visit_floating(dtype, [&](auto type) {
+    using T = decltype(type);
+    for (std::int64_t i = 0; i < n; ++i) x.data<T>()[i] = T(static_cast<float>(values[i]));
+  });
+  return x;
+}
+
+/// Error allowed to the arithmetic (in f64 that of the reference, where 1 + tanh cancels) and to
+/// the storage.
+double tolerance(DType dtype) {
+  return dtype == DType::f64 ? 1e-13 : 2e-6 + test::unit_roundoff(dtype);
+}
+
+}  // namespace
+
+TEST_CASE("gelu has the published values") {
+  // Tabulated from the formula with 30 digits.
+  const test::Rank rank;
+  const Tensor x = Tensor::from(std::vector<double>{0.0, 1.0, -1.0, 3.0}, {4});
+  const Tensor y = test::poisoned({4}, DType::f64);
+  gelu_forward(y, x);
+  const auto values = y.to_vector<double>();
+  REQUIRE(values[0] == 0.0);
+  REQUIRE(values[1] == Approx(0.8411919906082768).epsilon(1e-12));
+  REQUIRE(values[2] == Approx(-0.15880800939172324).epsilon(1e-12));
+  REQUIRE(values[3] == Approx(2.9963627).epsilon(1e-7));
+}
+
+TEST_CASE("gelu follows the formula over its whole range in every dtype") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    for (const std::int64_t n : {0, 1, 37, 16 * 1024 + 3}) {
+      const Tensor x = sweep(n, dtype), y = test::poisoned({n}, dtype);
+      gelu_forward(y, x);
+      auto expected = test::to_doubles(x);
+      for (double& value : expected) value = gelu(value);
+      REQUIRE(test::worst_error(test::to_doubles(y), expected, 1e-2) <= tolerance(dtype));
+    }
+  }
+}
+
+TEST_CASE("gelu_backward follows the derivative, in place or not") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    for (const std::int64_t n : {0, 1, 37, 16 * 1024 + 3}) {
+      const Tensor x = sweep(n, dtype), dy = test::normal_tensor({n}, dtype, "dy");
+      const Tensor dx = test::poisoned({n}, dtype);
+      gelu_backward(dx, dy, x);
+      auto expected = test::to_doubles(x);
+      const auto upstream = test::to_doubles(dy);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        expected[i] = upstream[i] * gelu_derivative(expected[i]);
+      }
+      REQUIRE(test::worst_error(test::to_doubles(dx), expected, 1e-1) <= tolerance(dtype));
+      gelu_backward(dy, dy, x);
+      REQUIRE(test::same_bits(dy, dx));
+    }
+  }
+}
+
+TEST_CASE("gelu keeps relative precision where 1 + tanh cancels") {
+  const test::Rank rank;
+  const Tensor x = Tensor::from(std::vector<float>{-4.0f, -5.0f, -6.0f}, {3});
+  const Tensor y = test::poisoned({3}, DType::f32);
+  gelu_forward(y, x);
+  // x / (1 + e^(-2u)) in double: the same function without the cancellation.
+  std::vector<double> expected;
+  for (const double v : {-4.0, -5.0, -6.0}) {
+    expected.push_back(v / (1.0 + std::exp(-2.0 * kRootTwoOverPi * (v + 0.044715 * v * v * v))));
+  }
+  REQUIRE(test::worst_error(test::to_doubles(y), expected, 0.0) < 1e-5);
+}
+
+TEST_CASE("gelu of large and special values") {
+  const test::Rank rank;
+  const Tensor x = Tensor::from(std::vector<float>{1e4f, -1e4f, 3e38f, -3e38f, NAN}, {5});
+  const Tensor y = test::poisoned({5}, DType::f32);
+  gelu_forward(y, x);
+  const auto values = y.to_vector<float>();
+  REQUIRE(values[0] == 1e4f);
+  REQUIRE(values[1] == 0.0f);
+  REQUIRE(values[2] == 3e38f);
+  REQUIRE(values[3] == 0.0f);
+  REQUIRE(std::isnan(values[4]));
+}
+
+TEST_CASE("gelu refuses arguments that do not fit together") {
+  const test::Rank rank;
+  const Tensor x = Tensor::zeros({2, 3}, DType::f32), y = Tensor::zeros({2, 3}, DType::f32);
+  REQUIRE_THROWS_WITH(gelu_forward(y, x.reshape({3, 2})),
+                      Catch::Contains("gelu_forward: y is f32 [2, 3] and x is f32 [3, 2]"));
+  REQUIRE_THROWS_WITH(gelu_forward(x, x), Catch::Contains("y overlaps x"));
+  REQUIRE_THROWS_WITH(gelu_backward(x, y, x), Catch::Contains("dx overlaps x"));
+  REQUIRE_THROWS_WITH(gelu_backward(y, Tensor::zeros({2, 3}, DType::f64), x),
+                      Catch::Contains("dtypes must be equal"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,189 @@
+#include <catch2/catch.hpp>
+
+#include "kernels/matmul/op.h"
+#include "tests/support/precision.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+constexpr Transpose kBoth[] = {Transpose::no, Transpose::yes};
+
+struct Size {
+  std::int64_t batch, M, N, K;  // batch 0: matrices without a batch dimension
+};
+
+Shape stored(std::int64_t batch, std::int64_t rows, std::int64_t columns, Transpose transpose) {
+  if (transpose == Transpose::yes) std::swap(rows, columns);
+  return batch == 0 ? Shape{rows, columns} : Shape{batch, rows, columns};
+}
+
+/// The product, and the sum of the products' magnitudes: what rounding errors are relative to.
+struct Reference {
+  std::vector<double> value, magnitude;
+};
+
+Reference multiply(const Size& s, const Tensor& a, const Tensor& b, Transpose ta, Transpose tb) {
+  const auto x = test::to_doubles(a), y = test::to_doubles(b);
+  const std::int64_t batches = std::max<std::int64_t>(1, s.batch);
+  Reference result;
+  for (std::int64_t i = 0; i < batches * s.M * s.N; ++i) {
+    const std::int64_t batch = i / (s.M * s.N), m = i / s.N % s.M, n = i % s.N;
+    double value = 0.0, magnitude = 0.0;
+    for (std::int64_t k = 0; k < s.K; ++k) {
+      const double p = x[batch * s.M * s.K + (ta == Transpose::yes ? k * s.M + m : m * s.K + k)] *
+                       y[batch * s.K * s.N + (tb == Transpose::yes ? n * s.K + k : k * s.N + n)];
+      value += p;
+      magnitude += std::fabs(p);
+    }
+    result.value.push_back(value);
+    result.magnitude.push_back(magnitude);
+  }
+  return result;
+}
+
+/// Largest error in units of what rounding may do: once in c's dtype, K times at most in the sum.
+double excess(const Tensor& c, const Reference& r, std::int64_t K, DType sum) {
+  const auto values = test::to_doubles(c);
+  double worst = 0.0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double allowed =
+        1.001 * test::unit_roundoff(c.dtype()) * std::fabs(r.value[i]) +
+        2.0 * std::sqrt(double(K) + 1.0) * test::unit_roundoff(sum) * r.magnitude[i] + 1e-300;
+    const double error = std::fabs(values[i] - r.value[i]) / allowed;
+    if (!(error <= worst)) worst = std::isnan(error) ? HUGE_VAL : error;
+  }
+  return worst;
+}
+
+void check_product(const Size& s, DType in, DType out, Transpose ta, Transpose tb) {
+  INFO(s.batch << " x " << s.M << " x " << s.N << " x " << s.K << " " << name_of(in) << " to "
+               << name_of(out) << (ta == Transpose::yes) << (tb == Transpose::yes));
+  const Tensor a = test::normal_tensor(stored(s.batch, s.M, s.K, ta), in, "a");
+  const Tensor b = test::normal_tensor(stored(s.batch, s.K, s.N, tb), in, "b");
+  const Tensor c = test::poisoned(stored(s.batch, s.M, s.N, Transpose::no), out);
+  Reference expected = multiply(s, a, b, ta, tb);
+  const DType sum = in == DType::f64 ? DType::f64 : DType::f32;
+  matmul(c, a, b, ta, tb, Accumulate::no);
+  REQUIRE(excess(c, expected, s.K, sum) <= 1.0);
+
+  const auto before = test::to_doubles(c);
+  for (std::size_t i = 0; i < before.size(); ++i) expected.value[i] += before[i];
+  for (std::size_t i = 0; i < before.size(); ++i) expected.magnitude[i] += std::fabs(before[i]);
+  matmul(c, a, b, ta, tb, Accumulate::yes);
+  REQUIRE(excess(c, expected, s.K, sum) <= 1.0);
+}
+
+}  // namespace
+
+TEST_CASE("matmul is the product in every dtype and transposition, overwriting and accumulating") {
+  const test::Rank rank;
+  for (const Size& s :
+       {Size{0, 1, 1, 1}, Size{0, 5, 3, 7}, Size{0, 1, 37, 19}, Size{0, 17, 1, 9},
+        Size{0, 33, 65, 31}, Size{3, 4, 6, 5}, Size{2, 1, 9, 4}, Size{1, 19, 18, 17}}) {
+    for (const Transpose ta : kBoth) {
+      for (const Transpose tb : kBoth) {
+        for (const DType dtype : test::kFloating) check_product(s, dtype, dtype, ta, tb);
+        check_product(s, DType::bf16, DType::f32, ta, tb);
+        check_product(s, DType::f16, DType::f32, ta, tb);
+      }
+    }
+  }
+}
+
+TEST_CASE("matmul of products that are cut into blocks") {
+  const test::Rank rank;
+  for (const Transpose ta : kBoth) {
+    for (const Transpose tb : kBoth) {
+      check_product({0, 530, 67, 40}, DType::f32, DType::f32, ta, tb);    // by the side
+      check_product({0, 65, 128, 1200}, DType::f32, DType::f32, ta, tb);  // by the work
+      check_product({0, 370, 390, 9}, DType::f32, DType::f32, ta, tb);    // by the area
+      check_product({3, 150, 170, 80}, DType::bf16, DType::f32, ta, tb);
+    }
+  }
+  check_product({0, 1, 1100, 70}, DType::f32, DType::f32, Transpose::no, Transpose::yes);
+}
+
+TEST_CASE("matmul without a common dimension gives zeros or leaves the output") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    const Tensor a = Tensor::empty({3, 0}, dtype), b = Tensor::empty({0, 2}, dtype);
+    const Tensor c = test::poisoned({3, 2}, dtype);
+    matmul(c, a, b);
+    REQUIRE(test::to_doubles(c) == std::vector<double>(6, 0.0));
+    const Tensor kept = test::normal_tensor({3, 2}, dtype, "c"), copy = kept.clone();
+    matmul(kept, a, b, Transpose::no, Transpose::no, Accumulate::yes);
+    REQUIRE(test::same_bits(kept, copy));
+  }
+}
+
+TEST_CASE("matmul of empty outputs does nothing") {
+  const test::Rank rank;
+  matmul(Tensor::empty({0, 2}, DType::f32), Tensor::zeros({0, 3}, DType::f32),
+         Tensor::zeros({3, 2}, DType::f32));
+  matmul(Tensor::empty({0, 4, 2}, DType::bf16), Tensor::zeros({0, 4, 3}, DType::bf16),
+         Tensor::zeros({0, 3, 2}, DType::bf16));
+}
+
+TEST_CASE("matmul has the same bits for any number of threads") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    std::vector<std::vector<double>> results;
+    for (const int threads : {1, 2, 3}) {
+      const test::Rank rank(threads);
+      const Tensor a = test::normal_tensor({530, 300}, dtype, "a");
+      const Tensor b = test::normal_tensor({300, 517}, dtype, "b");
+      const Tensor c = test::poisoned({530, 517}, dtype);
+      matmul(c, a, b);
+      results.push_back(test::to_doubles(c));
+    }
+    REQUIRE(results[0] == results[1]);
+    REQUIRE(results[0] == results[2]);
+  }
+}
+
+TEST_CASE("matmul passes infinities and NaN of its inputs on") {
+  const test::Rank rank;
+  const Tensor a = Tensor::from(std::vector<float>{INFINITY, 1.0f, NAN, 1.0f}, {2, 2});
+  const Tensor b = Tensor::from(std::vector<float>{1.0f, 0.0f, 0.0f, 1.0f}, {2, 2});
+  const Tensor c = Tensor::zeros({2, 2}, DType::f32);
+  matmul(c, a, b);
+  const auto values = c.to_vector<float>();
+  REQUIRE(values[0] == INFINITY);
+  REQUIRE(std::isnan(values[1]));  // inf * 0
+  REQUIRE(std::isnan(values[2]));
+}
+
+TEST_CASE("matmul of 16-bit matrices works in the workspace and gives it back") {
+  test::Rank rank;
+  const Tensor a = Tensor::zeros({8, 4}, DType::bf16), b = Tensor::zeros({4, 2}, DType::bf16);
+  const Tensor c = Tensor::zeros({8, 2}, DType::f32);
+  matmul(c, a, b);
+  const auto account = rank.context.allocator().account();
+  REQUIRE(account[Category::workspace].peak == 4 * (8 * 4 + 4 * 2));
+  REQUIRE(account[Category::workspace].current == 0);
+}
+
+TEST_CASE("matmul refuses arguments that do not fit together") {
+  const test::Rank rank;
+  const auto zeros = [](const Shape& shape, DType dtype = DType::f32) {
+    return Tensor::zeros(shape, dtype);
+  };
+  const Tensor c = zeros({2, 4}), a = zeros({2, 3}), b = zeros({3, 4});
+  REQUIRE_THROWS_WITH(
+      matmul(c, a, zeros({4, 3})),
+      Catch::Contains("matmul: op(a) [2, 3] times op(b) [4, 3] does not give c f32 [2, 4]"));
+  REQUIRE_THROWS_WITH(matmul(c, a, b, Transpose::yes), Catch::Contains("op(a) [3, 2]"));
+  REQUIRE_THROWS_WITH(matmul(zeros({4, 2}), a, b), Catch::Contains("does not give c"));
+  REQUIRE_THROWS_WITH(matmul(zeros({2, 2, 4}), zeros({2, 2, 3}), zeros({3, 3, 4})),
+                      Catch::Contains("batch dimension"));
+  REQUIRE_THROWS_WITH(matmul(c, a, zeros({1, 3, 4})), Catch::Contains("does not give c"));
+  REQUIRE_THROWS_WITH(matmul(c, zeros({3}), b), Catch::Contains("both must be matrices"));
+  REQUIRE_THROWS_WITH(matmul(c, a, zeros({3, 4}, DType::bf16)),
+                      Catch::Contains("dtypes must be equal"));
+  REQUIRE_THROWS_WITH(matmul(zeros({2, 4}, DType::f64), a, b),
+                      Catch::Contains("c must have the same dtype"));
+  REQUIRE_THROWS_WITH(matmul(a, a, zeros({3, 3})), Catch::Contains("matmul: c overlaps a"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,143 @@
+// GPT-2 against Hugging Face Transformers on the same weights. tests/golden/README.md tells what
+// the files hold and how they were made.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "optim/adamw.h"
+#include "optim/decay_rule.h"
+#include "runtime/safetensors.h"
+#include "tests/models/whole_model.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+using test::golden_folder;
+using test::relative_error;
+using test::to_doubles;
+using test::WholeModel;
+
+constexpr double kTolerance = 1e-5;
+constexpr int kAdamWSteps = 10;
+
+/// A model with Transformers' weights, a batch, and what Transformers made of it.
+struct Golden : WholeModel {
+  SafetensorsFile expected;
+  Tensor inputs;
+  Tensor targets;
+
+  explicit Golden(const std::string& name)
+      : WholeModel(golden_folder(name)),
+        expected(golden_folder(name) / "expected.safetensors"),
+        inputs(expected.tensor("input_ids")),
+        targets(expected.tensor("targets")) {}
+
+  std::vector<double> values(const std::string& name) const {
+    return to_doubles(expected.tensor(name));
+  }
+};
+
+/// AdamW with the settings of the golden files.
+AdamW make_adamw(const std::vector<Shard>& shards) {
+  std::vector<ParameterShard> parts;
+  for (const Shard& shard : shards) {
+    parts.push_back({.name = shard.parameter.name(),
+                     .data = shard.data,
+                     .gradient = shard.gradient,
+                     .decay = decays(shard.parameter.name(), shard.parameter.shape())});
+  }
+  return AdamW(parts, {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1});
+}
+
+std::int32_t largest(const Tensor& logits) {
+  const std::vector<float> values = logits.to_vector<float>();
+  return static_cast<std::int32_t>(std::max_element(values.begin(), values.end()) - values.begin());
+}
+
+}  // namespace
+
+TEST_CASE("logits agree with Transformers") {
+  const test::Rank rank;
+  const Golden golden(GENERATE("plain", "odd", "one_layer"));
+  const NoGradient no_gradient;
+  const Tensor logits = golden.model->logits(golden.inputs).data();
+  REQUIRE(logits.shape() == golden.expected.tensor("logits").shape());
+  REQUIRE(relative_error(to_doubles(logits), golden.values("logits")) < kTolerance);
+}
+
+TEST_CASE("the loss agrees with Transformers") {
+  const test::Rank rank;
+  const Golden golden(GENERATE("plain", "odd", "one_layer"));
+  const double loss = golden.values("loss").front();
+  REQUIRE(golden.evaluate(golden.inputs, golden.targets) == Approx(loss).epsilon(kTolerance));
+}
+
+TEST_CASE("every gradient agrees with Transformers") {
+  const test::Rank rank;
+  const Golden golden(GENERATE("plain", "odd", "one_layer"));
+  const float loss = golden.differentiate(golden.inputs, golden.targets);
+  REQUIRE(loss == Approx(golden.values("loss").front()).epsilon(kTolerance));
+
+  std::size_t gradients = 0;
+  for (const auto& [name, info] : golden.expected.tensors()) gradients += name.starts_with("grad.");
+  REQUIRE(golden.shards().size() == gradients);
+  for (const Shard& shard : golden.shards()) {
+    CAPTURE(shard.parameter.name());
+    const auto expected = golden.values("grad." + shard.parameter.name());
+    CHECK(relative_error(to_doubles(shard.gradient), expected) < kTolerance);
+  }
+}
+
+TEST_CASE("micro-batches add up to the gradients of the whole batch") {
+  const test::Rank rank;
+  const Golden golden(GENERATE("plain", "odd"));
+  const double scale = test::mean_scale(golden.targets);
+  golden.strategy->start_step();
+  for (std::int64_t row = 0; row < golden.inputs.size(0); ++row) {
+    backward(golden.model->loss(golden.inputs.slice(row, row + 1),
+                                golden.targets.slice(row, row + 1), scale, /*training=*/true));
+  }
+  golden.strategy->finish_backward();
+  for (const Shard& shard : golden.shards()) {
+    CAPTURE(shard.parameter.name());
+    const auto expected = golden.values("grad." + shard.parameter.name());
+    CHECK(relative_error(to_doubles(shard.gradient), expected) < kTolerance);
+  }
+}
+
+TEST_CASE("the losses of ten AdamW steps agree with PyTorch") {
+  const test::Rank rank;
+  const Golden golden(GENERATE("plain", "odd", "one_layer"));
+  const std::vector<double> expected = golden.values("adamw_losses");
+  REQUIRE(expected.size() == kAdamWSteps + 1);
+
+  AdamW optimizer = make_adamw(golden.shards());
+  for (int step = 0; step < kAdamWSteps; ++step) {
+    CAPTURE(step);
+    const float loss = golden.differentiate(golden.inputs, golden.targets);
+    CHECK(loss == Approx(expected[step]).epsilon(kTolerance));
+    optimizer.step(/*learning_rate=*/1e-3);
+  }
+  const float after = golden.evaluate(golden.inputs, golden.targets);
+  REQUIRE(after == Approx(expected.back()).epsilon(kTolerance));
+}
+
+TEST_CASE("greedy generation with the cache gives the tokens of Transformers") {
+  const test::Rank rank;
+  const Golden golden("plain");
+  const auto expected = golden.expected.tensor("continuation").to_vector<std::int32_t>();
+
+  KeyValueCache cache = golden.model->make_cache();
+  Tensor next = golden.expected.tensor("prompt");
+  std::vector<std::int32_t> continuation;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    continuation.push_back(largest(golden.model->next_logits(next, cache)));
+    next = Tensor::from(std::vector{continuation.back()}, {1});
+  }
+  REQUIRE(continuation == expected);
+}
+
+}  // namespace tessera

@@ -1,0 +1,244 @@
+#include "models/gpt2.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/models/whole_model.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using test::index_tensor;
+using test::WholeModel;
+
+constexpr Gpt2Config kTiny{.vocab_size = 53, .context = 12, .layers = 2, .heads = 3, .width = 24};
+
+Gpt2Config with_dropout(float probability) {
+  Gpt2Config config = kTiny;
+  config.dropout = probability;
+  return config;
+}
+
+Tensor tiny_tokens(const std::string& name, std::int64_t batch = 3, std::int64_t tokens = 11) {
+  return index_tensor({batch, tokens}, kTiny.vocab_size, name);
+}
+
+/// The loss and every gradient of one training step, to be compared bit for bit.
+std::vector<std::vector<float>> step_bits(const WholeModel& whole) {
+  std::vector<std::vector<float>> bits;
+  bits.push_back({whole.differentiate(tiny_tokens("inputs"), tiny_tokens("targets"))});
+  for (const Shard& shard : whole.shards()) bits.push_back(shard.gradient.to_vector<float>());
+  return bits;
+}
+
+struct Moments {
+  double mean = 0.0;
+  double deviation = 0.0;
+};
+
+Moments moments(const Tensor& tensor) {
+  const std::vector<double> values = test::to_doubles(tensor);
+  const auto count = static_cast<double>(values.size());
+  Moments result;
+  for (const double value : values) result.mean += value / count;
+  for (const double value : values) {
+    result.deviation += (value - result.mean) * (value - result.mean) / count;
+  }
+  result.deviation = std::sqrt(result.deviation);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("the presets have the published numbers of parameters, and no memory") {
+  const test::Rank rank;
+  const std::vector<std::pair<std::string, std::int64_t>> published = {
+      {"gpt2", 124439808},
+      {"gpt2-medium", 354823168},
+      {"gpt2-large", 774030080},
+      {"gpt2-xl", 1557611200},
+  };
+  for (const auto& [name, count] : published) {
+    CAPTURE(name);
+    const Gpt2 model(gpt2_preset(name));
+    std::int64_t parameters = 0;
+    for (const Parameter& parameter : parameters_of(model)) {
+      parameters += parameter.numel();
+      CHECK_FALSE(parameter.is_open());
+    }
+    CHECK(parameters == count);
+  }
+  REQUIRE(gpt2_preset("gpt2-mini").width == 256);
+  REQUIRE_THROWS_WITH(gpt2_preset("gpt-2"), Contains("gpt-2") && Contains("gpt2-mini"));
+}
+
+TEST_CASE("the units hold every parameter once, embedding first, then the blocks") {
+  const Gpt2 model(kTiny);
+  std::vector<std::string> unit_names;
+  std::size_t count = 0;
+  for (const auto& unit : model.units()) {
+    unit_names.push_back(unit->name());
+    count += unit->parameters().size();
+  }
+  REQUIRE(unit_names == std::vector<std::string>{"embedding", "h.0", "h.1"});
+  REQUIRE(count == parameters_of(model).size());
+}
+
+TEST_CASE("initial values are those published for GPT-2") {
+  const test::Rank rank;
+  const WholeModel whole({.vocab_size = 701, .context = 64, .layers = 8, .heads = 4, .width = 64},
+                         /*seed=*/5);
+  for (const Shard& shard : whole.shards()) {
+    const std::string& name = shard.parameter.name();
+    CAPTURE(name);
+    const bool is_bias = name.ends_with(".bias");
+    if (is_bias || name.find("ln_") != std::string::npos) {
+      const std::vector<float> constant(shard.data.numel(), is_bias ? 0.0f : 1.0f);
+      CHECK(shard.data.to_vector<float>() == constant);
+      continue;
+    }
+    const Moments actual = moments(shard.data);
+    // The layers that end a residual branch, two per block, start smaller.
+    const bool residual = name.ends_with("c_proj.weight");
+    const double expected = residual ? 0.02 / std::sqrt(2.0 * 8) : 0.02;
+    const auto count = static_cast<double>(shard.data.numel());
+    CHECK(std::abs(actual.mean) < 5 * expected / std::sqrt(count));
+    CHECK(std::abs(actual.deviation / expected - 1) < 5 / std::sqrt(2 * count));
+  }
+}
+
+TEST_CASE("initial values depend on the seed and the parameter alone") {
+  const test::Rank rank;
+  const std::string name = "transformer.h.1.mlp.c_fc.weight";
+  Gpt2Config deeper = kTiny;
+  deeper.layers = 3;
+  const Tensor first = WholeModel(kTiny, 5).shard(name).data;
+  REQUIRE(test::same_bits(WholeModel(deeper, 5).shard(name).data, first));
+  REQUIRE_FALSE(test::same_bits(WholeModel(kTiny, 6).shard(name).data, first));
+  const WholeModel whole(kTiny, 5);
+  REQUIRE_FALSE(test::same_bits(whole.shard("transformer.h.0.mlp.c_fc.weight").data, first));
+}
+
+TEST_CASE("a fresh model's loss is that of guessing") {
+  const test::Rank rank;
+  const WholeModel whole(kTiny);
+  const float loss = whole.evaluate(tiny_tokens("inputs"), tiny_tokens("targets"));
+  REQUIRE(loss == Approx(std::log(53.0)).margin(0.02));
+}
+
+TEST_CASE("a token has no influence on the logits before it") {
+  const test::Rank rank;
+  const WholeModel whole(kTiny);
+  const NoGradient no_gradient;
+  std::vector<std::int32_t> ids = tiny_tokens("inputs", 1).to_vector<std::int32_t>();
+  const Tensor before = whole.model->logits(Tensor::from(ids, {1, 11})).data().reshape({11, 53});
+  ids[7] = (ids[7] + 1) % 53;
+  const Tensor after = whole.model->logits(Tensor::from(ids, {1, 11})).data().reshape({11, 53});
+  REQUIRE(test::same_bits(before.slice(0, 7), after.slice(0, 7)));
+  for (std::int64_t row = 7; row < 11; ++row) {
+    REQUIRE_FALSE(test::same_bits(before.slice(row, row + 1), after.slice(row, row + 1)));
+  }
+}
+
+TEST_CASE("loss and gradients have the same bits for 1, 2 and 3 threads") {
+  const auto bits_on = [](int threads) {
+    const test::Rank rank(threads);
+    return step_bits(WholeModel(with_dropout(0.2f)));
+  };
+  const auto one = bits_on(1);
+  REQUIRE(bits_on(2) == one);
+  REQUIRE(bits_on(3) == one);
+}
+
+TEST_CASE("activation checkpointing changes no bit, dropout included") {
+  const test::Rank rank;
+  const WholeModel kept(with_dropout(0.2f));
+  const WholeModel recomputed(with_dropout(0.2f));
+  for (const auto& unit : recomputed.model->units()) unit->set_checkpointing(true);
+  REQUIRE(step_bits(recomputed) == step_bits(kept));
+}
+
+TEST_CASE("dropout acts in training only, anew in every step and micro-batch") {
+  test::Rank rank;
+  const WholeModel plain(kTiny);
+  const WholeModel dropping(with_dropout(0.3f));
+  const Tensor inputs = tiny_tokens("inputs");
+  const Tensor targets = tiny_tokens("targets");
+  REQUIRE(dropping.evaluate(inputs, targets) == plain.evaluate(inputs, targets));
+
+  const auto loss_at = [&](std::uint64_t step, std::uint64_t micro_batch) {
+    rank.context.random().step = step;
+    rank.context.random().micro_batch = micro_batch;
+    return dropping.differentiate(inputs, targets);
+  };
+  const float first = loss_at(0, 0);
+  REQUIRE(first != plain.evaluate(inputs, targets));
+  REQUIRE(loss_at(1, 0) != first);
+  REQUIRE(loss_at(0, 1) != first);
+  REQUIRE(loss_at(0, 0) == first);
+}
+
+TEST_CASE("the cache gives the logits of the whole sequence, however it is fed") {
+  const test::Rank rank;
+  const WholeModel whole(kTiny);
+  const NoGradient no_gradient;
+  const Tensor ids = tiny_tokens("inputs", 1, 12);
+  const Tensor logits = whole.model->logits(ids).data().reshape({12, 53});
+  const Tensor flat = ids.reshape({12});
+
+  KeyValueCache cache = whole.model->make_cache();
+  std::int64_t length = 0;
+  for (const std::int64_t piece : {3, 1, 1, 5, 2}) {
+    CAPTURE(length, piece);
+    const Tensor next = whole.model->next_logits(flat.slice(length, length + piece), cache);
+    length += piece;
+    REQUIRE(cache.length == length);
+    REQUIRE(test::relative_error(test::to_doubles(next),
+                                 test::to_doubles(logits.slice(length - 1, length))) < 1e-6);
+  }
+  REQUIRE_THROWS_WITH(whole.model->next_logits(flat.slice(0, 1), cache),
+                      Contains("13 tokens") && Contains("context of 12"));
+}
+
+TEST_CASE("the operations of a training step follow the closed formula") {
+  // gpt2 has 12 * 12 * 768^2 weights in its blocks and 50257 * 768 in its head.
+  const double weights = 123532032.0;
+  const double attention_per_token = 6.0 * 12 * 768 * 256;
+  const Gpt2 model(gpt2_preset("gpt2"));
+  REQUIRE(model.training_flops(4, 256) == 4 * 256 * (6 * weights + attention_per_token));
+
+  double products = 0.0;
+  for (const MatmulShape& shape : model.training_matmuls(4 * 256)) products += shape.flops();
+  REQUIRE(products == 4 * 256 * 6 * weights);
+}
+
+TEST_CASE("wrong sizes and wrong tokens are refused") {
+  const test::Rank rank;
+  REQUIRE_THROWS_WITH(Gpt2({.heads = 5, .width = 24}), Contains("24") && Contains("5 heads"));
+  REQUIRE_THROWS_WITH(Gpt2({.layers = 0}), Contains("layers 0"));
+  REQUIRE_THROWS_WITH(Gpt2(with_dropout(1.0f)), Contains("dropout"));
+
+  const WholeModel whole(kTiny);
+  const NoGradient no_gradient;
+  REQUIRE_THROWS_WITH(whole.model->logits(tiny_tokens("inputs", 1, 13)),
+                      Contains("13 tokens") && Contains("context of 12"));
+  REQUIRE_THROWS_WITH(whole.model->logits(index_tensor({1, 4}, 200, "too large")), Contains("53"));
+  REQUIRE_THROWS_WITH(whole.model->logits(tiny_tokens("inputs").reshape({33})), Contains("[B, T]"));
+  REQUIRE_THROWS_WITH(
+      whole.model->loss(tiny_tokens("inputs"), tiny_tokens("targets", 3, 10), 1.0, false),
+      Contains("targets") && Contains("[3, 10]"));
+}
+
+TEST_CASE("a model without memory says so instead of computing") {
+  const test::Rank rank;
+  Gpt2 model(kTiny);
+  REQUIRE_THROWS_WITH(model.logits(tiny_tokens("inputs")),
+                      Contains("transformer.w") && Contains("closed"));
+}
+
+}  // namespace tessera

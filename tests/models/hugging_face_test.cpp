@@ -1,0 +1,284 @@
+#include "models/hugging_face.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kernels/cast/op.h"
+#include "runtime/file.h"
+#include "runtime/safetensors.h"
+#include "tests/models/whole_model.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using nlohmann::json;
+using test::golden_folder;
+using test::TemporaryDirectory;
+using test::WholeModel;
+
+const std::string kPrefix = "transformer.";
+const std::string kSomeWeight = "transformer.h.1.attn.c_attn.weight";
+
+json read_json(const std::filesystem::path& path) {
+  return json::parse(read_text_file(path));
+}
+
+json golden_config() {
+  return read_json(golden_folder("plain") / "config.json");
+}
+
+NamedTensors golden_weights() {
+  const SafetensorsFile file(golden_folder("plain") / "model.safetensors");
+  NamedTensors weights;
+  for (const auto& [name, info] : file.tensors()) weights.emplace_back(name, file.tensor(name));
+  return weights;
+}
+
+void write_config(const std::filesystem::path& folder, const json& config) {
+  std::ofstream(folder / "config.json") << config.dump();
+}
+
+void write_model(const std::filesystem::path& folder, const NamedTensors& weights) {
+  write_config(folder, golden_config());
+  write_safetensors(folder / "model.safetensors", weights);
+}
+
+/// Applies `change` to each (name, tensor) of the golden weights.
+template <typename Change>
+NamedTensors changed_weights(Change change) {
+  NamedTensors weights = golden_weights();
+  for (auto& [name, tensor] : weights) change(name, tensor);
+  return weights;
+}
+
+void require_golden_weights(const std::vector<Shard>& shards) {
+  const SafetensorsFile file(golden_folder("plain") / "model.safetensors");
+  REQUIRE(shards.size() == file.tensors().size());
+  for (const Shard& shard : shards) {
+    CAPTURE(shard.parameter.name());
+    REQUIRE(test::same_bits(shard.data, file.tensor(shard.parameter.name())));
+  }
+}
+
+std::string config_error(const std::string& key, const json& value) {
+  json config = golden_config();
+  config[key] = value;
+  try {
+    gpt2_config_from(config);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("a folder written by Transformers comes back as it was") {
+  const test::Rank rank;
+  const TemporaryDirectory saved;
+  const WholeModel whole(golden_folder("plain"));
+  require_golden_weights(whole.shards());
+  save_pretrained(saved.path(), *whole.model, whole.shards());
+
+  require_golden_weights(WholeModel(saved.path()).shards());
+  const SafetensorsFile weights(saved / "model.safetensors");
+  REQUIRE(weights.tensors().size() == golden_weights().size());
+  REQUIRE(weights.metadata().at("format") == "pt");
+  const json config = read_json(saved / "config.json");
+  for (const auto& [key, value] : config.items()) {
+    CAPTURE(key);
+    REQUIRE(value == golden_config().at(key));
+  }
+}
+
+TEST_CASE("a saved config.json says all that Transformers needs") {
+  const json config = Gpt2(gpt2_config_from(golden_config())).config();
+  for (const char* key : {"model_type", "architectures", "vocab_size", "n_positions", "n_embd",
+                          "n_layer", "n_head", "embd_pdrop", "resid_pdrop", "attn_pdrop"}) {
+    CAPTURE(key);
+    REQUIRE(config.contains(key));
+  }
+  // Left out, they would mean 50256, which a small vocabulary does not have.
+  REQUIRE(config.at("bos_token_id").is_null());
+  REQUIRE(config.at("eos_token_id").is_null());
+}
+
+TEST_CASE("weights may be named as in the hub's first GPT-2 files") {
+  const test::Rank rank;
+  const TemporaryDirectory folder;
+  // No prefix, the causal masks stored as buffers, the tied head stored again.
+  NamedTensors weights =
+      changed_weights([](std::string& name, Tensor&) { name = name.substr(kPrefix.size()); });
+  const Tensor mask = Tensor::zeros({1, 1, 32, 32}, DType::f32);
+  weights.emplace_back("h.0.attn.bias", mask);
+  weights.emplace_back("h.1.attn.bias", mask);
+  weights.emplace_back("lm_head.weight", Tensor::zeros({97, 32}, DType::f32));
+  write_model(folder.path(), weights);
+  require_golden_weights(WholeModel(folder.path()).shards());
+}
+
+TEST_CASE("weights may be spread over several files") {
+  const test::Rank rank;
+  const TemporaryDirectory folder;
+  write_config(folder.path(), golden_config());
+  std::vector<NamedTensors> parts(2);
+  json weight_map;
+  for (const auto& entry : golden_weights()) {
+    const int part = entry.first.find("h.1") != std::string::npos ? 1 : 0;
+    weight_map[entry.first] = "part" + std::to_string(part) + ".safetensors";
+    parts[part].push_back(entry);
+  }
+  write_safetensors(folder / "part0.safetensors", parts[0]);
+  write_safetensors(folder / "part1.safetensors", parts[1]);
+  std::ofstream(folder / "model.safetensors.index.json") << json{{"weight_map", weight_map}}.dump();
+  require_golden_weights(WholeModel(folder.path()).shards());
+
+  std::ofstream(folder / "model.safetensors.index.json")
+      << R"({"weight_map": {"a": "../../secret.safetensors"}})";
+  REQUIRE_THROWS_WITH(WholeModel(folder.path()), Contains("../../secret.safetensors"));
+}
+
+TEST_CASE("weights of 16 bits are widened") {
+  const test::Rank rank;
+  const TemporaryDirectory folder;
+  const DType stored = GENERATE(DType::bf16, DType::f16);
+  write_model(folder.path(), changed_weights([stored](std::string&, Tensor& tensor) {
+                const Tensor narrow = Tensor::empty(tensor.shape(), stored);
+                cast(narrow, tensor);
+                tensor = narrow;
+              }));
+  const WholeModel whole(folder.path());
+  const SafetensorsFile file(folder / "model.safetensors");
+  for (const Shard& shard : whole.shards()) {
+    REQUIRE(shard.data.dtype() == DType::f32);
+    REQUIRE(test::to_doubles(shard.data) == test::to_doubles(file.tensor(shard.parameter.name())));
+  }
+}
+
+TEST_CASE("a rank reads just its own part of a parameter") {
+  const test::Rank rank;
+  const WholeModel whole(golden_folder("plain"));
+  std::vector<Shard> shards = whole.shards();
+  for (Shard& shard : shards) {
+    shard.first = shard.parameter.numel() / 3;
+    shard.data = Tensor::zeros({shard.parameter.numel() / 2}, DType::f32);
+  }
+  load_parameters(golden_folder("plain"), shards);
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const Tensor flat = whole.shards()[i].data.reshape({shards[i].parameter.numel()});
+    const std::int64_t end = shards[i].first + shards[i].data.numel();
+    REQUIRE(test::same_bits(shards[i].data, flat.slice(shards[i].first, end)));
+  }
+
+  const TemporaryDirectory folder;
+  REQUIRE_THROWS_WITH(save_pretrained(folder.path(), *whole.model, shards),
+                      Contains("transformer.wte.weight") && Contains("not whole"));
+}
+
+TEST_CASE("weights that do not fit are refused before anything is written") {
+  const test::Rank rank;
+  const TemporaryDirectory folder;
+  const WholeModel whole(golden_folder("plain"));
+  NamedTensors weights;
+  std::string reason;
+  SECTION("missing") {
+    weights = changed_weights([](std::string& name, Tensor&) {
+      if (name == kSomeWeight) name = "lm_head.weight";
+    });
+    reason = "missing";
+  }
+  SECTION("of another shape") {
+    weights = changed_weights([](std::string& name, Tensor& tensor) {
+      if (name == kSomeWeight) tensor = tensor.reshape({96, 32});
+    });
+    reason = "[96, 32], expected [32, 96]";
+  }
+  SECTION("not numbers") {
+    weights = changed_weights([](std::string& name, Tensor& tensor) {
+      if (name == kSomeWeight) tensor = Tensor::zeros(tensor.shape(), DType::i32);
+    });
+    reason = "i32";
+  }
+  write_model(folder.path(), weights);
+  for (const Shard& shard : whole.shards()) shard.data.zero();
+  REQUIRE_THROWS_WITH(load_parameters(folder.path(), whole.shards()),
+                      Contains(kSomeWeight) && Contains(reason));
+  for (const Shard& shard : whole.shards()) {
+    const Tensor untouched = Tensor::zeros(shard.data.shape(), DType::f32);
+    REQUIRE(test::same_bits(shard.data, untouched));
+  }
+}
+
+TEST_CASE("a tensor that the model does not have is refused") {
+  const test::Rank rank;
+  const TemporaryDirectory folder;
+  NamedTensors weights = golden_weights();
+  weights.emplace_back("transformer.h.2.ln_1.weight", Tensor::zeros({32}, DType::f32));
+  write_model(folder.path(), weights);
+  REQUIRE_THROWS_WITH(WholeModel(folder.path()), Contains("transformer.h.2.ln_1.weight"));
+}
+
+TEST_CASE("a folder that holds no model is named") {
+  const test::Rank rank;
+  const TemporaryDirectory folder;
+  REQUIRE_THROWS_WITH(make_pretrained(folder / "absent"), Contains("absent"));
+  write_config(folder.path(), golden_config());
+  REQUIRE_THROWS_WITH(WholeModel(folder.path()), Contains("model.safetensors"));
+  std::ofstream(folder / "config.json") << "{ not json";
+  REQUIRE_THROWS_WITH(make_pretrained(folder.path()), Contains("config.json"));
+  std::ofstream(folder / "config.json") << "[1, 2]";
+  REQUIRE_THROWS_WITH(make_pretrained(folder.path()), Contains("config.json"));
+}
+
+TEST_CASE("a model cannot be saved where a file is in the way") {
+  const test::Rank rank;
+  const TemporaryDirectory folder;
+  std::ofstream(folder / "file") << "in the way";
+  const WholeModel whole(golden_folder("plain"));
+  REQUIRE_THROWS_WITH(save_pretrained(folder / "file", *whole.model, whole.shards()),
+                      Contains("file"));
+  REQUIRE(read_text_file(folder / "file") == "in the way");
+}
+
+TEST_CASE("the hub's gpt2 config.json gives the preset") {
+  const json config = {
+      {"model_type", "gpt2"},  {"architectures", {"GPT2LMHeadModel"}},
+      {"vocab_size", 50257},   {"n_positions", 1024},
+      {"n_ctx", 1024},         {"n_embd", 768},
+      {"n_layer", 12},         {"n_head", 12},
+      {"embd_pdrop", 0.1},     {"resid_pdrop", 0.1},
+      {"attn_pdrop", 0.1},     {"layer_norm_epsilon", 1e-5},
+      {"bos_token_id", 50256}, {"activation_function", "gelu_new"},
+      {"eos_token_id", 50256}, {"initializer_range", 0.02},
+  };
+  const Gpt2Config read = gpt2_config_from(config);
+  const Gpt2Config preset = gpt2_preset("gpt2");
+  REQUIRE(read.vocab_size == preset.vocab_size);
+  REQUIRE(read.context == preset.context);
+  REQUIRE(read.layers == preset.layers);
+  REQUIRE(read.heads == preset.heads);
+  REQUIRE(read.width == preset.width);
+  REQUIRE(read.norm_epsilon == preset.norm_epsilon);
+}
+
+TEST_CASE("a config.json of a model that would compute something else is refused") {
+  REQUIRE_THAT(config_error("model_type", "llama"), Contains("model_type") && Contains("llama"));
+  REQUIRE_THAT(config_error("vocab_size", "many"), Contains("vocab_size"));
+  REQUIRE_THAT(config_error("n_layer", 1.5), Contains("n_layer"));
+  REQUIRE_THAT(config_error("activation_function", "relu"), Contains("relu"));
+  REQUIRE_THAT(config_error("n_inner", 100), Contains("n_inner"));
+  REQUIRE_THAT(config_error("layer_norm_epsilon", "small"), Contains("layer_norm_epsilon"));
+  REQUIRE_THAT(config_error("tie_word_embeddings", false), Contains("tie_word_embeddings"));
+  REQUIRE_THAT(config_error("scale_attn_weights", false), Contains("scale_attn_weights"));
+  REQUIRE_THAT(config_error("scale_attn_by_inverse_layer_idx", true),
+               Contains("scale_attn_by_inverse_layer_idx"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,72 @@
+// A language model with memory: one rank owns every parameter whole.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/engine.h"
+#include "kernels/cross_entropy/op.h"
+#include "models/gpt2.h"
+#include "models/hugging_face.h"
+#include "runtime/check.h"
+#include "sharding/strategy.h"
+
+namespace tessera::test {
+
+/// A folder below tests/golden/gpt2.
+inline std::filesystem::path golden_folder(const std::string& name) {
+  return std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/golden/gpt2" / name;
+}
+
+/// 1 / (number of targets that count): the factor that turns a sum of losses into their mean.
+inline double mean_scale(const Tensor& targets) {
+  int valid = 0;
+  for (const std::int32_t target : targets.to_vector<std::int32_t>()) {
+    valid += target != kIgnoreIndex;
+  }
+  return 1.0 / valid;
+}
+
+struct WholeModel {
+  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<Strategy> strategy;
+
+  explicit WholeModel(std::unique_ptr<LanguageModel> without_memory, std::uint64_t seed = 1)
+      : model(std::move(without_memory)), strategy(make_single_strategy(model->units(), seed)) {}
+  explicit WholeModel(const Gpt2Config& config, std::uint64_t seed = 1)
+      : WholeModel(std::make_unique<Gpt2>(config), seed) {}
+  explicit WholeModel(const std::filesystem::path& folder) : WholeModel(make_pretrained(folder)) {
+    load_parameters(folder, strategy->shards());
+  }
+
+  const std::vector<Shard>& shards() const { return strategy->shards(); }
+
+  /// The mean loss, without a graph.
+  float evaluate(const Tensor& inputs, const Tensor& targets) const {
+    const NoGradient no_gradient;
+    return model->loss(inputs, targets, mean_scale(targets), /*training=*/false)
+        .data()
+        .item<float>();
+  }
+
+  /// One training step's forward and backward pass; the gradients are in the shards then.
+  float differentiate(const Tensor& inputs, const Tensor& targets) const {
+    strategy->start_step();
+    const Variable loss = model->loss(inputs, targets, mean_scale(targets), /*training=*/true);
+    backward(loss);
+    strategy->finish_backward();
+    return loss.data().item<float>();
+  }
+
+  const Shard& shard(const std::string& name) const {
+    for (const Shard& shard : shards()) {
+      if (shard.parameter.name() == name) return shard;
+    }
+    fail("the model has no parameter '{}'", name);
+  }
+};
+
+}  // namespace tessera::test

@@ -1,0 +1,55 @@
+// What a dtype can hold, for tolerances derived from it.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include "runtime/check.h"
+#include "runtime/tensor.h"
+
+namespace tessera::test {
+
+inline constexpr DType kFloating[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
+
+/// The relative error of rounding to nearest: half a unit in the last place.
+inline double unit_roundoff(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return 0x1p-8;
+    case DType::f16:
+      return 0x1p-11;
+    case DType::f32:
+      return 0x1p-24;
+    default:
+      return 0x1p-53;
+  }
+}
+
+/// A tensor full of NaN: an output that is read before it is written shows.
+inline Tensor poisoned(const Shape& shape, DType dtype) {
+  Tensor tensor = Tensor::empty(shape, dtype);
+  const bool floating = visit_floating(dtype, [&](auto type) {
+    using T = decltype(type);
+    T* const first = tensor.data<T>();
+    std::fill(first, first + tensor.numel(), T(std::numeric_limits<float>::quiet_NaN()));
+  });
+  check(floating, "poisoned makes floating tensors only");
+  return tensor;
+}
+
+/// The largest |a - b| / (|b| + floor); infinite if either is NaN.
+inline double worst_error(const std::vector<double>& a, const std::vector<double>& b,
+                          double floor) {
+  check(a.size() == b.size(), "worst_error compares {} with {} values", a.size(), b.size());
+  double worst = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double error = std::fabs(a[i] - b[i]) / (std::fabs(b[i]) + floor);
+    if (!(error <= worst)) worst = std::isnan(error) ? HUGE_VAL : error;
+  }
+  return worst;
+}
+
+}  // namespace tessera::test

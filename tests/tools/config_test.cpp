@@ -1,0 +1,258 @@
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "runtime/error.h"
+#include "runtime/file.h"
+#include "tests/support/temporary_directory.h"
+#include "tools/config/keys.h"
+#include "tools/config/parse.h"
+#include "tools/config/reference.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using Catch::Equals;
+
+Config parse(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  return parse_config(yaml, "run.yaml", overrides);
+}
+
+/// The message of the error that parsing raises.
+std::string error_of(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  try {
+    parse(yaml, overrides);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::vector<std::string> values_of(Config config) {
+  std::vector<std::string> values;
+  for (const Key& key : keys_of(config)) values.push_back(key.text());
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("a value of every type is read from YAML") {
+  const Config config = parse(R"(
+# A comment.
+model: {preset: gpt2, layers: 3, dropout: 0.25}
+data:
+  train: "some where/train.bin"
+  batch_size: 12
+optimizer:
+  learning_rate: 3e-4
+  nesterov: true
+)");
+  REQUIRE(config.model.preset == "gpt2");
+  REQUIRE(config.model.layers == 3);
+  REQUIRE(config.model.dropout == 0.25);
+  REQUIRE(config.data.train == "some where/train.bin");
+  REQUIRE(config.data.batch_size == 12);
+  REQUIRE(config.optimizer.learning_rate == 3e-4);
+  REQUIRE(config.optimizer.nesterov);
+  REQUIRE(config.data.sequence_length == Config().data.sequence_length);
+}
+
+TEST_CASE("what is left out keeps its default") {
+  for (const char* yaml : {"", "\n", "# nothing\n", "---\n", "model:\n", "model: {}\ntrain:\n"}) {
+    CAPTURE(yaml);
+    REQUIRE(values_of(parse(yaml)) == values_of(Config()));
+  }
+}
+
+TEST_CASE("an empty path may be written as nothing") {
+  REQUIRE(parse("data:\n  val:\n").data.val.empty());
+  REQUIRE(parse("data:\n  val: ''\n").data.val.empty());
+  REQUIRE(parse("", {"data.val="}).data.val.empty());
+}
+
+TEST_CASE("overrides come after the file and the last one wins") {
+  const std::string yaml = "train: {steps: 10, seed: 3}\n";
+  const Config config =
+      parse(yaml, {"train.steps=20", "train.steps=30", "data.train=a=b.bin", "runtime.threads=2"});
+  REQUIRE(config.train.steps == 30);
+  REQUIRE(config.train.seed == 3);
+  REQUIRE(config.data.train == "a=b.bin");
+  REQUIRE(config.runtime.threads == 2);
+}
+
+TEST_CASE("the names that scripts rely on exist") {
+  Config config;
+  std::set<std::string> names;
+  for (const Key& key : keys_of(config)) names.insert(key.name);
+  for (const char* name :
+       {"data.train", "data.val", "data.batch_size", "data.sequence_length", "train.steps",
+        "train.dir", "train.log_every", "train.eval_every", "train.seed", "optimizer.learning_rate",
+        "runtime.threads", "runtime.device"}) {
+    CAPTURE(name);
+    REQUIRE(names.contains(name));
+  }
+}
+
+TEST_CASE("an unknown key is named with file, line and the nearest key") {
+  CHECK(error_of("model:\n  layers: 2\noptimizer:\n  learnig_rate: 1\n") ==
+        "run.yaml:4: unknown key 'optimizer.learnig_rate'; did you mean "
+        "'optimizer.learning_rate'?");
+  CHECK(error_of("model:\n  learning_rate: 1\n") ==
+        "run.yaml:2: unknown key 'model.learning_rate'; did you mean 'optimizer.learning_rate'?");
+  CHECK_THAT(error_of("model:\n  colour: red\n"),
+             Contains("run.yaml:2: unknown key 'model.colour'") && Contains("config-reference"));
+}
+
+TEST_CASE("an unknown section is named with file, line and the nearest name") {
+  CHECK(error_of("optimzer:\n  beta1: 0.5\n") ==
+        "run.yaml:1: unknown section 'optimzer'; did you mean 'optimizer'?");
+  CHECK(error_of("\nbatch_size: 4\n") ==
+        "run.yaml:2: unknown section 'batch_size'; did you mean 'data.batch_size'?");
+  CHECK(error_of("data.batch_size: 4\n") ==
+        "run.yaml:1: unknown section 'data.batch_size'; write 'batch_size:' inside the section "
+        "'data:'");
+}
+
+TEST_CASE("a value of the wrong kind is named with file, line and what was expected") {
+  CHECK(error_of("data:\n  train: x\n  batch_size: many\n") ==
+        "run.yaml:3: data.batch_size: expected a whole number >= 1, got 'many'");
+  CHECK(error_of("data:\n  batch_size: 1.5\n") ==
+        "run.yaml:2: data.batch_size: expected a whole number >= 1, got '1.5'");
+  CHECK(error_of("data:\n  batch_size: 0\n") ==
+        "run.yaml:2: data.batch_size: expected a whole number >= 1, got '0'");
+  CHECK(error_of("data:\n  batch_size:\n") ==
+        "run.yaml:2: data.batch_size: expected a whole number >= 1, got ''");
+  CHECK(error_of("optimizer:\n  name: adam\n") ==
+        "run.yaml:2: optimizer.name: expected one of adamw, sgd, got 'adam'");
+  CHECK(error_of("optimizer:\n  nesterov: yes\n") ==
+        "run.yaml:2: optimizer.nesterov: expected true or false, got 'yes'");
+  CHECK(error_of("model:\n  dropout: 1\n") ==
+        "run.yaml:2: model.dropout: expected a number >= 0 and < 1, got '1'");
+  CHECK(error_of("optimizer:\n  epsilon: 0\n") ==
+        "run.yaml:2: optimizer.epsilon: expected a number > 0, got '0'");
+}
+
+TEST_CASE("numbers that do not fit or are not finite are refused") {
+  for (const char* text : {"9223372036854775808", "1e3", "0x10", "1_000", "++1", "1 2", "-1"}) {
+    CAPTURE(text);
+    REQUIRE_THAT(error_of("", {std::string("train.steps=") + text}),
+                 Contains("train.steps: expected a whole number >= 1"));
+  }
+  for (const char* text : {"nan", ".inf", "inf", "1e999", "-0.1", "fast"}) {
+    CAPTURE(text);
+    REQUIRE_THAT(error_of("", {std::string("optimizer.learning_rate=") + text}),
+                 Contains("optimizer.learning_rate: expected a number >= 0"));
+  }
+  REQUIRE(parse("", {"train.steps=+7"}).train.steps == 7);
+}
+
+TEST_CASE("a key or section that occurs twice is refused") {
+  CHECK(error_of("train:\n  steps: 1\n  steps: 2\n") ==
+        "run.yaml:3: key 'train.steps' occurs twice");
+  CHECK(error_of("train:\n  steps: 1\ndata:\n  batch_size: 1\ntrain:\n  seed: 1\n") ==
+        "run.yaml:5: section 'train' occurs twice");
+}
+
+TEST_CASE("what is not sections of keys is refused with its line") {
+  CHECK_THAT(error_of("train: fast\n"),
+             Contains("run.yaml:1: section 'train'") && Contains("got 'fast'"));
+  CHECK_THAT(error_of("\ntrain:\n  - steps\n"),
+             Contains("run.yaml:2: section 'train'") && Contains("a list"));
+  CHECK_THAT(error_of("- train\n"),
+             Contains("run.yaml:1: expected sections") && Contains("a list"));
+  CHECK_THAT(error_of("train\n"), Contains("run.yaml:1: expected sections"));
+  CHECK_THAT(error_of("train:\n  steps: [1, 2]\n"),
+             Contains("run.yaml:2: train.steps: expected one value, got a list"));
+  CHECK_THAT(error_of("train:\n  steps: {a: 1}\n"), Contains("got a map"));
+  CHECK_THAT(error_of("? [a, b]\n: 1\n"), Contains("run.yaml:1: expected a name, got a list"));
+  CHECK_THAT(error_of("train:\n---\ntrain:\n"), Contains("one YAML document, got 2"));
+}
+
+TEST_CASE("text that is not YAML is refused with its line") {
+  CHECK_THAT(error_of("train:\n  steps: 1\n dir: x\n"), Contains("run.yaml:3: not valid YAML"));
+  CHECK_THAT(error_of("train: {steps: 1\n"), Contains("not valid YAML"));
+  CHECK_THAT(error_of("train:\n\tsteps: 1\n"), Contains("run.yaml:2: not valid YAML"));
+}
+
+TEST_CASE("errors of overrides name the command line") {
+  CHECK(error_of("", {"train.steps"}) ==
+        "command line: 'train.steps' is not of the form key=value");
+  CHECK(error_of("", {"train.step=1"}) ==
+        "command line: unknown key 'train.step'; did you mean 'train.steps'?");
+  CHECK(error_of("", {"train.steps=x"}) ==
+        "command line: train.steps: expected a whole number >= 1, got 'x'");
+  CHECK_THAT(error_of("", {"=1"}), Contains("command line: unknown key ''"));
+}
+
+TEST_CASE("a configuration is read from a file, whose path errors name") {
+  const test::TemporaryDirectory folder;
+  write_file_atomically(folder / "c.yaml", "train:\n  steps: 5\n");
+  REQUIRE(load_config(folder / "c.yaml").train.steps == 5);
+  write_file_atomically(folder / "c.yaml", "train:\n  stepz: 5\n");
+  REQUIRE_THROWS_WITH(load_config(folder / "c.yaml"),
+                      Contains((folder / "c.yaml").string() + ":2: unknown key 'train.stepz'"));
+  REQUIRE_THROWS_WITH(load_config(folder / "none.yaml"), Contains("none.yaml"));
+}
+
+TEST_CASE("a written configuration reads back to the same values") {
+  const Config config = parse("", {"model.dropout=0.1", "optimizer.learning_rate=0.00029999999999",
+                                   "data.train=a: b # c.bin", "data.val=é \"quoted\" \\ x",
+                                   "train.dir= spaces ", "train.trace=null", "train.seed=123456789",
+                                   "optimizer.nesterov=true", "optimizer.name=sgd"});
+  REQUIRE(values_of(parse(to_yaml(config))) == values_of(config));
+  REQUIRE(values_of(config) != values_of(Config()));
+}
+
+TEST_CASE("a written configuration holds every key") {
+  const std::string yaml = to_yaml(Config());
+  REQUIRE_THAT(yaml, Contains("data:\n  train: \"\"\n") && Contains("batch_size: 8\n"));
+  Config config;
+  for (const Key& key : keys_of(config)) {
+    const std::string leaf = key.name.substr(key.name.find('.') + 1);
+    REQUIRE_THAT(yaml, Contains("  " + leaf + ": "));
+  }
+}
+
+TEST_CASE("the table is well formed") {
+  Config config;
+  std::set<std::string> names, known;
+  for (const Section& section : sections()) known.insert(section.name);
+  std::set<const void*> fields;
+  for (const Key& key : keys_of(config)) {
+    CAPTURE(key.name);
+    REQUIRE(names.insert(key.name).second);
+    REQUIRE(known.contains(std::string(key.section())));
+    REQUIRE_FALSE(key.documentation.empty());
+    REQUIRE(key.documentation.find('|') == std::string::npos);  // would end the table's cell
+    REQUIRE(std::visit([&](auto* field) { return fields.insert(field).second; }, key.field));
+    REQUIRE(key.parse(key.text()));  // the default is allowed
+  }
+}
+
+TEST_CASE("every example is a valid configuration") {
+  int examples = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/examples")) {
+    if (entry.path().extension() != ".yaml") continue;
+    CAPTURE(entry.path());
+    REQUIRE_NOTHROW(load_config(entry.path()));
+    ++examples;
+  }
+  REQUIRE(examples >= 2);
+}
+
+TEST_CASE("docs/configuration.md is what the table says") {
+  // To renew: build/bin/tessera config-reference > docs/configuration.md
+  REQUIRE(read_text_file(TESSERA_SOURCE_DIR "/docs/configuration.md") == configuration_reference());
+}
+
+TEST_CASE("the reference tells every key's default, values and meaning") {
+  const std::string text = configuration_reference();
+  Config config;
+  for (const Key& key : keys_of(config)) {
+    REQUIRE_THAT(text, Contains("| `" + key.name + "` |") && Contains(key.documentation));
+  }
+  REQUIRE_THAT(text, Contains("| `data.batch_size` | `8` | a whole number >= 1 |"));
+  REQUIRE_THAT(text, Contains("| `optimizer.name` | `adamw` | one of adamw, sgd |"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,213 @@
+#include "tools/data/prepare.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <set>
+
+#include "models/tokenizers/tokenizer.h"
+#include "runtime/error.h"
+#include "runtime/file.h"
+#include "tests/support/temporary_directory.h"
+#include "tools/data/checksum.h"
+#include "tools/data/token_file.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+namespace fs = std::filesystem;
+
+fs::path write_text(const fs::path& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+std::vector<TokenId> tokens_in(const fs::path& path) {
+  const TokenFile file(path);
+  return {file.tokens().begin(), file.tokens().end()};
+}
+
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
+  return names;
+}
+
+const std::set<std::string> kAllFiles = {"train.bin", "val.bin", "tokenizer.json", "manifest.json"};
+
+}  // namespace
+
+TEST_CASE("fnv-1a gives its published values") {
+  const auto hash = [](std::string_view text) { return fnv1a(std::as_bytes(std::span(text))); };
+  REQUIRE(hash("") == 0xcbf29ce484222325u);
+  REQUIRE(hash("a") == 0xaf63dc4c8601ec8cu);
+  REQUIRE(hash("foobar") == 0x85944171f73967e8u);
+}
+
+TEST_CASE("prepare tokenizes by bytes and splits the end off") {
+  const test::TemporaryDirectory folder;
+  const fs::path text = write_text(folder / "a.txt", "abcdefghij");
+  prepare({.inputs = {text}, .tokenizer = "bytes", .out = folder / "out", .val_fraction = 0.25});
+  REQUIRE(tokens_in(folder / "out/train.bin") ==
+          std::vector<TokenId>{97, 98, 99, 100, 101, 102, 103});  // 7 = floor(10 * 0.75)
+  REQUIRE(tokens_in(folder / "out/val.bin") == std::vector<TokenId>{104, 105, 106});
+  REQUIRE(names_in(folder / "out") == kAllFiles);
+}
+
+TEST_CASE("prepare tokenizes by characters of the whole text") {
+  const test::TemporaryDirectory folder;
+  const fs::path text = write_text(folder / "a.txt", "bébé ab€");
+  prepare({.inputs = {text}, .tokenizer = "chars", .out = folder / "out", .val_fraction = 0.25});
+  // space a b é €
+  REQUIRE(tokens_in(folder / "out/train.bin") == std::vector<TokenId>{2, 3, 2, 3, 0, 1});
+  REQUIRE(tokens_in(folder / "out/val.bin") == std::vector<TokenId>{2, 4});
+  const auto tokenizer = Tokenizer::load(folder / "out");
+  REQUIRE(tokenizer->decode(std::vector<std::int32_t>{2, 4}) == "b€");
+}
+
+TEST_CASE("prepare reads its inputs in order as one text") {
+  const test::TemporaryDirectory folder;
+  const fs::path first = write_text(folder / "z.txt", "xy");
+  const fs::path second = write_text(folder / "a.txt", "ab");
+  const fs::path none = write_text(folder / "empty.txt", "");
+  prepare({.inputs = {first, none, second},
+           .tokenizer = "bytes",
+           .out = folder / "out",
+           .val_fraction = 0.0});
+  REQUIRE(tokens_in(folder / "out/train.bin") == std::vector<TokenId>{'x', 'y', 'a', 'b'});
+  REQUIRE(tokens_in(folder / "out/val.bin").empty());
+}
+
+TEST_CASE("the manifest tells what was read and written") {
+  const test::TemporaryDirectory folder;
+  const fs::path text = write_text(folder / "a.txt", "foobar");
+  const Manifest made =
+      prepare({.inputs = {text}, .tokenizer = "chars", .out = folder / "out", .val_fraction = 0.5});
+  for (const Manifest& manifest : {made, read_manifest(folder / "out")}) {
+    REQUIRE(manifest.tokenizer == "chars");
+    REQUIRE(manifest.vocab_size == 5);
+    REQUIRE(manifest.train_tokens == 3);
+    REQUIRE(manifest.val_tokens == 3);
+    REQUIRE(manifest.inputs.size() == 1);
+    REQUIRE(manifest.inputs[0].path == text.string());
+    REQUIRE(manifest.inputs[0].bytes == 6);
+    REQUIRE(manifest.inputs[0].checksum == 0x85944171f73967e8u);
+    REQUIRE(manifest.outputs.size() == 2);
+    REQUIRE(manifest.outputs[1].path == "val.bin");
+    REQUIRE(manifest.outputs[1].bytes == 1024 + 6);
+    const std::string bytes = read_text_file(folder / "out/val.bin");
+    REQUIRE(manifest.outputs[1].checksum == fnv1a(std::as_bytes(std::span(bytes))));
+  }
+}
+
+TEST_CASE("prepare again replaces what was there and clears a killed run's leftovers") {
+  const test::TemporaryDirectory folder;
+  const fs::path text = write_text(folder / "a.txt", "first text");
+  const PrepareOptions options{.inputs = {text}, .tokenizer = "bytes", .out = folder / "out"};
+  prepare(options);
+  fs::create_directories(folder / "out/.partial");
+  write_text(folder / "out/.partial/train.bin", "half");
+  write_text(folder / "a.txt", "second");
+  prepare(options);
+  REQUIRE(tokens_in(folder / "out/train.bin") == std::vector<TokenId>{'s', 'e', 'c', 'o', 'n'});
+  REQUIRE(names_in(folder / "out") == kAllFiles);
+}
+
+TEST_CASE("bad input is refused before anything is written") {
+  const test::TemporaryDirectory folder;
+  const auto with = [&](std::vector<fs::path> inputs, const std::string& tokenizer,
+                        double val_fraction = 0.1) {
+    prepare({.inputs = std::move(inputs),
+             .tokenizer = tokenizer,
+             .out = folder / "out",
+             .val_fraction = val_fraction});
+  };
+  const fs::path good = write_text(folder / "good.txt", "good");
+  const fs::path empty = write_text(folder / "empty.txt", "");
+  const fs::path latin1 = write_text(folder / "latin1.txt", "caf\xe9 au lait");
+  CHECK_THROWS_WITH(with({}, "bytes"), Contains("at least one input"));
+  CHECK_THROWS_WITH(with({empty}, "bytes"), Contains("input is empty: ") && Contains("empty.txt"));
+  CHECK_THROWS_WITH(with({folder / "none.txt"}, "bytes"), Contains("none.txt"));
+  CHECK_THROWS_WITH(with({folder.path()}, "bytes"), Contains(folder.path().string()));
+  CHECK_THROWS_WITH(with({good}, "words"), Contains("unknown tokenizer 'words'"));
+  CHECK_THROWS_WITH(
+      with({good, latin1}, "chars"),
+      Contains("latin1.txt: not valid UTF-8 at byte 3 (0xe9)") && Contains("--tokenizer bytes"));
+  CHECK_THROWS_WITH(with({good}, "bytes", 1.0), Contains("validation fraction"));
+  CHECK_THROWS_WITH(with({good}, "bytes", -0.1), Contains("validation fraction"));
+  CHECK_THROWS_WITH(with({good}, "bytes", 0.9), Contains("no token is left to train on"));
+  REQUIRE_FALSE(fs::exists(folder / "out"));
+  REQUIRE_NOTHROW(with({latin1}, "bytes"));
+}
+
+TEST_CASE("a text with more characters than a token file can number is refused") {
+  const test::TemporaryDirectory folder;
+  std::string text;
+  for (std::uint32_t code = 0x10000; code < 0x10000 + 65536; ++code) {
+    for (const std::uint32_t byte : {0xf0 | code >> 18, 0x80 | (code >> 12 & 0x3f),
+                                     0x80 | (code >> 6 & 0x3f), 0x80 | (code & 0x3f)}) {
+      text.push_back(static_cast<char>(byte));
+    }
+  }
+  const auto run = [&](std::string_view part) {
+    return prepare({.inputs = {write_text(folder / "a.txt", part)},
+                    .tokenizer = "chars",
+                    .out = folder / "out"});
+  };
+  REQUIRE_THROWS_WITH(run(text), Contains("65536 different characters"));
+  REQUIRE(run(std::string_view(text).substr(4)).vocab_size == 65535);
+}
+
+TEST_CASE("an output folder that cannot be written is refused and its files kept") {
+  const test::TemporaryDirectory folder;
+  const fs::path text = write_text(folder / "a.txt", "some text");
+  REQUIRE_THROWS_WITH(prepare({.inputs = {text}, .tokenizer = "bytes", .out = text}),
+                      Contains("a.txt"));
+  REQUIRE(read_text_file(text) == "some text");
+}
+
+TEST_CASE("a file that cannot be replaced leaves no manifest that claims otherwise") {
+  const test::TemporaryDirectory folder;
+  const PrepareOptions options{.inputs = {write_text(folder / "a.txt", "some text")},
+                               .tokenizer = "bytes",
+                               .out = folder / "out"};
+  prepare(options);
+  fs::remove(folder / "out/val.bin");
+  fs::create_directories(folder / "out/val.bin/in the way");
+  REQUIRE_THROWS_WITH(prepare(options), Contains("val.bin"));
+  REQUIRE(names_in(folder / "out") ==
+          std::set<std::string>{"train.bin", "val.bin", "tokenizer.json"});
+}
+
+TEST_CASE("a bad manifest is refused with its path") {
+  const test::TemporaryDirectory folder;
+  REQUIRE_THROWS_WITH(read_manifest(folder.path()), Contains("manifest.json"));
+  for (const char* bad : {"", "[]", "{}", R"({"tokenizer": "bytes", "vocab_size": "many"})"}) {
+    CAPTURE(bad);
+    write_file_atomically(folder / "manifest.json", bad);
+    REQUIRE_THROWS_WITH(read_manifest(folder.path()), Contains("manifest.json: not a manifest"));
+  }
+}
+
+// Counts and ids as nanoGPT's data/shakespeare_char/prepare.py prints them.
+TEST_CASE("tinyshakespeare by characters is nanoGPT's dataset") {
+  const fs::path text = TESSERA_SOURCE_DIR "/../shared/data/tinyshakespeare.txt";
+  if (!fs::exists(text)) {
+    WARN("skipped: there is no " << text);
+    return;
+  }
+  const test::TemporaryDirectory folder;
+  const Manifest manifest =
+      prepare({.inputs = {text}, .tokenizer = "chars", .out = folder / "out"});
+  REQUIRE(manifest.vocab_size == 65);
+  REQUIRE(manifest.train_tokens == 1003854);
+  REQUIRE(manifest.val_tokens == 111540);
+  const auto tokenizer = Tokenizer::load(folder / "out");
+  // From Karpathy's lecture "Let's build GPT".
+  REQUIRE(tokenizer->encode("hii there") ==
+          std::vector<std::int32_t>{46, 47, 47, 1, 58, 46, 43, 56, 43});
+  REQUIRE(tokens_in(folder / "out/train.bin").at(0) == 18);
+  REQUIRE_NOTHROW(TokenFile(folder / "out/val.bin").check_vocabulary(65));
+}
+
+}  // namespace tessera

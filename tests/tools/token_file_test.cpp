@@ -1,0 +1,114 @@
+#include "tools/data/token_file.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <iterator>
+
+#include "runtime/error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+namespace fs = std::filesystem;
+
+void put(std::string& bytes, std::uint32_t value, int count) {
+  for (int i = 0; i < count; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
+}
+
+/// A token file byte by byte, as the format says.
+std::string token_file_bytes(std::uint32_t magic, std::uint32_t version, std::uint32_t count,
+                             const std::vector<TokenId>& tokens) {
+  std::string bytes;
+  for (const std::uint32_t field : {magic, version, count}) put(bytes, field, 4);
+  bytes.resize(1024, '\0');
+  for (const TokenId token : tokens) put(bytes, token, 2);
+  return bytes;
+}
+
+fs::path write_bytes(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+std::string read_bytes(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+const std::vector<TokenId> kTokens = {1, 256, 65535, 0, 7};
+
+}  // namespace
+
+TEST_CASE("a token file is written in llm.c's layout") {
+  const test::TemporaryDirectory folder;
+  write_token_file(folder / "t.bin", kTokens);
+  REQUIRE(read_bytes(folder / "t.bin") == token_file_bytes(20240520, 1, 5, kTokens));
+}
+
+TEST_CASE("a token file in llm.c's layout is read") {
+  const test::TemporaryDirectory folder;
+  const TokenFile file(write_bytes(folder / "t.bin", token_file_bytes(20240520, 1, 5, kTokens)));
+  REQUIRE(std::vector<TokenId>(file.tokens().begin(), file.tokens().end()) == kTokens);
+  REQUIRE(file.path() == folder / "t.bin");
+}
+
+TEST_CASE("copies of a token file share its tokens") {
+  const test::TemporaryDirectory folder;
+  write_token_file(folder / "t.bin", kTokens);
+  auto file = std::make_unique<TokenFile>(folder / "t.bin");
+  const TokenFile copy = *file;
+  file.reset();
+  REQUIRE(copy.tokens()[1] == 256);
+}
+
+TEST_CASE("a token file without tokens is valid") {
+  const test::TemporaryDirectory folder;
+  write_token_file(folder / "t.bin", {});
+  REQUIRE(TokenFile(folder / "t.bin").tokens().empty());
+}
+
+TEST_CASE("a bad token file is refused with path and reason") {
+  const test::TemporaryDirectory folder;
+  const auto open = [&](const std::string& bytes) {
+    return TokenFile(write_bytes(folder / "bad.bin", bytes));
+  };
+  const std::string good = token_file_bytes(20240520, 1, 5, kTokens);
+  CHECK_THROWS_WITH(TokenFile(folder / "none.bin"), Contains("none.bin"));
+  CHECK_THROWS_WITH(open(""), Contains("bad.bin: too short") && Contains("0 bytes"));
+  CHECK_THROWS_WITH(open(good.substr(0, 1023)), Contains("too short") && Contains("1023"));
+  CHECK_THROWS_WITH(open(token_file_bytes(20240801, 1, 5, kTokens)),
+                    Contains("bad.bin: not a token file: magic number 20240801"));
+  CHECK_THROWS_WITH(open(token_file_bytes(20240520, 7, 5, kTokens)),
+                    Contains("bad.bin: token file version 7"));
+  CHECK_THROWS_WITH(open(token_file_bytes(20240520, 1, 0x80000000u, kTokens)),
+                    Contains("-2147483648 tokens"));
+  CHECK_THROWS_WITH(open(good.substr(0, good.size() - 1)),
+                    Contains("bad.bin: odd length: 9 bytes"));
+  CHECK_THROWS_WITH(open(good + "x"), Contains("odd length: 11 bytes"));
+  CHECK_THROWS_WITH(open(good.substr(0, good.size() - 2)),
+                    Contains("bad.bin: truncated: 5 tokens in the header, 4 in the file"));
+  CHECK_THROWS_WITH(open(good + "xx"), Contains("too long: 5 tokens in the header, 6 in the file"));
+  CHECK_THROWS_WITH(open(token_file_bytes(20240520, 1, 2147483647, kTokens)),
+                    Contains("truncated"));
+}
+
+TEST_CASE("a token outside the vocabulary is named with its position") {
+  const test::TemporaryDirectory folder;
+  write_token_file(folder / "t.bin", kTokens);
+  const TokenFile file(folder / "t.bin");
+  REQUIRE_NOTHROW(file.check_vocabulary(65536));
+  REQUIRE_THROWS_WITH(file.check_vocabulary(65535), Contains("t.bin: vocabulary mismatch") &&
+                                                        Contains("token 65535 at position 2"));
+  REQUIRE_THROWS_WITH(file.check_vocabulary(256),
+                      Contains("token 256 at position 1") && Contains("has 256 tokens"));
+  write_token_file(folder / "empty.bin", {});
+  REQUIRE_NOTHROW(TokenFile(folder / "empty.bin").check_vocabulary(1));
+}
+
+TEST_CASE("an unwritable folder is an error that names the file") {
+  REQUIRE_THROWS_WITH(write_token_file("/dev/null/t.bin", kTokens), Contains("/dev/null/t.bin"));
+}
+
+}  // namespace tessera

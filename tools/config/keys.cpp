@@ -1,0 +1,165 @@
+#include "tools/config/keys.h"
+
+namespace tessera {
+namespace {
+
+Allowed anything() {
+  return {};
+}
+
+Allowed at_least(double least) {
+  return {.least = least};
+}
+
+Allowed above(double least) {
+  return {.least = least, .least_excluded = true};
+}
+
+/// least <= value <= most.
+Allowed between(double least, double most) {
+  return {.least = least, .most = most};
+}
+
+/// least <= value < most.
+Allowed from_below(double least, double most) {
+  return {.least = least, .most = most, .most_excluded = true};
+}
+
+Allowed one_of(std::vector<std::string> choices) {
+  return {.choices = std::move(choices)};
+}
+
+std::vector<Key> model_keys(ModelConfig& model) {
+  return {
+      {"model.preset", &model.preset,
+       one_of({"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt2-mini"}),
+       "Sizes to start from: the published ones, or `gpt2-mini` for a laptop. The keys below "
+       "override them one by one."},
+      {"model.layers", &model.layers, at_least(0), "Number of blocks; 0 = as the preset says."},
+      {"model.heads", &model.heads, at_least(0),
+       "Attention heads per block, a divisor of the width; 0 = as the preset says."},
+      {"model.width", &model.width, at_least(0), "Size of an embedding; 0 = as the preset says."},
+      {"model.context", &model.context, at_least(0),
+       "Longest sequence that the model can read; 0 = as the preset says."},
+      {"model.vocab_size", &model.vocab_size, at_least(0),
+       "Number of different tokens; 0 = from the manifest beside `data.train`."},
+      {"model.dropout", &model.dropout, from_below(0, 1),
+       "Probability of dropping an activation in training."},
+      {"model.init_from", &model.init_from, anything(),
+       "Folder with a Hugging Face model (`model.safetensors`, `config.json`) to start from; empty "
+       "= random initialization."},
+  };
+}
+
+std::vector<Key> data_keys(DataConfig& data) {
+  return {
+      {"data.train", &data.train, anything(),
+       "Token file to train on, as `tessera prepare` writes it; training needs one."},
+      {"data.val", &data.val, anything(),
+       "Token file to measure the validation loss on; empty = no validation."},
+      {"data.batch_size", &data.batch_size, at_least(1),
+       "Sequences per training step, over all ranks and micro-batches."},
+      {"data.sequence_length", &data.sequence_length, at_least(1),
+       "Tokens per sequence; at most the model's context."},
+      {"data.accumulation_steps", &data.accumulation_steps, at_least(1),
+       "Micro-batches that a step is cut into, to need less memory; a divisor of the batch size."},
+  };
+}
+
+std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
+  return {
+      {"optimizer.name", &optimizer.name, one_of({"adamw", "sgd"}), "The update rule."},
+      {"optimizer.learning_rate", &optimizer.learning_rate, at_least(0),
+       "Learning rate after the warm-up."},
+      {"optimizer.schedule", &optimizer.schedule,
+       one_of({"constant", "linear", "cosine", "warmup_stable_decay"}),
+       "How the learning rate falls after the warm-up."},
+      {"optimizer.warmup_steps", &optimizer.warmup_steps, at_least(0),
+       "Steps over which the learning rate rises linearly from zero."},
+      {"optimizer.decay_steps", &optimizer.decay_steps, at_least(0),
+       "warmup_stable_decay: how many of the last steps decay. (linear and cosine decay from the "
+       "warm-up to the last step.)"},
+      {"optimizer.minimum_learning_rate_ratio", &optimizer.minimum_learning_rate_ratio,
+       between(0, 1), "Where the decay ends, as a fraction of `optimizer.learning_rate`."},
+      {"optimizer.beta1", &optimizer.beta1, from_below(0, 1),
+       "adamw: decay of the average of gradients."},
+      {"optimizer.beta2", &optimizer.beta2, from_below(0, 1),
+       "adamw: decay of the average of squared gradients."},
+      {"optimizer.epsilon", &optimizer.epsilon, above(0),
+       "adamw: added to the root of the average of squared gradients."},
+      {"optimizer.weight_decay", &optimizer.weight_decay, at_least(0),
+       "Weight decay (decoupled for adamw); never applied to norms and biases."},
+      {"optimizer.momentum", &optimizer.momentum, from_below(0, 1), "sgd: momentum."},
+      {"optimizer.nesterov", &optimizer.nesterov, anything(),
+       "sgd: Nesterov's form of the momentum."},
+      {"optimizer.clip_norm", &optimizer.clip_norm, at_least(0),
+       "Largest global norm of the gradient, which is scaled down to it; 0 = no clipping."},
+  };
+}
+
+std::vector<Key> sharding_keys(ShardingConfig& sharding) {
+  return {
+      {"sharding.strategy", &sharding.strategy, one_of({"single"}),
+       "How parameters, gradients and optimizer state are spread over ranks; `single`: one rank "
+       "holds everything."},
+      {"sharding.activation_checkpointing", &sharding.activation_checkpointing,
+       one_of({"none", "full"}),
+       "`full` keeps only every block's input and computes the rest again in the backward pass."},
+  };
+}
+
+std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
+  return {
+      {"runtime.device", &runtime.device, one_of({"cpu"}), "Where the model runs."},
+      {"runtime.threads", &runtime.threads, between(0, 4096),
+       "Threads per rank; 0 = all cores. Results do not depend on it."},
+  };
+}
+
+std::vector<Key> train_keys(TrainConfig& train) {
+  return {
+      {"train.steps", &train.steps, at_least(1), "Number of training steps."},
+      {"train.dir", &train.dir, anything(),
+       "Run folder: resolved configuration, `metrics.jsonl` and the trained model."},
+      {"train.log_every", &train.log_every, at_least(0),
+       "Steps from one log line to the next; the first and last step always have one. 0 = only "
+       "with a validation loss."},
+      {"train.eval_every", &train.eval_every, at_least(0),
+       "Steps from one measurement of the validation loss to the next; the first and last step "
+       "always have one. 0 = never."},
+      {"train.eval_batches", &train.eval_batches, at_least(0),
+       "Batches per measurement; 0 = the whole validation file."},
+      {"train.seed", &train.seed, at_least(0),
+       "Seed of initialization, shuffling and dropout; the same seed gives the same run."},
+      {"train.trace", &train.trace, anything(),
+       "File for a Chrome trace (Perfetto) of the last steps; empty = no trace."},
+      {"train.progress", &train.progress, one_of({"auto", "bar", "lines"}),
+       "`auto` draws a progress bar on a terminal and prints lines otherwise."},
+  };
+}
+
+}  // namespace
+
+const std::vector<Section>& sections() {
+  static const std::vector<Section> all = {
+      {"model", "What is trained."},
+      {"data", "What it is trained on."},
+      {"optimizer", "How weights follow gradients."},
+      {"sharding", "What each rank keeps in memory."},
+      {"runtime", "Where and in which precision it runs."},
+      {"train", "How long, and what is written down."},
+  };
+  return all;
+}
+
+std::vector<Key> keys_of(Config& config) {
+  std::vector<Key> keys;
+  for (const std::vector<Key>& group :
+       {model_keys(config.model), data_keys(config.data), optimizer_keys(config.optimizer),
+        sharding_keys(config.sharding), runtime_keys(config.runtime), train_keys(config.train)}) {
+    keys.insert(keys.end(), group.begin(), group.end());
+  }
+  return keys;
+}
+
+}  // namespace tessera

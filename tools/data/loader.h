@@ -1,0 +1,64 @@
+// Batches of token sequences, addressed like everything random: what a batch holds is a function of
+// the seed, the step and the row alone, so any rank, and any restarted run, computes its own share.
+//
+// A sample is a window of T + 1 tokens: the first T are the inputs, the last T the targets, each
+// the token after its input. Windows lie end to end with one token shared, so that every token is
+// predicted once:
+//
+//     tokens    a b c d e f g h i j ...        T = 3
+//     window 0  a b c d                        inputs a b c, targets b c d
+//     window 1        d e f g
+//     window 2              g h i j
+//
+// Samples are numbered through the run: row r of step s is sample s * batch_size + r, and an epoch
+// is one pass over the windows. Shuffled, epoch e takes the windows in an order of its own and
+// starts the grid of windows at an offset of its own in [0, T), so that a token meets other
+// neighbours in every epoch. (Which costs each epoch fewer than 2T tokens at the ends of the file.)
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/tensor.h"
+#include "tools/data/token_file.h"
+
+namespace tessera {
+
+struct Batch {
+  Tensor inputs;   // [rows, T] i32
+  Tensor targets;  // [rows, T] i32
+};
+
+enum class SampleOrder {
+  sequential,  // window after window, for validation; starts again at the end
+  shuffled,
+};
+
+class TokenLoader {
+ public:
+  /// Raises Error if the file has fewer than sequence_length + 1 tokens. Sequential order has no
+  /// use for the seed.
+  TokenLoader(TokenFile file, std::int64_t sequence_length, SampleOrder order,
+              std::uint64_t seed = 0);
+
+  /// Windows per epoch.
+  std::int64_t windows() const { return windows_; }
+  std::int64_t sequence_length() const { return sequence_length_; }
+
+  /// Rows [first_row, first_row + rows) of the global batch of step `step` (from 0), on the current
+  /// context's device.
+  Batch load(std::int64_t step, std::int64_t first_row, std::int64_t rows,
+             std::int64_t batch_size) const;
+
+ private:
+  std::int64_t first_token(std::int64_t sample) const;
+
+  TokenFile file_;
+  std::int64_t sequence_length_;
+  SampleOrder order_;
+  std::uint64_t seed_;
+  std::int64_t windows_ = 0;
+  /// The grid's offset is below this.
+  std::int64_t offsets_ = 1;
+};
+
+}  // namespace tessera

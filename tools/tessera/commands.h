@@ -1,0 +1,23 @@
+// The subcommands of `tessera`, one file each. add_NAME declares the options and what runs; the
+// command itself raises Error when it fails.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace tessera {
+
+void add_prepare(CLI::App& app);
+void add_train(CLI::App& app);
+void add_generate(CLI::App& app);
+void add_config_reference(CLI::App& app);
+
+/// Runs the program on its arguments (without the program's name) and returns its exit status:
+/// 0, 1 after an error (told on one line of stderr) or 2 after wrong usage.
+int run_program(std::span<const std::string> arguments);
+
+}  // namespace tessera
