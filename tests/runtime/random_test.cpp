@@ -56,7 +56,7 @@ TEST_CASE("a stream addresses Philox as documented") {
   for (std::uint64_t i = 0; i < 20; ++i) REQUIRE(random.bits(i) == random.block(i / 4)[i % 4]);
 }
 
-TEST_CASE("uniform values lie in [0, 1) and have a uniform distribution's moments") {
+TEST_CASE("uniform values lie between 0 and 1 and have a uniform distribution's moments") {
   const RandomStream random(3, "uniform");
   REQUIRE(RandomStream::to_uniform(0) == 0.0f);
   REQUIRE(RandomStream::to_uniform(0xffffffff) == 1.0f - 0x1p-24f);

@@ -19,7 +19,7 @@ TEST_CASE("a shape knows its rank, extents and number of elements") {
   REQUIRE(to_string(shape) == "[2, 3, 5]");
 }
 
-TEST_CASE("rank 0 is a scalar of one element; a zero extent leaves none") {
+TEST_CASE("rank 0 is a scalar of one element, and a zero extent leaves none") {
   REQUIRE(Shape{}.numel() == 1);
   REQUIRE(to_string(Shape{}) == "[]");
   REQUIRE(Shape{0}.numel() == 0);

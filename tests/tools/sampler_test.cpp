@@ -33,7 +33,7 @@ TEST_CASE("sampling follows the softmax") {
   CHECK(f[3] == Approx(0.125).margin(0.018));
 }
 
-TEST_CASE("temperature sharpens and flattens; zero is greedy") {
+TEST_CASE("temperature sharpens and flattens, and zero is greedy") {
   CHECK(frequencies({.temperature = 0.0}) ==
         std::map<std::int64_t, double>{{1, frequencies({.temperature = 0.0})[1]}});
   // At temperature 1/2 the probabilities are squared: 0.25, 0.0625, 2 * 0.015625, normalized.

@@ -211,7 +211,7 @@ TEST_CASE("a token id beyond the model's vocabulary is found before training") {
   REQUIRE_THROWS_WITH(train(config), Catch::Contains("bad.bin") && Catch::Contains("150"));
 }
 
-TEST_CASE("generate: same seed, same text; greedy repeats the counting it has learned") {
+TEST_CASE("generate: same seed, same text, and greedy repeats the counting it has learned") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);
   config.train.steps = 80;
