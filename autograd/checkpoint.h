@@ -8,8 +8,10 @@
 namespace tessera {
 
 /// function(input), of which only `input` is kept for backward. Backward runs `function` again and
-/// differentiates that. Because every kernel is deterministic and dropout is addressed, the result
-/// has the same bits as without checkpointing. `function` may use Parameters; it is called a second
+/// differentiates that. Because every kernel is deterministic and dropout is addressed, results and
+/// gradients have the same bits as without checkpointing. (One exception: the gradient of an input
+/// that is used both several times inside and again outside is the same sum in another order.)
+/// `function` may use Parameters; it is called a second
 /// time during backward, so what it refers to must still be there.
 Variable checkpoint(std::function<Variable(const Variable&)> function, const Variable& input);
 

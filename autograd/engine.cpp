@@ -1,6 +1,7 @@
 #include "autograd/engine.h"
 
 #include <queue>
+#include <utility>
 
 #include "autograd/node.h"
 #include "kernels/add/op.h"
@@ -12,12 +13,12 @@ namespace {
 
 // Per thread, because a rank is a thread: what the next recorded node is given.
 thread_local std::uint64_t next_sequence_ = 0;
-thread_local BackwardScope* current_scope_ = nullptr;
+thread_local std::shared_ptr<BackwardScope> current_scope_;
 
 // Calls a scope's hooks as the engine walks into and out of its nodes.
 class ScopeTracker {
  public:
-  void enter(BackwardScope* scope) {
+  void enter(const std::shared_ptr<BackwardScope>& scope) {
     if (scope == inside_) return;
     leave();
     inside_ = scope;
@@ -29,7 +30,7 @@ class ScopeTracker {
   }
 
  private:
-  BackwardScope* inside_ = nullptr;
+  std::shared_ptr<BackwardScope> inside_;
 };
 
 struct EarlierFirst {
@@ -110,13 +111,13 @@ void Node::run(const std::function<void(std::shared_ptr<Node>)>& reached) {
 
 void backward(const Variable& root, Tensor seed) {
   check(root.requires_gradient(), "backward from a result that depends on nothing trainable");
+  const CategoryScope category(Category::activations);
   const Edge& start = root.state_->producer;
   if (!seed.defined()) seed = one(root.data());
   check(seed.shape() == root.shape() && seed.dtype() == root.dtype(),
         "the seed {} does not fit the result {}", describe(seed), describe(root.data()));
   if (start.node == nullptr) return add_gradient(*start.leaf_gradient, std::move(seed));
 
-  const CategoryScope category(Category::activations);
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, EarlierFirst>
       ready;
   const auto reached = [&](std::shared_ptr<Node> node) { ready.push(std::move(node)); };
@@ -132,12 +133,9 @@ void backward(const Variable& root, Tensor seed) {
   scopes.leave();
 }
 
-BackwardScopeGuard::BackwardScopeGuard(BackwardScope* scope) : previous_(current_scope_) {
-  current_scope_ = scope;
-}
+BackwardScopeGuard::BackwardScopeGuard(std::shared_ptr<BackwardScope> scope)
+    : previous_(std::exchange(current_scope_, std::move(scope))) {}
 
-BackwardScopeGuard::~BackwardScopeGuard() {
-  current_scope_ = previous_;
-}
+BackwardScopeGuard::~BackwardScopeGuard() { current_scope_ = std::move(previous_); }
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "autograd/variable.h"
 
@@ -34,13 +35,13 @@ class BackwardScope {
 /// Nodes recorded on this thread during the guard belong to `scope` (null: to none).
 class BackwardScopeGuard {
  public:
-  explicit BackwardScopeGuard(BackwardScope* scope);
+  explicit BackwardScopeGuard(std::shared_ptr<BackwardScope> scope);
   ~BackwardScopeGuard();
   BackwardScopeGuard(const BackwardScopeGuard&) = delete;
   BackwardScopeGuard& operator=(const BackwardScopeGuard&) = delete;
 
  private:
-  BackwardScope* previous_;
+  std::shared_ptr<BackwardScope> previous_;
 };
 
 }  // namespace tessera

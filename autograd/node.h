@@ -25,7 +25,7 @@ class Node {
   Node(std::vector<Edge> inputs, BackwardFunction function);
 
   std::uint64_t sequence() const { return sequence_; }
-  BackwardScope* scope() const { return scope_; }
+  const std::shared_ptr<BackwardScope>& scope() const { return scope_; }
 
   /// Adds a consumer's contribution; true if it is the first.
   bool receive(Tensor contribution);
@@ -35,7 +35,7 @@ class Node {
 
  private:
   std::uint64_t sequence_;
-  BackwardScope* scope_;
+  std::shared_ptr<BackwardScope> scope_;
   std::vector<Edge> inputs_;
   BackwardFunction function_;
   Tensor gradient_;

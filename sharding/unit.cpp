@@ -1,10 +1,38 @@
 #include "sharding/unit.h"
 
+#include <memory>
+
 #include "autograd/checkpoint.h"
+#include "autograd/engine.h"
 #include "runtime/profiler.h"
 #include "sharding/strategy.h"
 
 namespace tessera {
+
+// One pass through a unit, owned by the nodes it recorded: pending from the forward pass until its
+// backward is done, or until its graph is dropped (or nothing was recorded).
+class Unit::Run final : public BackwardScope {
+ public:
+  explicit Run(Unit& unit) : unit_(unit) { ++unit_.pending_runs_; }
+  ~Run() override {
+    if (pending_) --unit_.pending_runs_;
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  void before_backward() override {
+    if (unit_.strategy_ != nullptr) unit_.strategy_->before_backward(unit_);
+  }
+  void after_backward() override {
+    pending_ = false;
+    if (--unit_.pending_runs_ > 0) return;
+    if (unit_.strategy_ != nullptr) unit_.strategy_->after_backward(unit_);
+  }
+
+ private:
+  Unit& unit_;
+  bool pending_ = true;
+};
 
 Unit::Unit(std::string name, std::vector<Parameter> parameters)
     : name_(std::move(name)), parameters_(std::move(parameters)) {}
@@ -25,21 +53,11 @@ Variable Unit::run_between_hooks(bool checkpointed,
   if (strategy_ != nullptr) strategy_->before_forward(*this);
   Variable result;
   {
-    const BackwardScopeGuard scope(this);
+    const BackwardScopeGuard scope(std::make_shared<Run>(*this));
     result = checkpointed ? checkpoint(forward, input) : forward(input);
   }
-  if (result.requires_gradient()) ++runs_awaiting_backward_;
   if (strategy_ != nullptr) strategy_->after_forward(*this);
   return result;
-}
-
-void Unit::before_backward() {
-  if (strategy_ != nullptr) strategy_->before_backward(*this);
-}
-
-void Unit::after_backward() {
-  if (--runs_awaiting_backward_ > 0) return;
-  if (strategy_ != nullptr) strategy_->after_backward(*this);
 }
 
 }  // namespace tessera

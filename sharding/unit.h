@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "autograd/engine.h"
 #include "autograd/parameter.h"
 #include "autograd/variable.h"
 
@@ -17,7 +16,7 @@ namespace tessera {
 
 class Strategy;
 
-class Unit final : public BackwardScope {
+class Unit {
  public:
   Unit(std::string name, std::vector<Parameter> parameters);
   // The graph and the strategy refer to a unit by address.
@@ -35,17 +34,15 @@ class Unit final : public BackwardScope {
   bool checkpointing() const { return checkpointing_; }
 
   /// forward(input) between the strategy's hooks, as one stretch of the backward pass. A unit may
-  /// run several times per forward pass (tied weights): after_backward is told when all of its runs
-  /// have been through backward.
+  /// run several times per forward pass (tied weights): after_backward is told once all of its runs
+  /// have been through backward. A run whose graph is dropped instead does not count.
   Variable run(const std::function<Variable(const Variable&)>& forward, const Variable& input);
   /// The same, keeping activations in any case: for a part that must run once, such as the head,
   /// whose loss writes gradients in forward.
   Variable run_once(const std::function<Variable(const Variable&)>& forward, const Variable& input);
 
-  void before_backward() override;
-  void after_backward() override;
-
  private:
+  class Run;
   Variable run_between_hooks(bool checkpointed,
                              const std::function<Variable(const Variable&)>& forward,
                              const Variable& input);
@@ -54,7 +51,8 @@ class Unit final : public BackwardScope {
   std::vector<Parameter> parameters_;
   Strategy* strategy_ = nullptr;
   bool checkpointing_ = false;
-  int runs_awaiting_backward_ = 0;
+  /// Recorded runs whose backward is still to come.
+  int pending_runs_ = 0;
 };
 
 }  // namespace tessera

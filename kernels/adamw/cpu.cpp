@@ -48,11 +48,12 @@ void update(float* __restrict__ p, float* __restrict__ m, float* __restrict__ v,
 void adamw(Out p, Out m, Out v, const Tensor& gradient, const AdamWSettings& settings) {
   constexpr std::int64_t kChunk = 1 << 15;
   const Factors factors(settings);
+  float *parameters = p.data<float>(), *first = m.data<float>(), *second = v.data<float>();
   visit_floating(gradient.dtype(), [&](auto type) {
     const auto* gradients = gradient.data<decltype(type)>();
     parallel_for(p.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      update(p.data<float>() + begin, m.data<float>() + begin, v.data<float>() + begin,
-             gradients + begin, end - begin, factors);
+      update(parameters + begin, first + begin, second + begin, gradients + begin, end - begin,
+             factors);
     });
   });
 }

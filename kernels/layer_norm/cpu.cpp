@@ -43,7 +43,7 @@ void forward(Out y, Out mean, Out rstd, const Tensor& x, const Tensor& weight, c
   using Real = compute_t<T>;
   const std::int64_t C = x.size(-1);
   const std::int64_t N = x.numel() / C;
-  const T* inputs = x.data<T>();
+  const T *inputs = x.data<T>(), *weights = weight.data<T>(), *biases = bias.data<T>();
   T* outputs = y.data<T>();
   Real* means = mean.data<Real>();
   Real* rstds = rstd.data<Real>();
@@ -52,7 +52,7 @@ void forward(Out y, Out mean, Out rstd, const Tensor& x, const Tensor& weight, c
       const auto moments = row_moments(inputs + n * C, C, epsilon);
       means[n] = moments.mean;
       rstds[n] = moments.rstd;
-      normalize_row(outputs + n * C, inputs + n * C, weight.data<T>(), bias.data<T>(), moments, C);
+      normalize_row(outputs + n * C, inputs + n * C, weights, biases, moments, C);
     }
   });
 }
@@ -95,13 +95,17 @@ Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& x, const Tensor& we
   const std::int64_t chunk = rows_per_chunk(N);
   const CategoryScope scope(Category::workspace);
   const Tensor partials = Tensor::empty({chunk_count(N, chunk), 2, C}, dtype_of<Real>);
+  Real* sums = partials.data<Real>();
+  T* to = dx.data<T>();
+  const T *gradients = dy.data<T>(), *inputs = x.data<T>(), *weights = weight.data<T>();
+  const Real *means = mean.data<Real>(), *rstds = rstd.data<Real>();
   parallel_for(N, chunk, [&](std::int64_t begin, std::int64_t end) {
-    Real* dweight = partials.data<Real>() + begin / chunk * 2 * C;
+    Real* dweight = sums + begin / chunk * 2 * C;
     Real* dbias = dweight + C;
     std::fill(dweight, dweight + 2 * C, Real{0});
     for (std::int64_t n = begin; n < end; ++n) {
-      backward_row(dx.data<T>() + n * C, dweight, dbias, dy.data<T>() + n * C, x.data<T>() + n * C,
-                   weight.data<T>(), {mean.data<Real>()[n], rstd.data<Real>()[n]}, C);
+      backward_row(to + n * C, dweight, dbias, gradients + n * C, inputs + n * C, weights,
+                   {means[n], rstds[n]}, C);
     }
   });
   return partials;

@@ -23,13 +23,13 @@ template <typename T>
 void forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, float epsilon) {
   const std::int64_t C = x.size(-1);
   const std::int64_t N = x.numel() / C;
-  const T* inputs = x.data<T>();
+  const T *inputs = x.data<T>(), *weights = weight.data<T>();
   T* outputs = y.data<T>();
   compute_t<T>* rstds = rstd.data<compute_t<T>>();
   parallel_for(N, rows_per_chunk(N), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
       rstds[n] = row_rstd(inputs + n * C, C, epsilon);
-      normalize_row(outputs + n * C, inputs + n * C, weight.data<T>(), rstds[n], C);
+      normalize_row(outputs + n * C, inputs + n * C, weights, rstds[n], C);
     }
   });
 }
@@ -64,12 +64,15 @@ Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& x, const Tensor& we
   const std::int64_t chunk = rows_per_chunk(N);
   const CategoryScope scope(Category::workspace);
   const Tensor partials = Tensor::empty({chunk_count(N, chunk), C}, dtype_of<Real>);
+  Real* sums = partials.data<Real>();
+  T* to = dx.data<T>();
+  const T *gradients = dy.data<T>(), *inputs = x.data<T>(), *weights = weight.data<T>();
+  const Real* rstds = rstd.data<Real>();
   parallel_for(N, chunk, [&](std::int64_t begin, std::int64_t end) {
-    Real* dweight = partials.data<Real>() + begin / chunk * C;
+    Real* dweight = sums + begin / chunk * C;
     std::fill(dweight, dweight + C, Real{0});
     for (std::int64_t n = begin; n < end; ++n) {
-      backward_row(dx.data<T>() + n * C, dweight, dy.data<T>() + n * C, x.data<T>() + n * C,
-                   weight.data<T>(), rstd.data<Real>()[n], C);
+      backward_row(to + n * C, dweight, gradients + n * C, inputs + n * C, weights, rstds[n], C);
     }
   });
   return partials;

@@ -50,14 +50,16 @@ void update_momentum(float* __restrict__ p, float* __restrict__ b, const T* __re
 void sgd(Out p, Out b, const Tensor& gradient, const SgdSettings& settings) {
   constexpr std::int64_t kChunk = 1 << 15;
   const Factors factors(settings);
+  const bool plain = settings.momentum == 0.0;
+  float* parameters = p.data<float>();
+  float* moving = plain ? nullptr : b.data<float>();
   visit_floating(gradient.dtype(), [&](auto type) {
     const auto* gradients = gradient.data<decltype(type)>();
     parallel_for(p.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      float* parameters = p.data<float>() + begin;
-      if (settings.momentum == 0.0) {
-        update_plain(parameters, gradients + begin, end - begin, factors);
+      if (plain) {
+        update_plain(parameters + begin, gradients + begin, end - begin, factors);
       } else {
-        update_momentum(parameters, b.data<float>() + begin, gradients + begin, end - begin,
+        update_momentum(parameters + begin, moving + begin, gradients + begin, end - begin,
                         factors);
       }
     });

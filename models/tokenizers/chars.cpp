@@ -62,7 +62,7 @@ std::string CharTokenizer::decode(std::span<const std::int32_t> tokens) const {
 }
 
 void CharTokenizer::save(const std::filesystem::path& directory) const {
-  const nlohmann::json description = {{"type", "chars"}, {"characters", characters_}};
+  const nlohmann::ordered_json description = {{"type", "chars"}, {"characters", characters_}};
   write_file_atomically(directory / kFileName, description.dump() + "\n");
 }
 

@@ -144,15 +144,14 @@ TEST_CASE("backward frees each saved tensor as soon as it has been used") {
 TEST_CASE("scopes open before their first node and close after their last") {
   const test::Rank rank;
   std::vector<std::string> log;
-  RecordingScope first("first", log), second("second", log);
   const Variable x = Variable::leaf(ones({2}));
   Variable y;
   {
-    const BackwardScopeGuard guard(&first);
+    const BackwardScopeGuard guard(std::make_shared<RecordingScope>("first", log));
     y = gelu(gelu(x));
   }
   {
-    const BackwardScopeGuard guard(&second);
+    const BackwardScopeGuard guard(std::make_shared<RecordingScope>("second", log));
     y = add(y, gelu(y));
   }
   y = scale(y, 2.0);

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "autograd/engine.h"
 #include "autograd/operations.h"
 #include "sharding/strategy.h"
 #include "tests/support/random_tensor.h"
@@ -50,7 +51,8 @@ struct TiedNet {
 
 }  // namespace
 
-TEST_CASE("hooks come in order, and a unit that runs twice is complete after its first run's backward") {
+TEST_CASE(
+    "hooks come in order, and a unit that runs twice is complete after its first run's backward") {
   const test::Rank rank;
   for (const bool checkpointing : {false, true}) {
     TiedNet net(checkpointing);
@@ -60,12 +62,12 @@ TEST_CASE("hooks come in order, and a unit that runs twice is complete after its
     const Variable y = net(normal_tensor({3, 4}, DType::f32, "x"));
     backward(y, normal_tensor({3, 4}, DType::f32, "seed"));
     // Recomputation calls no hook of its own: the same list with and without checkpointing.
-    CHECK(recorder.log == std::vector<std::string>{
-                              "before_forward ends", "after_forward ends", "before_forward middle",
-                              "after_forward middle", "before_forward ends", "after_forward ends",
-                              "before_backward ends", "before_backward middle",
-                              "after_backward middle", "before_backward ends",
-                              "after_backward ends"});
+    CHECK(recorder.log == std::vector<std::string>{"before_forward ends", "after_forward ends",
+                                                   "before_forward middle", "after_forward middle",
+                                                   "before_forward ends", "after_forward ends",
+                                                   "before_backward ends", "before_backward middle",
+                                                   "after_backward middle", "before_backward ends",
+                                                   "after_backward ends"});
   }
 }
 
@@ -79,6 +81,18 @@ TEST_CASE("without gradients no backward hook is awaited") {
     const NoGradient scope;
     net(x);
   }
+  for (const auto& unit : net.units) unit->attach(&recorder);
+  backward(net(x), normal_tensor({3, 4}, DType::f32, "seed"));
+  CHECK(recorder.log.back() == "after_backward ends");
+}
+
+TEST_CASE("a run whose graph is dropped is not waited for") {
+  const test::Rank rank;
+  TiedNet net(false);
+  const auto owner = make_single_strategy(net.units, 1);
+  RecordingStrategy recorder;
+  const Tensor x = normal_tensor({3, 4}, DType::f32, "x");
+  net(x);
   for (const auto& unit : net.units) unit->attach(&recorder);
   backward(net(x), normal_tensor({3, 4}, DType::f32, "seed"));
   CHECK(recorder.log.back() == "after_backward ends");

@@ -19,10 +19,11 @@ using test::TemporaryDirectory;
 
 namespace {
 
-/// Text that can be learned: the numbers in order, in words of digits.
+/// Text that can be learned: the numbers in order. (Below 99, so that a round has an odd number of
+/// characters and windows of 24 start everywhere in it.)
 std::string counting_text() {
   std::string text;
-  for (int i = 0; i < 2000; ++i) text += std::to_string(i % 100) + " ";
+  for (int i = 0; i < 2000; ++i) text += std::to_string(i % 99) + " ";
   return text;
 }
 
@@ -65,20 +66,22 @@ std::string model_bytes(const std::filesystem::path& run) {
 TEST_CASE("a run learns, and leaves configuration, metrics and model") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);
-  config.train.steps = 60;
+  config.train.steps = 120;
   train(config);
 
   const auto lines = metrics_of(config.train.dir);
-  REQUIRE(lines.size() == 60);
+  REQUIRE(lines.size() == 120);
   // An untrained model knows nothing of its 11 characters: ln 11 = 2.398.
   CHECK(lines.front()["loss"].get<double>() == Approx(2.398).margin(0.1));
-  CHECK(lines.back()["loss"].get<double>() < 1.6);
-  CHECK(lines.back()["val_loss"].get<double>() < 1.6);
+  // Without looking back, a third spaces and two thirds of ten digits leave ln(3)/3 + 2 ln(15)/3 =
+  // 2.17.
+  CHECK(lines.back()["loss"].get<double>() < 1.9);
+  CHECK(lines.back()["val_loss"].get<double>() < 1.9);
   CHECK_FALSE(lines[2].contains("val_loss"));
   CHECK(lines[11].contains("val_loss"));
 
   const Config again = load_config(config.train.dir / "config.yaml");
-  CHECK(again.train.steps == 60);
+  CHECK(again.train.steps == 120);
   CHECK(again.model.width == 16);
   const SafetensorsFile weights(config.train.dir / "model/model.safetensors");
   CHECK(weights.tensors().at("transformer.wte.weight").shape == Shape{11, 16});

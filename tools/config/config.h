@@ -54,7 +54,6 @@ struct ShardingConfig {
 struct RuntimeConfig {
   std::string device = "cpu";
   std::int64_t threads = 0;
-  std::string compute_dtype = "f32";
 };
 
 struct TrainConfig {

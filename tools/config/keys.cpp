@@ -113,8 +113,6 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
       {"runtime.device", &runtime.device, one_of({"cpu"}), "Where the model runs."},
       {"runtime.threads", &runtime.threads, between(0, 4096),
        "Threads per rank; 0 = all cores. Results do not depend on it."},
-      {"runtime.compute_dtype", &runtime.compute_dtype, one_of({"f32", "bf16"}),
-       "Storage type of weights and activations in forward and backward."},
   };
 }
 

@@ -25,7 +25,7 @@ std::string log_line(const StepMetrics& m, std::int64_t total_steps) {
   std::string line = fmt::format("step {}/{}  loss {:.4f}", m.step, total_steps, m.loss);
   if (m.val_loss) line += fmt::format("  val {:.4f}", *m.val_loss);
   line +=
-      fmt::format("  lr {:.2e}  norm {:.3f}  {:.0f} tok/s  {:.0f}% of matmul rate  peak {:.0f} MiB",
+      fmt::format("  lr {:.2e}  norm {:.3f}  {:.0f} tok/s  {:.0f}% of matmul rate  peak {:.1f} MiB",
                   m.learning_rate, m.gradient_norm, m.tokens_per_second, 100.0 * m.matmul_fraction,
                   static_cast<double>(m.memory.total.peak) / kMebibyte);
   return line;

@@ -26,7 +26,8 @@ Gpt2Config sizes_of(const ModelConfig& config, std::int64_t vocab_size) {
   override_with(sizes.heads, config.heads);
   override_with(sizes.width, config.width);
   override_with(sizes.context, config.context);
-  sizes.vocab_size = config.vocab_size > 0 ? config.vocab_size : vocab_size;
+  override_with(sizes.vocab_size, vocab_size);
+  override_with(sizes.vocab_size, config.vocab_size);
   sizes.dropout = static_cast<float>(config.dropout);
   return sizes;
 }

@@ -24,8 +24,8 @@ struct StepResult {
 
 class TrainingSession {
  public:
-  /// The model named in `config`, for `vocab_size` tokens unless the config says otherwise, with
-  /// initial or loaded parameters. Raises Error if the two do not fit.
+  /// The model named in `config` with initial or loaded parameters. `vocab_size` is that of the
+  /// data, 0 if unknown; the config may ask for more. Raises Error if the two do not fit.
   TrainingSession(const Config& config, std::int64_t vocab_size);
   ~TrainingSession();
 
