@@ -48,14 +48,14 @@ class Gpt2::Block final : public Module {
  public:
   Block(const std::string& name, const Gpt2Config& config)
       : heads_(config.heads),
-        ln_1_(name + ".ln_1", config.width, config.norm_epsilon),
+        ln_1_(name + ".ln_1", config.width, static_cast<float>(config.norm_epsilon)),
         c_attn_(conv1d(name + ".attn.c_attn", config.width, 3 * config.width, kInitialDeviation)),
         attn_c_proj_(conv1d(name + ".attn.c_proj", config.width, config.width, residual(config))),
-        ln_2_(name + ".ln_2", config.width, config.norm_epsilon),
+        ln_2_(name + ".ln_2", config.width, static_cast<float>(config.norm_epsilon)),
         c_fc_(conv1d(name + ".mlp.c_fc", config.width, 4 * config.width, kInitialDeviation)),
         mlp_c_proj_(conv1d(name + ".mlp.c_proj", 4 * config.width, config.width, residual(config))),
-        attn_dropout_{name + ".attn.dropout", config.dropout},
-        mlp_dropout_{name + ".mlp.dropout", config.dropout} {}
+        attn_dropout_{name + ".attn.dropout", static_cast<float>(config.dropout)},
+        mlp_dropout_{name + ".mlp.dropout", static_cast<float>(config.dropout)} {}
 
   Variable operator()(const Variable& x, bool training) const {
     const Variable qkv = c_attn_(ln_1_(x));
@@ -106,14 +106,14 @@ Gpt2::Gpt2(const Gpt2Config& config)
       wte_("transformer.wte", config.vocab_size, config.width,
            Initializer::normal(kInitialDeviation)),
       wpe_("transformer.wpe", config.context, config.width, Initializer::normal(kInitialDeviation)),
-      ln_f_("transformer.ln_f", config.width, config.norm_epsilon) {
+      ln_f_("transformer.ln_f", config.width, static_cast<float>(config.norm_epsilon)) {
   check(config.vocab_size > 0 && config.context > 0 && config.layers > 0 && config.heads > 0 &&
             config.width > 0,
         "GPT-2 needs positive sizes: vocab_size {}, context {}, layers {}, heads {}, width {}",
         config.vocab_size, config.context, config.layers, config.heads, config.width);
   check(config.width % config.heads == 0, "GPT-2 of width {} cannot have {} heads of equal size",
         config.width, config.heads);
-  check(config.dropout >= 0.0f && config.dropout < 1.0f, "dropout {} is not in [0, 1)",
+  check(config.dropout >= 0.0 && config.dropout < 1.0, "dropout {} is not in [0, 1)",
         config.dropout);
   // wte is used by the embedding and by the head; it lives in the first unit, which runs twice.
   units_.push_back(std::make_unique<Unit>("embedding", concatenated({&wte_, &wpe_, &ln_f_})));
@@ -132,7 +132,7 @@ Variable Gpt2::embed(const Tensor& inputs, std::int64_t first_position, bool tra
     positions[i] = static_cast<std::int32_t>(first_position + i % inputs.size(1));
   }
   const Variable x = add(wte_(inputs), wpe_(Tensor::from(positions, inputs.shape())));
-  return Dropout{"transformer.dropout", config_.dropout}(x, training);
+  return Dropout{"transformer.dropout", static_cast<float>(config_.dropout)}(x, training);
 }
 
 void Gpt2::check_tokens(const Tensor& inputs, std::int64_t first_position) const {

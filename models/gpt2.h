@@ -25,8 +25,8 @@ struct Gpt2Config {
   std::int64_t width = 768;
   /// After the embedding and after each block's two branches. (Not on attention weights: those
   /// never exist in memory.)
-  float dropout = 0.0f;
-  float norm_epsilon = 1e-5f;
+  double dropout = 0.0;
+  double norm_epsilon = 1e-5;
 };
 
 /// "gpt2" (124M), "gpt2-medium" (355M), "gpt2-large" (774M), "gpt2-xl" (1558M), as published, and

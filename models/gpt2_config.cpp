@@ -22,6 +22,10 @@ Gpt2Config gpt2_preset(std::string_view name) {
 }
 
 nlohmann::json Gpt2::config() const {
+  // Left out, these would mean 50256, which a smaller vocabulary does not have.
+  constexpr std::int64_t kEndOfText = 50256;
+  const nlohmann::json end_of_text =
+      config_.vocab_size > kEndOfText ? nlohmann::json(kEndOfText) : nlohmann::json();
   return {
       {"model_type", "gpt2"},
       {"architectures", {"GPT2LMHeadModel"}},
@@ -37,6 +41,8 @@ nlohmann::json Gpt2::config() const {
       {"embd_pdrop", config_.dropout},
       {"resid_pdrop", config_.dropout},
       {"attn_pdrop", 0.0},
+      {"bos_token_id", end_of_text},
+      {"eos_token_id", end_of_text},
       {"tie_word_embeddings", true},
   };
 }
@@ -62,14 +68,23 @@ Gpt2Config gpt2_config_from(const nlohmann::json& config) {
   check(activation == "gelu_new" || activation == "gelu_pytorch_tanh",
         "config.json: activation_function '{}' is not supported; GPT-2 uses 'gelu_new'",
         activation);
+  // Variants that would load and silently compute something else.
+  const auto must_be = [&](const char* key, bool expected) {
+    const nlohmann::json value = config.value(key, nlohmann::json(expected));
+    check(value == expected, "config.json: {} is {}, but only {} is supported", key, value.dump(),
+          expected);
+  };
+  must_be("tie_word_embeddings", true);
+  must_be("scale_attn_weights", true);
+  must_be("scale_attn_by_inverse_layer_idx", false);
   Gpt2Config result{
       .vocab_size = whole("vocab_size"),
       .context = whole("n_positions"),
       .layers = whole("n_layer"),
       .heads = whole("n_head"),
       .width = whole("n_embd"),
-      .dropout = static_cast<float>(number("resid_pdrop", 0.0)),
-      .norm_epsilon = static_cast<float>(number("layer_norm_epsilon", 1e-5)),
+      .dropout = number("resid_pdrop", 0.0),
+      .norm_epsilon = number("layer_norm_epsilon", 1e-5),
   };
   const double inner = number("n_inner", 4.0 * static_cast<double>(result.width));
   check(inner == 4.0 * static_cast<double>(result.width),

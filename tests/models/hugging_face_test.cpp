@@ -266,6 +266,7 @@ TEST_CASE("the hub's gpt2 config.json gives the preset") {
   REQUIRE(read.heads == preset.heads);
   REQUIRE(read.width == preset.width);
   REQUIRE(read.norm_epsilon == preset.norm_epsilon);
+  REQUIRE(Gpt2(read).config().at("eos_token_id") == 50256);
 }
 
 TEST_CASE("a config.json of a model that would compute something else is refused") {
