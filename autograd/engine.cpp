@@ -136,6 +136,8 @@ void backward(const Variable& root, Tensor seed) {
 BackwardScopeGuard::BackwardScopeGuard(std::shared_ptr<BackwardScope> scope)
     : previous_(std::exchange(current_scope_, std::move(scope))) {}
 
-BackwardScopeGuard::~BackwardScopeGuard() { current_scope_ = std::move(previous_); }
+BackwardScopeGuard::~BackwardScopeGuard() {
+  current_scope_ = std::move(previous_);
+}
 
 }  // namespace tessera

@@ -26,9 +26,9 @@ TEST_CASE("a metrics line is JSON with the documented names") {
   CHECK_FALSE(nlohmann::json::parse(json_line(metrics)).contains("val_loss"));
   metrics.val_loss = 1.5f;
   const auto line = nlohmann::json::parse(json_line(metrics));
-  for (const char* name : {"step", "loss", "learning_rate", "gradient_norm", "tokens_per_second",
-                           "step_ms", "data_ms", "forward_ms", "backward_ms", "optimizer_ms",
-                           "peak_bytes", "val_loss"}) {
+  for (const char* name :
+       {"step", "loss", "learning_rate", "gradient_norm", "tokens_per_second", "step_ms", "data_ms",
+        "forward_ms", "backward_ms", "optimizer_ms", "peak_bytes", "val_loss"}) {
     CHECK(line.contains(name));
   }
   CHECK(line["step"] == 7);

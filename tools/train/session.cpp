@@ -28,7 +28,7 @@ Gpt2Config sizes_of(const ModelConfig& config, std::int64_t vocab_size) {
   override_with(sizes.context, config.context);
   override_with(sizes.vocab_size, vocab_size);
   override_with(sizes.vocab_size, config.vocab_size);
-  sizes.dropout = static_cast<float>(config.dropout);
+  sizes.dropout = config.dropout;
   return sizes;
 }
 
