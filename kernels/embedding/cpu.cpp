@@ -46,14 +46,6 @@ Tensor sorted_occurrences(const Tensor& ids) {
   return sorted;
 }
 
-void zero_in_parallel(const Tensor& x) {
-  std::byte* const bytes = x.raw();
-  parallel_for(static_cast<std::int64_t>(x.bytes()), 1 << 20,
-               [=](std::int64_t begin, std::int64_t end) {
-                 std::fill(bytes + begin, bytes + end, std::byte{0});
-               });
-}
-
 /// row += the rows of dy at `occurrences`, in their order; rounded once at the end.
 template <typename T, typename U>
 void add_rows(U* row, const T* dy, std::span<const Occurrence> occurrences, std::int64_t columns) {
@@ -107,7 +99,7 @@ void embedding_forward(Out y, const Tensor& table, const Tensor& ids) {
 
 void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate) {
   check_ids(ids, dtable.size(0));
-  if (accumulate == Accumulate::no) zero_in_parallel(dtable);
+  if (accumulate == Accumulate::no) dtable.zero();
   visit_floating(dy.dtype(), [&](auto type) {
     using T = decltype(type);
     if (dtable.dtype() == dy.dtype()) {
