@@ -19,7 +19,8 @@ target_compile_options(tessera_options INTERFACE
   $<BUILD_INTERFACE:$<$<BOOL:${TESSERA_NATIVE}>:-march=native>>)
 if(TESSERA_SANITIZE)
   target_compile_options(tessera_options INTERFACE
-    -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+    -Wno-maybe-uninitialized)  # GCC's guesses at sanitized code find <regex> at fault
   target_link_options(tessera_options INTERFACE -fsanitize=${TESSERA_SANITIZE})
 endif()
 
@@ -29,10 +30,6 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 function(tessera_library name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
-  if(NOT sources)
-    file(WRITE ${CMAKE_BINARY_DIR}/empty.cpp "")
-    set(sources ${CMAKE_BINARY_DIR}/empty.cpp)
-  endif()
   add_library(tessera_${name} STATIC ${sources})
   add_library(tessera::${name} ALIAS tessera_${name})
   set_target_properties(tessera_${name} PROPERTIES EXPORT_NAME ${name})
