@@ -6,7 +6,6 @@
 #include <string>
 
 #include "kernels/cast/op.h"
-#include "models/gpt2.h"
 #include "runtime/check.h"
 #include "runtime/file.h"
 #include "runtime/safetensors.h"
@@ -104,15 +103,19 @@ class WeightMap {
 
 }  // namespace
 
-std::unique_ptr<LanguageModel> make_pretrained(const std::filesystem::path& folder) {
+Gpt2Config read_gpt2_config(const std::filesystem::path& folder) {
   const auto path = folder / "config.json";
   const nlohmann::json config = parse_json(path);
   check(config.is_object(), "{}: not a JSON object", path.string());
   try {
-    return std::make_unique<Gpt2>(gpt2_config_from(config));
+    return gpt2_config_from(config);
   } catch (const Error& error) {
     fail("{}: {}", folder.string(), error.what());
   }
+}
+
+std::unique_ptr<LanguageModel> make_pretrained(const std::filesystem::path& folder) {
+  return std::make_unique<Gpt2>(read_gpt2_config(folder));
 }
 
 void load_parameters(const std::filesystem::path& folder, const std::vector<Shard>& shards) {

@@ -6,13 +6,17 @@
 #include <memory>
 #include <vector>
 
+#include "models/gpt2.h"
 #include "models/language_model.h"
 #include "sharding/strategy.h"
 
 namespace tessera {
 
-/// The model that `folder`/config.json describes, without memory for its parameters. Raises Error
-/// if the folder, the file or the model type is not usable.
+/// What `folder`/config.json says. Raises Error if the folder, the file or the model type is not
+/// usable.
+Gpt2Config read_gpt2_config(const std::filesystem::path& folder);
+
+/// The model that `folder`/config.json describes, without memory for its parameters.
 std::unique_ptr<LanguageModel> make_pretrained(const std::filesystem::path& folder);
 
 /// Fills the shards from the folder's safetensors, converting to f32; only the shards' own elements

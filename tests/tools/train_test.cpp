@@ -157,6 +157,9 @@ TEST_CASE("training goes on from a saved model") {
   config.train.steps = 1;
   train(config);
   CHECK(metrics_of(config.train.dir)[0]["loss"].get<double>() == Approx(end).margin(0.3));
+  config.model.layers = 3;
+  REQUIRE_THROWS_WITH(train(config),
+                      Catch::Contains("model.layers is 3") && Catch::Contains("has 2"));
 }
 
 TEST_CASE("a trace of the last steps opens as JSON and names the units") {

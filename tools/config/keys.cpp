@@ -42,12 +42,13 @@ std::vector<Key> model_keys(ModelConfig& model) {
       {"model.context", &model.context, at_least(0),
        "Longest sequence that the model can read; 0 = as the preset says."},
       {"model.vocab_size", &model.vocab_size, at_least(0),
-       "Number of different tokens; 0 = from the manifest beside `data.train`."},
+       "Number of different tokens; 0 = from the manifest beside `data.train`, without one as the "
+       "preset says."},
       {"model.dropout", &model.dropout, from_below(0, 1),
        "Probability of dropping an activation in training."},
       {"model.init_from", &model.init_from, anything(),
-       "Folder with a Hugging Face model (`model.safetensors`, `config.json`) to start from; empty "
-       "= random initialization."},
+       "Folder with a Hugging Face model (`model.safetensors`, `config.json`) to start from, whose "
+       "sizes then count instead of the preset's; empty = random initialization."},
   };
 }
 

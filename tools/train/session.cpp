@@ -17,25 +17,30 @@
 namespace tessera {
 namespace {
 
+/// The preset, or the folder to start from, with what the configuration says beside it. A
+/// pretrained model's sizes can be repeated but not changed.
 Gpt2Config sizes_of(const ModelConfig& config, std::int64_t vocab_size) {
-  Gpt2Config sizes = gpt2_preset(config.preset);
-  const auto override_with = [](std::int64_t& size, std::int64_t configured) {
-    if (configured > 0) size = configured;
+  const bool pretrained = !config.init_from.empty();
+  Gpt2Config sizes = pretrained ? read_gpt2_config(config.init_from) : gpt2_preset(config.preset);
+  if (!pretrained && vocab_size > 0) sizes.vocab_size = vocab_size;
+  const auto set = [&](std::string_view key, std::int64_t& size, std::int64_t configured) {
+    if (configured == 0) return;
+    check(!pretrained || configured == size,
+          "{} is {}, but the model in {} has {}; leave the key out", key, configured,
+          config.init_from.string(), size);
+    size = configured;
   };
-  override_with(sizes.layers, config.layers);
-  override_with(sizes.heads, config.heads);
-  override_with(sizes.width, config.width);
-  override_with(sizes.context, config.context);
-  override_with(sizes.vocab_size, vocab_size);
-  override_with(sizes.vocab_size, config.vocab_size);
+  set("model.layers", sizes.layers, config.layers);
+  set("model.heads", sizes.heads, config.heads);
+  set("model.width", sizes.width, config.width);
+  set("model.context", sizes.context, config.context);
+  set("model.vocab_size", sizes.vocab_size, config.vocab_size);
   sizes.dropout = config.dropout;
   return sizes;
 }
 
 std::unique_ptr<LanguageModel> make_model(const Config& config, std::int64_t vocab_size) {
-  auto model = config.model.init_from.empty()
-                   ? std::make_unique<Gpt2>(sizes_of(config.model, vocab_size))
-                   : make_pretrained(config.model.init_from);
+  auto model = std::make_unique<Gpt2>(sizes_of(config.model, vocab_size));
   check(model->vocab_size() >= vocab_size,
         "vocabulary mismatch: the data has token ids up to {}, but the model knows {} tokens",
         vocab_size - 1, model->vocab_size());
