@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 
@@ -12,24 +13,15 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
+using test::kPrecisions;
 using test::normal_tensor;
 using test::relative_error;
 using test::same_bits;
+using test::statistics_dtype;
 using test::to_doubles;
 using Values = std::vector<double>;
 
 constexpr float kEpsilon = 1e-5f;
-
-struct Precision {
-  DType dtype;
-  double bound;  // on the relative error of a result that is rounded once to this dtype
-};
-const std::vector<Precision> kPrecisions = {
-    {DType::f32, 2e-6}, {DType::bf16, 0x1p-8}, {DType::f16, 0x1p-11}, {DType::f64, 1e-13}};
-
-DType statistics_dtype(DType dtype) {
-  return dtype == DType::f64 ? DType::f64 : DType::f32;
-}
 
 // A rms_norm of random inputs, its results, and the same by the formulas in double.
 struct Case {
@@ -116,36 +108,6 @@ TEST_CASE("rms_norm: gradients follow the formulas") {
       }
     }
   }
-}
-
-TEST_CASE("rms_norm: dx is the derivative of y by finite differences") {
-  const test::Rank rank;
-  const Case c({3, 5}, DType::f64, DType::f64);
-  c.forward();
-  c.backward(Accumulate::no);
-  const auto loss = [&] {
-    c.forward();
-    const Values y = to_doubles(c.y), dy = to_doubles(c.dy);
-    double total = 0.0;
-    for (std::size_t i = 0; i < y.size(); ++i) total += y[i] * dy[i];
-    return total;
-  };
-  const auto derivatives = [&](const Tensor& tensor) {
-    constexpr double kStep = 1e-5;
-    Values result;
-    for (std::int64_t i = 0; i < tensor.numel(); ++i) {
-      double& element = tensor.data<double>()[i];
-      const double before = element;
-      element = before + kStep;
-      const double above = loss();
-      element = before - kStep;
-      result.push_back((above - loss()) / (2 * kStep));
-      element = before;
-    }
-    return result;
-  };
-  REQUIRE(relative_error(to_doubles(c.dx), derivatives(c.x)) <= 1e-8);
-  REQUIRE(relative_error(to_doubles(c.dweight), derivatives(c.weight)) <= 1e-8);
 }
 
 TEST_CASE("rms_norm: the weight gradient is overwritten or added to") {
