@@ -8,8 +8,8 @@ packages=(
   g++ cmake ninja-build ccache git pkg-config python3
   # The variant with POSIX threads; where others are installed too, Debian's alternatives prefer it.
   libopenblas-pthread-dev
- libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
-  catch2 libbenchmark-dev clang-format-14
+  libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
+  catch2 clang-format-14
   "$@"
 )
 

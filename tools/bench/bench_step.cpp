@@ -33,6 +33,7 @@ struct Options {
 };
 
 struct Timing {
+  MemoryAccount memory;
   double step_ms, data_ms, forward_ms, backward_ms, optimizer_ms, sgemm_rate, ratio;
 };
 
@@ -79,8 +80,10 @@ Timing time_step(TrainingSession& session, const Config& config, std::int64_t st
   const std::int64_t length = config.data.sequence_length;
   const double rate =
       sgemm_rate(session.model().training_matmuls(batch * length), context().threads().size());
+  context().allocator().reset_peaks();  // the yardstick's memory is not the step's
   const double flops = session.model().training_flops(batch, length);
-  return {elapsed.count(),
+  return {memory,
+          elapsed.count(),
           profiler.total_ms("data"),
           profiler.total_ms("forward"),
           profiler.total_ms("backward"),
@@ -96,9 +99,8 @@ double median(std::vector<Timing> timings, double Timing::*field) {
   return (*middle).*field;
 }
 
-nlohmann::json peak_bytes() {
+nlohmann::json peak_bytes(const MemoryAccount& account) {
   nlohmann::json peaks;
-  const MemoryAccount account = context().allocator().account();
   for (int i = 0; i < kCategories; ++i) {
     peaks[std::string(kCategoryNames[i])] = account.categories[i].peak;
   }
@@ -122,7 +124,7 @@ void run(const Options& options) {
   const double step_ms = median(timings, &Timing::step_ms);
   const double rate = median(timings, &Timing::sgemm_rate);
   const double ratio = median(timings, &Timing::ratio);
-  const nlohmann::json peaks = peak_bytes();
+  const nlohmann::json peaks = peak_bytes(timings.back().memory);
   const std::int64_t persistent = peaks["parameters"].get<std::int64_t>() +
                                   peaks["gradients"].get<std::int64_t>() +
                                   peaks["optimizer"].get<std::int64_t>();

@@ -77,7 +77,10 @@ class Run {
         data_(config, session_.model().vocab_size()),
         matmul_rate_(sgemm_rate(
             session_.model().training_matmuls(micro_batch_rows() * config.data.sequence_length),
-            context().threads().size(), /*repeats=*/1)) {}
+            context().threads().size(), /*repeats=*/1)) {
+    context().allocator().trim();
+    context().allocator().reset_peaks();  // the yardstick's memory is not the run's
+  }
 
   void execute() {
     make_writable_directory(config_.train.dir);
