@@ -75,6 +75,7 @@ Timing time_step(TrainingSession& session, const Config& config, std::int64_t st
   });
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - begin;
+  const MemoryAccount memory = context().allocator().account();
 
   const std::int64_t batch = config.data.batch_size;
   const std::int64_t length = config.data.sequence_length;
