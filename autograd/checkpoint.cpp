@@ -12,8 +12,6 @@ Variable checkpoint(std::function<Variable(const Variable&)> function, const Var
   }
   const auto recompute = [function = std::move(function), x = input.data(),
                           wants_dx = input.requires_gradient()](Tensor dy) -> Gradients {
-    // The recomputed nodes belong to this backward step, not to a stretch of the forward pass.
-    const BackwardScopeGuard no_scope(nullptr);
     const GradientMode recording(true);
     const Variable again = wants_dx ? Variable::leaf(x) : Variable(x);
     const Variable result_again = function(again);

@@ -87,13 +87,11 @@ bool Node::receive(Tensor contribution) {
 
 void Node::run(const std::function<void(std::shared_ptr<Node>)>& reached) {
   done_ = true;
-  const std::vector<Edge> inputs = std::move(inputs_);
+  const std::vector<Edge> inputs = std::exchange(inputs_, {});
   Gradients gradients;
   {
-    const BackwardFunction function = std::move(function_);
-    function_ = nullptr;
-    gradients = function(std::move(gradient_));
-    gradient_ = {};
+    const BackwardFunction function = std::exchange(function_, nullptr);
+    gradients = function(std::exchange(gradient_, {}));
   }  // what was saved for backward is freed here
   check(gradients.size() == inputs.size(), "an operation of {} inputs returned {} gradients",
         inputs.size(), gradients.size());

@@ -1,15 +1,18 @@
 // Whole runs of a tiny model: what they write, that they repeat bit for bit, and how they fail.
+#include <array>
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "runtime/file.h"
 #include "runtime/safetensors.h"
+#include "tests/support/rank.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/config/parse.h"
 #include "tools/data/prepare.h"
 #include "tools/data/token_file.h"
 #include "tools/generate/generate.h"
+#include "tools/train/session.h"
 #include "tools/train/trainer.h"
 
 namespace tessera {
@@ -111,6 +114,9 @@ TEST_CASE("a run repeats bit for bit on 1, 2 and 3 threads, with and without che
       train(config);
       CHECK(model_bytes(config.train.dir) == expected);
       const auto lines = metrics_of(config.train.dir);
+      const auto peak = lines.back()["peak_bytes"]["activations"].get<std::int64_t>();
+      const auto kept = losses.back()["peak_bytes"]["activations"].get<std::int64_t>();
+      CHECK((checkpointing == "full" ? peak < kept : peak == kept));
       for (std::size_t i = 0; i < lines.size(); ++i) {
         CHECK(lines[i]["loss"].dump() == losses[i]["loss"].dump());
         CHECK(lines[i]["gradient_norm"].dump() == losses[i]["gradient_norm"].dump());
@@ -133,6 +139,28 @@ TEST_CASE("accumulating two micro-batches is one step of the whole batch, to rou
         Approx(whole[0]["gradient_norm"].get<double>()).epsilon(1e-6));
   CHECK(halves.back()["loss"].get<double>() ==
         Approx(whole.back()["loss"].get<double>()).epsilon(1e-4));
+}
+
+TEST_CASE("every micro-batch of every step has a random position of its own") {
+  const test::Rank rank;
+  Config config;
+  config.model = {.preset = "gpt2-mini", .layers = 1, .heads = 1, .width = 4, .context = 4};
+  config.data = {.batch_size = 6, .sequence_length = 4, .accumulation_steps = 3};
+  config.train.seed = 8;
+  TrainingSession session(config, /*vocab_size=*/5);
+  std::vector<std::array<std::uint64_t, 3>> positions;
+  std::vector<std::int64_t> first_rows;
+  for (const std::int64_t step : {1, 2}) {
+    session.step(step, [&](std::int64_t, std::int64_t first_row, std::int64_t rows) {
+      const RandomPosition& at = context().random();
+      positions.push_back({at.seed, at.step, at.micro_batch});
+      first_rows.push_back(first_row);
+      return Batch{Tensor::zeros({rows, 4}, DType::i32), Tensor::zeros({rows, 4}, DType::i32)};
+    });
+  }
+  CHECK(positions == std::vector<std::array<std::uint64_t, 3>>{
+                         {8, 1, 0}, {8, 1, 1}, {8, 1, 2}, {8, 2, 0}, {8, 2, 1}, {8, 2, 2}});
+  CHECK(first_rows == std::vector<std::int64_t>{0, 2, 4, 0, 2, 4});
 }
 
 TEST_CASE("another seed gives another run") {
