@@ -205,8 +205,19 @@ TEST_CASE("a loss that is not finite stops the run and names the step") {
   Config config = tiny_run(folder);
   config.optimizer.learning_rate = 1e30;
   config.optimizer.schedule = "constant";
+  config.data.val.clear();
   REQUIRE_THROWS_WITH(train(config), Catch::Contains("step 2:") && Catch::Contains("nan"));
   CHECK_FALSE(std::filesystem::exists(config.train.dir / "model"));
+}
+
+TEST_CASE("a validation loss that is not finite stops the run before it is reported") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.optimizer.learning_rate = 1e30;
+  config.optimizer.schedule = "constant";
+  config.train.steps = 1;
+  REQUIRE_THROWS_WITH(train(config), Catch::Contains("step 1: the validation loss is nan"));
+  CHECK(metrics_of(config.train.dir).empty());
 }
 
 TEST_CASE("bad runs end with one line that says what to do, before anything is written") {
@@ -221,6 +232,15 @@ TEST_CASE("bad runs end with one line that says what to do, before anything is w
   };
   fails_with([](Config& c) { c.data.train = ""; }, "data.train is not set");
   fails_with([](Config& c) { c.data.accumulation_steps = 3; }, "not a multiple");
+  fails_with([](Config& c) { c.optimizer.warmup_steps = 13; }, "warmup_steps 13");
+  fails_with(
+      [](Config& c) {
+        c.optimizer.schedule = "warmup_stable_decay";
+        c.optimizer.warmup_steps = 6;
+        c.optimizer.decay_steps = 7;
+      },
+      "optimizer.decay_steps 7");
+  fails_with([](Config& c) { c.optimizer.nesterov = true, c.optimizer.name = "sgd"; }, "nesterov");
   fails_with([](Config& c) { c.data.sequence_length = 25; }, "longer than the model's context");
   fails_with([](Config& c) { c.model.vocab_size = 5; }, "vocabulary mismatch");
   fails_with([](Config& c) { c.model.heads = 3; }, "heads");

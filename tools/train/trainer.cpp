@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "models/hugging_face.h"
@@ -39,6 +40,14 @@ void check_consistent(const Config& config) {
   check(config.data.batch_size % config.data.accumulation_steps == 0,
         "data.batch_size {} is not a multiple of data.accumulation_steps {}",
         config.data.batch_size, config.data.accumulation_steps);
+  check(config.optimizer.warmup_steps <= config.train.steps,
+        "optimizer.warmup_steps {} is more than train.steps {}", config.optimizer.warmup_steps,
+        config.train.steps);
+  check(config.optimizer.schedule != "warmup_stable_decay" ||
+            config.optimizer.warmup_steps + config.optimizer.decay_steps <= config.train.steps,
+        "optimizer.warmup_steps {} and optimizer.decay_steps {} are together more than train.steps "
+        "{}",
+        config.optimizer.warmup_steps, config.optimizer.decay_steps, config.train.steps);
 }
 
 /// Tokens the data may contain: what the manifest beside it says, or 0 without one.
@@ -91,7 +100,8 @@ class Run {
     interval_start_ = Clock::now();
     for (std::int64_t step = 1; step <= config_.train.steps; ++step) {
       StepMetrics metrics = train_step(step);
-      if (is_due(step, config_.train.eval_every) && data_.val) metrics.val_loss = validation_loss();
+      if (is_due(step, config_.train.eval_every) && data_.val)
+        metrics.val_loss = validation_loss(step);
       if (is_due(step, config_.train.log_every) || metrics.val_loss) {
         fill_interval(metrics);
         metrics_file.write(metrics);
@@ -159,7 +169,7 @@ class Run {
     evaluation_ms_ = 0.0;
   }
 
-  float validation_loss() {
+  float validation_loss(std::int64_t step) {
     const auto begin = Clock::now();
     const std::int64_t all =
         std::max<std::int64_t>(1, data_.val->windows() / config_.data.batch_size);
@@ -169,6 +179,10 @@ class Run {
                           [&](std::int64_t s, std::int64_t first, std::int64_t rows) {
                             return data_.val->load(s, first, rows, config_.data.batch_size);
                           });
+    check(std::isfinite(loss),
+          "step {}: the validation loss is {}; the run stops. Lower optimizer.learning_rate or "
+          "lengthen optimizer.warmup_steps",
+          step, loss);
     evaluation_ms_ += milliseconds_since(begin);
     return loss;
   }
