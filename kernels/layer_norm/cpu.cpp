@@ -64,7 +64,7 @@ void backward_row(T* __restrict__ dx, compute_t<T>* __restrict__ dweight,
                   const T* __restrict__ x, const T* __restrict__ weight,
                   Moments<compute_t<T>> moments, std::int64_t C) {
   using Real = compute_t<T>;
-  const auto [mean, rstd] = moments;
+  const Real mean = moments.mean, rstd = moments.rstd;
   Real sum_g = 0, sum_g_xhat = 0;
 #pragma omp simd reduction(+ : sum_g, sum_g_xhat)
   for (std::int64_t c = 0; c < C; ++c) {
