@@ -7,9 +7,6 @@
 namespace tessera {
 namespace {
 
-// Here a check is an early return, because the arguments of check(...), the descriptions of
-// tensors, would be put into words on every call.
-
 bool is_16_bit(DType dtype) {
   return is_floating(dtype) && size_of(dtype) == 2;
 }

@@ -149,7 +149,7 @@ TESSERA_INSTANTIATE(std::int64_t)
 TESSERA_INSTANTIATE(std::uint8_t)
 #undef TESSERA_INSTANTIATE
 
-std::string describe(const Tensor& tensor) {
+std::string to_string(const Tensor& tensor) {
   if (!tensor.defined()) return "(no tensor)";
   return fmt::format("{} {}", name_of(tensor.dtype()), to_string(tensor.shape()));
 }

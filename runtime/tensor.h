@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/dtype.h"
@@ -73,7 +74,16 @@ class Tensor {
   DType dtype_ = DType::f32;
 };
 
-/// "f32 [2, 3]".
-std::string describe(const Tensor& tensor);
+/// "f32 [2, 3]", or "(no tensor)".
+std::string to_string(const Tensor& tensor);
+
+/// For messages: to_string(tensor), but only when the message is formatted (runtime/check.h), so
+/// that a check that passes costs nothing.
+struct Description {
+  const Tensor& tensor;
+};
+inline Description describe(const Tensor& tensor) {
+  return {tensor};
+}
 
 }  // namespace tessera

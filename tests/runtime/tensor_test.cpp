@@ -28,7 +28,7 @@ TEST_CASE("a default tensor is no tensor") {
   const test::Rank rank;
   const Tensor none;
   REQUIRE_FALSE(none.defined());
-  REQUIRE(describe(none) == "(no tensor)");
+  REQUIRE(to_string(none) == "(no tensor)");
   REQUIRE_THROWS_WITH(none.clone(), Contains("no tensor"));
   REQUIRE_THROWS_WITH(none.zero(), Contains("no tensor"));
   REQUIRE_THROWS_WITH(none.reshape({1}), Contains("no tensor"));
@@ -49,7 +49,7 @@ TEST_CASE("a tensor made from values holds them row by row") {
   REQUIRE(tensor.device().is_cpu());
   REQUIRE(tensor.data<float>()[4] == 5.0f);
   REQUIRE(tensor.to_vector<float>() == std::vector<float>{1, 2, 3, 4, 5, 6});
-  REQUIRE(describe(tensor) == "f32 [2, 3]");
+  REQUIRE(to_string(tensor) == "f32 [2, 3]");
   REQUIRE_THROWS_WITH(Tensor::from(std::vector<float>{1, 2}, {3}),
                       Contains("2 values") && Contains("[3]"));
 }

@@ -216,7 +216,7 @@ TEST_CASE("a validation loss that is not finite stops the run before it is repor
   config.optimizer.learning_rate = 1e30;
   config.optimizer.schedule = "constant";
   config.train.steps = 1;
-  REQUIRE_THROWS_WITH(train(config), Catch::Contains("step 1: the validation loss is nan"));
+  REQUIRE_THROWS_WITH(train(config), Catch::Contains("step 1: the validation loss is"));
   CHECK(metrics_of(config.train.dir).empty());
 }
 
