@@ -1,0 +1,127 @@
+// Every differentiable operation, forward and backward, has the same bits on 1, 2 and 3 threads.
+// The sizes are large enough to be cut into several chunks.
+#include <catch2/catch.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "autograd/engine.h"
+#include "autograd/operations.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+
+using test::index_tensor;
+using test::normal_tensor;
+using test::same_bits;
+
+namespace {
+
+/// A parameter whose windows are open on random data.
+struct OpenParameter {
+  OpenParameter(const std::string& name, const Shape& shape)
+      : parameter(name, shape, Initializer::zeros()),
+        data(normal_tensor(shape, DType::f32, name)),
+        gradient(Tensor::zeros(shape, DType::f32)) {
+    parameter.open(data);
+    parameter.open_gradient(gradient);
+    parameter.reset_gradient();
+  }
+
+  Parameter parameter;
+  Tensor data;
+  Tensor gradient;
+};
+
+struct Operation {
+  std::string name;
+  Shape input;
+  std::vector<Shape> parameters;
+  std::function<Variable(const Variable&, const std::vector<OpenParameter>&)> run;
+};
+
+std::vector<Operation> operations() {
+  using P = std::vector<OpenParameter>;
+  const auto ids = [] { return index_tensor({700}, 300, "ids"); };
+  return {
+      {"linear",
+       {700, 96},
+       {{200, 96}, {200}},
+       [](const Variable& x, const P& p) { return linear(x, p[0].parameter, p[1].parameter); }},
+      {"matmul",
+       {4, 150, 150},
+       {},
+       [](const Variable& x, const P&) { return matmul(x, x, Transpose::no, Transpose::yes); }},
+      {"embedding",
+       {1},
+       {{300, 130}},
+       [=](const Variable&, const P& p) { return embedding(ids(), p[0].parameter); }},
+      {"layer_norm",
+       {700, 130},
+       {{130}, {130}},
+       [](const Variable& x, const P& p) {
+         return layer_norm(x, p[0].parameter, p[1].parameter, 1e-5f);
+       }},
+      {"rms_norm",
+       {700, 130},
+       {{130}},
+       [](const Variable& x, const P& p) { return rms_norm(x, p[0].parameter, 1e-5f); }},
+      {"gelu", {700, 130}, {}, [](const Variable& x, const P&) { return gelu(x); }},
+      {"add", {700, 130}, {}, [](const Variable& x, const P&) { return add(x, gelu(x)); }},
+      {"scale", {700, 130}, {}, [](const Variable& x, const P&) { return scale(x, 0.3); }},
+      {"cast", {700, 130}, {}, [](const Variable& x, const P&) { return cast(x, DType::bf16); }},
+      {"dropout",
+       {700, 130},
+       {},
+       [](const Variable& x, const P&) { return dropout(x, 0.3f, RandomStream(1, "site")); }},
+      {"attention",
+       {3, 150, (4 + 2 * 2) * 20},
+       {},
+       [](const Variable& x, const P&) { return attention(x, 4, 2); }},
+      {"cross_entropy",
+       {700, 300},
+       {},
+       [=](const Variable& x, const P&) { return cross_entropy(x, ids()); }},
+      {"linear_cross_entropy",
+       {700, 64},
+       {{300, 64}},
+       [=](const Variable& x, const P& p) {
+         return linear_cross_entropy(x, p[0].parameter, ids(), 1.0 / 700.0);
+       }},
+  };
+}
+
+/// The result, the input's gradient and the parameters' gradients.
+std::vector<Tensor> results_of(const Operation& operation) {
+  std::vector<OpenParameter> parameters;
+  for (std::size_t i = 0; i < operation.parameters.size(); ++i) {
+    parameters.emplace_back("parameter " + std::to_string(i), operation.parameters[i]);
+  }
+  const Variable x = Variable::leaf(normal_tensor(operation.input, DType::f32, "x"));
+  const Variable y = operation.run(x, parameters);
+  const bool is_loss = y.data().numel() == 1;
+  backward(y, is_loss ? Tensor{} : normal_tensor(y.shape(), y.dtype(), "seed"));
+  std::vector<Tensor> results = {y.data()};
+  if (x.gradient().defined()) results.push_back(x.gradient());
+  for (const OpenParameter& parameter : parameters) results.push_back(parameter.gradient);
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("every operation has the same bits on 1, 2 and 3 threads, forward and backward") {
+  for (const Operation& operation : operations()) {
+    INFO(operation.name);
+    const test::Rank one(1);
+    const std::vector<Tensor> expected = results_of(operation);
+    for (const int threads : {2, 3}) {
+      const test::Rank rank(threads);
+      const std::vector<Tensor> results = results_of(operation);
+      REQUIRE(results.size() == expected.size());
+      for (std::size_t i = 0; i < results.size(); ++i) CHECK(same_bits(results[i], expected[i]));
+    }
+  }
+}
+
+}  // namespace tessera
