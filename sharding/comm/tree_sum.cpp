@@ -1,0 +1,101 @@
+#include "sharding/comm/tree_sum.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/check.h"
+#include "runtime/threads.h"
+
+namespace tessera {
+namespace {
+
+// Elements whose tree is walked at once: the partial sums of all levels stay in the first cache.
+constexpr std::int64_t kBlock = 1024;
+// Elements that a thread takes at a time.
+constexpr std::int64_t kChunk = 64 * kBlock;
+
+/// The tree over `sources`, for `count` <= kBlock elements from `begin` on. `partials` has kBlock
+/// elements for every level below.
+template <typename Sum, typename T, typename Combine>
+void walk(Sum* to, std::span<const T* const> sources, std::int64_t begin, std::int64_t count,
+          Sum* partials, const Combine& combine) {
+  if (sources.size() == 1) {
+    const T* from = sources[0] + begin;
+    for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<Sum>(from[i]);
+    return;
+  }
+  const std::size_t half = std::bit_floor(sources.size() - 1);
+  walk(to, sources.first(half), begin, count, partials + kBlock, combine);
+  walk(partials, sources.subspan(half), begin, count, partials + kBlock, combine);
+  for (std::int64_t i = 0; i < count; ++i) to[i] = combine(to[i], partials[i]);
+}
+
+template <typename Sum, typename T, typename Result, typename Combine>
+void combine_all(Result* result, std::span<const Tensor> sources, const Combine& combine) {
+  std::vector<const T*> data;
+  for (const Tensor& source : sources) data.push_back(source.data<T>());
+  const auto levels = static_cast<std::int64_t>(std::bit_width(sources.size()));
+  parallel_for(sources[0].numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<Sum> scratch(static_cast<std::size_t>((levels + 2) * kBlock));
+    for (std::int64_t i = begin; i < end; i += kBlock) {
+      const std::int64_t count = std::min(kBlock, end - i);
+      // Into scratch first: the result may lie over a source that is still to be read.
+      walk(scratch.data(), std::span<const T* const>(data), i, count, scratch.data() + kBlock,
+           combine);
+      for (std::int64_t j = 0; j < count; ++j) result[i + j] = static_cast<Result>(scratch[j]);
+    }
+  });
+}
+
+template <typename T>
+void sum_into(Out result, std::span<const Tensor> sources) {
+  const auto add = [](float a, float b) { return a + b; };
+  if (result.dtype() == DType::f32) {
+    combine_all<float, T>(result.data<float>(), sources, add);
+  } else {
+    combine_all<float, T>(result.data<T>(), sources, add);
+  }
+}
+
+void sum(Out result, std::span<const Tensor> sources) {
+  switch (sources[0].dtype()) {
+    case DType::f32:
+      return sum_into<float>(result, sources);
+    case DType::bf16:
+      return sum_into<bfloat16>(result, sources);
+    case DType::f16:
+      return sum_into<float16>(result, sources);
+    case DType::i64:
+      return combine_all<std::int64_t, std::int64_t>(
+          result.data<std::int64_t>(), sources,
+          [](std::int64_t a, std::int64_t b) { return a + b; });
+    default:
+      fail("ranks cannot sum {}", describe(sources[0]));
+  }
+}
+
+void maximum(Out result, std::span<const Tensor> sources) {
+  if (sources[0].dtype() != DType::f32) {
+    fail("ranks take the maximum of f32, not of {}", describe(sources[0]));
+  }
+  combine_all<float, float>(result.data<float>(), sources,
+                            [](float a, float b) { return a > b || a != a ? a : b; });
+}
+
+}  // namespace
+
+void reduce_over_ranks(Out result, std::span<const Tensor> sources, Reduction reduction) {
+  check(!sources.empty(), "there is nothing to reduce");
+  const bool widened = result.dtype() == DType::f32 && size_of(sources[0].dtype()) == 2;
+  for (const Tensor& source : sources) {
+    check(source.dtype() == sources[0].dtype() && source.numel() == result.numel() &&
+              (widened || source.dtype() == result.dtype()),
+          "ranks cannot reduce {} and {} into {}", describe(sources[0]), describe(source),
+          describe(result));
+  }
+  reduction == Reduction::sum ? sum(result, sources) : maximum(result, sources);
+}
+
+}  // namespace tessera
