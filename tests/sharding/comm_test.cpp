@@ -97,7 +97,7 @@ TEST_CASE("sums over ranks follow the documented tree, bit for bit") {
   }
 }
 
-TEST_CASE("16-bit sums are formed in f32 and rounded once; integers are exact; NaN is a maximum") {
+TEST_CASE("16-bit sums are formed in f32, integers are exact, and NaN is a maximum") {
   const test::Rank rank;
   // In bf16 256 + 1 is 256 again: rounding at every addition would lose both ones.
   const auto bf16 = [](float value) { return Tensor::from(std::vector{bfloat16(value)}, {1}); };
