@@ -29,11 +29,6 @@ Tensor like(const Tensor& x) {
   return activation(x.shape(), x.dtype());
 }
 
-/// Statistics and losses are kept in full precision.
-DType full_precision(DType dtype) {
-  return dtype == DType::f64 ? DType::f64 : DType::f32;
-}
-
 /// [..., C] as [N, C].
 Tensor as_rows(const Tensor& x) {
   check(x.rank() >= 1, "rows need at least one dimension, got {}", describe(x));
@@ -53,14 +48,6 @@ Transpose not_(Transpose transpose) {
 /// A scalar of either floating dtype as double.
 double value_of(const Tensor& scalar) {
   return scalar.dtype() == DType::f64 ? scalar.item<double>() : scalar.item<float>();
-}
-
-/// A tensor of equal elements, f32 or f64.
-Tensor filled(const Shape& shape, DType dtype, double value) {
-  const CategoryScope category(Category::activations);
-  const auto count = static_cast<std::size_t>(shape.numel());
-  if (dtype == DType::f64) return Tensor::from(std::vector<double>(count, value), shape);
-  return Tensor::from(std::vector<float>(count, static_cast<float>(value)), shape);
 }
 
 }  // namespace
@@ -143,7 +130,7 @@ Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter&
                     float epsilon) {
   const Tensor rows = as_rows(x.data());
   const Tensor y = like(x.data());
-  const Tensor mean = activation({rows.size(0)}, full_precision(x.dtype()));
+  const Tensor mean = activation({rows.size(0)}, statistics_dtype(x.dtype()));
   const Tensor rstd = like(mean);
   layer_norm_forward(as_rows(y), mean, rstd, rows, weight.data(), bias.data(), epsilon);
   const bool trainable = weight.trainable() && bias.trainable();
@@ -172,7 +159,7 @@ Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter&
 Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon) {
   const Tensor rows = as_rows(x.data());
   const Tensor y = like(x.data());
-  const Tensor rstd = activation({rows.size(0)}, full_precision(x.dtype()));
+  const Tensor rstd = activation({rows.size(0)}, statistics_dtype(x.dtype()));
   rms_norm_forward(as_rows(y), rstd, rows, weight.data(), epsilon);
   return differentiable(y, {x}, weight.trainable(), [=](Tensor dy) -> Gradients {
     const Tensor dx = like(dy);
@@ -256,7 +243,7 @@ Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_head
 
   const Tensor x = qkv.data();
   const Tensor y = activation({batch, tokens, heads * head_size}, qkv.dtype());
-  const Tensor logsumexp = activation({batch, heads, tokens}, full_precision(qkv.dtype()));
+  const Tensor logsumexp = activation({batch, heads, tokens}, statistics_dtype(qkv.dtype()));
   attention_forward(queries(y), logsumexp, queries(x), keys(x), values(x), factor);
   return differentiable(y, {qkv}, false, [=](Tensor dy) -> Gradients {
     const Tensor dx = like(x);
@@ -268,7 +255,7 @@ Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_head
 
 Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore_index) {
   const Tensor x = logits.data();
-  const DType dtype = full_precision(x.dtype());
+  const DType dtype = statistics_dtype(x.dtype());
   const Tensor flat = targets.reshape({targets.numel()});
   const Tensor losses = activation({flat.numel()}, dtype);
   const Tensor logsumexp = like(losses);
@@ -281,7 +268,8 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore
   scale(total, total, mean);
 
   return differentiable(total, {logits}, false, [=](Tensor dy) -> Gradients {
-    const Tensor dlosses = filled({flat.numel()}, dtype, mean * value_of(dy));
+    const CategoryScope category(Category::activations);
+    const Tensor dlosses = Tensor::full({flat.numel()}, dtype, mean * value_of(dy));
     const Tensor dx = like(x);
     cross_entropy_backward(dx, dlosses, x, logsumexp, flat, ignore_index);
     return {dx};
@@ -291,7 +279,7 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
                               double loss_scale, int ignore_index, std::int64_t chunk) {
   const Tensor rows = as_rows(x.data());
-  const Tensor loss = activation({1}, full_precision(x.dtype()));
+  const Tensor loss = activation({1}, statistics_dtype(x.dtype()));
   const bool recording = gradients_enabled() && (x.requires_gradient() || weight.trainable());
   Tensor dx, dweight;
   Accumulate accumulate = Accumulate::no;

@@ -24,6 +24,11 @@ DType dtype_from_name(std::string_view name);
 /// True for f32, bf16, f16 and f64.
 bool is_floating(DType dtype);
 
+/// What statistics and losses beside tensors of this dtype are kept in: f64 for f64, else f32.
+constexpr DType statistics_dtype(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
 /// The DType of a C++ element type: dtype_of<float> == DType::f32.
 template <typename T>
 inline constexpr DType dtype_of = [] {

@@ -41,6 +41,14 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype) {
   return tensor;
 }
 
+Tensor Tensor::full(const Shape& shape, DType dtype, double value) {
+  const auto count = static_cast<std::size_t>(shape.numel());
+  if (dtype == DType::f64) return from(std::vector<double>(count, value), shape);
+  check(dtype == DType::f32, "a tensor is filled with a number in f32 or f64, not {}",
+        name_of(dtype));
+  return from(std::vector<float>(count, static_cast<float>(value)), shape);
+}
+
 Tensor Tensor::view(Storage storage, std::size_t byte_offset, const Shape& shape, DType dtype) {
   const std::size_t bytes = bytes_of(shape, dtype);
   if (byte_offset > storage.bytes() || bytes > storage.bytes() - byte_offset) {

@@ -24,6 +24,8 @@ class Tensor {
   /// Uninitialized elements on the current context's device, charged to the current category.
   static Tensor empty(const Shape& shape, DType dtype);
   static Tensor zeros(const Shape& shape, DType dtype);
+  /// Every element `value`; f32 or f64. Raises Error on other dtypes.
+  static Tensor full(const Shape& shape, DType dtype, double value);
   /// Elements copied from host memory; the dtype is that of T. Raises Error if the count differs.
   template <typename T>
   static Tensor from(std::span<const T> values, const Shape& shape);

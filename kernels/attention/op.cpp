@@ -52,8 +52,7 @@ void check_queries_and_keys(std::string_view op, const Heads& q, const Heads& k)
 }
 
 void check_logsumexp(std::string_view op, const Tensor& logsumexp, const Heads& q) {
-  check_dtype(op, {"logsumexp", logsumexp},
-              q.tensor.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  check_dtype(op, {"logsumexp", logsumexp}, statistics_dtype(q.tensor.dtype()));
   check_shape(op, {"logsumexp", logsumexp}, {q.batch, q.heads, q.tokens});
 }
 

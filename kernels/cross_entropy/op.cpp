@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 void check_rows(std::string_view op, const Argument& rows, const Tensor& logits) {
-  check_dtype(op, rows, logits.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  check_dtype(op, rows, statistics_dtype(logits.dtype()));
   check_shape(op, rows, {logits.size(0)});
 }
 

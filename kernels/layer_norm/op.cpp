@@ -11,7 +11,7 @@ void check_common(std::string_view op, const Tensor& x, const Tensor& weight, co
                   const Tensor& rstd) {
   check(x.rank() >= 1 && x.size(-1) >= 1, "{}: x is {}; its last dimension must not be empty", op,
         describe(x));
-  const DType statistics = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const DType statistics = statistics_dtype(x.dtype());
   const Shape rows{x.numel() / x.size(-1)};
   check_shape(op, {"weight", weight}, {x.size(-1)});
   check_shape(op, {"mean", mean}, rows);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <vector>
 
 #include "kernels/cast/op.h"
 #include "kernels/checks.h"
@@ -18,11 +17,6 @@ namespace {
 
 constexpr std::string_view kOp = "linear_cross_entropy";
 
-/// What a chunk's logits, and all losses, are computed in.
-DType wide(DType dtype) {
-  return dtype == DType::f64 ? DType::f64 : DType::f32;
-}
-
 void check_arguments(const Tensor& loss, const Tensor& dx, const Tensor& dweight, const Tensor& x,
                      const Tensor& weight, const Tensor& targets, std::int64_t chunk) {
   check_on_one_device(kOp, {{"loss", loss}, {"x", x}, {"weight", weight}, {"targets", targets}});
@@ -34,7 +28,7 @@ void check_arguments(const Tensor& loss, const Tensor& dx, const Tensor& dweight
         describe(weight));
   check_dtype(kOp, {"targets", targets}, DType::i32);
   check_shape(kOp, {"targets", targets}, {x.size(0)});
-  check_dtype(kOp, {"loss", loss}, wide(x.dtype()));
+  check_dtype(kOp, {"loss", loss}, statistics_dtype(x.dtype()));
   check_shape(kOp, {"loss", loss}, {1});
   check(chunk >= 1, "{}: a chunk of {} rows; it needs at least one", kOp, chunk);
   if (dx.defined()) {
@@ -53,15 +47,6 @@ void check_arguments(const Tensor& loss, const Tensor& dx, const Tensor& dweight
   }
 }
 
-/// `count` times the same value.
-Tensor filled(std::int64_t count, double value, DType dtype) {
-  if (dtype == DType::f64) {
-    return Tensor::from(std::vector<double>(static_cast<std::size_t>(count), value), {count});
-  }
-  return Tensor::from(
-      std::vector<float>(static_cast<std::size_t>(count), static_cast<float>(value)), {count});
-}
-
 /// The memory that one chunk after the other works in.
 struct ChunkWorkspace {
   Tensor logits;          // [chunk, V] f32 or f64; becomes dlogits in place
@@ -71,11 +56,11 @@ struct ChunkWorkspace {
 
   ChunkWorkspace(std::int64_t chunk, std::int64_t classes, DType dtype, bool gradients,
                  double loss_scale)
-      : logits(Tensor::empty({chunk, classes}, wide(dtype))),
-        logsumexp(Tensor::empty({chunk}, wide(dtype))) {
+      : logits(Tensor::empty({chunk, classes}, statistics_dtype(dtype))),
+        logsumexp(Tensor::empty({chunk}, statistics_dtype(dtype))) {
     if (!gradients) return;
-    if (dtype != wide(dtype)) narrow_dlogits = Tensor::empty({chunk, classes}, dtype);
-    dloss = filled(chunk, loss_scale, wide(dtype));
+    if (dtype != statistics_dtype(dtype)) narrow_dlogits = Tensor::empty({chunk, classes}, dtype);
+    dloss = Tensor::full({chunk}, statistics_dtype(dtype), loss_scale);
   }
 
   /// Turns the first rows of logits into dlogits, in a dtype that can be multiplied with x.
@@ -101,7 +86,7 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
   const CategoryScope scope(Category::workspace);
   const std::int64_t tokens = x.size(0);
   const bool gradients = dx.defined() || dweight.defined();
-  const Tensor losses = Tensor::empty({tokens}, wide(x.dtype()));
+  const Tensor losses = Tensor::empty({tokens}, statistics_dtype(x.dtype()));
   const ChunkWorkspace workspace(std::min(chunk, tokens), weight.size(0), x.dtype(), gradients,
                                  loss_scale);
   if (tokens == 0 && dweight.defined() && accumulate_dweight == Accumulate::no) dweight.zero();

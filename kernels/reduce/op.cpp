@@ -10,7 +10,7 @@ void check_floating_result(std::string_view op, const Tensor& result, const Tens
   check_on_one_device(op, {{"result", result}, {"x", x}});
   check_floating(op, {"x", x});
   check_shape(op, {"result", result}, {1});
-  check_dtype(op, {"result", result}, x.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  check_dtype(op, {"result", result}, statistics_dtype(x.dtype()));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ void check_common(std::string_view op, const Tensor& x, const Tensor& weight, co
         describe(x));
   check_shape(op, {"weight", weight}, {x.size(-1)});
   check_shape(op, {"rstd", rstd}, {x.numel() / x.size(-1)});
-  check_dtype(op, {"rstd", rstd}, x.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  check_dtype(op, {"rstd", rstd}, statistics_dtype(x.dtype()));
 }
 
 }  // namespace

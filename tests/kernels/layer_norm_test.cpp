@@ -17,7 +17,6 @@ using test::kPrecisions;
 using test::normal_tensor;
 using test::relative_error;
 using test::same_bits;
-using test::statistics_dtype;
 using test::to_doubles;
 using Values = std::vector<double>;
 

@@ -37,11 +37,6 @@ struct Precision {
 inline constexpr Precision kPrecisions[] = {
     {DType::f32, 2e-6}, {DType::bf16, 0x1p-8}, {DType::f16, 0x1p-11}, {DType::f64, 1e-13}};
 
-/// What statistics and losses are kept in: f32, or f64 beside f64.
-inline DType statistics_dtype(DType dtype) {
-  return dtype == DType::f64 ? DType::f64 : DType::f32;
-}
-
 /// A tensor full of NaN: an output that is read before it is written shows.
 inline Tensor poisoned(const Shape& shape, DType dtype) {
   Tensor tensor = Tensor::empty(shape, dtype);
