@@ -116,7 +116,8 @@ Gpt2::Gpt2(const Gpt2Config& config)
   check(config.dropout >= 0.0 && config.dropout < 1.0, "dropout {} is not in [0, 1)",
         config.dropout);
   // wte is used by the embedding and by the head; it lives in the first unit, which runs twice.
-  units_.push_back(std::make_unique<Unit>("embedding", concatenated({&wte_, &wpe_, &ln_f_})));
+  units_.push_back(std::make_unique<Unit>("embedding", concatenated({&wte_, &wpe_, &ln_f_}),
+                                          /*at_both_ends=*/true));
   for (std::int64_t i = 0; i < config.layers; ++i) {
     const std::string name = "h." + std::to_string(i);
     blocks_.push_back(std::make_unique<Block>("transformer." + name, config));

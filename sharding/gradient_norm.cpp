@@ -5,27 +5,39 @@
 
 #include "kernels/reduce/op.h"
 #include "runtime/category.h"
+#include "runtime/context.h"
+#include "sharding/parameter_store.h"
 
 namespace tessera {
 namespace {
 
-float largest_magnitude(const std::vector<Tensor>& gradients) {
-  const Tensor result = Tensor::empty({1}, DType::f32);
+/// The reduction of `value` over the group, in place.
+void reduce_over(Communicator* group, const Tensor& value, Reduction reduction) {
+  if (group == nullptr) return;
+  const Stream& stream = communication_stream();
+  stream.wait(context().compute_stream().record());
+  wait_for_communication(group->all_reduce({value}, stream, "gradient norm", reduction));
+}
+
+float largest_magnitude(const std::vector<Tensor>& gradients, Communicator* group) {
+  const Tensor result = Tensor::zeros({1}, DType::f32);
   float largest = 0.0f;
   for (const Tensor& gradient : gradients) {
     max_abs(result, gradient);
     const float here = result.item<float>();
-    if (std::isnan(here)) return here;
-    largest = std::max(largest, here);
+    if (!(here <= largest)) largest = here;  // NaN is the largest
+    if (std::isnan(largest)) break;
   }
-  return largest;
+  result.copy_from(Tensor::from(std::vector{largest}, {1}));
+  reduce_over(group, result, Reduction::maximum);
+  return result.item<float>();
 }
 
 }  // namespace
 
-double gradient_norm(const std::vector<Tensor>& gradients) {
+double gradient_norm(const std::vector<Tensor>& gradients, Communicator* group) {
   const CategoryScope category(Category::workspace);
-  const float largest = largest_magnitude(gradients);
+  const float largest = largest_magnitude(gradients, group);
   if (largest == 0.0f || !std::isfinite(largest)) return largest;
   int exponent = 0;
   std::frexp(largest, &exponent);  // largest < 2^exponent
@@ -34,6 +46,7 @@ double gradient_norm(const std::vector<Tensor>& gradients) {
   for (const Tensor& gradient : gradients) {
     sum_of_squares(words, gradient, exponent, Accumulate::yes);
   }
+  reduce_over(group, words, Reduction::sum);
   const auto sums = words.to_vector<std::int64_t>();
   const double scaled =
       std::ldexp(static_cast<double>(sums[0]), -30) + std::ldexp(static_cast<double>(sums[1]), -60);

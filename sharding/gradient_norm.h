@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "runtime/tensor.h"
+#include "sharding/comm/communicator.h"
 
 namespace tessera {
 
-/// sqrt(sum of squares) over all gradients (f32, bf16 or f16; empty ones are fine). NaN if any
-/// element is NaN, infinity if any is infinite.
-double gradient_norm(const std::vector<Tensor>& gradients);
+/// sqrt(sum of squares) over all gradients (f32, bf16 or f16; empty ones are fine) of all ranks of
+/// `group`, which own disjoint parts; null: of this rank alone. NaN if any element is NaN, infinity
+/// if any is infinite.
+double gradient_norm(const std::vector<Tensor>& gradients, Communicator* group = nullptr);
 
 }  // namespace tessera

@@ -1,25 +1,31 @@
 // Strategy: who owns which part of the parameters, and when parts become whole.
 //
-// Five hooks, called around every unit, are all that a strategy adds to training. One file per
-// strategy; `single` (one rank owns everything) is the simplest.
+// Five hooks, called around every unit, are all that a strategy adds to training. Then a step is
+//
+//   start_step();  for every micro-batch { forward; backward; finish_backward(); }
+//   optimizer updates shards();  weights_changed();
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "autograd/parameter.h"
 #include "runtime/tensor.h"
+#include "sharding/comm/communicator.h"
+#include "sharding/options.h"
 #include "sharding/unit.h"
 
 namespace tessera {
 
-/// The part of a parameter that this rank's optimizer updates.
+/// The part of a parameter that this rank's optimizer updates. It may be empty.
 struct Shard {
   Parameter parameter;
   /// Master values, f32.
   Tensor data;
-  /// The reduced gradient; valid between finish_backward() and the next forward pass.
+  /// The reduced gradient, f32; valid between the step's last finish_backward() and the next
+  /// start_step(). Undefined for a frozen parameter.
   Tensor gradient;
   /// Flat index of the first element within the parameter.
   std::int64_t first = 0;
@@ -37,20 +43,33 @@ class Strategy {
   virtual void before_backward(Unit& unit) = 0;
   /// The unit's gradients are complete: reduce them, let go.
   virtual void after_backward(Unit& unit) = 0;
-  /// Every reduction has landed in the shards' gradients.
+  /// A micro-batch's backward pass has ended. After the step's last, every reduction has landed in
+  /// the shards' gradients.
   virtual void finish_backward() = 0;
 
   /// Forgets the last step's gradients: the next contribution overwrites.
   virtual void start_step() = 0;
-  /// What this rank owns, in the units' order.
+  /// The masters hold new values, which every later use of the parameters must see.
+  virtual void weights_changed() = 0;
+
+  /// What this rank owns: a shard for every parameter of the model.
   virtual const std::vector<Shard>& shards() const = 0;
+  /// The norm of the whole gradient; every rank gets the same bits.
+  virtual double gradient_norm() = 0;
+  /// The whole f32 master of every parameter, one at a time, in the order of shards(): for saving.
+  /// A collective: all ranks must call it. `visit` must not keep the tensor unless it copies it.
+  virtual void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) = 0;
 };
 
-using Units = std::vector<std::unique_ptr<Unit>>;
+/// Creates this rank's shards, with initial values made from `seed`, and attaches the strategy to
+/// the units, which must outlive it. A collective over `world`, which must outlive the strategy;
+/// null means that this is the only rank.
+std::unique_ptr<Strategy> make_strategy(const Units& units, const ShardingOptions& options,
+                                        std::uint64_t seed, Communicator* world);
 
-/// One rank owns every parameter, its gradient and its optimizer state: f32, initialized from
-/// `seed`, windows open for the strategy's lifetime. Attaches itself to the units, which must
-/// outlive it.
-std::unique_ptr<Strategy> make_single_strategy(const Units& units, std::uint64_t seed);
+/// One rank owns every parameter, its gradient and its optimizer state.
+inline std::unique_ptr<Strategy> make_single_strategy(const Units& units, std::uint64_t seed) {
+  return make_strategy(units, {}, seed, nullptr);
+}
 
 }  // namespace tessera

@@ -34,8 +34,8 @@ class Unit::Run final : public BackwardScope {
   bool pending_ = true;
 };
 
-Unit::Unit(std::string name, std::vector<Parameter> parameters)
-    : name_(std::move(name)), parameters_(std::move(parameters)) {}
+Unit::Unit(std::string name, std::vector<Parameter> parameters, bool at_both_ends)
+    : name_(std::move(name)), parameters_(std::move(parameters)), at_both_ends_(at_both_ends) {}
 
 Variable Unit::run(const std::function<Variable(const Variable&)>& forward, const Variable& input) {
   return run_between_hooks(checkpointing_ && gradients_enabled(), forward, input);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ class Strategy;
 
 class Unit {
  public:
-  Unit(std::string name, std::vector<Parameter> parameters);
+  /// `at_both_ends`: it begins the forward pass and ends it, as tied embeddings do.
+  Unit(std::string name, std::vector<Parameter> parameters, bool at_both_ends = false);
   // The graph and the strategy refer to a unit by address.
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
@@ -26,6 +28,8 @@ class Unit {
   const std::string& name() const { return name_; }
   /// The parameters, each once; a parameter belongs to exactly one unit.
   const std::vector<Parameter>& parameters() const { return parameters_; }
+
+  bool at_both_ends() const { return at_both_ends_; }
 
   /// Whose hooks run around this unit. Without one the unit runs bare.
   void attach(Strategy* strategy) { strategy_ = strategy; }
@@ -49,10 +53,14 @@ class Unit {
 
   std::string name_;
   std::vector<Parameter> parameters_;
+  bool at_both_ends_;
   Strategy* strategy_ = nullptr;
   bool checkpointing_ = false;
   /// Recorded runs whose backward is still to come.
   int pending_runs_ = 0;
 };
+
+/// A model's units in forward order.
+using Units = std::vector<std::unique_ptr<Unit>>;
 
 }  // namespace tessera

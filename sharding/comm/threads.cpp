@@ -293,22 +293,30 @@ void run_ranks(const ThreadRanksOptions& options, const std::function<void(Commu
   const auto group = ThreadCommunicator::make_group(options.ranks, options.deadline);
   std::mutex mutex;
   std::optional<std::string> first_failure;
+  const auto report = [&](int rank, const std::exception& error) {
+    const std::string message = fmt::format("rank {}: {}", rank, error.what());
+    {
+      const std::lock_guard lock(mutex);
+      if (!first_failure) first_failure = message;
+    }
+    group->meeting.abort(message);
+  };
   const auto run = [&](int rank) {
     try {
+      ThreadCommunicator communicator(group, rank);
       RankContext context({.rank = rank,
                            .world_size = options.ranks,
                            .threads = options.threads,
                            .seed = options.seed});
       const ContextGuard guard(context);
-      ThreadCommunicator communicator(group, rank);
-      body(communicator);
-    } catch (const std::exception& error) {
-      const std::string message = fmt::format("rank {}: {}", rank, error.what());
-      {
-        const std::lock_guard lock(mutex);
-        if (!first_failure) first_failure = message;
+      try {
+        body(communicator);
+      } catch (const std::exception& error) {
+        // Before the context waits for its streams, which may be inside a collective.
+        report(rank, error);
       }
-      group->meeting.abort(message);
+    } catch (const std::exception& error) {
+      report(rank, error);
     }
   };
   std::vector<std::thread> threads;

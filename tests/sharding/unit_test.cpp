@@ -23,6 +23,9 @@ struct RecordingStrategy final : Strategy {
   void after_backward(Unit& unit) override { log.push_back("after_backward " + unit.name()); }
   void finish_backward() override {}
   void start_step() override {}
+  void weights_changed() override {}
+  double gradient_norm() override { return 0.0; }
+  void visit_whole(const std::function<void(const Parameter&, const Tensor&)>&) override {}
   const std::vector<Shard>& shards() const override { return none; }
 
   std::vector<std::string> log;

@@ -1,0 +1,156 @@
+#include "sharding/gradient_buckets.h"
+
+#include <algorithm>
+
+#include "kernels/add/op.h"
+#include "runtime/category.h"
+#include "runtime/check.h"
+#include "runtime/context.h"
+
+namespace tessera {
+namespace {
+
+// One slot is written while the other is reduced.
+constexpr int kTurns = 2;
+
+}  // namespace
+
+GradientBuckets::GradientBuckets(const BucketResources& resources, bool whole_gradients)
+    : resources_(resources) {
+  const ShardingOptions& options = resources.options;
+  const bool several = options.micro_batches > 1;
+  sum_first_ = several && !options.reduce_every_micro_batch;
+  own_buffers_ = whole_gradients || sum_first_;
+  in_place_ = whole_gradients && (sum_first_ || !several);
+  assignment_ = Slots::assign(buckets(), own_buffers_ ? 0 : kTurns);
+  states_.resize(buckets().size());
+
+  std::vector<std::int64_t> elements;
+  for (const BucketLayout& bucket : buckets()) elements.push_back(bucket.trainable_elements);
+  {
+    const CategoryScope category(own_buffers_ ? Category::gradients : Category::communication);
+    for (const std::int64_t size : assignment_.sizes(elements)) {
+      buffers_.push_back({.data = Tensor::zeros({size}, DType::f32)});
+    }
+  }
+  if (options.reduce_dtype != DType::f32) {
+    const CategoryScope category(Category::communication);
+    narrow_ =
+        Tensor::zeros({*std::max_element(elements.begin(), elements.end())}, options.reduce_dtype);
+  }
+  const CategoryScope category(Category::gradients);
+  for (std::size_t b = 0; b < buckets().size(); ++b) {
+    Shard* shards = resources_.first_shard(static_cast<int>(b));
+    const BucketLayout& bucket = buckets()[b];
+    for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
+      if (!bucket.parameters[p].trainable()) continue;
+      const Range range{shards[p].first, shards[p].data.numel()};
+      shards[p].gradient = in_place_
+                               ? place_of(bucket, static_cast<int>(p), range, buffers_[b].data)
+                                     .reshape(shards[p].data.shape())
+                               : Tensor::zeros(shards[p].data.shape(), DType::f32);
+    }
+    if (own_buffers_) open(static_cast<int>(b));
+  }
+}
+
+GradientBuckets::~GradientBuckets() {
+  for (const BucketLayout& bucket : buckets()) {
+    for (const Parameter& parameter : bucket.parameters) parameter.close_gradient();
+  }
+}
+
+void GradientBuckets::start_step() {
+  micro_batch_ = 0;
+  for (std::size_t b = 0; b < buckets().size(); ++b) {
+    close(static_cast<int>(b));
+    states_[b] = {};
+  }
+}
+
+void GradientBuckets::open(int b) {
+  State& state = states_[b];
+  if (state.open) return;
+  Buffer& buffer = buffer_of(b);
+  const BucketLayout& bucket = buckets()[b];
+  check(buffer.bucket < 0, "gradients of bucket '{}' come while those of '{}' are incomplete",
+        bucket.name, buckets()[std::max(0, buffer.bucket)].name);
+  wait_for_communication(buffer.released);
+  buffer.bucket = b;
+  for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
+    const Parameter& parameter = bucket.parameters[p];
+    if (!parameter.trainable()) continue;
+    parameter.open_gradient(window_of(bucket, static_cast<int>(p), buffer.data));
+  }
+  state.open = true;
+}
+
+void GradientBuckets::close(int b) {
+  if (states_[b].open) buffer_of(b).bucket = -1;
+  states_[b].open = false;
+  for (const Parameter& parameter : buckets()[b].parameters) {
+    if (!own_buffers_) parameter.close_gradient();
+    parameter.reset_gradient();  // what comes next belongs to another micro-batch
+  }
+}
+
+void GradientBuckets::complete(int b) {
+  states_[b].completed = true;
+  const BucketLayout& bucket = buckets()[b];
+  if (bucket.trainable_elements == 0 || (sum_first_ && !last_micro_batch())) return;
+  for (const Parameter& parameter : bucket.parameters) {
+    if (parameter.trainable() && !parameter.has_gradient()) parameter.gradient().zero();
+  }
+  close(b);
+  if (resources_.exchange != nullptr) reduce(b);
+  states_[b].landed = true;
+}
+
+void GradientBuckets::reduce(int b) {
+  const BucketLayout& bucket = buckets()[b];
+  Buffer& buffer = buffer_of(b);
+  const Tensor whole = buffer.data.slice(0, bucket.trainable_elements);
+  const Stream& stream = communication_stream();
+  stream.wait(context().compute_stream().record());
+  if (narrow_.defined()) {
+    const Tensor sent = narrow_.slice(0, bucket.trainable_elements);
+    stream.enqueue([sent, whole] { copy_or_cast(sent, whole); });
+    resources_.exchange->reduce(bucket, sent, stream);
+    stream.enqueue([sent, whole] { copy_or_cast(whole, sent); });
+  } else {
+    resources_.exchange->reduce(bucket, whole, stream);
+  }
+  if (!in_place_) land(b);
+  buffer.released = stream.record();
+}
+
+void GradientBuckets::land(int b) {
+  const BucketLayout& bucket = buckets()[b];
+  const Shard* shards = resources_.first_shard(b);
+  for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
+    const Tensor& gradient = shards[p].gradient;
+    if (!gradient.defined() || gradient.numel() == 0) continue;
+    const Range range{shards[p].first, gradient.numel()};
+    const Tensor reduced =
+        place_of(bucket, static_cast<int>(p), range, buffer_of(b).data).reshape(gradient.shape());
+    communication_stream().enqueue([gradient, reduced, first = !states_[b].landed] {
+      first ? gradient.copy_from(reduced) : add(gradient, gradient, reduced);
+    });
+  }
+}
+
+void GradientBuckets::finish_micro_batch() {
+  for (int b = static_cast<int>(buckets().size()) - 1; b >= 0; --b) {
+    if (states_[b].completed) continue;
+    if (buckets()[b].trainable_elements > 0) open(b);
+    complete(b);
+  }
+  const bool last = last_micro_batch();
+  for (State& state : states_) state.completed = false;
+  ++micro_batch_;
+  if (last && resources_.exchange != nullptr) {
+    wait_for_communication(communication_stream().record());
+  }
+}
+
+}  // namespace tessera

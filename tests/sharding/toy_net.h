@@ -1,0 +1,144 @@
+// A small language model for tests of the sharding layer: tied embeddings at both ends, odd sizes,
+// a few inner units; and a training loop over it with plain gradient descent.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autograd/engine.h"
+#include "autograd/operations.h"
+#include "runtime/context.h"
+#include "runtime/random.h"
+#include "sharding/comm/communicator.h"
+#include "sharding/strategy.h"
+
+namespace tessera::test {
+
+struct ToyNet {
+  static constexpr std::int64_t kVocab = 13;
+  static constexpr std::int64_t kWidth = 6;
+  static constexpr std::int64_t kHidden = 10;
+
+  struct Layer {
+    Parameter up, bias, down;
+  };
+
+  explicit ToyNet(int layer_count = 4, bool checkpointing = false) {
+    units.push_back(std::make_unique<Unit>("ends", std::vector{table, norm_weight, norm_bias},
+                                           /*at_both_ends=*/true));
+    for (int i = 0; i < layer_count; ++i) {
+      const std::string name = "layer." + std::to_string(i);
+      const Initializer normal = Initializer::normal(0.4);
+      layers.push_back({Parameter(name + ".up", {kWidth, kHidden}, normal),
+                        Parameter(name + ".bias", {kHidden}, normal),
+                        Parameter(name + ".down", {kHidden, kWidth}, normal)});
+      const Layer& layer = layers.back();
+      units.push_back(std::make_unique<Unit>(name, std::vector{layer.up, layer.bias, layer.down}));
+      units.back()->set_checkpointing(checkpointing);
+    }
+  }
+
+  /// factor * sum of the cross-entropies.
+  Variable loss(const Tensor& ids, const Tensor& targets, double factor) const {
+    Variable x = units[0]->run_once([&](const Variable&) { return embedding(ids, table); }, {});
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const auto run = [layer = layers[i]](const Variable& h) {
+        const Variable hidden = gelu(linear(h, layer.up, layer.bias, WeightLayout::in_out));
+        return add(h, linear(hidden, layer.down, Parameter(), WeightLayout::in_out));
+      };
+      x = units[i + 1]->run(run, x);
+    }
+    return units[0]->run_once(
+        [&](const Variable& h) {
+          const Variable y = layer_norm(h, norm_weight, norm_bias, 1e-5f);
+          return linear_cross_entropy(y, table, targets, factor);
+        },
+        x);
+  }
+
+  Parameter table{"table", {kVocab, kWidth}, Initializer::normal(0.5)};
+  Parameter norm_weight{"norm.weight", {kWidth}, Initializer::ones()};
+  Parameter norm_bias{"norm.bias", {kWidth}, Initializer::zeros()};
+  std::vector<Layer> layers;
+  Units units;
+};
+
+/// Everything that must be equal, as bits.
+struct Trained {
+  std::vector<float> losses;
+  std::vector<double> norms;
+  std::map<std::string, std::vector<float>> weights;
+  bool operator==(const Trained&) const = default;
+};
+
+struct ToyTraining {
+  static constexpr std::int64_t kTokens = 7;  // per micro-batch
+
+  int steps = 4;
+  double learning_rate = 0.5;
+  double clip_norm = 0.1;
+
+  static Tensor tokens(const char* stream, std::int64_t step, std::int64_t micro_batch) {
+    const RandomStream random(5, stream, static_cast<std::uint64_t>(step),
+                              static_cast<std::uint64_t>(micro_batch));
+    std::vector<std::int32_t> ids;
+    for (std::uint64_t i = 0; i < kTokens; ++i) {
+      ids.push_back(static_cast<std::int32_t>(random.below(i, ToyNet::kVocab)));
+    }
+    return Tensor::from(ids, {kTokens});
+  }
+
+  /// This rank's share of the sum of losses; gradients land in the shards.
+  float differentiate(ToyNet& net, Strategy& strategy, Communicator& world, int micro_batches,
+                      int step) const {
+    strategy.start_step();
+    const double factor = 1.0 / static_cast<double>(kTokens * micro_batches * world.size());
+    float sum = 0.0f;
+    for (int i = 0; i < micro_batches; ++i) {
+      const std::int64_t micro_batch = i * world.size() + world.rank();
+      const Variable loss =
+          net.loss(tokens("ids", step, micro_batch), tokens("targets", step, micro_batch), factor);
+      sum += loss.data().item<float>();
+      backward(loss);
+      strategy.finish_backward();
+    }
+    return sum;
+  }
+
+  void update(Strategy& strategy, double norm) const {
+    const double scale = norm > clip_norm ? clip_norm / norm : 1.0;
+    const auto rate = static_cast<float>(learning_rate * scale);
+    for (const Shard& shard : strategy.shards()) {
+      if (!shard.gradient.defined()) continue;
+      for (std::int64_t i = 0; i < shard.data.numel(); ++i) {
+        shard.data.data<float>()[i] -= rate * shard.gradient.data<float>()[i];
+      }
+    }
+    strategy.weights_changed();
+  }
+
+  /// Trains as one rank of `world`; every rank returns the same.
+  Trained run(ToyNet& net, Strategy& strategy, Communicator& world, int micro_batches = 1) const {
+    Trained result;
+    for (int step = 0; step < steps; ++step) {
+      const float loss = differentiate(net, strategy, world, micro_batches, step);
+      const Tensor sum = Tensor::from(std::vector{loss}, {1});
+      const Stream& stream = context().side_stream("communication");
+      world.all_reduce({sum}, stream, "loss").synchronize();
+      result.losses.push_back(sum.item<float>());
+      result.norms.push_back(strategy.gradient_norm());
+      update(strategy, result.norms.back());
+    }
+    strategy.visit_whole([&](const Parameter& parameter, const Tensor& whole) {
+      result.weights[parameter.name()] = whole.to_vector<float>();
+    });
+    return result;
+  }
+};
+
+}  // namespace tessera::test
