@@ -70,9 +70,9 @@ void GradientBuckets::start_step() {
 
 void GradientBuckets::open(int b) {
   State& state = states_[b];
-  if (state.open) return;
   Buffer& buffer = buffer_of(b);
   const BucketLayout& bucket = buckets()[b];
+  if (state.open || bucket.trainable_elements == 0) return;
   check(buffer.bucket < 0, "gradients of bucket '{}' come while those of '{}' are incomplete",
         bucket.name, buckets()[std::max(0, buffer.bucket)].name);
   wait_for_communication(buffer.released);
@@ -142,7 +142,7 @@ void GradientBuckets::land(int b) {
 void GradientBuckets::finish_micro_batch() {
   for (int b = static_cast<int>(buckets().size()) - 1; b >= 0; --b) {
     if (states_[b].completed) continue;
-    if (buckets()[b].trainable_elements > 0) open(b);
+    open(b);
     complete(b);
   }
   const bool last = last_micro_batch();

@@ -36,7 +36,7 @@ class ParameterStore {
 struct BucketResources {
   const Partition& partition;
   const ShardingOptions& options;
-  /// Null where there is only one rank.
+  /// Null for strategy `single`.
   Exchange* exchange = nullptr;
   /// One per parameter, bucket by bucket.
   std::vector<Shard>& shards;

@@ -32,7 +32,6 @@ struct Groups {
 };
 
 std::unique_ptr<Exchange> make_exchange(const Recipe& recipe, const Groups& groups) {
-  if (recipe.mesh.world_size() == 1 && recipe.layout == Layout::whole) return nullptr;
   switch (recipe.layout) {
     case Layout::whole:
       return make_all_reduce_exchange(groups.replicas);
@@ -56,7 +55,8 @@ class ShardedStrategy final : public Strategy {
         schedule_(partition_.buckets()),
         groups_(recipe_.mesh, options.reshard_group, world),
         shard_(world == nullptr ? 0 : recipe_.mesh.shard_of(world->rank())),
-        exchange_(make_exchange(recipe_, groups_)),
+        exchange_(options.strategy == StrategyKind::single ? nullptr
+                                                           : make_exchange(recipe_, groups_)),
         in_backward_(buckets_.size(), false) {
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       for (const int unit : buckets_[b].units) bucket_of_[units[unit].get()] = static_cast<int>(b);
@@ -250,6 +250,8 @@ void ShardedStrategy::visit_whole(
 
 std::unique_ptr<Strategy> make_strategy(const Units& units, const ShardingOptions& options,
                                         std::uint64_t seed, Communicator* world) {
+  check(world != nullptr || options.strategy == StrategyKind::single,
+        "strategy {} needs a communicator, even of one rank", name_of(options.strategy));
   ShardingOptions effective = options;
   // Alone there is nothing to reduce: micro-batches are summed where they are.
   if (options.strategy == StrategyKind::single) effective.reduce_every_micro_batch = false;

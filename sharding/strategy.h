@@ -63,7 +63,7 @@ class Strategy {
 
 /// Creates this rank's shards, with initial values made from `seed`, and attaches the strategy to
 /// the units, which must outlive it. A collective over `world`, which must outlive the strategy;
-/// null means that this is the only rank.
+/// strategy `single` does without.
 std::unique_ptr<Strategy> make_strategy(const Units& units, const ShardingOptions& options,
                                         std::uint64_t seed, Communicator* world);
 

@@ -101,13 +101,13 @@ Event Communicator::barrier(const Stream& stream) {
 
 std::int64_t Communicator::bytes_sent() const {
   return std::accumulate(
-      std::begin(bytes_sent_), std::end(bytes_sent_), std::int64_t{0},
+      std::begin(traffic_->bytes_sent), std::end(traffic_->bytes_sent), std::int64_t{0},
       [](std::int64_t sum, const std::atomic<std::int64_t>& bytes) { return sum + bytes.load(); });
 }
 
 Event Communicator::queue(Call call, const Stream& stream) {
   stream.enqueue([this, call = std::move(call)] {
-    bytes_sent_[static_cast<int>(call.collective)] += perform(call);
+    traffic_->bytes_sent[static_cast<int>(call.collective)] += perform(call);
   });
   return stream.record();
 }

@@ -77,14 +77,19 @@ class Communicator {
   /// Makes every rank that waits, now or later, raise Error with `reason`.
   virtual void abort(const std::string& reason) = 0;
 
-  /// Bytes that other ranks received from this one, by collective, since the start.
+  /// Bytes that other ranks received from this one, by collective, since the start; through this
+  /// communicator and all that were split off from it.
   std::int64_t bytes_sent(Collective collective) const {
-    return bytes_sent_[static_cast<int>(collective)].load();
+    return traffic_->bytes_sent[static_cast<int>(collective)].load();
   }
   std::int64_t bytes_sent() const;
 
  protected:
-  Communicator(int rank, int size) : rank_(rank), size_(size) {}
+  /// `parent`: what this one is split off from, if anything.
+  Communicator(int rank, int size, const Communicator* parent)
+      : rank_(rank),
+        size_(size),
+        traffic_(parent != nullptr ? parent->traffic_ : std::make_shared<Traffic>()) {}
 
   /// One call: what the ranks compare, and what they exchange.
   struct Call {
@@ -102,11 +107,14 @@ class Communicator {
  private:
   Event queue(Call call, const Stream& stream);
 
-  static constexpr int kCollectives = 8;
+  struct Traffic {
+    static constexpr int kCollectives = 8;
+    std::atomic<std::int64_t> bytes_sent[kCollectives] = {};
+  };
 
   int rank_;
   int size_;
-  std::atomic<std::int64_t> bytes_sent_[kCollectives] = {};
+  std::shared_ptr<Traffic> traffic_;
 };
 
 }  // namespace tessera

@@ -122,8 +122,8 @@ class ThreadCommunicator final : public Communicator {
     return std::make_shared<Group<Call>>(ranks, deadline);
   }
 
-  ThreadCommunicator(SharedGroup group, int rank)
-      : Communicator(rank, group->meeting.ranks()), group_(std::move(group)) {}
+  ThreadCommunicator(SharedGroup group, int rank, const Communicator* parent = nullptr)
+      : Communicator(rank, group->meeting.ranks(), parent), group_(std::move(group)) {}
 
   void abort(const std::string& reason) override { group_->meeting.abort(reason); }
 
@@ -146,7 +146,7 @@ class ThreadCommunicator final : public Communicator {
       halfway(call);
       child = group_->children[first];
     });
-    return std::make_unique<ThreadCommunicator>(std::move(child), rank_in_child);
+    return std::make_unique<ThreadCommunicator>(std::move(child), rank_in_child, this);
   }
 
  protected:

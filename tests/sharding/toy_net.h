@@ -122,22 +122,21 @@ struct ToyTraining {
     strategy.weights_changed();
   }
 
-  /// Trains as one rank of `world`; every rank returns the same.
-  Trained run(ToyNet& net, Strategy& strategy, Communicator& world, int micro_batches = 1) const {
-    Trained result;
-    for (int step = 0; step < steps; ++step) {
-      const float loss = differentiate(net, strategy, world, micro_batches, step);
-      const Tensor sum = Tensor::from(std::vector{loss}, {1});
-      const Stream& stream = context().side_stream("communication");
-      world.all_reduce({sum}, stream, "loss").synchronize();
-      result.losses.push_back(sum.item<float>());
-      result.norms.push_back(strategy.gradient_norm());
-      update(strategy, result.norms.back());
-    }
+  /// One step as one rank of `world`; every rank adds the same to `trained`.
+  void step(ToyNet& net, Strategy& strategy, Communicator& world, int micro_batches, int step,
+            Trained& trained) const {
+    const float loss = differentiate(net, strategy, world, micro_batches, step);
+    const Tensor sum = Tensor::from(std::vector{loss}, {1});
+    world.all_reduce({sum}, context().side_stream("communication"), "loss").synchronize();
+    trained.losses.push_back(sum.item<float>());
+    trained.norms.push_back(strategy.gradient_norm());
+    update(strategy, trained.norms.back());
+  }
+
+  static void collect_weights(Strategy& strategy, Trained& trained) {
     strategy.visit_whole([&](const Parameter& parameter, const Tensor& whole) {
-      result.weights[parameter.name()] = whole.to_vector<float>();
+      trained.weights[parameter.name()] = whole.to_vector<float>();
     });
-    return result;
   }
 };
 
