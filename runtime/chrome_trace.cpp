@@ -1,6 +1,7 @@
 // The trace event format is described in "Trace Event Format" (Google, 2016): complete events
-// ("ph": "X") with begin and duration in microseconds, and metadata events ("ph": "M") that name
-// processes and threads. Here a process is a rank and a thread is a stream.
+// ("ph": "X") with begin and duration in microseconds, instant events ("ph": "i") and metadata
+// events
+// ("ph": "M") that name processes and threads. Here a process is a rank and a thread is a stream.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -56,12 +57,13 @@ void write_rank(EventWriter& writer, const Profiler& profiler, Profiler::Clock::
     writer.add(name_event("thread_name", rank, track, name));
   }
   for (const auto& record : records) {
-    writer.add({{"ph", "X"},
-                {"name", record.name},
-                {"pid", rank},
-                {"tid", tracks.at(record.track)},
-                {"ts", record.begin_us + shift_us},
-                {"dur", record.duration_us}});
+    Json event = {{"ph", record.instant ? "i" : "X"},
+                  {"name", record.name},
+                  {"pid", rank},
+                  {"tid", tracks.at(record.track)},
+                  {"ts", record.begin_us + shift_us}};
+    record.instant ? event["s"] = "t" : event["dur"] = record.duration_us;
+    writer.add(event);
   }
 }
 

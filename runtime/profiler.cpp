@@ -44,6 +44,18 @@ void Profiler::add(std::string_view name, std::string_view track, Clock::time_po
   }
 }
 
+void Profiler::add_mark(std::string_view name, std::string_view track) {
+  const std::lock_guard lock(mutex_);
+  if (!tracing_) return;
+  const double now = microseconds(Clock::now() - origin_);
+  records_.push_back({std::string(name), std::string(track), now, 0.0, /*instant=*/true});
+}
+
+void mark(std::string_view name) {
+  RankContext* here = context_or_null();
+  if (here != nullptr) here->profiler().add_mark(name, current_stream().name());
+}
+
 Span::Span(std::string name) : name_(std::move(name)), begin_(Profiler::Clock::now()) {}
 
 Span::~Span() {

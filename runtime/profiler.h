@@ -25,6 +25,7 @@ class Profiler {
     std::string track;  // the stream it ran on
     double begin_us;    // since the profiler was made
     double duration_us;
+    bool instant = false;  // a mark: it has no duration
   };
 
   explicit Profiler(int rank) : rank_(rank), origin_(Clock::now()) {}
@@ -36,6 +37,7 @@ class Profiler {
   std::vector<Record> records() const;
   void add(std::string_view name, std::string_view track, Clock::time_point begin,
            Clock::time_point end);
+  void add_mark(std::string_view name, std::string_view track);
   int rank() const { return rank_; }
   /// When begin_us was 0.
   Clock::time_point origin() const { return origin_; }
@@ -61,6 +63,10 @@ class Span {
   std::string name_;
   Profiler::Clock::time_point begin_;
 };
+
+/// Notes on the current context's current stream that something happens at this point of the
+/// program, such as the issue of work to another stream. Kept while tracing is on.
+void mark(std::string_view name);
 
 /// Writes the records of all given profilers as one Chrome trace, atomically.
 void write_chrome_trace(const std::string& path, const std::vector<const Profiler*>& profilers);

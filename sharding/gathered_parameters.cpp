@@ -62,6 +62,7 @@ class GatheredParameters final : public ParameterStore {
     slot.open = true;
     wait_for_communication(slot.ready);
     const BucketLayout& bucket = buckets()[b];
+    mark("open " + bucket.name);
     for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
       bucket.parameters[p].open(window_of(bucket, static_cast<int>(p), slot.buffer));
     }
@@ -72,6 +73,7 @@ class GatheredParameters final : public ParameterStore {
     if (!slot.open) return;
     for (const Parameter& parameter : buckets()[b].parameters) parameter.close();
     slot.open = false;
+    mark("close " + buckets()[b].name);
     slot.released = context().compute_stream().record();
     if (again_in_backward && resources_.group_exchange != nullptr) {
       communication_stream().wait(slot.released);
@@ -110,6 +112,7 @@ class GatheredParameters final : public ParameterStore {
     const BucketLayout& bucket = buckets()[b];
     check(!slot.open, "bucket '{}' is needed while '{}', which uses the same memory, is in use",
           bucket.name, slot.bucket < 0 ? "" : buckets()[slot.bucket].name);
+    mark("gather " + bucket.name);
     slot.bucket = b;
     slot.generation = generation_;
     const Stream& stream = communication_stream();

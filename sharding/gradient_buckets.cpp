@@ -76,6 +76,7 @@ void GradientBuckets::open(int b) {
   check(buffer.bucket < 0, "gradients of bucket '{}' come while those of '{}' are incomplete",
         bucket.name, buckets()[std::max(0, buffer.bucket)].name);
   wait_for_communication(buffer.released);
+  mark("open gradients " + bucket.name);
   buffer.bucket = b;
   for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
     const Parameter& parameter = bucket.parameters[p];
@@ -110,6 +111,7 @@ void GradientBuckets::reduce(int b) {
   const BucketLayout& bucket = buckets()[b];
   Buffer& buffer = buffer_of(b);
   const Tensor whole = buffer.data.slice(0, bucket.trainable_elements);
+  mark("reduce " + bucket.name);
   const Stream& stream = communication_stream();
   stream.wait(context().compute_stream().record());
   if (narrow_.defined()) {

@@ -77,6 +77,20 @@ TEST_CASE("records are kept while tracing is on, and only then") {
   REQUIRE(records[0].duration_us == Approx(2.0));
 }
 
+TEST_CASE("a mark is a point in a trace, kept while tracing is on, and adds to no total") {
+  const test::Rank rank(1);
+  Profiler& profiler = context().profiler();
+  mark("before");
+  profiler.set_tracing(true);
+  mark("here");
+  const Json trace = trace_of({&profiler});
+  CHECK(events_of(trace, "before").empty());
+  const Json event = events_of(trace, "here").at(0);
+  CHECK(event.at("ph") == "i");
+  CHECK_FALSE(event.contains("dur"));
+  CHECK(profiler.total_ms("here") == 0.0);
+}
+
 TEST_CASE("a nested span lies within the outer one") {
   const test::Rank rank(1);
   context().profiler().set_tracing(true);

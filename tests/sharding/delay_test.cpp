@@ -1,0 +1,90 @@
+// Communication that comes late, by random amounts, changes no bit: what it must wait for, and what
+// must wait for it, does.
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "sharding/comm/threads.h"
+#include "tests/sharding/toy_net.h"
+
+namespace tessera {
+
+using test::ToyNet;
+using test::ToyTraining;
+using test::Trained;
+
+namespace {
+
+constexpr int kSeeds = 200;
+
+/// Sleeps for up to 100 microseconds, or not at all in half of the cases.
+std::function<void()> random_delay(const RandomStream& random) {
+  return [random, calls = std::uint64_t{0}]() mutable {
+    const std::uint64_t microseconds = random.below(calls++, 200);
+    if (microseconds < 100) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+  };
+}
+
+Trained train(const ShardingOptions& options, int ranks, int seed) {
+  Trained result;
+  run_ranks({.ranks = ranks, .threads = 1, .deadline = std::chrono::seconds(60)},
+            [&](Communicator& world) {
+              ToyNet net(3);
+              const auto strategy = make_strategy(net.units, options, 3, &world);
+              if (seed > 0) {
+                const RandomStream random(static_cast<std::uint64_t>(seed), "delays",
+                                          static_cast<std::uint64_t>(world.rank()));
+                context().side_stream("communication").set_delay(random_delay(random));
+              }
+              const ToyTraining training{.steps = 2};
+              Trained trained;
+              for (int step = 0; step < training.steps; ++step) {
+                training.step(net, *strategy, world, options.micro_batches, step, trained);
+              }
+              training.collect_weights(*strategy, trained);
+              if (world.rank() == 0) result = trained;
+            });
+  return result;
+}
+
+void expect_no_change(const ShardingOptions& options, int ranks = 2) {
+  const Trained undelayed = train(options, ranks, 0);
+  int changed = 0;
+  for (int seed = 1; seed <= kSeeds; ++seed) changed += !(train(options, ranks, seed) == undelayed);
+  CHECK(changed == 0);
+}
+
+}  // namespace
+
+TEST_CASE("delays: ddp") {
+  expect_no_change({.strategy = StrategyKind::ddp});
+}
+TEST_CASE("delays: ddp, two micro-batches") {
+  expect_no_change({.strategy = StrategyKind::ddp, .micro_batches = 2});
+}
+TEST_CASE("delays: zero1") {
+  expect_no_change({.strategy = StrategyKind::zero1});
+}
+TEST_CASE("delays: zero2") {
+  expect_no_change({.strategy = StrategyKind::zero2});
+}
+TEST_CASE("delays: zero3") {
+  expect_no_change({.strategy = StrategyKind::zero3});
+}
+TEST_CASE("delays: fsdp") {
+  expect_no_change({.strategy = StrategyKind::fsdp});
+}
+TEST_CASE("delays: fsdp, two micro-batches, bf16") {
+  expect_no_change({.strategy = StrategyKind::fsdp,
+                    .micro_batches = 2,
+                    .compute_dtype = DType::bf16,
+                    .reduce_dtype = DType::bf16});
+}
+TEST_CASE("delays: fsdp, flat, resharded in groups") {
+  expect_no_change({.strategy = StrategyKind::fsdp, .flatten_parameters = true, .reshard_group = 2},
+                   4);
+}
+TEST_CASE("delays: hsdp") {
+  expect_no_change({.strategy = StrategyKind::hsdp, .shard_size = 2}, 4);
+}
+
+}  // namespace tessera

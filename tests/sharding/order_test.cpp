@@ -1,0 +1,161 @@
+// The order in which things are issued, which is what overlap rests on; not their times.
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "sharding/comm/threads.h"
+#include "tests/sharding/toy_net.h"
+
+namespace tessera {
+
+using test::ToyNet;
+using test::ToyTraining;
+using Log = std::vector<std::string>;
+
+namespace {
+
+/// What rank 0's compute stream issues in one step: marks, and units' passes as "forward x ends".
+Log log_of(const ShardingOptions& options, int layers, bool checkpointing, int ranks = 2) {
+  Log log;
+  run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
+    ToyNet net(layers, checkpointing);
+    const auto strategy = make_strategy(net.units, options, 3, &world);
+    Profiler& profiler = context().profiler();
+    profiler.set_tracing(true);
+    const ToyTraining training;
+    training.differentiate(net, *strategy, world, options.micro_batches, 0);
+    if (world.rank() != 0) return;
+    std::vector<std::pair<double, std::string>> events;
+    for (const Profiler::Record& record : profiler.records()) {
+      if (record.track != context().compute_stream().name()) continue;
+      const bool pass = record.name.starts_with("forward ") || record.name.starts_with("backward ");
+      if (record.instant) events.emplace_back(record.begin_us, record.name);
+      if (pass) events.emplace_back(record.begin_us + record.duration_us, record.name + " ends");
+    }
+    std::stable_sort(events.begin(), events.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [time, name] : events) log.push_back(name);
+  });
+  return log;
+}
+
+std::size_t position(const Log& log, const std::string& event, std::size_t from = 0) {
+  const auto found = std::find(log.begin() + static_cast<std::ptrdiff_t>(from), log.end(), event);
+  INFO(event);
+  REQUIRE(found != log.end());
+  return static_cast<std::size_t>(found - log.begin());
+}
+
+std::size_t count(const Log& log, const std::string& prefix) {
+  return static_cast<std::size_t>(std::count_if(
+      log.begin(), log.end(), [&](const std::string& e) { return e.starts_with(prefix); }));
+}
+
+/// How many different inner buckets are gathered, from the issue of the gather to the last close
+/// before another takes the place: never more than the slots.
+std::size_t most_live_gathers(const Log& log) {
+  std::set<std::string> live;
+  std::size_t most = 0;
+  for (const std::string& event : log) {
+    if (event.starts_with("gather layer")) live.insert(event.substr(7));
+    if (event.starts_with("close layer")) live.erase(event.substr(6));
+    most = std::max(most, live.size());
+  }
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("order: the whole story of an fsdp step") {
+  const Log story = {
+      "gather ends",  // the optimizer has just changed the weights: nothing is held
+      "open ends", "gather layer.0", "close ends", "forward ends ends",  //
+      "open layer.0", "gather layer.1", "close layer.0", "forward layer.0 ends", "open layer.1",
+      "gather layer.2", "close layer.1", "forward layer.1 ends", "open layer.2", "close layer.2",
+      "forward layer.2 ends",
+      // The head. Its slot still holds it, and those of the last two layers hold them.
+      "open ends", "open gradients ends", "close ends", "forward ends ends", "open ends",
+      "backward ends ends", "open layer.2", "open gradients layer.2", "backward layer.2 ends",
+      "close layer.2", "reduce layer.2", "open layer.1", "open gradients layer.1", "gather layer.0",
+      "backward layer.1 ends", "close layer.1", "reduce layer.1", "open layer.0",
+      "open gradients layer.0", "backward layer.0 ends", "close layer.0", "reduce layer.0",
+      // Tied weights are complete when the embedding has been through backward, too.
+      "backward ends ends", "close ends", "reduce ends"};
+  CHECK(log_of({.strategy = StrategyKind::fsdp}, 3, /*checkpointing=*/false) == story);
+}
+
+TEST_CASE("order: recomputation gathers nothing and changes nothing") {
+  for (const auto kind : {StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp}) {
+    const ShardingOptions options = {.strategy = kind};
+    CHECK(log_of(options, 5, true) == log_of(options, 5, false));
+  }
+}
+
+TEST_CASE("order: what comes next is gathered before computation ends") {
+  const Log log = log_of({.strategy = StrategyKind::fsdp}, 6, false);
+  for (int i = 0; i < 5; ++i) {
+    const std::string here = "layer." + std::to_string(i);
+    const std::string next = "layer." + std::to_string(i + 1);
+    CHECK(position(log, "gather " + next) < position(log, "forward " + here + " ends"));
+  }
+  const std::size_t way_back = position(log, "backward ends ends");
+  for (int i = 3; i > 0; --i) {  // layers 5 and 4 are still held
+    const std::string here = "layer." + std::to_string(i);
+    const std::string next = "layer." + std::to_string(i - 1);
+    CHECK(position(log, "gather " + next, way_back) <
+          position(log, "backward " + here + " ends", way_back));
+  }
+}
+
+TEST_CASE("order: no more is gathered at a time than allowed") {
+  for (const int live_gathers : {1, 2, 3}) {
+    const Log log =
+        log_of({.strategy = StrategyKind::fsdp, .live_gathers = live_gathers}, 7, false);
+    CHECK(most_live_gathers(log) == static_cast<std::size_t>(live_gathers));
+  }
+}
+
+TEST_CASE("order: weights are let go before their gradients are reduced") {
+  for (const auto kind : {StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp}) {
+    const Log log = log_of({.strategy = kind}, 5, false);
+    CHECK(count(log, "reduce ") == 6);
+    for (std::size_t i = 1; i < log.size(); ++i) {
+      if (log[i].starts_with("reduce ")) CHECK(log[i - 1] == "close " + log[i].substr(7));
+    }
+  }
+}
+
+TEST_CASE("order: without prefetching, gathers come when they are needed") {
+  const Log log = log_of(
+      {.strategy = StrategyKind::fsdp, .prefetch_in_forward = false, .prefetch_in_backward = false},
+      5, false);
+  for (std::size_t i = 0; i + 1 < log.size(); ++i) {
+    if (log[i].starts_with("gather ")) CHECK(log[i + 1] == "open " + log[i].substr(7));
+  }
+}
+
+TEST_CASE("order: collectives per step are what accumulation asks for") {
+  const auto counts = [](bool every, int reshard_group) {
+    const Log log = log_of({.strategy = StrategyKind::fsdp,
+                            .reshard_group = reshard_group,
+                            .micro_batches = 3,
+                            .reduce_every_micro_batch = every},
+                           4, false);
+    return std::pair(count(log, "gather "), count(log, "reduce "));
+  };
+  // Of 4 layers in 2 slots a pass there finds 2, after the first, and so does a pass back.
+  CHECK(counts(true, 0) == std::pair<std::size_t, std::size_t>(5 + 2 + 2 * (2 + 2), 3 * 5));
+  CHECK(counts(false, 0) == std::pair<std::size_t, std::size_t>(5 + 2 + 2 * (2 + 2), 5));
+  CHECK(counts(true, 1) == std::pair<std::size_t, std::size_t>(5, 3 * 5));
+}
+
+TEST_CASE("order: ddp and zero2 reduce in reverse order, as backward goes") {
+  for (const auto kind : {StrategyKind::ddp, StrategyKind::zero1, StrategyKind::zero2}) {
+    Log reductions;
+    for (const std::string& event : log_of({.strategy = kind}, 3, false)) {
+      if (event.starts_with("reduce ")) reductions.push_back(event);
+    }
+    CHECK(reductions == Log{"reduce layer.2", "reduce layer.1", "reduce layer.0", "reduce ends"});
+  }
+}
+
+}  // namespace tessera
