@@ -117,8 +117,7 @@ TEST_CASE("a run repeats bit for bit on 1, 2 and 3 threads, with and without che
       const auto lines = metrics_of(config.train.dir);
       const auto peak = lines.back()["peak_bytes"]["activations"].get<std::int64_t>();
       const auto kept = losses.back()["peak_bytes"]["activations"].get<std::int64_t>();
-      // (Of the last block alone there is nothing to gain: it is recomputed when memory is
-      // fullest.)
+      // (The last block alone is recomputed while all others keep theirs: nothing to gain.)
       if (checkpointing == "none") CHECK(peak == kept);
       if (checkpointing == "full" || checkpointing == "every 2") CHECK(peak < kept);
       for (std::size_t i = 0; i < lines.size(); ++i) {
