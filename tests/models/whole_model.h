@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "autograd/engine.h"
+#include "kernels/cast/op.h"
 #include "kernels/cross_entropy/op.h"
 #include "models/gpt2.h"
 #include "models/hugging_face.h"
@@ -44,6 +45,16 @@ struct WholeModel {
 
   const std::vector<Shard>& shards() const { return strategy->shards(); }
 
+  /// Opens the parameters' windows on copies of the f32 masters as they are now, rounded to
+  /// `dtype`; gradients stay f32.
+  void compute_in(DType dtype) const {
+    for (const Shard& shard : shards()) {
+      const Tensor rounded = Tensor::empty(shard.parameter.shape(), dtype);
+      cast(rounded, shard.data);
+      shard.parameter.open(rounded);
+    }
+  }
+
   /// The mean loss, without a graph.
   float evaluate(const Tensor& inputs, const Tensor& targets) const {
     const NoGradient no_gradient;
@@ -52,10 +63,12 @@ struct WholeModel {
         .item<float>();
   }
 
-  /// One training step's forward and backward pass; the gradients are in the shards then.
-  float differentiate(const Tensor& inputs, const Tensor& targets) const {
+  /// One training step's forward and backward pass, of `scale` times the mean loss; the gradients
+  /// are in the shards then.
+  float differentiate(const Tensor& inputs, const Tensor& targets, double scale = 1.0) const {
     strategy->start_step();
-    const Variable loss = model->loss(inputs, targets, mean_scale(targets), /*training=*/true);
+    const Variable loss =
+        model->loss(inputs, targets, scale * mean_scale(targets), /*training=*/true);
     backward(loss);
     strategy->finish_backward();
     return loss.data().item<float>();

@@ -1,5 +1,7 @@
 #include "tools/config/keys.h"
 
+#include "sharding/checkpointing.h"
+
 namespace tessera {
 namespace {
 
@@ -29,6 +31,11 @@ Allowed one_of(std::vector<std::string> choices) {
   return {.choices = std::move(choices)};
 }
 
+Allowed checkpointing_policy() {
+  return {.is_form = [](std::string_view text) { return parse_checkpointing(text).has_value(); },
+          .forms = std::string(CheckpointingPolicy::kForms)};
+}
+
 std::vector<Key> model_keys(ModelConfig& model) {
   return {
       {"model.preset", &model.preset,
@@ -49,6 +56,9 @@ std::vector<Key> model_keys(ModelConfig& model) {
       {"model.init_from", &model.init_from, anything(),
        "Folder with a Hugging Face model (`model.safetensors`, `config.json`) to start from, whose "
        "sizes then count instead of the preset's; empty = random initialization."},
+      {"model.frozen", &model.frozen, anything(),
+       "Parameters that stay as they are: beginnings of their names, separated by commas, such as "
+       "`transformer.wte,transformer.h.0.`; empty = all are trained."},
   };
 }
 
@@ -104,8 +114,8 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
        "How parameters, gradients and optimizer state are spread over ranks; `single`: one rank "
        "holds everything."},
       {"sharding.activation_checkpointing", &sharding.activation_checkpointing,
-       one_of({"none", "full"}),
-       "`full` keeps only every block's input and computes the rest again in the backward pass."},
+       checkpointing_policy(),
+       "Blocks of which only the input is kept: the rest is computed again in the backward pass."},
   };
 }
 

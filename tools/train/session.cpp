@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "autograd/engine.h"
+#include "autograd/freeze.h"
 #include "models/gpt2.h"
 #include "models/hugging_face.h"
 #include "optim/adamw.h"
@@ -12,6 +13,7 @@
 #include "optim/sgd.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "sharding/checkpointing.h"
 #include "sharding/gradient_norm.h"
 
 namespace tessera {
@@ -48,12 +50,14 @@ std::unique_ptr<LanguageModel> make_model(const Config& config, std::int64_t voc
         "data.sequence_length {} is longer than the model's context of {}; shorten it or raise "
         "model.context",
         config.data.sequence_length, model->context_length());
+  freeze(*model, config.model.frozen);
   return model;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Strategy& strategy) {
   std::vector<ParameterShard> shards;
   for (const Shard& shard : strategy.shards()) {
+    if (!shard.parameter.trainable()) continue;
     const std::string& name = shard.parameter.name();
     shards.push_back({.name = name,
                       .data = shard.data,
@@ -85,7 +89,9 @@ ScheduleOptions schedule_of(const Config& config) {
 
 std::vector<Tensor> gradients_of(const Strategy& strategy) {
   std::vector<Tensor> gradients;
-  for (const Shard& shard : strategy.shards()) gradients.push_back(shard.gradient);
+  for (const Shard& shard : strategy.shards()) {
+    if (shard.parameter.trainable()) gradients.push_back(shard.gradient);
+  }
   return gradients;
 }
 
@@ -97,9 +103,7 @@ TrainingSession::TrainingSession(const Config& config, std::int64_t vocab_size)
   if (!config.model.init_from.empty()) {
     load_parameters(config.model.init_from, strategy_->shards());
   }
-  if (config.sharding.activation_checkpointing == "full") {
-    for (const auto& unit : model_->units()) unit->set_checkpointing(true);
-  }
+  set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
   optimizer_ = make_optimizer(config.optimizer, *strategy_);
 }
 
