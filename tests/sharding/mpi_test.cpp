@@ -51,8 +51,8 @@ Outcome start(int ranks, const std::string& arguments) {
   return outcome;
 }
 
-/// Runs a fault and expects one line with `message`, soon: the deadline of 2 s, up to 3 s to part,
-/// and the start on a busy machine.
+/// Runs a fault and expects one line with `message`, soon: a deadline of 0.5 s where there is one,
+/// up to 3 s to part, and the rest for a busy machine.
 void expect_failure(int ranks, const std::string& fault, const std::string& message) {
   const Outcome outcome = start(ranks, "'" + fault + "'");
   INFO(fault << " on " << ranks << " ranks\n" << outcome.output);
@@ -93,10 +93,9 @@ TEST_CASE("processes that disagree are both named") {
 }
 
 TEST_CASE("a process that does not come is named when the deadline has passed") {
-  expect_failure(
-      3, "does not come",
-      "waited 2000 ms in call 0, all_reduce of 16 bytes in 1 tensor, for h.0 for rank 1");
-  expect_failure(2, "leaves early", "rank 0 waited 2000 ms in call 0, barrier");
+  expect_failure(3, "does not come",
+                 "waited 500 ms in call 0, all_reduce of 16 bytes in 1 tensor, for h.0 for rank 1");
+  expect_failure(2, "leaves early", "rank 0 waited 500 ms in call 0, barrier");
 }
 
 TEST_CASE("mpirun ends the others when a process is killed, and names it") {
