@@ -25,7 +25,7 @@ namespace tessera {
 
 /// Where a communicator receives what it will sum: allocated with its first reduction, charged to
 /// `workspace`, and as large whatever the size of tensors.
-inline constexpr std::int64_t kMpiStagingBytes = 4 << 20;
+inline constexpr std::int64_t kMpiStagingBytes = 2 << 20;
 
 /// run_world in a process that mpirun has started: runs body(communicator) once, as one rank of
 /// many, and returns when the body has ended on all.
