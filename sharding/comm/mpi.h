@@ -8,9 +8,8 @@
 //   reduce_scatter  every rank sends every other its part of `whole`, and sums what it receives
 //   all_reduce      the same over shares of the elements, then an all_gather of the sums
 //   reduce          the same, then the sums go to the root
-//   broadcast       the root sends everything to every other rank. (A scatter followed by an
-//                   all_gather would take 2 (N-1)/N of the time that the root takes here, but
-//                   count differently from ranks that are threads.)
+//   broadcast       the root sends everything to every other rank. (A scatter and an all_gather
+//                   would send 2/N of that from the root, but count other bytes than threads do.)
 //   all_to_all      every rank sends every other its part
 //
 // Before each call ranks exchange 16 bytes to compare it; these are not counted as sent.
