@@ -26,8 +26,8 @@ namespace tessera {
 /// `workspace`, and as large whatever the size of tensors.
 inline constexpr std::int64_t kMpiStagingBytes = 2 << 20;
 
-/// run_world in a process that mpirun has started: runs body(communicator) once, as one rank of
-/// many, and returns when the body has ended on all.
+/// run_world in a process that mpirun has started: runs body(communicator) once, as one of
+/// options.ranks ranks, and returns when the body has ended on all.
 void run_mpi_rank(const WorldOptions& options, const std::function<void(Communicator&)>& body);
 
 }  // namespace tessera
