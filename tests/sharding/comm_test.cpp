@@ -155,6 +155,39 @@ TEST_CASE("ranks that disagree are both named") {
       "ranks disagree: rank 0 makes call 1, broadcast");
 }
 
+TEST_CASE("ranks compare all that they must agree on, and nothing else") {
+  const test::Rank rank;
+  const auto tensors = [](std::int64_t count, DType dtype) {
+    return Tensors{Tensor::zeros({count}, dtype)};
+  };
+  const Call call{.collective = Collective::all_reduce,
+                  .outputs = tensors(4, DType::f32),
+                  .root = 1,
+                  .label = "h.0"};
+  std::vector<Call> others(8, call);
+  others[0].collective = Collective::broadcast;
+  others[1].outputs = tensors(5, DType::f32);
+  others[2].outputs = tensors(4, DType::i32);
+  others[3].outputs.push_back(call.outputs[0]);
+  others[4].inputs = call.outputs;
+  others[5].root = 2;
+  others[6].reduction = Reduction::maximum;
+  others[7].label = "h.1";
+  for (const Call& other : others) {
+    INFO(describe(other, 3));
+    CHECK(fingerprint(call, 3) != fingerprint(other, 3));
+  }
+  CHECK(fingerprint(call, 3) != fingerprint(call, 4));
+  Call same = call;
+  same.outputs = {Tensor::full({2, 2}, DType::f32, 1.0)};  // the same count
+  CHECK(fingerprint(call, 3) == fingerprint(same, 3));
+  CHECK(fingerprint({.collective = Collective::split, .root = 1}, 0) ==
+        fingerprint({.collective = Collective::split, .root = 2}, 0));
+  const std::vector<std::uint64_t> fingerprints = {7, 7, 8, 7, 9};
+  CHECK(first_disagreement(fingerprints) == 2);
+  CHECK(first_disagreement(std::span(fingerprints).first(2)) == 0);
+}
+
 TEST_CASE("a rank that does not come is named when the deadline has passed") {
   const auto body = [](Communicator& group) {
     if (group.rank() == 1 || group.rank() == 3) return;

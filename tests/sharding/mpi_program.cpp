@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <cstdio>
 #include <map>
 
 #include "runtime/check.h"
@@ -67,7 +68,14 @@ std::map<std::string, Body> bodies() {
       {"aborts",
        [](Communicator& world) {
          if (world.rank() == 0) world.abort("enough");
-         barriers(world);
+         if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+         try {
+           barriers(world);
+         } catch (const Error& error) {
+           fmt::print("rank {} was told: {}\n", world.rank(), error.what());
+           std::fflush(stdout);
+           throw;
+         }
        }},
       {"dies",
        [](Communicator& world) {

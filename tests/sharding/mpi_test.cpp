@@ -54,13 +54,14 @@ Outcome start(int ranks, const std::string& arguments) {
 
 /// Runs a fault and expects one line with `message`, soon: a deadline of 0.5 s where there is one,
 /// up to 3 s to part, and the rest for a busy machine.
-void expect_failure(int ranks, const std::string& fault, const std::string& message) {
+Outcome expect_failure(int ranks, const std::string& fault, const std::string& message) {
   const Outcome outcome = start(ranks, "'" + fault + "'");
   INFO(fault << " on " << ranks << " ranks\n" << outcome.output);
   CHECK(outcome.status != 0);
   CHECK(outcome.seconds < 20.0);
   REQUIRE(outcome.told.size() == 1);
   CHECK_THAT(outcome.told[0], Contains(message));
+  return outcome;
 }
 
 }  // namespace
@@ -82,7 +83,11 @@ TEST_CASE("a process that raises ends the others, and the failure is told once")
 }
 
 TEST_CASE("an abort reaches every process with its reason") {
-  expect_failure(3, "aborts", "enough");
+  // Rank 1 is waiting when it comes; rank 2 begins to wait later.
+  const Outcome outcome = expect_failure(3, "aborts", "enough");
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK_THAT(outcome.output, Contains(fmt::format("rank {} was told: enough\n", rank)));
+  }
 }
 
 TEST_CASE("processes that disagree are both named") {

@@ -1,0 +1,50 @@
+// bench_collectives as a person calls it, on sizes that take no time.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runtime/file.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+const std::string kProgram = std::string(TESSERA_BINARY_DIR) + "/bin/bench_collectives";
+
+}  // namespace
+
+TEST_CASE("bench_collectives reports touched and sent bytes as its model says") {
+  const test::TemporaryDirectory folder;
+  const std::string json = folder / "report.json";
+  const std::string command =
+      kProgram + " --ranks 4 --kib 64 --pairs 1 --json " + json + " > /dev/null";
+  REQUIRE(std::system(command.c_str()) == 0);
+  const auto report = nlohmann::json::parse(read_text_file(json));
+  CHECK(report.at("ranks") == 4);
+  // Of four parts of 16 KiB.
+  constexpr int kPart = 16 << 10;
+  struct Parts {
+    int touched;
+    int sent;  // by rank 0
+  };
+  const std::map<std::string, Parts> expected = {
+      {"all_gather", {3 + 3, 3}}, {"reduce_scatter", {4 + 1, 3}}, {"all_reduce", {5 + 6, 3 + 3}},
+      {"broadcast", {8, 12}},     {"reduce", {5 + 6, 3}},         {"all_to_all", {8, 3}}};
+  REQUIRE(report.at("collectives").size() == expected.size());
+  for (const auto& row : report.at("collectives")) {
+    const std::string name = row.at("collective");
+    INFO(name);
+    CHECK(row.at("touched_bytes") == expected.at(name).touched * kPart);
+    CHECK(row.at("sent_bytes") == expected.at(name).sent * kPart);
+    CHECK(row.at("bytes_per_second") > 0.0);
+    CHECK(row.at("ratio") > 0.0);
+  }
+}
+
+TEST_CASE("bench_collectives refuses what it cannot do with status 2") {
+  CHECK(WEXITSTATUS(std::system((kProgram + " --ranks 0 > /dev/null 2>&1").c_str())) == 2);
+}
+
+}  // namespace tessera
