@@ -199,10 +199,15 @@ def draw_rank(drawing, rank, y):
         color = "#b06a00" if kind_of_collective(name) == "gather" else "#94387a"
         drawing.line(drawing.x(time), issued_from, drawing.x(begin), y, color)
     drawing.text(8, y + 17, "communication")
+    labelled_to = 0.0
     for begin, end, name in rank.communication:
+        drawing.box(begin, end, y, BAR, COLORS[kind_of_collective(name)], name)
         unit = name.partition(" ")[2]
-        drawing.box(begin, end, y, BAR, COLORS[kind_of_collective(name)], name, unit)
-    return y + BAR + GAP
+        middle, half = (drawing.x(begin) + drawing.x(end)) / 2, 2.7 * len(unit)
+        if middle - half > labelled_to:
+            drawing.text(middle, y + BAR + 11, unit, 10, "middle")
+            labelled_to = middle + half
+    return y + BAR + 12 + GAP
 
 
 def main(arguments):
