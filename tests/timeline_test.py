@@ -32,6 +32,7 @@ def trace():
         span("forward a", COMPUTE, zero + 5, zero + 30)
         mark("gather a", zero + 6)
         span("all_gather a", COMMUNICATION, zero + 7, zero + 12)
+        mark("open gradients a", zero + 11)
         mark("open a", zero + 12)
         mark("open b", zero + 15)
         mark("close a", zero + 20)
@@ -39,8 +40,11 @@ def trace():
         mark("close c", zero + 24)
         mark("close b", zero + 25)
         span("backward a", COMPUTE, zero + 30, zero + 60)
-        mark("reduce a", zero + 60)
+        mark("gather a", zero + 31)
+        span("all_gather a", COMMUNICATION, zero + 32, zero + 35)
+        mark("reduce a", zero + 60)  # as in hsdp: two collectives
         span("reduce_scatter a", COMMUNICATION, zero + 61, zero + 70)
+        span("all_reduce a", COMMUNICATION, zero + 70, zero + 72)
         span("optimizer", COMPUTE, zero + 80, zero + 90)
     return {"traceEvents": events}
 
@@ -60,15 +64,16 @@ class TimelineTest(unittest.TestCase):
         (rank,) = self.ranks
         self.assertEqual(rank.compute[0], (105, 130, "forward a"))
         self.assertEqual([name for _, _, name in rank.communication],
-                         ["all_gather a", "reduce_scatter a"])
+                         ["all_gather a", "all_gather a", "reduce_scatter a", "all_reduce a"])
 
-    def test_windows_that_are_open_together_lie_in_different_rows(self):
+    def test_windows_of_weights_that_are_open_together_lie_in_different_rows(self):
         self.assertEqual(list(timeline.open_intervals(self.ranks[0].marks)),
                          [(112, 120, "a", 0), (122, 124, "c", 0), (115, 125, "b", 1)])
 
     def test_collectives_are_found_for_the_marks_that_issued_them(self):
         self.assertEqual(list(timeline.issues(self.ranks[0])),
-                         [(106, (107, 112, "all_gather a")), (160, (161, 170, "reduce_scatter a"))])
+                         [(106, (107, 112, "all_gather a")), (131, (132, 135, "all_gather a")),
+                          (160, (161, 170, "reduce_scatter a"))])
 
     def test_the_picture_names_every_span(self):
         titles = [t.firstChild.data for t in self.picture.getElementsByTagName("title")]

@@ -11,7 +11,6 @@ TRACE.json is a Chrome trace as write_chrome_trace makes it (runtime/profiler.h)
 """
 import json
 import sys
-from collections import defaultdict
 from xml.sax.saxutils import escape
 
 WIDTH = 1400
@@ -26,7 +25,7 @@ LEGEND = [("forward", "forward"), ("backward", "backward"), ("optimizer", "optim
           ("gather", "parameters travel"), ("reduce", "gradients travel"),
           ("other", "norm, loss, barrier")]
 GATHERS = {"all_gather", "broadcast"}
-# What a mark issues, by the mark's first word. In hsdp a reduce is a reduce_scatter first.
+# What a mark issues, by its first word: one or several of these.
 ISSUED = {"gather": GATHERS, "reduce": {"reduce_scatter", "all_reduce", "reduce"}}
 
 
@@ -106,18 +105,13 @@ def open_intervals(marks):
 
 
 def issues(rank):
-    """(time of the mark, span of the collective) for every collective that a mark issued."""
-    waiting = defaultdict(list)
-    for span in rank.communication:
-        collective, _, unit = span[2].partition(" ")
-        waiting[collective, unit].append(span)
+    """(time of the mark, span of the first collective it issued) for every mark that issues any."""
     for time, name in rank.marks:
         what, _, unit = name.partition(" ")
-        for collective in sorted(ISSUED.get(what, ())):
-            spans = waiting[collective, unit]
-            if spans:
-                yield time, spans.pop(0)
-                break
+        names = {f"{collective} {unit}" for collective in ISSUED.get(what, ())}
+        later = [span for span in rank.communication if span[0] >= time and span[2] in names]
+        if later:
+            yield time, later[0]
 
 
 class Drawing:
