@@ -126,15 +126,18 @@ class Drawing:
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" '
                           f'text-anchor="{anchor}">{escape(text)}</text>')
 
-    def box(self, begin, end, y, height, color, title, label=None):
+    def box(self, begin, end, y, height, color, title):
         x, width = self.x(begin), max(0.8, self.x(end) - self.x(begin))
         milliseconds = (end - begin) / 1000
         self.parts.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" fill="{color}" '
             f'stroke="#555" stroke-width="0.4"><title>{escape(title)}: {milliseconds:.3f} ms</title>'
             '</rect>')
-        if label and width > 6.2 * len(label) + 4:
-            self.text(x + width / 2, y + height / 2 + 4, label, 11, "middle")
+
+    def label(self, begin, end, y, height, text):
+        """Inside a box, if it fits."""
+        if self.x(end) - self.x(begin) > 6.2 * len(text) + 4:
+            self.text((self.x(begin) + self.x(end)) / 2, y + height / 2 + 4, text, 11, "middle")
 
     def line(self, x1, y1, x2, y2, color, width=0.8):
         self.parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
@@ -173,17 +176,20 @@ def draw_rank(drawing, rank, y):
     drawing.text(8, y + 12, f"rank {rank.number}", 13, weight="bold")
     y += 18
     drawing.text(8, y + 17, "compute")
-    for begin, end, name in rank.compute:
-        kind, _, unit = name.partition(" ")
-        if (kind in ("forward", "backward") and unit) or kind == "optimizer":
-            drawing.box(begin, end, y, BAR, COLORS[kind], name, unit or name)
+    passes = [span for span in rank.compute
+              if span[2] == "optimizer" or span[2].startswith(("forward ", "backward "))]
+    for begin, end, name in passes:
+        drawing.box(begin, end, y, BAR, COLORS[name.partition(" ")[0]], name)
     for begin, end, name in rank.compute:
         if name == "exposed communication":
             drawing.box(begin, end, y, BAR, COLORS["exposed"], name)
+    for begin, end, name in passes:
+        drawing.label(begin, end, y, BAR, name.partition(" ")[2] or name)
     issued_from = y + BAR
     y += BAR + 6
     intervals = list(open_intervals(rank.marks))
-    drawing.text(8, y + 12, "weights open")
+    if intervals:
+        drawing.text(8, y + 12, "weights open")
     for begin, end, unit, row in intervals:
         drawing.box(begin, end, y + row * OPEN_BAR, OPEN_BAR - 1, COLORS["open"], "open " + unit)
     y += OPEN_BAR * (1 + max((row for *_, row in intervals), default=0)) + 8
