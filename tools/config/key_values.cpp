@@ -107,6 +107,7 @@ bool Allowed::contains(double number) const {
 }
 
 bool Allowed::contains(std::string_view text) const {
+  if (is_form != nullptr) return is_form(text);
   for (const std::string& choice : choices) {
     if (choice == text) return true;
   }
@@ -129,6 +130,7 @@ bool Key::parse(std::string_view text) const {
 }
 
 std::string Key::expected() const {
+  if (allowed.is_form != nullptr) return allowed.forms;
   if (!allowed.choices.empty()) {
     return fmt::format("one of {}", fmt::join(allowed.choices, ", "));
   }

@@ -24,6 +24,9 @@ struct Allowed {
   bool most_excluded = false;
   /// For text: any, if empty.
   std::vector<std::string> choices;
+  /// For text of forms that no list of choices can hold: what tells them, and their names.
+  bool (*is_form)(std::string_view) = nullptr;
+  std::string forms = "";
 
   bool contains(double number) const;
   bool contains(std::string_view text) const;
