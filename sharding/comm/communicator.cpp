@@ -1,5 +1,6 @@
 #include "sharding/comm/communicator.h"
 
+#include <chrono>
 #include <numeric>
 
 #include "runtime/check.h"
@@ -107,7 +108,9 @@ std::int64_t Communicator::bytes_sent() const {
 
 Event Communicator::queue(Call call, const Stream& stream) {
   stream.enqueue([this, call = std::move(call)] {
+    const auto begin = std::chrono::steady_clock::now();
     traffic_->bytes_sent[static_cast<int>(call.collective)] += perform(call);
+    traffic_->busy_ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
   });
   return stream.record();
 }

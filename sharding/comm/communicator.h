@@ -83,6 +83,9 @@ class Communicator {
     return traffic_->bytes_sent[static_cast<int>(collective)].load();
   }
   std::int64_t bytes_sent() const;
+  /// Milliseconds that calls took on this rank's streams, waiting for the others included; counted
+  /// like bytes_sent.
+  double busy_ms() const { return static_cast<double>(traffic_->busy_ns.load()) * 1e-6; }
 
  protected:
   /// `parent`: what this one is split off from, if anything.
@@ -110,6 +113,7 @@ class Communicator {
   struct Traffic {
     static constexpr int kCollectives = 8;
     std::atomic<std::int64_t> bytes_sent[kCollectives] = {};
+    std::atomic<std::int64_t> busy_ns = 0;
   };
 
   int rank_;
