@@ -1,10 +1,12 @@
 #include "autograd/checkpoint.h"
 
 #include "autograd/engine.h"
+#include "autograd/node.h"
 
 namespace tessera {
 
 Variable checkpoint(std::function<Variable(const Variable&)> function, const Variable& input) {
+  const TrainableWatch watch;
   Tensor result;
   {
     const NoGradient scope;
@@ -18,7 +20,7 @@ Variable checkpoint(std::function<Variable(const Variable&)> function, const Var
     if (result_again.requires_gradient()) backward(result_again, std::move(dy));
     return {wants_dx ? again.gradient() : Tensor{}};
   };
-  return differentiable(result, {input}, /*uses_parameters=*/true, recompute);
+  return differentiable(result, {input}, /*uses_parameters=*/watch.seen(), recompute);
 }
 
 }  // namespace tessera

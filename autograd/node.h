@@ -1,4 +1,4 @@
-// The graph's inner parts, shared by variable.cpp and engine.cpp.
+// The graph's inner parts, shared by variable.cpp, engine.cpp and checkpoint.cpp.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,22 @@ class Node {
 struct Variable::State {
   Tensor data;
   Edge producer;
+};
+
+/// Notices whether an operation on this thread uses trainable Parameters, be it recorded or not:
+/// what checkpoint() has to know of a stretch that it runs without recording.
+class TrainableWatch {
+ public:
+  TrainableWatch();
+  /// What an inner watch saw, the outer one has seen too.
+  ~TrainableWatch();
+  TrainableWatch(const TrainableWatch&) = delete;
+  TrainableWatch& operator=(const TrainableWatch&) = delete;
+
+  bool seen() const;
+
+ private:
+  bool previous_;
 };
 
 /// Adds `contribution` to `sum` (or becomes it), reusing whichever tensor has no other owner.

@@ -45,6 +45,11 @@ Transpose not_(Transpose transpose) {
   return transpose == Transpose::no ? Transpose::yes : Transpose::no;
 }
 
+/// A parameter's gradient window, or no tensor if it is frozen.
+Tensor wanted_gradient(const Parameter& parameter) {
+  return parameter.trainable() ? parameter.gradient() : Tensor();
+}
+
 /// A scalar of either floating dtype as double.
 double value_of(const Tensor& scalar) {
   return scalar.dtype() == DType::f64 ? scalar.item<double>() : scalar.item<float>();
@@ -61,21 +66,24 @@ Variable linear(const Variable& x, const Parameter& weight, const Parameter& bia
   matmul(y, rows, weight.data(), Transpose::no, out_in ? Transpose::yes : Transpose::no);
   if (bias.defined()) bias_forward(y, bias.data());
 
+  // Only the weight's gradient needs the input: with a frozen weight it is not kept.
+  const Tensor saved = weight.trainable() ? rows : Tensor();
   return differentiable(
       y.reshape(x.shape().with(-1, outputs)), {x}, weight.trainable() || bias.trainable(),
       [=, needs_dx = x.requires_gradient(), x_shape = x.shape()](Tensor dy) -> Gradients {
         const Tensor dy_rows = as_rows(dy);
         if (bias.trainable()) bias_backward(bias.gradient(), dy_rows, bias.next_contribution());
-        if (weight.trainable()) {
-          const Tensor& first = out_in ? dy_rows : rows;
-          const Tensor& second = out_in ? rows : dy_rows;
+        if (saved.defined()) {
+          const Tensor& first = out_in ? dy_rows : saved;
+          const Tensor& second = out_in ? saved : dy_rows;
           matmul(weight.gradient(), first, second, Transpose::yes, Transpose::no,
                  weight.next_contribution());
         }
         if (!needs_dx) return {Tensor{}};
-        const Tensor dx = like(rows);
-        matmul(dx, dy_rows, weight.data(), Transpose::no, out_in ? Transpose::no : Transpose::yes);
-        return {dx.reshape(x_shape)};
+        const Tensor dx = activation(x_shape, dy.dtype());
+        matmul(as_rows(dx), dy_rows, weight.data(), Transpose::no,
+               out_in ? Transpose::no : Transpose::yes);
+        return {dx};
       });
 }
 
@@ -133,27 +141,17 @@ Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter&
   const Tensor mean = activation({rows.size(0)}, statistics_dtype(x.dtype()));
   const Tensor rstd = like(mean);
   layer_norm_forward(as_rows(y), mean, rstd, rows, weight.data(), bias.data(), epsilon);
-  const bool trainable = weight.trainable() && bias.trainable();
-  check(trainable == (weight.trainable() || bias.trainable()),
-        "layer_norm: weight '{}' and bias '{}' are trained or frozen together", weight.name(),
-        bias.name());
-  return differentiable(y, {x}, trainable, [=](Tensor dy) -> Gradients {
-    const Tensor dx = like(dy);
-    Tensor dweight, dbias;
-    Accumulate accumulate = Accumulate::no;
-    if (trainable) {
-      dweight = weight.gradient();
-      dbias = bias.gradient();
-      accumulate = weight.next_contribution();
-      bias.next_contribution();
-    } else {
-      dweight = activation(weight.shape(), mean.dtype());
-      dbias = like(dweight);
-    }
-    layer_norm_backward(as_rows(dx), dweight, dbias, as_rows(dy), rows, weight.data(), mean, rstd,
-                        accumulate);
-    return {dx};
-  });
+  return differentiable(
+      y, {x}, weight.trainable() || bias.trainable(), [=](Tensor dy) -> Gradients {
+        const Tensor dx = like(dy);
+        Accumulate accumulate = Accumulate::no;
+        for (const Parameter& parameter : {weight, bias}) {
+          if (parameter.trainable()) accumulate = parameter.next_contribution();
+        }
+        layer_norm_backward(as_rows(dx), wanted_gradient(weight), wanted_gradient(bias),
+                            as_rows(dy), rows, weight.data(), mean, rstd, accumulate);
+        return {dx};
+      });
 }
 
 Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon) {
@@ -163,10 +161,8 @@ Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon) {
   rms_norm_forward(as_rows(y), rstd, rows, weight.data(), epsilon);
   return differentiable(y, {x}, weight.trainable(), [=](Tensor dy) -> Gradients {
     const Tensor dx = like(dy);
-    const bool trainable = weight.trainable();
-    const Tensor dweight = trainable ? weight.gradient() : activation(weight.shape(), rstd.dtype());
-    rms_norm_backward(as_rows(dx), dweight, as_rows(dy), rows, weight.data(), rstd,
-                      trainable ? weight.next_contribution() : Accumulate::no);
+    rms_norm_backward(as_rows(dx), wanted_gradient(weight), as_rows(dy), rows, weight.data(), rstd,
+                      weight.trainable() ? weight.next_contribution() : Accumulate::no);
     return {dx};
   });
 }

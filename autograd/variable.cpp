@@ -1,6 +1,7 @@
 #include "autograd/variable.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "autograd/node.h"
 #include "runtime/check.h"
@@ -9,6 +10,7 @@ namespace tessera {
 namespace {
 
 thread_local bool gradients_enabled_ = true;
+thread_local bool trainable_seen_ = false;
 
 }  // namespace
 
@@ -41,6 +43,7 @@ const Tensor& Variable::gradient() const {
 Variable differentiable(Tensor result, const std::vector<Variable>& inputs, bool uses_parameters,
                         BackwardFunction backward) {
   Variable variable(std::move(result));
+  trainable_seen_ |= uses_parameters;
   const bool any_input = std::any_of(inputs.begin(), inputs.end(),
                                      [](const Variable& v) { return v.requires_gradient(); });
   if (!gradients_enabled() || !(any_input || uses_parameters)) return variable;
@@ -57,6 +60,16 @@ bool is_sole_owner(const Tensor& tensor) {
 
 bool gradients_enabled() {
   return gradients_enabled_;
+}
+
+TrainableWatch::TrainableWatch() : previous_(std::exchange(trainable_seen_, false)) {}
+
+TrainableWatch::~TrainableWatch() {
+  trainable_seen_ |= previous_;
+}
+
+bool TrainableWatch::seen() const {
+  return trainable_seen_;
 }
 
 GradientMode::GradientMode(bool enabled) : previous_(gradients_enabled_) {

@@ -7,6 +7,7 @@
 
 #include "autograd/operations.h"
 #include "kernels/attention/op.h"
+#include "kernels/matmul/op.h"
 #include "runtime/check.h"
 
 namespace tessera {
@@ -15,9 +16,13 @@ namespace {
 // Section 2.3 of the paper: N(0, 0.02), residual layers scaled by 1 / sqrt(number of them).
 constexpr double kInitialDeviation = 0.02;
 
-/// Attention of the newest rows over all that the cache holds, after adding them to it.
-Tensor cached_attention(const Tensor& qkv, const Tensor& cache, std::int64_t cached,
-                        std::int64_t heads) {
+/// Attention of the newest rows over all that a layer's cache holds, after adding them to it.
+Tensor cached_attention(const Tensor& qkv, Tensor& cache, std::int64_t cached,
+                        std::int64_t capacity, std::int64_t heads) {
+  if (!cache.defined()) {
+    const CategoryScope category(Category::activations);
+    cache = Tensor::empty({1, capacity, qkv.size(2)}, qkv.dtype());
+  }
   const std::int64_t fresh = qkv.size(1);
   const std::int64_t width = qkv.size(2) / 3;
   const std::int64_t head_size = width / heads;
@@ -26,7 +31,7 @@ Tensor cached_attention(const Tensor& qkv, const Tensor& cache, std::int64_t cac
   rows.slice(cached, tokens).copy_from(qkv);
 
   const Tensor y = Tensor::empty({1, fresh, width}, qkv.dtype());
-  const Tensor logsumexp = Tensor::empty({1, heads, fresh}, DType::f32);
+  const Tensor logsumexp = Tensor::empty({1, heads, fresh}, statistics_dtype(qkv.dtype()));
   attention_forward(heads_of(y, 0, heads, head_size), logsumexp, heads_of(qkv, 0, heads, head_size),
                     heads_of(cache, width, heads, head_size, tokens),
                     heads_of(cache, 2 * width, heads, head_size, tokens),
@@ -62,9 +67,10 @@ class Gpt2::Block final : public Module {
     return after_attention(x, attention(qkv, heads_, heads_), training);
   }
 
-  Variable decode(const Variable& x, const Tensor& cache, std::int64_t cached) const {
+  Variable decode(const Variable& x, KeyValueCache& cache, std::size_t layer) const {
     const Variable qkv = c_attn_(ln_1_(x));
-    const Variable y(cached_attention(qkv.data(), cache, cached, heads_));
+    const Variable y(
+        cached_attention(qkv.data(), cache.layers[layer], cache.length, cache.capacity, heads_));
     return after_attention(x, y, /*training=*/false);
   }
 
@@ -152,8 +158,8 @@ Variable Gpt2::trunk(const Tensor& inputs, bool training, KeyValueCache* cache) 
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = *blocks_[i];
     x = units_[i + 1]->run(
-        [&block, training, cache, cached, i](const Variable& h) {
-          return cache != nullptr ? block.decode(h, cache->layers[i], cached) : block(h, training);
+        [&block, training, cache, i](const Variable& h) {
+          return cache != nullptr ? block.decode(h, *cache, i) : block(h, training);
         },
         x);
   }
@@ -179,12 +185,7 @@ Variable Gpt2::logits(const Tensor& inputs) {
 }
 
 KeyValueCache Gpt2::make_cache() const {
-  KeyValueCache cache{.capacity = config_.context};
-  const CategoryScope category(Category::activations);
-  for (std::int64_t i = 0; i < config_.layers; ++i) {
-    cache.layers.push_back(Tensor::empty({1, config_.context, 3 * config_.width}, DType::f32));
-  }
-  return cache;
+  return {.layers = std::vector<Tensor>(blocks_.size()), .capacity = config_.context};
 }
 
 Tensor Gpt2::next_logits(const Tensor& tokens, KeyValueCache& cache) {
@@ -193,7 +194,13 @@ Tensor Gpt2::next_logits(const Tensor& tokens, KeyValueCache& cache) {
   const Tensor rows = x.data().reshape({tokens.numel(), config_.width});
   const Variable last(rows.slice(tokens.numel() - 1, tokens.numel()));
   const Variable row = units_[0]->run_once(
-      [&](const Variable& h) { return linear(ln_f_(h), wte_.weight, Parameter()); }, last);
+      [&](const Variable& h) {
+        // Not linear(): logits rounded to 16 bits would often tie.
+        const Tensor logits = Tensor::empty({1, config_.vocab_size}, statistics_dtype(h.dtype()));
+        matmul(logits, ln_f_(h).data(), wte_.weight.data(), Transpose::no, Transpose::yes);
+        return Variable(logits);
+      },
+      last);
   return row.data().reshape({config_.vocab_size});
 }
 

@@ -30,7 +30,8 @@ struct MatmulShape {
 };
 
 /// What a model remembers of the tokens it has seen, so that each further token costs one row of
-/// work: the packed query/key/value rows of every layer, [1, context, channels].
+/// work: the packed query/key/value rows of every layer, [1, capacity, channels], in the dtype that
+/// the model computes in. A layer gets its memory when it sees the first token.
 struct KeyValueCache {
   std::vector<Tensor> layers;
   std::int64_t length = 0;
@@ -46,19 +47,21 @@ class LanguageModel : public Module {
   virtual std::int64_t context_length() const = 0;
 
   /// loss_scale * sum of the cross-entropies of predicting targets [B, T] from inputs [B, T] (i32);
-  /// targets of -100 are ignored. With loss_scale = 1 / (number of valid targets) it is the mean.
-  /// Gradients of the head are computed on the way, so backward must start from here.
-  /// Raises Error if T exceeds the context.
+  /// targets of -100 are ignored; f32 (f64 for f64). With loss_scale = 1 / (number of valid
+  /// targets) it is the mean. Gradients of the head are computed on the way, so backward must start
+  /// from here. Raises Error if T exceeds the context.
   virtual Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
                         bool training) = 0;
 
-  /// Logits [B, T, V] of predicting the next token after each of inputs [B, T].
+  /// Logits [B, T, V] of predicting the next token after each of inputs [B, T], in the dtype that
+  /// the model computes in: that of the parameters' windows.
   virtual Variable logits(const Tensor& inputs) = 0;
 
   /// An empty cache for one sequence.
   virtual KeyValueCache make_cache() const = 0;
   /// Logits [V] of the token after `tokens` [n], which follow what `cache` holds; the cache grows
-  /// by n. No gradients. Raises Error if the cache would exceed the context.
+  /// by n. They are f32 whatever the model computes in (f64 for f64). No gradients. Raises Error if
+  /// the cache would exceed the context.
   virtual Tensor next_logits(const Tensor& tokens, KeyValueCache& cache) = 0;
 
   /// The Hugging Face config.json.

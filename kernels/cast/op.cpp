@@ -1,6 +1,7 @@
 #include "kernels/cast/op.h"
 
 #include "kernels/checks.h"
+#include "runtime/category.h"
 
 namespace tessera {
 
@@ -12,6 +13,14 @@ void cast(Out y, const Tensor& x) {
   check_apart("cast", {"y", y}, {"x", x});
   if (y.device().is_cpu()) return cpu::cast(y, x);
   fail_no_kernel("cast", y.device());
+}
+
+Tensor widened(const Tensor& x) {
+  if (size_of(x.dtype()) != 2) return x;
+  const CategoryScope scope(Category::workspace);
+  const Tensor wide = Tensor::empty(x.shape(), DType::f32);
+  cast(wide, x);
+  return wide;
 }
 
 }  // namespace tessera

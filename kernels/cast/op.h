@@ -8,6 +8,10 @@ namespace tessera {
 
 void cast(Out y, const Tensor& x);
 
+/// x itself, or an f32 copy of a 16-bit x, charged to `workspace`: for an operand that the CPU,
+/// which multiplies in f32, reads in several products.
+Tensor widened(const Tensor& x);
+
 namespace cpu {
 void cast(Out y, const Tensor& x);
 }

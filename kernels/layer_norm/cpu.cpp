@@ -128,13 +128,15 @@ void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const
     using T = decltype(type);
     using Real = compute_t<T>;
     const Tensor partials = backward_rows<T>(dx, dy, x, weight, mean, rstd);
-    const std::int64_t chunks = partials.size(0);
-    const Real* sums = partials.data<Real>();
-    visit_floating(dweight.dtype(), [&](auto gradient_type) {
-      using G = decltype(gradient_type);
-      add_partials(dweight.data<G>(), sums, chunks, 2 * C, C, accumulate_parameters);
-      add_partials(dbias.data<G>(), sums + C, chunks, 2 * C, C, accumulate_parameters);
-    });
+    const auto add_up = [&](Out gradient, const Real* sums) {
+      if (!gradient.defined()) return;
+      visit_floating(gradient.dtype(), [&](auto gradient_type) {
+        using G = decltype(gradient_type);
+        add_partials(gradient.data<G>(), sums, partials.size(0), 2 * C, C, accumulate_parameters);
+      });
+    };
+    add_up(dweight, partials.data<Real>());
+    add_up(dbias, partials.data<Real>() + C);
   });
 }
 

@@ -7,7 +7,8 @@
 //   backward. With xhat = (x - mean) * rstd and g = dy * weight:
 //   dx = rstd * (g - sum(g) / C - xhat * sum(g * xhat) / C)
 //   dweight (+)= sum over rows of dy * xhat;  dbias (+)= sum over rows of dy
-// dweight and dbias may be f32 beside 16-bit activations.
+// dweight and dbias may be f32 beside 16-bit activations, and each may be an undefined tensor: a
+// gradient that is not wanted.
 #pragma once
 
 #include "kernels/op.h"

@@ -49,30 +49,14 @@ void check_arguments(const Tensor& loss, const Tensor& dx, const Tensor& dweight
 
 /// The memory that one chunk after the other works in.
 struct ChunkWorkspace {
-  Tensor logits;          // [chunk, V] f32 or f64; becomes dlogits in place
-  Tensor narrow_dlogits;  // [chunk, V] in x's dtype, if that has 16 bits: what matmul takes
-  Tensor logsumexp;       // [chunk]
-  Tensor dloss;           // [chunk], each the loss's factor
+  Tensor logits;     // [chunk, V] f32 or f64; becomes dlogits in place
+  Tensor logsumexp;  // [chunk]
+  Tensor dloss;      // [chunk], each the loss's factor
 
-  ChunkWorkspace(std::int64_t chunk, std::int64_t classes, DType dtype, bool gradients,
-                 double loss_scale)
-      : logits(Tensor::empty({chunk, classes}, statistics_dtype(dtype))),
-        logsumexp(Tensor::empty({chunk}, statistics_dtype(dtype))) {
-    if (!gradients) return;
-    if (dtype != statistics_dtype(dtype)) narrow_dlogits = Tensor::empty({chunk, classes}, dtype);
-    dloss = Tensor::full({chunk}, statistics_dtype(dtype), loss_scale);
-  }
-
-  /// Turns the first rows of logits into dlogits, in a dtype that can be multiplied with x.
-  Tensor differentiate(const Tensor& targets, int ignore_index) const {
-    const std::int64_t rows = targets.size(0);
-    const Tensor chunk_logits = logits.slice(0, rows);
-    cross_entropy_backward(chunk_logits, dloss.slice(0, rows), chunk_logits,
-                           logsumexp.slice(0, rows), targets, ignore_index);
-    if (!narrow_dlogits.defined()) return chunk_logits;
-    cast(narrow_dlogits.slice(0, rows), chunk_logits);
-    return narrow_dlogits.slice(0, rows);
-  }
+  ChunkWorkspace(std::int64_t chunk, std::int64_t classes, DType dtype, double loss_scale)
+      : logits(Tensor::empty({chunk, classes}, dtype)),
+        logsumexp(Tensor::empty({chunk}, dtype)),
+        dloss(Tensor::full({chunk}, dtype, loss_scale)) {}
 };
 
 }  // namespace
@@ -84,23 +68,26 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
   // All at once, so that nothing is written before and positions are those of the whole batch.
   if (x.device().is_cpu()) cpu::check_targets(kOp, targets, weight.size(0), ignore_index);
   const CategoryScope scope(Category::workspace);
+  const DType dtype = statistics_dtype(x.dtype());
   const std::int64_t tokens = x.size(0);
-  const bool gradients = dx.defined() || dweight.defined();
-  const Tensor losses = Tensor::empty({tokens}, statistics_dtype(x.dtype()));
-  const ChunkWorkspace workspace(std::min(chunk, tokens), weight.size(0), x.dtype(), gradients,
-                                 loss_scale);
+  // Every chunk multiplies with the weight twice: it is widened once, not by each product.
+  const Tensor wide_weight = widened(weight);
+  const Tensor losses = Tensor::empty({tokens}, dtype);
+  const ChunkWorkspace workspace(std::min(chunk, tokens), weight.size(0), dtype, loss_scale);
   if (tokens == 0 && dweight.defined() && accumulate_dweight == Accumulate::no) dweight.zero();
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t end = std::min(tokens, begin + chunk);
-    const Tensor chunk_x = x.slice(begin, end);
+    const Tensor chunk_x = widened(x.slice(begin, end));
     const Tensor chunk_targets = targets.slice(begin, end);
     const Tensor logits = workspace.logits.slice(0, end - begin);
-    matmul(logits, chunk_x, weight, Transpose::no, Transpose::yes);
-    cross_entropy_forward(losses.slice(begin, end), workspace.logsumexp.slice(0, end - begin),
-                          logits, chunk_targets, ignore_index);
-    if (!gradients) continue;
-    const Tensor dlogits = workspace.differentiate(chunk_targets, ignore_index);
-    if (dx.defined()) matmul(dx.slice(begin, end), dlogits, weight);
+    const Tensor logsumexp = workspace.logsumexp.slice(0, end - begin);
+    matmul(logits, chunk_x, wide_weight, Transpose::no, Transpose::yes);
+    cross_entropy_forward(losses.slice(begin, end), logsumexp, logits, chunk_targets, ignore_index);
+    if (!dx.defined() && !dweight.defined()) continue;
+    const Tensor& dlogits = logits;
+    cross_entropy_backward(dlogits, workspace.dloss.slice(0, end - begin), logits, logsumexp,
+                           chunk_targets, ignore_index);
+    if (dx.defined()) matmul(dx.slice(begin, end), dlogits, wide_weight);
     if (dweight.defined()) {
       matmul(dweight, dlogits, chunk_x, Transpose::yes, Transpose::no,
              begin == 0 ? accumulate_dweight : Accumulate::yes);

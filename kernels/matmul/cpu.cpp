@@ -120,14 +120,6 @@ void multiply(const Problem& p, const T* a, const T* b, T* c) {
 
 // ---- 16-bit storage: multiply in f32
 
-/// x itself, or a copy of 16-bit x in f32.
-Tensor widen(const Tensor& x) {
-  if (size_of(x.dtype()) != 2) return x;
-  const Tensor wide = Tensor::empty(x.shape(), DType::f32);
-  cpu::cast(wide, x);
-  return wide;
-}
-
 void add_rounded(Out c, const Tensor& product) {
   visit_floating(c.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -169,7 +161,7 @@ void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Tran
     return;
   }
   const CategoryScope scope(Category::workspace);
-  const Tensor wide_a = widen(a), wide_b = widen(b);
+  const Tensor wide_a = widened(a), wide_b = widened(b);
   if (c.dtype() == DType::f64) {
     multiply(p, wide_a.data<double>(), wide_b.data<double>(), c.data<double>());
   } else if (c.dtype() == DType::f32) {

@@ -29,7 +29,9 @@ void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Tran
             Accumulate accumulate) {
   check_on_one_device("matmul", {{"c", c}, {"a", a}, {"b", b}});
   check_same_floating("matmul", {{"a", a}, {"b", b}});
-  check_same_dtype_or_f32("matmul", {"c", c}, {"a", a});
+  const bool narrows = size_of(c.dtype()) < size_of(a.dtype());
+  const Argument from{"a", a}, to{"c", c};
+  check_same_dtype_or_f32("matmul", narrows ? from : to, narrows ? to : from);
   if (a.rank() < 2 || b.rank() < 2)
     fail("matmul: a is {} and b is {}; both must be matrices", describe(a), describe(b));
   check_shapes(c, used_shape(a, transpose_a), used_shape(b, transpose_b));

@@ -3,9 +3,10 @@
 //   2-D:  op(A) [M, K], op(B) [K, N], C [M, N];  op(X) is X or its transpose
 //   3-D:  the same for every index of a leading batch dimension, equal in A, B and C
 //
-// A and B have one dtype (f32, bf16, f16, f64); C has the same, or f32 for 16-bit A and B, which is
-// how weight gradients of 16-bit activations accumulate in full precision. Sums are f32 (f64 for
-// f64). K = 0 yields zeros (or leaves C when accumulating).
+// A and B have one dtype (f32, bf16, f16, f64). C has the same; or f32 beside 16-bit A and B, which
+// is how weight gradients of 16-bit activations accumulate in full precision; or 16 bits beside f32
+// A and B, which is how products of widened operands are rounded once. Sums are f32 (f64 for f64).
+// K = 0 yields zeros (or leaves C when accumulating).
 //
 // The product is cut into blocks of C that depend on the shape only; each is one single-threaded
 // OpenBLAS call, and the rank's threads share them out. So the bits do not depend on the number of

@@ -91,6 +91,7 @@ void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& x, c
   visit_floating(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const Tensor partials = backward_rows<T>(dx, dy, x, weight, rstd);
+    if (!dweight.defined()) return;
     visit_floating(dweight.dtype(), [&](auto gradient_type) {
       using G = decltype(gradient_type);
       add_partials(dweight.data<G>(), partials.data<compute_t<T>>(), partials.size(0), C, C,

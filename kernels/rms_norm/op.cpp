@@ -31,15 +31,16 @@ void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, fl
 void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, Accumulate accumulate_parameters) {
   constexpr std::string_view op = "rms_norm_backward";
-  check_on_one_device(
-      op,
-      {{"dx", dx}, {"dweight", dweight}, {"dy", dy}, {"x", x}, {"weight", weight}, {"rstd", rstd}});
+  check_on_one_device(op, {{"dx", dx}, {"dy", dy}, {"x", x}, {"weight", weight}, {"rstd", rstd}});
   check_same_floating(op, {{"x", x}, {"dx", dx}, {"dy", dy}, {"weight", weight}});
   check_same_shape(op, {"dx", dx}, {"x", x});
   check_same_shape(op, {"dy", dy}, {"x", x});
   check_common(op, x, weight, rstd);
-  check_shape(op, {"dweight", dweight}, weight.shape());
-  check_same_dtype_or_f32(op, {"dweight", dweight}, {"x", x});
+  if (dweight.defined()) {
+    check_on_one_device(op, {{"dweight", dweight}, {"x", x}});
+    check_shape(op, {"dweight", dweight}, weight.shape());
+    check_same_dtype_or_f32(op, {"dweight", dweight}, {"x", x});
+  }
   check_apart(op, {"dx", dx}, {"x", x});
   check_apart(op, {"dx", dx}, {"dy", dy});
   if (x.device().is_cpu()) {

@@ -5,7 +5,8 @@
 //   x, y [..., C] seen as [N, C]; weight [C]; rstd [N] f32 (f64 for f64), saved for backward.
 //   With xhat = x * rstd and g = dy * weight:
 //   dx = rstd * (g - xhat * sum(g * xhat) / C);  dweight (+)= sum over rows of dy * xhat
-// dweight may be f32 beside 16-bit activations.
+// dweight may be f32 beside 16-bit activations, or an undefined tensor: a gradient that is not
+// wanted.
 #pragma once
 
 #include "kernels/op.h"

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -23,10 +24,12 @@ namespace {
 /// only copy, add and meet halfway.
 class Meeting {
  public:
-  Meeting(int ranks, std::chrono::milliseconds deadline)
-      : deadline_(deadline), here_(static_cast<std::size_t>(ranks), false) {}
+  /// `members`: what the ranks are called in messages.
+  Meeting(std::vector<int> members, std::chrono::milliseconds deadline)
+      : deadline_(deadline), members_(std::move(members)), here_(members_.size(), false) {}
 
-  int ranks() const { return static_cast<int>(here_.size()); }
+  int ranks() const { return static_cast<int>(members_.size()); }
+  int name(int rank) const { return members_[rank]; }
   std::chrono::milliseconds deadline() const { return deadline_; }
 
   void open(int rank, const std::string& what) {
@@ -45,12 +48,28 @@ class Meeting {
     changed_.wait(lock, [&] { return reading_ == 0; });
   }
 
+  /// Ends this meeting, and those of all groups split off from it.
   void abort(const std::string& reason) {
+    std::vector<std::weak_ptr<Meeting>> children;
     {
       const std::lock_guard lock(mutex_);
       if (!aborted_) aborted_ = reason;
+      children = children_;
     }
     changed_.notify_all();
+    for (const auto& child : children) {
+      if (const auto meeting = child.lock()) meeting->abort(reason);
+    }
+  }
+
+  void adopt(const std::shared_ptr<Meeting>& child) {
+    std::optional<std::string> aborted;
+    {
+      const std::lock_guard lock(mutex_);
+      children_.push_back(child);
+      aborted = aborted_;
+    }
+    if (aborted) child->abort(*aborted);
   }
 
  private:
@@ -69,8 +88,8 @@ class Meeting {
     changed_.wait_for(lock, deadline_, [&] { return round_ != round || aborted_; });
     if (round_ != round) return false;
     if (!aborted_) {
-      aborted_ = fmt::format("rank {} waited {} ms in {} for rank{}", rank, deadline_.count(), what,
-                             missing());
+      aborted_ = fmt::format("rank {} waited {} ms in {} for rank{}", name(rank), deadline_.count(),
+                             what, missing());
       changed_.notify_all();
     }
     throw Error(*aborted_);
@@ -80,12 +99,13 @@ class Meeting {
   std::string missing() const {
     std::vector<int> ranks;
     for (std::size_t i = 0; i < here_.size(); ++i) {
-      if (!here_[i]) ranks.push_back(static_cast<int>(i));
+      if (!here_[i]) ranks.push_back(members_[i]);
     }
     return fmt::format("{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
   }
 
   const std::chrono::milliseconds deadline_;
+  const std::vector<int> members_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<bool> here_;
@@ -93,16 +113,15 @@ class Meeting {
   std::uint64_t round_ = 0;
   int reading_ = 0;
   std::optional<std::string> aborted_;
+  std::vector<std::weak_ptr<Meeting>> children_;
 };
 
 /// What the threads of a group share. A rank writes its own slots before open and reads the others'
 /// between open and close.
 template <typename Call>
 struct Group {
-  Group(int ranks, std::chrono::milliseconds deadline)
-      : meeting(ranks, deadline),
-        calls(static_cast<std::size_t>(ranks), nullptr),
-        children(static_cast<std::size_t>(ranks)) {}
+  Group(const std::vector<int>& members, std::chrono::milliseconds deadline)
+      : meeting(members, deadline), calls(members.size(), nullptr), children(members.size()) {}
 
   Meeting meeting;
   std::vector<const Call*> calls;
@@ -118,8 +137,9 @@ class ThreadCommunicator final : public Communicator {
  public:
   using SharedGroup = std::shared_ptr<Group<Call>>;
 
-  static SharedGroup make_group(int ranks, std::chrono::milliseconds deadline) {
-    return std::make_shared<Group<Call>>(ranks, deadline);
+  static SharedGroup make_group(const std::vector<int>& members,
+                                std::chrono::milliseconds deadline) {
+    return std::make_shared<Group<Call>>(members, deadline);
   }
 
   ThreadCommunicator(SharedGroup group, int rank, const Communicator* parent = nullptr)
@@ -140,8 +160,11 @@ class ThreadCommunicator final : public Communicator {
       rank_in_child = static_cast<int>(std::lower_bound(members.begin(), members.end(), rank()) -
                                        members.begin());
       if (rank() == first) {
-        group_->children[first] =
-            make_group(static_cast<int>(members.size()), group_->meeting.deadline());
+        std::vector<int> names;
+        for (const int r : members) names.push_back(group_->meeting.name(r));
+        const SharedGroup made = make_group(names, group_->meeting.deadline());
+        group_->meeting.adopt(std::shared_ptr<Meeting>(made, &made->meeting));
+        group_->children[first] = made;
       }
       halfway(call);
       child = group_->children[first];
@@ -210,8 +233,8 @@ class ThreadCommunicator final : public Communicator {
   void check_agreement() const {
     for (int r = 1; r < size(); ++r) {
       if (agree(theirs(0), theirs(r))) continue;
-      fail("ranks disagree: rank 0 makes {}, rank {} makes {}", describe_call(theirs(0)), r,
-           describe_call(theirs(r)));
+      fail("ranks disagree: rank {} makes {}, rank {} makes {}", group_->meeting.name(0),
+           describe_call(theirs(0)), group_->meeting.name(r), describe_call(theirs(r)));
     }
   }
 
@@ -290,7 +313,9 @@ class ThreadCommunicator final : public Communicator {
 
 void run_ranks(const ThreadRanksOptions& options, const std::function<void(Communicator&)>& body) {
   check(options.ranks >= 1, "there cannot be {} ranks", options.ranks);
-  const auto group = ThreadCommunicator::make_group(options.ranks, options.deadline);
+  std::vector<int> members(static_cast<std::size_t>(options.ranks));
+  std::iota(members.begin(), members.end(), 0);
+  const auto group = ThreadCommunicator::make_group(members, options.deadline);
   std::mutex mutex;
   std::optional<std::string> first_failure;
   const auto report = [&](int rank, const std::exception& error) {

@@ -196,11 +196,28 @@ TEST_CASE("checkpoint: same bits as without, dropout included, and less memory")
   CHECK(kept.saved == 2 * recomputed.saved);
 }
 
-TEST_CASE("a checkpointed constant function is fine in backward") {
+TEST_CASE("checkpoint: with nothing to train, nothing is recorded or kept") {
   const test::Rank rank;
-  const Variable x(ones({2}));
-  const Variable y = checkpoint([](const Variable& h) { return gelu(h); }, x);
-  backward(y, ones({2}));
+  OwnedParameter weight("weight", {2, 2});
+  const Variable x(normal_tensor({3, 2}, DType::f64, "x"));
+  const auto function = [&](const Variable& h) {
+    return gelu(linear(h, weight.parameter, Parameter()));
+  };
+  const auto nested = [&](const Variable& h) { return checkpoint(function, h); };
+  CHECK(checkpoint(function, x).requires_gradient());
+  CHECK(checkpoint(nested, x).requires_gradient());
+  CHECK(checkpoint(gelu, Variable::leaf(x.data())).requires_gradient());
+  CHECK_FALSE(checkpoint(gelu, x).requires_gradient());
+  weight.parameter.set_trainable(false);
+  CHECK_FALSE(checkpoint(function, x).requires_gradient());
+  CHECK_FALSE(checkpoint(nested, x).requires_gradient());
+}
+
+TEST_CASE("checkpoint: a function that stops the gradient is fine in backward") {
+  const test::Rank rank;
+  const Variable x = Variable::leaf(ones({2}));
+  backward(checkpoint([](const Variable& h) { return Variable(h.data()); }, x), ones({2}));
+  CHECK_FALSE(x.gradient().defined());
 }
 
 }  // namespace tessera

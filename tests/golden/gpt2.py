@@ -4,6 +4,8 @@ Each configuration becomes a folder:
 
   config.json, model.safetensors   the float32 model, as GPT2LMHeadModel.save_pretrained writes it
   expected.safetensors             a batch and the reference results (README.md lists the tensors)
+  bf16.safetensors                 (some) the same batch from weights rounded to bfloat16: the exact
+                                   results, and what PyTorch computing in bfloat16 makes of them
 
 The reference runs in float64 from the float32 weights, so its own rounding is far below the
 tolerance of the tests (1e-5). Every reference is guarded here: two implementations of attention must
@@ -40,6 +42,7 @@ class Case:
     batch: int
     sequence: int
     ignored: int = 0  # targets that do not count
+    bf16: bool = False  # also a reference for computing in bfloat16
     prompt: int = 0  # tokens to continue greedily; 0: no generation
     generated: int = 0
     seed: int = 0
@@ -47,10 +50,10 @@ class Case:
 
 CASES = [
     Case("plain", layers=2, width=32, heads=2, vocab_size=97, context=32, batch=2, sequence=16,
-         prompt=5, generated=20, seed=32),
+         bf16=True, prompt=5, generated=20, seed=32),
     # Nothing divides anything: head size 6, full context, ignored targets.
     Case("odd", layers=3, width=30, heads=5, vocab_size=101, context=17, batch=3, sequence=17,
-         ignored=7, seed=2),
+         ignored=7, bf16=True, seed=2),
     # One sequence just longer than a power of two, well within the context.
     Case("one_layer", layers=1, width=48, heads=3, vocab_size=65, context=64, batch=1, sequence=33,
          seed=3),
@@ -165,6 +168,26 @@ def guard(case, model, ids, targets, expected, losses):
     assert (targets == IGNORE_INDEX).sum() == case.ignored
 
 
+def bf16_results(model, ids, targets):
+    """From weights rounded to bfloat16: exact results, and those of PyTorch in bfloat16 ("bf16.")."""
+    rounded = reference_model(model, torch.bfloat16, attention="sdpa")
+    exact = logits_loss_gradients(reference_model(rounded), ids, targets)
+    low = logits_loss_gradients(rounded, ids, targets)
+    errors = {name: relative_error(low[name], exact[name]) for name in exact}
+    worst = max(errors, key=errors.get)
+    print(f"  PyTorch in bfloat16: logits {errors['logits']:.1e}, loss {errors['loss']:.1e}, "
+          f"gradients up to {errors[worst]:.1e} ({worst})")
+    expected = {name: t if name == "loss" else t.float() for name, t in exact.items()}
+    return expected | {"bf16." + name: t for name, t in low.items()}
+
+
+def save_results(tensors, path):
+    # One entry, because the order of several is not fixed and the file should be.
+    made_by = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    save_file({name: t.contiguous() for name, t in tensors.items()}, path,
+              metadata={"made_by": made_by})
+
+
 def write(case):
     print(case.name)
     model = make_model(case)
@@ -184,10 +207,9 @@ def write(case):
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    # One entry, because the order of several is not fixed and the file should be.
-    made_by = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    save_file({name: t.contiguous() for name, t in expected.items()},
-              folder / "expected.safetensors", metadata={"made_by": made_by})
+    save_results(expected, folder / "expected.safetensors")
+    if case.bf16:
+        save_results(bf16_results(model, ids, targets), folder / "bf16.safetensors")
 
 
 if __name__ == "__main__":

@@ -68,6 +68,21 @@ TEST_CASE("cast keeps infinities and NaN") {
   }
 }
 
+TEST_CASE("widened copies 16-bit tensors to f32 in the workspace, and others not at all") {
+  test::Rank rank;
+  const auto workspace = [&] {
+    return rank.context.allocator().account()[Category::workspace].current;
+  };
+  for (const DType dtype : test::kFloating) {
+    const Tensor x = test::normal_tensor({3, 5}, dtype, "x");
+    const Tensor wide = widened(x);
+    REQUIRE(wide.dtype() == (dtype == DType::f64 ? DType::f64 : DType::f32));
+    REQUIRE(test::to_doubles(wide) == test::to_doubles(x));
+    REQUIRE((wide.raw() == x.raw()) == (size_of(dtype) != 2));
+    REQUIRE(workspace() == (size_of(dtype) == 2 ? 4 * 15 : 0));
+  }
+}
+
 TEST_CASE("cast refuses integers and unequal shapes") {
   const test::Rank rank;
   const Tensor y = Tensor::zeros({2, 3}, DType::f32);

@@ -185,6 +185,25 @@ TEST_CASE("layer_norm: no rows give zero parameter gradients") {
   REQUIRE(to_doubles(c.dbias) == Values(4, 0.0));
 }
 
+TEST_CASE("layer_norm: a parameter gradient that is not wanted changes no bit of the others") {
+  const test::Rank rank;
+  const Case all({40, 33}, DType::bf16, DType::f32);
+  all.forward();
+  all.backward(Accumulate::no);
+  for (const bool with_weight : {false, true}) {
+    for (const bool with_bias : {false, true}) {
+      Case some({40, 33}, DType::bf16, DType::f32);
+      some.forward();
+      if (!with_weight) some.dweight = {};
+      if (!with_bias) some.dbias = {};
+      some.backward(Accumulate::no);
+      CHECK(same_bits(some.dx, all.dx));
+      if (with_weight) CHECK(same_bits(some.dweight, all.dweight));
+      if (with_bias) CHECK(same_bits(some.dbias, all.dbias));
+    }
+  }
+}
+
 TEST_CASE("layer_norm: wrong arguments are named") {
   const test::Rank rank;
   const Case c({2, 4}, DType::bf16, DType::f32);

@@ -87,6 +87,8 @@ TEST_CASE("matmul is the product in every dtype and transposition, overwriting a
         for (const DType dtype : test::kFloating) check_product(s, dtype, dtype, ta, tb);
         check_product(s, DType::bf16, DType::f32, ta, tb);
         check_product(s, DType::f16, DType::f32, ta, tb);
+        check_product(s, DType::f32, DType::bf16, ta, tb);
+        check_product(s, DType::f32, DType::f16, ta, tb);
       }
     }
   }
@@ -183,6 +185,12 @@ TEST_CASE("matmul refuses arguments that do not fit together") {
                       Catch::Contains("dtypes must be equal"));
   REQUIRE_THROWS_WITH(matmul(zeros({2, 4}, DType::f64), a, b),
                       Catch::Contains("c must have the same dtype"));
+  REQUIRE_THROWS_WITH(
+      matmul(zeros({2, 4}, DType::f16), zeros({2, 3}, DType::bf16), zeros({3, 4}, DType::bf16)),
+      Catch::Contains("c must have the same dtype"));
+  REQUIRE_THROWS_WITH(
+      matmul(zeros({2, 4}, DType::bf16), zeros({2, 3}, DType::f64), zeros({3, 4}, DType::f64)),
+      Catch::Contains("a is f64 [2, 3] and c is bf16 [2, 4]"));
   REQUIRE_THROWS_WITH(matmul(a, a, zeros({3, 3})), Catch::Contains("matmul: c overlaps a"));
 }
 

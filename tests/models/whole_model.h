@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "autograd/engine.h"
+#include "autograd/freeze.h"
+#include "kernels/cast/op.h"
 #include "kernels/cross_entropy/op.h"
 #include "models/gpt2.h"
 #include "models/hugging_face.h"
@@ -34,15 +36,30 @@ struct WholeModel {
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<Strategy> strategy;
 
-  explicit WholeModel(std::unique_ptr<LanguageModel> without_memory, std::uint64_t seed = 1)
-      : model(std::move(without_memory)), strategy(make_single_strategy(model->units(), seed)) {}
-  explicit WholeModel(const Gpt2Config& config, std::uint64_t seed = 1)
-      : WholeModel(std::make_unique<Gpt2>(config), seed) {}
+  explicit WholeModel(std::unique_ptr<LanguageModel> without_memory, std::uint64_t seed = 1,
+                      const std::string& frozen = "")
+      : model(std::move(without_memory)) {
+    freeze(*model, frozen);
+    strategy = make_single_strategy(model->units(), seed);
+  }
+  explicit WholeModel(const Gpt2Config& config, std::uint64_t seed = 1,
+                      const std::string& frozen = "")
+      : WholeModel(std::make_unique<Gpt2>(config), seed, frozen) {}
   explicit WholeModel(const std::filesystem::path& folder) : WholeModel(make_pretrained(folder)) {
     load_parameters(folder, strategy->shards());
   }
 
   const std::vector<Shard>& shards() const { return strategy->shards(); }
+
+  /// Opens the parameters' windows on copies of the f32 masters as they are now, rounded to
+  /// `dtype`; gradients stay f32.
+  void compute_in(DType dtype) const {
+    for (const Shard& shard : shards()) {
+      const Tensor rounded = Tensor::empty(shard.parameter.shape(), dtype);
+      cast(rounded, shard.data.reshape(shard.parameter.shape()));
+      shard.parameter.open(rounded);
+    }
+  }
 
   /// The mean loss, without a graph.
   float evaluate(const Tensor& inputs, const Tensor& targets) const {
@@ -52,10 +69,12 @@ struct WholeModel {
         .item<float>();
   }
 
-  /// One training step's forward and backward pass; the gradients are in the shards then.
-  float differentiate(const Tensor& inputs, const Tensor& targets) const {
+  /// One training step's forward and backward pass, of `scale` times the mean loss; the gradients
+  /// are in the shards then.
+  float differentiate(const Tensor& inputs, const Tensor& targets, double scale = 1.0) const {
     strategy->start_step();
-    const Variable loss = model->loss(inputs, targets, mean_scale(targets), /*training=*/true);
+    const Variable loss =
+        model->loss(inputs, targets, scale * mean_scale(targets), /*training=*/true);
     backward(loss);
     strategy->finish_backward();
     return loss.data().item<float>();

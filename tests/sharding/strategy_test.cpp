@@ -65,11 +65,11 @@ void expect_footprint(const ToyNet& net, const ShardingOptions& options, const C
 }
 
 Trained train(int ranks, const ShardingOptions& options, Findings& findings,
-              const Prepare& prepare = {}) {
+              const Prepare& prepare = {}, bool tied = true) {
   Trained result;
   run_ranks({.ranks = ranks, .threads = 1, .deadline = std::chrono::seconds(30)},
             [&](Communicator& world) {
-              ToyNet net;
+              ToyNet net(4, /*checkpointing=*/false, tied);
               if (prepare) prepare(net);
               const ToyTraining training;
               const auto strategy = make_strategy(net.units, options, 3, &world);
@@ -91,14 +91,14 @@ Trained train(int ranks, const ShardingOptions& options, Findings& findings,
 
 /// Trains with all strategies, each with the options `vary` gives it, and compares with ddp.
 void expect_one_loss(int ranks, const std::function<void(ShardingOptions&)>& vary = {},
-                     const Prepare& prepare = {}) {
+                     const Prepare& prepare = {}, bool tied = true) {
   Findings findings;
   Trained ddp;
   for (auto& [name, options] : all_strategies()) {
     ShardingOptions varied = options;
     if (vary) vary(varied);
     INFO(name << " on " << ranks << " ranks");
-    const Trained trained = train(ranks, varied, findings, prepare);
+    const Trained trained = train(ranks, varied, findings, prepare, tied);
     if (ddp.losses.empty()) ddp = trained;
     // Three times three ranks add in another order than six at once.
     const Mesh mesh = recipe_of(varied, ranks).mesh;
@@ -162,6 +162,20 @@ TEST_CASE("one loss and every byte: what is kept whole, and how far ahead is gat
 TEST_CASE("one loss and every byte: larger buckets") {
   for (const char* buckets : {"200", "100000", "layer.1,layer.3"}) {
     expect_one_loss(4, [&](ShardingOptions& options) { options.buckets = buckets; });
+  }
+}
+
+TEST_CASE("one loss and every byte: embeddings that are not tied") {
+  for (const int live_gathers : {1, 2, 6}) {
+    for (const int micro_batches : {1, 2}) {
+      expect_one_loss(
+          4,
+          [&](ShardingOptions& options) {
+            options.live_gathers = live_gathers;
+            options.micro_batches = micro_batches;
+          },
+          {}, /*tied=*/false);
+    }
   }
 }
 

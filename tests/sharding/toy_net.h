@@ -1,5 +1,5 @@
-// A small language model for tests of the sharding layer: tied embeddings at both ends, odd sizes,
-// a few inner units; and a training loop over it with plain gradient descent.
+// A small language model for tests of the sharding layer: odd sizes, a few inner units, embeddings
+// tied (one unit at both ends) or not; and a training loop over it with plain gradient descent.
 #pragma once
 
 #include <cmath>
@@ -28,9 +28,14 @@ struct ToyNet {
     Parameter up, bias, down;
   };
 
-  explicit ToyNet(int layer_count = 4, bool checkpointing = false) {
-    units.push_back(std::make_unique<Unit>("ends", std::vector{table, norm_weight, norm_bias},
-                                           /*at_both_ends=*/true));
+  explicit ToyNet(int layer_count = 4, bool checkpointing = false, bool tied = true) {
+    if (tied) {
+      units.push_back(std::make_unique<Unit>("ends", std::vector{table, norm_weight, norm_bias},
+                                             /*at_both_ends=*/true));
+    } else {
+      units.push_back(std::make_unique<Unit>("first", std::vector{table}));
+      head = Parameter("head", {kVocab, kWidth}, Initializer::normal(0.5));
+    }
     for (int i = 0; i < layer_count; ++i) {
       const std::string name = "layer." + std::to_string(i);
       const Initializer normal = Initializer::normal(0.4);
@@ -40,6 +45,9 @@ struct ToyNet {
       const Layer& layer = layers.back();
       units.push_back(std::make_unique<Unit>(name, std::vector{layer.up, layer.bias, layer.down}));
       units.back()->set_checkpointing(checkpointing);
+    }
+    if (!tied) {
+      units.push_back(std::make_unique<Unit>("last", std::vector{norm_weight, norm_bias, head}));
     }
   }
 
@@ -53,10 +61,11 @@ struct ToyNet {
       };
       x = units[i + 1]->run(run, x);
     }
-    return units[0]->run_once(
+    Unit& last = head.defined() ? *units.back() : *units.front();
+    return last.run_once(
         [&](const Variable& h) {
           const Variable y = layer_norm(h, norm_weight, norm_bias, 1e-5f);
-          return linear_cross_entropy(y, table, targets, factor);
+          return linear_cross_entropy(y, head.defined() ? head : table, targets, factor);
         },
         x);
   }
@@ -64,6 +73,7 @@ struct ToyNet {
   Parameter table{"table", {kVocab, kWidth}, Initializer::normal(0.5)};
   Parameter norm_weight{"norm.weight", {kWidth}, Initializer::ones()};
   Parameter norm_bias{"norm.bias", {kWidth}, Initializer::zeros()};
+  Parameter head;  // undefined if tied
   std::vector<Layer> layers;
   Units units;
 };

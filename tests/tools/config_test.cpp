@@ -132,6 +132,18 @@ TEST_CASE("a value of the wrong kind is named with file, line and what was expec
         "run.yaml:2: optimizer.epsilon: expected a number > 0, got '0'");
 }
 
+TEST_CASE("text of several forms is checked where it stands") {
+  for (const std::string text : {"none", "full", "every 2", "from 6"}) {
+    const Config config = parse("sharding: {activation_checkpointing: " + text + "}");
+    CHECK(config.sharding.activation_checkpointing == text);
+  }
+  CHECK_THAT(error_of("sharding:\n  activation_checkpointing: every two\n"),
+             Equals("run.yaml:2: sharding.activation_checkpointing: expected none, full, 'every K' "
+                    "(blocks 0, K, 2 K, ...) or 'from I' (block I and later), got 'every two'"));
+  CHECK_THAT(error_of("", {"sharding.activation_checkpointing=from"}),
+             Contains("command line: sharding.activation_checkpointing") && Contains("'from'"));
+}
+
 TEST_CASE("numbers that do not fit or are not finite are refused") {
   for (const char* text : {"9223372036854775808", "1e3", "0x10", "1_000", "++1", "1 2", "-1"}) {
     CAPTURE(text);

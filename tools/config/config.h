@@ -20,6 +20,7 @@ struct ModelConfig {
   std::int64_t vocab_size = 0;
   double dropout = 0.0;
   std::filesystem::path init_from;
+  std::string frozen;
 };
 
 struct DataConfig {

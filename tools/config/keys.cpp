@@ -1,5 +1,6 @@
 #include "tools/config/keys.h"
 
+#include "sharding/checkpointing.h"
 #include "tools/config/sharding_options.h"
 
 namespace tessera {
@@ -40,6 +41,11 @@ Allowed reshard_forms() {
           .forms = "true, false or a number of ranks >= 2"};
 }
 
+Allowed checkpointing_policy() {
+  return {.is_form = [](std::string_view text) { return parse_checkpointing(text).has_value(); },
+          .forms = std::string(CheckpointingPolicy::kForms)};
+}
+
 std::vector<Key> model_keys(ModelConfig& model) {
   return {
       {"model.preset", &model.preset,
@@ -60,6 +66,9 @@ std::vector<Key> model_keys(ModelConfig& model) {
       {"model.init_from", &model.init_from, anything(),
        "Folder with a Hugging Face model (`model.safetensors`, `config.json`) to start from, whose "
        "sizes then count instead of the preset's; empty = random initialization."},
+      {"model.frozen", &model.frozen, anything(),
+       "Parameters that stay as they are: beginnings of their names, separated by commas, such as "
+       "`transformer.wte,transformer.h.0.`; empty = all are trained."},
   };
 }
 
@@ -140,8 +149,8 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
       {"sharding.reduce_dtype", &sharding.reduce_dtype, compute_dtypes(),
        "What gradients are sent in; sums over ranks are formed in f32 in any case."},
       {"sharding.activation_checkpointing", &sharding.activation_checkpointing,
-       one_of({"none", "full"}),
-       "`full` keeps only every block's input and computes the rest again in the backward pass."},
+       checkpointing_policy(),
+       "Blocks of which only the input is kept: the rest is computed again in the backward pass."},
   };
 }
 

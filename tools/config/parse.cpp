@@ -8,8 +8,8 @@
 
 #include "runtime/check.h"
 #include "runtime/file.h"
+#include "runtime/nearest.h"
 #include "tools/config/keys.h"
-#include "tools/config/nearest.h"
 
 namespace tessera {
 namespace {

@@ -1,5 +1,6 @@
 #include "tools/train/model.h"
 
+#include "autograd/freeze.h"
 #include "models/gpt2.h"
 #include "models/hugging_face.h"
 #include "runtime/check.h"
@@ -47,6 +48,7 @@ std::unique_ptr<LanguageModel> make_model(const Config& config, std::int64_t voc
         "data.sequence_length {} is longer than the model's context of {}; shorten it or raise "
         "model.context",
         config.data.sequence_length, model->context_length());
+  freeze(*model, config.model.frozen);
   return model;
 }
 

@@ -10,7 +10,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           const std::vector<Shard>& shards) {
   std::vector<ParameterShard> trained;
   for (const Shard& shard : shards) {
-    if (!shard.gradient.defined()) continue;  // frozen
+    if (!shard.parameter.trainable()) continue;
     const std::string& name = shard.parameter.name();
     trained.push_back({.name = name,
                        .data = shard.data,

@@ -8,6 +8,7 @@
 #include "optim/schedule.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "sharding/checkpointing.h"
 #include "sharding/parameter_store.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/model.h"
@@ -45,9 +46,7 @@ TrainingSession::TrainingSession(const Config& config, std::int64_t vocab_size, 
     load_parameters(config.model.init_from, strategy_->shards());
     strategy_->weights_changed();
   }
-  if (config.sharding.activation_checkpointing == "full") {
-    for (const auto& unit : model_->units()) unit->set_checkpointing(true);
-  }
+  set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
   if (sharding.compute_dtype == DType::f16) scaler_.emplace();
   optimizer_ = make_optimizer(config.optimizer, strategy_->shards());
 }

@@ -1,4 +1,4 @@
-#include "tools/config/nearest.h"
+#include "runtime/nearest.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "tools/config/nearest.h"
+#include "runtime/nearest.h"
 
 #include <catch2/catch.hpp>
 #include <vector>

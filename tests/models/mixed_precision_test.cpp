@@ -1,0 +1,234 @@
+// GPT-2 computing in 16 bits: parameters' windows in bf16 or f16, masters and gradients in f32.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "optim/adamw.h"
+#include "optim/clip.h"
+#include "optim/loss_scaler.h"
+#include "runtime/safetensors.h"
+#include "sharding/gradient_norm.h"
+#include "tests/models/whole_model.h"
+#include "tests/support/precision.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+using test::golden_folder;
+using test::index_tensor;
+using test::relative_error;
+using test::to_doubles;
+using test::unit_roundoff;
+using test::WholeModel;
+
+constexpr Gpt2Config kTiny{.vocab_size = 53, .context = 12, .layers = 2, .heads = 3, .width = 24};
+
+Gpt2Config with_dropout() {
+  Gpt2Config config = kTiny;
+  config.dropout = 0.2;
+  return config;
+}
+
+Tensor inputs() {
+  return index_tensor({3, 11}, kTiny.vocab_size, "inputs");
+}
+Tensor targets() {
+  return index_tensor({3, 11}, kTiny.vocab_size, "targets");
+}
+
+/// Replaces the masters by what 16 bits hold of them, and computes in `dtype`.
+void round_masters(const WholeModel& whole, DType rounded, DType dtype) {
+  whole.compute_in(rounded);
+  for (const Shard& shard : whole.shards()) cast(shard.data, shard.parameter.data());
+  whole.compute_in(dtype);
+}
+
+std::vector<std::vector<double>> gradients_of(const WholeModel& whole) {
+  std::vector<std::vector<double>> gradients;
+  for (const Shard& shard : whole.shards()) gradients.push_back(to_doubles(shard.gradient));
+  return gradients;
+}
+
+/// The loss and every gradient of one training step, to be compared bit for bit.
+std::vector<std::vector<double>> step_bits(const WholeModel& whole, DType dtype) {
+  whole.compute_in(dtype);
+  const double loss = whole.differentiate(inputs(), targets());
+  std::vector<std::vector<double>> bits = gradients_of(whole);
+  bits.push_back({loss});
+  return bits;
+}
+
+AdamW make_adamw(const WholeModel& whole) {
+  std::vector<ParameterShard> shards;
+  for (const Shard& shard : whole.shards()) {
+    shards.push_back({shard.parameter.name(), shard.data, shard.gradient});
+  }
+  return AdamW(shards, {.weight_decay = 0.0});
+}
+
+double norm_of(const WholeModel& whole) {
+  std::vector<Tensor> gradients;
+  for (const Shard& shard : whole.shards()) gradients.push_back(shard.gradient);
+  return gradient_norm(gradients);
+}
+
+}  // namespace
+
+TEST_CASE("in bf16 the errors are at most twice those of PyTorch in bf16") {
+  const test::Rank rank;
+  const std::string name = GENERATE("plain", "odd");
+  const SafetensorsFile batch(golden_folder(name) / "expected.safetensors");
+  const SafetensorsFile expected(golden_folder(name) / "bf16.safetensors");
+  const WholeModel whole(golden_folder(name));
+  whole.compute_in(DType::bf16);
+  const auto check_error = [&](const std::string& result, const std::vector<double>& ours) {
+    const std::vector<double> exact = to_doubles(expected.tensor(result));
+    const double torch = relative_error(to_doubles(expected.tensor("bf16." + result)), exact);
+    CAPTURE(result, relative_error(ours, exact) / torch);
+    CHECK(relative_error(ours, exact) <= 2 * torch);
+  };
+  {
+    const NoGradient no_gradient;
+    const Tensor logits = whole.model->logits(batch.tensor("input_ids")).data();
+    REQUIRE(logits.dtype() == DType::bf16);
+    check_error("logits", to_doubles(logits));
+  }
+  const float evaluated = whole.evaluate(batch.tensor("input_ids"), batch.tensor("targets"));
+  const float loss = whole.differentiate(batch.tensor("input_ids"), batch.tensor("targets"));
+  REQUIRE(loss == evaluated);
+  check_error("loss", {loss});
+  for (const Shard& shard : whole.shards()) {
+    check_error("grad." + shard.parameter.name(), to_doubles(shard.gradient));
+  }
+}
+
+TEST_CASE("in f16, with a scaled loss, the errors are those of its rounding") {
+  const test::Rank rank;
+  const SafetensorsFile batch(golden_folder("odd") / "expected.safetensors");
+  const Tensor ids = batch.tensor("input_ids"), next = batch.tensor("targets");
+  const WholeModel exact(golden_folder("odd"));
+  round_masters(exact, DType::f16, DType::f32);
+  const float loss = exact.differentiate(ids, next);
+  const auto expected = gradients_of(exact);
+
+  const WholeModel whole(golden_folder("odd"));
+  whole.compute_in(DType::f16);
+  constexpr double kScale = 0x1p10;
+  CHECK(whole.differentiate(ids, next, kScale) / kScale == Approx(loss).epsilon(2e-4));
+  const auto gradients = gradients_of(whole);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    CAPTURE(whole.shards()[i].parameter.name());
+    std::vector<double> unscaled = gradients[i];
+    for (double& g : unscaled) g /= kScale;
+    // PyTorch in bf16 is within 4.3 such units on this model: see the test above.
+    CHECK(relative_error(unscaled, expected[i]) <= 8 * unit_roundoff(DType::f16));
+  }
+}
+
+TEST_CASE("16 bits: the same bits on 1, 2 and 3 threads, and with checkpointing") {
+  const DType dtype = GENERATE(DType::bf16, DType::f16);
+  const auto bits_on = [&](int threads, bool checkpointing) {
+    const test::Rank rank(threads);
+    const WholeModel whole(with_dropout());
+    for (const auto& unit : whole.model->units()) unit->set_checkpointing(checkpointing);
+    return step_bits(whole, dtype);
+  };
+  const auto one = bits_on(1, false);
+  REQUIRE(bits_on(2, false) == one);
+  REQUIRE(bits_on(3, false) == one);
+  REQUIRE(bits_on(2, true) == one);
+}
+
+TEST_CASE("16 bits: activations take half the memory") {
+  test::Rank rank;
+  const auto kept = [&](DType dtype) {
+    const WholeModel whole(kTiny);
+    whole.compute_in(dtype);
+    const std::int64_t before = rank.context.allocator().account()[Category::activations].current;
+    const Variable loss = whole.model->loss(inputs(), targets(), 1.0, /*training=*/true);
+    return rank.context.allocator().account()[Category::activations].current - before;
+  };
+  // Means, deviations and logsumexps stay f32: 2 for each of five norms, 1 for each of six heads.
+  const std::int64_t statistics = 33 * (2 * 5 + 6) * 4 + 4;
+  const std::int64_t wide = kept(DType::f32) - statistics;
+  CHECK(2 * (kept(DType::bf16) - statistics) == wide);
+  CHECK(2 * (kept(DType::f16) - statistics) == wide);
+}
+
+TEST_CASE("16 bits: the cache gives the logits of the whole sequence, in f32") {
+  const test::Rank rank;
+  const DType dtype = GENERATE(DType::bf16, DType::f16);
+  const WholeModel whole(golden_folder("plain"));
+  whole.compute_in(dtype);
+  const NoGradient no_gradient;
+  const SafetensorsFile batch(golden_folder("plain") / "expected.safetensors");
+  const Tensor ids = batch.tensor("input_ids").slice(0, 1);
+  const Tensor logits = whole.model->logits(ids).data().reshape({16, 97});
+
+  KeyValueCache cache = whole.model->make_cache();
+  std::int64_t length = 0;
+  for (const std::int64_t piece : {3, 1, 1, 5, 6}) {
+    const Tensor tokens = ids.reshape({16}).slice(length, length + piece);
+    const Tensor next = whole.model->next_logits(tokens, cache);
+    length += piece;
+    REQUIRE(next.dtype() == DType::f32);
+    REQUIRE(relative_error(to_doubles(next), to_doubles(logits.slice(length - 1, length))) <=
+            4 * unit_roundoff(dtype));
+  }
+  for (const Tensor& layer : cache.layers) REQUIRE(layer.dtype() == dtype);
+}
+
+TEST_CASE("bf16 training follows f32 training") {
+  const test::Rank rank;
+  const auto losses = [](DType dtype) {
+    const WholeModel whole(kTiny);
+    AdamW optimizer = make_adamw(whole);
+    std::vector<double> all;
+    for (int step = 0; step < 40; ++step) {
+      whole.compute_in(dtype);
+      all.push_back(whole.differentiate(inputs(), targets()));
+      optimizer.step(/*learning_rate=*/3e-3);
+    }
+    return all;
+  };
+  const auto exact = losses(DType::f32), rounded = losses(DType::bf16);
+  REQUIRE(exact.back() < 0.75 * exact.front());
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    CAPTURE(i);
+    CHECK(rounded[i] == Approx(exact[i]).epsilon(0.03));
+  }
+}
+
+TEST_CASE("f16 training skips the steps that overflow, and finds its scale") {
+  const test::Rank rank;
+  const WholeModel whole(kTiny);
+  AdamW optimizer = make_adamw(whole);
+  LossScaler scaler(LossScaler::State{.scale = LossScaler::kMost});
+  std::vector<double> losses;
+  int skipped = 0;
+  for (int step = 0; step < 40; ++step) {
+    whole.compute_in(DType::f16);
+    const double scale = scaler.scale();
+    const double loss = whole.differentiate(inputs(), targets(), scale) / scale;
+    const double norm = norm_of(whole) / scale;
+    const bool finite = std::isfinite(norm);
+    if (finite) {
+      optimizer.step(/*learning_rate=*/3e-3, clip_scale(norm, 1.0) / scale);
+      losses.push_back(loss);
+    } else {
+      ++skipped;
+      CHECK(losses.empty());  // the scale comes down first, and then holds
+    }
+    scaler.update(finite);
+  }
+  CHECK(skipped > 0);
+  CHECK(optimizer.steps() == 40 - skipped);
+  CHECK(scaler.scale() == std::ldexp(LossScaler::kMost, -skipped));
+  REQUIRE(losses.size() > 20);
+  CHECK(losses.back() < 0.8 * losses.front());
+}
+
+}  // namespace tessera

@@ -1,0 +1,100 @@
+// What goes wrong ends every rank with one message that says what, where and what to do.
+#include <catch2/catch.hpp>
+#include <chrono>
+
+#include "runtime/check.h"
+#include "sharding/comm/threads.h"
+#include "sharding/footprint.h"
+#include "tests/sharding/toy_net.h"
+
+namespace tessera {
+
+using test::ToyNet;
+using test::ToyTraining;
+
+namespace {
+
+void expect_rejected(const ShardingOptions& options, int ranks, const std::string& message) {
+  REQUIRE_THROWS_WITH(recipe_of(options, ranks), Catch::Contains(message));
+}
+
+/// What run_ranks raises when `body` runs on four ranks; it must not take long.
+std::string failure_of(const std::function<void(Communicator&)>& body) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::string message;
+  try {
+    run_ranks({.ranks = 4, .threads = 1, .deadline = std::chrono::seconds(60)}, body);
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+  return message;
+}
+
+void train(ToyNet& net, Communicator& world, const ShardingOptions& options,
+           const std::function<void(int step)>& before_step = {}) {
+  const auto strategy = make_strategy(net.units, options, 3, &world);
+  test::Trained trained;
+  for (int step = 0; step < 3; ++step) {
+    if (before_step) before_step(step);
+    ToyTraining().step(net, *strategy, world, options.micro_batches, step, trained);
+  }
+}
+
+constexpr StrategyKind kSeveralRanks[] = {StrategyKind::ddp,   StrategyKind::zero1,
+                                          StrategyKind::zero2, StrategyKind::zero3,
+                                          StrategyKind::fsdp,  StrategyKind::hsdp};
+
+}  // namespace
+
+TEST_CASE("options that contradict each other are rejected") {
+  expect_rejected({.strategy = StrategyKind::single}, 2, "take ddp");
+  expect_rejected({.strategy = StrategyKind::hsdp, .shard_size = 3}, 8, "shard_size 3");
+  expect_rejected({.strategy = StrategyKind::ddp, .flatten_parameters = true}, 2,
+                  "flatten_parameters is for fsdp and hsdp, not ddp");
+  expect_rejected({.strategy = StrategyKind::fsdp, .shard_size = 2}, 2, "shard_size is for hsdp");
+  expect_rejected({.strategy = StrategyKind::zero3, .reshard_group = 2}, 4, "not zero3");
+  expect_rejected({.strategy = StrategyKind::fsdp, .reshard_group = 3}, 4, "does not divide");
+  expect_rejected({.strategy = StrategyKind::fsdp, .live_gathers = 0}, 4, "at least 1");
+  expect_rejected({.strategy = StrategyKind::fsdp, .compute_dtype = DType::f64}, 4, "not f64");
+  expect_rejected({.strategy = StrategyKind::fsdp, .micro_batches = 0}, 4, "0 micro-batches");
+  REQUIRE_THROWS_WITH(strategy_from_name("fsdp3"), Catch::Contains("single, ddp, zero1"));
+}
+
+TEST_CASE("a rank that fails in the middle of a step ends them all, with its reason") {
+  for (const StrategyKind kind : kSeveralRanks) {
+    INFO(name_of(kind));
+    const std::string message = failure_of([&](Communicator& world) {
+      ToyNet net;
+      net.units.push_back(std::make_unique<Unit>("spare", std::vector<Parameter>{}));
+      train(net, world, {.strategy = kind},
+            [&](int step) { check(step != 1 || world.rank() != 2, "the disk is full"); });
+    });
+    CHECK(message == "rank 2: the disk is full");
+  }
+}
+
+TEST_CASE("ranks whose models differ are told so") {
+  for (const StrategyKind kind : kSeveralRanks) {
+    INFO(name_of(kind));
+    const std::string message = failure_of([&](Communicator& world) {
+      ToyNet net(world.rank() == 3 ? 5 : 4);
+      train(net, world, {.strategy = kind});
+    });
+    CHECK_THAT(message, Catch::Contains("ranks disagree"));
+    CHECK_THAT(message, Catch::Contains("rank 3"));
+  }
+}
+
+TEST_CASE("weights used outside their unit are an error, not old values") {
+  run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
+    ToyNet net;
+    const auto strategy = make_strategy(net.units, {.strategy = StrategyKind::fsdp}, 3, &world);
+    const Tensor ids = ToyTraining::tokens("ids", 0, 0);
+    net.loss(ids, ids, 1.0);
+    CHECK_THROWS_WITH(embedding(ids, net.table),
+                      Catch::Contains("'table' was used while its window is closed"));
+  });
+}
+
+}  // namespace tessera
