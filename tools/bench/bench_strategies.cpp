@@ -2,8 +2,10 @@
 //
 // Every strategy trains the same model from the same start on the same random tokens. Memory and
 // traffic are measured on every rank and must equal the prediction to the byte; loss, gradient norm
-// and weights must have the first strategy's bits. Times are medians over all steps of all rounds;
-// in each round the strategies take turns, so that a machine whose speed drifts slows all alike.
+// and weights must have the first strategy's bits (but where sums over ranks are formed in another
+// order, as hsdp does on 2 x 3 ranks: there to 1e-6). Times are medians over all steps of all
+// rounds; in each round the strategies take turns, so that a machine whose speed drifts slows all
+// alike.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -46,42 +48,52 @@ Config config_of(const Options& options) {
   return config;
 }
 
-std::string mebibytes(std::int64_t bytes) {
-  return fmt::format("{:.2f}", static_cast<double>(bytes) / (1024.0 * 1024.0));
+void print_bytes_and_times(const std::vector<StrategyFigures>& all) {
+  // KiB unless that gets long.
+  const bool small = all.front().measured.parameters < std::int64_t{10} << 20;
+  const auto bytes = [&](std::int64_t count) {
+    return fmt::format("{:.1f}", static_cast<double>(count) / (small ? 0x1p10 : 0x1p20));
+  };
+  constexpr const char* kRow =
+      "{:<10} {:>10} {:>9} {:>9} {:>13} {:>11} {:>9} {:>9} {:>8} {:>8} {:>9}\n";
+  const auto line = [&](const auto&... cells) { fmt::print(fmt::runtime(kRow), cells...); };
+  const char* unit = small ? "KiB" : "MiB";
+  line("", "parameters", "gradients", "optimizer", "communication", "activations", "sent/step",
+       "step", "/ first", "exposed", "tokens/s");
+  line("", unit, unit, unit, unit, unit, unit, "ms", "", "ms", "");
+  for (const StrategyFigures& row : all) {
+    line(row.strategy, bytes(row.measured.parameters), bytes(row.measured.gradients),
+         bytes(row.measured.optimizer), bytes(row.measured.communication), bytes(row.activations),
+         bytes(row.measured.bytes_sent), fmt::format("{:.2f}", row.step_ms),
+         fmt::format("{:.3f}", row.step_ms / all.front().step_ms),
+         fmt::format("{:.2f}", row.exposed_communication_ms),
+         fmt::format("{:.0f}", row.tokens_per_second));
+  }
 }
 
-void print_table(const std::vector<StrategyFigures>& all) {
-  fmt::print("{:<10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10} {:>9} {:>8} {:>8} {:>9}\n", "",
-             "parameters", "gradients", "optimizer", "transit", "activations", "sent/step", "step",
-             "vs first", "exposed", "tokens/s");
-  fmt::print("{:<10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10} {:>9} {:>8} {:>8} {:>9}\n", "",
-             "MiB", "MiB", "MiB", "MiB", "MiB", "MiB", "ms", "", "ms", "");
+void print_results(const std::vector<StrategyFigures>& all) {
+  fmt::print("{:<10} {:>14} {:>22} {:>18}\n", "", "loss", "gradient norm", "weights");
   for (const StrategyFigures& row : all) {
-    const Footprint& bytes = row.measured;
-    fmt::print(
-        "{:<10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10} {:>9.2f} {:>8.3f} {:>8.2f} {:>9.0f}\n",
-        row.strategy, mebibytes(bytes.parameters), mebibytes(bytes.gradients),
-        mebibytes(bytes.optimizer), mebibytes(bytes.communication), mebibytes(row.activations),
-        mebibytes(bytes.bytes_sent), row.step_ms, row.step_ms / all.front().step_ms,
-        row.exposed_communication_ms, row.tokens_per_second);
-  }
-  fmt::print("\n{:<10} {:>14} {:>22} {:>18}\n", "", "loss", "gradient norm", "weights");
-  for (const StrategyFigures& row : all) {
+    const char* comparison = same_bits(row, all.front()) ? "same bits"
+                             : agree(row, all.front())   ? "another tree of sums: to rounding"
+                                                         : "OTHER BITS";
     fmt::print("{:<10} {:>14.9g} {:>22.17g} {:>18}  {}\n", row.strategy, row.loss,
-               row.gradient_norm, fmt::format("{:016x}", row.weights_checksum),
-               same_bits(row, all.front()) ? "same bits" : "OTHER BITS");
+               row.gradient_norm, fmt::format("{:016x}", row.weights_checksum), comparison);
   }
 }
 
-/// "All agree" or which do not.
+/// "All agree ..." or which do not.
 std::string verdict(const std::vector<StrategyFigures>& all) {
-  std::vector<std::string> others;
+  std::string others;
+  std::string rounded;
   for (const StrategyFigures& row : all) {
-    if (!same_bits(row, all.front())) others.push_back(row.strategy);
+    if (!agree(row, all.front())) others += fmt::format(" {}", row.strategy);
+    if (!same_bits(row, all.front())) rounded += fmt::format(", {} to rounding", row.strategy);
   }
-  if (others.empty()) return "All agree: one loss, one gradient norm, the same weights.";
-  return fmt::format("They do NOT agree: not {}'s bits: {}.", all.front().strategy,
-                     fmt::join(others, ", "));
+  if (!others.empty()) {
+    return fmt::format("They do NOT agree: unlike {} are{}.", all.front().strategy, others);
+  }
+  return fmt::format("All agree: one loss, one gradient norm, the same weights{}.", rounded);
 }
 
 nlohmann::json predicted_and_measured(const StrategyFigures& row, std::int64_t Footprint::*part) {
@@ -139,11 +151,13 @@ bool run(const Options& options) {
   fmt::print(
       "Memory and bytes sent are those of the rank with the most, measured on every rank "
       "and as predicted to the byte.\n\n");
-  print_table(all);
+  print_bytes_and_times(all);
+  fmt::print("\n");
+  print_results(all);
   fmt::print("\n{}\n", verdict(all));
   if (!options.json.empty()) write_json(options.json, all, options.ranks);
   return std::all_of(all.begin(), all.end(),
-                     [&](const StrategyFigures& row) { return same_bits(row, all.front()); });
+                     [&](const StrategyFigures& row) { return agree(row, all.front()); });
 }
 
 }  // namespace
@@ -167,8 +181,7 @@ int main(int argc, char** argv) {
   app.add_option("--batch", options.batch, "Rows per step, of all ranks")
       ->check(CLI::PositiveNumber);
   app.add_option("--sequence", options.sequence, "Tokens per row")->check(CLI::PositiveNumber);
-  app.add_option("--checkpointing", options.checkpointing, "sharding.activation_checkpointing")
-      ->check(CLI::IsMember({"none", "full"}));
+  app.add_option("--checkpointing", options.checkpointing, "sharding.activation_checkpointing");
   app.add_option("--json", options.json, "Also write the figures to this file");
   try {
     app.parse(argc, argv);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -87,9 +88,12 @@ class Trial {
     const auto source = random_tokens(config_.data, session_->model().vocab_size());
     StepResult result;
     for (int step = 1; step <= steps; ++step) result = train_step(step, steps, source, times);
+    const Mesh mesh = recipe_of(sharding_options(config_), world_.size()).mesh;
+    const auto row = static_cast<unsigned>(mesh.shards);
     StrategyFigures figures{.strategy = variant_,
                             .loss = result.loss,
                             .gradient_norm = result.gradient_norm,
+                            .same_tree = mesh.replicas == 1 || std::has_single_bit(row),
                             .predicted = largest(predicted_, world_),
                             .measured = largest(measured_, world_),
                             .activations = largest(activations_, world_)};
@@ -159,6 +163,12 @@ bool same_bits(const StrategyFigures& a, const StrategyFigures& b) {
          std::bit_cast<std::uint64_t>(a.gradient_norm) ==
              std::bit_cast<std::uint64_t>(b.gradient_norm) &&
          a.weights_checksum == b.weights_checksum;
+}
+
+bool agree(const StrategyFigures& a, const StrategyFigures& b) {
+  if (a.same_tree == b.same_tree) return same_bits(a, b);
+  const auto close = [](double x, double y) { return std::abs(x - y) <= 1e-6 * std::abs(x); };
+  return close(a.loss, b.loss) && close(a.gradient_norm, b.gradient_norm);
 }
 
 std::vector<StrategyFigures> compare_strategies(const ComparisonOptions& options,

@@ -30,6 +30,9 @@ struct StrategyFigures {
   double gradient_norm = 0.0;
   /// Of all parameters after it: FNV-1a over their bytes, in the order of their names.
   std::uint64_t weights_checksum = 0;
+  /// Whether sums over ranks are formed in the tree of all ranks (sharding/comm/tree_sum.h): not by
+  /// hsdp with several rows whose size is no power of two.
+  bool same_tree = true;
   Footprint predicted;
   /// Peaks of the allocator, bytes sent in a step.
   Footprint measured;
@@ -43,6 +46,11 @@ struct StrategyFigures {
 
 /// Whether loss, gradient norm and weights have the same bits.
 bool same_bits(const StrategyFigures& a, const StrategyFigures& b);
+
+/// Whether they agree: they have the same bits or, where sums over ranks are formed in another
+/// order
+/// (`same_tree`), losses and norms within 1e-6 of each other.
+bool agree(const StrategyFigures& a, const StrategyFigures& b);
 
 /// Trains `options.steps` steps by each strategy, `options.rounds` times, on random tokens. The
 /// result, but for times, is the same on every rank of `world`. Raises Error if, on any rank and in
