@@ -17,7 +17,7 @@ COMPUTE, COMMUNICATION = 1, 0
 
 
 def trace():
-    """A step from 0 to 100 and one from 100 to 200, of one rank."""
+    """A step from 0 to 100, one from 100 to 200 and then an evaluation, of one rank."""
     events = [{"ph": "M", "name": "thread_name", "pid": 0, "tid": tid, "args": {"name": name}}
               for tid, name in [(COMMUNICATION, "communication"), (COMPUTE, "compute")]]
 
@@ -46,6 +46,10 @@ def trace():
         span("reduce_scatter a", COMMUNICATION, zero + 61, zero + 70)
         span("all_reduce a", COMMUNICATION, zero + 70, zero + 72)
         span("optimizer", COMPUTE, zero + 80, zero + 90)
+        span("all_gather a", COMMUNICATION, zero + 91, zero + 95)  # of new weights, as in zero1
+    span("forward a", COMPUTE, 205, 230)
+    mark("gather a", 206)
+    span("all_gather a", COMMUNICATION, 207, 212)
     return {"traceEvents": events}
 
 
@@ -62,9 +66,11 @@ class TimelineTest(unittest.TestCase):
 
     def test_the_last_step_is_kept(self):
         (rank,) = self.ranks
-        self.assertEqual(rank.compute[0], (105, 130, "forward a"))
+        self.assertEqual(rank.compute, [(105, 130, "forward a"), (130, 160, "backward a"),
+                                        (180, 190, "optimizer")])
         self.assertEqual([name for _, _, name in rank.communication],
-                         ["all_gather a", "all_gather a", "reduce_scatter a", "all_reduce a"])
+                         ["all_gather a", "all_gather a", "reduce_scatter a", "all_reduce a",
+                          "all_gather a"])
 
     def test_windows_of_weights_that_are_open_together_lie_in_different_rows(self):
         self.assertEqual(list(timeline.open_intervals(self.ranks[0].marks)),

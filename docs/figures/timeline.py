@@ -69,17 +69,18 @@ def read(path):
 
 
 def keep_last_step(ranks):
-    """A step ends with the optimizer; what comes before the last step's forward pass is dropped."""
+    """A step ends with the optimizer, and with what follows it until another forward pass begins: an
+    evaluation, for example. What lies before the last step or behind it is dropped."""
     for rank in ranks:
         ends = [end for _, end, name in rank.compute if name == "optimizer"]
-        after = ends[-2] if len(ends) > 1 else float("-inf")
-        forward = [b for b, _, name in rank.compute if name.startswith("forward ") and b >= after]
-        if not forward:
-            sys.exit(f"timeline: rank {rank.number} of the trace has no span 'forward ...'")
-        first = forward[0]
-        rank.compute = [span for span in rank.compute if span[0] >= first]
-        rank.marks = [mark for mark in rank.marks if mark[0] >= first]
-        rank.communication = [span for span in rank.communication if span[0] >= first]
+        forward = [begin for begin, _, name in rank.compute if name.startswith("forward ")]
+        if not ends or not forward:
+            sys.exit(f"timeline: rank {rank.number} of the trace has no step: spans 'forward UNIT' and "
+                     "'optimizer'")
+        first = next(begin for begin in forward if len(ends) < 2 or begin >= ends[-2])
+        behind = next((begin for begin in forward if begin >= ends[-1]), float("inf"))
+        for events in (rank.compute, rank.communication, rank.marks):
+            events[:] = [event for event in events if first <= event[0] < behind]
 
 
 def kind_of_collective(name):
