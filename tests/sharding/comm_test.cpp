@@ -6,6 +6,7 @@
 #include "sharding/comm/threads.h"
 #include "sharding/comm/world.h"
 #include "tests/sharding/communicator_checks.h"
+#include "tests/sharding/random_calls.h"
 #include "tests/support/rank.h"
 
 namespace tessera {
@@ -105,6 +106,10 @@ TEST_CASE("calls on a side stream overlap with work and change no bit, whatever 
 
 TEST_CASE("two communicators run at once on two streams") {
   run(kRanks, test::check_two_streams);
+}
+
+TEST_CASE("calls drawn at random give every rank what it works out alone") {
+  run(kRanks, test::check_random_calls);
 }
 
 TEST_CASE("the time of calls is counted, and each is a span on its stream") {
