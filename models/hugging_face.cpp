@@ -7,6 +7,7 @@
 
 #include "kernels/cast/op.h"
 #include "runtime/check.h"
+#include "runtime/context.h"
 #include "runtime/file.h"
 #include "runtime/safetensors.h"
 
@@ -138,16 +139,21 @@ void load_parameters(const std::filesystem::path& folder, const std::vector<Shar
 }
 
 void save_pretrained(const std::filesystem::path& folder, const LanguageModel& model,
-                     const std::vector<Shard>& shards) {
-  NamedTensors tensors;
-  for (const Shard& shard : shards) {
-    check(shard.data.numel() == shard.parameter.numel(), "parameter '{}' is not whole on this rank",
-          shard.parameter.name());
-    tensors.emplace_back(shard.parameter.name(), shard.data.reshape(shard.parameter.shape()));
+                     Strategy& strategy) {
+  if (context().rank() != 0) {
+    strategy.visit_whole([](const Parameter&, const Tensor&) {});
+    return;
+  }
+  TensorInfos infos;
+  for (const Shard& shard : strategy.shards()) {
+    infos.push_back({shard.parameter.name(), {.shape = shard.parameter.shape()}});
   }
   make_writable_directory(folder);
   write_file_atomically(folder / "config.json", model.config().dump(2) + "\n");
-  write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
+  write_safetensors(
+      folder / "model.safetensors", infos, {{"format", "pt"}}, [&](const auto& write) {
+        strategy.visit_whole([&](const Parameter&, const Tensor& whole) { write(whole); });
+      });
 }
 
 }  // namespace tessera

@@ -20,13 +20,16 @@ Gpt2Config read_gpt2_config(const std::filesystem::path& folder);
 std::unique_ptr<LanguageModel> make_pretrained(const std::filesystem::path& folder);
 
 /// Fills the shards from the folder's safetensors, converting to f32; only the shards' own elements
-/// are read. GPT-2 files may leave out the prefix "transformer.". Raises Error, before anything is
-/// written, if a parameter is missing, has another shape, or the file holds an unknown tensor.
+/// are read. `shards` lists every parameter of the model, with empty shards where a rank owns
+/// nothing. Call the strategy's weights_changed() after it. GPT-2 files may leave out the prefix
+/// "transformer.". Raises Error, before anything is written, if a parameter is missing, has another
+/// shape, or the file holds an unknown tensor.
 void load_parameters(const std::filesystem::path& folder, const std::vector<Shard>& shards);
 
-/// Writes config.json and model.safetensors (f32) from shards that hold whole parameters, each file
-/// atomically, the weights last.
+/// Writes config.json and model.safetensors (f32), each file atomically, the weights last. A
+/// collective: every rank calls it, the first writes. No rank ever holds more than one whole
+/// parameter beside its shards.
 void save_pretrained(const std::filesystem::path& folder, const LanguageModel& model,
-                     const std::vector<Shard>& shards);
+                     Strategy& strategy);
 
 }  // namespace tessera

@@ -199,28 +199,28 @@ std::string metadata_entry(const std::map<std::string, std::string>& metadata) {
   return fmt::format("\"{}\":{{{}}}", kMetadataKey, pairs);
 }
 
-std::string tensor_entry(const std::string& name, const Tensor& tensor, std::size_t begin) {
+std::size_t bytes_of(const TensorInfo& info) {
+  return static_cast<std::size_t>(info.shape.numel()) * size_of(info.dtype);
+}
+
+std::string tensor_entry(const std::string& name, const TensorInfo& info, std::size_t begin) {
   return fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", json_text(name),
-                     format_name(tensor.dtype()),
-                     fmt::join(tensor.shape().begin(), tensor.shape().end(), ","), begin,
-                     begin + tensor.bytes());
+                     format_name(info.dtype), fmt::join(info.shape.begin(), info.shape.end(), ","),
+                     begin, begin + bytes_of(info));
 }
 
 /// The length and the JSON, padded with spaces so that the data starts 8-byte aligned.
-std::string header_for(const NamedTensors& tensors,
+std::string header_for(const TensorInfos& infos,
                        const std::map<std::string, std::string>& metadata) {
   std::string json = "{";
   if (!metadata.empty()) json += metadata_entry(metadata);
   std::set<std::string_view> names = {kMetadataKey};
   std::size_t offset = 0;
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& [name, info] : infos) {
     if (!names.insert(name).second) fail("the name {} is reserved or given twice", json_text(name));
-    if (!tensor.defined() || !tensor.device().is_cpu()) {
-      fail("tensor {} is not in host memory", json_text(name));
-    }
     if (json.size() > 1) json += ',';
-    json += tensor_entry(name, tensor, offset);
-    offset += tensor.bytes();
+    json += tensor_entry(name, info, offset);
+    offset += bytes_of(info);
   }
   json += '}';
   json.resize((json.size() + 7) / 8 * 8, ' ');
@@ -269,12 +269,36 @@ Tensor SafetensorsFile::tensor(const std::string& name) const {
 
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata) {
+  TensorInfos infos;
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.defined()) fail("tensor {} is not in host memory", json_text(name));
+    infos.push_back({name, {.dtype = tensor.dtype(), .shape = tensor.shape()}});
+  }
+  write_safetensors(path, infos, metadata, [&](const auto& write) {
+    for (const auto& [name, tensor] : tensors) write(tensor);
+  });
+}
+
+void write_safetensors(
+    const std::filesystem::path& path, const TensorInfos& infos,
+    const std::map<std::string, std::string>& metadata,
+    const std::function<void(const std::function<void(const Tensor&)>&)>& produce) {
   write_file_atomically(path, [&](std::ostream& stream) {
-    stream << header_for(tensors, metadata);
-    for (const auto& [name, tensor] : tensors) {
+    stream << header_for(infos, metadata);
+    std::size_t written = 0;
+    produce([&](const Tensor& tensor) {
+      if (written == infos.size()) fail("more tensors came than the {} announced", written);
+      const auto& [name, info] = infos[written++];
+      if (!tensor.defined() || !tensor.device().is_cpu()) {
+        fail("tensor {} is not in host memory", json_text(name));
+      }
+      if (tensor.dtype() != info.dtype || tensor.shape() != info.shape) {
+        fail("tensor {} is {}, not as announced", json_text(name), to_string(tensor));
+      }
       stream.write(reinterpret_cast<const char*>(tensor.raw()),
                    static_cast<std::streamsize>(tensor.bytes()));
-    }
+    });
+    if (written < infos.size()) fail("tensor {} did not come", json_text(infos[written].first));
   });
 }
 

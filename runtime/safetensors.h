@@ -10,6 +10,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -53,5 +54,15 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 /// Raises Error on a repeated name or an unwritable path.
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {});
+
+/// What will be written: names, dtypes and shapes (begin and end are not looked at).
+using TensorInfos = std::vector<std::pair<std::string, TensorInfo>>;
+
+/// The same for tensors that are not all there at once: `produce` hands them one by one, in the
+/// order of `infos`, to the function that it gets. Raises Error if one is not as announced.
+void write_safetensors(
+    const std::filesystem::path& path, const TensorInfos& infos,
+    const std::map<std::string, std::string>& metadata,
+    const std::function<void(const std::function<void(const Tensor&)>&)>& produce);
 
 }  // namespace tessera

@@ -102,8 +102,9 @@ void GradientBuckets::complete(int b) {
   for (const Parameter& parameter : bucket.parameters) {
     if (parameter.trainable() && !parameter.has_gradient()) parameter.gradient().zero();
   }
+  if (resources_.exchange == nullptr) return;  // another micro-batch may simply add to it
   close(b);
-  if (resources_.exchange != nullptr) reduce(b);
+  reduce(b);
   states_[b].landed = true;
 }
 

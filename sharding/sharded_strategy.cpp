@@ -213,6 +213,9 @@ void ShardedStrategy::make_shards(std::uint64_t seed) {
       const Range range = partition_.owned(static_cast<int>(b), static_cast<int>(p), shard_);
       shard.first = range.first;
       shard.data = parameters_->make_master(static_cast<int>(b), static_cast<int>(p), range);
+      if (range.count == shard.parameter.numel()) {
+        shard.data = shard.data.reshape(shard.parameter.shape());
+      }
       shard.parameter.initialize(shard.data, range.first, seed);
     }
   }

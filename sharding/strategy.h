@@ -22,7 +22,7 @@ namespace tessera {
 /// The part of a parameter that this rank's optimizer updates. It may be empty.
 struct Shard {
   Parameter parameter;
-  /// Master values, f32.
+  /// Master values, f32: of the parameter's shape if it is all of it, flat otherwise.
   Tensor data;
   /// The reduced gradient, f32; valid between the step's last finish_backward() and the next
   /// start_step(). Undefined for a frozen parameter.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "autograd/engine.h"
+#include "autograd/freeze.h"
 #include "kernels/cast/op.h"
 #include "kernels/cross_entropy/op.h"
 #include "models/gpt2.h"
@@ -35,10 +36,15 @@ struct WholeModel {
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<Strategy> strategy;
 
-  explicit WholeModel(std::unique_ptr<LanguageModel> without_memory, std::uint64_t seed = 1)
-      : model(std::move(without_memory)), strategy(make_single_strategy(model->units(), seed)) {}
-  explicit WholeModel(const Gpt2Config& config, std::uint64_t seed = 1)
-      : WholeModel(std::make_unique<Gpt2>(config), seed) {}
+  explicit WholeModel(std::unique_ptr<LanguageModel> without_memory, std::uint64_t seed = 1,
+                      const std::string& frozen = "")
+      : model(std::move(without_memory)) {
+    freeze(*model, frozen);
+    strategy = make_single_strategy(model->units(), seed);
+  }
+  explicit WholeModel(const Gpt2Config& config, std::uint64_t seed = 1,
+                      const std::string& frozen = "")
+      : WholeModel(std::make_unique<Gpt2>(config), seed, frozen) {}
   explicit WholeModel(const std::filesystem::path& folder) : WholeModel(make_pretrained(folder)) {
     load_parameters(folder, strategy->shards());
   }
@@ -50,7 +56,7 @@ struct WholeModel {
   void compute_in(DType dtype) const {
     for (const Shard& shard : shards()) {
       const Tensor rounded = Tensor::empty(shard.parameter.shape(), dtype);
-      cast(rounded, shard.data);
+      cast(rounded, shard.data.reshape(shard.parameter.shape()));
       shard.parameter.open(rounded);
     }
   }

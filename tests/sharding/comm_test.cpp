@@ -6,6 +6,7 @@
 #include "sharding/comm/threads.h"
 #include "sharding/comm/world.h"
 #include "tests/sharding/communicator_checks.h"
+#include "tests/sharding/random_calls.h"
 #include "tests/support/rank.h"
 
 namespace tessera {
@@ -107,6 +108,10 @@ TEST_CASE("two communicators run at once on two streams") {
   run(kRanks, test::check_two_streams);
 }
 
+TEST_CASE("calls drawn at random give every rank what it works out alone") {
+  run(kRanks, test::check_random_calls);
+}
+
 TEST_CASE("the time of calls is counted, and each is a span on its stream") {
   run(kRanks, test::check_time);
 }
@@ -155,34 +160,31 @@ TEST_CASE("ranks that disagree are both named") {
       "ranks disagree: rank 0 makes call 1, broadcast");
 }
 
-TEST_CASE("ranks compare all that they must agree on, and nothing else") {
+TEST_CASE("ranks compare everything about a call but the color of a split") {
   const test::Rank rank;
-  const auto tensors = [](std::int64_t count, DType dtype) {
-    return Tensors{Tensor::zeros({count}, dtype)};
+  const Tensor f32 = Tensor::zeros({4}, DType::f32);
+  const Tensor bf16 = Tensor::zeros({4}, DType::bf16);
+  const Tensor longer = Tensor::zeros({5}, DType::f32);
+  const Call call{.collective = Collective::reduce, .outputs = {f32}, .inputs = {bf16}};
+  const auto differs = [&](const std::function<void(Call&)>& change) {
+    Call changed = call;
+    change(changed);
+    return fingerprint(changed, 7) != fingerprint(call, 7);
   };
-  const Call call{.collective = Collective::all_reduce,
-                  .outputs = tensors(4, DType::f32),
-                  .root = 1,
-                  .label = "h.0"};
-  std::vector<Call> others(8, call);
-  others[0].collective = Collective::broadcast;
-  others[1].outputs = tensors(5, DType::f32);
-  others[2].outputs = tensors(4, DType::i32);
-  others[3].outputs.push_back(call.outputs[0]);
-  others[4].inputs = call.outputs;
-  others[5].root = 2;
-  others[6].reduction = Reduction::maximum;
-  others[7].label = "h.1";
-  for (const Call& other : others) {
-    INFO(describe(other, 3));
-    CHECK(fingerprint(call, 3) != fingerprint(other, 3));
-  }
-  CHECK(fingerprint(call, 3) != fingerprint(call, 4));
-  Call same = call;
-  same.outputs = {Tensor::full({2, 2}, DType::f32, 1.0)};  // the same count
-  CHECK(fingerprint(call, 3) == fingerprint(same, 3));
-  CHECK(fingerprint({.collective = Collective::split, .root = 1}, 0) ==
-        fingerprint({.collective = Collective::split, .root = 2}, 0));
+  CHECK_FALSE(differs([&](Call& same) { same.outputs = {f32.clone().reshape({2, 2})}; }));
+  CHECK(differs([](Call& other) { other.collective = Collective::broadcast; }));
+  CHECK(differs([](Call& other) { other.root = 1; }));
+  CHECK(differs([](Call& other) { other.reduction = Reduction::maximum; }));
+  CHECK(differs([](Call& other) { other.label = "h.0"; }));
+  CHECK(differs([&](Call& other) { other.outputs = {longer}; }));
+  CHECK(differs([&](Call& other) { other.outputs = {bf16}; }));
+  CHECK(differs([&](Call& other) { other.outputs = {f32, f32}; }));
+  CHECK(differs([&](Call& other) { other.inputs = {f32}; }));
+  CHECK(fingerprint(call, 8) != fingerprint(call, 7));
+
+  const auto split = [](int color) { return Call{.collective = Collective::split, .root = color}; };
+  CHECK(fingerprint(split(0), 7) == fingerprint(split(1), 7));
+
   const std::vector<std::uint64_t> fingerprints = {7, 7, 8, 7, 9};
   CHECK(first_disagreement(fingerprints) == 2);
   CHECK(first_disagreement(std::span(fingerprints).first(2)) == 0);

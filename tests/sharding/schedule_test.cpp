@@ -69,7 +69,7 @@ TEST_CASE("backward ends at the lowest bucket that is trained") {
   CHECK(Schedule(layouts_of(units)).backward_end == 2);
 }
 
-TEST_CASE("neighbours never share a slot; the ends have one of their own") {
+TEST_CASE("neighbours never share a slot, and the ends have one of their own") {
   CHECK(Slots::assign(layouts_of(units_of(5, true)), 2).of_bucket == Ints{2, 1, 0, 1, 0, 1});
   CHECK(Slots::assign(layouts_of(units_of(3, false)), 2).of_bucket == Ints{2, 1, 0, 1, 2});
   CHECK(Slots::assign(layouts_of(units_of(3, true)), 0).of_bucket == Ints{0, 1, 2, 3});

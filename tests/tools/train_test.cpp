@@ -6,8 +6,8 @@
 
 #include "runtime/file.h"
 #include "runtime/safetensors.h"
+#include "sharding/comm/threads.h"
 #include "tests/support/random_tensor.h"
-#include "tests/support/rank.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/config/parse.h"
 #include "tools/data/prepare.h"
@@ -145,25 +145,39 @@ TEST_CASE("accumulating two micro-batches is one step of the whole batch, to rou
 }
 
 TEST_CASE("every micro-batch of every step has a random position of its own") {
-  const test::Rank rank;
   Config config;
   config.model = {.preset = "gpt2-mini", .layers = 1, .heads = 1, .width = 4, .context = 4};
   config.data = {.batch_size = 6, .sequence_length = 4, .accumulation_steps = 3};
   config.train.seed = 8;
-  TrainingSession session(config, /*vocab_size=*/5);
-  std::vector<std::array<std::uint64_t, 3>> positions;
-  std::vector<std::int64_t> first_rows;
-  for (const std::int64_t step : {1, 2}) {
-    session.step(step, [&](std::int64_t, std::int64_t first_row, std::int64_t rows) {
-      const RandomPosition& at = context().random();
-      positions.push_back({at.seed, at.step, at.micro_batch});
-      first_rows.push_back(first_row);
-      return Batch{Tensor::zeros({rows, 4}, DType::i32), Tensor::zeros({rows, 4}, DType::i32)};
+  using Position = std::array<std::uint64_t, 3>;
+  const auto dealt = [&](int ranks, std::int64_t accumulation_steps) {
+    config.data.accumulation_steps = accumulation_steps;
+    config.sharding.strategy = ranks == 1 ? "single" : "ddp";
+    std::vector<std::vector<Position>> positions(static_cast<std::size_t>(ranks));
+    std::vector<std::vector<std::int64_t>> first_rows(static_cast<std::size_t>(ranks));
+    run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
+      TrainingSession session(config, /*vocab_size=*/5, world);
+      const auto rank = static_cast<std::size_t>(world.rank());
+      for (const std::int64_t step : {1, 2}) {
+        session.step(step, [&](std::int64_t, std::int64_t first_row, std::int64_t rows) {
+          const RandomPosition& at = context().random();
+          positions[rank].push_back({at.seed, at.step, at.micro_batch});
+          first_rows[rank].push_back(first_row);
+          return Batch{Tensor::zeros({rows, 4}, DType::i32), Tensor::zeros({rows, 4}, DType::i32)};
+        });
+      }
     });
-  }
-  CHECK(positions == std::vector<std::array<std::uint64_t, 3>>{
-                         {8, 1, 0}, {8, 1, 1}, {8, 1, 2}, {8, 2, 0}, {8, 2, 1}, {8, 2, 2}});
-  CHECK(first_rows == std::vector<std::int64_t>{0, 2, 4, 0, 2, 4});
+    return std::pair(positions, first_rows);
+  };
+  const auto [alone, alone_rows] = dealt(1, 3);
+  CHECK(alone[0] ==
+        std::vector<Position>{{8, 1, 0}, {8, 1, 1}, {8, 1, 2}, {8, 2, 0}, {8, 2, 1}, {8, 2, 2}});
+  CHECK(alone_rows[0] == std::vector<std::int64_t>{0, 2, 4, 0, 2, 4});
+  // Accumulation step i on rank r of 3 computes micro-batch 3 i + r.
+  const auto [together, together_rows] = dealt(3, 2);
+  CHECK(together[1] == std::vector<Position>{{8, 1, 1}, {8, 1, 4}, {8, 2, 1}, {8, 2, 4}});
+  CHECK(together_rows[1] == std::vector<std::int64_t>{1, 4, 1, 4});
+  CHECK(together_rows[2] == std::vector<std::int64_t>{2, 5, 2, 5});
 }
 
 TEST_CASE("frozen parameters keep their values, weight decay or not, and the others learn") {

@@ -8,7 +8,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -16,7 +15,8 @@
 #include "runtime/context.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
-#include "tools/config/parse.h"
+#include "sharding/comm/threads.h"
+#include "tools/bench/workload.h"
 #include "tools/train/matmul_rate.h"
 #include "tools/train/session.h"
 
@@ -27,7 +27,7 @@ struct Options {
   std::string model = "gpt2";
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
-  std::int64_t threads = 0;
+  int threads = 0;
   int steps = 5;
   std::string json;
 };
@@ -37,42 +37,11 @@ struct Timing {
   double step_ms, data_ms, forward_ms, backward_ms, optimizer_ms, sgemm_rate, ratio;
 };
 
-Config config_of(const Options& options) {
-  Config config;
-  if (std::filesystem::exists(options.model)) {
-    config = load_config(options.model);
-  } else {
-    config.model.preset = options.model;
-    config.data.batch_size = 4;
-    config.data.sequence_length = 256;
-  }
-  config.data.accumulation_steps = 1;
-  if (options.batch > 0) config.data.batch_size = options.batch;
-  if (options.sequence > 0) config.data.sequence_length = options.sequence;
-  return config;
-}
-
-/// Uniform random tokens: the work of a step does not depend on what the tokens are.
-Batch random_batch(std::int64_t step, std::int64_t rows, std::int64_t length, std::int64_t vocab) {
-  const auto tokens = [&](const char* name) {
-    const RandomStream random(1, name, static_cast<std::uint64_t>(step));
-    std::vector<std::int32_t> ids;
-    for (std::int64_t i = 0; i < rows * length; ++i) {
-      ids.push_back(static_cast<std::int32_t>(
-          random.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(vocab))));
-    }
-    return Tensor::from(ids, {rows, length});
-  };
-  return {tokens("inputs"), tokens("targets")};
-}
-
 Timing time_step(TrainingSession& session, const Config& config, std::int64_t step) {
   Profiler& profiler = context().profiler();
   profiler.reset_totals();
   const auto begin = std::chrono::steady_clock::now();
-  session.step(step, [&](std::int64_t s, std::int64_t, std::int64_t rows) {
-    return random_batch(s, rows, config.data.sequence_length, session.model().vocab_size());
-  });
+  session.step(step, random_tokens(config.data, session.model().vocab_size()));
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - begin;
   const MemoryAccount memory = context().allocator().account();
@@ -93,11 +62,10 @@ Timing time_step(TrainingSession& session, const Config& config, std::int64_t st
           flops / (elapsed.count() * 1e-3) / rate};
 }
 
-double median(std::vector<Timing> timings, double Timing::*field) {
-  const auto middle = timings.begin() + static_cast<std::ptrdiff_t>(timings.size() / 2);
-  std::nth_element(timings.begin(), middle, timings.end(),
-                   [&](const Timing& a, const Timing& b) { return a.*field < b.*field; });
-  return (*middle).*field;
+double median_of(const std::vector<Timing>& timings, double Timing::*field) {
+  std::vector<double> values;
+  for (const Timing& timing : timings) values.push_back(timing.*field);
+  return median(values);
 }
 
 nlohmann::json peak_bytes(const MemoryAccount& account) {
@@ -108,11 +76,10 @@ nlohmann::json peak_bytes(const MemoryAccount& account) {
   return peaks;
 }
 
-void run(const Options& options) {
-  const Config config = config_of(options);
-  RankContext rank({.threads = static_cast<int>(options.threads)});
-  const ContextGuard guard(rank);
-  TrainingSession session(config, config.model.vocab_size > 0 ? config.model.vocab_size : 50257);
+void run(const Options& options, Communicator& world) {
+  const int threads = context().threads().size();
+  const Config config = workload(options.model, options.batch, options.sequence);
+  TrainingSession session(config, /*vocab_size=*/0, world);
 
   time_step(session, config, 1);  // warm-up: fills the allocator's cache
   std::vector<Timing> timings;
@@ -122,21 +89,21 @@ void run(const Options& options) {
   const std::int64_t length = config.data.sequence_length;
   const std::int64_t parameters = session.parameter_count();
   const double flops = session.model().training_flops(batch, length);
-  const double step_ms = median(timings, &Timing::step_ms);
-  const double rate = median(timings, &Timing::sgemm_rate);
-  const double ratio = median(timings, &Timing::ratio);
+  const double step_ms = median_of(timings, &Timing::step_ms);
+  const double rate = median_of(timings, &Timing::sgemm_rate);
+  const double ratio = median_of(timings, &Timing::ratio);
   const nlohmann::json peaks = peak_bytes(timings.back().memory);
   const std::int64_t persistent = peaks["parameters"].get<std::int64_t>() +
                                   peaks["gradients"].get<std::int64_t>() +
                                   peaks["optimizer"].get<std::int64_t>();
 
   fmt::print("{}: {} parameters, batch {} x {}, f32, {} threads, median of {} steps\n",
-             options.model, parameters, batch, length, rank.threads().size(), options.steps);
+             options.model, parameters, batch, length, threads, options.steps);
   for (const auto& [name, field] : {std::pair{"data", &Timing::data_ms},
                                     {"forward", &Timing::forward_ms},
                                     {"backward", &Timing::backward_ms},
                                     {"optimizer", &Timing::optimizer_ms}}) {
-    const double ms = median(timings, field);
+    const double ms = median_of(timings, field);
     fmt::print("  {:<10} {:>9.2f} ms  {:>4.0f}%\n", name, ms, 100.0 * ms / step_ms);
   }
   fmt::print("  {:<10} {:>9.2f} ms  {:.0f} tokens/s\n", "step", step_ms,
@@ -153,12 +120,12 @@ void run(const Options& options) {
                                  {"parameters", parameters},
                                  {"batch", batch},
                                  {"sequence", length},
-                                 {"threads", rank.threads().size()},
+                                 {"threads", threads},
                                  {"step_ms", step_ms},
-                                 {"data_ms", median(timings, &Timing::data_ms)},
-                                 {"forward_ms", median(timings, &Timing::forward_ms)},
-                                 {"backward_ms", median(timings, &Timing::backward_ms)},
-                                 {"optimizer_ms", median(timings, &Timing::optimizer_ms)},
+                                 {"data_ms", median_of(timings, &Timing::data_ms)},
+                                 {"forward_ms", median_of(timings, &Timing::forward_ms)},
+                                 {"backward_ms", median_of(timings, &Timing::backward_ms)},
+                                 {"optimizer_ms", median_of(timings, &Timing::optimizer_ms)},
                                  {"model_flops_per_second", flops / step_ms * 1e3},
                                  {"sgemm_flops_per_second", rate},
                                  {"ratio", ratio},
@@ -180,7 +147,8 @@ int main(int argc, char** argv) {
   app.add_option("--json", options.json, "Also write the figures to this file");
   try {
     app.parse(argc, argv);
-    tessera::run(options);
+    tessera::run_ranks({.threads = options.threads},
+                       [&](tessera::Communicator& world) { tessera::run(options, world); });
     return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

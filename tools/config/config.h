@@ -49,12 +49,22 @@ struct OptimizerConfig {
 
 struct ShardingConfig {
   std::string strategy = "single";
+  bool flatten_parameters = false;
+  std::int64_t shard_size = 0;
+  std::string buckets = "unit";
+  std::string reshard_after_forward = "true";
+  std::int64_t live_gathers = 2;
+  std::string prefetch = "both";
+  std::string reduce = "every_micro_batch";
+  std::string reduce_dtype = "f32";
   std::string activation_checkpointing = "none";
 };
 
 struct RuntimeConfig {
   std::string device = "cpu";
+  std::int64_t ranks = 0;
   std::int64_t threads = 0;
+  std::string compute_dtype = "f32";
 };
 
 struct TrainConfig {

@@ -1,6 +1,7 @@
 #include "tools/config/keys.h"
 
 #include "sharding/checkpointing.h"
+#include "tools/config/sharding_options.h"
 
 namespace tessera {
 namespace {
@@ -29,6 +30,15 @@ Allowed from_below(double least, double most) {
 
 Allowed one_of(std::vector<std::string> choices) {
   return {.choices = std::move(choices)};
+}
+
+Allowed compute_dtypes() {
+  return one_of({"f32", "bf16", "f16"});
+}
+
+Allowed reshard_forms() {
+  return {.is_form = [](std::string_view text) { return parse_reshard(text).has_value(); },
+          .forms = "true, false or a number of ranks >= 2"};
 }
 
 Allowed checkpointing_policy() {
@@ -73,7 +83,9 @@ std::vector<Key> data_keys(DataConfig& data) {
       {"data.sequence_length", &data.sequence_length, at_least(1),
        "Tokens per sequence; at most the model's context."},
       {"data.accumulation_steps", &data.accumulation_steps, at_least(1),
-       "Micro-batches that a step is cut into, to need less memory; a divisor of the batch size."},
+       "Micro-batches that each rank's part of a step is cut into, to need less memory. The batch "
+       "size "
+       "is a multiple of this times the number of ranks."},
   };
 }
 
@@ -110,9 +122,32 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
 
 std::vector<Key> sharding_keys(ShardingConfig& sharding) {
   return {
-      {"sharding.strategy", &sharding.strategy, one_of({"single"}),
+      {"sharding.strategy", &sharding.strategy,
+       one_of({"single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"}),
        "How parameters, gradients and optimizer state are spread over ranks; `single`: one rank "
        "holds everything."},
+      {"sharding.flatten_parameters", &sharding.flatten_parameters, anything(),
+       "fsdp, hsdp: cut a bucket as one vector (FSDP1) instead of every parameter by rows "
+       "(FSDP2)."},
+      {"sharding.shard_size", &sharding.shard_size, between(0, 1 << 20),
+       "hsdp: ranks that share one replica, neighbours; 0 = half of all ranks."},
+      {"sharding.buckets", &sharding.buckets, anything(),
+       "What travels together: `unit` = each unit of the model by itself (the embedding, every "
+       "block); a number = neighbouring units, until they have so many parameters; names of units "
+       "such as `h.0,h.4` = a bucket begins at each."},
+      {"sharding.reshard_after_forward", &sharding.reshard_after_forward, reshard_forms(),
+       "zero3, fsdp, hsdp: let go of parameters between forward and backward. `false` keeps them "
+       "whole; a number (fsdp, hsdp) keeps them spread over groups of so many ranks only."},
+      {"sharding.live_gathers", &sharding.live_gathers, between(1, 1024),
+       "zero3, fsdp, hsdp: how many buckets may be whole at a time, besides the embedding; 1 = no "
+       "prefetching."},
+      {"sharding.prefetch", &sharding.prefetch, one_of({"both", "forward", "backward", "none"}),
+       "zero3, fsdp, hsdp: in which pass the next bucket is gathered while this one computes."},
+      {"sharding.reduce", &sharding.reduce, one_of({"every_micro_batch", "last_micro_batch"}),
+       "With several micro-batches: reduce the gradients of each, or keep whole gradients on every "
+       "rank and reduce their sum: less traffic, more memory, other rounding."},
+      {"sharding.reduce_dtype", &sharding.reduce_dtype, compute_dtypes(),
+       "What gradients are sent in; sums over ranks are formed in f32 in any case."},
       {"sharding.activation_checkpointing", &sharding.activation_checkpointing,
        checkpointing_policy(),
        "Blocks of which only the input is kept: the rest is computed again in the backward pass."},
@@ -122,8 +157,13 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
 std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
   return {
       {"runtime.device", &runtime.device, one_of({"cpu"}), "Where the model runs."},
+      {"runtime.ranks", &runtime.ranks, between(0, 1024),
+       "Ranks, as threads of one process; 0 = one. `tessera train --ranks N` sets it."},
       {"runtime.threads", &runtime.threads, between(0, 4096),
-       "Threads per rank; 0 = all cores. Results do not depend on it."},
+       "Threads per rank; 0 = the cores shared among the ranks. Results do not depend on it."},
+      {"runtime.compute_dtype", &runtime.compute_dtype, compute_dtypes(),
+       "What parameters are gathered and computed with. The optimizer's masters are f32; f16 comes "
+       "with dynamic loss scaling."},
   };
 }
 

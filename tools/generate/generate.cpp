@@ -73,6 +73,7 @@ void generate(const GenerateOptions& options, const std::function<void(std::stri
         tokenizer->vocab_size(), model->vocab_size());
   const auto strategy = make_single_strategy(model->units(), options.seed);
   load_parameters(folder, strategy->shards());
+  strategy->weights_changed();
 
   std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
   check(!prompt.empty(), "the prompt is empty: give at least one character to continue");

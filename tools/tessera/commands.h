@@ -14,6 +14,7 @@ namespace tessera {
 void add_prepare(CLI::App& app);
 void add_train(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_plan(CLI::App& app);
 void add_config_reference(CLI::App& app);
 
 /// Runs the program on its arguments (without the program's name) and returns its exit status:

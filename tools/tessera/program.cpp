@@ -16,6 +16,7 @@ void add_commands(CLI::App& app) {
   add_prepare(app);
   add_train(app);
   add_generate(app);
+  add_plan(app);
   add_config_reference(app);
 }
 

@@ -13,6 +13,7 @@ void add_train(CLI::App& app) {
   struct Options {
     std::string config;
     std::vector<std::string> overrides;
+    int ranks = 0;
   };
   CLI::App* command = app.add_subcommand("train", "Train a model as a YAML file says.");
   const auto options = std::make_shared<Options>();
@@ -21,7 +22,14 @@ void add_train(CLI::App& app) {
       ->type_name("CONFIG.yaml");
   command->add_option("overrides", options->overrides, "Keys to set differently")
       ->type_name("key.path=value");
-  command->callback([options] { train(load_config(options->config, options->overrides)); });
+  command->add_option("--ranks", options->ranks, "Ranks as threads; sets runtime.ranks")
+      ->check(CLI::PositiveNumber);
+  command->callback([options] {
+    if (options->ranks > 0) {
+      options->overrides.push_back("runtime.ranks=" + std::to_string(options->ranks));
+    }
+    train(load_config(options->config, options->overrides));
+  });
 }
 
 }  // namespace tessera

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "runtime/check.h"
 
 namespace tessera {
@@ -19,6 +21,12 @@ void keep_earlier(const std::filesystem::path& path) {
   }
 }
 
+// A step that f16 skipped has a norm, maybe a loss, that is not finite; JSON has no word for it.
+template <typename Float>
+std::string number(Float value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : "null";
+}
+
 }  // namespace
 
 std::string log_line(const StepMetrics& m, std::int64_t total_steps) {
@@ -32,14 +40,16 @@ std::string log_line(const StepMetrics& m, std::int64_t total_steps) {
 }
 
 std::string json_line(const StepMetrics& m) {
-  std::string line = fmt::format(R"({{"step": {}, "loss": {})", m.step, m.loss);
+  std::string line = fmt::format(R"({{"step": {}, "loss": {})", m.step, number(m.loss));
   if (m.val_loss) line += fmt::format(R"(, "val_loss": {})", *m.val_loss);
   line += fmt::format(
       R"(, "learning_rate": {}, "gradient_norm": {}, "tokens_per_second": {:.1f}, )"
       R"("matmul_fraction": {:.4f}, "step_ms": {:.3f}, "data_ms": {:.3f}, "forward_ms": {:.3f}, )"
-      R"("backward_ms": {:.3f}, "optimizer_ms": {:.3f}, "peak_bytes": {{)",
-      m.learning_rate, m.gradient_norm, m.tokens_per_second, m.matmul_fraction, m.step_ms,
-      m.data_ms, m.forward_ms, m.backward_ms, m.optimizer_ms);
+      R"("backward_ms": {:.3f}, "optimizer_ms": {:.3f}, "communication_ms": {:.3f}, )"
+      R"("exposed_communication_ms": {:.3f}, "bytes_sent": {:.0f}, "peak_bytes": {{)",
+      m.learning_rate, number(m.gradient_norm), m.tokens_per_second, m.matmul_fraction, m.step_ms,
+      m.data_ms, m.forward_ms, m.backward_ms, m.optimizer_ms, m.communication_ms,
+      m.exposed_communication_ms, m.bytes_sent);
   for (int i = 0; i < kCategories; ++i) {
     line += fmt::format(R"("{}": {}, )", kCategoryNames[i], m.memory.categories[i].peak);
   }

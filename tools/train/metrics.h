@@ -1,4 +1,5 @@
-// What a run reports of a step, as a line for a person and as a line of metrics.jsonl.
+// What a run reports of a step, as a line for a person and as a line of metrics.jsonl. The first
+// rank reports; times and memory are its own.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +18,22 @@ struct StepMetrics {
   std::optional<float> val_loss;
   double learning_rate = 0.0;
   double gradient_norm = 0.0;
+  /// Of all ranks.
   double tokens_per_second = 0.0;
-  /// Model FLOP/s over the machine's matmul rate.
+  /// Model FLOP/s over the machine's matmul rate, of all ranks together.
   double matmul_fraction = 0.0;
   double step_ms = 0.0;
   double data_ms = 0.0;
   double forward_ms = 0.0;
   double backward_ms = 0.0;
   double optimizer_ms = 0.0;
+  /// Time in collectives, beside computation for the most part: mean of the steps since the last
+  /// report.
+  double communication_ms = 0.0;
+  /// What of it computation waited for, in this step.
+  double exposed_communication_ms = 0.0;
+  /// By this rank: mean of the steps since the last report.
+  double bytes_sent = 0.0;
   MemoryAccount memory;
 };
 
@@ -32,7 +41,8 @@ struct StepMetrics {
 std::string log_line(const StepMetrics& metrics, std::int64_t total_steps);
 
 /// One JSON object. Floating-point numbers are printed with the fewest digits that read back as the
-/// same bits, so equal bits give equal text and unequal bits unequal text.
+/// same bits, so equal bits give equal text and unequal bits unequal text. A number that is not
+/// finite is null.
 std::string json_line(const StepMetrics& metrics);
 
 /// metrics.jsonl of a run folder. An earlier run's file there is kept: it is renamed to

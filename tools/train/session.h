@@ -1,12 +1,17 @@
-// TrainingSession: a model, its strategy and its optimizer, and one step of training with them.
+// TrainingSession: one rank's model, strategy and optimizer, and one step of training with them.
+//
+// A step's batch is cut into micro-batches, rows next to each other, that are dealt to the ranks in
+// turn: accumulation step i on rank r of N computes number i * N + r. So K accumulation steps on
+// one rank see what K ranks see together, and dropout, addressed by that number, drops the same.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
+#include <optional>
 
 #include "models/language_model.h"
+#include "optim/loss_scaler.h"
 #include "optim/optimizer.h"
 #include "sharding/strategy.h"
 #include "tools/config/config.h"
@@ -17,42 +22,57 @@ namespace tessera {
 struct StepResult {
   /// Mean cross-entropy of the step's tokens, before the update.
   float loss = 0.0f;
-  /// Norm of the whole gradient, before clipping.
+  /// Norm of the whole gradient, before clipping. Not finite: the step was skipped (f16 only).
   double gradient_norm = 0.0;
   double learning_rate = 0.0;
 };
 
+/// Raises Error if a batch cannot be dealt evenly to the ranks' micro-batches.
+void check_batch(const DataConfig& data, int ranks);
+
+/// Every rank of `world`, which must outlive the session, makes one and makes the same calls.
 class TrainingSession {
  public:
   /// The model named in `config` with initial or loaded parameters. `vocab_size` is that of the
-  /// data, 0 if unknown; the config may ask for more. Raises Error if the two do not fit.
-  TrainingSession(const Config& config, std::int64_t vocab_size);
+  /// data, 0 if unknown; the config may ask for more. Raises Error if the two do not fit, or the
+  /// configuration does not suit so many ranks.
+  TrainingSession(const Config& config, std::int64_t vocab_size, Communicator& world);
   ~TrainingSession();
 
   /// Rows [first_row, first_row + rows) of the batch of step `step`.
   using BatchSource =
       std::function<Batch(std::int64_t step, std::int64_t first_row, std::int64_t rows)>;
 
-  /// One update, `step` counted from 1, on accumulation_steps micro-batches. Its time is in the
-  /// profiler's spans data, forward, backward and optimizer. Raises Error, before the parameters
-  /// are touched, if the loss or the gradient is not finite.
+  /// One update, `step` counted from 1, on accumulation_steps micro-batches per rank. Its time is
+  /// in the profiler's spans data, forward, backward and optimizer. The result is that of the whole
+  /// batch and the same on every rank. If the loss or the gradient is not finite, raises Error
+  /// before the parameters are touched; in f16 the step is skipped and the loss scale lowered
+  /// instead, as far as it goes.
   StepResult step(std::int64_t step, const BatchSource& source);
 
   /// Mean cross-entropy over `batches` batches that `source` makes (steps 0, 1, ...), without
-  /// gradients.
+  /// gradients; the same on every rank.
   float evaluate(std::int64_t batches, const BatchSource& source);
 
   LanguageModel& model() { return *model_; }
-  const Strategy& strategy() const { return *strategy_; }
+  Strategy& strategy() { return *strategy_; }
   std::int64_t parameter_count() const;
+  /// What a rank computes at a time.
+  std::int64_t rows_per_micro_batch() const;
 
  private:
-  float accumulate_gradients(std::int64_t step, const BatchSource& source);
+  /// Forward and backward of this rank's micro-batches; returns their part of the loss times
+  /// `scale`.
+  float accumulate_gradients(std::int64_t step, double scale, const BatchSource& source);
+  float sum_over_ranks(float value) const;
 
   Config config_;
+  Communicator& world_;
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Optimizer> optimizer_;
+  /// In f16 only.
+  std::optional<LossScaler> scaler_;
 };
 
 }  // namespace tessera

@@ -11,11 +11,14 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/file.h"
+#include "sharding/comm/threads.h"
+#include "sharding/parameter_store.h"
 #include "tools/config/parse.h"
+#include "tools/config/sharding_options.h"
 #include "tools/data/loader.h"
-#include "tools/data/manifest.h"
 #include "tools/train/matmul_rate.h"
 #include "tools/train/metrics.h"
+#include "tools/train/model.h"
 #include "tools/train/progress.h"
 #include "tools/train/session.h"
 
@@ -33,13 +36,12 @@ double milliseconds_since(Clock::time_point begin) {
 }
 
 /// Settings that no single key can be checked for.
-void check_consistent(const Config& config) {
+void check_consistent(const Config& config, int ranks) {
   check(!config.data.train.empty(),
         "data.train is not set: name a token file made by "
         "'tessera prepare'");
-  check(config.data.batch_size % config.data.accumulation_steps == 0,
-        "data.batch_size {} is not a multiple of data.accumulation_steps {}",
-        config.data.batch_size, config.data.accumulation_steps);
+  recipe_of(sharding_options(config), ranks);
+  check_batch(config.data, ranks);
   check(config.optimizer.warmup_steps <= config.train.steps,
         "optimizer.warmup_steps {} is more than train.steps {}", config.optimizer.warmup_steps,
         config.train.steps);
@@ -48,13 +50,6 @@ void check_consistent(const Config& config) {
         "optimizer.warmup_steps {} and optimizer.decay_steps {} are together more than train.steps "
         "{}",
         config.optimizer.warmup_steps, config.optimizer.decay_steps, config.train.steps);
-}
-
-/// Tokens the data may contain: what the manifest beside it says, or 0 without one.
-std::int64_t vocabulary_of(const fs::path& token_file) {
-  const fs::path folder = token_file.parent_path();
-  if (!fs::exists(folder / Manifest::kFileName)) return 0;
-  return read_manifest(folder).vocab_size;
 }
 
 /// The training and validation files, opened and checked against the model.
@@ -78,44 +73,63 @@ struct Data {
   std::optional<TokenLoader> val;
 };
 
+/// What the first rank writes and prints as the run goes.
+struct Report {
+  explicit Report(const TrainConfig& config)
+      : metrics(config.dir), progress(config.progress, config.steps) {}
+
+  MetricsFile metrics;
+  Progress progress;
+};
+
+/// A trace shows all ranks; each puts its profiler here.
+using Profilers = std::vector<const Profiler*>;
+
+/// One rank's run.
 class Run {
  public:
-  explicit Run(const Config& config)
+  Run(const Config& config, Communicator& world, Profilers& profilers)
       : config_(config),
-        session_(config, vocabulary_of(config.data.train)),
-        data_(config, session_.model().vocab_size()),
-        matmul_rate_(sgemm_rate(
-            session_.model().training_matmuls(micro_batch_rows() * config.data.sequence_length),
-            context().threads().size(), /*repeats=*/1)) {
+        world_(world),
+        profilers_(profilers),
+        session_(config, vocabulary_of(config.data.train), world),
+        data_(config, session_.model().vocab_size()) {
+    profilers_[static_cast<std::size_t>(world.rank())] = &context().profiler();
+    if (is_first()) matmul_rate_ = matmul_rate_of_all_ranks();
+    meet();  // all threads are the yardstick's until here
     context().allocator().trim();
     context().allocator().reset_peaks();  // the yardstick's memory is not the run's
   }
 
   void execute() {
-    make_writable_directory(config_.train.dir);
-    write_file_atomically(config_.train.dir / "config.yaml", to_yaml(config_));
-    MetricsFile metrics_file(config_.train.dir);
-    Progress progress(config_.train.progress, config_.train.steps);
-    progress.log(introduction());
-    interval_start_ = Clock::now();
+    if (is_first()) {
+      make_writable_directory(config_.train.dir);
+      write_file_atomically(config_.train.dir / "config.yaml", to_yaml(config_));
+      report_.emplace(config_.train);
+      report_->progress.log(introduction());
+    }
+    start_interval();
     for (std::int64_t step = 1; step <= config_.train.steps; ++step) {
       StepMetrics metrics = train_step(step);
-      if (is_due(step, config_.train.eval_every) && data_.val)
-        metrics.val_loss = validation_loss(step);
-      if (is_due(step, config_.train.log_every) || metrics.val_loss) {
+      const bool evaluates = is_due(step, config_.train.eval_every) && data_.val;
+      if (evaluates || is_due(step, config_.train.log_every)) {
         fill_interval(metrics);
-        metrics_file.write(metrics);
-        progress.log(log_line(metrics, config_.train.steps));
+        if (evaluates) metrics.val_loss = validation_loss(step);
+        if (report_) {
+          report_->metrics.write(metrics);
+          report_->progress.log(log_line(metrics, config_.train.steps));
+        }
+        start_interval();
       }
-      progress.update(step, metrics.loss);
+      if (report_) report_->progress.update(step, metrics.loss);
     }
-    progress.log(save());
+    save();
   }
 
  private:
-  std::int64_t micro_batch_rows() const {
-    return config_.data.batch_size / config_.data.accumulation_steps;
-  }
+  bool is_first() const { return world_.rank() == 0; }
+  /// Returns when all ranks have come.
+  void meet() const { world_.barrier(communication_stream()).synchronize(); }
   std::int64_t tokens_per_step() const {
     return config_.data.batch_size * config_.data.sequence_length;
   }
@@ -124,14 +138,24 @@ class Run {
     return every > 0 && (step % every == 0 || step == 1 || step == config_.train.steps);
   }
 
+  /// On the threads of all ranks, with the shapes that all ranks compute at a time.
+  double matmul_rate_of_all_ranks() {
+    const std::int64_t tokens =
+        session_.rows_per_micro_batch() * world_.size() * config_.data.sequence_length;
+    const int threads = std::min(available_threads(), context().threads().size() * world_.size());
+    return sgemm_rate(session_.model().training_matmuls(tokens), threads, /*repeats=*/1);
+  }
+
   std::string introduction() const {
     const RankContext& here = context();
+    const std::string ranks =
+        world_.size() == 1 ? "" : fmt::format("{} ranks, each with ", world_.size());
     return fmt::format(
-        "{}: {:.2f}M parameters on {} with {} threads; {} tokens a step; matmul rate "
+        "{}: {:.2f}M parameters, {} on {} with {}{} threads; {} tokens a step; matmul rate "
         "{:.0f} GFLOP/s",
         config_.train.dir.string(), static_cast<double>(session_.parameter_count()) * 1e-6,
-        to_string(here.device()), context().threads().size(), tokens_per_step(),
-        matmul_rate_ * 1e-9);
+        variant_name(sharding_options(config_)), to_string(here.device()), ranks,
+        context().threads().size(), tokens_per_step(), matmul_rate_ * 1e-9);
   }
 
   StepMetrics train_step(std::int64_t step) {
@@ -143,7 +167,7 @@ class Run {
         session_.step(step, [&](std::int64_t s, std::int64_t first, std::int64_t rows) {
           return data_.train.load(s - 1, first, rows, config_.data.batch_size);
         });
-    ++interval_steps_;
+    ++interval_.steps;
     return {.step = step,
             .loss = result.loss,
             .learning_rate = result.learning_rate,
@@ -153,24 +177,30 @@ class Run {
             .forward_ms = profiler.total_ms("forward"),
             .backward_ms = profiler.total_ms("backward"),
             .optimizer_ms = profiler.total_ms("optimizer"),
+            .exposed_communication_ms = profiler.total_ms("exposed communication"),
             .memory = context().allocator().account()};
   }
 
-  /// Rates over the steps since the last report. Evaluation does not count.
+  void start_interval() {
+    interval_ = {.start = Clock::now(),
+                 .communication_ms = world_.busy_ms(),
+                 .bytes_sent = world_.bytes_sent()};
+  }
+
+  /// Rates over the steps since the last report, to the end of the last one's communication.
   void fill_interval(StepMetrics& metrics) {
-    const double seconds = (milliseconds_since(interval_start_) - evaluation_ms_) * 1e-3;
-    const auto steps = static_cast<double>(interval_steps_);
+    communication_stream().synchronize();
+    const double seconds = milliseconds_since(interval_.start) * 1e-3;
+    const auto steps = static_cast<double>(interval_.steps);
     metrics.tokens_per_second = steps * static_cast<double>(tokens_per_step()) / seconds;
     const double flops =
         session_.model().training_flops(config_.data.batch_size, config_.data.sequence_length);
     metrics.matmul_fraction = steps * flops / seconds / matmul_rate_;
-    interval_start_ = Clock::now();
-    interval_steps_ = 0;
-    evaluation_ms_ = 0.0;
+    metrics.communication_ms = (world_.busy_ms() - interval_.communication_ms) / steps;
+    metrics.bytes_sent = static_cast<double>(world_.bytes_sent() - interval_.bytes_sent) / steps;
   }
 
   float validation_loss(std::int64_t step) {
-    const auto begin = Clock::now();
     const std::int64_t all =
         std::max<std::int64_t>(1, data_.val->windows() / config_.data.batch_size);
     const std::int64_t wanted = config_.train.eval_batches;
@@ -183,40 +213,55 @@ class Run {
           "step {}: the validation loss is {}; the run stops. Lower optimizer.learning_rate or "
           "lengthen optimizer.warmup_steps",
           step, loss);
-    evaluation_ms_ += milliseconds_since(begin);
     return loss;
   }
 
-  std::string save() {
+  void save() {
     const fs::path folder = config_.train.dir / "model";
-    save_pretrained(folder, session_.model(), session_.strategy().shards());
-    const fs::path tokenizer = config_.data.train.parent_path() / Tokenizer::kFileName;
-    if (fs::exists(tokenizer)) {
-      write_file_atomically(folder / Tokenizer::kFileName, read_text_file(tokenizer));
+    save_pretrained(folder, session_.model(), session_.strategy());
+    meet();  // no profiler grows any more
+    if (is_first()) {
+      const fs::path tokenizer = config_.data.train.parent_path() / Tokenizer::kFileName;
+      if (fs::exists(tokenizer)) {
+        write_file_atomically(folder / Tokenizer::kFileName, read_text_file(tokenizer));
+      }
+      if (!config_.train.trace.empty()) {
+        write_chrome_trace(config_.train.trace.string(), profilers_);
+      }
+      report_->progress.log(fmt::format("saved {}", folder.string()));
     }
-    if (!config_.train.trace.empty()) {
-      write_chrome_trace(config_.train.trace.string(), {&context().profiler()});
-    }
-    return fmt::format("saved {}", folder.string());
+    meet();  // the other ranks' profilers live until here
   }
 
+  struct Interval {
+    Clock::time_point start;
+    std::int64_t steps = 0;
+    double communication_ms = 0.0;
+    std::int64_t bytes_sent = 0;
+  };
+
   Config config_;
+  Communicator& world_;
+  Profilers& profilers_;
   TrainingSession session_;
   Data data_;
-  double matmul_rate_;
-  Clock::time_point interval_start_;
-  std::int64_t interval_steps_ = 0;
-  double evaluation_ms_ = 0.0;
+  /// Known on the first rank.
+  double matmul_rate_ = 0.0;
+  /// On the first rank.
+  std::optional<Report> report_;
+  Interval interval_;
 };
 
 }  // namespace
 
 void train(const Config& config) {
-  check_consistent(config);
-  RankContext rank({.threads = static_cast<int>(config.runtime.threads),
-                    .seed = static_cast<std::uint64_t>(config.train.seed)});
-  const ContextGuard guard(rank);
-  Run(config).execute();
+  const int ranks = std::max(1, static_cast<int>(config.runtime.ranks));
+  check_consistent(config, ranks);
+  Profilers profilers(static_cast<std::size_t>(ranks));
+  run_ranks({.ranks = ranks,
+             .threads = static_cast<int>(config.runtime.threads),
+             .seed = static_cast<std::uint64_t>(config.train.seed)},
+            [&](Communicator& world) { Run(config, world, profilers).execute(); });
 }
 
 }  // namespace tessera

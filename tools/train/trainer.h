@@ -5,10 +5,11 @@
 
 namespace tessera {
 
-/// Trains as `config` says. In config.train.dir it writes config.yaml (the resolved configuration)
-/// and metrics.jsonl as it goes and, at the end, model/ (config.json, model.safetensors,
-/// tokenizer.json). Raises Error on bad input before anything is written, and if a step's loss is
-/// not finite. Needs no current context; makes its own.
+/// Trains as `config` says, on config.runtime.ranks ranks. In config.train.dir the first of them
+/// writes config.yaml (the resolved configuration) and metrics.jsonl as it goes and, at the end,
+/// model/ (config.json, model.safetensors, tokenizer.json). Raises Error on bad input before
+/// anything is written, and if a step's loss is not finite. Needs no current context; makes its
+/// own.
 void train(const Config& config);
 
 }  // namespace tessera

@@ -1,0 +1,39 @@
+#include "tools/train/optimizer.h"
+
+#include "optim/adamw.h"
+#include "optim/decay_rule.h"
+#include "optim/sgd.h"
+
+namespace tessera {
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
+                                          const std::vector<Shard>& shards) {
+  std::vector<ParameterShard> trained;
+  for (const Shard& shard : shards) {
+    if (!shard.parameter.trainable()) continue;
+    const std::string& name = shard.parameter.name();
+    trained.push_back({.name = name,
+                       .data = shard.data,
+                       .gradient = shard.gradient,
+                       .decay = decays(name, shard.parameter.shape())});
+  }
+  if (config.name == "sgd") {
+    return std::make_unique<Sgd>(std::move(trained),
+                                 SgdOptions{.momentum = config.momentum,
+                                            .nesterov = config.nesterov,
+                                            .weight_decay = config.weight_decay});
+  }
+  return std::make_unique<AdamW>(std::move(trained),
+                                 AdamWOptions{.beta1 = config.beta1,
+                                              .beta2 = config.beta2,
+                                              .epsilon = config.epsilon,
+                                              .weight_decay = config.weight_decay});
+}
+
+std::int64_t optimizer_bytes_per_element(const OptimizerConfig& config) {
+  constexpr std::int64_t kF32 = 4;
+  if (config.name == "sgd") return config.momentum > 0.0 ? kF32 : 0;
+  return 2 * kF32;  // two moments
+}
+
+}  // namespace tessera
