@@ -4,7 +4,8 @@
 //   mpi_program threads       how many threads each rank has
 //   mpi_program FAULT         something goes wrong: see faults() below
 //
-// It ends as every program does: one line about a failure, and exit status 1.
+// It ends as every program does: one line about a failure, and exit status 1. A rank whose world
+// has not failed says "ended well".
 #include <fmt/format.h>
 
 #include <csignal>
@@ -54,6 +55,12 @@ std::map<std::string, Body> bodies() {
        [](Communicator& world) {
          if (world.rank() == 1) throw Error("out of patience");
          barriers(world);
+       }},
+      {"raises last",  // when the other ranks have left their bodies
+       [](Communicator& world) {
+         if (world.rank() == 0) return;
+         std::this_thread::sleep_for(std::chrono::milliseconds(300));
+         throw Error("out of patience");
        }},
       {"raises beside a stream",  // whose collective the other ranks never make
        [](Communicator& world) {
@@ -117,6 +124,7 @@ int main(int count, char** arguments) {
     const bool late = name == "does not come" || name == "leaves early";
     const auto deadline = std::chrono::milliseconds(late ? 500 : 20'000);
     tessera::run_world({.ranks = ranks, .deadline = deadline}, tessera::bodies().at(name));
+    fmt::print("ended well\n");
     return 0;
   } catch (const tessera::FailedElsewhere&) {
     return 1;
