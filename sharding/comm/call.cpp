@@ -75,6 +75,10 @@ std::string list_of_ranks(std::span<const int> ranks) {
   return fmt::format("{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
 }
 
+std::string failure_of(int rank, int ranks, std::string_view reason) {
+  return ranks == 1 ? std::string(reason) : fmt::format("rank {}: {}", rank, reason);
+}
+
 Tensor elements(const Tensor& tensor, ElementRange range) {
   return tensor.reshape({tensor.numel()}).slice(range.begin, range.end);
 }

@@ -60,6 +60,10 @@ int first_disagreement(std::span<const std::uint64_t> fingerprints);
 /// "s 1, 3" or " 2": the end of a sentence about one rank or several.
 std::string list_of_ranks(std::span<const int> ranks);
 
+/// What is told of a failure: "rank 1: out of memory", or the reason alone if there is but one
+/// rank.
+std::string failure_of(int rank, int ranks, std::string_view reason);
+
 /// Elements [begin, end) of a tensor, counted flat.
 struct ElementRange {
   std::int64_t begin;

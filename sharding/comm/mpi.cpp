@@ -95,7 +95,7 @@ class MpiCommunicator final : public Communicator {
       return result;
     } catch (const std::exception& error) {
       job_.keep(call, staging_);
-      job_.abort(fmt::format("rank {}: {}", job_.rank(), error.what()));
+      job_.abort_for(error);
       throw;
     }
   }
@@ -346,7 +346,7 @@ void run_body(MpiJob& job, const WorldOptions& options,
     body(communicator);
   } catch (const std::exception& error) {
     // Before the context waits for its streams, which may be inside a collective.
-    job.abort(fmt::format("rank {}: {}", job.rank(), error.what()));
+    job.abort_for(error);
   }
 }
 
@@ -357,7 +357,7 @@ void run_mpi_rank(const WorldOptions& options, const std::function<void(Communic
   try {
     run_body(job, options, body);
   } catch (const std::exception& error) {
-    job.abort(fmt::format("rank {}: {}", job.rank(), error.what()));
+    job.abort_for(error);
   }
   const std::optional<MpiJob::Failure> failure = job.end();
   if (!failure) return;

@@ -56,6 +56,8 @@ class MpiJob {
 
   /// Tells all processes, this one included, why the job has failed; the first reason counts.
   void abort(const std::string& reason);
+  /// The same for what this process has raised.
+  void abort_for(const std::exception& error) { abort(failure_of(rank_, size_, error.what())); }
   bool failed() const { return failed_.load(); }
   /// Raises Error with the reason if the job has failed.
   void raise_if_failed();

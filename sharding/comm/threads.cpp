@@ -308,8 +308,7 @@ void run_ranks(const ThreadRanksOptions& options, const std::function<void(Commu
   std::mutex mutex;
   std::optional<std::string> first_failure;
   const auto report = [&](int rank, const std::exception& error) {
-    const std::string message =
-        options.ranks == 1 ? error.what() : fmt::format("rank {}: {}", rank, error.what());
+    const std::string message = failure_of(rank, options.ranks, error.what());
     {
       const std::lock_guard lock(mutex);
       if (!first_failure) first_failure = message;

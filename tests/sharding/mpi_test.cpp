@@ -77,8 +77,8 @@ TEST_CASE("processes make every check that threads make") {
 }
 
 TEST_CASE("a process that raises ends the others, and the failure is told once") {
-  expect_failure(2, "raises", "rank 1: out of patience");
-  expect_failure(4, "raises", "rank 1: out of patience");
+  expect_failure(1, "raises", "tessera: out of patience");
+  expect_failure(4, "raises", "rank 2: out of patience");
   expect_failure(2, "raises last", "rank 1: out of patience");
   expect_failure(2, "raises beside a stream", "rank 1: out of patience");
   expect_failure(4, "raises in a group", "rank 1: out of patience");
