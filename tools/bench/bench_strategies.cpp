@@ -21,6 +21,7 @@
 #include "tools/bench/compare.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
+#include "tools/train/model.h"
 
 namespace tessera {
 namespace {
@@ -133,6 +134,7 @@ void write_json(const std::string& path, const std::vector<StrategyFigures>& all
 bool run(const Options& options) {
   const Config config = config_of(options);
   check_batch(config.data, options.ranks);
+  make_model(config, /*vocab_size=*/0);  // a bad model is told before anything is printed
   std::vector<StrategyFigures> all;
   run_ranks({.ranks = options.ranks, .threads = options.threads}, [&](Communicator& world) {
     if (world.rank() == 0) {

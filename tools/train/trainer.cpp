@@ -95,8 +95,9 @@ class Run {
         session_(config, vocabulary_of(config.data.train), world),
         data_(config, session_.model().vocab_size()) {
     profilers_[static_cast<std::size_t>(world.rank())] = &context().profiler();
+    meet();  // between these two the machine is the yardstick's
     if (is_first()) matmul_rate_ = matmul_rate_of_all_ranks();
-    meet();  // all threads are the yardstick's until here
+    meet();
     context().allocator().trim();
     context().allocator().reset_peaks();  // the yardstick's memory is not the run's
   }
