@@ -1,10 +1,11 @@
-# What later backends are built on. None of it is required, and no language beyond C++ is enabled
-# here: this only looks, and says once what it found.
+# What backends are built on. None of it is required, and no language beyond C++ is enabled here: this
+# only looks, and says once what it found. Without MPI, ranks are threads of one process only.
 
 include(FindPackageMessage)
 
 find_package(CUDAToolkit QUIET)
 find_program(MPI_CXX_COMPILER NAMES mpicxx mpic++)
+set(MPI_CXX_SKIP_MPICXX ON) # the C interface is what is used
 if(MPI_CXX_COMPILER) # without it, FindMPI tells at every configuration what it tried
   find_package(MPI QUIET COMPONENTS CXX)
 endif()
@@ -19,12 +20,12 @@ if(CUDAToolkit_FOUND)
   set(cuda_state ${CUDAToolkit_VERSION})
 endif()
 if(MPI_CXX_FOUND)
+  set(TESSERA_MPI_LIBRARIES MPI::MPI_CXX)
   set(mpi_state ${MPI_CXX_VERSION})
 endif()
 if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
   set(nccl_state "found")
 endif()
 
-set(backends "CUDA ${cuda_state}, MPI ${mpi_state}, NCCL ${nccl_state}")
-find_package_message(tessera_backends
-  "Optional backends: ${backends} (nothing of this version uses them)" "${backends}")
+set(backends "MPI ${mpi_state}; not used by this version: CUDA ${cuda_state}, NCCL ${nccl_state}")
+find_package_message(tessera_backends "Optional backends: ${backends}" "${backends}")

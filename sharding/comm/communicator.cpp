@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "runtime/check.h"
+#include "runtime/profiler.h"
 
 namespace tessera {
 namespace {
@@ -21,12 +22,6 @@ void check_pairs(Collective collective, const Tensors& outputs, const Tensors& i
 }
 
 }  // namespace
-
-std::string_view name_of(Collective collective) {
-  constexpr std::string_view names[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
-                                        "reduce",     "all_to_all",     "barrier",    "split"};
-  return names[static_cast<int>(collective)];
-}
 
 Event Communicator::all_gather(const Tensors& wholes, const Stream& stream, std::string label) {
   check_divisible(Collective::all_gather, wholes, size_);
@@ -108,6 +103,8 @@ std::int64_t Communicator::bytes_sent() const {
 
 Event Communicator::queue(Call call, const Stream& stream) {
   stream.enqueue([this, call = std::move(call)] {
+    const Span span(
+        fmt::format("{}{}{}", name_of(call.collective), call.label.empty() ? "" : " ", call.label));
     const auto begin = std::chrono::steady_clock::now();
     traffic_->bytes_sent[static_cast<int>(call.collective)] += perform(call);
     traffic_->busy_ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();

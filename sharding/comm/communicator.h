@@ -16,7 +16,9 @@
 // in place, without packing. All calls of one communicator go to streams that run them in one
 // order; for two streams that overlap, split off a second communicator.
 //
-// Reductions follow the tree of sharding/comm/tree_sum.h, so results do not depend on timing.
+// Reductions follow the tree of sharding/comm/tree_sum.h, so results do not depend on timing, nor
+// on whether ranks are threads (threads.h) or processes (mpi.h). A call shows in the profiler as a
+// span on its stream, named by its collective and label.
 //
 // Ranks compare what they call: a mismatch raises Error on every rank, naming both sides. Every
 // wait has a deadline, after which Error names the ranks that are missing. `abort` makes the other
@@ -27,28 +29,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "runtime/stream.h"
-#include "runtime/tensor.h"
-#include "sharding/comm/tree_sum.h"
+#include "sharding/comm/call.h"
 
 namespace tessera {
-
-enum class Collective {
-  all_gather,
-  reduce_scatter,
-  all_reduce,
-  broadcast,
-  reduce,
-  all_to_all,
-  barrier,
-  split,
-};
-
-std::string_view name_of(Collective collective);
-
-using Tensors = std::vector<Tensor>;
 
 class Communicator {
  public:
@@ -83,8 +68,8 @@ class Communicator {
     return traffic_->bytes_sent[static_cast<int>(collective)].load();
   }
   std::int64_t bytes_sent() const;
-  /// Milliseconds that calls took on this rank's streams, waiting for the others included; counted
-  /// like bytes_sent.
+  /// Milliseconds that calls took on the threads of their streams, waiting for other ranks
+  /// included, since the start; of this communicator and all that were split off from it.
   double busy_ms() const { return static_cast<double>(traffic_->busy_ns.load()) * 1e-6; }
 
  protected:
@@ -94,16 +79,6 @@ class Communicator {
         size_(size),
         traffic_(parent != nullptr ? parent->traffic_ : std::make_shared<Traffic>()) {}
 
-  /// One call: what the ranks compare, and what they exchange.
-  struct Call {
-    Collective collective = Collective::barrier;
-    Tensors outputs;
-    Tensors inputs;  // empty where the outputs are used in place
-    int root = 0;
-    Reduction reduction = Reduction::sum;
-    std::string label;
-  };
-
   /// Carries out a call, on the thread of its stream, and returns the bytes this rank sent.
   virtual std::int64_t perform(const Call& call) = 0;
 
@@ -111,7 +86,6 @@ class Communicator {
   Event queue(Call call, const Stream& stream);
 
   struct Traffic {
-    static constexpr int kCollectives = 8;
     std::atomic<std::int64_t> bytes_sent[kCollectives] = {};
     std::atomic<std::int64_t> busy_ns = 0;
   };

@@ -89,19 +89,18 @@ class Meeting {
     if (round_ != round) return false;
     if (!aborted_) {
       aborted_ = fmt::format("rank {} waited {} ms in {} for rank{}", name(rank), deadline_.count(),
-                             what, missing());
+                             what, list_of_ranks(missing()));
       changed_.notify_all();
     }
     throw Error(*aborted_);
   }
 
-  /// "s 1, 3" or " 2".
-  std::string missing() const {
+  std::vector<int> missing() const {
     std::vector<int> ranks;
     for (std::size_t i = 0; i < here_.size(); ++i) {
       if (!here_[i]) ranks.push_back(members_[i]);
     }
-    return fmt::format("{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
+    return ranks;
   }
 
   const std::chrono::milliseconds deadline_;
@@ -118,28 +117,26 @@ class Meeting {
 
 /// What the threads of a group share. A rank writes its own slots before open and reads the others'
 /// between open and close.
-template <typename Call>
 struct Group {
   Group(const std::vector<int>& members, std::chrono::milliseconds deadline)
-      : meeting(members, deadline), calls(members.size(), nullptr), children(members.size()) {}
+      : meeting(members, deadline),
+        calls(members.size(), nullptr),
+        fingerprints(members.size(), 0),
+        children(members.size()) {}
 
   Meeting meeting;
   std::vector<const Call*> calls;
+  std::vector<std::uint64_t> fingerprints;
   std::vector<std::shared_ptr<Group>> children;  // of split: from each new group's first rank
 };
 
-/// Elements [begin, end) of a tensor of any shape.
-Tensor elements(const Tensor& tensor, std::int64_t begin, std::int64_t end) {
-  return tensor.reshape({tensor.numel()}).slice(begin, end);
-}
-
 class ThreadCommunicator final : public Communicator {
  public:
-  using SharedGroup = std::shared_ptr<Group<Call>>;
+  using SharedGroup = std::shared_ptr<Group>;
 
   static SharedGroup make_group(const std::vector<int>& members,
                                 std::chrono::milliseconds deadline) {
-    return std::make_shared<Group<Call>>(members, deadline);
+    return std::make_shared<Group>(members, deadline);
   }
 
   ThreadCommunicator(SharedGroup group, int rank, const Communicator* parent = nullptr)
@@ -176,23 +173,25 @@ class ThreadCommunicator final : public Communicator {
   std::int64_t perform(const Call& call) override {
     std::int64_t sent = 0;
     meet(call, [&] {
-      for (std::size_t i = 0; i < call.outputs.size(); ++i) sent += exchange(call, i);
+      if (call.collective == Collective::all_reduce || call.collective == Collective::reduce) {
+        sent = exchange_reduced(call);
+      } else {
+        for (std::size_t i = 0; i < call.outputs.size(); ++i) sent += exchange(call, i);
+      }
     });
     return sent;
   }
 
  private:
   const Call& theirs(int rank) const { return *group_->calls[rank]; }
-  /// The tensor that `rank` brought as number i: what is read of it.
-  const Tensor& theirs(int rank, std::size_t i) const {
-    const Call& call = theirs(rank);
-    return call.inputs.empty() ? call.outputs[i] : call.inputs[i];
-  }
+  /// The tensor that `rank` brought as number i.
+  const Tensor& theirs(int rank, std::size_t i) const { return theirs(rank).brought()[i]; }
 
   /// Runs `work` between open and close. What it raises ends the call on every rank.
   void meet(const Call& call, const std::function<void()>& work) {
     group_->calls[rank()] = &call;
-    group_->meeting.open(rank(), describe_call(call));
+    group_->fingerprints[rank()] = fingerprint(call, calls_);
+    group_->meeting.open(rank(), describe(call, calls_));
     std::exception_ptr failure;
     try {
       check_agreement();
@@ -206,36 +205,13 @@ class ThreadCommunicator final : public Communicator {
     if (failure) std::rethrow_exception(failure);
   }
 
-  void halfway(const Call& call) { group_->meeting.halfway(rank(), describe_call(call)); }
+  void halfway(const Call& call) { group_->meeting.halfway(rank(), describe(call, calls_)); }
 
-  std::string describe_call(const Call& call) const {
-    std::size_t bytes = 0;
-    for (const Tensor& tensor : call.outputs) bytes += tensor.bytes();
-    return fmt::format("call {}, {} of {} bytes in {} tensor{}{}{}", calls_,
-                       name_of(call.collective), bytes, call.outputs.size(),
-                       call.outputs.size() == 1 ? "" : "s", call.label.empty() ? "" : ", for ",
-                       call.label);
-  }
-
-  static bool agree(const Call& a, const Call& b) {
-    const auto same = [](const Tensors& x, const Tensors& y) {
-      return std::equal(x.begin(), x.end(), y.begin(), y.end(),
-                        [](const Tensor& s, const Tensor& t) {
-                          return s.numel() == t.numel() && s.dtype() == t.dtype();
-                        });
-    };
-    return a.collective == b.collective && a.label == b.label && a.reduction == b.reduction &&
-           (a.root == b.root || a.collective == Collective::split) && same(a.outputs, b.outputs) &&
-           same(a.inputs, b.inputs);
-  }
-
-  /// Every rank compares all calls with the first rank's, so all come to the same verdict.
   void check_agreement() const {
-    for (int r = 1; r < size(); ++r) {
-      if (agree(theirs(0), theirs(r))) continue;
-      fail("ranks disagree: rank {} makes {}, rank {} makes {}", group_->meeting.name(0),
-           describe_call(theirs(0)), group_->meeting.name(r), describe_call(theirs(r)));
-    }
+    const int other = first_disagreement(group_->fingerprints);
+    if (other == 0) return;
+    fail_disagreement(group_->meeting.name(0), describe(theirs(0), calls_),
+                      group_->meeting.name(other), describe(theirs(other), calls_));
   }
 
   /// Does its share of tensor i of the call; returns the bytes that others read from this rank.
@@ -245,26 +221,22 @@ class ThreadCommunicator final : public Communicator {
     switch (call.collective) {
       case Collective::all_gather: {
         for (int r = 0; r < size(); ++r) {
-          if (r != rank()) copy_part(output, r, theirs(r, i), r);
+          if (r != rank()) copy_share(output, r, theirs(r, i), r);
         }
         return bytes / size() * (size() - 1);
       }
       case Collective::reduce_scatter: {
-        const std::int64_t part = output.numel();
-        reduce_elements(output, call, i, part * rank(), part * (rank() + 1));
+        reduce_share(output, call, i);
         return bytes / size() * (size() - 1);
       }
       case Collective::all_to_all: {
-        for (int r = 0; r < size(); ++r) copy_part(output, r, theirs(r, i), rank());
+        for (int r = 0; r < size(); ++r) copy_share(output, r, theirs(r, i), rank());
         return bytes / size() * (size() - 1);
       }
       case Collective::broadcast: {
         if (rank() != call.root) output.copy_from(theirs(call.root, i));
         return rank() == call.root ? bytes * (size() - 1) : 0;
       }
-      case Collective::all_reduce:
-      case Collective::reduce:
-        return exchange_reduced(call, i);
       default:
         return 0;
     }
@@ -272,36 +244,39 @@ class ThreadCommunicator final : public Communicator {
 
   /// all_reduce and reduce: every rank reduces its share of the elements in place, which only it
   /// reads and writes in this half; then the shares are collected.
-  std::int64_t exchange_reduced(const Call& call, std::size_t i) {
-    const Tensor& tensor = call.outputs[i];
-    const std::int64_t count = tensor.numel();
-    const auto begin = [&](int r) { return count * r / size(); };
-    const std::int64_t share = begin(rank() + 1) - begin(rank());
-    reduce_elements(elements(tensor, begin(rank()), begin(rank() + 1)), call, i, begin(rank()),
-                    begin(rank() + 1));
-    halfway(call);
-    const bool collects = call.collective == Collective::all_reduce || rank() == call.root;
-    for (int r = 0; collects && r < size(); ++r) {
-      if (r == rank()) continue;
-      elements(tensor, begin(r), begin(r + 1))
-          .copy_from(elements(theirs(r, i), begin(r), begin(r + 1)));
+  std::int64_t exchange_reduced(const Call& call) {
+    for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+      reduce_share(elements(call.outputs[i], share(call, i)), call, i);
     }
-    const int readers =
-        call.collective == Collective::all_reduce ? size() - 1 : (rank() == call.root ? 0 : 1);
-    return (count - share + share * readers) * static_cast<std::int64_t>(size_of(tensor.dtype()));
+    halfway(call);
+    const bool to_all = call.collective == Collective::all_reduce;
+    const int readers = to_all ? size() - 1 : (rank() == call.root ? 0 : 1);
+    std::int64_t sent = 0;
+    for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+      const Tensor& tensor = call.outputs[i];
+      for (int r = 0; r < size() && (to_all || rank() == call.root); ++r) {
+        if (r != rank()) copy_share(tensor, r, theirs(r, i), r);
+      }
+      const std::int64_t count = share(call, i).count();
+      sent += (tensor.numel() - count + count * readers) *
+              static_cast<std::int64_t>(size_of(tensor.dtype()));
+    }
+    return sent;
   }
 
-  void copy_part(const Tensor& to, int to_part, const Tensor& from, int from_part) const {
-    const std::int64_t part = to.numel() / size();
-    elements(to, part * to_part, part * (to_part + 1))
-        .copy_from(elements(from, part * from_part, part * (from_part + 1)));
+  ElementRange share(const Call& call, std::size_t i) const {
+    return share_of(call.brought()[i].numel(), rank(), size());
   }
 
-  /// result = reduction over ranks of elements [begin, end) of tensor i.
-  void reduce_elements(const Tensor& result, const Call& call, std::size_t i, std::int64_t begin,
-                       std::int64_t end) const {
+  void copy_share(const Tensor& to, int to_rank, const Tensor& from, int from_rank) const {
+    elements(to, share_of(to.numel(), to_rank, size()))
+        .copy_from(elements(from, share_of(from.numel(), from_rank, size())));
+  }
+
+  /// result = reduction over ranks of this rank's share of tensor i.
+  void reduce_share(const Tensor& result, const Call& call, std::size_t i) const {
     Tensors sources;
-    for (int r = 0; r < size(); ++r) sources.push_back(elements(theirs(r, i), begin, end));
+    for (int r = 0; r < size(); ++r) sources.push_back(elements(theirs(r, i), share(call, i)));
     reduce_over_ranks(result, sources, call.reduction);
   }
 

@@ -1,0 +1,40 @@
+// run_world: one program for ranks that are threads and ranks that are processes.
+//
+//   program --ranks 4             four threads of this process
+//   mpirun -np 4 program          four processes, each of which runs the body once
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+
+#include "sharding/comm/communicator.h"
+
+namespace tessera {
+
+struct WorldOptions {
+  /// 0: what mpirun says, or 1. Under mpirun any other number than its own raises Error.
+  int ranks = 0;
+  /// Threads per rank; 0: the cores of a machine shared out among its ranks, at least one each.
+  int threads = 0;
+  std::uint64_t seed = 0;
+  /// How long a rank waits for the others before it gives up.
+  std::chrono::milliseconds deadline = std::chrono::minutes(10);
+};
+
+/// Raised by run_world in processes that have nothing to say about a failure, because one other
+/// process raises Error with it. A program ends with 1 then, in silence.
+class FailedElsewhere : public std::exception {
+ public:
+  const char* what() const noexcept override { return "the run has failed on another rank"; }
+};
+
+/// Runs body(communicator) on every rank, inside a RankContext of its own, and returns when all
+/// have ended. If a rank raises, the others are aborted where they wait. The failure that came
+/// first ("rank 1: out of memory") is raised once: as Error here, or where ranks are processes as
+/// Error in one of them and FailedElsewhere in the others. Then there is nothing left to do but to
+/// end the process: mpirun ends those that remain. Under mpirun, run_world runs once per process.
+void run_world(const WorldOptions& options, const std::function<void(Communicator&)>& body);
+
+}  // namespace tessera

@@ -1,0 +1,347 @@
+// What every communicator must do, as checks that any kind of rank runs: threads in comm_test.cpp,
+// processes in mpi_program.cpp. Each works with any number of ranks.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/context.h"
+#include "runtime/error.h"
+#include "sharding/comm/communicator.h"
+#include "tests/support/findings.h"
+
+namespace tessera::test {
+
+using Floats = std::vector<float>;
+
+/// Rank r's values, the same wherever they are made.
+inline Floats values_of(int rank, std::int64_t count) {
+  const RandomStream random(11, "rank", static_cast<std::uint64_t>(rank));
+  Floats values;
+  for (std::int64_t i = 0; i < count; ++i) {
+    values.push_back(random.normal(static_cast<std::uint64_t>(i)));
+  }
+  return values;
+}
+
+inline Tensor tensor_of(int rank, std::int64_t count) {
+  return Tensor::from(values_of(rank, count), {count});
+}
+
+/// The documented tree, written down a second time.
+inline float tree(const Floats& leaves, std::size_t begin, std::size_t end) {
+  if (end - begin == 1) return leaves[begin];
+  std::size_t half = 1;
+  while (2 * half < end - begin) half *= 2;
+  return tree(leaves, begin, begin + half) + tree(leaves, begin + half, end);
+}
+
+/// The sums over `ranks` ranks of their values.
+inline Floats summed(int ranks, std::int64_t count) {
+  std::vector<Floats> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(values_of(r, count));
+  Floats sums;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Floats leaves;
+    for (int r = 0; r < ranks; ++r) leaves.push_back(all[r][i]);
+    sums.push_back(tree(leaves, 0, leaves.size()));
+  }
+  return sums;
+}
+
+inline const Stream& compute() {
+  return context().compute_stream();
+}
+
+/// Bytes sent since this was made.
+class SentSince {
+ public:
+  explicit SentSince(const Communicator& group) : group_(group) {
+    for (int i = 0; i < kCollectives; ++i) {
+      before_.push_back(group.bytes_sent(static_cast<Collective>(i)));
+    }
+  }
+  std::int64_t of(Collective collective) const {
+    return group_.bytes_sent(collective) - before_[static_cast<std::size_t>(collective)];
+  }
+
+ private:
+  const Communicator& group_;
+  std::vector<std::int64_t> before_;
+};
+
+inline void check_all_gather(Communicator& group, Findings& findings) {
+  const int n = group.size(), r = group.rank();
+  const std::vector<std::int64_t> parts = {5, 0, 1, 300};
+  Tensors wholes;
+  for (const std::int64_t part : parts) {
+    wholes.push_back(Tensor::zeros({n * part}, DType::f32));
+    wholes.back().slice(r * part, (r + 1) * part).copy_from(tensor_of(r, part));
+  }
+  const SentSince sent(group);
+  const std::int64_t before = group.bytes_sent();
+  group.all_gather(wholes, compute());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (int s = 0; s < n; ++s) {
+      const Tensor part = wholes[i].slice(s * parts[i], (s + 1) * parts[i]);
+      findings.expect(part.to_vector<float>() == values_of(s, parts[i]), "part");
+    }
+  }
+  // Each other rank receives this one's 306 floats.
+  findings.expect(sent.of(Collective::all_gather) == (n - 1) * 306 * 4, "bytes");
+  findings.expect(group.bytes_sent() - before == (n - 1) * 306 * 4, "all bytes");
+}
+
+inline void check_sums(Communicator& group, Findings& findings) {
+  constexpr std::int64_t kPart = 37;
+  const int n = group.size(), r = group.rank();
+  const Floats expected = summed(n, n * kPart);
+  const SentSince sent(group);
+  const Tensor whole = tensor_of(r, n * kPart);
+  const Tensor part = Tensor::empty({kPart}, DType::f32);
+  group.reduce_scatter({part}, {whole}, compute());
+  findings.expect(part.to_vector<float>() ==
+                      Floats(expected.begin() + r * kPart, expected.begin() + (r + 1) * kPart),
+                  "reduce_scatter");
+  findings.expect(whole.to_vector<float>() == values_of(r, n * kPart), "inputs are kept");
+  findings.expect(sent.of(Collective::reduce_scatter) == (n - 1) * kPart * 4,
+                  "reduce_scatter's bytes");
+
+  const Tensor everywhere = tensor_of(r, n * kPart);
+  group.all_reduce({everywhere}, compute());
+  findings.expect(everywhere.to_vector<float>() == expected, "all_reduce");
+  findings.expect(sent.of(Collective::all_reduce) == 2 * (n - 1) * kPart * 4, "all_reduce's bytes");
+
+  const int root = n - 1;
+  const Tensor at_root = tensor_of(r, n * kPart);
+  group.reduce({at_root}, root, compute());
+  if (r == root) findings.expect(at_root.to_vector<float>() == expected, "reduce");
+  const std::int64_t own = r == root ? 0 : kPart;
+  findings.expect(sent.of(Collective::reduce) == ((n - 1) * kPart + own) * 4, "reduce's bytes");
+}
+
+/// Counts that the ranks do not divide, several at once, and maxima.
+inline void check_odd_counts(Communicator& group, Findings& findings) {
+  const int n = group.size(), r = group.rank();
+  const std::vector<std::int64_t> counts = {0, 1, 5, 1001};
+  Tensors tensors, at_root;
+  std::int64_t to_all = 0;
+  std::int64_t to_root = 0;
+  for (const std::int64_t count : counts) {
+    tensors.push_back(tensor_of(r, count));
+    at_root.push_back(tensor_of(r, count));
+    const std::int64_t share = count * (r + 1) / n - count * r / n;
+    to_all += 4 * (count - share + share * (n - 1));
+    to_root += 4 * (count - share + (r == 0 ? 0 : share));
+  }
+  const SentSince sent(group);
+  group.all_reduce(tensors, compute());
+  group.reduce(at_root, 0, compute());
+  findings.expect(sent.of(Collective::all_reduce) == to_all, "all_reduce's bytes");
+  findings.expect(sent.of(Collective::reduce) == to_root, "reduce's bytes");
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const Floats expected = summed(n, counts[i]);
+    findings.expect(tensors[i].to_vector<float>() == expected, "all_reduce");
+    if (r == 0) findings.expect(at_root[i].to_vector<float>() == expected, "reduce");
+  }
+  const Tensor largest = Tensor::from(Floats{static_cast<float>(r)}, {1});
+  group.all_reduce({largest}, compute(), "largest", Reduction::maximum);
+  findings.expect(largest.item<float>() == static_cast<float>(n - 1), "maximum");
+}
+
+/// More than a staging buffer holds, beside small ones; bf16 into f32; integers.
+inline void check_large_and_mixed(Communicator& group, Findings& findings) {
+  const int n = group.size(), r = group.rank();
+  // Whole numbers, whose sums are exact: element i of rank r is i % 64 + r.
+  const auto value = [](std::int64_t i, int rank) { return static_cast<float>(i % 64 + rank); };
+  const auto sum = [&](std::int64_t i) {
+    return static_cast<float>(n * (i % 64)) + static_cast<float>(n * (n - 1)) / 2;
+  };
+  const std::vector<std::int64_t> parts = {3, 600'001, 0, 17};
+  Tensors outputs, inputs;
+  for (const std::int64_t part : parts) {
+    std::vector<bfloat16> narrow;
+    for (std::int64_t i = 0; i < n * part; ++i) narrow.emplace_back(value(i, r));
+    inputs.push_back(Tensor::from(narrow, {n * part}));
+    outputs.push_back(Tensor::zeros({part}, DType::f32));
+  }
+  group.reduce_scatter(outputs, inputs, compute());
+  bool exact = true;
+  for (std::size_t k = 0; k < parts.size(); ++k) {
+    const float* data = outputs[k].data<float>();
+    for (std::int64_t i = 0; i < parts[k]; ++i) exact &= data[i] == sum(parts[k] * r + i);
+  }
+  findings.expect(exact, "reduce_scatter of bf16 into f32");
+
+  constexpr std::int64_t kCount = 1'500'017;
+  Floats wide;
+  for (std::int64_t i = 0; i < kCount; ++i) wide.push_back(value(i, r));
+  const Tensor x = Tensor::from(wide, {kCount});
+  const std::int64_t large = (std::int64_t{1} << 60) + r;
+  const Tensor integer = Tensor::from(std::vector<std::int64_t>{large}, {1});
+  group.all_reduce({x, integer}, compute());
+  exact = true;
+  for (std::int64_t i = 0; i < kCount; ++i) exact &= x.data<float>()[i] == sum(i);
+  findings.expect(exact, "all_reduce of many segments");
+  findings.expect(
+      integer.item<std::int64_t>() == n * (std::int64_t{1} << 60) + std::int64_t{n} * (n - 1) / 2,
+      "all_reduce of integers");
+}
+
+inline void check_moves(Communicator& group, Findings& findings) {
+  const int n = group.size(), r = group.rank();
+  const SentSince bytes(group);
+  for (int root = 0; root < n; ++root) {
+    const Tensor x = tensor_of(r, 40);
+    const Tensor empty = tensor_of(r, 0);
+    group.broadcast({empty, x}, root, compute());
+    findings.expect(x.to_vector<float>() == values_of(root, 40), "broadcast");
+  }
+  findings.expect(bytes.of(Collective::broadcast) == (n - 1) * 160, "broadcast's bytes");
+
+  const Tensor sent = tensor_of(r, 7 * n);
+  const Tensor received = Tensor::empty({7 * n}, DType::f32);
+  group.all_to_all({received}, {sent}, compute());
+  for (int s = 0; s < n; ++s) {
+    const Floats theirs = values_of(s, 7 * n);
+    findings.expect(received.slice(7 * s, 7 * (s + 1)).to_vector<float>() ==
+                        Floats(theirs.begin() + 7 * r, theirs.begin() + 7 * (r + 1)),
+                    "all_to_all");
+  }
+  findings.expect(bytes.of(Collective::all_to_all) == (n - 1) * 28, "all_to_all's bytes");
+  group.barrier(compute());
+  findings.expect(bytes.of(Collective::barrier) == 0, "barrier's bytes");
+}
+
+/// Rows and columns of a mesh; a sum in two stages has the bits of a sum in one where the numbers
+/// are powers of two.
+inline void check_split(Communicator& world, Findings& findings) {
+  const int n = world.size(), r = world.rank();
+  const int shards = n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1;
+  const auto shard = world.split(-(r / shards));   // of 8: 0 1 2 3 | 4 5 6 7
+  const auto replicate = world.split(r % shards);  // 0 4 | 1 5 | 2 6 | 3 7
+  findings.expect(shard->size() == shards && shard->rank() == r % shards, "shard group");
+  findings.expect(replicate->size() == n / shards && replicate->rank() == r / shards,
+                  "replicate group");
+  const Tensor x = tensor_of(r, 100);
+  const std::int64_t before = world.bytes_sent();
+  shard->all_reduce({x}, compute());
+  replicate->all_reduce({x}, compute());
+  if (n == 1 || n == 2 || n == 4 || n == 8) {
+    findings.expect(x.to_vector<float>() == summed(n, 100), "two stages");
+  }
+  findings.expect((n == 1) == (world.bytes_sent() == before), "the world counts its groups' bytes");
+}
+
+/// Calls on a side stream, late by chance.
+inline void check_side_stream(Communicator& group, Findings& findings) {
+  const Floats expected = summed(group.size(), 64);
+  const Stream& side = context().side_stream("communication");
+  static constexpr int kSeeds = 5;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const RandomStream random(seed, "delay", static_cast<std::uint64_t>(group.rank()));
+    std::uint64_t drawn = 0;
+    side.set_delay([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(random.bits(drawn++) % 300));
+    });
+    std::vector<Event> events;
+    std::vector<Tensor> results;
+    for (int i = 0; i < 5; ++i) {
+      const Tensor x = tensor_of(group.rank(), 64);
+      results.push_back(x);
+      events.push_back(group.all_reduce({x}, side));
+    }
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      compute().wait(events[i]);
+      findings.expect(results[i].to_vector<float>() == expected, "all_reduce");
+    }
+    side.set_delay({});
+    side.synchronize();
+  }
+}
+
+/// Two communicators in use at once, on two streams.
+inline void check_two_streams(Communicator& world, Findings& findings) {
+  const auto other = world.split(0);
+  const Floats expected = summed(world.size(), 1000);
+  const Stream& side = context().side_stream("communication");
+  for (int i = 0; i < 20; ++i) {
+    const Tensor x = tensor_of(world.rank(), 1000);
+    const Tensor y = tensor_of(world.rank(), 1000);
+    const Event landed = other->all_reduce({y}, side);
+    world.all_reduce({x}, compute());
+    landed.synchronize();
+    findings.expect(x.to_vector<float>() == expected, "compute stream");
+    findings.expect(y.to_vector<float>() == expected, "side stream");
+  }
+  side.synchronize();
+}
+
+/// Time in calls is counted, groups' too, and each call is a span on its stream.
+inline void check_time(Communicator& world, Findings& findings) {
+  Profiler& profiler = context().profiler();
+  const Stream& side = context().side_stream("communication");
+  const std::size_t earlier = profiler.records().size();
+  profiler.set_tracing(true);
+  const double before = world.busy_ms();
+  if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const Tensor x = tensor_of(world.rank(), 8);
+  world.all_reduce({x}, side, "h.0").synchronize();
+  world.barrier(compute());
+  profiler.set_tracing(false);
+  const double busy = world.busy_ms() - before;
+  // Ranks arrive at about the same time but for rank 0, which does not wait itself.
+  if (world.rank() != 0) findings.expect(busy > 5.0, "waiting is counted");
+  const std::vector<Profiler::Record> records = profiler.records();
+  findings.expect(records.size() == earlier + 2, "one span per call");
+  for (std::size_t i = earlier; i < records.size(); ++i) {
+    const std::string expected = records[i].name == "barrier" ? "compute" : "communication";
+    findings.expect(records[i].name == "barrier" || records[i].name == "all_reduce h.0",
+                    "a span's name: " + records[i].name);
+    findings.expect(records[i].track == expected, "a span's track: " + records[i].track);
+  }
+}
+
+/// Tensors that do not fit a collective are refused before anybody waits.
+inline void check_refusals(Communicator& group, Findings& findings) {
+  const auto refuses = [&](const std::function<void()>& call, const std::string& message) {
+    try {
+      call();
+      findings.expect(false, "accepted: " + message);
+    } catch (const Error& error) {
+      findings.expect(std::string(error.what()).find(message) != std::string::npos, error.what());
+    }
+  };
+  const int n = group.size();
+  const std::string ranks = std::to_string(n);
+  const Tensor odd = tensor_of(0, n + 1);
+  if (n > 1) {
+    refuses([&] { group.all_gather({odd}, compute()); }, "cut into " + ranks + " equal parts");
+  }
+  refuses([&] { group.reduce_scatter({odd}, {tensor_of(0, n * (n + 2))}, compute()); },
+          n > 1 ? "is not one of " + ranks : "is not one of");
+  refuses([&] { group.broadcast({odd}, n, compute()); }, "no rank " + ranks + " of " + ranks);
+  refuses([&] { group.all_to_all({odd}, {tensor_of(0, 3 * n)}, compute()); }, "cannot receive");
+}
+
+struct CommunicatorCheck {
+  const char* name;
+  void (*body)(Communicator&, Findings&);
+};
+
+inline constexpr CommunicatorCheck kCommunicatorChecks[] = {
+    {"all_gather", check_all_gather},
+    {"sums", check_sums},
+    {"odd counts", check_odd_counts},
+    {"large and mixed", check_large_and_mixed},
+    {"moves", check_moves},
+    {"split", check_split},
+    {"side stream", check_side_stream},
+    {"two streams", check_two_streams},
+    {"time", check_time},
+    {"refusals", check_refusals},
+};
+
+}  // namespace tessera::test

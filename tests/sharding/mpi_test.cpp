@@ -1,0 +1,125 @@
+// Ranks that are processes: mpirun starts tests/sharding/mpi_program.cpp, which makes the same
+// checks as ranks that are threads, or fails in some way that must end all processes soon, with one
+// line that says which rank and why.
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdio>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "runtime/threads.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Catch::Contains;
+
+struct Outcome {
+  int status = -1;
+  double seconds = 0.0;
+  std::string output;             // stdout and stderr
+  std::vector<std::string> told;  // lines by the program about a failure
+};
+
+/// mpirun -np RANKS mpi_program ARGUMENTS, also as root and with more ranks than cores.
+Outcome start(int ranks, const std::string& arguments) {
+  const std::string command = fmt::format(
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+      "ASAN_OPTIONS=detect_leaks=0 "  // OpenMPI's own
+      "timeout --kill-after=5 60 {} --oversubscribe --bind-to none -np {} {}/bin/mpi_program {} "
+      "2>&1",
+      TESSERA_MPIRUN, ranks, TESSERA_BINARY_DIR, arguments);
+  Outcome outcome;
+  const auto begin = Clock::now();
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> buffer;
+  while (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) outcome.output += buffer.data();
+  const int status = ::pclose(pipe);
+  outcome.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  std::istringstream lines(outcome.output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("tessera: ", 0) == 0) outcome.told.push_back(line);
+  }
+  return outcome;
+}
+
+/// Runs a fault and expects one line with `message`, soon: a deadline of 0.5 s where there is one,
+/// up to 3 s to part, and the rest for a busy machine.
+void expect_failure(int ranks, const std::string& fault, const std::string& message) {
+  const Outcome outcome = start(ranks, "'" + fault + "'");
+  INFO(fault << " on " << ranks << " ranks\n" << outcome.output);
+  CHECK(outcome.status != 0);
+  CHECK(outcome.seconds < 20.0);
+  REQUIRE(outcome.told.size() == 1);
+  CHECK_THAT(outcome.told[0], Contains(message));
+}
+
+}  // namespace
+
+TEST_CASE("processes make every check that threads make") {
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    const Outcome outcome = start(ranks, "checks");
+    INFO(outcome.output);
+    CHECK(outcome.status == 0);
+    CHECK_THAT(outcome.output, Contains(fmt::format("all checks hold on {} ranks", ranks)));
+  }
+}
+
+TEST_CASE("a process that raises ends the others, and the failure is told once") {
+  expect_failure(2, "raises", "rank 1: out of patience");
+  expect_failure(4, "raises", "rank 1: out of patience");
+  expect_failure(2, "raises beside a stream", "rank 1: out of patience");
+  expect_failure(4, "raises in a group", "rank 1: out of patience");
+}
+
+TEST_CASE("an abort reaches every process with its reason") {
+  expect_failure(3, "aborts", "enough");
+}
+
+TEST_CASE("processes that disagree are both named") {
+  expect_failure(
+      3, "disagrees",
+      "ranks disagree: rank 0 makes call 1, all_reduce of 16 bytes in 1 tensor, for h.0, "
+      "rank 1 makes call 1, all_reduce of 32 bytes in 1 tensor, for h.0");
+  expect_failure(2, "cannot sum", "ranks cannot sum u8 [");
+}
+
+TEST_CASE("a process that does not come is named when the deadline has passed") {
+  expect_failure(3, "does not come",
+                 "waited 500 ms in call 0, all_reduce of 16 bytes in 1 tensor, for h.0 for rank 1");
+  expect_failure(2, "leaves early", "rank 0 waited 500 ms in call 0, barrier");
+}
+
+TEST_CASE("mpirun ends the others when a process is killed, and names it") {
+  const Outcome outcome = start(3, "dies");
+  INFO(outcome.output);
+  CHECK(outcome.status != 0);
+  CHECK(outcome.seconds < 20.0);
+  CHECK_THAT(outcome.output, Contains("process rank 1") && Contains("signal 9"));
+  CHECK(outcome.told.empty());
+}
+
+TEST_CASE("another number of ranks than mpirun's is one error") {
+  const Outcome outcome = start(2, "checks 4");
+  INFO(outcome.output);
+  CHECK(outcome.status == 1);
+  REQUIRE(outcome.told.size() == 1);
+  CHECK_THAT(outcome.told[0], Contains("mpirun has started 2 ranks, but 4 are asked for"));
+}
+
+TEST_CASE("processes on one machine share out its cores") {
+  const Outcome outcome = start(3, "threads");
+  INFO(outcome.output);
+  CHECK(outcome.status == 0);
+  const std::string expected =
+      fmt::format("{} threads\n", std::max(1, tessera::available_threads() / 3));
+  CHECK(outcome.output == expected + expected + expected);
+}
