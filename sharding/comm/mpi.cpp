@@ -3,87 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
-#include <thread>
 #include <type_traits>
 
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
-#include "sharding/comm/mpi_job.h"
+#include "sharding/comm/mpi_transfers.h"
 
 namespace tessera {
 namespace {
 
-/// MPI counts in int; longer messages go in several.
-constexpr std::int64_t kLongestMessage = std::int64_t{1} << 30;
-
 /// Where sources in the staging buffer begin: at a multiple of this.
 constexpr std::int64_t kAlignment = 64;
-
-/// How long a process that has nothing to say stays after a failure: mpirun ends all processes when
-/// the first one fails, and that must be the one that tells why.
-constexpr auto kSilence = std::chrono::seconds(2);
-
-/// A set of messages that are under way.
-class Transfers {
- public:
-  Transfers(MpiJob& job, MPI_Comm comm, const std::vector<int>& members)
-      : job_(job), comm_(comm), members_(members) {}
-  /// After a failure: what has not begun to arrive shall not be written any more. Tensors, whose
-  /// messages may be long and half way, are kept by the job instead.
-  ~Transfers() {
-    for (MpiJob::Pending& one : pending_) {
-      MPI_Cancel(&one.request);
-      MPI_Request_free(&one.request);
-    }
-  }
-  Transfers(const Transfers&) = delete;
-  Transfers& operator=(const Transfers&) = delete;
-
-  void send(int to, const void* data, std::int64_t bytes) {
-    for_each_message(bytes, [&](std::int64_t offset, int count) {
-      MPI_Request& request = pending_.emplace_back(MPI_REQUEST_NULL, members_[to]).request;
-      check_mpi(MPI_Isend(static_cast<const std::byte*>(data) + offset, count, MPI_BYTE, to, 0,
-                          comm_, &request),
-                "sending");
-    });
-    bytes_sent_ += bytes;
-  }
-  void send(int to, const Tensor& tensor) {
-    send(to, tensor.raw(), static_cast<std::int64_t>(tensor.bytes()));
-  }
-
-  void receive(int from, void* data, std::int64_t bytes) {
-    for_each_message(bytes, [&](std::int64_t offset, int count) {
-      MPI_Request& request = pending_.emplace_back(MPI_REQUEST_NULL, members_[from]).request;
-      check_mpi(MPI_Irecv(static_cast<std::byte*>(data) + offset, count, MPI_BYTE, from, 0, comm_,
-                          &request),
-                "receiving");
-    });
-  }
-  void receive(int from, const Tensor& tensor) {
-    receive(from, tensor.raw(), static_cast<std::int64_t>(tensor.bytes()));
-  }
-
-  void wait(const std::function<std::string()>& what) { job_.wait(pending_, what); }
-
-  /// Of all messages so far.
-  std::int64_t bytes_sent() const { return bytes_sent_; }
-
- private:
-  template <typename Body>
-  static void for_each_message(std::int64_t bytes, const Body& body) {
-    for (std::int64_t offset = 0; offset < bytes; offset += kLongestMessage) {
-      body(offset, static_cast<int>(std::min(kLongestMessage, bytes - offset)));
-    }
-  }
-
-  MpiJob& job_;
-  MPI_Comm comm_;
-  const std::vector<int>& members_;
-  std::vector<MpiJob::Pending> pending_;
-  std::int64_t bytes_sent_ = 0;
-};
 
 /// Some elements of one tensor of a call.
 struct Segment {
@@ -396,6 +327,11 @@ class MpiCommunicator final : public Communicator {
 /// Runs the body as this process's rank; what it raises ends the job.
 void run_body(MpiJob& job, const WorldOptions& options,
               const std::function<void(Communicator&)>& body) {
+  check(
+      job.size() == options.ranks,
+      "mpirun has started {} ranks, but MPI knows {}: it belongs to another MPI than this program "
+      "was built with",
+      options.ranks, job.size());
   MPI_Comm world = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "making the world's communicator");
   std::vector<int> members(static_cast<std::size_t>(job.size()));
@@ -426,8 +362,7 @@ void run_mpi_rank(const WorldOptions& options, const std::function<void(Communic
   const std::optional<MpiJob::Failure> failure = job.end();
   if (!failure) return;
   if (failure->rank == job.rank()) throw Error(failure->reason);
-  std::this_thread::sleep_for(kSilence);
-  throw FailedElsewhere();
+  fail_in_silence();
 }
 
 }  // namespace tessera

@@ -8,9 +8,8 @@
 //   reduce_scatter  every rank sends every other its part of `whole`, and sums what it receives
 //   all_reduce      the same over shares of the elements, then an all_gather of the sums
 //   reduce          the same, then the sums go to the root
-//   broadcast       the root sends everything to every other rank. (A scatter followed by an
-//                   all_gather would take 2 (N-1)/N of the time that the root takes here, but
-//                   count differently from ranks that are threads.)
+//   broadcast       the root sends everything to every other rank. (A scatter and an all_gather
+//                   would send 2/N of that from the root, but count other bytes than threads do.)
 //   all_to_all      every rank sends every other its part
 //
 // Before each call ranks exchange 16 bytes to compare it; these are not counted as sent.
@@ -25,10 +24,10 @@ namespace tessera {
 
 /// Where a communicator receives what it will sum: allocated with its first reduction, charged to
 /// `workspace`, and as large whatever the size of tensors.
-inline constexpr std::int64_t kMpiStagingBytes = 4 << 20;
+inline constexpr std::int64_t kMpiStagingBytes = 2 << 20;
 
-/// run_world in a process that mpirun has started: runs body(communicator) once, as one rank of
-/// many, and returns when the body has ended on all.
+/// run_world in a process that mpirun has started: runs body(communicator) once, as one of
+/// options.ranks ranks, and returns when the body has ended on all.
 void run_mpi_rank(const WorldOptions& options, const std::function<void(Communicator&)>& body);
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "sharding/comm/threads.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -44,7 +45,8 @@ class Meeting {
 
   void close() {
     std::unique_lock lock(mutex_);
-    if (--reading_ == 0) changed_.notify_all();
+    if (--reading_ == 0) return changed_.notify_all();
+    linger(lock, [&] { return reading_ == 0; });
     changed_.wait(lock, [&] { return reading_ == 0; });
   }
 
@@ -85,6 +87,7 @@ class Meeting {
       changed_.notify_all();
       return true;
     }
+    linger(lock, [&] { return round_ != round; });
     changed_.wait_for(lock, deadline_, [&] { return round_ != round || aborted_; });
     if (round_ != round) return false;
     if (!aborted_) {
@@ -93,6 +96,17 @@ class Meeting {
       changed_.notify_all();
     }
     throw Error(*aborted_);
+  }
+
+  /// Looks for a short while whether `done`, before the caller goes to sleep: most ranks come and
+  /// part within microseconds of each other, and waking a sleeping thread costs tens of them. Each
+  /// look offers the core to other threads first.
+  template <typename Done>
+  void linger(std::unique_lock<std::mutex>& lock, const Done& done) {
+    constexpr int kLooks = 200;
+    lock.unlock();
+    for (int i = 0; i < kLooks && !done(); ++i) std::this_thread::yield();
+    lock.lock();
   }
 
   std::vector<int> missing() const {
@@ -109,8 +123,8 @@ class Meeting {
   std::condition_variable changed_;
   std::vector<bool> here_;
   int arrived_ = 0;
-  std::uint64_t round_ = 0;
-  int reading_ = 0;
+  std::atomic<std::uint64_t> round_ = 0;  // these two are written under the mutex only
+  std::atomic<int> reading_ = 0;
   std::optional<std::string> aborted_;
   std::vector<std::weak_ptr<Meeting>> children_;
 };

@@ -1,8 +1,10 @@
 #include "sharding/comm/tree_sum.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "runtime/check.h"
@@ -11,10 +13,43 @@
 namespace tessera {
 namespace {
 
+// Up to so many ranks the tree is an expression, formed element by element in one pass over memory.
+// Beyond, it is walked in blocks.
+constexpr std::size_t kWidestExpression = 8;
 // Elements whose tree is walked at once: the partial sums of all levels stay in the first cache.
 constexpr std::int64_t kBlock = 1024;
 // Elements that a thread takes at a time.
 constexpr std::int64_t kChunk = 64 * kBlock;
+
+/// How many of `count` sources are in the first half of their tree.
+constexpr std::size_t first_half(std::size_t count) {
+  return std::bit_floor(count - 1);
+}
+
+/// The tree over element i of sources First to First + Count - 1.
+template <typename Sum, std::size_t First, std::size_t Count, typename Sources, typename Combine>
+inline Sum expression(const Sources& sources, std::int64_t i, const Combine& combine) {
+  if constexpr (Count == 1) {
+    return static_cast<Sum>(sources[First][i]);
+  } else {
+    constexpr std::size_t half = first_half(Count);
+    return combine(expression<Sum, First, half>(sources, i, combine),
+                   expression<Sum, First + half, Count - half>(sources, i, combine));
+  }
+}
+
+/// Elements [begin, end) of the result, for exactly Count sources. The result may be one of them:
+/// element i is read of all before it is written.
+template <typename Sum, std::size_t Count, typename Result, typename T, typename Combine>
+void express(Result* result, std::span<const T* const> data, std::int64_t begin, std::int64_t end,
+             const Combine& combine) {
+  std::array<const T*, Count> sources;
+  std::copy_n(data.begin(), Count, sources.begin());
+#pragma omp simd
+  for (std::int64_t i = begin; i < end; ++i) {
+    result[i] = static_cast<Result>(expression<Sum, 0, Count>(sources, i, combine));
+  }
+}
 
 /// The tree over `sources`, for `count` <= kBlock elements from `begin` on. `partials` has kBlock
 /// elements for every level below.
@@ -26,26 +61,40 @@ void walk(Sum* to, std::span<const T* const> sources, std::int64_t begin, std::i
     for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<Sum>(from[i]);
     return;
   }
-  const std::size_t half = std::bit_floor(sources.size() - 1);
+  const std::size_t half = first_half(sources.size());
   walk(to, sources.first(half), begin, count, partials + kBlock, combine);
   walk(partials, sources.subspan(half), begin, count, partials + kBlock, combine);
   for (std::int64_t i = 0; i < count; ++i) to[i] = combine(to[i], partials[i]);
 }
 
+/// Elements [begin, end) of the result, for any number of sources.
+template <typename Sum, typename Result, typename T, typename Combine>
+void walk_blocks(Result* result, std::span<const T* const> sources, std::int64_t begin,
+                 std::int64_t end, const Combine& combine) {
+  const auto levels = static_cast<std::int64_t>(std::bit_width(sources.size()));
+  std::vector<Sum> scratch(static_cast<std::size_t>((levels + 2) * kBlock));
+  for (std::int64_t i = begin; i < end; i += kBlock) {
+    const std::int64_t count = std::min(kBlock, end - i);
+    // Into scratch first: the result may lie over a source that is still to be read.
+    walk(scratch.data(), sources, i, count, scratch.data() + kBlock, combine);
+    for (std::int64_t j = 0; j < count; ++j) result[i + j] = static_cast<Result>(scratch[j]);
+  }
+}
+
 template <typename Sum, typename T, typename Result, typename Combine>
 void combine_all(Result* result, std::span<const Tensor> sources, const Combine& combine) {
-  std::vector<const T*> data;
-  for (const Tensor& source : sources) data.push_back(source.data<T>());
-  const auto levels = static_cast<std::int64_t>(std::bit_width(sources.size()));
+  std::vector<const T*> pointers;
+  for (const Tensor& source : sources) pointers.push_back(source.data<T>());
+  const std::span<const T* const> data(pointers);
   parallel_for(sources[0].numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<Sum> scratch(static_cast<std::size_t>((levels + 2) * kBlock));
-    for (std::int64_t i = begin; i < end; i += kBlock) {
-      const std::int64_t count = std::min(kBlock, end - i);
-      // Into scratch first: the result may lie over a source that is still to be read.
-      walk(scratch.data(), std::span<const T* const>(data), i, count, scratch.data() + kBlock,
-           combine);
-      for (std::int64_t j = 0; j < count; ++j) result[i + j] = static_cast<Result>(scratch[j]);
-    }
+    const auto with_count = [&]<std::size_t... Counts>(std::index_sequence<Counts...>) {
+      const bool expressed =
+          ((data.size() == Counts + 1 &&
+            (express<Sum, Counts + 1>(result, data, begin, end, combine), true)) ||
+           ...);
+      if (!expressed) walk_blocks<Sum>(result, data, begin, end, combine);
+    };
+    with_count(std::make_index_sequence<kWidestExpression>());
   });
 }
 

@@ -27,17 +27,20 @@ std::optional<int> launched_ranks() {
   return number_from_launcher({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});
 }
 
-/// Raises Error on the first process and FailedElsewhere on the others, somewhat later: a launcher
-/// ends all processes once one has failed, and the first has something to say.
+/// Every process finds the same: the first one tells it.
 [[noreturn]] void fail_once(const std::string& message) {
   if (number_from_launcher({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}).value_or(0) == 0) {
     throw Error(message);
   }
-  std::this_thread::sleep_for(std::chrono::seconds(2));
-  throw FailedElsewhere();
+  fail_in_silence();
 }
 
 }  // namespace
+
+void fail_in_silence() {
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  throw FailedElsewhere();
+}
 
 void run_world(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
   const std::optional<int> launched = launched_ranks();
@@ -55,7 +58,9 @@ void run_world(const WorldOptions& options, const std::function<void(Communicato
                     *launched, options.ranks));
   }
 #ifdef TESSERA_MPI
-  run_mpi_rank(options, body);
+  WorldOptions told = options;
+  told.ranks = *launched;
+  run_mpi_rank(told, body);
 #else
   fail_once(
       "mpirun has started this program, but it was built without MPI: install OpenMPI "

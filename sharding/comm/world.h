@@ -30,6 +30,10 @@ class FailedElsewhere : public std::exception {
   const char* what() const noexcept override { return "the run has failed on another rank"; }
 };
 
+/// Raises FailedElsewhere, two seconds late: a launcher ends all processes when the first one exits
+/// with an error, and that must be the one that has something to say.
+[[noreturn]] void fail_in_silence();
+
 /// Runs body(communicator) on every rank, inside a RankContext of its own, and returns when all
 /// have ended. If a rank raises, the others are aborted where they wait. The failure that came
 /// first ("rank 1: out of memory") is raised once: as Error here, or where ranks are processes as

@@ -6,6 +6,7 @@
 #include "sharding/comm/threads.h"
 #include "sharding/comm/world.h"
 #include "tests/sharding/communicator_checks.h"
+#include "tests/sharding/random_calls.h"
 #include "tests/support/rank.h"
 
 namespace tessera {
@@ -107,6 +108,10 @@ TEST_CASE("two communicators run at once on two streams") {
   run(kRanks, test::check_two_streams);
 }
 
+TEST_CASE("calls drawn at random give every rank what it works out alone") {
+  run(kRanks, test::check_random_calls);
+}
+
 TEST_CASE("the time of calls is counted, and each is a span on its stream") {
   run(kRanks, test::check_time);
 }
@@ -153,6 +158,32 @@ TEST_CASE("ranks that disagree are both named") {
         group.broadcast({tensor_of(0, 3)}, group.rank() == 2 ? 1 : 0, compute());
       },
       "ranks disagree: rank 0 makes call 1, broadcast");
+}
+
+TEST_CASE("ranks compare everything about a call but the color of a split") {
+  const test::Rank rank;
+  const Tensor f32 = Tensor::zeros({4}, DType::f32);
+  const Tensor bf16 = Tensor::zeros({4}, DType::bf16);
+  const Tensor longer = Tensor::zeros({5}, DType::f32);
+  const Call call{.collective = Collective::reduce, .outputs = {f32}, .inputs = {bf16}};
+  const auto differs = [&](const std::function<void(Call&)>& change) {
+    Call changed = call;
+    change(changed);
+    return fingerprint(changed, 7) != fingerprint(call, 7);
+  };
+  CHECK_FALSE(differs([&](Call& same) { same.outputs = {f32.clone().reshape({2, 2})}; }));
+  CHECK(differs([](Call& other) { other.collective = Collective::broadcast; }));
+  CHECK(differs([](Call& other) { other.root = 1; }));
+  CHECK(differs([](Call& other) { other.reduction = Reduction::maximum; }));
+  CHECK(differs([](Call& other) { other.label = "h.0"; }));
+  CHECK(differs([&](Call& other) { other.outputs = {longer}; }));
+  CHECK(differs([&](Call& other) { other.outputs = {bf16}; }));
+  CHECK(differs([&](Call& other) { other.outputs = {f32, f32}; }));
+  CHECK(differs([&](Call& other) { other.inputs = {f32}; }));
+  CHECK(fingerprint(call, 8) != fingerprint(call, 7));
+
+  const auto split = [](int color) { return Call{.collective = Collective::split, .root = color}; };
+  CHECK(fingerprint(split(0), 7) == fingerprint(split(1), 7));
 }
 
 TEST_CASE("a rank that does not come is named when the deadline has passed") {

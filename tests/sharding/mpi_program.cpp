@@ -13,6 +13,7 @@
 #include "runtime/check.h"
 #include "sharding/comm/world.h"
 #include "tests/sharding/communicator_checks.h"
+#include "tests/sharding/random_calls.h"
 
 namespace tessera {
 namespace {
@@ -23,7 +24,10 @@ using Body = std::function<void(Communicator&)>;
 
 void run_checks(Communicator& world) {
   test::Findings findings;
-  for (const test::CommunicatorCheck& check : test::kCommunicatorChecks) {
+  std::vector<test::CommunicatorCheck> checks(std::begin(test::kCommunicatorChecks),
+                                              std::end(test::kCommunicatorChecks));
+  checks.push_back({"random calls", test::check_random_calls});
+  for (const test::CommunicatorCheck& check : checks) {
     check.body(world, findings);
     const std::vector<std::string> wrong = findings.wrong();
     if (!wrong.empty()) fail("{}: wrong: {}", check.name, fmt::join(wrong, ", "));

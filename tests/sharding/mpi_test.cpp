@@ -32,7 +32,8 @@ Outcome start(int ranks, const std::string& arguments) {
   const std::string command = fmt::format(
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
       "ASAN_OPTIONS=detect_leaks=0 "  // OpenMPI's own
-      "timeout --kill-after=5 60 {} --oversubscribe --bind-to none -np {} {}/bin/mpi_program {} "
+      "timeout --kill-after=5 60 {} --oversubscribe --bind-to none --mca odls_base_sigkill_timeout "
+      "0 -np {} {}/bin/mpi_program {} "
       "2>&1",
       TESSERA_MPIRUN, ranks, TESSERA_BINARY_DIR, arguments);
   Outcome outcome;

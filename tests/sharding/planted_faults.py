@@ -104,8 +104,8 @@ FAULTS = {
         "if (!slot.open) gather(b, pass);"),
     "sums over ranks in another order": (
         "sharding/comm/tree_sum.cpp",
-        "std::bit_floor(sources.size() - 1)",
-        "sources.size() - 1"),
+        "std::bit_floor(count - 1)",
+        "count - 1"),
     "ceil division that loses the last rows": (
         "sharding/partition.cpp",
         "return (a + b - 1) / b;",

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""timeline.py TRACE.json OUT.svg: draws the last training step of a trace, all ranks below each other.
+
+TRACE.json is a Chrome trace as write_chrome_trace makes it (runtime/profiler.h). Of each rank are drawn
+
+  compute         the units' passes (spans "forward h.0", "backward h.0"), the optimizer, and in red the
+                  spans "exposed communication", where computation waits
+  weights open    from mark "open h.0" to mark "close h.0"
+  communication   the collectives (spans "all_gather h.0" on the track "communication"), each with a
+                  line from the mark "gather h.0" or "reduce h.0" that issued it
+"""
+import json
+import sys
+from xml.sax.saxutils import escape
+
+WIDTH = 1400
+LEFT = 110  # for the lanes' names
+SCALE = WIDTH - LEFT - 20  # pixels that the step takes
+BAR, OPEN_BAR, GAP = 26, 9, 16
+
+COLORS = {"forward": "#a9cbe8", "backward": "#b9ddb3", "optimizer": "#d9d9d9", "open": "#c9c3e6",
+          "gather": "#f4c27a", "reduce": "#e3a6cf", "other": "#e4e0d4", "exposed": "#d64545"}
+LEGEND = [("forward", "forward"), ("backward", "backward"), ("optimizer", "optimizer"),
+          ("exposed", "waiting for communication"), ("open", "weights open"),
+          ("gather", "parameters travel"), ("reduce", "gradients travel"),
+          ("other", "norm, loss, barrier")]
+GATHERS = {"all_gather", "broadcast"}
+# What a mark issues, by its first word: one or several of these.
+ISSUED = {"gather": GATHERS, "reduce": {"reduce_scatter", "all_reduce", "reduce"}}
+
+
+class Rank:
+    """One rank's events of a step, times in microseconds."""
+
+    def __init__(self, number):
+        self.number = number
+        self.compute = []  # (begin, end, name)
+        self.communication = []
+        self.marks = []  # (time, name), in order
+
+    def times(self):
+        for begin, end, _ in self.compute + self.communication:
+            yield from (begin, end)
+        yield from (time for time, _ in self.marks)
+
+
+def read(path):
+    """The ranks of a trace, each with all its events in order of time."""
+    with open(path, encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    ranks = {}
+    for event in events:
+        if event["ph"] == "M":
+            continue
+        rank = ranks.setdefault(event["pid"], Rank(event["pid"]))
+        begin, name = event["ts"], event["name"]
+        communicates = tracks[event["pid"], event["tid"]] == "communication"
+        if event["ph"] == "X":
+            spans = rank.communication if communicates else rank.compute
+            spans.append((begin, begin + event["dur"], name))
+        elif not communicates:
+            rank.marks.append((begin, name))
+    for rank in ranks.values():
+        rank.compute.sort()
+        rank.communication.sort()
+        rank.marks.sort()
+    return [ranks[number] for number in sorted(ranks)]
+
+
+def keep_last_step(ranks):
+    """A step ends with the optimizer, and with what follows it until another forward pass begins: an
+    evaluation, for example. What lies before the last step or behind it is dropped."""
+    for rank in ranks:
+        ends = [end for _, end, name in rank.compute if name == "optimizer"]
+        forward = [begin for begin, _, name in rank.compute if name.startswith("forward ")]
+        if not ends or not forward:
+            sys.exit(f"timeline: rank {rank.number} of the trace has no step: spans 'forward UNIT' and "
+                     "'optimizer'")
+        first = next(begin for begin in forward if len(ends) < 2 or begin >= ends[-2])
+        behind = next((begin for begin in forward if begin >= ends[-1]), float("inf"))
+        for events in (rank.compute, rank.communication, rank.marks):
+            events[:] = [event for event in events if first <= event[0] < behind]
+
+
+def kind_of_collective(name):
+    words = name.split(" ", 1)
+    if len(words) == 1 or words[1] in ("gradient norm", "loss"):
+        return "other"
+    return "gather" if words[0] in GATHERS else "reduce"
+
+
+def open_intervals(marks):
+    """(begin, end, unit, row) of the windows; those that overlap lie in different rows."""
+    opened, rows = {}, []
+    for time, name in marks:
+        what, _, unit = name.partition(" ")
+        if what == "open" and not unit.startswith("gradients "):
+            row = rows.index(None) if None in rows else len(rows)
+            rows[row:row + 1] = [unit]
+            opened[unit] = (time, row)
+        elif what == "close" and unit in opened:
+            begin, row = opened.pop(unit)
+            rows[row] = None
+            yield begin, time, unit, row
+
+
+def issues(rank):
+    """(time of the mark, span of the first collective it issued) for every mark that issues any."""
+    for time, name in rank.marks:
+        what, _, unit = name.partition(" ")
+        names = {f"{collective} {unit}" for collective in ISSUED.get(what, ())}
+        later = [span for span in rank.communication if span[0] >= time and span[2] in names]
+        if later:
+            yield time, later[0]
+
+
+class Drawing:
+    def __init__(self, begin, end):
+        self.begin, self.duration = begin, end - begin
+        self.parts = []
+
+    def x(self, time):
+        return LEFT + SCALE * (time - self.begin) / self.duration
+
+    def text(self, x, y, text, size=12, anchor="start", weight="normal"):
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" '
+                          f'text-anchor="{anchor}">{escape(text)}</text>')
+
+    def box(self, begin, end, y, height, color, title):
+        x, width = self.x(begin), max(0.8, self.x(end) - self.x(begin))
+        milliseconds = (end - begin) / 1000
+        self.parts.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" fill="{color}" '
+            f'stroke="#555" stroke-width="0.4"><title>{escape(title)}: {milliseconds:.3f} ms</title>'
+            '</rect>')
+
+    def label(self, begin, end, y, height, text):
+        """Inside a box, if it fits."""
+        if self.x(end) - self.x(begin) > 6.2 * len(text) + 4:
+            self.text((self.x(begin) + self.x(end)) / 2, y + height / 2 + 4, text, 11, "middle")
+
+    def line(self, x1, y1, x2, y2, color, width=0.8):
+        self.parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
+                          f'stroke="{color}" stroke-width="{width}"/>')
+
+    def svg(self, height):
+        return "\n".join(
+            [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" '
+             'font-family="Helvetica, Arial, sans-serif" fill="#222">',
+             f'<rect width="{WIDTH}" height="{height:.0f}" fill="#ffffff"/>', *self.parts, "</svg>"])
+
+
+def draw_axis(drawing, y, height):
+    """Time in milliseconds, about ten ticks."""
+    milliseconds = drawing.duration / 1000
+    tick = next(t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1e9)
+                if milliseconds / t <= 14)
+    for i in range(int(milliseconds / tick) + 1):
+        x = drawing.x(drawing.begin + i * tick * 1000)
+        drawing.line(x, y, x, y + height, "#dddddd")
+        drawing.text(x, y - 4, f"{i * tick:g}", 10, "middle")
+    drawing.text(LEFT - 12, y - 4, "ms", 10, "end")
+
+
+def draw_legend(drawing, y):
+    x = LEFT
+    for kind, text in LEGEND:
+        drawing.parts.append(f'<rect x="{x}" y="{y - 10}" width="12" height="12" '
+                             f'fill="{COLORS[kind]}" stroke="#555" stroke-width="0.4"/>')
+        drawing.text(x + 17, y, text, 12)
+        x += 40 + 6.4 * len(text)
+
+
+def draw_rank(drawing, rank, y):
+    """Draws a rank's lanes from y down; returns where they end."""
+    drawing.text(8, y + 12, f"rank {rank.number}", 13, weight="bold")
+    y += 18
+    drawing.text(8, y + 17, "compute")
+    passes = [span for span in rank.compute
+              if span[2] == "optimizer" or span[2].startswith(("forward ", "backward "))]
+    for begin, end, name in passes:
+        drawing.box(begin, end, y, BAR, COLORS[name.partition(" ")[0]], name)
+    for begin, end, name in rank.compute:
+        if name == "exposed communication":
+            drawing.box(begin, end, y, BAR, COLORS["exposed"], name)
+    for begin, end, name in passes:
+        drawing.label(begin, end, y, BAR, name.partition(" ")[2] or name)
+    issued_from = y + BAR
+    y += BAR + 6
+    intervals = list(open_intervals(rank.marks))
+    if intervals:
+        drawing.text(8, y + 12, "weights open")
+    for begin, end, unit, row in intervals:
+        drawing.box(begin, end, y + row * OPEN_BAR, OPEN_BAR - 1, COLORS["open"], "open " + unit)
+    y += OPEN_BAR * (1 + max((row for *_, row in intervals), default=0)) + 8
+    if not rank.communication:
+        return y + GAP
+    for time, (begin, _, name) in issues(rank):
+        color = "#b06a00" if kind_of_collective(name) == "gather" else "#94387a"
+        drawing.line(drawing.x(time), issued_from, drawing.x(begin), y, color)
+    drawing.text(8, y + 17, "communication")
+    labelled_to = 0.0
+    for begin, end, name in rank.communication:
+        drawing.box(begin, end, y, BAR, COLORS[kind_of_collective(name)], name)
+        unit = name.partition(" ")[2]
+        middle, half = (drawing.x(begin) + drawing.x(end)) / 2, 2.7 * len(unit)
+        if middle - half > labelled_to:
+            drawing.text(middle, y + BAR + 11, unit, 10, "middle")
+            labelled_to = middle + half
+    return y + BAR + 12 + GAP
+
+
+def main(arguments):
+    if len(arguments) != 2:
+        sys.exit("usage: timeline.py TRACE.json OUT.svg")
+    ranks = read(arguments[0])
+    keep_last_step(ranks)
+    times = [time for rank in ranks for time in rank.times()]
+    drawing = Drawing(min(times), max(times))
+    top = y = 56
+    draw_legend(drawing, 20)
+    axis_at = len(drawing.parts)  # behind everything else
+    for rank in ranks:
+        y = draw_rank(drawing, rank, y)
+    bars = drawing.parts[axis_at:]
+    del drawing.parts[axis_at:]
+    draw_axis(drawing, top - 4, y - top)
+    drawing.parts += bars
+    with open(arguments[1], "w", encoding="utf-8") as file:
+        file.write(drawing.svg(y) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
