@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "runtime/file.h"
@@ -10,6 +11,8 @@
 #include "tools/bench/compare.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
+#include "tools/data/checksum.h"
+#include "tools/train/model.h"
 
 namespace tessera {
 
@@ -110,6 +113,26 @@ TEST_CASE("strategies that compute something else do not agree") {
   b = a;
   b.weights_checksum = 8;
   CHECK_FALSE(agree(a, b));
+}
+
+TEST_CASE("compare_strategies: the checksum is that of all weights, in the order of their names") {
+  Config config = workload("tiny", 0, 0);
+  config.optimizer.learning_rate = 0.0;  // the weights stay what they are at first
+  std::map<std::string, std::uint64_t> checksums;
+  run_ranks({.threads = 1}, [&](Communicator&) {
+    const auto model = make_model(config, 0);
+    const auto strategy = make_single_strategy(model->units(), /*seed=*/1);
+    for (const Shard& shard : strategy->shards()) {
+      checksums[shard.parameter.name()] = fnv1a({shard.data.raw(), shard.data.bytes()});
+    }
+  });
+  std::vector<std::uint64_t> in_order;
+  for (const auto& [name, checksum] : checksums) in_order.push_back(checksum);
+  std::vector<StrategyFigures> figures;
+  run_ranks({.threads = 1}, [&](Communicator& world) {
+    figures = compare_strategies({.config = config, .strategies = {"fsdp"}, .steps = 1}, world);
+  });
+  CHECK(figures.at(0).weights_checksum == fnv1a(std::as_bytes(std::span(in_order))));
 }
 
 TEST_CASE("compare_strategies: a footprint that is not as predicted ends the comparison") {

@@ -226,6 +226,25 @@ TEST_CASE("f16 reports the loss and the norm unscaled") {
   CHECK(half.gradient_norm != full.gradient_norm);
 }
 
+TEST_CASE("f16 divides the scale out of the update") {
+  // Gradient descent follows the gradient's size, which AdamW forgets; clipping is off.
+  const auto loss_after_updates = [](const std::string& dtype) {
+    Config config = variant_of(workload("tiny", 0, 0), "ddp");
+    config.runtime.compute_dtype = dtype;
+    config.optimizer = {.name = "sgd", .learning_rate = 1.0, .schedule = "constant"};
+    config.optimizer.clip_norm = 0.0;
+    std::vector<float> losses;
+    run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
+      TrainingSession session(config, 0, world);
+      const auto source = random_tokens(config.data, session.model().vocab_size());
+      for (int i = 0; i < 4; ++i) losses.push_back(session.step(1, source).loss);
+    });
+    CHECK(losses.back() < losses.front() - 0.1f);  // the same batch again and again
+    return losses.back();
+  };
+  CHECK(loss_after_updates("f16") == Approx(loss_after_updates("f32")).epsilon(1e-3));
+}
+
 TEST_CASE("f16 skips steps that overflow, and gives up when the loss scale is at its end") {
   Config config = variant_of(workload("tiny", 0, 0), "fsdp");
   config.runtime.compute_dtype = "f16";
