@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <ostream>
 
 #include "runtime/check.h"
 #include "runtime/file.h"
@@ -15,23 +14,6 @@ namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// Writes events one by one: a long trace is never held as JSON in memory.
-class EventWriter {
- public:
-  explicit EventWriter(std::ostream& stream) : stream_(stream) { stream_ << "{\"traceEvents\":["; }
-  void finish() { stream_ << "\n]}\n"; }
-
-  void add(const Json& event) {
-    stream_ << (first_ ? "\n" : ",\n")
-            << event.dump(-1, ' ', false, Json::error_handler_t::replace);
-    first_ = false;
-  }
-
- private:
-  std::ostream& stream_;
-  bool first_ = true;
-};
 
 Json name_event(const char* what, int rank, int track, const std::string& name) {
   return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", track}, {"args", {{"name", name}}}};
@@ -46,16 +28,21 @@ std::map<std::string, int> number_tracks(const std::vector<Profiler::Record>& re
   return tracks;
 }
 
-void write_rank(EventWriter& writer, const Profiler& profiler, Profiler::Clock::time_point zero) {
+}  // namespace
+
+std::string trace_events(const Profiler& profiler, Profiler::Clock::time_point zero) {
+  std::string text;
+  const auto add = [&](const Json& event) {
+    text += text.empty() ? "\n" : ",\n";
+    text += event.dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
   const std::vector<Profiler::Record> records = profiler.records();
   const std::map<std::string, int> tracks = number_tracks(records);
   const double shift_us =
       std::chrono::duration<double, std::micro>(profiler.origin() - zero).count();
   const int rank = profiler.rank();
-  writer.add(name_event("process_name", rank, 0, fmt::format("rank {}", rank)));
-  for (const auto& [name, track] : tracks) {
-    writer.add(name_event("thread_name", rank, track, name));
-  }
+  add(name_event("process_name", rank, 0, fmt::format("rank {}", rank)));
+  for (const auto& [name, track] : tracks) add(name_event("thread_name", rank, track, name));
   for (const auto& record : records) {
     Json event = {{"ph", record.instant ? "i" : "X"},
                   {"name", record.name},
@@ -63,21 +50,22 @@ void write_rank(EventWriter& writer, const Profiler& profiler, Profiler::Clock::
                   {"tid", tracks.at(record.track)},
                   {"ts", record.begin_us + shift_us}};
     record.instant ? event["s"] = "t" : event["dur"] = record.duration_us;
-    writer.add(event);
+    add(event);
   }
+  return text;
 }
 
-}  // namespace
+void write_chrome_trace(const std::string& path, const std::vector<std::string>& events) {
+  write_file_atomically(path, fmt::format("{{\"traceEvents\":[{}\n]}}\n", fmt::join(events, ",")));
+}
 
 void write_chrome_trace(const std::string& path, const std::vector<const Profiler*>& profilers) {
   // Every profiler counts from its own beginning; the trace counts from the earliest of these.
   auto zero = Profiler::Clock::time_point::max();
   for (const Profiler* profiler : profilers) zero = std::min(zero, profiler->origin());
-  write_file_atomically(path, [&](std::ostream& stream) {
-    EventWriter writer(stream);
-    for (const Profiler* profiler : profilers) write_rank(writer, *profiler, zero);
-    writer.finish();
-  });
+  std::vector<std::string> events;
+  for (const Profiler* profiler : profilers) events.push_back(trace_events(*profiler, zero));
+  write_chrome_trace(path, events);
 }
 
 }  // namespace tessera

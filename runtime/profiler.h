@@ -68,7 +68,14 @@ class Span {
 /// program, such as the issue of work to another stream. Kept while tracing is on.
 void mark(std::string_view name);
 
-/// Writes the records of all given profilers as one Chrome trace, atomically.
+/// The records as trace events whose times count from `zero`: what one rank adds to a trace of
+/// several processes.
+std::string trace_events(const Profiler& profiler, Profiler::Clock::time_point zero);
+
+/// Writes what trace_events returned for every rank as one Chrome trace, atomically.
+void write_chrome_trace(const std::string& path, const std::vector<std::string>& events);
+
+/// The same for the profilers of this process; times count from the earliest profiler's beginning.
 void write_chrome_trace(const std::string& path, const std::vector<const Profiler*>& profilers);
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/quickstart.sh: from a fresh machine to a trained model in one command. Installs what is needed,
-# builds, trains a small GPT-2 on the King James Bible for about three minutes on two cores, and lets it
-# write. Run again, it keeps the build and trains into a new run folder.
+# builds, trains a small GPT-2 on the King James Bible for about three minutes on two cores, sharded over
+# two ranks (FSDP), and lets it write. Run again, it keeps the build and trains into a new run folder.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,7 +27,7 @@ if (($(wc --bytes <"$data/bible.txt") < 4000000)); then
 fi
 "$tessera" prepare --input "$data/bible.txt" --tokenizer chars --out "$data" --val-fraction 0.05
 
-say "4/5 Train (examples/quickstart.yaml)"
+say "4/5 Train (examples/quickstart.yaml: FSDP on two ranks)"
 "$tessera" train examples/quickstart.yaml train.dir="$run"
 
 say "5/5 Generate"

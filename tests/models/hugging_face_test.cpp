@@ -178,6 +178,17 @@ TEST_CASE("a rank reads just its own part of a parameter") {
   }
 }
 
+TEST_CASE("of several ranks only the first writes") {
+  const TemporaryDirectory folder;
+  for (const int rank : {1, 0}) {
+    RankContext context({.rank = rank, .world_size = 2, .threads = 1});
+    const ContextGuard guard(context);
+    const WholeModel whole(golden_folder("plain"));
+    save_pretrained(folder / "model", *whole.model, *whole.strategy);
+    REQUIRE(std::filesystem::exists(folder / "model") == (rank == 0));
+  }
+}
+
 TEST_CASE("weights that do not fit are refused before anything is written") {
   const test::Rank rank;
   const TemporaryDirectory folder;

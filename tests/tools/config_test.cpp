@@ -7,6 +7,7 @@
 #include "tools/config/keys.h"
 #include "tools/config/parse.h"
 #include "tools/config/reference.h"
+#include "tools/config/sharding_options.h"
 
 namespace tessera {
 namespace {
@@ -87,7 +88,9 @@ TEST_CASE("the names that scripts rely on exist") {
   for (const char* name :
        {"data.train", "data.val", "data.batch_size", "data.sequence_length", "train.steps",
         "train.dir", "train.log_every", "train.eval_every", "train.seed", "optimizer.learning_rate",
-        "runtime.threads", "runtime.device"}) {
+        "runtime.threads", "runtime.device", "runtime.compute_dtype", "sharding.strategy",
+        "sharding.flatten_parameters", "sharding.shard_size", "sharding.activation_checkpointing",
+        "data.accumulation_steps"}) {
     CAPTURE(name);
     REQUIRE(names.contains(name));
   }
@@ -130,6 +133,62 @@ TEST_CASE("a value of the wrong kind is named with file, line and what was expec
         "run.yaml:2: model.dropout: expected a number >= 0 and < 1, got '1'");
   CHECK(error_of("optimizer:\n  epsilon: 0\n") ==
         "run.yaml:2: optimizer.epsilon: expected a number > 0, got '0'");
+}
+
+TEST_CASE("sharding: keys become options") {
+  const auto options = [](const std::vector<std::string>& overrides) {
+    return sharding_options(parse("", overrides));
+  };
+  const ShardingOptions defaults = options({});
+  CHECK(defaults.strategy == StrategyKind::single);
+  CHECK(defaults.reshard_group == 0);
+  CHECK(defaults.buckets == "unit");
+  CHECK((defaults.prefetch_in_forward && defaults.prefetch_in_backward));
+  CHECK(defaults.reduce_every_micro_batch);
+  CHECK(options({"sharding.strategy=hsdp", "sharding.shard_size=3"}).shard_size == 3);
+  CHECK(options({"sharding.flatten_parameters=true"}).flatten_parameters);
+  CHECK(options({"sharding.buckets=h.0,h.4"}).buckets == "h.0,h.4");
+  CHECK(options({"sharding.reshard_after_forward=false"}).reshard_group == 1);
+  CHECK(options({"sharding.reshard_after_forward=4"}).reshard_group == 4);
+  CHECK(options({"sharding.live_gathers=3"}).live_gathers == 3);
+  CHECK_FALSE(options({"sharding.prefetch=backward"}).prefetch_in_forward);
+  CHECK(options({"sharding.prefetch=backward"}).prefetch_in_backward);
+  CHECK(options({"sharding.prefetch=forward"}).prefetch_in_forward);
+  CHECK_FALSE(options({"sharding.prefetch=forward"}).prefetch_in_backward);
+  CHECK_FALSE(options({"sharding.prefetch=none"}).prefetch_in_backward);
+  CHECK_FALSE(options({"sharding.reduce=last_micro_batch"}).reduce_every_micro_batch);
+  CHECK(options({"sharding.reduce_dtype=bf16"}).reduce_dtype == DType::bf16);
+  CHECK(options({"runtime.compute_dtype=f16"}).compute_dtype == DType::f16);
+  CHECK(options({"data.accumulation_steps=5"}).micro_batches == 5);
+}
+
+TEST_CASE("sharding: bad values are named with file, line and key") {
+  CHECK(error_of("sharding:\n  reshard_after_forward: maybe\n") ==
+        "run.yaml:2: sharding.reshard_after_forward: expected true, false or a number of ranks >= "
+        "2, got 'maybe'");
+  for (const std::string text : {"1", "0", "-2", "2.5", "4 ", ""}) {
+    CAPTURE(text);
+    CHECK_THAT(error_of("", {"sharding.reshard_after_forward=" + text}),
+               Contains("number of ranks"));
+  }
+  CHECK_THAT(error_of("sharding: {strategy: zero4}"), Contains("one of single, ddp, zero1"));
+  CHECK_THAT(error_of("runtime: {compute_dtype: f64}"), Contains("one of f32, bf16, f16"));
+}
+
+TEST_CASE("sharding: variants keep what suits them") {
+  const Config base = parse("", {"sharding.strategy=hsdp", "sharding.shard_size=2",
+                                 "sharding.reshard_after_forward=2", "sharding.live_gathers=5"});
+  for (const std::string& name : strategy_variants()) {
+    CAPTURE(name);
+    const ShardingOptions options = sharding_options(variant_of(base, name));
+    CHECK(variant_name(options) == name);
+    CHECK(options.live_gathers == 5);
+    CHECK(options.shard_size == (name == "hsdp" ? 2 : 0));
+    const bool takes_groups = name.starts_with("fsdp") || name == "hsdp";
+    CHECK(options.reshard_group == (takes_groups ? 2 : 0));
+    CHECK_NOTHROW(recipe_of(options, 4));
+  }
+  REQUIRE_THROWS_WITH(variant_of(base, "single"), Contains("ddp, zero1"));
 }
 
 TEST_CASE("text of several forms is checked where it stands") {

@@ -28,7 +28,8 @@ TEST_CASE("a metrics line is JSON with the documented names") {
   const auto line = nlohmann::json::parse(json_line(metrics));
   for (const char* name :
        {"step", "loss", "learning_rate", "gradient_norm", "tokens_per_second", "step_ms", "data_ms",
-        "forward_ms", "backward_ms", "optimizer_ms", "peak_bytes", "val_loss"}) {
+        "forward_ms", "backward_ms", "optimizer_ms", "communication_ms", "exposed_communication_ms",
+        "bytes_sent", "peak_bytes", "val_loss"}) {
     CHECK(line.contains(name));
   }
   CHECK(line["step"] == 7);
@@ -43,6 +44,15 @@ TEST_CASE("loss text: equal bits give equal text, neighbouring floats different 
   b.loss = std::nextafter(a.loss, 10.0f);
   CHECK(json_line(a) != json_line(b));
   CHECK(nlohmann::json::parse(json_line(a))["loss"].get<float>() == a.loss);
+}
+
+TEST_CASE("a number that is not finite is null, for JSON has no other word") {
+  StepMetrics metrics = example();
+  metrics.gradient_norm = std::numeric_limits<double>::infinity();
+  metrics.loss = std::nanf("");
+  const auto line = nlohmann::json::parse(json_line(metrics));
+  CHECK(line["gradient_norm"].is_null());
+  CHECK(line["loss"].is_null());
 }
 
 TEST_CASE("an earlier run's metrics are kept under a number") {

@@ -102,6 +102,32 @@ TEST_CASE("wrong usage exits with 2 and says so on stderr") {
   }
 }
 
+TEST_CASE("plan prints a page; --ranks of train is the key runtime.ranks") {
+  const test::TemporaryDirectory folder;
+  std::ofstream(folder / "run.yaml") << "sharding: {strategy: fsdp}\n";
+  const Outcome page = run({"plan", folder / "run.yaml", "--ranks", "4", "model.layers=2"});
+  CHECK(page.status == 0);
+  CHECK_THAT(page.out, Contains("fsdp on 4 ranks"));
+  CHECK_THAT(run({"plan", folder / "run.yaml", "runtime.ranks=3"}).out, Contains("on 3 ranks"));
+  const Outcome uneven =
+      run({"train", folder / "run.yaml", "--ranks", "3", "data.train=x", "data.batch_size=4"});
+  CHECK(uneven.status == 1);
+  CHECK_THAT(uneven.err, Contains("the number of ranks, 3"));
+  CHECK(run({"train", folder / "run.yaml", "--ranks", "0"}).status == 2);
+}
+
+TEST_CASE("every example is a configuration that suits its ranks") {
+  int examples = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           std::filesystem::path(TESSERA_SOURCE_DIR) / "examples")) {
+    if (entry.path().extension() != ".yaml") continue;
+    CAPTURE(entry.path());
+    CHECK(run({"plan", entry.path().string()}).status == 0);
+    ++examples;
+  }
+  CHECK(examples >= 9);
+}
+
 TEST_CASE("help is printed on request, with status 0") {
   const Outcome outcome = run({"--help"});
   REQUIRE(outcome.status == 0);

@@ -1,16 +1,13 @@
 // Whole runs of a tiny model: what they write, that they repeat bit for bit, and how they fail.
 #include <array>
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "runtime/file.h"
 #include "runtime/safetensors.h"
 #include "sharding/comm/threads.h"
 #include "tests/support/random_tensor.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
-#include "tools/data/prepare.h"
 #include "tools/data/token_file.h"
 #include "tools/generate/generate.h"
 #include "tools/train/session.h"
@@ -19,53 +16,10 @@
 namespace tessera {
 
 using nlohmann::json;
+using test::metrics_of;
+using test::model_bytes;
 using test::TemporaryDirectory;
-
-namespace {
-
-/// Text that can be learned: the numbers in order. (Below 99, so that a round has an odd number of
-/// characters and windows of 24 start everywhere in it.)
-std::string counting_text() {
-  std::string text;
-  for (int i = 0; i < 2000; ++i) text += std::to_string(i % 99) + " ";
-  return text;
-}
-
-/// Prepares the text in `folder` and returns a configuration of a few seconds' work at most.
-Config tiny_run(const TemporaryDirectory& folder) {
-  write_file_atomically(folder / "text.txt", counting_text());
-  prepare({.inputs = {folder / "text.txt"},
-           .tokenizer = "chars",
-           .out = folder / "data",
-           .val_fraction = 0.1});
-  Config config;
-  config.model = {.preset = "gpt2-mini", .layers = 2, .heads = 2, .width = 16, .context = 24};
-  config.data = {.train = folder / "data/train.bin",
-                 .val = folder / "data/val.bin",
-                 .batch_size = 4,
-                 .sequence_length = 24};
-  config.optimizer.learning_rate = 1e-2;
-  config.train.steps = 12;
-  config.train.dir = folder / "run";
-  config.train.log_every = 1;
-  config.train.eval_every = 6;
-  config.train.progress = "lines";
-  config.runtime.threads = 2;
-  return config;
-}
-
-std::vector<json> metrics_of(const std::filesystem::path& run) {
-  std::ifstream file(run / "metrics.jsonl");
-  std::vector<json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
-  return lines;
-}
-
-std::string model_bytes(const std::filesystem::path& run) {
-  return read_text_file(run / "model/model.safetensors");
-}
-
-}  // namespace
+using test::tiny_run;
 
 TEST_CASE("a run learns, and leaves configuration, metrics and model") {
   const TemporaryDirectory folder;
@@ -268,7 +222,14 @@ TEST_CASE("bad runs end with one line that says what to do, before anything is w
     CHECK_FALSE(std::filesystem::exists(good.train.dir));
   };
   fails_with([](Config& c) { c.data.train = ""; }, "data.train is not set");
-  fails_with([](Config& c) { c.data.accumulation_steps = 3; }, "not a multiple");
+  fails_with([](Config& c) { c.data.accumulation_steps = 3; },
+             "data.batch_size 4 is not a multiple of data.accumulation_steps 3");
+  fails_with([](Config& c) { c.runtime.ranks = 2; },
+             "sharding.strategy single is for one rank, and there are 2; take ddp");
+  fails_with([](Config& c) { c.sharding.strategy = "fsdp", c.runtime.ranks = 3; },
+             "data.accumulation_steps 1 times the number of ranks, 3 (runtime.ranks)");
+  fails_with([](Config& c) { c.sharding.flatten_parameters = true; }, "flatten_parameters");
+  fails_with([](Config& c) { c.sharding.buckets = "h.9"; }, "'h.9' is no unit of this model");
   fails_with([](Config& c) { c.model.frozen = "transformer.h.2."; },
              "did you mean 'transformer.h.0.'?");
   fails_with([](Config& c) { c.model.frozen = "transformer."; }, "left to train");

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,16 +18,17 @@
 #include "runtime/context.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
-#include "sharding/comm/threads.h"
+#include "sharding/comm/world.h"
 #include "tools/bench/compare.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
+#include "tools/train/model.h"
 
 namespace tessera {
 namespace {
 
 struct Options {
-  int ranks = 2;
+  int ranks = 0;
   std::string model = "tiny";
   int steps = 5;
   int rounds = 3;
@@ -39,12 +41,12 @@ struct Options {
   std::string json;
 };
 
-Config config_of(const Options& options) {
+Config config_of(const Options& options, int ranks) {
   Config config = workload(options.model, options.batch, options.sequence);
   config.runtime.compute_dtype = options.dtype;
   config.sharding.activation_checkpointing = options.checkpointing;
   std::int64_t& rows = config.data.batch_size;
-  if (options.batch == 0) rows = (rows + options.ranks - 1) / options.ranks * options.ranks;
+  if (options.batch == 0) rows = (rows + ranks - 1) / ranks * ranks;
   return config;
 }
 
@@ -129,33 +131,34 @@ void write_json(const std::string& path, const std::vector<StrategyFigures>& all
   write_file_atomically(path, nlohmann::json{{"strategies", rows}}.dump(2) + "\n");
 }
 
-/// False if the strategies do not agree.
-bool run(const Options& options) {
-  const Config config = config_of(options);
-  check_batch(config.data, options.ranks);
-  std::vector<StrategyFigures> all;
-  run_ranks({.ranks = options.ranks, .threads = options.threads}, [&](Communicator& world) {
-    if (world.rank() == 0) {
-      fmt::print("{}: batch {} x {}, {}, {} ranks x {} threads, {} steps in {} rounds\n",
-                 options.model, config.data.batch_size, config.data.sequence_length, options.dtype,
-                 options.ranks, context().threads().size(), options.steps, options.rounds);
-      std::fflush(stdout);
-    }
-    const auto figures = compare_strategies({.config = config,
-                                             .strategies = options.strategies,
-                                             .steps = options.steps,
-                                             .rounds = options.rounds},
-                                            world);
-    if (world.rank() == 0) all = figures;
-  });
+void report(const Options& options, const std::vector<StrategyFigures>& all) {
   fmt::print(
-      "Memory and bytes sent are those of the rank with the most, measured on every rank "
-      "and as predicted to the byte.\n\n");
+      "Memory and bytes sent are those of the rank with the most, measured on every rank and as "
+      "predicted to the byte.\n\n");
   print_bytes_and_times(all);
   fmt::print("\n");
   print_results(all);
   fmt::print("\n{}\n", verdict(all));
-  if (!options.json.empty()) write_json(options.json, all, options.ranks);
+  if (!options.json.empty()) write_json(options.json, all, context().world_size());
+}
+
+/// One rank's part; false if the strategies do not agree.
+bool run(const Options& options, Communicator& world) {
+  const Config config = config_of(options, world.size());
+  check_batch(config.data, world.size());
+  make_model(config, /*vocab_size=*/0);  // a bad model is told before anything is printed
+  if (world.rank() == 0) {
+    fmt::print("{}: batch {} x {}, {}, {} ranks x {} threads, {} steps in {} rounds\n",
+               options.model, config.data.batch_size, config.data.sequence_length, options.dtype,
+               world.size(), context().threads().size(), options.steps, options.rounds);
+    std::fflush(stdout);
+  }
+  const auto all = compare_strategies({.config = config,
+                                       .strategies = options.strategies,
+                                       .steps = options.steps,
+                                       .rounds = options.rounds},
+                                      world);
+  if (world.rank() == 0) report(options, all);
   return std::all_of(all.begin(), all.end(),
                      [&](const StrategyFigures& row) { return agree(row, all.front()); });
 }
@@ -166,7 +169,8 @@ bool run(const Options& options) {
 int main(int argc, char** argv) {
   tessera::Options options;
   CLI::App app("Sharding strategies compared: memory, traffic, time, and whether the bits agree");
-  app.add_option("--ranks", options.ranks, "Ranks, as threads")->check(CLI::PositiveNumber);
+  app.add_option("--ranks", options.ranks, "Ranks, as threads; not under mpirun")
+      ->check(CLI::PositiveNumber);
   app.add_option("--model", options.model, "tiny, a preset, or a configuration file");
   app.add_option("--steps", options.steps, "Training steps")->check(CLI::PositiveNumber);
   app.add_option("--rounds", options.rounds, "How often each strategy trains from the start")
@@ -185,9 +189,16 @@ int main(int argc, char** argv) {
   app.add_option("--json", options.json, "Also write the figures to this file");
   try {
     app.parse(argc, argv);
-    return tessera::run(options) ? 0 : 1;
+    std::atomic<bool> agreed = true;
+    tessera::run_world({.ranks = options.ranks, .threads = options.threads},
+                       [&](tessera::Communicator& world) {
+                         if (!tessera::run(options, world)) agreed = false;
+                       });
+    return agreed ? 0 : 1;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  } catch (const tessera::FailedElsewhere&) {
+    return 1;
   } catch (const tessera::Error& error) {
     fmt::print(stderr, "bench_strategies: {}\n", error.what());
     return 1;

@@ -158,9 +158,11 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
   return {
       {"runtime.device", &runtime.device, one_of({"cpu"}), "Where the model runs."},
       {"runtime.ranks", &runtime.ranks, between(0, 1024),
-       "Ranks, as threads of one process; 0 = one. `tessera train --ranks N` sets it."},
+       "Ranks, as threads of one process; `tessera train --ranks N` sets it. 0 = one, or under "
+       "`mpirun -np N tessera train` as many processes as it starts."},
       {"runtime.threads", &runtime.threads, between(0, 4096),
-       "Threads per rank; 0 = the cores shared among the ranks. Results do not depend on it."},
+       "Threads per rank; 0 = a machine's cores shared among its ranks. Results do not depend on "
+       "it."},
       {"runtime.compute_dtype", &runtime.compute_dtype, compute_dtypes(),
        "What parameters are gathered and computed with. The optimizer's masters are f32; f16 comes "
        "with dynamic loss scaling."},

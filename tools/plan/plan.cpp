@@ -131,9 +131,10 @@ std::string plan(const Config& config, const PlanOptions& given) {
   std::int64_t parameters = 0;
   for (const Parameter& parameter : parameters_of(*model)) parameters += parameter.numel();
   std::string text = fmt::format(
-      "{} on {} ranks ({} replicas x {} shards){}: {} parameters in {} units, {} computed with, "
-      "{} optimizer\n\n",
-      variant_name(sharding), ranks, recipe.mesh.replicas, recipe.mesh.shards,
+      "{} on {} rank{} (replicas x shards: {} x {}){}: {} parameters in {} units, computed with in "
+      "{}, {}\n\n",
+      variant_name(sharding), ranks, ranks == 1 ? "" : "s", recipe.mesh.replicas,
+      recipe.mesh.shards,
       options.nodes > 1 ? fmt::format(", {} per node", ranks / options.nodes) : "", parameters,
       units.size(), name_of(sharding.compute_dtype), config.optimizer.name);
   text += details(predict(units, config, ranks));

@@ -18,7 +18,8 @@ void add_plan(CLI::App& app);
 void add_config_reference(CLI::App& app);
 
 /// Runs the program on its arguments (without the program's name) and returns its exit status:
-/// 0, 1 after an error (told on one line of stderr) or 2 after wrong usage.
+/// 0, 1 after an error (told on one line of stderr, by one process of a run) or 2 after wrong
+/// usage.
 int run_program(std::span<const std::string> arguments);
 
 }  // namespace tessera

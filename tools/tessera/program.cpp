@@ -4,6 +4,7 @@
 #include <iostream>
 #include <vector>
 
+#include "sharding/comm/world.h"
 #include "tools/tessera/commands.h"
 
 namespace tessera {
@@ -36,6 +37,8 @@ int run_program(std::span<const std::string> arguments) {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : kWrongUsage;  // --help is no error
+  } catch (const FailedElsewhere&) {
+    return kFailed;
   } catch (const std::exception& error) {
     std::cerr << "tessera: " << on_one_line(error.what()) << "\n";
     return kFailed;

@@ -11,11 +11,12 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/file.h"
-#include "sharding/comm/threads.h"
+#include "sharding/comm/world.h"
 #include "sharding/parameter_store.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/data/loader.h"
+#include "tools/train/gather_texts.h"
 #include "tools/train/matmul_rate.h"
 #include "tools/train/metrics.h"
 #include "tools/train/model.h"
@@ -82,21 +83,18 @@ struct Report {
   Progress progress;
 };
 
-/// A trace shows all ranks; each puts its profiler here.
-using Profilers = std::vector<const Profiler*>;
-
 /// One rank's run.
 class Run {
  public:
-  Run(const Config& config, Communicator& world, Profilers& profilers)
+  Run(const Config& config, Communicator& world)
       : config_(config),
         world_(world),
-        profilers_(profilers),
         session_(config, vocabulary_of(config.data.train), world),
         data_(config, session_.model().vocab_size()) {
-    profilers_[static_cast<std::size_t>(world.rank())] = &context().profiler();
+    meet();  // between these two the machine is the yardstick's
     if (is_first()) matmul_rate_ = matmul_rate_of_all_ranks();
-    meet();  // all threads are the yardstick's until here
+    meet();
+    together_ = Clock::now();
     context().allocator().trim();
     context().allocator().reset_peaks();  // the yardstick's memory is not the run's
   }
@@ -219,18 +217,19 @@ class Run {
   void save() {
     const fs::path folder = config_.train.dir / "model";
     save_pretrained(folder, session_.model(), session_.strategy());
-    meet();  // no profiler grows any more
-    if (is_first()) {
-      const fs::path tokenizer = config_.data.train.parent_path() / Tokenizer::kFileName;
-      if (fs::exists(tokenizer)) {
-        write_file_atomically(folder / Tokenizer::kFileName, read_text_file(tokenizer));
-      }
-      if (!config_.train.trace.empty()) {
-        write_chrome_trace(config_.train.trace.string(), profilers_);
-      }
-      report_->progress.log(fmt::format("saved {}", folder.string()));
+    if (!config_.train.trace.empty()) write_trace();
+    if (!is_first()) return;
+    const fs::path tokenizer = config_.data.train.parent_path() / Tokenizer::kFileName;
+    if (fs::exists(tokenizer)) {
+      write_file_atomically(folder / Tokenizer::kFileName, read_text_file(tokenizer));
     }
-    meet();  // the other ranks' profilers live until here
+    report_->progress.log(fmt::format("saved {}", folder.string()));
+  }
+
+  /// Every rank counts from the moment at which all had met, whatever its clock shows.
+  void write_trace() {
+    const auto events = gather_texts(trace_events(context().profiler(), together_), world_);
+    if (is_first()) write_chrome_trace(config_.train.trace.string(), events);
   }
 
   struct Interval {
@@ -242,9 +241,9 @@ class Run {
 
   Config config_;
   Communicator& world_;
-  Profilers& profilers_;
   TrainingSession session_;
   Data data_;
+  Clock::time_point together_;
   /// Known on the first rank.
   double matmul_rate_ = 0.0;
   /// On the first rank.
@@ -255,13 +254,13 @@ class Run {
 }  // namespace
 
 void train(const Config& config) {
-  const int ranks = std::max(1, static_cast<int>(config.runtime.ranks));
-  check_consistent(config, ranks);
-  Profilers profilers(static_cast<std::size_t>(ranks));
-  run_ranks({.ranks = ranks,
+  run_world({.ranks = static_cast<int>(config.runtime.ranks),
              .threads = static_cast<int>(config.runtime.threads),
              .seed = static_cast<std::uint64_t>(config.train.seed)},
-            [&](Communicator& world) { Run(config, world, profilers).execute(); });
+            [&](Communicator& world) {
+              check_consistent(config, world.size());
+              Run(config, world).execute();
+            });
 }
 
 }  // namespace tessera

@@ -1,0 +1,151 @@
+// The program bench_strategies, as scripts call it.
+#include <sys/wait.h>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "runtime/file.h"
+#include "sharding/comm/threads.h"
+#include "tests/support/temporary_directory.h"
+#include "tools/bench/compare.h"
+#include "tools/bench/workload.h"
+#include "tools/config/sharding_options.h"
+#include "tools/data/checksum.h"
+#include "tools/train/model.h"
+
+namespace tessera {
+
+using nlohmann::json;
+using test::TemporaryDirectory;
+
+namespace {
+
+struct Outcome {
+  int status;
+  std::string text;
+};
+
+Outcome bench_strategies(const std::string& arguments, const TemporaryDirectory& folder) {
+  const std::string out = folder / "out.txt";
+  const std::string command =
+      std::string(TESSERA_BINARY_DIR "/bin/bench_strategies ") + arguments + " >" + out + " 2>&1";
+  const int status = std::system(command.c_str());
+  return {WEXITSTATUS(status), read_text_file(out)};
+}
+
+}  // namespace
+
+TEST_CASE("bench_strategies: two ranks, all strategies, every figure of the JSON") {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "figures.json";
+  const Outcome outcome =
+      bench_strategies("--ranks 2 --model tiny --steps 2 --threads 1 --json " + file, folder);
+  INFO(outcome.text);
+  REQUIRE(outcome.status == 0);
+  CHECK_THAT(outcome.text, Catch::EndsWith("All agree: one loss, one gradient norm, the same "
+                                           "weights.\n"));
+  const json rows = json::parse(read_text_file(file))["strategies"];
+  REQUIRE(rows.size() == strategy_variants().size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const json& row = rows[i];
+    CAPTURE(row.dump());
+    CHECK(row["strategy"] == strategy_variants()[i]);
+    CHECK(row["ranks"] == 2);
+    for (const char* key : {"loss", "gradient_norm", "weights_checksum"}) {
+      CHECK(row[key] == rows[0][key]);
+    }
+    CHECK(row["gradient_norm"].get<double>() > 0.1);  // clipping is active
+    CHECK(row["bytes_sent_predicted"] == row["bytes_sent_measured"]);
+    CHECK(row["bytes_sent_measured"].get<std::int64_t>() > 0);
+    for (const char* category : {"parameters", "gradients", "optimizer", "communication"}) {
+      CHECK(row["memory"][category]["predicted"] == row["memory"][category]["measured"]);
+    }
+    CHECK(row["memory"]["optimizer"]["measured"].get<std::int64_t>() > 0);
+    for (const char* key : {"step_ms", "tokens_per_second", "exposed_communication_ms"}) {
+      CHECK(row[key].get<double>() > 0.0);
+    }
+  }
+  // Tables of 257 and 19 rows, a norm, and three blocks of two norms and four linears; AdamW keeps
+  // 8 bytes for each.
+  constexpr int kWidth = 24;
+  constexpr int kLinears = 3 * kWidth * kWidth + kWidth * kWidth + 2 * 4 * kWidth * kWidth;
+  constexpr int kBiases = 3 * kWidth + kWidth + 4 * kWidth + kWidth;
+  constexpr int kParameters = (257 + 19 + 2) * kWidth + 3 * (2 * 2 * kWidth + kLinears + kBiases);
+  CHECK(rows[0]["memory"]["optimizer"]["measured"] == 8 * kParameters);
+}
+
+TEST_CASE("bench_strategies: another tree of sums is to rounding, and is said") {
+  const TemporaryDirectory folder;
+  const Outcome outcome = bench_strategies(
+      "--ranks 6 --threads 1 --steps 3 --rounds 1 --strategies ddp,fsdp,hsdp --dtype bf16 "
+      "--checkpointing 'every 2'",
+      folder);
+  INFO(outcome.text);
+  CHECK(outcome.status == 0);
+  CHECK_THAT(outcome.text, Catch::EndsWith("weights, hsdp to rounding.\n"));
+}
+
+TEST_CASE("bench_strategies: wrong usage exits with 2, bad input with 1 and one line") {
+  const TemporaryDirectory folder;
+  CHECK(bench_strategies("--strategies ddp,zero4", folder).status == 2);
+  CHECK(bench_strategies("--ranks 0", folder).status == 2);
+  const Outcome unknown = bench_strategies("--model gpt5", folder);
+  CHECK(unknown.status == 1);
+  CHECK_THAT(unknown.text, Catch::StartsWith("bench_strategies: "));
+  const Outcome uneven = bench_strategies("--ranks 2 --batch 3", folder);
+  CHECK(uneven.status == 1);
+  CHECK_THAT(uneven.text, Catch::StartsWith("bench_strategies: rank ") &&
+                              Catch::Contains("data.batch_size 3 is not"));
+}
+
+TEST_CASE("strategies that compute something else do not agree") {
+  StrategyFigures a{.strategy = "ddp", .loss = 2.0f, .gradient_norm = 0.5, .weights_checksum = 7};
+  StrategyFigures b = a;
+  CHECK(agree(a, b));
+  b.gradient_norm = std::nextafter(0.5, 1.0);
+  CHECK_FALSE(agree(a, b));
+  b.same_tree = false;
+  CHECK(agree(a, b));
+  CHECK_FALSE(same_bits(a, b));
+  b.loss = 2.00001f;
+  CHECK_FALSE(agree(a, b));
+  b = a;
+  b.weights_checksum = 8;
+  CHECK_FALSE(agree(a, b));
+}
+
+TEST_CASE("compare_strategies: the checksum is that of all weights, in the order of their names") {
+  Config config = workload("tiny", 0, 0);
+  config.optimizer.learning_rate = 0.0;  // the weights stay what they are at first
+  std::map<std::string, std::uint64_t> checksums;
+  run_ranks({.threads = 1}, [&](Communicator&) {
+    const auto model = make_model(config, 0);
+    const auto strategy = make_single_strategy(model->units(), /*seed=*/1);
+    for (const Shard& shard : strategy->shards()) {
+      checksums[shard.parameter.name()] = fnv1a({shard.data.raw(), shard.data.bytes()});
+    }
+  });
+  std::vector<std::uint64_t> in_order;
+  for (const auto& [name, checksum] : checksums) in_order.push_back(checksum);
+  std::vector<StrategyFigures> figures;
+  run_ranks({.threads = 1}, [&](Communicator& world) {
+    figures = compare_strategies({.config = config, .strategies = {"fsdp"}, .steps = 1}, world);
+  });
+  CHECK(figures.at(0).weights_checksum == fnv1a(std::as_bytes(std::span(in_order))));
+}
+
+TEST_CASE("compare_strategies: a footprint that is not as predicted ends the comparison") {
+  // The model's sizes are right, the batch is not what makes a footprint; but memory that somebody
+  // else keeps in a category is found.
+  const Config config = workload("tiny", 0, 0);
+  const auto body = [&](Communicator& world) {
+    const CategoryScope category(Category::gradients);
+    const Tensor stray = Tensor::zeros({1}, DType::f32);
+    compare_strategies({.config = config, .strategies = {"fsdp"}, .steps = 1}, world);
+  };
+  REQUIRE_THROWS_WITH(run_ranks({.ranks = 2, .threads = 1}, body),
+                      Catch::Contains("fsdp, step 1: gradients: ") && Catch::Contains("measured"));
+}
+
+}  // namespace tessera

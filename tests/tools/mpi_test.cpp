@@ -1,0 +1,104 @@
+// The programs under mpirun: ranks that are processes compute what ranks that are threads do.
+#include <sys/wait.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+
+#include "runtime/check.h"
+#include "tests/tools/tiny_run.h"
+#include "tools/config/parse.h"
+#include "tools/train/trainer.h"
+
+namespace tessera {
+
+using nlohmann::json;
+using test::metrics_of;
+using test::model_bytes;
+using test::TemporaryDirectory;
+using test::tiny_run;
+
+namespace {
+
+struct Outcome {
+  int status;
+  std::string text;
+};
+
+/// Runs one of the project's programs as `ranks` processes.
+Outcome mpirun(int ranks, const std::string& program, const TemporaryDirectory& folder) {
+  const std::string out = folder / "out.txt";
+  const std::string command = fmt::format(
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+      "ASAN_OPTIONS=detect_leaks=0 "  // OpenMPI's own
+      "timeout --kill-after=5 60 {} --oversubscribe --bind-to none -np {} {}/bin/{} "
+      "> {} 2>&1",
+      TESSERA_MPIRUN, ranks, TESSERA_BINARY_DIR, program, out);
+  const int status = std::system(command.c_str());
+  return {WEXITSTATUS(status), read_text_file(out)};
+}
+
+}  // namespace
+
+TEST_CASE("train under mpirun: the metrics, the model and the trace of two threads") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.sharding.strategy = "fsdp";
+  config.runtime.threads = 1;
+  write_file_atomically(folder / "run.yaml", to_yaml(config));
+  config.runtime.ranks = 2;
+  train(config);
+  const Outcome outcome = mpirun(2,
+                                 "tessera train " + (folder / "run.yaml").string() +
+                                     " train.dir=" + (folder / "mpi").string() +
+                                     " train.trace=" + (folder / "trace.json").string(),
+                                 folder);
+  INFO(outcome.text);
+  REQUIRE(outcome.status == 0);
+  const auto expected = metrics_of(config.train.dir);
+  const auto found = metrics_of(folder / "mpi");
+  REQUIRE(found.size() == expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    for (const char* key : {"loss", "gradient_norm", "bytes_sent"}) {
+      CHECK(found[i][key] == expected[i][key]);
+    }
+  }
+  CHECK(found.back()["val_loss"] == expected.back()["val_loss"]);
+  CHECK(model_bytes(folder / "mpi") == model_bytes(config.train.dir));
+  const std::string trace = read_text_file(folder / "trace.json");
+  CHECK(trace.find("rank 1") != std::string::npos);
+}
+
+TEST_CASE("train under mpirun: a failure is told once, with the rank") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.data.batch_size = 3;
+  config.sharding.strategy = "ddp";
+  write_file_atomically(folder / "run.yaml", to_yaml(config));
+  const Outcome outcome = mpirun(2, "tessera train " + (folder / "run.yaml").string(), folder);
+  INFO(outcome.text);
+  CHECK(outcome.status == 1);
+  const std::size_t told = outcome.text.find("tessera: rank ");
+  REQUIRE(told != std::string::npos);
+  CHECK(outcome.text.find("tessera: ", told + 1) == std::string::npos);
+  CHECK(outcome.text.find("data.batch_size 3") != std::string::npos);
+}
+
+TEST_CASE("bench_strategies under mpirun: what is measured is what was predicted") {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "figures.json";
+  const Outcome outcome = mpirun(
+      2,
+      "bench_strategies --threads 1 --steps 2 --rounds 1 --strategies ddp,zero3,fsdp --json " +
+          file,
+      folder);
+  INFO(outcome.text);
+  REQUIRE(outcome.status == 0);
+  const json rows = json::parse(read_text_file(file))["strategies"];
+  REQUIRE(rows.size() == 3);
+  for (const json& row : rows) {
+    CHECK(row["ranks"] == 2);
+    CHECK(row["weights_checksum"] == rows[0]["weights_checksum"]);
+  }
+}
+
+}  // namespace tessera

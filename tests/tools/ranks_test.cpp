@@ -1,0 +1,272 @@
+// Whole runs on several ranks: they learn what one rank learns, by whatever strategy.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "sharding/comm/threads.h"
+#include "sharding/footprint.h"
+#include "tests/support/findings.h"
+#include "tests/tools/tiny_run.h"
+#include "tools/bench/workload.h"
+#include "tools/config/sharding_options.h"
+#include "tools/generate/generate.h"
+#include "tools/train/model.h"
+#include "tools/train/session.h"
+#include "tools/train/trainer.h"
+
+namespace tessera {
+
+using nlohmann::json;
+using test::metrics_of;
+using test::model_bytes;
+using test::TemporaryDirectory;
+using test::tiny_run;
+
+namespace {
+
+Config ranked(Config config, const std::string& strategy, int ranks,
+              const TemporaryDirectory& folder) {
+  config = variant_of(config, strategy);
+  config.runtime.ranks = ranks;
+  config.runtime.threads = 1;
+  config.train.dir = folder / (strategy + std::to_string(ranks));
+  return config;
+}
+
+/// Loss, validation loss and gradient norm of every line, as text.
+std::vector<std::string> results_of(const std::filesystem::path& run) {
+  std::vector<std::string> results;
+  for (const json& line : metrics_of(run)) {
+    results.push_back(line["loss"].dump() + " " + line["gradient_norm"].dump() + " " +
+                      line.value("val_loss", json()).dump());
+  }
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("two ranks train by every strategy to the same metrics and the same saved model") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.model.dropout = 0.1;
+  const Config ddp = ranked(config, "ddp", 2, folder);
+  train(ddp);
+  REQUIRE(results_of(ddp.train.dir).size() == 12);
+  for (const std::string& strategy : strategy_variants()) {
+    INFO(strategy);
+    const Config other = ranked(config, strategy, 2, folder);
+    if (strategy != "ddp") train(other);
+    CHECK(results_of(other.train.dir) == results_of(ddp.train.dir));
+    CHECK(model_bytes(other.train.dir) == model_bytes(ddp.train.dir));
+  }
+}
+
+TEST_CASE("two ranks are one rank with two micro-batches, to rounding, dropout included") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.model.dropout = 0.1;
+  Config alone = config;
+  alone.data.accumulation_steps = 2;
+  train(alone);
+  const Config two = ranked(config, "fsdp", 2, folder);
+  train(two);
+  const auto expected = metrics_of(alone.train.dir);
+  const auto found = metrics_of(two.train.dir);
+  CHECK(found[0]["loss"].get<double>() == Approx(expected[0]["loss"].get<double>()).epsilon(1e-6));
+  CHECK(found[0]["gradient_norm"].get<double>() ==
+        Approx(expected[0]["gradient_norm"].get<double>()).epsilon(1e-6));
+  CHECK(found.back()["val_loss"].get<double>() ==
+        Approx(expected.back()["val_loss"].get<double>()).epsilon(1e-4));
+}
+
+TEST_CASE("first-step gradients of two ranks are those of two micro-batches, within 1e-6") {
+  const auto gradients_of = [](int ranks, std::int64_t accumulation_steps) {
+    Config config = workload("tiny", 0, 0);
+    config.sharding.strategy = "ddp";
+    config.data.accumulation_steps = accumulation_steps;
+    std::map<std::string, std::vector<float>> gradients;
+    run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
+      TrainingSession session(config, 0, world);
+      session.step(1, random_tokens(config.data, session.model().vocab_size()));
+      if (world.rank() != 0) return;
+      for (const Shard& shard : session.strategy().shards()) {
+        gradients[shard.parameter.name()] = shard.gradient.to_vector<float>();
+      }
+    });
+    return gradients;
+  };
+  const auto alone = gradients_of(1, 2);
+  for (const auto& [name, together] : gradients_of(2, 1)) {
+    INFO(name);
+    double largest = 0.0;
+    double difference = 0.0;
+    for (std::size_t i = 0; i < together.size(); ++i) {
+      const double expected = alone.at(name)[i];
+      largest = std::max(largest, std::abs(expected));
+      difference = std::max(difference, std::abs(together[i] - expected));
+    }
+    CHECK(largest > 0.0);
+    CHECK(difference <= 1e-6 * largest);
+  }
+}
+
+TEST_CASE("ranks go on from a saved model, each with its own part of it") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.steps = 1;
+  train(config);
+  config.model.init_from = config.train.dir / "model";
+  config.optimizer.learning_rate = 0.0;
+  const Config one = ranked(config, "ddp", 1, folder);
+  train(one);
+  for (const std::string strategy : {"zero1", "zero3", "fsdp", "fsdp_flat"}) {
+    INFO(strategy);
+    const Config four = ranked(config, strategy, 4, folder);
+    train(four);
+    CHECK(model_bytes(four.train.dir) == model_bytes(config.train.dir));
+    CHECK(metrics_of(four.train.dir)[0]["loss"].get<double>() ==
+          Approx(metrics_of(one.train.dir)[0]["loss"].get<double>()).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("every rank gets the same validation loss, and evaluation changes no bit of training") {
+  const Config config = variant_of(workload("tiny", 0, 0), "fsdp");
+  std::vector<std::vector<float>> losses;  // without and with evaluation
+  std::vector<float> validations(4);
+  for (const bool evaluates : {false, true}) {
+    losses.emplace_back(4);
+    run_ranks({.ranks = 4, .threads = 1}, [&](Communicator& world) {
+      TrainingSession session(config, 0, world);
+      const auto source = random_tokens(config.data, session.model().vocab_size());
+      const auto rank = static_cast<std::size_t>(world.rank());
+      for (int step = 1; step <= 3; ++step) {
+        losses.back()[rank] = session.step(step, source).loss;
+        if (evaluates) validations[rank] = session.evaluate(2, source);
+      }
+    });
+  }
+  CHECK(losses[0] == std::vector<float>(4, losses[0][0]));
+  CHECK(losses[1] == losses[0]);
+  CHECK(validations == std::vector<float>(4, validations[0]));
+  // Untrained on these tokens, it can but guess among 257.
+  CHECK(validations[0] == Approx(std::log(257.0)).margin(0.05));
+}
+
+TEST_CASE("metrics of two ranks: traffic as predicted, per step, evaluation left out") {
+  const TemporaryDirectory folder;
+  Config config = ranked(tiny_run(folder), "zero1", 2, folder);
+  config.train.log_every = 4;
+  train(config);
+  std::int64_t predicted = 0;
+  run_ranks({.ranks = 1}, [&](Communicator&) {
+    const auto model = make_model(config, vocabulary_of(config.data.train));
+    predicted = footprint_of(model->units(), sharding_options(config), 2, 0).bytes_sent;
+  });
+  const auto lines = metrics_of(config.train.dir);
+  REQUIRE(lines.size() == 5);  // steps 1, 4, 6, 8 and 12
+  for (const json& line : lines) {
+    CHECK(line["bytes_sent"].get<std::int64_t>() == predicted);
+    CHECK(line["communication_ms"].get<double>() > 0.0);
+    CHECK(line["exposed_communication_ms"].get<double>() > 0.0);
+    CHECK(line["exposed_communication_ms"].get<double>() < line["step_ms"].get<double>());
+  }
+}
+
+TEST_CASE("a trace shows every rank as a process") {
+  const TemporaryDirectory folder;
+  Config config = ranked(tiny_run(folder), "fsdp", 2, folder);
+  config.train.trace = folder / "trace.json";
+  train(config);
+  std::set<int> processes;
+  const json trace = json::parse(read_text_file(folder / "trace.json"));
+  for (const json& event : trace["traceEvents"]) {
+    if (event["name"] == "forward h.1") processes.insert(event["pid"].get<int>());
+  }
+  CHECK(processes == std::set<int>{0, 1});
+}
+
+TEST_CASE("a model saved by sharded ranks writes text") {
+  const TemporaryDirectory folder;
+  const Config config = ranked(tiny_run(folder), "hsdp", 4, folder);
+  train(config);
+  std::string text;
+  generate({.model = config.train.dir, .prompt = "1", .tokens = 5},
+           [&](std::string_view piece) { text += piece; });
+  CHECK(text.size() == 6);
+}
+
+TEST_CASE("a rank that fails stops the run with its number and reason") {
+  const TemporaryDirectory folder;
+  Config config = ranked(tiny_run(folder), "fsdp", 2, folder);
+  config.optimizer.learning_rate = 1e30;
+  config.optimizer.schedule = "constant";
+  config.data.val.clear();
+  REQUIRE_THROWS_WITH(train(config), Catch::StartsWith("rank ") && Catch::Contains("step 2:"));
+  CHECK_FALSE(std::filesystem::exists(config.train.dir / "model"));
+}
+
+TEST_CASE("f16 reports the loss and the norm unscaled") {
+  const auto first_step = [](const std::string& dtype) {
+    Config config = variant_of(workload("tiny", 0, 0), "fsdp");
+    config.runtime.compute_dtype = dtype;
+    StepResult result;
+    run_ranks({.ranks = 2, .threads = 1}, [&](Communicator& world) {
+      TrainingSession session(config, 0, world);
+      const StepResult here =
+          session.step(1, random_tokens(config.data, session.model().vocab_size()));
+      if (world.rank() == 0) result = here;
+    });
+    return result;
+  };
+  const StepResult full = first_step("f32");
+  const StepResult half = first_step("f16");
+  CHECK(half.loss == Approx(full.loss).epsilon(1e-3));
+  CHECK(half.gradient_norm == Approx(full.gradient_norm).epsilon(1e-2));
+  CHECK(half.gradient_norm != full.gradient_norm);
+}
+
+TEST_CASE("f16 divides the scale out of the update") {
+  // Gradient descent follows the gradient's size, which AdamW forgets; clipping is off.
+  const auto loss_after_updates = [](const std::string& dtype) {
+    Config config = variant_of(workload("tiny", 0, 0), "ddp");
+    config.runtime.compute_dtype = dtype;
+    config.optimizer = {.name = "sgd", .learning_rate = 1.0, .schedule = "constant"};
+    config.optimizer.clip_norm = 0.0;
+    std::vector<float> losses;
+    run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
+      TrainingSession session(config, 0, world);
+      const auto source = random_tokens(config.data, session.model().vocab_size());
+      for (int i = 0; i < 4; ++i) losses.push_back(session.step(1, source).loss);
+    });
+    CHECK(losses.back() < losses.front() - 0.1f);  // the same batch again and again
+    return losses.back();
+  };
+  CHECK(loss_after_updates("f16") == Approx(loss_after_updates("f32")).epsilon(1e-3));
+}
+
+TEST_CASE("f16 skips steps that overflow, and gives up when the loss scale is at its end") {
+  Config config = variant_of(workload("tiny", 0, 0), "fsdp");
+  config.runtime.compute_dtype = "f16";
+  test::Findings findings;
+  std::vector<int> skipped(2);
+  const auto body = [&](Communicator& world) {
+    TrainingSession session(config, 0, world);
+    const Shard& shard = session.strategy().shards()[0];
+    shard.data.copy_from(Tensor::full(shard.data.shape(), DType::f32, 1e9));  // infinite in f16
+    session.strategy().weights_changed();
+    const auto source = random_tokens(config.data, session.model().vocab_size());
+    for (int step = 1; step <= 20; ++step) {
+      const StepResult result = session.step(step, source);
+      findings.expect(!std::isfinite(result.gradient_norm), "every step overflows");
+      findings.expect(shard.data.data<float>()[0] == 1e9f, "a skipped step leaves the weights");
+      ++skipped[static_cast<std::size_t>(world.rank())];
+    }
+  };
+  // 2^16 can be halved 16 times.
+  REQUIRE_THROWS_WITH(run_ranks({.ranks = 2, .threads = 1}, body), Catch::Contains("step 17:"));
+  CHECK(skipped == std::vector<int>{16, 16});
+  CHECK(findings.wrong() == std::vector<std::string>{});
+}
+
+}  // namespace tessera
