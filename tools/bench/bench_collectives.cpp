@@ -15,6 +15,8 @@
 //
 // and a memcpy of S bytes reads S and writes S. Rates are these bytes over time. The reads that a
 // cache makes before it writes are counted in neither; glibc's memcpy of large blocks avoids them.
+// A ratio may pass 1: of a broadcast, whose root is idle, and of sums, which read more than they
+// write.
 // Time is that of the slowest rank from a common start. All ranks copy at once, as all take part in
 // a collective; copies and collectives alternate, and the ratio is the median over these pairs.
 #include <fmt/format.h>
