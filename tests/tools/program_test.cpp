@@ -102,7 +102,7 @@ TEST_CASE("wrong usage exits with 2 and says so on stderr") {
   }
 }
 
-TEST_CASE("plan prints a page; --ranks of train is the key runtime.ranks") {
+TEST_CASE("plan prints a page, --ranks of train is the key runtime.ranks") {
   const test::TemporaryDirectory folder;
   std::ofstream(folder / "run.yaml") << "sharding: {strategy: fsdp}\n";
   const Outcome page = run({"plan", folder / "run.yaml", "--ranks", "4", "model.layers=2"});

@@ -17,10 +17,10 @@ struct PlanOptions {
   bool partition = false;
 };
 
-/// A page for a person: the configured strategy's memory by category and bytes sent per step, least,
-/// mean and most over the ranks, and a table of all strategies. On several nodes also what crosses
-/// from node to node. The batch does not matter and need not suit the ranks. Raises Error if the
-/// configured strategy does not suit so many ranks, or the nodes would not get equally many.
+/// A page for a person: the configured strategy's memory by category and bytes sent per step,
+/// least, mean and most over the ranks, and a table of all strategies. On several nodes also what
+/// crosses from node to node. The batch does not matter and need not suit the ranks. Raises Error
+/// if the configured strategy does not suit so many ranks, or the nodes would not get equally many.
 std::string plan(const Config& config, const PlanOptions& options);
 
 }  // namespace tessera
