@@ -83,21 +83,27 @@ TEST_CASE("train under mpirun: a failure is told once, with the rank") {
   CHECK(outcome.text.find("data.batch_size 3") != std::string::npos);
 }
 
-TEST_CASE("bench_strategies under mpirun: what is measured is what was predicted") {
+TEST_CASE("bench_strategies under mpirun: bytes as predicted, and the bits of threads") {
   const TemporaryDirectory folder;
-  const std::string file = folder / "figures.json";
-  const Outcome outcome = mpirun(
-      2,
-      "bench_strategies --threads 1 --steps 2 --rounds 1 --strategies ddp,zero3,fsdp --json " +
-          file,
-      folder);
+  const std::string arguments = "bench_strategies --threads 1 --steps 3 --rounds 1 --json ";
+  const std::string processes_file = folder / "processes.json";
+  const std::string threads_file = folder / "threads.json";
+  const Outcome outcome = mpirun(4, arguments + processes_file, folder);
   INFO(outcome.text);
   REQUIRE(outcome.status == 0);
-  const json rows = json::parse(read_text_file(file))["strategies"];
-  REQUIRE(rows.size() == 3);
-  for (const json& row : rows) {
-    CHECK(row["ranks"] == 2);
-    CHECK(row["weights_checksum"] == rows[0]["weights_checksum"]);
+  const std::string alone = std::string(TESSERA_BINARY_DIR "/bin/") + arguments + threads_file +
+                            " --ranks 4 > " + std::string(folder / "threads.txt");
+  REQUIRE(std::system(alone.c_str()) == 0);
+  const json processes = json::parse(read_text_file(processes_file))["strategies"];
+  const json threads = json::parse(read_text_file(threads_file))["strategies"];
+  REQUIRE(processes.size() == 7);
+  REQUIRE(threads.size() == 7);
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    for (const char* key : {"strategy", "ranks", "loss", "gradient_norm", "weights_checksum",
+                            "bytes_sent_measured"}) {
+      CHECK(processes[i][key] == threads[i][key]);
+    }
+    CHECK(processes[i]["weights_checksum"] == processes[0]["weights_checksum"]);
   }
 }
 
