@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "runtime/check.h"
 #include "runtime/file.h"
 #include "sharding/comm/threads.h"
 #include "tests/support/temporary_directory.h"
@@ -135,17 +136,36 @@ TEST_CASE("compare_strategies: the checksum is that of all weights, in the order
   CHECK(figures.at(0).weights_checksum == fnv1a(std::as_bytes(std::span(in_order))));
 }
 
-TEST_CASE("compare_strategies: a footprint that is not as predicted ends the comparison") {
-  // The model's sizes are right, the batch is not what makes a footprint; but memory that somebody
-  // else keeps in a category is found.
-  const Config config = workload("tiny", 0, 0);
-  const auto body = [&](Communicator& world) {
-    const CategoryScope category(Category::gradients);
-    const Tensor stray = Tensor::zeros({1}, DType::f32);
-    compare_strategies({.config = config, .strategies = {"fsdp"}, .steps = 1}, world);
-  };
-  REQUIRE_THROWS_WITH(run_ranks({.ranks = 2, .threads = 1}, body),
-                      Catch::Contains("fsdp, step 1: gradients: ") && Catch::Contains("measured"));
+TEST_CASE("a footprint that is not as predicted is an error that names the part") {
+  const Footprint predicted{1, 2, 3, 4, 5};
+  CHECK_NOTHROW(check_footprint(predicted, predicted, "fsdp"));
+  for (const auto& [part, name] : {std::pair(&Footprint::parameters, "parameters"),
+                                   {&Footprint::gradients, "gradients"},
+                                   {&Footprint::optimizer, "optimizer"},
+                                   {&Footprint::communication, "communication memory"},
+                                   {&Footprint::bytes_sent, "bytes sent per step"}}) {
+    Footprint measured = predicted;
+    measured.*part += 4;
+    REQUIRE_THROWS_WITH(check_footprint(predicted, measured, "fsdp, step 1"),
+                        Catch::StartsWith(fmt::format("fsdp, step 1: {}: ", name)));
+  }
+}
+
+TEST_CASE("compare_strategies: rounds repeat the same bits, the first strategy's ratio is 1") {
+  std::vector<StrategyFigures> figures;
+  run_ranks({.ranks = 2, .threads = 1}, [&](Communicator& world) {
+    const auto found = compare_strategies({.config = workload("tiny", 0, 0),
+                                           .strategies = {"zero1", "fsdp"},
+                                           .steps = 2,
+                                           .rounds = 2},
+                                          world);
+    if (world.rank() == 0) figures = found;
+  });
+  REQUIRE(figures.size() == 2);
+  CHECK(figures[0].strategy == "zero1");
+  CHECK(figures[0].step_ratio == 1.0);
+  CHECK(figures[1].step_ratio > 0.0);
+  CHECK(same_bits(figures[0], figures[1]));
 }
 
 }  // namespace tessera

@@ -21,6 +21,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+struct StepTimes {
+  double step_ms, communication_ms, exposed_communication_ms;
+};
+
 struct Part {
   const char* name;
   std::int64_t Footprint::*bytes;
@@ -68,93 +72,113 @@ std::uint64_t checksum_of(Strategy& strategy) {
   return fnv1a(std::as_bytes(std::span(in_order)));
 }
 
-/// One strategy's training on this rank, from the start to the last step.
+/// One strategy's training on this rank, step by step, in a RankContext of its own: so that several
+/// can be under way and each account is that of one.
 class Trial {
  public:
-  struct Times {
-    std::vector<double> step_ms, communication_ms, exposed_communication_ms;
-  };
-
   Trial(const Config& config, const std::string& variant, Communicator& world)
-      : config_(variant_of(config, variant)), variant_(variant), world_(world) {
-    context().allocator().trim();
-    context().allocator().reset_peaks();
+      : config_(variant_of(config, variant)),
+        variant_(variant),
+        world_(world),
+        context_({.rank = world.rank(),
+                  .world_size = world.size(),
+                  .threads = context().threads().size()}) {
+    const ContextGuard guard(context_);
     session_.emplace(config_, /*vocab_size=*/0, world);
     predicted_ = footprint_of(session_->model().units(), sharding_options(config_), world.size(),
                               world.rank(), optimizer_bytes_per_element(config_.optimizer));
+    communication_stream().synchronize();
   }
 
-  StrategyFigures run(int steps, Times& times) {
-    const auto source = random_tokens(config_.data, session_->model().vocab_size());
-    StepResult result;
-    for (int step = 1; step <= steps; ++step) result = train_step(step, steps, source, times);
-    const Mesh mesh = recipe_of(sharding_options(config_), world_.size()).mesh;
-    const auto row = static_cast<unsigned>(mesh.shards);
-    StrategyFigures figures{.strategy = variant_,
-                            .loss = result.loss,
-                            .gradient_norm = result.gradient_norm,
-                            .same_tree = mesh.replicas == 1 || std::has_single_bit(row),
-                            .predicted = largest(predicted_, world_),
-                            .measured = largest(measured_, world_),
-                            .activations = largest(activations_, world_)};
-    figures.weights_checksum = checksum_of(session_->strategy());
-    check_ranks_agree(figures.weights_checksum);
-    return figures;
+  ~Trial() {
+    const ContextGuard guard(context_);
+    session_.reset();
   }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
 
- private:
-  StepResult train_step(int step, int steps, const TrainingSession::BatchSource& source,
-                        Times& times) {
+  /// One step to the end of its communication; all of it that another trial's next step could meet.
+  StepTimes step() {
+    const ContextGuard guard(context_);
     const Stream& stream = communication_stream();
     world_.barrier(stream).synchronize();
     const std::int64_t sent = world_.bytes_sent();
     const double busy_ms = world_.busy_ms();
-    context().profiler().reset_totals();
+    context_.profiler().reset_totals();
     const auto begin = Clock::now();
-    const StepResult result = session_->step(step, source);
+    result_ = session_->step(++steps_, random_tokens(config_.data, session_->model().vocab_size()));
     stream.synchronize();
     const std::chrono::duration<double, std::milli> elapsed = Clock::now() - begin;
-    measure(step, world_.bytes_sent() - sent);
-    if (step > 1 || steps == 1) {  // the first fills the allocator's cache
-      times.step_ms.push_back(elapsed.count());
-      times.communication_ms.push_back(world_.busy_ms() - busy_ms);
-      times.exposed_communication_ms.push_back(
-          context().profiler().total_ms("exposed communication"));
-    }
-    return result;
+    measure(world_.bytes_sent() - sent);
+    return {.step_ms = elapsed.count(),
+            .communication_ms = world_.busy_ms() - busy_ms,
+            .exposed_communication_ms = context_.profiler().total_ms("exposed communication")};
   }
 
+  /// What came of it, but for times.
+  StrategyFigures figures() {
+    const ContextGuard guard(context_);
+    const Mesh mesh = recipe_of(sharding_options(config_), world_.size()).mesh;
+    const bool even_rows = std::has_single_bit(static_cast<unsigned>(mesh.shards));
+    StrategyFigures figures{.strategy = variant_,
+                            .loss = result_.loss,
+                            .gradient_norm = result_.gradient_norm,
+                            .same_tree = mesh.replicas == 1 || even_rows,
+                            .predicted = largest(predicted_, world_),
+                            .measured = largest(measured_, world_),
+                            .activations = largest(activations_, world_)};
+    figures.weights_checksum = checksum_of(session_->strategy());
+    for (const auto& row :
+         gather({std::bit_cast<std::int64_t>(figures.weights_checksum)}, world_)) {
+      check(std::bit_cast<std::uint64_t>(row.front()) == figures.weights_checksum,
+            "{}: ranks end with different weights", variant_);
+    }
+    return figures;
+  }
+
+ private:
   /// Takes this rank's memory and traffic, and holds them against the prediction.
-  void measure(int step, std::int64_t bytes_sent) {
-    const MemoryAccount account = context().allocator().account();
+  void measure(std::int64_t bytes_sent) {
+    const MemoryAccount account = context_.allocator().account();
     measured_ = {.parameters = account[Category::parameters].peak,
                  .gradients = account[Category::gradients].peak,
                  .optimizer = account[Category::optimizer].peak,
                  .communication = account[Category::communication].peak,
                  .bytes_sent = bytes_sent};
     activations_ = account[Category::activations].peak;
-    for (const Part& part : kParts) {
-      check(measured_.*part.bytes == predicted_.*part.bytes,
-            "{}, step {}: {}: {} were predicted and {} measured", variant_, step, part.name,
-            predicted_.*part.bytes, measured_.*part.bytes);
-    }
-  }
-
-  void check_ranks_agree(std::uint64_t checksum) {
-    const auto rows = gather({std::bit_cast<std::int64_t>(checksum)}, world_);
-    for (const auto& row : rows) {
-      check(row == rows.front(), "{}: ranks end with different weights", variant_);
-    }
+    check_footprint(predicted_, measured_, fmt::format("{}, step {}", variant_, steps_));
   }
 
   const Config config_;
   const std::string variant_;
   Communicator& world_;
+  RankContext context_;
   std::optional<TrainingSession> session_;
+  int steps_ = 0;
+  StepResult result_;
   Footprint predicted_;
   Footprint measured_;
   std::int64_t activations_ = 0;
 };
+
+/// A strategy's steps, and the first strategy's steps right before them.
+struct Pairs {
+  std::vector<double> step_ms, ratio, communication_ms, exposed_communication_ms;
+
+  void add(const StepTimes& times, const StepTimes& first) {
+    step_ms.push_back(times.step_ms);
+    ratio.push_back(times.step_ms / first.step_ms);
+    communication_ms.push_back(times.communication_ms);
+    exposed_communication_ms.push_back(times.exposed_communication_ms);
+  }
+};
+
+/// Keeps the first result; a repetition must be the same.
+void keep(StrategyFigures& kept, const StrategyFigures& found) {
+  check(kept.strategy.empty() || same_bits(kept, found), "{}: a repetition ends with other bits",
+        found.strategy);
+  kept = found;
+}
 
 }  // namespace
 
@@ -171,25 +195,42 @@ bool agree(const StrategyFigures& a, const StrategyFigures& b) {
   return close(a.loss, b.loss) && close(a.gradient_norm, b.gradient_norm);
 }
 
+void check_footprint(const Footprint& predicted, const Footprint& measured,
+                     std::string_view where) {
+  for (const Part& part : kParts) {
+    check(measured.*part.bytes == predicted.*part.bytes,
+          "{}: {}: {} were predicted and {} measured", where, part.name, predicted.*part.bytes,
+          measured.*part.bytes);
+  }
+}
+
 std::vector<StrategyFigures> compare_strategies(const ComparisonOptions& options,
                                                 Communicator& world) {
   const std::size_t count = options.strategies.size();
   std::vector<StrategyFigures> all(count);
-  std::vector<Trial::Times> times(count);
+  std::vector<Pairs> pairs(count);
   for (int round = 0; round < options.rounds; ++round) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const StrategyFigures figures =
-          Trial(options.config, options.strategies[i], world).run(options.steps, times[i]);
-      check(round == 0 || same_bits(figures, all[i]), "{}: round {} ends with other bits",
-            figures.strategy, round + 1);
-      all[i] = figures;
+    for (std::size_t i = count == 1 ? 0 : 1; i < count; ++i) {
+      Trial first(options.config, options.strategies.front(), world);
+      std::optional<Trial> other;
+      if (i > 0) other.emplace(options.config, options.strategies[i], world);
+      for (int step = 0; step < options.steps; ++step) {
+        const StepTimes first_times = first.step();
+        const StepTimes times = other ? other->step() : first_times;
+        if (step == 0 && options.steps > 1) continue;  // fills the allocators' caches
+        pairs.front().add(first_times, first_times);
+        if (other) pairs[i].add(times, first_times);
+      }
+      keep(all.front(), first.figures());
+      if (other) keep(all[i], other->figures());
     }
   }
   const DataConfig& data = options.config.data;
   for (std::size_t i = 0; i < count; ++i) {
-    all[i].step_ms = median(times[i].step_ms);
-    all[i].communication_ms = median(times[i].communication_ms);
-    all[i].exposed_communication_ms = median(times[i].exposed_communication_ms);
+    all[i].step_ms = median(pairs[i].step_ms);
+    all[i].step_ratio = median(pairs[i].ratio);
+    all[i].communication_ms = median(pairs[i].communication_ms);
+    all[i].exposed_communication_ms = median(pairs[i].exposed_communication_ms);
     all[i].tokens_per_second =
         static_cast<double>(data.batch_size * data.sequence_length) / all[i].step_ms * 1e3;
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sharding/comm/communicator.h"
@@ -18,7 +19,7 @@ struct ComparisonOptions {
   /// Names of strategy_variants() (tools/config/sharding_options.h).
   std::vector<std::string> strategies;
   int steps = 5;
-  /// How often each strategy trains from the start, in turn with the others.
+  /// How often each strategy trains from the start.
   int rounds = 1;
 };
 
@@ -39,6 +40,8 @@ struct StrategyFigures {
   std::int64_t activations = 0;
   /// Medians over the steps of all rounds, the first of each round left out.
   double step_ms = 0.0;
+  /// Its time over that of the first strategy's step right before it.
+  double step_ratio = 1.0;
   double communication_ms = 0.0;
   double exposed_communication_ms = 0.0;
   double tokens_per_second = 0.0;
@@ -52,7 +55,12 @@ bool same_bits(const StrategyFigures& a, const StrategyFigures& b);
 /// (`same_tree`), losses and norms within 1e-6 of each other.
 bool agree(const StrategyFigures& a, const StrategyFigures& b);
 
-/// Trains `options.steps` steps by each strategy, `options.rounds` times, on random tokens. The
+/// Raises Error, beginning with `where`, that names the first figure that differs.
+void check_footprint(const Footprint& predicted, const Footprint& measured, std::string_view where);
+
+/// Trains `options.steps` steps by each strategy, `options.rounds` times, on random tokens. Each is
+/// under way together with the first, step by step in turn: a machine whose speed drifts, or that
+/// is busy with something else, slows both alike. So there is memory for two at a time. The
 /// result, but for times, is the same on every rank of `world`. Raises Error if, on any rank and in
 /// any step, what was measured is not what was predicted, or if ranks or rounds end with different
 /// weights.
