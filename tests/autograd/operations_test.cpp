@@ -134,7 +134,7 @@ TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the t
   }
 }
 
-TEST_CASE("constants and frozen parameters give a constant; one trained parameter does not") {
+TEST_CASE("constants and frozen parameters give a constant, one trained parameter does not") {
   const test::Rank rank;
   OwnedParameter matrix("matrix", {7, 3}), row("row", {3}), bias("bias", {3}), outputs("b", {7});
   const Variable x(leaf({2, 3}));
