@@ -19,10 +19,7 @@ constexpr double kInitialDeviation = 0.02;
 /// Attention of the newest rows over all that a layer's cache holds, after adding them to it.
 Tensor cached_attention(const Tensor& qkv, Tensor& cache, std::int64_t cached,
                         std::int64_t capacity, std::int64_t heads) {
-  if (!cache.defined()) {
-    const CategoryScope category(Category::activations);
-    cache = Tensor::empty({1, capacity, qkv.size(2)}, qkv.dtype());
-  }
+  if (!cache.defined()) cache = Tensor::empty({1, capacity, qkv.size(2)}, qkv.dtype());
   const std::int64_t fresh = qkv.size(1);
   const std::int64_t width = qkv.size(2) / 3;
   const std::int64_t head_size = width / heads;
@@ -190,6 +187,7 @@ KeyValueCache Gpt2::make_cache() const {
 
 Tensor Gpt2::next_logits(const Tensor& tokens, KeyValueCache& cache) {
   const NoGradient no_gradient;
+  const CategoryScope category(Category::activations);
   const Variable x = trunk(tokens.reshape({1, tokens.numel()}), /*training=*/false, &cache);
   const Tensor rows = x.data().reshape({tokens.numel(), config_.width});
   const Variable last(rows.slice(tokens.numel() - 1, tokens.numel()));

@@ -8,11 +8,11 @@
 //
 // The logits of a whole batch are the largest tensor of a small language model (N * V); here only
 // `chunk` rows of them ever exist, in f32 (charged to `workspace`, as is an f32 copy of a 16-bit
-// weight). Gradients are produced in the forward
-// pass, while a chunk's logits are at hand, so that they need not be computed twice (the technique
-// of Liger Kernel, Hsu et al. 2024, "FusedLinearCrossEntropy"): three matrix products per chunk.
-// That is why the loss's factor, usually 1 / (number of valid targets), is an argument: the result
-// must be the end of the graph. Pass undefined dx and dweight to compute the loss alone.
+// weight). Gradients are produced in the forward pass, while a chunk's logits are at hand, so that
+// they need not be computed twice (the technique of Liger Kernel, Hsu et al. 2024,
+// "FusedLinearCrossEntropy"): three matrix products per chunk. That is why the loss's factor,
+// usually 1 / (number of valid targets), is an argument: the result must be the end of the graph.
+// Pass undefined dx and dweight to compute the loss alone.
 #pragma once
 
 #include "kernels/cross_entropy/op.h"

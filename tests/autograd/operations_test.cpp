@@ -134,6 +134,27 @@ TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the t
   }
 }
 
+TEST_CASE("constants and frozen parameters give a constant, one trained parameter does not") {
+  const test::Rank rank;
+  OwnedParameter matrix("matrix", {7, 3}), row("row", {3}), bias("bias", {3}), outputs("b", {7});
+  const Variable x(leaf({2, 3}));
+  const Tensor ids = Tensor::from(std::vector<std::int32_t>{2, 0}, {2});
+  const auto check = [](std::vector<OwnedParameter*> used, const auto& operation) {
+    for (OwnedParameter* owned : used) owned->parameter.set_trainable(false);
+    CHECK_FALSE(operation().requires_gradient());
+    for (OwnedParameter* owned : used) {
+      owned->parameter.set_trainable(true);
+      CHECK(operation().requires_gradient());
+      owned->parameter.set_trainable(false);
+    }
+  };
+  check({&matrix, &outputs}, [&] { return linear(x, matrix.parameter, outputs.parameter); });
+  check({&matrix}, [&] { return embedding(ids, matrix.parameter); });
+  check({&row, &bias}, [&] { return layer_norm(x, row.parameter, bias.parameter, 1e-5f); });
+  check({&row}, [&] { return rms_norm(x, row.parameter, 1e-5f); });
+  check({&matrix}, [&] { return linear_cross_entropy(x, matrix.parameter, ids, 0.5); });
+}
+
 TEST_CASE("linear_cross_entropy refuses to be differentiated further") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7, 3});
