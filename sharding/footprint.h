@@ -23,6 +23,10 @@ struct Footprint {
   std::int64_t bytes_sent = 0;
 };
 
+/// Bytes sent are those of a step that follows an update, when no slot holds anything. They are too
+/// many, by gathers for backward, if a unit at both ends is trained at the end only and the buckets
+/// behind its beginning are frozen: what a unit trains is known, not in which of its runs.
+///
 /// `optimizer_bytes` per trained element that a rank owns: 8 for AdamW's two f32 moments.
 Footprint footprint_of(const Units& units, const ShardingOptions& options, int world_size, int rank,
                        std::int64_t optimizer_bytes = 8);
