@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "runtime/check.h"
 
@@ -15,6 +16,14 @@ bool is_fsdp(StrategyKind kind) {
   return kind == StrategyKind::fsdp || kind == StrategyKind::hsdp;
 }
 
+/// About half of all ranks: the largest power of two up to that which divides them. With such rows
+/// sums have ddp's tree, and so its bits, for any number of ranks.
+int default_row(int world_size) {
+  auto ranks = static_cast<int>(std::bit_floor(static_cast<unsigned>(std::max(1, world_size / 2))));
+  while (world_size % ranks != 0) ranks /= 2;
+  return ranks;
+}
+
 Mesh mesh_of(const ShardingOptions& options, int world_size) {
   switch (options.strategy) {
     case StrategyKind::single:
@@ -24,7 +33,7 @@ Mesh mesh_of(const ShardingOptions& options, int world_size) {
     case StrategyKind::ddp:
       return {world_size, 1};
     case StrategyKind::hsdp: {
-      const int shards = options.shard_size > 0 ? options.shard_size : std::max(1, world_size / 2);
+      const int shards = options.shard_size > 0 ? options.shard_size : default_row(world_size);
       check(world_size % shards == 0,
             "sharding.shard_size {} does not divide the {} ranks into equal groups", shards,
             world_size);

@@ -21,7 +21,8 @@ struct ShardingOptions {
   StrategyKind strategy = StrategyKind::single;
   /// fsdp and hsdp: slices of each bucket as one vector (FSDP1), not of every tensor (FSDP2).
   bool flatten_parameters = false;
-  /// hsdp: ranks that share one replica; 0 for half of all ranks.
+  /// hsdp: ranks that share one replica. 0: half of all ranks, or less: a power of two, so that
+  /// sums have the bits of ddp's.
   int shard_size = 0;
   /// See make_buckets.
   std::string buckets = "unit";

@@ -100,18 +100,9 @@ void expect_one_loss(int ranks, const std::function<void(ShardingOptions&)>& var
     INFO(name << " on " << ranks << " ranks");
     const Trained trained = train(ranks, varied, findings, prepare, tied);
     if (ddp.losses.empty()) ddp = trained;
-    // Three times three ranks add in another order than six at once.
-    const Mesh mesh = recipe_of(varied, ranks).mesh;
-    const bool same_tree = mesh.replicas == 1 || mesh.shards == 1 || ranks != 6;
-    if (same_tree) {
-      CHECK(trained.losses == ddp.losses);
-      CHECK(trained.norms == ddp.norms);
-      CHECK(trained.weights == ddp.weights);
-    } else {
-      for (std::size_t i = 0; i < ddp.losses.size(); ++i) {
-        CHECK(trained.losses[i] == Approx(ddp.losses[i]).epsilon(1e-6));
-      }
-    }
+    CHECK(trained.losses == ddp.losses);
+    CHECK(trained.norms == ddp.norms);
+    CHECK(trained.weights == ddp.weights);
     CHECK(findings.wrong() == std::vector<std::string>{});
   }
   CHECK(ddp.norms.front() > 0.1);  // clipping is active
@@ -121,6 +112,26 @@ void expect_one_loss(int ranks, const std::function<void(ShardingOptions&)>& var
 
 TEST_CASE("one loss and every byte: any number of ranks") {
   for (const int ranks : {1, 2, 3, 4, 6, 8}) expect_one_loss(ranks);
+}
+
+TEST_CASE("two rows of three ranks add in another order than six at once: equal to 1e-6") {
+  Findings findings;
+  const Trained ddp = train(6, options_of(StrategyKind::ddp), findings);
+  const Trained hsdp = train(6, {.strategy = StrategyKind::hsdp, .shard_size = 3}, findings);
+  CHECK_FALSE(hsdp == ddp);
+  for (std::size_t i = 0; i < ddp.losses.size(); ++i) {
+    CHECK(hsdp.losses[i] == Approx(ddp.losses[i]).epsilon(1e-6));
+    CHECK(hsdp.norms[i] == Approx(ddp.norms[i]).epsilon(1e-6));
+  }
+  CHECK(findings.wrong() == std::vector<std::string>{});
+}
+
+TEST_CASE("hsdp's rows are a power of two, about half of all ranks, unless told otherwise") {
+  const std::vector<std::pair<int, int>> expected = {
+      {1, 1}, {2, 1}, {3, 1}, {4, 2}, {6, 2}, {8, 4}, {10, 2}, {12, 4}, {48, 16}, {1024, 512}};
+  for (const auto& [ranks, row] : expected) {
+    CHECK(recipe_of(options_of(StrategyKind::hsdp), ranks).mesh == Mesh{ranks / row, row});
+  }
 }
 
 TEST_CASE("one loss and every byte: with activation checkpointing") {

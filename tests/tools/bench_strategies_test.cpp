@@ -78,9 +78,15 @@ TEST_CASE("bench_strategies: two ranks, all strategies, every figure of the JSON
 
 TEST_CASE("bench_strategies: another tree of sums is to rounding, and is said") {
   const TemporaryDirectory folder;
+  const std::string model = folder / "model.yaml";
+  write_file_atomically(model,
+                        "model: {layers: 3, heads: 2, width: 24, context: 19, vocab_size: 257}\n"
+                        "data: {batch_size: 12, sequence_length: 19}\n"
+                        "sharding: {strategy: hsdp, shard_size: 3}\n");
   const Outcome outcome = bench_strategies(
       "--ranks 6 --threads 1 --steps 3 --rounds 1 --strategies ddp,fsdp,hsdp --dtype bf16 "
-      "--checkpointing 'every 2'",
+      "--checkpointing 'every 2' --model " +
+          model,
       folder);
   INFO(outcome.text);
   CHECK(outcome.status == 0);

@@ -57,8 +57,10 @@ TEST_CASE("plan: 1024 ranks, every strategy in one table") {
 }
 
 TEST_CASE("plan: a strategy that does not suit the ranks says why, the others are shown") {
-  const std::string page = plan(fsdp("gpt2-mini"), {.ranks = 5});
-  CHECK_THAT(line_of(page, "hsdp"), Contains("shard_size 2 does not divide the 5 ranks"));
+  Config groups_of_five = fsdp("gpt2-mini");
+  groups_of_five.sharding.reshard_after_forward = "5";
+  const std::string page = plan(groups_of_five, {.ranks = 5});  // hsdp's rows are of one rank
+  CHECK_THAT(line_of(page, "hsdp"), Contains("5 does not divide the 1 ranks that share the model"));
   CHECK_THAT(line_of(page, "zero3"), Contains("MiB"));
   Config single = fsdp("gpt2-mini");
   single.sharding.strategy = "single";

@@ -130,7 +130,8 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
        "fsdp, hsdp: cut a bucket as one vector (FSDP1) instead of every parameter by rows "
        "(FSDP2)."},
       {"sharding.shard_size", &sharding.shard_size, between(0, 1 << 20),
-       "hsdp: ranks that share one replica, neighbours; 0 = half of all ranks."},
+       "hsdp: ranks that share one replica, neighbours; 0 = half of all ranks, or the next smaller "
+       "power of two that divides them."},
       {"sharding.buckets", &sharding.buckets, anything(),
        "What travels together: `unit` = each unit of the model by itself (the embedding, every "
        "block); a number = neighbouring units, until they have so many parameters; names of units "
