@@ -41,10 +41,6 @@ class MpiCommunicator final : public Communicator {
           "{} ranks are more than {} bytes can serve", size(), kMpiStagingBytes);
   }
 
-  ~MpiCommunicator() override {
-    if (!job_.failed()) MPI_Comm_free(&comm_);
-  }
-
   void abort(const std::string& reason) override { job_.abort(reason); }
 
   std::unique_ptr<Communicator> split(int color) override {
@@ -318,6 +314,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   MpiJob& job_;
+  /// Left for MPI_Finalize to free: when this rank fails, others may still be sending to it here.
   MPI_Comm comm_;
   std::vector<int> members_;
   Tensor staging_;
