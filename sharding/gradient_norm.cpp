@@ -6,7 +6,7 @@
 #include "kernels/reduce/op.h"
 #include "runtime/category.h"
 #include "runtime/context.h"
-#include "sharding/parameter_store.h"
+#include "sharding/comm/stream.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,6 @@
 #include "sharding/parameter_store.h"
 
 #include "kernels/cast/op.h"
-#include "runtime/context.h"
 
 namespace tessera {
 
@@ -9,15 +8,6 @@ Shard* BucketResources::first_shard(int bucket) const {
   std::size_t index = 0;
   for (int b = 0; b < bucket; ++b) index += partition.buckets()[b].parameters.size();
   return shards.data() + index;
-}
-
-const Stream& communication_stream() {
-  return context().side_stream("communication");
-}
-
-void wait_for_communication(const Event& event) {
-  const Span span("exposed communication");
-  context().compute_stream().wait(event);
 }
 
 Tensor window_of(const BucketLayout& bucket, int parameter, const Tensor& buffer) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "sharding/comm/stream.h"
 #include "sharding/exchange.h"
 #include "sharding/options.h"
 #include "sharding/schedule.h"
@@ -51,11 +52,6 @@ struct BucketResources {
 std::unique_ptr<ParameterStore> make_resident_parameters(const BucketResources& resources);
 std::unique_ptr<ParameterStore> make_gathered_parameters(const BucketResources& resources);
 
-/// The side stream for everything that ranks send each other.
-const Stream& communication_stream();
-/// Lets the compute stream wait for `event`; the time this takes is communication that computation
-/// did not hide, the profiler's span "exposed communication".
-void wait_for_communication(const Event& event);
 /// A parameter's whole values within its bucket's buffer.
 Tensor window_of(const BucketLayout& bucket, int parameter, const Tensor& buffer);
 /// The place of `range` of a parameter within its bucket's buffer.

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "sharding/parameter_store.h"
+#include "sharding/comm/stream.h"
 
 namespace tessera {
 

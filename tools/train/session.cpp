@@ -9,7 +9,7 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/checkpointing.h"
-#include "sharding/parameter_store.h"
+#include "sharding/comm/stream.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/model.h"
 #include "tools/train/optimizer.h"
