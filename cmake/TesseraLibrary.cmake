@@ -12,11 +12,13 @@ add_library(tessera_options INTERFACE)
 add_library(tessera::options ALIAS tessera_options)
 target_compile_features(tessera_options INTERFACE cxx_std_20)
 target_compile_options(tessera_options INTERFACE
-  $<BUILD_INTERFACE:-Wall;-Wextra;-Wno-missing-field-initializers>
+  $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-missing-field-initializers>>
   # Loops with comparisons and sqrt vectorize only if nobody looks at errno or at floating-point traps.
-  $<BUILD_INTERFACE:-fno-math-errno;-fno-trapping-math;-fopenmp-simd>
-  $<BUILD_INTERFACE:$<$<BOOL:${TESSERA_WERROR}>:-Werror>>
-  $<BUILD_INTERFACE:$<$<BOOL:${TESSERA_NATIVE}>:-march=native>>)
+  $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno;-fno-trapping-math;-fopenmp-simd>>
+  $<BUILD_INTERFACE:$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TESSERA_WERROR}>>:-Werror>>
+  $<BUILD_INTERFACE:$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TESSERA_NATIVE}>>:-march=native>>
+  $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-Xcompiler=-Wall$<COMMA>-Wextra>>
+  $<BUILD_INTERFACE:$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${TESSERA_WERROR}>>:-Werror=all-warnings>>)
 if(TESSERA_SANITIZE)
   target_compile_options(tessera_options INTERFACE
     -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
@@ -30,6 +32,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 function(tessera_library name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/cuda/|/emulation/|/cuda\\.cpp$") # see cuda.cmake
   add_library(tessera_${name} STATIC ${sources})
   add_library(tessera::${name} ALIAS tessera_${name})
   set_target_properties(tessera_${name} PROPERTIES EXPORT_NAME ${name})

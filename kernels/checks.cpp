@@ -26,6 +26,10 @@ void check_on_one_device(std::string_view op, std::initializer_list<Argument> ar
     if (!argument.tensor.defined())
       fail("{}: {} is no tensor; allocate it first", op, argument.name);
     if (first == nullptr) first = &argument;
+    if (!argument.tensor.device().is_cpu() && argument.tensor.dtype() == DType::f64) {
+      fail("{}: {} is {} on {}; f64 is for the CPU only", op, argument.name,
+           describe(argument.tensor), to_string(argument.tensor.device()));
+    }
     if (argument.tensor.device() == first->tensor.device()) continue;
     fail("{}: {} is on {} and {} on {}; all arguments must be on one device", op, first->name,
          to_string(first->tensor.device()), argument.name, to_string(argument.tensor.device()));

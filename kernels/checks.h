@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "kernels/op.h"
+#include "runtime/backends.h"
 
 namespace tessera {
 
@@ -17,8 +18,8 @@ struct Argument {
   const Tensor& tensor;
 };
 
-/// Every argument is a tensor, and all are on one device. Comes first: the other checks read the
-/// tensors.
+/// Every argument is a tensor, and all are on one device; none is f64 unless that is the CPU. Comes
+/// first: the other checks read the tensors.
 void check_on_one_device(std::string_view op, std::initializer_list<Argument> arguments);
 
 /// All arguments have one floating dtype.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "runtime/backends.h"
 #include "runtime/check.h"
+#include "runtime/cuda/backend.h"
 
 namespace tessera {
 namespace {
@@ -21,19 +23,38 @@ int threads_of(const ContextOptions& options) {
   return std::max(1, available_threads() / options.world_size);
 }
 
+/// Makes the device this thread's. Raises Error if it is not available.
+void select(const Device& device) {
+  if (device.is_cpu()) return;
+  if constexpr (kHasCuda) return cuda::select_device(device.index);
+  fail("device {} is not available: this build has no CUDA backend; use device 'cpu'",
+       to_string(device));
+}
+
+std::unique_ptr<MemorySource> memory_of(const Device& device) {
+  select(device);
+  if constexpr (kHasCuda) {
+    if (!device.is_cpu()) return cuda::device_memory(device.index);
+  }
+  return host_memory();
+}
+
+Stream compute_stream_of(const Device& device) {
+  if constexpr (kHasCuda) {
+    if (!device.is_cpu()) return cuda::make_stream("compute", kComputeStream);
+  }
+  return Stream::inline_stream("compute", kComputeStream);
+}
+
 }  // namespace
 
 RankContext::RankContext(const ContextOptions& options)
     : options_(options),
-      allocator_(std::make_shared<Allocator>(options.device, host_memory())),
+      allocator_(std::make_shared<Allocator>(options.device, memory_of(options.device))),
       threads_(threads_of(options)),
       profiler_(options.rank),
       random_{.seed = options.seed},
-      compute_stream_(Stream::inline_stream("compute", kComputeStream)) {
-  check(options.device.is_cpu(),
-        "device {} is not available: this build has no CUDA backend; use device 'cpu'",
-        to_string(options.device));
-}
+      compute_stream_(compute_stream_of(options.device)) {}
 
 RankContext::~RankContext() = default;
 
@@ -42,7 +63,13 @@ const Stream& RankContext::side_stream(const std::string& name) {
   const auto found = side_streams_.find(name);
   if (found != side_streams_.end()) return found->second;
   const int id = 1 + static_cast<int>(side_streams_.size());
-  return side_streams_.emplace(name, Stream::worker(name, id, this)).first->second;
+  const auto make = [&] {
+    if constexpr (kHasCuda) {
+      if (!device().is_cpu()) return cuda::make_stream(name, id);
+    }
+    return Stream::worker(name, id, this);
+  };
+  return side_streams_.emplace(name, make()).first->second;
 }
 
 RankContext& context() {
@@ -63,6 +90,7 @@ const Stream& current_stream() {
 
 ContextGuard::ContextGuard(RankContext& context)
     : previous_context_(current_context_), previous_stream_(current_stream_) {
+  select(context.device());
   current_context_ = &context;
   current_stream_ = &context.compute_stream();
 }

@@ -8,64 +8,21 @@
 #include <thread>
 
 #include "runtime/context.h"
+#include "runtime/stream_queue.h"
 
 namespace tessera {
 
-struct Event::State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool complete = false;
-  std::exception_ptr failure;
-
-  void pass(std::exception_ptr why) {
-    {
-      const std::lock_guard lock(mutex);
-      complete = true;
-      failure = std::move(why);
-    }
-    changed.notify_all();
-  }
-};
-
 bool Event::complete() const {
-  if (!state_) return true;
-  const std::lock_guard lock(state_->mutex);
-  return state_->complete;
+  return !state_ || state_->complete();
 }
 
 bool Event::complete_without_failure() const {
-  if (!state_) return true;
-  const std::lock_guard lock(state_->mutex);
-  return state_->complete && !state_->failure;
+  return !state_ || (state_->complete() && !state_->failed());
 }
 
 void Event::synchronize() const {
-  if (!state_) return;
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->complete; });
-  if (state_->failure) std::rethrow_exception(state_->failure);
+  if (state_) state_->synchronize();
 }
-
-class Stream::Queue {
- public:
-  Queue(std::string name, int id) : name_(std::move(name)), id_(id) {}
-  virtual ~Queue() = default;
-  virtual void enqueue(std::function<void()> work) = 0;
-  /// Passes `state` once everything queued so far has run.
-  virtual void record(std::shared_ptr<Event::State> state) = 0;
-  virtual void set_delay(std::function<void()> delay) = 0;
-
-  const std::string& name() const { return name_; }
-  int id() const { return id_; }
-
- protected:
-  /// A handle that does not own the queue, for use inside its own work.
-  Stream self() { return Stream(std::shared_ptr<Queue>(std::shared_ptr<void>(), this)); }
-
- private:
-  std::string name_;
-  int id_;
-};
 
 namespace {
 
@@ -73,8 +30,39 @@ class InlineQueue final : public Stream::Queue {
  public:
   using Queue::Queue;
   void enqueue(std::function<void()> work) override { work(); }
-  void record(std::shared_ptr<Event::State> state) override { state->pass(nullptr); }
-  void set_delay(std::function<void()>) override {}
+  std::shared_ptr<Event::State> record() override { return nullptr; }
+};
+
+/// A point that one thread passes and others wait for.
+class WorkerPoint final : public Event::State {
+ public:
+  void pass(std::exception_ptr why) {
+    {
+      const std::lock_guard lock(mutex_);
+      complete_ = true;
+      failure_ = std::move(why);
+    }
+    changed_.notify_all();
+  }
+  bool complete() override {
+    const std::lock_guard lock(mutex_);
+    return complete_;
+  }
+  bool failed() override {
+    const std::lock_guard lock(mutex_);
+    return failure_ != nullptr;
+  }
+  void synchronize() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return complete_; });
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool complete_ = false;
+  std::exception_ptr failure_;
 };
 
 // Work in order on one thread. After a failure the remaining work is skipped, but points are still
@@ -102,9 +90,14 @@ class WorkerQueue final : public Stream::Queue {
       }
     });
   }
-  void record(std::shared_ptr<Event::State> state) override {
-    if (inside()) return state->pass(failure_);
-    push([this, state = std::move(state)] { state->pass(failure_); });
+  std::shared_ptr<Event::State> record() override {
+    auto point = std::make_shared<WorkerPoint>();
+    if (inside()) {
+      point->pass(failure_);
+    } else {
+      push([this, point] { point->pass(failure_); });
+    }
+    return point;
   }
   void set_delay(std::function<void()> delay) override {
     push([this, delay = std::move(delay)] { delay_ = delay; });
@@ -171,18 +164,16 @@ void Stream::enqueue(std::function<void()> work) const {
 }
 
 Event Stream::record() const {
-  auto state = std::make_shared<Event::State>();
-  queue_->record(state);
-  return Event(std::move(state));
+  return Event(queue_->record());
 }
 
 void Stream::wait(const Event& event) const {
   if (event.complete_without_failure()) return;
-  queue_->enqueue([event] { event.synchronize(); });
+  queue_->wait(event);
 }
 
 void Stream::synchronize() const {
-  record().synchronize();
+  queue_->synchronize();
 }
 
 void Stream::set_delay(std::function<void()> delay) const {

@@ -20,7 +20,7 @@ class RankContext;
 /// A point in a stream. The default event is complete. Copies share the point.
 class Event {
  public:
-  struct State;  // see stream.cpp
+  struct State;  // what a device implements; see stream_queue.h
 
   Event() = default;
   /// Has the stream passed this point?
@@ -37,7 +37,7 @@ class Event {
 
 class Stream {
  public:
-  class Queue;  // what a device implements; see stream.cpp
+  class Queue;  // what a device implements; see stream_queue.h
 
   Stream() = default;
   /// Runs work immediately on the calling thread.

@@ -2,8 +2,10 @@
 
 #include <cstring>
 
+#include "runtime/backends.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "runtime/cuda/backend.h"
 
 namespace tessera {
 namespace {
@@ -23,10 +25,35 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
   return bytes;
 }
 
+/// Somewhere in host or device memory.
+struct Place {
+  std::byte* data;
+  Device device;
+};
+
+Place place_of(const Tensor& tensor) {
+  return {tensor.raw(), tensor.device()};
+}
+Place on_host(const void* data) {
+  return {static_cast<std::byte*>(const_cast<void*>(data)), Device{}};
+}
+
 // The only place where tensor bytes move without a kernel. memmove, because both may be windows
 // into one storage.
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0) std::memmove(to, from, bytes);
+void copy_bytes(const Place& to, const Place& from, std::size_t bytes) {
+  if constexpr (kHasCuda) {
+    if (!to.device.is_cpu() || !from.device.is_cpu()) {
+      return cuda::copy(to.data, from.data, bytes);
+    }
+  }
+  if (bytes > 0) std::memmove(to.data, from.data, bytes);
+}
+
+void zero_bytes(const Place& place, std::size_t bytes) {
+  if constexpr (kHasCuda) {
+    if (!place.device.is_cpu()) return cuda::zero(place.data, bytes);
+  }
+  std::memset(place.data, 0, bytes);
 }
 
 }  // namespace
@@ -88,7 +115,7 @@ Tensor Tensor::slice(std::int64_t begin, std::int64_t end) const {
 void Tensor::zero() const {
   check_defined(*this, "zero");
   if (bytes() == 0) return;
-  current_stream().enqueue([self = *this] { std::memset(self.raw(), 0, self.bytes()); });
+  current_stream().enqueue([self = *this] { zero_bytes(place_of(self), self.bytes()); });
 }
 
 void Tensor::copy_from(const Tensor& source) const {
@@ -98,7 +125,7 @@ void Tensor::copy_from(const Tensor& source) const {
   // The queued work holds both handles: a block given back earlier could be handed out again to
   // work that is ahead in the queue.
   current_stream().enqueue(
-      [self = *this, source] { copy_bytes(self.raw(), source.raw(), self.bytes()); });
+      [self = *this, source] { copy_bytes(place_of(self), place_of(source), self.bytes()); });
 }
 
 Tensor Tensor::clone() const {
@@ -122,7 +149,8 @@ Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
     fail("{} values cannot fill a tensor of shape {}", values.size(), to_string(shape));
   }
   Tensor tensor = empty(shape, dtype_of<T>);
-  current_stream().enqueue([=] { copy_bytes(tensor.raw(), values.data(), values.size_bytes()); });
+  current_stream().enqueue(
+      [=] { copy_bytes(place_of(tensor), on_host(values.data()), values.size_bytes()); });
   current_stream().synchronize();  // `values` may go away
   return tensor;
 }
@@ -130,9 +158,9 @@ Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
 template <typename T>
 std::vector<T> Tensor::to_vector() const {
   check_defined(*this, "read");
-  const T* source = data<T>();
+  data<T>();  // checks the type
   std::vector<T> values(static_cast<std::size_t>(numel()));
-  current_stream().enqueue([&] { copy_bytes(values.data(), source, bytes()); });
+  current_stream().enqueue([&] { copy_bytes(on_host(values.data()), place_of(*this), bytes()); });
   current_stream().synchronize();
   return values;
 }

@@ -10,5 +10,8 @@ void scale(Out y, const Tensor& x, double factor);
 namespace cpu {
 void scale(Out y, const Tensor& x, double factor);
 }
+namespace cuda {
+void scale(Out y, const Tensor& x, double factor);
+}
 
 }  // namespace tessera

@@ -7,12 +7,16 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/backends.h"
 #include "runtime/check.h"
 #include "runtime/tensor.h"
 
 namespace tessera::test {
 
-inline constexpr DType kFloating[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
+/// What this build's kernels compute with: f64 is for the CPU only.
+inline const std::vector<DType> kFloating =
+    kHasCuda ? std::vector{DType::f32, DType::bf16, DType::f16}
+             : std::vector{DType::f32, DType::bf16, DType::f16, DType::f64};
 
 /// The relative error of rounding to nearest: half a unit in the last place.
 inline double unit_roundoff(DType dtype) {
@@ -34,16 +38,20 @@ struct Precision {
   DType dtype;
   double bound;
 };
-inline constexpr Precision kPrecisions[] = {
-    {DType::f32, 2e-6}, {DType::bf16, 0x1p-8}, {DType::f16, 0x1p-11}, {DType::f64, 1e-13}};
+inline const std::vector<Precision> kPrecisions = [] {
+  std::vector<Precision> precisions = {
+      {DType::f32, 2e-6}, {DType::bf16, 0x1p-8}, {DType::f16, 0x1p-11}, {DType::f64, 1e-13}};
+  precisions.resize(kFloating.size());
+  return precisions;
+}();
 
 /// A tensor full of NaN: an output that is read before it is written shows.
 inline Tensor poisoned(const Shape& shape, DType dtype) {
-  Tensor tensor = Tensor::empty(shape, dtype);
+  Tensor tensor;
   const bool floating = visit_floating(dtype, [&](auto type) {
     using T = decltype(type);
-    T* const first = tensor.data<T>();
-    std::fill(first, first + tensor.numel(), T(std::numeric_limits<float>::quiet_NaN()));
+    const T nan(std::numeric_limits<float>::quiet_NaN());
+    tensor = Tensor::from(std::vector<T>(static_cast<std::size_t>(shape.numel()), nan), shape);
   });
   check(floating, "poisoned makes floating tensors only");
   return tensor;

@@ -71,10 +71,17 @@ inline double relative_error(const std::vector<double>& a, const std::vector<dou
   return std::sqrt(difference) / (reference > 0.0 ? std::sqrt(reference) : 1.0);
 }
 
+/// The bytes of a tensor on any device.
+inline std::vector<std::uint8_t> bytes_of(const Tensor& tensor) {
+  const auto offset = static_cast<std::size_t>(tensor.raw() - tensor.storage().data());
+  return Tensor::view(tensor.storage(), offset, {static_cast<std::int64_t>(tensor.bytes())},
+                      DType::u8)
+      .to_vector<std::uint8_t>();
+}
+
 /// Are all bytes equal? (Stricter than ==: tells -0 from 0 and compares NaN.)
 inline bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
-         std::equal(a.raw(), a.raw() + a.bytes(), b.raw());
+  return a.dtype() == b.dtype() && a.shape() == b.shape() && bytes_of(a) == bytes_of(b);
 }
 
 }  // namespace tessera::test

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/context.h"
+#include "tests/support/device.h"
 
 namespace tessera::test {
 
@@ -10,7 +11,7 @@ struct Rank {
   ContextGuard guard;
 
   explicit Rank(int threads = 2, std::uint64_t seed = 1)
-      : context({.threads = threads, .seed = seed}), guard(context) {}
+      : context({.device = device(), .threads = threads, .seed = seed}), guard(context) {}
 };
 
 }  // namespace tessera::test

@@ -1,0 +1,98 @@
+// What every device file includes first: CUDA itself under nvcc, its emulation under the host
+// compiler. Kernels are written in the common part:
+//
+//   - CUDA C++'s own words: threadIdx, __syncthreads, shuffles and votes, atomics, __ldg, float4,
+//   ...
+//   - TESSERA_SHARED(type, name, [extents]) declares static shared memory;
+//   - gpu::SharedMemory carves the dynamic shared memory of a launch into arrays;
+//   - gpu::launch starts a kernel;
+//   - kernels/cuda/tensor_core.h has cp.async, ldmatrix and mma.sync.
+//
+// Element types are Tessera's own bfloat16 and float16 (runtime/half.h), converted by
+// kernels/cuda/numeric.h.
+#pragma once
+
+#if defined(__CUDACC__)
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "runtime/cuda/check.h"
+
+#define TESSERA_SHARED(type, name, extents) __shared__ type name extents
+
+namespace tessera::gpu {
+
+/// Starts kernel(arguments...) on a grid of blocks, each with `shared_bytes` of dynamic shared
+/// memory. Raises Error if the launch is refused.
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+            cudaStream_t stream, Arguments&&... arguments) {
+  constexpr std::size_t kWithoutAsking = 48 * 1024;
+  if (shared_bytes > kWithoutAsking) {
+    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(shared_bytes)),
+                "cudaFuncSetAttribute");
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  cuda::check(cudaLaunchKernelEx(&config, kernel,
+                                 static_cast<Parameters>(std::forward<Arguments>(arguments))...),
+              "cudaLaunchKernelEx");
+}
+
+/// Hands out the block's dynamic shared memory piece by piece; every thread makes the same calls.
+class SharedMemory {
+ public:
+  template <typename T>
+  __device__ T* take(std::size_t count, std::size_t alignment = 16) {
+    extern __shared__ __align__(128) unsigned char tessera_dynamic_shared_memory[];
+    offset_ = (offset_ + alignment - 1) / alignment * alignment;
+    T* piece = reinterpret_cast<T*>(tessera_dynamic_shared_memory + offset_);
+    offset_ += count * sizeof(T);
+    return piece;
+  }
+
+ private:
+  std::size_t offset_ = 0;
+};
+
+}  // namespace tessera::gpu
+
+#else
+
+#include <emulated_device.h>
+
+#include "kernels/emulation/language.h"
+
+// One tag per declaration; the reference is to memory that belongs to the block now running.
+#define TESSERA_SHARED(type, name, extents) \
+  static const char name##_tag = 0;         \
+  auto& name = tessera::emulation::shared_variable<type extents>(&name##_tag)
+
+namespace tessera::gpu {
+
+using SharedMemory = emulation::SharedMemoryCarver;
+
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+            cudaStream_t stream, Arguments&&... arguments) {
+  const std::tuple<Parameters...> values{
+      static_cast<Parameters>(std::forward<Arguments>(arguments))...};
+  emulation::enqueue(stream, [=] {
+    std::apply(
+        [&](const auto&... value) {
+          emulation::launch(kernel, grid, block, shared_bytes, value...);
+        },
+        values);
+  });
+}
+
+}  // namespace tessera::gpu
+
+#endif

@@ -1,0 +1,86 @@
+// Storage to arithmetic and back in device code, element by element and 16 bytes at a time.
+#pragma once
+
+#include "kernels/cuda/language.h"
+#include "runtime/half.h"
+
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
+namespace tessera::gpu {
+
+__device__ inline float load(float value) {
+  return value;
+}
+__device__ inline float load(bfloat16 value) {
+  return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
+}
+__device__ inline float load(float16 value) {
+#if defined(__CUDACC__)
+  return __half2float(__ushort_as_half(value.bits));
+#else
+  return static_cast<float>(value);
+#endif
+}
+
+/// Rounds to nearest, ties to even.
+__device__ inline void store(float& to, float value) {
+  to = value;
+}
+__device__ inline void store(bfloat16& to, float value) {
+#if defined(__CUDACC__)
+  to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
+#else
+  to = bfloat16(value);
+#endif
+}
+__device__ inline void store(float16& to, float value) {
+#if defined(__CUDACC__)
+  to.bits = __half_as_ushort(__float2half_rn(value));
+#else
+  to = float16(value);
+#endif
+}
+
+/// `value` as it will be read back from storage of type T.
+template <typename T>
+__device__ float rounded(float value) {
+  T stored;
+  store(stored, value);
+  return load(stored);
+}
+
+/// 16 bytes of T as floats: one load or store instruction. Addresses must be multiples of 16.
+template <typename T>
+struct Vector {
+  static constexpr int kSize = 16 / sizeof(T);
+  float values[kSize];
+
+  __device__ static Vector load(const T* source) {
+    const uint4 raw = *reinterpret_cast<const uint4*>(source);
+    T elements[kSize];
+    memcpy(static_cast<void*>(elements), &raw, 16);
+    Vector result;
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) result.values[i] = gpu::load(elements[i]);
+    return result;
+  }
+  __device__ void store(T* destination) const {
+    T elements[kSize];
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) gpu::store(elements[i], values[i]);
+    uint4 raw;
+    memcpy(&raw, elements, 16);
+    *reinterpret_cast<uint4*>(destination) = raw;
+  }
+};
+
+/// Can every row of `columns` elements at `data` be read in 16-byte vectors?
+template <typename T>
+bool is_vectorizable(const T* data, std::int64_t columns) {
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && columns % Vector<T>::kSize == 0;
+}
+
+}  // namespace tessera::gpu
