@@ -58,8 +58,11 @@ struct Vector {
   static constexpr int kSize = 16 / sizeof(T);
   float values[kSize];
 
-  __device__ static Vector load(const T* source) {
-    const uint4 raw = *reinterpret_cast<const uint4*>(source);
+  __device__ static Vector load(const T* source) { return unpack(load_raw(source)); }
+  __device__ static uint4 load_raw(const T* source) {
+    return *reinterpret_cast<const uint4*>(source);
+  }
+  __device__ static Vector unpack(const uint4& raw) {
     T elements[kSize];
     memcpy(static_cast<void*>(elements), &raw, 16);
     Vector result;
