@@ -1,6 +1,8 @@
 // Storage to arithmetic and back in device code, element by element and 16 bytes at a time.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/language.h"
 #include "runtime/half.h"
 
@@ -50,6 +52,25 @@ __device__ float rounded(float value) {
   T stored;
   store(stored, value);
   return load(stored);
+}
+
+/// Two values as 16-bit T in one word, `low` in the lower half: an operand of tensor cores.
+template <typename T>
+__device__ unsigned pack(float low, float high) {
+#if defined(__CUDACC__)
+  // One conversion for both (cvt.rn.bf16x2.f32, cvt.rn.f16x2.f32).
+  unsigned word;
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    memcpy(&word, &pair, sizeof word);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    memcpy(&word, &pair, sizeof word);
+  }
+  return word;
+#else
+  return T(low).bits | static_cast<unsigned>(T(high).bits) << 16;
+#endif
 }
 
 /// 16 bytes of T as floats: one load or store instruction. Addresses must be multiples of 16.
