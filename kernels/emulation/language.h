@@ -802,6 +802,14 @@ T atomicMax(T* address, std::type_identity_t<T> value) {
   return old;
 }
 template <typename T>
+T atomicMin(T* address, std::type_identity_t<T> value) {
+  std::atomic_ref<T> target(*address);
+  T old = target.load(std::memory_order_acquire);
+  while (value < old && !target.compare_exchange_weak(old, value, std::memory_order_acq_rel)) {
+  }
+  return old;
+}
+template <typename T>
 T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
   std::atomic_ref<T>(*address).compare_exchange_strong(compare, value, std::memory_order_acq_rel);
   return compare;
