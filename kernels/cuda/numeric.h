@@ -101,6 +101,37 @@ struct Vector {
   }
 };
 
+/// `count` elements as floats: one element, or as many 16-byte vectors as they are.
+template <int count, typename T>
+__device__ void load_all(float (&values)[count], const T* source) {
+  if constexpr (count == 1) {
+    values[0] = load(*source);
+  } else {
+    static_assert(count % Vector<T>::kSize == 0, "not whole vectors");
+#pragma unroll
+    for (int i = 0; i < count; i += Vector<T>::kSize) {
+      const auto vector = Vector<T>::load(source + i);
+#pragma unroll
+      for (int j = 0; j < Vector<T>::kSize; ++j) values[i + j] = vector.values[j];
+    }
+  }
+}
+template <int count, typename T>
+__device__ void store_all(T* destination, const float (&values)[count]) {
+  if constexpr (count == 1) {
+    store(*destination, values[0]);
+  } else {
+    static_assert(count % Vector<T>::kSize == 0, "not whole vectors");
+#pragma unroll
+    for (int i = 0; i < count; i += Vector<T>::kSize) {
+      Vector<T> vector;
+#pragma unroll
+      for (int j = 0; j < Vector<T>::kSize; ++j) vector.values[j] = values[i + j];
+      vector.store(destination + i);
+    }
+  }
+}
+
 /// Can every row of `columns` elements at `data` be read in 16-byte vectors?
 template <typename T>
 bool is_vectorizable(const T* data, std::int64_t columns) {
