@@ -58,6 +58,6 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
 /// seed 1; another seed raises Error.
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
                               double loss_scale, int ignore_index = kIgnoreIndex,
-                              std::int64_t chunk = kCrossEntropyChunk);
+                              std::int64_t chunk = kAutomaticChunk);
 
 }  // namespace tessera
