@@ -26,19 +26,34 @@ const AdamWSettings kSettings = {.learning_rate = 0.02,
                                  .step = 3};
 
 // Parameters in the middle of training, with what belongs to them.
-struct Case {
-  Tensor p, m, v, gradient;
+AdamWTensors tensors_of(std::int64_t count, DType gradient_dtype = DType::f32,
+                        const std::string& name = "") {
+  std::vector<float> squares = normal_tensor({count}, DType::f32, name + "v").to_vector<float>();
+  for (float& value : squares) value *= 0.04f * value;
+  return {.p = normal_tensor({count}, DType::f32, name + "p"),
+          .m = normal_tensor({count}, DType::f32, name + "m", 0.1),
+          .v = Tensor::from(squares, {count}),
+          .gradient = normal_tensor({count}, gradient_dtype, name + "gradient")};
+}
 
-  explicit Case(std::int64_t count, DType gradient_dtype = DType::f32)
-      : p(normal_tensor({count}, DType::f32, "p")),
-        m(normal_tensor({count}, DType::f32, "m", 0.1)),
-        v(normal_tensor({count}, DType::f32, "v", 0.2)),
-        gradient(normal_tensor({count}, gradient_dtype, "gradient")) {
-    for (std::int64_t i = 0; i < count; ++i) v.data<float>()[i] *= v.data<float>()[i];
-  }
+void update(const AdamWTensors& tensors, const AdamWSettings& settings) {
+  adamw(std::span(&tensors, 1), settings);
+}
 
-  void update(const AdamWSettings& settings) const { adamw(p, m, v, gradient, settings); }
-};
+// Elements [begin, end) of each.
+AdamWTensors slice(const AdamWTensors& t, std::int64_t begin, std::int64_t end) {
+  return {.p = t.p.slice(begin, end),
+          .m = t.m.slice(begin, end),
+          .v = t.v.slice(begin, end),
+          .gradient = t.gradient.slice(begin, end),
+          .decay = t.decay};
+}
+
+void require_same_bits(const AdamWTensors& a, const AdamWTensors& b) {
+  REQUIRE(same_bits(a.p, b.p));
+  REQUIRE(same_bits(a.m, b.m));
+  REQUIRE(same_bits(a.v, b.v));
+}
 
 // The update as the paper writes it (Algorithm 2), in double.
 void reference_update(Values& p, Values& m, Values& v, const Values& gradient,
@@ -58,12 +73,12 @@ void reference_update(Values& p, Values& m, Values& v, const Values& gradient,
 TEST_CASE("adamw: p, m and v follow the paper's update") {
   const test::Rank rank;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    for (const std::int64_t count : {0, 1, 17, 1000, 70'001}) {
+    for (const std::int64_t count : {0, 1, 17, 1000, 8192, 70'001}) {
       INFO(name_of(dtype) << " " << count);
-      const Case c(count, dtype);
+      const AdamWTensors c = tensors_of(count, dtype);
       Values p = to_doubles(c.p), m = to_doubles(c.m), v = to_doubles(c.v);
       reference_update(p, m, v, to_doubles(c.gradient), kSettings);
-      c.update(kSettings);
+      update(c, kSettings);
       REQUIRE(relative_error(to_doubles(c.p), p) <= 1e-7);
       REQUIRE(relative_error(to_doubles(c.m), m) <= 1e-7);
       REQUIRE(relative_error(to_doubles(c.v), v) <= 2e-7);
@@ -73,7 +88,7 @@ TEST_CASE("adamw: p, m and v follow the paper's update") {
 
 TEST_CASE("adamw: many steps from zero moments stay with the reference") {
   const test::Rank rank;
-  const Case c(500);
+  const AdamWTensors c = tensors_of(500);
   c.m.zero();
   c.v.zero();
   AdamWSettings settings = kSettings;
@@ -81,21 +96,21 @@ TEST_CASE("adamw: many steps from zero moments stay with the reference") {
   Values p = to_doubles(c.p), m(500), v(500);
   for (settings.step = 1; settings.step <= 50; ++settings.step) {
     reference_update(p, m, v, to_doubles(c.gradient), settings);
-    c.update(settings);
+    update(c, settings);
   }
   REQUIRE(relative_error(to_doubles(c.p), p) <= 1e-6);
 }
 
 TEST_CASE("adamw: the bias correction survives a million steps with beta2 near 1") {
   const test::Rank rank;
-  const Case c(100);
+  const AdamWTensors c = tensors_of(100);
   AdamWSettings settings = kSettings;
   settings.beta2 = 0.9999;
   for (const std::int64_t step : {std::int64_t{1}, std::int64_t{1'000'000}}) {
     settings.step = step;
     Values p = to_doubles(c.p), m = to_doubles(c.m), v = to_doubles(c.v);
     reference_update(p, m, v, to_doubles(c.gradient), settings);
-    c.update(settings);
+    update(c, settings);
     REQUIRE(relative_error(to_doubles(c.p), p) <= 2e-7);
   }
 }
@@ -106,63 +121,151 @@ TEST_CASE(
   const Tensor p = Tensor::zeros({3}, DType::f32), m = Tensor::zeros({3}, DType::f32),
                v = Tensor::zeros({3}, DType::f32);
   const Tensor gradient = Tensor::from(std::vector<float>{1e-6f, -3.0f, 1e6f}, {3});
-  adamw(p, m, v, gradient, {.learning_rate = 0.5, .epsilon = 0.0, .step = 1});
+  update({p, m, v, gradient}, {.learning_rate = 0.5, .epsilon = 0.0, .step = 1});
   REQUIRE(relative_error(to_doubles(p), {-0.5, 0.5, -0.5}) <= 3e-7);
 }
 
-TEST_CASE("adamw: a range gives the same bits whole or in pieces") {
+TEST_CASE("adamw: a range gives the same bits whole or in pieces, whatever their alignment") {
   const test::Rank rank;
-  constexpr std::int64_t kCount = 9001;
+  constexpr std::int64_t kCount = 2001;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    const Case whole(kCount, dtype);
-    whole.update(kSettings);
-    for (const std::int64_t piece : {1, 3, 7, 16, 31, 1000}) {
-      const Case pieces(kCount, dtype);
+    const AdamWTensors whole = tensors_of(kCount, dtype);
+    update(whole, kSettings);
+    for (const std::int64_t piece : {5, 16, 31, 1000}) {
+      const AdamWTensors cut = tensors_of(kCount, dtype);
+      std::vector<AdamWTensors> pieces;
       for (std::int64_t begin = 0; begin < kCount; begin += piece) {
-        const std::int64_t end = std::min(kCount, begin + piece);
-        adamw(pieces.p.slice(begin, end), pieces.m.slice(begin, end), pieces.v.slice(begin, end),
-              pieces.gradient.slice(begin, end), kSettings);
+        pieces.push_back(slice(cut, begin, std::min(kCount, begin + piece)));
       }
+      adamw(pieces, kSettings);
       INFO(name_of(dtype) << " in pieces of " << piece);
-      REQUIRE(same_bits(pieces.p, whole.p));
-      REQUIRE(same_bits(pieces.m, whole.m));
-      REQUIRE(same_bits(pieces.v, whole.v));
+      require_same_bits(cut, whole);
     }
   }
 }
 
-TEST_CASE("adamw: the same bits for any number of threads") {
+TEST_CASE("adamw: tensors of one alignment each get the bits of aligned ones") {
+  const test::Rank rank;
+  constexpr std::int64_t kCount = 301;
+  const AdamWTensors whole = tensors_of(kCount);
+  update(whole, kSettings);
+  for (int misaligned = 0; misaligned < 4; ++misaligned) {
+    AdamWTensors t = tensors_of(kCount);
+    Tensor* const members[] = {&t.p, &t.m, &t.v, &t.gradient};
+    const Tensor room = Tensor::zeros({kCount + 1}, DType::f32).slice(1, kCount + 1);
+    room.copy_from(*members[misaligned]);
+    *members[misaligned] = room;
+    update(t, kSettings);
+    require_same_bits(t, whole);
+  }
+}
+
+TEST_CASE("adamw: many tensors in one call, each with its own decay, neighbours untouched") {
+  const test::Rank rank;
+  // More than one launch can take, sizes around a block's chunk (8192), empty ones.
+  const std::vector<std::int64_t> sizes = {8192, 0, 8193, 1, 24577, 8191, 5, 0, 3};
+  constexpr int kTensors = 200;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    std::vector<AdamWTensors> together, alone;
+    for (int i = 0; i < kTensors; ++i) {
+      const std::int64_t count = i < static_cast<int>(sizes.size()) ? sizes[i] : 1 + i % 7;
+      for (auto* list : {&together, &alone}) {
+        // A guard element at both ends.
+        AdamWTensors t = tensors_of(count + 2, dtype, std::to_string(i));
+        t.decay = i % 3 != 0;
+        list->push_back(t);
+      }
+    }
+    std::vector<AdamWTensors> inner;
+    for (const AdamWTensors& t : together) inner.push_back(slice(t, 1, t.p.numel() - 1));
+    adamw(inner, kSettings);
+    for (int i = 0; i < kTensors; i += i < 12 || i > 180 ? 1 : 13) {
+      INFO("tensor " << i);
+      AdamWSettings settings = kSettings;
+      if (!alone[i].decay) settings.weight_decay = 0.0;
+      alone[i].decay = true;
+      update(slice(alone[i], 1, alone[i].p.numel() - 1), settings);
+      require_same_bits(together[i], alone[i]);
+    }
+  }
+}
+
+TEST_CASE("adamw: a scale on the device counts instead of the setting") {
+  const test::Rank rank;
+  const AdamWTensors expected = tensors_of(1030), c = tensors_of(1030);
+  update(expected, kSettings);
+  AdamWSettings settings = kSettings;
+  settings.gradient_scale = 1000.0;
+  const Tensor scale = Tensor::from(std::vector{0.25f}, {1});
+  adamw(std::span(&c, 1), settings, scale);
+  require_same_bits(c, expected);
+}
+
+TEST_CASE("adamw: a scale that is not finite changes nothing") {
+  const test::Rank rank;
+  const AdamWTensors before = tensors_of(100), c = tensors_of(100);
+  for (const float value : {NAN, INFINITY, -INFINITY}) {
+    adamw(std::span(&c, 1), kSettings, Tensor::from(std::vector{value}, {1}));
+    require_same_bits(c, before);
+  }
+}
+
+TEST_CASE("adamw: the device gets the bits of the CPU") {
+  RankContext cpu({.threads = 2});
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    std::vector<std::vector<std::uint8_t>> expected;
+    {
+      const ContextGuard guard(cpu);
+      const AdamWTensors c = tensors_of(10'007, dtype);
+      update(c, kSettings);
+      for (const Tensor& tensor : {c.p, c.m, c.v}) expected.push_back(test::bytes_of(tensor));
+    }
+    const test::Rank rank;
+    const AdamWTensors c = tensors_of(10'007, dtype);
+    update(c, kSettings);
+    REQUIRE(test::bytes_of(c.p) == expected[0]);
+    REQUIRE(test::bytes_of(c.m) == expected[1]);
+    REQUIRE(test::bytes_of(c.v) == expected[2]);
+  }
+}
+
+TEST_CASE("adamw: the same bits for any number of threads", "[cpu]") {
   const test::Rank owner;
-  const Case expected(100'003);
-  expected.update(kSettings);
+  const AdamWTensors expected = tensors_of(100'003);
+  update(expected, kSettings);
   for (const int threads : {1, 2, 3}) {
     const test::Rank rank(threads);
-    const Case c(100'003);
-    c.update(kSettings);
-    REQUIRE(same_bits(c.p, expected.p));
-    REQUIRE(same_bits(c.m, expected.m));
-    REQUIRE(same_bits(c.v, expected.v));
+    const AdamWTensors c = tensors_of(100'003);
+    update(c, kSettings);
+    require_same_bits(c, expected);
   }
 }
 
 TEST_CASE("adamw: wrong arguments are named") {
   const test::Rank rank;
-  const Case c(4);
-  const Tensor five = Tensor::zeros({5}, DType::f32), f64 = Tensor::zeros({4}, DType::f64),
+  const AdamWTensors c = tensors_of(4);
+  const Tensor five = Tensor::zeros({5}, DType::f32), i32 = Tensor::zeros({4}, DType::i32),
                bf16 = Tensor::zeros({4}, DType::bf16);
-  REQUIRE_THROWS_WITH(adamw(c.p, five, c.v, c.gradient, kSettings),
+  REQUIRE_THROWS_WITH(update({c.p, five, c.v, c.gradient}, kSettings),
                       Contains("adamw: p is f32 [4] and m is f32 [5]"));
-  REQUIRE_THROWS_WITH(adamw(c.p, c.m, bf16, c.gradient, kSettings),
+  REQUIRE_THROWS_WITH(update({c.p, c.m, bf16, c.gradient}, kSettings),
                       Contains("v is bf16 [4]; its dtype must be f32"));
-  REQUIRE_THROWS_WITH(adamw(c.p, c.m, c.v, f64, kSettings), Contains("gradient is f64 [4]"));
-  REQUIRE_THROWS_WITH(adamw(c.p, c.m, c.m, c.gradient, kSettings), Contains("m overlaps v"));
-  REQUIRE_THROWS_WITH(adamw(c.p, c.m, Tensor(), c.gradient, kSettings), Contains("v is no tensor"));
+  REQUIRE_THROWS_WITH(update({c.p, c.m, c.v, i32}, kSettings), Contains("gradient is i32 [4]"));
+  REQUIRE_THROWS_WITH(update({c.p, c.m, c.m, c.gradient}, kSettings), Contains("m overlaps v"));
+  REQUIRE_THROWS_WITH(update({c.p, c.m, Tensor(), c.gradient}, kSettings),
+                      Contains("v is no tensor"));
+  const std::vector<AdamWTensors> mixed = {c, tensors_of(4, DType::bf16)};
+  REQUIRE_THROWS_WITH(adamw(mixed, kSettings),
+                      Contains("gradient is bf16 [4] and the first gradient is f32 [4]"));
+  REQUIRE_THROWS_WITH(adamw(std::span(&c, 1), kSettings, five), Contains("gradient_scale"));
+  REQUIRE_THROWS_WITH(adamw(std::span(&c, 1), kSettings, bf16.slice(0, 1)),
+                      Contains("gradient_scale is bf16 [1]"));
   AdamWSettings settings = kSettings;
   settings.step = 0;
-  REQUIRE_THROWS_WITH(c.update(settings), Contains("steps are counted from 1"));
+  REQUIRE_THROWS_WITH(update(c, settings), Contains("steps are counted from 1"));
   settings = kSettings;
   settings.beta2 = 1.0;
-  REQUIRE_THROWS_WITH(c.update(settings), Contains("beta2 is 1"));
+  REQUIRE_THROWS_WITH(update(c, settings), Contains("beta2 is 1"));
 }
 
 }  // namespace tessera
