@@ -106,6 +106,15 @@ __global__ void __launch_bounds__(kMostThreads)
   });
 }
 
+/// One block: losses are one number per token, next to nothing beside the logits.
+__global__ void __launch_bounds__(kMostThreads)
+    scaled_sum_kernel(float* result, const float* losses, std::int64_t count, float scale) {
+  float sum = 0.0f;
+  for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += losses[i];
+  sum = gpu::block_reduce<gpu::Sum>(sum);
+  if (threadIdx.x == 0) *result = scale * sum;
+}
+
 /// A warp at least, a thread per vector at most.
 template <typename T>
 dim3 threads_for(std::int64_t classes) {
@@ -162,12 +171,17 @@ void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, float scale
   gpu::visit(rows.logits.dtype(), [&](auto type) {
     using T = decltype(type);
     const std::int64_t vectors = rows.classes / gpu::Vector<T>::kSize;
-    const std::int64_t kept = std::min(vectors, kMostKept / 16);
+    const std::int64_t kept = std::clamp<std::int64_t>(vectors, 1, kMostKept / 16);
     gpu::launch(loss_and_gradient_kernel<T>, dim3(static_cast<unsigned>(rows.targets.numel())),
                 threads_for<T>(rows.classes), static_cast<std::size_t>(kept) * 16, gpu::stream(),
                 losses.data<float>(), rows.logits.data<T>(), rows.logits.size(1), scale, kept,
                 targets_of(rows.targets, rows.classes, rows.first, rows.ignore_index));
   });
+}
+
+void scaled_sum(Out result, const Tensor& losses, float scale) {
+  gpu::launch(scaled_sum_kernel, dim3(1), dim3(kMostThreads), 0, gpu::stream(),
+              result.data<float>(), losses.data<float>(), losses.numel(), scale);
 }
 
 }  // namespace tessera::cuda

@@ -22,4 +22,7 @@ void losses_of_rows(Out losses, const LogitRows& rows);
 /// ignored. Every row is read once and written once.
 void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, float scale);
 
+/// result [1] = scale * (sum of losses), added in an order that depends on their number alone.
+void scaled_sum(Out result, const Tensor& losses, float scale);
+
 }  // namespace tessera::cuda
