@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "kernels/emulation/device_queue.h"
 #include "runtime/error.h"

@@ -78,14 +78,6 @@ void handle_faults() {
 
 }  // namespace
 
-struct DeviceMemory::Arena {
-  std::byte* begin = nullptr;
-  std::byte* cursor = nullptr;  // where the next block is looked for
-  std::byte* top = nullptr;     // the end of what was ever handed out
-  std::byte* open_to = nullptr;
-  std::size_t live_bytes = 0;
-};
-
 DeviceMemory::Arena& DeviceMemory::arena(int device) {
   while (arenas_.size() <= static_cast<std::size_t>(device)) {
     void* const range =

@@ -42,7 +42,13 @@ class DeviceMemory {
   void close() { open(0); }
 
  private:
-  struct Arena;
+  struct Arena {
+    std::byte* begin = nullptr;
+    std::byte* cursor = nullptr;  // where the next block is looked for
+    std::byte* top = nullptr;     // the end of what was ever handed out
+    std::byte* open_to = nullptr;
+    std::size_t live_bytes = 0;
+  };
   Arena& arena(int device);
   std::byte* place_for(const Arena& arena, std::size_t bytes) const;
 
