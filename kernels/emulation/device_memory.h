@@ -39,10 +39,10 @@ class DeviceMemory {
 
  private:
   struct Arena {
-    std::byte* begin;
-    std::byte* cursor;  // where the next block is looked for
-    std::byte* top;     // the end of what was ever handed out
-    std::byte* open_to;
+    std::byte* begin = nullptr;
+    std::byte* cursor = nullptr;  // where the next block is looked for
+    std::byte* top = nullptr;     // the end of what was ever handed out
+    std::byte* open_to = nullptr;
     std::size_t live_bytes = 0;
   };
   Arena& arena(int device);

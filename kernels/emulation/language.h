@@ -7,6 +7,7 @@
 #define __host__
 #define __constant__
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 #include <sys/mman.h>
 
@@ -859,5 +860,6 @@ inline int __ffs(int x) {
 inline int __clz(int x) {
   return x ? __builtin_clz(unsigned(x)) : 32;
 }
+using std::isfinite;
 using std::max;
 using std::min;
