@@ -59,7 +59,12 @@ struct Vector {
   float values[kSize];
 
   __device__ static Vector load(const T* source) {
-    const uint4 raw = *reinterpret_cast<const uint4*>(source);
+    return unpack(*reinterpret_cast<const uint4*>(source));
+  }
+  __device__ void store(T* destination) const { *reinterpret_cast<uint4*>(destination) = pack(); }
+
+  /// From and to the 16 bytes as they are stored.
+  __device__ static Vector unpack(const uint4& raw) {
     T elements[kSize];
     memcpy(static_cast<void*>(elements), &raw, 16);
     Vector result;
@@ -67,13 +72,13 @@ struct Vector {
     for (int i = 0; i < kSize; ++i) result.values[i] = gpu::load(elements[i]);
     return result;
   }
-  __device__ void store(T* destination) const {
+  __device__ uint4 pack() const {
     T elements[kSize];
 #pragma unroll
     for (int i = 0; i < kSize; ++i) gpu::store(elements[i], values[i]);
     uint4 raw;
     memcpy(&raw, elements, 16);
-    *reinterpret_cast<uint4*>(destination) = raw;
+    return raw;
   }
 };
 
