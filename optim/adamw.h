@@ -24,7 +24,7 @@ class AdamW final : public Optimizer {
   NamedTensors state() const override;
 
  private:
-  void update(std::size_t index, double learning_rate, double gradient_scale) override;
+  void update(double learning_rate, const GradientScale& gradient_scale) override;
 
   AdamWOptions options_;
   std::vector<Tensor> m_;

@@ -13,7 +13,7 @@ Optimizer::Optimizer(std::vector<ParameterShard> shards) : shards_(std::move(sha
   }
 }
 
-void Optimizer::step(double learning_rate, double gradient_scale) {
+void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) {
   for (const ParameterShard& shard : shards_) {
     if (shard.data.numel() == 0) continue;
     check(shard.gradient.defined(), "optimizer: {} has no gradient; run backward first",
@@ -23,9 +23,7 @@ void Optimizer::step(double learning_rate, double gradient_scale) {
           shard.name, describe(shard.data), describe(shard.gradient));
   }
   ++steps_;
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    if (shards_[i].data.numel() > 0) update(i, learning_rate, gradient_scale);
-  }
+  update(learning_rate, gradient_scale);
 }
 
 void Optimizer::set_steps(std::int64_t steps) {

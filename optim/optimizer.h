@@ -25,15 +25,27 @@ struct ParameterShard {
   bool decay = true;
 };
 
+/// What gradients are multiplied with before anything else (clipping, unscaling): a number, or a
+/// tensor [1] f32 that the device has worked out. Where that is not finite nothing is changed.
+struct GradientScale {
+  GradientScale(double number = 1.0) : number(number) {}
+  GradientScale(const Tensor& tensor) : tensor(tensor) {}
+
+  double number = 1.0;
+  Tensor tensor;
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Updates every shard from its gradient times `gradient_scale` (clipping, unscaling). Raises
-  /// Error before anything is changed if a gradient is missing or does not fit its shard.
-  void step(double learning_rate, double gradient_scale = 1.0);
+  /// Updates every shard from its gradient times `gradient_scale`. Raises Error before anything is
+  /// changed if a gradient is missing or does not fit its shard. Only queues work where shards lie
+  /// on a device: a scale that turns out not to be finite has counted as an update, which
+  /// set_steps(steps() - 1) takes back.
+  void step(double learning_rate, const GradientScale& gradient_scale = {});
 
   /// Updates done so far.
   std::int64_t steps() const { return steps_; }
@@ -55,8 +67,8 @@ class Optimizer {
   /// One zeroed f32 tensor per shard, of its shape, charged to Category::optimizer.
   std::vector<Tensor> zeros_like_shards() const;
 
-  /// Updates shard `index`, which is not empty. steps() already counts this update.
-  virtual void update(std::size_t index, double learning_rate, double gradient_scale) = 0;
+  /// Updates all shards; steps() already counts this update.
+  virtual void update(double learning_rate, const GradientScale& gradient_scale) = 0;
 
  private:
   std::vector<ParameterShard> shards_;

@@ -14,6 +14,9 @@ namespace tessera::cuda {
 /// thread works on.
 void select_device(int index);
 
+/// GPUs of this machine; 0 if there is no driver.
+int device_count();
+
 /// The GPU's memory (cudaMalloc).
 std::unique_ptr<MemorySource> device_memory(int index);
 /// Host memory that the GPU copies from and to without staging (cudaMallocHost).

@@ -4,6 +4,11 @@
 
 namespace tessera::cuda {
 
+int device_count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
 void select_device(int index) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

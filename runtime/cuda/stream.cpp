@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <mutex>
+#include <utility>
 
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -47,7 +48,7 @@ class CudaQueue final : public Stream::Queue {
   }
 
   cudaStream_t native() const { return stream_; }
-  unsigned long long* fault_word() const { return fault_; }
+  FaultWord* fault_word() const { return fault_; }
 
   void enqueue(std::function<void()> work) override {
     const Stream here = self();
@@ -74,8 +75,6 @@ class CudaQueue final : public Stream::Queue {
   }
 
  private:
-  static constexpr unsigned long long kNoFault = ~0ull;
-
   // The device reads and writes the tensors that the work holds until it has come to this point. On
   // the compute stream nothing need be held: a block given back there is reused in order.
   void hold(std::function<void()> work) {
@@ -88,11 +87,7 @@ class CudaQueue final : public Stream::Queue {
     const std::lock_guard lock(mutex_);
     while (!held_.empty() && held_.front().until->complete()) held_.pop_front();
   }
-  [[noreturn]] void fail_with_fault() {
-    const unsigned long long word = *fault_;
-    *fault_ = kNoFault;
-    fail("bad data on stream {}: fault {} at position {}", name(), word & 0xff, word >> 8);
-  }
+  [[noreturn]] void fail_with_fault() { fail("{}", describe(std::exchange(*fault_, kNoFault))); }
 
   struct Held {
     std::shared_ptr<Event::State> until;
@@ -100,7 +95,7 @@ class CudaQueue final : public Stream::Queue {
   };
 
   cudaStream_t stream_ = nullptr;
-  unsigned long long* fault_ = nullptr;
+  FaultWord* fault_ = nullptr;
   std::mutex mutex_;
   std::deque<Held> held_;
 };
@@ -121,7 +116,7 @@ cudaStream_t native(const Stream& stream) {
   return queue_of(stream).native();
 }
 
-unsigned long long* fault_word(const Stream& stream) {
+FaultWord* fault_word(const Stream& stream) {
   return queue_of(stream).fault_word();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "runtime/cuda/fault.h"
 #include "runtime/stream.h"
 
 namespace tessera::cuda {
@@ -12,6 +13,6 @@ cudaStream_t native(const Stream& stream);
 
 /// Where kernels on `stream` report bad data (an id outside its table), for the host to raise as
 /// Error when it next synchronizes the stream; see kernels/cuda/fault.h.
-unsigned long long* fault_word(const Stream& stream);
+FaultWord* fault_word(const Stream& stream);
 
 }  // namespace tessera::cuda

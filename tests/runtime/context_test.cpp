@@ -151,4 +151,24 @@ TEST_CASE("a device that the build lacks is refused by name") {
   REQUIRE(to_string(Device{}) == "cpu");
 }
 
+TEST_CASE("a context makes one backend state of each type, and ends them") {
+  static int alive = 0;
+  struct Counted {
+    Counted() { ++alive; }
+    ~Counted() { --alive; }
+    int value = 0;
+  };
+  {
+    RankContext one, two;
+    one.backend_state<Counted>().value = 5;
+    two.backend_state<int>() = 7;
+    CHECK(one.backend_state<Counted>().value == 5);
+    CHECK(two.backend_state<Counted>().value == 0);
+    CHECK(one.backend_state<int>() == 0);
+    CHECK(two.backend_state<int>() == 7);
+    CHECK(alive == 2);
+  }
+  CHECK(alive == 0);
+}
+
 }  // namespace tessera

@@ -94,10 +94,10 @@ inline Tensor expected_result(const RandomCall& call, int ranks, int r, std::siz
     case Collective::broadcast:
       return all[call.root];
     case Collective::reduce_scatter:
-      reduce_over_ranks(result, all, Reduction::sum);
+      tree_reduce(result, all, Reduction::sum);
       return part_of(result, r);
     default:
-      reduce_over_ranks(result, all, Reduction::sum);
+      tree_reduce(result, all, Reduction::sum);
       return call.collective == Collective::all_reduce || r == call.root ? result : Tensor();
   }
 }
