@@ -16,6 +16,7 @@
 #include "kernels/reduce/op.h"
 #include "kernels/rms_norm/op.h"
 #include "kernels/scale/op.h"
+#include "kernels/swiglu/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 
@@ -234,6 +235,30 @@ Variable gelu(const Variable& x) {
   });
 }
 
+Variable swiglu(const Variable& gate, const Variable& up) {
+  const Tensor y = like(gate.data());
+  swiglu_forward(as_rows(y), all_columns(as_rows(gate.data())), all_columns(as_rows(up.data())));
+  return differentiable(
+      y, {gate, up}, false, [g = gate.data(), u = up.data()](Tensor dy) -> Gradients {
+        const Tensor dg = reuse(g), du = reuse(u);
+        const auto columns = [](const Tensor& x) { return all_columns(as_rows(x)); };
+        swiglu_backward(columns(dg), columns(du), as_rows(dy), columns(g), columns(u));
+        return {dg, du};
+      });
+}
+
+Variable swiglu(const Variable& gate_up) {
+  const Tensor y = activation(gate_up.shape().with(-1, gate_up.shape()[-1] / 2), gate_up.dtype());
+  const Tensor rows = as_rows(gate_up.data());
+  swiglu_forward(as_rows(y), first_half(rows), second_half(rows));
+  return differentiable(y, {gate_up}, false, [x = gate_up.data()](Tensor dy) -> Gradients {
+    const Tensor dx = reuse(x), from = as_rows(x), to = as_rows(dx);
+    swiglu_backward(first_half(to), second_half(to), as_rows(dy), first_half(from),
+                    second_half(from));
+    return {dx};
+  });
+}
+
 Variable add(const Variable& a, const Variable& b) {
   const Tensor y = like(a.data());
   add(y, a.data(), b.data());
@@ -302,6 +327,22 @@ Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_head
     const Tensor dx = like(x);
     attention_backward(queries(dx), keys(dx), values(dx), queries(dy), queries(x), keys(x),
                        values(x), queries(y), logsumexp, factor);
+    return {dx};
+  });
+}
+
+Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const RopeTable& table,
+              const RopePositions& positions) {
+  const auto own = [](const Tensor& tensor, bool in_place) {
+    if (in_place) return tensor;
+    const CategoryScope category(Category::activations);
+    return tensor.clone();
+  };
+  const Tensor y = own(x.data(), x.is_last());
+  rope_forward(heads_of(y, 0, heads, head_size), table, positions);
+  return differentiable(y, {std::move(x)}, false, [=](Tensor dy) -> Gradients {
+    const Tensor dx = own(dy, is_sole_owner(dy));
+    rope_backward(heads_of(dx, 0, heads, head_size), table, positions);
     return {dx};
   });
 }

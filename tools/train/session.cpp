@@ -4,7 +4,7 @@
 
 #include "autograd/engine.h"
 #include "models/hugging_face.h"
-#include "optim/clip.h"
+#include "kernels/gradient_norm/clip.h"
 #include "optim/schedule.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
