@@ -21,7 +21,7 @@ Tensor leaf(const Shape& shape, const char* name = "leaf") {
 
 }  // namespace
 
-TEST_CASE("linear: gradients for both weight layouts, with and without bias") {
+TEST_CASE("linear: gradients for both weight layouts, with and without bias", "[cpu]") {
   const test::Rank rank;
   for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
     const bool out_in = layout == WeightLayout::out_in;
@@ -40,7 +40,7 @@ TEST_CASE("linear: gradients for both weight layouts, with and without bias") {
   }
 }
 
-TEST_CASE("matmul: gradients for all transposes, plain and batched") {
+TEST_CASE("matmul: gradients for all transposes, plain and batched", "[cpu]") {
   const test::Rank rank;
   for (const Transpose ta : {Transpose::no, Transpose::yes}) {
     for (const Transpose tb : {Transpose::no, Transpose::yes}) {
@@ -58,14 +58,14 @@ TEST_CASE("matmul: gradients for all transposes, plain and batched") {
   }
 }
 
-TEST_CASE("embedding: gradients of rows used never, once and often") {
+TEST_CASE("embedding: gradients of rows used never, once and often", "[cpu]") {
   const test::Rank rank;
   OwnedParameter table("table", {6, 3});
   const Tensor ids = Tensor::from(std::vector<std::int32_t>{0, 4, 4, 1, 4, 5}, {2, 3});
   GradientCheck{[&](const Inputs&) { return embedding(ids, table.parameter); }, {}, {&table}}.run();
 }
 
-TEST_CASE("layer_norm and rms_norm: gradients") {
+TEST_CASE("layer_norm and rms_norm: gradients", "[cpu]") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7});
   OwnedParameter bias("bias", {7});
@@ -80,7 +80,7 @@ TEST_CASE("layer_norm and rms_norm: gradients") {
       .run();
 }
 
-TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients") {
+TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients", "[cpu]") {
   const test::Rank rank;
   const auto check = [](auto function, std::vector<Tensor> leaves) {
     GradientCheck{function, std::move(leaves), {}}.run();
@@ -94,7 +94,8 @@ TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients") {
         {leaf({3, 50})});
 }
 
-TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one used twice") {
+TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one used twice",
+          "[cpu]") {
   const test::Rank rank;
   GradientCheck{[](const Inputs& x) { return swiglu(x[0], x[1]); },
                 {leaf({2, 3, 5}, "gate"), leaf({2, 3, 5}, "up")},
@@ -111,7 +112,7 @@ TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one u
       .run();
 }
 
-TEST_CASE("swiglu: backward writes over what forward saved, if nobody else has it") {
+TEST_CASE("swiglu: backward writes over what forward saved, if nobody else has it", "[cpu]") {
   const test::Rank rank;
   const auto gradient_is_saved = [](bool keep) {
     const Variable x = Variable::leaf(leaf({3, 10}));
@@ -126,7 +127,7 @@ TEST_CASE("swiglu: backward writes over what forward saved, if nobody else has i
   CHECK_FALSE(gradient_is_saved(true));
 }
 
-TEST_CASE("rope: gradients in both conventions, with positions that count or are given") {
+TEST_CASE("rope: gradients in both conventions, with positions that count or are given", "[cpu]") {
   const test::Rank rank;
   const Tensor each = Tensor::from(std::vector<std::int32_t>{0, 1, 0, 3, 2, 1}, {2, 3});
   for (const RopePairs pairs : {RopePairs::half_split, RopePairs::interleaved}) {
@@ -142,7 +143,7 @@ TEST_CASE("rope: gradients in both conventions, with positions that count or are
   }
 }
 
-TEST_CASE("rope works in place on a temporary only") {
+TEST_CASE("rope works in place on a temporary only", "[cpu]") {
   const test::Rank rank;
   const RopeTable table =
       rope_table(3, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64);
@@ -159,7 +160,7 @@ TEST_CASE("rope works in place on a temporary only") {
   CHECK(test::same_bits(x.data(), before));
 }
 
-TEST_CASE("rope turns a variable that was moved in where it lies") {
+TEST_CASE("rope turns a variable that was moved in where it lies", "[cpu]") {
   const test::Rank rank;
   const RopeTable table =
       rope_table(3, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64);
@@ -168,7 +169,7 @@ TEST_CASE("rope turns a variable that was moved in where it lies") {
   CHECK(rope(std::move(x), 1, 4, table).data().raw() == memory);
 }
 
-TEST_CASE("cast: the gradient comes back in the input's dtype") {
+TEST_CASE("cast: the gradient comes back in the input's dtype", "[cpu]") {
   const test::Rank rank;
   const Variable x = Variable::leaf(Tensor::from(std::vector<float>{1.0f, -2.5f}, {2}));
   const Variable y = cast(x, DType::f64);
@@ -176,7 +177,7 @@ TEST_CASE("cast: the gradient comes back in the input's dtype") {
   CHECK(x.gradient().to_vector<float>() == std::vector<float>{0.5f, 3.0f});
 }
 
-TEST_CASE("attention: gradients with plain and grouped heads") {
+TEST_CASE("attention: gradients with plain and grouped heads", "[cpu]") {
   const test::Rank rank;
   for (const std::int64_t kv_heads : {4, 2, 1}) {
     const std::int64_t channels = (4 + 2 * kv_heads) * 3;
@@ -186,14 +187,14 @@ TEST_CASE("attention: gradients with plain and grouped heads") {
   }
 }
 
-TEST_CASE("cross_entropy: gradients of the mean over valid targets") {
+TEST_CASE("cross_entropy: gradients of the mean over valid targets", "[cpu]") {
   const test::Rank rank;
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6}, {4});
   GradientCheck{[&](const Inputs& x) { return cross_entropy(x[0], targets); }, {leaf({4, 7})}, {}}
       .run();
 }
 
-TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the tokens") {
+TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the tokens", "[cpu]") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7, 3});
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6, 1}, {5});
@@ -208,7 +209,8 @@ TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the t
   }
 }
 
-TEST_CASE("constants and frozen parameters give a constant, one trained parameter does not") {
+TEST_CASE("constants and frozen parameters give a constant, one trained parameter does not",
+          "[cpu]") {
   const test::Rank rank;
   OwnedParameter matrix("matrix", {7, 3}), row("row", {3}), bias("bias", {3}), outputs("b", {7});
   const Variable x(leaf({2, 3}));
@@ -229,7 +231,7 @@ TEST_CASE("constants and frozen parameters give a constant, one trained paramete
   check({&matrix}, [&] { return linear_cross_entropy(x, matrix.parameter, ids, 0.5); });
 }
 
-TEST_CASE("linear_cross_entropy refuses to be differentiated further") {
+TEST_CASE("linear_cross_entropy refuses to be differentiated further", "[cpu]") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7, 3});
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0}, {2});

@@ -6,6 +6,7 @@
 
 #include "runtime/context.h"
 #include "runtime/cuda/fault.h"
+#include "runtime/error.h"
 #include "runtime/tensor.h"
 #include "tests/support/rank.h"
 
