@@ -178,13 +178,13 @@ __global__ void copy(const uint4* in, uint4* out) {
   if (fault != Fault::no_commit) gpu::copy_async_commit();
   const bool early = fault != Fault::waits_too_late;
   if (early && fault != Fault::no_wait) gpu::copy_async_wait<0>();
-  out[threadIdx.x] = buffer[threadIdx.x];
+  out[blockIdx.x * 32 + threadIdx.x] = buffer[threadIdx.x];
   if (!early) gpu::copy_async_wait<0>();
 }
 
 TEST_CASE("misuse: asynchronous copies") {
   const std::vector<uint4> in(33, uint4{1, 2, 3, 4});
-  std::vector<uint4> out(32);
+  std::vector<uint4> out(64);
   const auto try_it = [&](auto kernel) {
     return complaints(kernel, 32u, 0, in.data(), out.data());
   };
