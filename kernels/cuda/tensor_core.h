@@ -16,7 +16,7 @@ __device__ inline unsigned shared_address(const void* pointer) {
 }
 
 // c (16x8) += a (16x16, row-major) * b (16x8, column-major); a and b of bfloat16 or float16.
-template <typename T = bfloat16>
+template <typename T>
 __device__ inline void multiply_accumulate(float (&c)[4], const unsigned (&a)[4],
                                            const unsigned (&b)[2]) {
   static_assert(std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>);
@@ -67,7 +67,7 @@ __device__ inline void copy_async_wait() {
 
 using Site = std::source_location;
 
-template <typename T = bfloat16>
+template <typename T>
 void multiply_accumulate(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
                          const Site& site = Site::current()) {
   emulation::multiply_accumulate<T>(c, a, b, site);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+using std::isfinite;
 using std::max;
 using std::min;
 
@@ -43,6 +44,10 @@ inline float __frcp_rn(float x) {
 }
 inline float __fsqrt_rn(float x) {
   return std::sqrt(x);
+}
+// A call of its own, so that the compiler cannot fuse the sum with a product.
+[[gnu::noinline]] inline float __fadd_rn(float x, float y) {
+  return x + y;
 }
 inline float __fmaf_rn(float x, float y, float z) {
   return std::fma(x, y, z);

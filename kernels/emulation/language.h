@@ -11,6 +11,7 @@
 #define __forceinline__ inline
 #define __align__(bytes) alignas(bytes)
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 #include "kernels/emulation/asynchronous_copy.h"
 #include "kernels/emulation/atomics.h"

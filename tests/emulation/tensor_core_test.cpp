@@ -60,19 +60,6 @@ TEMPLATE_TEST_CASE("mma.sync multiplies fragments laid out as CuTe says", "", bf
   }
 }
 
-__global__ void multiply_bfloat16(float* d) {  // without naming the type
-  float c[4] = {};
-  const unsigned ones = 0x3f803f80u, a[4] = {ones, ones, ones, ones}, b[2] = {ones, ones};
-  gpu::multiply_accumulate(c, a, b);
-  for (int i = 0; i < 4; ++i) d[threadIdx.x * 4 + i] = c[i];
-}
-
-TEST_CASE("mma.sync is of bfloat16 unless told otherwise") {
-  std::vector<float> d(128);
-  launch(multiply_bfloat16, dim3(1), dim3(32), 0, d.data());
-  REQUIRE(d == std::vector<float>(128, 16.0f));
-}
-
 template <bool transposed>
 __global__ void load(const std::uint16_t* in, unsigned* out) {
   TESSERA_SHARED(uint4, rows, [32]);
