@@ -5,29 +5,49 @@
 namespace tessera::cpu {
 namespace {
 
+// p as it is stored: itself in f32, in bf16 a neighbour by chance.
+struct Exact {
+  void operator()(float& to, float value, std::int64_t) const { to = value; }
+};
+struct Stochastic {
+  RandomStream random;
+  std::int64_t first;
+
+  void operator()(bfloat16& to, float value, std::int64_t i) const {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t chance = random.bits(static_cast<std::uint64_t>(first + i)) >> 16;
+    const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+    to.bits = finite ? static_cast<std::uint16_t>((bits + chance) >> 16) : bfloat16(value).bits;
+  }
+};
+
 // Every multiply-add is written as fma: left to the compiler, the vector body and the scalar tail
 // of the loop may be contracted differently, and an element's bits would depend on where its range
 // begins.
-template <typename T>
-void update(float* __restrict__ p, float* __restrict__ m, float* __restrict__ v,
-            const T* __restrict__ gradient, std::int64_t count, const AdamWFactors f) {
-  for (std::int64_t i = 0; i < count; ++i) {
+template <typename P, typename T, typename Store>
+void update(P* __restrict__ p, float* __restrict__ m, float* __restrict__ v,
+            const T* __restrict__ gradient, std::int64_t begin, std::int64_t end,
+            const AdamWFactors f, const Store store_p) {
+  for (std::int64_t i = begin; i < end; ++i) {
     const float g = load(gradient[i]) * f.gradient_scale;
     m[i] = std::fma(f.beta1, m[i], f.beta1_rest * g);
     v[i] = std::fma(f.beta2, v[i], f.beta2_rest * (g * g));
     const float root = std::fma(std::sqrt(v[i]), f.root_scale, f.epsilon);
-    p[i] -= std::fma(f.step_size, m[i] / root, f.decay * p[i]);
+    const float old = load(p[i]);
+    store_p(p[i], old - std::fma(f.step_size, m[i] / root, f.decay * old), i);
   }
 }
 
-void update(const AdamWTensors& t, AdamWFactors factors) {
+template <typename P, typename Store>
+void update(const AdamWTensors& t, AdamWFactors factors, const Store& store_p) {
   constexpr std::int64_t kChunk = 1 << 15;
   if (!t.decay) factors.decay = 0.0f;
-  float *p = t.p.data<float>(), *m = t.m.data<float>(), *v = t.v.data<float>();
+  P* p = t.p.data<P>();
+  float *m = t.m.data<float>(), *v = t.v.data<float>();
   visit_floating(t.gradient.dtype(), [&](auto type) {
     const auto* gradient = t.gradient.data<decltype(type)>();
     parallel_for(t.p.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      update(p + begin, m + begin, v + begin, gradient + begin, end - begin, factors);
+      update(p, m, v, gradient, begin, end, factors, store_p);
     });
   });
 }
@@ -39,7 +59,13 @@ void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settin
   AdamWFactors factors(settings);
   if (gradient_scale.defined()) factors.gradient_scale = *gradient_scale.data<float>();
   if (gradient_scale.defined() && !std::isfinite(factors.gradient_scale)) return;
-  for (const AdamWTensors& tensors : parameters) update(tensors, factors);
+  for (const AdamWTensors& t : parameters) {
+    if (t.p.dtype() == DType::f32) {
+      update<float>(t, factors, Exact{});
+    } else {
+      update<bfloat16>(t, factors, Stochastic{t.rounding, t.first});
+    }
+  }
 }
 
 }  // namespace tessera::cpu

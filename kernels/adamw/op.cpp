@@ -24,13 +24,15 @@ void check_tensors(const AdamWTensors& t) {
           "{}: p is {} and {} is {}; their element counts must be equal", kOp, describe(t.p),
           argument.name, describe(argument.tensor));
   }
+  check(t.p.dtype() == DType::f32 || t.p.dtype() == DType::bf16,
+        "{}: p is {}; its dtype must be f32 or bf16", kOp, describe(t.p));
   for (int output = 0; output < 3; ++output) {
-    check_dtype(kOp, arguments[output], DType::f32);
+    if (output > 0) check_dtype(kOp, arguments[output], DType::f32);
     for (int other = output + 1; other < 4; ++other) {
       check_apart(kOp, arguments[output], arguments[other]);
     }
   }
-  check_same_dtype_or_f32(kOp, {"p", t.p}, {"gradient", t.gradient});
+  check_same_dtype_or_f32(kOp, {"m", t.m}, {"gradient", t.gradient});
 }
 
 }  // namespace
@@ -43,6 +45,7 @@ void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settin
   for (const AdamWTensors& tensors : parameters) {
     check_tensors(tensors);
     check_on_one_device(kOp, {{"p", tensors.p}, {"the first p", first.p}});
+    check_same_dtype(kOp, {"p", tensors.p}, {"the first p", first.p});
     check_same_dtype(kOp, {"gradient", tensors.gradient}, {"the first gradient", first.gradient});
   }
   if (gradient_scale.defined()) {

@@ -91,14 +91,15 @@ struct Vector {
     for (int i = 0; i < kSize; ++i) result.values[i] = gpu::load(elements[i]);
     return result;
   }
-  __device__ void store(T* destination) const {
+  __device__ uint4 pack() const {
     T elements[kSize];
 #pragma unroll
     for (int i = 0; i < kSize; ++i) gpu::store(elements[i], values[i]);
     uint4 raw;
     memcpy(&raw, elements, 16);
-    *reinterpret_cast<uint4*>(destination) = raw;
+    return raw;
   }
+  __device__ void store(T* destination) const { *reinterpret_cast<uint4*>(destination) = pack(); }
 };
 
 /// `count` elements as floats: one element, or as many 16-byte vectors as they are.

@@ -12,10 +12,6 @@
 
 namespace tessera::emulation {
 
-/// In address sanitizer builds: whoever touches the bytes is reported. Elsewhere nothing.
-void poison(const void* data, std::size_t bytes);
-void unpoison(const void* data, std::size_t bytes);
-
 class DeviceMemory {
  public:
   struct Block {
@@ -42,7 +38,13 @@ class DeviceMemory {
   void close() { open(0); }
 
  private:
-  struct Arena;
+  struct Arena {
+    std::byte* begin = nullptr;
+    std::byte* cursor = nullptr;  // where the next block is looked for
+    std::byte* top = nullptr;     // the end of what was ever handed out
+    std::byte* open_to = nullptr;
+    std::size_t live_bytes = 0;
+  };
   Arena& arena(int device);
   std::byte* place_for(const Arena& arena, std::size_t bytes) const;
 

@@ -839,6 +839,10 @@ inline float __fdividef(float x, float y) {
 inline float __frcp_rn(float x) {
   return 1.0f / x;
 }
+// A call of its own, so that the compiler cannot fuse the sum with a product.
+[[gnu::noinline]] inline float __fadd_rn(float x, float y) {
+  return x + y;
+}
 inline float __fmaf_rn(float x, float y, float z) {
   return std::fma(x, y, z);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <limits>
 
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -210,22 +211,116 @@ TEST_CASE("adamw: a scale that is not finite changes nothing") {
   }
 }
 
+// bf16 parameters of value `start` that a step moves by `-move` before they are rounded: the first
+// step goes by the learning rate.
+AdamWTensors moving(std::int64_t count, float start, std::string_view name) {
+  return {.p = Tensor::from(std::vector<bfloat16>(count, bfloat16(start)), {count}),
+          .m = Tensor::zeros({count}, DType::f32),
+          .v = Tensor::zeros({count}, DType::f32),
+          .gradient = Tensor::full({count}, DType::f32, 1.0),
+          .rounding = RandomStream(1, name)};
+}
+
+TEST_CASE("adamw: in bf16 p is one of the two neighbours, and right in the mean") {
+  const test::Rank rank;
+  constexpr std::int64_t kCount = 40'000;
+  // Neighbours of 1 are 1 - 2^-8 and 1 + 2^-7; towards zero by 0.3 of the gap of 2^-8.
+  for (const double part : {0.3, 0.5, 0.9}) {
+    const AdamWTensors c = moving(kCount, 1.0f, "p");
+    update(c, {.learning_rate = part / 256, .epsilon = 0.0});
+    double down = 0.0;
+    for (const double p : to_doubles(c.p)) {
+      REQUIRE((p == 1.0 || p == 1.0 - 1.0 / 256));
+      down += p < 1.0 ? 1.0 : 0.0;
+    }
+    // Five standard deviations of a binomial share.
+    REQUIRE(std::fabs(down / kCount - part) < 5 * std::sqrt(part * (1 - part) / kCount));
+  }
+}
+
+TEST_CASE("adamw: in bf16 exact values stay, and infinity and NaN are what they are") {
+  const test::Rank rank;
+  const AdamWTensors huge = moving(500, 3e38f, "p");
+  update(huge, {.learning_rate = -3e38, .epsilon = 0.0});
+  for (const double p : to_doubles(huge.p)) REQUIRE(p == std::numeric_limits<double>::infinity());
+  for (const float value : {0.0f, -0.0f, 1.5f, -3e38f, 1e-40f, NAN}) {
+    const AdamWTensors c = moving(500, value, "p");
+    const Tensor before = c.p.clone();
+    update(c, {.learning_rate = 0.0});
+    REQUIRE(same_bits(c.p, before));
+  }
+}
+
+TEST_CASE("adamw: in bf16 neighbours, parameters and steps draw independent bits") {
+  const test::Rank rank;
+  constexpr std::int64_t kCount = 20'000;
+  const auto draws = [&](std::string_view name, std::int64_t first) {
+    AdamWTensors c = moving(kCount, 1.0f, name);
+    c.first = first;
+    update(c, {.learning_rate = 0.5 / 256, .epsilon = 0.0});
+    std::vector<double> signs;
+    for (const double p : to_doubles(c.p)) signs.push_back(p < 1.0 ? 1.0 : -1.0);
+    return signs;
+  };
+  const auto correlation = [](const std::vector<double>& a, const std::vector<double>& b, int lag) {
+    double sum = 0.0;
+    for (std::size_t i = lag; i < a.size(); ++i) sum += a[i] * b[i - lag];
+    return std::fabs(sum) / static_cast<double>(a.size());
+  };
+  const Values a = draws("a", 0), b = draws("b", 0);
+  const double noise = 5 / std::sqrt(static_cast<double>(kCount));
+  CHECK(correlation(a, b, 0) < noise);
+  for (const int lag : {1, 2, 3, 4, 8, 1024}) CHECK(correlation(a, a, lag) < noise);
+  // The address counts, not the place in the tensor.
+  const Values shifted = draws("a", 7);
+  CHECK(std::equal(a.begin() + 7, a.end(), shifted.begin()));
+}
+
+TEST_CASE("adamw: in bf16 a range gives the same bits whole or in pieces") {
+  const test::Rank rank;
+  constexpr std::int64_t kCount = 1501;
+  const auto make = [] {
+    AdamWTensors t = tensors_of(kCount);
+    t.p = normal_tensor({kCount}, DType::bf16, "p");
+    t.rounding = RandomStream(5, "w", 3);
+    t.first = 1;
+    return t;
+  };
+  const AdamWTensors whole = make();
+  update(whole, kSettings);
+  for (const std::int64_t piece : {5, 16, 31, 1000}) {
+    const AdamWTensors cut = make();
+    std::vector<AdamWTensors> pieces;
+    for (std::int64_t begin = 0; begin < kCount; begin += piece) {
+      pieces.push_back(slice(cut, begin, std::min(kCount, begin + piece)));
+      pieces.back().rounding = cut.rounding;
+      pieces.back().first = cut.first + begin;
+    }
+    adamw(pieces, kSettings);
+    require_same_bits(cut, whole);
+  }
+}
+
 TEST_CASE("adamw: the device gets the bits of the CPU") {
   RankContext cpu({.threads = 2});
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    std::vector<std::vector<std::uint8_t>> expected;
-    {
-      const ContextGuard guard(cpu);
-      const AdamWTensors c = tensors_of(10'007, dtype);
-      update(c, kSettings);
-      for (const Tensor& tensor : {c.p, c.m, c.v}) expected.push_back(test::bytes_of(tensor));
-    }
-    const test::Rank rank;
-    const AdamWTensors c = tensors_of(10'007, dtype);
+  const auto updated = [](DType parameter_dtype, DType gradient_dtype) {
+    AdamWTensors c = tensors_of(10'007, gradient_dtype);
+    if (parameter_dtype == DType::bf16) c.p = normal_tensor({10'007}, DType::bf16, "p");
+    c.rounding = RandomStream(9, "w", 2);
+    c.first = 6;
     update(c, kSettings);
-    REQUIRE(test::bytes_of(c.p) == expected[0]);
-    REQUIRE(test::bytes_of(c.m) == expected[1]);
-    REQUIRE(test::bytes_of(c.v) == expected[2]);
+    return std::vector{test::bytes_of(c.p), test::bytes_of(c.m), test::bytes_of(c.v)};
+  };
+  for (const DType parameter_dtype : {DType::f32, DType::bf16}) {
+    for (const DType gradient_dtype : {DType::f32, DType::bf16, DType::f16}) {
+      std::vector<std::vector<std::uint8_t>> expected;
+      {
+        const ContextGuard guard(cpu);
+        expected = updated(parameter_dtype, gradient_dtype);
+      }
+      const test::Rank rank;
+      REQUIRE(updated(parameter_dtype, gradient_dtype) == expected);
+    }
   }
 }
 
@@ -250,6 +345,9 @@ TEST_CASE("adamw: wrong arguments are named") {
                       Contains("adamw: p is f32 [4] and m is f32 [5]"));
   REQUIRE_THROWS_WITH(update({c.p, c.m, bf16, c.gradient}, kSettings),
                       Contains("v is bf16 [4]; its dtype must be f32"));
+  const Tensor f16 = Tensor::zeros({4}, DType::f16);
+  REQUIRE_THROWS_WITH(update({f16, c.m, c.v, c.gradient}, kSettings),
+                      Contains("p is f16 [4]; its dtype must be f32 or bf16"));
   REQUIRE_THROWS_WITH(update({c.p, c.m, c.v, i32}, kSettings), Contains("gradient is i32 [4]"));
   REQUIRE_THROWS_WITH(update({c.p, c.m, c.m, c.gradient}, kSettings), Contains("m overlaps v"));
   REQUIRE_THROWS_WITH(update({c.p, c.m, Tensor(), c.gradient}, kSettings),
