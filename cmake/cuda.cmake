@@ -26,6 +26,7 @@ elseif(TESSERA_CUDA STREQUAL "emulated")
   target_include_directories(tessera_toolkit PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/kernels/emulation/toolkit>
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  target_compile_definitions(tessera_toolkit PUBLIC TESSERA_EMULATED)
   target_link_libraries(tessera_toolkit PUBLIC tessera::options Threads::Threads PRIVATE BLAS::BLAS)
 endif()
 

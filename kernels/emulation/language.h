@@ -28,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/emulation/emulator.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define TESSERA_EMULATION_ASAN 1
 #elif defined(__has_feature)
@@ -102,18 +104,7 @@ inline constexpr int warpSize = 32;
 
 namespace tessera::emulation {
 
-struct Failure : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-// forward and reverse run one warp as far as it can go before the next, which gives the largest
-// skew between warps; shuffled draws warps, lanes and how far to go.
-enum class Order { forward, reverse, shuffled };
-
 struct Options {
-  Order thread_order = Order::forward;
-  Order block_order = Order::forward;
-  std::uint64_t seed = 1;
   std::size_t stack_bytes = 128 * 1024;
   std::size_t shared_memory_limit = 227 * 1024;  // sm_90; 99 KiB for sm_86/89
 };
@@ -199,6 +190,7 @@ struct Block {
   std::exception_ptr exception;
   char start_synchronisation, end_synchronisation;
   std::uint64_t random = 0;
+  Schedule schedule;
 #if defined(TESSERA_EMULATION_USES_UCONTEXT)
   ucontext_t scheduler_context;
 #else
@@ -592,7 +584,7 @@ inline void arrange(std::vector<unsigned>& order, Order kind) {
 
 inline bool run_warp(unsigned warp, std::vector<unsigned>& lanes) {  // each ready lane once
   bool progress = false;
-  arrange(lanes, options.thread_order);
+  arrange(lanes, block.schedule.threads);
   for (unsigned lane : lanes) {
     const unsigned thread = warp * 32 + lane;
     if (thread < block.threads && block.fibers[thread].state == State::ready && !block.exception)
@@ -625,11 +617,11 @@ inline void run_block() {
   bool stuck = false;
   while (block.running && !block.exception && !stuck) {
     stuck = true;
-    arrange(warps, options.thread_order);
+    arrange(warps, block.schedule.threads);
     for (unsigned warp : warps)
       while (run_warp(warp, lanes)) {
         stuck = false;
-        if (options.thread_order == Order::shuffled && draw() % 4 == 0) break;
+        if (block.schedule.threads == Order::shuffled && draw() % 4 == 0) break;
       }
   }
   std::exception_ptr failure = block.exception;
@@ -669,7 +661,8 @@ inline void run_grid(dim3 grid, dim3 threads, std::size_t shared_bytes) {
     blockDim = threads;
     block.threads = count;
     block.dynamic_shared_bytes = shared_bytes;
-    block.random = options.seed;
+    block.schedule = schedule();
+    block.random = block.schedule.seed;
     block.warps.resize((count + 31) / 32);
 #if defined(TESSERA_EMULATION_TSAN)
     block.scheduler_sanitizer_fiber = __tsan_get_current_fiber();
@@ -688,7 +681,7 @@ inline void run_grid(dim3 grid, dim3 threads, std::size_t shared_bytes) {
         prepare(block.pool[fiber]);
     }
     std::vector<unsigned> blocks(std::size_t(grid.x) * grid.y * grid.z);
-    arrange(blocks, options.block_order);
+    arrange(blocks, block.schedule.blocks);
     publish(&block.start_synchronisation);
     unsigned turn = 0;
     for (unsigned linear : blocks) {
@@ -803,6 +796,14 @@ T atomicMax(T* address, std::type_identity_t<T> value) {
   return old;
 }
 template <typename T>
+T atomicMin(T* address, std::type_identity_t<T> value) {
+  std::atomic_ref<T> target(*address);
+  T old = target.load(std::memory_order_acquire);
+  while (value < old && !target.compare_exchange_weak(old, value, std::memory_order_acq_rel)) {
+  }
+  return old;
+}
+template <typename T>
 T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
   std::atomic_ref<T>(*address).compare_exchange_strong(compare, value, std::memory_order_acq_rel);
   return compare;
@@ -837,6 +838,10 @@ inline float __fdividef(float x, float y) {
 }
 inline float __frcp_rn(float x) {
   return 1.0f / x;
+}
+// A call of its own, so that the compiler cannot fuse the sum with a product.
+[[gnu::noinline]] inline float __fadd_rn(float x, float y) {
+  return x + y;
 }
 inline float __fmaf_rn(float x, float y, float z) {
   return std::fma(x, y, z);

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/tree_reduce/op.h"
 #include "runtime/tensor.h"
-#include "sharding/comm/tree_sum.h"
 
 namespace tessera {
 

@@ -16,7 +16,7 @@
 // in place, without packing. All calls of one communicator go to streams that run them in one
 // order; for two streams that overlap, split off a second communicator.
 //
-// Reductions follow the tree of sharding/comm/tree_sum.h, so results do not depend on timing, nor
+// Reductions follow the tree of kernels/tree_reduce/op.h, so results do not depend on timing, nor
 // on whether ranks are threads (threads.h) or processes (mpi.h). A call shows in the profiler as a
 // span on its stream, named by its collective and label.
 //

@@ -310,7 +310,7 @@ class MpiCommunicator final : public Communicator {
     const bool scattered = call.collective == Collective::reduce_scatter;
     const std::int64_t origin = scattered ? share_of(brought.numel(), rank(), size()).begin : 0;
     const ElementRange place = {segment.range.begin - origin, segment.range.end - origin};
-    reduce_over_ranks(elements(call.outputs[segment.tensor], place), sources, call.reduction);
+    tree_reduce(elements(call.outputs[segment.tensor], place), sources, call.reduction);
   }
 
   MpiJob& job_;

@@ -2,7 +2,7 @@
 //
 // The contract is that of communicator.h, and results and bytes sent are the same as of ranks that
 // are threads, bit for bit. MPI carries bytes and nothing else: reductions are all-to-all messages
-// followed by the tree of tree_sum.h, never MPI's own.
+// followed by the tree of kernels/tree_reduce/op.h, never MPI's own.
 //
 //   all_gather      every rank sends its part to every other, which receives it in place
 //   reduce_scatter  every rank sends every other its part of `whole`, and sums what it receives

@@ -9,7 +9,10 @@
 #include <optional>
 #include <thread>
 
+#include "runtime/backends.h"
 #include "runtime/check.h"
+#include "runtime/cuda/backend.h"
+#include "sharding/comm/device_reduce.h"
 
 namespace tessera {
 namespace {
@@ -131,16 +134,29 @@ class Meeting {
 
 /// What the threads of a group share. A rank writes its own slots before open and reads the others'
 /// between open and close.
+///
+/// Threads meet on the host. On a GPU a call has then only been queued, and what the threads have
+/// agreed upon is told to the streams by events: nobody waits on the host for a device, and nothing
+/// on a device waits for a host. On the CPU a call runs when it is made and its events have passed.
 struct Group {
   Group(const std::vector<int>& members, std::chrono::milliseconds deadline)
       : meeting(members, deadline),
         calls(members.size(), nullptr),
         fingerprints(members.size(), 0),
+        ready(members.size()),
+        half_done(members.size()),
+        done(members.size()),
         children(members.size()) {}
 
   Meeting meeting;
   std::vector<const Call*> calls;
   std::vector<std::uint64_t> fingerprints;
+  // Points of the ranks' streams: the rank's tensors may be read; its first half has been done; it
+  // has stopped reading. Each is written before the meeting of its kind and read after it, and is
+  // written again only when all ranks have come to the next call, or left this one.
+  std::vector<Event> ready;
+  std::vector<Event> half_done;
+  std::vector<Event> done;
   std::vector<std::shared_ptr<Group>> children;  // of split: from each new group's first rank
 };
 
@@ -205,21 +221,46 @@ class ThreadCommunicator final : public Communicator {
   void meet(const Call& call, const std::function<void()>& work) {
     group_->calls[rank()] = &call;
     group_->fingerprints[rank()] = fingerprint(call, calls_);
+    group_->ready[rank()] = current_stream().record();
     group_->meeting.open(rank(), describe(call, calls_));
     std::exception_ptr failure;
     try {
       check_agreement();
+      wait_for_others(group_->ready);
       work();
+      group_->done[rank()] = current_stream().record();
     } catch (const std::exception& error) {
       failure = std::current_exception();
       abort(error.what());
+      stop_reading();
     }
     group_->meeting.close();
     ++calls_;
+    wait_for_others(group_->done);
     if (failure) std::rethrow_exception(failure);
   }
 
-  void halfway(const Call& call) { group_->meeting.halfway(rank(), describe(call, calls_)); }
+  void halfway(const Call& call) {
+    group_->half_done[rank()] = current_stream().record();
+    group_->meeting.halfway(rank(), describe(call, calls_));
+    wait_for_others(group_->half_done);
+  }
+
+  /// What this rank queues from now on starts after the other ranks' points.
+  void wait_for_others(const std::vector<Event>& points) const {
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank()) current_stream().wait(points[r]);
+    }
+  }
+
+  /// After a failure: waits for what has been queued of this call. It waits for nobody in turn.
+  void stop_reading() {
+    group_->done[rank()] = {};
+    try {
+      current_stream().synchronize();
+    } catch (const std::exception&) {  // the device has failed, so it reads nothing
+    }
+  }
 
   void check_agreement() const {
     const int other = first_disagreement(group_->fingerprints);
@@ -291,12 +332,21 @@ class ThreadCommunicator final : public Communicator {
   void reduce_share(const Tensor& result, const Call& call, std::size_t i) const {
     Tensors sources;
     for (int r = 0; r < size(); ++r) sources.push_back(elements(theirs(r, i), share(call, i)));
-    reduce_over_ranks(result, sources, call.reduction);
+    reduce_from_devices(result, sources, call.reduction);
   }
 
   SharedGroup group_;
   std::uint64_t calls_ = 0;
 };
+
+/// GPUs are dealt out in turn, from the one that is named on.
+Device device_of_rank(const Device& first, int rank) {
+  if constexpr (kHasCuda) {
+    if (!first.is_cpu())
+      return {first.type, (first.index + rank) % std::max(1, cuda::device_count())};
+  }
+  return first;
+}
 
 }  // namespace
 
@@ -318,7 +368,8 @@ void run_ranks(const ThreadRanksOptions& options, const std::function<void(Commu
   const auto run = [&](int rank) {
     try {
       ThreadCommunicator communicator(group, rank);
-      RankContext context({.rank = rank,
+      RankContext context({.device = device_of_rank(options.device, rank),
+                           .rank = rank,
                            .world_size = options.ranks,
                            .threads = options.threads,
                            .seed = options.seed});

@@ -46,6 +46,7 @@ void run_world(const WorldOptions& options, const std::function<void(Communicato
   const std::optional<int> launched = launched_ranks();
   if (!launched) {
     return run_ranks({.ranks = options.ranks == 0 ? 1 : options.ranks,
+                      .device = options.device,
                       .threads = options.threads,
                       .seed = options.seed,
                       .deadline = options.deadline},

@@ -16,6 +16,9 @@ namespace tessera {
 struct WorldOptions {
   /// 0: what mpirun says, or 1. Under mpirun any other number than its own raises Error.
   int ranks = 0;
+  /// A GPU is the first rank's on each machine; the next ranks have the next GPUs, and then the
+  /// first ones again.
+  Device device;
   /// Threads per rank; 0: the cores of a machine shared out among its ranks, at least one each.
   int threads = 0;
   std::uint64_t seed = 0;

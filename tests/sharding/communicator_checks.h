@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/backends.h"
 #include "runtime/context.h"
 #include "runtime/error.h"
 #include "sharding/comm/communicator.h"
@@ -159,7 +160,8 @@ inline void check_large_and_mixed(Communicator& group, Findings& findings) {
   const auto sum = [&](std::int64_t i) {
     return static_cast<float>(n * (i % 64)) + static_cast<float>(n * (n - 1)) / 2;
   };
-  const std::vector<std::int64_t> parts = {3, 600'001, 0, 17};
+  // The emulated GPU is slow, and what is large there is no larger in processes.
+  const std::vector<std::int64_t> parts = {3, kHasCuda ? 30'001 : 600'001, 0, 17};
   Tensors outputs, inputs;
   for (const std::int64_t part : parts) {
     std::vector<bfloat16> narrow;
@@ -170,20 +172,25 @@ inline void check_large_and_mixed(Communicator& group, Findings& findings) {
   group.reduce_scatter(outputs, inputs, compute());
   bool exact = true;
   for (std::size_t k = 0; k < parts.size(); ++k) {
-    const float* data = outputs[k].data<float>();
-    for (std::int64_t i = 0; i < parts[k]; ++i) exact &= data[i] == sum(parts[k] * r + i);
+    const Floats data = outputs[k].to_vector<float>();
+    for (std::int64_t i = 0; i < parts[k]; ++i) {
+      exact &= data[static_cast<std::size_t>(i)] == sum(parts[k] * r + i);
+    }
   }
   findings.expect(exact, "reduce_scatter of bf16 into f32");
 
-  constexpr std::int64_t kCount = 1'500'017;
+  constexpr std::int64_t kCount = kHasCuda ? 100'017 : 1'500'017;
   Floats wide;
   for (std::int64_t i = 0; i < kCount; ++i) wide.push_back(value(i, r));
   const Tensor x = Tensor::from(wide, {kCount});
   const std::int64_t large = (std::int64_t{1} << 60) + r;
   const Tensor integer = Tensor::from(std::vector<std::int64_t>{large}, {1});
   group.all_reduce({x, integer}, compute());
+  const Floats sums = x.to_vector<float>();
   exact = true;
-  for (std::int64_t i = 0; i < kCount; ++i) exact &= x.data<float>()[i] == sum(i);
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    exact &= sums[static_cast<std::size_t>(i)] == sum(i);
+  }
   findings.expect(exact, "all_reduce of many segments");
   findings.expect(
       integer.item<std::int64_t>() == n * (std::int64_t{1} << 60) + std::int64_t{n} * (n - 1) / 2,
