@@ -20,15 +20,17 @@ void reduce_over(Communicator* group, const Tensor& value, Reduction reduction) 
 }
 
 float largest_magnitude(const std::vector<Tensor>& gradients, Communicator* group) {
-  const Tensor result = Tensor::zeros({1}, DType::f32);
-  float largest = 0.0f;
-  for (const Tensor& gradient : gradients) {
-    max_abs(result, gradient);
-    const float here = result.item<float>();
-    if (!(here <= largest)) largest = here;  // NaN is the largest
-    if (std::isnan(largest)) break;
+  const auto count = static_cast<std::int64_t>(gradients.size());
+  const Tensor each = Tensor::empty({count}, DType::f32);  // read back at once
+  for (std::int64_t i = 0; i < count; ++i) {
+    max_abs(each.slice(i, i + 1), gradients[static_cast<std::size_t>(i)]);
   }
-  result.copy_from(Tensor::from(std::vector{largest}, {1}));
+  float largest = 0.0f;
+  for (const float here : each.to_vector<float>()) {
+    if (std::isnan(largest)) break;
+    if (!(here <= largest)) largest = here;  // NaN is the largest
+  }
+  const Tensor result = Tensor::from(std::vector{largest}, {1});
   reduce_over(group, result, Reduction::maximum);
   return result.item<float>();
 }

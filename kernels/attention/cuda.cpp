@@ -1,4 +1,7 @@
 // Which of the kernels for GPUs takes a call.
+#include <algorithm>
+#include <initializer_list>
+
 #include "kernels/attention/cuda/launchers.h"
 #include "runtime/check.h"
 
@@ -15,6 +18,13 @@ bool has_aligned_rows(const Heads& x) {
 
 namespace {
 
+bool suits_tensor_cores(std::initializer_list<const Heads*> heads, float scale) {
+  const Heads& first = **heads.begin();
+  return first.tensor.dtype() != DType::f32 && (first.head_size == 64 || first.head_size == 128) &&
+         scale > 0.0f &&
+         std::ranges::all_of(heads, [](const Heads* x) { return has_aligned_rows(*x); });
+}
+
 void check_head_size(std::string_view op, std::int64_t head_size) {
   check(head_size <= kMostChannels, "{}: heads of {} channels; on a GPU they have at most {}", op,
         head_size, kMostChannels);
@@ -29,7 +39,8 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
   check_head_size("attention_forward", q.head_size);
   if (q.batch == 0 || q.tokens == 0) return;
   const ForwardCall call{o, logsumexp, q, k, v, scale};
-  forward_general(call);
+  const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o}, scale);
+  on_tensor_cores ? forward_mma(call) : forward_general(call);
 }
 
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
@@ -40,7 +51,8 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
   if (k.batch == 0 || k.tokens == 0) return;
   const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale};
   const Tensor statistics = query_statistics(call);
-  backward_general(call, statistics);
+  const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, scale);
+  on_tensor_cores ? backward_mma(call, statistics) : backward_general(call, statistics);
 }
 
 }  // namespace tessera::cuda

@@ -1,7 +1,11 @@
 // Warp-level tensor-core instructions (sm_80 and later) and asynchronous copies: PTX under nvcc,
 // the documented fragment layouts under the host compiler.
 #pragma once
+
+#include <type_traits>
+
 #include "kernels/cuda/language.h"
+#include "runtime/half.h"
 
 namespace tessera::gpu {
 
@@ -11,14 +15,22 @@ __device__ inline unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// c (16x8) += a (16x16, row-major) * b (16x8, column-major)
-__device__ inline void multiply_accumulate(float (&c)[4], const unsigned (&a)[4],
-                                           const unsigned (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+// c (16x8) += a (16x16, row-major) * b (16x8, column-major); a and b are bfloat16 or float16
+template <typename T>
+__device__ void multiply_accumulate(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
 }
 
 template <bool transposed>
@@ -51,12 +63,16 @@ __device__ inline void copy_async_wait() {
 
 #else
 
-inline float bfloat16_half(unsigned pair, int half) {
-  return std::bit_cast<float>(half ? pair & 0xffff0000u : pair << 16);
+template <typename T>
+float half_of(unsigned pair, int half) {
+  T value;
+  value.bits = static_cast<std::uint16_t>(half ? pair >> 16 : pair);
+  return static_cast<float>(value);
 }
 
-inline void multiply_accumulate(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
-                                TESSERA_EMULATION_SITE) {
+template <typename T>
+void multiply_accumulate(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                         TESSERA_EMULATION_SITE) {
   struct Operands {
     float* c;
     const unsigned *a, *b;
@@ -69,9 +85,9 @@ inline void multiply_accumulate(float (&c)[4], const unsigned (&a)[4], const uns
           for (int half = 0; half < 2; ++half) {
             const int group = lane / 4, pair = lane % 4 * 2 + half;
             for (int r = 0; r < 4; ++r)
-              left[group + r % 2 * 8][pair + r / 2 * 8] = bfloat16_half(lanes[lane]->a[r], half);
+              left[group + r % 2 * 8][pair + r / 2 * 8] = half_of<T>(lanes[lane]->a[r], half);
             for (int r = 0; r < 2; ++r)
-              right[pair + r * 8][group] = bfloat16_half(lanes[lane]->b[r], half);
+              right[pair + r * 8][group] = half_of<T>(lanes[lane]->b[r], half);
           }
         for (int lane = 0; lane < 32; ++lane)
           for (int r = 0; r < 4; ++r) {

@@ -8,6 +8,7 @@
 
 #include "kernels/emulation/device_queue.h"
 #include "runtime/error.h"
+#include "runtime/poison.h"
 
 namespace tessera::emulation {
 namespace {
@@ -166,11 +167,9 @@ std::string leaks() {
 
 void lend(cudaStream_t stream, void* data, std::size_t bytes, std::size_t block_bytes) {
   const auto lock = Devices::get().lock();
-  const auto work = [=] {
-    unpoison(data, bytes);
-    poison(static_cast<std::byte*>(data) + bytes, block_bytes - bytes);
-  };
-  if (stream->destroyed) return work();
+  const auto work = [=] { unpoison_first(data, bytes, block_bytes); };
+  const bool at_once = stream->destroyed || !Devices::get().failure(stream->device).empty();
+  if (at_once) return work();
   Devices::get().enqueue(*stream, {.work = work, .devices = 1u << stream->device});
 }
 
@@ -262,7 +261,7 @@ cudaError_t cudaFree(void* data) {
   }
   const int device = block->device;
   devices.synchronize_device(device, lock);
-  devices.memory.release(data);
+  if (devices.memory.find(data) != nullptr) devices.memory.release(data);
   return refuse_failed(device);
 }
 
@@ -312,7 +311,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     item.work = [=] { std::memmove(to, from, bytes); };
   }
   devices.enqueue(*stream, std::move(item));
-  if (target.kind == Place::pageable) devices.synchronize(*stream, lock);
+  const bool between_hosts = target.kind != Place::device && source.kind != Place::device;
+  if (target.kind == Place::pageable || between_hosts) devices.synchronize(*stream, lock);
   return refuse_failed(stream->device);
 }
 

@@ -59,7 +59,7 @@ void Devices::run_until(const PointHandle& point, std::unique_lock<std::mutex>& 
         options.progress == Progress::shuffled ? any_ready() : next_for(*point);
     if (next != nullptr) {
       run_first(*next);
-    } else {
+    } else if (!point->passed) {
       memory.close();
       changed_.wait(lock);
     }

@@ -7,6 +7,7 @@
 #define __host__
 #define __constant__
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 #include <sys/mman.h>
 
@@ -838,6 +839,10 @@ inline float __fdividef(float x, float y) {
 inline float __frcp_rn(float x) {
   return 1.0f / x;
 }
+// A call of its own, so that the compiler cannot fuse the sum with a product.
+[[gnu::noinline]] inline float __fadd_rn(float x, float y) {
+  return x + y;
+}
 inline float __fmaf_rn(float x, float y, float z) {
   return std::fma(x, y, z);
 }
@@ -859,5 +864,6 @@ inline int __ffs(int x) {
 inline int __clz(int x) {
   return x ? __builtin_clz(unsigned(x)) : 32;
 }
+using std::isfinite;
 using std::max;
 using std::min;

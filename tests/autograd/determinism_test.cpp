@@ -88,6 +88,15 @@ std::vector<Operation> operations() {
        {{130}},
        [](const Variable& x, const P& p) { return rms_norm(x, p[0].parameter, 1e-5f); }},
       {"gelu", {700, 130}, {}, [](const Variable& x, const P&) { return gelu(x); }},
+      {"swiglu", {700, 130}, {}, [](const Variable& x, const P&) { return swiglu(x); }},
+      {"rope",
+       {3, 150, 130},
+       {},
+       [](const Variable& x, const P&) {
+         const RopeTable table = rope_table(150, rope_frequencies(32, 10'000.0),
+                                            RopePairs::half_split, statistics_dtype(x.dtype()));
+         return rope(x, 3, 32, table);
+       }},
       {"add", {700, 130}, {}, [](const Variable& x, const P&) { return add(x, gelu(x)); }},
       {"scale", {700, 130}, {}, [](const Variable& x, const P&) { return scale(x, 0.3); }},
       {"cast", {700, 130}, {}, [](const Variable& x, const P&) { return cast(x, DType::bf16); }},

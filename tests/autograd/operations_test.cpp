@@ -94,6 +94,80 @@ TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients") {
         {leaf({3, 50})});
 }
 
+TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one used twice") {
+  const test::Rank rank;
+  GradientCheck{[](const Inputs& x) { return swiglu(x[0], x[1]); },
+                {leaf({2, 3, 5}, "gate"), leaf({2, 3, 5}, "up")},
+                {}}
+      .run();
+  GradientCheck{[](const Inputs& x) { return swiglu(x[0]); }, {leaf({2, 3, 10})}, {}}.run();
+  GradientCheck{[](const Inputs& x) { return swiglu(x[0], x[0]); }, {leaf({3, 5})}, {}}.run();
+  // What swiglu saves is a temporary, and backward writes over it.
+  GradientCheck{[](const Inputs& x) { return swiglu(scale(x[0], 2.0)); }, {leaf({3, 10})}, {}}
+      .run();
+  GradientCheck{[](const Inputs& x) { return swiglu(scale(x[0], 2.0), scale(x[0], 3.0)); },
+                {leaf({3, 5})},
+                {}}
+      .run();
+}
+
+TEST_CASE("swiglu: backward writes over what forward saved, if nobody else has it") {
+  const test::Rank rank;
+  const auto gradient_is_saved = [](bool keep) {
+    const Variable x = Variable::leaf(leaf({3, 10}));
+    Variable gate_up = scale(x, 2.0);
+    const std::byte* const saved = gate_up.data().raw();
+    const Variable y = swiglu(gate_up);
+    if (!keep) gate_up = Variable();
+    backward(y, leaf({3, 5}, "seed"));
+    return x.gradient().raw() == saved;
+  };
+  CHECK(gradient_is_saved(false));
+  CHECK_FALSE(gradient_is_saved(true));
+}
+
+TEST_CASE("rope: gradients in both conventions, with positions that count or are given") {
+  const test::Rank rank;
+  const Tensor each = Tensor::from(std::vector<std::int32_t>{0, 1, 0, 3, 2, 1}, {2, 3});
+  for (const RopePairs pairs : {RopePairs::half_split, RopePairs::interleaved}) {
+    const RopeTable table = rope_table(9, rope_frequencies(6, 100.0), pairs, DType::f64);
+    for (const RopePositions& positions : {RopePositions{.first = 5}, RopePositions{2, each}}) {
+      const auto check = [&](auto function) {
+        GradientCheck{function, {leaf({2, 3, 20})}, {}}.run();
+      };
+      check([&](const Inputs& x) { return rope(x[0], 3, 6, table, positions); });
+      check([&](const Inputs& x) { return rope(scale(x[0], 2.0), 3, 6, table, positions); });
+      check([&](const Inputs& x) { return add(rope(x[0], 3, 6, table, positions), x[0]); });
+    }
+  }
+}
+
+TEST_CASE("rope works in place on a temporary only") {
+  const test::Rank rank;
+  const RopeTable table =
+      rope_table(3, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64);
+  const Variable x = Variable::leaf(leaf({1, 3, 4}));
+  const Tensor before = x.data().clone();
+  Variable kept = scale(x, 1.0);
+  const std::byte* const memory = kept.data().raw();
+  CHECK(rope(x, 1, 4, table).data().raw() != x.data().raw());
+  CHECK(rope(kept, 1, 4, table).data().raw() != memory);
+  CHECK(test::same_bits(kept.data(), before));
+  const Tensor handle = kept.data();
+  CHECK(rope(Variable(handle), 1, 4, table).data().raw() != memory);
+  CHECK(test::same_bits(kept.data(), before));
+  CHECK(test::same_bits(x.data(), before));
+}
+
+TEST_CASE("rope turns a variable that was moved in where it lies") {
+  const test::Rank rank;
+  const RopeTable table =
+      rope_table(3, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64);
+  Variable x = scale(Variable(leaf({1, 3, 4})), 1.0);
+  const std::byte* const memory = x.data().raw();
+  CHECK(rope(std::move(x), 1, 4, table).data().raw() == memory);
+}
+
 TEST_CASE("cast: the gradient comes back in the input's dtype") {
   const test::Rank rank;
   const Variable x = Variable::leaf(Tensor::from(std::vector<float>{1.0f, -2.5f}, {2}));

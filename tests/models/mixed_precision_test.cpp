@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "optim/adamw.h"
-#include "optim/clip.h"
+#include "kernels/gradient_norm/clip.h"
 #include "optim/loss_scaler.h"
 #include "runtime/safetensors.h"
 #include "sharding/gradient_norm.h"

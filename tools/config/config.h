@@ -61,7 +61,7 @@ struct ShardingConfig {
 };
 
 struct RuntimeConfig {
-  std::string device = "cpu";
+  std::string device = "auto";
   std::int64_t ranks = 0;
   std::int64_t threads = 0;
   std::string compute_dtype = "f32";

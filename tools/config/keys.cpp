@@ -1,5 +1,6 @@
 #include "tools/config/keys.h"
 
+#include "runtime/device.h"
 #include "sharding/checkpointing.h"
 #include "tools/config/sharding_options.h"
 
@@ -34,6 +35,11 @@ Allowed one_of(std::vector<std::string> choices) {
 
 Allowed compute_dtypes() {
   return one_of({"f32", "bf16", "f16"});
+}
+
+Allowed device_names() {
+  return {.is_form = [](std::string_view text) { return parse_device(text).has_value(); },
+          .forms = "auto, cpu, cuda or a GPU by number such as cuda:1"};
 }
 
 Allowed reshard_forms() {
@@ -157,7 +163,11 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
 
 std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
   return {
-      {"runtime.device", &runtime.device, one_of({"cpu"}), "Where the model runs."},
+      {"runtime.device", &runtime.device, device_names(),
+       "Where the model runs. `auto`: on the first GPU, if this build has the CUDA backend and the "
+       "machine a GPU, otherwise on the CPU. With several ranks a GPU is the first rank's; the "
+       "next "
+       "ranks have the next GPUs, and then the first ones again."},
       {"runtime.ranks", &runtime.ranks, between(0, 1024),
        "Ranks, as threads of one process; `tessera train --ranks N` sets it. 0 = one, or under "
        "`mpirun -np N tessera train` as many processes as it starts."},

@@ -65,7 +65,10 @@ void generate(const GenerateOptions& options, const std::function<void(std::stri
   check(options.tokens >= 0, "cannot generate {} tokens", options.tokens);
   const fs::path folder = model_folder(options.model);
   const auto tokenizer = Tokenizer::load(folder);
-  RankContext rank({.threads = options.threads, .seed = options.seed});
+  const std::optional<Device> device = parse_device(options.device);
+  check(device.has_value(), "--device: expected auto, cpu, cuda or cuda:N, got '{}'",
+        options.device);
+  RankContext rank({.device = *device, .threads = options.threads, .seed = options.seed});
   const ContextGuard guard(rank);
   const auto model = make_pretrained(folder);
   check(tokenizer->vocab_size() <= model->vocab_size(),

@@ -4,7 +4,7 @@
 
 #include "autograd/engine.h"
 #include "models/hugging_face.h"
-#include "optim/clip.h"
+#include "kernels/gradient_norm/clip.h"
 #include "optim/schedule.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -81,7 +81,7 @@ float TrainingSession::accumulate_gradients(std::int64_t step, double scale,
   const std::int64_t micro_batches = config_.data.accumulation_steps;
   const std::int64_t rows = rows_per_micro_batch();
   const double tokens = static_cast<double>(config_.data.batch_size * config_.data.sequence_length);
-  float total = 0.0f;
+  std::vector<Tensor> losses;  // read when all is queued: the host stays ahead of a GPU
   for (std::int64_t i = 0; i < micro_batches; ++i) {
     const std::int64_t micro_batch = i * world_.size() + world_.rank();
     context().random() = {.seed = static_cast<std::uint64_t>(config_.train.seed),
@@ -96,12 +96,14 @@ float TrainingSession::accumulate_gradients(std::int64_t step, double scale,
     {
       const Span span("forward");
       loss = model_->loss(batch.inputs, batch.targets, scale / tokens, /*training=*/true);
-      total += loss.data().item<float>();
+      losses.push_back(loss.data());
     }
     const Span span("backward");
     backward(loss);
     strategy_->finish_backward();
   }
+  float total = 0.0f;
+  for (const Tensor& loss : losses) total += loss.item<float>();
   return total;
 }
 
@@ -126,6 +128,7 @@ float TrainingSession::evaluate(std::int64_t batches, const BatchSource& source)
 
 float TrainingSession::sum_over_ranks(float value) const {
   const Tensor sum = Tensor::from(std::vector{value}, {1});
+  communication_stream().wait(current_stream().record());
   wait_for_communication(world_.all_reduce({sum}, communication_stream(), "loss"));
   return sum.item<float>();
 }
