@@ -42,11 +42,15 @@ class MpiCommunicator final : public Communicator {
   }
 
   void abort(const std::string& reason) override { job_.abort(reason); }
+  std::optional<std::string> aborted() override { return job_.failure(); }
+  void agree(const Call& call) override {
+    guarded(call, [&] { return compare(call).size(); });
+  }
 
   std::unique_ptr<Communicator> split(int color) override {
     const Call call{.collective = Collective::split, .root = color};
     return guarded(call, [&]() -> std::unique_ptr<Communicator> {
-      const std::vector<Header> headers = agree(call);
+      const std::vector<Header> headers = compare(call);
       std::vector<int> colors;
       std::vector<int> members;
       int rank_in_child = 0;
@@ -69,7 +73,7 @@ class MpiCommunicator final : public Communicator {
  protected:
   std::int64_t perform(const Call& call) override {
     return guarded(call, [&] {
-      agree(call);
+      compare(call);
       return exchange(call);
     });
   }
@@ -102,7 +106,7 @@ class MpiCommunicator final : public Communicator {
     transfers.wait([&] { return describe(call, calls_); });
   }
 
-  std::vector<Header> agree(const Call& call) {
+  std::vector<Header> compare(const Call& call) {
     std::vector<Header> headers(static_cast<std::size_t>(size()));
     headers[rank()] = {fingerprint(call, calls_), call.root};
     exchange_with_all(

@@ -165,11 +165,15 @@ void MpiJob::read_notes() {
   }
 }
 
-void MpiJob::raise_if_failed() {
+std::optional<std::string> MpiJob::failure() {
   read_notes();
-  if (!failed()) return;
+  if (!failed()) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  throw Error(reason_);
+  return reason_;
+}
+
+void MpiJob::raise_if_failed() {
+  if (const auto reason = failure()) throw Error(*reason);
 }
 
 void MpiJob::keep(const Call& call, const Tensor& staging) {

@@ -59,6 +59,8 @@ class MpiJob {
   /// The same for what this process has raised.
   void abort_for(const std::exception& error) { abort(failure_of(rank_, size_, error.what())); }
   bool failed() const { return failed_.load(); }
+  /// The reason, if the job has failed.
+  std::optional<std::string> failure();
   /// Raises Error with the reason if the job has failed.
   void raise_if_failed();
 

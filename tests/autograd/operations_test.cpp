@@ -40,6 +40,74 @@ TEST_CASE("linear: gradients for both weight layouts, with and without bias", "[
   }
 }
 
+TEST_CASE("gelu_mlp: gradients for both weight layouts, with and without biases", "[cpu]") {
+  const test::Rank rank;
+  for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
+    const bool out_in = layout == WeightLayout::out_in;
+    OwnedParameter fc("fc", out_in ? Shape{6, 3} : Shape{3, 6}), fc_bias("fc_bias", {6});
+    OwnedParameter proj("proj", out_in ? Shape{4, 6} : Shape{6, 4}), proj_bias("proj_bias", {4});
+    GradientCheck{[&](const Inputs& x) {
+                    return gelu_mlp(x[0], fc.parameter, fc_bias.parameter, proj.parameter,
+                                    proj_bias.parameter, layout);
+                  },
+                  {leaf({2, 5, 3})},
+                  {&fc, &fc_bias, &proj, &proj_bias}}
+        .run();
+    GradientCheck{[&](const Inputs& x) {
+                    return gelu_mlp(x[0], fc.parameter, Parameter(), proj.parameter, Parameter(),
+                                    layout);
+                  },
+                  {leaf({7, 3})},
+                  {&fc, &proj}}
+        .run();
+  }
+}
+
+TEST_CASE("gelu_mlp is linear, gelu, linear, to the bit on the CPU, whatever is frozen") {
+  const test::Rank rank;
+  struct Layers {
+    Parameter fc{"fc", {8, 16}, Initializer::zeros()},
+        fc_bias{"fc_bias", {16}, Initializer::zeros()};
+    Parameter proj{"proj", {16, 8}, Initializer::zeros()},
+        proj_bias{"proj_bias", {8}, Initializer::zeros()};
+    std::vector<Tensor> gradients;
+
+    Layers() {
+      for (const Parameter& parameter : {fc, fc_bias, proj, proj_bias}) {
+        parameter.open(normal_tensor(parameter.shape(), DType::f32, parameter.name(), 0.3));
+        gradients.push_back(Tensor::zeros(parameter.shape(), DType::f32));
+        parameter.open_gradient(gradients.back());
+        parameter.reset_gradient();
+      }
+    }
+  };
+  const Tensor dy = normal_tensor({9, 8}, DType::f32, "dy");
+  for (int frozen = 0; frozen < 16; ++frozen) {
+    CAPTURE(frozen);
+    std::vector<Tensor> results[2];
+    for (const bool fused : {false, true}) {
+      const Layers l;
+      int bit = 0;
+      for (const Parameter& parameter : {l.fc, l.fc_bias, l.proj, l.proj_bias}) {
+        parameter.set_trainable((frozen >> bit++ & 1) == 0);
+      }
+      const Variable x = Variable::leaf(normal_tensor({9, 8}, DType::f32, "x"));
+      const auto in_out = WeightLayout::in_out;
+      const Variable y =
+          fused ? gelu_mlp(x, l.fc, l.fc_bias, l.proj, l.proj_bias, in_out)
+                : linear(gelu(linear(x, l.fc, l.fc_bias, in_out)), l.proj, l.proj_bias, in_out);
+      backward(y, dy.clone());
+      results[fused] = l.gradients;
+      results[fused].push_back(y.data());
+      results[fused].push_back(x.gradient());
+    }
+    for (std::size_t i = 0; i < results[0].size(); ++i) {
+      CHECK(test::relative_error(test::to_doubles(results[1][i]),
+                                 test::to_doubles(results[0][i])) <= (kHasCuda ? 2e-6 : 0.0));
+    }
+  }
+}
+
 TEST_CASE("matmul: gradients for all transposes, plain and batched", "[cpu]") {
   const test::Rank rank;
   for (const Transpose ta : {Transpose::no, Transpose::yes}) {

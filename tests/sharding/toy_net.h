@@ -140,7 +140,7 @@ struct ToyTraining {
     const Tensor sum = Tensor::from(std::vector{loss}, {1});
     world.all_reduce({sum}, context().side_stream("communication"), "loss").synchronize();
     trained.losses.push_back(sum.item<float>());
-    trained.norms.push_back(strategy.gradient_norm());
+    trained.norms.push_back(strategy.gradient_norm().value());
     update(strategy, trained.norms.back());
   }
 
