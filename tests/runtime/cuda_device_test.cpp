@@ -95,6 +95,7 @@ TEST_CASE("each context works on its own device, on whichever is current") {
   Tensor there;
   {
     const ContextGuard guard(second);
+    current_stream().wait(first.context.compute_stream().record());  // of another device
     there = here.clone();
     REQUIRE(there.device() == Device{DeviceType::cuda, 1});
     REQUIRE(there.to_vector<float>() == std::vector<float>{1, 2});
