@@ -9,10 +9,8 @@
 #include <optional>
 #include <thread>
 
-#include "runtime/backends.h"
 #include "runtime/check.h"
-#include "runtime/cuda/backend.h"
-#include "sharding/comm/device_reduce.h"
+#include "sharding/comm/devices.h"
 
 namespace tessera {
 namespace {
@@ -332,15 +330,6 @@ class ThreadCommunicator final : public Communicator {
   SharedGroup group_;
   std::uint64_t calls_ = 0;
 };
-
-/// GPUs are dealt out in turn, from the one that is named on.
-Device device_of_rank(const Device& first, int rank) {
-  if constexpr (kHasCuda) {
-    if (!first.is_cpu())
-      return {first.type, (first.index + rank) % std::max(1, cuda::device_count())};
-  }
-  return first;
-}
 
 }  // namespace
 

@@ -57,6 +57,8 @@ struct ShardingConfig {
   std::string prefetch = "both";
   std::string reduce = "every_micro_batch";
   std::string reduce_dtype = "f32";
+  std::string communicator = "auto";
+  bool deterministic = false;
   std::string activation_checkpointing = "none";
 };
 

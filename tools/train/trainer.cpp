@@ -264,7 +264,9 @@ void train(const Config& config) {
   run_world({.ranks = static_cast<int>(config.runtime.ranks),
              .device = parse_device(config.runtime.device).value(),
              .threads = static_cast<int>(config.runtime.threads),
-             .seed = static_cast<std::uint64_t>(config.train.seed)},
+             .seed = static_cast<std::uint64_t>(config.train.seed),
+             .communicator = communicator_from_name(config.sharding.communicator),
+             .deterministic = config.sharding.deterministic},
             [&](Communicator& world) {
               check_consistent(config, world.size());
               Run(config, world).execute();
