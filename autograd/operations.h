@@ -23,6 +23,13 @@ enum class WeightLayout { out_in, in_out };
 Variable linear(const Variable& x, const Parameter& weight, const Parameter& bias,
                 WeightLayout layout = WeightLayout::out_in);
 
+/// gelu(x fc + fc_bias) proj + proj_bias, the transformer's two linear layers in one node: gelu and
+/// its derivative are part of the products where the device has such (kernels/linear/op.h). Biases
+/// may be undefined.
+Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter& fc_bias,
+                  const Parameter& proj_weight, const Parameter& proj_bias,
+                  WeightLayout layout = WeightLayout::out_in);
+
 /// op(a) op(b) for 2-D or batched 3-D variables.
 Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a = Transpose::no,
                 Transpose transpose_b = Transpose::no);
@@ -68,6 +75,6 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
 /// seed 1; another seed raises Error.
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
                               double loss_scale, int ignore_index = kIgnoreIndex,
-                              std::int64_t chunk = kCrossEntropyChunk);
+                              std::int64_t chunk = kAutomaticChunk);
 
 }  // namespace tessera

@@ -94,6 +94,7 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
   check_queries_and_keys(op, q, k);
   check_logsumexp(op, logsumexp, q);
   if (q.tensor.device().is_cpu()) return cpu::attention_forward(o, logsumexp, q, k, v, scale);
+  if constexpr (kHasCuda) return cuda::attention_forward(o, logsumexp, q, k, v, scale);
   fail_no_kernel(op, q.tensor.device());
 }
 
@@ -138,6 +139,9 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
   check_logsumexp(op, logsumexp, q);
   if (q.tensor.device().is_cpu()) {
     return cpu::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale);
+  }
+  if constexpr (kHasCuda) {
+    return cuda::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale);
   }
   fail_no_kernel(op, q.tensor.device());
 }

@@ -1,6 +1,8 @@
 // Storage to arithmetic and back in device code, element by element and 16 bytes at a time.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/language.h"
 #include "runtime/half.h"
 
@@ -52,14 +54,36 @@ __device__ float rounded(float value) {
   return load(stored);
 }
 
+/// Two values as 16-bit T in one word, `low` in the lower half: an operand of tensor cores.
+template <typename T>
+__device__ unsigned pack(float low, float high) {
+#if defined(__CUDACC__)
+  // One conversion for both (cvt.rn.bf16x2.f32, cvt.rn.f16x2.f32).
+  unsigned word;
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    memcpy(&word, &pair, sizeof word);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    memcpy(&word, &pair, sizeof word);
+  }
+  return word;
+#else
+  return T(low).bits | static_cast<unsigned>(T(high).bits) << 16;
+#endif
+}
+
 /// 16 bytes of T as floats: one load or store instruction. Addresses must be multiples of 16.
 template <typename T>
 struct Vector {
   static constexpr int kSize = 16 / sizeof(T);
   float values[kSize];
 
-  __device__ static Vector load(const T* source) {
-    const uint4 raw = *reinterpret_cast<const uint4*>(source);
+  __device__ static Vector load(const T* source) { return unpack(load_raw(source)); }
+  __device__ static uint4 load_raw(const T* source) {
+    return *reinterpret_cast<const uint4*>(source);
+  }
+  __device__ static Vector unpack(const uint4& raw) {
     T elements[kSize];
     memcpy(static_cast<void*>(elements), &raw, 16);
     Vector result;
@@ -67,14 +91,15 @@ struct Vector {
     for (int i = 0; i < kSize; ++i) result.values[i] = gpu::load(elements[i]);
     return result;
   }
-  __device__ void store(T* destination) const {
+  __device__ uint4 pack() const {
     T elements[kSize];
 #pragma unroll
     for (int i = 0; i < kSize; ++i) gpu::store(elements[i], values[i]);
     uint4 raw;
     memcpy(&raw, elements, 16);
-    *reinterpret_cast<uint4*>(destination) = raw;
+    return raw;
   }
+  __device__ void store(T* destination) const { *reinterpret_cast<uint4*>(destination) = pack(); }
 };
 
 /// `count` elements as floats: one element, or as many 16-byte vectors as they are.

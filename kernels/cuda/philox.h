@@ -24,6 +24,7 @@ __device__ inline uint4 philox4x32(uint4 c, uint2 k) {
 struct RandomWords {
   uint2 key, stream;
 
+  RandomWords() = default;
   explicit RandomWords(const RandomStream& random)
       : key(halves(random.seed())), stream(halves(random.stream())) {}
 

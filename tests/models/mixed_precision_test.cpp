@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/gradient_norm/clip.h"
 #include "optim/adamw.h"
-#include "optim/clip.h"
 #include "optim/loss_scaler.h"
 #include "runtime/safetensors.h"
 #include "sharding/gradient_norm.h"
@@ -72,7 +72,7 @@ AdamW make_adamw(const WholeModel& whole) {
 double norm_of(const WholeModel& whole) {
   std::vector<Tensor> gradients;
   for (const Shard& shard : whole.shards()) gradients.push_back(shard.gradient);
-  return gradient_norm(gradients);
+  return gradient_norm(gradients).value();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "sharding/comm/threads.h"
 #include "tests/sharding/toy_net.h"
+#include "tests/support/device.h"
 
 namespace tessera {
 
@@ -26,7 +27,10 @@ std::function<void()> random_delay(const RandomStream& random) {
 
 Trained train(const ShardingOptions& options, int ranks, int seed) {
   Trained result;
-  run_ranks({.ranks = ranks, .threads = 1, .deadline = std::chrono::seconds(60)},
+  run_ranks({.ranks = ranks,
+             .device = test::device(),
+             .threads = 1,
+             .deadline = std::chrono::seconds(60)},
             [&](Communicator& world) {
               ToyNet net(3);
               const auto strategy = make_strategy(net.units, options, 3, &world);

@@ -1,0 +1,58 @@
+// Which of the kernels for GPUs takes a call.
+#include <algorithm>
+#include <initializer_list>
+
+#include "kernels/attention/cuda/launchers.h"
+#include "runtime/check.h"
+
+namespace tessera::cuda {
+namespace attention {
+
+bool has_aligned_rows(const Heads& x) {
+  const auto aligned = [&](std::int64_t elements) {
+    return elements * static_cast<std::int64_t>(size_of(x.tensor.dtype())) % 16 == 0;
+  };
+  return reinterpret_cast<std::uintptr_t>(x.tensor.raw()) % 16 == 0 && aligned(x.offset) &&
+         aligned(x.batch_stride) && aligned(x.token_stride) && aligned(x.head_size);
+}
+
+namespace {
+
+bool suits_tensor_cores(std::initializer_list<const Heads*> heads, float scale) {
+  const Heads& first = **heads.begin();
+  return first.tensor.dtype() != DType::f32 && (first.head_size == 64 || first.head_size == 128) &&
+         scale > 0.0f &&
+         std::ranges::all_of(heads, [](const Heads* x) { return has_aligned_rows(*x); });
+}
+
+void check_head_size(std::string_view op, std::int64_t head_size) {
+  check(head_size <= kMostChannels, "{}: heads of {} channels; on a GPU they have at most {}", op,
+        head_size, kMostChannels);
+}
+
+}  // namespace
+}  // namespace attention
+
+void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k,
+                       const Heads& v, float scale) {
+  using namespace attention;
+  check_head_size("attention_forward", q.head_size);
+  if (q.batch == 0 || q.tokens == 0) return;
+  const ForwardCall call{o, logsumexp, q, k, v, scale};
+  const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o}, scale);
+  on_tensor_cores ? forward_mma(call) : forward_general(call);
+}
+
+void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
+                        const Heads& q, const Heads& k, const Heads& v, const Heads& o,
+                        const Tensor& logsumexp, float scale) {
+  using namespace attention;
+  check_head_size("attention_backward", q.head_size);
+  if (k.batch == 0 || k.tokens == 0) return;
+  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale};
+  const Tensor statistics = query_statistics(call);
+  const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, scale);
+  on_tensor_cores ? backward_mma(call, statistics) : backward_general(call, statistics);
+}
+
+}  // namespace tessera::cuda

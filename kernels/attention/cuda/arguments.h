@@ -1,0 +1,149 @@
+// The arguments of attention as device code takes them, and which part of the work is whose
+// block's.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/attention/cuda/launchers.h"
+#include "kernels/cuda/language.h"
+
+namespace tessera::cuda::attention {
+
+inline constexpr float kLog2E = 1.44269504f;  // 1 / ln 2
+inline constexpr float kLn2 = 0.69314718f;
+
+/// The rows of one head of one batch element, one per token.
+template <typename T>
+struct Rows {
+  T* data;
+  std::int64_t stride;
+
+  __device__ T* operator[](int token) const { return data + token * stride; }
+};
+
+/// Heads of a tensor in device memory.
+template <typename T>
+struct DeviceHeads {
+  T* data;
+  std::int64_t batch_stride, token_stride;
+  int head_size;
+
+  explicit DeviceHeads(const Heads& x)
+      : data(x.tensor.data<T>() + x.offset),
+        batch_stride(x.batch_stride),
+        token_stride(x.token_stride),
+        head_size(static_cast<int>(x.head_size)) {}
+  __device__ Rows<T> rows(int batch, int head) const {
+    return {data + batch * batch_stride + static_cast<std::int64_t>(head) * head_size,
+            token_stride};
+  }
+};
+
+struct Extents {
+  int batch, heads, kv_heads, queries, keys, head_size;
+  float scale;
+
+  Extents(const Heads& q, const Heads& k, float factor)
+      : batch(static_cast<int>(q.batch)),
+        heads(static_cast<int>(q.heads)),
+        kv_heads(static_cast<int>(k.heads)),
+        queries(static_cast<int>(q.tokens)),
+        keys(static_cast<int>(k.tokens)),
+        head_size(static_cast<int>(q.head_size)),
+        scale(factor) {}
+  /// Query heads that read one key/value head.
+  __host__ __device__ int group() const { return heads / kv_heads; }
+  /// Query i sees keys 0 .. i + shift().
+  __host__ __device__ int shift() const { return keys - queries; }
+  /// Turns products of queries and keys into scores in base 2: exp(scale x) = exp2(scale_log2 x).
+  __host__ __device__ float scale_log2() const { return scale * kLog2E; }
+};
+
+/// What backward needs of each query besides its rows, in order batch, head, query; the queries of
+/// a head are filled up to whole tiles with {infinity, 0}, which makes P and dS vanish.
+struct QueryStatistics {
+  float logsumexp;  // in base 2
+  float delta;      // D = sum(dO * O)
+};
+inline constexpr int kStatisticsPadding = 64;
+
+__host__ __device__ inline int padded_queries(int queries) {
+  return (queries + kStatisticsPadding - 1) / kStatisticsPadding * kStatisticsPadding;
+}
+
+template <typename T>
+struct ForwardArguments {
+  DeviceHeads<T> o;
+  float* logsumexp;
+  DeviceHeads<T> q, k, v;
+  Extents extents;
+
+  explicit ForwardArguments(const ForwardCall& x)
+      : o(x.o),
+        logsumexp(x.logsumexp.data<float>()),
+        q(x.q),
+        k(x.k),
+        v(x.v),
+        extents(x.q, x.k, x.scale) {}
+};
+
+template <typename T>
+struct BackwardArguments {
+  DeviceHeads<T> dq, dk, dv, d_o, q, k, v, o;
+  const float* logsumexp;
+  QueryStatistics* statistics;  // workspace
+  Extents extents;
+
+  BackwardArguments(const BackwardCall& x, const Tensor& workspace)
+      : dq(x.dq),
+        dk(x.dk),
+        dv(x.dv),
+        d_o(x.d_o),
+        q(x.q),
+        k(x.k),
+        v(x.v),
+        o(x.o),
+        logsumexp(x.logsumexp.data<float>()),
+        statistics(reinterpret_cast<QueryStatistics*>(workspace.data<float>())),
+        extents(x.q, x.k, x.scale) {}
+  /// The statistics of one head's queries.
+  __device__ const QueryStatistics* statistics_of(int batch, int head) const {
+    return statistics + (static_cast<std::int64_t>(batch) * extents.heads + head) *
+                            padded_queries(extents.queries);
+  }
+};
+
+/// The order of blocks: all heads' longest tiles first, so that none is left with a long one at the
+/// end; but in sections of heads whose keys and values fit the L2 cache together, since every tile
+/// of a head reads them again.
+struct Schedule {
+  unsigned tiles;    // of each head
+  unsigned heads;    // of all batch elements
+  unsigned section;  // heads
+
+  /// A head's tiles of `rows_per_tile` tokens; each reads up to `bytes_per_head` again.
+  Schedule(std::int64_t tokens, int rows_per_tile, std::int64_t all_heads,
+           std::int64_t bytes_per_head)
+      : tiles(static_cast<unsigned>((tokens + rows_per_tile - 1) / rows_per_tile)),
+        heads(static_cast<unsigned>(all_heads)),
+        section(static_cast<unsigned>(
+            std::clamp<std::int64_t>(kCacheBytes / (bytes_per_head + 1), 1, all_heads))) {}
+
+  dim3 blocks() const { return dim3(tiles * heads); }
+
+  struct Place {
+    int rank;  // 0 for a head's longest tile
+    int head;  // of all batch elements
+  };
+  __device__ Place place_of(unsigned block) const {
+    const unsigned first = block / (tiles * section) * section;
+    const unsigned width = min(section, heads - first), rest = block - first * tiles;
+    return {static_cast<int>(rest / width), static_cast<int>(first + rest % width)};
+  }
+
+ private:
+  // Half of an A100's or H100's L2 cache, of which each half serves its own side of the chip.
+  static constexpr std::int64_t kCacheBytes = 20 << 20;
+};
+
+}  // namespace tessera::cuda::attention

@@ -1,0 +1,112 @@
+// Attention's forward pass on tensor cores (mma.sync, sm_80 and later) for bf16 and f16 and heads
+// of 64 or 128: FlashAttention-2 (Dao 2023, algorithm 1).
+//
+// A block of 4 warps owns 128 queries of one head, 32 a warp, and visits the keys in tiles of 64;
+// while a tile is computed with, the next is on its way (cp.async). Scores, weights and outputs
+// stay in registers; only the tiles on the diagonal are masked.
+//
+//                    keys: 64   64   64   64   64            a warp's part of a tile
+//   queries   0-127       | D  | D  |                        S = Q K^T      32 x 64, registers
+//           128-255       | #  | #  | D  | D  |              P = exp2(...)  in place, row sums by 4
+//           256-383       | #  | #  | #  | #  | D ...                       lanes
+//                                                            O += P V       32 x d, registers
+//
+// Traffic per head: Q and O once, K and V once per 128 queries (mostly from L2); 4 Tq Tkv d FLOP,
+// half of it if causal. A warp reads each key and value from shared memory once per 32 queries.
+#include "kernels/attention/cuda/fragments.h"
+#include "kernels/attention/cuda/launchers.h"
+#include "kernels/cuda/launch.h"
+
+namespace tessera::cuda::attention {
+namespace {
+
+constexpr int kWarps = 4, kThreads = kWarps * 32;
+constexpr int kM = 2;  // 16-row pieces of a warp
+constexpr int kQueries = kWarps * kM * 16, kKeys = 64;
+
+template <typename T, int kHeadSize>
+constexpr std::size_t shared_bytes() {
+  return sizeof(T) * kHeadSize * (kQueries + 4 * kKeys);
+}
+
+template <typename T, int kHeadSize>
+__global__ void __launch_bounds__(kThreads)
+    forward_mma_kernel(ForwardArguments<T> x, Schedule schedule) {
+  using QueryTile = SharedTile<T, kQueries, kHeadSize>;
+  using KeyTiles = DoubleBuffer<SharedTile<T, kKeys, kHeadSize>, T>;
+  gpu::SharedMemory shared;
+  const auto queries = take<QueryTile, T>(shared);
+  const auto keys = take<KeyTiles, T>(shared), values = take<KeyTiles, T>(shared);
+  const Extents& n = x.extents;
+  const auto [rank, all_head] = schedule.place_of(blockIdx.x);
+  const int batch = all_head / n.heads, head = all_head % n.heads, kv_head = head / n.group();
+  const int first_query = (static_cast<int>(schedule.tiles) - 1 - rank) * kQueries;
+  const int first_row = first_query + warp_row<kM>();  // the warp's
+  const auto load_keys = [&](int step) {
+    load_async<kThreads>(keys[step], x.k.rows(batch, kv_head), step * kKeys, n.keys);
+    load_async<kThreads>(values[step], x.v.rows(batch, kv_head), step * kKeys, n.keys);
+    gpu::copy_async_commit();
+  };
+
+  load_async<kThreads>(queries, x.q.rows(batch, head), first_query, n.queries);
+  load_keys(0);
+  OnlineSoftmax<kM> softmax;
+  Fragment<kM, kHeadSize> outputs;
+  outputs.clear();
+  const int visible = min(first_query + kQueries + n.shift(), n.keys);
+  const int steps = (visible + kKeys - 1) / kKeys;
+  for (int step = 0; step < steps; ++step) {
+    gpu::copy_async_wait<0>();
+    __syncthreads();  // everybody's copies have landed, and nobody reads the last tiles any more
+    if (step + 1 < steps) load_keys(step + 1);
+    const int last_seen = first_row + n.shift() - step * kKeys;  // by the warp's first row
+    if (first_row >= n.queries || last_seen + 16 * kM - 1 < 0) continue;
+    Fragment<kM, kKeys> scores;
+    multiply(scores, queries, warp_row<kM>(), keys[step]);
+    if (last_seen < kKeys - 1) {
+      mask(scores, [&](int row, int column) { return column <= row + last_seen; });
+    }
+    softmax.update(scores, outputs, n.scale_log2());
+    multiply_add(outputs, scores, values[step]);
+  }
+  if (first_row >= n.queries) return;
+
+  float factor[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = softmax.template over_row<gpu::Sum>(softmax.sum[m][half]);
+      const int query = first_row + row_of(m, 2 * half);
+      factor[m][half] = 1.0f / sum;
+      if (threadIdx.x % 4 == 0 && query < n.queries) {
+        x.logsumexp[static_cast<std::int64_t>(all_head) * n.queries + query] =
+            softmax.maximum[m][half] * n.scale + logf(sum);
+      }
+    }
+  }
+  store(x.o.rows(batch, head), first_row, n.queries, outputs, factor, queries, warp_row<kM>());
+}
+
+template <typename T, int kHeadSize>
+void launch(const ForwardCall& call) {
+  const ForwardArguments<T> arguments(call);
+  const Extents& n = arguments.extents;
+  const Schedule schedule(n.queries, kQueries, call.q.batch * call.q.heads,
+                          std::int64_t{2 * sizeof(T)} * n.keys * n.head_size / n.group());
+  gpu::launch(forward_mma_kernel<T, kHeadSize>, schedule.blocks(), dim3(kThreads),
+              shared_bytes<T, kHeadSize>(), gpu::stream(), arguments, schedule);
+}
+
+}  // namespace
+
+void forward_mma(const ForwardCall& call) {
+  const bool small = call.q.head_size == 64;
+  if (call.q.tensor.dtype() == DType::bf16) {
+    small ? launch<bfloat16, 64>(call) : launch<bfloat16, 128>(call);
+  } else {
+    small ? launch<float16, 64>(call) : launch<float16, 128>(call);
+  }
+}
+
+}  // namespace tessera::cuda::attention

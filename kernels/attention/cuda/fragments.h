@@ -1,0 +1,203 @@
+// A warp's matrices in registers, and the two products that attention's passes are made of.
+//
+// Fragment<kM, kN> is 16 kM rows by kN columns of floats, spread over the warp as mma leaves them:
+// values[m][n][i] of a lane is at
+//
+//        row 16 m + lane / 4 + (i / 2) * 8,    column 8 n + lane % 4 * 2 + i % 2
+//
+// so a lane has two rows per m ("halves"), and four neighbouring lanes share a row. The layout of a
+// result in 16 bits is that of a left operand: P goes from one product to the next in registers.
+#pragma once
+
+#include "kernels/attention/cuda/tiles.h"
+#include "kernels/cuda/numeric.h"
+#include "kernels/cuda/reduce.h"
+
+namespace tessera::cuda::attention {
+
+template <int kM, int kN>
+struct Fragment {
+  float values[kM][kN / 8][4];
+
+  __device__ void clear() {
+#pragma unroll
+    for (auto& rows : values) {
+#pragma unroll
+      for (auto& piece : rows) {
+#pragma unroll
+        for (float& value : piece) value = 0.0f;
+      }
+    }
+  }
+};
+
+/// The row (column) of values[m][n][i], and the first row of the warp's part of a block's tile.
+__device__ inline int row_of(int m, int i) {
+  return 16 * m + static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8;
+}
+__device__ inline int column_of(int n, int i) {
+  return 8 * n + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2;
+}
+template <int kM>
+__device__ int warp_row() {
+  return static_cast<int>(threadIdx.x) / 32 * 16 * kM;
+}
+
+/// c = X Y^T: rows [first, first + 16 kM) of x times every row of y.
+template <typename T, int kM, int kN, int kRows, int kHeadSize>
+__device__ void multiply(Fragment<kM, kN>& c, const SharedTile<T, kRows, kHeadSize>& x, int first,
+                         const SharedTile<T, kN, kHeadSize>& y) {
+  c.clear();
+#pragma unroll
+  for (int step = 0; step < kHeadSize / 16; ++step) {
+    unsigned a[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) load_left(a[m], x, first + 16 * m, step);
+#pragma unroll
+    for (int n = 0; n < kN / 8; n += 2) {
+      unsigned b[2][2];
+      load_right(b, y, 8 * n, step);
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        gpu::multiply_accumulate<T>(c.values[m][n], a[m], b[0]);
+        gpu::multiply_accumulate<T>(c.values[m][n + 1], a[m], b[1]);
+      }
+    }
+  }
+}
+
+/// c += P Y with P rounded to T: columns of p meet rows of y.
+template <typename T, int kM, int kK, int kHeadSize>
+__device__ void multiply_add(Fragment<kM, kHeadSize>& c, const Fragment<kM, kK>& p,
+                             const SharedTile<T, kK, kHeadSize>& y) {
+#pragma unroll
+  for (int step = 0; step < kK / 16; ++step) {
+    unsigned a[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      const auto &left = p.values[m][2 * step], &right = p.values[m][2 * step + 1];
+      a[m][0] = gpu::pack<T>(left[0], left[1]);
+      a[m][1] = gpu::pack<T>(left[2], left[3]);
+      a[m][2] = gpu::pack<T>(right[0], right[1]);
+      a[m][3] = gpu::pack<T>(right[2], right[3]);
+    }
+#pragma unroll
+    for (int n = 0; n < kHeadSize / 8; n += 2) {
+      unsigned b[2][2];
+      load_right_by_rows(b, y, 16 * step, n);
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        gpu::multiply_accumulate<T>(c.values[m][n], a[m], b[0]);
+        gpu::multiply_accumulate<T>(c.values[m][n + 1], a[m], b[1]);
+      }
+    }
+  }
+}
+
+/// Scores where seen(row, column) is false become -infinity.
+template <int kM, int kN, typename F>
+__device__ void mask(Fragment<kM, kN>& scores, F seen) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (!seen(row_of(m, i), column_of(n, i))) scores.values[m][n][i] = -INFINITY;
+      }
+    }
+  }
+}
+
+/// The softmax of forward, tile by tile: of each of the lane's rows the largest score so far and
+/// the lane's share of the sum of weights relative to it.
+template <int kM>
+struct OnlineSoftmax {
+  float maximum[kM][2], sum[kM][2];
+
+  __device__ OnlineSoftmax() {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      maximum[m][0] = maximum[m][1] = -INFINITY;
+      sum[m][0] = sum[m][1] = 0.0f;
+    }
+  }
+
+  /// Turns a tile's scores into weights and corrects the outputs so far. Every row has seen a key
+  /// by the end of the first tile. The scale is folded into the exponent: one multiply-add each.
+  template <int kN, int kHeadSize>
+  __device__ void update(Fragment<kM, kN>& scores, Fragment<kM, kHeadSize>& outputs,
+                         float scale_log2) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float raised = maximum[m][half];
+#pragma unroll
+        for (const auto& piece : scores.values[m]) {
+          raised = fmaxf(raised, fmaxf(piece[2 * half], piece[2 * half + 1]));
+        }
+        raised = over_row<gpu::Maximum>(raised);
+        const float correction = exp2f((maximum[m][half] - raised) * scale_log2);
+        const float reference = raised * scale_log2;
+        maximum[m][half] = raised;
+        float total = sum[m][half] * correction;
+#pragma unroll
+        for (auto& piece : scores.values[m]) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            piece[i] = exp2f(fmaf(piece[i], scale_log2, -reference));
+            total += piece[i];
+          }
+        }
+        sum[m][half] = total;
+#pragma unroll
+        for (auto& piece : outputs.values[m]) {
+          piece[2 * half] *= correction;
+          piece[2 * half + 1] *= correction;
+        }
+      }
+    }
+  }
+
+  /// Over the four lanes that share a row.
+  template <typename Operation>
+  __device__ static float over_row(float value) {
+    value = Operation::combine(value, __shfl_xor_sync(gpu::kFullWarp, value, 1));
+    return Operation::combine(value, __shfl_xor_sync(gpu::kFullWarp, value, 2));
+  }
+};
+
+/// Writes the warp's rows, which begin at row `first` of the block's tile, to the head's rows from
+/// token `first_token` on; each lane's rows times their factors. They pass through the warp's own
+/// rows of `tile`, which nobody else reads, so that whole lines go out.
+template <typename T, int kM, int kRows, int kHeadSize>
+__device__ void store(const Rows<T>& to, int first_token, int count,
+                      const Fragment<kM, kHeadSize>& c, const float (&factor)[kM][2],
+                      const SharedTile<T, kRows, kHeadSize>& tile, int first) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  __syncwarp();
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kHeadSize / 8; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float* const pair = c.values[m][n] + 2 * half;
+        T* const at = tile.chunk(first + row_of(m, 2 * half), n) + lane % 4 * 2;
+        *reinterpret_cast<unsigned*>(at) =
+            gpu::pack<T>(pair[0] * factor[m][half], pair[1] * factor[m][half]);
+      }
+    }
+  }
+  __syncwarp();
+  constexpr int kChunks = kHeadSize / 8;
+  for (int i = lane; i < 16 * kM * kChunks; i += 32) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    if (first_token + row >= count) break;
+    *reinterpret_cast<uint4*>(to[first_token + row] + chunk * 8) =
+        *reinterpret_cast<const uint4*>(tile.chunk(first + row, chunk));
+  }
+}
+
+}  // namespace tessera::cuda::attention

@@ -1,0 +1,134 @@
+// Problems for attention with their answers by the book, for its tests.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/attention/op.h"
+#include "tests/support/precision.h"
+#include "tests/support/random_tensor.h"
+
+namespace tessera::test {
+
+struct AttentionSizes {
+  std::int64_t batch, queries, keys, heads, kv_heads, head_size;
+};
+
+/// Inputs and poisoned outputs of one call. Queries, keys and values lie in one packed tensor, as a
+/// model has them, unless there are fewer queries than keys.
+struct AttentionProblem {
+  AttentionSizes sizes;
+  DType dtype;
+  float scale;
+  Heads q, k, v, o, d_o, dq, dk, dv;
+  Tensor logsumexp;
+
+  AttentionProblem(const AttentionSizes& n, DType type, double input_scale = 1.0)
+      : sizes(n), dtype(type), scale(1.0f / std::sqrt(static_cast<float>(n.head_size))) {
+    const std::int64_t q_width = n.heads * n.head_size, kv_width = n.kv_heads * n.head_size;
+    const Shape packed_shape{n.batch, n.keys, q_width + 2 * kv_width};
+    const Tensor packed = normal_tensor(packed_shape, type, "packed", input_scale);
+    const Tensor d_packed = poisoned(packed_shape, type);
+    const Shape q_shape{n.batch, n.queries, q_width};
+    const bool self = n.queries == n.keys;
+    q = self ? query_heads(packed) : query_heads(normal_tensor(q_shape, type, "q", input_scale));
+    dq = self ? query_heads(d_packed) : query_heads(poisoned(q_shape, type));
+    k = heads_of(packed, q_width, n.kv_heads, n.head_size);
+    v = heads_of(packed, q_width + kv_width, n.kv_heads, n.head_size);
+    dk = heads_of(d_packed, q_width, n.kv_heads, n.head_size);
+    dv = heads_of(d_packed, q_width + kv_width, n.kv_heads, n.head_size);
+    o = query_heads(poisoned(q_shape, type));
+    d_o = query_heads(normal_tensor(q_shape, type, "d_o"));
+    logsumexp = poisoned({n.batch, n.heads, n.queries}, statistics_dtype(type));
+  }
+
+  Heads query_heads(const Tensor& tensor) const {
+    return heads_of(tensor, 0, sizes.heads, sizes.head_size);
+  }
+  void forward() const { attention_forward(o, logsumexp, q, k, v, scale); }
+  void backward() const { attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale); }
+};
+
+/// The elements that a Heads means, in the order batch, token, head, channel.
+inline std::vector<double> elements(const Heads& x) {
+  const std::vector<double> all = to_doubles(x.tensor);
+  std::vector<double> values;
+  for (std::int64_t b = 0; b < x.batch; ++b) {
+    for (std::int64_t t = 0; t < x.tokens; ++t) {
+      const std::int64_t first = x.offset + b * x.batch_stride + t * x.token_stride;
+      values.insert(values.end(), all.begin() + first, all.begin() + first + x.heads * x.head_size);
+    }
+  }
+  return values;
+}
+
+/// Attention by the book in double: every score of a head at once, the softmax's Jacobian as it is.
+struct AttentionReference {
+  std::vector<double> o, logsumexp, dq, dk, dv;
+
+  explicit AttentionReference(const AttentionProblem& x)
+      : n(x.sizes),
+        scale(x.scale),
+        q(elements(x.q)),
+        k(elements(x.k)),
+        v(elements(x.v)),
+        d_o(elements(x.d_o)) {
+    o.resize(q.size());
+    dq.resize(q.size());
+    dk.resize(k.size());
+    dv.resize(v.size());
+    logsumexp.resize(static_cast<std::size_t>(n.batch * n.heads * n.queries));
+    for (std::int64_t b = 0; b < n.batch; ++b) {
+      for (std::int64_t h = 0; h < n.heads; ++h) {
+        for (std::int64_t i = 0; i < n.queries; ++i) query(b, h, i);
+      }
+    }
+  }
+
+ private:
+  std::int64_t q_at(std::int64_t b, std::int64_t i, std::int64_t h) const {
+    return ((b * n.queries + i) * n.heads + h) * n.head_size;
+  }
+  std::int64_t k_at(std::int64_t b, std::int64_t j, std::int64_t h) const {
+    return ((b * n.keys + j) * n.kv_heads + h / (n.heads / n.kv_heads)) * n.head_size;
+  }
+  double dot(const std::vector<double>& x, std::int64_t at_x, const std::vector<double>& y,
+             std::int64_t at_y) const {
+    double sum = 0.0;
+    for (std::int64_t c = 0; c < n.head_size; ++c) sum += x[at_x + c] * y[at_y + c];
+    return sum;
+  }
+  void add(std::vector<double>& to, std::int64_t at_to, double factor, const std::vector<double>& x,
+           std::int64_t at_x) const {
+    for (std::int64_t c = 0; c < n.head_size; ++c) to[at_to + c] += factor * x[at_x + c];
+  }
+
+  void query(std::int64_t b, std::int64_t h, std::int64_t i) {
+    const std::int64_t visible = n.keys - n.queries + i + 1, at = q_at(b, i, h);
+    std::vector<double> p, dp;
+    double sum = 0.0, mean = 0.0;
+    for (std::int64_t j = 0; j < visible; ++j) {
+      p.push_back(std::exp(scale * dot(q, at, k, k_at(b, j, h))));
+      sum += p.back();
+    }
+    logsumexp[(b * n.heads + h) * n.queries + i] = std::log(sum);
+    for (std::int64_t j = 0; j < visible; ++j) {
+      p[j] /= sum;
+      dp.push_back(dot(d_o, at, v, k_at(b, j, h)));
+      mean += p[j] * dp[j];
+      add(o, at, p[j], v, k_at(b, j, h));
+    }
+    for (std::int64_t j = 0; j < visible; ++j) {
+      const double ds = scale * p[j] * (dp[j] - mean);
+      add(dv, k_at(b, j, h), p[j], d_o, at);
+      add(dq, at, ds, k, k_at(b, j, h));
+      add(dk, k_at(b, j, h), ds, q, at);
+    }
+  }
+
+  AttentionSizes n;
+  double scale;
+  std::vector<double> q, k, v, d_o;
+};
+
+}  // namespace tessera::test
