@@ -10,10 +10,10 @@
 #include "kernels/dropout/op.h"
 #include "kernels/embedding/op.h"
 #include "kernels/gelu/op.h"
+#include "kernels/gradient_norm/op.h"
 #include "kernels/layer_norm/op.h"
 #include "kernels/linear_cross_entropy/op.h"
 #include "kernels/matmul/op.h"
-#include "kernels/reduce/op.h"
 #include "kernels/rms_norm/op.h"
 #include "runtime/random.h"
 
@@ -313,12 +313,16 @@ class Cases {
     const std::string shape = fmt::format("{}", n);
     memory_bound("adamw", shape, 28.0 * static_cast<double>(n), [=] {
       const auto range = [n] { return noise({n}, DType::f32); };
-      return [p = range(), m = Tensor::zeros({n}, DType::f32), v = Tensor::zeros({n}, DType::f32),
-              g = range()] { adamw(p, m, v, g, {}); };
+      const std::vector<AdamWTensors> tensors = {{.p = range(),
+                                                  .m = Tensor::zeros({n}, DType::f32),
+                                                  .v = Tensor::zeros({n}, DType::f32),
+                                                  .gradient = range()}};
+      return [tensors] { adamw(tensors, {}); };
     });
-    memory_bound("sum_of_squares", shape, 4.0 * static_cast<double>(n), [=] {
-      return [x = noise({n}, DType::f32), result = Tensor::empty({2}, DType::i64)] {
-        sum_of_squares(result, x, 0, Accumulate::no);
+    memory_bound("gradient_norm", shape, 8.0 * static_cast<double>(n), [=] {
+      return [x = std::vector{noise({n}, DType::f32)}, norm = GradientNorm::empty()] {
+        largest_magnitude(norm, x);
+        sum_of_squares(norm, x);
       };
     });
   }
