@@ -99,7 +99,9 @@ struct Vector {
     memcpy(&raw, elements, 16);
     return raw;
   }
-  __device__ void store(T* destination) const { *reinterpret_cast<uint4*>(destination) = pack(); }
+  __device__ void store(T* destination) const {
+    *reinterpret_cast<uint4*>(destination) = pack();
+  }
 };
 
 /// `count` elements as floats: one element, or as many 16-byte vectors as they are.

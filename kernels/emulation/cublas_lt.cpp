@@ -3,8 +3,8 @@
 // workspace that is too small) is refused here.
 //
 // Every problem has several algorithms, as on a GPU: the whole sum over k at once; the sum in two
-// halves, the first of which waits in the workspace, for matrices that are aligned; and one that adds
-// the halves in the output's type, which is the first choice wherever the mask of reduction
+// halves, the first of which waits in the workspace, for matrices that are aligned; and one that
+// adds the halves in the output's type, which is the first choice wherever the mask of reduction
 // schemes lets it in.
 #include <algorithm>
 #include <cstring>
