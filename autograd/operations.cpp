@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "autograd/engine.h"
 #include "kernels/add/op.h"
 #include "kernels/attention/op.h"
 #include "kernels/bias/op.h"
@@ -10,10 +11,12 @@
 #include "kernels/embedding/op.h"
 #include "kernels/gelu/op.h"
 #include "kernels/layer_norm/op.h"
+#include "kernels/linear/op.h"
 #include "kernels/matmul/op.h"
 #include "kernels/reduce/op.h"
 #include "kernels/rms_norm/op.h"
 #include "kernels/scale/op.h"
+#include "kernels/swiglu/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 
@@ -50,8 +53,34 @@ Tensor wanted_gradient(const Parameter& parameter) {
   return parameter.trainable() ? parameter.gradient() : Tensor();
 }
 
-/// A scalar of either floating dtype as double.
+// ---- Linear layers
+
+Transpose transposition(WeightLayout layout) {
+  return layout == WeightLayout::out_in ? Transpose::yes : Transpose::no;
+}
+std::int64_t outputs_of(const Parameter& weight, WeightLayout layout) {
+  return weight.shape()[layout == WeightLayout::out_in ? 0 : 1];
+}
+Tensor data_of(const Parameter& bias) {
+  return bias.defined() ? bias.data() : Tensor();
+}
+
+/// What a linear layer with input x and result gradient dy adds to its parameters' gradients; x may
+/// be undefined if the weight is frozen.
+void accumulate_gradients(const Parameter& weight, const Parameter& bias, const Tensor& x,
+                          const Tensor& dy, Transpose transpose) {
+  if (weight.trainable()) {
+    linear_backward_weight(weight.gradient(), bias.trainable() ? bias.gradient() : Tensor(), x, dy,
+                           transpose, weight.next_contribution(),
+                           bias.trainable() ? bias.next_contribution() : Accumulate::no);
+  } else if (bias.trainable()) {
+    bias_backward(bias.gradient(), dy, bias.next_contribution());
+  }
+}
+
+/// The gradient of a scalar of either floating dtype, as double.
 double value_of(const Tensor& scalar) {
+  if (gradient_is_known_one()) return 1.0;
   return scalar.dtype() == DType::f64 ? scalar.item<double>() : scalar.item<float>();
 }
 
@@ -59,12 +88,11 @@ double value_of(const Tensor& scalar) {
 
 Variable linear(const Variable& x, const Parameter& weight, const Parameter& bias,
                 WeightLayout layout) {
-  const bool out_in = layout == WeightLayout::out_in;
+  const Transpose transpose = transposition(layout);
   const Tensor rows = as_rows(x.data());
-  const std::int64_t outputs = weight.shape()[out_in ? 0 : 1];
+  const std::int64_t outputs = outputs_of(weight, layout);
   const Tensor y = activation({rows.size(0), outputs}, rows.dtype());
-  matmul(y, rows, weight.data(), Transpose::no, out_in ? Transpose::yes : Transpose::no);
-  if (bias.defined()) bias_forward(y, bias.data());
+  linear_forward(y, rows, weight.data(), transpose, data_of(bias));
 
   // Only the weight's gradient needs the input: with a frozen weight it is not kept.
   const Tensor saved = weight.trainable() ? rows : Tensor();
@@ -72,17 +100,43 @@ Variable linear(const Variable& x, const Parameter& weight, const Parameter& bia
       y.reshape(x.shape().with(-1, outputs)), {x}, weight.trainable() || bias.trainable(),
       [=, needs_dx = x.requires_gradient(), x_shape = x.shape()](Tensor dy) -> Gradients {
         const Tensor dy_rows = as_rows(dy);
-        if (bias.trainable()) bias_backward(bias.gradient(), dy_rows, bias.next_contribution());
-        if (saved.defined()) {
-          const Tensor& first = out_in ? dy_rows : saved;
-          const Tensor& second = out_in ? saved : dy_rows;
-          matmul(weight.gradient(), first, second, Transpose::yes, Transpose::no,
-                 weight.next_contribution());
-        }
+        accumulate_gradients(weight, bias, saved, dy_rows, transpose);
         if (!needs_dx) return {Tensor{}};
         const Tensor dx = activation(x_shape, dy.dtype());
-        matmul(as_rows(dx), dy_rows, weight.data(), Transpose::no,
-               out_in ? Transpose::no : Transpose::yes);
+        linear_backward_input(as_rows(dx), dy_rows, weight.data(), transpose);
+        return {dx};
+      });
+}
+
+Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter& fc_bias,
+                  const Parameter& proj_weight, const Parameter& proj_bias, WeightLayout layout) {
+  const Transpose transpose = transposition(layout);
+  const Tensor rows = as_rows(x.data());
+  const std::int64_t outputs = outputs_of(proj_weight, layout);
+  // What is wanted of backward must not show in forward's bits: pre is made in any case.
+  const Tensor pre = activation({rows.size(0), outputs_of(fc_weight, layout)}, rows.dtype());
+  const Tensor hidden = like(pre);
+  linear_gelu_forward(hidden, pre, rows, fc_weight.data(), transpose, data_of(fc_bias));
+  const Tensor y = activation({rows.size(0), outputs}, rows.dtype());
+  linear_forward(y, hidden, proj_weight.data(), transpose, data_of(proj_bias));
+
+  const bool fc_trainable = fc_weight.trainable() || fc_bias.trainable();
+  const bool proj_trainable = proj_weight.trainable() || proj_bias.trainable();
+  const bool needs_dx = x.requires_gradient(), needs_dpre = needs_dx || fc_trainable;
+  return differentiable(
+      y.reshape(x.shape().with(-1, outputs)), {x}, fc_trainable || proj_trainable,
+      [=, x_shape = x.shape(), saved_rows = fc_weight.trainable() ? rows : Tensor(),
+       saved_pre = needs_dpre ? pre : Tensor(),
+       saved_hidden = proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
+        accumulate_gradients(proj_weight, proj_bias, saved_hidden, as_rows(dy), transpose);
+        if (!needs_dpre) return {Tensor{}};
+        const Tensor dpre = like(saved_pre);
+        linear_backward_input(dpre, as_rows(dy), proj_weight.data(), transpose, saved_pre);
+        saved_hidden = saved_pre = dy = {};  // as soon as they have been read
+        accumulate_gradients(fc_weight, fc_bias, saved_rows, dpre, transpose);
+        if (!needs_dx) return {Tensor{}};
+        const Tensor dx = activation(x_shape, dpre.dtype());
+        linear_backward_input(as_rows(dx), dpre, fc_weight.data(), transpose);
         return {dx};
       });
 }
@@ -177,6 +231,30 @@ Variable gelu(const Variable& x) {
   });
 }
 
+Variable swiglu(const Variable& gate, const Variable& up) {
+  const Tensor y = like(gate.data());
+  swiglu_forward(as_rows(y), all_columns(as_rows(gate.data())), all_columns(as_rows(up.data())));
+  return differentiable(
+      y, {gate, up}, false, [g = gate.data(), u = up.data()](Tensor dy) -> Gradients {
+        const Tensor dg = reuse(g), du = reuse(u);
+        const auto columns = [](const Tensor& x) { return all_columns(as_rows(x)); };
+        swiglu_backward(columns(dg), columns(du), as_rows(dy), columns(g), columns(u));
+        return {dg, du};
+      });
+}
+
+Variable swiglu(const Variable& gate_up) {
+  const Tensor y = activation(gate_up.shape().with(-1, gate_up.shape()[-1] / 2), gate_up.dtype());
+  const Tensor rows = as_rows(gate_up.data());
+  swiglu_forward(as_rows(y), first_half(rows), second_half(rows));
+  return differentiable(y, {gate_up}, false, [x = gate_up.data()](Tensor dy) -> Gradients {
+    const Tensor dx = reuse(x), from = as_rows(x), to = as_rows(dx);
+    swiglu_backward(first_half(to), second_half(to), as_rows(dy), first_half(from),
+                    second_half(from));
+    return {dx};
+  });
+}
+
 Variable add(const Variable& a, const Variable& b) {
   const Tensor y = like(a.data());
   add(y, a.data(), b.data());
@@ -249,6 +327,22 @@ Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_head
   });
 }
 
+Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const RopeTable& table,
+              const RopePositions& positions) {
+  const auto own = [](const Tensor& tensor, bool in_place) {
+    if (in_place) return tensor;
+    const CategoryScope category(Category::activations);
+    return tensor.clone();
+  };
+  const Tensor y = own(x.data(), x.is_last());
+  rope_forward(heads_of(y, 0, heads, head_size), table, positions);
+  return differentiable(y, {std::move(x)}, false, [=](Tensor dy) -> Gradients {
+    const Tensor dx = own(dy, is_sole_owner(dy));
+    rope_backward(heads_of(dx, 0, heads, head_size), table, positions);
+    return {dx};
+  });
+}
+
 Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore_index) {
   const Tensor x = logits.data();
   const DType dtype = statistics_dtype(x.dtype());
@@ -288,11 +382,12 @@ Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const 
                        loss_scale, accumulate, ignore_index, chunk);
   return differentiable(
       loss, {x}, weight.trainable(), [dx, x_shape = x.shape()](Tensor dy) -> Gradients {
+        const double seed = value_of(dy);
         check(
-            value_of(dy) == 1.0,
+            seed == 1.0,
             "linear_cross_entropy computed its gradients in forward for a seed of 1, but backward "
             "arrived with {}: pass the factor as loss_scale and end the graph there",
-            value_of(dy));
+            seed);
         return {dx.defined() ? dx.reshape(x_shape) : dx};
       });
 }

@@ -10,6 +10,7 @@
 #include "kernels/cross_entropy/op.h"
 #include "kernels/linear_cross_entropy/op.h"
 #include "kernels/op.h"
+#include "kernels/rope/op.h"
 #include "runtime/random.h"
 
 namespace tessera {
@@ -21,6 +22,13 @@ enum class WeightLayout { out_in, in_out };
 /// x [..., in] -> [..., out]. `bias` [out] may be an undefined Parameter.
 Variable linear(const Variable& x, const Parameter& weight, const Parameter& bias,
                 WeightLayout layout = WeightLayout::out_in);
+
+/// gelu(x fc + fc_bias) proj + proj_bias, the transformer's two linear layers in one node: gelu and
+/// its derivative are part of the products where the device has such (kernels/linear/op.h). Biases
+/// may be undefined.
+Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter& fc_bias,
+                  const Parameter& proj_weight, const Parameter& proj_bias,
+                  WeightLayout layout = WeightLayout::out_in);
 
 /// op(a) op(b) for 2-D or batched 3-D variables.
 Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a = Transpose::no,
@@ -34,6 +42,9 @@ Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter&
 Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon);
 
 Variable gelu(const Variable& x);
+/// silu(gate) * up for two variables [..., F], or for one [..., 2F] that holds gate, then up.
+Variable swiglu(const Variable& gate, const Variable& up);
+Variable swiglu(const Variable& gate_up);
 Variable add(const Variable& a, const Variable& b);
 Variable scale(const Variable& x, double factor);
 Variable cast(const Variable& x, DType dtype);
@@ -47,6 +58,12 @@ Variable dropout(const Variable& x, float probability, const RandomStream& rando
 /// 1 / sqrt(head_size).
 Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads);
 
+/// The first `heads` heads of `head_size` of x [B, T, C] turned by their positions' angles, the
+/// other channels as they are: with packed heads, queries and keys turn at once and values stay. In
+/// place if x is a temporary, as in attention(rope(linear(...), ...), ...).
+Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const RopeTable& table,
+              const RopePositions& positions = {});
+
 /// Mean cross-entropy of logits [N, V] over the targets [N] that are not `ignore_index`; a scalar
 /// [1]. Zero if there are none.
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
@@ -58,6 +75,6 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
 /// seed 1; another seed raises Error.
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
                               double loss_scale, int ignore_index = kIgnoreIndex,
-                              std::int64_t chunk = kCrossEntropyChunk);
+                              std::int64_t chunk = kAutomaticChunk);
 
 }  // namespace tessera

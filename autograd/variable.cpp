@@ -34,6 +34,10 @@ bool Variable::requires_gradient() const {
   return defined() && static_cast<bool>(state_->producer);
 }
 
+bool Variable::is_last() const {
+  return state_.use_count() == 1 && is_sole_owner(state_->data);
+}
+
 const Tensor& Variable::gradient() const {
   check(defined() && state_->producer.leaf_gradient != nullptr,
         "gradient() is kept for leaves only: make the variable with Variable::leaf");

@@ -32,6 +32,9 @@ class Variable {
 
   /// Does a gradient flow to this variable in backward?
   bool requires_gradient() const;
+  /// Is this the last handle on the variable, and the variable the only owner of its tensor? Then
+  /// an operation that takes it by value may work in place.
+  bool is_last() const;
   /// A leaf's collected gradient; undefined before backward reached it. Raises Error on others.
   const Tensor& gradient() const;
 

@@ -90,7 +90,13 @@ class Gpt2::Block final : public Module {
 
   Variable after_attention(const Variable& x, const Variable& attended, bool training) const {
     const Variable middle = add(x, attn_dropout_(attn_c_proj_(attended), training));
-    return add(middle, mlp_dropout_(mlp_c_proj_(gelu(c_fc_(ln_2_(middle)))), training));
+    return add(middle, mlp_dropout_(mlp(ln_2_(middle)), training));
+  }
+
+  /// c_proj(gelu(c_fc(x)))
+  Variable mlp(const Variable& x) const {
+    return gelu_mlp(x, c_fc_.weight, c_fc_.bias, mlp_c_proj_.weight, mlp_c_proj_.bias,
+                    WeightLayout::in_out);
   }
 
   std::int64_t heads_;

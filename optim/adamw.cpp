@@ -7,7 +7,7 @@
 namespace tessera {
 
 AdamW::AdamW(std::vector<ParameterShard> shards, const AdamWOptions& options)
-    : Optimizer(std::move(shards)),
+    : Optimizer(std::move(shards), /*takes_bf16=*/true),
       options_(options),
       m_(zeros_like_shards()),
       v_(zeros_like_shards()) {}
@@ -21,16 +21,29 @@ NamedTensors AdamW::state() const {
   return tensors;
 }
 
-void AdamW::update(std::size_t index, double learning_rate, double gradient_scale) {
-  const ParameterShard& shard = shards()[index];
-  adamw(shard.data, m_[index], v_[index], shard.gradient,
+void AdamW::update(double learning_rate, const GradientScale& gradient_scale) {
+  std::vector<AdamWTensors> tensors;
+  for (std::size_t i = 0; i < shards().size(); ++i) {
+    const ParameterShard& shard = shards()[i];
+    if (shard.data.numel() == 0) continue;  // it may have no gradient
+    tensors.push_back({.p = shard.data,
+                       .m = m_[i],
+                       .v = v_[i],
+                       .gradient = shard.gradient,
+                       .decay = shard.decay,
+                       .rounding = RandomStream(options_.seed, shard.name + " rounding",
+                                                static_cast<std::uint64_t>(steps())),
+                       .first = shard.first});
+  }
+  adamw(tensors,
         {.learning_rate = learning_rate,
          .beta1 = options_.beta1,
          .beta2 = options_.beta2,
          .epsilon = options_.epsilon,
-         .weight_decay = shard.decay ? options_.weight_decay : 0.0,
-         .gradient_scale = gradient_scale,
-         .step = steps()});
+         .weight_decay = options_.weight_decay,
+         .gradient_scale = gradient_scale.number,
+         .step = steps()},
+        gradient_scale.tensor);
 }
 
 }  // namespace tessera

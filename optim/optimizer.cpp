@@ -6,14 +6,17 @@
 
 namespace tessera {
 
-Optimizer::Optimizer(std::vector<ParameterShard> shards) : shards_(std::move(shards)) {
+Optimizer::Optimizer(std::vector<ParameterShard> shards, bool takes_bf16)
+    : shards_(std::move(shards)) {
   for (const ParameterShard& shard : shards_) {
-    check(shard.data.defined() && shard.data.dtype() == DType::f32,
-          "optimizer: the data of {} is {}; it must be f32", shard.name, describe(shard.data));
+    const DType dtype = shard.data.defined() ? shard.data.dtype() : DType::u8;
+    check(dtype == DType::f32 || (takes_bf16 && dtype == DType::bf16),
+          "optimizer: the data of {} is {}; it must be f32{}", shard.name, describe(shard.data),
+          takes_bf16 ? " or bf16" : "");
   }
 }
 
-void Optimizer::step(double learning_rate, double gradient_scale) {
+void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) {
   for (const ParameterShard& shard : shards_) {
     if (shard.data.numel() == 0) continue;
     check(shard.gradient.defined(), "optimizer: {} has no gradient; run backward first",
@@ -23,9 +26,7 @@ void Optimizer::step(double learning_rate, double gradient_scale) {
           shard.name, describe(shard.data), describe(shard.gradient));
   }
   ++steps_;
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    if (shards_[i].data.numel() > 0) update(i, learning_rate, gradient_scale);
-  }
+  update(learning_rate, gradient_scale);
 }
 
 void Optimizer::set_steps(std::int64_t steps) {

@@ -22,15 +22,24 @@ NamedTensors Sgd::state() const {
   return tensors;
 }
 
-void Sgd::update(std::size_t index, double learning_rate, double gradient_scale) {
-  const ParameterShard& shard = shards()[index];
-  sgd(shard.data, momentum_.empty() ? Tensor() : momentum_[index], shard.gradient,
+void Sgd::update(double learning_rate, const GradientScale& gradient_scale) {
+  std::vector<SgdTensors> tensors;
+  for (std::size_t i = 0; i < shards().size(); ++i) {
+    const ParameterShard& shard = shards()[i];
+    if (shard.data.numel() == 0) continue;  // it may have no gradient
+    tensors.push_back({.p = shard.data,
+                       .b = momentum_.empty() ? Tensor() : momentum_[i],
+                       .gradient = shard.gradient,
+                       .decay = shard.decay});
+  }
+  sgd(tensors,
       {.learning_rate = learning_rate,
        .momentum = options_.momentum,
        .nesterov = options_.nesterov,
-       .weight_decay = shard.decay ? options_.weight_decay : 0.0,
-       .gradient_scale = gradient_scale,
-       .first_step = steps() == 1});
+       .weight_decay = options_.weight_decay,
+       .gradient_scale = gradient_scale.number,
+       .first_step = steps() == 1},
+      gradient_scale.tensor);
 }
 
 }  // namespace tessera

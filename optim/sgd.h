@@ -23,7 +23,7 @@ class Sgd final : public Optimizer {
   NamedTensors state() const override;
 
  private:
-  void update(std::size_t index, double learning_rate, double gradient_scale) override;
+  void update(double learning_rate, const GradientScale& gradient_scale) override;
 
   SgdOptions options_;
   std::vector<Tensor> momentum_;

@@ -2,7 +2,8 @@
 //
 // Ranks of one row share the state of a model between them; ranks of one column hold the same part
 // of it. Rows are contiguous, so that a row is a machine where ranks are numbered by machine, and
-// so that sums over rows and then columns follow the tree of sums over all (comm/tree_sum.h).
+// so that sums over rows and then columns follow the tree of sums over all
+// (kernels/tree_reduce/op.h).
 //
 //               shard 0   shard 1   shard 2   shard 3
 //   replica 0   rank 0    rank 1    rank 2    rank 3

@@ -16,26 +16,46 @@ void check_settings(const AdamWSettings& s) {
         s.beta2);
 }
 
-}  // namespace
-
-void adamw(Out p, Out m, Out v, const Tensor& gradient, const AdamWSettings& settings) {
-  check_on_one_device(kOp, {{"p", p}, {"m", m}, {"v", v}, {"gradient", gradient}});
-  const Argument arguments[] = {{"p", p}, {"m", m}, {"v", v}, {"gradient", gradient}};
+void check_tensors(const AdamWTensors& t) {
+  check_on_one_device(kOp, {{"p", t.p}, {"m", t.m}, {"v", t.v}, {"gradient", t.gradient}});
+  const Argument arguments[] = {{"p", t.p}, {"m", t.m}, {"v", t.v}, {"gradient", t.gradient}};
   for (const Argument& argument : arguments) {
-    check(argument.tensor.numel() == p.numel(),
-          "{}: p is {} and {} is {}; their element counts must be equal", kOp, describe(p),
+    check(argument.tensor.numel() == t.p.numel(),
+          "{}: p is {} and {} is {}; their element counts must be equal", kOp, describe(t.p),
           argument.name, describe(argument.tensor));
   }
+  check(t.p.dtype() == DType::f32 || t.p.dtype() == DType::bf16,
+        "{}: p is {}; its dtype must be f32 or bf16", kOp, describe(t.p));
   for (int output = 0; output < 3; ++output) {
-    check_dtype(kOp, arguments[output], DType::f32);
+    if (output > 0) check_dtype(kOp, arguments[output], DType::f32);
     for (int other = output + 1; other < 4; ++other) {
       check_apart(kOp, arguments[output], arguments[other]);
     }
   }
-  check_same_dtype_or_f32(kOp, {"p", p}, {"gradient", gradient});
+  check_same_dtype_or_f32(kOp, {"m", t.m}, {"gradient", t.gradient});
+}
+
+}  // namespace
+
+void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settings,
+           const Tensor& gradient_scale) {
   check_settings(settings);
-  if (p.device().is_cpu()) return cpu::adamw(p, m, v, gradient, settings);
-  fail_no_kernel(kOp, p.device());
+  if (parameters.empty()) return;
+  const AdamWTensors& first = parameters.front();
+  for (const AdamWTensors& tensors : parameters) {
+    check_tensors(tensors);
+    check_on_one_device(kOp, {{"p", tensors.p}, {"the first p", first.p}});
+    check_same_dtype(kOp, {"p", tensors.p}, {"the first p", first.p});
+    check_same_dtype(kOp, {"gradient", tensors.gradient}, {"the first gradient", first.gradient});
+  }
+  if (gradient_scale.defined()) {
+    check_on_one_device(kOp, {{"gradient_scale", gradient_scale}, {"p", first.p}});
+    check_shape(kOp, {"gradient_scale", gradient_scale}, {1});
+    check_dtype(kOp, {"gradient_scale", gradient_scale}, DType::f32);
+  }
+  if (first.p.device().is_cpu()) return cpu::adamw(parameters, settings, gradient_scale);
+  if constexpr (kHasCuda) return cuda::adamw(parameters, settings, gradient_scale);
+  fail_no_kernel(kOp, first.p.device());
 }
 
 }  // namespace tessera

@@ -12,6 +12,7 @@ void add(Out y, const Tensor& a, const Tensor& b) {
   check_same_or_apart("add", {"y", y}, {"a", a});
   check_same_or_apart("add", {"y", y}, {"b", b});
   if (y.device().is_cpu()) return cpu::add(y, a, b);
+  if constexpr (kHasCuda) return cuda::add(y, a, b);
   fail_no_kernel("add", y.device());
 }
 

@@ -11,5 +11,8 @@ void add(Out y, const Tensor& a, const Tensor& b);
 namespace cpu {
 void add(Out y, const Tensor& a, const Tensor& b);
 }
+namespace cuda {
+void add(Out y, const Tensor& a, const Tensor& b);
+}
 
 }  // namespace tessera

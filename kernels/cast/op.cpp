@@ -12,6 +12,7 @@ void cast(Out y, const Tensor& x) {
   check_same_shape("cast", {"y", y}, {"x", x});
   check_apart("cast", {"y", y}, {"x", x});
   if (y.device().is_cpu()) return cpu::cast(y, x);
+  if constexpr (kHasCuda) return cuda::cast(y, x);
   fail_no_kernel("cast", y.device());
 }
 

@@ -15,5 +15,8 @@ Tensor widened(const Tensor& x);
 namespace cpu {
 void cast(Out y, const Tensor& x);
 }
+namespace cuda {
+void cast(Out y, const Tensor& x);
+}
 
 }  // namespace tessera

@@ -23,4 +23,11 @@ void elementwise(std::int64_t n, Y* y, const F& f, const X*... x) {
   });
 }
 
+/// y[i] = a[i] + b[i] within one task, with the bits of the operation add. y may be a or b.
+template <typename T>
+void add_row(T* y, const T* a, const T* b, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) store(y[i], load(a[i]) + load(b[i]));
+}
+
 }  // namespace tessera::cpu

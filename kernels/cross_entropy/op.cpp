@@ -36,6 +36,9 @@ void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const 
   if (logits.device().is_cpu()) {
     return cpu::cross_entropy_forward(loss, logsumexp, logits, targets, ignore_index);
   }
+  if constexpr (kHasCuda) {
+    return cuda::cross_entropy_forward(loss, logsumexp, logits, targets, ignore_index);
+  }
   fail_no_kernel(op, logits.device());
 }
 
@@ -58,6 +61,9 @@ void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logi
   check_apart(op, {"dlogits", dlogits}, {"targets", targets});
   if (logits.device().is_cpu()) {
     return cpu::cross_entropy_backward(dlogits, dloss, logits, logsumexp, targets, ignore_index);
+  }
+  if constexpr (kHasCuda) {
+    return cuda::cross_entropy_backward(dlogits, dloss, logits, logsumexp, targets, ignore_index);
   }
   fail_no_kernel(op, logits.device());
 }

@@ -5,7 +5,8 @@
 //
 //   logits [N, V] floating; targets [N] i32; loss, dloss, logsumexp [N] f32 (f64 for f64);
 //   logsumexp is saved for backward. dlogits may be logits. A target outside [0, V) that is not
-//   ignore_index raises Error that names its position.
+//   ignore_index raises Error that names its position: at once on the CPU, and on a GPU when the
+//   stream is next synchronized (until then the row counts as ignored).
 #pragma once
 
 #include "kernels/op.h"
@@ -27,5 +28,11 @@ void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const 
 void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logits,
                             const Tensor& logsumexp, const Tensor& targets, int ignore_index);
 }  // namespace cpu
+namespace cuda {
+void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& targets,
+                           int ignore_index);
+void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logits,
+                            const Tensor& logsumexp, const Tensor& targets, int ignore_index);
+}  // namespace cuda
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include "runtime/context.h"
 #include "runtime/cuda/stream.h"
 #include "runtime/dtype.h"
+#include "runtime/tensor.h"
 
 namespace tessera::gpu {
 
@@ -30,6 +31,12 @@ bool visit(DType dtype, F&& f) {
     default:
       return false;
   }
+}
+
+/// The elements of a tensor that may be undefined: then null.
+template <typename T>
+T* pointer(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
 }
 
 /// Threads of a block that works element by element.

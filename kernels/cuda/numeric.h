@@ -100,8 +100,11 @@ struct Vector {
   static constexpr int kSize = 16 / sizeof(T);
   float values[kSize];
 
-  __device__ static Vector load(const T* source) {
-    const uint4 raw = *reinterpret_cast<const uint4*>(source);
+  __device__ static Vector load(const T* source) { return unpack(load_raw(source)); }
+  __device__ static uint4 load_raw(const T* source) {
+    return *reinterpret_cast<const uint4*>(source);
+  }
+  __device__ static Vector unpack(const uint4& raw) {
     T elements[kSize];
     memcpy(static_cast<void*>(elements), &raw, 16);
     Vector result;
@@ -109,15 +112,47 @@ struct Vector {
     for (int i = 0; i < kSize; ++i) result.values[i] = gpu::load(elements[i]);
     return result;
   }
-  __device__ void store(T* destination) const {
+  __device__ uint4 pack() const {
     T elements[kSize];
 #pragma unroll
     for (int i = 0; i < kSize; ++i) gpu::store(elements[i], values[i]);
     uint4 raw;
     memcpy(&raw, elements, 16);
-    *reinterpret_cast<uint4*>(destination) = raw;
+    return raw;
   }
+  __device__ void store(T* destination) const { *reinterpret_cast<uint4*>(destination) = pack(); }
 };
+
+/// `count` elements as floats: one element, or as many 16-byte vectors as they are.
+template <int count, typename T>
+__device__ void load_all(float (&values)[count], const T* source) {
+  if constexpr (count == 1) {
+    values[0] = load(*source);
+  } else {
+    static_assert(count % Vector<T>::kSize == 0, "not whole vectors");
+#pragma unroll
+    for (int i = 0; i < count; i += Vector<T>::kSize) {
+      const auto vector = Vector<T>::load(source + i);
+#pragma unroll
+      for (int j = 0; j < Vector<T>::kSize; ++j) values[i + j] = vector.values[j];
+    }
+  }
+}
+template <int count, typename T>
+__device__ void store_all(T* destination, const float (&values)[count]) {
+  if constexpr (count == 1) {
+    store(*destination, values[0]);
+  } else {
+    static_assert(count % Vector<T>::kSize == 0, "not whole vectors");
+#pragma unroll
+    for (int i = 0; i < count; i += Vector<T>::kSize) {
+      Vector<T> vector;
+#pragma unroll
+      for (int j = 0; j < Vector<T>::kSize; ++j) vector.values[j] = values[i + j];
+      vector.store(destination + i);
+    }
+  }
+}
 
 /// Can every row of `columns` elements at `data` be read in 16-byte vectors?
 template <typename T>

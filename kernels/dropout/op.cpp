@@ -14,6 +14,7 @@ void dropout(Out y, const Tensor& x, float probability, const RandomStream& rand
   check(0.0f <= probability && probability < 1.0f,
         "{}: the probability is {}; it must be at least 0 and below 1", op, probability);
   if (x.device().is_cpu()) return cpu::dropout(y, x, probability, random);
+  if constexpr (kHasCuda) return cuda::dropout(y, x, probability, random);
   fail_no_kernel(op, x.device());
 }
 

@@ -15,5 +15,8 @@ void dropout(Out y, const Tensor& x, float probability, const RandomStream& rand
 namespace cpu {
 void dropout(Out y, const Tensor& x, float probability, const RandomStream& random);
 }
+namespace cuda {
+void dropout(Out y, const Tensor& x, float probability, const RandomStream& random);
+}
 
 }  // namespace tessera

@@ -46,19 +46,37 @@ Tensor sorted_occurrences(const Tensor& ids) {
   return sorted;
 }
 
-/// row += the rows of dy at `occurrences`, in their order; rounded once at the end.
+/// sum += columns [begin, begin + count) of the rows of dy at `occurrences`, in their order.
+template <typename T>
+void add_run(std::array<compute_t<T>, kColumns>& sum, const T* dy,
+             std::span<const Occurrence> occurrences, std::int64_t columns, std::int64_t begin,
+             std::int64_t count) {
+  for (const Occurrence o : occurrences) {
+    const T* const from = dy + position_of(o) * columns + begin;
+    for (std::int64_t c = 0; c < count; ++c) sum[c] += load(from[c]);
+  }
+}
+
+/// row += the rows of dy at `occurrences`, in runs as op.h says; rounded once at the end.
 template <typename T, typename U>
 void add_rows(U* row, const T* dy, std::span<const Occurrence> occurrences, std::int64_t columns) {
-  using C = compute_t<T>;
+  const auto runs = std::max<std::size_t>(1, occurrences.size() / kEmbeddingRun);
   for (std::int64_t begin = 0; begin < columns; begin += kColumns) {
     const std::int64_t count = std::min(kColumns, columns - begin);
-    std::array<C, kColumns> sum;
-    for (std::int64_t c = 0; c < count; ++c) sum[c] = load(row[begin + c]);
-    for (const Occurrence o : occurrences) {
-      const T* const from = dy + position_of(o) * columns + begin;
-      for (std::int64_t c = 0; c < count; ++c) sum[c] += load(from[c]);
+    std::array<compute_t<T>, kColumns> total, sum;
+    for (std::int64_t c = 0; c < count; ++c) total[c] = load(row[begin + c]);
+    for (std::size_t run = 0; run < runs; ++run) {
+      const auto rest = occurrences.subspan(run * kEmbeddingRun);
+      const auto members = run + 1 == runs ? rest : rest.first(kEmbeddingRun);
+      if (run == 0) {
+        add_run(total, dy, members, columns, begin, count);
+        continue;
+      }
+      sum.fill(0);
+      add_run(sum, dy, members, columns, begin, count);
+      for (std::int64_t c = 0; c < count; ++c) total[c] += sum[c];
     }
-    for (std::int64_t c = 0; c < count; ++c) store_as(row[begin + c], sum[c]);
+    for (std::int64_t c = 0; c < count; ++c) store_as(row[begin + c], total[c]);
   }
 }
 

@@ -26,6 +26,7 @@ void embedding_forward(Out y, const Tensor& table, const Tensor& ids) {
   check_apart(op, {"y", y}, {"table", table});
   check_apart(op, {"y", y}, {"ids", ids});
   if (y.device().is_cpu()) return cpu::embedding_forward(y, table, ids);
+  if constexpr (kHasCuda) return cuda::embedding_forward(y, table, ids);
   fail_no_kernel(op, y.device());
 }
 
@@ -38,6 +39,7 @@ void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumul
   check_apart(op, {"dtable", dtable}, {"dy", dy});
   check_apart(op, {"dtable", dtable}, {"ids", ids});
   if (dy.device().is_cpu()) return cpu::embedding_backward(dtable, dy, ids, accumulate);
+  if constexpr (kHasCuda) return cuda::embedding_backward(dtable, dy, ids, accumulate);
   fail_no_kernel(op, dy.device());
 }
 

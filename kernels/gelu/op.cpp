@@ -10,6 +10,7 @@ void gelu_forward(Out y, const Tensor& x) {
   check_same_shape("gelu_forward", {"y", y}, {"x", x});
   check_apart("gelu_forward", {"y", y}, {"x", x});
   if (y.device().is_cpu()) return cpu::gelu_forward(y, x);
+  if constexpr (kHasCuda) return cuda::gelu_forward(y, x);
   fail_no_kernel("gelu_forward", y.device());
 }
 
@@ -21,6 +22,7 @@ void gelu_backward(Out dx, const Tensor& dy, const Tensor& x) {
   check_same_or_apart("gelu_backward", {"dx", dx}, {"dy", dy});
   check_apart("gelu_backward", {"dx", dx}, {"x", x});
   if (dx.device().is_cpu()) return cpu::gelu_backward(dx, dy, x);
+  if constexpr (kHasCuda) return cuda::gelu_backward(dx, dy, x);
   fail_no_kernel("gelu_backward", dx.device());
 }
 

@@ -16,5 +16,9 @@ namespace cpu {
 void gelu_forward(Out y, const Tensor& x);
 void gelu_backward(Out dx, const Tensor& dy, const Tensor& x);
 }  // namespace cpu
+namespace cuda {
+void gelu_forward(Out y, const Tensor& x);
+void gelu_backward(Out dx, const Tensor& dy, const Tensor& x);
+}  // namespace cuda
 
 }  // namespace tessera

@@ -1,3 +1,6 @@
+#include <vector>
+
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/row_chunks.h"
 #include "kernels/layer_norm/op.h"
 
@@ -38,21 +41,24 @@ void normalize_row(T* __restrict__ y, const T* __restrict__ x, const T* __restri
 }
 
 template <typename T>
-void forward(Out y, Out mean, Out rstd, const Tensor& x, const Tensor& weight, const Tensor& bias,
-             float epsilon) {
+void forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, const Tensor& residual,
+             const Tensor& weight, const Tensor& bias, float epsilon) {
   using Real = compute_t<T>;
   const std::int64_t C = x.size(-1);
   const std::int64_t N = x.numel() / C;
   const T *inputs = x.data<T>(), *weights = weight.data<T>(), *biases = bias.data<T>();
-  T* outputs = y.data<T>();
+  T *outputs = y.data<T>(), *sums = sum.defined() ? sum.data<T>() : nullptr;
+  const T* residuals = sum.defined() ? residual.data<T>() : nullptr;
   Real* means = mean.data<Real>();
   Real* rstds = rstd.data<Real>();
   parallel_for(N, rows_per_chunk(N), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
-      const auto moments = row_moments(inputs + n * C, C, epsilon);
+      if (sums != nullptr) add_row(sums + n * C, inputs + n * C, residuals + n * C, C);
+      const T* row = (sums != nullptr ? sums : inputs) + n * C;
+      const auto moments = row_moments(row, C, epsilon);
       means[n] = moments.mean;
       rstds[n] = moments.rstd;
-      normalize_row(outputs + n * C, inputs + n * C, weights, biases, moments, C);
+      normalize_row(outputs + n * C, row, weights, biases, moments, C);
     }
   });
 }
@@ -87,8 +93,8 @@ void backward_row(T* __restrict__ dx, compute_t<T>* __restrict__ dweight,
 
 // dx of all rows; returns the partial sums [chunks, 2, C] of dweight and dbias.
 template <typename T>
-Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                     const Tensor& mean, const Tensor& rstd) {
+Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& dsum, const Tensor& x,
+                     const Tensor& weight, const Tensor& mean, const Tensor& rstd) {
   using Real = compute_t<T>;
   const std::int64_t C = x.size(-1);
   const std::int64_t N = x.numel() / C;
@@ -98,14 +104,18 @@ Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& x, const Tensor& we
   Real* sums = partials.data<Real>();
   T* to = dx.data<T>();
   const T *gradients = dy.data<T>(), *inputs = x.data<T>(), *weights = weight.data<T>();
+  const T* others = dsum.defined() ? dsum.data<T>() : nullptr;
   const Real *means = mean.data<Real>(), *rstds = rstd.data<Real>();
   parallel_for(N, chunk, [&](std::int64_t begin, std::int64_t end) {
     Real* dweight = sums + begin / chunk * 2 * C;
     Real* dbias = dweight + C;
     std::fill(dweight, dweight + 2 * C, Real{0});
+    std::vector<T> own(others != nullptr ? C : 0);  // dx of a row before dsum, which may be dx
     for (std::int64_t n = begin; n < end; ++n) {
-      backward_row(to + n * C, dweight, dbias, gradients + n * C, inputs + n * C, weights,
+      T* const row = others != nullptr ? own.data() : to + n * C;
+      backward_row(row, dweight, dbias, gradients + n * C, inputs + n * C, weights,
                    {means[n], rstds[n]}, C);
+      if (others != nullptr) add_row(to + n * C, row, others + n * C, C);
     }
   });
   return partials;
@@ -113,21 +123,21 @@ Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& x, const Tensor& we
 
 }  // namespace
 
-void layer_norm_forward(Out y, Out mean, Out rstd, const Tensor& x, const Tensor& weight,
-                        const Tensor& bias, float epsilon) {
+void layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, const Tensor& residual,
+                        const Tensor& weight, const Tensor& bias, float epsilon) {
   visit_floating(x.dtype(), [&](auto type) {
-    forward<decltype(type)>(y, mean, rstd, x, weight, bias, epsilon);
+    forward<decltype(type)>(y, sum, mean, rstd, x, residual, weight, bias, epsilon);
   });
 }
 
-void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& x,
-                         const Tensor& weight, const Tensor& mean, const Tensor& rstd,
-                         Accumulate accumulate_parameters) {
+void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
+                         const Tensor& x, const Tensor& weight, const Tensor& mean,
+                         const Tensor& rstd, Accumulate accumulate_parameters) {
   const std::int64_t C = x.size(-1);
   visit_floating(x.dtype(), [&](auto type) {
     using T = decltype(type);
     using Real = compute_t<T>;
-    const Tensor partials = backward_rows<T>(dx, dy, x, weight, mean, rstd);
+    const Tensor partials = backward_rows<T>(dx, dy, dsum, x, weight, mean, rstd);
     const auto add_up = [&](Out gradient, const Real* sums) {
       if (!gradient.defined()) return;
       visit_floating(gradient.dtype(), [&](auto gradient_type) {

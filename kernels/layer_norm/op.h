@@ -9,6 +9,13 @@
 //   dweight (+)= sum over rows of dy * xhat;  dbias (+)= sum over rows of dy
 // dweight and dbias may be f32 beside 16-bit activations, and each may be an undefined tensor: a
 // gradient that is not wanted.
+//
+// With a residual, in one pass over memory and with the bits of `add` and the norm one after the
+// other:
+//
+//   sum = x + residual, rounded to its dtype;  y = layer_norm(sum)
+//   backward: dx = (gradient of layer_norm at sum) + dsum, the gradient of both x and residual
+// sum may be x or residual. dsum, the gradient of sum from elsewhere, may be dx or undefined.
 #pragma once
 
 #include "kernels/op.h"
@@ -21,12 +28,27 @@ void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const
                          const Tensor& weight, const Tensor& mean, const Tensor& rstd,
                          Accumulate accumulate_parameters);
 
+void add_layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x,
+                            const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                            float epsilon);
+void add_layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
+                             const Tensor& sum, const Tensor& weight, const Tensor& mean,
+                             const Tensor& rstd, Accumulate accumulate_parameters);
+
+// For the devices: sum and residual, or dsum, are undefined where there are none.
 namespace cpu {
-void layer_norm_forward(Out y, Out mean, Out rstd, const Tensor& x, const Tensor& weight,
-                        const Tensor& bias, float epsilon);
-void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& x,
-                         const Tensor& weight, const Tensor& mean, const Tensor& rstd,
-                         Accumulate accumulate_parameters);
+void layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, const Tensor& residual,
+                        const Tensor& weight, const Tensor& bias, float epsilon);
+void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
+                         const Tensor& x, const Tensor& weight, const Tensor& mean,
+                         const Tensor& rstd, Accumulate accumulate_parameters);
 }  // namespace cpu
+namespace cuda {
+void layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, const Tensor& residual,
+                        const Tensor& weight, const Tensor& bias, float epsilon);
+void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
+                         const Tensor& x, const Tensor& weight, const Tensor& mean,
+                         const Tensor& rstd, Accumulate accumulate_parameters);
+}  // namespace cuda
 
 }  // namespace tessera

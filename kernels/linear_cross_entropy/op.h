@@ -7,12 +7,13 @@
 //   dx [N, C] = d loss / d x;  dweight [V, C] (+)= d loss / d weight (may be f32 beside 16-bit x)
 //
 // The logits of a whole batch are the largest tensor of a small language model (N * V); here only
-// `chunk` rows of them ever exist, in f32 (charged to `workspace`, as is an f32 copy of a 16-bit
-// weight). Gradients are produced in the forward pass, while a chunk's logits are at hand, so that
-// they need not be computed twice (the technique of Liger Kernel, Hsu et al. 2024,
-// "FusedLinearCrossEntropy"): three matrix products per chunk. That is why the loss's factor,
-// usually 1 / (number of valid targets), is an argument: the result must be the end of the graph.
-// Pass undefined dx and dweight to compute the loss alone.
+// `chunk` rows of them ever exist, charged to `workspace`: on the CPU in f32, beside an f32 copy of
+// a 16-bit weight; on a GPU in x's dtype, rounded once as logits and once as their gradients, in
+// rows of V rounded up to a multiple of 64. Gradients are produced in the forward pass, while a
+// chunk's logits are at hand, so that they need not be computed twice (the technique of Liger
+// Kernel, Hsu et al. 2024, "FusedLinearCrossEntropy"): three matrix products per chunk. That is why
+// the loss's factor, usually 1 / (number of valid targets), is an argument: the result must be the
+// end of the graph. Pass undefined dx and dweight to compute the loss alone.
 #pragma once
 
 #include "kernels/cross_entropy/op.h"
@@ -20,11 +21,26 @@
 
 namespace tessera {
 
-/// Rows of logits that exist at a time unless told otherwise.
-inline constexpr std::int64_t kCrossEntropyChunk = 256;
+/// As many rows of logits at a time as suit the device: see kCrossEntropyChunk below.
+inline constexpr std::int64_t kAutomaticChunk = 0;
 
 void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                           const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
-                          int ignore_index = kIgnoreIndex, std::int64_t chunk = kCrossEntropyChunk);
+                          int ignore_index = kIgnoreIndex, std::int64_t chunk = kAutomaticChunk);
+
+namespace cpu {
+inline constexpr std::int64_t kCrossEntropyChunk = 256;
+void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
+                          const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
+                          int ignore_index, std::int64_t chunk);
+}  // namespace cpu
+namespace cuda {
+/// Every chunk reads and writes dweight once, 8 V C bytes in f32. Beside the 6 rows V C operations
+/// of its three products that is little from 1,500 rows on (at 150 operations per byte).
+inline constexpr std::int64_t kCrossEntropyChunk = 4096;
+void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
+                          const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
+                          int ignore_index, std::int64_t chunk);
+}  // namespace cuda
 
 }  // namespace tessera

@@ -8,9 +8,11 @@
 // A and B, which is how products of widened operands are rounded once. Sums are f32 (f64 for f64).
 // K = 0 yields zeros (or leaves C when accumulating).
 //
-// The product is cut into blocks of C that depend on the shape only; each is one single-threaded
-// OpenBLAS call, and the rank's threads share them out. So the bits do not depend on the number of
-// threads, and several ranks can multiply side by side in one process.
+// On the CPU the product is cut into blocks of C that depend on the shape only; each is one
+// single-threaded OpenBLAS call, and the rank's threads share them out. So the bits do not depend
+// on the number of threads, and several ranks can multiply side by side in one process. On a GPU it
+// is cuBLASLt's (kernels/cuda/gemm.h says how its algorithm is chosen, and that it keeps 32 MiB of
+// workspace per stream); f32 factors are not rounded to tf32 unless the context's options allow it.
 #pragma once
 
 #include "kernels/op.h"
@@ -21,6 +23,10 @@ void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a = Tra
             Transpose transpose_b = Transpose::no, Accumulate accumulate = Accumulate::no);
 
 namespace cpu {
+void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Transpose transpose_b,
+            Accumulate accumulate);
+}
+namespace cuda {
 void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Transpose transpose_b,
             Accumulate accumulate);
 }

@@ -7,12 +7,51 @@ namespace tessera {
 namespace {
 
 // The checks that forward and backward share: x [N, C], weight [C], rstd [N].
-void check_common(std::string_view op, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
-  check(x.rank() >= 1 && x.size(-1) >= 1, "{}: x is {}; its last dimension must not be empty", op,
-        describe(x));
-  check_shape(op, {"weight", weight}, {x.size(-1)});
-  check_shape(op, {"rstd", rstd}, {x.numel() / x.size(-1)});
-  check_dtype(op, {"rstd", rstd}, statistics_dtype(x.dtype()));
+void check_common(std::string_view op, const Argument& x, const Tensor& weight,
+                  const Tensor& rstd) {
+  check(x.tensor.rank() >= 1 && x.tensor.size(-1) >= 1,
+        "{}: {} is {}; its last dimension must not be empty", op, x.name, describe(x.tensor));
+  check_shape(op, {"weight", weight}, {x.tensor.size(-1)});
+  check_shape(op, {"rstd", rstd}, {x.tensor.numel() / x.tensor.size(-1)});
+  check_dtype(op, {"rstd", rstd}, statistics_dtype(x.tensor.dtype()));
+}
+
+void check_backward(std::string_view op, Out dx, Out dweight, const Tensor& dy, const Argument& x,
+                    const Tensor& weight, const Tensor& rstd) {
+  check_on_one_device(op, {{"dx", dx}, {"dy", dy}, x, {"weight", weight}, {"rstd", rstd}});
+  check_same_floating(op, {x, {"dx", dx}, {"dy", dy}, {"weight", weight}});
+  check_same_shape(op, {"dx", dx}, x);
+  check_same_shape(op, {"dy", dy}, x);
+  check_common(op, x, weight, rstd);
+  if (dweight.defined()) {
+    check_on_one_device(op, {{"dweight", dweight}, x});
+    check_shape(op, {"dweight", dweight}, weight.shape());
+    check_same_dtype_or_f32(op, {"dweight", dweight}, x);
+  }
+  check_apart(op, {"dx", dx}, x);
+  check_apart(op, {"dx", dx}, {"dy", dy});
+}
+
+void forward(std::string_view op, Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
+             const Tensor& weight, float epsilon) {
+  if (x.device().is_cpu()) {
+    return cpu::rms_norm_forward(y, sum, rstd, x, residual, weight, epsilon);
+  }
+  if constexpr (kHasCuda) {
+    return cuda::rms_norm_forward(y, sum, rstd, x, residual, weight, epsilon);
+  }
+  fail_no_kernel(op, x.device());
+}
+
+void backward(std::string_view op, Out dx, Out dweight, const Tensor& dy, const Tensor& dsum,
+              const Tensor& x, const Tensor& weight, const Tensor& rstd, Accumulate accumulate) {
+  if (x.device().is_cpu()) {
+    return cpu::rms_norm_backward(dx, dweight, dy, dsum, x, weight, rstd, accumulate);
+  }
+  if constexpr (kHasCuda) {
+    return cuda::rms_norm_backward(dx, dweight, dy, dsum, x, weight, rstd, accumulate);
+  }
+  fail_no_kernel(op, x.device());
 }
 
 }  // namespace
@@ -22,31 +61,45 @@ void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, fl
   check_on_one_device(op, {{"y", y}, {"rstd", rstd}, {"x", x}, {"weight", weight}});
   check_same_floating(op, {{"x", x}, {"y", y}, {"weight", weight}});
   check_same_shape(op, {"y", y}, {"x", x});
-  check_common(op, x, weight, rstd);
+  check_common(op, {"x", x}, weight, rstd);
   check_apart(op, {"y", y}, {"x", x});
-  if (x.device().is_cpu()) return cpu::rms_norm_forward(y, rstd, x, weight, epsilon);
-  fail_no_kernel(op, x.device());
+  forward(op, y, {}, rstd, x, {}, weight, epsilon);
+}
+
+void add_rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
+                          const Tensor& weight, float epsilon) {
+  constexpr std::string_view op = "add_rms_norm_forward";
+  const Argument in{"x", x}, added{"residual", residual}, out{"y", y}, total{"sum", sum};
+  check_on_one_device(op, {out, total, {"rstd", rstd}, in, added, {"weight", weight}});
+  check_same_floating(op, {in, out, total, added, {"weight", weight}});
+  for (const Argument& other : {out, total, added}) check_same_shape(op, other, in);
+  check_common(op, in, weight, rstd);
+  for (const Argument& other : {in, added, total}) check_apart(op, out, other);
+  check_same_or_apart(op, total, in);
+  check_same_or_apart(op, total, added);
+  forward(op, y, sum, rstd, x, residual, weight, epsilon);
 }
 
 void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, Accumulate accumulate_parameters) {
   constexpr std::string_view op = "rms_norm_backward";
-  check_on_one_device(op, {{"dx", dx}, {"dy", dy}, {"x", x}, {"weight", weight}, {"rstd", rstd}});
-  check_same_floating(op, {{"x", x}, {"dx", dx}, {"dy", dy}, {"weight", weight}});
-  check_same_shape(op, {"dx", dx}, {"x", x});
-  check_same_shape(op, {"dy", dy}, {"x", x});
-  check_common(op, x, weight, rstd);
-  if (dweight.defined()) {
-    check_on_one_device(op, {{"dweight", dweight}, {"x", x}});
-    check_shape(op, {"dweight", dweight}, weight.shape());
-    check_same_dtype_or_f32(op, {"dweight", dweight}, {"x", x});
+  check_backward(op, dx, dweight, dy, {"x", x}, weight, rstd);
+  backward(op, dx, dweight, dy, {}, x, weight, rstd, accumulate_parameters);
+}
+
+void add_rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum,
+                           const Tensor& sum, const Tensor& weight, const Tensor& rstd,
+                           Accumulate accumulate_parameters) {
+  constexpr std::string_view op = "add_rms_norm_backward";
+  const Argument x{"sum", sum};
+  check_backward(op, dx, dweight, dy, x, weight, rstd);
+  if (dsum.defined()) {
+    check_on_one_device(op, {{"dsum", dsum}, x});
+    check_same_dtype(op, {"dsum", dsum}, x);
+    check_same_shape(op, {"dsum", dsum}, x);
+    check_same_or_apart(op, {"dx", dx}, {"dsum", dsum});
   }
-  check_apart(op, {"dx", dx}, {"x", x});
-  check_apart(op, {"dx", dx}, {"dy", dy});
-  if (x.device().is_cpu()) {
-    return cpu::rms_norm_backward(dx, dweight, dy, x, weight, rstd, accumulate_parameters);
-  }
-  fail_no_kernel(op, x.device());
+  backward(op, dx, dweight, dy, dsum, sum, weight, rstd, accumulate_parameters);
 }
 
 }  // namespace tessera

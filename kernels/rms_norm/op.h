@@ -7,6 +7,13 @@
 //   dx = rstd * (g - xhat * sum(g * xhat) / C);  dweight (+)= sum over rows of dy * xhat
 // dweight may be f32 beside 16-bit activations, or an undefined tensor: a gradient that is not
 // wanted.
+//
+// With a residual, in one pass over memory and with the bits of `add` and the norm one after the
+// other:
+//
+//   sum = x + residual, rounded to its dtype;  y = rms_norm(sum)
+//   backward: dx = (gradient of rms_norm at sum) + dsum, the gradient of both x and residual
+// sum may be x or residual. dsum, the gradient of sum from elsewhere, may be dx or undefined.
 #pragma once
 
 #include "kernels/op.h"
@@ -17,10 +24,24 @@ void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, fl
 void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, Accumulate accumulate_parameters);
 
+void add_rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
+                          const Tensor& weight, float epsilon);
+void add_rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum,
+                           const Tensor& sum, const Tensor& weight, const Tensor& rstd,
+                           Accumulate accumulate_parameters);
+
+// For the devices: sum and residual, or dsum, are undefined where there are none.
 namespace cpu {
-void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, float epsilon);
-void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                       const Tensor& rstd, Accumulate accumulate_parameters);
+void rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
+                      const Tensor& weight, float epsilon);
+void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum, const Tensor& x,
+                       const Tensor& weight, const Tensor& rstd, Accumulate accumulate_parameters);
 }  // namespace cpu
+namespace cuda {
+void rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
+                      const Tensor& weight, float epsilon);
+void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum, const Tensor& x,
+                       const Tensor& weight, const Tensor& rstd, Accumulate accumulate_parameters);
+}  // namespace cuda
 
 }  // namespace tessera

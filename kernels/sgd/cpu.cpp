@@ -1,32 +1,15 @@
 #include "kernels/cpu/numeric.h"
-#include "kernels/sgd/op.h"
+#include "kernels/sgd/factors.h"
 #include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {
 
-struct Factors {
-  explicit Factors(const SgdSettings& s)
-      : learning_rate(static_cast<float>(s.learning_rate)),
-        momentum(static_cast<float>(s.momentum)),
-        weight_decay(static_cast<float>(s.weight_decay)),
-        gradient_scale(static_cast<float>(s.gradient_scale)),
-        nesterov(s.nesterov),
-        first_step(s.first_step) {}
-
-  float learning_rate;
-  float momentum;
-  float weight_decay;
-  float gradient_scale;
-  bool nesterov;
-  bool first_step;
-};
-
 // As in adamw, every multiply-add is written as fma, so that an element's bits do not depend on
 // whether it falls into the loop's vector body or into its tail.
 template <typename T>
 void update_plain(float* __restrict__ p, const T* __restrict__ gradient, std::int64_t count,
-                  const Factors f) {
+                  const SgdFactors f) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float g = std::fma(f.weight_decay, p[i], load(gradient[i]) * f.gradient_scale);
     p[i] = std::fma(-f.learning_rate, g, p[i]);
@@ -35,7 +18,7 @@ void update_plain(float* __restrict__ p, const T* __restrict__ gradient, std::in
 
 template <typename T>
 void update_momentum(float* __restrict__ p, float* __restrict__ b, const T* __restrict__ gradient,
-                     std::int64_t count, const Factors f) {
+                     std::int64_t count, const SgdFactors f) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float g = std::fma(f.weight_decay, p[i], load(gradient[i]) * f.gradient_scale);
     const float moving = std::fma(f.momentum, b[i], g);
@@ -45,25 +28,31 @@ void update_momentum(float* __restrict__ p, float* __restrict__ b, const T* __re
   }
 }
 
-}  // namespace
-
-void sgd(Out p, Out b, const Tensor& gradient, const SgdSettings& settings) {
+void update(const SgdTensors& t, bool momentum, SgdFactors factors) {
   constexpr std::int64_t kChunk = 1 << 15;
-  const Factors factors(settings);
-  const bool plain = settings.momentum == 0.0;
-  float* parameters = p.data<float>();
-  float* moving = plain ? nullptr : b.data<float>();
-  visit_floating(gradient.dtype(), [&](auto type) {
-    const auto* gradients = gradient.data<decltype(type)>();
-    parallel_for(p.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      if (plain) {
-        update_plain(parameters + begin, gradients + begin, end - begin, factors);
+  if (!t.decay) factors.weight_decay = 0.0f;
+  float* p = t.p.data<float>();
+  float* b = momentum ? t.b.data<float>() : nullptr;
+  visit_floating(t.gradient.dtype(), [&](auto type) {
+    const auto* gradient = t.gradient.data<decltype(type)>();
+    parallel_for(t.p.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
+      if (momentum) {
+        update_momentum(p + begin, b + begin, gradient + begin, end - begin, factors);
       } else {
-        update_momentum(parameters + begin, moving + begin, gradients + begin, end - begin,
-                        factors);
+        update_plain(p + begin, gradient + begin, end - begin, factors);
       }
     });
   });
+}
+
+}  // namespace
+
+void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
+         const Tensor& gradient_scale) {
+  SgdFactors factors(settings);
+  if (gradient_scale.defined()) factors.gradient_scale = *gradient_scale.data<float>();
+  if (gradient_scale.defined() && !std::isfinite(factors.gradient_scale)) return;
+  for (const SgdTensors& tensors : parameters) update(tensors, settings.momentum != 0.0, factors);
 }
 
 }  // namespace tessera::cpu

@@ -1,18 +1,31 @@
-// One step of stochastic gradient descent on a flat range of parameters, with PyTorch's
+// One step of stochastic gradient descent on many flat ranges of parameters at once, with PyTorch's
 // conventions.
 //
-//   g = gradient_scale * gradient + weight_decay * p
+//   g = gradient_scale * gradient + weight_decay * p  (without the last term where a range does not
+//   decay)
 //   momentum = 0:  d = g;   otherwise  b = momentum b + g  (b = g on the first step),
 //   d = g + momentum b with nesterov, else b
 //   p = p - learning_rate * d
 //
-//   p and b f32, gradient f32, bf16 or f16, equal element counts. b may be undefined if momentum =
-//   0.
+//   p and b f32, gradient f32, bf16 or f16, equal element counts; all gradients of a call have one
+//   dtype. b may be undefined if momentum = 0. Elementwise, with the same bits on every device.
+//
+// gradient_scale as a tensor [1] f32 is for what only the device knows; where it is not finite the
+// call changes nothing (see kernels/adamw/op.h).
 #pragma once
+
+#include <span>
 
 #include "kernels/op.h"
 
 namespace tessera {
+
+/// What a step needs of one parameter, or of a rank's part of it.
+struct SgdTensors {
+  Tensor p, b, gradient;
+  /// Whether weight decay acts on it.
+  bool decay = true;
+};
 
 struct SgdSettings {
   double learning_rate = 1e-2;
@@ -23,10 +36,17 @@ struct SgdSettings {
   bool first_step = false;
 };
 
-void sgd(Out p, Out b, const Tensor& gradient, const SgdSettings& settings);
+/// `gradient_scale`, if it is a tensor, counts instead of the setting.
+void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
+         const Tensor& gradient_scale = {});
 
 namespace cpu {
-void sgd(Out p, Out b, const Tensor& gradient, const SgdSettings& settings);
+void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
+         const Tensor& gradient_scale);
+}
+namespace cuda {
+void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
+         const Tensor& gradient_scale);
 }
 
 }  // namespace tessera

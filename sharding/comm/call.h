@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/tree_reduce/op.h"
 #include "runtime/tensor.h"
-#include "sharding/comm/tree_sum.h"
 
 namespace tessera {
 
@@ -76,6 +76,10 @@ struct ElementRange {
 inline ElementRange share_of(std::int64_t count, int rank, int ranks) {
   return {count * rank / ranks, count * (rank + 1) / ranks};
 }
+
+/// Bytes that other ranks receive from this one in a call: those of docs/communicators.md, "Bytes
+/// sent".
+std::int64_t bytes_sent_by(const Call& call, int rank, int ranks);
 
 /// These elements as a tensor of one dimension, whatever the tensor's shape.
 Tensor elements(const Tensor& tensor, ElementRange range);

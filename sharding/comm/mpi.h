@@ -2,7 +2,7 @@
 //
 // The contract is that of communicator.h, and results and bytes sent are the same as of ranks that
 // are threads, bit for bit. MPI carries bytes and nothing else: reductions are all-to-all messages
-// followed by the tree of tree_sum.h, never MPI's own.
+// followed by the tree of kernels/tree_reduce/op.h, never MPI's own.
 //
 //   all_gather      every rank sends its part to every other, which receives it in place
 //   reduce_scatter  every rank sends every other its part of `whole`, and sums what it receives
@@ -11,6 +11,9 @@
 //   broadcast       the root sends everything to every other rank. (A scatter and an all_gather
 //                   would send 2/N of that from the root, but count other bytes than threads do.)
 //   all_to_all      every rank sends every other its part
+//
+// Tensors on GPUs go by way of pinned host memory, and sums are formed on the host: right, and
+// slow. It is what NCCL is started with, and for where there is no NCCL.
 //
 // Before each call ranks exchange 16 bytes to compare it; these are not counted as sent.
 #pragma once

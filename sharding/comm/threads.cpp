@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "runtime/check.h"
+#include "sharding/comm/devices.h"
 
 namespace tessera {
 namespace {
@@ -62,6 +63,11 @@ class Meeting {
     for (const auto& child : children) {
       if (const auto meeting = child.lock()) meeting->abort(reason);
     }
+  }
+
+  std::optional<std::string> aborted() {
+    const std::lock_guard lock(mutex_);
+    return aborted_;
   }
 
   void adopt(const std::shared_ptr<Meeting>& child) {
@@ -131,16 +137,29 @@ class Meeting {
 
 /// What the threads of a group share. A rank writes its own slots before open and reads the others'
 /// between open and close.
+///
+/// Threads meet on the host. On a GPU a call has then only been queued, and what the threads have
+/// agreed upon is told to the streams by events: nobody waits on the host for a device, and nothing
+/// on a device waits for a host. On the CPU a call runs when it is made and its events have passed.
 struct Group {
   Group(const std::vector<int>& members, std::chrono::milliseconds deadline)
       : meeting(members, deadline),
         calls(members.size(), nullptr),
         fingerprints(members.size(), 0),
+        ready(members.size()),
+        half_done(members.size()),
+        done(members.size()),
         children(members.size()) {}
 
   Meeting meeting;
   std::vector<const Call*> calls;
   std::vector<std::uint64_t> fingerprints;
+  // Points of the ranks' streams: the rank's tensors may be read; its first half has been done; it
+  // has stopped reading. Each is written before the meeting of its kind and read after it, and is
+  // written again only when all ranks have come to the next call, or left this one.
+  std::vector<Event> ready;
+  std::vector<Event> half_done;
+  std::vector<Event> done;
   std::vector<std::shared_ptr<Group>> children;  // of split: from each new group's first rank
 };
 
@@ -157,6 +176,10 @@ class ThreadCommunicator final : public Communicator {
       : Communicator(rank, group->meeting.ranks(), parent), group_(std::move(group)) {}
 
   void abort(const std::string& reason) override { group_->meeting.abort(reason); }
+  std::optional<std::string> aborted() override { return group_->meeting.aborted(); }
+  void agree(const Call& call) override {
+    meet(call, [] {});
+  }
 
   std::unique_ptr<Communicator> split(int color) override {
     const Call call{.collective = Collective::split, .root = color};
@@ -185,15 +208,17 @@ class ThreadCommunicator final : public Communicator {
 
  protected:
   std::int64_t perform(const Call& call) override {
-    std::int64_t sent = 0;
+    group_->ready[rank()] = current_stream().record();
     meet(call, [&] {
+      wait_for_others(group_->ready);
       if (call.collective == Collective::all_reduce || call.collective == Collective::reduce) {
-        sent = exchange_reduced(call);
+        exchange_reduced(call);
       } else {
-        for (std::size_t i = 0; i < call.outputs.size(); ++i) sent += exchange(call, i);
+        for (std::size_t i = 0; i < call.outputs.size(); ++i) exchange(call, i);
       }
+      group_->done[rank()] = current_stream().record();
     });
-    return sent;
+    return bytes_sent_by(call, rank(), size());
   }
 
  private:
@@ -213,13 +238,32 @@ class ThreadCommunicator final : public Communicator {
     } catch (const std::exception& error) {
       failure = std::current_exception();
       abort(error.what());
+      stop_reading();
     }
     group_->meeting.close();
     ++calls_;
+    wait_for_others(group_->done);
     if (failure) std::rethrow_exception(failure);
   }
 
   void halfway(const Call& call) { group_->meeting.halfway(rank(), describe(call, calls_)); }
+
+  /// The current stream passes from one part of a call to the next: what this rank queues from now
+  /// on starts after the other ranks' points.
+  void wait_for_others(const std::vector<Event>& points) const {
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank()) current_stream().wait(points[r]);
+    }
+  }
+
+  /// After a failure: waits for what this rank has queued of the call, which waits for nobody.
+  void stop_reading() {
+    group_->done[rank()] = {};
+    try {
+      current_stream().synchronize();
+    } catch (const std::exception&) {  // the device has failed, so it reads nothing
+    }
+  }
 
   void check_agreement() const {
     const int other = first_disagreement(group_->fingerprints);
@@ -228,54 +272,43 @@ class ThreadCommunicator final : public Communicator {
                       group_->meeting.name(other), describe(theirs(other), calls_));
   }
 
-  /// Does its share of tensor i of the call; returns the bytes that others read from this rank.
-  std::int64_t exchange(const Call& call, std::size_t i) {
+  /// Does its share of tensor i of the call.
+  void exchange(const Call& call, std::size_t i) const {
     const Tensor& output = call.outputs[i];
-    const std::int64_t bytes = static_cast<std::int64_t>(theirs(rank(), i).bytes());
     switch (call.collective) {
-      case Collective::all_gather: {
+      case Collective::all_gather:
         for (int r = 0; r < size(); ++r) {
           if (r != rank()) copy_share(output, r, theirs(r, i), r);
         }
-        return bytes / size() * (size() - 1);
-      }
-      case Collective::reduce_scatter: {
-        reduce_share(output, call, i);
-        return bytes / size() * (size() - 1);
-      }
-      case Collective::all_to_all: {
+        return;
+      case Collective::reduce_scatter:
+        return reduce_share(output, call, i);
+      case Collective::all_to_all:
         for (int r = 0; r < size(); ++r) copy_share(output, r, theirs(r, i), rank());
-        return bytes / size() * (size() - 1);
-      }
-      case Collective::broadcast: {
+        return;
+      case Collective::broadcast:
         if (rank() != call.root) output.copy_from(theirs(call.root, i));
-        return rank() == call.root ? bytes * (size() - 1) : 0;
-      }
+        return;
       default:
-        return 0;
+        return;
     }
   }
 
   /// all_reduce and reduce: every rank reduces its share of the elements in place, which only it
   /// reads and writes in this half; then the shares are collected.
-  std::int64_t exchange_reduced(const Call& call) {
+  void exchange_reduced(const Call& call) {
     for (std::size_t i = 0; i < call.outputs.size(); ++i) {
       reduce_share(elements(call.outputs[i], share(call, i)), call, i);
     }
+    group_->half_done[rank()] = current_stream().record();
     halfway(call);
-    const bool to_all = call.collective == Collective::all_reduce;
-    const int readers = to_all ? size() - 1 : (rank() == call.root ? 0 : 1);
-    std::int64_t sent = 0;
+    wait_for_others(group_->half_done);
+    if (call.collective == Collective::reduce && rank() != call.root) return;
     for (std::size_t i = 0; i < call.outputs.size(); ++i) {
-      const Tensor& tensor = call.outputs[i];
-      for (int r = 0; r < size() && (to_all || rank() == call.root); ++r) {
-        if (r != rank()) copy_share(tensor, r, theirs(r, i), r);
+      for (int r = 0; r < size(); ++r) {
+        if (r != rank()) copy_share(call.outputs[i], r, theirs(r, i), r);
       }
-      const std::int64_t count = share(call, i).count();
-      sent += (tensor.numel() - count + count * readers) *
-              static_cast<std::int64_t>(size_of(tensor.dtype()));
     }
-    return sent;
   }
 
   ElementRange share(const Call& call, std::size_t i) const {
@@ -291,7 +324,7 @@ class ThreadCommunicator final : public Communicator {
   void reduce_share(const Tensor& result, const Call& call, std::size_t i) const {
     Tensors sources;
     for (int r = 0; r < size(); ++r) sources.push_back(elements(theirs(r, i), share(call, i)));
-    reduce_over_ranks(result, sources, call.reduction);
+    reduce_from_devices(result, sources, call.reduction);
   }
 
   SharedGroup group_;
@@ -318,7 +351,8 @@ void run_ranks(const ThreadRanksOptions& options, const std::function<void(Commu
   const auto run = [&](int rank) {
     try {
       ThreadCommunicator communicator(group, rank);
-      RankContext context({.rank = rank,
+      RankContext context({.device = device_of_rank(options.device, rank),
+                           .rank = rank,
                            .world_size = options.ranks,
                            .threads = options.threads,
                            .seed = options.seed});

@@ -1,6 +1,7 @@
 // Ranks that are threads of one process: the communicator that needs no launcher, for laptops,
 // tests and several ranks on one device. A rank reads what it needs straight from the others'
-// memory.
+// memory. On GPUs a call is queued like a kernel: streams wait for each other, the host waits for
+// the other ranks to make the call and for no device.
 #pragma once
 
 #include <chrono>
@@ -13,6 +14,8 @@ namespace tessera {
 
 struct ThreadRanksOptions {
   int ranks = 1;
+  /// A GPU is rank 0's; the next ranks have the next GPUs, and then the first ones again.
+  Device device;
   /// Threads per rank; 0: the machine's cores shared out evenly, at least one each.
   int threads = 0;
   std::uint64_t seed = 0;

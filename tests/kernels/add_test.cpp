@@ -4,6 +4,7 @@
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
+#include "tests/support/schedules.h"
 
 namespace tessera {
 using test::to_doubles;
@@ -42,6 +43,27 @@ TEST_CASE("add works in place on either side") {
     auto doubled = to_doubles(a);
     for (double& value : doubled) value *= 2.0;
     REQUIRE(to_doubles(twice) == doubled);
+  }
+}
+
+TEST_CASE("add: the same bits wherever tensors begin, and under every schedule") {
+  for (const DType dtype : test::kFloating) {
+    const auto results = test::under_every_schedule([&] {
+      const Tensor a = test::normal_tensor({1027}, dtype, "a"),
+                   b = test::normal_tensor({1027}, dtype, "b");
+      const Tensor y = test::poisoned({1027}, dtype);
+      add(y, a, b);
+      for (const int off : {1, 2, 4, 7}) {
+        const auto placed = [&](const Tensor& tensor, int bit) {
+          return off & bit ? test::unaligned(tensor) : tensor;
+        };
+        const Tensor z = placed(test::poisoned({1027}, dtype), 1);
+        add(z, placed(a, 2), placed(b, 4));
+        REQUIRE(test::same_bits(z, y));
+      }
+      return test::bytes_of(y);
+    });
+    for (const auto& result : results) REQUIRE(result == results[0]);
   }
 }
 

@@ -1,9 +1,13 @@
+#include <algorithm>
+#include <bit>
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "kernels/cast/op.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
+#include "tests/support/schedules.h"
 
 namespace tessera {
 
@@ -25,17 +29,20 @@ TEST_CASE("cast rounds to the target's precision between all floating dtypes") {
 
 TEST_CASE("cast to a wider dtype and back changes nothing") {
   const test::Rank rank;
-  for (const DType from : {DType::bf16, DType::f16, DType::f32}) {
-    const Tensor x = test::normal_tensor({1000}, from, "x"), back = test::poisoned({1000}, from);
-    const Tensor wide = test::poisoned({1000}, DType::f64);
-    cast(wide, x);
-    REQUIRE(test::to_doubles(wide) == test::to_doubles(x));
-    cast(back, wide);
-    REQUIRE(test::same_bits(back, x));
+  for (const DType wider : test::kFloating) {
+    for (const DType from : test::kFloating) {
+      if (size_of(wider) <= size_of(from)) continue;
+      const Tensor x = test::normal_tensor({1000}, from, "x"), back = test::poisoned({1000}, from);
+      const Tensor wide = test::poisoned({1000}, wider);
+      cast(wide, x);
+      REQUIRE(test::to_doubles(wide) == test::to_doubles(x));
+      cast(back, wide);
+      REQUIRE(test::same_bits(back, x));
+    }
   }
 }
 
-TEST_CASE("cast from f64 to 16 bits rounds once") {
+TEST_CASE("cast from f64 to 16 bits rounds once", "[cpu]") {
   // Each lies so close to a tie that a stop at f32 would land on it and go the wrong way.
   const test::Rank rank;
   const std::vector<double> values = {1.0 + 0x1p-8 + 0x1p-40,
@@ -64,6 +71,138 @@ TEST_CASE("cast keeps infinities and NaN") {
       REQUIRE(values[0] == infinity);
       REQUIRE(values[1] == -infinity);
       REQUIRE(std::isnan(values[2]));
+    }
+  }
+}
+
+// What the formats' definitions say of every 16-bit pattern: the value as an f32 pattern.
+namespace {
+
+std::uint32_t f32_of_bf16(std::uint32_t bits) {
+  return bits << 16;
+}
+
+std::uint32_t f32_of_f16(std::uint32_t bits) {
+  const std::uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31u;
+  const std::uint32_t mantissa = bits & 0x3ffu;
+  if (exponent == 31u) return sign | 0x7f800000u | mantissa << 13;
+  const double magnitude = exponent == 0
+                               ? std::ldexp(mantissa, -24)
+                               : std::ldexp(1024 + mantissa, static_cast<int>(exponent) - 25);
+  return sign | std::bit_cast<std::uint32_t>(static_cast<float>(magnitude));
+}
+
+template <typename T>
+Tensor every_pattern() {
+  std::vector<T> patterns(0x10000);
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    patterns[bits].bits = static_cast<std::uint16_t>(bits);
+  }
+  return Tensor::from(patterns, {0x10000});
+}
+
+template <typename T>
+std::vector<std::uint32_t> widened_patterns() {
+  const Tensor x = every_pattern<T>(), y = test::poisoned(x.shape(), DType::f32);
+  cast(y, x);
+  std::vector<std::uint32_t> patterns;
+  for (const float value : y.to_vector<float>()) {
+    patterns.push_back(std::bit_cast<std::uint32_t>(value));
+  }
+  return patterns;
+}
+
+/// Nearest value of `to`, ties to the even pattern, by search among all finite ones. NaN keeps its
+/// sign and, in bf16, its upper bits, and becomes quiet.
+std::uint16_t narrowed_pattern(float value, DType to, const std::vector<double>& finite) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
+  if (std::isnan(value)) return to == DType::bf16 ? bits >> 16 | 0x40u : sign | 0x7e00u;
+  const double magnitude = std::fabs(static_cast<double>(value));
+  const auto above = std::lower_bound(finite.begin(), finite.end(), magnitude) - finite.begin();
+  // The value after the largest finite one counts as if the exponent had no end: infinity.
+  if (above == 0) return sign;
+  const double high = above < static_cast<std::ptrdiff_t>(finite.size())
+                          ? finite[above]
+                          : 2 * finite.back() - finite[finite.size() - 2];
+  const double low = finite[above - 1], middle = low + (high - low) / 2;
+  const bool up = magnitude > middle || (magnitude == middle && above % 2 == 0);
+  return static_cast<std::uint16_t>(sign | (up ? above : above - 1));
+}
+
+template <typename T>
+void check_narrowing(DType to, std::uint32_t largest_finite,
+                     std::uint32_t (*widen)(std::uint32_t)) {
+  std::vector<double> finite;
+  for (std::uint32_t bits = 0; bits <= largest_finite; ++bits) {
+    finite.push_back(std::bit_cast<float>(widen(bits)));
+  }
+  // Around every value: itself, both sides of the tie to the next, the tie; and patterns at random.
+  std::vector<float> values;
+  const auto push = [&](std::uint32_t bits) {
+    values.push_back(std::bit_cast<float>(bits));
+    values.push_back(std::bit_cast<float>(bits | 0x80000000u));
+  };
+  const RandomStream random(3, "patterns");
+  for (std::uint32_t bits = 0; bits <= largest_finite; bits += 7) {
+    const double high =
+        bits < largest_finite ? finite[bits + 1] : 2 * finite[bits] - finite[bits - 1];
+    const auto tie =
+        std::bit_cast<std::uint32_t>(static_cast<float>(finite[bits] + (high - finite[bits]) / 2));
+    for (const std::uint32_t near : {tie - 1, tie, tie + 1, widen(bits)}) push(near);
+    push(random.bits(bits) & 0x7fffffffu);
+  }
+  for (const std::uint32_t special :
+       {0x7f800000u, 0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0x7f812345u, 0u, 1u, 0x00400000u,
+        0x7f7fffffu, 0x477fefffu, 0x477ff000u}) {
+    push(special);
+  }
+  const auto count = static_cast<std::int64_t>(values.size());
+  const Tensor x = Tensor::from(values, {count}), y = test::poisoned({count}, to);
+  cast(y, x);
+  const auto patterns = y.to_vector<T>();
+  int wrong = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    wrong += patterns[i].bits != narrowed_pattern(values[i], to, finite);
+  }
+  INFO(name_of(to) << " of " << count << " values");
+  REQUIRE(wrong == 0);
+}
+
+}  // namespace
+
+TEST_CASE("cast widens every 16-bit pattern to the value it stands for, NaN's bits included") {
+  const test::Rank rank;
+  const auto bf16 = widened_patterns<bfloat16>(), f16 = widened_patterns<float16>();
+  int wrong = 0;
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    wrong += bf16[bits] != f32_of_bf16(bits);
+    wrong += f16[bits] != f32_of_f16(bits);
+  }
+  REQUIRE(wrong == 0);
+}
+
+TEST_CASE("cast narrows to the nearest value, ties to even, subnormals and NaN's bits included") {
+  const test::Rank rank;
+  check_narrowing<bfloat16>(DType::bf16, 0x7f7fu, f32_of_bf16);
+  check_narrowing<float16>(DType::f16, 0x7bffu, f32_of_f16);
+}
+
+TEST_CASE("cast: the same bits wherever tensors begin, and under every schedule") {
+  for (const DType from : test::kFloating) {
+    for (const DType to : test::kFloating) {
+      const auto results = test::under_every_schedule([&] {
+        const Tensor x = test::normal_tensor({1027}, from, "x"), y = test::poisoned({1027}, to);
+        cast(y, x);
+        for (const int off : {1, 2, 3}) {
+          const Tensor z = test::poisoned({1027}, to);
+          const Tensor there = off & 1 ? test::unaligned(z) : z;
+          cast(there, off & 2 ? test::unaligned(x) : x);
+          REQUIRE(test::same_bits(there, y));
+        }
+        return test::bytes_of(y);
+      });
+      for (const auto& result : results) REQUIRE(result == results[0]);
     }
   }
 }

@@ -4,8 +4,15 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
+#include "tests/support/schedules.h"
+
+#if defined(TESSERA_EMULATED)  // in real builds only nvcc can read device code
+#pragma GCC diagnostic ignored "-Wunknown-pragmas"
+#include "kernels/cuda/philox.h"
+#endif
 
 namespace tessera {
 namespace {
@@ -21,7 +28,7 @@ const RandomStream kStream(11, "block.3.dropout", 5, 2);
 
 TEST_CASE("dropout: element i is dropped if uniform(i) is below the probability, else scaled") {
   const test::Rank rank;
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+  for (const DType dtype : test::kFloating) {
     for (const std::int64_t count : {0, 1, 3, 255, 1027, 40001}) {
       for (const float probability : {0.0f, 0.1f, 0.5f, 0.9f}) {
         const Tensor x = normal_tensor({count}, dtype, "x");
@@ -94,18 +101,51 @@ TEST_CASE("dropout: another site, step or micro-batch draws another mask") {
   REQUIRE_FALSE(same_bits(first, mask({12, "block.3.dropout", 5, 2})));
 }
 
-TEST_CASE("dropout: the same bits for any number of threads, and in place") {
-  const test::Rank owner;
-  const Tensor x = normal_tensor({70'001}, DType::f32, "x");
-  const Tensor expected = Tensor::empty(x.shape(), DType::f32);
-  dropout(expected, x, 0.3f, kStream);
-  for (const int threads : {1, 2, 3}) {
-    const test::Rank rank(threads);
-    const Tensor y = x.clone();
-    dropout(y, y, 0.3f, kStream);
-    REQUIRE(same_bits(y, expected));
+TEST_CASE("dropout: the same bits under every schedule, in place, and wherever tensors begin") {
+  for (const DType dtype : test::kFloating) {
+    const auto results = test::under_every_schedule([&] {
+      const Tensor x = normal_tensor({40'001}, dtype, "x");
+      const Tensor y = x.clone(), z = test::unaligned(x), last = test::poisoned({40'001}, dtype);
+      dropout(y, y, 0.3f, kStream);
+      dropout(z, z, 0.3f, kStream);
+      dropout(last, test::unaligned(x), 0.3f, kStream);
+      REQUIRE(same_bits(z, y));
+      REQUIRE(same_bits(last, y));
+      return test::bytes_of(y);
+    });
+    for (const auto& result : results) REQUIRE(result == results[0]);
   }
 }
+
+TEST_CASE("dropout: the mask is a function of all bits of the seed, the stream and the index") {
+  const test::Rank rank;
+  const Tensor ones = Tensor::from(std::vector<float>(256, 1.0f), {256});
+  for (const std::uint64_t seed : {std::uint64_t{1} << 40, std::uint64_t{1}}) {
+    for (const std::uint64_t name : {std::uint64_t{1} << 50, std::uint64_t{0xffffffff}}) {
+      const RandomStream stream(seed, name);
+      const Tensor y = Tensor::empty({256}, DType::f32);
+      dropout(y, ones, 0.5f, stream);
+      const auto values = to_doubles(y);
+      int wrong = 0;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        wrong += (values[i] == 0.0) != (stream.uniform(i) < 0.5f);
+      }
+      REQUIRE(wrong == 0);
+    }
+  }
+}
+
+#if defined(TESSERA_EMULATED)
+TEST_CASE("dropout: device code makes the host's random words, far elements' too") {
+  for (const RandomStream& stream : {kStream, RandomStream(std::uint64_t{1} << 63, 3)}) {
+    for (const std::uint64_t index : {std::uint64_t{0}, std::uint64_t{1} << 32,
+                                      (std::uint64_t{5} << 60) + 17, ~std::uint64_t{0}}) {
+      const uint4 words = gpu::RandomWords(stream).block(index);
+      REQUIRE(PhiloxCounter{words.x, words.y, words.z, words.w} == stream.block(index));
+    }
+  }
+}
+#endif
 
 TEST_CASE("dropout: a dropped infinity or NaN is 0, a kept one stays") {
   const test::Rank rank;

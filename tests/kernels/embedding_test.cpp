@@ -1,12 +1,16 @@
 #include "kernels/embedding/op.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
+#include "tests/support/schedules.h"
 
 namespace tessera {
 namespace {
@@ -17,13 +21,10 @@ using test::to_doubles;
 struct Sizes {
   std::int64_t rows, columns, tokens;
 };
-// One of each, columns beyond a block of 256, few rows with many tokens each, no tokens.
-const std::vector<Sizes> kSizes = {
-    {1, 1, 1}, {50, 300, 37}, {3, 17, 200}, {1000, 64, 90}, {4, 5, 0}};
-
-Tensor filled_with_nan(const Shape& shape, DType dtype) {
-  return test::normal_tensor(shape, dtype, "poison", std::numeric_limits<double>::quiet_NaN());
-}
+// One of each, columns beyond a block of 256, rows with several runs, more rows than a sort's
+// digit, rows of several blocks, no tokens, no columns.
+const std::vector<Sizes> kSizes = {{1, 1, 1},        {50, 300, 37},  {3, 17, 500}, {1000, 64, 90},
+                                   {70'000, 8, 300}, {5, 2056, 140}, {4, 5, 0},    {4, 0, 3}};
 
 /// `dtable` plus every row of dy at its id, in double.
 std::vector<double> expected_gradient(std::vector<double> dtable, const Tensor& dy,
@@ -43,27 +44,79 @@ struct Types {
   DType dy, dtable;
   double bound;
 };
-const std::vector<Types> kTypes = {
-    {DType::f64, DType::f64, 1e-15},    {DType::f32, DType::f32, 1e-6},
-    {DType::bf16, DType::bf16, 0x1p-8}, {DType::f16, DType::f16, 0x1p-11},
-    {DType::bf16, DType::f32, 1e-6},    {DType::f16, DType::f32, 1e-6},
-};
+const std::vector<Types> kTypes = [] {
+  std::vector<Types> types = {
+      {DType::f32, DType::f32, 1e-6},    {DType::bf16, DType::bf16, 0x1p-8},
+      {DType::f16, DType::f16, 0x1p-11}, {DType::bf16, DType::f32, 1e-6},
+      {DType::f16, DType::f32, 1e-6},
+  };
+  if (!kHasCuda) types.push_back({DType::f64, DType::f64, 1e-15});
+  return types;
+}();
+
+/// The gradient in the order that op.h promises, in f32: bit for bit.
+std::vector<float> ordered_gradient(std::vector<float> dtable, const Tensor& dy,
+                                    const Tensor& ids) {
+  const auto values = to_doubles(dy);
+  const auto id = ids.to_vector<std::int32_t>();
+  const auto columns = static_cast<std::size_t>(dy.size(1));
+  std::map<std::int32_t, std::vector<std::size_t>> occurrences;
+  for (std::size_t n = 0; n < id.size(); ++n) occurrences[id[n]].push_back(n);
+  for (const auto& [row, positions] : occurrences) {
+    const std::size_t runs = std::max<std::size_t>(1, positions.size() / 64);
+    for (std::size_t c = 0; c < columns; ++c) {
+      float& total = dtable[static_cast<std::size_t>(row) * columns + c];
+      for (std::size_t run = 0; run < runs; ++run) {
+        const std::size_t end = run + 1 == runs ? positions.size() : (run + 1) * 64;
+        float sum = run == 0 ? total : 0.0f;
+        for (std::size_t i = run * 64; i < end; ++i) {
+          sum += static_cast<float>(values[positions[i] * columns + c]);
+        }
+        total = run == 0 ? sum : total + sum;
+      }
+    }
+  }
+  return dtable;
+}
+
+/// Ids in [0, rows), `hot` of them with the given number of occurrences, mixed among the others.
+Tensor ids_with(std::int64_t tokens, std::int64_t rows,
+                const std::vector<std::pair<std::int32_t, std::int64_t>>& hot) {
+  auto id = test::index_tensor({tokens}, rows, "ids").to_vector<std::int32_t>();
+  const RandomPermutation place({7, "places"}, static_cast<std::uint64_t>(tokens));
+  std::uint64_t next = 0;
+  for (const auto& [row, count] : hot) {
+    for (auto& other : id) other = other == row ? 0 : other;
+  }
+  for (const auto& [row, count] : hot) {
+    for (std::int64_t i = 0; i < count; ++i) id[place(next++)] = row;
+  }
+  return Tensor::from(id, {tokens});
+}
 
 }  // namespace
 
 TEST_CASE("embedding copies the rows that the ids name") {
   const test::Rank rank;
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+  for (const DType dtype : test::kFloating) {
     for (const Sizes& n : kSizes) {
       CAPTURE(name_of(dtype), n.rows, n.columns, n.tokens);
       const Tensor table = test::normal_tensor({n.rows, n.columns}, dtype, "table");
       const Tensor ids = test::index_tensor({n.tokens}, n.rows, "ids");
-      const Tensor y = filled_with_nan({n.tokens, n.columns}, dtype);
-      embedding_forward(y, table, ids);
-      for (std::int64_t t = 0; t < n.tokens; ++t) {
-        const std::int64_t id = ids.data<std::int32_t>()[t];
-        REQUIRE(test::same_bits(y.slice(t, t + 1), table.slice(id, id + 1)));
+      const auto rows = to_doubles(table);
+      std::vector<double> expected;
+      for (const std::int32_t id : ids.to_vector<std::int32_t>()) {
+        const auto row = rows.begin() + id * n.columns;
+        expected.insert(expected.end(), row, row + n.columns);
       }
+      const Tensor y = test::poisoned({n.tokens, n.columns}, dtype);
+      embedding_forward(y, table, ids);
+      REQUIRE(to_doubles(y) == expected);
+      const Tensor z = test::unaligned(test::poisoned({n.tokens, n.columns}, dtype));
+      embedding_forward(z, table, ids);
+      REQUIRE(test::same_bits(z, y));
+      embedding_forward(y, test::unaligned(table), test::unaligned(ids));
+      REQUIRE(test::same_bits(z, y));
     }
   }
 }
@@ -75,7 +128,7 @@ TEST_CASE("embedding's gradient sums the rows of every id, overwriting or adding
       CAPTURE(name_of(types.dy), name_of(types.dtable), n.rows, n.columns, n.tokens);
       const Tensor dy = test::normal_tensor({n.tokens, n.columns}, types.dy, "dy");
       const Tensor ids = test::index_tensor({n.tokens}, n.rows, "ids");
-      const Tensor overwritten = filled_with_nan({n.rows, n.columns}, types.dtable);
+      const Tensor overwritten = test::poisoned({n.rows, n.columns}, types.dtable);
       embedding_backward(overwritten, dy, ids, Accumulate::no);
       const std::vector<double> zeros(static_cast<std::size_t>(n.rows * n.columns), 0.0);
       CHECK(relative_error(to_doubles(overwritten), expected_gradient(zeros, dy, ids)) <=
@@ -94,37 +147,90 @@ TEST_CASE("embedding's gradient is added in order of position") {
   // In this order the sum is exactly 1; in another the 1 would be lost beside 1e8.
   const Tensor dy = Tensor::from(std::vector<float>{1e8f, -1e8f, 1.0f}, {3, 1});
   const Tensor ids = Tensor::from(std::vector<std::int32_t>{1, 1, 1}, {3});
-  const Tensor dtable = filled_with_nan({2, 1}, DType::f32);
+  const Tensor dtable = test::poisoned({2, 1}, DType::f32);
   embedding_backward(dtable, dy, ids, Accumulate::no);
   REQUIRE(dtable.to_vector<float>() == std::vector<float>{0.0f, 1.0f});
 }
 
-TEST_CASE("embedding's gradient has the same bits for any number of threads") {
-  const auto compute = [](int threads) {
-    const test::Rank rank(threads);
-    const Tensor dy = test::normal_tensor({300, 40}, DType::f32, "dy");
-    const Tensor dtable = Tensor::empty({20, 40}, DType::f32);
-    embedding_backward(dtable, dy, test::index_tensor({300}, 20, "ids"), Accumulate::no);
-    return dtable.to_vector<float>();
+TEST_CASE("embedding's gradient is summed in the runs that op.h promises, under every schedule") {
+  // Around one run, two and more; neighbours in the sorted order with few and many; half of all
+  // one.
+  const std::vector<std::vector<std::pair<std::int32_t, std::int64_t>>> cases = {
+      {{5, 63}, {6, 64}, {7, 65}},
+      {{5, 127}, {6, 128}, {7, 129}, {9, 191}},
+      {{3, 130}, {4, 1}, {5, 140}, {6, 192}, {7, 193}},
+      {{0, 300}, {19, 330}},
+      {{11, 2000}},
   };
-  const auto one = compute(1);
-  REQUIRE(compute(2) == one);
-  REQUIRE(compute(3) == one);
+  for (const auto& hot : cases) {
+    test::for_every_schedule([&] {
+      std::int64_t tokens = 150;
+      for (const auto& [row, count] : hot) tokens += count;
+      const Tensor ids = ids_with(tokens, 20, hot);
+      for (const std::int64_t columns : {4, 3}) {
+        const Tensor dy = test::normal_tensor({tokens, columns}, DType::f32, "dy");
+        const Tensor before = test::normal_tensor({20, columns}, DType::f32, "before");
+        const Tensor added = before.clone(), fresh = test::poisoned({20, columns}, DType::f32);
+        embedding_backward(added, dy, ids, Accumulate::yes);
+        embedding_backward(fresh, dy, ids, Accumulate::no);
+        CHECK(added.to_vector<float>() == ordered_gradient(before.to_vector<float>(), dy, ids));
+        CHECK(fresh.to_vector<float>() ==
+              ordered_gradient(std::vector<float>(20 * columns), dy, ids));
+        const Tensor elsewhere = test::unaligned(before);
+        embedding_backward(elsewhere, test::unaligned(dy), ids, Accumulate::yes);
+        CHECK(test::same_bits(elsewhere, added));
+      }
+    });
+  }
 }
 
-TEST_CASE("embedding names the position of an id outside the table and writes nothing") {
+TEST_CASE("embedding's gradient has the same bits under every schedule") {
+  for (const Types& types : kTypes) {
+    const auto results = test::under_every_schedule([&] {
+      const Tensor dy = test::normal_tensor({700, 40}, types.dy, "dy");
+      const Tensor dtable = Tensor::empty({20, 40}, types.dtable);
+      embedding_backward(dtable, dy, ids_with(700, 20, {{3, 300}}), Accumulate::no);
+      return test::bytes_of(dtable);
+    });
+    for (const auto& result : results) REQUIRE(result == results[0]);
+  }
+}
+
+TEST_CASE("embedding's gradient of many tokens: every tile and every digit of the sort") {
+  const test::Rank rank;
+  constexpr std::int64_t kTokens = 9'001, kRows = 70'000;
+  const Tensor dy = test::normal_tensor({kTokens, 1}, DType::f32, "dy");
+  const Tensor ids = ids_with(kTokens, kRows, {{69'999, 500}, {256, 40}, {65'536, 3000}});
+  const Tensor dtable = test::poisoned({kRows, 1}, DType::f32);
+  embedding_backward(dtable, dy, ids, Accumulate::no);
+  REQUIRE(dtable.to_vector<float>() == ordered_gradient(std::vector<float>(kRows), dy, ids));
+}
+
+TEST_CASE("embedding names the position of an id outside the table") {
   using Catch::Contains;
   const test::Rank rank;
   const Tensor table = Tensor::zeros({4, 2}, DType::f32);
   const Tensor y = Tensor::zeros({3, 2}, DType::f32);
-  for (const int wrong : {4, -1}) {
-    const Tensor ids = Tensor::from(std::vector<std::int32_t>{0, 3, wrong}, {3});
-    const std::string wrong_id = "ids[2] is " + std::to_string(wrong);
-    REQUIRE_THROWS_WITH(embedding_forward(y, table, ids), Contains(wrong_id) && Contains("[0, 4)"));
+  for (const int wrong : {4, -1, 256, std::numeric_limits<std::int32_t>::max()}) {
+    const Tensor ids = Tensor::from(std::vector<std::int32_t>{3, wrong, wrong}, {3});
+    const auto says = [&] {
+      return kHasCuda ? Contains("embedding: the id at position 1 is not a row of the table")
+                      : Contains("ids[1] is " + std::to_string(wrong) +
+                                 ", which is not a row in [0, 4)");
+    };
+    const auto and_wait = [](const auto& call) {
+      call();
+      current_stream().synchronize();
+    };
+    REQUIRE_THROWS_WITH(and_wait([&] { embedding_forward(y, table, ids); }), says());
     const Tensor dtable = Tensor::from(std::vector<float>(8, 5.0f), {4, 2});
-    REQUIRE_THROWS_WITH(embedding_backward(dtable, y, ids, Accumulate::no),
-                        Contains(wrong_id) && Contains("[0, 4)"));
-    REQUIRE(dtable.to_vector<float>() == std::vector<float>(8, 5.0f));
+    const Tensor dy = Tensor::from(std::vector<float>(6, 1.0f), {3, 2});
+    REQUIRE_THROWS_WITH(and_wait([&] { embedding_backward(dtable, dy, ids, Accumulate::yes); }),
+                        says());
+    // Row 3 has a good id: done on CUDA, and on the CPU nothing is. The others are as before.
+    std::vector<float> expected(8, 5.0f);
+    if (kHasCuda) expected[6] = expected[7] = 6.0f;
+    REQUIRE(dtable.to_vector<float>() == expected);
   }
 }
 

@@ -4,6 +4,7 @@
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
+#include "tests/support/schedules.h"
 
 namespace tessera {
 namespace {
@@ -25,12 +26,7 @@ double gelu_derivative(double x) {
 Tensor sweep(std::int64_t n, DType dtype) {
   std::vector<double> values(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i) values[i] = -12.0 + 24.0 * double(i) / double(n);
-  const Tensor wide = Tensor::from(values, {n}), x = Tensor::empty({n}, dtype);
-  visit_floating(dtype, [&](auto type) {
-    using T = decltype(type);
-    for (std::int64_t i = 0; i < n; ++i) x.data<T>()[i] = T(static_cast<float>(values[i]));
-  });
-  return x;
+  return test::tensor_of(values, {n}, dtype);
 }
 
 /// Error allowed to the arithmetic (in f64 that of the reference, where 1 + tanh cancels) and to
@@ -44,14 +40,17 @@ double tolerance(DType dtype) {
 TEST_CASE("gelu has the published values") {
   // Tabulated from the formula with 30 digits.
   const test::Rank rank;
-  const Tensor x = Tensor::from(std::vector<double>{0.0, 1.0, -1.0, 3.0}, {4});
-  const Tensor y = test::poisoned({4}, DType::f64);
-  gelu_forward(y, x);
-  const auto values = y.to_vector<double>();
-  REQUIRE(values[0] == 0.0);
-  REQUIRE(values[1] == Approx(0.8411919906082768).epsilon(1e-12));
-  REQUIRE(values[2] == Approx(-0.15880800939172324).epsilon(1e-12));
-  REQUIRE(values[3] == Approx(2.9963627).epsilon(1e-7));
+  for (const DType dtype : test::kFloating) {
+    const double epsilon = dtype == DType::f64 ? 1e-12 : 3e-7 + test::unit_roundoff(dtype);
+    const Tensor x = test::tensor_of({0.0, 1.0, -1.0, 3.0}, {4}, dtype);
+    const Tensor y = test::poisoned({4}, dtype);
+    gelu_forward(y, x);
+    const auto values = test::to_doubles(y);
+    REQUIRE(values[0] == 0.0);
+    REQUIRE(values[1] == Approx(0.8411919906082768).epsilon(epsilon));
+    REQUIRE(values[2] == Approx(-0.15880800939172324).epsilon(epsilon));
+    REQUIRE(values[3] == Approx(2.9963627).epsilon(epsilon + 1e-7));
+  }
 }
 
 TEST_CASE("gelu follows the formula over its whole range in every dtype") {
@@ -83,6 +82,31 @@ TEST_CASE("gelu_backward follows the derivative, in place or not") {
       gelu_backward(dy, dy, x);
       REQUIRE(test::same_bits(dy, dx));
     }
+  }
+}
+
+TEST_CASE("gelu: the same bits wherever tensors begin, and under every schedule") {
+  for (const DType dtype : test::kFloating) {
+    const auto results = test::under_every_schedule([&] {
+      const Tensor x = sweep(1027, dtype), dy = test::normal_tensor({1027}, dtype, "dy");
+      const Tensor y = test::poisoned({1027}, dtype), dx = test::poisoned({1027}, dtype);
+      gelu_forward(y, x);
+      gelu_backward(dx, dy, x);
+      // Each tensor alone and all together off the vectors' addresses.
+      for (const int off : {1, 2, 4, 7}) {
+        const auto placed = [&](const Tensor& tensor, int bit) {
+          return off & bit ? test::unaligned(tensor) : tensor;
+        };
+        const Tensor z = placed(test::poisoned({1027}, dtype), 1);
+        gelu_forward(z, placed(x, 2));
+        REQUIRE(test::same_bits(z, y));
+        const Tensor dz = placed(test::poisoned({1027}, dtype), 1);
+        gelu_backward(dz, placed(dy, 2), placed(x, 4));
+        REQUIRE(test::same_bits(dz, dx));
+      }
+      return std::pair(test::bytes_of(y), test::bytes_of(dx));
+    });
+    for (const auto& result : results) REQUIRE(result == results[0]);
   }
 }
 
@@ -119,7 +143,7 @@ TEST_CASE("gelu refuses arguments that do not fit together") {
                       Catch::Contains("gelu_forward: y is f32 [2, 3] and x is f32 [3, 2]"));
   REQUIRE_THROWS_WITH(gelu_forward(x, x), Catch::Contains("y overlaps x"));
   REQUIRE_THROWS_WITH(gelu_backward(x, y, x), Catch::Contains("dx overlaps x"));
-  REQUIRE_THROWS_WITH(gelu_backward(y, Tensor::zeros({2, 3}, DType::f64), x),
+  REQUIRE_THROWS_WITH(gelu_backward(y, Tensor::zeros({2, 3}, DType::bf16), x),
                       Catch::Contains("dtypes must be equal"));
 }
 

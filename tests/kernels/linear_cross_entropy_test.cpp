@@ -6,8 +6,11 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/cuda/gemm.h"
+#include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
+#include "tests/support/schedules.h"
 
 namespace tessera {
 namespace {
@@ -19,11 +22,29 @@ DType wide(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-Tensor filled_with_nan(const Shape& shape, DType dtype) {
-  return test::normal_tensor(shape, dtype, "poison", std::numeric_limits<double>::quiet_NaN());
+Tensor tensor_of(const std::vector<float>& values, const Shape& shape, DType dtype) {
+  Tensor tensor;
+  visit_floating(dtype, [&](auto type) {
+    tensor = Tensor::from(std::vector<decltype(type)>(values.begin(), values.end()), shape);
+  });
+  return tensor;
 }
 
-/// Inputs and poisoned outputs of one call. Every fifth target is ignored.
+/// Random classes, but every fifth position has none.
+Tensor some_targets(std::int64_t tokens, std::int64_t classes) {
+  auto values = test::index_tensor({tokens}, classes, "targets").to_vector<std::int32_t>();
+  for (std::int64_t i = 2; i < tokens; i += 5) values[i] = kIgnoreIndex;
+  return Tensor::from(values, {tokens});
+}
+
+/// As it is read back from storage that a GPU keeps logits and their gradients in.
+double stored(double value, DType dtype) {
+  if (kHasCuda && dtype == DType::bf16) return static_cast<float>(bfloat16(float(value)));
+  if (kHasCuda && dtype == DType::f16) return static_cast<float>(float16(float(value)));
+  return value;
+}
+
+/// Inputs and poisoned outputs of one call.
 struct Problem {
   std::int64_t tokens, channels, classes;
   Tensor x, weight, targets, loss, dx, dweight;
@@ -35,13 +56,11 @@ struct Problem {
         classes(v),
         x(test::normal_tensor({n, c}, dtype, "x")),
         weight(test::normal_tensor({v, c}, dtype, "weight", 1.0 / std::sqrt(c))),
-        targets(test::index_tensor({n}, v, "targets")),
-        loss(filled_with_nan({1}, wide(dtype))),
-        dx(filled_with_nan({n, c}, dtype)),
-        dweight(filled_with_nan({v, c}, dweight_dtype)),
-        loss_scale(1.0 / static_cast<double>(std::max<std::int64_t>(n, 1))) {
-    for (std::int64_t i = 2; i < n; i += 5) targets.data<std::int32_t>()[i] = kIgnoreIndex;
-  }
+        targets(some_targets(n, v)),
+        loss(test::poisoned({1}, wide(dtype))),
+        dx(test::poisoned({n, c}, dtype)),
+        dweight(test::poisoned({v, c}, dweight_dtype)),
+        loss_scale(1.0 / static_cast<double>(std::max<std::int64_t>(n, 1))) {}
   Problem(std::int64_t n, std::int64_t c, std::int64_t v, DType dtype = DType::f32)
       : Problem(n, c, v, dtype, dtype) {}
 
@@ -51,12 +70,15 @@ struct Problem {
   }
 };
 
-/// The whole of it in double, with all logits of a token at once.
+/// The whole of it in double, with all logits of a token at once; on a GPU with their rounding to
+/// `storage`, so that it does not hide errors.
 struct Reference {
   double loss = 0.0;
   std::vector<double> dx, dweight;
 
   explicit Reference(const Problem& p, std::vector<double> initial_dweight = {})
+      : Reference(p, p.x.dtype(), std::move(initial_dweight)) {}
+  Reference(const Problem& p, DType storage, std::vector<double> initial_dweight = {})
       : dx(p.tokens * p.channels), dweight(std::move(initial_dweight)) {
     dweight.resize(p.classes * p.channels);
     const std::vector<double> x = to_doubles(p.x), weight = to_doubles(p.weight);
@@ -70,13 +92,13 @@ struct Reference {
         for (std::int64_t c = 0; c < p.channels; ++c) {
           logit += x[n * p.channels + c] * weight[v * p.channels + c];
         }
-        exponentials.push_back(std::exp(logit));
+        exponentials.push_back(std::exp(stored(logit, storage)));
         sum += exponentials.back();
       }
       loss -= p.loss_scale * std::log(exponentials[targets[n]] / sum);
       for (std::int64_t v = 0; v < p.classes; ++v) {
         const double dlogit =
-            p.loss_scale * (exponentials[v] / sum - (v == targets[n] ? 1.0 : 0.0));
+            stored(p.loss_scale * (exponentials[v] / sum - (v == targets[n] ? 1.0 : 0.0)), storage);
         for (std::int64_t c = 0; c < p.channels; ++c) {
           dx[n * p.channels + c] += dlogit * weight[v * p.channels + c];
           dweight[v * p.channels + c] += dlogit * x[n * p.channels + c];
@@ -90,13 +112,21 @@ struct Types {
   DType dtype, dweight_dtype;
   double loss, dx, dweight;
 };
-// dlogits are f32. A 16-bit dx is rounded once, a 16-bit dweight after every chunk.
-const std::vector<Types> kTypes = {{DType::f64, DType::f64, 1e-13, 1e-13, 1e-13},
-                                   {DType::f32, DType::f32, 1e-6, 2e-6, 2e-6},
-                                   {DType::bf16, DType::bf16, 1e-6, 0x1p-8, 0x1p-6},
-                                   {DType::bf16, DType::f32, 1e-6, 0x1p-8, 2e-6},
-                                   {DType::f16, DType::f16, 1e-6, 0x1p-11, 0x1p-8},
-                                   {DType::f16, DType::f32, 1e-6, 0x1p-11, 2e-6}};
+// On the CPU dlogits are f32. On a GPU they have x's dtype, and where the order of the f32 sums
+// differs from the reference's a logit may round the other way. A 16-bit dx is rounded once more, a
+// 16-bit dweight after every chunk.
+const std::vector<Types> kTypes = [] {
+  const double loss = kHasCuda ? 1e-4 : 1e-6;
+  const auto dweight = [](double flips) { return kHasCuda ? flips : 2e-6; };
+  std::vector<Types> types = {{DType::f32, DType::f32, 1e-6, 2e-6, 2e-6},
+                              {DType::bf16, DType::bf16, loss, 0x1p-8, 0x1p-6},
+                              {DType::bf16, DType::f32, loss, 0x1p-8, dweight(1e-3)},
+                              {DType::f16, DType::f16, loss, 0x1p-11, 0x1p-8},
+                              {DType::f16, DType::f32, loss, 0x1p-11, dweight(1e-4)},
+                              {DType::f64, DType::f64, 1e-13, 1e-13, 1e-13}};
+  if (kHasCuda) types.pop_back();
+  return types;
+}();
 
 }  // namespace
 
@@ -147,7 +177,7 @@ TEST_CASE("tokens that are all ignored give zero loss and zero gradients") {
   const test::Rank rank;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Problem problem(9, 4, 6, dtype);
-    for (std::int64_t n = 0; n < 9; ++n) problem.targets.data<std::int32_t>()[n] = kIgnoreIndex;
+    problem.targets.copy_from(Tensor::from(std::vector<std::int32_t>(9, kIgnoreIndex), {9}));
     problem.run(Accumulate::no, 4);
     CHECK(to_doubles(problem.loss) == std::vector<double>{0.0});
     CHECK(to_doubles(problem.dx) == std::vector<double>(36, 0.0));
@@ -161,25 +191,97 @@ TEST_CASE("no tokens give zero loss and a zero, or untouched, weight gradient") 
   problem.run(Accumulate::no, 4);
   CHECK(to_doubles(problem.loss) == std::vector<double>{0.0});
   CHECK(to_doubles(problem.dweight) == std::vector<double>(24, 0.0));
-  problem.dweight.data<float>()[0] = 3.0f;
+  const Tensor before = test::normal_tensor({6, 4}, DType::f32, "dweight");
+  problem.dweight.copy_from(before);
   problem.run(Accumulate::yes, 4);
-  CHECK(problem.dweight.data<float>()[0] == 3.0f);
+  CHECK(test::same_bits(problem.dweight, before));
 }
 
-TEST_CASE("linear_cross_entropy gives the same bits for any number of threads") {
-  const auto compute = [](int threads) {
-    const test::Rank rank(threads);
-    const Problem problem(60, 24, 700);
-    problem.run(Accumulate::no, 25);
+TEST_CASE("linear_cross_entropy gives the same bits under every schedule") {
+  const auto results = test::under_every_schedule([] {
+    const Problem problem(30, 24, 700);
+    problem.run(Accumulate::no, 13);
     return std::vector{to_doubles(problem.loss), to_doubles(problem.dx),
                        to_doubles(problem.dweight)};
-  };
-  const auto one = compute(1);
-  REQUIRE(compute(2) == one);
-  REQUIRE(compute(3) == one);
+  });
+  for (const auto& result : results) CHECK(result == results[0]);
 }
 
-TEST_CASE("the workspace holds the logits of one chunk, however many tokens there are") {
+TEST_CASE("rounded logits cost the loss and the gradients no more than their rounding") {
+  const test::Rank rank;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Problem problem(50, 32, 83, dtype, DType::f32);
+    const Reference exact(problem, DType::f32);
+    problem.run(Accumulate::no, kAutomaticChunk);
+    const double u = test::unit_roundoff(dtype);
+    // An error of u |z| in logits of N(0, 1), of either sign, averaged over 40 tokens.
+    CHECK(relative_error(to_doubles(problem.loss), {exact.loss}) <= 0.2 * u);
+    CHECK(relative_error(to_doubles(problem.dx), exact.dx) <= 2 * u);
+    CHECK(relative_error(to_doubles(problem.dweight), exact.dweight) <= 2 * u);
+  }
+}
+
+TEST_CASE("one class costs nothing, whatever its logit") {
+  const test::Rank rank;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Problem problem(6, 4, 1, dtype);
+    problem.run(Accumulate::no, 4);
+    CHECK(to_doubles(problem.loss) == std::vector<double>{0.0});
+    CHECK(to_doubles(problem.dx) == std::vector<double>(24, 0.0));
+    CHECK(to_doubles(problem.dweight) == std::vector<double>(4, 0.0));
+  }
+}
+
+TEST_CASE("huge logits neither overflow nor lose the loss") {
+  const test::Rank rank;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Problem problem(2, 1, 3, dtype);
+    problem.targets = Tensor::from(std::vector<std::int32_t>{0, 2}, {2});
+    problem.loss_scale = 1.0;
+    problem.x = tensor_of({32.0f, -32.0f}, {2, 1}, dtype);
+    problem.weight = tensor_of({32.0f, 32.0f, -32.0f}, {3, 1}, dtype);
+    problem.run(Accumulate::no, 4);
+    // Logits 1024 * (1, 1, -1) and 1024 * (-1, -1, 1), spaced by 2^-13 in f32.
+    CHECK(problem.loss.item<float>() == Approx(std::log(2.0)).epsilon(1e-6));
+    CHECK(relative_error(to_doubles(problem.dx), {0.0, 0.0}) <= 32 * 0x1p-12);
+    CHECK(relative_error(to_doubles(problem.dweight), {-16.0, 16.0, 0.0}) <= 0x1p-12);
+  }
+}
+
+TEST_CASE("linear_cross_entropy of rows longer than what a GPU's block can hold") {
+  const test::Rank rank;
+  for (const Types& types : kTypes) {
+    if (types.dweight_dtype != statistics_dtype(types.dtype)) continue;
+    CAPTURE(name_of(types.dtype));
+    const Problem problem(3, 2, 60003, types.dtype, types.dweight_dtype);
+    const Reference reference(problem);
+    problem.run(Accumulate::no, 2);
+    CHECK(relative_error(to_doubles(problem.loss), {reference.loss}) <= types.loss);
+    CHECK(relative_error(to_doubles(problem.dx), reference.dx) <= 2 * types.dx);
+    CHECK(relative_error(to_doubles(problem.dweight), reference.dweight) <= 2 * types.dweight);
+  }
+}
+
+TEST_CASE("the workspace of linear_cross_entropy is what op.h says, to the byte") {
+  test::Rank rank;
+  auto& allocator = rank.context.allocator();
+  const std::int64_t tokens = 50, channels = 8, classes = 1000, chunk = 16;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Problem problem(tokens, channels, classes, dtype, DType::f32);
+    problem.run(Accumulate::no, chunk);
+    allocator.reset_peaks();
+    problem.run(Accumulate::no, chunk);
+    const std::int64_t size = size_of(dtype), widened = dtype == DType::f32 ? 0 : 4;
+    // In f32 the most is in use at the end, with one partial result of the losses' sum.
+    const std::int64_t on_cpu = 4 * chunk * (classes + 2) + (widened ? 0 : 8) +
+                                widened * (classes * channels + 2 * chunk * channels);
+    const std::int64_t on_gpu = size * chunk * 1024 + std::int64_t{cuda::kGemmWorkspaceBytes};
+    CHECK(allocator.account()[Category::workspace].peak ==
+          4 * tokens + (kHasCuda ? on_gpu : on_cpu));
+  }
+}
+
+TEST_CASE("the workspace holds the logits of one chunk, however many tokens there are", "[cpu]") {
   test::Rank rank;
   const auto workspace = [&](std::int64_t tokens, std::int64_t chunk) {
     const Problem problem(tokens, 8, 1000);
@@ -196,7 +298,7 @@ TEST_CASE("the workspace holds the logits of one chunk, however many tokens ther
   CHECK(workspace(512, 32) - workspace(512, 16) >= 16 * kLogitRow);
 }
 
-TEST_CASE("a 16-bit weight is widened once per call, and x a chunk at a time") {
+TEST_CASE("a 16-bit weight is widened once per call, and x a chunk at a time", "[cpu]") {
   test::Rank rank;
   const auto workspace = [&](DType dtype, std::int64_t tokens) {
     const Problem problem(tokens, 8, 1000, dtype, DType::f32);
@@ -216,13 +318,25 @@ TEST_CASE("a 16-bit weight is widened once per call, and x a chunk at a time") {
   }
 }
 
-TEST_CASE("linear_cross_entropy names a wrong target by its position in the batch, and stops") {
+TEST_CASE("linear_cross_entropy names a wrong target by its position in the batch") {
   using Catch::Contains;
   const test::Rank rank;
-  const Problem problem(10, 4, 6);
-  problem.targets.data<std::int32_t>()[8] = 6;
+  Problem problem(10, 4, 6);
+  problem.targets = Tensor::from(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 0, 1, 6, -1}, {10});
+  const auto run = [&] {
+    problem.run(Accumulate::no, 4);
+    current_stream().synchronize();  // where a GPU's bad data comes to light
+  };
+  REQUIRE_THROWS_WITH(run(), kHasCuda ? Contains("the target at position 8 is neither a class")
+                                      : Contains("targets[8] is 6"));
+}
+
+TEST_CASE("linear_cross_entropy on the CPU stops before it writes anything", "[cpu]") {
+  const test::Rank rank;
+  Problem problem(10, 4, 6);
+  problem.targets = Tensor::from(std::vector<std::int32_t>(10, 6), {10});
   problem.dx.zero();
-  REQUIRE_THROWS_WITH(problem.run(Accumulate::no, 4), Contains("targets[8] is 6"));
+  REQUIRE_THROWS_WITH(problem.run(Accumulate::no, 4), Catch::Contains("targets[0] is 6"));
   REQUIRE(to_doubles(problem.dx) == std::vector<double>(40, 0.0));
 }
 
@@ -256,7 +370,8 @@ TEST_CASE("linear_cross_entropy rejects arguments that do not fit together") {
                       Contains("dweight"));
   REQUIRE_THROWS_WITH(with([](Problem& p) { p.dx = p.x; }), Contains("overlaps"));
   const Problem problem(10, 4, 6);
-  REQUIRE_THROWS_WITH(problem.run(Accumulate::no, 0), Contains("chunk of 0"));
+  REQUIRE_THROWS_WITH(problem.run(Accumulate::no, -1), Contains("chunk of -1"));
+  REQUIRE_THROWS_WITH(Problem(10, 0, 6).run(Accumulate::no, 4), Contains("at least one class"));
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "kernels/cuda/gemm.h"
 #include "kernels/matmul/op.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
@@ -156,14 +157,97 @@ TEST_CASE("matmul passes infinities and NaN of its inputs on") {
   REQUIRE(std::isnan(values[2]));
 }
 
-TEST_CASE("matmul of 16-bit matrices works in the workspace and gives it back") {
+TEST_CASE("matmul reads and writes slices at odd addresses") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    // Rows of 7 and 9 elements: the second row begins at no multiple of 16 bytes.
+    const Tensor a = test::normal_tensor({6, 7}, dtype, "a").slice(1, 6);
+    const Tensor b = test::normal_tensor({8, 9}, dtype, "b").slice(1, 8);
+    const Tensor whole = test::poisoned({7, 9}, dtype), c = whole.slice(1, 6);
+    const Reference expected = multiply({0, 5, 9, 7}, a, b, Transpose::no, Transpose::no);
+    const DType sum = dtype == DType::f64 ? DType::f64 : DType::f32;
+    // Aligned first: what was chosen for these shapes must not be used for the odd addresses.
+    matmul(test::poisoned({5, 9}, dtype), a.clone(), b.clone());
+    matmul(c, a, b);
+    REQUIRE(excess(c, expected, 7, sum) <= 1.0);
+    for (const Tensor& row : {whole.slice(0, 1), whole.slice(6, 7)}) {
+      for (const double value : test::to_doubles(row)) REQUIRE(std::isnan(value));
+    }
+  }
+}
+
+TEST_CASE("matmul of a batch of more products than a grid has rows") {
+  const test::Rank rank;
+  const std::int64_t batch = 65535 + 3;
+  const Tensor a = test::normal_tensor({batch, 1, 2}, DType::bf16, "a");
+  const Tensor b = test::normal_tensor({batch, 2, 1}, DType::bf16, "b");
+  const Tensor c = test::poisoned({batch, 1, 1}, DType::f32);
+  const Reference expected = multiply({batch, 1, 1, 2}, a, b, Transpose::no, Transpose::no);
+  matmul(c, a, b);
+  REQUIRE(excess(c, expected, 2, DType::f32) <= 1.0);
+}
+
+TEST_CASE("matmul gives equal bits to equal calls, whatever was multiplied in between") {
+  const test::Rank rank;
+  const Tensor a = test::normal_tensor({40, 200}, DType::bf16, "a");
+  const Tensor b = test::normal_tensor({200, 24}, DType::bf16, "b");
+  const Tensor first = test::poisoned({40, 24}, DType::f32);
+  matmul(first, a, b);
+  matmul(Tensor::empty({200, 200}, DType::f32), a, a, Transpose::yes);
+  const Tensor again = test::poisoned({40, 24}, DType::f32);
+  matmul(again, a, b);
+  REQUIRE(test::same_bits(again, first));
+  RankContext other({.device = test::device(), .threads = 1, .seed = 9});
+  const ContextGuard guard(other);
+  const Tensor elsewhere = test::poisoned({40, 24}, DType::f32);
+  matmul(elsewhere, a, b);
+  REQUIRE(test::same_bits(elsewhere, first));
+}
+
+TEST_CASE("matmul with the algorithm that measured fastest is the product too") {
+  RankContext context({.device = test::device(),
+                       .threads = 1,
+                       .matmul = {.choice = MatmulOptions::Choice::measured}});
+  const ContextGuard guard(context);
+  const auto other = context.allocator().account()[Category::other].current;
+  for (const Size& s : {Size{0, 33, 65, 48}, Size{3, 4, 6, 20}}) {
+    check_product(s, DType::bf16, DType::f32, Transpose::no, Transpose::yes);
+    check_product(s, DType::bf16, DType::bf16, Transpose::yes, Transpose::no);
+  }
+  REQUIRE(context.allocator().account()[Category::other].current == other);
+}
+
+TEST_CASE("matmul of f32 is rounded to tf32 at most, and only if that is allowed") {
+  RankContext context(
+      {.device = test::device(), .threads = 1, .matmul = {.choice = {}, .tf32 = true}});
+  const ContextGuard guard(context);
+  const Tensor a = test::normal_tensor({64, 32}, DType::f32, "a");
+  const Tensor b = test::normal_tensor({32, 64}, DType::f32, "b");
+  const Tensor c = test::poisoned({64, 64}, DType::f32);
+  const Reference expected = multiply({0, 64, 64, 32}, a, b, Transpose::no, Transpose::no);
+  matmul(c, a, b);
+  const auto values = test::to_doubles(c);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    // Each factor may lose what is below its 11th significant bit.
+    REQUIRE(std::fabs(values[i] - expected.value[i]) <= 2.1 * 0x1p-10 * expected.magnitude[i]);
+  }
+}
+
+TEST_CASE("matmul's workspace: widened factors on the CPU, a fixed room per stream on a GPU") {
   test::Rank rank;
+  auto& allocator = rank.context.allocator();
   const Tensor a = Tensor::zeros({8, 4}, DType::bf16), b = Tensor::zeros({4, 2}, DType::bf16);
   const Tensor c = Tensor::zeros({8, 2}, DType::f32);
+  const auto workspace = [&] { return allocator.account()[Category::workspace]; };
+  constexpr std::int64_t kRoom = cuda::kGemmWorkspaceBytes;
   matmul(c, a, b);
-  const auto account = rank.context.allocator().account();
-  REQUIRE(account[Category::workspace].peak == 4 * (8 * 4 + 4 * 2));
-  REQUIRE(account[Category::workspace].current == 0);
+  matmul(c, a, b);
+  REQUIRE(workspace().peak == (kHasCuda ? kRoom : 4 * (8 * 4 + 4 * 2)));
+  REQUIRE(workspace().current == (kHasCuda ? kRoom : 0));
+  const StreamGuard guard(rank.context.side_stream("other"));
+  current_stream().wait(rank.context.compute_stream().record());
+  matmul(c, a, b);
+  REQUIRE(workspace().current == (kHasCuda ? 2 * kRoom : 0));
 }
 
 TEST_CASE("matmul refuses arguments that do not fit together") {
@@ -183,15 +267,28 @@ TEST_CASE("matmul refuses arguments that do not fit together") {
   REQUIRE_THROWS_WITH(matmul(c, zeros({3}), b), Catch::Contains("both must be matrices"));
   REQUIRE_THROWS_WITH(matmul(c, a, zeros({3, 4}, DType::bf16)),
                       Catch::Contains("dtypes must be equal"));
-  REQUIRE_THROWS_WITH(matmul(zeros({2, 4}, DType::f64), a, b),
-                      Catch::Contains("c must have the same dtype"));
   REQUIRE_THROWS_WITH(
       matmul(zeros({2, 4}, DType::f16), zeros({2, 3}, DType::bf16), zeros({3, 4}, DType::bf16)),
+      Catch::Contains("c must have the same dtype"));
+  REQUIRE_THROWS_WITH(matmul(a, a, zeros({3, 3})), Catch::Contains("matmul: c overlaps a"));
+  if constexpr (kHasCuda) {  // what the library cannot do is described
+    const cuda::Gemm overlapping_rows{.M = 2, .N = 4, .K = 3, .c_stride = 3};
+    const cuda::GemmMatrices at{a.raw(), b.raw(), c.raw()};
+    REQUIRE_FALSE(cuda::try_gemm(overlapping_rows, at));
+    REQUIRE_THROWS_WITH(cuda::gemm(overlapping_rows, at),
+                        Catch::Contains("no algorithm for f32 [2, 4] = op(f32 [2, 3]) op([3, 4])"));
+  }
+}
+
+TEST_CASE("matmul refuses to round f64", "[cpu]") {
+  const test::Rank rank;
+  const auto zeros = [](const Shape& shape, DType dtype) { return Tensor::zeros(shape, dtype); };
+  REQUIRE_THROWS_WITH(
+      matmul(zeros({2, 4}, DType::f64), zeros({2, 3}, DType::f32), zeros({3, 4}, DType::f32)),
       Catch::Contains("c must have the same dtype"));
   REQUIRE_THROWS_WITH(
       matmul(zeros({2, 4}, DType::bf16), zeros({2, 3}, DType::f64), zeros({3, 4}, DType::f64)),
       Catch::Contains("a is f64 [2, 3] and c is bf16 [2, 4]"));
-  REQUIRE_THROWS_WITH(matmul(a, a, zeros({3, 3})), Catch::Contains("matmul: c overlaps a"));
 }
 
 }  // namespace tessera

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <limits>
+#include <cmath>
 
+#include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 
@@ -17,14 +18,24 @@ using test::same_bits;
 using test::to_doubles;
 using Values = std::vector<double>;
 
-struct Case {
-  Tensor p, b, gradient;
+SgdTensors tensors_of(std::int64_t count, DType gradient_dtype = DType::f32,
+                      const std::string& name = "") {
+  return {.p = normal_tensor({count}, DType::f32, name + "p"),
+          .b = normal_tensor({count}, DType::f32, name + "b"),
+          .gradient = normal_tensor({count}, gradient_dtype, name + "gradient")};
+}
 
-  explicit Case(std::int64_t count, DType gradient_dtype = DType::f32)
-      : p(normal_tensor({count}, DType::f32, "p")),
-        b(normal_tensor({count}, DType::f32, "b")),
-        gradient(normal_tensor({count}, gradient_dtype, "gradient")) {}
-};
+void update(const SgdTensors& tensors, const SgdSettings& settings) {
+  sgd(std::span(&tensors, 1), settings);
+}
+
+// Elements [begin, end) of each.
+SgdTensors slice(const SgdTensors& t, std::int64_t begin, std::int64_t end) {
+  return {.p = t.p.slice(begin, end),
+          .b = t.b.slice(begin, end),
+          .gradient = t.gradient.slice(begin, end),
+          .decay = t.decay};
+}
 
 // PyTorch's documented algorithm (torch.optim.SGD), in double.
 void reference_update(Values& p, Values& b, const Values& gradient, const SgdSettings& s) {
@@ -57,11 +68,11 @@ TEST_CASE("sgd: p and b follow PyTorch's update, plain, with momentum and with n
   const test::Rank rank;
   for (const SgdSettings& settings : all_kinds()) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      for (const std::int64_t count : {0, 1, 19, 70'001}) {
-        const Case c(count, dtype);
+      for (const std::int64_t count : {0, 1, 19, 8193, 20'001}) {
+        const SgdTensors c = tensors_of(count, dtype);
         Values p = to_doubles(c.p), b = to_doubles(c.b);
         reference_update(p, b, to_doubles(c.gradient), settings);
-        sgd(c.p, c.b, c.gradient, settings);
+        update(c, settings);
         REQUIRE(relative_error(to_doubles(c.p), p) <= 2e-7);
         REQUIRE(relative_error(to_doubles(c.b), b) <= 2e-7);
       }
@@ -71,9 +82,9 @@ TEST_CASE("sgd: p and b follow PyTorch's update, plain, with momentum and with n
 
 TEST_CASE("sgd: the first step does not read b") {
   const test::Rank rank;
-  const Case c(100);
-  std::fill_n(c.b.data<float>(), 100, std::numeric_limits<float>::quiet_NaN());
-  sgd(c.p, c.b, c.gradient, {.momentum = 0.9, .first_step = true});
+  SgdTensors c = tensors_of(100);
+  c.b = test::poisoned({100}, DType::f32);
+  update(c, {.momentum = 0.9, .first_step = true});
   REQUIRE(same_bits(c.b, c.gradient));
 }
 
@@ -81,40 +92,98 @@ TEST_CASE("sgd: without momentum b may be missing") {
   const test::Rank rank;
   const Tensor p = Tensor::from(std::vector<float>{1.0f, 2.0f}, {2});
   const Tensor gradient = Tensor::from(std::vector<float>{4.0f, -8.0f}, {2});
-  sgd(p, Tensor(), gradient, {.learning_rate = 0.25});
+  update({p, Tensor(), gradient}, {.learning_rate = 0.25});
   REQUIRE(to_doubles(p) == Values{0.0, 4.0});
 }
 
 TEST_CASE("sgd: a range gives the same bits whole or in pieces") {
   const test::Rank rank;
-  constexpr std::int64_t kCount = 5003;
+  constexpr std::int64_t kCount = 803;
   for (const SgdSettings& settings : all_kinds()) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      const Case whole(kCount, dtype);
-      sgd(whole.p, whole.b, whole.gradient, settings);
-      for (const std::int64_t piece : {1, 3, 31, 1000}) {
-        const Case pieces(kCount, dtype);
+      const SgdTensors whole = tensors_of(kCount, dtype);
+      update(whole, settings);
+      for (const std::int64_t piece : {3, 31, 1000}) {
+        const SgdTensors cut = tensors_of(kCount, dtype);
+        std::vector<SgdTensors> pieces;
         for (std::int64_t begin = 0; begin < kCount; begin += piece) {
-          const std::int64_t end = std::min(kCount, begin + piece);
-          sgd(pieces.p.slice(begin, end), pieces.b.slice(begin, end),
-              pieces.gradient.slice(begin, end), settings);
+          pieces.push_back(slice(cut, begin, std::min(kCount, begin + piece)));
         }
-        REQUIRE(same_bits(pieces.p, whole.p));
-        REQUIRE(same_bits(pieces.b, whole.b));
+        sgd(pieces, settings);
+        REQUIRE(same_bits(cut.p, whole.p));
+        REQUIRE(same_bits(cut.b, whole.b));
       }
     }
   }
 }
 
-TEST_CASE("sgd: the same bits for any number of threads") {
+TEST_CASE("sgd: many tensors in one call, each with its own decay") {
+  const test::Rank rank;
+  for (const SgdSettings& settings : all_kinds()) {
+    std::vector<SgdTensors> together, alone;
+    for (const std::int64_t count : {5, 8192, 0, 8195, 1, 16'384}) {
+      for (auto* list : {&together, &alone}) {
+        list->push_back(tensors_of(count, DType::f32, std::to_string(count)));
+        list->back().decay = count % 2 == 0;
+      }
+    }
+    sgd(together, settings);
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      SgdSettings own = settings;
+      if (!alone[i].decay) own.weight_decay = 0.0;
+      alone[i].decay = true;
+      update(alone[i], own);
+      REQUIRE(same_bits(together[i].p, alone[i].p));
+      REQUIRE(same_bits(together[i].b, alone[i].b));
+    }
+  }
+}
+
+TEST_CASE("sgd: a scale on the device counts instead of the setting, and none if not finite") {
+  const test::Rank rank;
+  for (const SgdSettings& settings : all_kinds()) {
+    const SgdTensors expected = tensors_of(1030), c = tensors_of(1030), before = tensors_of(1030);
+    SgdSettings other = settings;
+    other.gradient_scale = 1000.0;
+    for (const float value : {NAN, INFINITY}) {
+      sgd(std::span(&c, 1), other, Tensor::from(std::vector{value}, {1}));
+      REQUIRE(same_bits(c.p, before.p));
+      REQUIRE(same_bits(c.b, before.b));
+    }
+    update(expected, settings);
+    sgd(std::span(&c, 1), other, Tensor::from(std::vector{0.5f}, {1}));
+    REQUIRE(same_bits(c.p, expected.p));
+    REQUIRE(same_bits(c.b, expected.b));
+  }
+}
+
+TEST_CASE("sgd: the device gets the bits of the CPU") {
+  RankContext cpu({.threads = 2});
+  for (const SgdSettings& settings : all_kinds()) {
+    std::vector<std::vector<std::uint8_t>> expected;
+    {
+      const ContextGuard guard(cpu);
+      const SgdTensors c = tensors_of(9'001, DType::bf16);
+      update(c, settings);
+      for (const Tensor& tensor : {c.p, c.b}) expected.push_back(test::bytes_of(tensor));
+    }
+    const test::Rank rank;
+    const SgdTensors c = tensors_of(9'001, DType::bf16);
+    update(c, settings);
+    REQUIRE(test::bytes_of(c.p) == expected[0]);
+    REQUIRE(test::bytes_of(c.b) == expected[1]);
+  }
+}
+
+TEST_CASE("sgd: the same bits for any number of threads", "[cpu]") {
   const test::Rank owner;
   const SgdSettings settings = {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1};
-  const Case expected(100'003);
-  sgd(expected.p, expected.b, expected.gradient, settings);
+  const SgdTensors expected = tensors_of(100'003);
+  update(expected, settings);
   for (const int threads : {1, 2, 3}) {
     const test::Rank rank(threads);
-    const Case c(100'003);
-    sgd(c.p, c.b, c.gradient, settings);
+    const SgdTensors c = tensors_of(100'003);
+    update(c, settings);
     REQUIRE(same_bits(c.p, expected.p));
     REQUIRE(same_bits(c.b, expected.b));
   }
@@ -122,17 +191,21 @@ TEST_CASE("sgd: the same bits for any number of threads") {
 
 TEST_CASE("sgd: wrong arguments are named") {
   const test::Rank rank;
-  const Case c(4);
+  const SgdTensors c = tensors_of(4);
   const SgdSettings momentum = {.momentum = 0.9};
-  const Tensor five = Tensor::zeros({5}, DType::f32), f64 = Tensor::zeros({4}, DType::f64),
+  const Tensor five = Tensor::zeros({5}, DType::f32), i32 = Tensor::zeros({4}, DType::i32),
                bf16 = Tensor::zeros({4}, DType::bf16);
-  REQUIRE_THROWS_WITH(sgd(c.p, c.b, five, {}),
+  REQUIRE_THROWS_WITH(update({c.p, c.b, five}, {}),
                       Contains("sgd: p is f32 [4] and gradient is f32 [5]"));
-  REQUIRE_THROWS_WITH(sgd(bf16, c.b, c.gradient, {}), Contains("p is bf16 [4]"));
-  REQUIRE_THROWS_WITH(sgd(c.p, c.b, f64, {}), Contains("gradient is f64 [4]"));
-  REQUIRE_THROWS_WITH(sgd(c.p, Tensor(), c.gradient, momentum), Contains("b is no tensor"));
-  REQUIRE_THROWS_WITH(sgd(c.p, five, c.gradient, momentum), Contains("b is f32 [5]"));
-  REQUIRE_THROWS_WITH(sgd(c.p, c.p, c.gradient, momentum), Contains("b overlaps p"));
+  REQUIRE_THROWS_WITH(update({bf16, c.b, c.gradient}, {}), Contains("p is bf16 [4]"));
+  REQUIRE_THROWS_WITH(update({c.p, c.b, i32}, {}), Contains("gradient is i32 [4]"));
+  REQUIRE_THROWS_WITH(update({c.p, Tensor(), c.gradient}, momentum), Contains("b is no tensor"));
+  REQUIRE_THROWS_WITH(update({c.p, five, c.gradient}, momentum), Contains("b is f32 [5]"));
+  REQUIRE_THROWS_WITH(update({c.p, c.p, c.gradient}, momentum), Contains("b overlaps p"));
+  const std::vector<SgdTensors> mixed = {c, tensors_of(4, DType::bf16)};
+  REQUIRE_THROWS_WITH(sgd(mixed, {}), Contains("gradient is bf16 [4]"));
+  REQUIRE_THROWS_WITH(sgd(std::span(&c, 1), {}, bf16.slice(0, 1)),
+                      Contains("gradient_scale is bf16 [1]"));
 }
 
 }  // namespace tessera

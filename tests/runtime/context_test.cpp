@@ -110,16 +110,17 @@ TEST_CASE("delays on a side stream change no result") {
     if (delayed) {
       side.set_delay([] { std::this_thread::sleep_for(std::chrono::microseconds(300)); });
     }
-    Tensor sum = Tensor::zeros({64}, DType::f32);
+    std::vector<float> sum(64);
     for (int step = 0; step < 20; ++step) {
       const Tensor message = Tensor::from(std::vector<float>(64, float(step)), {64});
       Tensor received;
       side.wait(current_stream().record());
       side.enqueue([&received, message] { received = message.clone(); });
       current_stream().wait(side.record());
-      for (int i = 0; i < 64; ++i) sum.data<float>()[i] += received.data<float>()[i] * float(i);
+      const auto values = received.to_vector<float>();
+      for (int i = 0; i < 64; ++i) sum[i] += values[i] * float(i);
     }
-    return sum.to_vector<float>();
+    return sum;
   };
   REQUIRE(pipeline(true) == pipeline(false));
   REQUIRE(pipeline(true)[2] == 2.0f * 190.0f);  // 0 + 1 + ... + 19 = 190
@@ -147,8 +148,28 @@ TEST_CASE("ranks are threads that share nothing") {
 }
 
 TEST_CASE("a device that the build lacks is refused by name") {
-  REQUIRE_THROWS_WITH(RankContext({.device = {DeviceType::cuda, 3}}), Contains("cuda:3"));
+  REQUIRE_THROWS_WITH(RankContext({.device = {DeviceType::cuda, 99}}), Contains("cuda:99"));
   REQUIRE(to_string(Device{}) == "cpu");
+}
+
+TEST_CASE("a context makes one backend state of each type, and ends them") {
+  static int alive = 0;
+  struct Counted {
+    Counted() { ++alive; }
+    ~Counted() { --alive; }
+    int value = 0;
+  };
+  {
+    RankContext one, two;
+    one.backend_state<Counted>().value = 5;
+    two.backend_state<int>() = 7;
+    CHECK(one.backend_state<Counted>().value == 5);
+    CHECK(two.backend_state<Counted>().value == 0);
+    CHECK(one.backend_state<int>() == 0);
+    CHECK(two.backend_state<int>() == 7);
+    CHECK(alive == 2);
+  }
+  CHECK(alive == 0);
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include "sharding/comm/threads.h"
 #include "sharding/footprint.h"
 #include "tests/sharding/toy_net.h"
+#include "tests/support/device.h"
 
 namespace tessera {
 
@@ -23,7 +24,9 @@ std::string failure_of(const std::function<void(Communicator&)>& body) {
   const auto begin = std::chrono::steady_clock::now();
   std::string message;
   try {
-    run_ranks({.ranks = 4, .threads = 1, .deadline = std::chrono::seconds(60)}, body);
+    run_ranks(
+        {.ranks = 4, .device = test::device(), .threads = 1, .deadline = std::chrono::seconds(60)},
+        body);
   } catch (const Error& error) {
     message = error.what();
   }
@@ -87,7 +90,7 @@ TEST_CASE("ranks whose models differ are told so") {
 }
 
 TEST_CASE("weights used outside their unit are an error, not old values") {
-  run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
+  run_ranks({.ranks = 1, .device = test::device(), .threads = 1}, [&](Communicator& world) {
     ToyNet net;
     const auto strategy = make_strategy(net.units, {.strategy = StrategyKind::fsdp}, 3, &world);
     const Tensor ids = ToyTraining::tokens("ids", 0, 0);

@@ -4,6 +4,7 @@
 
 #include "sharding/comm/threads.h"
 #include "tests/sharding/toy_net.h"
+#include "tests/support/device.h"
 
 namespace tessera {
 
@@ -16,7 +17,7 @@ namespace {
 /// What rank 0's compute stream issues in one step: marks, and units' passes as "forward x ends".
 Log log_of(const ShardingOptions& options, int layers, bool checkpointing, int ranks = 2) {
   Log log;
-  run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
+  run_ranks({.ranks = ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
     ToyNet net(layers, checkpointing);
     const auto strategy = make_strategy(net.units, options, 3, &world);
     Profiler& profiler = context().profiler();

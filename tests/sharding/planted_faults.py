@@ -39,7 +39,7 @@ FAULTS = {
         "if (last && resources_.exchange != nullptr) {",
         "if (false) {"),
     "average where gradients are to be added": (
-        "sharding/comm/tree_sum.cpp",
+        "kernels/tree_reduce/cpu.cpp",
         "const auto add = [](float a, float b) { return a + b; };",
         "const auto add = [](float a, float b) { return 0.5f * (a + b); };"),
     "stale weights after a step": (
@@ -103,7 +103,7 @@ FAULTS = {
         "if (!holds(slot, b)) gather(b, pass);",
         "if (!slot.open) gather(b, pass);"),
     "sums over ranks in another order": (
-        "sharding/comm/tree_sum.cpp",
+        "kernels/tree_reduce/cpu.cpp",
         "std::bit_floor(count - 1)",
         "count - 1"),
     "ceil division that loses the last rows": (

@@ -94,10 +94,10 @@ inline Tensor expected_result(const RandomCall& call, int ranks, int r, std::siz
     case Collective::broadcast:
       return all[call.root];
     case Collective::reduce_scatter:
-      reduce_over_ranks(result, all, Reduction::sum);
+      tree_reduce(result, all, Reduction::sum);
       return part_of(result, r);
     default:
-      reduce_over_ranks(result, all, Reduction::sum);
+      tree_reduce(result, all, Reduction::sum);
       return call.collective == Collective::all_reduce || r == call.root ? result : Tensor();
   }
 }
@@ -130,6 +130,7 @@ inline Tensors make_call(Communicator& group, const RandomCall& call, const Stre
     const bool scatters = call.collective == Collective::reduce_scatter;
     outputs.push_back(Tensor::zeros({call.counts[i] / (scatters ? n : 1)}, call.dtypes[i]));
   }
+  stream.wait(compute().record());
   const auto done = [&](const Event& event, const Tensors& results) {
     event.synchronize();
     return results;

@@ -10,6 +10,7 @@
 #include "sharding/comm/threads.h"
 #include "sharding/footprint.h"
 #include "tests/sharding/toy_net.h"
+#include "tests/support/device.h"
 #include "tests/support/findings.h"
 
 namespace tessera {
@@ -67,7 +68,10 @@ void expect_footprint(const ToyNet& net, const ShardingOptions& options, const C
 Trained train(int ranks, const ShardingOptions& options, Findings& findings,
               const Prepare& prepare = {}, bool tied = true) {
   Trained result;
-  run_ranks({.ranks = ranks, .threads = 1, .deadline = std::chrono::seconds(30)},
+  run_ranks({.ranks = ranks,
+             .device = test::device(),
+             .threads = 1,
+             .deadline = std::chrono::seconds(30)},
             [&](Communicator& world) {
               ToyNet net(4, /*checkpointing=*/false, tied);
               if (prepare) prepare(net);
@@ -237,7 +241,7 @@ TEST_CASE("16-bit reductions: bits agree where each sum is rounded once") {
 TEST_CASE("one rank with as many micro-batches as ranks has the same gradients to rounding") {
   const auto gradients_of = [](int ranks, int micro_batches) {
     std::map<std::string, std::vector<float>> gradients;
-    run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
+    run_ranks({.ranks = ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
       ToyNet net;
       const auto strategy = make_strategy(
           net.units, {.strategy = StrategyKind::ddp, .micro_batches = micro_batches}, 3, &world);
@@ -269,7 +273,7 @@ TEST_CASE("a gradient is the sum of what the ranks compute, whoever owns it") {
   constexpr int kRanks = 4;
   std::map<std::string, std::vector<std::vector<float>>> local;
   for (int r = 0; r < kRanks; ++r) {
-    run_ranks({.ranks = kRanks, .threads = 1}, [&](Communicator& world) {
+    run_ranks({.ranks = kRanks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
       if (world.rank() != r) return;
       ToyNet net;
       const auto strategy = make_single_strategy(net.units, 3);
@@ -281,20 +285,21 @@ TEST_CASE("a gradient is the sum of what the ranks compute, whoever owns it") {
   }
   for (const auto& [name, options] : all_strategies()) {
     Findings findings;
-    run_ranks({.ranks = kRanks, .threads = 1}, [&, options = options](Communicator& world) {
-      ToyNet net;
-      const auto strategy = make_strategy(net.units, options, 3, &world);
-      ToyTraining().differentiate(net, *strategy, world, 1, 0);
-      for (const Shard& shard : strategy->shards()) {
-        const auto& all = local.at(shard.parameter.name());
-        const auto mine = shard.gradient.to_vector<float>();
-        for (std::size_t i = 0; i < mine.size(); ++i) {
-          const auto at = static_cast<std::size_t>(shard.first) + i;
-          const float expected = (all[0][at] + all[1][at]) + (all[2][at] + all[3][at]);
-          findings.expect(mine[i] == expected, shard.parameter.name());
-        }
-      }
-    });
+    run_ranks({.ranks = kRanks, .device = test::device(), .threads = 1},
+              [&, options = options](Communicator& world) {
+                ToyNet net;
+                const auto strategy = make_strategy(net.units, options, 3, &world);
+                ToyTraining().differentiate(net, *strategy, world, 1, 0);
+                for (const Shard& shard : strategy->shards()) {
+                  const auto& all = local.at(shard.parameter.name());
+                  const auto mine = shard.gradient.to_vector<float>();
+                  for (std::size_t i = 0; i < mine.size(); ++i) {
+                    const auto at = static_cast<std::size_t>(shard.first) + i;
+                    const float expected = (all[0][at] + all[1][at]) + (all[2][at] + all[3][at]);
+                    findings.expect(mine[i] == expected, shard.parameter.name());
+                  }
+                }
+              });
     INFO(name);
     CHECK(findings.wrong() == std::vector<std::string>{});
   }
@@ -309,7 +314,7 @@ TEST_CASE("evaluation between steps sees new weights and changes nothing") {
       std::vector<std::vector<float>> evaluations(2);
       for (const bool evaluates : {false, true}) {
         Trained result;
-        run_ranks({.ranks = 4, .threads = 1}, [&](Communicator& world) {
+        run_ranks({.ranks = 4, .device = test::device(), .threads = 1}, [&](Communicator& world) {
           ToyNet net;
           const ToyTraining training;
           const auto strategy = make_strategy(net.units, varied, 3, &world);
@@ -358,7 +363,8 @@ TEST_CASE("evaluation between steps sees new weights and changes nothing") {
 TEST_CASE("a parameter that no rank uses in a step gets a gradient of zero") {
   for (const auto& [name, options] : all_strategies()) {
     Findings findings;
-    run_ranks({.ranks = 4, .threads = 1}, [&, options = options](Communicator& world) {
+    run_ranks({.ranks = 4, .device = test::device(), .threads = 1}, [&, options = options](
+                                                                        Communicator& world) {
       ToyNet net;
       const ToyTraining training;
       const auto strategy = make_strategy(net.units, options, 3, &world);

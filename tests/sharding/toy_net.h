@@ -12,6 +12,8 @@
 
 #include "autograd/engine.h"
 #include "autograd/operations.h"
+#include "kernels/add/op.h"
+#include "kernels/scale/op.h"
 #include "runtime/context.h"
 #include "runtime/random.h"
 #include "sharding/comm/communicator.h"
@@ -122,12 +124,11 @@ struct ToyTraining {
 
   void update(Strategy& strategy, double norm) const {
     const double scale = norm > clip_norm ? clip_norm / norm : 1.0;
-    const auto rate = static_cast<float>(learning_rate * scale);
     for (const Shard& shard : strategy.shards()) {
       if (!shard.gradient.defined()) continue;
-      for (std::int64_t i = 0; i < shard.data.numel(); ++i) {
-        shard.data.data<float>()[i] -= rate * shard.gradient.data<float>()[i];
-      }
+      const Tensor step = Tensor::empty(shard.data.shape(), DType::f32);
+      tessera::scale(step, shard.gradient.reshape(shard.data.shape()), -learning_rate * scale);
+      tessera::add(shard.data, shard.data, step);
     }
     strategy.weights_changed();
   }
@@ -137,9 +138,11 @@ struct ToyTraining {
             Trained& trained) const {
     const float loss = differentiate(net, strategy, world, micro_batches, step);
     const Tensor sum = Tensor::from(std::vector{loss}, {1});
-    world.all_reduce({sum}, context().side_stream("communication"), "loss").synchronize();
+    const Stream& stream = context().side_stream("communication");
+    stream.wait(context().compute_stream().record());
+    world.all_reduce({sum}, stream, "loss").synchronize();
     trained.losses.push_back(sum.item<float>());
-    trained.norms.push_back(strategy.gradient_norm());
+    trained.norms.push_back(strategy.gradient_norm().value());
     update(strategy, trained.norms.back());
   }
 

@@ -10,26 +10,42 @@
 
 namespace tessera::test {
 
+/// `values` rounded to `dtype`.
+inline Tensor tensor_of(const std::vector<double>& values, const Shape& shape, DType dtype) {
+  Tensor tensor;
+  const bool floating = visit_floating(dtype, [&](auto type) {
+    using T = decltype(type);
+    std::vector<T> rounded;
+    for (const double value : values) {
+      if constexpr (sizeof(T) == 2) {
+        rounded.push_back(T(static_cast<float>(value)));
+      } else {
+        rounded.push_back(static_cast<T>(value));
+      }
+    }
+    tensor = Tensor::from(rounded, shape);
+  });
+  check(floating, "tensor_of makes floating tensors only");
+  return tensor;
+}
+
 /// Standard normal values times `scale`, a function of (name, index) alone, rounded to `dtype`.
 inline Tensor normal_tensor(const Shape& shape, DType dtype, std::string_view name,
                             double scale = 1.0) {
   const RandomStream random(7, name);
-  Tensor tensor;
-  const bool floating = visit_floating(dtype, [&](auto type) {
-    using T = decltype(type);
-    std::vector<T> values;
-    for (std::int64_t i = 0; i < shape.numel(); ++i) {
-      const double value = scale * random.normal(static_cast<std::uint64_t>(i));
-      if constexpr (sizeof(T) == 2) {
-        values.push_back(T(static_cast<float>(value)));
-      } else {
-        values.push_back(static_cast<T>(value));
-      }
-    }
-    tensor = Tensor::from(values, shape);
-  });
-  check(floating, "normal_tensor makes floating tensors only");
-  return tensor;
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < shape.numel(); ++i) {
+    values.push_back(scale * random.normal(static_cast<std::uint64_t>(i)));
+  }
+  return tensor_of(values, shape, dtype);
+}
+
+/// A copy that begins one element behind an address for 16-byte vectors, as slices may.
+inline Tensor unaligned(const Tensor& tensor) {
+  const Tensor memory = Tensor::empty({tensor.numel() + 1}, tensor.dtype());
+  const Tensor copy = memory.slice(1, tensor.numel() + 1).reshape(tensor.shape());
+  copy.copy_from(tensor);
+  return copy;
 }
 
 /// Integers uniform in [0, bound).

@@ -31,7 +31,7 @@ struct StrategyFigures {
   double gradient_norm = 0.0;
   /// Of all parameters after it: FNV-1a over their bytes, in the order of their names.
   std::uint64_t weights_checksum = 0;
-  /// Whether sums over ranks are formed in the tree of all ranks (sharding/comm/tree_sum.h): not by
+  /// Whether sums over ranks are formed in the tree of all ranks (kernels/tree_reduce/op.h): not by
   /// hsdp with several rows whose size is no power of two.
   bool same_tree = true;
   Footprint predicted;

@@ -1,4 +1,4 @@
-#include "sharding/comm/tree_sum.h"
+#include "kernels/tree_reduce/op.h"
 
 #include <algorithm>
 #include <array>
@@ -7,10 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/check.h"
 #include "runtime/threads.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
 // Up to so many ranks the tree is an expression, formed element by element in one pass over memory.
@@ -110,8 +109,6 @@ void sum_into(Out result, std::span<const Tensor> sources) {
 
 void sum(Out result, std::span<const Tensor> sources) {
   switch (sources[0].dtype()) {
-    case DType::f32:
-      return sum_into<float>(result, sources);
     case DType::bf16:
       return sum_into<bfloat16>(result, sources);
     case DType::f16:
@@ -121,30 +118,19 @@ void sum(Out result, std::span<const Tensor> sources) {
           result.data<std::int64_t>(), sources,
           [](std::int64_t a, std::int64_t b) { return a + b; });
     default:
-      fail("ranks cannot sum {}", describe(sources[0]));
+      return sum_into<float>(result, sources);
   }
 }
 
 void maximum(Out result, std::span<const Tensor> sources) {
-  if (sources[0].dtype() != DType::f32) {
-    fail("ranks take the maximum of f32, not of {}", describe(sources[0]));
-  }
   combine_all<float, float>(result.data<float>(), sources,
                             [](float a, float b) { return a > b || a != a ? a : b; });
 }
 
 }  // namespace
 
-void reduce_over_ranks(Out result, std::span<const Tensor> sources, Reduction reduction) {
-  check(!sources.empty(), "there is nothing to reduce");
-  const bool widened = result.dtype() == DType::f32 && size_of(sources[0].dtype()) == 2;
-  for (const Tensor& source : sources) {
-    check(source.dtype() == sources[0].dtype() && source.numel() == result.numel() &&
-              (widened || source.dtype() == result.dtype()),
-          "ranks cannot reduce {} and {} into {}", describe(sources[0]), describe(source),
-          describe(result));
-  }
+void tree_reduce(Out result, std::span<const Tensor> sources, Reduction reduction) {
   reduction == Reduction::sum ? sum(result, sources) : maximum(result, sources);
 }
 
-}  // namespace tessera
+}  // namespace tessera::cpu

@@ -1,0 +1,187 @@
+// Cross-entropy of rows of logits, s bytes each element.
+//
+//   forward     reads N V s
+//   backward    reads N V s, writes N V s
+//   both        reads N V s, writes N V s: a row stays in shared memory in between
+//
+// A row is a block's, and every thread takes each blockDim-th vector of 16 bytes (row.h):
+//
+//   row n   |t0|t1|t2| ... |t1023|t0|t1| ...       block n, up to 1024 threads
+//            \_ maximum and sum of every thread, online; then of the block _/
+//
+// Rows longer than the shared memory (99 KiB: 50,688 logits of 16 bits, and two blocks on a
+// multiprocessor of sm_90) are read again beyond it, while the second-level cache still has them.
+// Gradients are written over the logits by the thread that read them; only the target's logit is
+// read by others, before the block's first barrier.
+#include <algorithm>
+
+#include "kernels/cross_entropy/op.h"
+#include "kernels/cross_entropy/row.h"
+#include "kernels/cross_entropy/rows.h"
+#include "kernels/cuda/fault.h"
+#include "kernels/cuda/launch.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kMostThreads = 1024;
+/// For every device from sm_80 on, beside the static shared memory of the reductions.
+constexpr std::int64_t kMostKept = 99 * 1024 - 256;
+
+/// What the kernels know of the targets.
+struct Targets {
+  const std::int32_t* targets;
+  std::int64_t classes;
+  std::int64_t first;  // the position of row 0
+  int ignore_index;
+  FaultWord* fault;
+
+  /// The row's class; -1 if it has none. One thread reports a target that is no class.
+  __device__ std::int64_t of_row(std::int64_t n) const {
+    const std::int32_t target = targets[n];
+    if (target == ignore_index) return -1;
+    if (0 <= target && target < classes) return target;
+    if (threadIdx.x == 0) gpu::report(fault, Fault::cross_entropy_target, first + n);
+    return -1;
+  }
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kMostThreads)
+    forward_kernel(float* losses, float* logsumexp, const T* logits, std::int64_t stride,
+                   Targets targets) {
+  const std::int64_t n = blockIdx.x, target = targets.of_row(n);
+  const T* const row = logits + n * stride;
+  const auto sum = gpu::sum_of_row(row, gpu::RowParts<T>(row, targets.classes),
+                                   [](std::int64_t, const uint4&) {});
+  if (threadIdx.x != 0) return;
+  if (logsumexp) logsumexp[n] = sum.maximum + sum.log_of_sum();
+  // Two parts: adding the maximum first would swallow the digits of a small loss.
+  losses[n] = target < 0 ? 0.0f : (sum.maximum - gpu::load(row[target])) + sum.log_of_sum();
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kMostThreads)
+    backward_kernel(T* dlogits, const float* dloss, const T* logits, const float* logsumexp,
+                    bool vectorized, Targets targets) {
+  const std::int64_t n = blockIdx.x, target = targets.of_row(n);
+  const T* const row = logits + n * targets.classes;
+  T* const to = dlogits + n * targets.classes;
+  const gpu::RowParts<T> parts(row, targets.classes, vectorized);
+  if (target < 0) return gpu::zero_row(to, parts);
+  const gpu::GradientOfRow<T> gradient{logsumexp[n], 1.0f, dloss[n], target};
+  parts.for_each_single([&](std::int64_t i) { gpu::store(to[i], gradient(gpu::load(row[i]), i)); });
+  parts.for_each_vector([&](std::int64_t i, std::int64_t) {
+    gradient(gpu::Vector<T>::load(row + i), i).store(to + i);
+  });
+}
+
+/// `kept_vectors` of a row stay in shared memory between the passes.
+template <typename T>
+__global__ void __launch_bounds__(kMostThreads)
+    loss_and_gradient_kernel(float* losses, T* logits, std::int64_t stride, float scale,
+                             std::int64_t kept_vectors, Targets targets) {
+  using Vector = gpu::Vector<T>;
+  gpu::SharedMemory memory;
+  uint4* const kept = memory.take<uint4>(kept_vectors);
+  const std::int64_t n = blockIdx.x, target = targets.of_row(n);
+  T* const row = logits + n * stride;
+  const gpu::RowParts<T> parts(row, targets.classes);
+  if (target < 0) {
+    if (threadIdx.x == 0) losses[n] = 0.0f;
+    return gpu::zero_row(row, parts);
+  }
+  const float at_target = gpu::load(row[target]);  // before anybody overwrites it
+  const auto sum = gpu::sum_of_row(row, parts, [&](std::int64_t j, const uint4& raw) {
+    if (j < kept_vectors) kept[j] = raw;
+  });
+  if (threadIdx.x == 0) losses[n] = (sum.maximum - at_target) + sum.log_of_sum();
+
+  const gpu::GradientOfRow<T> gradient{sum.maximum, 1.0f / sum.sum, scale, target};
+  parts.for_each_single(
+      [&](std::int64_t i) { gpu::store(row[i], gradient(gpu::load(row[i]), i)); });
+  parts.for_each_vector([&](std::int64_t i, std::int64_t j) {
+    const uint4 raw = j < kept_vectors ? kept[j] : Vector::load_raw(row + i);
+    gradient(Vector::unpack(raw), i).store(row + i);
+  });
+}
+
+/// One block: losses are one number per token, next to nothing beside the logits.
+__global__ void __launch_bounds__(kMostThreads)
+    scaled_sum_kernel(float* result, const float* losses, std::int64_t count, float scale) {
+  float sum = 0.0f;
+  for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += losses[i];
+  sum = gpu::block_reduce<gpu::Sum>(sum);
+  if (threadIdx.x == 0) *result = scale * sum;
+}
+
+/// A warp at least, a thread per vector at most.
+template <typename T>
+dim3 threads_for(std::int64_t classes) {
+  const std::int64_t vectors = (classes + gpu::Vector<T>::kSize - 1) / gpu::Vector<T>::kSize;
+  return dim3(
+      static_cast<unsigned>(std::min<std::int64_t>(kMostThreads, (vectors + 31) / 32 * 32)));
+}
+
+Targets targets_of(const Tensor& targets, std::int64_t classes, std::int64_t first,
+                   int ignore_index) {
+  return {targets.data<std::int32_t>(), classes, first, ignore_index, fault_word(current_stream())};
+}
+
+template <typename T>
+void forward(Out losses, float* logsumexp, const LogitRows& rows) {
+  const auto count = static_cast<unsigned>(rows.targets.numel());
+  gpu::launch(forward_kernel<T>, dim3(count), threads_for<T>(rows.classes), 0, gpu::stream(),
+              losses.data<float>(), logsumexp, rows.logits.data<T>(), rows.logits.size(1),
+              targets_of(rows.targets, rows.classes, rows.first, rows.ignore_index));
+}
+
+}  // namespace
+
+void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& targets,
+                           int ignore_index) {
+  if (targets.numel() == 0) return;
+  gpu::visit(logits.dtype(), [&](auto type) {
+    forward<decltype(type)>(loss, logsumexp.data<float>(),
+                            {logits, logits.size(1), targets, 0, ignore_index});
+  });
+}
+
+void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logits,
+                            const Tensor& logsumexp, const Tensor& targets, int ignore_index) {
+  if (logits.numel() == 0) return;
+  const std::int64_t classes = logits.size(1);
+  const auto apart = reinterpret_cast<std::uintptr_t>(dlogits.raw()) -
+                     reinterpret_cast<std::uintptr_t>(logits.raw());
+  gpu::visit(logits.dtype(), [&](auto type) {
+    using T = decltype(type);
+    gpu::launch(backward_kernel<T>, dim3(static_cast<unsigned>(logits.size(0))),
+                threads_for<T>(classes), 0, gpu::stream(), dlogits.data<T>(), dloss.data<float>(),
+                logits.data<T>(), logsumexp.data<float>(), apart % 16 == 0,
+                targets_of(targets, classes, 0, ignore_index));
+  });
+}
+
+void losses_of_rows(Out losses, const LogitRows& rows) {
+  gpu::visit(rows.logits.dtype(),
+             [&](auto type) { forward<decltype(type)>(losses, nullptr, rows); });
+}
+
+void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, float scale) {
+  gpu::visit(rows.logits.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t vectors = rows.classes / gpu::Vector<T>::kSize;
+    const std::int64_t kept = std::clamp<std::int64_t>(vectors, 1, kMostKept / 16);
+    gpu::launch(loss_and_gradient_kernel<T>, dim3(static_cast<unsigned>(rows.targets.numel())),
+                threads_for<T>(rows.classes), static_cast<std::size_t>(kept) * 16, gpu::stream(),
+                losses.data<float>(), rows.logits.data<T>(), rows.logits.size(1), scale, kept,
+                targets_of(rows.targets, rows.classes, rows.first, rows.ignore_index));
+  });
+}
+
+void scaled_sum(Out result, const Tensor& losses, float scale) {
+  gpu::launch(scaled_sum_kernel, dim3(1), dim3(kMostThreads), 0, gpu::stream(),
+              result.data<float>(), losses.data<float>(), losses.numel(), scale);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,140 @@
+// Device code for one row of logits, shared out over the threads of a block.
+#pragma once
+
+#include "kernels/cuda/numeric.h"
+#include "kernels/cuda/reduce.h"
+
+namespace tessera::gpu {
+
+/// How a row of elements at any address is read 16 bytes at a time:
+///
+///   single ... | vector | vector | ... | vector | single ...
+///              ^ first multiple of 16 bytes
+///
+/// A thread meets the same elements in every pass, so what it alone reads it may overwrite.
+template <typename T>
+class RowParts {
+ public:
+  static constexpr int kSize = Vector<T>::kSize;
+
+  /// Without `vectorized`, single elements only: for rows of two tensors that are aligned apart.
+  __device__ RowParts(const T* row, std::int64_t count, bool vectorized = true) : count_(count) {
+    const auto past_boundary =
+        static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(row) % 16 / sizeof(T));
+    const std::int64_t to_boundary = past_boundary == 0 ? 0 : kSize - past_boundary;
+    head_ = vectorized && to_boundary < count ? to_boundary : count;
+    vectors_ = (count - head_) / kSize;
+  }
+
+  /// f(i) for this thread's single elements.
+  template <typename F>
+  __device__ void for_each_single(F f) const {
+    const std::int64_t singles = count_ - vectors_ * kSize;
+    for (std::int64_t i = threadIdx.x; i < singles; i += blockDim.x) {
+      f(i < head_ ? i : i + vectors_ * kSize);
+    }
+  }
+  /// f(i, j) for this thread's vectors: the j-th begins with element i.
+  template <typename F>
+  __device__ void for_each_vector(F f) const {
+#pragma unroll 4
+    for (std::int64_t j = threadIdx.x; j < vectors_; j += blockDim.x) f(head_ + j * kSize, j);
+  }
+
+ private:
+  std::int64_t count_, head_, vectors_;
+};
+
+/// e^x for x <= 0. For 16-bit logits the hardware's power of two, whose error (2^-21 where e^x is
+/// worth mentioning) is far below theirs; f32 logits get the exact function.
+template <typename T>
+__device__ float exponential(float x) {
+  if constexpr (sizeof(T) == 2) {
+    return __expf(x);
+  } else {
+    return expf(x);
+  }
+}
+
+/// The largest of some numbers and the sum of e^(x - largest), in one pass over them: whenever a
+/// larger one comes, the sum so far is scaled down (Milakov, Gimelshein 2018, "Online normalizer
+/// calculation for softmax").
+template <typename T>
+struct OnlineSum {
+  float maximum = -INFINITY;
+  float sum = 0.0f;
+
+  template <int kCount>
+  __device__ void add(const float (&x)[kCount]) {
+    float largest = x[0];
+#pragma unroll
+    for (int i = 1; i < kCount; ++i) largest = fmaxf(largest, x[i]);
+    if (largest > maximum) {
+      sum *= exponential<T>(maximum - largest);
+      maximum = largest;
+    }
+    const float reference = finite(maximum);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sum += exponential<T>(x[i] - reference);
+  }
+
+  /// Of all the block's numbers, in every thread.
+  __device__ OnlineSum over_block() const {
+    const float largest = block_reduce<Maximum>(maximum);
+    return {largest, block_reduce<Sum>(sum * exponential<T>(maximum - finite(largest)))};
+  }
+
+  __device__ float log_of_sum() const {
+    return logf(sum);
+  }
+
+ private:
+  /// No number but -infinity has come: e^(x - 0) is 0 too, where x - x would be no number.
+  __device__ static float finite(float largest) {
+    return largest == -INFINITY ? 0.0f : largest;
+  }
+};
+
+/// The sum over a row of logits, in every thread. `visit(j, raw)` sees the j-th vector.
+template <typename T, typename Visit>
+__device__ OnlineSum<T> sum_of_row(const T* row, const RowParts<T>& parts, Visit visit) {
+  OnlineSum<T> sum;
+  parts.for_each_single([&](std::int64_t i) {
+    const float x[1] = {load(row[i])};
+    sum.add(x);
+  });
+  parts.for_each_vector([&](std::int64_t i, std::int64_t j) {
+    const uint4 raw = Vector<T>::load_raw(row + i);
+    visit(j, raw);
+    sum.add(Vector<T>::unpack(raw).values);
+  });
+  return sum.over_block();
+}
+
+/// gradient[v] = scale * (softmax(logits)[v] - [v = target]), where the softmax of a logit is
+/// e^(logit - maximum) / sum. The difference is formed before anything is rounded.
+template <typename T>
+struct GradientOfRow {
+  float maximum, inverse_of_sum, scale;
+  std::int64_t target;
+
+  __device__ float operator()(float logit, std::int64_t v) const {
+    const float p = exponential<T>(logit - maximum) * inverse_of_sum;
+    return scale * (v == target ? p - 1.0f : p);
+  }
+  __device__ Vector<T> operator()(const Vector<T>& logits, std::int64_t first) const {
+    Vector<T> gradient;
+#pragma unroll
+    for (int i = 0; i < Vector<T>::kSize; ++i)
+      gradient.values[i] = (*this)(logits.values[i], first + i);
+    return gradient;
+  }
+};
+
+template <typename T>
+__device__ void zero_row(T* row, const RowParts<T>& parts) {
+  parts.for_each_single([&](std::int64_t i) { store(row[i], 0.0f); });
+  parts.for_each_vector([&](std::int64_t i, std::int64_t) { Vector<T>{}.store(row + i); });
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,28 @@
+// Cross-entropy on a GPU for rows that need not follow each other without gaps: what
+// linear_cross_entropy does with a chunk of logits.
+#pragma once
+
+#include "kernels/op.h"
+
+namespace tessera::cuda {
+
+/// Rows of logits in a buffer, with the targets that belong to them.
+struct LogitRows {
+  Tensor logits;         // [rows, stride], of which the first `classes` columns are used
+  std::int64_t classes;  // at least 1
+  Tensor targets;        // [rows] i32
+  std::int64_t first;    // the first row's position in its batch, for messages
+  int ignore_index;
+};
+
+/// losses [rows] f32, 0 where ignored. A target that is no class becomes the stream's fault.
+void losses_of_rows(Out losses, const LogitRows& rows);
+
+/// The same, and the logits become their gradients: scale * (softmax - one-hot), zero where
+/// ignored. Every row is read once and written once.
+void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, float scale);
+
+/// result [1] = scale * (sum of losses), added in an order that depends on their number alone.
+void scaled_sum(Out result, const Tensor& losses, float scale);
+
+}  // namespace tessera::cuda

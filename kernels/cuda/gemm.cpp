@@ -1,0 +1,363 @@
+#include "kernels/cuda/gemm.h"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "runtime/check.h"
+#include "runtime/context.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/stream.h"
+#include "runtime/tensor.h"
+
+namespace tessera::cuda {
+namespace {
+
+using cuda::check;
+void check(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS) fail("{}: {}", call, cublasLtGetStatusName(status));
+}
+
+/// An object of the library, destroyed with its owner.
+template <typename T, cublasStatus_t (*destroy)(T)>
+class Owned {
+ public:
+  Owned() = default;
+  ~Owned() {
+    if (object_) destroy(object_);
+  }
+  Owned(Owned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Owned& operator=(Owned&&) = delete;
+  T* address() { return &object_; }
+  T get() const { return object_; }
+
+ private:
+  T object_ = nullptr;
+};
+
+using Handle = Owned<cublasLtHandle_t, cublasLtDestroy>;
+using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+// ---- Our words in the library's
+
+cudaDataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+/// The library's A is our b and its rows are our columns.
+cublasLtEpilogue_t epilogue_of(const Gemm& gemm) {
+  switch (gemm.epilogue) {
+    case Epilogue::bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::bias_gelu:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::gelu_backward:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::row_sums_of_a:
+      return CUBLASLT_EPILOGUE_BGRADB;
+    case Epilogue::column_sums_of_b:
+      return CUBLASLT_EPILOGUE_BGRADA;
+    default:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+template <typename T>
+void set(const Description& description, cublasLtMatmulDescAttributes_t attribute, T value) {
+  check(cublasLtMatmulDescSetAttribute(description.get(), attribute, &value, sizeof value),
+        "cublasLtMatmulDescSetAttribute");
+}
+template <typename T>
+void set(const Layout& layout, cublasLtMatrixLayoutAttribute_t attribute, T value) {
+  check(cublasLtMatrixLayoutSetAttribute(layout.get(), attribute, &value, sizeof value),
+        "cublasLtMatrixLayoutSetAttribute");
+}
+template <typename T>
+void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
+        "cublasLtMatmulPreferenceSetAttribute");
+}
+
+/// A row-major matrix as stored, which to the library has `columns` rows.
+Layout layout_of(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                 std::int64_t batch) {
+  Layout layout;
+  check(cublasLtMatrixLayoutCreate(layout.address(), data_type(dtype),
+                                   static_cast<std::uint64_t>(columns),
+                                   static_cast<std::uint64_t>(rows), stride ? stride : columns),
+        "cublasLtMatrixLayoutCreate");
+  if (batch > 1) {
+    set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(batch));
+    set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, rows * columns);
+  }
+  return layout;
+}
+
+// ---- Alignment: what the algorithms of a shape depend on beside the shape
+
+constexpr std::uint32_t kFullAlignment = 16;  // a load of one thread, a row of a bulk copy
+
+/// The largest power of two, up to 16, that divides a pointer and the bytes to the next matrix.
+std::uint32_t alignment_of(const void* pointer, std::size_t step = 0) {
+  const auto bits = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(pointer) | step);
+  const std::uint32_t bounded = bits | kFullAlignment;
+  return bounded & (~bounded + 1);
+}
+
+struct Alignments {
+  std::uint32_t a, b, c, bias, aux;
+  auto operator<=>(const Alignments&) const = default;
+
+  Alignments(const Gemm& g, const GemmMatrices& at)
+      : a(alignment_of(at.a, step(g, g.M * g.K, g.in))),
+        b(alignment_of(at.b, step(g, g.K * g.N, g.in))),
+        c(alignment_of(at.c, step(g, g.M * g.N, g.out))),
+        bias(alignment_of(at.bias)),
+        aux(alignment_of(at.aux)) {}
+
+ private:
+  static std::size_t step(const Gemm& g, std::int64_t elements, DType dtype) {
+    return g.batch > 1 ? static_cast<std::size_t>(elements) * size_of(dtype) : 0;
+  }
+};
+
+auto key_of(const Gemm& g, const Alignments& alignments) {
+  return std::tuple(g.M, g.N, g.K, g.transpose_a, g.transpose_b, g.accumulate, g.in, g.out,
+                    g.a_stride, g.b_stride, g.c_stride, g.batch, g.epilogue, alignments);
+}
+
+// ---- One kind of product, ready to be run
+
+/// What the library is told of a kind of product.
+struct Problem {
+  Description description;
+  Layout a, b, c;
+
+  explicit Problem(const Gemm& g)
+      : a(layout_of(g.in, g.transpose_a ? g.K : g.M, g.transpose_a ? g.M : g.K, g.a_stride,
+                    g.batch)),
+        b(layout_of(g.in, g.transpose_b ? g.N : g.K, g.transpose_b ? g.K : g.N, g.b_stride,
+                    g.batch)),
+        c(layout_of(g.out, g.M, g.N, g.c_stride, g.batch)) {
+    const bool tf32 = g.in == DType::f32 && context().matmul().tf32;
+    check(cublasLtMatmulDescCreate(description.address(),
+                                   tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                   CUDA_R_32F),
+          "cublasLtMatmulDescCreate");
+    const auto operation = [](bool transposed) {
+      return static_cast<std::int32_t>(transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    };
+    set(description, CUBLASLT_MATMUL_DESC_TRANSA, operation(g.transpose_b));
+    set(description, CUBLASLT_MATMUL_DESC_TRANSB, operation(g.transpose_a));
+    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(epilogue_of(g)));
+    if (g.epilogue == Epilogue::bias_gelu || g.epilogue == Epilogue::gelu_backward) {
+      set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.N);
+    }
+  }
+
+  void point_to(const GemmMatrices& at) const {
+    if (at.bias) set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias);
+    if (at.aux) set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at.aux);
+  }
+};
+
+using Algorithm = cublasLtMatmulAlgo_t;
+
+struct Plan {
+  Problem problem;
+  Algorithm algorithm;
+};
+
+/// The library's suggestions for a problem, its favourite first. None if it cannot do it.
+std::vector<Algorithm> suggestions(cublasLtHandle_t handle, const Problem& problem,
+                                   const Alignments& alignments, int most) {
+  Preference preference;
+  check(cublasLtMatmulPreferenceCreate(preference.address()), "cublasLtMatmulPreferenceCreate");
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kGemmWorkspaceBytes});
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments.b);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments.a);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments.c);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments.c);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, problem.description.get(), problem.b.get(), problem.a.get(), problem.c.get(),
+      problem.c.get(), preference.get(), most, results.data(), &found);
+  std::vector<Algorithm> algorithms;
+  if (status != CUBLAS_STATUS_SUCCESS) return algorithms;
+  for (int i = 0; i < found; ++i) {
+    if (results[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(results[i].algo);
+  }
+  return algorithms;
+}
+
+// ---- What a rank keeps
+
+class Library {
+ public:
+  Library() { check(cublasLtCreate(handle_.address()), "cublasLtCreate"); }
+
+  bool run(const Gemm& gemm, const GemmMatrices& at) {
+    const Alignments alignments(gemm, at);
+    const Key key = key_of(gemm, alignments);
+    auto found = plans_.find(key);
+    if (found == plans_.end()) found = plans_.emplace(key, make_plan(gemm, at, alignments)).first;
+    const std::optional<Plan>& plan = found->second;
+    if (!plan) return false;
+    plan->problem.point_to(at);
+    check(launch(plan->problem, plan->algorithm, at, at.c, gemm.accumulate), "cublasLtMatmul");
+    return true;
+  }
+
+ private:
+  using Key = decltype(key_of(std::declval<Gemm>(), std::declval<Alignments>()));
+
+  std::optional<Plan> make_plan(const Gemm& gemm, const GemmMatrices& at,
+                                const Alignments& alignments);
+  Algorithm fastest(const Problem& problem, const std::vector<Algorithm>& candidates,
+                    const Gemm& gemm, const GemmMatrices& at);
+
+  /// op(a) op(b) into `c`, on top of what at.c holds if accumulating.
+  cublasStatus_t launch(const Problem& problem, const Algorithm& algorithm, const GemmMatrices& at,
+                        void* c, bool accumulate) {
+    const float alpha = 1.0f, beta = accumulate ? 1.0f : 0.0f;
+    return cublasLtMatmul(handle_.get(), problem.description.get(), &alpha, at.b, problem.b.get(),
+                          at.a, problem.a.get(), &beta, at.c, problem.c.get(), c, problem.c.get(),
+                          &algorithm, workspace(), kGemmWorkspaceBytes, native(current_stream()));
+  }
+
+  /// One for each stream: products on two streams may run side by side.
+  void* workspace() {
+    Tensor& memory = workspaces_[current_stream().id()];
+    if (!memory.defined()) {
+      const CategoryScope scope(Category::workspace);
+      memory = Tensor::empty({static_cast<std::int64_t>(kGemmWorkspaceBytes)}, DType::u8);
+    }
+    return memory.raw();
+  }
+
+  Handle handle_;
+  std::map<Key, std::optional<Plan>> plans_;
+  std::map<int, Tensor> workspaces_;
+};
+
+std::optional<Plan> Library::make_plan(const Gemm& gemm, const GemmMatrices& at,
+                                       const Alignments& alignments) {
+  Problem problem(gemm);
+  problem.point_to(at);
+  const bool measured = context().matmul().choice == MatmulOptions::Choice::measured;
+  constexpr int kCandidates = 8;
+  const auto candidates =
+      suggestions(handle_.get(), problem, alignments, measured ? kCandidates : 1);
+  if (candidates.empty()) return std::nullopt;
+  const Algorithm chosen =
+      candidates.size() == 1 ? candidates[0] : fastest(problem, candidates, gemm, at);
+  return Plan{std::move(problem), chosen};
+}
+
+// ---- Measurement
+
+class StopWatch {
+ public:
+  StopWatch() {
+    for (cudaEvent_t& event : events_) check(cudaEventCreate(&event), "cudaEventCreate");
+  }
+  ~StopWatch() {
+    for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+  StopWatch(const StopWatch&) = delete;
+  StopWatch& operator=(const StopWatch&) = delete;
+
+  /// Milliseconds of the GPU for what `work` queues on `stream`.
+  template <typename Work>
+  float time(cudaStream_t stream, Work work) {
+    check(cudaEventRecord(events_[0], stream), "cudaEventRecord");
+    work();
+    check(cudaEventRecord(events_[1], stream), "cudaEventRecord");
+    check(cudaEventSynchronize(events_[1]), "cudaEventSynchronize");
+    float milliseconds = 0.0f;
+    check(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]), "cudaEventElapsedTime");
+    return milliseconds;
+  }
+
+ private:
+  std::array<cudaEvent_t, 2> events_{};
+};
+
+/// Where trials write. Outside the rank's allocator: gone again before the first step is over, so
+/// no part of what a run needs. Null when there is no memory left.
+class Scratch {
+ public:
+  explicit Scratch(std::size_t bytes) {
+    if (cudaMalloc(&data_, bytes) == cudaSuccess) return;
+    data_ = nullptr;
+    cudaGetLastError();
+  }
+  ~Scratch() { cudaFree(data_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+/// The candidate with the shortest median time. Only what the product will overwrite anyway, and
+/// scratch memory, is written.
+Algorithm Library::fastest(const Problem& problem, const std::vector<Algorithm>& candidates,
+                           const Gemm& gemm, const GemmMatrices& at) {
+  const std::int64_t rows = gemm.M * gemm.batch;
+  const auto stride = static_cast<std::size_t>(gemm.c_stride ? gemm.c_stride : gemm.N);
+  const Scratch scratch(static_cast<std::size_t>(rows) * stride * size_of(gemm.out));
+  if (!scratch.data()) return candidates[0];
+  constexpr int kTrials = 7;
+  StopWatch watch;
+  const Algorithm* best = &candidates[0];
+  float best_time = std::numeric_limits<float>::infinity();
+  for (const Algorithm& candidate : candidates) {
+    const auto trial = [&] {
+      check(launch(problem, candidate, at, scratch.data(), gemm.accumulate), "cublasLtMatmul");
+    };
+    std::array<float, kTrials> times;
+    trial();  // the first one loads the kernel
+    for (float& time : times) time = watch.time(native(current_stream()), trial);
+    std::nth_element(times.begin(), times.begin() + kTrials / 2, times.end());
+    if (times[kTrials / 2] < best_time) best_time = times[kTrials / 2], best = &candidate;
+  }
+  return *best;
+}
+
+}  // namespace
+
+bool try_gemm(const Gemm& gemm, const GemmMatrices& at) {
+  return context().backend_state<Library>().run(gemm, at);
+}
+
+void gemm(const Gemm& g, const GemmMatrices& at) {
+  if (try_gemm(g, at)) return;
+  fail(
+      "matmul: cuBLASLt has no algorithm for {} [{}, {}] = op({} [{}, {}]) op([{}, {}]), batch {}, "
+      "row strides {}, {}, {}",
+      name_of(g.out), g.M, g.N, name_of(g.in), g.M, g.K, g.K, g.N, g.batch, g.a_stride, g.b_stride,
+      g.c_stride);
+}
+
+}  // namespace tessera::cuda

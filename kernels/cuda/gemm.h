@@ -1,0 +1,59 @@
+// Matrix products by cuBLASLt, with what it can do to a product before storing it.
+//
+// All in row-major terms: c [M, N] (+)= op(a) [M, K] op(b) [K, N]. The library counts in columns:
+// read column by column our matrices are their transposes, and it computes c^T = op(b)^T op(a)^T.
+//
+// For every shape the library is asked once which algorithms it has, and one is kept with the rank
+// (MatmulOptions in runtime/context.h says how it is chosen). Of the algorithms that share out a
+// sum over k, only those are asked for that add the parts in f32 and in a fixed order: equal calls
+// give equal bits.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/dtype.h"
+
+namespace tessera::cuda {
+
+/// Memory for the library's partial sums: so many bytes for every stream on which a rank
+/// multiplies, charged to `workspace` from the first product to the end of the rank's context.
+inline constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
+
+enum class Epilogue {
+  none,
+  bias,             // c = product + bias [N] in every row
+  bias_gelu,        // aux [M, N] = product + bias; c = gelu(aux before it is rounded)
+  gelu_backward,    // c = product * gelu'(aux [M, N])
+  row_sums_of_a,    // beside c: bias [M] = sums of op(a)'s rows
+  column_sums_of_b  // beside c: bias [N] = sums of op(b)'s columns
+};
+
+/// A kind of product: everything but where the matrices are.
+struct Gemm {
+  std::int64_t M = 0, N = 0, K = 0;  // at least 1
+  bool transpose_a = false, transpose_b = false;
+  bool accumulate = false;
+  DType in = DType::f32;   // of a and b
+  DType out = DType::f32;  // of c, bias and aux: that of a and b, or f32
+  /// Elements from one row as stored to the next; 0 where rows follow each other without gaps.
+  std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
+  std::int64_t batch = 1;  // matrices without gaps between them; only with Epilogue::none
+  Epilogue epilogue = Epilogue::none;
+};
+
+struct GemmMatrices {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  void* bias = nullptr;
+  void* aux = nullptr;
+};
+
+/// Queues the product on the current stream. False, and nothing happens, if the library has no
+/// algorithm for it: a caller that asked for an epilogue can then do with several steps.
+bool try_gemm(const Gemm& gemm, const GemmMatrices& at);
+
+/// Queues the product on the current stream. Raises Error if the library has no algorithm for it.
+void gemm(const Gemm& gemm, const GemmMatrices& at);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,117 @@
+// One launch over many tensors of different sizes, such as all the shards of an optimizer.
+//
+//   tensors    A, 20000 elements            B, 700    C, 9000
+//   blocks    | A 0    A 8192    A 16384 |  B 0    |  C 0    C 8192 |
+//
+// Which tensors there are travels with the launch, by value: a kernel's parameters, up to 4 KB on
+// every GPU, lie in constant memory. So nothing is copied to the device before, nothing has to
+// outlive the launch, and the host waits for nobody. A block finds its tensor by bisection, in 7
+// steps. More tensors than fit, about 80, take another launch.
+#pragma once
+
+#include <span>
+#include <type_traits>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/numeric.h"
+
+namespace tessera::gpu {
+
+/// Elements of a block: 8 turns of its threads with 4 elements each.
+inline constexpr std::int64_t kChunk = 8 * 4 * kThreads;
+
+/// Tensors of one launch. `Item` holds what the kernel needs of one, pointers mostly, `count`, its
+/// number of elements, and a has_quads() that says whether all pointers suit Quads.
+template <typename Item>
+struct TensorList {
+  static constexpr int kCapacity = 3900 / (sizeof(Item) + sizeof(std::int64_t));
+
+  int size = 0;
+  std::int64_t chunks = 0;
+  /// Chunks of the tensors before.
+  std::int64_t first_chunk[kCapacity];
+  Item items[kCapacity];
+};
+
+/// The tensor that this block works on, and which elements of it: [begin, end).
+template <typename Item>
+struct Chunk {
+  const Item& item;
+  std::int64_t begin, end;
+
+  __device__ static Chunk of_block(const TensorList<Item>& list) {
+    const std::int64_t chunk = blockIdx.x;
+    int low = 0, high = list.size;  // the tensor is in [low, high)
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (list.first_chunk[middle] <= chunk ? low : high) = middle;
+    }
+    const Item& item = list.items[low];
+    const std::int64_t begin = (chunk - list.first_chunk[low]) * kChunk;
+    return {item, begin, begin + kChunk < item.count ? begin + kChunk : item.count};
+  }
+
+  /// Calls four(i) for elements i to i + 3 while there are four, if the item allows it (its
+  /// has_quads()), and one(i) for those that remain. Each element is this block's or thread's
+  /// alone.
+  template <typename Four, typename One>
+  __device__ void for_each(Four four, One one) const {
+    const std::int64_t quads_end =
+        item.has_quads() ? begin + ((end - begin) & ~std::int64_t{3}) : begin;
+    for (std::int64_t i = begin + 4 * threadIdx.x; i < quads_end; i += 4 * kThreads) four(i);
+    for (std::int64_t i = quads_end + threadIdx.x; i < end; i += kThreads) one(i);
+  }
+};
+
+/// Calls launch(list) for lists of all items that have elements.
+template <typename Item, typename Launch>
+void for_each_list(std::span<const Item> items, Launch launch) {
+  TensorList<Item> list;
+  const auto flush = [&] {
+    if (list.size > 0) launch(list);
+    list.size = 0;
+    list.chunks = 0;
+  };
+  for (const Item& item : items) {
+    if (item.count == 0) continue;
+    const std::int64_t chunks = (item.count + kChunk - 1) / kChunk;
+    if (list.size == TensorList<Item>::kCapacity || list.chunks + chunks > INT32_MAX) flush();
+    list.items[list.size] = item;
+    list.first_chunk[list.size++] = list.chunks;
+    list.chunks += chunks;
+  }
+  flush();
+}
+
+/// Four neighbouring elements as floats: one load or store, of 16 bytes in f32, of 8 in 16 bits.
+template <typename T>
+struct Quad {
+  using Raw = std::conditional_t<sizeof(T) == 4, uint4, uint2>;
+  float values[4];
+
+  __device__ static Quad load(const T* source) {
+    const Raw raw = *reinterpret_cast<const Raw*>(source);
+    T elements[4];
+    memcpy(static_cast<void*>(elements), &raw, sizeof raw);
+    Quad result;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) result.values[i] = gpu::load(elements[i]);
+    return result;
+  }
+  __device__ void store(T* destination) const {
+    T elements[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) gpu::store(elements[i], values[i]);
+    Raw raw;
+    memcpy(&raw, elements, sizeof raw);
+    *reinterpret_cast<Raw*>(destination) = raw;
+  }
+};
+
+/// Can Quads be read from here?
+template <typename... T>
+__device__ bool are_quads(const T*... address) {
+  return ((reinterpret_cast<std::uintptr_t>(address) % (4 * sizeof(T)) == 0) && ...);
+}
+
+}  // namespace tessera::gpu

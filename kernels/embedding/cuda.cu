@@ -1,0 +1,245 @@
+// Embedding.
+//
+// Forward gathers rows, 16 bytes to a thread, a block to a slice of one row. Traffic: 4NC bytes in
+// 16 bits, less where rows repeat and L2 still has them.
+//
+// Backward. Pairs (id, position) are sorted, so that the occurrences of an id are neighbours in
+// order of position. Then every sorted place i gets the blocks of one row, and most find at
+// once that no run begins there:
+//
+//   sorted ids      3  3  3  7  9  9  9  9 ... 9  9 ... 9  9 ...
+//   runs            |-------||-||--- 64 ------||--- 64 --||-------- the rest ---
+//   blocks at i     sum  .  . sum sum  .  .  .  sum  .  .  sum  .  .
+//
+// A block adds its run's rows in order, with the next rows' loads under way. An id's only run goes
+// to dtable at once; of several, each leaves its sum in workspace (f32, at i / 64: runs of such an
+// id begin 64 apart or more, so no two meet), and a second kernel adds these in order. Traffic: dy
+// read once, 2NC bytes in 16 bits; rows of dtable with ids written, and read if accumulating; all
+// of dtable set to zero before if not; the sort's 24 bytes per token and pass, 2 or 3 passes.
+#include <bit>
+
+#include "kernels/cuda/fault.h"
+#include "kernels/cuda/numeric.h"
+#include "kernels/cuda/radix_sort.h"
+#include "kernels/cuda/row_grid.h"
+#include "kernels/embedding/op.h"
+#include "runtime/category.h"
+
+namespace tessera::cuda {
+namespace {
+
+using gpu::kThreads;
+
+constexpr std::int64_t kRun = kEmbeddingRun;
+
+/// Unit: 16 bytes, or one element where rows are not so aligned.
+template <typename Unit>
+__global__ void __launch_bounds__(kThreads)
+    forward_kernel(Unit* y, const Unit* table, const std::int32_t* ids, std::int64_t rows,
+                   std::int64_t units, FaultWord* fault) {
+  const std::int64_t n = blockIdx.x, item = gpu::item_of_row();
+  if (item >= units) return;
+  const std::int64_t id = ids[n];
+  if (id < 0 || id >= rows) {
+    if (item == 0) gpu::report(fault, Fault::embedding_id, n);
+    return;
+  }
+  y[n * units + item] = table[id * units + item];
+}
+
+template <typename Unit>
+void gather(Out y, const Tensor& table, const Tensor& ids) {
+  const std::int64_t row_bytes = y.size(1) * static_cast<std::int64_t>(size_of(y.dtype()));
+  const std::int64_t units = row_bytes / static_cast<std::int64_t>(sizeof(Unit));
+  const auto [blocks, threads] = gpu::row_grid(y.size(0), units);
+  gpu::launch(forward_kernel<Unit>, blocks, threads, 0, gpu::stream(),
+              reinterpret_cast<Unit*>(y.raw()), reinterpret_cast<const Unit*>(table.raw()),
+              ids.data<std::int32_t>(), table.size(0), units, fault_word(current_stream()));
+}
+
+/// A token's id and position in one word, which sorts by id.
+__device__ inline std::uint64_t occurrence(std::int64_t id, std::int64_t position) {
+  return static_cast<std::uint64_t>(id) << 32 | static_cast<std::uint64_t>(position);
+}
+__device__ inline std::int64_t id_of(std::uint64_t occurrence) {
+  return static_cast<std::int64_t>(occurrence >> 32);
+}
+__device__ inline std::int64_t position_of(std::uint64_t occurrence) {
+  return static_cast<std::int64_t>(occurrence & 0xffffffffu);
+}
+
+/// An id outside the table becomes `rows`, which sorts behind all others.
+__global__ void __launch_bounds__(kThreads)
+    occurrences_kernel(std::uint64_t* occurrences, const std::int32_t* ids, std::int64_t tokens,
+                       std::int64_t rows, FaultWord* fault) {
+  const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (n >= tokens) return;
+  std::int64_t id = ids[n];
+  if (id < 0 || id >= rows) {
+    gpu::report(fault, Fault::embedding_id, n);
+    id = rows;
+  }
+  occurrences[n] = occurrence(id, n);
+}
+
+/// The occurrences of all tokens, sorted by id and then by position.
+struct Sorted {
+  const std::uint64_t* first;
+  std::int64_t tokens;
+
+  __device__ std::int64_t id(std::int64_t i) const { return id_of(first[i]); }
+  /// Is there a place j, with the id of place i?
+  __device__ bool same(std::int64_t i, std::int64_t j) const {
+    return j >= 0 && j < tokens && id(j) == id(i);
+  }
+  /// The first place in [low, high) with an id of at least `id`, or high.
+  __device__ std::int64_t find(std::int64_t id_wanted, std::int64_t low, std::int64_t high) const {
+    while (low < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      if (id(middle) < id_wanted) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+  /// The end of the run that begins at place i, or i if none does.
+  __device__ std::int64_t run_end(std::int64_t i) const {
+    if (same(i, i - 1)) {
+      // A later run: at least a run is before it, and a run's worth from it on.
+      if (!same(i, i - kRun) || !same(i, i + kRun - 1)) return i;
+      if ((i - find(id(i), 0, i)) % kRun != 0) return i;
+    }
+    if (same(i, i + 2 * kRun - 1)) return i + kRun;
+    const std::int64_t last = i + 2 * kRun - 1;
+    return find(id(i) + 1, i + 1, last < tokens ? last : tokens);
+  }
+};
+
+/// What the two kernels of backward share. A thread has kWidth neighbouring columns.
+template <typename U>
+struct Target {
+  U* dtable;
+  float* sums;  // [tokens / kRun, columns]: the runs of ids that have several
+  std::int64_t rows, columns;
+};
+
+template <int kWidth, typename T, typename U>
+__global__ void __launch_bounds__(kThreads)
+    run_kernel(Target<U> to, const T* dy, Sorted sorted, bool accumulate) {
+  const std::int64_t i = blockIdx.x, column = gpu::item_of_row() * kWidth;
+  const std::int64_t id = sorted.id(i);
+  const std::int64_t end = sorted.run_end(i);
+  if (end == i || id == to.rows || column >= to.columns) return;
+  const bool first = !sorted.same(i, i - 1), only = first && !sorted.same(i, end);
+
+  float sum[kWidth] = {};
+  U* const row = to.dtable + id * to.columns + column;
+  if (first && accumulate) gpu::load_all(sum, row);
+#pragma unroll 4
+  for (std::int64_t k = i; k < end; ++k) {
+    float values[kWidth];
+    gpu::load_all(values, dy + position_of(sorted.first[k]) * to.columns + column);
+#pragma unroll
+    for (int w = 0; w < kWidth; ++w) sum[w] += values[w];
+  }
+  if (only) {
+    gpu::store_all(row, sum);
+  } else {
+    gpu::store_all(to.sums + i / kRun * to.columns + column, sum);
+  }
+}
+
+/// Block j adds the runs of the id, if there is one, that has several and the first of them among
+/// the places [64j, 64j + 64). Such an id fills place 64j + 63 and the 64 behind it.
+template <int kWidth, typename U>
+__global__ void __launch_bounds__(kThreads) runs_of_id_kernel(Target<U> to, Sorted sorted) {
+  const std::int64_t j = blockIdx.x, column = gpu::item_of_row() * kWidth;
+  const std::int64_t inside = j * kRun + kRun - 1, id = sorted.id(inside);
+  if (id == to.rows || !sorted.same(inside, inside + kRun) || column >= to.columns) return;
+  const std::int64_t begin = sorted.find(id, 0, inside);
+  if (begin < j * kRun || !sorted.same(inside, begin + 2 * kRun - 1)) return;
+  const std::int64_t runs = (sorted.find(id + 1, inside, sorted.tokens) - begin) / kRun;
+
+  float total[kWidth];
+  const float* const sums = to.sums + j * to.columns + column;
+  gpu::load_all(total, sums);
+#pragma unroll 4
+  for (std::int64_t run = 1; run < runs; ++run) {
+    float sum[kWidth];
+    gpu::load_all(sum, sums + run * to.columns);
+#pragma unroll
+    for (int w = 0; w < kWidth; ++w) total[w] += sum[w];
+  }
+  gpu::store_all(to.dtable + id * to.columns + column, total);
+}
+
+Tensor sorted_occurrences(const Tensor& ids, std::int64_t rows) {
+  const std::int64_t tokens = ids.numel();
+  const Tensor occurrences = Tensor::empty({tokens}, DType::i64);
+  gpu::launch(occurrences_kernel, dim3(gpu::blocks_for(tokens, kThreads, INT32_MAX)),
+              dim3(kThreads), 0, gpu::stream(), reinterpret_cast<std::uint64_t*>(occurrences.raw()),
+              ids.data<std::int32_t>(), tokens, rows, fault_word(current_stream()));
+  return gpu::radix_sorted(occurrences, 32, 32 + std::bit_width(static_cast<std::uint64_t>(rows)));
+}
+
+template <int kWidth, typename T, typename U>
+void add_rows(Out dtable, const Tensor& dy, const Tensor& ids, bool accumulate) {
+  const CategoryScope scope(Category::workspace);
+  const std::int64_t tokens = ids.numel(), columns = dy.size(1);
+  const Tensor occurrences = sorted_occurrences(ids, dtable.size(0));
+  const Sorted sorted{reinterpret_cast<const std::uint64_t*>(occurrences.raw()), tokens};
+  const bool several = tokens >= 2 * kRun;  // can an id have several runs?
+  const Tensor sums = Tensor::empty({several ? tokens / kRun : 0, columns}, DType::f32);
+  const Target<U> to{dtable.data<U>(), sums.data<float>(), dtable.size(0), columns};
+  const std::int64_t items = (columns + kWidth - 1) / kWidth;
+  const auto [blocks, threads] = gpu::row_grid(tokens, items);
+  gpu::launch(run_kernel<kWidth, T, U>, blocks, threads, 0, gpu::stream(), to, dy.data<T>(), sorted,
+              accumulate);
+  if (several) {
+    const auto [blocks, threads] = gpu::row_grid(tokens / kRun, items);
+    gpu::launch(runs_of_id_kernel<kWidth, U>, blocks, threads, 0, gpu::stream(), to, sorted);
+  }
+}
+
+template <typename T, typename U>
+void backward(Out dtable, const Tensor& dy, const Tensor& ids, bool accumulate) {
+  constexpr int kWidth = gpu::Vector<T>::kSize;
+  const bool vectors =
+      gpu::is_vectorizable(dy.data<T>(), dy.size(1)) && gpu::is_vectorizable(dtable.data<U>(), 0);
+  (vectors ? add_rows<kWidth, T, U> : add_rows<1, T, U>)(dtable, dy, ids, accumulate);
+}
+
+}  // namespace
+
+void embedding_forward(Out y, const Tensor& table, const Tensor& ids) {
+  if (y.numel() == 0) return;
+  const std::size_t size = size_of(y.dtype());
+  if (gpu::is_vectorizable(reinterpret_cast<const std::byte*>(y.raw()),
+                           y.size(1) * static_cast<std::int64_t>(size)) &&
+      gpu::is_vectorizable(reinterpret_cast<const std::byte*>(table.raw()), 0)) {
+    gather<uint4>(y, table, ids);
+  } else if (size == 4) {
+    gather<std::uint32_t>(y, table, ids);
+  } else {
+    gather<std::uint16_t>(y, table, ids);
+  }
+}
+
+void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate) {
+  if (accumulate == Accumulate::no) dtable.zero();
+  if (dy.numel() == 0) return;
+  gpu::visit(dy.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const bool add = accumulate == Accumulate::yes;
+    if (dtable.dtype() == dy.dtype()) {
+      backward<T, T>(dtable, dy, ids, add);
+    } else {
+      backward<T, float>(dtable, dy, ids, add);
+    }
+  });
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,357 @@
+// The emulated CUDA runtime: the toolkit's calls, put into the words of device_queue.h. Strict
+// where the toolkit is: a call that it would refuse, or whose outcome it leaves open, is an error.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "kernels/emulation/cuda_error.h"
+#include "kernels/emulation/device_queue.h"
+#include "runtime/error.h"
+#include "runtime/poison.h"
+
+namespace tessera::emulation {
+namespace {
+
+thread_local int current_device = 0;
+
+cudaError_t refuse_failed(int device) {
+  const std::string why = Devices::get().failure(device);
+  return why.empty() ? cudaSuccess : refuse(cudaErrorLaunchFailure, why);
+}
+
+cudaError_t check_stream(cudaStream_t stream) {
+  if (stream == nullptr) {
+    return refuse(cudaErrorInvalidResourceHandle,
+                  "the default stream, which others wait for, is not emulated");
+  }
+  if (stream->destroyed) {
+    return refuse(cudaErrorInvalidResourceHandle, "the stream was destroyed");
+  }
+  return refuse_failed(stream->device);
+}
+
+cudaError_t check_event(cudaEvent_t event) {
+  if (event == nullptr || event->destroyed) {
+    return refuse(cudaErrorInvalidResourceHandle, "the event was destroyed, or is none");
+  }
+  return cudaSuccess;
+}
+
+/// Where `bytes` bytes at `data` lie.
+struct Place {
+  enum { device, pinned, pageable } kind = pageable;
+  unsigned devices = 0;  // a bit, of device memory
+};
+
+cudaError_t find_place(Place& place, const void* data, std::size_t bytes, const char* call) {
+  const Devices& devices = Devices::get();
+  if (!devices.memory.covers(data)) {
+    place.kind = devices.is_host_block(data, bytes) ? Place::pinned : Place::pageable;
+    return cudaSuccess;
+  }
+  const DeviceMemory::Block* const block = devices.memory.find(data);
+  if (block == nullptr) {
+    return refuse(cudaErrorInvalidValue, std::string(call) + " is given memory that was freed");
+  }
+  if (static_cast<const std::byte*>(data) + bytes > block->data + block->bytes) {
+    return refuse(cudaErrorInvalidValue, std::string(call) + " goes past the end of a block of " +
+                                             std::to_string(block->bytes) + " bytes");
+  }
+  place = {Place::device, 1u << block->device};
+  return cudaSuccess;
+}
+
+}  // namespace
+
+void enqueue(cudaStream_t stream, std::function<void()> work) {
+  Devices& devices = Devices::get();
+  const auto lock = devices.lock();
+  cudaError_t error = check_stream(stream);
+  if (error == cudaSuccess && stream->device != current_device) {
+    error = refuse(cudaErrorInvalidResourceHandle,
+                   "the stream is device " + std::to_string(stream->device) +
+                       "'s, the thread's device is " + std::to_string(current_device));
+  }
+  if (error != cudaSuccess) {
+    throw Error(std::string("launch of a kernel: ") + cudaGetErrorString(error) + " (" +
+                cudaGetErrorName(error) + ")");
+  }
+  devices.enqueue(*stream, {.work = std::move(work), .devices = 1u << stream->device});
+}
+
+DeviceOptions device_options() {
+  const auto lock = Devices::get().lock();
+  return Devices::get().options();
+}
+
+void set_device_options(const DeviceOptions& options) {
+  Devices& devices = Devices::get();
+  auto lock = devices.lock();
+  devices.set_options(options, lock);
+}
+
+void forget_failures() {
+  const auto lock = Devices::get().lock();
+  Devices::get().forget_failures();
+}
+
+std::string leaks() {
+  const auto lock = Devices::get().lock();
+  return Devices::get().leaks();
+}
+
+void lend(cudaStream_t stream, void* data, std::size_t bytes, std::size_t block_bytes) {
+  const auto lock = Devices::get().lock();
+  const auto work = [=] { unpoison_first(data, bytes, block_bytes); };
+  const bool at_once = stream->destroyed || !Devices::get().failure(stream->device).empty();
+  if (at_once) return work();
+  Devices::get().enqueue(*stream, {.work = work, .devices = 1u << stream->device});
+}
+
+void take_back(cudaStream_t stream, void* data, std::size_t block_bytes) {
+  const auto lock = Devices::get().lock();
+  const auto work = [=] {
+    unpoison(data, block_bytes);
+    std::memset(data, 0xff, block_bytes);
+    poison(data, block_bytes);
+  };
+  if (stream->destroyed) return poison(data, block_bytes);
+  Devices::get().enqueue(*stream, {.work = work, .devices = 1u << stream->device});
+}
+
+}  // namespace tessera::emulation
+
+using namespace tessera::emulation;
+
+// --- Devices -------------------------------------------------------------------------------------
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = device_options().devices;
+  return *count > 0 ? cudaSuccess : refuse(cudaErrorNoDevice);
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= device_options().devices) return refuse(cudaErrorInvalidDevice);
+  current_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  const DeviceOptions options = device_options();
+  if (device < 0 || device >= options.devices) return refuse(cudaErrorInvalidDevice);
+  *properties = {.name = "emulated GPU",
+                 .totalGlobalMem = options.memory_bytes,
+                 .major = 9,
+                 .minor = 0,
+                 .multiProcessorCount = 4};
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  if (attribute != cudaDevAttrClockRate) return refuse(cudaErrorInvalidValue);
+  *value = 0;  // it has no clock: what it could do at most is unknown
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  auto lock = Devices::get().lock();
+  Devices::get().synchronize_device(current_device, lock);
+  return refuse_failed(current_device);
+}
+
+// --- Memory --------------------------------------------------------------------------------------
+
+cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  Devices& devices = Devices::get();
+  const auto lock = devices.lock();
+  *data = nullptr;
+  if (const auto error = refuse_failed(current_device)) return error;
+  if (bytes == 0) return cudaSuccess;
+  *data = devices.memory.allocate(current_device, bytes, devices.options().memory_bytes);
+  return *data != nullptr ? cudaSuccess : refuse(cudaErrorMemoryAllocation);
+}
+
+// Waits for the device, as the toolkit's does.
+cudaError_t cudaFree(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  Devices& devices = Devices::get();
+  auto lock = devices.lock();
+  const DeviceMemory::Block* const block = devices.memory.find(data);
+  if (block == nullptr || block->data != data) {
+    return refuse(cudaErrorInvalidValue,
+                  "cudaFree is given what is no block of device memory, or not any more");
+  }
+  const int device = block->device;
+  devices.synchronize_device(device, lock);
+  if (devices.memory.find(data) != nullptr) devices.memory.release(data);
+  return refuse_failed(device);
+}
+
+cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
+  constexpr std::size_t kAlignment = 512;
+  const auto lock = Devices::get().lock();
+  // Not rounded up: the sanitizer knows the exact end.
+  if (posix_memalign(data, kAlignment, bytes) != 0) return refuse(cudaErrorMemoryAllocation);
+  std::memset(*data, 0xff, bytes);
+  Devices::get().host_block(*data, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  Devices& devices = Devices::get();
+  auto lock = devices.lock();
+  for (int device = 0; device < devices.options().devices; ++device) {
+    devices.synchronize_device(device, lock);
+  }
+  if (!devices.forget_host_block(data)) {
+    return refuse(cudaErrorInvalidValue,
+                  "cudaFreeHost is given what is no block of host memory, or not any more");
+  }
+  std::free(data);
+  return cudaSuccess;
+}
+
+// Pinned memory is read and written when the copy's turn comes; pageable memory is read at once,
+// into a buffer of the driver's, and when it is written the host waits ("API synchronization
+// behavior" in the toolkit's manual).
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  Devices& devices = Devices::get();
+  auto lock = devices.lock();
+  if (const auto error = check_stream(stream)) return error;
+  Place target, source;
+  if (const auto error = find_place(target, to, bytes, "cudaMemcpyAsync")) return error;
+  if (const auto error = find_place(source, from, bytes, "cudaMemcpyAsync")) return error;
+  Item item{.devices = target.devices | source.devices};
+  if (source.kind == Place::pageable) {
+    const auto* const begin = static_cast<const std::byte*>(from);
+    item.work = [=, staged = std::vector<std::byte>(begin, begin + bytes)] {
+      std::memcpy(to, staged.data(), bytes);
+    };
+  } else {
+    item.work = [=] { std::memmove(to, from, bytes); };
+  }
+  devices.enqueue(*stream, std::move(item));
+  const bool between_hosts = target.kind != Place::device && source.kind != Place::device;
+  if (target.kind == Place::pageable || between_hosts) devices.synchronize(*stream, lock);
+  return refuse_failed(stream->device);
+}
+
+cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
+  Devices& devices = Devices::get();
+  const auto lock = devices.lock();
+  if (const auto error = check_stream(stream)) return error;
+  Place place;
+  if (const auto error = find_place(place, data, bytes, "cudaMemsetAsync")) return error;
+  if (place.kind == Place::pageable) {
+    return refuse(cudaErrorInvalidValue, "cudaMemsetAsync is given memory of the host's heap");
+  }
+  devices.enqueue(*stream,
+                  {.work = [=] { std::memset(data, value, bytes); }, .devices = place.devices});
+  return cudaSuccess;
+}
+
+// --- Streams and events --------------------------------------------------------------------------
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  const auto lock = Devices::get().lock();
+  if (const auto error = refuse_failed(current_device)) return error;
+  if (flags != cudaStreamNonBlocking) {
+    return refuse(cudaErrorInvalidValue,
+                  "streams that wait for the default stream are not emulated");
+  }
+  *stream = Devices::get().make_stream(current_device);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  auto lock = Devices::get().lock();
+  const cudaError_t error = check_stream(stream);
+  if (error == cudaErrorInvalidResourceHandle) return error;
+  Devices::get().synchronize(*stream, lock);
+  stream->destroyed = true;
+  return error;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  auto lock = Devices::get().lock();
+  if (const auto error = check_stream(stream)) return error;
+  Devices::get().synchronize(*stream, lock);
+  return refuse_failed(stream->device);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const auto lock = Devices::get().lock();
+  if (const auto error = check_stream(stream)) return error;
+  if (const auto error = check_event(event)) return error;
+  if (event->point == nullptr) return cudaSuccess;  // never recorded: nothing to wait for
+  Devices::get().enqueue(*stream, {.wait = event->point});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  const auto lock = Devices::get().lock();
+  if (const auto error = refuse_failed(current_device)) return error;
+  *event = Devices::get().make_event(current_device, (flags & cudaEventDisableTiming) == 0);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const auto lock = Devices::get().lock();
+  if (const auto error = check_event(event)) return error;
+  event->destroyed = true;
+  event->point = nullptr;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const auto lock = Devices::get().lock();
+  if (const auto error = check_stream(stream)) return error;
+  if (const auto error = check_event(event)) return error;
+  if (event->device != stream->device) {
+    return refuse(cudaErrorInvalidResourceHandle, "the event is of another device than the stream");
+  }
+  event->point = std::make_shared<Point>();
+  Devices::get().enqueue(*stream, {.pass = event->point});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const auto lock = Devices::get().lock();
+  if (const auto error = check_event(event)) return error;
+  const bool passed = event->point == nullptr || Devices::get().query(event->point);
+  if (const auto error = refuse_failed(event->device)) return error;
+  return passed ? cudaSuccess : refuse(cudaErrorNotReady);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  auto lock = Devices::get().lock();
+  if (const auto error = check_event(event)) return error;
+  if (event->point != nullptr) {
+    const PointHandle point = event->point;
+    Devices::get().run_until(point, lock);
+  }
+  return refuse_failed(event->device);
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  const auto lock = Devices::get().lock();
+  for (cudaEvent_t event : {start, end}) {
+    if (const auto error = check_event(event)) return error;
+    if (!event->timed || event->point == nullptr) {
+      return refuse(cudaErrorInvalidResourceHandle,
+                    "the event was not recorded, or without a time");
+    }
+    if (!event->point->passed) return refuse(cudaErrorNotReady);
+  }
+  const auto elapsed = end->point->time - start->point->time;
+  *milliseconds = std::chrono::duration<float, std::milli>(elapsed).count();
+  return cudaSuccess;
+}

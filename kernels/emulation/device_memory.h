@@ -1,0 +1,55 @@
+// Emulated device memory: one range of addresses per device, which the host cannot touch except
+// while the device works. A block may be overrun by no byte under the address sanitizer. Fresh
+// memory reads as 0xff: NaN as a float.
+//
+// Callers hold the lock of Devices.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace tessera::emulation {
+
+class DeviceMemory {
+ public:
+  struct Block {
+    std::byte* data;
+    std::size_t bytes;
+    int device;
+  };
+
+  /// Null if there is none left of `limit`.
+  void* allocate(int device, std::size_t bytes, std::size_t limit);
+  /// `data` is the beginning of a block.
+  void release(void* data);
+  /// The block that `data` lies in, or null.
+  const Block* find(const void* data) const;
+  /// Does `data` lie where device memory is, allocated or not?
+  bool covers(const void* data) const;
+
+  std::size_t blocks() const { return blocks_.size(); }
+  std::size_t bytes() const;
+
+  /// From here on the calling thread may touch the memory of the devices in the set (bit i: device
+  /// i) and no other device's.
+  void open(unsigned devices);
+  void close() { open(0); }
+
+ private:
+  struct Arena {
+    std::byte* begin = nullptr;
+    std::byte* cursor = nullptr;  // where the next block is looked for
+    std::byte* top = nullptr;     // the end of what was ever handed out
+    std::byte* open_to = nullptr;
+    std::size_t live_bytes = 0;
+  };
+  Arena& arena(int device);
+  std::byte* place_for(const Arena& arena, std::size_t bytes) const;
+
+  std::vector<std::unique_ptr<Arena>> arenas_;
+  std::map<std::byte*, Block> blocks_;
+};
+
+}  // namespace tessera::emulation

@@ -1,0 +1,181 @@
+#include "kernels/emulation/product.h"
+
+#include <cblas.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "runtime/half.h"
+
+namespace tessera::emulation {
+namespace {
+
+float read(const void* data, cudaDataType_t type, std::int64_t i) {
+  switch (type) {
+    case CUDA_R_16BF:
+      return static_cast<float>(static_cast<const bfloat16*>(data)[i]);
+    case CUDA_R_16F:
+      return static_cast<float>(static_cast<const float16*>(data)[i]);
+    default:
+      return static_cast<const float*>(data)[i];
+  }
+}
+
+void write(void* data, cudaDataType_t type, std::int64_t i, float value) {
+  switch (type) {
+    case CUDA_R_16BF:
+      static_cast<bfloat16*>(data)[i] = bfloat16(value);
+      break;
+    case CUDA_R_16F:
+      static_cast<float16*>(data)[i] = float16(value);
+      break;
+    default:
+      static_cast<float*>(data)[i] = value;
+  }
+}
+
+/// op(x) as floats, row-major [rows, columns], reading just the elements that belong to it.
+std::vector<float> widened(const void* data, const Layout& x, bool transposed, bool tf32) {
+  const std::int64_t rows = transposed ? x.columns : x.rows;
+  const std::int64_t columns = transposed ? x.rows : x.columns;
+  std::vector<float> values(static_cast<std::size_t>(rows * columns));
+  for (std::int64_t column = 0; column < x.columns; ++column) {
+    for (std::int64_t row = 0; row < x.rows; ++row) {
+      float value = read(data, x.type, column * x.leading_dimension + row);
+      if (tf32) {
+        value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & 0xffffe000u);
+      }
+      values[transposed ? column * columns + row : row * columns + column] = value;
+    }
+  }
+  return values;
+}
+
+double tanh_of_gelu(double x) {
+  return std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+}
+float gelu(double x) {
+  return static_cast<float>(0.5 * x * (1.0 + tanh_of_gelu(x)));
+}
+float gelu_derivative(double x) {
+  const double t = tanh_of_gelu(x);
+  const double slope = 0.7978845608028654 * (1.0 + 3.0 * 0.044715 * x * x);
+  return static_cast<float>(0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope);
+}
+
+class Product {
+ public:
+  Product(const Problem& problem, const Matrices& at, float alpha, float beta)
+      : p_(problem), at_(at), alpha_(alpha), beta_(beta) {
+    const bool tf32 = p_.description.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    a_ = widened(at.a, p_.a, p_.description.transpose_a == CUBLAS_OP_T, tf32);
+    b_ = widened(at.b, p_.b, p_.description.transpose_b == CUBLAS_OP_T, tf32);
+  }
+
+  void run(Sum sum, void* workspace) const {
+    const std::int64_t half = p_.k() / 2;
+    std::vector<float> total;
+    if (sum == Sum::whole) {
+      total = partial_sum(0, p_.k());
+    } else if (sum == Sum::in_halves) {
+      const std::vector<float> first = partial_sum(0, half);
+      std::memcpy(workspace, first.data(), first.size() * sizeof(float));
+      total = partial_sum(half, p_.k());
+      const auto* const waiting = static_cast<const float*>(workspace);
+      for (std::size_t i = 0; i < total.size(); ++i) total[i] += waiting[i];
+    } else {
+      const std::vector<float> first = partial_sum(0, half);
+      total = partial_sum(half, p_.k());
+      for (std::size_t i = 0; i < total.size(); ++i) total[i] += rounded(first[i]);
+    }
+    finish(total);
+    reduce_bias_gradient();
+  }
+
+ private:
+  /// The part of op(A) op(B) that k in [begin, end) makes, row-major [m, n].
+  std::vector<float> partial_sum(std::int64_t begin, std::int64_t end) const {
+    [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true);
+    std::vector<float> sum(static_cast<std::size_t>(p_.m() * p_.n()), 0.0f);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, static_cast<int>(p_.m()),
+                static_cast<int>(p_.n()), static_cast<int>(end - begin), alpha_, a_.data() + begin,
+                static_cast<int>(p_.k()), b_.data() + begin * p_.n(), static_cast<int>(p_.n()),
+                0.0f, sum.data(), static_cast<int>(p_.n()));
+    return sum;
+  }
+
+  float rounded(float value) const {
+    alignas(4) std::byte stored[4];
+    write(stored, p_.d.type, 0, value);
+    return read(stored, p_.d.type, 0);
+  }
+
+  void finish(const std::vector<float>& sum) const {
+    const Description& description = p_.description;
+    for (std::int64_t column = 0; column < p_.n(); ++column) {
+      for (std::int64_t row = 0; row < p_.m(); ++row) {
+        const std::int64_t at = column * p_.d.leading_dimension + row;
+        const std::int64_t aux = column * description.aux_leading_dimension + row;
+        float value = sum[row * p_.n() + column];
+        if (beta_ != 0.0f) value += beta_ * read(at_.c, p_.d.type, at);
+        if (description.epilogue == CUBLASLT_EPILOGUE_BIAS ||
+            description.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+          value += read(description.bias, p_.d.type, row);
+        }
+        if (description.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+          write(description.aux, p_.d.type, aux, value);
+          value = gelu(value);
+        }
+        if (description.epilogue == CUBLASLT_EPILOGUE_DGELU) {
+          value *= gelu_derivative(read(description.aux, p_.d.type, aux));
+        }
+        write(at_.d, p_.d.type, at, value);
+      }
+    }
+  }
+
+  /// Sums over k: of op(A)'s rows for BGRADA, of op(B)'s columns for BGRADB.
+  void reduce_bias_gradient() const {
+    const bool of_a = p_.description.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    if (!of_a && p_.description.epilogue != CUBLASLT_EPILOGUE_BGRADB) return;
+    for (std::int64_t i = 0; i < (of_a ? p_.m() : p_.n()); ++i) {
+      float sum = 0.0f;
+      for (std::int64_t k = 0; k < p_.k(); ++k) {
+        sum += of_a ? a_[i * p_.k() + k] : b_[k * p_.n() + i];
+      }
+      write(p_.description.bias, p_.d.type, i, sum);
+    }
+  }
+
+  Problem p_;
+  Matrices at_;
+  float alpha_, beta_;
+  std::vector<float> a_, b_;
+};
+
+}  // namespace
+
+std::size_t size_of(cudaDataType_t type) {
+  return type == CUDA_R_32F ? 4 : 2;
+}
+
+std::uint64_t workspace_bytes(const Problem& problem, Sum sum) {
+  if (sum != Sum::in_halves) return 0;
+  return sizeof(float) * static_cast<std::uint64_t>(problem.m() * problem.n());
+}
+
+void multiply(const Problem& p, const Matrices& at, float alpha, float beta, Sum sum,
+              void* workspace) {
+  const auto step = [](const Layout& x, int batch) {
+    return static_cast<std::size_t>(x.batch_stride * batch) * size_of(x.type);
+  };
+  for (int batch = 0; batch < p.d.batches; ++batch) {
+    const Matrices here{at.a + step(p.a, batch), at.b + step(p.b, batch), at.c + step(p.d, batch),
+                        at.d + step(p.d, batch)};
+    Product(p, here, alpha, beta).run(sum, workspace);
+  }
+}
+
+}  // namespace tessera::emulation

@@ -1,0 +1,256 @@
+// Layer norm on the GPU: rows in registers, as kernels/cuda/rows.h lays them out.
+//
+// Memory traffic, for N rows of C elements of b bytes:
+//   forward            2 b N C: reads x, writes y       (with a residual 4: x, residual, sum, y)
+//   backward           3 b N C: reads x, dy, writes dx  (with dsum 4)
+// and the weight and bias, which stay in the caches, 8 N for the statistics, and backward's partial
+// sums: 16 C bytes for each of at most 528 chunks of rows.
+//
+// forward    one row a team: mean, then variance about it (both from registers: the second pass
+//            reads no memory), then normalise what is in registers.
+// backward   one chunk of rows a block, row by row: dx; dweight and dbias add up in registers. A
+//            second, small kernel adds the chunks' sums.
+#include "kernels/cuda/column_sums.h"
+#include "kernels/layer_norm/op.h"
+
+namespace tessera::cuda {
+namespace {
+
+using namespace gpu;
+
+template <typename T>
+struct Forward {
+  T *y, *sum;  // sum is null without a residual
+  float *mean, *rstd;
+  const T *x, *residual, *weight, *bias;
+  float epsilon;
+  std::int64_t N, C;
+};
+
+/// Sum of the tile's elements.
+template <typename Layout>
+__device__ float sum_of(const RowTile<Layout>& x) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < Layout::kVectors; ++i) {
+    for (const float value : x.get(i).values) sum += value;
+  }
+  return sum;
+}
+
+/// Sum of (x - mean)^2 over the tile's elements, of which there are `columns` in the row.
+template <typename Layout>
+__device__ float squares_about(float mean, const RowTile<Layout>& x, std::int64_t columns) {
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < Layout::kVectors; ++i) {
+    const auto xs = x.get(i);
+#pragma unroll
+    for (int j = 0; j < Layout::kWidth; ++j) {
+      const float centered = Layout::column(i) + j < columns ? xs.values[j] - mean : 0.0f;
+      squares += centered * centered;
+    }
+  }
+  return squares;
+}
+
+template <typename Layout>
+__global__ void __launch_bounds__(Layout::kThreads, kRowBlocks<Layout>)
+    forward_kernel(Forward<typename Layout::T> p) {
+  using T = typename Layout::T;
+  const std::int64_t n =
+      static_cast<std::int64_t>(blockIdx.x) * Layout::kTeams + Layout::team_of_thread();
+  if (n >= p.N) return;
+  const std::int64_t row = n * p.C;
+  const bool one_tile = p.C <= Layout::kTile;
+  const T* const normalised = (p.sum != nullptr ? p.sum : p.x) + row;
+
+  RowTile<Layout> x;
+  float sum = 0.0f;
+  for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+    x.load(p.x + row + c, p.C - c);
+    if (p.sum != nullptr) {
+      RowTile<Layout> residual;
+      residual.load(p.residual + row + c, p.C - c);
+      x.add(residual);
+      x.store(p.sum + row + c, p.C - c);
+    }
+    sum += sum_of(x);
+  }
+  const float mean = team_sum<Layout>(sum) / static_cast<float>(p.C);
+
+  float squares = 0.0f;
+  for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+    if (!one_tile) x.load(normalised + c, p.C - c);
+    squares += squares_about(mean, x, p.C - c);
+  }
+  const float variance = team_sum<Layout>(squares) / static_cast<float>(p.C);
+  const float rstd = 1.0f / sqrtf(variance + p.epsilon);
+  if (threadIdx.x % Layout::kTeam == 0) {
+    p.mean[n] = mean;
+    p.rstd[n] = rstd;
+  }
+
+  for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+    if (!one_tile) x.load(normalised + c, p.C - c);
+    RowTile<Layout> weight, bias;
+    weight.load(p.weight + c, p.C - c);
+    bias.load(p.bias + c, p.C - c);
+#pragma unroll
+    for (int i = 0; i < Layout::kVectors; ++i) {
+      const Vector<T> xs = x.get(i), w = weight.get(i), b = bias.get(i);
+      Vector<T> y;
+#pragma unroll
+      for (int j = 0; j < Layout::kWidth; ++j) {
+        y.values[j] = (xs.values[j] - mean) * rstd * w.values[j] + b.values[j];
+      }
+      x.set(i, y);
+    }
+    x.store(p.y + row + c, p.C - c);
+  }
+}
+
+template <typename T>
+struct Backward {
+  T* dx;
+  float* lines;  // of partial sums: dweight's, and `stride` behind it dbias's
+  std::int64_t stride;
+  const T *dy, *dsum;  // dsum is null without a residual
+  const T *x, *weight;
+  const float *mean, *rstd;
+  std::int64_t N, C, rows_per_block;
+};
+
+template <typename Layout>
+__global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 2>)
+    backward_kernel(Backward<typename Layout::T> p) {
+  using T = typename Layout::T;
+  const std::int64_t begin = blockIdx.x * p.rows_per_block;
+  const std::int64_t end = min(begin + p.rows_per_block, p.N);
+  const bool one_tile = p.C <= Layout::kTile;
+  float* const weight_line = p.lines + blockIdx.x * 2 * p.stride;
+  float* const bias_line = weight_line + p.stride;
+  ColumnSums<Layout> dweight, dbias;
+  dweight.clear();
+  dbias.clear();
+
+  for (std::int64_t n = begin + Layout::team_of_thread(); n < end; n += Layout::kTeams) {
+    const std::int64_t row = n * p.C;
+    const float mean = p.mean[n], rstd = p.rstd[n];
+    RowTile<Layout> x, dy, weight;
+    float sums[2] = {0.0f, 0.0f};  // of g and of g * xhat
+    for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+      x.load(p.x + row + c, p.C - c);
+      dy.load(p.dy + row + c, p.C - c);
+      weight.load(p.weight + c, p.C - c);
+#pragma unroll
+      for (int i = 0; i < Layout::kVectors; ++i) {
+        const Vector<T> xs = x.get(i), dys = dy.get(i), ws = weight.get(i);
+#pragma unroll
+        for (int j = 0; j < Layout::kWidth; ++j) {
+          const float g = dys.values[j] * ws.values[j];
+          sums[0] += g;
+          sums[1] += g * ((xs.values[j] - mean) * rstd);
+        }
+      }
+    }
+    team_sum<Layout>(sums);
+    const float mean_g = sums[0] / static_cast<float>(p.C);
+    const float mean_g_xhat = sums[1] / static_cast<float>(p.C);
+
+    for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+      if (!one_tile) {
+        x.load(p.x + row + c, p.C - c);
+        dy.load(p.dy + row + c, p.C - c);
+        dweight.resume(weight_line + c, p.C - c, n == begin);
+        dbias.resume(bias_line + c, p.C - c, n == begin);
+      }
+      weight.load(p.weight + c, p.C - c);  // from L1; it would take registers during the sums
+#pragma unroll
+      for (int i = 0; i < Layout::kVectors; ++i) {
+        const Vector<T> xs = x.get(i), dys = dy.get(i), ws = weight.get(i);
+        Vector<T> dx;
+#pragma unroll
+        for (int j = 0; j < Layout::kWidth; ++j) {
+          const float xhat = (xs.values[j] - mean) * rstd;
+          const float g = dys.values[j] * ws.values[j];
+          dx.values[j] = rstd * (g - mean_g - xhat * mean_g_xhat);
+          dweight.values[i][j] += dys.values[j] * xhat;
+          dbias.values[i][j] += dys.values[j];
+        }
+        x.set(i, dx);
+      }
+      if (p.dsum != nullptr) {
+        dy.load(p.dsum + row + c, p.C - c);
+        x.add(dy);
+      }
+      x.store(p.dx + row + c, p.C - c);
+      if (!one_tile) {
+        dweight.pause(weight_line + c, p.C - c);
+        dbias.pause(bias_line + c, p.C - c);
+      }
+    }
+  }
+  if (one_tile) {
+    dweight.store(weight_line, p.C);
+    dbias.store(bias_line, p.C);
+  }
+}
+
+}  // namespace
+
+void layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, const Tensor& residual,
+                        const Tensor& weight, const Tensor& bias, float epsilon) {
+  const std::int64_t C = x.size(-1), N = x.numel() / C;
+  if (N == 0) return;
+  visit_row_layout(x.dtype(), C, {y, sum, x, residual, weight, bias}, [&](auto layout) {
+    using Layout = decltype(layout);
+    using T = typename Layout::T;
+    const Forward<T> p{.y = y.data<T>(),
+                       .sum = pointer<T>(sum),
+                       .mean = mean.data<float>(),
+                       .rstd = rstd.data<float>(),
+                       .x = x.data<T>(),
+                       .residual = pointer<T>(residual),
+                       .weight = weight.data<T>(),
+                       .bias = bias.data<T>(),
+                       .epsilon = epsilon,
+                       .N = N,
+                       .C = C};
+    launch(forward_kernel<Layout>, dim3(blocks_for(N, Layout::kTeams, INT32_MAX)),
+           dim3(Layout::kThreads), 0, stream(), p);
+  });
+}
+
+void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
+                         const Tensor& x, const Tensor& weight, const Tensor& mean,
+                         const Tensor& rstd, Accumulate accumulate_parameters) {
+  const std::int64_t C = x.size(-1), N = x.numel() / C;
+  visit_row_layout(x.dtype(), C, {dx, dy, dsum, x, weight}, [&](auto layout) {
+    using Layout = decltype(layout);
+    using T = typename Layout::T;
+    const RowChunks chunks = chunks_for_summing<Layout, 2>(N);
+    const PartialLines lines(2 * chunks.count, C);
+    const Backward<T> p{.dx = dx.data<T>(),
+                        .lines = lines.data(),
+                        .stride = lines.stride,
+                        .dy = dy.data<T>(),
+                        .dsum = pointer<T>(dsum),
+                        .x = x.data<T>(),
+                        .weight = weight.data<T>(),
+                        .mean = mean.data<float>(),
+                        .rstd = rstd.data<float>(),
+                        .N = N,
+                        .C = C,
+                        .rows_per_block = chunks.rows};
+    if (N > 0) {
+      launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
+             dim3(Layout::kThreads), 0, stream(), p);
+    }
+    const std::int64_t stride = 2 * lines.stride;
+    add_lines(dweight, lines.data(), chunks.count, stride, accumulate_parameters);
+    add_lines(dbias, lines.data() + lines.stride, chunks.count, stride, accumulate_parameters);
+  });
+}
+
+}  // namespace tessera::cuda

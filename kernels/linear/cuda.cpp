@@ -1,0 +1,72 @@
+#include "kernels/cuda/gemm.h"
+#include "kernels/linear/op.h"
+
+namespace tessera::cuda {
+namespace {
+
+/// Elements of a row that gelu's saved input must be a multiple of.
+constexpr std::int64_t kAuxMultiple = 8;
+
+bool is_empty(const Gemm& product) {
+  return product.M == 0 || product.N == 0 || product.K == 0;
+}
+
+Gemm forward(const Tensor& y, const Tensor& x, Transpose transpose_weight, Epilogue epilogue) {
+  return {.M = y.size(0),
+          .N = y.size(1),
+          .K = x.size(1),
+          .transpose_b = transpose_weight == Transpose::yes,
+          .in = x.dtype(),
+          .out = y.dtype(),
+          .epilogue = epilogue};
+}
+
+}  // namespace
+
+bool linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
+                    const Tensor& bias) {
+  const Gemm product = forward(y, x, transpose_weight, Epilogue::bias);
+  if (!bias.defined() || is_empty(product)) return false;
+  return try_gemm(product, {.a = x.raw(), .b = weight.raw(), .c = y.raw(), .bias = bias.raw()});
+}
+
+bool linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
+                         Transpose transpose_weight, const Tensor& bias) {
+  const Gemm product = forward(y, x, transpose_weight, Epilogue::bias_gelu);
+  if (!bias.defined() || is_empty(product) || product.N % kAuxMultiple != 0) return false;
+  return try_gemm(
+      product,
+      {.a = x.raw(), .b = weight.raw(), .c = y.raw(), .bias = bias.raw(), .aux = pre.raw()});
+}
+
+bool linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
+                           Transpose transpose_weight, const Tensor& pre) {
+  const Gemm product{.M = dx.size(0),
+                     .N = dx.size(1),
+                     .K = dy.size(1),
+                     .transpose_b = transpose_weight == Transpose::no,
+                     .in = dy.dtype(),
+                     .out = dx.dtype(),
+                     .epilogue = Epilogue::gelu_backward};
+  if (!pre.defined() || is_empty(product) || product.N % kAuxMultiple != 0) return false;
+  return try_gemm(product, {.a = dy.raw(), .b = weight.raw(), .c = dx.raw(), .aux = pre.raw()});
+}
+
+bool linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,
+                            Transpose transpose_weight) {
+  const bool as_stored = transpose_weight == Transpose::no;
+  const Gemm product{.M = dweight.size(0),
+                     .N = dweight.size(1),
+                     .K = x.size(0),
+                     .transpose_a = true,
+                     .in = x.dtype(),
+                     .out = dweight.dtype(),
+                     .epilogue = as_stored ? Epilogue::column_sums_of_b : Epilogue::row_sums_of_a};
+  if (is_empty(product)) return false;
+  return try_gemm(product, {.a = as_stored ? x.raw() : dy.raw(),
+                            .b = as_stored ? dy.raw() : x.raw(),
+                            .c = dweight.raw(),
+                            .bias = dbias.raw()});
+}
+
+}  // namespace tessera::cuda

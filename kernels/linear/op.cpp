@@ -1,0 +1,138 @@
+#include "kernels/linear/op.h"
+
+#include "kernels/bias/op.h"
+#include "kernels/checks.h"
+#include "kernels/gelu/op.h"
+#include "kernels/matmul/op.h"
+
+namespace tessera {
+namespace {
+
+Transpose opposite(Transpose transpose) {
+  return transpose == Transpose::no ? Transpose::yes : Transpose::no;
+}
+
+/// [I, O] as weight is stored.
+Shape weight_shape(std::int64_t inputs, std::int64_t outputs, Transpose transpose) {
+  return transpose == Transpose::no ? Shape{inputs, outputs} : Shape{outputs, inputs};
+}
+
+/// A layer's tensors that are not gradients of parameters, under their names in the signature.
+struct Layer {
+  Argument output, input, weight;  // [N, O], [N, I]
+  Transpose transpose;
+};
+
+void check_layer(std::string_view op, const Layer& layer) {
+  const auto& [output, input, weight, transpose] = layer;
+  check_on_one_device(op, {output, input, weight});
+  check_same_floating(op, {output, input, weight});
+  check_rank(op, input, 2);
+  check_rank(op, output, 2);
+  check_shape(op, weight, weight_shape(input.tensor.size(1), output.tensor.size(1), transpose));
+  check_shape(op, output, {input.tensor.size(0), output.tensor.size(1)});
+}
+
+void check_bias(std::string_view op, const Argument& output, const Tensor& bias) {
+  if (!bias.defined()) return;
+  check_on_one_device(op, {output, {"bias", bias}});
+  check_same_dtype(op, {"bias", bias}, output);
+  check_shape(op, {"bias", bias}, {output.tensor.size(1)});
+  check_apart(op, output, {"bias", bias});
+}
+
+bool on_gpu(const Tensor& x) {
+  return kHasCuda && !x.device().is_cpu();
+}
+
+}  // namespace
+
+void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
+                    const Tensor& bias) {
+  constexpr std::string_view op = "linear_forward";
+  check_layer(op, {{"y", y}, {"x", x}, {"weight", weight}, transpose_weight});
+  check_bias(op, {"y", y}, bias);
+  check_apart(op, {"y", y}, {"x", x});
+  check_apart(op, {"y", y}, {"weight", weight});
+  if constexpr (kHasCuda) {
+    if (on_gpu(y) && cuda::linear_forward(y, x, weight, transpose_weight, bias)) return;
+  }
+  matmul(y, x, weight, Transpose::no, transpose_weight);
+  if (bias.defined()) bias_forward(y, bias);
+}
+
+void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
+                         Transpose transpose_weight, const Tensor& bias) {
+  constexpr std::string_view op = "linear_gelu_forward";
+  check_layer(op, {{"y", y}, {"x", x}, {"weight", weight}, transpose_weight});
+  check_on_one_device(op, {{"y", y}, {"pre", pre}});
+  check_same_dtype(op, {"pre", pre}, {"y", y});
+  check_same_shape(op, {"pre", pre}, {"y", y});
+  check_apart(op, {"y", y}, {"pre", pre});
+  for (const Argument& output : {Argument{"y", y}, Argument{"pre", pre}}) {
+    check_bias(op, output, bias);
+    check_apart(op, output, {"x", x});
+    check_apart(op, output, {"weight", weight});
+  }
+  if constexpr (kHasCuda) {
+    if (on_gpu(y) && cuda::linear_gelu_forward(y, pre, x, weight, transpose_weight, bias)) return;
+  }
+  linear_forward(pre, x, weight, transpose_weight, bias);
+  gelu_forward(y, pre);
+}
+
+void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
+                           Transpose transpose_weight, const Tensor& pre) {
+  constexpr std::string_view op = "linear_backward_input";
+  check_layer(op, {{"dy", dy}, {"dx", dx}, {"weight", weight}, transpose_weight});
+  check_apart(op, {"dx", dx}, {"dy", dy});
+  check_apart(op, {"dx", dx}, {"weight", weight});
+  if (pre.defined()) {
+    check_on_one_device(op, {{"dx", dx}, {"pre", pre}});
+    check_same_dtype(op, {"pre", pre}, {"dx", dx});
+    check_same_shape(op, {"pre", pre}, {"dx", dx});
+    check_apart(op, {"dx", dx}, {"pre", pre});
+  }
+  if constexpr (kHasCuda) {
+    if (on_gpu(dx) && cuda::linear_backward_input(dx, dy, weight, transpose_weight, pre)) return;
+  }
+  matmul(dx, dy, weight, Transpose::no, opposite(transpose_weight));
+  if (pre.defined()) gelu_backward(dx, dx, pre);
+}
+
+void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,
+                            Transpose transpose_weight, Accumulate accumulate_dweight,
+                            Accumulate accumulate_dbias) {
+  constexpr std::string_view op = "linear_backward_weight";
+  check_on_one_device(op, {{"dweight", dweight}, {"x", x}, {"dy", dy}});
+  check_same_floating(op, {{"x", x}, {"dy", dy}});
+  check_rank(op, {"x", x}, 2);
+  check_rank(op, {"dy", dy}, 2);
+  check_shape(op, {"dy", dy}, {x.size(0), dy.size(1)});
+  check_same_dtype_or_f32(op, {"dweight", dweight}, {"x", x});
+  check_shape(op, {"dweight", dweight}, weight_shape(x.size(1), dy.size(1), transpose_weight));
+  check_apart(op, {"dweight", dweight}, {"x", x});
+  check_apart(op, {"dweight", dweight}, {"dy", dy});
+  if (dbias.defined()) {
+    check_on_one_device(op, {{"dweight", dweight}, {"dbias", dbias}});
+    check_same_dtype_or_f32(op, {"dbias", dbias}, {"dy", dy});
+    check_shape(op, {"dbias", dbias}, {dy.size(1)});
+    check_apart(op, {"dbias", dbias}, {"dy", dy});
+    check_apart(op, {"dbias", dbias}, {"x", x});
+    check_apart(op, {"dbias", dbias}, {"dweight", dweight});
+  }
+  if constexpr (kHasCuda) {
+    const bool overwrites =
+        accumulate_dweight == Accumulate::no && accumulate_dbias == Accumulate::no;
+    if (on_gpu(dy) && dbias.defined() && dbias.dtype() == dweight.dtype() && overwrites &&
+        cuda::linear_backward_weight(dweight, dbias, x, dy, transpose_weight)) {
+      return;
+    }
+  }
+  if (dbias.defined()) bias_backward(dbias, dy, accumulate_dbias);
+  const bool as_stored = transpose_weight == Transpose::no;
+  matmul(dweight, as_stored ? x : dy, as_stored ? dy : x, Transpose::yes, Transpose::no,
+         accumulate_dweight);
+}
+
+}  // namespace tessera

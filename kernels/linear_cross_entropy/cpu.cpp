@@ -1,0 +1,64 @@
+#include <algorithm>
+
+#include "kernels/cast/op.h"
+#include "kernels/cross_entropy/targets.h"
+#include "kernels/linear_cross_entropy/op.h"
+#include "kernels/matmul/op.h"
+#include "kernels/reduce/op.h"
+#include "kernels/scale/op.h"
+#include "runtime/category.h"
+
+namespace tessera::cpu {
+namespace {
+
+/// The memory that one chunk after the other works in.
+struct ChunkWorkspace {
+  Tensor logits;     // [chunk, V] f32 or f64; becomes dlogits in place
+  Tensor logsumexp;  // [chunk]
+  Tensor dloss;      // [chunk], each the loss's factor
+
+  ChunkWorkspace(std::int64_t chunk, std::int64_t classes, DType dtype, double loss_scale)
+      : logits(Tensor::empty({chunk, classes}, dtype)),
+        logsumexp(Tensor::empty({chunk}, dtype)),
+        dloss(Tensor::full({chunk}, dtype, loss_scale)) {}
+};
+
+}  // namespace
+
+void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
+                          const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
+                          int ignore_index, std::int64_t chunk) {
+  // All at once, so that nothing is written before and positions are those of the whole batch.
+  check_targets("linear_cross_entropy", targets, weight.size(0), ignore_index);
+  const CategoryScope scope(Category::workspace);
+  const DType dtype = statistics_dtype(x.dtype());
+  const std::int64_t tokens = x.size(0);
+  // Every chunk multiplies with the weight twice: it is widened once, not by each product.
+  const Tensor wide_weight = widened(weight);
+  const Tensor losses = Tensor::empty({tokens}, dtype);
+  const ChunkWorkspace workspace(std::min(chunk, tokens), weight.size(0), dtype, loss_scale);
+  if (tokens == 0 && dweight.defined() && accumulate_dweight == Accumulate::no) dweight.zero();
+  for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
+    const std::int64_t end = std::min(tokens, begin + chunk);
+    const Tensor chunk_x = widened(x.slice(begin, end));
+    const Tensor chunk_targets = targets.slice(begin, end);
+    const Tensor logits = workspace.logits.slice(0, end - begin);
+    const Tensor logsumexp = workspace.logsumexp.slice(0, end - begin);
+    tessera::matmul(logits, chunk_x, wide_weight, Transpose::no, Transpose::yes);
+    tessera::cross_entropy_forward(losses.slice(begin, end), logsumexp, logits, chunk_targets,
+                                   ignore_index);
+    if (!dx.defined() && !dweight.defined()) continue;
+    const Tensor& dlogits = logits;
+    tessera::cross_entropy_backward(dlogits, workspace.dloss.slice(0, end - begin), logits,
+                                    logsumexp, chunk_targets, ignore_index);
+    if (dx.defined()) tessera::matmul(dx.slice(begin, end), dlogits, wide_weight);
+    if (dweight.defined()) {
+      tessera::matmul(dweight, dlogits, chunk_x, Transpose::yes, Transpose::no,
+                      begin == 0 ? accumulate_dweight : Accumulate::yes);
+    }
+  }
+  tessera::sum(loss, losses);
+  tessera::scale(loss, loss, loss_scale);
+}
+
+}  // namespace tessera::cpu

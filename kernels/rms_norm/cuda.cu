@@ -1,0 +1,198 @@
+// RMS norm on the GPU: rows in registers, as kernels/cuda/rows.h lays them out.
+//
+// Memory traffic, for N rows of C elements of b bytes:
+//   forward            2 b N C: reads x, writes y       (with a residual 4: x, residual, sum, y)
+//   backward           3 b N C: reads x, dy, writes dx  (with dsum 4)
+// and the weight, which stays in the caches, 4 N for rstd, and backward's partial sums: 8 C bytes
+// for each of at most 528 chunks of rows.
+//
+// forward    one row a team: sum of squares, sum over the team, normalise what is in registers.
+// backward   one chunk of rows a block, row by row: dx; dweight adds up in registers. A second,
+//            small kernel adds the chunks' sums.
+#include "kernels/cuda/column_sums.h"
+#include "kernels/rms_norm/op.h"
+
+namespace tessera::cuda {
+namespace {
+
+using namespace gpu;
+
+template <typename T>
+struct Forward {
+  T* y;
+  T* sum;  // null without a residual
+  float* rstd;
+  const T *x, *residual, *weight;
+  float epsilon;
+  std::int64_t N, C;
+};
+
+template <typename Layout>
+__global__ void __launch_bounds__(Layout::kThreads, kRowBlocks<Layout>)
+    forward_kernel(Forward<typename Layout::T> p) {
+  using T = typename Layout::T;
+  const std::int64_t n =
+      static_cast<std::int64_t>(blockIdx.x) * Layout::kTeams + Layout::team_of_thread();
+  if (n >= p.N) return;
+  const std::int64_t row = n * p.C;
+  const bool one_tile = p.C <= Layout::kTile;
+
+  RowTile<Layout> x;
+  float squares = 0.0f;
+  for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+    x.load(p.x + row + c, p.C - c);
+    if (p.sum != nullptr) {
+      RowTile<Layout> residual;
+      residual.load(p.residual + row + c, p.C - c);
+      x.add(residual);
+      x.store(p.sum + row + c, p.C - c);
+    }
+#pragma unroll
+    for (int i = 0; i < Layout::kVectors; ++i) {
+      for (const float value : x.get(i).values) squares += value * value;
+    }
+  }
+  const float mean_square = team_sum<Layout>(squares) / static_cast<float>(p.C);
+  const float rstd = 1.0f / sqrtf(mean_square + p.epsilon);
+  if (threadIdx.x % Layout::kTeam == 0) p.rstd[n] = rstd;
+
+  const T* const normalised = p.sum != nullptr ? p.sum : p.x;
+  for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+    if (!one_tile) x.load(normalised + row + c, p.C - c);
+    RowTile<Layout> weight;
+    weight.load(p.weight + c, p.C - c);
+#pragma unroll
+    for (int i = 0; i < Layout::kVectors; ++i) {
+      Vector<T> y = x.get(i);
+      const Vector<T> w = weight.get(i);
+#pragma unroll
+      for (int j = 0; j < Layout::kWidth; ++j) y.values[j] = y.values[j] * rstd * w.values[j];
+      x.set(i, y);
+    }
+    x.store(p.y + row + c, p.C - c);
+  }
+}
+
+template <typename T>
+struct Backward {
+  T* dx;
+  float* lines;  // of partial sums of dweight
+  std::int64_t stride;
+  const T *dy, *dsum;  // dsum is null without a residual
+  const T *x, *weight;
+  const float* rstd;
+  std::int64_t N, C, rows_per_block;
+};
+
+template <typename Layout>
+__global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
+    backward_kernel(Backward<typename Layout::T> p) {
+  using T = typename Layout::T;
+  const std::int64_t begin = blockIdx.x * p.rows_per_block;
+  const std::int64_t end = min(begin + p.rows_per_block, p.N);
+  const bool one_tile = p.C <= Layout::kTile;
+  float* const line = p.lines + blockIdx.x * p.stride;
+  ColumnSums<Layout> dweight;
+  dweight.clear();
+
+  for (std::int64_t n = begin + Layout::team_of_thread(); n < end; n += Layout::kTeams) {
+    const std::int64_t row = n * p.C;
+    const float rstd = p.rstd[n];
+    RowTile<Layout> x, dy, weight;
+    float sum = 0.0f;  // of g * xhat
+    for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+      x.load(p.x + row + c, p.C - c);
+      dy.load(p.dy + row + c, p.C - c);
+      weight.load(p.weight + c, p.C - c);
+#pragma unroll
+      for (int i = 0; i < Layout::kVectors; ++i) {
+        const Vector<T> xs = x.get(i), dys = dy.get(i), ws = weight.get(i);
+#pragma unroll
+        for (int j = 0; j < Layout::kWidth; ++j) {
+          sum += dys.values[j] * ws.values[j] * (xs.values[j] * rstd);
+        }
+      }
+    }
+    const float mean_g_xhat = team_sum<Layout>(sum) / static_cast<float>(p.C);
+
+    for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+      if (!one_tile) {
+        x.load(p.x + row + c, p.C - c);
+        dy.load(p.dy + row + c, p.C - c);
+        dweight.resume(line + c, p.C - c, n == begin);
+      }
+      weight.load(p.weight + c, p.C - c);  // from L1; it would take registers during the sum
+#pragma unroll
+      for (int i = 0; i < Layout::kVectors; ++i) {
+        const Vector<T> xs = x.get(i), dys = dy.get(i), ws = weight.get(i);
+        Vector<T> dx;
+#pragma unroll
+        for (int j = 0; j < Layout::kWidth; ++j) {
+          const float xhat = xs.values[j] * rstd;
+          dx.values[j] = rstd * (dys.values[j] * ws.values[j] - xhat * mean_g_xhat);
+          dweight.values[i][j] += dys.values[j] * xhat;
+        }
+        x.set(i, dx);
+      }
+      if (p.dsum != nullptr) {
+        dy.load(p.dsum + row + c, p.C - c);
+        x.add(dy);
+      }
+      x.store(p.dx + row + c, p.C - c);
+      if (!one_tile) dweight.pause(line + c, p.C - c);
+    }
+  }
+  if (one_tile) dweight.store(line, p.C);
+}
+
+}  // namespace
+
+void rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
+                      const Tensor& weight, float epsilon) {
+  const std::int64_t C = x.size(-1), N = x.numel() / C;
+  if (N == 0) return;
+  visit_row_layout(x.dtype(), C, {y, sum, x, residual, weight}, [&](auto layout) {
+    using Layout = decltype(layout);
+    using T = typename Layout::T;
+    const Forward<T> p{.y = y.data<T>(),
+                       .sum = pointer<T>(sum),
+                       .rstd = rstd.data<float>(),
+                       .x = x.data<T>(),
+                       .residual = pointer<T>(residual),
+                       .weight = weight.data<T>(),
+                       .epsilon = epsilon,
+                       .N = N,
+                       .C = C};
+    launch(forward_kernel<Layout>, dim3(blocks_for(N, Layout::kTeams, INT32_MAX)),
+           dim3(Layout::kThreads), 0, stream(), p);
+  });
+}
+
+void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum, const Tensor& x,
+                       const Tensor& weight, const Tensor& rstd, Accumulate accumulate_parameters) {
+  const std::int64_t C = x.size(-1), N = x.numel() / C;
+  visit_row_layout(x.dtype(), C, {dx, dy, dsum, x, weight}, [&](auto layout) {
+    using Layout = decltype(layout);
+    using T = typename Layout::T;
+    const RowChunks chunks = chunks_for_summing<Layout, 1>(N);
+    const PartialLines lines(chunks.count, C);
+    const Backward<T> p{.dx = dx.data<T>(),
+                        .lines = lines.data(),
+                        .stride = lines.stride,
+                        .dy = dy.data<T>(),
+                        .dsum = pointer<T>(dsum),
+                        .x = x.data<T>(),
+                        .weight = weight.data<T>(),
+                        .rstd = rstd.data<float>(),
+                        .N = N,
+                        .C = C,
+                        .rows_per_block = chunks.rows};
+    if (N > 0) {
+      launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
+             dim3(Layout::kThreads), 0, stream(), p);
+    }
+    add_lines(dweight, lines.data(), chunks.count, lines.stride, accumulate_parameters);
+  });
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,40 @@
+// Reductions over tensors, such as those that ranks bring, in a fixed balanced tree.
+//
+// Floating-point addition depends on its order, so the order is part of the contract: the sum of n
+// values is that of the first p plus that of the rest, with p the largest power of two below n, and
+// so on down. It depends on the number of sources alone, never on who adds or on timing. Eight:
+//
+//        +---------- + ----------+
+//     +--- + ---+             +--- + ---+
+//   x0 + x1  x2 + x3        x4 + x5  x6 + x7
+//
+// Halves of the tree are the trees of contiguous halves of the sources. So reducing inside groups
+// of contiguous ranks first and then across the groups (HSDP) adds in the same order as reducing
+// over all ranks at once (DDP), when the numbers are powers of two.
+#pragma once
+
+#include <span>
+
+#include "kernels/op.h"
+
+namespace tessera {
+
+enum class Reduction { sum, maximum };
+
+/// result[i] = reduction over r of sources[r][i], for tensors of equal count and dtype. Sums of
+/// f32, bf16 and f16 are formed in f32 and rounded once at the end; `result` has the sources'
+/// dtype, or f32 beside 16-bit sources. Sums of i64 are exact. Maxima of f32 let NaN through.
+/// `result` may be one of the sources, unless it is wider. The same bits on every device, which on
+/// CUDA takes kTreeReduceMostSources at most.
+void tree_reduce(Out result, std::span<const Tensor> sources, Reduction reduction);
+
+inline constexpr std::size_t kTreeReduceMostSources = 128;
+
+namespace cpu {
+void tree_reduce(Out result, std::span<const Tensor> sources, Reduction reduction);
+}
+namespace cuda {
+void tree_reduce(Out result, std::span<const Tensor> sources, Reduction reduction);
+}
+
+}  // namespace tessera

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""torch_step.py: a GPT-2 training step in PyTorch, eager and compiled, and Tessera's beside it.
+
+    torch_step.py --model gpt2 --batch 16 --sequence 1024 --ours build-cuda/bin/bench_step
+
+The yardstick that bench_step is held against on a GPU: scaled_dot_product_attention, fused AdamW,
+gradient clipping, f32 parameters under bfloat16 autocast (the usual recipe, as in nanoGPT), random
+tokens. Prints tokens/s of each and, with --ours, the ratio of bench_step's to each, all in one run
+on one device. Works on the CPU too, where it is slow.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+
+try:
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+except ModuleNotFoundError:
+    sys.exit("torch_step.py: PyTorch is not installed: pip install torch")
+
+
+@dataclass
+class Sizes:
+    layers: int
+    heads: int
+    width: int
+    context: int = 1024
+    vocab: int = 50257
+
+
+MODELS = {
+    "tiny": Sizes(layers=3, heads=2, width=24, context=19, vocab=257),
+    "gpt2": Sizes(12, 12, 768),
+    "gpt2-medium": Sizes(24, 16, 1024),
+    "gpt2-large": Sizes(36, 20, 1280),
+    "gpt2-xl": Sizes(48, 25, 1600),
+}
+
+
+class Block(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        width = sizes.width
+        self.heads = sizes.heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        qkv = self.qkv(self.ln_1(x)).view(batch, tokens, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(o.transpose(1, 2).reshape(batch, tokens, width))
+        return x + self.out(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        self.wte = nn.Embedding(sizes.vocab, sizes.width)
+        self.wpe = nn.Embedding(sizes.context, sizes.width)
+        self.blocks = nn.ModuleList(Block(sizes) for _ in range(sizes.layers))
+        self.ln_f = nn.LayerNorm(sizes.width)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, ids, targets):
+        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.ln_f(x), self.wte.weight)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def flops_per_step(sizes, batch, sequence):
+    """As bench_step counts: 6 per token and weight in a matrix product, causal attention halved."""
+    weights = 12 * sizes.layers * sizes.width**2 + sizes.vocab * sizes.width
+    return batch * sequence * (6 * weights + 6 * sizes.layers * sizes.width * sequence)
+
+
+def milliseconds_per_step(options, sizes, compiled):
+    torch.manual_seed(0)
+    device = torch.device(options.device)
+    model = GPT2(sizes).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device.type == "cuda")
+    loss_of = torch.compile(model) if compiled else model
+    shape = (options.batch, options.sequence)
+    ids = torch.randint(sizes.vocab, shape, device=device)
+    targets = torch.randint(sizes.vocab, shape, device=device)
+
+    def step():
+        with torch.autocast(device.type, torch.bfloat16, enabled=options.dtype == "bf16"):
+            loss = loss_of(ids, targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    def wait():
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    for _ in range(options.warmup):
+        step()
+    times = []
+    for _ in range(options.steps):
+        wait()
+        begin = time.perf_counter()
+        loss = step()
+        wait()
+        times.append((time.perf_counter() - begin) * 1e3)
+    if not math.isfinite(loss.item()):
+        sys.exit("torch_step.py: the loss is not finite")
+    return statistics.median(times)
+
+
+def our_milliseconds(options):
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        command = [options.ours, "--model", options.model, "--batch", str(options.batch)]
+        command += ["--sequence", str(options.sequence), "--steps", str(options.steps)]
+        command += ["--device", options.device, "--dtype", options.dtype, "--json", report.name]
+        subprocess.run(command, check=True)
+        return json.load(report)["step_ms"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--model", choices=MODELS, default="gpt2")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--sequence", type=int, default=1024)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--variants", default="eager,compile", help="of PyTorch")
+    parser.add_argument("--ours", help="path of bench_step, to run beside")
+    parser.add_argument("--json", help="also write the figures to this file")
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("torch_step.py: PyTorch finds no GPU; use --device cpu")
+    torch.set_float32_matmul_precision("high")
+
+    sizes = MODELS[options.model]
+    tokens = options.batch * options.sequence
+    flops = flops_per_step(sizes, options.batch, options.sequence)
+    times = {f"torch {v}": milliseconds_per_step(options, sizes, v == "compile")
+             for v in options.variants.split(",")}
+    if options.ours:
+        times["tessera"] = our_milliseconds(options)
+    print(f"{options.model}, batch {options.batch} x {options.sequence}, {options.dtype}, "
+          f"PyTorch {torch.__version__}, median of {options.steps} steps")
+    rows = []
+    for name, ms in times.items():
+        row = {"name": name, "step_ms": ms, "tokens_per_second": tokens / ms * 1e3,
+               "model_flops_per_second": flops / ms * 1e3}
+        if "tessera" in times:
+            row["tessera_speed_ratio"] = ms / times["tessera"]
+        rows.append(row)
+        ratio = f"  tessera is {row['tessera_speed_ratio']:.3f} x as fast" if "tessera" in times else ""
+        print(f"  {name:<14} {ms:9.2f} ms {row['tokens_per_second']:12.0f} tokens/s "
+              f"{row['model_flops_per_second'] * 1e-12:8.2f} TFLOP/s{ratio}")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as report:
+            json.dump(rows, report, indent=2)
+
+
+if __name__ == "__main__":
+    main()
