@@ -53,9 +53,6 @@ Tensor wanted_gradient(const Parameter& parameter) {
   return parameter.trainable() ? parameter.gradient() : Tensor();
 }
 
-<<<<<<< HEAD
-/// The gradient of a scalar of either floating dtype, as double.
-=======
 // ---- Linear layers
 
 Transpose transposition(WeightLayout layout) {
@@ -81,8 +78,7 @@ void accumulate_gradients(const Parameter& weight, const Parameter& bias, const 
   }
 }
 
-/// A scalar of either floating dtype as double.
->>>>>>> main
+/// The gradient of a scalar of either floating dtype, as double.
 double value_of(const Tensor& scalar) {
   if (gradient_is_known_one()) return 1.0;
   return scalar.dtype() == DType::f64 ? scalar.item<double>() : scalar.item<float>();

@@ -154,11 +154,10 @@ void save_pretrained(const std::filesystem::path& folder, const LanguageModel& m
   }
   make_writable_directory(folder);
   write_file_atomically(folder / "config.json", model.config().dump(2) + "\n");
-  write_safetensors(folder / "model.safetensors", infos, {{"format", "pt"}},
-                    [&](const auto& write) {
-                      strategy.visit_whole(
-                          [&](const Parameter&, const Tensor& whole) { write(whole.to_host()); });
-                    });
+  write_safetensors(
+      folder / "model.safetensors", infos, {{"format", "pt"}}, [&](const auto& write) {
+        strategy.visit_whole([&](const Parameter&, const Tensor& whole) { write(whole); });
+      });
 }
 
 }  // namespace tessera

@@ -125,7 +125,7 @@ class ShardedStrategy final : public Strategy {
 
   const std::vector<Shard>& shards() const override { return shards_; }
 
-  double gradient_norm() override {
+  GradientNorm gradient_norm() override {
     std::vector<Tensor> gradients;
     for (const Shard& shard : shards_) {
       if (shard.gradient.defined()) gradients.push_back(shard.gradient);

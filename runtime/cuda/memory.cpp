@@ -13,15 +13,21 @@
 namespace tessera::cuda {
 namespace {
 
+/// Null if the call found too little memory. Raises Error if it failed for another reason.
+std::byte* data_or_null(void* const& data, cudaError_t status, const char* call) {
+  if (status != cudaErrorMemoryAllocation) check(status, call);
+  if (status == cudaSuccess) return static_cast<std::byte*>(data);
+  cudaGetLastError();  // or the next call would report this one's failure
+  return nullptr;
+}
+
 class DeviceMemory final : public MemorySource {
  public:
   explicit DeviceMemory(int index) : index_(index) {}
   std::byte* acquire(std::size_t bytes) override {
     check(cudaSetDevice(index_), "cudaSetDevice");
     void* data = nullptr;
-    if (cudaMalloc(&data, bytes) == cudaSuccess) return static_cast<std::byte*>(data);
-    cudaGetLastError();  // or the next call would report this one's failure
-    return nullptr;
+    return data_or_null(data, cudaMalloc(&data, bytes), "cudaMalloc");
   }
   // Waits for the GPU to finish what it has been given: nobody uses the block any more.
   void release(std::byte* data, std::size_t) override { cudaFree(data); }
@@ -57,9 +63,7 @@ class PinnedMemory final : public HostMemorySource {
  public:
   std::byte* acquire(std::size_t bytes) override {
     void* data = nullptr;
-    if (cudaMallocHost(&data, bytes) == cudaSuccess) return static_cast<std::byte*>(data);
-    cudaGetLastError();
-    return nullptr;
+    return data_or_null(data, cudaMallocHost(&data, bytes), "cudaMallocHost");
   }
   void release(std::byte* data, std::size_t bytes) override {
     unpoison(data, bytes);

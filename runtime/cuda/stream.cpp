@@ -59,6 +59,21 @@ class WorkInFlight {
   std::deque<Held> held_;
 };
 
+/// Makes a device the thread's for the scope: events are made on that of their stream.
+class OnDevice {
+ public:
+  explicit OnDevice(int index) {
+    check(cudaGetDevice(&previous_), "cudaGetDevice");
+    if (index != previous_) check(cudaSetDevice(index), "cudaSetDevice");
+  }
+  ~OnDevice() { cudaSetDevice(previous_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
 class Point final : public Event::State {
  public:
   Point(cudaStream_t stream, std::shared_ptr<WorkInFlight> work)
@@ -94,6 +109,7 @@ class CudaQueue final : public Stream::Queue {
   CudaQueue(std::string name, int id) : Queue(std::move(name), id) {
     check(cudaMallocHost(reinterpret_cast<void**>(&fault_), sizeof *fault_), "cudaMallocHost");
     *fault_ = kNoFault;
+    cudaGetDevice(&device_);
     const cudaError_t status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
     if (status != cudaSuccess) cudaFreeHost(fault_);
     check(status, "cudaStreamCreateWithFlags");
@@ -120,6 +136,7 @@ class CudaQueue final : public Stream::Queue {
     if (for_host || id() != kComputeStream) work_->add(std::move(work), for_host);
   }
   std::shared_ptr<Event::State> record() override {
+    const OnDevice on_device(device_);
     return std::make_shared<Point>(stream_, work_);
   }
   void wait(const Event& event) override {
@@ -137,6 +154,7 @@ class CudaQueue final : public Stream::Queue {
 
  private:
   FaultWord* fault_ = nullptr;
+  int device_ = 0;
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<WorkInFlight> work_ = std::make_shared<WorkInFlight>();
   bool for_host_ = false;

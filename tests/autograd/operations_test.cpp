@@ -21,7 +21,7 @@ Tensor leaf(const Shape& shape, const char* name = "leaf") {
 
 }  // namespace
 
-TEST_CASE("linear: gradients for both weight layouts, with and without bias") {
+TEST_CASE("linear: gradients for both weight layouts, with and without bias", "[cpu]") {
   const test::Rank rank;
   for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
     const bool out_in = layout == WeightLayout::out_in;
@@ -40,7 +40,75 @@ TEST_CASE("linear: gradients for both weight layouts, with and without bias") {
   }
 }
 
-TEST_CASE("matmul: gradients for all transposes, plain and batched") {
+TEST_CASE("gelu_mlp: gradients for both weight layouts, with and without biases", "[cpu]") {
+  const test::Rank rank;
+  for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
+    const bool out_in = layout == WeightLayout::out_in;
+    OwnedParameter fc("fc", out_in ? Shape{6, 3} : Shape{3, 6}), fc_bias("fc_bias", {6});
+    OwnedParameter proj("proj", out_in ? Shape{4, 6} : Shape{6, 4}), proj_bias("proj_bias", {4});
+    GradientCheck{[&](const Inputs& x) {
+                    return gelu_mlp(x[0], fc.parameter, fc_bias.parameter, proj.parameter,
+                                    proj_bias.parameter, layout);
+                  },
+                  {leaf({2, 5, 3})},
+                  {&fc, &fc_bias, &proj, &proj_bias}}
+        .run();
+    GradientCheck{[&](const Inputs& x) {
+                    return gelu_mlp(x[0], fc.parameter, Parameter(), proj.parameter, Parameter(),
+                                    layout);
+                  },
+                  {leaf({7, 3})},
+                  {&fc, &proj}}
+        .run();
+  }
+}
+
+TEST_CASE("gelu_mlp is linear, gelu, linear, to the bit on the CPU, whatever is frozen") {
+  const test::Rank rank;
+  struct Layers {
+    Parameter fc{"fc", {8, 16}, Initializer::zeros()},
+        fc_bias{"fc_bias", {16}, Initializer::zeros()};
+    Parameter proj{"proj", {16, 8}, Initializer::zeros()},
+        proj_bias{"proj_bias", {8}, Initializer::zeros()};
+    std::vector<Tensor> gradients;
+
+    Layers() {
+      for (const Parameter& parameter : {fc, fc_bias, proj, proj_bias}) {
+        parameter.open(normal_tensor(parameter.shape(), DType::f32, parameter.name(), 0.3));
+        gradients.push_back(Tensor::zeros(parameter.shape(), DType::f32));
+        parameter.open_gradient(gradients.back());
+        parameter.reset_gradient();
+      }
+    }
+  };
+  const Tensor dy = normal_tensor({9, 8}, DType::f32, "dy");
+  for (int frozen = 0; frozen < 16; ++frozen) {
+    CAPTURE(frozen);
+    std::vector<Tensor> results[2];
+    for (const bool fused : {false, true}) {
+      const Layers l;
+      int bit = 0;
+      for (const Parameter& parameter : {l.fc, l.fc_bias, l.proj, l.proj_bias}) {
+        parameter.set_trainable((frozen >> bit++ & 1) == 0);
+      }
+      const Variable x = Variable::leaf(normal_tensor({9, 8}, DType::f32, "x"));
+      const auto in_out = WeightLayout::in_out;
+      const Variable y =
+          fused ? gelu_mlp(x, l.fc, l.fc_bias, l.proj, l.proj_bias, in_out)
+                : linear(gelu(linear(x, l.fc, l.fc_bias, in_out)), l.proj, l.proj_bias, in_out);
+      backward(y, dy.clone());
+      results[fused] = l.gradients;
+      results[fused].push_back(y.data());
+      results[fused].push_back(x.gradient());
+    }
+    for (std::size_t i = 0; i < results[0].size(); ++i) {
+      CHECK(test::relative_error(test::to_doubles(results[1][i]),
+                                 test::to_doubles(results[0][i])) <= (kHasCuda ? 2e-6 : 0.0));
+    }
+  }
+}
+
+TEST_CASE("matmul: gradients for all transposes, plain and batched", "[cpu]") {
   const test::Rank rank;
   for (const Transpose ta : {Transpose::no, Transpose::yes}) {
     for (const Transpose tb : {Transpose::no, Transpose::yes}) {
@@ -58,14 +126,14 @@ TEST_CASE("matmul: gradients for all transposes, plain and batched") {
   }
 }
 
-TEST_CASE("embedding: gradients of rows used never, once and often") {
+TEST_CASE("embedding: gradients of rows used never, once and often", "[cpu]") {
   const test::Rank rank;
   OwnedParameter table("table", {6, 3});
   const Tensor ids = Tensor::from(std::vector<std::int32_t>{0, 4, 4, 1, 4, 5}, {2, 3});
   GradientCheck{[&](const Inputs&) { return embedding(ids, table.parameter); }, {}, {&table}}.run();
 }
 
-TEST_CASE("layer_norm and rms_norm: gradients") {
+TEST_CASE("layer_norm and rms_norm: gradients", "[cpu]") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7});
   OwnedParameter bias("bias", {7});
@@ -80,7 +148,7 @@ TEST_CASE("layer_norm and rms_norm: gradients") {
       .run();
 }
 
-TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients") {
+TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients", "[cpu]") {
   const test::Rank rank;
   const auto check = [](auto function, std::vector<Tensor> leaves) {
     GradientCheck{function, std::move(leaves), {}}.run();
@@ -94,7 +162,8 @@ TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients") {
         {leaf({3, 50})});
 }
 
-TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one used twice") {
+TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one used twice",
+          "[cpu]") {
   const test::Rank rank;
   GradientCheck{[](const Inputs& x) { return swiglu(x[0], x[1]); },
                 {leaf({2, 3, 5}, "gate"), leaf({2, 3, 5}, "up")},
@@ -111,7 +180,7 @@ TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one u
       .run();
 }
 
-TEST_CASE("swiglu: backward writes over what forward saved, if nobody else has it") {
+TEST_CASE("swiglu: backward writes over what forward saved, if nobody else has it", "[cpu]") {
   const test::Rank rank;
   const auto gradient_is_saved = [](bool keep) {
     const Variable x = Variable::leaf(leaf({3, 10}));
@@ -126,7 +195,7 @@ TEST_CASE("swiglu: backward writes over what forward saved, if nobody else has i
   CHECK_FALSE(gradient_is_saved(true));
 }
 
-TEST_CASE("rope: gradients in both conventions, with positions that count or are given") {
+TEST_CASE("rope: gradients in both conventions, with positions that count or are given", "[cpu]") {
   const test::Rank rank;
   const Tensor each = Tensor::from(std::vector<std::int32_t>{0, 1, 0, 3, 2, 1}, {2, 3});
   for (const RopePairs pairs : {RopePairs::half_split, RopePairs::interleaved}) {
@@ -142,7 +211,7 @@ TEST_CASE("rope: gradients in both conventions, with positions that count or are
   }
 }
 
-TEST_CASE("rope works in place on a temporary only") {
+TEST_CASE("rope works in place on a temporary only", "[cpu]") {
   const test::Rank rank;
   const RopeTable table =
       rope_table(3, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64);
@@ -159,7 +228,7 @@ TEST_CASE("rope works in place on a temporary only") {
   CHECK(test::same_bits(x.data(), before));
 }
 
-TEST_CASE("rope turns a variable that was moved in where it lies") {
+TEST_CASE("rope turns a variable that was moved in where it lies", "[cpu]") {
   const test::Rank rank;
   const RopeTable table =
       rope_table(3, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64);
@@ -168,7 +237,7 @@ TEST_CASE("rope turns a variable that was moved in where it lies") {
   CHECK(rope(std::move(x), 1, 4, table).data().raw() == memory);
 }
 
-TEST_CASE("cast: the gradient comes back in the input's dtype") {
+TEST_CASE("cast: the gradient comes back in the input's dtype", "[cpu]") {
   const test::Rank rank;
   const Variable x = Variable::leaf(Tensor::from(std::vector<float>{1.0f, -2.5f}, {2}));
   const Variable y = cast(x, DType::f64);
@@ -176,7 +245,7 @@ TEST_CASE("cast: the gradient comes back in the input's dtype") {
   CHECK(x.gradient().to_vector<float>() == std::vector<float>{0.5f, 3.0f});
 }
 
-TEST_CASE("attention: gradients with plain and grouped heads") {
+TEST_CASE("attention: gradients with plain and grouped heads", "[cpu]") {
   const test::Rank rank;
   for (const std::int64_t kv_heads : {4, 2, 1}) {
     const std::int64_t channels = (4 + 2 * kv_heads) * 3;
@@ -186,14 +255,14 @@ TEST_CASE("attention: gradients with plain and grouped heads") {
   }
 }
 
-TEST_CASE("cross_entropy: gradients of the mean over valid targets") {
+TEST_CASE("cross_entropy: gradients of the mean over valid targets", "[cpu]") {
   const test::Rank rank;
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6}, {4});
   GradientCheck{[&](const Inputs& x) { return cross_entropy(x[0], targets); }, {leaf({4, 7})}, {}}
       .run();
 }
 
-TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the tokens") {
+TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the tokens", "[cpu]") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7, 3});
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6, 1}, {5});
@@ -208,7 +277,8 @@ TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the t
   }
 }
 
-TEST_CASE("constants and frozen parameters give a constant, one trained parameter does not") {
+TEST_CASE("constants and frozen parameters give a constant, one trained parameter does not",
+          "[cpu]") {
   const test::Rank rank;
   OwnedParameter matrix("matrix", {7, 3}), row("row", {3}), bias("bias", {3}), outputs("b", {7});
   const Variable x(leaf({2, 3}));
@@ -229,7 +299,7 @@ TEST_CASE("constants and frozen parameters give a constant, one trained paramete
   check({&matrix}, [&] { return linear_cross_entropy(x, matrix.parameter, ids, 0.5); });
 }
 
-TEST_CASE("linear_cross_entropy refuses to be differentiated further") {
+TEST_CASE("linear_cross_entropy refuses to be differentiated further", "[cpu]") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7, 3});
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0}, {2});

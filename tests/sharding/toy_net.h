@@ -142,7 +142,7 @@ struct ToyTraining {
     stream.wait(context().compute_stream().record());
     world.all_reduce({sum}, stream, "loss").synchronize();
     trained.losses.push_back(sum.item<float>());
-    trained.norms.push_back(strategy.gradient_norm());
+    trained.norms.push_back(strategy.gradient_norm().value());
     update(strategy, trained.norms.back());
   }
 

@@ -155,8 +155,7 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
        "rank and reduce their sum: less traffic, more memory, other rounding."},
       {"sharding.reduce_dtype", &sharding.reduce_dtype, compute_dtypes(),
        "What gradients are sent in; sums over ranks are formed in f32 in any case."},
-      {"sharding.communicator", &sharding.communicator,
-       one_of({"auto", "threads", "mpi", "nccl"}),
+      {"sharding.communicator", &sharding.communicator, one_of({"auto", "threads", "mpi", "nccl"}),
        "By what ranks exchange tensors. `auto`: threads of one process read each other's memory; "
        "under mpirun NCCL where ranks are on GPUs and the build has it, MPI otherwise."},
       {"sharding.deterministic", &sharding.deterministic, anything(),
