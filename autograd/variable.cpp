@@ -34,6 +34,10 @@ bool Variable::requires_gradient() const {
   return defined() && static_cast<bool>(state_->producer);
 }
 
+bool Variable::is_last() const {
+  return state_.use_count() == 1 && is_sole_owner(state_->data);
+}
+
 const Tensor& Variable::gradient() const {
   check(defined() && state_->producer.leaf_gradient != nullptr,
         "gradient() is kept for leaves only: make the variable with Variable::leaf");
@@ -52,6 +56,15 @@ Variable differentiable(Tensor result, const std::vector<Variable>& inputs, bool
   for (const Variable& input : inputs) edges.push_back(Edge::to(input));
   variable.state_->producer.node = std::make_shared<Node>(std::move(edges), std::move(backward));
   return variable;
+}
+
+Variable adding_differentiable(Tensor result, const Variable& input, bool uses_parameters,
+                               AddingBackward backward) {
+  return differentiable(
+      std::move(result), {input}, uses_parameters,
+      [edge = Edge::to(input), backward = std::move(backward)](Tensor dy) -> Gradients {
+        return {backward(std::move(dy), edge.take())};
+      });
 }
 
 bool is_sole_owner(const Tensor& tensor) {

@@ -32,6 +32,9 @@ class Variable {
 
   /// Does a gradient flow to this variable in backward?
   bool requires_gradient() const;
+  /// Is this the last handle on the variable, and the variable the only owner of its tensor? Then
+  /// an operation that takes it by value may work in place.
+  bool is_last() const;
   /// A leaf's collected gradient; undefined before backward reached it. Raises Error on others.
   const Tensor& gradient() const;
 
@@ -57,6 +60,15 @@ using BackwardFunction = std::function<Gradients(Tensor dy)>;
 /// NoGradient), the result is a constant and `backward` is dropped at once, with all it saved.
 Variable differentiable(Tensor result, const std::vector<Variable>& inputs, bool uses_parameters,
                         BackwardFunction backward);
+
+/// From the gradient of the result, and what its input has been sent by others so far (undefined if
+/// nothing), to the sum of that and the input's gradient through the result.
+using AddingBackward = std::function<Tensor(Tensor dy, Tensor received)>;
+
+/// `differentiable` for one input, whose gradients `backward` adds up itself: where the input is
+/// used again after the result was made, as the residual stream is, this saves a pass over both.
+Variable adding_differentiable(Tensor result, const Variable& input, bool uses_parameters,
+                               AddingBackward backward);
 
 /// Is this handle the only one on its storage?
 bool is_sole_owner(const Tensor& tensor);

@@ -87,6 +87,20 @@ std::vector<Operation> operations() {
        {700, 130},
        {{130}},
        [](const Variable& x, const P& p) { return rms_norm(x, p[0].parameter, 1e-5f); }},
+      {"add_layer_norm",
+       {700, 130},
+       {{130}, {130}},
+       [](const Variable& x, const P& p) {
+         const auto [sum, norm] = add_layer_norm(x, gelu(x), p[0].parameter, p[1].parameter, 1e-5f);
+         return add(sum, norm);
+       }},
+      {"add_rms_norm",
+       {700, 130},
+       {{130}},
+       [](const Variable& x, const P& p) {
+         const auto [sum, norm] = add_rms_norm(x, gelu(x), p[0].parameter, 1e-5f);
+         return add(sum, norm);
+       }},
       {"gelu", {700, 130}, {}, [](const Variable& x, const P&) { return gelu(x); }},
       {"add", {700, 130}, {}, [](const Variable& x, const P&) { return add(x, gelu(x)); }},
       {"scale", {700, 130}, {}, [](const Variable& x, const P&) { return scale(x, 0.3); }},
