@@ -14,6 +14,7 @@ namespace {
 // Per thread, because a rank is a thread: what the next recorded node is given.
 thread_local std::uint64_t next_sequence_ = 0;
 thread_local std::shared_ptr<BackwardScope> current_scope_;
+thread_local bool gradient_is_known_one_ = false;
 
 // Calls a scope's hooks as the engine walks into and out of its nodes.
 class ScopeTracker {
@@ -31,6 +32,18 @@ class ScopeTracker {
 
  private:
   std::shared_ptr<BackwardScope> inside_;
+};
+
+/// A node's backward may run another graph's (a recomputed block's), so the old value comes back.
+class KnownOneScope {
+ public:
+  explicit KnownOneScope(bool known) : previous_(std::exchange(gradient_is_known_one_, known)) {}
+  ~KnownOneScope() { gradient_is_known_one_ = previous_; }
+  KnownOneScope(const KnownOneScope&) = delete;
+  KnownOneScope& operator=(const KnownOneScope&) = delete;
+
+ private:
+  bool previous_;
 };
 
 struct EarlierFirst {
@@ -51,6 +64,10 @@ Tensor one(const Tensor& like) {
 }
 
 }  // namespace
+
+bool gradient_is_known_one() {
+  return gradient_is_known_one_;
+}
 
 Edge Edge::to(const Variable& variable) {
   return variable.defined() ? variable.state_->producer : Edge{};
@@ -115,7 +132,8 @@ void backward(const Variable& root, Tensor seed) {
   check(root.requires_gradient(), "backward from a result that depends on nothing trainable");
   const CategoryScope category(Category::activations);
   const Edge& start = root.state_->producer;
-  if (!seed.defined()) seed = one(root.data());
+  const bool seed_is_one = !seed.defined();
+  if (seed_is_one) seed = one(root.data());
   check(seed.shape() == root.shape() && seed.dtype() == root.dtype(),
         "the seed {} does not fit the result {}", describe(seed), describe(root.data()));
   if (start.node == nullptr) return add_gradient(*start.leaf_gradient, std::move(seed));
@@ -123,6 +141,10 @@ void backward(const Variable& root, Tensor seed) {
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, EarlierFirst>
       ready;
   const auto reached = [&](std::shared_ptr<Node> node) { ready.push(std::move(node)); };
+  const auto run = [&](Node& node) {
+    const KnownOneScope known(seed_is_one && &node == start.node.get());
+    node.run(reached);
+  };
   ScopeTracker scopes;
   start.node->receive(std::move(seed));
   ready.push(start.node);
@@ -130,7 +152,7 @@ void backward(const Variable& root, Tensor seed) {
     const std::shared_ptr<Node> node = ready.top();
     ready.pop();
     scopes.enter(node->scope());
-    node->run(reached);
+    run(*node);
   }
   scopes.leave();
 }

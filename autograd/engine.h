@@ -19,6 +19,10 @@ namespace tessera {
 /// graph can be run once; a second run raises Error.
 void backward(const Variable& root, Tensor seed = {});
 
+/// Within a node's backward: is it that of the root, and its gradient the 1 of a backward without a
+/// seed? Then nobody need read the gradient back from a GPU to know it.
+bool gradient_is_known_one();
+
 /// A stretch of the forward pass whose backward has a beginning and an end.
 ///
 /// Nodes recorded inside the stretch have consecutive sequence numbers, so in backward they run

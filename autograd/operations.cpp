@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "autograd/engine.h"
 #include "kernels/add/op.h"
 #include "kernels/attention/op.h"
 #include "kernels/bias/op.h"
@@ -15,6 +16,7 @@
 #include "kernels/reduce/op.h"
 #include "kernels/rms_norm/op.h"
 #include "kernels/scale/op.h"
+#include "kernels/swiglu/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 
@@ -76,8 +78,9 @@ void accumulate_gradients(const Parameter& weight, const Parameter& bias, const 
   }
 }
 
-/// A scalar of either floating dtype as double.
+/// The gradient of a scalar of either floating dtype, as double.
 double value_of(const Tensor& scalar) {
+  if (gradient_is_known_one()) return 1.0;
   return scalar.dtype() == DType::f64 ? scalar.item<double>() : scalar.item<float>();
 }
 
@@ -288,6 +291,30 @@ Variable gelu(const Variable& x) {
   });
 }
 
+Variable swiglu(const Variable& gate, const Variable& up) {
+  const Tensor y = like(gate.data());
+  swiglu_forward(as_rows(y), all_columns(as_rows(gate.data())), all_columns(as_rows(up.data())));
+  return differentiable(
+      y, {gate, up}, false, [g = gate.data(), u = up.data()](Tensor dy) -> Gradients {
+        const Tensor dg = reuse(g), du = reuse(u);
+        const auto columns = [](const Tensor& x) { return all_columns(as_rows(x)); };
+        swiglu_backward(columns(dg), columns(du), as_rows(dy), columns(g), columns(u));
+        return {dg, du};
+      });
+}
+
+Variable swiglu(const Variable& gate_up) {
+  const Tensor y = activation(gate_up.shape().with(-1, gate_up.shape()[-1] / 2), gate_up.dtype());
+  const Tensor rows = as_rows(gate_up.data());
+  swiglu_forward(as_rows(y), first_half(rows), second_half(rows));
+  return differentiable(y, {gate_up}, false, [x = gate_up.data()](Tensor dy) -> Gradients {
+    const Tensor dx = reuse(x), from = as_rows(x), to = as_rows(dx);
+    swiglu_backward(first_half(to), second_half(to), as_rows(dy), first_half(from),
+                    second_half(from));
+    return {dx};
+  });
+}
+
 Variable add(const Variable& a, const Variable& b) {
   const Tensor y = like(a.data());
   add(y, a.data(), b.data());
@@ -360,6 +387,22 @@ Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_head
   });
 }
 
+Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const RopeTable& table,
+              const RopePositions& positions) {
+  const auto own = [](const Tensor& tensor, bool in_place) {
+    if (in_place) return tensor;
+    const CategoryScope category(Category::activations);
+    return tensor.clone();
+  };
+  const Tensor y = own(x.data(), x.is_last());
+  rope_forward(heads_of(y, 0, heads, head_size), table, positions);
+  return differentiable(y, {std::move(x)}, false, [=](Tensor dy) -> Gradients {
+    const Tensor dx = own(dy, is_sole_owner(dy));
+    rope_backward(heads_of(dx, 0, heads, head_size), table, positions);
+    return {dx};
+  });
+}
+
 Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore_index) {
   const Tensor x = logits.data();
   const DType dtype = statistics_dtype(x.dtype());
@@ -399,11 +442,12 @@ Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const 
                        loss_scale, accumulate, ignore_index, chunk);
   return differentiable(
       loss, {x}, weight.trainable(), [dx, x_shape = x.shape()](Tensor dy) -> Gradients {
+        const double seed = value_of(dy);
         check(
-            value_of(dy) == 1.0,
+            seed == 1.0,
             "linear_cross_entropy computed its gradients in forward for a seed of 1, but backward "
             "arrived with {}: pass the factor as loss_scale and end the graph there",
-            value_of(dy));
+            seed);
         return {dx.defined() ? dx.reshape(x_shape) : dx};
       });
 }

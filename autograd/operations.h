@@ -10,6 +10,7 @@
 #include "kernels/cross_entropy/op.h"
 #include "kernels/linear_cross_entropy/op.h"
 #include "kernels/op.h"
+#include "kernels/rope/op.h"
 #include "runtime/random.h"
 
 namespace tessera {
@@ -52,6 +53,9 @@ SumAndNorm add_layer_norm(const Variable& x, Variable branch, const Parameter& w
 SumAndNorm add_rms_norm(const Variable& x, Variable branch, const Parameter& weight, float epsilon);
 
 Variable gelu(const Variable& x);
+/// silu(gate) * up for two variables [..., F], or for one [..., 2F] that holds gate, then up.
+Variable swiglu(const Variable& gate, const Variable& up);
+Variable swiglu(const Variable& gate_up);
 Variable add(const Variable& a, const Variable& b);
 Variable scale(const Variable& x, double factor);
 Variable cast(const Variable& x, DType dtype);
@@ -64,6 +68,12 @@ Variable dropout(Variable x, float probability, const RandomStream& random);
 /// queries' heads, then the keys', then the values'. Result [B, T, heads * head_size]. The scale is
 /// 1 / sqrt(head_size).
 Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads);
+
+/// The first `heads` heads of `head_size` of x [B, T, C] turned by their positions' angles, the
+/// other channels as they are: with packed heads, queries and keys turn at once and values stay. In
+/// place if x is a temporary, as in attention(rope(linear(...), ...), ...).
+Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const RopeTable& table,
+              const RopePositions& positions = {});
 
 /// Mean cross-entropy of logits [N, V] over the targets [N] that are not `ignore_index`; a scalar
 /// [1]. Zero if there are none.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/check.h"
+#include "runtime/host_pieces.h"
 #include "runtime/random.h"
 #include "runtime/threads.h"
 
@@ -91,20 +92,26 @@ Accumulate Parameter::next_contribution() const {
 void Parameter::initialize(const Tensor& part, std::int64_t first, std::uint64_t seed) const {
   const RandomStream random(seed, name());
   const Initializer initializer = state_->initializer;
-  const auto fill = [&]<typename T>(T* values) {
-    parallel_for(part.numel(), std::int64_t{1} << 14, [&](std::int64_t begin, std::int64_t end) {
+  const auto fill = [&]<typename T>(T* values, std::int64_t count, std::int64_t offset) {
+    parallel_for(count, std::int64_t{1} << 14, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const double value =
             initializer.kind == Initializer::Kind::constant
                 ? initializer.value
-                : initializer.value * random.normal(static_cast<std::uint64_t>(first + i));
+                : initializer.value * random.normal(static_cast<std::uint64_t>(offset + i));
         values[i] = static_cast<T>(value);
       }
     });
   };
-  if (part.dtype() == DType::f32) return fill(part.data<float>());
-  if (part.dtype() == DType::f64) return fill(part.data<double>());
-  fail("parameter '{}' is initialized in f32 or f64, not {}", name(), name_of(part.dtype()));
+  write_from_host(part, [&](const Tensor& piece, std::int64_t begin) {
+    if (piece.dtype() == DType::f32) {
+      return fill(piece.data<float>(), piece.numel(), first + begin);
+    }
+    if (piece.dtype() == DType::f64) {
+      return fill(piece.data<double>(), piece.numel(), first + begin);
+    }
+    fail("parameter '{}' is initialized in f32 or f64, not {}", name(), name_of(piece.dtype()));
+  });
 }
 
 }  // namespace tessera

@@ -63,8 +63,8 @@ class Parameter {
   /// For operations: `no` for the first contribution since reset_gradient(), `yes` after.
   Accumulate next_contribution() const;
 
-  /// Writes initial values of elements [first, first + part.numel()) into `part`, a tensor in
-  /// host memory (f32 or f64).
+  /// Writes initial values of elements [first, first + part.numel()) into `part` (f32 or f64). They
+  /// are made on the host, so that they have the same bits on every device.
   void initialize(const Tensor& part, std::int64_t first, std::uint64_t seed) const;
 
   /// Two handles on one parameter, as tied weights are.

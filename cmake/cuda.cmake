@@ -26,9 +26,30 @@ elseif(TESSERA_CUDA STREQUAL "emulated")
   target_include_directories(tessera_toolkit PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/kernels/emulation/toolkit>
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  add_library(tessera::emulation ALIAS tessera_toolkit)
   target_compile_definitions(tessera_toolkit PUBLIC TESSERA_EMULATED)
+  # What runs the kernels must be fast, since tests wait for it, and unseen by the thread sanitizer, to
+  # which every CUDA thread is a thread. It is told of the sanitizers; the kernels are instrumented.
+  set(engine_options -O2)
+  if(TESSERA_SANITIZE)
+    list(APPEND engine_options -fno-sanitize=all)
+  endif()
+  if(TESSERA_SANITIZE MATCHES "address")
+    target_compile_definitions(tessera_toolkit PRIVATE TESSERA_EMULATION_ASAN)
+  endif()
+  if(TESSERA_SANITIZE MATCHES "thread")
+    target_compile_definitions(tessera_toolkit PRIVATE TESSERA_EMULATION_TSAN)
+  endif()
+  foreach(source asynchronous_copy block fiber fiber_pool launch report shared_memory tensor_core threads)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/emulation/${source}.cpp
+      PROPERTIES COMPILE_OPTIONS "${engine_options}")
+  endforeach()
   target_link_libraries(tessera_toolkit PUBLIC tessera::options Threads::Threads PRIVATE BLAS::BLAS)
 endif()
+
+# How device code is compiled for the CPU. Kernels read memory by several types; a thread that needs
+# more stack than it has must touch the page below it.
+set(TESSERA_EMULATED_CODE -fno-strict-aliasing -Wno-unknown-pragmas -fstack-clash-protection)
 
 function(tessera_cuda_backend)
   if(TESSERA_CUDA STREQUAL "off")
@@ -45,7 +66,7 @@ function(tessera_cuda_backend)
     list(FILTER sources INCLUDE REGEX "\\.cu$")
     if(TESSERA_CUDA STREQUAL "emulated")
       set_source_files_properties(${sources} PROPERTIES
-        LANGUAGE CXX COMPILE_OPTIONS "-fno-strict-aliasing;-Wno-unknown-pragmas")
+        LANGUAGE CXX COMPILE_OPTIONS "${TESSERA_EMULATED_CODE}")
     endif()
   endforeach()
 endfunction()

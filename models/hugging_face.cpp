@@ -9,6 +9,7 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/file.h"
+#include "runtime/host_pieces.h"
 #include "runtime/safetensors.h"
 
 namespace tessera {
@@ -129,12 +130,15 @@ void load_parameters(const std::filesystem::path& folder, const std::vector<Shar
   }
   weights.check_all_used();
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    const Tensor target = shards[i].data.reshape({shards[i].data.numel()});
-    if (sources[i].dtype() == target.dtype()) {
-      target.copy_from(sources[i]);
-    } else {
-      cast(target, sources[i]);
-    }
+    // Converted on the host, where the file is mapped: the same bits on every device.
+    write_from_host(shards[i].data, [&](const Tensor& piece, std::int64_t begin) {
+      const Tensor source = sources[i].slice(begin, begin + piece.numel());
+      if (source.dtype() == piece.dtype()) {
+        piece.copy_from(source);
+      } else {
+        cast(piece, source);
+      }
+    });
   }
 }
 

@@ -7,7 +7,7 @@
 namespace tessera {
 
 AdamW::AdamW(std::vector<ParameterShard> shards, const AdamWOptions& options)
-    : Optimizer(std::move(shards)),
+    : Optimizer(std::move(shards), /*takes_bf16=*/true),
       options_(options),
       m_(zeros_like_shards()),
       v_(zeros_like_shards()) {}
@@ -30,7 +30,10 @@ void AdamW::update(double learning_rate, const GradientScale& gradient_scale) {
                        .m = m_[i],
                        .v = v_[i],
                        .gradient = shard.gradient,
-                       .decay = shard.decay});
+                       .decay = shard.decay,
+                       .rounding = RandomStream(options_.seed, shard.name + " rounding",
+                                                static_cast<std::uint64_t>(steps())),
+                       .first = shard.first});
   }
   adamw(tensors,
         {.learning_rate = learning_rate,

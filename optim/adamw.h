@@ -1,5 +1,8 @@
 // AdamW (Loshchilov, Hutter 2019): Adam with decoupled weight decay. The formula is in
 // kernels/adamw/op.h. State: two moments, 8 bytes per element, allocated at construction.
+//
+// Shards in bf16 are updated without f32 masters, by stochastic rounding. All shards are of one
+// dtype then, or all of the other.
 #pragma once
 
 #include <vector>
@@ -14,6 +17,9 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.01;
+  /// Of the random numbers that round bf16 shards: addressed by seed, parameter, update and
+  /// element.
+  std::uint64_t seed = 0;
 };
 
 class AdamW final : public Optimizer {

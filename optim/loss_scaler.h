@@ -6,9 +6,11 @@
 // After enough good steps in a row it is doubled. One step of training:
 //
 //   loss = model.loss(inputs, targets, scaler.scale() / tokens, true)    and backward
-//   norm = gradient_norm(gradients) / scaler.scale()
-//   finite = std::isfinite(norm)
-//   if (finite) optimizer.step(learning_rate, clip_scale(norm, clip_norm) / scaler.scale())
+//   norm = gradient_norm(gradients)
+//   clip_factor(factor, norm, loss, {clip_norm, scaler.scale()})     NaN if anything is not finite
+//   optimizer.step(learning_rate, factor)                            changes nothing then
+//   finite = std::isfinite(norm.value())                             only here the host waits
+//   if (!finite) optimizer.set_steps(optimizer.steps() - 1)
 //   scaler.update(finite)
 //
 // The loss to report is loss / scale. Scales are powers of two, so scaling and unscaling are exact

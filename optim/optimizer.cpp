@@ -6,10 +6,13 @@
 
 namespace tessera {
 
-Optimizer::Optimizer(std::vector<ParameterShard> shards) : shards_(std::move(shards)) {
+Optimizer::Optimizer(std::vector<ParameterShard> shards, bool takes_bf16)
+    : shards_(std::move(shards)) {
   for (const ParameterShard& shard : shards_) {
-    check(shard.data.defined() && shard.data.dtype() == DType::f32,
-          "optimizer: the data of {} is {}; it must be f32", shard.name, describe(shard.data));
+    const DType dtype = shard.data.defined() ? shard.data.dtype() : DType::u8;
+    check(dtype == DType::f32 || (takes_bf16 && dtype == DType::bf16),
+          "optimizer: the data of {} is {}; it must be f32{}", shard.name, describe(shard.data),
+          takes_bf16 ? " or bf16" : "");
   }
 }
 

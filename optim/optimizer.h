@@ -1,4 +1,4 @@
-// Optimizers: they turn gradients into updates of the parameters' f32 masters.
+// Optimizers: they turn gradients into updates of the parameters' masters.
 //
 // An optimizer sees a rank's own parts of the parameters as flat ranges and knows nothing of where
 // these lie in a model or on other ranks. Every update is elementwise, so a parameter gets the same
@@ -17,12 +17,14 @@ namespace tessera {
 /// What the optimizer sees of a parameter: the rank's own part of it, flat. Empty parts are fine.
 struct ParameterShard {
   std::string name;
-  /// The f32 master.
+  /// The master: f32, or bf16 where the optimizer can do with that.
   Tensor data;
   /// f32, bf16 or f16, as many elements as `data`. Looked at in step() only.
   Tensor gradient;
   /// Whether weight decay acts on it; see optim/decay_rule.h.
   bool decay = true;
+  /// Flat index of its first element within the parameter: where its random numbers begin.
+  std::int64_t first = 0;
 };
 
 /// What gradients are multiplied with before anything else (clipping, unscaling): a number, or a
@@ -61,8 +63,8 @@ class Optimizer {
   const std::vector<ParameterShard>& shards() const { return shards_; }
 
  protected:
-  /// Raises Error if a shard's data is not f32.
-  explicit Optimizer(std::vector<ParameterShard> shards);
+  /// Raises Error if a shard's data is not f32, nor bf16 if the optimizer `takes_bf16`.
+  explicit Optimizer(std::vector<ParameterShard> shards, bool takes_bf16 = false);
 
   /// One zeroed f32 tensor per shard, of its shape, charged to Category::optimizer.
   std::vector<Tensor> zeros_like_shards() const;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "runtime/check.h"
+#include "runtime/poison.h"
 
 namespace tessera {
 namespace {
@@ -14,12 +15,15 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kSmallestBlock = 512;
 
-class HostMemory final : public MemorySource {
+class HostMemory final : public HostMemorySource {
  public:
   std::byte* acquire(std::size_t bytes) override {
     return static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes));
   }
-  void release(std::byte* data, std::size_t) override { std::free(data); }
+  void release(std::byte* data, std::size_t bytes) override {
+    unpoison(data, bytes);  // the heap keeps its own marks
+    std::free(data);
+  }
 };
 
 std::string table_of(const MemoryAccount& account) {
@@ -35,6 +39,14 @@ std::string table_of(const MemoryAccount& account) {
 
 std::unique_ptr<MemorySource> host_memory() {
   return std::make_unique<HostMemory>();
+}
+
+void HostMemorySource::lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int) {
+  unpoison_first(data, bytes, block_bytes);
+}
+
+void HostMemorySource::take_back(std::byte* data, std::size_t block_bytes, int) {
+  poison(data, block_bytes);
 }
 
 Allocator::Allocator(Device device, std::unique_ptr<MemorySource> source)
@@ -70,6 +82,7 @@ Allocator::Block Allocator::allocate(std::size_t bytes, Category category, int s
     if (data == nullptr) fail_for_want_of(bytes, category);
     account_.reserved += static_cast<std::int64_t>(reserved);
   }
+  source_->lend(data, bytes, reserved, stream);
   charge(category, static_cast<std::int64_t>(bytes));
   return {data, bytes, category, stream};
 }
@@ -85,7 +98,9 @@ void Allocator::release(const Block& block) {
   if (block.data == nullptr) return;
   const std::lock_guard lock(mutex_);
   charge(block.category, -static_cast<std::int64_t>(block.bytes));
-  free_[{block.stream, size_class(block.bytes)}].push_back(block.data);
+  const std::size_t reserved = size_class(block.bytes);
+  source_->take_back(block.data, reserved, block.stream);
+  free_[{block.stream, reserved}].push_back(block.data);
 }
 
 void Allocator::charge(Category category, std::int64_t bytes) {

@@ -25,13 +25,25 @@
 
 namespace tessera {
 
-/// Where an allocator gets raw memory: the host's heap, or later a GPU's.
+/// Where an allocator gets raw memory: the host's heap or a GPU's.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
   /// At least 64-byte aligned; nullptr when there is none left.
   virtual std::byte* acquire(std::size_t bytes) = 0;
   virtual void release(std::byte* data, std::size_t bytes) = 0;
+
+  /// What the cache does with a block, in the order of `stream`: from here on `bytes` of it are in
+  /// use; nothing of it is. For tools that find whoever touches other bytes.
+  virtual void lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) = 0;
+  virtual void take_back(std::byte* data, std::size_t block_bytes, int stream) = 0;
+};
+
+/// Memory that the host reads and writes: the address sanitizer knows what of it is in use.
+class HostMemorySource : public MemorySource {
+ public:
+  void lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) final;
+  void take_back(std::byte* data, std::size_t block_bytes, int stream) final;
 };
 
 /// Pages of the host's heap.

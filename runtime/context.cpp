@@ -39,6 +39,14 @@ std::unique_ptr<MemorySource> memory_of(const Device& device) {
   return host_memory();
 }
 
+/// Null on the CPU, which has no second kind of memory.
+std::shared_ptr<Allocator> host_allocator_of(const Device& device) {
+  if constexpr (kHasCuda) {
+    if (!device.is_cpu()) return std::make_shared<Allocator>(Device{}, cuda::pinned_memory());
+  }
+  return nullptr;
+}
+
 Stream compute_stream_of(const Device& device) {
   if constexpr (kHasCuda) {
     if (!device.is_cpu()) return cuda::make_stream("compute", kComputeStream);
@@ -51,10 +59,13 @@ Stream compute_stream_of(const Device& device) {
 RankContext::RankContext(const ContextOptions& options)
     : options_(options),
       allocator_(std::make_shared<Allocator>(options.device, memory_of(options.device))),
+      host_allocator_(host_allocator_of(options.device)),
       threads_(threads_of(options)),
       profiler_(options.rank),
       random_{.seed = options.seed},
-      compute_stream_(compute_stream_of(options.device)) {}
+      compute_stream_(compute_stream_of(options.device)) {
+  if (host_allocator_ == nullptr) host_allocator_ = allocator_;
+}
 
 RankContext::~RankContext() = default;
 
@@ -96,6 +107,11 @@ ContextGuard::ContextGuard(RankContext& context)
 }
 
 ContextGuard::~ContextGuard() {
+  if constexpr (kHasCuda) {
+    if (previous_context_ != nullptr && !previous_context_->device().is_cpu()) {
+      cuda::return_to_device(previous_context_->device().index);
+    }
+  }
   current_context_ = previous_context_;
   current_stream_ = previous_stream_;
 }

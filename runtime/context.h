@@ -62,6 +62,9 @@ class RankContext {
   int world_size() const { return options_.world_size; }
   Allocator& allocator() { return *allocator_; }
   const std::shared_ptr<Allocator>& shared_allocator() const { return allocator_; }
+  /// Of host memory that the device copies from and to directly; on the CPU the allocator itself.
+  Allocator& host_allocator() { return *host_allocator_; }
+  const std::shared_ptr<Allocator>& shared_host_allocator() const { return host_allocator_; }
   ThreadTeam& threads() { return threads_; }
   Profiler& profiler() { return profiler_; }
   RandomPosition& random() { return random_; }
@@ -84,6 +87,7 @@ class RankContext {
  private:
   ContextOptions options_;
   std::shared_ptr<Allocator> allocator_;
+  std::shared_ptr<Allocator> host_allocator_;
   ThreadTeam threads_;
   Profiler profiler_;
   RandomPosition random_;

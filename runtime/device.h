@@ -1,7 +1,9 @@
 // Where a tensor's bytes live and where kernels on them run.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace tessera {
 
@@ -17,5 +19,9 @@ struct Device {
 
 /// "cpu" or "cuda:0".
 std::string to_string(const Device& device);
+
+/// Of "cpu", "cuda:1", "cuda" (the first GPU) or "auto" (the first GPU if this build has the CUDA
+/// backend and the machine a GPU, otherwise the CPU); nothing for any other text.
+std::optional<Device> parse_device(std::string_view text);
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 #include "runtime/profiler.h"
 
+#include "runtime/backends.h"
 #include "runtime/context.h"
+#include "runtime/cuda/backend.h"
 
 namespace tessera {
 namespace {
@@ -56,9 +58,12 @@ void mark(std::string_view name) {
   if (here != nullptr) here->profiler().add_mark(name, current_stream().name());
 }
 
-Span::Span(std::string name) : name_(std::move(name)), begin_(Profiler::Clock::now()) {}
+Span::Span(std::string name) : name_(std::move(name)), begin_(Profiler::Clock::now()) {
+  if constexpr (kHasCuda) cuda::begin_range(name_);
+}
 
 Span::~Span() {
+  if constexpr (kHasCuda) cuda::end_range();
   if (RankContext* here = context_or_null()) {
     here->profiler().add(name_, current_stream().name(), begin_, Profiler::Clock::now());
   }

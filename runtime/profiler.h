@@ -51,7 +51,8 @@ class Profiler {
   std::vector<Record> records_;
 };
 
-/// Measures its own lifetime on the current context's current stream.
+/// Measures its own lifetime on the current context's current stream: the host's time. In builds
+/// for GPUs it is also a range in NVIDIA's tools.
 class Span {
  public:
   explicit Span(std::string name);

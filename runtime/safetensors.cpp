@@ -271,7 +271,7 @@ void write_safetensors(const std::filesystem::path& path, const NamedTensors& te
                        const std::map<std::string, std::string>& metadata) {
   TensorInfos infos;
   for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined()) fail("tensor {} is not in host memory", json_text(name));
+    if (!tensor.defined()) fail("tensor {} is no tensor", json_text(name));
     infos.push_back({name, {.dtype = tensor.dtype(), .shape = tensor.shape()}});
   }
   write_safetensors(path, infos, metadata, [&](const auto& write) {
@@ -289,14 +289,12 @@ void write_safetensors(
     produce([&](const Tensor& tensor) {
       if (written == infos.size()) fail("more tensors came than the {} announced", written);
       const auto& [name, info] = infos[written++];
-      if (!tensor.defined() || !tensor.device().is_cpu()) {
-        fail("tensor {} is not in host memory", json_text(name));
-      }
-      if (tensor.dtype() != info.dtype || tensor.shape() != info.shape) {
+      if (!tensor.defined() || tensor.dtype() != info.dtype || tensor.shape() != info.shape) {
         fail("tensor {} is {}, not as announced", json_text(name), to_string(tensor));
       }
-      stream.write(reinterpret_cast<const char*>(tensor.raw()),
-                   static_cast<std::streamsize>(tensor.bytes()));
+      const Tensor here = tensor.to_host();
+      stream.write(reinterpret_cast<const char*>(here.raw()),
+                   static_cast<std::streamsize>(here.bytes()));
     });
     if (written < infos.size()) fail("tensor {} did not come", json_text(infos[written].first));
   });

@@ -50,8 +50,8 @@ class SafetensorsFile {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-/// Writes the tensors in the given order, atomically. The data section starts 8-byte aligned.
-/// Raises Error on a repeated name or an unwritable path.
+/// Writes the tensors, of any device, in the given order, atomically. The data section starts
+/// 8-byte aligned. Raises Error on a repeated name or an unwritable path.
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

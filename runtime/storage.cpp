@@ -21,13 +21,19 @@ struct Storage::Block {
   }
 };
 
-Storage Storage::allocate(std::size_t bytes) {
-  RankContext& here = context();
+Storage Storage::allocate(const std::shared_ptr<Allocator>& allocator, std::size_t bytes) {
   Storage storage;
   storage.block_ = std::make_shared<const Block>(
-      here.shared_allocator(),
-      here.allocator().allocate(bytes, current_category(), current_stream().id()));
+      allocator, allocator->allocate(bytes, current_category(), current_stream().id()));
   return storage;
+}
+
+Storage Storage::allocate(std::size_t bytes) {
+  return allocate(context().shared_allocator(), bytes);
+}
+
+Storage Storage::allocate_on_host(std::size_t bytes) {
+  return allocate(context().shared_host_allocator(), bytes);
 }
 
 Storage Storage::borrow(const std::byte* data, std::size_t bytes,

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "runtime/allocator.h"
 #include "runtime/category.h"
 #include "runtime/device.h"
 
@@ -16,6 +17,10 @@ class Storage {
   /// `bytes` of uninitialized memory from the current context's allocator, charged to the current
   /// category and tied to the current stream.
   static Storage allocate(std::size_t bytes);
+
+  /// The same in host memory: on a CPU context nothing else; on a GPU's, memory that the GPU copies
+  /// from and to directly, charged to the context's host allocator.
+  static Storage allocate_on_host(std::size_t bytes);
 
   /// A window on host memory that somebody else owns (a mapped file). `owner` is held as long as
   /// the storage lives; nothing is charged.
@@ -31,6 +36,8 @@ class Storage {
   bool operator==(const Storage&) const = default;
 
  private:
+  static Storage allocate(const std::shared_ptr<Allocator>& allocator, std::size_t bytes);
+
   struct Block;
   std::shared_ptr<const Block> block_;
 };

@@ -168,7 +168,6 @@ Event Stream::record() const {
 }
 
 void Stream::wait(const Event& event) const {
-  if (event.complete_without_failure()) return;
   queue_->wait(event);
 }
 

@@ -6,7 +6,8 @@
 // races can be provoked on the CPU by delaying a side stream (`set_delay`).
 //
 // An exception inside enqueued work poisons the stream: later work is skipped, and whoever waits
-// for it (Event::synchronize, Stream::wait, Stream::synchronize) gets the exception.
+// for it (Event::synchronize, Stream::wait, Stream::synchronize) gets the exception. On CUDA, where
+// the host only issues the work, it goes straight to whoever queued it.
 #pragma once
 
 #include <functional>
@@ -49,7 +50,9 @@ class Stream {
   /// Number within the context; 0 is the compute stream. Keys the allocator's cache.
   int id() const;
 
-  /// Queues `work`. On a device stream `work` runs at once on the host and issues device work.
+  /// Queues `work`. On a device stream `work` runs at once on the host and issues device work. What
+  /// it holds (tensors) is kept until it is done: on a side stream until the compute stream, or the
+  /// host, has waited for a later event of the stream.
   void enqueue(std::function<void()> work) const;
   /// The point after everything queued so far.
   Event record() const;

@@ -26,6 +26,7 @@ class Stream::Queue {
   /// The point after what is queued so far; null if that is complete already.
   virtual std::shared_ptr<Event::State> record() = 0;
   virtual void wait(const Event& event) {
+    if (event.complete_without_failure()) return;
     enqueue([event] { event.synchronize(); });
   }
   virtual void synchronize() {

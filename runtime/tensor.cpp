@@ -1,5 +1,6 @@
 #include "runtime/tensor.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/backends.h"
@@ -25,11 +26,20 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
   return bytes;
 }
 
+/// Up to so many bytes for a GPU are copied to memory of ours first, so that nobody waits for the
+/// GPU: a batch's ids must not hold up the host, which is ahead of it.
+constexpr std::size_t kMostStaged = std::size_t{4} << 20;
+
 /// Somewhere in host or device memory.
 struct Place {
   std::byte* data;
   Device device;
 };
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  return a.storage() == b.storage() && a.raw() < b.raw() + b.bytes() &&
+         b.raw() < a.raw() + a.bytes();
+}
 
 Place place_of(const Tensor& tensor) {
   return {tensor.raw(), tensor.device()};
@@ -43,7 +53,7 @@ Place on_host(const void* data) {
 void copy_bytes(const Place& to, const Place& from, std::size_t bytes) {
   if constexpr (kHasCuda) {
     if (!to.device.is_cpu() || !from.device.is_cpu()) {
-      return cuda::copy(to.data, from.data, bytes);
+      return cuda::copy(to.data, from.data, bytes, to.device.is_cpu() || from.device.is_cpu());
     }
   }
   if (bytes > 0) std::memmove(to.data, from.data, bytes);
@@ -66,6 +76,10 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype) {
   Tensor tensor = empty(shape, dtype);
   tensor.zero();
   return tensor;
+}
+
+Tensor Tensor::empty_on_host(const Shape& shape, DType dtype) {
+  return view(Storage::allocate_on_host(bytes_of(shape, dtype)), 0, shape, dtype);
 }
 
 Tensor Tensor::full(const Shape& shape, DType dtype, double value) {
@@ -122,6 +136,8 @@ void Tensor::copy_from(const Tensor& source) const {
   if (!defined() || !source.defined() || source.dtype() != dtype() || source.numel() != numel()) {
     fail("cannot copy {} into {}", describe(source), describe(*this));
   }
+  // A GPU's copies know no direction: what overlaps goes through memory apart.
+  if (!device().is_cpu() && overlap(*this, source)) return copy_from(source.clone());
   // The queued work holds both handles: a block given back earlier could be handed out again to
   // work that is ahead in the queue.
   current_stream().enqueue(
@@ -132,6 +148,15 @@ Tensor Tensor::clone() const {
   check_defined(*this, "clone");
   Tensor copy = empty(shape_, dtype_);
   copy.copy_from(*this);
+  return copy;
+}
+
+Tensor Tensor::to_host() const {
+  check_defined(*this, "copy to the host");
+  if (device().is_cpu()) return *this;
+  Tensor copy = empty_on_host(shape_, dtype_);
+  copy.copy_from(*this);
+  current_stream().synchronize();
   return copy;
 }
 
@@ -149,6 +174,12 @@ Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
     fail("{} values cannot fill a tensor of shape {}", values.size(), to_string(shape));
   }
   Tensor tensor = empty(shape, dtype_of<T>);
+  if (!tensor.device().is_cpu() && values.size_bytes() <= kMostStaged) {
+    const Tensor staged = empty_on_host(shape, dtype_of<T>);
+    std::copy(values.begin(), values.end(), staged.template data<T>());
+    tensor.copy_from(staged);
+    return tensor;
+  }
   current_stream().enqueue(
       [=] { copy_bytes(place_of(tensor), on_host(values.data()), values.size_bytes()); });
   current_stream().synchronize();  // `values` may go away

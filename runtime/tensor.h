@@ -24,6 +24,9 @@ class Tensor {
   /// Uninitialized elements on the current context's device, charged to the current category.
   static Tensor empty(const Shape& shape, DType dtype);
   static Tensor zeros(const Shape& shape, DType dtype);
+  /// Uninitialized elements in host memory, whatever the context's device is; see
+  /// Storage::allocate_on_host.
+  static Tensor empty_on_host(const Shape& shape, DType dtype);
   /// Every element `value`; f32 or f64. Raises Error on other dtypes.
   static Tensor full(const Shape& shape, DType dtype, double value);
   /// Elements copied from host memory; the dtype is that of T. Raises Error if the count differs.
@@ -58,10 +61,14 @@ class Tensor {
 
   /// Sets every byte to zero, on the current stream.
   void zero() const;
-  /// Copies elements from `source` (same dtype and count, any device), on the current stream.
+  /// Copies elements from `source` (same dtype and count, any device), on the current stream. Host
+  /// memory that takes part may be read or written only once the host has waited for the stream.
   void copy_from(const Tensor& source) const;
   /// A fresh tensor with the same elements.
   Tensor clone() const;
+  /// The same elements in host memory, after the stream has caught up: this tensor if it lies
+  /// there.
+  Tensor to_host() const;
   /// The elements on the host, after the stream has caught up.
   template <typename T>
   std::vector<T> to_vector() const;

@@ -1,9 +1,5 @@
 #include "sharding/gradient_norm.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "kernels/reduce/op.h"
 #include "runtime/category.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
@@ -19,38 +15,16 @@ void reduce_over(Communicator* group, const Tensor& value, Reduction reduction) 
   wait_for_communication(group->all_reduce({value}, stream, "gradient norm", reduction));
 }
 
-float largest_magnitude(const std::vector<Tensor>& gradients, Communicator* group) {
-  const Tensor result = Tensor::zeros({1}, DType::f32);
-  float largest = 0.0f;
-  for (const Tensor& gradient : gradients) {
-    max_abs(result, gradient);
-    const float here = result.item<float>();
-    if (!(here <= largest)) largest = here;  // NaN is the largest
-    if (std::isnan(largest)) break;
-  }
-  result.copy_from(Tensor::from(std::vector{largest}, {1}));
-  reduce_over(group, result, Reduction::maximum);
-  return result.item<float>();
-}
-
 }  // namespace
 
-double gradient_norm(const std::vector<Tensor>& gradients, Communicator* group) {
+GradientNorm gradient_norm(const std::vector<Tensor>& gradients, Communicator* group) {
   const CategoryScope category(Category::workspace);
-  const float largest = largest_magnitude(gradients, group);
-  if (largest == 0.0f || !std::isfinite(largest)) return largest;
-  int exponent = 0;
-  std::frexp(largest, &exponent);  // largest < 2^exponent
-
-  const Tensor words = Tensor::zeros({2}, DType::i64);
-  for (const Tensor& gradient : gradients) {
-    sum_of_squares(words, gradient, exponent, Accumulate::yes);
-  }
-  reduce_over(group, words, Reduction::sum);
-  const auto sums = words.to_vector<std::int64_t>();
-  const double scaled =
-      std::ldexp(static_cast<double>(sums[0]), -30) + std::ldexp(static_cast<double>(sums[1]), -60);
-  return std::ldexp(std::sqrt(scaled), exponent);
+  const GradientNorm norm = GradientNorm::empty();
+  largest_magnitude(norm, gradients);
+  reduce_over(group, norm.largest(), Reduction::maximum);
+  sum_of_squares(norm, gradients);
+  reduce_over(group, norm.words(), Reduction::sum);
+  return norm;
 }
 
 }  // namespace tessera

@@ -2,11 +2,14 @@
 //
 // Floating-point sums depend on their order, and so on which rank owns what. Integers do not: find
 // the largest |g| anywhere, scale by its power of two, and add the squares as 64-bit fixed-point
-// numbers (kernels/reduce/op.h). Any order, any split over ranks and threads gives the same norm.
+// numbers (kernels/gradient_norm/op.h). Any order, any split over ranks and threads gives the same
+// norm. Both reductions over the ranks take place wherever the gradients are: the host waits only
+// when it asks for the value.
 #pragma once
 
 #include <vector>
 
+#include "kernels/gradient_norm/op.h"
 #include "runtime/tensor.h"
 #include "sharding/comm/communicator.h"
 
@@ -15,6 +18,6 @@ namespace tessera {
 /// sqrt(sum of squares) over all gradients (f32, bf16 or f16; empty ones are fine) of all ranks of
 /// `group`, which own disjoint parts; null: of this rank alone. NaN if any element is NaN, infinity
 /// if any is infinite.
-double gradient_norm(const std::vector<Tensor>& gradients, Communicator* group = nullptr);
+GradientNorm gradient_norm(const std::vector<Tensor>& gradients, Communicator* group = nullptr);
 
 }  // namespace tessera

@@ -63,6 +63,8 @@ class ShardedStrategy final : public Strategy {
     }
     make_shards(seed);
     weights_changed();
+    // Whoever writes to the masters next, as when weights are loaded, does not meet the gathers.
+    if (exchange_ != nullptr) wait_for_communication(communication_stream().record());
     for (const auto& unit : units) unit->attach(this);
   }
 
@@ -123,7 +125,7 @@ class ShardedStrategy final : public Strategy {
 
   const std::vector<Shard>& shards() const override { return shards_; }
 
-  double gradient_norm() override {
+  GradientNorm gradient_norm() override {
     std::vector<Tensor> gradients;
     for (const Shard& shard : shards_) {
       if (shard.gradient.defined()) gradients.push_back(shard.gradient);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "autograd/parameter.h"
+#include "kernels/gradient_norm/op.h"
 #include "runtime/tensor.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/options.h"
@@ -54,8 +55,8 @@ class Strategy {
 
   /// What this rank owns: a shard for every parameter of the model.
   virtual const std::vector<Shard>& shards() const = 0;
-  /// The norm of the whole gradient; every rank gets the same bits.
-  virtual double gradient_norm() = 0;
+  /// The norm of the whole gradient, on the device; every rank gets the same bits. A collective.
+  virtual GradientNorm gradient_norm() = 0;
   /// The whole f32 master of every parameter, one at a time, in the order of shards(): for saving.
   /// A collective: all ranks must call it. `visit` must not keep the tensor unless it copies it.
   virtual void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) = 0;

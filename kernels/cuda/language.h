@@ -1,8 +1,7 @@
 // What every device file includes first: CUDA itself under nvcc, its emulation under the host
 // compiler. Kernels are written in the common part:
 //
-//   - CUDA C++'s own words: threadIdx, __syncthreads, shuffles and votes, atomics, __ldg, float4,
-//   ...
+//   - CUDA C++'s own words: threadIdx, __syncthreads, shuffles and votes, atomics, float4, ...;
 //   - TESSERA_SHARED(type, name, [extents]) declares static shared memory;
 //   - gpu::SharedMemory carves the dynamic shared memory of a launch into arrays;
 //   - gpu::launch starts a kernel;
@@ -82,15 +81,11 @@ using SharedMemory = emulation::SharedMemoryCarver;
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             cudaStream_t stream, Arguments&&... arguments) {
+  const emulation::Launch launch{grid, block, shared_bytes};
+  emulation::check(launch);
   const std::tuple<Parameters...> values{
       static_cast<Parameters>(std::forward<Arguments>(arguments))...};
-  emulation::enqueue(stream, [=] {
-    std::apply(
-        [&](const auto&... value) {
-          emulation::launch(kernel, grid, block, shared_bytes, value...);
-        },
-        values);
-  });
+  emulation::enqueue(stream, [=] { emulation::run(launch, kernel, values); });
 }
 
 }  // namespace tessera::gpu

@@ -6,74 +6,19 @@
 #include <string>
 #include <utility>
 
+#include "kernels/emulation/cuda_error.h"
 #include "kernels/emulation/device_queue.h"
 #include "runtime/error.h"
+#include "runtime/poison.h"
 
 namespace tessera::emulation {
 namespace {
 
 thread_local int current_device = 0;
 
-/// What the calling thread's last failed call returned, and why.
-struct LastError {
-  cudaError_t error = cudaSuccess;
-  cudaError_t explained = cudaSuccess;
-  std::string why;
-};
-thread_local LastError last;
-
-cudaError_t refuse(cudaError_t error, std::string why = {}) {
-  last = {error, error, std::move(why)};
-  return error;
-}
-
 cudaError_t refuse_failed(int device) {
   const std::string why = Devices::get().failure(device);
   return why.empty() ? cudaSuccess : refuse(cudaErrorLaunchFailure, why);
-}
-
-const char* name_of(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "cudaSuccess";
-    case cudaErrorInvalidValue:
-      return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorNoDevice:
-      return "cudaErrorNoDevice";
-    case cudaErrorInvalidDevice:
-      return "cudaErrorInvalidDevice";
-    case cudaErrorInvalidResourceHandle:
-      return "cudaErrorInvalidResourceHandle";
-    case cudaErrorNotReady:
-      return "cudaErrorNotReady";
-    case cudaErrorLaunchFailure:
-      return "cudaErrorLaunchFailure";
-  }
-  return "cudaErrorUnknown";
-}
-
-const char* text_of(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "no error";
-    case cudaErrorInvalidValue:
-      return "invalid argument";
-    case cudaErrorMemoryAllocation:
-      return "out of memory";
-    case cudaErrorNoDevice:
-      return "no CUDA-capable device is detected";
-    case cudaErrorInvalidDevice:
-      return "invalid device ordinal";
-    case cudaErrorInvalidResourceHandle:
-      return "invalid resource handle";
-    case cudaErrorNotReady:
-      return "device not ready";
-    case cudaErrorLaunchFailure:
-      return "unspecified launch failure";
-  }
-  return "unknown error";
 }
 
 cudaError_t check_stream(cudaStream_t stream) {
@@ -92,14 +37,6 @@ cudaError_t check_event(cudaEvent_t event) {
     return refuse(cudaErrorInvalidResourceHandle, "the event was destroyed, or is none");
   }
   return cudaSuccess;
-}
-
-/// Kernels and recordings go to streams of the thread's device only.
-cudaError_t check_current(int device, const char* what) {
-  if (device == current_device) return cudaSuccess;
-  return refuse(cudaErrorInvalidResourceHandle,
-                std::string(what) + " is device " + std::to_string(device) +
-                    "'s, the thread's device is " + std::to_string(current_device));
 }
 
 /// Where `bytes` bytes at `data` lie.
@@ -132,7 +69,11 @@ void enqueue(cudaStream_t stream, std::function<void()> work) {
   Devices& devices = Devices::get();
   const auto lock = devices.lock();
   cudaError_t error = check_stream(stream);
-  if (error == cudaSuccess) error = check_current(stream->device, "the stream");
+  if (error == cudaSuccess && stream->device != current_device) {
+    error = refuse(cudaErrorInvalidResourceHandle,
+                   "the stream is device " + std::to_string(stream->device) +
+                       "'s, the thread's device is " + std::to_string(current_device));
+  }
   if (error != cudaSuccess) {
     throw Error(std::string("launch of a kernel: ") + cudaGetErrorString(error) + " (" +
                 cudaGetErrorName(error) + ")");
@@ -142,16 +83,13 @@ void enqueue(cudaStream_t stream, std::function<void()> work) {
 
 DeviceOptions device_options() {
   const auto lock = Devices::get().lock();
-  return Devices::get().options;
+  return Devices::get().options();
 }
 
 void set_device_options(const DeviceOptions& options) {
   Devices& devices = Devices::get();
   auto lock = devices.lock();
-  for (int device = 0; device < devices.options.devices; ++device) {
-    devices.synchronize_device(device, lock);
-  }
-  devices.options = options;
+  devices.set_options(options, lock);
 }
 
 void forget_failures() {
@@ -166,11 +104,9 @@ std::string leaks() {
 
 void lend(cudaStream_t stream, void* data, std::size_t bytes, std::size_t block_bytes) {
   const auto lock = Devices::get().lock();
-  const auto work = [=] {
-    unpoison(data, bytes);
-    poison(static_cast<std::byte*>(data) + bytes, block_bytes - bytes);
-  };
-  if (stream->destroyed) return work();
+  const auto work = [=] { unpoison_first(data, bytes, block_bytes); };
+  const bool at_once = stream->destroyed || !Devices::get().failure(stream->device).empty();
+  if (at_once) return work();
   Devices::get().enqueue(*stream, {.work = work, .devices = 1u << stream->device});
 }
 
@@ -188,19 +124,6 @@ void take_back(cudaStream_t stream, void* data, std::size_t block_bytes) {
 }  // namespace tessera::emulation
 
 using namespace tessera::emulation;
-
-const char* cudaGetErrorString(cudaError_t error) {
-  if (error == cudaSuccess || error != last.explained || last.why.empty()) return text_of(error);
-  thread_local std::string text;
-  text = std::string(text_of(error)) + ": " + last.why;
-  return text.c_str();
-}
-const char* cudaGetErrorName(cudaError_t error) {
-  return name_of(error);
-}
-cudaError_t cudaGetLastError() {
-  return std::exchange(last.error, cudaSuccess);
-}
 
 // --- Devices -------------------------------------------------------------------------------------
 
@@ -246,7 +169,7 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   *data = nullptr;
   if (const auto error = refuse_failed(current_device)) return error;
   if (bytes == 0) return cudaSuccess;
-  *data = devices.memory.allocate(current_device, bytes, devices.options.memory_bytes);
+  *data = devices.memory.allocate(current_device, bytes, devices.options().memory_bytes);
   return *data != nullptr ? cudaSuccess : refuse(cudaErrorMemoryAllocation);
 }
 
@@ -262,7 +185,7 @@ cudaError_t cudaFree(void* data) {
   }
   const int device = block->device;
   devices.synchronize_device(device, lock);
-  devices.memory.release(data);
+  if (devices.memory.find(data) != nullptr) devices.memory.release(data);
   return refuse_failed(device);
 }
 
@@ -280,7 +203,7 @@ cudaError_t cudaFreeHost(void* data) {
   if (data == nullptr) return cudaSuccess;
   Devices& devices = Devices::get();
   auto lock = devices.lock();
-  for (int device = 0; device < devices.options.devices; ++device) {
+  for (int device = 0; device < devices.options().devices; ++device) {
     devices.synchronize_device(device, lock);
   }
   if (!devices.forget_host_block(data)) {
@@ -312,7 +235,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     item.work = [=] { std::memmove(to, from, bytes); };
   }
   devices.enqueue(*stream, std::move(item));
-  if (target.kind == Place::pageable) devices.synchronize(*stream, lock);
+  const bool between_hosts = target.kind != Place::device && source.kind != Place::device;
+  if (target.kind == Place::pageable || between_hosts) devices.synchronize(*stream, lock);
   return refuse_failed(stream->device);
 }
 

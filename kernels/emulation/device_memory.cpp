@@ -9,23 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#endif
+#include "runtime/poison.h"
 
 namespace tessera::emulation {
-
-#if defined(__SANITIZE_ADDRESS__)
-void poison(const void* data, std::size_t bytes) {
-  __asan_poison_memory_region(data, bytes);
-}
-void unpoison(const void* data, std::size_t bytes) {
-  __asan_unpoison_memory_region(data, bytes);
-}
-#else
-void poison(const void*, std::size_t) {}
-void unpoison(const void*, std::size_t) {}
-#endif
 
 namespace {
 

@@ -12,10 +12,6 @@
 
 namespace tessera::emulation {
 
-/// In address sanitizer builds: whoever touches the bytes is reported. Elsewhere nothing.
-void poison(const void* data, std::size_t bytes);
-void unpoison(const void* data, std::size_t bytes);
-
 class DeviceMemory {
  public:
   struct Block {

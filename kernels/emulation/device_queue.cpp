@@ -32,6 +32,13 @@ Devices& Devices::get() {
   return *devices;
 }
 
+void Devices::set_options(const DeviceOptions& options, std::unique_lock<std::mutex>& lock) {
+  for (int device = 0; device < options_.devices; ++device) synchronize_device(device, lock);
+  options_ = options;
+  random_ = 0;
+  busiest_ = nullptr;
+}
+
 CUstream_st* Devices::make_stream(int device) {
   streams_.push_back(std::make_unique<CUstream_st>(CUstream_st{device}));
   return streams_.back().get();
@@ -56,10 +63,10 @@ void Devices::enqueue(CUstream_st& stream, Item item) {
 void Devices::run_until(const PointHandle& point, std::unique_lock<std::mutex>& lock) {
   while (!point->passed) {
     CUstream_st* const next =
-        options.progress == Progress::shuffled ? any_ready() : next_for(*point);
+        options_.progress == Progress::shuffled ? any_ready() : next_for(*point);
     if (next != nullptr) {
       run_first(*next);
-    } else {
+    } else if (!point->passed) {
       memory.close();
       changed_.wait(lock);
     }
@@ -114,8 +121,8 @@ CUstream_st* Devices::any_ready() {
 
 void Devices::run_ahead() {
   std::uint64_t items = 0;
-  if (options.progress == Progress::eager) items = UINT64_MAX;
-  if (options.progress == Progress::shuffled && draw(4) == 0) items = draw(8);
+  if (options_.progress == Progress::eager) items = UINT64_MAX;
+  if (options_.progress == Progress::shuffled && draw(4) == 0) items = draw(8);
   if (items == 0) return;
   for (CUstream_st* next = any_ready(); next != nullptr && items > 0; next = any_ready(), --items) {
     run_first(*next);
@@ -183,7 +190,7 @@ std::string Devices::leaks() const {
 
 // Knuth's MMIX generator; its upper bits.
 std::uint64_t Devices::draw(std::uint64_t below) {
-  random_ = (random_ ^ options.seed) * 6364136223846793005u + 1442695040888963407u;
+  random_ = (random_ ^ options_.seed) * 6364136223846793005u + 1442695040888963407u;
   return (random_ >> 33) % below;
 }
 

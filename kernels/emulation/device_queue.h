@@ -60,8 +60,11 @@ class Devices {
   static Devices& get();
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
 
-  DeviceOptions options;
   DeviceMemory memory;
+
+  const DeviceOptions& options() const { return options_; }
+  /// First runs all that was queued.
+  void set_options(const DeviceOptions& options, std::unique_lock<std::mutex>& lock);
 
   CUstream_st* make_stream(int device);
   CUevent_st* make_event(int device, bool timed);
@@ -96,6 +99,7 @@ class Devices {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  DeviceOptions options_;
   // Handles stay valid for good, so that the use of one that was destroyed is an error, not a
   // crash.
   std::vector<std::unique_ptr<CUstream_st>> streams_;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/allocator.h"
+#include "runtime/cuda/device.h"
 #include "runtime/stream.h"
 
 namespace tessera::cuda {
@@ -14,8 +15,8 @@ namespace tessera::cuda {
 /// thread works on.
 void select_device(int index);
 
-/// GPUs of this machine; 0 if there is no driver.
-int device_count();
+/// The same for one that was selected before.
+void return_to_device(int index) noexcept;
 
 /// The GPU's memory (cudaMalloc).
 std::unique_ptr<MemorySource> device_memory(int index);
@@ -26,9 +27,14 @@ std::unique_ptr<MemorySource> pinned_memory();
 /// with the stream current, and issues device work.
 Stream make_stream(std::string name, int id);
 
-/// Queues a copy between any two places, host or device, on the current stream.
-void copy(void* to, const void* from, std::size_t bytes);
+/// Queues a copy between any two places on the current stream. `with_host`: one of them is the
+/// host's, which must not be reused before the host knows that the copy is done.
+void copy(void* to, const void* from, std::size_t bytes, bool with_host);
 /// Queues setting bytes to zero on the current stream.
 void zero(void* data, std::size_t bytes);
+
+/// The calling thread enters (leaves) a stretch of work that NVIDIA's tools show by this name.
+void begin_range(const std::string& name);
+void end_range();
 
 }  // namespace tessera::cuda

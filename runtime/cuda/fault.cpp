@@ -12,6 +12,9 @@ std::string describe(FaultWord word) {
     case Fault::cross_entropy_target:
       return fmt::format(
           "cross_entropy: the target at position {} is neither a class nor ignore_index", position);
+    case Fault::rope_position:
+      return fmt::format("rope: the token at position {} of the batch stands outside the table",
+                         position);
   }
   return fmt::format("a kernel left the word {:#x}, which names no fault", word);
 }

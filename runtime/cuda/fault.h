@@ -10,6 +10,7 @@ namespace tessera::cuda {
 enum class Fault : unsigned char {
   embedding_id,          // not a row of the table
   cross_entropy_target,  // neither a class nor ignore_index
+  rope_position,         // not a row of the table of angles
 };
 
 /// A fault and the position of what is bad in its tensor: position << 8 | fault. The smallest word

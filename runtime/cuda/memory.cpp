@@ -1,10 +1,25 @@
+#include <map>
+
 #include "runtime/context.h"
 #include "runtime/cuda/backend.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/stream.h"
+#include "runtime/poison.h"
+
+#if defined(TESSERA_EMULATED)
+#include <emulated_device.h>
+#endif
 
 namespace tessera::cuda {
 namespace {
+
+/// Null if the call found too little memory. Raises Error if it failed for another reason.
+std::byte* data_or_null(void* const& data, cudaError_t status, const char* call) {
+  if (status != cudaErrorMemoryAllocation) check(status, call);
+  if (status == cudaSuccess) return static_cast<std::byte*>(data);
+  cudaGetLastError();  // or the next call would report this one's failure
+  return nullptr;
+}
 
 class DeviceMemory final : public MemorySource {
  public:
@@ -12,26 +27,48 @@ class DeviceMemory final : public MemorySource {
   std::byte* acquire(std::size_t bytes) override {
     check(cudaSetDevice(index_), "cudaSetDevice");
     void* data = nullptr;
-    if (cudaMalloc(&data, bytes) == cudaSuccess) return static_cast<std::byte*>(data);
-    cudaGetLastError();  // or the next call would report this one's failure
-    return nullptr;
+    return data_or_null(data, cudaMalloc(&data, bytes), "cudaMalloc");
   }
   // Waits for the GPU to finish what it has been given: nobody uses the block any more.
   void release(std::byte* data, std::size_t) override { cudaFree(data); }
 
+  void lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) override;
+  void take_back(std::byte* data, std::size_t block_bytes, int stream) override;
+
  private:
   int index_;
+  std::map<int, cudaStream_t> streams_;  // that blocks were lent to, by their numbers
 };
 
-class PinnedMemory final : public MemorySource {
+#if defined(TESSERA_EMULATED)
+void DeviceMemory::lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) {
+  if (context_or_null() != nullptr && current_stream().id() == stream) {
+    streams_[stream] = native(current_stream());
+  }
+  if (const auto found = streams_.find(stream); found != streams_.end()) {
+    emulation::lend(found->second, data, bytes, block_bytes);
+  }
+}
+void DeviceMemory::take_back(std::byte* data, std::size_t block_bytes, int stream) {
+  if (const auto found = streams_.find(stream); found != streams_.end()) {
+    emulation::take_back(found->second, data, block_bytes);
+  }
+}
+#else  // a GPU's memory has no marks
+void DeviceMemory::lend(std::byte*, std::size_t, std::size_t, int) {}
+void DeviceMemory::take_back(std::byte*, std::size_t, int) {}
+#endif
+
+class PinnedMemory final : public HostMemorySource {
  public:
   std::byte* acquire(std::size_t bytes) override {
     void* data = nullptr;
-    if (cudaMallocHost(&data, bytes) == cudaSuccess) return static_cast<std::byte*>(data);
-    cudaGetLastError();
-    return nullptr;
+    return data_or_null(data, cudaMallocHost(&data, bytes), "cudaMallocHost");
   }
-  void release(std::byte* data, std::size_t) override { cudaFreeHost(data); }
+  void release(std::byte* data, std::size_t bytes) override {
+    unpoison(data, bytes);
+    cudaFreeHost(data);
+  }
 };
 
 }  // namespace
@@ -44,8 +81,9 @@ std::unique_ptr<MemorySource> pinned_memory() {
   return std::make_unique<PinnedMemory>();
 }
 
-void copy(void* to, const void* from, std::size_t bytes) {
+void copy(void* to, const void* from, std::size_t bytes, bool with_host) {
   if (bytes == 0) return;
+  if (with_host) hold_until_synchronized(current_stream());
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(current_stream())),
         "cudaMemcpyAsync");
 }

@@ -1,5 +1,6 @@
 #include "runtime/cuda/stream.h"
 
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <utility>
@@ -13,10 +14,74 @@
 namespace tessera::cuda {
 namespace {
 
+constexpr int kComputeStream = 0;
+
+/// Work that the host has issued and the device may not have come to: what it holds (tensors) must
+/// not be reused yet.
+///
+/// It is let go of when somebody has waited for a later point of the stream, and not when a query
+/// finds the device past it: so the allocator's accounts follow from the program alone, whatever
+/// the device's speed.
+class WorkInFlight {
+ public:
+  using Number = std::uint64_t;
+
+  /// `for_host`: until the host itself has waited.
+  void add(std::function<void()> work, bool for_host) {
+    const std::lock_guard lock(mutex_);
+    held_.push_back({++last_, for_host, std::move(work)});
+  }
+  /// Of the work added last.
+  Number last() const {
+    const std::lock_guard lock(mutex_);
+    return last_;
+  }
+  /// Somebody has waited for a point after work `number`: the host, or the compute stream.
+  void let_go(Number number, bool by_host) {
+    std::deque<Held> kept, released;
+    const std::lock_guard lock(mutex_);
+    for (Held& held : held_) {
+      const bool done = held.number <= number && (by_host || !held.for_host);
+      (done ? released : kept).push_back(std::move(held));
+    }
+    held_ = std::move(kept);
+  }
+
+ private:
+  struct Held {
+    Number number;
+    bool for_host;
+    std::function<void()> work;
+  };
+
+  mutable std::mutex mutex_;
+  Number last_ = 0;
+  std::deque<Held> held_;
+};
+
+/// Makes a device the thread's for the scope: events are made on that of their stream.
+class OnDevice {
+ public:
+  explicit OnDevice(int index) {
+    check(cudaGetDevice(&previous_), "cudaGetDevice");
+    if (index != previous_) check(cudaSetDevice(index), "cudaSetDevice");
+  }
+  ~OnDevice() { cudaSetDevice(previous_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
 class Point final : public Event::State {
  public:
-  Point() {
+  Point(cudaStream_t stream, std::shared_ptr<WorkInFlight> work)
+      : work_(std::move(work)), number_(work_->last()) {
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    const cudaError_t status = cudaEventRecord(event_, stream);
+    if (status != cudaSuccess) cudaEventDestroy(event_);
+    check(status, "cudaEventRecord");
   }
   ~Point() override { cudaEventDestroy(event_); }
 
@@ -27,77 +92,72 @@ class Point final : public Event::State {
     check(status, "cudaEventQuery");
     return true;
   }
-  void synchronize() override { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  void synchronize() override {
+    check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    let_go(/*by_host=*/true);
+  }
+  void let_go(bool by_host) { work_->let_go(number_, by_host); }
 
  private:
+  std::shared_ptr<WorkInFlight> work_;
+  WorkInFlight::Number number_;
   cudaEvent_t event_ = nullptr;
 };
 
 class CudaQueue final : public Stream::Queue {
  public:
   CudaQueue(std::string name, int id) : Queue(std::move(name), id) {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     check(cudaMallocHost(reinterpret_cast<void**>(&fault_), sizeof *fault_), "cudaMallocHost");
     *fault_ = kNoFault;
+    cudaGetDevice(&device_);
+    const cudaError_t status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+    if (status != cudaSuccess) cudaFreeHost(fault_);
+    check(status, "cudaStreamCreateWithFlags");
   }
   ~CudaQueue() override {
     cudaStreamSynchronize(stream_);
-    held_.clear();
-    cudaFreeHost(fault_);
+    work_->let_go(work_->last(), /*by_host=*/true);
     cudaStreamDestroy(stream_);
+    cudaFreeHost(fault_);
   }
 
   cudaStream_t native() const { return stream_; }
   FaultWord* fault_word() const { return fault_; }
+  void hold_until_synchronized() { for_host_ = true; }
 
+  // What the work holds is kept until it has been waited for. On the compute stream nothing need
+  // be, but for the host's memory: a block given back there is reused in order.
   void enqueue(std::function<void()> work) override {
     const Stream here = self();
     const StreamGuard guard(here);
+    const bool outer = std::exchange(for_host_, false);  // work may queue work of its own
     work();
-    hold(std::move(work));
+    const bool for_host = std::exchange(for_host_, outer);
+    if (for_host || id() != kComputeStream) work_->add(std::move(work), for_host);
   }
   std::shared_ptr<Event::State> record() override {
-    auto point = std::make_shared<Point>();
-    check(cudaEventRecord(point->native(), stream_), "cudaEventRecord");
-    return point;
+    const OnDevice on_device(device_);
+    return std::make_shared<Point>(stream_, work_);
   }
   void wait(const Event& event) override {
-    if (const auto* point = dynamic_cast<const Point*>(state_of(event))) {
-      check(cudaStreamWaitEvent(stream_, point->native(), 0), "cudaStreamWaitEvent");
-    } else {
-      event.synchronize();  // a thread of the host passes it
-    }
+    auto* const point = dynamic_cast<Point*>(state_of(event));
+    if (point == nullptr) return event.synchronize();  // a thread of the host passes it
+    check(cudaStreamWaitEvent(stream_, point->native(), 0), "cudaStreamWaitEvent");
+    if (id() == kComputeStream) point->let_go(/*by_host=*/false);
   }
   void synchronize() override {
+    const WorkInFlight::Number last = work_->last();
     check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-    release_finished();
-    if (*fault_ != kNoFault) fail_with_fault();
+    work_->let_go(last, /*by_host=*/true);
+    if (*fault_ != kNoFault) fail("{}", describe(std::exchange(*fault_, kNoFault)));
   }
 
  private:
-  // The device reads and writes the tensors that the work holds until it has come to this point. On
-  // the compute stream nothing need be held: a block given back there is reused in order.
-  void hold(std::function<void()> work) {
-    if (id() == 0) return;
-    release_finished();
-    const std::lock_guard lock(mutex_);
-    held_.push_back({record(), std::move(work)});
-  }
-  void release_finished() {
-    const std::lock_guard lock(mutex_);
-    while (!held_.empty() && held_.front().until->complete()) held_.pop_front();
-  }
-  [[noreturn]] void fail_with_fault() { fail("{}", describe(std::exchange(*fault_, kNoFault))); }
-
-  struct Held {
-    std::shared_ptr<Event::State> until;
-    std::function<void()> work;
-  };
-
-  cudaStream_t stream_ = nullptr;
   FaultWord* fault_ = nullptr;
-  std::mutex mutex_;
-  std::deque<Held> held_;
+  int device_ = 0;
+  cudaStream_t stream_ = nullptr;
+  std::shared_ptr<WorkInFlight> work_ = std::make_shared<WorkInFlight>();
+  bool for_host_ = false;
 };
 
 CudaQueue& queue_of(const Stream& stream) {
@@ -114,6 +174,10 @@ Stream make_stream(std::string name, int id) {
 
 cudaStream_t native(const Stream& stream) {
   return queue_of(stream).native();
+}
+
+void hold_until_synchronized(const Stream& stream) {
+  queue_of(stream).hold_until_synchronized();
 }
 
 FaultWord* fault_word(const Stream& stream) {

@@ -79,6 +79,36 @@ std::string failure_of(int rank, int ranks, std::string_view reason) {
   return ranks == 1 ? std::string(reason) : fmt::format("rank {}: {}", rank, reason);
 }
 
+namespace {
+
+std::int64_t bytes_sent_of(const Tensor& tensor, const Call& call, int rank, int ranks) {
+  const auto bytes = static_cast<std::int64_t>(tensor.bytes());
+  const std::int64_t share = share_of(tensor.numel(), rank, ranks).count() *
+                             static_cast<std::int64_t>(size_of(tensor.dtype()));
+  switch (call.collective) {
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all:
+      return share * (ranks - 1);
+    case Collective::all_reduce:
+      return bytes - share + share * (ranks - 1);
+    case Collective::reduce:
+      return bytes - share + (rank == call.root ? 0 : share);
+    case Collective::broadcast:
+      return rank == call.root ? bytes * (ranks - 1) : 0;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+std::int64_t bytes_sent_by(const Call& call, int rank, int ranks) {
+  std::int64_t bytes = 0;
+  for (const Tensor& tensor : call.brought()) bytes += bytes_sent_of(tensor, call, rank, ranks);
+  return bytes;
+}
+
 Tensor elements(const Tensor& tensor, ElementRange range) {
   return tensor.reshape({tensor.numel()}).slice(range.begin, range.end);
 }

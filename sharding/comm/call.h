@@ -77,6 +77,10 @@ inline ElementRange share_of(std::int64_t count, int rank, int ranks) {
   return {count * rank / ranks, count * (rank + 1) / ranks};
 }
 
+/// Bytes that other ranks receive from this one in a call: those of docs/communicators.md, "Bytes
+/// sent".
+std::int64_t bytes_sent_by(const Call& call, int rank, int ranks);
+
 /// These elements as a tensor of one dimension, whatever the tensor's shape.
 Tensor elements(const Tensor& tensor, ElementRange range);
 

@@ -28,6 +28,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/stream.h"
@@ -61,6 +62,12 @@ class Communicator {
 
   /// Makes every rank that waits, now or later, raise Error with `reason`.
   virtual void abort(const std::string& reason) = 0;
+  /// Why the ranks were made to raise, if they were. Any thread may ask.
+  virtual std::optional<std::string> aborted() = 0;
+
+  /// The ranks compare a call, as before making it, and make none. Blocks. For a communicator that
+  /// moves tensors by other means and leaves agreement to this one.
+  virtual void agree(const Call& call) = 0;
 
   /// Bytes that other ranks received from this one, by collective, since the start; through this
   /// communicator and all that were split off from it.

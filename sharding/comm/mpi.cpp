@@ -8,6 +8,7 @@
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "sharding/comm/devices.h"
 #include "sharding/comm/mpi_transfers.h"
 
 namespace tessera {
@@ -42,11 +43,15 @@ class MpiCommunicator final : public Communicator {
   }
 
   void abort(const std::string& reason) override { job_.abort(reason); }
+  std::optional<std::string> aborted() override { return job_.failure(); }
+  void agree(const Call& call) override {
+    guarded(call, [&] { return compare(call).size(); });
+  }
 
   std::unique_ptr<Communicator> split(int color) override {
     const Call call{.collective = Collective::split, .root = color};
     return guarded(call, [&]() -> std::unique_ptr<Communicator> {
-      const std::vector<Header> headers = agree(call);
+      const std::vector<Header> headers = compare(call);
       std::vector<int> colors;
       std::vector<int> members;
       int rank_in_child = 0;
@@ -69,8 +74,9 @@ class MpiCommunicator final : public Communicator {
  protected:
   std::int64_t perform(const Call& call) override {
     return guarded(call, [&] {
-      agree(call);
-      return exchange(call);
+      compare(call);
+      const bool on_gpu = !call.outputs.empty() && !call.outputs[0].device().is_cpu();
+      return on_gpu ? exchange_on_host(call) : exchange(call);
     });
   }
 
@@ -102,7 +108,7 @@ class MpiCommunicator final : public Communicator {
     transfers.wait([&] { return describe(call, calls_); });
   }
 
-  std::vector<Header> agree(const Call& call) {
+  std::vector<Header> compare(const Call& call) {
     std::vector<Header> headers(static_cast<std::size_t>(size()));
     headers[rank()] = {fingerprint(call, calls_), call.root};
     exchange_with_all(
@@ -135,6 +141,36 @@ class MpiCommunicator final : public Communicator {
       all.send(r, place(rank()), static_cast<std::int64_t>(bytes));
     }
     wait(all, call);
+  }
+
+  /// The same for tensors in a GPU's memory, by way of the host's: MPI need know nothing of GPUs.
+  /// Waits for the GPU, there and back.
+  std::int64_t exchange_on_host(const Call& call) {
+    const CategoryScope category(Category::workspace);
+    const auto to_host = [](const Tensors& tensors, bool copies) {
+      Tensors on_host;
+      for (const Tensor& tensor : tensors) {
+        on_host.push_back(Tensor::empty_on_host(tensor.shape(), tensor.dtype()));
+        if (copies) on_host.back().copy_from(tensor);
+      }
+      return on_host;
+    };
+    Call on_host = call;
+    on_host.inputs = to_host(call.inputs, true);
+    on_host.outputs = to_host(call.outputs, call.inputs.empty());
+    current_stream().synchronize();
+    std::int64_t sent = 0;
+    try {
+      sent = exchange(on_host);
+    } catch (...) {
+      job_.keep(on_host, staging_);  // MPI may still write to them
+      throw;
+    }
+    for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+      call.outputs[i].copy_from(on_host.outputs[i]);
+    }
+    current_stream().synchronize();
+    return sent;
   }
 
   /// Moves the tensors of a call; returns the bytes sent.
@@ -250,7 +286,7 @@ class MpiCommunicator final : public Communicator {
   const Tensor& staging() {
     if (!staging_.defined()) {
       const CategoryScope category(Category::workspace);
-      staging_ = Tensor::empty({kMpiStagingBytes}, DType::u8);
+      staging_ = Tensor::empty_on_host({kMpiStagingBytes}, DType::u8);
     }
     return staging_;
   }
@@ -334,7 +370,8 @@ void run_body(MpiJob& job, const WorldOptions& options,
   std::vector<int> members(static_cast<std::size_t>(job.size()));
   std::iota(members.begin(), members.end(), 0);
   MpiCommunicator communicator(job, world, members, job.rank());
-  RankContext context({.rank = job.rank(),
+  RankContext context({.device = device_of_rank(options.device, job.rank_on_machine()),
+                       .rank = job.rank(),
                        .world_size = job.size(),
                        .threads = options.threads > 0 ? options.threads : job.threads_per_rank(),
                        .seed = options.seed});

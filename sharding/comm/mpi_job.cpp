@@ -39,8 +39,14 @@ class Patience {
   int looks_ = 0;
 };
 
-/// Processes of this machine that may run on exactly the cores that this one may run on.
-int processes_on_these_cores() {
+/// What a process learns of the others on its machine.
+struct Machine {
+  int rank = 0;
+  /// Processes that may run on exactly the cores that this one may run on.
+  int processes_on_these_cores = 1;
+};
+
+Machine look_around() {
   cpu_set_t mine;
   CPU_ZERO(&mine);
   sched_getaffinity(0, sizeof(mine), &mine);
@@ -48,14 +54,17 @@ int processes_on_these_cores() {
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
             "finding the processes of this machine");
   int processes = 0;
+  Machine found;
   MPI_Comm_size(machine, &processes);
+  MPI_Comm_rank(machine, &found.rank);
   std::vector<cpu_set_t> all(static_cast<std::size_t>(processes));
   check_mpi(
       MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE, machine),
       "comparing cores");
   MPI_Comm_free(&machine);
-  return static_cast<int>(std::count_if(
+  found.processes_on_these_cores = static_cast<int>(std::count_if(
       all.begin(), all.end(), [&](const cpu_set_t& other) { return CPU_EQUAL(&other, &mine); }));
+  return found;
 }
 
 }  // namespace
@@ -82,7 +91,9 @@ MpiJob::MpiJob(std::chrono::milliseconds deadline) : deadline_(deadline) {
   check(support == MPI_THREAD_MULTIPLE,
         "this MPI does not support calls from several threads; use an OpenMPI that does");
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &notes_), "making a communicator for notes");
-  threads_per_rank_ = std::max(1, available_threads() / processes_on_these_cores());
+  const Machine machine = look_around();
+  rank_on_machine_ = machine.rank;
+  threads_per_rank_ = std::max(1, available_threads() / machine.processes_on_these_cores);
 }
 
 MpiJob::~MpiJob() {
@@ -165,11 +176,15 @@ void MpiJob::read_notes() {
   }
 }
 
-void MpiJob::raise_if_failed() {
+std::optional<std::string> MpiJob::failure() {
   read_notes();
-  if (!failed()) return;
+  if (!failed()) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  throw Error(reason_);
+  return reason_;
+}
+
+void MpiJob::raise_if_failed() {
+  if (const auto reason = failure()) throw Error(*reason);
 }
 
 void MpiJob::keep(const Call& call, const Tensor& staging) {

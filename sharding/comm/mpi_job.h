@@ -41,6 +41,8 @@ class MpiJob {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// Number among the processes of this machine.
+  int rank_on_machine() const { return rank_on_machine_; }
   /// Cores that this process may use, shared with the processes that may use the same ones; at
   /// least 1.
   int threads_per_rank() const { return threads_per_rank_; }
@@ -59,6 +61,8 @@ class MpiJob {
   /// The same for what this process has raised.
   void abort_for(const std::exception& error) { abort(failure_of(rank_, size_, error.what())); }
   bool failed() const { return failed_.load(); }
+  /// The reason, if the job has failed.
+  std::optional<std::string> failure();
   /// Raises Error with the reason if the job has failed.
   void raise_if_failed();
 
@@ -87,6 +91,7 @@ class MpiJob {
   std::chrono::milliseconds deadline_;
   int rank_ = 0;
   int size_ = 1;
+  int rank_on_machine_ = 0;
   int threads_per_rank_ = 1;
   MPI_Comm notes_ = MPI_COMM_NULL;
 

@@ -9,10 +9,8 @@
 #include <optional>
 #include <thread>
 
-#include "runtime/backends.h"
 #include "runtime/check.h"
-#include "runtime/cuda/backend.h"
-#include "sharding/comm/device_reduce.h"
+#include "sharding/comm/devices.h"
 
 namespace tessera {
 namespace {
@@ -65,6 +63,11 @@ class Meeting {
     for (const auto& child : children) {
       if (const auto meeting = child.lock()) meeting->abort(reason);
     }
+  }
+
+  std::optional<std::string> aborted() {
+    const std::lock_guard lock(mutex_);
+    return aborted_;
   }
 
   void adopt(const std::shared_ptr<Meeting>& child) {
@@ -173,6 +176,10 @@ class ThreadCommunicator final : public Communicator {
       : Communicator(rank, group->meeting.ranks(), parent), group_(std::move(group)) {}
 
   void abort(const std::string& reason) override { group_->meeting.abort(reason); }
+  std::optional<std::string> aborted() override { return group_->meeting.aborted(); }
+  void agree(const Call& call) override {
+    meet(call, [] {});
+  }
 
   std::unique_ptr<Communicator> split(int color) override {
     const Call call{.collective = Collective::split, .root = color};
@@ -201,15 +208,17 @@ class ThreadCommunicator final : public Communicator {
 
  protected:
   std::int64_t perform(const Call& call) override {
-    std::int64_t sent = 0;
+    group_->ready[rank()] = current_stream().record();
     meet(call, [&] {
+      wait_for_others(group_->ready);
       if (call.collective == Collective::all_reduce || call.collective == Collective::reduce) {
-        sent = exchange_reduced(call);
+        exchange_reduced(call);
       } else {
-        for (std::size_t i = 0; i < call.outputs.size(); ++i) sent += exchange(call, i);
+        for (std::size_t i = 0; i < call.outputs.size(); ++i) exchange(call, i);
       }
+      group_->done[rank()] = current_stream().record();
     });
-    return sent;
+    return bytes_sent_by(call, rank(), size());
   }
 
  private:
@@ -221,14 +230,11 @@ class ThreadCommunicator final : public Communicator {
   void meet(const Call& call, const std::function<void()>& work) {
     group_->calls[rank()] = &call;
     group_->fingerprints[rank()] = fingerprint(call, calls_);
-    group_->ready[rank()] = current_stream().record();
     group_->meeting.open(rank(), describe(call, calls_));
     std::exception_ptr failure;
     try {
       check_agreement();
-      wait_for_others(group_->ready);
       work();
-      group_->done[rank()] = current_stream().record();
     } catch (const std::exception& error) {
       failure = std::current_exception();
       abort(error.what());
@@ -240,20 +246,17 @@ class ThreadCommunicator final : public Communicator {
     if (failure) std::rethrow_exception(failure);
   }
 
-  void halfway(const Call& call) {
-    group_->half_done[rank()] = current_stream().record();
-    group_->meeting.halfway(rank(), describe(call, calls_));
-    wait_for_others(group_->half_done);
-  }
+  void halfway(const Call& call) { group_->meeting.halfway(rank(), describe(call, calls_)); }
 
-  /// What this rank queues from now on starts after the other ranks' points.
+  /// The current stream passes from one part of a call to the next: what this rank queues from now
+  /// on starts after the other ranks' points.
   void wait_for_others(const std::vector<Event>& points) const {
     for (int r = 0; r < size(); ++r) {
       if (r != rank()) current_stream().wait(points[r]);
     }
   }
 
-  /// After a failure: waits for what has been queued of this call. It waits for nobody in turn.
+  /// After a failure: waits for what this rank has queued of the call, which waits for nobody.
   void stop_reading() {
     group_->done[rank()] = {};
     try {
@@ -269,54 +272,43 @@ class ThreadCommunicator final : public Communicator {
                       group_->meeting.name(other), describe(theirs(other), calls_));
   }
 
-  /// Does its share of tensor i of the call; returns the bytes that others read from this rank.
-  std::int64_t exchange(const Call& call, std::size_t i) {
+  /// Does its share of tensor i of the call.
+  void exchange(const Call& call, std::size_t i) const {
     const Tensor& output = call.outputs[i];
-    const std::int64_t bytes = static_cast<std::int64_t>(theirs(rank(), i).bytes());
     switch (call.collective) {
-      case Collective::all_gather: {
+      case Collective::all_gather:
         for (int r = 0; r < size(); ++r) {
           if (r != rank()) copy_share(output, r, theirs(r, i), r);
         }
-        return bytes / size() * (size() - 1);
-      }
-      case Collective::reduce_scatter: {
-        reduce_share(output, call, i);
-        return bytes / size() * (size() - 1);
-      }
-      case Collective::all_to_all: {
+        return;
+      case Collective::reduce_scatter:
+        return reduce_share(output, call, i);
+      case Collective::all_to_all:
         for (int r = 0; r < size(); ++r) copy_share(output, r, theirs(r, i), rank());
-        return bytes / size() * (size() - 1);
-      }
-      case Collective::broadcast: {
+        return;
+      case Collective::broadcast:
         if (rank() != call.root) output.copy_from(theirs(call.root, i));
-        return rank() == call.root ? bytes * (size() - 1) : 0;
-      }
+        return;
       default:
-        return 0;
+        return;
     }
   }
 
   /// all_reduce and reduce: every rank reduces its share of the elements in place, which only it
   /// reads and writes in this half; then the shares are collected.
-  std::int64_t exchange_reduced(const Call& call) {
+  void exchange_reduced(const Call& call) {
     for (std::size_t i = 0; i < call.outputs.size(); ++i) {
       reduce_share(elements(call.outputs[i], share(call, i)), call, i);
     }
+    group_->half_done[rank()] = current_stream().record();
     halfway(call);
-    const bool to_all = call.collective == Collective::all_reduce;
-    const int readers = to_all ? size() - 1 : (rank() == call.root ? 0 : 1);
-    std::int64_t sent = 0;
+    wait_for_others(group_->half_done);
+    if (call.collective == Collective::reduce && rank() != call.root) return;
     for (std::size_t i = 0; i < call.outputs.size(); ++i) {
-      const Tensor& tensor = call.outputs[i];
-      for (int r = 0; r < size() && (to_all || rank() == call.root); ++r) {
-        if (r != rank()) copy_share(tensor, r, theirs(r, i), r);
+      for (int r = 0; r < size(); ++r) {
+        if (r != rank()) copy_share(call.outputs[i], r, theirs(r, i), r);
       }
-      const std::int64_t count = share(call, i).count();
-      sent += (tensor.numel() - count + count * readers) *
-              static_cast<std::int64_t>(size_of(tensor.dtype()));
     }
-    return sent;
   }
 
   ElementRange share(const Call& call, std::size_t i) const {
@@ -338,15 +330,6 @@ class ThreadCommunicator final : public Communicator {
   SharedGroup group_;
   std::uint64_t calls_ = 0;
 };
-
-/// GPUs are dealt out in turn, from the one that is named on.
-Device device_of_rank(const Device& first, int rank) {
-  if constexpr (kHasCuda) {
-    if (!first.is_cpu())
-      return {first.type, (first.index + rank) % std::max(1, cuda::device_count())};
-  }
-  return first;
-}
 
 }  // namespace
 

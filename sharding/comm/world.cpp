@@ -1,5 +1,6 @@
 #include "sharding/comm/world.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -9,6 +10,9 @@
 #include "sharding/comm/threads.h"
 #ifdef TESSERA_MPI
 #include "sharding/comm/mpi.h"
+#endif
+#ifdef TESSERA_NCCL
+#include "sharding/comm/nccl.h"
 #endif
 
 namespace tessera {
@@ -35,22 +39,65 @@ std::optional<int> launched_ranks() {
   fail_in_silence();
 }
 
+#ifdef TESSERA_NCCL
+constexpr bool kHasNccl = true;
+#else
+constexpr bool kHasNccl = false;
+#endif
+
+using Body = std::function<void(Communicator&)>;
+
+/// Raises Error unless ranks that are threads (processes) can exchange tensors by `kind`.
+void check_kind(CommunicatorKind kind, bool processes, const Device& device) {
+  check(kind != CommunicatorKind::mpi || processes,
+        "communicator mpi is for ranks that are processes: start them with mpirun -np N, or take "
+        "threads");
+  check(kind != CommunicatorKind::threads || !processes,
+        "communicator threads is for ranks of one process, and mpirun has started several: take "
+        "mpi or nccl");
+  check(kind != CommunicatorKind::nccl || !device.is_cpu(),
+        "communicator nccl is for ranks on GPUs, not on the CPU: take auto");
+  check(kind != CommunicatorKind::nccl || kHasNccl,
+        "communicator nccl: this build was configured without NCCL (libnccl-dev); take auto");
+}
+
+/// The body, among ranks that leave moving tensors to NCCL.
+Body with_nccl([[maybe_unused]] const WorldOptions& options, const Body& body) {
+#ifdef TESSERA_NCCL
+  return [body,
+          nccl = NcclOptions{.deterministic = options.deterministic, .deadline = options.deadline}](
+             Communicator& control) { run_with_nccl(control, nccl, body); };
+#else
+  return body;  // not reached: see check_kind
+#endif
+}
+
 }  // namespace
+
+CommunicatorKind communicator_from_name(std::string_view name) {
+  constexpr std::string_view kNames[] = {"auto", "threads", "mpi", "nccl"};
+  const auto found = std::find(std::begin(kNames), std::end(kNames), name);
+  check(found != std::end(kNames), "there is no communicator '{}'; there are {}", name,
+        fmt::join(kNames, ", "));
+  return static_cast<CommunicatorKind>(found - std::begin(kNames));
+}
 
 void fail_in_silence() {
   std::this_thread::sleep_for(std::chrono::seconds(2));
   throw FailedElsewhere();
 }
 
-void run_world(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
+void run_world(const WorldOptions& options, const Body& body) {
   const std::optional<int> launched = launched_ranks();
   if (!launched) {
-    return run_ranks({.ranks = options.ranks == 0 ? 1 : options.ranks,
-                      .device = options.device,
-                      .threads = options.threads,
-                      .seed = options.seed,
-                      .deadline = options.deadline},
-                     body);
+    check_kind(options.communicator, /*processes=*/false, options.device);
+    return run_ranks(
+        {.ranks = options.ranks == 0 ? 1 : options.ranks,
+         .device = options.device,
+         .threads = options.threads,
+         .seed = options.seed,
+         .deadline = options.deadline},
+        options.communicator == CommunicatorKind::nccl ? with_nccl(options, body) : body);
   }
   if (options.ranks != 0 && options.ranks != *launched) {
     fail_once(
@@ -58,10 +105,18 @@ void run_world(const WorldOptions& options, const std::function<void(Communicato
                     "mpirun -np",
                     *launched, options.ranks));
   }
+  try {
+    check_kind(options.communicator, /*processes=*/true, options.device);
+  } catch (const Error& error) {
+    fail_once(error.what());
+  }
 #ifdef TESSERA_MPI
   WorldOptions told = options;
   told.ranks = *launched;
-  run_mpi_rank(told, body);
+  const bool on_gpus = !options.device.is_cpu();
+  const bool nccl = options.communicator == CommunicatorKind::nccl ||
+                    (options.communicator == CommunicatorKind::automatic && kHasNccl && on_gpus);
+  run_mpi_rank(told, nccl ? with_nccl(options, body) : body);
 #else
   fail_once(
       "mpirun has started this program, but it was built without MPI: install OpenMPI "

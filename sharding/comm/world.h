@@ -2,16 +2,26 @@
 //
 //   program --ranks 4             four threads of this process
 //   mpirun -np 4 program          four processes, each of which runs the body once
+//
+// In either case ranks that own a GPU each may leave moving tensors to NCCL.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <string_view>
 
 #include "sharding/comm/communicator.h"
 
 namespace tessera {
+
+/// By what ranks exchange tensors. `automatic`: threads read each other's memory; processes use
+/// NCCL if they are on GPUs and the build has it, and MPI otherwise.
+enum class CommunicatorKind { automatic, threads, mpi, nccl };
+
+/// Of "auto", "threads", "mpi" and "nccl". Raises Error that lists the names.
+CommunicatorKind communicator_from_name(std::string_view name);
 
 struct WorldOptions {
   /// 0: what mpirun says, or 1. Under mpirun any other number than its own raises Error.
@@ -24,6 +34,9 @@ struct WorldOptions {
   std::uint64_t seed = 0;
   /// How long a rank waits for the others before it gives up.
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
+  CommunicatorKind communicator = CommunicatorKind::automatic;
+  /// NCCL too forms sums in the tree of kernels/tree_reduce/op.h, as the others always do.
+  bool deterministic = false;
 };
 
 /// Raised by run_world in processes that have nothing to say about a failure, because one other

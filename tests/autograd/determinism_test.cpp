@@ -1,6 +1,6 @@
-// Every differentiable operation, forward and backward: the same bits on 1, 2 and 3 threads, and in
-// 16 bits what f64 makes of the same values. The sizes are large enough to be cut into several
-// chunks.
+// Every differentiable operation, forward and backward: the same bits under every schedule, and in
+// f32 and 16 bits, on this build's device, what the CPU makes of the same values in f64. On the CPU
+// the sizes are large enough to be cut into several chunks.
 #include <catch2/catch.hpp>
 #include <functional>
 #include <string>
@@ -12,6 +12,7 @@
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
+#include "tests/support/schedules.h"
 
 namespace tessera {
 
@@ -22,6 +23,9 @@ using test::same_bits;
 using test::to_doubles;
 
 namespace {
+
+constexpr std::int64_t kRows = kHasCuda ? 37 : 700;
+constexpr std::int64_t kTokens = kHasCuda ? 33 : 150;  // of a sequence
 
 /// How a computation is done: in which dtype, with what values.
 struct Mode {
@@ -63,14 +67,14 @@ struct Operation {
 
 std::vector<Operation> operations() {
   using P = std::vector<OpenParameter>;
-  const auto ids = [] { return index_tensor({700}, 300, "ids"); };
+  const auto ids = [] { return index_tensor({kRows}, 300, "ids"); };
   return {
       {"linear",
-       {700, 96},
+       {kRows, 96},
        {{200, 96}, {200}},
        [](const Variable& x, const P& p) { return linear(x, p[0].parameter, p[1].parameter); }},
       {"matmul",
-       {4, 150, 150},
+       {4, kTokens, kTokens},
        {},
        [](const Variable& x, const P&) { return matmul(x, x, Transpose::no, Transpose::yes); }},
       {"embedding",
@@ -78,47 +82,56 @@ std::vector<Operation> operations() {
        {{300, 130}},
        [=](const Variable&, const P& p) { return embedding(ids(), p[0].parameter); }},
       {"layer_norm",
-       {700, 130},
+       {kRows, 130},
        {{130}, {130}},
        [](const Variable& x, const P& p) {
          return layer_norm(x, p[0].parameter, p[1].parameter, 1e-5f);
        }},
       {"rms_norm",
-       {700, 130},
+       {kRows, 130},
        {{130}},
        [](const Variable& x, const P& p) { return rms_norm(x, p[0].parameter, 1e-5f); }},
       {"add_layer_norm",
-       {700, 130},
+       {kRows, 130},
        {{130}, {130}},
        [](const Variable& x, const P& p) {
          const auto [sum, norm] = add_layer_norm(x, gelu(x), p[0].parameter, p[1].parameter, 1e-5f);
          return add(sum, norm);
        }},
       {"add_rms_norm",
-       {700, 130},
+       {kRows, 130},
        {{130}},
        [](const Variable& x, const P& p) {
          const auto [sum, norm] = add_rms_norm(x, gelu(x), p[0].parameter, 1e-5f);
          return add(sum, norm);
        }},
-      {"gelu", {700, 130}, {}, [](const Variable& x, const P&) { return gelu(x); }},
-      {"add", {700, 130}, {}, [](const Variable& x, const P&) { return add(x, gelu(x)); }},
-      {"scale", {700, 130}, {}, [](const Variable& x, const P&) { return scale(x, 0.3); }},
-      {"cast", {700, 130}, {}, [](const Variable& x, const P&) { return cast(x, DType::bf16); }},
+      {"gelu", {kRows, 130}, {}, [](const Variable& x, const P&) { return gelu(x); }},
+      {"swiglu", {kRows, 130}, {}, [](const Variable& x, const P&) { return swiglu(x); }},
+      {"rope",
+       {3, kTokens, 130},
+       {},
+       [](const Variable& x, const P&) {
+         const RopeTable table = rope_table(kTokens, rope_frequencies(32, 10'000.0),
+                                            RopePairs::half_split, statistics_dtype(x.dtype()));
+         return rope(x, 3, 32, table);
+       }},
+      {"add", {kRows, 130}, {}, [](const Variable& x, const P&) { return add(x, gelu(x)); }},
+      {"scale", {kRows, 130}, {}, [](const Variable& x, const P&) { return scale(x, 0.3); }},
+      {"cast", {kRows, 130}, {}, [](const Variable& x, const P&) { return cast(x, DType::bf16); }},
       {"dropout",
-       {700, 130},
+       {kRows, 130},
        {},
        [](const Variable& x, const P&) { return dropout(x, 0.3f, RandomStream(1, "site")); }},
       {"attention",
-       {3, 150, (4 + 2 * 2) * 20},
+       {3, kTokens, (4 + 2 * 2) * 20},
        {},
        [](const Variable& x, const P&) { return attention(x, 4, 2); }},
       {"cross_entropy",
-       {700, 300},
+       {kRows, 300},
        {},
        [=](const Variable& x, const P&) { return cross_entropy(x, ids()); }},
       {"linear_cross_entropy",
-       {700, 64},
+       {kRows, 64},
        {{300, 64}},
        [=](const Variable& x, const P& p) {
          return linear_cross_entropy(x, p[0].parameter, ids(), 1.0 / 700.0);
@@ -145,36 +158,40 @@ std::vector<Tensor> results_of(const Operation& operation, const Mode& mode) {
 
 }  // namespace
 
-TEST_CASE("every operation has the same bits on 1, 2 and 3 threads, forward and backward") {
+TEST_CASE("every operation has the same bits under every schedule, forward and backward") {
+  const test::Rank rank;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const Operation& operation : operations()) {
       INFO(operation.name << " in " << name_of(dtype));
-      const test::Rank one(1);
-      const std::vector<Tensor> expected = results_of(operation, {dtype, dtype});
-      for (const int threads : {2, 3}) {
-        const test::Rank rank(threads);
-        const std::vector<Tensor> results = results_of(operation, {dtype, dtype});
-        REQUIRE(results.size() == expected.size());
-        for (std::size_t i = 0; i < results.size(); ++i) CHECK(same_bits(results[i], expected[i]));
+      const auto all = test::under_every_schedule([&] {
+        return results_of(operation, {dtype, dtype});
+      });
+      for (const std::vector<Tensor>& results : all) {
+        REQUIRE(results.size() == all[0].size());
+        for (std::size_t i = 0; i < results.size(); ++i) CHECK(same_bits(results[i], all[0][i]));
       }
     }
   }
 }
 
-TEST_CASE("every operation takes 16 bits and f32 gradients, and is exact to its rounding") {
+TEST_CASE("every operation takes f32 and 16 bits, and is exact to its rounding") {
   const test::Rank rank(3);
-  for (const DType dtype : {DType::bf16, DType::f16}) {
+  RankContext cpu({.threads = 3});
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const Operation& operation : operations()) {
-      const std::vector<Tensor> expected = results_of(operation, {DType::f64, dtype});
+      const std::vector<Tensor> expected = [&] {
+        const ContextGuard guard(cpu);
+        return results_of(operation, {DType::f64, dtype});
+      }();
       const std::vector<Tensor> results = results_of(operation, {dtype, dtype});
       REQUIRE(results.size() == expected.size());
       for (std::size_t i = 0; i < results.size(); ++i) {
         INFO(operation.name << " in " << name_of(dtype) << ", result " << i << ", "
                             << to_string(results[i]));
-        // A few results are rounded twice or more: gradients of both uses added up, attention's
-        // backward from a rounded output.
-        const double bound =
-            2 * test::unit_roundoff(operation.name == "cast" ? DType::bf16 : dtype);
+        // In 16 bits a few results are rounded twice or more: gradients of both uses added up,
+        // attention's backward from a rounded output. In f32 sums over a row are.
+        const DType rounded_to = operation.name == "cast" ? DType::bf16 : dtype;
+        const double bound = rounded_to == DType::f32 ? 2e-6 : 2 * test::unit_roundoff(rounded_to);
         CHECK(relative_error(to_doubles(results[i]), to_doubles(expected[i])) <= bound);
       }
     }

@@ -95,17 +95,38 @@ TEST_CASE("an operation that adds up its input's gradients is given those that c
 
 TEST_CASE("a parameter's first gradient overwrites and the following ones add") {
   const test::Rank rank;
-  OwnedParameter weight("weight", {3, 2});  // its gradient starts as NaN
-  const Variable x(normal_tensor({5, 2}, DType::f64, "x"));
-  const Tensor seed = normal_tensor({5, 3}, DType::f64, "seed");
+  OwnedParameter weight("weight", {3, 2}, 1.0, DType::f32);  // its gradient starts as NaN
+  const Variable x(normal_tensor({5, 2}, DType::f32, "x"));
+  const Tensor seed = normal_tensor({5, 3}, DType::f32, "seed");
   backward(linear(x, weight.parameter, Parameter()), seed);
-  const auto once = weight.gradient.to_vector<double>();
+  const auto once = weight.gradient.to_vector<float>();
   backward(linear(x, weight.parameter, Parameter()), seed);
-  const auto twice = weight.gradient.to_vector<double>();
-  for (std::size_t i = 0; i < once.size(); ++i) CHECK(twice[i] == 2.0 * once[i]);
+  const auto twice = weight.gradient.to_vector<float>();
+  for (std::size_t i = 0; i < once.size(); ++i) CHECK(twice[i] == 2.0f * once[i]);
   weight.parameter.reset_gradient();
   backward(linear(x, weight.parameter, Parameter()), seed);
-  CHECK(weight.gradient.to_vector<double>() == once);
+  CHECK(weight.gradient.to_vector<float>() == once);
+}
+
+TEST_CASE("only the root's node knows that its gradient is 1") {
+  const test::Rank rank;
+  std::vector<bool> known;
+  const auto probe = [&](const Variable& x) {
+    return differentiable(x.data(), {x}, false, [&](Tensor dy) -> Gradients {
+      known.push_back(gradient_is_known_one());
+      return {dy};
+    });
+  };
+  const Variable x = Variable::leaf(ones({1}));
+  backward(probe(probe(x)));
+  CHECK(known == std::vector{true, false});
+  known.clear();
+  backward(probe(probe(x)), ones({1}));
+  CHECK(known == std::vector{false, false});
+  known.clear();
+  backward(probe(checkpoint(probe, x)));  // whose backward runs another
+  CHECK(known == std::vector{true, false});
+  CHECK_FALSE(gradient_is_known_one());
 }
 
 TEST_CASE("a graph runs backward once") {
@@ -198,9 +219,9 @@ TEST_CASE("scopes open before their first node and close after their last") {
 
 TEST_CASE("checkpoint: same bits as without, dropout included, and less memory") {
   const test::Rank rank;
-  OwnedParameter weight("weight", {64, 64}, 0.1);
-  const Tensor input = normal_tensor({32, 64}, DType::f64, "input");
-  const Tensor seed = normal_tensor({32, 64}, DType::f64, "seed");
+  OwnedParameter weight("weight", {64, 64}, 0.1, DType::f32);
+  const Tensor input = normal_tensor({32, 64}, DType::f32, "input");
+  const Tensor seed = normal_tensor({32, 64}, DType::f32, "seed");
   const auto block = [&](const Variable& h) {
     return add(h, dropout(gelu(linear(h, weight.parameter, Parameter())), 0.3f,
                           RandomStream(1, "site", 4, 2)));
@@ -227,15 +248,15 @@ TEST_CASE("checkpoint: same bits as without, dropout included, and less memory")
   CHECK(same_bits(kept.result, recomputed.result));
   CHECK(same_bits(kept.dx, recomputed.dx));
   CHECK(same_bits(kept.dweight, recomputed.dweight));
-  // Four results of 32 x 64 doubles; without checkpointing what gelu saves is added to each.
-  CHECK(recomputed.saved == 4 * 32 * 64 * 8);
+  // Four results of 32 x 64 floats; without checkpointing what gelu saves is added to each.
+  CHECK(recomputed.saved == 4 * 32 * 64 * 4);
   CHECK(kept.saved == 2 * recomputed.saved);
 }
 
 TEST_CASE("checkpoint: with nothing to train, nothing is recorded or kept") {
   const test::Rank rank;
-  OwnedParameter weight("weight", {2, 2});
-  const Variable x(normal_tensor({3, 2}, DType::f64, "x"));
+  OwnedParameter weight("weight", {2, 2}, 1.0, DType::f32);
+  const Variable x(normal_tensor({3, 2}, DType::f32, "x"));
   const auto function = [&](const Variable& h) {
     return gelu(linear(h, weight.parameter, Parameter()));
   };

@@ -21,7 +21,7 @@ Tensor leaf(const Shape& shape, const char* name = "leaf") {
 
 }  // namespace
 
-TEST_CASE("linear: gradients for both weight layouts, with and without bias") {
+TEST_CASE("linear: gradients for both weight layouts, with and without bias", "[cpu]") {
   const test::Rank rank;
   for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
     const bool out_in = layout == WeightLayout::out_in;
@@ -40,7 +40,75 @@ TEST_CASE("linear: gradients for both weight layouts, with and without bias") {
   }
 }
 
-TEST_CASE("matmul: gradients for all transposes, plain and batched") {
+TEST_CASE("gelu_mlp: gradients for both weight layouts, with and without biases", "[cpu]") {
+  const test::Rank rank;
+  for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
+    const bool out_in = layout == WeightLayout::out_in;
+    OwnedParameter fc("fc", out_in ? Shape{6, 3} : Shape{3, 6}), fc_bias("fc_bias", {6});
+    OwnedParameter proj("proj", out_in ? Shape{4, 6} : Shape{6, 4}), proj_bias("proj_bias", {4});
+    GradientCheck{[&](const Inputs& x) {
+                    return gelu_mlp(x[0], fc.parameter, fc_bias.parameter, proj.parameter,
+                                    proj_bias.parameter, layout);
+                  },
+                  {leaf({2, 5, 3})},
+                  {&fc, &fc_bias, &proj, &proj_bias}}
+        .run();
+    GradientCheck{[&](const Inputs& x) {
+                    return gelu_mlp(x[0], fc.parameter, Parameter(), proj.parameter, Parameter(),
+                                    layout);
+                  },
+                  {leaf({7, 3})},
+                  {&fc, &proj}}
+        .run();
+  }
+}
+
+TEST_CASE("gelu_mlp is linear, gelu, linear, to the bit on the CPU, whatever is frozen") {
+  const test::Rank rank;
+  struct Layers {
+    Parameter fc{"fc", {8, 16}, Initializer::zeros()},
+        fc_bias{"fc_bias", {16}, Initializer::zeros()};
+    Parameter proj{"proj", {16, 8}, Initializer::zeros()},
+        proj_bias{"proj_bias", {8}, Initializer::zeros()};
+    std::vector<Tensor> gradients;
+
+    Layers() {
+      for (const Parameter& parameter : {fc, fc_bias, proj, proj_bias}) {
+        parameter.open(normal_tensor(parameter.shape(), DType::f32, parameter.name(), 0.3));
+        gradients.push_back(Tensor::zeros(parameter.shape(), DType::f32));
+        parameter.open_gradient(gradients.back());
+        parameter.reset_gradient();
+      }
+    }
+  };
+  const Tensor dy = normal_tensor({9, 8}, DType::f32, "dy");
+  for (int frozen = 0; frozen < 16; ++frozen) {
+    CAPTURE(frozen);
+    std::vector<Tensor> results[2];
+    for (const bool fused : {false, true}) {
+      const Layers l;
+      int bit = 0;
+      for (const Parameter& parameter : {l.fc, l.fc_bias, l.proj, l.proj_bias}) {
+        parameter.set_trainable((frozen >> bit++ & 1) == 0);
+      }
+      const Variable x = Variable::leaf(normal_tensor({9, 8}, DType::f32, "x"));
+      const auto in_out = WeightLayout::in_out;
+      const Variable y =
+          fused ? gelu_mlp(x, l.fc, l.fc_bias, l.proj, l.proj_bias, in_out)
+                : linear(gelu(linear(x, l.fc, l.fc_bias, in_out)), l.proj, l.proj_bias, in_out);
+      backward(y, dy.clone());
+      results[fused] = l.gradients;
+      results[fused].push_back(y.data());
+      results[fused].push_back(x.gradient());
+    }
+    for (std::size_t i = 0; i < results[0].size(); ++i) {
+      CHECK(test::relative_error(test::to_doubles(results[1][i]),
+                                 test::to_doubles(results[0][i])) <= (kHasCuda ? 2e-6 : 0.0));
+    }
+  }
+}
+
+TEST_CASE("matmul: gradients for all transposes, plain and batched", "[cpu]") {
   const test::Rank rank;
   for (const Transpose ta : {Transpose::no, Transpose::yes}) {
     for (const Transpose tb : {Transpose::no, Transpose::yes}) {
@@ -58,14 +126,14 @@ TEST_CASE("matmul: gradients for all transposes, plain and batched") {
   }
 }
 
-TEST_CASE("embedding: gradients of rows used never, once and often") {
+TEST_CASE("embedding: gradients of rows used never, once and often", "[cpu]") {
   const test::Rank rank;
   OwnedParameter table("table", {6, 3});
   const Tensor ids = Tensor::from(std::vector<std::int32_t>{0, 4, 4, 1, 4, 5}, {2, 3});
   GradientCheck{[&](const Inputs&) { return embedding(ids, table.parameter); }, {}, {&table}}.run();
 }
 
-TEST_CASE("layer_norm and rms_norm: gradients") {
+TEST_CASE("layer_norm and rms_norm: gradients", "[cpu]") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7});
   OwnedParameter bias("bias", {7});
@@ -80,7 +148,7 @@ TEST_CASE("layer_norm and rms_norm: gradients") {
       .run();
 }
 
-TEST_CASE("add_layer_norm and add_rms_norm: gradients, whichever results are used") {
+TEST_CASE("add_layer_norm and add_rms_norm: gradients, whichever results are used", "[cpu]") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7});
   OwnedParameter bias("bias", {7});
@@ -105,7 +173,7 @@ TEST_CASE("add_layer_norm and add_rms_norm: gradients, whichever results are use
   check([](const Variable& x, const SumAndNorm& r) { return add(gelu(r.norm), add(r.sum, x)); });
 }
 
-TEST_CASE("add_layer_norm writes the sum over a temporary, and over nothing else") {
+TEST_CASE("add_layer_norm writes the sum over a temporary, and over nothing else", "[cpu]") {
   const test::Rank rank;
   const Tensor ones = Tensor::full({4}, DType::f64, 1.0), zeros = Tensor::zeros({4}, DType::f64);
   OwnedParameter weight("weight", {4}), bias("bias", {4});
@@ -130,7 +198,7 @@ TEST_CASE("add_layer_norm writes the sum over a temporary, and over nothing else
   CHECK(test::same_bits(kept, values));
 }
 
-TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients") {
+TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients", "[cpu]") {
   const test::Rank rank;
   const auto check = [](auto function, std::vector<Tensor> leaves) {
     GradientCheck{function, std::move(leaves), {}}.run();
@@ -144,7 +212,82 @@ TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients") {
         {leaf({3, 50})});
 }
 
-TEST_CASE("cast: the gradient comes back in the input's dtype") {
+TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one used twice",
+          "[cpu]") {
+  const test::Rank rank;
+  GradientCheck{[](const Inputs& x) { return swiglu(x[0], x[1]); },
+                {leaf({2, 3, 5}, "gate"), leaf({2, 3, 5}, "up")},
+                {}}
+      .run();
+  GradientCheck{[](const Inputs& x) { return swiglu(x[0]); }, {leaf({2, 3, 10})}, {}}.run();
+  GradientCheck{[](const Inputs& x) { return swiglu(x[0], x[0]); }, {leaf({3, 5})}, {}}.run();
+  // What swiglu saves is a temporary, and backward writes over it.
+  GradientCheck{[](const Inputs& x) { return swiglu(scale(x[0], 2.0)); }, {leaf({3, 10})}, {}}
+      .run();
+  GradientCheck{[](const Inputs& x) { return swiglu(scale(x[0], 2.0), scale(x[0], 3.0)); },
+                {leaf({3, 5})},
+                {}}
+      .run();
+}
+
+TEST_CASE("swiglu: backward writes over what forward saved, if nobody else has it", "[cpu]") {
+  const test::Rank rank;
+  const auto gradient_is_saved = [](bool keep) {
+    const Variable x = Variable::leaf(leaf({3, 10}));
+    Variable gate_up = scale(x, 2.0);
+    const std::byte* const saved = gate_up.data().raw();
+    const Variable y = swiglu(gate_up);
+    if (!keep) gate_up = Variable();
+    backward(y, leaf({3, 5}, "seed"));
+    return x.gradient().raw() == saved;
+  };
+  CHECK(gradient_is_saved(false));
+  CHECK_FALSE(gradient_is_saved(true));
+}
+
+TEST_CASE("rope: gradients in both conventions, with positions that count or are given", "[cpu]") {
+  const test::Rank rank;
+  const Tensor each = Tensor::from(std::vector<std::int32_t>{0, 1, 0, 3, 2, 1}, {2, 3});
+  for (const RopePairs pairs : {RopePairs::half_split, RopePairs::interleaved}) {
+    const RopeTable table = rope_table(9, rope_frequencies(6, 100.0), pairs, DType::f64);
+    for (const RopePositions& positions : {RopePositions{.first = 5}, RopePositions{2, each}}) {
+      const auto check = [&](auto function) {
+        GradientCheck{function, {leaf({2, 3, 20})}, {}}.run();
+      };
+      check([&](const Inputs& x) { return rope(x[0], 3, 6, table, positions); });
+      check([&](const Inputs& x) { return rope(scale(x[0], 2.0), 3, 6, table, positions); });
+      check([&](const Inputs& x) { return add(rope(x[0], 3, 6, table, positions), x[0]); });
+    }
+  }
+}
+
+TEST_CASE("rope works in place on a temporary only", "[cpu]") {
+  const test::Rank rank;
+  const RopeTable table =
+      rope_table(3, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64);
+  const Variable x = Variable::leaf(leaf({1, 3, 4}));
+  const Tensor before = x.data().clone();
+  Variable kept = scale(x, 1.0);
+  const std::byte* const memory = kept.data().raw();
+  CHECK(rope(x, 1, 4, table).data().raw() != x.data().raw());
+  CHECK(rope(kept, 1, 4, table).data().raw() != memory);
+  CHECK(test::same_bits(kept.data(), before));
+  const Tensor handle = kept.data();
+  CHECK(rope(Variable(handle), 1, 4, table).data().raw() != memory);
+  CHECK(test::same_bits(kept.data(), before));
+  CHECK(test::same_bits(x.data(), before));
+}
+
+TEST_CASE("rope turns a variable that was moved in where it lies", "[cpu]") {
+  const test::Rank rank;
+  const RopeTable table =
+      rope_table(3, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64);
+  Variable x = scale(Variable(leaf({1, 3, 4})), 1.0);
+  const std::byte* const memory = x.data().raw();
+  CHECK(rope(std::move(x), 1, 4, table).data().raw() == memory);
+}
+
+TEST_CASE("cast: the gradient comes back in the input's dtype", "[cpu]") {
   const test::Rank rank;
   const Variable x = Variable::leaf(Tensor::from(std::vector<float>{1.0f, -2.5f}, {2}));
   const Variable y = cast(x, DType::f64);
@@ -152,7 +295,7 @@ TEST_CASE("cast: the gradient comes back in the input's dtype") {
   CHECK(x.gradient().to_vector<float>() == std::vector<float>{0.5f, 3.0f});
 }
 
-TEST_CASE("attention: gradients with plain and grouped heads") {
+TEST_CASE("attention: gradients with plain and grouped heads", "[cpu]") {
   const test::Rank rank;
   for (const std::int64_t kv_heads : {4, 2, 1}) {
     const std::int64_t channels = (4 + 2 * kv_heads) * 3;
@@ -162,14 +305,14 @@ TEST_CASE("attention: gradients with plain and grouped heads") {
   }
 }
 
-TEST_CASE("cross_entropy: gradients of the mean over valid targets") {
+TEST_CASE("cross_entropy: gradients of the mean over valid targets", "[cpu]") {
   const test::Rank rank;
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6}, {4});
   GradientCheck{[&](const Inputs& x) { return cross_entropy(x[0], targets); }, {leaf({4, 7})}, {}}
       .run();
 }
 
-TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the tokens") {
+TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the tokens", "[cpu]") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7, 3});
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6, 1}, {5});
@@ -184,7 +327,8 @@ TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the t
   }
 }
 
-TEST_CASE("constants and frozen parameters give a constant, one trained parameter does not") {
+TEST_CASE("constants and frozen parameters give a constant, one trained parameter does not",
+          "[cpu]") {
   const test::Rank rank;
   OwnedParameter matrix("matrix", {7, 3}), row("row", {3}), bias("bias", {3}), outputs("b", {7});
   const Variable x(leaf({2, 3}));
@@ -205,7 +349,7 @@ TEST_CASE("constants and frozen parameters give a constant, one trained paramete
   check({&matrix}, [&] { return linear_cross_entropy(x, matrix.parameter, ids, 0.5); });
 }
 
-TEST_CASE("linear_cross_entropy refuses to be differentiated further") {
+TEST_CASE("linear_cross_entropy refuses to be differentiated further", "[cpu]") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7, 3});
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0}, {2});

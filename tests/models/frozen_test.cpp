@@ -42,7 +42,7 @@ struct BackwardLog final : Strategy {
   void finish_backward() override {}
   void start_step() override {}
   void weights_changed() override {}
-  double gradient_norm() override { return 0.0; }
+  GradientNorm gradient_norm() override { return {}; }
   void visit_whole(const std::function<void(const Parameter&, const Tensor&)>&) override {}
   const std::vector<Shard>& shards() const override { return none; }
 

@@ -24,11 +24,12 @@ Values five_steps(const SgdOptions& options) {
   const std::vector<float> direction = {0.5f, -0.25f, 1e-4f, 2.0f};
   for (int t = 1; t <= 5; ++t) {
     const float sign = t % 2 == 0 ? 0.5f : -0.5f;
+    std::vector<float> values = data.to_vector<float>();
     for (int i = 0; i < 4; ++i) {
       // Twice too large on purpose: gradient_scale takes it back.
-      gradient.data<float>()[i] =
-          2.0f * (direction[i] * static_cast<float>(t) * sign + 0.1f * data.data<float>()[i]);
+      values[i] = 2.0f * (direction[i] * static_cast<float>(t) * sign + 0.1f * values[i]);
     }
+    gradient.copy_from(Tensor::from(values, {4}));
     optimizer.step(0.1, 0.5);
   }
   return to_doubles(data);
@@ -93,6 +94,8 @@ TEST_CASE("Sgd: wrong options are named") {
   const test::Rank rank;
   REQUIRE_THROWS_WITH(Sgd({}, {.momentum = -0.1}), Contains("momentum is -0.1"));
   REQUIRE_THROWS_WITH(Sgd({}, {.nesterov = true}), Contains("nesterov needs a momentum"));
+  REQUIRE_THROWS_WITH(Sgd({{.name = "w", .data = Tensor::zeros({2}, DType::bf16)}}),
+                      Contains("the data of w is bf16 [2]; it must be f32"));
 }
 
 }  // namespace tessera

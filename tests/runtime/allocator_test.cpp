@@ -15,7 +15,7 @@ namespace {
 using Catch::Contains;
 
 /// Host memory with a limit, which counts what it hands out.
-class LimitedMemory final : public MemorySource {
+class LimitedMemory final : public HostMemorySource {
  public:
   struct Counts {
     std::size_t live = 0;

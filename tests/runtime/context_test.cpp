@@ -110,16 +110,17 @@ TEST_CASE("delays on a side stream change no result") {
     if (delayed) {
       side.set_delay([] { std::this_thread::sleep_for(std::chrono::microseconds(300)); });
     }
-    Tensor sum = Tensor::zeros({64}, DType::f32);
+    std::vector<float> sum(64);
     for (int step = 0; step < 20; ++step) {
       const Tensor message = Tensor::from(std::vector<float>(64, float(step)), {64});
       Tensor received;
       side.wait(current_stream().record());
       side.enqueue([&received, message] { received = message.clone(); });
       current_stream().wait(side.record());
-      for (int i = 0; i < 64; ++i) sum.data<float>()[i] += received.data<float>()[i] * float(i);
+      const auto values = received.to_vector<float>();
+      for (int i = 0; i < 64; ++i) sum[i] += values[i] * float(i);
     }
-    return sum.to_vector<float>();
+    return sum;
   };
   REQUIRE(pipeline(true) == pipeline(false));
   REQUIRE(pipeline(true)[2] == 2.0f * 190.0f);  // 0 + 1 + ... + 19 = 190
@@ -147,7 +148,7 @@ TEST_CASE("ranks are threads that share nothing") {
 }
 
 TEST_CASE("a device that the build lacks is refused by name") {
-  REQUIRE_THROWS_WITH(RankContext({.device = {DeviceType::cuda, 3}}), Contains("cuda:3"));
+  REQUIRE_THROWS_WITH(RankContext({.device = {DeviceType::cuda, 99}}), Contains("cuda:99"));
   REQUIRE(to_string(Device{}) == "cpu");
 }
 

@@ -33,7 +33,8 @@ void run(const std::vector<int>& sizes, void (*check)(Communicator&, Findings&))
   }
 }
 
-const std::vector<int> kRanks = {1, 2, 3, 4, 6, 8};
+// (The emulated GPU is slow.)
+const std::vector<int> kRanks = kHasCuda ? std::vector{1, 2, 3, 4} : std::vector{1, 2, 3, 4, 6, 8};
 
 }  // namespace
 
@@ -74,11 +75,11 @@ TEST_CASE("calls drawn at random give every rank what it works out alone") {
 }
 
 TEST_CASE("whenever GPUs get to what is queued, and whichever of them, results are the same") {
-  test::for_every_progress(4, [] {
+  test::for_every_progress(2, [] {
     for (const test::CommunicatorCheck& check : test::kCommunicatorChecks) {
       if (check.name == std::string("large and mixed")) continue;
       INFO(check.name);
-      run({2, 3}, check.body);
+      run({3}, check.body);
     }
   });
 }

@@ -258,6 +258,7 @@ inline void check_side_stream(Communicator& group, Findings& findings) {
     for (int i = 0; i < 5; ++i) {
       const Tensor x = tensor_of(group.rank(), 64);
       results.push_back(x);
+      side.wait(compute().record());
       events.push_back(group.all_reduce({x}, side));
     }
     for (std::size_t i = 0; i < results.size(); ++i) {
@@ -277,9 +278,10 @@ inline void check_two_streams(Communicator& world, Findings& findings) {
   for (int i = 0; i < 20; ++i) {
     const Tensor x = tensor_of(world.rank(), 1000);
     const Tensor y = tensor_of(world.rank(), 1000);
+    side.wait(compute().record());
     const Event landed = other->all_reduce({y}, side);
     world.all_reduce({x}, compute());
-    landed.synchronize();
+    compute().wait(landed);
     findings.expect(x.to_vector<float>() == expected, "compute stream");
     findings.expect(y.to_vector<float>() == expected, "side stream");
   }
@@ -295,6 +297,7 @@ inline void check_time(Communicator& world, Findings& findings) {
   const double before = world.busy_ms();
   if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const Tensor x = tensor_of(world.rank(), 8);
+  side.wait(compute().record());
   world.all_reduce({x}, side, "h.0").synchronize();
   world.barrier(compute());
   profiler.set_tracing(false);

@@ -66,7 +66,7 @@ FAULTS = {
         "groups_.replicas.get()"),
     "the norm of this rank's part only": (
         "sharding/gradient_norm.cpp",
-        "reduce_over(group, words, Reduction::sum);",
+        "reduce_over(group, norm.words(), Reduction::sum);",
         ""),
     "tied weights reduced after their first use": (
         "sharding/unit.cpp",

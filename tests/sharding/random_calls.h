@@ -130,6 +130,7 @@ inline Tensors make_call(Communicator& group, const RandomCall& call, const Stre
     const bool scatters = call.collective == Collective::reduce_scatter;
     outputs.push_back(Tensor::zeros({call.counts[i] / (scatters ? n : 1)}, call.dtypes[i]));
   }
+  stream.wait(compute().record());
   const auto done = [&](const Event& event, const Tensors& results) {
     event.synchronize();
     return results;

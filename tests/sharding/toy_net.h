@@ -138,9 +138,11 @@ struct ToyTraining {
             Trained& trained) const {
     const float loss = differentiate(net, strategy, world, micro_batches, step);
     const Tensor sum = Tensor::from(std::vector{loss}, {1});
-    world.all_reduce({sum}, context().side_stream("communication"), "loss").synchronize();
+    const Stream& stream = context().side_stream("communication");
+    stream.wait(context().compute_stream().record());
+    world.all_reduce({sum}, stream, "loss").synchronize();
     trained.losses.push_back(sum.item<float>());
-    trained.norms.push_back(strategy.gradient_norm());
+    trained.norms.push_back(strategy.gradient_norm().value());
     update(strategy, trained.norms.back());
   }
 

@@ -1,4 +1,4 @@
-// Finite-difference checks of differentiable operations, in f64.
+// Finite-difference checks of differentiable operations, in f64: on the CPU.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -9,18 +9,18 @@
 #include "autograd/engine.h"
 #include "autograd/parameter.h"
 #include "autograd/variable.h"
+#include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {
 
-/// An f64 parameter with open windows, filled with normal values.
+/// A parameter with open windows, filled with normal values.
 struct OwnedParameter {
-  OwnedParameter(const std::string& name, const Shape& shape, double scale = 1.0)
+  OwnedParameter(const std::string& name, const Shape& shape, double scale = 1.0,
+                 DType dtype = DType::f64)
       : parameter(name, shape, Initializer::zeros()),
-        data(normal_tensor(shape, DType::f64, name, scale)),
-        gradient(Tensor::empty(shape, DType::f64)) {
-    // Poisoned: the first contribution has to overwrite.
-    std::fill_n(gradient.data<double>(), gradient.numel(), std::nan(""));
+        data(normal_tensor(shape, dtype, name, scale)),
+        gradient(poisoned(shape, dtype)) {  // the first contribution has to overwrite
     parameter.open(data);
     parameter.open_gradient(gradient);
     parameter.reset_gradient();

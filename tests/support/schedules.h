@@ -6,26 +6,10 @@
 #include "tests/support/rank.h"
 
 #if defined(TESSERA_EMULATED)
-#include "kernels/emulation/emulator.h"
+#include "tests/support/schedule_guard.h"
 #endif
 
 namespace tessera::test {
-
-#if defined(TESSERA_EMULATED)
-/// The emulator's schedule for as long as this lives.
-class ScheduleGuard {
- public:
-  explicit ScheduleGuard(emulation::Schedule schedule) : before_(emulation::schedule()) {
-    emulation::set_schedule(schedule);
-  }
-  ~ScheduleGuard() { emulation::set_schedule(before_); }
-  ScheduleGuard(const ScheduleGuard&) = delete;
-  ScheduleGuard& operator=(const ScheduleGuard&) = delete;
-
- private:
-  emulation::Schedule before_;
-};
-#endif
 
 /// Calls `body()` in a Rank of its own under every schedule:
 ///   - on the emulated GPU, four orders of threads and blocks;
@@ -35,13 +19,7 @@ class ScheduleGuard {
 template <typename Body>
 void for_every_schedule(Body body) {
 #if defined(TESSERA_EMULATED)
-  using emulation::Order;
-  for (const emulation::Schedule schedule : {
-           emulation::Schedule{Order::forward, Order::forward, 1},
-           emulation::Schedule{Order::reverse, Order::reverse, 1},
-           emulation::Schedule{Order::shuffled, Order::shuffled, 1},
-           emulation::Schedule{Order::shuffled, Order::forward, 2},
-       }) {
+  for (const emulation::Schedule& schedule : kSchedules) {
     const ScheduleGuard guard(schedule);
     const Rank rank;
     body();

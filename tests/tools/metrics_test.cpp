@@ -55,6 +55,15 @@ TEST_CASE("a number that is not finite is null, for JSON has no other word") {
   CHECK(line["loss"].is_null());
 }
 
+TEST_CASE("without a yardstick there is no fraction of it") {
+  StepMetrics metrics = example();
+  CHECK(nlohmann::json::parse(json_line(metrics))["matmul_fraction"].is_null());
+  CHECK(log_line(metrics, 10).find("matmul rate") == std::string::npos);
+  metrics.matmul_fraction = 0.25;
+  CHECK(nlohmann::json::parse(json_line(metrics))["matmul_fraction"] == 0.25);
+  CHECK(log_line(metrics, 10).find("  25% of matmul rate  ") != std::string::npos);
+}
+
 TEST_CASE("an earlier run's metrics are kept under a number") {
   const test::TemporaryDirectory folder;
   for (int run = 0; run < 3; ++run) {

@@ -22,7 +22,8 @@ inline std::string counting_text() {
   return text;
 }
 
-/// Prepares the text in `folder` and returns a configuration of a few seconds' work at most.
+/// Prepares the text in `folder` and returns a configuration of a few seconds' work at most. On the
+/// CPU: what the programs do depends on no device; cuda_train_test.cpp has runs on a GPU.
 inline Config tiny_run(const TemporaryDirectory& folder) {
   write_file_atomically(folder / "text.txt", counting_text());
   prepare({.inputs = {folder / "text.txt"},
@@ -41,6 +42,7 @@ inline Config tiny_run(const TemporaryDirectory& folder) {
   config.train.log_every = 1;
   config.train.eval_every = 6;
   config.train.progress = "lines";
+  config.runtime.device = "cpu";
   config.runtime.threads = 2;
   return config;
 }

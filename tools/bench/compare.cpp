@@ -43,6 +43,7 @@ std::vector<std::vector<std::int64_t>> gather(const std::vector<std::int64_t>& v
   const Tensor all = Tensor::zeros({world.size() * count}, DType::i64);
   const auto row = [&](int rank) { return all.slice(rank * count, (rank + 1) * count); };
   row(world.rank()).copy_from(Tensor::from(values, {count}));
+  communication_stream().wait(current_stream().record());
   world.all_gather({all}, communication_stream(), "figures").synchronize();
   std::vector<std::vector<std::int64_t>> rows;
   for (int r = 0; r < world.size(); ++r) rows.push_back(row(r).to_vector<std::int64_t>());
@@ -65,7 +66,8 @@ Footprint largest(const Footprint& footprint, Communicator& world) {
 std::uint64_t checksum_of(Strategy& strategy) {
   std::map<std::string, std::uint64_t> checksums;
   strategy.visit_whole([&](const Parameter& parameter, const Tensor& whole) {
-    checksums[parameter.name()] = fnv1a({whole.raw(), whole.bytes()});
+    const Tensor here = whole.to_host();
+    checksums[parameter.name()] = fnv1a({here.raw(), here.bytes()});
   });
   std::vector<std::uint64_t> in_order;
   for (const auto& [name, checksum] : checksums) in_order.push_back(checksum);
@@ -80,7 +82,8 @@ class Trial {
       : config_(variant_of(config, variant)),
         variant_(variant),
         world_(world),
-        context_({.rank = world.rank(),
+        context_({.device = context().device(),
+                  .rank = world.rank(),
                   .world_size = world.size(),
                   .threads = context().threads().size()}) {
     const ContextGuard guard(context_);

@@ -10,10 +10,10 @@
 #include "kernels/dropout/op.h"
 #include "kernels/embedding/op.h"
 #include "kernels/gelu/op.h"
+#include "kernels/gradient_norm/op.h"
 #include "kernels/layer_norm/op.h"
 #include "kernels/linear_cross_entropy/op.h"
 #include "kernels/matmul/op.h"
-#include "kernels/reduce/op.h"
 #include "kernels/rms_norm/op.h"
 #include "runtime/random.h"
 
@@ -21,24 +21,6 @@ namespace tessera {
 namespace {
 
 constexpr float kEpsilon = 1e-5f;
-
-/// Uniform values in [-1/2, 1/2), repeating after 64 Ki elements: zeros would flatter a GPU, which
-/// clocks higher when few bits change.
-Tensor noise(const Shape& shape, DType dtype) {
-  static const std::vector<float> pattern = [] {
-    const RandomStream random(0, "bench");
-    std::vector<float> values(std::size_t{1} << 16);
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = random.uniform(i) - 0.5f;
-    return values;
-  }();
-  std::vector<float> values(static_cast<std::size_t>(shape.numel()));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = pattern[i % pattern.size()];
-  const Tensor wide = Tensor::from(values, shape);
-  if (dtype == DType::f32) return wide;
-  const Tensor narrow = Tensor::empty(shape, dtype);
-  cast(narrow, wide);
-  return narrow;
-}
 
 Tensor ids(std::int64_t count, std::int64_t bound) {
   const RandomStream random(0, "ids");
@@ -115,9 +97,7 @@ class Cases {
     memory_bound("embedding_backward", shape, activations + elements(V, C) * 4,
                  [=, dtype = dtype_] {
                    return [table = Tensor::empty({V, C}, DType::f32), dy = noise({N, C}, dtype),
-                           at = ids(N, V)] {
-                     embedding_backward(table, dy, at, Accumulate::no);
-                   };
+                           at = ids(N, V)] { embedding_backward(table, dy, at, Accumulate::no); };
                  });
   }
 
@@ -272,8 +252,8 @@ class Cases {
     };
     compute_bound("attention_forward", shape, 4 * activations, 0.5, forward, [=] {
       return [=, t = operands()] {
-        attention_forward(part(t.o, 0), t.logsumexp, part(t.qkv, 0), part(t.qkv, 1),
-                          part(t.qkv, 2), scale);
+        attention_forward(part(t.o, 0), t.logsumexp, part(t.qkv, 0), part(t.qkv, 1), part(t.qkv, 2),
+                          scale);
       };
     });
     compute_bound("attention_backward", shape, 8 * activations, 0.5, backward, [=] {
@@ -313,12 +293,16 @@ class Cases {
     const std::string shape = fmt::format("{}", n);
     memory_bound("adamw", shape, 28.0 * static_cast<double>(n), [=] {
       const auto range = [n] { return noise({n}, DType::f32); };
-      return [p = range(), m = Tensor::zeros({n}, DType::f32), v = Tensor::zeros({n}, DType::f32),
-              g = range()] { adamw(p, m, v, g, {}); };
+      const std::vector<AdamWTensors> tensors = {{.p = range(),
+                                                  .m = Tensor::zeros({n}, DType::f32),
+                                                  .v = Tensor::zeros({n}, DType::f32),
+                                                  .gradient = range()}};
+      return [tensors] { adamw(tensors, {}); };
     });
-    memory_bound("sum_of_squares", shape, 4.0 * static_cast<double>(n), [=] {
-      return [x = noise({n}, DType::f32), result = Tensor::empty({2}, DType::i64)] {
-        sum_of_squares(result, x, 0, Accumulate::no);
+    memory_bound("gradient_norm", shape, 8.0 * static_cast<double>(n), [=] {
+      return [x = std::vector{noise({n}, DType::f32)}, norm = GradientNorm::empty()] {
+        largest_magnitude(norm, x);
+        sum_of_squares(norm, x);
       };
     });
   }
@@ -329,6 +313,23 @@ class Cases {
 };
 
 }  // namespace
+
+Tensor noise(const Shape& shape, DType dtype) {
+  // Repeats after 64 Ki elements.
+  static const std::vector<float> pattern = [] {
+    const RandomStream random(0, "bench");
+    std::vector<float> values(std::size_t{1} << 16);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = random.uniform(i) - 0.5f;
+    return values;
+  }();
+  std::vector<float> values(static_cast<std::size_t>(shape.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = pattern[i % pattern.size()];
+  const Tensor wide = Tensor::from(values, shape);
+  if (dtype == DType::f32) return wide;
+  const Tensor narrow = Tensor::empty(shape, dtype);
+  cast(narrow, wide);
+  return narrow;
+}
 
 std::vector<KernelCase> kernel_cases(const KernelSizes& sizes, DType dtype) {
   return Cases(sizes, dtype).all();

@@ -57,11 +57,13 @@ struct ShardingConfig {
   std::string prefetch = "both";
   std::string reduce = "every_micro_batch";
   std::string reduce_dtype = "f32";
+  std::string communicator = "auto";
+  bool deterministic = false;
   std::string activation_checkpointing = "none";
 };
 
 struct RuntimeConfig {
-  std::string device = "cpu";
+  std::string device = "auto";
   std::int64_t ranks = 0;
   std::int64_t threads = 0;
   std::string compute_dtype = "f32";

@@ -1,5 +1,6 @@
 #include "tools/config/keys.h"
 
+#include "runtime/device.h"
 #include "sharding/checkpointing.h"
 #include "tools/config/sharding_options.h"
 
@@ -34,6 +35,11 @@ Allowed one_of(std::vector<std::string> choices) {
 
 Allowed compute_dtypes() {
   return one_of({"f32", "bf16", "f16"});
+}
+
+Allowed device_names() {
+  return {.is_form = [](std::string_view text) { return parse_device(text).has_value(); },
+          .forms = "auto, cpu, cuda or a GPU by number such as cuda:1"};
 }
 
 Allowed reshard_forms() {
@@ -149,6 +155,12 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
        "rank and reduce their sum: less traffic, more memory, other rounding."},
       {"sharding.reduce_dtype", &sharding.reduce_dtype, compute_dtypes(),
        "What gradients are sent in; sums over ranks are formed in f32 in any case."},
+      {"sharding.communicator", &sharding.communicator, one_of({"auto", "threads", "mpi", "nccl"}),
+       "By what ranks exchange tensors. `auto`: threads of one process read each other's memory; "
+       "under mpirun NCCL where ranks are on GPUs and the build has it, MPI otherwise."},
+      {"sharding.deterministic", &sharding.deterministic, anything(),
+       "nccl: form sums over ranks in the order in which the other communicators always form them, "
+       "instead of NCCL's own: the same bits on any machine, for more messages."},
       {"sharding.activation_checkpointing", &sharding.activation_checkpointing,
        checkpointing_policy(),
        "Blocks of which only the input is kept: the rest is computed again in the backward pass."},
@@ -157,7 +169,11 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
 
 std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
   return {
-      {"runtime.device", &runtime.device, one_of({"cpu"}), "Where the model runs."},
+      {"runtime.device", &runtime.device, device_names(),
+       "Where the model runs. `auto`: on the first GPU, if this build has the CUDA backend and the "
+       "machine a GPU, otherwise on the CPU. With several ranks a GPU is the first rank's; the "
+       "next "
+       "ranks have the next GPUs, and then the first ones again."},
       {"runtime.ranks", &runtime.ranks, between(0, 1024),
        "Ranks, as threads of one process; `tessera train --ranks N` sets it. 0 = one, or under "
        "`mpirun -np N tessera train` as many processes as it starts."},

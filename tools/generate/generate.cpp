@@ -63,9 +63,12 @@ class Continuation {
 void generate(const GenerateOptions& options, const std::function<void(std::string_view)>& write) {
   check_sampling(options.sampling);
   check(options.tokens >= 0, "cannot generate {} tokens", options.tokens);
+  const std::optional<Device> device = parse_device(options.device);
+  check(device.has_value(), "--device: expected auto, cpu, cuda or cuda:N, got '{}'",
+        options.device);
   const fs::path folder = model_folder(options.model);
   const auto tokenizer = Tokenizer::load(folder);
-  RankContext rank({.threads = options.threads, .seed = options.seed});
+  RankContext rank({.device = *device, .threads = options.threads, .seed = options.seed});
   const ContextGuard guard(rank);
   const auto model = make_pretrained(folder);
   check(tokenizer->vocab_size() <= model->vocab_size(),

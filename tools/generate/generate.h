@@ -19,6 +19,8 @@ struct GenerateOptions {
   std::int64_t tokens = 200;
   std::uint64_t seed = 0;
   int threads = 0;
+  /// As parse_device (runtime/device.h) reads it.
+  std::string device = "auto";
 };
 
 /// Hands the prompt and then each piece of the continuation to `write` as it is made. The same

@@ -29,6 +29,8 @@ void add_generate(CLI::App& app) {
                    "Only the likeliest tokens that hold this probability; 1: all")
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Same seed, same text")->capture_default_str();
+  command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")
+      ->capture_default_str();
   command->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
   command->callback([options] {
     generate(*options, [](std::string_view piece) { std::cout << piece << std::flush; });

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <limits>
 
+#include "runtime/backends.h"
 #include "runtime/category.h"
+#include "runtime/cuda/device.h"
 #include "runtime/random.h"
 #include "runtime/threads.h"
 
@@ -67,6 +69,20 @@ double sgemm_rate(const std::vector<MatmulShape>& shapes, int threads, int repea
     seconds += seconds_of(shape, repeats) * static_cast<double>(shape.count);
   }
   return flops / seconds;
+}
+
+std::optional<double> peak_matmul_rate(const Device& first, int ranks, DType dtype) {
+  double sum = 0.0;
+  if constexpr (kHasCuda) {
+    const int count = cuda::device_count();
+    for (int i = 0; i < std::min(ranks, count); ++i) {
+      const auto properties = cuda::device_properties((first.index + i) % count);
+      const std::optional<double> peak = cuda::peak_flops(properties, dtype);
+      if (!peak) return std::nullopt;
+      sum += *peak;
+    }
+  }
+  return sum > 0.0 ? std::optional(sum) : std::nullopt;
 }
 
 }  // namespace tessera

@@ -32,10 +32,11 @@ std::string number(Float value) {
 std::string log_line(const StepMetrics& m, std::int64_t total_steps) {
   std::string line = fmt::format("step {}/{}  loss {:.4f}", m.step, total_steps, m.loss);
   if (m.val_loss) line += fmt::format("  val {:.4f}", *m.val_loss);
-  line +=
-      fmt::format("  lr {:.2e}  norm {:.3f}  {:.0f} tok/s  {:.0f}% of matmul rate  peak {:.1f} MiB",
-                  m.learning_rate, m.gradient_norm, m.tokens_per_second, 100.0 * m.matmul_fraction,
-                  static_cast<double>(m.memory.total.peak) / kMebibyte);
+  line += fmt::format("  lr {:.2e}  norm {:.3f}  {:.0f} tok/s", m.learning_rate, m.gradient_norm,
+                      m.tokens_per_second);
+  if (m.matmul_fraction)
+    line += fmt::format("  {:.0f}% of matmul rate", 100.0 * *m.matmul_fraction);
+  line += fmt::format("  peak {:.1f} MiB", static_cast<double>(m.memory.total.peak) / kMebibyte);
   return line;
 }
 
@@ -44,12 +45,13 @@ std::string json_line(const StepMetrics& m) {
   if (m.val_loss) line += fmt::format(R"(, "val_loss": {})", *m.val_loss);
   line += fmt::format(
       R"(, "learning_rate": {}, "gradient_norm": {}, "tokens_per_second": {:.1f}, )"
-      R"("matmul_fraction": {:.4f}, "step_ms": {:.3f}, "data_ms": {:.3f}, "forward_ms": {:.3f}, )"
+      R"("matmul_fraction": {}, "step_ms": {:.3f}, "data_ms": {:.3f}, "forward_ms": {:.3f}, )"
       R"("backward_ms": {:.3f}, "optimizer_ms": {:.3f}, "communication_ms": {:.3f}, )"
       R"("exposed_communication_ms": {:.3f}, "bytes_sent": {:.0f}, "peak_bytes": {{)",
-      m.learning_rate, number(m.gradient_norm), m.tokens_per_second, m.matmul_fraction, m.step_ms,
-      m.data_ms, m.forward_ms, m.backward_ms, m.optimizer_ms, m.communication_ms,
-      m.exposed_communication_ms, m.bytes_sent);
+      m.learning_rate, number(m.gradient_norm), m.tokens_per_second,
+      m.matmul_fraction ? fmt::format("{:.4f}", *m.matmul_fraction) : "null", m.step_ms, m.data_ms,
+      m.forward_ms, m.backward_ms, m.optimizer_ms, m.communication_ms, m.exposed_communication_ms,
+      m.bytes_sent);
   for (int i = 0; i < kCategories; ++i) {
     line += fmt::format(R"("{}": {}, )", kCategoryNames[i], m.memory.categories[i].peak);
   }

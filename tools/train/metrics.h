@@ -20,8 +20,9 @@ struct StepMetrics {
   double gradient_norm = 0.0;
   /// Of all ranks.
   double tokens_per_second = 0.0;
-  /// Model FLOP/s over the machine's matmul rate, of all ranks together.
-  double matmul_fraction = 0.0;
+  /// Model FLOP/s over the yardstick's (tools/train/matmul_rate.h), of all ranks together: on GPUs
+  /// what is called MFU. Nothing if the yardstick is unknown.
+  std::optional<double> matmul_fraction;
   double step_ms = 0.0;
   double data_ms = 0.0;
   double forward_ms = 0.0;

@@ -3,8 +3,9 @@
 #include <cmath>
 
 #include "autograd/engine.h"
+#include "kernels/add/op.h"
+#include "kernels/gradient_norm/op.h"
 #include "models/hugging_face.h"
-#include "optim/clip.h"
 #include "optim/schedule.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -56,32 +57,43 @@ TrainingSession::~TrainingSession() = default;
 StepResult TrainingSession::step(std::int64_t step, const BatchSource& source) {
   const double scale = scaler_ ? scaler_->scale() : 1.0;
   strategy_->start_step();
-  const float loss = accumulate_gradients(step, scale, source);
+  const Tensor loss = accumulate_gradients(step, scale, source);
   const Span span("optimizer");
-  const StepResult result = {.loss = static_cast<float>(sum_over_ranks(loss) / scale),
-                             .gradient_norm = strategy_->gradient_norm() / scale,
-                             .learning_rate = learning_rate_at(schedule_of(config_), step - 1)};
+  sum_over_ranks(loss);
+  const GradientNorm norm = strategy_->gradient_norm();
+  const double learning_rate = learning_rate_at(schedule_of(config_), step - 1);
+  update_parameters(learning_rate, norm, loss, scale);
+
+  // Everything is queued; here the host waits for the device.
+  const StepResult result = {.loss = static_cast<float>(loss.item<float>() / scale),
+                             .gradient_norm = norm.value() / scale,
+                             .learning_rate = learning_rate};
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   const bool may_skip = scaler_ && scale > LossScaler::kLeast;
+  if (!finite) optimizer_->set_steps(optimizer_->steps() - 1);  // it has changed nothing
   check(finite || may_skip,
         "step {}: the loss is {} and the gradient norm {}; the run stops before the parameters are "
         "touched. Lower optimizer.learning_rate, lengthen optimizer.warmup_steps or check the data",
         step, result.loss, result.gradient_norm);
-  if (finite) {
-    optimizer_->step(result.learning_rate,
-                     clip_scale(result.gradient_norm, config_.optimizer.clip_norm) / scale);
-    strategy_->weights_changed();
-  }
   if (scaler_) scaler_->update(finite);
   return result;
 }
 
-float TrainingSession::accumulate_gradients(std::int64_t step, double scale,
-                                            const BatchSource& source) {
+void TrainingSession::update_parameters(double learning_rate, const GradientNorm& norm,
+                                        const Tensor& loss, double loss_scale) {
+  const Tensor factor = Tensor::empty({1}, DType::f32);
+  clip_factor(factor, norm, loss,
+              {.max_norm = config_.optimizer.clip_norm, .loss_scale = loss_scale});
+  optimizer_->step(learning_rate, factor);
+  strategy_->weights_changed();
+}
+
+Tensor TrainingSession::accumulate_gradients(std::int64_t step, double scale,
+                                             const BatchSource& source) {
   const std::int64_t micro_batches = config_.data.accumulation_steps;
   const std::int64_t rows = rows_per_micro_batch();
   const double tokens = static_cast<double>(config_.data.batch_size * config_.data.sequence_length);
-  float total = 0.0f;
+  const Tensor total = Tensor::zeros({1}, DType::f32);
   for (std::int64_t i = 0; i < micro_batches; ++i) {
     const std::int64_t micro_batch = i * world_.size() + world_.rank();
     context().random() = {.seed = static_cast<std::uint64_t>(config_.train.seed),
@@ -96,7 +108,7 @@ float TrainingSession::accumulate_gradients(std::int64_t step, double scale,
     {
       const Span span("forward");
       loss = model_->loss(batch.inputs, batch.targets, scale / tokens, /*training=*/true);
-      total += loss.data().item<float>();
+      add(total, total, loss.data());
     }
     const Span span("backward");
     backward(loss);
@@ -121,13 +133,15 @@ float TrainingSession::evaluate(std::int64_t batches, const BatchSource& source)
       total += loss.data().item<float>() * count;
     }
   }
-  return sum_over_ranks(static_cast<float>(total / all_tokens));
+  const Tensor mean = Tensor::from(std::vector{static_cast<float>(total / all_tokens)}, {1});
+  sum_over_ranks(mean);
+  return mean.item<float>();
 }
 
-float TrainingSession::sum_over_ranks(float value) const {
-  const Tensor sum = Tensor::from(std::vector{value}, {1});
-  wait_for_communication(world_.all_reduce({sum}, communication_stream(), "loss"));
-  return sum.item<float>();
+void TrainingSession::sum_over_ranks(const Tensor& value) const {
+  const Stream& stream = communication_stream();
+  stream.wait(context().compute_stream().record());
+  wait_for_communication(world_.all_reduce({value}, stream, "loss"));
 }
 
 std::int64_t TrainingSession::rows_per_micro_batch() const {

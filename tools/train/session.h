@@ -62,9 +62,13 @@ class TrainingSession {
 
  private:
   /// Forward and backward of this rank's micro-batches; returns their part of the loss times
-  /// `scale`.
-  float accumulate_gradients(std::int64_t step, double scale, const BatchSource& source);
-  float sum_over_ranks(float value) const;
+  /// `scale`, [1] f32.
+  Tensor accumulate_gradients(std::int64_t step, double scale, const BatchSource& source);
+  /// In place.
+  void sum_over_ranks(const Tensor& value) const;
+  /// Clips and updates. Where the norm or the loss is not finite nothing changes.
+  void update_parameters(double learning_rate, const GradientNorm& norm, const Tensor& loss,
+                         double loss_scale);
 
   Config config_;
   Communicator& world_;

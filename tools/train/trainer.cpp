@@ -136,8 +136,13 @@ class Run {
     return every > 0 && (step % every == 0 || step == 1 || step == config_.train.steps);
   }
 
-  /// On the threads of all ranks, with the shapes that all ranks compute at a time.
-  double matmul_rate_of_all_ranks() {
+  /// On the CPU measured, on the threads of all ranks, with the shapes that all ranks compute at a
+  /// time; on GPUs what their data sheets promise.
+  std::optional<double> matmul_rate_of_all_ranks() {
+    const Device& device = context().device();
+    if (!device.is_cpu()) {
+      return peak_matmul_rate(device, world_.size(), sharding_options(config_).compute_dtype);
+    }
     const std::int64_t tokens =
         session_.rows_per_micro_batch() * world_.size() * config_.data.sequence_length;
     const int threads = std::min(available_threads(), context().threads().size() * world_.size());
@@ -148,12 +153,13 @@ class Run {
     const RankContext& here = context();
     const std::string ranks =
         world_.size() == 1 ? "" : fmt::format("{} ranks, each with ", world_.size());
-    return fmt::format(
-        "{}: {:.2f}M parameters, {} on {} with {}{} threads; {} tokens a step; matmul rate "
-        "{:.0f} GFLOP/s",
-        config_.train.dir.string(), static_cast<double>(session_.parameter_count()) * 1e-6,
-        variant_name(sharding_options(config_)), to_string(here.device()), ranks,
-        context().threads().size(), tokens_per_step(), matmul_rate_ * 1e-9);
+    const std::string rate =
+        matmul_rate_ ? fmt::format("; matmul rate {:.0f} GFLOP/s", *matmul_rate_ * 1e-9) : "";
+    return fmt::format("{}: {:.2f}M parameters, {} on {} with {}{} threads; {} tokens a step{}",
+                       config_.train.dir.string(),
+                       static_cast<double>(session_.parameter_count()) * 1e-6,
+                       variant_name(sharding_options(config_)), to_string(here.device()), ranks,
+                       context().threads().size(), tokens_per_step(), rate);
   }
 
   StepMetrics train_step(std::int64_t step) {
@@ -188,12 +194,13 @@ class Run {
   /// Rates over the steps since the last report, to the end of the last one's communication.
   void fill_interval(StepMetrics& metrics) {
     communication_stream().synchronize();
+    context().compute_stream().synchronize();
     const double seconds = milliseconds_since(interval_.start) * 1e-3;
     const auto steps = static_cast<double>(interval_.steps);
     metrics.tokens_per_second = steps * static_cast<double>(tokens_per_step()) / seconds;
     const double flops =
         session_.model().training_flops(config_.data.batch_size, config_.data.sequence_length);
-    metrics.matmul_fraction = steps * flops / seconds / matmul_rate_;
+    if (matmul_rate_) metrics.matmul_fraction = steps * flops / seconds / *matmul_rate_;
     metrics.communication_ms = (world_.busy_ms() - interval_.communication_ms) / steps;
     metrics.bytes_sent = static_cast<double>(world_.bytes_sent() - interval_.bytes_sent) / steps;
   }
@@ -244,8 +251,8 @@ class Run {
   TrainingSession session_;
   Data data_;
   Clock::time_point together_;
-  /// Known on the first rank.
-  double matmul_rate_ = 0.0;
+  /// FLOP/s; on the first rank.
+  std::optional<double> matmul_rate_;
   /// On the first rank.
   std::optional<Report> report_;
   Interval interval_;
@@ -255,8 +262,11 @@ class Run {
 
 void train(const Config& config) {
   run_world({.ranks = static_cast<int>(config.runtime.ranks),
+             .device = parse_device(config.runtime.device).value(),
              .threads = static_cast<int>(config.runtime.threads),
-             .seed = static_cast<std::uint64_t>(config.train.seed)},
+             .seed = static_cast<std::uint64_t>(config.train.seed),
+             .communicator = communicator_from_name(config.sharding.communicator),
+             .deterministic = config.sharding.deterministic},
             [&](Communicator& world) {
               check_consistent(config, world.size());
               Run(config, world).execute();

@@ -1,8 +1,10 @@
-#include "sharding/comm/device_reduce.h"
+#include "sharding/comm/devices.h"
 
 #include <algorithm>
 
+#include "runtime/backends.h"
 #include "runtime/category.h"
+#include "runtime/cuda/device.h"
 
 namespace tessera {
 namespace {
@@ -11,6 +13,14 @@ namespace {
 constexpr std::int64_t kAlignment = 256;
 
 }  // namespace
+
+Device device_of_rank(const Device& first, int rank) {
+  if constexpr (kHasCuda) {
+    if (!first.is_cpu())
+      return {first.type, (first.index + rank) % std::max(1, cuda::device_count())};
+  }
+  return first;
+}
 
 void reduce_from_devices(Out result, std::span<const Tensor> sources, Reduction reduction,
                          std::int64_t staging_bytes) {

@@ -1,4 +1,4 @@
-#include "optim/clip.h"
+#include "kernels/gradient_norm/clip.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

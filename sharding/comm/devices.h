@@ -1,10 +1,14 @@
-// Reductions of tensors that lie on several GPUs.
+// Ranks on several GPUs: who has which, and sums of what lies on several.
 #pragma once
 
 #include "kernels/tree_reduce/op.h"
 #include "sharding/comm/call.h"
 
 namespace tessera {
+
+/// The device of the rank-th rank on a machine, where `first` is that of rank 0: GPUs are dealt out
+/// in turn, and then from the beginning again.
+Device device_of_rank(const Device& first, int rank);
 
 /// Where copies of what other GPUs hold are put, at most: charged to `workspace` for as long as the
 /// call runs.

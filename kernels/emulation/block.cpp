@@ -1,0 +1,294 @@
+#include "kernels/emulation/block.h"
+
+#include <bit>
+#include <cstring>
+
+#include "kernels/emulation/coordinates.h"
+#include "kernels/emulation/sanitizers.h"
+
+namespace tessera::emulation {
+
+Block block;
+
+// ---- Who runs next ----------------------------------------------------------------------------
+
+namespace {
+
+unsigned lowest(unsigned bits) {
+  return static_cast<unsigned>(std::countr_zero(bits));
+}
+unsigned highest(unsigned bits) {
+  return 31u - static_cast<unsigned>(std::countl_zero(bits));
+}
+/// The first set bit beyond `position`, going up or down, and around.
+unsigned following(unsigned bits, unsigned position) {
+  const unsigned above = bits & ~((2u << position) - 1u);
+  return lowest(above != 0 ? above : bits);
+}
+unsigned preceding(unsigned bits, unsigned position) {
+  const unsigned below = bits & ((1u << position) - 1u);
+  return highest(below != 0 ? below : bits);
+}
+
+}  // namespace
+
+unsigned Block::draw(unsigned bound) {
+  random_ = random_ * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX
+  return static_cast<unsigned>((random_ >> 32) * bound >> 32);
+}
+
+void Block::make_ready(unsigned warp, unsigned lanes) {
+  if (lanes == 0) return;
+  warps_[warp].ready |= lanes;
+  ready_warps_ |= 1u << warp;
+}
+
+// The schedule's choice among the threads that can run; null if there are none.
+Thread* Block::next() {
+  if (ready_warps_ == 0) return nullptr;
+  const bool here = (ready_warps_ >> warp_ & 1u) != 0;
+  switch (schedule_.threads) {
+    case Order::forward:
+      if (!here) warp_ = following(ready_warps_, warp_), lane_ = 31;
+      lane_ = following(warps_[warp_].ready, lane_);
+      break;
+    case Order::reverse:
+      if (!here) warp_ = preceding(ready_warps_, warp_), lane_ = 0;
+      lane_ = preceding(warps_[warp_].ready, lane_);
+      break;
+    case Order::shuffled:
+      if (!here || draw(4) == 0) warp_ = following(ready_warps_, draw(32));
+      lane_ = following(warps_[warp_].ready, draw(32));
+      break;
+  }
+  Warp& warp = warps_[warp_];
+  warp.ready &= ~(1u << lane_);
+  if (warp.ready == 0) ready_warps_ &= ~(1u << warp_);
+  return &threads_[warp_ * kWarpSize + lane_];
+}
+
+// ---- Fibers -----------------------------------------------------------------------------------
+
+void Block::enter(Thread& thread) {
+  running_ = &thread;
+  threadIdx = thread.index;
+  if (thread.fiber == nullptr) thread.fiber = &fibers_.take();
+  ++statistics.switches;
+}
+
+// What runs on every fiber: threads, one after another.
+void Block::fiber_main() {
+  Fiber::begin();
+  for (;;) {
+    block.run_thread();
+    Fiber* fiber = block.running_->fiber;
+    Thread* next = block.failure_.empty() ? block.next() : nullptr;
+    if (next != nullptr && next->fiber == nullptr && !kRacesAreWatched) {
+      next->fiber = fiber;
+      block.enter(*next);
+      continue;
+    }
+    if (next != nullptr) {
+      block.enter(*next);
+    } else if (block.failure_.empty() && block.unfinished_ > 0) {
+      block.set_failure(block.divergence());
+    }
+    block.fibers_.put(*fiber);
+    Fiber::change(*fiber, next != nullptr ? *next->fiber : block.host_);
+  }
+}
+
+void Block::set_failure(const std::string& failure) {
+  const Unobserved unobserved;
+  failure_ = failure;
+}
+
+void Block::run_thread() {
+  acquire(&start_);
+  try {
+    body_(arguments_);
+    if (!running_->copies.empty()) fail("the thread ends with asynchronous copies in flight");
+  } catch (const Failure& failure) {
+    set_failure(failure.what());
+  }
+  publish(&end_);
+  running_->done = true;
+  --unfinished_;
+}
+
+// The running thread gives way until it is made ready.
+void Block::suspend(const char* waits_in, unsigned mask, const Site& site) {
+  Thread& self = *running_;
+  self.waits_in = waits_in;
+  self.mask = mask;
+  self.site = site;
+  Thread* other = next();
+  if (other == nullptr) throw Failure(divergence());
+  enter(*other);
+  Fiber::change(*self.fiber, *other->fiber);
+}
+
+// After a failure the other threads stay where they are. Their frames own nothing.
+void Block::abandon_fibers() {
+  for (const Thread& thread : threads_) {
+    if (thread.fiber != nullptr && !thread.done) thread.fiber->publish_for(&end_);
+  }
+  fibers_.clear();
+}
+
+// ---- A block's life ---------------------------------------------------------------------------
+
+void Block::begin_grid(dim3 grid, dim3 threads, std::size_t shared_bytes, Schedule schedule) {
+  gridDim = grid;
+  blockDim = threads;
+  threads_.resize(static_cast<std::size_t>(threads.x) * threads.y * threads.z);
+  warps_.resize((threads_.size() + kWarpSize - 1) / kWarpSize);
+  for (unsigned number = 0; number < threads_.size(); ++number) {
+    threads_[number].number = number;
+    threads_[number].index = {number % threads.x, number / threads.x % threads.y,
+                              number / (threads.x * threads.y)};
+  }
+  shared_.begin_grid(shared_bytes);
+  schedule_ = schedule;
+  random_ = schedule.seed;
+  host_.adopt();
+  publish(&start_);
+}
+
+void Block::end_grid() {
+  acquire(&end_);
+}
+
+void Block::run(uint3 index, void (*body)(const void*), const void* arguments) {
+  blockIdx = index;
+  body_ = body;
+  arguments_ = arguments;
+  failure_.clear();
+  shared_.begin_block();
+  fibers_.begin_block(static_cast<unsigned>(threads_.size()));
+  barrier_.arrived = 0;
+  ready_warps_ = 0;
+  unfinished_ = static_cast<unsigned>(threads_.size());
+  for (unsigned warp = 0; warp < warps_.size(); ++warp) {
+    const unsigned lanes = std::min(kWarpSize, unfinished_ - warp * kWarpSize);
+    warps_[warp].ready = warps_[warp].at_barrier = warps_[warp].waiting = 0;
+    make_ready(warp, lanes == kWarpSize ? ~0u : (1u << lanes) - 1u);
+  }
+  for (Thread& thread : threads_) {
+    thread.fiber = nullptr;
+    thread.done = false;
+    thread.copies.clear();
+  }
+  const bool up = schedule_.threads != Order::reverse;  // next() goes on from here, and around
+  warp_ = up ? 0 : static_cast<unsigned>(warps_.size()) - 1;
+  lane_ = up ? kWarpSize - 1 : 0;
+  Thread& first = *next();
+  enter(first);
+  Fiber::change(host_, *first.fiber);
+  shared_.end_block();
+  ++statistics.blocks;
+  if (!failure_.empty()) {
+    abandon_fibers();
+    throw Failure(failure_);
+  }
+}
+
+// ---- Waiting for each other -------------------------------------------------------------------
+
+namespace {
+
+bool same(const Site& a, const Site& b) {
+  return a.line() == b.line() &&
+         (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
+}
+bool same(const char* a, const char* b) {
+  return a == b || std::strcmp(a, b) == 0;
+}
+
+}  // namespace
+
+int Block::synchronize(const char* kind, bool predicate, const Site& site) {
+  Barrier& barrier = barrier_;
+  char* order = &barrier.orders[barrier.turn % 2 * 8];
+  publish(order);
+  if (barrier.arrived == 0) {
+    barrier.kind = kind;
+    barrier.site = site;
+    barrier.votes = 0;
+  } else if (!same(barrier.site, site) || !same(barrier.kind, kind)) {
+    fail(std::string(kind) + " here while other threads wait in " + barrier.kind + " at " +
+             place(barrier.site),
+         site);
+  }
+  barrier.votes += predicate ? 1 : 0;
+  if (++barrier.arrived < threads_.size()) {
+    warps_[running_->number / kWarpSize].at_barrier |= 1u << lane();
+    suspend(kind, 0, site);
+  } else {
+    ++statistics.barriers;
+    ++barrier.turn;
+    barrier.result = barrier.votes;
+    barrier.arrived = 0;
+    for (unsigned warp = 0; warp < warps_.size(); ++warp) {
+      make_ready(warp, warps_[warp].at_barrier);
+      warps_[warp].at_barrier = 0;
+    }
+  }
+  // The next barrier cannot be complete before this thread has come to it.
+  const int result = barrier.result;
+  acquire(order);
+  return result;
+}
+
+void Block::collective(unsigned mask, const char* kind, void* operands, Execute execute,
+                       bool orders_memory, const Site& site) {
+  Thread& self = *running_;
+  Warp& warp = warps_[self.number / kWarpSize];
+  const unsigned own = 1u << lane();
+  unsigned entry = 0;
+  while (entry < warp.waiting && warp.collectives[entry].mask != mask) ++entry;
+  Collective& collective = warp.collectives[entry];
+  if (entry == warp.waiting) {
+    check_mask(mask, site);
+    ++warp.waiting;
+    collective = {mask, 0, kind, site, &warp.orders[warp.turn++ % kWarpSize * 8]};
+  } else if (!same(collective.site, site) || !same(collective.kind, kind)) {
+    fail(std::string(kind) + " while other lanes of the mask wait in " + collective.kind + " at " +
+             place(collective.site),
+         site);
+  }
+  if ((mask & own) == 0) fail(std::string(kind) + ": the lane itself is not in the mask", site);
+  char* order = collective.order;
+  if (orders_memory) publish(order);
+  self.operands = operands;
+  collective.arrived |= own;
+  if (collective.arrived == mask) {
+    complete(collective, execute);
+    make_ready(self.number / kWarpSize, mask & ~own);
+  } else {
+    suspend(kind, mask, site);
+  }
+  if (orders_memory) acquire(order);
+}
+
+void Block::check_mask(unsigned mask, const Site& site) const {
+  const unsigned first = running_->number - running_->number % kWarpSize;
+  const auto count = static_cast<unsigned>(threads_.size()) - first;
+  if (count < kWarpSize && mask >> count != 0) {
+    fail("the mask names lanes beyond the block's last thread", site);
+  }
+}
+
+void Block::complete(Collective& collective, Execute execute) {
+  ++statistics.collectives;
+  Warp& warp = warps_[running_->number / kWarpSize];
+  const Thread* first = running_ - lane();
+  void* lanes[kWarpSize];
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+    lanes[lane] = (collective.mask >> lane & 1u) != 0 ? first[lane].operands : nullptr;
+  }
+  collective = warp.collectives[--warp.waiting];
+  execute(lanes);
+}
+
+}  // namespace tessera::emulation

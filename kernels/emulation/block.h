@@ -1,0 +1,138 @@
+// The block that runs: its threads, in which order they do, and where they wait for each other.
+//
+// Every CUDA thread runs until it has to wait for others; then it gives way to the next that can
+// run, directly, without going through a scheduler of its own. A thread that never waits costs one
+// function call: it runs on the stack that the thread before it has left. One that waits keeps its
+// stack, a fiber, until it ends.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include <vector_types.h>
+
+#include "kernels/emulation/asynchronous_copy.h"
+#include "kernels/emulation/emulator.h"
+#include "kernels/emulation/fiber_pool.h"
+#include "kernels/emulation/shared_memory.h"
+
+namespace tessera::emulation {
+
+inline constexpr unsigned kWarpSize = 32;
+
+using Site = std::source_location;  // where in the kernel
+
+/// One of the block's threads.
+struct Thread {
+  unsigned number = 0;  // x fastest; its lane is number % 32
+  uint3 index{};
+  Fiber* fiber = nullptr;  // its stack, once it runs
+  bool done = false;
+  PendingCopies copies;
+  // While it waits.
+  const char* waits_in = nullptr;
+  Site site;
+  unsigned mask = 0;         // of a warp's collective
+  void* operands = nullptr;  // likewise, on the thread's stack
+};
+
+/// What the lanes of a mask do together; at most one per lane waits to be complete.
+struct Collective {
+  unsigned mask = 0, arrived = 0;
+  const char* kind = nullptr;
+  Site site;
+  char* order = nullptr;  // where lanes publish to each other
+};
+
+struct Warp {
+  unsigned ready = 0;                             // bit i: lane i can run, and does not
+  unsigned at_barrier = 0;                        // bit i: lane i waits in __syncthreads
+  std::array<Collective, kWarpSize> collectives;  // the first `waiting`
+  unsigned waiting = 0;
+  unsigned turn = 0;                         // counts collectives
+  std::array<char, 8 * kWarpSize> orders{};  // points of order, taken in turn
+};
+
+struct Barrier {
+  unsigned arrived = 0;
+  const char* kind = nullptr;
+  Site site;
+  int votes = 0, result = 0;
+  unsigned turn = 0;
+  std::array<char, 16> orders{};
+};
+
+class Block {
+ public:
+  // ---- The grid's view ----
+
+  /// Runs the block at `index` whose threads each call body(arguments). Raises Failure.
+  void run(uint3 index, void (*body)(const void*), const void* arguments);
+  /// Before the blocks of a grid run, and after.
+  void begin_grid(dim3 grid, dim3 threads, std::size_t shared_bytes, Schedule schedule);
+  void end_grid();
+  /// A number below `bound` (below 2^32), from the schedule's seed.
+  unsigned draw(unsigned bound);
+
+  Statistics statistics{};
+
+  // ---- The kernel's view ----
+
+  Thread& thread() { return *running_; }
+  unsigned lane() const { return running_->number % kWarpSize; }
+  SharedMemory& shared() { return shared_; }
+
+  /// Waits until every thread of the block has come here; the number of those with predicate true.
+  int synchronize(const char* kind, bool predicate, const Site& site);
+
+  /// Waits until every lane of `mask` has come here with its operands; the last of them calls
+  /// `execute` for all. lanes[i] are lane i's operands, null if it is not in the mask.
+  using Execute = void (*)(void* const* lanes);
+  void collective(unsigned mask, const char* kind, void* operands, Execute execute,
+                  bool orders_memory, const Site& site);
+
+  /// Raises Failure "block (0,0,0) thread (5,0,0) at kernel.cu:12: WHAT".
+  [[noreturn]] void fail(const std::string& what, const Site& site) const;
+  [[noreturn]] void fail(const std::string& what) const;
+
+ private:
+  static void fiber_main();
+  void run_thread();
+  Thread* next();
+  void make_ready(unsigned warp, unsigned lanes);
+  void enter(Thread& thread);
+  void suspend(const char* waits_in, unsigned mask, const Site& site);
+  void check_mask(unsigned mask, const Site& site) const;
+  void complete(Collective& collective, Execute execute);
+  void abandon_fibers();
+  void set_failure(const std::string& failure);
+  std::string divergence() const;
+
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  unsigned ready_warps_ = 0;      // bit i: warp i has lanes that can run
+  unsigned warp_ = 0, lane_ = 0;  // of the running thread
+  Thread* running_ = nullptr;
+  unsigned unfinished_ = 0;
+  Barrier barrier_;
+  SharedMemory shared_;
+  Schedule schedule_;
+  std::uint64_t random_ = 0;
+  void (*body_)(const void*) = nullptr;
+  const void* arguments_ = nullptr;
+  std::string failure_;  // empty: none
+  Fiber host_;
+  FiberPool fibers_{&Block::fiber_main};
+  char start_ = 0, end_ = 0;  // points of order
+};
+
+/// The one that runs: one at a time in the process (launch.cpp).
+extern Block block;
+
+/// "kernel.cu:12".
+std::string place(const Site& site);
+
+}  // namespace tessera::emulation

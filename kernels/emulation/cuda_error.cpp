@@ -1,0 +1,64 @@
+// The emulated runtime's errors: numbers and texts as the toolkit's, and beside them what the
+// emulation knows of the reason.
+#include "kernels/emulation/cuda_error.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace tessera::emulation {
+namespace {
+
+/// What the calling thread's last failed call returned, and why.
+struct LastError {
+  cudaError_t error = cudaSuccess;
+  cudaError_t explained = cudaSuccess;
+  std::string why;
+};
+thread_local LastError last;
+
+struct Entry {
+  cudaError_t error;
+  const char* name;
+  const char* text;
+};
+constexpr Entry kEntries[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+};
+
+const Entry& entry_of(cudaError_t error) {
+  return *std::find_if(std::begin(kEntries), std::end(kEntries) - 1,
+                       [=](const Entry& entry) { return entry.error == error; });
+}
+
+}  // namespace
+
+cudaError_t refuse(cudaError_t error, std::string why) {
+  last = {error, error, std::move(why)};
+  return error;
+}
+
+}  // namespace tessera::emulation
+
+using namespace tessera::emulation;
+
+const char* cudaGetErrorString(cudaError_t error) {
+  if (error == cudaSuccess || error != last.explained || last.why.empty())
+    return entry_of(error).text;
+  thread_local std::string text;
+  text = std::string(entry_of(error).text) + ": " + last.why;
+  return text.c_str();
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  return entry_of(error).name;
+}
+cudaError_t cudaGetLastError() {
+  return std::exchange(last.error, cudaSuccess);
+}

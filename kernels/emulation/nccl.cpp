@@ -1,0 +1,448 @@
+// NCCL among threads: every communicator has a thread of its own that meets the other ranks' and
+// then queues copies and sums on the streams of the calls. Streams wait for each other by events.
+//
+// An operation has two halves: every rank copies what it needs of the others' buffers, and when all
+// have copied (in the streams' order), writes its own. So buffers may be used in place.
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include <emulated_device.h>
+
+#include "kernels/emulation/nccl_clique.h"
+#include "kernels/emulation/nccl_sums.h"
+
+namespace {
+
+using tessera::emulation::Clique;
+using tessera::emulation::Kind;
+using tessera::emulation::Meeting;
+using tessera::emulation::Operation;
+using tessera::emulation::size_of;
+
+thread_local std::string last_error;
+
+ncclResult_t refuse(ncclResult_t why, const std::string& text) {
+  last_error = text;
+  return why;
+}
+
+}  // namespace
+
+struct ncclComm {
+  std::shared_ptr<Clique> clique;
+  int rank = 0;
+  int device = 0;
+
+  std::mutex mutex;  // of state and error
+  ncclResult_t state = ncclInProgress;
+  std::string error;
+  bool finalized = false;
+  bool leave = false;
+
+  std::thread worker;
+  std::uint64_t collectives = 0;
+  std::map<std::pair<int, int>, std::uint64_t> messages;  // from, to
+  std::vector<void*> scratch;
+
+  ncclResult_t current_state() {
+    const std::lock_guard lock(mutex);
+    return state;
+  }
+  void set_state(ncclResult_t to, const std::string& why = {}) {
+    const std::lock_guard lock(mutex);
+    state = to;
+    error = why;
+  }
+  /// Does `work` on the communicator's thread; when it returns the communicator is as it says.
+  template <typename Work>
+  void start(Work work) {
+    if (worker.joinable()) worker.join();
+    set_state(ncclInProgress);
+    worker = std::thread([this, work] {
+      cudaSetDevice(device);
+      try {
+        work();
+      } catch (const std::exception& error) {  // the emulated device refuses
+        set_state(ncclUnhandledCudaError, error.what());
+      }
+    });
+  }
+  void give_back() {
+    if (worker.joinable()) worker.join();
+    for (void* const data : scratch) cudaFree(data);
+  }
+};
+
+namespace {
+
+// ---- What an operation reads and writes
+
+std::size_t bytes_read_of_each(const Operation& side) {
+  return side.count * size_of(side.type);
+}
+
+/// Which ranks' buffers a rank reads.
+std::vector<int> sources_of(const Operation& side, int rank, int ranks) {
+  if (side.kind == Kind::message)
+    return side.from == nullptr ? std::vector{side.peer} : std::vector<int>{};
+  if (side.kind == Kind::broadcast) return {side.peer};
+  if (side.kind == Kind::reduce && rank != side.peer) return {};
+  std::vector<int> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(r);
+  return all;
+}
+
+// ---- Carrying a group out
+
+/// One operation of a group on its way.
+struct Call {
+  Operation side;
+  std::shared_ptr<Meeting> meeting;
+  int sides;
+  std::vector<std::byte*> copies;  // of the sources
+};
+
+cudaEvent_t point(cudaStream_t stream) {
+  cudaEvent_t event = nullptr;
+  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  cudaEventRecord(event, stream);
+  return event;
+}
+
+/// The ranks that read this rank's buffer.
+std::vector<int> readers_of(const Call& call, int rank, int ranks) {
+  std::vector<int> readers;
+  for (int r = 0; r < ranks; ++r) {
+    const auto& side = call.meeting->sides[static_cast<std::size_t>(r)];
+    if (side == nullptr) continue;
+    const std::vector<int> sources = sources_of(*side, r, ranks);
+    if (std::count(sources.begin(), sources.end(), rank) > 0) readers.push_back(r);
+  }
+  return readers;
+}
+
+/// No more than the operation needs: that a broadcast's other ranks have come is no promise.
+void wait_for(const Call& call, const std::vector<int>& ranks,
+              const std::vector<cudaEvent_t>& events) {
+  for (const int r : ranks) {
+    cudaStreamWaitEvent(call.side.stream, events[static_cast<std::size_t>(r)], 0);
+  }
+}
+
+Call find_meeting(ncclComm& comm, const Operation& side) {
+  if (side.kind != Kind::message) {
+    const int ranks = comm.clique->ranks();
+    return {side, comm.clique->meeting(-1, -1, comm.collectives++, ranks), ranks, {}};
+  }
+  const int from = side.from != nullptr ? comm.rank : side.peer;
+  const int to = side.from != nullptr ? side.peer : comm.rank;
+  return {side, comm.clique->meeting(from, to, comm.messages[{from, to}]++, 2), 2, {}};
+}
+
+bool agree(const Call& call) {
+  for (const auto& other : call.meeting->sides) {
+    if (other == nullptr) continue;
+    const Operation& mine = call.side;
+    const bool message = mine.kind == Kind::message;
+    if (other->kind != mine.kind || other->count != mine.count || other->type != mine.type ||
+        other->operation != mine.operation || (!message && other->peer != mine.peer)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// The first half: copies of what the others hold.
+bool read(ncclComm& comm, Call& call) {
+  const std::vector<int> sources = sources_of(call.side, comm.rank, comm.clique->ranks());
+  wait_for(call, sources, call.meeting->ready);
+  const std::size_t bytes = bytes_read_of_each(call.side);
+  for (const int r : sources) {
+    const Operation& theirs = *call.meeting->sides[static_cast<std::size_t>(r)];
+    const auto* from = static_cast<const std::byte*>(theirs.from);
+    if (call.side.kind == Kind::reduce_scatter) {
+      from += bytes * static_cast<std::size_t>(comm.rank);
+    }
+    void* copy = nullptr;
+    if (cudaMalloc(&copy, bytes) != cudaSuccess) return false;
+    comm.scratch.push_back(copy);
+    if (cudaMemcpyAsync(copy, from, bytes, cudaMemcpyDefault, call.side.stream) != cudaSuccess)
+      return false;
+    call.copies.push_back(static_cast<std::byte*>(copy));
+  }
+  comm.clique->have_read(*call.meeting, comm.rank, point(call.side.stream));
+  return true;
+}
+
+/// The second half: the result.
+bool write(ncclComm& comm, const Call& call) {
+  wait_for(call, readers_of(call, comm.rank, comm.clique->ranks()), call.meeting->read);
+  if (call.copies.empty()) return true;
+  const Operation& side = call.side;
+  const bool sums = side.kind == Kind::reduce_scatter || side.kind == Kind::all_reduce ||
+                    side.kind == Kind::reduce;
+  if (sums) {
+    tessera::emulation::enqueue(side.stream, [side, copies = call.copies] {
+      tessera::emulation::write_sum(side.to, copies, side.count, side.type, side.operation);
+    });
+    return true;
+  }
+  const std::size_t bytes = bytes_read_of_each(side);
+  for (std::size_t k = 0; k < call.copies.size(); ++k) {
+    auto* const to = static_cast<std::byte*>(side.to) + k * bytes;
+    if (cudaMemcpyAsync(to, call.copies[k], bytes, cudaMemcpyDefault, side.stream) != cudaSuccess) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void carry_out(ncclComm& comm, const std::vector<Operation>& group) {
+  std::vector<Call> calls;
+  for (const Operation& side : group) {
+    calls.push_back(find_meeting(comm, side));
+    comm.clique->come(*calls.back().meeting, comm.rank, side, point(side.stream));
+  }
+  for (Call& call : calls) {
+    if (!comm.clique->wait_until_all_came(*call.meeting, call.sides, comm.leave)) return;
+    if (!agree(call)) {
+      return comm.set_state(ncclInvalidUsage, "ranks disagree about a call");
+    }
+  }
+  for (Call& call : calls) {
+    if (!read(comm, call)) return comm.set_state(ncclUnhandledCudaError, "copying failed");
+  }
+  for (Call& call : calls) {
+    if (!comm.clique->wait_until_all_have_read(*call.meeting, call.sides, comm.leave)) return;
+    if (!write(comm, call)) return comm.set_state(ncclUnhandledCudaError, "writing failed");
+  }
+  comm.set_state(ncclSuccess);
+}
+
+// ---- Communicators and groups
+
+std::mutex registry_mutex;
+std::map<std::string, std::shared_ptr<Clique>> cliques;
+std::set<ncclComm*> live;
+
+bool is_live(ncclComm_t comm) {
+  const std::lock_guard lock(registry_mutex);
+  return live.count(comm) == 1;
+}
+
+struct Group {
+  int depth = 0;
+  ncclResult_t first_error = ncclSuccess;
+  std::map<ncclComm_t, std::vector<Operation>> operations;
+};
+thread_local Group group;
+
+ncclResult_t check_comm(ncclComm_t comm) {
+  if (!is_live(comm)) return refuse(ncclInvalidArgument, "there is no such communicator");
+  if (comm->finalized) return refuse(ncclInvalidUsage, "the communicator has been finalized");
+  const ncclResult_t state = comm->current_state();
+  if (state == ncclSuccess) return state;
+  return refuse(ncclInvalidUsage,
+                "the communicator is busy or has failed: ask for its state first");
+}
+
+/// Two buffers of so many bytes at a distance that the call allows: the documented one, or apart.
+bool in_place_or_apart(const Operation& side, int rank, int ranks) {
+  if (side.from == nullptr || side.to == nullptr || side.kind == Kind::message) return true;
+  const auto from = reinterpret_cast<std::uintptr_t>(side.from);
+  const auto to = reinterpret_cast<std::uintptr_t>(side.to);
+  const std::size_t part = bytes_read_of_each(side), all = part * static_cast<std::size_t>(ranks);
+  const std::size_t offset = part * static_cast<std::size_t>(rank);
+  const std::size_t from_bytes = side.kind == Kind::reduce_scatter ? all : part;
+  const std::size_t to_bytes = side.kind == Kind::all_gather ? all : part;
+  if (side.kind == Kind::all_gather && from == to + offset) return true;
+  if (side.kind == Kind::reduce_scatter && to == from + offset) return true;
+  const bool other = side.kind != Kind::all_gather && side.kind != Kind::reduce_scatter;
+  if (other && from == to) return true;
+  return from + from_bytes <= to || to + to_bytes <= from;
+}
+
+ncclResult_t check_operation(ncclComm_t comm, const Operation& side) {
+  if (const ncclResult_t status = check_comm(comm); status != ncclSuccess) return status;
+  const int ranks = comm->clique->ranks();
+  const bool message = side.kind == Kind::message;
+  if (side.peer < 0 || side.peer >= ranks || (message && side.peer == comm->rank)) {
+    return refuse(ncclInvalidArgument, "there is no such peer or root");
+  }
+  const bool has_buffers = message ? side.from != nullptr || side.to != nullptr
+                                   : side.from != nullptr && side.to != nullptr;
+  if (side.count > 0 && !has_buffers) return refuse(ncclInvalidArgument, "a buffer is null");
+  if (side.operation != ncclSum && side.operation != ncclMax) {
+    return refuse(ncclInvalidArgument, "there is no such reduction");
+  }
+  if (!in_place_or_apart(side, comm->rank, ranks)) {
+    return refuse(ncclInvalidUsage, "the buffers overlap and are not in place");
+  }
+  for (const Operation& earlier : group.operations[comm]) {
+    if (earlier.stream != side.stream) return refuse(ncclInvalidUsage, "a group on two streams");
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t add(ncclComm_t comm, const Operation& side) {
+  ncclGroupStart();
+  ncclResult_t status = check_operation(comm, side);
+  if (status == ncclSuccess) {
+    if (side.count > 0) group.operations[comm].push_back(side);
+  } else if (group.first_error == ncclSuccess) {
+    group.first_error = status;
+  }
+  const ncclResult_t ended = ncclGroupEnd();
+  return status != ncclSuccess ? status : ended;
+}
+
+}  // namespace
+
+ncclResult_t ncclGroupStart() {
+  ++group.depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  if (group.depth == 0) return refuse(ncclInvalidUsage, "a group ends that has not begun");
+  if (--group.depth > 0) return ncclSuccess;
+  const Group ended = std::move(group);
+  group = {};
+  if (ended.first_error != ncclSuccess) return ended.first_error;
+  bool any = false;
+  for (const auto& [comm, operations] : ended.operations) {
+    if (operations.empty()) continue;
+    any = true;
+    comm->start([comm = comm, operations = operations] { carry_out(*comm, operations); });
+  }
+  return any ? ncclInProgress : ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::uint64_t made = 0;
+  const std::lock_guard lock(registry_mutex);
+  *id = {};
+  const std::string name = "clique " + std::to_string(++made);
+  std::memcpy(id->internal, name.data(), name.size());
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  if (config == nullptr || config->blocking != 0) {
+    return refuse(ncclInvalidUsage, "blocking communicators are not emulated");
+  }
+  if (rank < 0 || rank >= ranks) return refuse(ncclInvalidArgument, "there is no such rank");
+  auto* const made = new ncclComm;
+  {
+    const std::lock_guard lock(registry_mutex);
+    auto& clique = cliques[id.internal];
+    if (clique == nullptr) clique = std::make_shared<Clique>(ranks);
+    if (clique->ranks() != ranks) {
+      delete made;
+      return refuse(ncclInvalidArgument, "ranks disagree about how many they are");
+    }
+    made->clique = clique;
+    live.insert(made);
+  }
+  made->rank = rank;
+  cudaGetDevice(&made->device);
+  *comm = made;
+  made->start([made] {
+    if (!made->clique->connect(made->rank, made->device, made->leave)) return;
+    const bool duplicate = made->clique->duplicate_device();
+    made->set_state(duplicate ? ncclInvalidUsage : ncclSuccess, "two ranks have one GPU");
+  });
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  if (!is_live(comm)) return refuse(ncclInvalidArgument, "there is no such communicator");
+  *state = comm->current_state();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (const ncclResult_t status = check_comm(comm); status != ncclSuccess) return status;
+  comm->finalized = true;
+  comm->start([comm] {
+    cudaDeviceSynchronize();
+    if (comm->clique->finalize(comm->leave)) comm->set_state(ncclSuccess);
+  });
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (!is_live(comm)) return refuse(ncclInvalidArgument, "there is no such communicator");
+  if (!comm->finalized || comm->current_state() != ncclSuccess) {
+    return refuse(ncclInvalidUsage, "the communicator has not been finalized");
+  }
+  return ncclCommAbort(comm);
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  {
+    const std::lock_guard lock(registry_mutex);
+    if (live.erase(comm) == 0) return refuse(ncclInvalidArgument, "there is no such communicator");
+  }
+  comm->clique->abort(comm->leave);
+  comm->give_back();
+  delete comm;
+  return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    case ncclInProgress:
+      return "NCCL operation in progress";
+    default:
+      return "internal error";
+  }
+}
+
+const char* ncclGetLastError(ncclComm_t comm) {
+  if (is_live(comm)) {
+    const std::lock_guard lock(comm->mutex);
+    if (!comm->error.empty()) last_error = comm->error;
+  }
+  return last_error.c_str();
+}
+
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, {Kind::all_gather, from, to, count, type, ncclSum, 0, stream});
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, {Kind::reduce_scatter, from, to, count, type, operation, 0, stream});
+}
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, {Kind::all_reduce, from, to, count, type, operation, 0, stream});
+}
+ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                        ncclRedOp_t operation, int root, ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, {Kind::reduce, from, to, count, type, operation, root, stream});
+}
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, {Kind::broadcast, from, to, count, type, ncclSum, root, stream});
+}
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, {Kind::message, from, nullptr, count, type, ncclSum, peer, stream});
+}
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return add(comm, {Kind::message, nullptr, to, count, type, ncclSum, peer, stream});
+}

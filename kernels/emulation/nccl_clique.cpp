@@ -1,0 +1,77 @@
+#include "kernels/emulation/nccl_clique.h"
+
+#include <algorithm>
+
+namespace tessera::emulation {
+
+Meeting::~Meeting() {
+  for (const auto* events : {&ready, &read}) {
+    for (const cudaEvent_t event : *events) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+  }
+}
+
+bool Clique::connect(int rank, int device, const bool& leave) {
+  std::unique_lock lock(mutex_);
+  devices_[static_cast<std::size_t>(rank)] = device;
+  ++connected_;
+  changed_.notify_all();
+  return wait(lock, leave, [&] { return connected_ >= ranks(); });
+}
+
+bool Clique::finalize(const bool& leave) {
+  std::unique_lock lock(mutex_);
+  ++finalized_;
+  changed_.notify_all();
+  return wait(lock, leave, [&] { return finalized_ >= ranks(); });
+}
+
+bool Clique::duplicate_device() {
+  const std::lock_guard lock(mutex_);
+  std::vector<int> sorted = devices_;
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
+}
+
+std::shared_ptr<Meeting> Clique::meeting(int from, int to, std::uint64_t number, int sides) {
+  const std::lock_guard lock(mutex_);
+  auto& found = meetings_[{from, to, number}];
+  if (found == nullptr) found = std::make_shared<Meeting>(devices_.size());
+  const std::shared_ptr<Meeting> meeting = found;
+  if (++meeting->found == sides) meetings_.erase({from, to, number});
+  return meeting;
+}
+
+void Clique::come(Meeting& meeting, int rank, const Operation& side, cudaEvent_t ready) {
+  const std::lock_guard lock(mutex_);
+  meeting.sides[static_cast<std::size_t>(rank)] = std::make_unique<Operation>(side);
+  meeting.ready[static_cast<std::size_t>(rank)] = ready;
+  ++meeting.came;
+  changed_.notify_all();
+}
+
+bool Clique::wait_until_all_came(Meeting& meeting, int sides, const bool& leave) {
+  std::unique_lock lock(mutex_);
+  return wait(lock, leave, [&] { return meeting.came == sides; });
+}
+
+void Clique::have_read(Meeting& meeting, int rank, cudaEvent_t read) {
+  const std::lock_guard lock(mutex_);
+  meeting.read[static_cast<std::size_t>(rank)] = read;
+  ++meeting.have_read;
+  changed_.notify_all();
+}
+
+bool Clique::wait_until_all_have_read(Meeting& meeting, int sides, const bool& leave) {
+  std::unique_lock lock(mutex_);
+  return wait(lock, leave, [&] { return meeting.have_read == sides; });
+}
+
+void Clique::abort(bool& leave) {
+  const std::lock_guard lock(mutex_);
+  leave = true;
+  changed_.notify_all();
+}
+
+}  // namespace tessera::emulation

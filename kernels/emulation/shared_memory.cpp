@@ -1,0 +1,112 @@
+#include "kernels/emulation/shared_memory.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/emulation/block.h"
+#include "kernels/emulation/sanitizers.h"
+
+namespace tessera::emulation {
+namespace {
+
+constexpr std::size_t kLine = 128;  // once around the 32 banks
+constexpr std::size_t kRedZone = 64;
+constexpr std::size_t kMostArrays = 256;
+constexpr std::size_t kArenaBytes = kSharedBytes + kMostArrays * (kRedZone + 2 * kLine);
+
+}  // namespace
+
+void SharedMemory::begin_grid(std::size_t dynamic_bytes) {
+  dynamic_bytes_ = dynamic_bytes;
+  arrays_.reserve(kMostArrays);
+  allocations_.reserve(kMostArrays);
+  if (arena_ == nullptr && !kRacesAreWatched) {
+    arena_.reset(static_cast<char*>(std::aligned_alloc(kLine, kArenaBytes)));
+    if (arena_ == nullptr) throw Failure("no memory for a block's shared memory");
+    poison(arena_.get(), kArenaBytes);
+  }
+}
+
+void SharedMemory::begin_block() {
+  arrays_.clear();
+  static_bytes_ = 0;
+  used_ = 0;
+}
+
+void SharedMemory::end_block() {
+  if (arena_ != nullptr) poison(arena_.get(), used_);
+  const Unobserved unobserved;
+  for (char* allocation : allocations_) std::free(allocation);
+  allocations_.clear();
+}
+
+// To the thread sanitizer only memory that is allocated anew is new: it would take the arrays of
+// the block before for the same memory, used without order.
+char* SharedMemory::reserve(std::size_t bytes, std::size_t remainder) {
+  if (kRacesAreWatched) {
+    const std::size_t whole = (bytes + remainder + kLine) / kLine * kLine;
+    allocations_.push_back(static_cast<char*>(std::aligned_alloc(kLine, whole)));
+    if (allocations_.back() == nullptr) block.fail("no memory for a block's shared memory");
+    return allocations_.back() + remainder;
+  }
+  const std::size_t begin = (used_ + kRedZone + kLine - 1) / kLine * kLine + remainder;
+  used_ = begin + bytes;
+  return arena_.get() + begin;
+}
+
+char* SharedMemory::add(Array array, std::size_t remainder) {
+  const Unobserved unobserved;
+  if (arrays_.size() == kMostArrays) block.fail("more than 256 arrays in shared memory");
+  if (dynamic_bytes_ + static_bytes_ > kSharedBytes) {
+    block.fail("more shared memory than the GPU has: " + std::to_string(static_bytes_) +
+               " bytes in declarations and " + std::to_string(dynamic_bytes_) + " given at launch");
+  }
+  array.memory = reserve(array.bytes, remainder);
+  unpoison(array.memory, array.bytes);
+  std::memset(array.memory, 0xff, array.bytes);  // NaN in f32, bf16 and f16; -1 in integers
+  arrays_.push_back(array);
+  return array.memory;
+}
+
+void* SharedMemory::variable(const void* tag, std::size_t bytes, std::size_t alignment) {
+  for (const Array& array : arrays_) {
+    if (array.tag == tag) return array.memory;
+  }
+  static_bytes_ += bytes;
+  if (static_bytes_ > kStaticSharedBytes) {
+    block.fail("more than 48 KiB of shared memory in declarations: ask for it at launch");
+  }
+  return add({tag, 0, bytes, nullptr}, alignment % kLine);
+}
+
+void* SharedMemory::piece(std::size_t offset, std::size_t bytes) {
+  for (const Array& array : arrays_) {
+    if (array.tag != nullptr) continue;
+    if (array.offset == offset && array.bytes == bytes) return array.memory;
+    if (array.offset < offset + bytes && offset < array.offset + array.bytes) {
+      block.fail("threads carve different arrays from the same shared memory");
+    }
+  }
+  if (offset + bytes > dynamic_bytes_) {
+    block.fail("the kernel carves " + std::to_string(offset + bytes) +
+               " bytes of shared memory where the launch gave " + std::to_string(dynamic_bytes_));
+  }
+  return add({nullptr, offset, bytes, nullptr}, offset % kLine);
+}
+
+bool SharedMemory::contains(const void* data, std::size_t bytes) const {
+  const char* first = static_cast<const char*>(data);
+  return std::any_of(arrays_.begin(), arrays_.end(), [&](const Array& array) {
+    return first >= array.memory && first + bytes <= array.memory + array.bytes;
+  });
+}
+
+void* shared_variable(const void* tag, std::size_t bytes, std::size_t alignment) {
+  return block.shared().variable(tag, bytes, alignment);
+}
+
+void* SharedMemoryCarver::take_bytes(std::size_t bytes) const {
+  return block.shared().piece(offset_, bytes);
+}
+
+}  // namespace tessera::emulation

@@ -1,0 +1,72 @@
+// Shared memory: fresh for every block, filled with NaNs, with a red zone after every array.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+namespace tessera::emulation {
+
+/// What a block of sm_90 can have; 48 KiB of it in static declarations.
+inline constexpr std::size_t kSharedBytes = 227 * 1024;
+inline constexpr std::size_t kStaticSharedBytes = 48 * 1024;
+
+class SharedMemory {
+ public:
+  void begin_grid(std::size_t dynamic_bytes);
+  void begin_block();
+  void end_block();
+
+  /// The array of the static declaration that `tag` stands for. It is aligned as its type asks and
+  /// no better: a declaration of floats cannot be read as float4.
+  void* variable(const void* tag, std::size_t bytes, std::size_t alignment);
+  /// The array at [offset, offset + bytes) of the dynamic shared memory. Its address has the same
+  /// remainder by 128 as on a GPU, so alignment and banks are the same.
+  void* piece(std::size_t offset, std::size_t bytes);
+  /// Do these bytes lie in one of the arrays?
+  bool contains(const void* data, std::size_t bytes) const;
+
+ private:
+  struct Array {
+    const void* tag;  // null: dynamic
+    std::size_t offset, bytes;
+    char* memory;
+  };
+  char* add(Array array, std::size_t remainder);
+  char* reserve(std::size_t bytes, std::size_t remainder);
+
+  struct Free {
+    void operator()(char* memory) const { std::free(memory); }
+  };
+  std::vector<Array> arrays_;
+  std::size_t dynamic_bytes_ = 0, static_bytes_ = 0;
+  std::unique_ptr<char, Free> arena_;
+  std::size_t used_ = 0;            // of the arena
+  std::vector<char*> allocations_;  // where races are watched: instead of the arena
+};
+
+/// The array of a TESSERA_SHARED declaration, for the block that runs.
+void* shared_variable(const void* tag, std::size_t bytes, std::size_t alignment);
+template <typename T>
+T& shared_variable(const void* tag) {
+  return *static_cast<T*>(shared_variable(tag, sizeof(T), alignof(T)));
+}
+
+/// Hands out the block's dynamic shared memory piece by piece; every thread makes the same calls.
+class SharedMemoryCarver {
+ public:
+  template <typename T>
+  T* take(std::size_t count, std::size_t alignment = 16) {
+    offset_ = (offset_ + alignment - 1) / alignment * alignment;
+    void* piece = take_bytes(count * sizeof(T));
+    offset_ += count * sizeof(T);
+    return static_cast<T*>(piece);
+  }
+
+ private:
+  void* take_bytes(std::size_t bytes) const;
+  std::size_t offset_ = 0;
+};
+
+}  // namespace tessera::emulation

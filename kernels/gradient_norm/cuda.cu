@@ -1,0 +1,159 @@
+// The norm in two passes over the gradient, 4 bytes (2 in 16 bits) read per element in each.
+//
+// A block takes a chunk of 8192 elements of one tensor (kernels/cuda/multi_tensor.h), a thread four
+// at a time, and adds its result to the total by one integer atomic: maxima and integer sums are
+// the same in any order, so the order in which blocks arrive does not matter.
+#include "kernels/cuda/multi_tensor.h"
+#include "kernels/cuda/reduce.h"
+#include "kernels/gradient_norm/op.h"
+
+namespace tessera::cuda {
+namespace {
+
+template <typename T>
+struct Item {
+  const T* x;
+  std::int64_t count;
+
+  __device__ bool has_quads() const { return gpu::are_quads(x); }
+};
+
+template <typename T, typename F>
+__device__ void for_each_value(const gpu::Chunk<Item<T>>& chunk, F f) {
+  const T* x = chunk.item.x;
+  chunk.for_each(
+      [&](std::int64_t i) {
+        const auto quad = gpu::Quad<T>::load(x + i);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) f(quad.values[j]);
+      },
+      [&](std::int64_t i) { f(gpu::load(x[i])); });
+}
+
+// The bits of |x| are ordered as the values are, with NaN above infinity.
+template <typename T>
+__global__ void __launch_bounds__(gpu::kThreads)
+    largest_kernel(const __grid_constant__ gpu::TensorList<Item<T>> list, int* result) {
+  int largest = 0;
+  for_each_value(gpu::Chunk<Item<T>>::of_block(list), [&](float x) {
+    largest = max(largest, static_cast<int>(__float_as_uint(x) & 0x7fffffffu));
+  });
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    largest = max(largest, __shfl_xor_sync(gpu::kFullWarp, largest, distance));
+  }
+  if (threadIdx.x % 32 == 0) atomicMax(result, largest);
+}
+
+// The least e with x < 2^e; x is finite and not negative.
+__device__ int exponent_above(float x) {
+  int exponent = 0;
+  frexpf(x, &exponent);
+  return exponent;
+}
+
+// floor((x 2^-exponent)^2 2^60) in integers: |x| is a whole number below 2^24 times 2^power, and
+// the square of that number has 48 bits.
+__device__ std::uint64_t fixed_point_square(float x, int exponent) {
+  const unsigned bits = __float_as_uint(x) & 0x7fffffffu;
+  const int biased = static_cast<int>(bits >> 23);
+  const unsigned fraction = bits & 0x7fffffu;
+  const std::uint64_t whole = biased == 0 ? fraction : fraction | 0x800000u;
+  const int power = (biased == 0 ? 1 : biased) - 150;
+  const int shift = 2 * (power - exponent) + 60;
+  const std::uint64_t square = whole * whole;
+  return shift >= 0 ? square << min(shift, 63) : square >> min(-shift, 63);
+}
+
+using Word = unsigned long long;
+
+/// The sum over the block in thread 0.
+__device__ Word block_sum(Word value) {
+  TESSERA_SHARED(Word, partial, [gpu::kThreads / 32]);
+  const auto warp_sum = [](Word sum) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+      sum += __shfl_xor_sync(gpu::kFullWarp, sum, distance);
+    }
+    return sum;
+  };
+  value = warp_sum(value);
+  __syncthreads();  // the readers of an earlier call are done
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
+  __syncthreads();
+  return warp_sum(threadIdx.x < gpu::kThreads / 32 ? partial[threadIdx.x] : 0);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(gpu::kThreads)
+    squares_kernel(const __grid_constant__ gpu::TensorList<Item<T>> list, const float* largest,
+                   Word* words) {
+  if (!isfinite(*largest)) return;  // the norm is `largest`
+  const int exponent = exponent_above(*largest);
+  Word high = 0, low = 0;
+  for_each_value(gpu::Chunk<Item<T>>::of_block(list), [&](float x) {
+    const std::uint64_t square = fixed_point_square(x, exponent);
+    high += square >> 30;
+    low += square & ((1u << 30) - 1);
+  });
+  high = block_sum(high);
+  low = block_sum(low);
+  if (threadIdx.x == 0) {
+    atomicAdd(words, high);
+    atomicAdd(words + 1, low);
+  }
+}
+
+__global__ void clip_kernel(float* factor, const float* largest, const std::int64_t* words,
+                            const float* loss, ClipSettings s) {
+  if (!isfinite(*largest) || !isfinite(*loss)) {
+    *factor = NAN;
+    return;
+  }
+  const double sum =
+      ldexp(static_cast<double>(words[0]), -30) + ldexp(static_cast<double>(words[1]), -60);
+  const double norm = ldexp(sqrt(sum), exponent_above(*largest)) / s.loss_scale;
+  const double clipped = s.max_norm > 0.0 && norm > s.max_norm ? s.max_norm / norm : 1.0;
+  *factor = static_cast<float>(clipped / s.loss_scale);
+}
+
+/// Calls launch(list) for lists of all tensors.
+template <typename Launch>
+void for_each_list(std::span<const Tensor> tensors, Launch launch) {
+  if (tensors.empty()) return;
+  gpu::visit(tensors.front().dtype(), [&](auto type) {
+    using T = decltype(type);
+    std::vector<Item<T>> items;
+    for (const Tensor& tensor : tensors) items.push_back({tensor.data<T>(), tensor.numel()});
+    gpu::for_each_list<Item<T>>(items, launch);
+  });
+}
+
+}  // namespace
+
+void largest_magnitude(Out largest, std::span<const Tensor> tensors) {
+  largest.zero();
+  auto* result = reinterpret_cast<int*>(largest.data<float>());
+  for_each_list(tensors, [&]<typename T>(const gpu::TensorList<Item<T>>& list) {
+    gpu::launch(largest_kernel<T>, dim3(static_cast<unsigned>(list.chunks)), dim3(gpu::kThreads), 0,
+                gpu::stream(), list, result);
+  });
+}
+
+void sum_of_squares(Out words, const Tensor& largest, std::span<const Tensor> tensors) {
+  words.zero();
+  auto* result = reinterpret_cast<Word*>(words.data<std::int64_t>());
+  for_each_list(tensors, [&]<typename T>(const gpu::TensorList<Item<T>>& list) {
+    gpu::launch(squares_kernel<T>, dim3(static_cast<unsigned>(list.chunks)), dim3(gpu::kThreads), 0,
+                gpu::stream(), list, largest.data<float>(), result);
+  });
+}
+
+void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,
+                 const ClipSettings& settings) {
+  gpu::launch(clip_kernel, dim3(1), dim3(1), 0, gpu::stream(), factor.data<float>(),
+              norm.largest().data<float>(), norm.words().data<std::int64_t>(), loss.data<float>(),
+              settings);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,79 @@
+#include "kernels/rope/op.h"
+
+#include "kernels/checks.h"
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+void check_heads(std::string_view op, const Heads& x) {
+  check(
+      x.offset >= 0 && x.batch >= 0 && x.tokens >= 0 && x.heads >= 1 && x.head_size >= 2 &&
+          x.head_size % 2 == 0,
+      "{}: x has {} x {} tokens with {} heads of {} at offset {}; none may be negative, and there "
+      "must be a head of an even size",
+      op, x.batch, x.tokens, x.heads, x.head_size, x.offset);
+  if (x.batch == 0 || x.tokens == 0) return;
+  // Turned in place: no element may belong to two heads.
+  const std::int64_t channels = x.heads * x.head_size;
+  check((x.tokens == 1 || x.token_stride >= channels) &&
+            (x.batch == 1 || x.batch_stride >= (x.tokens - 1) * x.token_stride + channels),
+        "{}: x has tokens of {} channels {} apart and batch elements of {} tokens {} apart; they "
+        "must not overlap",
+        op, channels, x.token_stride, x.tokens, x.batch_stride);
+  const std::int64_t end =
+      x.offset + (x.batch - 1) * x.batch_stride + (x.tokens - 1) * x.token_stride + channels;
+  check(end <= x.tensor.numel(), "{}: x reaches to element {} of a tensor {}", op, end,
+        describe(x.tensor));
+}
+
+void check_table(std::string_view op, const RopeTable& table, const Heads& x) {
+  const DType dtype = statistics_dtype(x.tensor.dtype());
+  for (const Argument& half : {Argument{"cosine", table.cosine}, {"sine", table.sine}}) {
+    check_dtype(op, half, dtype);
+    check_rank(op, half, 2);
+    check_shape(op, half, {table.cosine.size(0), x.head_size / 2});
+    check_apart(op, {"x", x.tensor}, half);
+  }
+}
+
+void check_positions(std::string_view op, const RopePositions& positions, const Heads& x,
+                     const RopeTable& table) {
+  check(positions.first >= 0, "{}: the first position is {}; there is none before 0", op,
+        positions.first);
+  if (!positions.each.defined()) {
+    check(positions.first + x.tokens <= table.cosine.size(0),
+          "{}: {} tokens from position {} on are too many for a table of {} positions", op,
+          x.tokens, positions.first, table.cosine.size(0));
+    return;
+  }
+  const Argument each{"positions", positions.each};
+  check_on_one_device(op, {{"x", x.tensor}, each});
+  check_dtype(op, each, DType::i32);
+  check_shape(op, each, {x.batch, x.tokens});
+  check_apart(op, {"x", x.tensor}, each);
+}
+
+void rope(std::string_view op, const Heads& x, const RopeTable& table,
+          const RopePositions& positions, RopeDirection direction) {
+  check_on_one_device(op, {{"x", x.tensor}, {"cosine", table.cosine}, {"sine", table.sine}});
+  check_floating(op, {"x", x.tensor});
+  check_heads(op, x);
+  check_table(op, table, x);
+  check_positions(op, positions, x, table);
+  if (x.tensor.device().is_cpu()) return cpu::rope(x, table, positions, direction);
+  if constexpr (kHasCuda) return cuda::rope(x, table, positions, direction);
+  fail_no_kernel(op, x.tensor.device());
+}
+
+}  // namespace
+
+void rope_forward(const Heads& x, const RopeTable& table, const RopePositions& positions) {
+  rope("rope_forward", x, table, positions, RopeDirection::forward);
+}
+
+void rope_backward(const Heads& dx, const RopeTable& table, const RopePositions& positions) {
+  rope("rope_backward", dx, table, positions, RopeDirection::backward);
+}
+
+}  // namespace tessera

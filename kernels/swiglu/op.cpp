@@ -1,0 +1,116 @@
+#include "kernels/swiglu/op.h"
+
+#include "kernels/checks.h"
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+struct ColumnsArgument {
+  std::string_view name;
+  const Columns& columns;
+};
+
+/// `argument` has columns [N, F], N and F being those of `like`.
+void check_columns(std::string_view op, const ColumnsArgument& argument, const Argument& like) {
+  const Columns& x = argument.columns;
+  check_rank(op, {argument.name, x.tensor}, 2);
+  check(x.first >= 0 && x.count >= 0 && x.first + x.count <= x.tensor.size(1),
+        "{}: {} is columns [{}, {}) of a tensor {}", op, argument.name, x.first, x.first + x.count,
+        describe(x.tensor));
+  check(x.tensor.size(0) == like.tensor.size(0) && x.count == like.tensor.size(1),
+        "{}: {} is {} columns of a tensor {} and {} is {}; rows and columns must be as many", op,
+        argument.name, x.count, describe(x.tensor), like.name, describe(like.tensor));
+}
+
+/// Do the two lie in one tensor of memory, so that columns decide?
+bool of_one_tensor(const Columns& a, const Columns& b) {
+  return a.tensor.bytes() > 0 && a.tensor.raw() == b.tensor.raw() &&
+         a.tensor.shape() == b.tensor.shape();
+}
+
+void check_columns_apart(std::string_view op, const ColumnsArgument& output,
+                         const ColumnsArgument& other) {
+  const Columns &a = output.columns, &b = other.columns;
+  if (!of_one_tensor(a, b)) {
+    return check_apart(op, {output.name, a.tensor}, {other.name, b.tensor});
+  }
+  check(
+      a.first + a.count <= b.first || b.first + b.count <= a.first,
+      "{}: {} is columns [{}, {}) and {} is columns [{}, {}) of one tensor; they must not overlap",
+      op, output.name, a.first, a.first + a.count, other.name, b.first, b.first + b.count);
+}
+
+/// `output` is `input`, column for column, or shares nothing with it.
+void check_columns_same_or_apart(std::string_view op, const ColumnsArgument& output,
+                                 const ColumnsArgument& input) {
+  const Columns &out = output.columns, &in = input.columns;
+  if (of_one_tensor(out, in) && out.first == in.first && out.count == in.count) return;
+  check_columns_apart(op, output, input);
+}
+
+}  // namespace
+
+Columns all_columns(const Tensor& tensor) {
+  check(tensor.rank() == 2, "all_columns: {} is not [N, F]", describe(tensor));
+  return {tensor, 0, tensor.size(1)};
+}
+
+Columns first_half(const Tensor& tensor) {
+  check(tensor.rank() == 2 && tensor.size(1) % 2 == 0, "first_half: {} is not [N, 2F]",
+        describe(tensor));
+  return {tensor, 0, tensor.size(1) / 2};
+}
+
+Columns second_half(const Tensor& tensor) {
+  check(tensor.rank() == 2 && tensor.size(1) % 2 == 0, "second_half: {} is not [N, 2F]",
+        describe(tensor));
+  return {tensor, tensor.size(1) / 2, tensor.size(1) / 2};
+}
+
+void swiglu_forward(Out y, const Columns& gate, const Columns& up) {
+  constexpr std::string_view op = "swiglu_forward";
+  check_on_one_device(op, {{"y", y}, {"gate", gate.tensor}, {"up", up.tensor}});
+  check_same_floating(op, {{"y", y}, {"gate", gate.tensor}, {"up", up.tensor}});
+  check_rank(op, {"y", y}, 2);
+  check_columns(op, {"gate", gate}, {"y", y});
+  check_columns(op, {"up", up}, {"y", y});
+  check_apart(op, {"y", y}, {"gate", gate.tensor});
+  check_apart(op, {"y", y}, {"up", up.tensor});
+  if (y.device().is_cpu()) return cpu::swiglu_forward(y, gate, up);
+  if constexpr (kHasCuda) return cuda::swiglu_forward(y, gate, up);
+  fail_no_kernel(op, y.device());
+}
+
+void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
+                     const Columns& gate, const Columns& up) {
+  constexpr std::string_view op = "swiglu_backward";
+  check_on_one_device(op, {{"dy", dy},
+                           {"dgate", dgate.tensor},
+                           {"dup", dup.tensor},
+                           {"gate", gate.tensor},
+                           {"up", up.tensor}});
+  check_same_floating(op, {{"dy", dy},
+                           {"dgate", dgate.tensor},
+                           {"dup", dup.tensor},
+                           {"gate", gate.tensor},
+                           {"up", up.tensor}});
+  check_rank(op, {"dy", dy}, 2);
+  for (const ColumnsArgument& x :
+       {ColumnsArgument{"dgate", dgate}, {"dup", dup}, {"gate", gate}, {"up", up}}) {
+    check_columns(op, x, {"dy", dy});
+  }
+  for (const ColumnsArgument& out : {ColumnsArgument{"dgate", dgate}, {"dup", dup}}) {
+    check_apart(op, {out.name, out.columns.tensor}, {"dy", dy});
+  }
+  check_columns_apart(op, {"dgate", dgate}, {"dup", dup});
+  check_columns_same_or_apart(op, {"dgate", dgate}, {"gate", gate});
+  check_columns_same_or_apart(op, {"dgate", dgate}, {"up", up});
+  check_columns_same_or_apart(op, {"dup", dup}, {"gate", gate});
+  check_columns_same_or_apart(op, {"dup", dup}, {"up", up});
+  if (dy.device().is_cpu()) return cpu::swiglu_backward(dgate, dup, dy, gate, up);
+  if constexpr (kHasCuda) return cuda::swiglu_backward(dgate, dup, dy, gate, up);
+  fail_no_kernel(op, dy.device());
+}
+
+}  // namespace tessera

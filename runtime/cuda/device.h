@@ -1,0 +1,33 @@
+// What the machine's GPUs are, and how fast they could be at most.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "runtime/dtype.h"
+
+namespace tessera::cuda {
+
+struct DeviceProperties {
+  std::string name;  // "NVIDIA H100 80GB HBM3"
+  int multiprocessors = 0;
+  double clock_hz = 0.0;  // the highest; 0 if unknown
+  std::size_t memory_bytes = 0;
+  /// Compute capability: 9 and 0 for Hopper.
+  int major = 0;
+  int minor = 0;
+};
+
+/// GPUs of this machine; 0 if there is no driver.
+int device_count();
+
+/// Raises Error if there is no such GPU.
+DeviceProperties device_properties(int index);
+
+/// Dense FLOP/s of matrix products with f32 accumulation, as the vendor's data sheets count them:
+/// by tensor cores in bf16 and f16, by the other cores in f32. Nothing for what is not in the
+/// table: another architecture, a dtype that has no such rate.
+std::optional<double> peak_flops(const DeviceProperties& device, DType dtype);
+
+}  // namespace tessera::cuda

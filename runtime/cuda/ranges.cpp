@@ -1,0 +1,23 @@
+// The profiler's spans as ranges of NVIDIA's tools (Nsight Systems shows them above the kernels).
+// NVTX is a header of the toolkit; calls cost nothing unless a tool listens.
+#include "runtime/cuda/backend.h"
+
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#endif
+
+namespace tessera::cuda {
+
+#if __has_include(<nvtx3/nvToolsExt.h>)
+void begin_range(const std::string& name) {
+  nvtxRangePushA(name.c_str());
+}
+void end_range() {
+  nvtxRangePop();
+}
+#else
+void begin_range(const std::string&) {}
+void end_range() {}
+#endif
+
+}  // namespace tessera::cuda

@@ -1,0 +1,32 @@
+// What the address sanitizer is told about memory that this program manages itself.
+#pragma once
+
+#include <cstddef>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace tessera {
+
+/// In builds with the address sanitizer: whoever touches the bytes from here on is reported.
+inline void poison([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_poison_memory_region(data, bytes);
+#endif
+}
+
+/// The bytes are in use again.
+inline void unpoison([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(data, bytes);
+#endif
+}
+
+/// The first `bytes` of a block are in use, the others are not.
+inline void unpoison_first(const void* block, std::size_t bytes, std::size_t block_bytes) {
+  unpoison(block, bytes);
+  poison(static_cast<const std::byte*>(block) + bytes, block_bytes - bytes);
+}
+
+}  // namespace tessera

@@ -1,0 +1,167 @@
+#include "kernels/gradient_norm/op.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+
+#include "kernels/gradient_norm/clip.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using test::normal_tensor;
+using test::to_doubles;
+
+GradientNorm norm_of(const std::vector<Tensor>& tensors) {
+  const GradientNorm norm = GradientNorm::empty();
+  largest_magnitude(norm, tensors);
+  sum_of_squares(norm, tensors);
+  return norm;
+}
+
+std::vector<std::int64_t> words_of(const std::vector<Tensor>& tensors) {
+  return norm_of(tensors).words().to_vector<std::int64_t>();
+}
+
+// The words by their definition, in long double arithmetic, which is exact here.
+std::vector<std::int64_t> expected_words(const std::vector<Tensor>& tensors) {
+  double largest = 0.0;
+  for (const Tensor& tensor : tensors) {
+    for (const double x : to_doubles(tensor)) largest = std::max(largest, std::fabs(x));
+  }
+  int exponent = 0;
+  std::frexp(largest, &exponent);
+  std::int64_t high = 0, low = 0;
+  for (const Tensor& tensor : tensors) {
+    for (const double x : to_doubles(tensor)) {
+      const long double scaled = std::ldexp(static_cast<long double>(x), -exponent);
+      const auto q = static_cast<std::int64_t>(std::ldexp(scaled * scaled, 60));
+      high += q >> 30;
+      low += q & ((1 << 30) - 1);
+    }
+  }
+  return {high, low};
+}
+
+}  // namespace
+
+TEST_CASE("gradient_norm: largest and words are those of the definition") {
+  const test::Rank rank;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const double scale : {1e-42, 1e-30, 1e-3, 1.0, 1e4, 1e37}) {
+      const bool in_range = dtype != DType::f16 || (scale > 1e-9 && scale < 2e4);
+      if (!in_range) continue;
+      std::vector<Tensor> tensors;
+      for (const std::int64_t count : {8192, 0, 1, 8193, 37, 20'000}) {
+        tensors.push_back(normal_tensor({count}, dtype, std::to_string(count), scale));
+      }
+      tensors.push_back(normal_tensor({500}, dtype, "cut", scale).slice(3, 497));
+      INFO(name_of(dtype) << " times " << scale);
+      REQUIRE(words_of(tensors) == expected_words(tensors));
+    }
+  }
+}
+
+TEST_CASE("gradient_norm: more tensors than a launch takes, in any order") {
+  const test::Rank rank;
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 200; ++i) {
+    tensors.push_back(normal_tensor({1 + i % 9}, DType::f32, std::to_string(i)));
+  }
+  const std::vector<std::int64_t> expected = expected_words(tensors);
+  REQUIRE(words_of(tensors) == expected);
+  std::reverse(tensors.begin(), tensors.end());
+  REQUIRE(words_of(tensors) == expected);
+}
+
+TEST_CASE("gradient_norm: the largest alone, wherever it is, gives its square") {
+  const test::Rank rank;
+  for (const std::int64_t position : {0, 1, 3, 255, 256, 1023, 1024, 8191, 8192, 9000}) {
+    std::vector<float> values(9001, 0.0f);
+    values[position] = -0.75f;
+    const GradientNorm norm = norm_of({Tensor::from(values, {9001})});
+    REQUIRE(norm.largest().item<float>() == 0.75f);
+    REQUIRE(norm.value() == 0.75);
+  }
+}
+
+TEST_CASE("gradient_norm: nothing, zeros, and the ends of the range") {
+  const test::Rank rank;
+  const float largest = std::numeric_limits<float>::max();
+  const float smallest = std::numeric_limits<float>::denorm_min();
+  CHECK(norm_of({}).value() == 0.0);
+  CHECK(norm_of({Tensor::zeros({5}, DType::f32), Tensor::zeros({0}, DType::f32)}).value() == 0.0);
+  CHECK(norm_of({Tensor::from(std::vector{smallest}, {1})}).value() == double{smallest});
+  CHECK(norm_of({Tensor::from(std::vector{largest, -largest}, {2})}).value() ==
+        Approx(std::sqrt(2.0) * double{largest}));
+}
+
+TEST_CASE("gradient_norm: infinity is the norm, and NaN anywhere is") {
+  const test::Rank rank;
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  const Tensor a = normal_tensor({9000}, DType::f32, "a");
+  CHECK(norm_of({a, Tensor::from(std::vector{-infinity}, {1})}).value() == double{infinity});
+  CHECK(std::isnan(norm_of({Tensor::from(std::vector{infinity, -nan}, {2}), a}).value()));
+  CHECK(std::isnan(norm_of({Tensor::from(std::vector{bfloat16(nan)}, {1})}).value()));
+}
+
+TEST_CASE("gradient_norm: a rank sums by the largest element of all ranks") {
+  const test::Rank rank;
+  const Tensor mine = normal_tensor({100}, DType::f32, "mine");
+  const Tensor theirs = Tensor::from(std::vector{1000.0f}, {1});
+  const GradientNorm norm = GradientNorm::empty();
+  largest_magnitude(norm, std::vector{mine});
+  norm.largest().copy_from(theirs);  // as the maximum over ranks does
+  sum_of_squares(norm, std::vector{mine});
+  auto words = norm.words().to_vector<std::int64_t>();
+  const auto last = expected_words({theirs});
+  REQUIRE(std::vector{words[0] + last[0], words[1] + last[1]} == expected_words({mine, theirs}));
+}
+
+TEST_CASE("clip_factor: what the host would work out in double") {
+  const test::Rank rank;
+  const Tensor loss = Tensor::from(std::vector{2.5f}, {1}), factor = Tensor::empty({1}, DType::f32);
+  const GradientNorm norm = norm_of({normal_tensor({1000}, DType::f32, "g", 0.1)});
+  for (const double max_norm : {0.0, 0.7, 1.0, 1e6}) {
+    for (const double scale : {1.0, 65536.0}) {
+      clip_factor(factor, norm, loss, {.max_norm = max_norm, .loss_scale = scale});
+      const double expected = clip_scale(norm.value() / scale, max_norm) / scale;
+      REQUIRE(factor.item<float>() == static_cast<float>(expected));
+    }
+  }
+}
+
+TEST_CASE("clip_factor: NaN if the norm or the loss is not finite, clipping or not") {
+  const test::Rank rank;
+  const Tensor factor = Tensor::empty({1}, DType::f32);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const double max_norm : {0.0, 1.0}) {
+    for (const auto& [gradient, loss] : {std::pair{infinity, 1.0f},
+                                         {std::nanf(""), 1.0f},
+                                         {1.0f, infinity},
+                                         {1.0f, std::nanf("")}}) {
+      clip_factor(factor, norm_of({Tensor::from(std::vector{gradient}, {1})}),
+                  Tensor::from(std::vector{loss}, {1}), {.max_norm = max_norm});
+      CHECK(std::isnan(factor.item<float>()));
+    }
+  }
+}
+
+TEST_CASE("gradient_norm, clip_factor: wrong arguments are named") {
+  const test::Rank rank;
+  const GradientNorm norm = GradientNorm::empty();
+  const Tensor f32 = Tensor::zeros({1}, DType::f32), bf16 = Tensor::zeros({1}, DType::bf16);
+  const Tensor i32 = Tensor::zeros({1}, DType::i32), two = Tensor::zeros({2}, DType::f32);
+  REQUIRE_THROWS_WITH(largest_magnitude(norm, std::vector{f32, bf16}),
+                      Contains("x is bf16 [1] and the first x is f32 [1]"));
+  REQUIRE_THROWS_WITH(sum_of_squares(norm, std::vector{i32}), Contains("x is i32 [1]"));
+  REQUIRE_THROWS_WITH(clip_factor(two, norm, f32, {}), Contains("factor is f32 [2]"));
+  REQUIRE_THROWS_WITH(clip_factor(f32, norm, bf16, {}), Contains("loss is bf16 [1]"));
+  REQUIRE_THROWS_WITH(clip_factor(f32, norm, f32, {.loss_scale = 0.0}),
+                      Contains("scale of the loss is 0"));
+}
+
+}  // namespace tessera

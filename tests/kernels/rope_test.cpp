@@ -1,0 +1,290 @@
+#include "kernels/rope/op.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <complex>
+#include <numbers>
+
+#include "tests/support/precision.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+#include "tests/support/schedules.h"
+
+namespace tessera {
+namespace {
+
+using test::normal_tensor;
+using test::to_doubles;
+
+constexpr double kTheta = 10'000.0;
+
+RopeTable table_for(std::int64_t positions, std::int64_t head_size, RopePairs pairs, DType dtype) {
+  return rope_table(positions, rope_frequencies(head_size, kTheta), pairs, statistics_dtype(dtype));
+}
+
+/// Su et al., equation 12: a pair is a complex number, times e^(i p theta^(-2i / D)). The position
+/// of every (b, t) is given.
+std::vector<double> turned(std::vector<double> x, const Heads& heads, RopePairs pairs,
+                           const std::vector<std::int64_t>& positions, double sign) {
+  const std::int64_t half = heads.head_size / 2;
+  for (std::int64_t n = 0; n < heads.batch * heads.tokens; ++n) {
+    const std::int64_t start = heads.offset + n / heads.tokens * heads.batch_stride +
+                               n % heads.tokens * heads.token_stride;
+    for (std::int64_t h = 0; h < heads.heads; ++h) {
+      for (std::int64_t i = 0; i < half; ++i) {
+        const bool split = pairs == RopePairs::half_split;
+        double& a = x[start + h * heads.head_size + (split ? i : 2 * i)];
+        double& b = x[start + h * heads.head_size + (split ? i + half : 2 * i + 1)];
+        const double angle =
+            sign * static_cast<double>(positions[n]) /
+            std::exp(std::log(kTheta) * static_cast<double>(i) / static_cast<double>(half));
+        const std::complex<double> z = std::complex<double>(a, b) * std::polar(1.0, angle);
+        a = z.real(), b = z.imag();
+      }
+    }
+  }
+  return x;
+}
+
+std::vector<std::int64_t> running_positions(std::int64_t batch, std::int64_t tokens,
+                                            std::int64_t first) {
+  std::vector<std::int64_t> positions;
+  for (std::int64_t n = 0; n < batch * tokens; ++n) positions.push_back(first + n % tokens);
+  return positions;
+}
+
+struct Case {
+  std::int64_t batch, tokens, channels, first_channel, heads, head_size;
+};
+// Plain; queries and keys of a packed tensor whose values stay; heads of an odd number of pairs; a
+// first channel off the vectors; more pairs than a block has threads; one token; none.
+const std::vector<Case> kCases = {
+    {2, 3, 16, 0, 1, 16},     {2, 5, 128, 0, 6, 16}, {1, 4, 30, 0, 5, 6},  {2, 3, 40, 3, 2, 16},
+    {1, 2, 5120, 0, 40, 128}, {3, 1, 64, 0, 2, 32},  {2, 0, 16, 0, 1, 16}, {1, 3, 2, 0, 1, 2}};
+
+/// The turn's own error: 3 roundings in f32 of numbers up to the pair's length, and the storage's.
+double tolerance(DType dtype) {
+  return dtype == DType::f64 ? 1e-14 : 4e-7 + test::unit_roundoff(dtype);
+}
+
+}  // namespace
+
+TEST_CASE("rope turns every pair by its position's angle and leaves other channels alone") {
+  const test::Rank rank;
+  for (const RopePairs pairs : {RopePairs::half_split, RopePairs::interleaved}) {
+    for (const DType dtype : test::kFloating) {
+      for (const Case& n : kCases) {
+        CAPTURE(name_of(dtype), int(pairs), n.tokens, n.channels, n.heads, n.head_size);
+        const RopeTable table = table_for(20, n.head_size, pairs, dtype);
+        const Tensor x = normal_tensor({n.batch, n.tokens, n.channels}, dtype, "x");
+        const Heads heads = heads_of(x, n.first_channel, n.heads, n.head_size);
+        const auto before = to_doubles(x);
+        const auto expected =
+            turned(before, heads, pairs, running_positions(n.batch, n.tokens, 7), 1.0);
+        rope_forward(heads, table, {.first = 7});
+        const auto after = to_doubles(x);
+        CHECK(test::worst_error(after, expected, 1.0) <= tolerance(dtype));
+        for (std::size_t i = 0; i < after.size(); ++i) {
+          const auto c = static_cast<std::int64_t>(i) % n.channels - n.first_channel;
+          if (c < 0 || c >= n.heads * n.head_size) REQUIRE(after[i] == before[i]);
+        }
+        // Backward turns what forward left by the negative angle.
+        const auto back =
+            turned(after, heads, pairs, running_positions(n.batch, n.tokens, 7), -1.0);
+        rope_backward(heads, table, {.first = 7});
+        CHECK(test::worst_error(to_doubles(x), back, 1.0) <= tolerance(dtype));
+      }
+    }
+  }
+}
+
+TEST_CASE("rope: the two conventions are one another after a permutation of channels") {
+  const test::Rank rank;
+  const RopeTable split = table_for(9, 8, RopePairs::half_split, DType::f32);
+  const RopeTable paired = table_for(9, 8, RopePairs::interleaved, DType::f32);
+  const Tensor x = normal_tensor({1, 9, 8}, DType::f32, "x");
+  const auto permuted = [](const std::vector<float>& values) {  // pair i from (2i, 2i + 1)
+    std::vector<float> result(values.size());
+    for (std::size_t row = 0; row < values.size(); row += 8) {
+      for (std::size_t i = 0; i < 4; ++i) {
+        result[row + i] = values[row + 2 * i];
+        result[row + 4 + i] = values[row + 2 * i + 1];
+      }
+    }
+    return result;
+  };
+  const Tensor y = Tensor::from(permuted(x.to_vector<float>()), x.shape());
+  rope_forward(heads_of(x, 0, 1, 8), paired);
+  rope_forward(heads_of(y, 0, 1, 8), split);
+  REQUIRE(permuted(x.to_vector<float>()) == y.to_vector<float>());
+}
+
+TEST_CASE("rope: a query's product with a key depends on their distance alone") {
+  const test::Rank rank;
+  constexpr std::int64_t kSize = 64;
+  for (const RopePairs pairs : {RopePairs::half_split, RopePairs::interleaved}) {
+    const RopeTable table = table_for(2000, kSize, pairs, DType::f32);
+    const auto q = normal_tensor({1, 1, kSize}, DType::f32, "q").to_vector<float>();
+    const auto product = [&](std::int64_t at, std::int64_t distance) {
+      const Tensor query = Tensor::from(q, {1, 1, kSize});
+      const Tensor key = normal_tensor({1, 1, kSize}, DType::f32, "k");
+      rope_forward(heads_of(query, 0, 1, kSize), table, {.first = at + distance});
+      rope_forward(heads_of(key, 0, 1, kSize), table, {.first = at});
+      double sum = 0.0;
+      const auto a = to_doubles(query), b = to_doubles(key);
+      for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+      return sum;
+    };
+    for (const std::int64_t distance : {0, 1, 5, 700}) {
+      const double expected = product(0, distance);
+      for (const std::int64_t at : {1, 33, 1200}) {
+        CHECK(product(at, distance) == Approx(expected).margin(2e-5));
+      }
+    }
+    CHECK(std::fabs(product(0, 0) - product(0, 1)) > 1e-3);
+  }
+}
+
+TEST_CASE("rope: explicit positions, as of packed documents, under every schedule") {
+  for (const RopePairs pairs : {RopePairs::half_split, RopePairs::interleaved}) {
+    test::for_every_schedule([&] {
+      const std::vector<std::int32_t> each = {0, 1, 2, 0, 1, 4, 4, 0, 9, 3};
+      const Tensor positions = Tensor::from(each, {2, 5});
+      const RopeTable table = table_for(12, 16, pairs, DType::f32);
+      for (const std::int64_t first : {0, 2}) {
+        const Tensor x = normal_tensor({2, 5, 48}, DType::f32, "x");
+        const Heads heads = heads_of(x, 0, 2, 16);
+        std::vector<std::int64_t> at;
+        for (const std::int32_t position : each) at.push_back(first + position);
+        const auto expected = turned(to_doubles(x), heads, pairs, at, 1.0);
+        rope_forward(heads, table, {first, positions});
+        CHECK(test::worst_error(to_doubles(x), expected, 1.0) <= 4e-7);
+      }
+    });
+  }
+}
+
+TEST_CASE("rope has the same bits wherever its tensors begin, and under every schedule") {
+  for (const RopePairs pairs : {RopePairs::half_split, RopePairs::interleaved}) {
+    for (const DType dtype : test::kFloating) {
+      const auto results = test::under_every_schedule([&] {
+        const Tensor x = normal_tensor({2, 3, 96}, dtype, "x"), z = test::unaligned(x),
+                     w = x.clone();
+        const RopeTable table = table_for(3, 32, pairs, dtype);
+        const RopeTable off = {test::unaligned(table.cosine), test::unaligned(table.sine), pairs};
+        rope_forward(heads_of(x, 0, 2, 32), table);
+        rope_forward(heads_of(z, 0, 2, 32), table);
+        rope_forward(heads_of(w, 0, 2, 32), off);
+        CHECK(test::same_bits(z, x));
+        CHECK(test::same_bits(w, x));
+        return test::bytes_of(x);
+      });
+      for (const auto& result : results) REQUIRE(result == results[0]);
+    }
+  }
+}
+
+TEST_CASE("rope: a token alone, as in decoding, gets the bits it has among others") {
+  const test::Rank rank;
+  const RopeTable table = table_for(30, 32, RopePairs::half_split, DType::bf16);
+  const Tensor all = normal_tensor({1, 30, 64}, DType::bf16, "x"), before = all.clone();
+  rope_forward(heads_of(all, 0, 2, 32), table);
+  for (const std::int64_t t : {0, 11, 29}) {
+    const Tensor one = before.reshape({30, 64}).slice(t, t + 1).clone().reshape({1, 1, 64});
+    rope_forward(heads_of(one, 0, 2, 32), table, {.first = t});
+    CHECK(test::bytes_of(one) == test::bytes_of(all.reshape({30, 64}).slice(t, t + 1)));
+  }
+}
+
+TEST_CASE("rope_table is exact at far positions") {
+  // At 131,071 an angle in f32 would be off by up to 2^-8.
+  const test::Rank rank;
+  const auto frequencies = rope_frequencies(4, 500'000.0);
+  const RopeTable table = rope_table(131'072, frequencies, RopePairs::half_split);
+  const auto cosine = table.cosine.slice(131'071, 131'072).to_vector<float>();
+  const auto sine = table.sine.slice(131'071, 131'072).to_vector<float>();
+  // cos and sin of 131071 and of 131071 / sqrt(500000) = 185.36238...
+  CHECK(cosine[0] == Approx(std::cos(131'071.0)).margin(1e-7));
+  CHECK(sine[0] == Approx(std::sin(131'071.0)).margin(1e-7));
+  CHECK(cosine[1] == Approx(std::cos(131'071.0 / std::sqrt(500'000.0))).margin(1e-7));
+  CHECK(sine[1] == Approx(std::sin(131'071.0 / std::sqrt(500'000.0))).margin(1e-7));
+}
+
+TEST_CASE("rope_frequencies scales as Llama 3.1 does") {
+  // Transformers' _compute_llama3_parameters, in terms of wavelengths.
+  for (const double factor : {8.0, 32.0}) {
+    const Llama3Scaling scaling{.factor = factor};
+    const auto plain = rope_frequencies(128, 500'000.0);
+    const auto frequencies = rope_frequencies(128, 500'000.0, scaling);
+    int kept = 0, slowed = 0;
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      const double wavelength = 2.0 * std::numbers::pi / plain[i];
+      const double low_wavelength = 8192.0 / 1.0, high_wavelength = 8192.0 / 4.0;
+      double expected;
+      if (wavelength < high_wavelength) {
+        expected = plain[i], ++kept;
+      } else if (wavelength > low_wavelength) {
+        expected = plain[i] / factor, ++slowed;
+      } else {
+        const double smooth = (8192.0 / wavelength - 1.0) / (4.0 - 1.0);
+        expected = (1.0 - smooth) * plain[i] / factor + smooth * plain[i];
+      }
+      CHECK(frequencies[i] == Approx(expected).epsilon(1e-13));
+    }
+    CHECK(kept == 29);  // of 64; 6 are blended
+    CHECK(slowed == 29);
+  }
+}
+
+TEST_CASE("rope names a position outside the table") {
+  using Catch::Contains;
+  const test::Rank rank;
+  const RopeTable table = table_for(8, 16, RopePairs::half_split, DType::f32);
+  for (const int wrong : {8, -1}) {
+    const Tensor x = normal_tensor({1, 3, 16}, DType::f32, "x"), before = x.clone();
+    const Tensor each = Tensor::from(std::vector<std::int32_t>{7, wrong, wrong}, {1, 3});
+    const auto call = [&] {
+      rope_forward(heads_of(x, 0, 1, 16), table, {.each = each});
+      current_stream().synchronize();
+    };
+    REQUIRE_THROWS_WITH(
+        call(), kHasCuda ? Contains("rope: the token at position 1 of the batch")
+                         : Contains("rope: token 1 stands at position " + std::to_string(wrong)));
+    const std::int64_t untouched = kHasCuda ? 1 : 0;
+    CHECK(test::same_bits(x.reshape({3, 16}).slice(untouched, 3),
+                          before.reshape({3, 16}).slice(untouched, 3)));
+  }
+}
+
+TEST_CASE("rope refuses arguments that do not fit together") {
+  using Catch::Contains;
+  const test::Rank rank;
+  const RopeTable table = table_for(8, 16, RopePairs::half_split, DType::f32);
+  const Tensor x = Tensor::zeros({2, 4, 32}, DType::f32);
+  Heads heads = heads_of(x, 0, 2, 16);
+  REQUIRE_THROWS_WITH(rope_forward(heads, table, {.first = 5}),
+                      Contains("rope_forward: 4 tokens from position 5 on are too many"));
+  REQUIRE_THROWS_WITH(rope_forward(heads, table, {.first = -1}), Contains("first position is -1"));
+  REQUIRE_THROWS_WITH(rope_forward(heads_of(x, 0, 4, 8), table), Contains("cosine is f32 [8, 8]"));
+  REQUIRE_THROWS_WITH(rope_backward(heads_of(x, 0, 2, 15), table), Contains("even size"));
+  REQUIRE_THROWS_WITH(rope_forward(heads, {table.cosine, Tensor::zeros({7, 8}, DType::f32)}),
+                      Contains("sine is f32 [7, 8]"));
+  REQUIRE_THROWS_WITH(rope_forward(heads, {table.cosine, Tensor::zeros({8, 8}, DType::bf16)}),
+                      Contains("sine is bf16"));
+  REQUIRE_THROWS_WITH(rope_forward(heads, table, {.each = Tensor::zeros({2, 3}, DType::i32)}),
+                      Contains("positions is i32 [2, 3]; its shape must be [2, 4]"));
+  REQUIRE_THROWS_WITH(rope_forward(heads, table, {.each = Tensor::zeros({2, 4}, DType::i64)}),
+                      Contains("positions is i64"));
+  heads.token_stride = 31;
+  REQUIRE_THROWS_WITH(rope_forward(heads, table), Contains("must not overlap"));
+  heads.token_stride = 32;
+  heads.offset = 1;
+  REQUIRE_THROWS_WITH(rope_forward(heads, table), Contains("reaches to element 257"));
+  REQUIRE_THROWS_WITH(rope_frequencies(7, kTheta), Contains("pairs"));
+  REQUIRE_THROWS_WITH(rope_frequencies(8, 0.0), Contains("theta is 0"));
+  REQUIRE_THROWS_WITH(
+      rope_table(4, rope_frequencies(8, kTheta), RopePairs::half_split, DType::bf16),
+      Contains("bf16"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,198 @@
+#include "kernels/swiglu/op.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "tests/support/precision.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+#include "tests/support/schedules.h"
+
+namespace tessera {
+namespace {
+
+using test::normal_tensor;
+using test::to_doubles;
+
+double sigmoid(double x) {
+  return 1.0 / (1.0 + std::exp(-x));
+}
+
+/// Error allowed to the arithmetic and to the storage, relative to the value and a floor: the
+/// derivative has a zero near -1.28, where only the absolute error is bounded.
+double tolerance(DType dtype) {
+  return dtype == DType::f64 ? 1e-14 : 2e-6 + test::unit_roundoff(dtype);
+}
+
+struct Sizes {
+  std::int64_t rows, columns;
+};
+const std::vector<Sizes> kSizes = {{1, 1}, {3, 7}, {5, 64}, {2, 2056}, {37, 24}, {0, 8}, {4, 0}};
+
+/// The gate's values spread over 30 standard deviations, so that the sigmoid's both ends are met.
+struct Inputs {
+  Tensor gate_up, gate, up, dy;
+};
+Inputs inputs(const Sizes& n, DType dtype) {
+  const auto gate = to_doubles(normal_tensor({n.rows, n.columns}, dtype, "gate", 8.0));
+  const auto up = to_doubles(normal_tensor({n.rows, n.columns}, dtype, "up"));
+  std::vector<double> packed;
+  for (std::int64_t row = 0; row < n.rows; ++row) {
+    for (const auto* half : {&gate, &up}) {
+      const auto first = half->begin() + row * n.columns;
+      packed.insert(packed.end(), first, first + n.columns);
+    }
+  }
+  return {test::tensor_of(packed, {n.rows, 2 * n.columns}, dtype),
+          test::tensor_of(gate, {n.rows, n.columns}, dtype),
+          test::tensor_of(up, {n.rows, n.columns}, dtype),
+          normal_tensor({n.rows, n.columns}, dtype, "dy")};
+}
+
+Tensor forward(const Columns& gate, const Columns& up) {
+  const Tensor y = test::poisoned({gate.tensor.size(0), gate.count}, gate.tensor.dtype());
+  swiglu_forward(y, gate, up);
+  return y;
+}
+
+}  // namespace
+
+TEST_CASE("swiglu follows its formula in every dtype and size") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    for (const Sizes& n : kSizes) {
+      CAPTURE(name_of(dtype), n.rows, n.columns);
+      const Inputs in = inputs(n, dtype);
+      const auto gate = to_doubles(in.gate), up = to_doubles(in.up), dy = to_doubles(in.dy);
+      std::vector<double> y, dgate, dup;
+      for (std::size_t i = 0; i < gate.size(); ++i) {
+        const double s = sigmoid(gate[i]);
+        y.push_back(gate[i] * s * up[i]);
+        dup.push_back(dy[i] * gate[i] * s);
+        dgate.push_back(dy[i] * up[i] * s * (1.0 + gate[i] * sigmoid(-gate[i])));
+      }
+      const auto g = all_columns(in.gate), u = all_columns(in.up);
+      CHECK(test::worst_error(to_doubles(forward(g, u)), y, 1e-2) <= tolerance(dtype));
+      const Tensor dg = test::poisoned(in.gate.shape(), dtype);
+      const Tensor du = test::poisoned(in.gate.shape(), dtype);
+      swiglu_backward(all_columns(dg), all_columns(du), in.dy, g, u);
+      CHECK(test::worst_error(to_doubles(dg), dgate, 1.0) <= tolerance(dtype));
+      CHECK(test::worst_error(to_doubles(du), dup, 1e-2) <= tolerance(dtype));
+    }
+  }
+}
+
+TEST_CASE("swiglu has values that were tabulated elsewhere") {
+  // silu(1) and silu(-2) with 16 digits; d silu / dx at 0 is 1/2.
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    const double epsilon = tolerance(dtype);
+    const Tensor gate = test::tensor_of({1.0, -2.0, 0.0}, {1, 3}, dtype);
+    const Tensor up = test::tensor_of({2.0, 1.0, 4.0}, {1, 3}, dtype);
+    const auto y = to_doubles(forward(all_columns(gate), all_columns(up)));
+    CHECK(y[0] == Approx(2 * 0.7310585786300049).epsilon(epsilon));
+    CHECK(y[1] == Approx(-0.2384058440442351).epsilon(epsilon));
+    CHECK(y[2] == 0.0);
+    const Tensor dy = test::tensor_of({1.0, 1.0, 1.0}, {1, 3}, dtype);
+    swiglu_backward(all_columns(gate), all_columns(up), dy, all_columns(gate), all_columns(up));
+    CHECK(to_doubles(gate)[2] == 2.0);
+    CHECK(to_doubles(up)[2] == 0.0);
+  }
+}
+
+TEST_CASE("swiglu: packed, apart, unaligned and in place give the same bits under every schedule") {
+  for (const DType dtype : test::kFloating) {
+    for (const Sizes& n : kSizes) {
+      CAPTURE(name_of(dtype), n.rows, n.columns);
+      test::for_every_schedule([&] {
+        const Inputs in = inputs(n, dtype);
+        const auto g = all_columns(in.gate), u = all_columns(in.up);
+        const Tensor y = forward(g, u);
+        CHECK(test::same_bits(forward(first_half(in.gate_up), second_half(in.gate_up)), y));
+        const Tensor off = test::unaligned(in.gate_up);
+        CHECK(test::same_bits(forward(first_half(off), second_half(off)), y));
+        CHECK(test::same_bits(forward(g, second_half(off)), y));
+        const Tensor elsewhere = test::unaligned(test::poisoned(y.shape(), dtype));
+        swiglu_forward(elsewhere, g, u);
+        CHECK(test::same_bits(elsewhere, y));
+
+        const Tensor dpacked = test::poisoned(in.gate_up.shape(), dtype);
+        swiglu_backward(first_half(dpacked), second_half(dpacked), in.dy, g, u);
+        for (const Tensor& packed : {in.gate_up, off}) {
+          swiglu_backward(first_half(packed), second_half(packed), in.dy, first_half(packed),
+                          second_half(packed));
+          CHECK(test::same_bits(packed, dpacked));
+        }
+        // dgate and dup stand side by side, so the two tensors' rows are the packed one's halves.
+        swiglu_backward(g, u, test::unaligned(in.dy), g, u);
+        const auto dg = to_doubles(in.gate), du = to_doubles(in.up), both = to_doubles(dpacked);
+        int wrong = 0;
+        for (std::int64_t row = 0; row < n.rows; ++row) {
+          for (std::int64_t c = 0; c < n.columns; ++c) {
+            wrong += both[row * 2 * n.columns + c] != dg[row * n.columns + c];
+            wrong += both[(row * 2 + 1) * n.columns + c] != du[row * n.columns + c];
+          }
+        }
+        CHECK(wrong == 0);
+      });
+    }
+  }
+}
+
+TEST_CASE("swiglu reads and writes its columns only") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    for (const std::int64_t first : {8, 3}) {
+      const Tensor wide = test::poisoned({3, 40}, dtype);
+      const Tensor gate = normal_tensor({3, 16}, dtype, "gate"),
+                   up = normal_tensor({3, 16}, dtype, "up");
+      const Tensor dy = normal_tensor({3, 16}, dtype, "dy");
+      const Tensor dup = test::poisoned({3, 16}, dtype), dgate = test::poisoned({3, 16}, dtype);
+      swiglu_backward(all_columns(dgate), all_columns(dup), dy, all_columns(gate), all_columns(up));
+      swiglu_backward({wide, first, 16}, all_columns(dup), dy, all_columns(gate), all_columns(up));
+      const auto values = to_doubles(wide), expected = to_doubles(dgate);
+      int wrong = 0;
+      for (std::int64_t i = 0; i < 120; ++i) {
+        const std::int64_t c = i % 40 - first;
+        const bool inside = 0 <= c && c < 16;
+        wrong += inside ? values[i] != expected[i / 40 * 16 + c] : !std::isnan(values[i]);
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("swiglu of large values is the limit, not NaN") {
+  const test::Rank rank;
+  const Tensor gate = Tensor::from(std::vector<float>{200.0f, -200.0f, 1e30f, -1e30f}, {1, 4});
+  const Tensor up = Tensor::from(std::vector<float>{2.0f, 2.0f, 2.0f, 2.0f}, {1, 4});
+  const Tensor dy = Tensor::from(std::vector<float>{1.0f, 1.0f, 1.0f, 1.0f}, {1, 4});
+  CHECK(forward(all_columns(gate), all_columns(up)).to_vector<float>() ==
+        std::vector<float>{400.0f, 0.0f, 2e30f, 0.0f});
+  swiglu_backward(all_columns(gate), all_columns(up), dy, all_columns(gate), all_columns(up));
+  CHECK(gate.to_vector<float>() == std::vector<float>{2.0f, 0.0f, 2.0f, 0.0f});
+  CHECK(up.to_vector<float>() == std::vector<float>{200.0f, 0.0f, 1e30f, 0.0f});
+}
+
+TEST_CASE("swiglu refuses arguments that do not fit together") {
+  using Catch::Contains;
+  const test::Rank rank;
+  const Tensor packed = Tensor::zeros({3, 8}, DType::f32), y = Tensor::zeros({3, 4}, DType::f32);
+  const auto g = first_half(packed), u = second_half(packed);
+  REQUIRE_THROWS_WITH(
+      swiglu_forward(Tensor::zeros({3, 5}, DType::f32), g, u),
+      Contains("swiglu_forward: gate is 4 columns of a tensor f32 [3, 8] and y is f32 [3, 5]"));
+  REQUIRE_THROWS_WITH(swiglu_forward(y, {packed, 6, 4}, u), Contains("gate is columns [6, 10)"));
+  REQUIRE_THROWS_WITH(swiglu_forward(y, g, all_columns(Tensor::zeros({2, 4}, DType::f32))),
+                      Contains("up"));
+  REQUIRE_THROWS_WITH(swiglu_forward(y, all_columns(y), u), Contains("y overlaps gate"));
+  REQUIRE_THROWS_WITH(swiglu_forward(Tensor::zeros({3, 4}, DType::bf16), g, u), Contains("dtypes"));
+  REQUIRE_THROWS_WITH(swiglu_backward(g, {packed, 3, 4}, y, g, u),
+                      Contains("dgate is columns [0, 4) and dup is columns [3, 7)"));
+  REQUIRE_THROWS_WITH(swiglu_backward({packed, 1, 4}, all_columns(y.clone()), y, g, u),
+                      Contains("dgate is columns [1, 5) and gate"));
+  REQUIRE_THROWS_WITH(swiglu_backward(g, all_columns(y), y, g, u), Contains("dup overlaps dy"));
+  REQUIRE_THROWS_WITH(first_half(Tensor::zeros({3, 5}, DType::f32)), Contains("[N, 2F]"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,104 @@
+// Runs on a GPU: the same programs, the same files, what the CPU computes to rounding.
+#include <catch2/catch.hpp>
+
+#include "runtime/device.h"
+#include "tests/tools/tiny_run.h"
+#include "tools/config/parse.h"
+#include "tools/generate/generate.h"
+#include "tools/train/trainer.h"
+
+namespace tessera {
+
+using Catch::Contains;
+using test::metrics_of;
+using test::model_bytes;
+using test::TemporaryDirectory;
+
+namespace {
+
+/// A few steps on few tokens.
+Config short_run(const TemporaryDirectory& folder, const std::string& device) {
+  Config config = test::tiny_run(folder);
+  config.model.context = config.data.sequence_length = 8;
+  config.data.batch_size = 2;
+  config.train.steps = 3;
+  config.train.eval_every = 3;
+  config.train.eval_batches = 1;
+  config.train.dir = folder / device;
+  config.runtime.device = device;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("a run on a GPU is the CPU's run, to rounding") {
+  const TemporaryDirectory folder;
+  const Config on_cpu = short_run(folder, "cpu");
+  const Config on_gpu = short_run(folder, "cuda:0");
+  train(on_cpu);
+  train(on_gpu);
+  const auto expected = metrics_of(on_cpu.train.dir);
+  const auto found = metrics_of(on_gpu.train.dir);
+  REQUIRE(found.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    for (const char* key : {"loss", "gradient_norm"}) {
+      CAPTURE(i, key);
+      CHECK(found[i][key].get<double>() == Approx(expected[i][key].get<double>()).epsilon(1e-4));
+    }
+  }
+  CHECK(found[2]["val_loss"].get<double>() ==
+        Approx(expected[2]["val_loss"].get<double>()).epsilon(1e-4));
+  // What a GPU stores is counted like what the CPU does.
+  for (const char* part : {"parameters", "gradients", "optimizer"}) {
+    CHECK(found[2]["peak_bytes"][part] == expected[2]["peak_bytes"][part]);
+  }
+}
+
+TEST_CASE("a run on a GPU repeats bit for bit, on one rank and on two") {
+  const TemporaryDirectory folder;
+  Config config = short_run(folder, "cuda:0");
+  config.model.dropout = 0.2;
+  for (const int ranks : {1, 2}) {
+    config.runtime.ranks = ranks;
+    config.sharding.strategy = ranks == 1 ? "single" : "fsdp";
+    config.train.dir = folder / ("first" + std::to_string(ranks));
+    train(config);
+    const std::string expected = model_bytes(config.train.dir);
+    config.train.dir = folder / ("second" + std::to_string(ranks));
+    train(config);
+    CHECK(model_bytes(config.train.dir) == expected);
+  }
+}
+
+TEST_CASE("training goes on, and text is written, on the other device than before") {
+  const TemporaryDirectory folder;
+  Config config = short_run(folder, "cuda:0");
+  train(config);
+  Config next = short_run(folder, "cpu");
+  next.model.init_from = config.train.dir / "model";
+  next.optimizer.learning_rate = 0.0;
+  train(next);
+  CHECK(model_bytes(next.train.dir) == model_bytes(config.train.dir));
+  std::vector<std::string> texts;
+  for (const std::string device : {"cpu", "cuda"}) {
+    std::string text;
+    generate({.model = config.train.dir,
+              .prompt = "1 2 ",
+              .sampling = {.temperature = 0.0},
+              .tokens = 4,
+              .device = device},
+             [&](std::string_view piece) { text += piece; });
+    texts.push_back(text);
+  }
+  CHECK(texts[0] == texts[1]);
+}
+
+TEST_CASE("a GPU that is not there is one line") {
+  const TemporaryDirectory folder;
+  Config config = short_run(folder, "cuda:99");
+  CHECK_THROWS_WITH(train(config), Contains("device cuda:99 is not available") && !Contains("\n"));
+  CHECK_THROWS_WITH(generate({.model = folder / "none", .device = "gpu"}, {}),
+                    Contains("expected auto, cpu, cuda or cuda:N, got 'gpu'"));
+}
+
+}  // namespace tessera
