@@ -73,6 +73,11 @@ Edge Edge::to(const Variable& variable) {
   return variable.defined() ? variable.state_->producer : Edge{};
 }
 
+Tensor Edge::take() const {
+  if (node != nullptr) return node->take();
+  return leaf_gradient != nullptr ? std::exchange(*leaf_gradient, {}) : Tensor();
+}
+
 Node::Node(std::vector<Edge> inputs, BackwardFunction function)
     : sequence_(next_sequence_++),
       scope_(current_scope_),
@@ -97,9 +102,8 @@ void add_gradient(Tensor& sum, Tensor contribution) {
 
 bool Node::receive(Tensor contribution) {
   check(!done_, "this graph was differentiated before: a graph can be run backward once");
-  const bool first = !gradient_.defined();
   add_gradient(gradient_, std::move(contribution));
-  return first;
+  return !std::exchange(reached_, true);
 }
 
 void Node::run(const std::function<void(std::shared_ptr<Node>)>& reached) {

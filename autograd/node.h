@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "autograd/engine.h"
@@ -16,6 +17,8 @@ struct Edge {
   std::shared_ptr<Tensor> leaf_gradient;
 
   static Edge to(const Variable& variable);
+  /// Takes out what has been sent this way so far; undefined if nothing.
+  Tensor take() const;
   explicit operator bool() const { return node != nullptr || leaf_gradient != nullptr; }
 };
 
@@ -29,6 +32,8 @@ class Node {
 
   /// Adds a consumer's contribution; true if it is the first.
   bool receive(Tensor contribution);
+  /// Takes out what has been received; something must be received in its place.
+  Tensor take() { return std::exchange(gradient_, {}); }
   /// Consumes the received gradient, sends contributions along the edges and forgets everything.
   /// Calls `reached(node)` for each node that got its first contribution.
   void run(const std::function<void(std::shared_ptr<Node>)>& reached);
@@ -39,6 +44,7 @@ class Node {
   std::vector<Edge> inputs_;
   BackwardFunction function_;
   Tensor gradient_;
+  bool reached_ = false;
   bool done_ = false;
 };
 

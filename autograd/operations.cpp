@@ -188,37 +188,97 @@ Variable embedding(const Tensor& ids, const Parameter& table) {
       });
 }
 
-Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter& bias,
-                    float epsilon) {
-  const Tensor rows = as_rows(x.data());
-  const Tensor y = like(x.data());
-  const Tensor mean = activation({rows.size(0)}, statistics_dtype(x.dtype()));
-  const Tensor rstd = like(mean);
-  layer_norm_forward(as_rows(y), mean, rstd, rows, weight.data(), bias.data(), epsilon);
-  return differentiable(
-      y, {x}, weight.trainable() || bias.trainable(), [=](Tensor dy) -> Gradients {
-        const Tensor dx = like(dy);
+// ---- Norms
+
+namespace {
+
+/// What layer_norm saves of a row, beside the row.
+struct Moments {
+  Tensor mean, rstd;
+};
+
+/// One number for every row of x.
+Tensor row_statistic(const Tensor& x) {
+  return activation({as_rows(x).size(0)}, statistics_dtype(x.dtype()));
+}
+
+/// Where the gradient of a norm's input goes: over what the input has received so far, which it is
+/// added to, if nobody else looks at that.
+Tensor gradient_sum(const Tensor& received, const Tensor& dy) {
+  return received.defined() ? reuse(received) : like(dy);
+}
+
+/// The node of y = layer_norm(x).
+Variable layer_normed(const Tensor& y, const Variable& x, const Parameter& weight,
+                      const Parameter& bias, const Moments& moments) {
+  return adding_differentiable(
+      y, x, weight.trainable() || bias.trainable(), [=, x = x.data()](Tensor dy, Tensor received) {
+        const Tensor dx = gradient_sum(received, dy);
         Accumulate accumulate = Accumulate::no;
         for (const Parameter& parameter : {weight, bias}) {
           if (parameter.trainable()) accumulate = parameter.next_contribution();
         }
-        layer_norm_backward(as_rows(dx), wanted_gradient(weight), wanted_gradient(bias),
-                            as_rows(dy), rows, weight.data(), mean, rstd, accumulate);
-        return {dx};
+        add_layer_norm_backward(dx, wanted_gradient(weight), wanted_gradient(bias), dy, received, x,
+                                weight.data(), moments.mean, moments.rstd, accumulate);
+        return dx;
       });
 }
 
-Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon) {
-  const Tensor rows = as_rows(x.data());
-  const Tensor y = like(x.data());
-  const Tensor rstd = activation({rows.size(0)}, statistics_dtype(x.dtype()));
-  rms_norm_forward(as_rows(y), rstd, rows, weight.data(), epsilon);
-  return differentiable(y, {x}, weight.trainable(), [=](Tensor dy) -> Gradients {
-    const Tensor dx = like(dy);
-    rms_norm_backward(as_rows(dx), wanted_gradient(weight), as_rows(dy), rows, weight.data(), rstd,
-                      weight.trainable() ? weight.next_contribution() : Accumulate::no);
-    return {dx};
+/// The node of y = rms_norm(x).
+Variable rms_normed(const Tensor& y, const Variable& x, const Parameter& weight,
+                    const Tensor& rstd) {
+  return adding_differentiable(
+      y, x, weight.trainable(), [=, x = x.data()](Tensor dy, Tensor received) {
+        const Tensor dx = gradient_sum(received, dy);
+        add_rms_norm_backward(dx, wanted_gradient(weight), dy, received, x, weight.data(), rstd,
+                              weight.trainable() ? weight.next_contribution() : Accumulate::no);
+        return dx;
+      });
+}
+
+/// The node of sum = x + branch.
+Variable added(const Tensor& sum, const Variable& x, const Variable& branch) {
+  return differentiable(sum, {x, branch}, false, [](Tensor dsum) -> Gradients {
+    return {dsum, dsum};
   });
+}
+
+}  // namespace
+
+Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter& bias,
+                    float epsilon) {
+  const Tensor y = like(x.data());
+  const Moments moments{row_statistic(y), row_statistic(y)};
+  layer_norm_forward(y, moments.mean, moments.rstd, x.data(), weight.data(), bias.data(), epsilon);
+  return layer_normed(y, x, weight, bias, moments);
+}
+
+Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon) {
+  const Tensor y = like(x.data());
+  const Tensor rstd = row_statistic(y);
+  rms_norm_forward(y, rstd, x.data(), weight.data(), epsilon);
+  return rms_normed(y, x, weight, rstd);
+}
+
+SumAndNorm add_layer_norm(const Variable& x, Variable branch, const Parameter& weight,
+                          const Parameter& bias, float epsilon) {
+  const Tensor sum = branch.is_last() ? branch.data() : like(x.data());
+  const Tensor y = like(sum);
+  const Moments moments{row_statistic(y), row_statistic(y)};
+  add_layer_norm_forward(y, sum, moments.mean, moments.rstd, x.data(), branch.data(), weight.data(),
+                         bias.data(), epsilon);
+  const Variable total = added(sum, x, branch);
+  return {total, layer_normed(y, total, weight, bias, moments)};
+}
+
+SumAndNorm add_rms_norm(const Variable& x, Variable branch, const Parameter& weight,
+                        float epsilon) {
+  const Tensor sum = branch.is_last() ? branch.data() : like(x.data());
+  const Tensor y = like(sum);
+  const Tensor rstd = row_statistic(y);
+  add_rms_norm_forward(y, sum, rstd, x.data(), branch.data(), weight.data(), epsilon);
+  const Variable total = added(sum, x, branch);
+  return {total, rms_normed(y, total, weight, rstd)};
 }
 
 Variable gelu(const Variable& x) {
@@ -258,7 +318,7 @@ Variable swiglu(const Variable& gate_up) {
 Variable add(const Variable& a, const Variable& b) {
   const Tensor y = like(a.data());
   add(y, a.data(), b.data());
-  return differentiable(y, {a, b}, false, [](Tensor dy) -> Gradients { return {dy, dy}; });
+  return added(y, a, b);
 }
 
 Variable scale(const Variable& x, double factor) {
@@ -287,7 +347,7 @@ Variable reshape(const Variable& x, const Shape& shape) {
                         [from = x.shape()](Tensor dy) -> Gradients { return {dy.reshape(from)}; });
 }
 
-Variable dropout(const Variable& x, float probability, const RandomStream& random) {
+Variable dropout(Variable x, float probability, const RandomStream& random) {
   if (probability == 0.0f) return x;
   const Tensor y = like(x.data());
   dropout(y, x.data(), probability, random);

@@ -41,6 +41,17 @@ Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter&
                     float epsilon);
 Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon);
 
+/// A residual stream with a branch added to it, and the sum normalized for the next branch.
+struct SumAndNorm {
+  Variable sum;
+  Variable norm;
+};
+/// sum = x + branch and its norm, in one pass over memory. The sum is written over `branch` if that
+/// is a temporary, as in add_rms_norm(x, linear(...), ...).
+SumAndNorm add_layer_norm(const Variable& x, Variable branch, const Parameter& weight,
+                          const Parameter& bias, float epsilon);
+SumAndNorm add_rms_norm(const Variable& x, Variable branch, const Parameter& weight, float epsilon);
+
 Variable gelu(const Variable& x);
 /// silu(gate) * up for two variables [..., F], or for one [..., 2F] that holds gate, then up.
 Variable swiglu(const Variable& gate, const Variable& up);
@@ -51,7 +62,7 @@ Variable cast(const Variable& x, DType dtype);
 Variable reshape(const Variable& x, const Shape& shape);
 
 /// The mask is addressed by `random`. Identity if probability is 0.
-Variable dropout(const Variable& x, float probability, const RandomStream& random);
+Variable dropout(Variable x, float probability, const RandomStream& random);
 
 /// Causal self-attention over packed heads: x [B, T, (heads + 2 kv_heads) * head_size] holds the
 /// queries' heads, then the keys', then the values'. Result [B, T, heads * head_size]. The scale is

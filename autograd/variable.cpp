@@ -58,6 +58,15 @@ Variable differentiable(Tensor result, const std::vector<Variable>& inputs, bool
   return variable;
 }
 
+Variable adding_differentiable(Tensor result, const Variable& input, bool uses_parameters,
+                               AddingBackward backward) {
+  return differentiable(
+      std::move(result), {input}, uses_parameters,
+      [edge = Edge::to(input), backward = std::move(backward)](Tensor dy) -> Gradients {
+        return {backward(std::move(dy), edge.take())};
+      });
+}
+
 bool is_sole_owner(const Tensor& tensor) {
   return tensor.storage().use_count() == 1;
 }

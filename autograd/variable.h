@@ -61,6 +61,15 @@ using BackwardFunction = std::function<Gradients(Tensor dy)>;
 Variable differentiable(Tensor result, const std::vector<Variable>& inputs, bool uses_parameters,
                         BackwardFunction backward);
 
+/// From the gradient of the result, and what its input has been sent by others so far (undefined if
+/// nothing), to the sum of that and the input's gradient through the result.
+using AddingBackward = std::function<Tensor(Tensor dy, Tensor received)>;
+
+/// `differentiable` for one input, whose gradients `backward` adds up itself: where the input is
+/// used again after the result was made, as the residual stream is, this saves a pass over both.
+Variable adding_differentiable(Tensor result, const Variable& input, bool uses_parameters,
+                               AddingBackward backward);
+
 /// Is this handle the only one on its storage?
 bool is_sole_owner(const Tensor& tensor);
 

@@ -89,8 +89,8 @@ class Gpt2::Block final : public Module {
   }
 
   Variable after_attention(const Variable& x, const Variable& attended, bool training) const {
-    const Variable middle = add(x, attn_dropout_(attn_c_proj_(attended), training));
-    return add(middle, mlp_dropout_(mlp(ln_2_(middle)), training));
+    const auto [middle, normed] = ln_2_(x, attn_dropout_(attn_c_proj_(attended), training));
+    return add(middle, mlp_dropout_(mlp(normed), training));
   }
 
   /// c_proj(gelu(c_fc(x)))

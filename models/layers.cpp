@@ -34,10 +34,10 @@ void LayerNorm::visit_parameters(const std::function<void(const Parameter&)>& vi
   visit(bias);
 }
 
-Variable Dropout::operator()(const Variable& x, bool training) const {
+Variable Dropout::operator()(Variable x, bool training) const {
   if (!training) return x;
   const RandomPosition& at = context().random();
-  return dropout(x, probability, RandomStream(at.seed, site, at.step, at.micro_batch));
+  return dropout(std::move(x), probability, RandomStream(at.seed, site, at.step, at.micro_batch));
 }
 
 }  // namespace tessera

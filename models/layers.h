@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "autograd/module.h"
 #include "autograd/operations.h"
@@ -37,6 +38,10 @@ struct LayerNorm final : Module {
   LayerNorm(const std::string& name, std::int64_t width, float epsilon);
 
   Variable operator()(const Variable& x) const { return layer_norm(x, weight, bias, epsilon); }
+  /// Of x + branch.
+  SumAndNorm operator()(const Variable& x, Variable branch) const {
+    return add_layer_norm(x, std::move(branch), weight, bias, epsilon);
+  }
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 
   Parameter weight;
@@ -50,7 +55,7 @@ struct Dropout {
 
   /// Active in training only. The mask is addressed by (seed, site, step, micro-batch), so a
   /// recomputed forward pass drops the same elements.
-  Variable operator()(const Variable& x, bool training) const;
+  Variable operator()(Variable x, bool training) const;
 };
 
 }  // namespace tessera

@@ -20,6 +20,7 @@ void bias_forward(Out y, const Tensor& bias) {
   check_same_floating("bias_forward", {{"y", y}, {"bias", bias}});
   check_row_vector("bias_forward", {"bias", bias}, {"y", y});
   if (y.device().is_cpu()) return cpu::bias_forward(y, bias);
+  if constexpr (kHasCuda) return cuda::bias_forward(y, bias);
   fail_no_kernel("bias_forward", y.device());
 }
 
@@ -29,6 +30,7 @@ void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate) {
   check_same_dtype_or_f32("bias_backward", {"dbias", dbias}, {"dy", dy});
   check_row_vector("bias_backward", {"dbias", dbias}, {"dy", dy});
   if (dy.device().is_cpu()) return cpu::bias_backward(dbias, dy, accumulate);
+  if constexpr (kHasCuda) return cuda::bias_backward(dbias, dy, accumulate);
   fail_no_kernel("bias_backward", dy.device());
 }
 

@@ -15,5 +15,9 @@ namespace cpu {
 void bias_forward(Out y, const Tensor& bias);
 void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate);
 }  // namespace cpu
+namespace cuda {
+void bias_forward(Out y, const Tensor& bias);
+void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate);
+}  // namespace cuda
 
 }  // namespace tessera

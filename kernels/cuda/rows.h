@@ -62,6 +62,17 @@ inline constexpr int kRowBlocks = !Layout::kAligned                 ? 1
                                   : sizeof(typename Layout::T) == 2 ? 512 / Layout::kThreads
                                                                     : 256 / Layout::kThreads;
 
+/// Calls f(std::true_type{}) if the tensors' rows can be read in vectors, f(std::false_type{}) if
+/// not.
+template <typename T, typename F>
+void visit_aligned(std::int64_t columns, std::initializer_list<Tensor> tensors, F&& f) {
+  if (rows_aligned<T>(columns, tensors)) {
+    f(std::true_type{});
+  } else {
+    f(std::false_type{});
+  }
+}
+
 /// Calls f(layout) with the layout for these tensors' rows of `columns` elements of `dtype`.
 /// Undefined tensors, of arguments that are absent, do not matter.
 template <typename F>
@@ -69,7 +80,7 @@ void visit_row_layout(DType dtype, std::int64_t columns, std::initializer_list<T
                       F&& f) {
   visit(dtype, [&](auto type) {
     using T = decltype(type);
-    const auto visit_aligned = [&](auto aligned) {
+    visit_aligned<T>(columns, tensors, [&](auto aligned) {
       constexpr bool kAligned = decltype(aligned)::value;
       if (columns <= 32 * 8) return f(RowLayout<T, 32, 8, kAligned>{});
       if (columns <= 32 * 16) return f(RowLayout<T, 32, 16, kAligned>{});
@@ -77,12 +88,20 @@ void visit_row_layout(DType dtype, std::int64_t columns, std::initializer_list<T
       if (columns <= 256 * 8) return f(RowLayout<T, 256, 8, kAligned>{});
       if (columns <= 256 * 16) return f(RowLayout<T, 256, 16, kAligned>{});
       return f(RowLayout<T, 256, 32, kAligned>{});
-    };
-    if (rows_aligned<T>(columns, tensors)) {
-      visit_aligned(std::true_type{});
-    } else {
-      visit_aligned(std::false_type{});
-    }
+    });
+  });
+}
+
+/// Calls f(layout) with the layout for a stripe of these tensors' rows: a warp wide, one vector a
+/// thread.
+template <typename F>
+void visit_stripe_layout(DType dtype, std::int64_t columns, std::initializer_list<Tensor> tensors,
+                         F&& f) {
+  visit(dtype, [&](auto type) {
+    using T = decltype(type);
+    visit_aligned<T>(columns, tensors, [&](auto aligned) {
+      f(RowLayout<T, 32, Vector<T>::kSize, decltype(aligned)::value>{});
+    });
   });
 }
 

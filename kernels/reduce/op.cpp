@@ -19,6 +19,7 @@ void max_abs(Out result, const Tensor& x) {
   constexpr std::string_view op = "max_abs";
   check_floating_result(op, result, x);
   if (x.device().is_cpu()) return cpu::max_abs(result, x);
+  if constexpr (kHasCuda) return cuda::max_abs(result, x);
   fail_no_kernel(op, x.device());
 }
 
@@ -26,6 +27,7 @@ void sum(Out result, const Tensor& x) {
   constexpr std::string_view op = "sum";
   check_floating_result(op, result, x);
   if (x.device().is_cpu()) return cpu::sum(result, x);
+  if constexpr (kHasCuda) return cuda::sum(result, x);
   fail_no_kernel(op, x.device());
 }
 
@@ -40,6 +42,7 @@ void sum_of_squares(Out result, const Tensor& x, int exponent, Accumulate accumu
   check(-149 <= exponent && exponent <= 128,
         "{}: the exponent is {}; that of a float is between -149 and 128", op, exponent);
   if (x.device().is_cpu()) return cpu::sum_of_squares(result, x, exponent, accumulate);
+  if constexpr (kHasCuda) return cuda::sum_of_squares(result, x, exponent, accumulate);
   fail_no_kernel(op, x.device());
 }
 

@@ -27,5 +27,10 @@ void max_abs(Out result, const Tensor& x);
 void sum(Out result, const Tensor& x);
 void sum_of_squares(Out result, const Tensor& x, int exponent, Accumulate accumulate);
 }  // namespace cpu
+namespace cuda {
+void max_abs(Out result, const Tensor& x);
+void sum(Out result, const Tensor& x);
+void sum_of_squares(Out result, const Tensor& x, int exponent, Accumulate accumulate);
+}  // namespace cuda
 
 }  // namespace tessera

@@ -91,6 +91,20 @@ std::vector<Operation> operations() {
        {kRows, 130},
        {{130}},
        [](const Variable& x, const P& p) { return rms_norm(x, p[0].parameter, 1e-5f); }},
+      {"add_layer_norm",
+       {kRows, 130},
+       {{130}, {130}},
+       [](const Variable& x, const P& p) {
+         const auto [sum, norm] = add_layer_norm(x, gelu(x), p[0].parameter, p[1].parameter, 1e-5f);
+         return add(sum, norm);
+       }},
+      {"add_rms_norm",
+       {kRows, 130},
+       {{130}},
+       [](const Variable& x, const P& p) {
+         const auto [sum, norm] = add_rms_norm(x, gelu(x), p[0].parameter, 1e-5f);
+         return add(sum, norm);
+       }},
       {"gelu", {kRows, 130}, {}, [](const Variable& x, const P&) { return gelu(x); }},
       {"swiglu", {kRows, 130}, {}, [](const Variable& x, const P&) { return swiglu(x); }},
       {"rope",

@@ -5,6 +5,7 @@
 
 #include "autograd/checkpoint.h"
 #include "autograd/operations.h"
+#include "kernels/add/op.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/rank.h"
 
@@ -55,6 +56,41 @@ TEST_CASE("the seed is never overwritten") {
   const Tensor seed = ones({8});
   backward(gelu(scale(x, 2.0)), seed);
   CHECK(seed.to_vector<float>() == std::vector<float>(8, 1.0f));
+}
+
+TEST_CASE("an operation that adds up its input's gradients is given those that came before") {
+  const test::Rank rank;
+  std::vector<std::vector<float>> seen;
+  int runs = 0;
+  const auto doubled = [&](const Variable& x) {
+    return adding_differentiable(ones({2}), x, false, [&seen](Tensor dy, Tensor received) {
+      seen.push_back(received.defined() ? received.to_vector<float>() : std::vector<float>{});
+      const Tensor dx = Tensor::empty({2}, DType::f32);
+      add(dx, dy, dy);
+      if (received.defined()) add(dx, dx, received);
+      return dx;
+    });
+  };
+  const auto counted = [&](const Variable& x) {
+    return differentiable(ones({2}), {x}, false, [&runs](Tensor dy) -> Gradients {
+      ++runs;
+      return {dy};
+    });
+  };
+  const Variable x = Variable::leaf(ones({2}));
+  const Variable y = counted(x);
+  const Variable first = doubled(y), second = doubled(y);
+  backward(add(add(first, second), scale(y, 3.0)), ones({2}));
+  CHECK(seen == std::vector<std::vector<float>>{{3.0f, 3.0f}, {5.0f, 5.0f}});
+  CHECK(runs == 1);
+  CHECK(x.gradient().to_vector<float>() == std::vector<float>(2, 7.0f));
+
+  seen.clear();
+  backward(doubled(x), ones({2}));  // a leaf's gradient is what came before, too
+  CHECK(seen == std::vector<std::vector<float>>{{7.0f, 7.0f}});
+  CHECK(x.gradient().to_vector<float>() == std::vector<float>(2, 9.0f));
+  backward(doubled(counted(Variable::leaf(ones({2})))), ones({2}));
+  CHECK(seen.back().empty());
 }
 
 TEST_CASE("a parameter's first gradient overwrites and the following ones add") {

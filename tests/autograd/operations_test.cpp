@@ -148,6 +148,56 @@ TEST_CASE("layer_norm and rms_norm: gradients", "[cpu]") {
       .run();
 }
 
+TEST_CASE("add_layer_norm and add_rms_norm: gradients, whichever results are used", "[cpu]") {
+  const test::Rank rank;
+  OwnedParameter weight("weight", {7});
+  OwnedParameter bias("bias", {7});
+  const auto check = [&](auto use) {
+    const std::vector<Tensor> leaves = {leaf({2, 3, 7}, "x"), leaf({2, 3, 7}, "branch")};
+    GradientCheck{[&](const Inputs& x) {
+                    return use(x[0], add_layer_norm(x[0], scale(x[1], 0.7), weight.parameter,
+                                                    bias.parameter, 1e-5f));
+                  },
+                  leaves,
+                  {&weight, &bias}}
+        .run();
+    GradientCheck{[&](const Inputs& x) {
+                    return use(x[0], add_rms_norm(x[0], x[1], weight.parameter, 1e-5f));
+                  },
+                  leaves,
+                  {&weight}}
+        .run();
+  };
+  check([](const Variable&, const SumAndNorm& r) { return r.norm; });
+  check([](const Variable&, const SumAndNorm& r) { return add(r.sum, gelu(r.norm)); });
+  check([](const Variable& x, const SumAndNorm& r) { return add(gelu(r.norm), add(r.sum, x)); });
+}
+
+TEST_CASE("add_layer_norm writes the sum over a temporary, and over nothing else", "[cpu]") {
+  const test::Rank rank;
+  const Tensor ones = Tensor::full({4}, DType::f64, 1.0), zeros = Tensor::zeros({4}, DType::f64);
+  OwnedParameter weight("weight", {4}), bias("bias", {4});
+  weight.data.copy_from(ones);
+  bias.data.copy_from(zeros);
+  const auto sum_of = [&](Variable branch) {
+    const Variable x(normal_tensor({3, 4}, DType::f64, "x"));
+    return add_layer_norm(x, std::move(branch), weight.parameter, bias.parameter, 1e-5f).sum;
+  };
+  const Tensor values = normal_tensor({3, 4}, DType::f64, "branch");
+  Variable branch(values.clone());
+  const auto* place = branch.data().raw();
+  const Variable sum = sum_of(branch);
+  CHECK(sum.data().raw() != place);
+  CHECK(test::same_bits(branch.data(), values));
+  const Variable over = sum_of(std::move(branch));
+  CHECK(over.data().raw() == place);
+  CHECK(test::same_bits(over.data(), sum.data()));
+
+  const Tensor kept = values.clone();
+  sum_of(Variable(kept));
+  CHECK(test::same_bits(kept, values));
+}
+
 TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients", "[cpu]") {
   const test::Rank rank;
   const auto check = [](auto function, std::vector<Tensor> leaves) {

@@ -5,20 +5,22 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
+#include "tests/support/schedules.h"
 
 namespace tessera {
 namespace {
 
 using Catch::Contains;
+using test::kFloating;
 using test::normal_tensor;
 using test::same_bits;
 using test::to_doubles;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-const std::vector<DType> kFloating = {DType::f32, DType::bf16, DType::f16, DType::f64};
 const std::vector<std::int64_t> kCounts = {0, 1, 3, 17, 1000, 65536, 65537, 200'003};
 
 Tensor result_for(DType dtype) {
@@ -42,6 +44,10 @@ Tensor f32_tensor(const std::vector<float>& values) {
   return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
 }
 
+std::vector<float> normal_values(std::int64_t count) {
+  return normal_tensor({count}, DType::f32, "x").to_vector<float>();
+}
+
 }  // namespace
 
 TEST_CASE("max_abs: the largest magnitude, 0 if there is none") {
@@ -62,13 +68,13 @@ TEST_CASE("max_abs: infinity is the largest, and NaN anywhere gives NaN") {
   const test::Rank rank;
   const Tensor result = result_for(DType::f32);
   for (const std::int64_t place : {0, 5, 65535, 65536, 70'000}) {
-    const Tensor x = normal_tensor({70'001}, DType::f32, "x");
-    x.data<float>()[place] = -kInfinity;
-    max_abs(result, x);
+    auto x = normal_values(70'001);
+    x[place] = -kInfinity;
+    max_abs(result, f32_tensor(x));
     REQUIRE(result.item<float>() == kInfinity);
     for (const float nan : {kNaN, -kNaN}) {
-      x.data<float>()[70'000 - place] = nan;
-      max_abs(result, x);
+      x[70'000 - place] = nan;
+      max_abs(result, f32_tensor(x));
       REQUIRE(std::isnan(result.item<float>()));
     }
   }
@@ -100,20 +106,23 @@ TEST_CASE("sum: the small parts of a long sum are not lost") {
   REQUIRE(result.item<float>() == 0x1p24f + 0x1p18f);
 }
 
-TEST_CASE("max_abs, sum and sum_of_squares: the same bits for any number of threads") {
-  const test::Rank owner;
-  const Tensor x = normal_tensor({300'001}, DType::f32, "x");
+TEST_CASE("max_abs, sum and sum_of_squares: the same bits whoever works when, wherever x lies") {
+  const test::Rank owner;  // the tensors outlive the contexts of the schedules
+  const Tensor at_vector = normal_tensor({300'001}, DType::bf16, "x");
   std::vector<Tensor> first;
-  for (const int threads : {1, 2, 3}) {
-    const test::Rank rank(threads);
-    const Tensor maximum = result_for(DType::f32), total = result_for(DType::f32);
-    const Tensor words = Tensor::empty({2}, DType::i64);
-    max_abs(maximum, x);
-    sum(total, x);
-    sum_of_squares(words, x, 3, Accumulate::no);
-    const std::vector<Tensor> results = {maximum, total, words};
-    if (first.empty()) first = results;
-    for (std::size_t i = 0; i < results.size(); ++i) REQUIRE(same_bits(results[i], first[i]));
+  for (const Tensor& x : {at_vector, test::unaligned(at_vector)}) {
+    const auto results = test::under_every_schedule([&] {
+      const Tensor maximum = result_for(x.dtype()), total = result_for(x.dtype());
+      const Tensor words = Tensor::empty({2}, DType::i64);
+      max_abs(maximum, x);
+      sum(total, x);
+      sum_of_squares(words, x, 3, Accumulate::no);
+      return std::vector<Tensor>{maximum, total, words};
+    });
+    if (first.empty()) first = results[0];
+    for (const auto& tensors : results) {
+      for (std::size_t i = 0; i < first.size(); ++i) REQUIRE(same_bits(tensors[i], first[i]));
+    }
   }
 }
 
@@ -192,8 +201,9 @@ TEST_CASE("sum_of_squares: an element not finite or beyond the bound makes both 
   const test::Rank rank;
   for (const float bad : {kInfinity, -kInfinity, kNaN, 8.5f, -1e30f}) {
     for (const std::int64_t place : {0, 100, 66'000}) {
-      const Tensor x = normal_tensor({66'001}, DType::f32, "x");
-      x.data<float>()[place] = bad;
+      auto values = normal_values(66'001);
+      values[place] = bad;
+      const Tensor x = f32_tensor(values);
       const Tensor words = Tensor::zeros({2}, DType::i64);
       // Many bad parts between good ones: their mark must neither fade nor wrap around.
       for (int part = 0; part < 5; ++part) {
@@ -208,14 +218,21 @@ TEST_CASE("sum_of_squares: an element not finite or beyond the bound makes both 
 
 TEST_CASE("max_abs, sum and sum_of_squares: wrong arguments are named") {
   const test::Rank rank;
-  const Tensor x = Tensor::zeros({4}, DType::f32), f64 = Tensor::zeros({4}, DType::f64);
+  const Tensor x = Tensor::zeros({4}, DType::f32);
   const Tensor one = Tensor::zeros({1}, DType::f32), two = Tensor::zeros({2}, DType::i64);
   REQUIRE_THROWS_WITH(max_abs(two, x), Contains("max_abs: result is i64 [2]"));
   REQUIRE_THROWS_WITH(max_abs(one, two), Contains("x is i64 [2]"));
-  REQUIRE_THROWS_WITH(sum(one, f64), Contains("sum: result is f32 [1]; its dtype must be f64"));
-  REQUIRE_THROWS_WITH(sum_of_squares(two, f64, 0, Accumulate::no), Contains("x is f64 [4]"));
+  REQUIRE_THROWS_WITH(sum(x, x), Contains("sum: result is f32 [4]; its shape must be [1]"));
   REQUIRE_THROWS_WITH(sum_of_squares(one, x, 0, Accumulate::no), Contains("result is f32 [1]"));
   REQUIRE_THROWS_WITH(sum_of_squares(two, x, 129, Accumulate::no), Contains("exponent is 129"));
+}
+
+TEST_CASE("sum and sum_of_squares: where f64 fits and where not", "[cpu]") {
+  const test::Rank rank;
+  const Tensor one = Tensor::zeros({1}, DType::f32), two = Tensor::zeros({2}, DType::i64);
+  const Tensor f64 = Tensor::zeros({4}, DType::f64);
+  REQUIRE_THROWS_WITH(sum(one, f64), Contains("sum: result is f32 [1]; its dtype must be f64"));
+  REQUIRE_THROWS_WITH(sum_of_squares(two, f64, 0, Accumulate::no), Contains("x is f64 [4]"));
 }
 
 }  // namespace tessera

@@ -1,0 +1,107 @@
+// Bias on the GPU. A block takes a stripe of columns, one 16-byte vector for each lane of a warp,
+// and a chunk of rows; its eight warps take the rows in turn:
+//
+//             stripe 0    stripe 1    ...
+//   chunk 0   block 0     block 1             warp 0: rows 0, 8, ...   warp 1: rows 1, 9, ...
+//   chunk 1   ...
+//
+// forward reads and writes y once, and keeps its part of the bias in registers. backward reads dy
+// once, adds up in registers and writes one line of partial sums for every chunk, which a second
+// kernel adds up.
+#include "kernels/bias/op.h"
+#include "kernels/cuda/column_sums.h"
+
+namespace tessera::cuda {
+namespace {
+
+using namespace gpu;
+
+struct Grid {
+  std::int64_t N, C;
+  std::int64_t stripes;
+  RowChunks chunks;
+
+  Grid(const Tensor& matrix, std::int64_t stripe, std::int64_t most_blocks)
+      : N(matrix.numel() / matrix.size(-1)),
+        C(matrix.size(-1)),
+        stripes((C + stripe - 1) / stripe),
+        chunks(RowChunks::cut(N, (most_blocks + stripes - 1) / stripes, /*fewest_rows=*/32)) {}
+
+  dim3 blocks() const { return dim3(static_cast<unsigned>(stripes * chunks.count)); }
+};
+
+/// What a block works on.
+struct Part {
+  std::int64_t column, columns;  // its stripe's first, and how many are left in the row
+  std::int64_t chunk, begin, end;
+
+  __device__ Part(const Grid& grid, int stripe)
+      : column(blockIdx.x % grid.stripes * stripe),
+        columns(grid.C - column),
+        chunk(blockIdx.x / grid.stripes),
+        begin(chunk * grid.chunks.rows),
+        end(min(begin + grid.chunks.rows, grid.N)) {}
+};
+
+template <typename Layout>
+__global__ void __launch_bounds__(Layout::kThreads)
+    forward_kernel(typename Layout::T* y, const typename Layout::T* bias, Grid grid) {
+  const Part part(grid, Layout::kTile);
+  RowTile<Layout> added;
+  added.load(bias + part.column, part.columns);
+  for (std::int64_t n = part.begin + Layout::team_of_thread(); n < part.end; n += Layout::kTeams) {
+    typename Layout::T* const row = y + n * grid.C + part.column;
+    RowTile<Layout> tile;
+    tile.load(row, part.columns);
+    tile.add(added);
+    tile.store(row, part.columns);
+  }
+}
+
+template <typename Layout>
+__global__ void __launch_bounds__(Layout::kThreads)
+    backward_kernel(float* lines, std::int64_t stride, const typename Layout::T* dy, Grid grid) {
+  const Part part(grid, Layout::kTile);
+  ColumnSums<Layout> sums;
+  sums.clear();
+#pragma unroll 4
+  for (std::int64_t n = part.begin + Layout::team_of_thread(); n < part.end; n += Layout::kTeams) {
+    RowTile<Layout> tile;
+    tile.load(dy + n * grid.C + part.column, part.columns);
+    const auto row = tile.get(0);
+#pragma unroll
+    for (int j = 0; j < Layout::kWidth; ++j) sums.values[0][j] += row.values[j];
+  }
+  sums.store(lines + part.chunk * stride + part.column, part.columns);
+}
+
+}  // namespace
+
+void bias_forward(Out y, const Tensor& bias) {
+  if (y.numel() == 0) return;
+  visit_stripe_layout(y.dtype(), y.size(-1), {y, bias}, [&](auto layout) {
+    using Layout = decltype(layout);
+    using T = typename Layout::T;
+    const Grid grid(y, Layout::kTile, /*most_blocks=*/1 << 16);
+    launch(forward_kernel<Layout>, grid.blocks(), dim3(Layout::kThreads), 0, stream(), y.data<T>(),
+           bias.data<T>(), grid);
+  });
+}
+
+void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate) {
+  if (dbias.numel() == 0) return;
+  visit_stripe_layout(dy.dtype(), dy.size(-1), {dy}, [&](auto layout) {
+    using Layout = decltype(layout);
+    using T = typename Layout::T;
+    // Eight blocks for each multiprocessor of an H100: see chunks_for_summing.
+    const Grid grid(dy, Layout::kTile, /*most_blocks=*/132 * 8);
+    const PartialLines lines(grid.chunks.count, grid.C);
+    if (grid.N > 0) {
+      launch(backward_kernel<Layout>, grid.blocks(), dim3(Layout::kThreads), 0, stream(),
+             lines.data(), lines.stride, dy.data<T>(), grid);
+    }
+    add_lines(dbias, lines.data(), grid.chunks.count, lines.stride, accumulate);
+  });
+}
+
+}  // namespace tessera::cuda
