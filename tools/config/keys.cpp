@@ -155,13 +155,17 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
        "rank and reduce their sum: less traffic, more memory, other rounding."},
       {"sharding.reduce_dtype", &sharding.reduce_dtype, compute_dtypes(),
        "What gradients are sent in; sums over ranks are formed in f32 in any case."},
-      {"sharding.communicator", &sharding.communicator,
-       one_of({"auto", "threads", "mpi", "nccl"}),
+      {"sharding.communicator", &sharding.communicator, one_of({"auto", "threads", "mpi", "nccl"}),
        "By what ranks exchange tensors. `auto`: threads of one process read each other's memory; "
        "under mpirun NCCL where ranks are on GPUs and the build has it, MPI otherwise."},
       {"sharding.deterministic", &sharding.deterministic, anything(),
        "nccl: form sums over ranks in the order in which the other communicators always form them, "
        "instead of NCCL's own: the same bits on any machine, for more messages."},
+      {"sharding.offload", &sharding.offload, one_of({"none", "optimizer", "all"}),
+       "What lies in host memory beside a GPU: `optimizer` = f32 masters and optimizer state, "
+       "which "
+       "the CPU then updates; `all` (zero3, fsdp, hsdp) = the rank's parts of parameters and "
+       "gradients too. On the CPU it changes nothing. Results do not depend on it."},
       {"sharding.activation_checkpointing", &sharding.activation_checkpointing,
        checkpointing_policy(),
        "Blocks of which only the input is kept: the rest is computed again in the backward pass."},
