@@ -15,25 +15,9 @@ void reduce_over(Communicator* group, const Tensor& value, Reduction reduction) 
   wait_for_communication(group->all_reduce({value}, stream, "gradient norm", reduction));
 }
 
+/// Offloaded gradients, beside a GPU.
 bool lie_on_host(const std::vector<Tensor>& gradients) {
   return !gradients.empty() && gradients.front().device().is_cpu() && !context().device().is_cpu();
-}
-
-/// Offloaded gradients are read by the CPU, and what the ranks sum meets on the GPU.
-void measure_on_host(const GradientNorm& norm, const std::vector<Tensor>& gradients,
-                     Communicator* group) {
-  const GradientNorm here = GradientNorm::empty_on_host();
-  const Stream& stream = context().compute_stream();
-  stream.synchronize();  // gradients have arrived
-  largest_magnitude(here, gradients);
-  norm.largest().copy_from(here.largest());
-  reduce_over(group, norm.largest(), Reduction::maximum);
-  here.largest().copy_from(norm.largest());
-  stream.synchronize();
-  sum_of_squares(here, gradients);
-  norm.words().copy_from(here.words());
-  reduce_over(group, norm.words(), Reduction::sum);
-  stream.synchronize();  // `here` goes away
 }
 
 }  // namespace
@@ -41,14 +25,22 @@ void measure_on_host(const GradientNorm& norm, const std::vector<Tensor>& gradie
 GradientNorm gradient_norm(const std::vector<Tensor>& gradients, Communicator* group) {
   const CategoryScope category(Category::workspace);
   const GradientNorm norm = GradientNorm::empty();
-  if (lie_on_host(gradients)) {
-    measure_on_host(norm, gradients, group);
-  } else {
-    largest_magnitude(norm, gradients);
-    reduce_over(group, norm.largest(), Reduction::maximum);
-    sum_of_squares(norm, gradients);
-    reduce_over(group, norm.words(), Reduction::sum);
-  }
+  const bool on_host = lie_on_host(gradients);
+  // Where the gradients are; what the ranks reduce is on the device in any case.
+  const GradientNorm here = on_host ? GradientNorm::empty_on_host() : norm;
+  const auto bring = [&](const Tensor& to, const Tensor& from) {
+    if (!on_host) return;
+    to.copy_from(from);
+    context().compute_stream().synchronize();
+  };
+  if (on_host) context().compute_stream().synchronize();  // the gradients have arrived
+  largest_magnitude(here, gradients);
+  bring(norm.largest(), here.largest());
+  reduce_over(group, norm.largest(), Reduction::maximum);
+  bring(here.largest(), norm.largest());
+  sum_of_squares(here, gradients);
+  bring(norm.words(), here.words());
+  reduce_over(group, norm.words(), Reduction::sum);
   return norm;
 }
 
