@@ -28,15 +28,17 @@ elseif(TESSERA_CUDA STREQUAL "emulated")
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   add_library(tessera::emulation ALIAS tessera_toolkit)
   target_compile_definitions(tessera_toolkit PUBLIC TESSERA_EMULATED)
-  # What runs the kernels: fast, since tests wait for it, and unseen by the thread sanitizer, to which
-  # every CUDA thread is a thread.
+  # What runs the kernels must be fast, since tests wait for it, and unseen by the thread sanitizer, to
+  # which every CUDA thread is a thread. It is told of the sanitizers; the kernels are instrumented.
   set(engine_options -O2)
+  if(TESSERA_SANITIZE)
+    list(APPEND engine_options -fno-sanitize=all)
+  endif()
   if(TESSERA_SANITIZE MATCHES "address")
     target_compile_definitions(tessera_toolkit PRIVATE TESSERA_EMULATION_ASAN)
   endif()
   if(TESSERA_SANITIZE MATCHES "thread")
     target_compile_definitions(tessera_toolkit PRIVATE TESSERA_EMULATION_TSAN)
-    list(APPEND engine_options -fno-sanitize=thread)
   endif()
   foreach(source asynchronous_copy block fiber fiber_pool launch report shared_memory tensor_core threads)
     set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/emulation/${source}.cpp

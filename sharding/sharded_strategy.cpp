@@ -63,6 +63,8 @@ class ShardedStrategy final : public Strategy {
     }
     make_shards(seed);
     weights_changed();
+    // Whoever writes to the masters next, as when weights are loaded, does not meet the gathers.
+    if (exchange_ != nullptr) wait_for_communication(communication_stream().record());
     // Somebody may load other values into offloaded masters next: nothing reads them any more.
     if (offloads(options_)) communication_stream().synchronize();
     for (const auto& unit : units) unit->attach(this);

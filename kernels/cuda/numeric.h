@@ -54,6 +54,27 @@ __device__ float rounded(float value) {
   return load(stored);
 }
 
+/// 2^x in one instruction, exact to 2 units in the last place of an f32; results below 2^-126 are
+/// 0.
+__device__ inline float fast_exp2(float x) {
+#if defined(__CUDACC__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+
+/// `value`, of which the compiler then knows nothing: what is computed from it inside a loop stays
+/// there, instead of filling registers before the loop.
+__device__ inline int unhoisted(int value) {
+#if defined(__CUDACC__)
+  asm volatile("" : "+r"(value));
+#endif
+  return value;
+}
+
 /// Two values as 16-bit T in one word, `low` in the lower half: an operand of tensor cores.
 template <typename T>
 __device__ unsigned pack(float low, float high) {
@@ -99,7 +120,9 @@ struct Vector {
     memcpy(&raw, elements, 16);
     return raw;
   }
-  __device__ void store(T* destination) const { *reinterpret_cast<uint4*>(destination) = pack(); }
+  __device__ void store(T* destination) const {
+    *reinterpret_cast<uint4*>(destination) = pack();
+  }
 };
 
 /// `count` elements as floats: one element, or as many 16-byte vectors as they are.

@@ -46,9 +46,9 @@ __global__ void __launch_bounds__(kSortThreads)
   counts[static_cast<std::int64_t>(blockIdx.x) * kDigits + threadIdx.x] = tally[threadIdx.x];
 }
 
-/// The lanes among `active` whose digit is this lane's.
-__device__ inline unsigned lanes_with(unsigned digit, unsigned active) {
-  unsigned lanes = active;
+/// The warp's lanes whose digit is this lane's.
+__device__ inline unsigned lanes_with(unsigned digit) {
+  unsigned lanes = kFullWarp;
 #pragma unroll
   for (int bit = 0; bit < kDigitBits; ++bit) {
     const bool set = digit >> bit & 1;
@@ -97,19 +97,17 @@ __global__ void __launch_bounds__(kSortThreads)
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
     const std::int64_t i = first + round * 32 + lane;
-    const bool active = i < count;
-    word[round] = active ? words[i] : 0;
+    word[round] = i < count ? words[i] : ~std::uint64_t{0};  // behind the last: displaces nothing
     const unsigned digit = digit_of(word[round], shift);
-    const unsigned peers = lanes_with(digit, __ballot_sync(kFullWarp, active));
+    const unsigned peers = lanes_with(digit);
     rank[round] = places[warp][digit] + __popc(peers & ((1u << lane) - 1));
     __syncwarp();
-    if (active && peers >> lane == 1) places[warp][digit] = rank[round] + 1;  // the last of them
+    if (peers >> lane == 1) places[warp][digit] = rank[round] + 1;  // the last of them
     __syncwarp();
   }
-  __syncthreads();
 
-  unsigned place = first_place(counts, gridDim.x);
-  for (int w = 0; w < kWarps; ++w) {  // (3)
+  unsigned place = first_place(counts, gridDim.x);  // its barriers: all warps have counted
+  for (int w = 0; w < kWarps; ++w) {                // (3)
     const unsigned words_of_warp = places[w][threadIdx.x];
     places[w][threadIdx.x] = place;
     place += words_of_warp;

@@ -4,7 +4,7 @@
 //
 // Every problem has several algorithms, as on a GPU: the whole sum over k at once; the sum in two
 // halves, the first of which waits in the workspace, for matrices that are aligned; and one that
-// reduces in place, in the output's type, which is the first choice wherever the mask of reduction
+// adds the halves in the output's type, which is the first choice wherever the mask of reduction
 // schemes lets it in.
 #include <algorithm>
 #include <cstring>
@@ -115,8 +115,10 @@ std::vector<Algorithm> algorithms(const Problem& p, const cublasLtMatmulPreferen
     std::copy_n(wish.alignment, 4, algorithm.alignment);
     found.push_back(algorithm);
   };
-  if (wish.reduction_schemes & CUBLASLT_REDUCTION_SCHEME_INPLACE && p.k() >= 2) {
-    offer(Sum::in_place);
+  constexpr std::uint32_t kInOutputType =
+      CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  if (wish.reduction_schemes & kInOutputType && p.k() >= 2) {
+    offer(Sum::in_output_type);
   }
   const bool aligned = std::all_of(std::begin(wish.alignment), std::end(wish.alignment),
                                    [](std::uint32_t bytes) { return bytes >= 16; });

@@ -40,6 +40,13 @@ namespace {
 
 constexpr std::size_t kGuardBytes = 4096;
 
+// Where a stack begins, below its end. Were it at the same place in every page, the threads of a
+// block would fight for the same few lines of the caches.
+std::size_t beginning() {
+  static std::size_t stacks = 0;
+  return stacks++ * 320 % 4096;
+}
+
 Fiber* left = nullptr;  // the fiber that the running one was continued from
 
 }  // namespace
@@ -58,10 +65,10 @@ Fiber::Fiber(void (*entry)()) {
 #if defined(TESSERA_EMULATION_UCONTEXT)
   getcontext(&context_);
   context_.uc_stack.ss_sp = memory_ + kGuardBytes;
-  context_.uc_stack.ss_size = kStackBytes;
+  context_.uc_stack.ss_size = kStackBytes - beginning();
   makecontext(&context_, entry, 0);
 #else
-  void** top = reinterpret_cast<void**>(memory_ + kGuardBytes + kStackBytes);
+  void** top = reinterpret_cast<void**>(memory_ + kGuardBytes + kStackBytes - beginning());
   *--top = nullptr;                              // entry's return address: ends backtraces
   *--top = reinterpret_cast<void*>(entry);       // where the first change of stacks jumps to
   for (int i = 0; i < 6; ++i) *--top = nullptr;  // the registers that it restores

@@ -34,8 +34,8 @@ struct Problem {
 };
 
 /// How the sum over k is formed: at once; in two halves, the first of which waits in the workspace;
-/// or so that the first is rounded to the output's type, as a reduction in place does.
-enum class Sum : std::uint64_t { whole, in_halves, in_place };
+/// or so that the first half is rounded to the output's type, as reductions in that type do.
+enum class Sum : std::uint64_t { whole, in_halves, in_output_type };
 
 /// Bytes of workspace that the way of summing needs.
 std::uint64_t workspace_bytes(const Problem& problem, Sum sum);

@@ -159,7 +159,13 @@ class MpiCommunicator final : public Communicator {
     on_host.inputs = to_host(call.inputs, true);
     on_host.outputs = to_host(call.outputs, call.inputs.empty());
     current_stream().synchronize();
-    const std::int64_t sent = exchange(on_host);
+    std::int64_t sent = 0;
+    try {
+      sent = exchange(on_host);
+    } catch (...) {
+      job_.keep(on_host, staging_);  // MPI may still write to them
+      throw;
+    }
     for (std::size_t i = 0; i < call.outputs.size(); ++i) {
       call.outputs[i].copy_from(on_host.outputs[i]);
     }

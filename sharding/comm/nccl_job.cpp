@@ -119,7 +119,7 @@ void NcclJob::fail_with(const std::string& reason) {
 }
 
 void NcclJob::watch() {
-  if constexpr (kHasCuda) cuda::select_device(device_.index);
+  cuda::select_device(device_.index);
   const auto problem = [&]() -> std::optional<std::string> {
     if (const auto reason = control_.aborted()) return reason;
     for (const ncclComm_t comm : comms_) {

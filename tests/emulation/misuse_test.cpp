@@ -66,7 +66,7 @@ __global__ void two_barriers() {
   }
 }
 
-TEST_CASE("misuse: threads wait at different barriers; both places are named") {
+TEST_CASE("misuse: threads wait at different barriers, both places are named") {
   REQUIRE_COMPLAINTS("__syncthreads here while other threads wait in __syncthreads at",
                      two_barriers, 64u, 0);
   REQUIRE_COMPLAINTS(at(kOneBarrier), two_barriers, 64u, 0);

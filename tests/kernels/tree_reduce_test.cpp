@@ -70,7 +70,7 @@ TEST_CASE("tree_reduce: sums of f32 follow the documented tree, for any number o
   }
 }
 
-TEST_CASE("tree_reduce: every dtype and size; 16 bits are summed in f32 and rounded once, or not") {
+TEST_CASE("tree_reduce: every dtype and size, 16 bits are summed in f32 and rounded once, or not") {
   const test::Rank rank;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const std::int64_t numel : {0, 1, 3, 4, 7, 8, 9, 64, 1023, 2049, 3000}) {

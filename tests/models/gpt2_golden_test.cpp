@@ -32,8 +32,8 @@ struct Golden : WholeModel {
   explicit Golden(const std::string& name)
       : WholeModel(golden_folder(name)),
         expected(golden_folder(name) / "expected.safetensors"),
-        inputs(expected.tensor("input_ids")),
-        targets(expected.tensor("targets")) {}
+        inputs(expected.tensor("input_ids").clone()),  // on this build's device
+        targets(expected.tensor("targets").clone()) {}
 
   std::vector<double> values(const std::string& name) const {
     return to_doubles(expected.tensor(name));
@@ -131,7 +131,7 @@ TEST_CASE("greedy generation with the cache gives the tokens of Transformers") {
   const auto expected = golden.expected.tensor("continuation").to_vector<std::int32_t>();
 
   KeyValueCache cache = golden.model->make_cache();
-  Tensor next = golden.expected.tensor("prompt");
+  Tensor next = golden.expected.tensor("prompt").clone();
   std::vector<std::int32_t> continuation;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     continuation.push_back(largest(golden.model->next_logits(next, cache)));

@@ -151,7 +151,7 @@ TEST_CASE("weights of 16 bits are widened") {
   const DType stored = GENERATE(DType::bf16, DType::f16);
   write_model(folder.path(), changed_weights([stored](std::string&, Tensor& tensor) {
                 const Tensor narrow = Tensor::empty(tensor.shape(), stored);
-                cast(narrow, tensor);
+                cast(narrow, tensor.clone());  // on the device
                 tensor = narrow;
               }));
   const WholeModel whole(folder.path());

@@ -82,6 +82,7 @@ TEST_CASE("in bf16 the errors are at most twice those of PyTorch in bf16") {
   const std::string name = GENERATE("plain", "odd");
   const SafetensorsFile batch(golden_folder(name) / "expected.safetensors");
   const SafetensorsFile expected(golden_folder(name) / "bf16.safetensors");
+  const Tensor ids = batch.tensor("input_ids").clone(), next = batch.tensor("targets").clone();
   const WholeModel whole(golden_folder(name));
   whole.compute_in(DType::bf16);
   const auto check_error = [&](const std::string& result, const std::vector<double>& ours) {
@@ -92,12 +93,12 @@ TEST_CASE("in bf16 the errors are at most twice those of PyTorch in bf16") {
   };
   {
     const NoGradient no_gradient;
-    const Tensor logits = whole.model->logits(batch.tensor("input_ids")).data();
+    const Tensor logits = whole.model->logits(ids).data();
     REQUIRE(logits.dtype() == DType::bf16);
     check_error("logits", to_doubles(logits));
   }
-  const float evaluated = whole.evaluate(batch.tensor("input_ids"), batch.tensor("targets"));
-  const float loss = whole.differentiate(batch.tensor("input_ids"), batch.tensor("targets"));
+  const float evaluated = whole.evaluate(ids, next);
+  const float loss = whole.differentiate(ids, next);
   REQUIRE(loss == evaluated);
   check_error("loss", {loss});
   for (const Shard& shard : whole.shards()) {
@@ -108,7 +109,7 @@ TEST_CASE("in bf16 the errors are at most twice those of PyTorch in bf16") {
 TEST_CASE("in f16, with a scaled loss, the errors are those of its rounding") {
   const test::Rank rank;
   const SafetensorsFile batch(golden_folder("odd") / "expected.safetensors");
-  const Tensor ids = batch.tensor("input_ids"), next = batch.tensor("targets");
+  const Tensor ids = batch.tensor("input_ids").clone(), next = batch.tensor("targets").clone();
   const WholeModel exact(golden_folder("odd"));
   round_masters(exact, DType::f16, DType::f32);
   const float loss = exact.differentiate(ids, next);
@@ -165,7 +166,7 @@ TEST_CASE("16 bits: the cache gives the logits of the whole sequence, in f32") {
   whole.compute_in(dtype);
   const NoGradient no_gradient;
   const SafetensorsFile batch(golden_folder("plain") / "expected.safetensors");
-  const Tensor ids = batch.tensor("input_ids").slice(0, 1);
+  const Tensor ids = batch.tensor("input_ids").slice(0, 1).clone();
   const Tensor logits = whole.model->logits(ids).data().reshape({16, 97});
 
   KeyValueCache cache = whole.model->make_cache();

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/context.h"
+#include "runtime/cuda/stream.h"
 #include "runtime/cuda/timer.h"
 #include "runtime/tensor.h"
 #include "tests/support/rank.h"
@@ -100,6 +101,7 @@ TEST_CASE("each context works on its own device, on whichever is current") {
     REQUIRE(there.device() == Device{DeviceType::cuda, 1});
     REQUIRE(there.to_vector<float>() == std::vector<float>{1, 2});
   }
+  REQUIRE_NOTHROW(emulation::enqueue(cuda::native(current_stream()), [] {}));
   const Tensor back = there.clone();
   REQUIRE(back.device() == Device{DeviceType::cuda, 0});
   REQUIRE(back.to_vector<float>() == std::vector<float>{1, 2});

@@ -99,7 +99,7 @@ TEST_CASE("processes that disagree are both named") {
       3, "disagrees",
       "ranks disagree: rank 0 makes call 1, all_reduce of 16 bytes in 1 tensor, for h.0, "
       "rank 1 makes call 1, all_reduce of 32 bytes in 1 tensor, for h.0");
-  expect_failure(2, "cannot sum", "ranks cannot sum u8 [");
+  expect_failure(2, "cannot sum", "cannot sum u8 [");
 }
 
 TEST_CASE("a process that does not come is named when the deadline has passed") {

@@ -130,8 +130,8 @@ TEST_CASE("compare_strategies: the checksum is that of all weights, in the order
     const auto model = make_model(config, 0);
     const auto strategy = make_single_strategy(model->units(), /*seed=*/1);
     for (const Shard& shard : strategy->shards()) {
-      checksums[shard.parameter.name()] =
-          fnv1a(std::as_bytes(std::span(shard.data.to_vector<float>())));
+      const std::vector<float> values = shard.data.to_vector<float>();
+      checksums[shard.parameter.name()] = fnv1a(std::as_bytes(std::span(values)));
     }
   });
   std::vector<std::uint64_t> in_order;

@@ -6,6 +6,7 @@
 #include "runtime/safetensors.h"
 #include "sharding/comm/threads.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/data/token_file.h"
@@ -147,6 +148,7 @@ TEST_CASE("frozen parameters keep their values, weight decay or not, and the oth
   config.train.dir = folder / "frozen";
   train(config);
   const SafetensorsFile after(config.train.dir / "model/model.safetensors");
+  const test::Rank rank;
   for (const auto& [name, info] : before.tensors()) {
     CAPTURE(name);
     const bool frozen = name.starts_with("transformer.wte") || name.starts_with("transformer.h.0.");

@@ -22,24 +22,6 @@ namespace {
 
 constexpr float kEpsilon = 1e-5f;
 
-/// Uniform values in [-1/2, 1/2), repeating after 64 Ki elements: zeros would flatter a GPU, which
-/// clocks higher when few bits change.
-Tensor noise(const Shape& shape, DType dtype) {
-  static const std::vector<float> pattern = [] {
-    const RandomStream random(0, "bench");
-    std::vector<float> values(std::size_t{1} << 16);
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = random.uniform(i) - 0.5f;
-    return values;
-  }();
-  std::vector<float> values(static_cast<std::size_t>(shape.numel()));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = pattern[i % pattern.size()];
-  const Tensor wide = Tensor::from(values, shape);
-  if (dtype == DType::f32) return wide;
-  const Tensor narrow = Tensor::empty(shape, dtype);
-  cast(narrow, wide);
-  return narrow;
-}
-
 Tensor ids(std::int64_t count, std::int64_t bound) {
   const RandomStream random(0, "ids");
   std::vector<std::int32_t> values;
@@ -115,9 +97,7 @@ class Cases {
     memory_bound("embedding_backward", shape, activations + elements(V, C) * 4,
                  [=, dtype = dtype_] {
                    return [table = Tensor::empty({V, C}, DType::f32), dy = noise({N, C}, dtype),
-                           at = ids(N, V)] {
-                     embedding_backward(table, dy, at, Accumulate::no);
-                   };
+                           at = ids(N, V)] { embedding_backward(table, dy, at, Accumulate::no); };
                  });
   }
 
@@ -272,8 +252,8 @@ class Cases {
     };
     compute_bound("attention_forward", shape, 4 * activations, 0.5, forward, [=] {
       return [=, t = operands()] {
-        attention_forward(part(t.o, 0), t.logsumexp, part(t.qkv, 0), part(t.qkv, 1),
-                          part(t.qkv, 2), scale);
+        attention_forward(part(t.o, 0), t.logsumexp, part(t.qkv, 0), part(t.qkv, 1), part(t.qkv, 2),
+                          scale);
       };
     });
     compute_bound("attention_backward", shape, 8 * activations, 0.5, backward, [=] {
@@ -333,6 +313,23 @@ class Cases {
 };
 
 }  // namespace
+
+Tensor noise(const Shape& shape, DType dtype) {
+  // Repeats after 64 Ki elements.
+  static const std::vector<float> pattern = [] {
+    const RandomStream random(0, "bench");
+    std::vector<float> values(std::size_t{1} << 16);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = random.uniform(i) - 0.5f;
+    return values;
+  }();
+  std::vector<float> values(static_cast<std::size_t>(shape.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = pattern[i % pattern.size()];
+  const Tensor wide = Tensor::from(values, shape);
+  if (dtype == DType::f32) return wide;
+  const Tensor narrow = Tensor::empty(shape, dtype);
+  cast(narrow, wide);
+  return narrow;
+}
 
 std::vector<KernelCase> kernel_cases(const KernelSizes& sizes, DType dtype) {
   return Cases(sizes, dtype).all();

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "models/language_model.h"
-#include "runtime/dtype.h"
+#include "runtime/tensor.h"
 
 namespace tessera {
 
@@ -41,6 +41,10 @@ struct KernelSizes {
   std::int64_t sequence = 4096;
   std::int64_t head_size = 128;
 };
+
+/// Uniform values in [-1/2, 1/2): zeros would flatter a GPU, which clocks higher when few bits
+/// change.
+Tensor noise(const Shape& shape, DType dtype);
 
 /// Every case, in the order of a training step. 16-bit or f32.
 std::vector<KernelCase> kernel_cases(const KernelSizes& sizes, DType dtype);

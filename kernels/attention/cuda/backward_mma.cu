@@ -53,7 +53,7 @@ __device__ void differentiate_softmax(Fragment<kM, kN>& scores, Fragment<kM, kN>
       for (int i = 0; i < 4; ++i) {
         const QueryStatistics query = statistics_at(m, n, i);
         float &p = scores.values[m][n][i], &ds = d_scores.values[m][n][i];
-        p = exp2f(fmaf(p, scale_log2, -query.logsumexp));
+        p = gpu::fast_exp2(fmaf(p, scale_log2, -query.logsumexp));
         ds = p * (ds - query.delta);
       }
     }

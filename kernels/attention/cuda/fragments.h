@@ -48,19 +48,21 @@ template <typename T, int kM, int kN, int kRows, int kHeadSize>
 __device__ void multiply(Fragment<kM, kN>& c, const SharedTile<T, kRows, kHeadSize>& x, int first,
                          const SharedTile<T, kN, kHeadSize>& y) {
   c.clear();
+  const LeftReader<kHeadSize> left(first);
+  const TransposedReader<kHeadSize> right;
 #pragma unroll
   for (int step = 0; step < kHeadSize / 16; ++step) {
     unsigned a[kM][4];
 #pragma unroll
-    for (int m = 0; m < kM; ++m) load_left(a[m], x, first + 16 * m, step);
+    for (int m = 0; m < kM; ++m) left.read(a[m], x.data, m, step);
 #pragma unroll
-    for (int n = 0; n < kN / 8; n += 2) {
+    for (int n = 0; n < kN / 16; ++n) {
       unsigned b[2][2];
-      load_right(b, y, 8 * n, step);
+      right.read(b, y.data, n, step);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
-        gpu::multiply_accumulate<T>(c.values[m][n], a[m], b[0]);
-        gpu::multiply_accumulate<T>(c.values[m][n + 1], a[m], b[1]);
+        gpu::multiply_accumulate<T>(c.values[m][2 * n], a[m], b[0]);
+        gpu::multiply_accumulate<T>(c.values[m][2 * n + 1], a[m], b[1]);
       }
     }
   }
@@ -70,6 +72,7 @@ __device__ void multiply(Fragment<kM, kN>& c, const SharedTile<T, kRows, kHeadSi
 template <typename T, int kM, int kK, int kHeadSize>
 __device__ void multiply_add(Fragment<kM, kHeadSize>& c, const Fragment<kM, kK>& p,
                              const SharedTile<T, kK, kHeadSize>& y) {
+  const RightReader<kHeadSize> reader;
 #pragma unroll
   for (int step = 0; step < kK / 16; ++step) {
     unsigned a[kM][4];
@@ -82,13 +85,13 @@ __device__ void multiply_add(Fragment<kM, kHeadSize>& c, const Fragment<kM, kK>&
       a[m][3] = gpu::pack<T>(right[2], right[3]);
     }
 #pragma unroll
-    for (int n = 0; n < kHeadSize / 8; n += 2) {
+    for (int n = 0; n < kHeadSize / 16; ++n) {
       unsigned b[2][2];
-      load_right_by_rows(b, y, 16 * step, n);
+      reader.read(b, y.data, n, step);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
-        gpu::multiply_accumulate<T>(c.values[m][n], a[m], b[0]);
-        gpu::multiply_accumulate<T>(c.values[m][n + 1], a[m], b[1]);
+        gpu::multiply_accumulate<T>(c.values[m][2 * n], a[m], b[0]);
+        gpu::multiply_accumulate<T>(c.values[m][2 * n + 1], a[m], b[1]);
       }
     }
   }
@@ -138,7 +141,7 @@ struct OnlineSoftmax {
           raised = fmaxf(raised, fmaxf(piece[2 * half], piece[2 * half + 1]));
         }
         raised = over_row<gpu::Maximum>(raised);
-        const float correction = exp2f((maximum[m][half] - raised) * scale_log2);
+        const float correction = gpu::fast_exp2((maximum[m][half] - raised) * scale_log2);
         const float reference = raised * scale_log2;
         maximum[m][half] = raised;
         float total = sum[m][half] * correction;
@@ -146,7 +149,7 @@ struct OnlineSoftmax {
         for (auto& piece : scores.values[m]) {
 #pragma unroll
           for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            piece[i] = exp2f(fmaf(piece[i], scale_log2, -reference));
+            piece[i] = gpu::fast_exp2(fmaf(piece[i], scale_log2, -reference));
             total += piece[i];
           }
         }
@@ -184,7 +187,8 @@ __device__ void store(const Rows<T>& to, int first_token, int count,
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float* const pair = c.values[m][n] + 2 * half;
-        T* const at = tile.chunk(first + row_of(m, 2 * half), n) + lane % 4 * 2;
+        T* const at =
+            tile.data + place_of<kHeadSize>(first + row_of(m, 2 * half), n) + lane % 4 * 2;
         *reinterpret_cast<unsigned*>(at) =
             gpu::pack<T>(pair[0] * factor[m][half], pair[1] * factor[m][half]);
       }
@@ -196,7 +200,7 @@ __device__ void store(const Rows<T>& to, int first_token, int count,
     const int row = i / kChunks, chunk = i % kChunks;
     if (first_token + row >= count) break;
     *reinterpret_cast<uint4*>(to[first_token + row] + chunk * 8) =
-        *reinterpret_cast<const uint4*>(tile.chunk(first + row, chunk));
+        *reinterpret_cast<const uint4*>(tile.data + place_of<kHeadSize>(first + row, chunk));
   }
 }
 

@@ -13,19 +13,23 @@
 #pragma once
 
 #include "kernels/attention/cuda/arguments.h"
+#include "kernels/cuda/numeric.h"
 #include "kernels/cuda/tensor_core.h"
 
 namespace tessera::cuda::attention {
 
+/// Where chunk `chunk` of row `row` lies, in elements. Eight rows further is 8 kHeadSize further,
+/// and the even chunk c more is at "^ 8 c": constants that instructions hold, once one place is
+/// known.
+template <int kHeadSize>
+__device__ int place_of(int row, int chunk) {
+  return row * kHeadSize + (chunk ^ (row & 7)) * 8;
+}
+
 template <typename T, int kRows, int kHeadSize>
 struct SharedTile {
-  static constexpr int kChunks = kHeadSize / 8;
   static constexpr int kElements = kRows * kHeadSize;
   T* data;
-
-  __device__ T* chunk(int row, int chunk) const {
-    return data + row * kHeadSize + (chunk ^ (row & 7)) * 8;
-  }
 };
 
 /// Two tiles, of which one is computed with while the other is loaded.
@@ -49,44 +53,68 @@ __device__ void load_async(const SharedTile<T, kRows, kHeadSize>& tile, const Ro
                            int first, int count) {
   constexpr int kChunks = kHeadSize / 8, kRowsAtOnce = kThreads / kChunks;
   static_assert(kThreads % kChunks == 0 && kRows % kRowsAtOnce == 0);
-  const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+  const int thread = gpu::unhoisted(static_cast<int>(threadIdx.x));
+  const int row = thread / kChunks, chunk = thread % kChunks, token = first + row;
+  const int place = place_of<kHeadSize>(row, chunk);
 #pragma unroll
   for (int i = 0; i < kRows; i += kRowsAtOnce) {
-    const int row = i + static_cast<int>(threadIdx.x) / kChunks;
-    const bool inside = first + row < count;
-    gpu::copy_async(tile.chunk(row, chunk), source[inside ? first + row : 0] + chunk * 8,
+    const bool inside = token + i < count;
+    gpu::copy_async(tile.data + place + i * kHeadSize, source[inside ? token + i : 0] + chunk * 8,
                     inside ? 16 : 0);
   }
 }
 
-// The operands of mma.m16n8k16, read by ldmatrix as four 8 x 8 matrices; lane l gives the address
-// of row l % 8 of matrix l / 8.
+// The operands of mma.m16n8k16, read by ldmatrix as four 8 x 8 matrices: lane l gives the address
+// of row l % 8 of matrix l / 8. Each reader knows its lane's place in the tile's first 16 rows and
+// 16 channels.
 
-/// Rows [row, row + 16) and channels [16 step, 16 step + 16) as a left operand.
-template <typename Tile>
-__device__ void load_left(unsigned (&a)[4], const Tile& tile, int row, int step) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  gpu::load_matrices<false>(a, tile.chunk(row + lane % 16, 2 * step + lane / 16));
-}
+/// Of rows as left operand.
+template <int kHeadSize>
+struct LeftReader {
+  int place;
 
-/// Two right operands: [channel][row] for channels [16 step, 16 step + 16), rows [row, row + 8) and
-/// the 8 after these.
-template <typename Tile>
-__device__ void load_right(unsigned (&b)[2][2], const Tile& tile, int row, int step) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  unsigned r[4];
-  gpu::load_matrices<false>(r, tile.chunk(row + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
-  b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
-}
+  explicit __device__ LeftReader(int first_row) {
+    const int lane = gpu::unhoisted(static_cast<int>(threadIdx.x)) % 32;
+    place = place_of<kHeadSize>(first_row + lane % 16, lane / 16);
+  }
+  /// 16 rows from 16 m on, channels from 16 step on.
+  template <typename T>
+  __device__ void read(unsigned (&a)[4], const T* tile, int m, int step) const {
+    gpu::load_matrices<false>(a, tile + 16 * m * kHeadSize + (place ^ 16 * step));
+  }
+};
 
-/// Two right operands: [row][channel] for rows [row, row + 16), channels [8 chunk, 8 chunk + 8) and
-/// the 8 after these.
-template <typename Tile>
-__device__ void load_right_by_rows(unsigned (&b)[2][2], const Tile& tile, int row, int chunk) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  unsigned r[4];
-  gpu::load_matrices<true>(r, tile.chunk(row + lane % 16, chunk + lane / 16));
-  b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
-}
+/// Of rows as columns of the right operand.
+template <int kHeadSize>
+struct TransposedReader {
+  int place;
+
+  __device__ TransposedReader() {
+    const int lane = gpu::unhoisted(static_cast<int>(threadIdx.x)) % 32;
+    place = place_of<kHeadSize>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+  }
+  /// Two operands: channels from 16 step on as rows, rows from 16 n on as columns, eight each.
+  template <typename T>
+  __device__ void read(unsigned (&b)[2][2], const T* tile, int n, int step) const {
+    unsigned r[4];
+    gpu::load_matrices<false>(r, tile + 16 * n * kHeadSize + (place ^ 16 * step));
+    b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
+  }
+};
+
+/// Of rows as rows of the right operand.
+template <int kHeadSize>
+struct RightReader {
+  int place;
+
+  __device__ RightReader() : place(LeftReader<kHeadSize>(0).place) {}
+  /// Two operands: rows from 16 step on, channels from 16 n on, eight each.
+  template <typename T>
+  __device__ void read(unsigned (&b)[2][2], const T* tile, int n, int step) const {
+    unsigned r[4];
+    gpu::load_matrices<true>(r, tile + 16 * step * kHeadSize + (place ^ 16 * n));
+    b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
+  }
+};
 
 }  // namespace tessera::cuda::attention

@@ -1,0 +1,42 @@
+#include "autograd/parameter.h"
+
+#include <catch2/catch.hpp>
+
+#include "runtime/context.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+
+TEST_CASE("initial values have the same bits on every device, whichever part is made") {
+  const Parameter parameter("weight", {40, 25}, Initializer::normal(0.02));
+  std::vector<float> on_cpu(1000);
+  {
+    RankContext cpu({.threads = 2});
+    const ContextGuard guard(cpu);
+    const Tensor whole = Tensor::empty({1000}, DType::f32);
+    parameter.initialize(whole, 0, 7);
+    on_cpu = whole.to_vector<float>();
+  }
+  const test::Rank rank;
+  const Tensor whole = Tensor::empty({40, 25}, DType::f32);
+  parameter.initialize(whole, 0, 7);
+  REQUIRE(whole.to_vector<float>() == on_cpu);
+  const Tensor part = Tensor::empty({300}, DType::f32);
+  parameter.initialize(part, 333, 7);
+  REQUIRE(part.to_vector<float>() == std::vector(on_cpu.begin() + 333, on_cpu.begin() + 633));
+  parameter.initialize(part, 333, 8);
+  REQUIRE(part.to_vector<float>()[0] != on_cpu[333]);
+}
+
+TEST_CASE("constants and f64 are initial values too, 16 bits are not") {
+  const test::Rank rank;
+  const Tensor doubles = Tensor::empty({3}, DType::f64);
+  Parameter("ones", {3}, Initializer::ones()).initialize(doubles, 0, 1);
+  REQUIRE(doubles.to_vector<double>() == std::vector<double>(3, 1.0));
+  REQUIRE_THROWS_WITH(
+      Parameter("w", {3}, Initializer::zeros()).initialize(Tensor::empty({3}, DType::bf16), 0, 1),
+      Catch::Contains("'w'") && Catch::Contains("bf16"));
+}
+
+}  // namespace tessera
