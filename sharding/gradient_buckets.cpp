@@ -39,28 +39,35 @@ GradientBuckets::GradientBuckets(const BucketResources& resources, bool whole_gr
     narrow_ =
         Tensor::zeros({*std::max_element(elements.begin(), elements.end())}, options.reduce_dtype);
   }
-  const CategoryScope category(Category::gradients);
   for (std::size_t b = 0; b < buckets().size(); ++b) {
-    Shard* shards = resources_.first_shard(static_cast<int>(b));
-    const BucketLayout& bucket = buckets()[b];
-    for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
-      if (!bucket.parameters[p].trainable()) continue;
-      const Range range{shards[p].first, shards[p].data.numel()};
-      const Shape& shape = shards[p].data.shape();
-      Tensor& sum = sums_[shards + p - resources_.shards.data()];
-      if (in_place_) {
-        sum = place_of(bucket, static_cast<int>(p), range, buffers_[b].data).reshape(shape);
-      } else if (options.offload != Offload::all) {
-        sum = Tensor::zeros(shape, DType::f32);
-      }
-      shards[p].gradient = sum;
-      if (!offloads(options)) continue;
-      shards[p].gradient = Tensor::empty_on_host(shape, DType::f32);
-      shards[p].gradient.zero();
-    }
+    make_gradients(static_cast<int>(b));
     if (own_buffers_) open(static_cast<int>(b));
   }
   if (options.offload == Offload::all && several && !sum_first_) make_scratch();
+}
+
+void GradientBuckets::make_gradients(int b) {
+  const CategoryScope category(Category::gradients);
+  const Offload offload = resources_.options.offload;
+  const BucketLayout& bucket = buckets()[b];
+  Shard* shards = resources_.first_shard(b);
+  for (int p = 0; p < static_cast<int>(bucket.parameters.size()); ++p) {
+    if (!bucket.parameters[p].trainable()) continue;
+    const Range range{shards[p].first, shards[p].data.numel()};
+    const Shape& shape = shards[p].data.shape();
+    Tensor& sum = sums_[shards + p - resources_.shards.data()];
+    if (in_place_) {
+      sum = place_of(bucket, p, range, buffers_[b].data).reshape(shape);
+    } else if (offload != Offload::all) {
+      sum = Tensor::zeros(shape, DType::f32);
+    }
+    if (offload == Offload::none) {
+      shards[p].gradient = sum;
+    } else {
+      shards[p].gradient = Tensor::empty_on_host(shape, DType::f32);
+      shards[p].gradient.zero();
+    }
+  }
 }
 
 void GradientBuckets::make_scratch() {
@@ -121,7 +128,7 @@ void GradientBuckets::complete(int b) {
     if (parameter.trainable() && !parameter.has_gradient()) parameter.gradient().zero();
   }
   if (resources_.exchange == nullptr) {  // another micro-batch may simply add to it
-    if (!last_micro_batch()) return;
+    if (!last_micro_batch() || !offloads(resources_.options)) return;
     communication_stream().wait(context().compute_stream().record());
     return copy_to_host(b);
   }

@@ -54,12 +54,13 @@ class GradientBuckets {
   const std::vector<BucketLayout>& buckets() const { return resources_.partition.buckets(); }
   Buffer& buffer_of(int bucket) { return buffers_[assignment_.of_bucket[bucket]]; }
   bool last_micro_batch() const { return micro_batch_ + 1 == resources_.options.micro_batches; }
+  void make_gradients(int bucket);
+  void make_scratch();
   void close(int bucket);
   void reduce(int bucket);
   void land(int bucket);
   void land_on_host(const Tensor& gradient, const Tensor& reduced, bool first);
   void copy_to_host(int bucket);
-  void make_scratch();
   const Tensor& sum_of(int bucket, int parameter) const {
     return sums_[resources_.first_shard(bucket) + parameter - resources_.shards.data()];
   }
