@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/check.h"
+#include "runtime/context.h"
 
 namespace tessera {
 
@@ -26,7 +27,13 @@ void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) 
           shard.name, describe(shard.data), describe(shard.gradient));
   }
   ++steps_;
-  update(learning_rate, gradient_scale);
+  GradientScale scale = gradient_scale;
+  if (on_host()) {
+    // Beside a GPU, copies of gradients to the shards may be on their way, as may be the scale.
+    current_stream().synchronize();
+    if (scale.tensor.defined()) scale.tensor = scale.tensor.to_host();
+  }
+  update(learning_rate, scale);
 }
 
 void Optimizer::set_steps(std::int64_t steps) {
@@ -34,11 +41,18 @@ void Optimizer::set_steps(std::int64_t steps) {
   steps_ = steps;
 }
 
+bool Optimizer::on_host() const {
+  return !shards_.empty() && shards_.front().data.device().is_cpu();
+}
+
 std::vector<Tensor> Optimizer::zeros_like_shards() const {
   const CategoryScope scope(Category::optimizer);
   std::vector<Tensor> tensors;
   for (const ParameterShard& shard : shards_) {
-    tensors.push_back(Tensor::zeros(shard.data.shape(), DType::f32));
+    const Shape& shape = shard.data.shape();
+    tensors.push_back(on_host() ? Tensor::empty_on_host(shape, DType::f32)
+                                : Tensor::empty(shape, DType::f32));
+    tensors.back().zero();
   }
   return tensors;
 }

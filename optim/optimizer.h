@@ -66,13 +66,17 @@ class Optimizer {
   /// Raises Error if a shard's data is not f32, nor bf16 if the optimizer `takes_bf16`.
   explicit Optimizer(std::vector<ParameterShard> shards, bool takes_bf16 = false);
 
-  /// One zeroed f32 tensor per shard, of its shape, charged to Category::optimizer.
+  /// One zeroed f32 tensor per shard, of its shape, beside it (on the device or the host), charged
+  /// to Category::optimizer.
   std::vector<Tensor> zeros_like_shards() const;
 
   /// Updates all shards; steps() already counts this update.
   virtual void update(double learning_rate, const GradientScale& gradient_scale) = 0;
 
  private:
+  /// Shards in host memory are updated by the CPU, even beside a GPU.
+  bool on_host() const;
+
   std::vector<ParameterShard> shards_;
   std::int64_t steps_ = 0;
 };

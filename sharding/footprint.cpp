@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "sharding/partition.h"
 #include "sharding/schedule.h"
@@ -65,6 +66,7 @@ class Calculation {
     footprint.optimizer = optimizer_bytes * partition_.owned_elements(shard_, true);
     add_parameters(footprint);
     add_gradients(footprint);
+    if (options_.offload != Offload::none) offload(footprint);
     add_traffic(footprint);
     return footprint;
   }
@@ -75,7 +77,7 @@ class Calculation {
     const std::int64_t computed = size(options_.compute_dtype);
     if (recipe_.whole_parameters) {
       footprint.parameters = computed * sum(elements_);
-      if (options_.compute_dtype != DType::f32) footprint.parameters += masters;
+      if (has_masters()) footprint.parameters += masters;
       return;
     }
     footprint.parameters = masters;
@@ -97,6 +99,44 @@ class Calculation {
       footprint.communication +=
           size(options_.reduce_dtype) * *std::max_element(trained_.begin(), trained_.end());
     }
+  }
+
+  /// Masters, gradients and optimizer state of what this rank owns move to the host, and with 16
+  /// bits there is a rounded copy of the masters beside them. On the device stay whole parameters
+  /// and the sums of gradients (offload `optimizer`), or nothing (`all`).
+  void offload(Footprint& footprint) const {
+    const bool all = options_.offload == Offload::all;
+    const std::int64_t owned = partition_.owned_elements(shard_);
+    const std::int64_t trained = partition_.owned_elements(shard_, true);
+    const std::int64_t computed = size(options_.compute_dtype);
+    footprint.host.parameters = 4 * owned;
+    if (options_.compute_dtype != DType::f32) footprint.host.parameters += computed * owned;
+    footprint.host.gradients = 4 * trained;
+    std::swap(footprint.host.optimizer, footprint.optimizer);
+
+    if (has_masters()) footprint.parameters -= 4 * owned;
+    if (!recipe_.whole_parameters && !all) footprint.parameters += computed * owned;
+    if (!all) return;
+    footprint.gradients -= 4 * trained;
+    if (several() && reduces_every()) footprint.communication += 4 * most_owned_of_a_parameter();
+  }
+
+  /// Do masters lie beside what is computed with?
+  bool has_masters() const {
+    return !recipe_.whole_parameters || options_.compute_dtype != DType::f32;
+  }
+
+  std::int64_t most_owned_of_a_parameter() const {
+    std::int64_t most = 0;
+    for (std::size_t b = 0; b < partition_.buckets().size(); ++b) {
+      const auto& parameters = partition_.buckets()[b].parameters;
+      for (std::size_t p = 0; p < parameters.size(); ++p) {
+        if (!parameters[p].trainable()) continue;
+        const Range owned = partition_.owned(static_cast<int>(b), static_cast<int>(p), shard_);
+        most = std::max(most, owned.count);
+      }
+    }
+    return most;
   }
 
   void add_traffic(Footprint& footprint) const {

@@ -13,7 +13,7 @@
 namespace tessera {
 
 struct Footprint {
-  /// Bytes on this rank, of the runtime's categories of these names.
+  /// Bytes on this rank's device, of the runtime's categories of these names.
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;
@@ -21,8 +21,16 @@ struct Footprint {
   /// Bytes that this rank sends in one training step: parameters, gradients, the gradient's norm
   /// and the loss.
   std::int64_t bytes_sent = 0;
+  /// What is offloaded: bytes in this rank's host memory.
+  struct Host {
+    std::int64_t parameters = 0;
+    std::int64_t gradients = 0;
+    std::int64_t optimizer = 0;
+  } host;
 };
 
+/// With `options.offload` the device is a GPU (sharding/offload.h: options_on).
+///
 /// Bytes sent are those of a step that follows an update, when no slot holds anything. They are too
 /// many, by gathers for backward, if a unit at both ends is trained at the end only and the buckets
 /// behind its beginning are frozen: what a unit trains is known, not in which of its runs.

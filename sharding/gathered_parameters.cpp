@@ -13,7 +13,7 @@
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
-#include "sharding/parameter_store.h"
+#include "sharding/offload.h"
 
 namespace tessera {
 namespace {
@@ -21,7 +21,9 @@ namespace {
 class GatheredParameters final : public ParameterStore {
  public:
   explicit GatheredParameters(const BucketResources& resources)
-      : resources_(resources), assignment_(Slots::assign(buckets(), turns(resources.options))) {
+      : resources_(resources),
+        assignment_(Slots::assign(buckets(), turns(resources.options))),
+        host_values_(resources) {
     const CategoryScope category(Category::communication);
     std::vector<std::int64_t> elements;
     for (const BucketLayout& bucket : buckets()) elements.push_back(bucket.elements);
@@ -45,8 +47,11 @@ class GatheredParameters final : public ParameterStore {
   }
 
   Tensor make_master(int, int, const Range& range) override {
-    const CategoryScope category(Category::parameters);
-    return Tensor::empty({range.count}, DType::f32);
+    if (resources_.options.offload == Offload::optimizer) {
+      const CategoryScope category(Category::parameters);
+      device_values_.push_back(Tensor::empty({range.count}, resources_.options.compute_dtype));
+    }
+    return make_separate_master(resources_.options, range.count);
   }
 
   void prefetch(int bucket, Pass pass) override {
@@ -84,6 +89,16 @@ class GatheredParameters final : public ParameterStore {
   void weights_changed() override {
     ++generation_;
     changed_ = context().compute_stream().record();
+    if (!offloads(resources_.options)) return;
+    host_values_.refresh();
+    if (resources_.options.offload == Offload::all) return;  // gathers copy what they need
+    for (int b = 0; b < static_cast<int>(buckets().size()); ++b) {
+      Copies copies;
+      for (int p = 0; p < static_cast<int>(buckets()[b].parameters.size()); ++p) {
+        copies.emplace_back(device_value(b, p), host_values_.of(b, p));
+      }
+      queue_copies(std::move(copies));
+    }
   }
 
  private:
@@ -137,14 +152,30 @@ class GatheredParameters final : public ParameterStore {
     });
   }
 
-  /// The masters go where this rank's part lies in the buffer, in the compute dtype.
+  const Tensor& device_value(int b, int p) const {
+    return device_values_[resources_.first_shard(b) + p - resources_.shards.data()];
+  }
+
+  /// What this rank contributes of a parameter: its master, or copies of that.
+  const Tensor& own_value(int b, int p) const {
+    switch (resources_.options.offload) {
+      case Offload::optimizer:
+        return device_value(b, p);
+      case Offload::all:
+        return host_values_.of(b, p);
+      default:
+        return resources_.first_shard(b)[p].data;
+    }
+  }
+
+  /// The own values go where this rank's part lies in the buffer, in the compute dtype.
   Copies own_parts(int b, const Tensor& buffer) const {
     const BucketLayout& bucket = buckets()[b];
     const Shard* shards = resources_.first_shard(b);
     Copies copies;
-    for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
+    for (int p = 0; p < static_cast<int>(bucket.parameters.size()); ++p) {
       const Range range{shards[p].first, shards[p].data.numel()};
-      copies.emplace_back(place_of(bucket, static_cast<int>(p), range, buffer), shards[p].data);
+      copies.emplace_back(place_of(bucket, p, range, buffer), own_value(b, p));
     }
     return copies;
   }
@@ -167,6 +198,9 @@ class GatheredParameters final : public ParameterStore {
   BucketResources resources_;
   Slots assignment_;
   std::vector<Slot> slots_;
+  HostValues host_values_;
+  /// With offloaded masters: the own values on the GPU, one per shard.
+  std::vector<Tensor> device_values_;
   /// With groups: per bucket, this rank's part of it among its group.
   std::vector<Tensor> kept_;
   std::uint64_t generation_ = 1;

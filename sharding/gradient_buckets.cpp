@@ -24,6 +24,7 @@ GradientBuckets::GradientBuckets(const BucketResources& resources, bool whole_gr
   in_place_ = whole_gradients && (sum_first_ || !several);
   assignment_ = Slots::assign(buckets(), own_buffers_ ? 0 : kTurns);
   states_.resize(buckets().size());
+  sums_.resize(resources.shards.size());
 
   std::vector<std::int64_t> elements;
   for (const BucketLayout& bucket : buckets()) elements.push_back(bucket.trainable_elements);
@@ -38,20 +39,44 @@ GradientBuckets::GradientBuckets(const BucketResources& resources, bool whole_gr
     narrow_ =
         Tensor::zeros({*std::max_element(elements.begin(), elements.end())}, options.reduce_dtype);
   }
-  const CategoryScope category(Category::gradients);
   for (std::size_t b = 0; b < buckets().size(); ++b) {
-    Shard* shards = resources_.first_shard(static_cast<int>(b));
-    const BucketLayout& bucket = buckets()[b];
-    for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
-      if (!bucket.parameters[p].trainable()) continue;
-      const Range range{shards[p].first, shards[p].data.numel()};
-      shards[p].gradient = in_place_
-                               ? place_of(bucket, static_cast<int>(p), range, buffers_[b].data)
-                                     .reshape(shards[p].data.shape())
-                               : Tensor::zeros(shards[p].data.shape(), DType::f32);
-    }
+    make_gradients(static_cast<int>(b));
     if (own_buffers_) open(static_cast<int>(b));
   }
+  if (options.offload == Offload::all && several && !sum_first_) make_scratch();
+}
+
+void GradientBuckets::make_gradients(int b) {
+  const CategoryScope category(Category::gradients);
+  const Offload offload = resources_.options.offload;
+  const BucketLayout& bucket = buckets()[b];
+  Shard* shards = resources_.first_shard(b);
+  for (int p = 0; p < static_cast<int>(bucket.parameters.size()); ++p) {
+    if (!bucket.parameters[p].trainable()) continue;
+    const Range range{shards[p].first, shards[p].data.numel()};
+    const Shape& shape = shards[p].data.shape();
+    Tensor& sum = sums_[shards + p - resources_.shards.data()];
+    if (in_place_) {
+      sum = place_of(bucket, p, range, buffers_[b].data).reshape(shape);
+    } else if (offload != Offload::all) {
+      sum = Tensor::zeros(shape, DType::f32);
+    }
+    if (offload == Offload::none) {
+      shards[p].gradient = sum;
+    } else {
+      shards[p].gradient = Tensor::empty_on_host(shape, DType::f32);
+      shards[p].gradient.zero();
+    }
+  }
+}
+
+void GradientBuckets::make_scratch() {
+  std::int64_t largest = 0;
+  for (const Shard& shard : resources_.shards) {
+    if (shard.gradient.defined()) largest = std::max(largest, shard.gradient.numel());
+  }
+  const CategoryScope category(Category::communication);
+  scratch_ = Tensor::empty({largest}, DType::f32);
 }
 
 GradientBuckets::~GradientBuckets() {
@@ -102,7 +127,11 @@ void GradientBuckets::complete(int b) {
   for (const Parameter& parameter : bucket.parameters) {
     if (parameter.trainable() && !parameter.has_gradient()) parameter.gradient().zero();
   }
-  if (resources_.exchange == nullptr) return;  // another micro-batch may simply add to it
+  if (resources_.exchange == nullptr) {  // another micro-batch may simply add to it
+    if (!last_micro_batch() || !offloads(resources_.options)) return;
+    communication_stream().wait(context().compute_stream().record());
+    return copy_to_host(b);
+  }
   close(b);
   reduce(b);
   states_[b].landed = true;
@@ -124,6 +153,7 @@ void GradientBuckets::reduce(int b) {
     resources_.exchange->reduce(bucket, whole, stream);
   }
   if (!in_place_) land(b);
+  if (last_micro_batch()) copy_to_host(b);
   buffer.released = stream.record();
 }
 
@@ -136,10 +166,45 @@ void GradientBuckets::land(int b) {
     const Range range{shards[p].first, gradient.numel()};
     const Tensor reduced =
         place_of(bucket, static_cast<int>(p), range, buffer_of(b).data).reshape(gradient.shape());
-    communication_stream().enqueue([gradient, reduced, first = !states_[b].landed] {
-      first ? gradient.copy_from(reduced) : add(gradient, gradient, reduced);
-    });
+    const bool first = !states_[b].landed;
+    const Tensor& sum = sum_of(b, static_cast<int>(p));
+    if (!sum.defined()) {
+      land_on_host(gradient, reduced, first);
+      continue;
+    }
+    communication_stream().enqueue(
+        [sum, reduced, first] { first ? sum.copy_from(reduced) : add(sum, sum, reduced); });
   }
+}
+
+void GradientBuckets::land_on_host(const Tensor& gradient, const Tensor& reduced, bool first) {
+  const Stream& stream = communication_stream();
+  if (first) return stream.enqueue([=] { gradient.copy_from(reduced); });
+  const Tensor sum = scratch_.slice(0, gradient.numel()).reshape(gradient.shape());
+  stream.enqueue([=] {
+    sum.copy_from(gradient);
+    add(sum, sum, reduced);
+    gradient.copy_from(sum);
+  });
+}
+
+void GradientBuckets::copy_to_host(int b) {
+  if (resources_.options.offload != Offload::optimizer) return;
+  const Shard* shards = resources_.first_shard(b);
+  for (int p = 0; p < static_cast<int>(buckets()[b].parameters.size()); ++p) {
+    if (!shards[p].gradient.defined()) continue;
+    communication_stream().enqueue(
+        [to = shards[p].gradient, from = sum_of(b, p)] { to.copy_from(from); });
+  }
+}
+
+std::vector<Tensor> GradientBuckets::reduced() const {
+  std::vector<Tensor> gradients;
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    const Tensor& gradient = resources_.shards[i].gradient;
+    if (gradient.defined()) gradients.push_back(sums_[i].defined() ? sums_[i] : gradient);
+  }
+  return gradients;
 }
 
 void GradientBuckets::finish_micro_batch() {
@@ -151,7 +216,7 @@ void GradientBuckets::finish_micro_batch() {
   const bool last = last_micro_batch();
   for (State& state : states_) state.completed = false;
   ++micro_batch_;
-  if (last && resources_.exchange != nullptr) {
+  if (last && (resources_.exchange != nullptr || offloads(resources_.options))) {
     wait_for_communication(communication_stream().record());
   }
 }

@@ -10,10 +10,12 @@
 //                    writes to the other.
 //
 // Where a bucket has a buffer of its own and is reduced once a step, the shards' gradients are
-// simply windows into it.
+// simply windows into it. Where they are offloaded, sums of micro-batches are formed on the GPU all
+// the same, and copied to the host as soon as they are complete (`all` keeps no sums there and
+// fetches them back to add).
 #pragma once
 
-#include "sharding/parameter_store.h"
+#include "sharding/offload.h"
 
 namespace tessera {
 
@@ -34,6 +36,9 @@ class GradientBuckets {
   /// gradients of zero, and after the step's last micro-batch waits for every reduction.
   void finish_micro_batch();
 
+  /// The step's reduced gradients, on the device if they are there.
+  std::vector<Tensor> reduced() const;
+
  private:
   struct Buffer {
     Tensor data;
@@ -49,9 +54,16 @@ class GradientBuckets {
   const std::vector<BucketLayout>& buckets() const { return resources_.partition.buckets(); }
   Buffer& buffer_of(int bucket) { return buffers_[assignment_.of_bucket[bucket]]; }
   bool last_micro_batch() const { return micro_batch_ + 1 == resources_.options.micro_batches; }
+  void make_gradients(int bucket);
+  void make_scratch();
   void close(int bucket);
   void reduce(int bucket);
   void land(int bucket);
+  void land_on_host(const Tensor& gradient, const Tensor& reduced, bool first);
+  void copy_to_host(int bucket);
+  const Tensor& sum_of(int bucket, int parameter) const {
+    return sums_[resources_.first_shard(bucket) + parameter - resources_.shards.data()];
+  }
 
   BucketResources resources_;
   /// Each bucket has a buffer of its own.
@@ -65,6 +77,11 @@ class GradientBuckets {
   /// For a 16-bit reduce_dtype: what is sent. One will do, as reductions run one after another.
   Tensor narrow_;
   std::vector<State> states_;
+  /// Per shard, the sum of reduced gradients on the device: the shard's gradient itself if nothing
+  /// is offloaded, no tensor if everything is.
+  std::vector<Tensor> sums_;
+  /// Offload `all`: for adding to a gradient on the host.
+  Tensor scratch_;
   int micro_batch_ = 0;
 };
 

@@ -11,6 +11,7 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kNames[] = {"single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"};
+constexpr std::string_view kOffloads[] = {"none", "optimizer", "all"};
 
 bool is_fsdp(StrategyKind kind) {
   return kind == StrategyKind::fsdp || kind == StrategyKind::hsdp;
@@ -58,6 +59,10 @@ void check_consistent(const ShardingOptions& options, const Recipe& recipe) {
         group, recipe.mesh.shards);
   check(options.live_gathers >= 1, "sharding.live_gathers {} must be at least 1",
         options.live_gathers);
+  check(options.offload != Offload::all || !recipe.whole_parameters,
+        "sharding.offload all is for zero3, fsdp and hsdp: with {} every GPU holds all parameters; "
+        "take optimizer",
+        strategy);
   check(options.micro_batches >= 1, "a step of {} micro-batches is none", options.micro_batches);
   for (const DType dtype : {options.compute_dtype, options.reduce_dtype}) {
     check(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16,
@@ -78,6 +83,17 @@ StrategyKind strategy_from_name(std::string_view name) {
     ++kind;
   }
   fail("there is no strategy '{}'; there are {}", name, fmt::join(kNames, ", "));
+}
+
+std::string_view name_of(Offload offload) {
+  return kOffloads[static_cast<std::size_t>(offload)];
+}
+
+Offload offload_from_name(std::string_view name) {
+  for (const Offload offload : {Offload::none, Offload::optimizer, Offload::all}) {
+    if (name_of(offload) == name) return offload;
+  }
+  fail("there is no offload '{}'; there are {}", name, fmt::join(kOffloads, ", "));
 }
 
 Recipe recipe_of(const ShardingOptions& options, int world_size) {

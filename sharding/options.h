@@ -17,6 +17,13 @@ std::string_view name_of(StrategyKind kind);
 /// Raises Error that lists the names.
 StrategyKind strategy_from_name(std::string_view name);
 
+/// What lies in host memory beside a GPU; see sharding/offload.h.
+enum class Offload { none, optimizer, all };
+
+std::string_view name_of(Offload offload);
+/// Raises Error that lists the names.
+Offload offload_from_name(std::string_view name);
+
 struct ShardingOptions {
   StrategyKind strategy = StrategyKind::single;
   /// fsdp and hsdp: slices of each bucket as one vector (FSDP1), not of every tensor (FSDP2).
@@ -42,6 +49,8 @@ struct ShardingOptions {
   DType compute_dtype = DType::f32;
   /// What gradients are reduced in. (Sums over ranks are formed in f32 in any case.)
   DType reduce_dtype = DType::f32;
+  /// `all` is for zero3, fsdp and hsdp.
+  Offload offload = Offload::none;
 };
 
 /// A strategy as a point in the space of strategies.

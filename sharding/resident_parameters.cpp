@@ -3,16 +3,18 @@
 // In f32 the masters are windows into the whole buffers: an update is in place. In 16 bits the
 // buffers are a rounded copy beside the masters. Where masters are slices (ZeRO-1 and 2), the
 // slices are gathered after each update, bucket by bucket, hidden behind the next forward pass.
+// Offloaded masters are copied up in the same way.
 #include "runtime/category.h"
 #include "runtime/context.h"
-#include "sharding/parameter_store.h"
+#include "sharding/offload.h"
 
 namespace tessera {
 namespace {
 
 class ResidentParameters final : public ParameterStore {
  public:
-  explicit ResidentParameters(const BucketResources& resources) : resources_(resources) {
+  explicit ResidentParameters(const BucketResources& resources)
+      : resources_(resources), host_values_(resources) {
     const CategoryScope category(Category::parameters);
     for (const BucketLayout& bucket : resources.partition.buckets()) {
       Whole whole{Tensor::zeros({bucket.elements}, resources.options.compute_dtype), {}};
@@ -34,8 +36,7 @@ class ResidentParameters final : public ParameterStore {
       return place_of(resources_.partition.buckets()[bucket], parameter, range,
                       wholes_[bucket].buffer);
     }
-    const CategoryScope category(Category::parameters);
-    return Tensor::empty({range.count}, DType::f32);
+    return make_separate_master(resources_.options, range.count);
   }
 
   void prefetch(int, Pass) override {}
@@ -43,15 +44,25 @@ class ResidentParameters final : public ParameterStore {
   void close(int, bool) override {}
 
   void weights_changed() override {
-    for (std::size_t b = 0; b < wholes_.size(); ++b) {
-      if (!in_place()) round_masters(static_cast<int>(b));
+    const bool offloaded = offloads(resources_.options);
+    const bool slices = resources_.partition.layout() != Layout::whole;
+    if (offloaded) {
+      host_values_.refresh();
+    } else if (!in_place()) {
+      for (std::size_t b = 0; b < wholes_.size(); ++b) copy_masters(static_cast<int>(b));
     }
-    if (resources_.partition.layout() == Layout::whole) return;
+    if (!offloaded && !slices) return;
     const Stream& stream = communication_stream();
     stream.wait(context().compute_stream().record());
     for (std::size_t b = 0; b < wholes_.size(); ++b) {
-      const BucketLayout& bucket = resources_.partition.buckets()[b];
-      resources_.exchange->gather(bucket, wholes_[b].buffer, stream);
+      if (offloaded) {
+        const StreamGuard on_this_stream(stream);
+        copy_masters(static_cast<int>(b));
+      }
+      if (slices) {
+        const BucketLayout& bucket = resources_.partition.buckets()[b];
+        resources_.exchange->gather(bucket, wholes_[b].buffer, stream);
+      }
       wholes_[b].gathered = stream.record();
     }
   }
@@ -62,18 +73,24 @@ class ResidentParameters final : public ParameterStore {
     Event gathered;
   };
 
-  bool in_place() const { return resources_.options.compute_dtype == DType::f32; }
+  bool in_place() const {
+    return resources_.options.compute_dtype == DType::f32 && !offloads(resources_.options);
+  }
 
-  void round_masters(int b) {
+  /// This rank's own values, rounded, to where they lie in the whole buffer.
+  void copy_masters(int b) {
     const BucketLayout& bucket = resources_.partition.buckets()[b];
     const Shard* shards = resources_.first_shard(b);
-    for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
+    for (int p = 0; p < static_cast<int>(bucket.parameters.size()); ++p) {
       const Range range{shards[p].first, shards[p].data.numel()};
-      copy_or_cast(place_of(bucket, static_cast<int>(p), range, wholes_[b].buffer), shards[p].data);
+      const bool offloaded = offloads(resources_.options);
+      copy_or_cast(place_of(bucket, p, range, wholes_[b].buffer),
+                   offloaded ? host_values_.of(b, p) : shards[p].data);
     }
   }
 
   BucketResources resources_;
+  HostValues host_values_;
   std::vector<Whole> wholes_;
 };
 

@@ -65,6 +65,8 @@ class ShardedStrategy final : public Strategy {
     weights_changed();
     // Whoever writes to the masters next, as when weights are loaded, does not meet the gathers.
     if (exchange_ != nullptr) wait_for_communication(communication_stream().record());
+    // Somebody may load other values into offloaded masters next: nothing reads them any more.
+    if (offloads(options_)) communication_stream().synchronize();
     for (const auto& unit : units) unit->attach(this);
   }
 
@@ -126,12 +128,8 @@ class ShardedStrategy final : public Strategy {
   const std::vector<Shard>& shards() const override { return shards_; }
 
   GradientNorm gradient_norm() override {
-    std::vector<Tensor> gradients;
-    for (const Shard& shard : shards_) {
-      if (shard.gradient.defined()) gradients.push_back(shard.gradient);
-    }
     const bool disjoint = recipe_.layout != Layout::whole;
-    return tessera::gradient_norm(gradients, disjoint ? groups_.shards.get() : nullptr);
+    return tessera::gradient_norm(gradients_->reduced(), disjoint ? groups_.shards.get() : nullptr);
   }
 
   void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) override;
@@ -257,7 +255,7 @@ std::unique_ptr<Strategy> make_strategy(const Units& units, const ShardingOption
                                         std::uint64_t seed, Communicator* world) {
   check(world != nullptr || options.strategy == StrategyKind::single,
         "strategy {} needs a communicator, even of one rank", name_of(options.strategy));
-  ShardingOptions effective = options;
+  ShardingOptions effective = options_on(context().device(), options);
   // Alone there is nothing to reduce: micro-batches are summed where they are.
   if (options.strategy == StrategyKind::single) effective.reduce_every_micro_batch = false;
   return std::make_unique<ShardedStrategy>(units, effective, seed, world);

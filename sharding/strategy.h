@@ -28,6 +28,8 @@ struct Shard {
   /// The reduced gradient, f32; valid between the step's last finish_backward() and the next
   /// start_step(). Undefined for a frozen parameter.
   Tensor gradient;
+  /// Both lie in host memory if they are offloaded. Whoever touches them there first waits for the
+  /// compute stream, on the host.
   /// Flat index of the first element within the parameter.
   std::int64_t first = 0;
 };

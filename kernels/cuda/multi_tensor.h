@@ -6,7 +6,7 @@
 // Which tensors there are travels with the launch, by value: a kernel's parameters, up to 4 KB on
 // every GPU, lie in constant memory. So nothing is copied to the device before, nothing has to
 // outlive the launch, and the host waits for nobody. A block finds its tensor by bisection, in 7
-// steps. More tensors than fit, about 80, take another launch.
+// steps. More tensors than fit, some 70, take another launch.
 #pragma once
 
 #include <span>

@@ -10,7 +10,7 @@ namespace tessera::cpu {
 
 void largest_magnitude(Out largest, std::span<const Tensor> tensors) {
   const CategoryScope category(Category::workspace);
-  const Tensor result = Tensor::empty({1}, DType::f32);
+  const Tensor result = Tensor::empty_on_host({1}, DType::f32);
   float maximum = 0.0f;
   for (const Tensor& tensor : tensors) {
     cpu::max_abs(result, tensor);

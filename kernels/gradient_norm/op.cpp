@@ -27,6 +27,12 @@ GradientNorm GradientNorm::empty() {
   return norm;
 }
 
+GradientNorm GradientNorm::empty_on_host() {
+  GradientNorm norm;
+  norm.record_ = Tensor::empty_on_host({3}, DType::i64);
+  return norm;
+}
+
 Tensor GradientNorm::largest() const {
   return Tensor::view(record_.storage(), 2 * sizeof(std::int64_t), {1}, DType::f32);
 }

@@ -26,6 +26,7 @@ class GradientNorm {
  public:
   /// Not yet computed.
   static GradientNorm empty();
+  static GradientNorm empty_on_host();
 
   /// [1] f32.
   Tensor largest() const;

@@ -15,7 +15,7 @@ constexpr std::int64_t kChunk = 1 << 16;
 template <typename Partial>
 Tensor make_partials(std::int64_t total, std::int64_t words = 1) {
   const CategoryScope scope(Category::workspace);
-  return Tensor::empty({chunk_count(total, kChunk), words}, dtype_of<Partial>);
+  return Tensor::empty_on_host({chunk_count(total, kChunk), words}, dtype_of<Partial>);
 }
 
 // The bits of |x|, read as an integer, are ordered as the values are, with NaN above infinity: an

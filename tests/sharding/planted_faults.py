@@ -36,7 +36,7 @@ FAULTS = {
         ""),
     "update from gradients that have not landed": (
         "sharding/gradient_buckets.cpp",
-        "if (last && resources_.exchange != nullptr) {",
+        "if (last && (resources_.exchange != nullptr || offloads(resources_.options))) {",
         "if (false) {"),
     "average where gradients are to be added": (
         "kernels/tree_reduce/cpu.cpp",
@@ -48,8 +48,8 @@ FAULTS = {
         ""),
     "forget to gather updated slices": (
         "sharding/resident_parameters.cpp",
-        "if (resources_.partition.layout() == Layout::whole) return;",
-        "if (resources_.partition.layout() != Layout::rows) return;"),
+        "const bool slices = resources_.partition.layout() != Layout::whole;",
+        "const bool slices = resources_.partition.layout() == Layout::rows;"),
     "drop an empty shard's collective": (
         "sharding/exchange/slices.cpp",
         "ranks_->all_gather(",
@@ -74,8 +74,8 @@ FAULTS = {
         "--unit_.pending_runs_;"),
     "later micro-batches overwrite the first": (
         "sharding/gradient_buckets.cpp",
-        "first = !states_[b].landed",
-        "first = true"),
+        "const bool first = !states_[b].landed;",
+        "const bool first = true;"),
     "gradients of unused parameters are left as they were": (
         "sharding/gradient_buckets.cpp",
         "if (parameter.trainable() && !parameter.has_gradient()) parameter.gradient().zero();",

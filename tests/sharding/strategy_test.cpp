@@ -9,9 +9,12 @@
 
 #include "sharding/comm/threads.h"
 #include "sharding/footprint.h"
+#include "sharding/offload.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
 #include "tests/support/findings.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
 
 namespace tessera {
 
@@ -52,8 +55,8 @@ using Prepare = std::function<void(ToyNet&)>;
 /// Memory and traffic of a rank after training, against the prediction.
 void expect_footprint(const ToyNet& net, const ShardingOptions& options, const Communicator& world,
                       std::int64_t bytes_sent_per_step, Findings& findings) {
-  const Footprint predicted =
-      footprint_of(net.units, options, world.size(), world.rank(), /*optimizer_bytes=*/0);
+  const Footprint predicted = footprint_of(net.units, options_on(context().device(), options),
+                                           world.size(), world.rank(), /*optimizer_bytes=*/0);
   const MemoryAccount account = context().allocator().account();
   const auto expect = [&](const char* what, std::int64_t expected, std::int64_t measured) {
     findings.expect(expected == measured, fmt::format("rank {}: {} predicted {}, measured {}",
@@ -63,6 +66,10 @@ void expect_footprint(const ToyNet& net, const ShardingOptions& options, const C
   expect("gradients", predicted.gradients, account[Category::gradients].peak);
   expect("communication", predicted.communication, account[Category::communication].peak);
   expect("bytes sent", predicted.bytes_sent, bytes_sent_per_step);
+  if (context().device().is_cpu()) return;
+  const MemoryAccount host = context().host_allocator().account();
+  expect("parameters on the host", predicted.host.parameters, host[Category::parameters].peak);
+  expect("gradients on the host", predicted.host.gradients, host[Category::gradients].peak);
 }
 
 Trained train(int ranks, const ShardingOptions& options, Findings& findings,
@@ -383,6 +390,64 @@ TEST_CASE("a parameter that no rank uses in a step gets a gradient of zero") {
     INFO(name);
     CHECK(findings.wrong() == std::vector<std::string>{});
   }
+}
+
+TEST_CASE("offload: the bits of a run that offloads nothing, every byte accounted for") {
+  Findings findings;
+  for (const auto& [name, options] : all_strategies()) {
+    for (const auto& [dtype, micro_batches, reduce_every] : {std::tuple{DType::f32, 1, true},
+                                                             {DType::f32, 2, true},
+                                                             {DType::bf16, 2, true},
+                                                             {DType::f32, 2, false}}) {
+      ShardingOptions varied = options;
+      varied.compute_dtype = dtype;
+      varied.micro_batches = micro_batches;
+      varied.reduce_every_micro_batch = reduce_every;
+      const Trained expected = train(2, varied, findings);
+      for (const Offload offload : {Offload::optimizer, Offload::all}) {
+        if (offload == Offload::all && !gathers(options)) continue;
+        varied.offload = offload;
+        INFO(name << ", offload " << name_of(offload) << ", " << name_of(dtype) << ", "
+                  << micro_batches << " micro-batches, reduced "
+                  << (reduce_every ? "each" : "once"));
+        CHECK(train(2, varied, findings) == expected);
+      }
+      CHECK(findings.wrong() == std::vector<std::string>{});
+    }
+  }
+}
+
+TEST_CASE("offload: one rank without a communicator") {
+  Findings findings;
+  const auto train_alone = [&](Offload offload) {
+    ShardingOptions options;
+    options.micro_batches = 2;
+    options.offload = offload;
+    return train(1, options, findings);
+  };
+  CHECK(train_alone(Offload::optimizer) == train_alone(Offload::none));
+  CHECK(findings.wrong() == std::vector<std::string>{});
+}
+
+TEST_CASE("offload: values loaded into the masters are those that are computed with") {
+  const test::Rank rank;
+  for (const Offload offload : {Offload::none, Offload::optimizer}) {
+    ToyNet net(1);
+    ShardingOptions options;
+    options.offload = offload;
+    const auto strategy = make_strategy(net.units, options, 3, nullptr);
+    for (const Shard& shard : strategy->shards()) shard.data.zero();
+    strategy->weights_changed();
+    strategy->before_forward(*net.units.front());
+    CHECK(test::to_doubles(net.table.data()) ==
+          std::vector<double>(static_cast<std::size_t>(net.table.numel()), 0.0));
+    strategy->after_forward(*net.units.front());
+  }
+}
+
+TEST_CASE("offload: all is refused where parameters stay whole") {
+  ShardingOptions options{.strategy = StrategyKind::zero2, .offload = Offload::all};
+  REQUIRE_THROWS_WITH(recipe_of(options, 2), Catch::Contains("sharding.offload all is for zero3"));
 }
 
 }  // namespace tessera

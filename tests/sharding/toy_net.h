@@ -124,9 +124,12 @@ struct ToyTraining {
 
   void update(Strategy& strategy, double norm) const {
     const double scale = norm > clip_norm ? clip_norm / norm : 1.0;
+    context().compute_stream().synchronize();  // what is offloaded has arrived
     for (const Shard& shard : strategy.shards()) {
       if (!shard.gradient.defined()) continue;
-      const Tensor step = Tensor::empty(shard.data.shape(), DType::f32);
+      const Shape& shape = shard.data.shape();
+      const Tensor step = shard.data.device().is_cpu() ? Tensor::empty_on_host(shape, DType::f32)
+                                                       : Tensor::empty(shape, DType::f32);
       tessera::scale(step, shard.gradient.reshape(shard.data.shape()), -learning_rate * scale);
       tessera::add(shard.data, shard.data, step);
     }

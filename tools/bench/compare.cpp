@@ -10,6 +10,7 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
+#include "sharding/offload.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/data/checksum.h"
@@ -88,8 +89,9 @@ class Trial {
                   .threads = context().threads().size()}) {
     const ContextGuard guard(context_);
     session_.emplace(config_, /*vocab_size=*/0, world);
-    predicted_ = footprint_of(session_->model().units(), sharding_options(config_), world.size(),
-                              world.rank(), optimizer_bytes_per_element(config_.optimizer));
+    predicted_ = footprint_of(
+        session_->model().units(), options_on(context().device(), sharding_options(config_)),
+        world.size(), world.rank(), optimizer_bytes_per_element(config_.optimizer));
     communication_stream().synchronize();
   }
 

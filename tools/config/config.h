@@ -59,6 +59,7 @@ struct ShardingConfig {
   std::string reduce_dtype = "f32";
   std::string communicator = "auto";
   bool deterministic = false;
+  std::string offload = "none";
   std::string activation_checkpointing = "none";
 };
 

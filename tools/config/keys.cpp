@@ -161,6 +161,10 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
       {"sharding.deterministic", &sharding.deterministic, anything(),
        "nccl: form sums over ranks in the order in which the other communicators always form them, "
        "instead of NCCL's own: the same bits on any machine, for more messages."},
+      {"sharding.offload", &sharding.offload, one_of({"none", "optimizer", "all"}),
+       "What lies in host memory beside a GPU: `optimizer` = f32 masters and optimizer state, "
+       "which the CPU then updates; `all` (zero3, fsdp, hsdp) = the rank's parts of parameters "
+       "and gradients too. On the CPU it changes nothing. Results do not depend on it."},
       {"sharding.activation_checkpointing", &sharding.activation_checkpointing,
        checkpointing_policy(),
        "Blocks of which only the input is kept: the rest is computed again in the backward pass."},

@@ -38,7 +38,8 @@ ShardingOptions sharding_options(const Config& config) {
           .micro_batches = static_cast<int>(config.data.accumulation_steps),
           .reduce_every_micro_batch = sharding.reduce == "every_micro_batch",
           .compute_dtype = dtype_from_name(config.runtime.compute_dtype),
-          .reduce_dtype = dtype_from_name(sharding.reduce_dtype)};
+          .reduce_dtype = dtype_from_name(sharding.reduce_dtype),
+          .offload = offload_from_name(sharding.offload)};
 }
 
 const std::vector<std::string>& strategy_variants() {
@@ -57,6 +58,8 @@ Config variant_of(const Config& base, const std::string& variant) {
   sharding.strategy = variant.substr(0, variant.size() - (flat ? kFlat.size() : 0));
   sharding.flatten_parameters = flat;
   if (variant != "hsdp") sharding.shard_size = 0;
+  const bool whole = variant == "ddp" || variant == "zero1" || variant == "zero2";
+  if (whole && sharding.offload == "all") sharding.offload = "optimizer";
   const bool takes_groups = variant == "hsdp" || sharding.strategy == "fsdp";
   if (!takes_groups && parse_reshard(sharding.reshard_after_forward) > 1) {
     sharding.reshard_after_forward = "true";

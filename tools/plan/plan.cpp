@@ -35,7 +35,7 @@ struct Spread {
 };
 
 struct Prediction {
-  Spread parameters, gradients, optimizer, communication, total, bytes_sent;
+  Spread parameters, gradients, optimizer, communication, total, on_host, bytes_sent;
 };
 
 Prediction predict(const Units& units, const Config& config, int ranks) {
@@ -49,6 +49,7 @@ Prediction predict(const Units& units, const Config& config, int ranks) {
     all.optimizer.add(one.optimizer);
     all.communication.add(one.communication);
     all.total.add(one.parameters + one.gradients + one.optimizer + one.communication);
+    all.on_host.add(one.host.parameters + one.host.gradients + one.host.optimizer);
     all.bytes_sent.add(one.bytes_sent);
   }
   return all;
@@ -80,6 +81,7 @@ std::string details(const Prediction& p) {
   text += row_of("optimizer", p.optimizer);
   text += row_of("communication", p.communication);
   text += row_of("total", p.total);
+  if (p.on_host.most > 0) text += row_of("in host memory", p.on_host);
   text += row_of("sent per step", p.bytes_sent);
   return text;
 }
