@@ -1,6 +1,7 @@
 // What a dtype can hold, for tolerances derived from it.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -44,6 +45,12 @@ inline const std::vector<Precision> kPrecisions = [] {
   precisions.resize(kFloating.size());
   return precisions;
 }();
+
+/// The same for sums in f32 over rows of `columns` elements, one after the other in the worst case:
+/// roundings are independent, so the error grows with the root of their number.
+inline double f32_sum_bound(std::int64_t columns) {
+  return 2e-6 * std::sqrt(std::max(1.0, static_cast<double>(columns) / 1024.0));
+}
 
 /// A tensor full of NaN: an output that is read before it is written shows.
 inline Tensor poisoned(const Shape& shape, DType dtype) {
