@@ -181,6 +181,34 @@ TEST_CASE("AdamW: a scale that only the device knows, and an update that it take
   REQUIRE(same_bits(copy, s.data));
 }
 
+TEST_CASE("AdamW: shards in host memory are updated there, with the device's bits") {
+  test::Rank rank;
+  const ParameterShard s = shard("w", 1030);
+  const auto on_host = [](const Tensor& tensor) {
+    const Tensor copy = Tensor::empty_on_host(tensor.shape(), tensor.dtype());
+    copy.copy_from(tensor);
+    return copy;
+  };
+  // Copied by the device: the optimizer waits for them.
+  AdamW there({{.name = "w", .data = on_host(s.data), .gradient = on_host(s.gradient)}});
+  const std::int64_t before = rank.context.allocator().account()[Category::optimizer].current;
+  const std::int64_t host = rank.context.host_allocator().account()[Category::optimizer].current;
+  AdamW here({s});
+  if (!rank.context.device().is_cpu()) {
+    REQUIRE(before == 0);
+    REQUIRE(host == 8 * 1030);
+  }
+  const Tensor scale = Tensor::from(std::vector{0.25f}, {1});
+  for (int i = 0; i < 3; ++i) {
+    here.step(0.01, scale);
+    there.step(0.01, scale);
+  }
+  REQUIRE(there.state()[0].second.device().is_cpu());
+  REQUIRE(same_bits(here.shards()[0].data, there.shards()[0].data));
+  REQUIRE(same_bits(here.state()[0].second, there.state()[0].second));
+  REQUIRE(same_bits(here.state()[1].second, there.state()[1].second));
+}
+
 TEST_CASE("AdamW: a missing or ill-fitting gradient is an error, before anything changes") {
   const test::Rank rank;
   const ParameterShard good = shard("good", 4);
