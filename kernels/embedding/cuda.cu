@@ -161,15 +161,16 @@ __global__ void __launch_bounds__(kThreads) runs_of_id_kernel(Target<U> to, Sort
   if (id == to.rows || !sorted.same(inside, inside + kRun) || column >= to.columns) return;
   const std::int64_t begin = sorted.find(id, 0, inside);
   if (begin < j * kRun || !sorted.same(inside, begin + 2 * kRun - 1)) return;
-  const std::int64_t runs = (sorted.find(id + 1, inside, sorted.tokens) - begin) / kRun;
+  const auto runs = static_cast<int>((sorted.find(id + 1, inside, sorted.tokens) - begin) / kRun);
 
   float total[kWidth];
-  const float* const sums = to.sums + j * to.columns + column;
+  const float* sums = to.sums + j * to.columns + column;
   gpu::load_all(total, sums);
 #pragma unroll 4
-  for (std::int64_t run = 1; run < runs; ++run) {
+  for (int run = 1; run < runs; ++run) {
+    sums += to.columns;
     float sum[kWidth];
-    gpu::load_all(sum, sums + run * to.columns);
+    gpu::load_all(sum, sums);
 #pragma unroll
     for (int w = 0; w < kWidth; ++w) total[w] += sum[w];
   }

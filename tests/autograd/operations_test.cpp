@@ -230,15 +230,15 @@ TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one u
       .run();
 }
 
-TEST_CASE("swiglu: backward writes over what forward saved, if nobody else has it", "[cpu]") {
+TEST_CASE("swiglu: backward writes over what forward saved, if nobody else has it") {
   const test::Rank rank;
   const auto gradient_is_saved = [](bool keep) {
-    const Variable x = Variable::leaf(leaf({3, 10}));
+    const Variable x = Variable::leaf(normal_tensor({3, 10}, DType::f32, "leaf"));
     Variable gate_up = scale(x, 2.0);
     const std::byte* const saved = gate_up.data().raw();
     const Variable y = swiglu(gate_up);
     if (!keep) gate_up = Variable();
-    backward(y, leaf({3, 5}, "seed"));
+    backward(y, normal_tensor({3, 5}, DType::f32, "seed"));
     return x.gradient().raw() == saved;
   };
   CHECK(gradient_is_saved(false));
@@ -261,11 +261,10 @@ TEST_CASE("rope: gradients in both conventions, with positions that count or are
   }
 }
 
-TEST_CASE("rope works in place on a temporary only", "[cpu]") {
+TEST_CASE("rope works in place on a temporary only") {
   const test::Rank rank;
-  const RopeTable table =
-      rope_table(3, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64);
-  const Variable x = Variable::leaf(leaf({1, 3, 4}));
+  const RopeTable table = rope_table(3, rope_frequencies(4, 100.0), RopePairs::half_split);
+  const Variable x = Variable::leaf(normal_tensor({1, 3, 4}, DType::f32, "leaf"));
   const Tensor before = x.data().clone();
   Variable kept = scale(x, 1.0);
   const std::byte* const memory = kept.data().raw();
@@ -278,11 +277,10 @@ TEST_CASE("rope works in place on a temporary only", "[cpu]") {
   CHECK(test::same_bits(x.data(), before));
 }
 
-TEST_CASE("rope turns a variable that was moved in where it lies", "[cpu]") {
+TEST_CASE("rope turns a variable that was moved in where it lies") {
   const test::Rank rank;
-  const RopeTable table =
-      rope_table(3, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64);
-  Variable x = scale(Variable(leaf({1, 3, 4})), 1.0);
+  const RopeTable table = rope_table(3, rope_frequencies(4, 100.0), RopePairs::half_split);
+  Variable x = scale(Variable(normal_tensor({1, 3, 4}, DType::f32, "leaf")), 1.0);
   const std::byte* const memory = x.data().raw();
   CHECK(rope(std::move(x), 1, 4, table).data().raw() == memory);
 }
