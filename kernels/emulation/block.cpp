@@ -73,7 +73,6 @@ void Block::enter(Thread& thread) {
   running_ = &thread;
   threadIdx = thread.index;
   if (thread.fiber == nullptr) thread.fiber = &fibers_.take();
-  ++statistics.switches;
 }
 
 // What runs on every fiber: threads, one after another.
@@ -90,6 +89,7 @@ void Block::fiber_main() {
     }
     if (next != nullptr) {
       block.enter(*next);
+      ++block.statistics.switches;
     } else if (block.failure_.empty() && block.unfinished_ > 0) {
       block.set_failure(block.divergence());
     }
@@ -125,6 +125,7 @@ void Block::suspend(const char* waits_in, unsigned mask, const Site& site) {
   Thread* other = next();
   if (other == nullptr) throw Failure(divergence());
   enter(*other);
+  ++statistics.switches;
   Fiber::change(*self.fiber, *other->fiber);
 }
 

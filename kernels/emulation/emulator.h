@@ -38,7 +38,7 @@ struct Statistics {
   std::uint64_t blocks = 0;
   std::uint64_t barriers = 0;        // of a whole block
   std::uint64_t collectives = 0;     // shuffles, votes, matrix instructions: once per warp
-  std::uint64_t switches = 0;        // between threads
+  std::uint64_t switches = 0;        // from one thread's stack to another's
   std::uint64_t matrix_loads = 0;    // of 8x8 elements, by ldmatrix
   std::uint64_t bank_conflicts = 0;  // turns beyond the first that these took to read shared memory
 };
