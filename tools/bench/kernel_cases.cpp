@@ -107,11 +107,13 @@ class Cases {
     const double activations = elements(N, C) * size(dtype_);
     const auto operands = [=, dtype = dtype_] {
       struct {
-        Tensor x, dy, weight, bias, y, dx, mean, rstd, dweight, dbias;
+        Tensor x, residual, dy, weight, bias, sum, y, dx, mean, rstd, dweight, dbias;
       } t{noise({N, C}, dtype),
+          noise({N, C}, dtype),
           noise({N, C}, dtype),
           noise({C}, dtype),
           noise({C}, dtype),
+          Tensor::empty({N, C}, dtype),
           Tensor::empty({N, C}, dtype),
           Tensor::empty({N, C}, dtype),
           Tensor::zeros({N}, DType::f32),
@@ -131,6 +133,18 @@ class Cases {
                             Accumulate::no);
       };
     });
+    memory_bound("add_layer_norm_forward", shape, 4 * activations, [=] {
+      return [t = operands()] {
+        add_layer_norm_forward(t.y, t.sum, t.mean, t.rstd, t.x, t.residual, t.weight, t.bias,
+                               kEpsilon);
+      };
+    });
+    memory_bound("add_layer_norm_backward", shape, 4 * activations, [=] {
+      return [t = operands()] {
+        add_layer_norm_backward(t.dx, t.dweight, t.dbias, t.dy, t.residual, t.x, t.weight, t.mean,
+                                t.rstd, Accumulate::no);
+      };
+    });
   }
 
   void rms_norm(std::int64_t C) {
@@ -139,13 +153,11 @@ class Cases {
     const double activations = elements(N, C) * size(dtype_);
     const auto operands = [=, dtype = dtype_] {
       struct {
-        Tensor x, dy, weight, y, dx, rstd, dweight;
-      } t{noise({N, C}, dtype),
-          noise({N, C}, dtype),
-          noise({C}, dtype),
-          Tensor::empty({N, C}, dtype),
-          Tensor::empty({N, C}, dtype),
-          Tensor::full({N}, DType::f32, 1.0),
+        Tensor x, residual, dy, weight, sum, y, dx, rstd, dweight;
+      } t{noise({N, C}, dtype),          noise({N, C}, dtype),
+          noise({N, C}, dtype),          noise({C}, dtype),
+          Tensor::empty({N, C}, dtype),  Tensor::empty({N, C}, dtype),
+          Tensor::empty({N, C}, dtype),  Tensor::full({N}, DType::f32, 1.0),
           Tensor::empty({C}, DType::f32)};
       return t;
     };
@@ -155,6 +167,17 @@ class Cases {
     memory_bound("rms_norm_backward", shape, 3 * activations, [=] {
       return [t = operands()] {
         rms_norm_backward(t.dx, t.dweight, t.dy, t.x, t.weight, t.rstd, Accumulate::no);
+      };
+    });
+    memory_bound("add_rms_norm_forward", shape, 4 * activations, [=] {
+      return [t = operands()] {
+        add_rms_norm_forward(t.y, t.sum, t.rstd, t.x, t.residual, t.weight, kEpsilon);
+      };
+    });
+    memory_bound("add_rms_norm_backward", shape, 4 * activations, [=] {
+      return [t = operands()] {
+        add_rms_norm_backward(t.dx, t.dweight, t.dy, t.residual, t.x, t.weight, t.rstd,
+                              Accumulate::no);
       };
     });
   }
