@@ -155,6 +155,14 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = 0;  // it has no clock: what it could do at most is unknown
   return cudaSuccess;
 }
+// Copies go straight from any device to any other, and kernels never get at another's memory.
+cudaError_t cudaDeviceCanAccessPeer(int* possible, int device, int peer) {
+  *possible = device != peer;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  return peer == current_device ? refuse(cudaErrorInvalidDevice) : cudaSuccess;
+}
 cudaError_t cudaDeviceSynchronize() {
   auto lock = Devices::get().lock();
   Devices::get().synchronize_device(current_device, lock);

@@ -51,6 +51,22 @@ int device_count() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+void link_to_other_devices(int index) {
+  check(cudaSetDevice(index), "cudaSetDevice");
+  for (int other = 0; other < device_count(); ++other) {
+    int possible = 0;
+    if (other == index) continue;
+    check(cudaDeviceCanAccessPeer(&possible, index, other), "cudaDeviceCanAccessPeer");
+    if (possible == 0) continue;
+    const cudaError_t status = cudaDeviceEnablePeerAccess(other, 0);
+    if (status == cudaErrorPeerAccessAlreadyEnabled) {
+      cudaGetLastError();  // or the next call would report it
+    } else {
+      check(status, "cudaDeviceEnablePeerAccess");
+    }
+  }
+}
+
 void return_to_device(int index) noexcept {
   cudaSetDevice(index);
 }

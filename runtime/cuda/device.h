@@ -22,6 +22,10 @@ struct DeviceProperties {
 /// GPUs of this machine; 0 if there is no driver.
 int device_count();
 
+/// Lets a GPU copy straight from and to the others that it has a link to; without this, copies
+/// between GPUs go through the host's memory.
+void link_to_other_devices(int index);
+
 /// Raises Error if there is no such GPU.
 DeviceProperties device_properties(int index);
 

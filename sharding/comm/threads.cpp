@@ -9,7 +9,9 @@
 #include <optional>
 #include <thread>
 
+#include "runtime/backends.h"
 #include "runtime/check.h"
+#include "runtime/cuda/device.h"
 #include "sharding/comm/devices.h"
 
 namespace tessera {
@@ -357,6 +359,9 @@ void run_ranks(const ThreadRanksOptions& options, const std::function<void(Commu
                            .threads = options.threads,
                            .seed = options.seed});
       const ContextGuard guard(context);
+      if constexpr (kHasCuda) {
+        if (!context.device().is_cpu()) cuda::link_to_other_devices(context.device().index);
+      }
       try {
         body(communicator);
       } catch (const std::exception& error) {
