@@ -15,6 +15,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,18 +34,19 @@ def device_files(build, patterns):
                 yield path, shlex.split(entry["command"]), entry["directory"]
 
 
-def with_report(command):
-    """The command, with ptxas's report and without its output."""
+def with_report(command, output):
+    """The command for the device's code alone, into another file, with ptxas's report."""
     command = list(command)
-    command[command.index("-o") + 1] = os.devnull
+    command[command.index("-o") + 1] = output
+    command[command.index("-c")] = "-fatbin"
     return command + ["-Xptxas", "-v"]
 
 
 def compile_one(device_file):
     path, command, folder = device_file
-    result = subprocess.run(
-        with_report(command), cwd=folder, capture_output=True, text=True, check=False
-    )
+    with tempfile.TemporaryDirectory() as scratch:
+        command = with_report(command, os.path.join(scratch, "kernels.fatbin"))
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return path, result.returncode, result.stdout + result.stderr
 
 
