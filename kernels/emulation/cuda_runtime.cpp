@@ -233,14 +233,17 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   Place target, source;
   if (const auto error = find_place(target, to, bytes, "cudaMemcpyAsync")) return error;
   if (const auto error = find_place(source, from, bytes, "cudaMemcpyAsync")) return error;
+  const auto* const first = static_cast<const std::byte*>(from);
+  if (to < first + bytes && first < static_cast<std::byte*>(to) + bytes) {
+    return refuse(cudaErrorInvalidValue, "cudaMemcpyAsync is given places that overlap");
+  }
   Item item{.devices = target.devices | source.devices};
   if (source.kind == Place::pageable) {
-    const auto* const begin = static_cast<const std::byte*>(from);
-    item.work = [=, staged = std::vector<std::byte>(begin, begin + bytes)] {
+    item.work = [=, staged = std::vector<std::byte>(first, first + bytes)] {
       std::memcpy(to, staged.data(), bytes);
     };
   } else {
-    item.work = [=] { std::memmove(to, from, bytes); };
+    item.work = [=] { std::memcpy(to, from, bytes); };
   }
   devices.enqueue(*stream, std::move(item));
   const bool between_hosts = target.kind != Place::device && source.kind != Place::device;

@@ -205,6 +205,9 @@ TEST_CASE("wrong pointers are refused in words") {
   };
   refused(cudaMemcpyAsync(device.data + 5, device.data, 24, cudaMemcpyDefault, stream),
           "past the end of a block of 40 bytes");
+  refused(cudaMemcpyAsync(device.data + 1, device.data, 8, cudaMemcpyDefault, stream),
+          "places that overlap");
+  check(cudaMemcpyAsync(device.data + 2, device.data, 8, cudaMemcpyDefault, stream));
   refused(cudaMemsetAsync(device.data, 0, 41, stream), "past the end of a block of 40 bytes");
   refused(cudaMemsetAsync(&host, 0, 4, stream), "the host's heap");
   refused(cudaFree(device.data + 1), "no block of device memory");
