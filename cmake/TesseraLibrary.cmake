@@ -32,7 +32,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 function(tessera_library name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/cuda/|/emulation/|/cuda\\.cpp$") # see cuda.cmake
+  list(FILTER sources EXCLUDE REGEX "/cuda/|/emulation/|/(cuda|cudnn)\\.cpp$") # see cuda.cmake
   add_library(tessera_${name} STATIC ${sources})
   add_library(tessera::${name} ALIAS tessera_${name})
   set_target_properties(tessera_${name} PROPERTIES EXPORT_NAME ${name})

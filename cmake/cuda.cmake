@@ -2,7 +2,8 @@
 # same sources with the host compiler, against kernels/emulation in place of the toolkit, to run on
 # the CPU. A build has one of the two or neither.
 #
-# Its sources are FOLDER/cuda/*.cpp, FOLDER/*/cuda.cpp (calls to the toolkit's libraries) and *.cu.
+# Its sources are FOLDER/cuda/*.cpp, FOLDER/*/cuda.cpp (calls to the toolkit's libraries) and *.cu, and
+# for GPUs, where cuDNN was found, FOLDER/*/cudnn.cpp.
 
 if(NOT TESSERA_CUDA MATCHES "^(off|on|emulated)$")
   message(FATAL_ERROR "TESSERA_CUDA is ${TESSERA_CUDA}; it must be off, on or emulated")
@@ -67,6 +68,13 @@ function(tessera_cuda_backend)
     if(TESSERA_CUDA STREQUAL "emulated")
       set_source_files_properties(${sources} PROPERTIES
         LANGUAGE CXX COMPILE_OPTIONS "${TESSERA_EMULATED_CODE}")
+    elseif(cudnn_state STREQUAL "found")
+      file(GLOB sources CONFIGURE_DEPENDS ${root}/*/cudnn.cpp)
+      target_sources(tessera_${folder} PRIVATE ${sources})
+      target_include_directories(tessera_${folder} SYSTEM PRIVATE
+        ${CUDNN_INCLUDE_DIR} ${CUDNN_FRONTEND_INCLUDE_DIR})
+      target_link_libraries(tessera_${folder} PRIVATE ${CUDNN_LIBRARY})
+      target_compile_definitions(tessera_${folder} PUBLIC TESSERA_CUDNN)
     endif()
   endforeach()
 endfunction()

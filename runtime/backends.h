@@ -11,4 +11,11 @@ inline constexpr bool kHasCuda = true;
 inline constexpr bool kHasCuda = false;
 #endif
 
+/// Does it have cuDNN's attention? Only builds for GPUs, where cuDNN and its frontend were found.
+#if defined(TESSERA_CUDNN)
+inline constexpr bool kHasCudnn = true;
+#else
+inline constexpr bool kHasCudnn = false;
+#endif
+
 }  // namespace tessera

@@ -83,6 +83,19 @@ const Stream& RankContext::side_stream(const std::string& name) {
   return side_streams_.emplace(name, make()).first->second;
 }
 
+void RankContext::set_attention_backend(AttentionBackend backend) {
+  if (backend == AttentionBackend::cudnn) {
+    check(!device().is_cpu(),
+          "cuDNN's attention needs a GPU, but this rank runs on {}; use "
+          "tessera's",
+          to_string(device()));
+    check(kHasCudnn,
+          "this build has no cuDNN; use tessera's attention, or build with "
+          "TESSERA_CUDA=on where cmake finds cudnn.h and cudnn_frontend.h");
+  }
+  attention_backend_ = backend;
+}
+
 RankContext& context() {
   check(current_context_ != nullptr,
         "this thread has no RankContext: make one and hold a ContextGuard on it");

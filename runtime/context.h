@@ -30,6 +30,9 @@ struct MatmulOptions {
   bool tf32 = false;
 };
 
+/// Whose kernels a GPU's attention runs on: this project's, or cuDNN's where these can.
+enum class AttentionBackend { tessera, cudnn };
+
 struct ContextOptions {
   Device device;
   int rank = 0;
@@ -69,6 +72,9 @@ class RankContext {
   Profiler& profiler() { return profiler_; }
   RandomPosition& random() { return random_; }
   const MatmulOptions& matmul() const { return options_.matmul; }
+  AttentionBackend attention_backend() const { return attention_backend_; }
+  /// Raises Error if this build or this device does not have them.
+  void set_attention_backend(AttentionBackend backend);
 
   const Stream& compute_stream() const { return compute_stream_; }
   /// The side stream of this name, created on first use.
@@ -86,6 +92,7 @@ class RankContext {
 
  private:
   ContextOptions options_;
+  AttentionBackend attention_backend_ = AttentionBackend::tessera;
   std::shared_ptr<Allocator> allocator_;
   std::shared_ptr<Allocator> host_allocator_;
   ThreadTeam threads_;

@@ -3,7 +3,9 @@
 #include <initializer_list>
 
 #include "kernels/attention/cuda/launchers.h"
+#include "runtime/backends.h"
 #include "runtime/check.h"
+#include "runtime/context.h"
 
 namespace tessera::cuda {
 namespace attention {
@@ -18,11 +20,21 @@ bool has_aligned_rows(const Heads& x) {
 
 namespace {
 
+bool are_aligned(std::initializer_list<const Heads*> heads) {
+  return std::ranges::all_of(heads, [](const Heads* x) { return has_aligned_rows(*x); });
+}
+
 bool suits_tensor_cores(std::initializer_list<const Heads*> heads, float scale) {
-  const Heads& first = **heads.begin();
-  return first.tensor.dtype() != DType::f32 && (first.head_size == 64 || first.head_size == 128) &&
-         scale > 0.0f &&
-         std::ranges::all_of(heads, [](const Heads* x) { return has_aligned_rows(*x); });
+  const Heads& q = **heads.begin();
+  return q.tensor.dtype() != DType::f32 && (q.head_size == 64 || q.head_size == 128) &&
+         scale > 0.0f && are_aligned(heads);
+}
+
+/// One query has no diagonal, and cuDNN's backward pass refuses it.
+[[maybe_unused]] bool suits_cudnn(std::initializer_list<const Heads*> heads) {
+  const Heads& q = **heads.begin();
+  return context().attention_backend() == AttentionBackend::cudnn &&
+         q.tensor.dtype() != DType::f32 && q.head_size <= 128 && q.tokens > 1 && are_aligned(heads);
 }
 
 void check_head_size(std::string_view op, std::int64_t head_size) {
@@ -39,6 +51,9 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
   check_head_size("attention_forward", q.head_size);
   if (q.batch == 0 || q.tokens == 0) return;
   const ForwardCall call{o, logsumexp, q, k, v, scale};
+  if constexpr (kHasCudnn) {
+    if (suits_cudnn({&q, &k, &v, &o})) return forward_cudnn(call);
+  }
   const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o}, scale);
   on_tensor_cores ? forward_mma(call) : forward_general(call);
 }
@@ -50,6 +65,9 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
   check_head_size("attention_backward", q.head_size);
   if (k.batch == 0 || k.tokens == 0) return;
   const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale};
+  if constexpr (kHasCudnn) {
+    if (suits_cudnn({&q, &k, &v, &o, &d_o, &dq, &dk, &dv})) return backward_cudnn(call);
+  }
   const Tensor statistics = query_statistics(call);
   const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, scale);
   on_tensor_cores ? backward_mma(call, statistics) : backward_general(call, statistics);

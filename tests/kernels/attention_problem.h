@@ -1,6 +1,7 @@
 // Problems for attention with their answers by the book, for its tests.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -62,12 +63,23 @@ inline std::vector<double> elements(const Heads& x) {
   return values;
 }
 
+/// `value` as a tensor of this dtype holds it.
+inline double rounded_to(DType dtype, double value) {
+  const auto single = static_cast<float>(value);
+  if (dtype == DType::bf16) return static_cast<float>(bfloat16(single));
+  if (dtype == DType::f16) return static_cast<float>(float16(single));
+  return dtype == DType::f32 ? single : value;
+}
+
 /// Attention by the book in double: every score of a head at once, the softmax's Jacobian as it is.
+/// With `storage` all that a framework without a fused kernel keeps in tensors (S, P, dP, dS and
+/// the outputs) is rounded to that dtype: the formula written out there.
 struct AttentionReference {
   std::vector<double> o, logsumexp, dq, dk, dv;
 
-  explicit AttentionReference(const AttentionProblem& x)
-      : n(x.sizes),
+  explicit AttentionReference(const AttentionProblem& x, DType storage = DType::f64)
+      : dtype(storage),
+        n(x.sizes),
         scale(x.scale),
         q(elements(x.q)),
         k(elements(x.k)),
@@ -82,6 +94,9 @@ struct AttentionReference {
       for (std::int64_t h = 0; h < n.heads; ++h) {
         for (std::int64_t i = 0; i < n.queries; ++i) query(b, h, i);
       }
+    }
+    for (std::vector<double>* output : {&o, &dq, &dk, &dv}) {
+      for (double& value : *output) value = rounded(value);
     }
   }
 
@@ -103,29 +118,33 @@ struct AttentionReference {
     for (std::int64_t c = 0; c < n.head_size; ++c) to[at_to + c] += factor * x[at_x + c];
   }
 
+  double rounded(double value) const { return rounded_to(dtype, value); }
+
   void query(std::int64_t b, std::int64_t h, std::int64_t i) {
     const std::int64_t visible = n.keys - n.queries + i + 1, at = q_at(b, i, h);
     std::vector<double> p, dp;
-    double sum = 0.0, mean = 0.0;
     for (std::int64_t j = 0; j < visible; ++j) {
-      p.push_back(std::exp(scale * dot(q, at, k, k_at(b, j, h))));
-      sum += p.back();
+      p.push_back(rounded(scale * dot(q, at, k, k_at(b, j, h))));
     }
-    logsumexp[(b * n.heads + h) * n.queries + i] = std::log(sum);
+    const double largest = *std::max_element(p.begin(), p.end());
+    double sum = 0.0, mean = 0.0;
+    for (double& score : p) sum += score = std::exp(score - largest);
+    logsumexp[(b * n.heads + h) * n.queries + i] = largest + std::log(sum);
     for (std::int64_t j = 0; j < visible; ++j) {
-      p[j] /= sum;
-      dp.push_back(dot(d_o, at, v, k_at(b, j, h)));
+      p[j] = rounded(p[j] / sum);
+      dp.push_back(rounded(dot(d_o, at, v, k_at(b, j, h))));
       mean += p[j] * dp[j];
       add(o, at, p[j], v, k_at(b, j, h));
     }
     for (std::int64_t j = 0; j < visible; ++j) {
-      const double ds = scale * p[j] * (dp[j] - mean);
+      const double ds = scale * rounded(p[j] * (dp[j] - mean));
       add(dv, k_at(b, j, h), p[j], d_o, at);
       add(dq, at, ds, k, k_at(b, j, h));
       add(dk, k_at(b, j, h), ds, q, at);
     }
   }
 
+  DType dtype;
   AttentionSizes n;
   double scale;
   std::vector<double> q, k, v, d_o;

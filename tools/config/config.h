@@ -70,6 +70,10 @@ struct RuntimeConfig {
   std::string compute_dtype = "f32";
 };
 
+struct KernelsConfig {
+  std::string attention = "tessera";
+};
+
 struct TrainConfig {
   std::int64_t steps = 1000;
   std::filesystem::path dir = "runs/latest";
@@ -87,6 +91,7 @@ struct Config {
   OptimizerConfig optimizer;
   ShardingConfig sharding;
   RuntimeConfig runtime;
+  KernelsConfig kernels;
   TrainConfig train;
 };
 

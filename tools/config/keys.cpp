@@ -190,6 +190,15 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
   };
 }
 
+std::vector<Key> kernels_keys(KernelsConfig& kernels) {
+  return {
+      {"kernels.attention", &kernels.attention, one_of({"tessera", "cudnn"}),
+       "Whose attention runs on a GPU: this project's, or cuDNN's, in builds that have it, for "
+       "bf16 "
+       "and f16 and heads of a multiple of 8 up to 128."},
+  };
+}
+
 std::vector<Key> train_keys(TrainConfig& train) {
   return {
       {"train.steps", &train.steps, at_least(1), "Number of training steps."},
@@ -221,6 +230,7 @@ const std::vector<Section>& sections() {
       {"optimizer", "How weights follow gradients."},
       {"sharding", "What each rank keeps in memory."},
       {"runtime", "Where and in which precision it runs."},
+      {"kernels", "Whose kernels compute."},
       {"train", "How long, and what is written down."},
   };
   return all;
@@ -230,7 +240,8 @@ std::vector<Key> keys_of(Config& config) {
   std::vector<Key> keys;
   for (const std::vector<Key>& group :
        {model_keys(config.model), data_keys(config.data), optimizer_keys(config.optimizer),
-        sharding_keys(config.sharding), runtime_keys(config.runtime), train_keys(config.train)}) {
+        sharding_keys(config.sharding), runtime_keys(config.runtime), kernels_keys(config.kernels),
+        train_keys(config.train)}) {
     keys.insert(keys.end(), group.begin(), group.end());
   }
   return keys;

@@ -269,6 +269,9 @@ void train(const Config& config) {
              .deterministic = config.sharding.deterministic},
             [&](Communicator& world) {
               check_consistent(config, world.size());
+              if (config.kernels.attention == "cudnn") {
+                context().set_attention_backend(AttentionBackend::cudnn);
+              }
               Run(config, world).execute();
             });
 }

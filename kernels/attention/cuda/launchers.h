@@ -31,6 +31,11 @@ void backward_general(const BackwardCall& call, const Tensor& statistics);
 void forward_mma(const ForwardCall& call);
 void backward_mma(const BackwardCall& call, const Tensor& statistics);
 
+/// cuDNN's kernels, in builds that have them (kHasCudnn): bf16 and f16, heads of a multiple of 8
+/// channels and at most 128, rows at multiples of 16 bytes, more than one query.
+void forward_cudnn(const ForwardCall& call);
+void backward_cudnn(const BackwardCall& call);
+
 /// The statistics of every query (QueryStatistics) that both backward passes start from.
 Tensor query_statistics(const BackwardCall& call);
 

@@ -1,0 +1,162 @@
+// Attention in 16 bits with heads of 64 and 128: what GPUs compute on tensor cores.
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/attention_problem.h"
+#include "tests/support/schedules.h"
+
+#if defined(TESSERA_EMULATED)
+#include "kernels/emulation/emulator.h"
+#endif
+
+namespace tessera {
+namespace {
+
+using test::elements;
+using test::relative_error;
+using Sizes = test::AttentionSizes;
+using Problem = test::AttentionProblem;
+using Reference = test::AttentionReference;
+
+double largest_error(const std::vector<double>& x, const std::vector<double>& y) {
+  return test::worst_error(x, y, 1.0);
+}
+
+/// The rule by which FlashAttention is tested: the error against exact arithmetic on the same
+/// inputs is at most twice that of the formula written out in the same dtype, and a little for f32.
+void check_errors(const Problem& problem) {
+  const Sizes& n = problem.sizes;
+  CAPTURE(name_of(problem.dtype), n.batch, n.queries, n.keys, n.heads, n.kv_heads, n.head_size);
+  problem.forward();
+  problem.backward();
+  const Reference exact(problem), plain(problem, problem.dtype);
+  constexpr double kNoise = 2e-5;
+  CHECK(relative_error(test::to_doubles(problem.logsumexp), exact.logsumexp) <= 2e-6);
+  CHECK(largest_error(elements(problem.o), exact.o) <=
+        2.0 * largest_error(plain.o, exact.o) + kNoise);
+  struct Gradient {
+    std::string name;
+    const Heads& computed;
+    const std::vector<double>&exact, &plain;
+  };
+  for (const auto& x : {Gradient{"dq", problem.dq, exact.dq, plain.dq},
+                        {"dk", problem.dk, exact.dk, plain.dk},
+                        {"dv", problem.dv, exact.dv, plain.dv}}) {
+    INFO(x.name);
+    CHECK(relative_error(elements(x.computed), x.exact) <=
+          2.0 * relative_error(x.plain, x.exact) + kNoise);
+  }
+}
+
+/// 33 queries of the last of 70 keys, grouped heads: tiles with tails and a diagonal off the
+/// corner.
+constexpr Sizes kShifted{1, 33, 70, 2, 1, 64};
+
+}  // namespace
+
+// Queries and keys of: one; a tail only; whole tiles; one tile more; two blocks of 128 rows, the
+// second of 2; decoding; a diagonal off the corner. Heads: one, as many, grouped.
+TEST_CASE("16-bit attention of heads of 64 errs at most twice as much as the plain formula") {
+  const test::Rank rank;
+  for (const Sizes& sizes : {Sizes{2, 1, 1, 1, 1, 64}, Sizes{1, 33, 33, 3, 1, 64},
+                             Sizes{2, 64, 64, 1, 1, 64}, Sizes{1, 100, 100, 2, 2, 64},
+                             Sizes{1, 130, 130, 2, 1, 64}, Sizes{1, 1, 150, 4, 2, 64}, kShifted}) {
+    for (const DType dtype : {DType::bf16, DType::f16}) check_errors(Problem(sizes, dtype));
+  }
+}
+
+TEST_CASE("16-bit attention of heads of 128 errs at most twice as much as the plain formula") {
+  const test::Rank rank;
+  for (const Sizes& sizes : {Sizes{1, 1, 1, 2, 1, 128}, Sizes{1, 33, 33, 2, 1, 128},
+                             Sizes{1, 64, 64, 1, 1, 128}, Sizes{1, 130, 130, 1, 1, 128},
+                             Sizes{2, 3, 140, 2, 1, 128}, Sizes{1, 129, 200, 1, 1, 128}}) {
+    for (const DType dtype : {DType::bf16, DType::f16}) check_errors(Problem(sizes, dtype));
+  }
+}
+
+TEST_CASE("16-bit attention errs no more when scores differ by hundreds") {
+  const test::Rank rank;
+  check_errors(Problem({1, 70, 70, 1, 1, 64}, DType::bf16, 8.0));
+  check_errors(Problem({1, 40, 70, 1, 1, 128}, DType::f16, 6.0));
+}
+
+TEST_CASE("16-bit attention takes rows at any address and any scale") {
+  const test::Rank rank;
+  for (const std::int64_t first_channel : {0, 3, 8}) {
+    const std::int64_t width = 64 + first_channel;
+    const Tensor packed = test::normal_tensor({1, 20, width}, DType::bf16, "packed");
+    const Tensor o = test::poisoned({1, 20, width}, DType::bf16);
+    const Tensor logsumexp = test::poisoned({1, 1, 20}, DType::f32);
+    const Heads x = heads_of(packed, first_channel, 1, 64);
+    for (const float scale : {0.125f, 0.0f, -0.125f}) {
+      attention_forward(heads_of(o, first_channel, 1, 64), logsumexp, x, x, x, scale);
+      // The first query sees itself alone, the others' outputs are means of rows of normal values.
+      const std::vector<double> in = elements(x), out = elements(heads_of(o, first_channel, 1, 64));
+      REQUIRE(std::equal(in.begin(), in.begin() + 64, out.begin()));
+      if (scale != 0.0f) continue;
+      for (std::int64_t c = 0; c < 64; ++c) {
+        double mean = 0.0;
+        for (std::int64_t t = 0; t < 20; ++t) mean += in[t * 64 + c] / 20.0;
+        REQUIRE(out[19 * 64 + c] == Approx(mean).margin(0.01));
+      }
+    }
+  }
+}
+
+TEST_CASE("16-bit attention's last queries are the whole's, bit for bit") {
+  const test::Rank rank;
+  for (const std::int64_t head_size : {64, 128}) {
+    const Problem whole({1, 70, 70, 1, 1, head_size}, DType::bf16);
+    whole.forward();
+    // Beginning with a row that is the first of a tile, so that both see the same tiles.
+    const Tensor q = test::poisoned({1, 6, head_size}, DType::bf16);
+    const Tensor rows = whole.q.tensor.reshape({70, 3 * head_size}).slice(64, 70);
+    std::vector<bfloat16> last;
+    const auto values = rows.to_vector<bfloat16>();
+    for (std::int64_t t = 0; t < 6; ++t) {
+      const auto first = values.begin() + t * 3 * head_size;
+      last.insert(last.end(), first, first + head_size);
+    }
+    q.copy_from(Tensor::from(last, {1, 6, head_size}));
+    const Tensor o = test::poisoned({1, 6, head_size}, DType::bf16);
+    const Tensor logsumexp = test::poisoned({1, 1, 6}, DType::f32);
+    attention_forward(heads_of(o, 0, 1, head_size), logsumexp, heads_of(q, 0, 1, head_size),
+                      whole.k, whole.v, whole.scale);
+    const Tensor expected = whole.o.tensor.reshape({70, head_size}).slice(64, 70);
+    REQUIRE(test::same_bits(o.reshape({6, head_size}), expected));
+  }
+}
+
+TEST_CASE("16-bit attention gives the same bits under every schedule") {
+  for (const Sizes& sizes : {kShifted, Sizes{1, 40, 70, 2, 1, 128}}) {
+    const auto results = test::under_every_schedule([&] {
+      const Problem problem(sizes, DType::f16);
+      problem.forward();
+      problem.backward();
+      std::vector<std::vector<double>> all;
+      for (const Heads& x : {problem.o, problem.dq, problem.dk, problem.dv}) {
+        all.push_back(elements(x));
+      }
+      return all;
+    });
+    for (const auto& result : results) REQUIRE(result == results.front());
+  }
+}
+
+#if defined(TESSERA_EMULATED)
+TEST_CASE("tensor cores read attention's tiles without bank conflicts") {
+  const test::Rank rank;
+  for (const std::int64_t head_size : {64, 128}) {
+    const Problem problem({1, 70, 70, 1, 1, head_size}, DType::bf16);
+    emulation::reset_statistics();
+    problem.forward();
+    problem.backward();
+    elements(problem.dq);  // launches wait for whoever wants their results
+    REQUIRE(emulation::statistics().matrix_loads > 0);
+    REQUIRE(emulation::statistics().bank_conflicts == 0);
+  }
+}
+#endif
+
+}  // namespace tessera
