@@ -37,7 +37,7 @@ void check_cudnn(cudnnStatus_t status, const char* call) {
   check(status == CUDNN_STATUS_SUCCESS, "{}: {}", call, cudnnGetErrorString(status));
 }
 
-void check_frontend(const frontend::error_t& status, const char* step) {
+void check_frontend(frontend::error_t status, const char* step) {
   check(status.is_good(), "attention by cuDNN: {}: {}; use kernels.attention: tessera", step,
         status.get_message());
 }
