@@ -81,7 +81,8 @@ struct ColumnSums {
     if constexpr (Layout::kTeams == 1) {
       store_own(line, columns);
     } else {
-      TESSERA_SHARED(float, sums, [Layout::kTeams * Layout::kTile]);
+      TESSERA_SHARED(float4, aligned, [Layout::kTeams * Layout::kTile / 4]);
+      float* const sums = reinterpret_cast<float*>(aligned);
       __syncthreads();  // the readers of an earlier call are done
       store_own(sums + Layout::team_of_thread() * Layout::kTile, columns);
       __syncthreads();
