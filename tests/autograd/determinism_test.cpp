@@ -24,8 +24,8 @@ using test::to_doubles;
 
 namespace {
 
-constexpr std::int64_t kRows = kHasCuda ? 37 : 700;
-constexpr std::int64_t kTokens = kHasCuda ? 33 : 150;  // of a sequence
+const std::int64_t kRows = test::kOnGpu ? 37 : 700;
+const std::int64_t kTokens = test::kOnGpu ? 33 : 150;  // of a sequence
 
 /// How a computation is done: in which dtype, with what values.
 struct Mode {

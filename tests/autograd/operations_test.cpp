@@ -103,7 +103,7 @@ TEST_CASE("gelu_mlp is linear, gelu, linear, to the bit on the CPU, whatever is 
     }
     for (std::size_t i = 0; i < results[0].size(); ++i) {
       CHECK(test::relative_error(test::to_doubles(results[1][i]),
-                                 test::to_doubles(results[0][i])) <= (kHasCuda ? 2e-6 : 0.0));
+                                 test::to_doubles(results[0][i])) <= (test::kOnGpu ? 2e-6 : 0.0));
     }
   }
 }

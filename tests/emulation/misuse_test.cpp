@@ -223,7 +223,7 @@ __global__ void load(unsigned char* in) {
 __global__ void multiply_by_half_a_warp() {
   float c[4] = {};
   const unsigned a[4] = {}, b[2] = {};
-  if (threadIdx.x < 16) gpu::multiply_accumulate(c, a, b);
+  if (threadIdx.x < 16) gpu::multiply_accumulate<bfloat16>(c, a, b);
 }
 
 TEST_CASE("misuse: matrix instructions") {

@@ -104,7 +104,7 @@ TEST_CASE("bias_backward charges its scratch memory to the workspace and gives i
   const Tensor dy = Tensor::zeros({128, 32}, DType::bf16), dbias = Tensor::zeros({32}, DType::f32);
   bias_backward(dbias, dy, Accumulate::no);
   const auto account = rank.context.allocator().account();
-  const int lines = kHasCuda ? 4 : 2;  // of partial sums: one for 32, or 64, rows
+  const int lines = test::kOnGpu ? 4 : 2;  // of partial sums: one for 32, or 64, rows
   REQUIRE(account[Category::workspace].peak == lines * 32 * 4);
   REQUIRE(account[Category::workspace].current == 0);
 }

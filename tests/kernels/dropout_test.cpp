@@ -10,7 +10,6 @@
 #include "tests/support/schedules.h"
 
 #if defined(TESSERA_EMULATED)  // in real builds only nvcc can read device code
-#pragma GCC diagnostic ignored "-Wunknown-pragmas"
 #include "kernels/cuda/philox.h"
 #endif
 

@@ -50,7 +50,7 @@ const std::vector<Types> kTypes = [] {
       {DType::f16, DType::f16, 0x1p-11}, {DType::bf16, DType::f32, 1e-6},
       {DType::f16, DType::f32, 1e-6},
   };
-  if (!kHasCuda) types.push_back({DType::f64, DType::f64, 1e-15});
+  if (!test::kOnGpu) types.push_back({DType::f64, DType::f64, 1e-15});
   return types;
 }();
 
@@ -214,9 +214,9 @@ TEST_CASE("embedding names the position of an id outside the table") {
   for (const int wrong : {4, -1, 256, std::numeric_limits<std::int32_t>::max()}) {
     const Tensor ids = Tensor::from(std::vector<std::int32_t>{3, wrong, wrong}, {3});
     const auto says = [&] {
-      return kHasCuda ? Contains("embedding: the id at position 1 is not a row of the table")
-                      : Contains("ids[1] is " + std::to_string(wrong) +
-                                 ", which is not a row in [0, 4)");
+      return test::kOnGpu ? Contains("embedding: the id at position 1 is not a row of the table")
+                          : Contains("ids[1] is " + std::to_string(wrong) +
+                                     ", which is not a row in [0, 4)");
     };
     const auto and_wait = [](const auto& call) {
       call();
@@ -229,7 +229,7 @@ TEST_CASE("embedding names the position of an id outside the table") {
                         says());
     // Row 3 has a good id: done on CUDA, and on the CPU nothing is. The others are as before.
     std::vector<float> expected(8, 5.0f);
-    if (kHasCuda) expected[6] = expected[7] = 6.0f;
+    if (test::kOnGpu) expected[6] = expected[7] = 6.0f;
     REQUIRE(dtable.to_vector<float>() == expected);
   }
 }

@@ -39,8 +39,8 @@ Tensor some_targets(std::int64_t tokens, std::int64_t classes) {
 
 /// As it is read back from storage that a GPU keeps logits and their gradients in.
 double stored(double value, DType dtype) {
-  if (kHasCuda && dtype == DType::bf16) return static_cast<float>(bfloat16(float(value)));
-  if (kHasCuda && dtype == DType::f16) return static_cast<float>(float16(float(value)));
+  if (test::kOnGpu && dtype == DType::bf16) return static_cast<float>(bfloat16(float(value)));
+  if (test::kOnGpu && dtype == DType::f16) return static_cast<float>(float16(float(value)));
   return value;
 }
 
@@ -116,15 +116,15 @@ struct Types {
 // differs from the reference's a logit may round the other way. A 16-bit dx is rounded once more, a
 // 16-bit dweight after every chunk.
 const std::vector<Types> kTypes = [] {
-  const double loss = kHasCuda ? 1e-4 : 1e-6;
-  const auto dweight = [](double flips) { return kHasCuda ? flips : 2e-6; };
+  const double loss = test::kOnGpu ? 1e-4 : 1e-6;
+  const auto dweight = [](double flips) { return test::kOnGpu ? flips : 2e-6; };
   std::vector<Types> types = {{DType::f32, DType::f32, 1e-6, 2e-6, 2e-6},
                               {DType::bf16, DType::bf16, loss, 0x1p-8, 0x1p-6},
                               {DType::bf16, DType::f32, loss, 0x1p-8, dweight(1e-3)},
                               {DType::f16, DType::f16, loss, 0x1p-11, 0x1p-8},
                               {DType::f16, DType::f32, loss, 0x1p-11, dweight(1e-4)},
                               {DType::f64, DType::f64, 1e-13, 1e-13, 1e-13}};
-  if (kHasCuda) types.pop_back();
+  if (test::kOnGpu) types.pop_back();
   return types;
 }();
 
@@ -277,7 +277,7 @@ TEST_CASE("the workspace of linear_cross_entropy is what op.h says, to the byte"
                                 widened * (classes * channels + 2 * chunk * channels);
     const std::int64_t on_gpu = size * chunk * 1024 + std::int64_t{cuda::kGemmWorkspaceBytes};
     CHECK(allocator.account()[Category::workspace].peak ==
-          4 * tokens + (kHasCuda ? on_gpu : on_cpu));
+          4 * tokens + (test::kOnGpu ? on_gpu : on_cpu));
   }
 }
 
@@ -327,8 +327,8 @@ TEST_CASE("linear_cross_entropy names a wrong target by its position in the batc
     problem.run(Accumulate::no, 4);
     current_stream().synchronize();  // where a GPU's bad data comes to light
   };
-  REQUIRE_THROWS_WITH(run(), kHasCuda ? Contains("the target at position 8 is neither a class")
-                                      : Contains("targets[8] is 6"));
+  REQUIRE_THROWS_WITH(run(), test::kOnGpu ? Contains("the target at position 8 is neither a class")
+                                          : Contains("targets[8] is 6"));
 }
 
 TEST_CASE("linear_cross_entropy on the CPU stops before it writes anything", "[cpu]") {

@@ -248,9 +248,10 @@ TEST_CASE("rope names a position outside the table") {
       current_stream().synchronize();
     };
     REQUIRE_THROWS_WITH(
-        call(), kHasCuda ? Contains("rope: the token at position 1 of the batch")
-                         : Contains("rope: token 1 stands at position " + std::to_string(wrong)));
-    const std::int64_t untouched = kHasCuda ? 1 : 0;
+        call(), test::kOnGpu
+                    ? Contains("rope: the token at position 1 of the batch")
+                    : Contains("rope: token 1 stands at position " + std::to_string(wrong)));
+    const std::int64_t untouched = test::kOnGpu ? 1 : 0;
     CHECK(test::same_bits(x.reshape({3, 16}).slice(untouched, 3),
                           before.reshape({3, 16}).slice(untouched, 3)));
   }

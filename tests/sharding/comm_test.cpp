@@ -34,7 +34,8 @@ void run(const std::vector<int>& sizes, void (*check)(Communicator&, Findings&))
 }
 
 // (The emulated GPU is slow.)
-const std::vector<int> kRanks = kHasCuda ? std::vector{1, 2, 3, 4} : std::vector{1, 2, 3, 4, 6, 8};
+const std::vector<int> kRanks =
+    test::kOnGpu ? std::vector{1, 2, 3, 4} : std::vector{1, 2, 3, 4, 6, 8};
 
 }  // namespace
 

@@ -7,10 +7,10 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/backends.h"
 #include "runtime/context.h"
 #include "runtime/error.h"
 #include "sharding/comm/communicator.h"
+#include "tests/support/device.h"
 #include "tests/support/findings.h"
 
 namespace tessera::test {
@@ -161,7 +161,7 @@ inline void check_large_and_mixed(Communicator& group, Findings& findings) {
     return static_cast<float>(n * (i % 64)) + static_cast<float>(n * (n - 1)) / 2;
   };
   // The emulated GPU is slow, and what is large there is no larger in processes.
-  const std::vector<std::int64_t> parts = {3, kHasCuda ? 30'001 : 600'001, 0, 17};
+  const std::vector<std::int64_t> parts = {3, test::kOnGpu ? 30'001 : 600'001, 0, 17};
   Tensors outputs, inputs;
   for (const std::int64_t part : parts) {
     std::vector<bfloat16> narrow;
@@ -179,7 +179,7 @@ inline void check_large_and_mixed(Communicator& group, Findings& findings) {
   }
   findings.expect(exact, "reduce_scatter of bf16 into f32");
 
-  constexpr std::int64_t kCount = kHasCuda ? 100'017 : 1'500'017;
+  const std::int64_t kCount = test::kOnGpu ? 100'017 : 1'500'017;
   Floats wide;
   for (std::int64_t i = 0; i < kCount; ++i) wide.push_back(value(i, r));
   const Tensor x = Tensor::from(wide, {kCount});

@@ -54,7 +54,7 @@ Trained train(const ShardingOptions& options, int ranks, int seed) {
 void expect_no_change(const ShardingOptions& options, int ranks = 2) {
   const Trained undelayed = train(options, ranks, 0);
   int changed = 0;
-  if constexpr (kHasCuda) {
+  if (test::kOnGpu) {
     test::for_every_progress(2, [&] { changed += !(train(options, ranks, 0) == undelayed); });
   } else {
     for (int seed = 1; seed <= kSeeds; ++seed) {

@@ -8,16 +8,16 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/backends.h"
 #include "runtime/check.h"
 #include "runtime/tensor.h"
+#include "tests/support/device.h"
 
 namespace tessera::test {
 
 /// What this build's kernels compute with: f64 is for the CPU only.
 inline const std::vector<DType> kFloating =
-    kHasCuda ? std::vector{DType::f32, DType::bf16, DType::f16}
-             : std::vector{DType::f32, DType::bf16, DType::f16, DType::f64};
+    kOnGpu ? std::vector{DType::f32, DType::bf16, DType::f16}
+           : std::vector{DType::f32, DType::bf16, DType::f16, DType::f64};
 
 /// The relative error of rounding to nearest: half a unit in the last place.
 inline double unit_roundoff(DType dtype) {

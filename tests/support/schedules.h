@@ -19,18 +19,20 @@ namespace tessera::test {
 template <typename Body>
 void for_every_schedule(Body body) {
 #if defined(TESSERA_EMULATED)
-  for (const emulation::Schedule& schedule : kSchedules) {
-    const ScheduleGuard guard(schedule);
-    const Rank rank;
-    body();
+  if (kOnGpu) {
+    for (const emulation::Schedule& schedule : kSchedules) {
+      const ScheduleGuard guard(schedule);
+      const Rank rank;
+      body();
+    }
+    return;
   }
-#else
-  const std::vector<int> threads = kHasCuda ? std::vector{2, 2, 2, 2} : std::vector{1, 2, 3};
+#endif
+  const std::vector<int> threads = kOnGpu ? std::vector{2, 2, 2, 2} : std::vector{1, 2, 3};
   for (const int count : threads) {
     const Rank rank(count);
     body();
   }
-#endif
 }
 
 /// What `compute()` gave under each schedule, for a test to compare: all equal, where results must
