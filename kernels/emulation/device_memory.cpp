@@ -69,6 +69,7 @@ DeviceMemory::Arena& DeviceMemory::arena(int device) {
     void* const range =
         mmap(nullptr, kArenaBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (range == MAP_FAILED || arenas_.size() == kMostDevices) std::abort();
+    madvise(range, kArenaBytes, MADV_HUGEPAGE);  // fewer pages to open and close
     auto* const begin = static_cast<std::byte*>(range);
     ranges[arenas_.size()].begin = begin;
     arenas_.push_back(std::make_unique<Arena>(Arena{begin, begin, begin, begin}));
@@ -91,6 +92,7 @@ std::byte* DeviceMemory::place_for(const Arena& arena, std::size_t bytes) const 
 }
 
 void* DeviceMemory::allocate(int device, std::size_t bytes, std::size_t limit) {
+  handle_faults();
   Arena& arena = this->arena(device);
   if (bytes > limit || arena.live_bytes > limit - bytes) return nullptr;
   std::byte* const data = place_for(arena, bytes);
@@ -99,12 +101,12 @@ void* DeviceMemory::allocate(int device, std::size_t bytes, std::size_t limit) {
   arena.live_bytes += bytes;
   arena.cursor = data + whole_pages(bytes);
   arena.top = std::max(arena.top, arena.cursor);
-  open(1u << device);
   unpoison(data, bytes);
-  std::memset(data, 0xff, bytes);
   poison(data - kPage, kPage);
   poison(data + bytes, whole_pages(bytes) - bytes + kPage);
-  close();
+  mprotect(data, whole_pages(bytes), PROT_READ | PROT_WRITE);
+  std::memset(data, 0xff, bytes);
+  mprotect(data, whole_pages(bytes), PROT_NONE);
   return data;
 }
 
@@ -143,11 +145,11 @@ void DeviceMemory::open(unsigned devices) {
   for (std::size_t device = 0; device < arenas_.size(); ++device) {
     Arena& arena = *arenas_[device];
     const bool wanted = (devices >> device & 1) != 0;
+    ranges[device].open = wanted;
     if (wanted ? arena.open_to == arena.top : arena.open_to == arena.begin) continue;
     mprotect(arena.begin, static_cast<std::size_t>(arena.top - arena.begin),
              wanted ? PROT_READ | PROT_WRITE : PROT_NONE);
     arena.open_to = wanted ? arena.top : arena.begin;
-    ranges[device].open = wanted;
   }
 }
 

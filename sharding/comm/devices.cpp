@@ -16,10 +16,12 @@ constexpr std::int64_t kAlignment = 256;
 
 Device device_of_rank(const Device& first, int rank) {
   if constexpr (kHasCuda) {
-    if (!first.is_cpu())
-      return {first.type, (first.index + rank) % std::max(1, cuda::device_count())};
+    const int count = cuda::device_count();
+    if (!first.is_cpu() && first.index < count) {
+      return {first.type, (first.index + rank) % count};
+    }
   }
-  return first;
+  return first;  // one that is not there says so when it is opened
 }
 
 void reduce_from_devices(Out result, std::span<const Tensor> sources, Reduction reduction,

@@ -189,9 +189,12 @@ TEST_CASE("every operation takes f32 and 16 bits, and is exact to its rounding")
         INFO(operation.name << " in " << name_of(dtype) << ", result " << i << ", "
                             << to_string(results[i]));
         // In 16 bits a few results are rounded twice or more: gradients of both uses added up,
-        // attention's backward from a rounded output. In f32 sums over a row are.
+        // attention's backward from a rounded output, a loss head's on a GPU, from rounded logits.
+        // In f32 sums over a row are.
         const DType rounded_to = operation.name == "cast" ? DType::bf16 : dtype;
-        const double bound = rounded_to == DType::f32 ? 2e-6 : 2 * test::unit_roundoff(rounded_to);
+        const int times = test::kOnGpu && operation.name == "linear_cross_entropy" ? 3 : 2;
+        const double bound =
+            rounded_to == DType::f32 ? 2e-6 : times * test::unit_roundoff(rounded_to);
         CHECK(relative_error(to_doubles(results[i]), to_doubles(expected[i])) <= bound);
       }
     }

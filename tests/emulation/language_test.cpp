@@ -326,7 +326,7 @@ TEST_CASE("several threads launch at once") {
   }
 }
 
-TEST_CASE("threads that never wait share a stack; barriers and collectives are counted") {
+TEST_CASE("threads that never wait share a stack, and barriers and collectives are counted") {
   emulation::reset_statistics();
   std::vector<int> blocks(300), threads(300);
   launch(write_coordinates, dim3(3), dim3(100), 0, blocks.data(), threads.data());

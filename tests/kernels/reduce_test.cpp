@@ -111,6 +111,7 @@ TEST_CASE("max_abs, sum and sum_of_squares: the same bits whoever works when, wh
   const Tensor at_vector = normal_tensor({300'001}, DType::bf16, "x");
   std::vector<Tensor> first;
   for (const Tensor& x : {at_vector, test::unaligned(at_vector)}) {
+    current_stream().synchronize();  // their streams do not wait for this one
     const auto results = test::under_every_schedule([&] {
       const Tensor maximum = result_for(x.dtype()), total = result_for(x.dtype());
       const Tensor words = Tensor::empty({2}, DType::i64);
