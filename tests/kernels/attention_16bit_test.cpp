@@ -6,10 +6,6 @@
 #include "tests/kernels/attention_problem.h"
 #include "tests/support/schedules.h"
 
-#if defined(TESSERA_EMULATED)
-#include "kernels/emulation/emulator.h"
-#endif
-
 namespace tessera {
 namespace {
 
@@ -143,20 +139,5 @@ TEST_CASE("16-bit attention gives the same bits under every schedule") {
     for (const auto& result : results) REQUIRE(result == results.front());
   }
 }
-
-#if defined(TESSERA_EMULATED)
-TEST_CASE("tensor cores read attention's tiles without bank conflicts") {
-  const test::Rank rank;
-  for (const std::int64_t head_size : {64, 128}) {
-    const Problem problem({1, 70, 70, 1, 1, head_size}, DType::bf16);
-    emulation::reset_statistics();
-    problem.forward();
-    problem.backward();
-    elements(problem.dq);  // launches wait for whoever wants their results
-    REQUIRE(emulation::statistics().matrix_loads > 0);
-    REQUIRE(emulation::statistics().bank_conflicts == 0);
-  }
-}
-#endif
 
 }  // namespace tessera

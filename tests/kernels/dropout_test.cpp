@@ -9,10 +9,6 @@
 #include "tests/support/rank.h"
 #include "tests/support/schedules.h"
 
-#if defined(TESSERA_EMULATED)  // in real builds only nvcc can read device code
-#include "kernels/cuda/philox.h"
-#endif
-
 namespace tessera {
 namespace {
 
@@ -133,18 +129,6 @@ TEST_CASE("dropout: the mask is a function of all bits of the seed, the stream a
     }
   }
 }
-
-#if defined(TESSERA_EMULATED)
-TEST_CASE("dropout: device code makes the host's random words, far elements' too") {
-  for (const RandomStream& stream : {kStream, RandomStream(std::uint64_t{1} << 63, 3)}) {
-    for (const std::uint64_t index : {std::uint64_t{0}, std::uint64_t{1} << 32,
-                                      (std::uint64_t{5} << 60) + 17, ~std::uint64_t{0}}) {
-      const uint4 words = gpu::RandomWords(stream).block(index);
-      REQUIRE(PhiloxCounter{words.x, words.y, words.z, words.w} == stream.block(index));
-    }
-  }
-}
-#endif
 
 TEST_CASE("dropout: a dropped infinity or NaN is 0, a kept one stays") {
   const test::Rank rank;
