@@ -2,22 +2,27 @@
 // NVTX is a header of the toolkit; calls cost nothing unless a tool listens.
 #include "runtime/cuda/backend.h"
 
-#if __has_include(<nvtx3/nvToolsExt.h>)
+#if !defined(TESSERA_EMULATED) && __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
-#endif
 
 namespace tessera::cuda {
 
-#if __has_include(<nvtx3/nvToolsExt.h>)
 void begin_range(const std::string& name) {
   nvtxRangePushA(name.c_str());
 }
 void end_range() {
   nvtxRangePop();
 }
-#else
-void begin_range(const std::string&) {}
-void end_range() {}
-#endif
 
 }  // namespace tessera::cuda
+
+#else
+
+namespace tessera::cuda {
+
+void begin_range(const std::string&) {}
+void end_range() {}
+
+}  // namespace tessera::cuda
+
+#endif
