@@ -3,6 +3,8 @@
 #include "runtime/backends.h"
 #include "runtime/context.h"
 #include "runtime/cuda/backend.h"
+#include "runtime/cuda/moment.h"
+#include "runtime/error.h"
 
 namespace tessera {
 namespace {
@@ -11,7 +13,35 @@ double microseconds(Profiler::Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
+/// Null on the CPU, without a context, and where the GPU takes no more calls: whoever looks at
+/// results is told why, and nobody wants times.
+std::shared_ptr<const cuda::Moment> moment_or_null() {
+  if constexpr (kHasCuda) {
+    const RankContext* here = context_or_null();
+    if (here == nullptr || here->device().is_cpu()) return nullptr;
+    try {
+      return std::make_shared<cuda::Moment>();
+    } catch (const Error&) {
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+TimePoint TimePoint::now() {
+  return {.host = Clock::now(), .device = moment_or_null()};
+}
+
+double milliseconds_between(const TimePoint& begin, const TimePoint& end) {
+  if constexpr (kHasCuda) {
+    if (begin.device != nullptr && end.device != nullptr) {
+      return end.device->milliseconds_since(*begin.device);
+    }
+  }
+  return microseconds(end.host - begin.host) / 1e3;
+}
 
 void Profiler::set_tracing(bool on) {
   const std::lock_guard lock(mutex_);
@@ -21,28 +51,71 @@ void Profiler::set_tracing(bool on) {
 double Profiler::total_ms(std::string_view name) const {
   const std::lock_guard lock(mutex_);
   const auto found = totals_ms_.find(name);
-  return found == totals_ms_.end() ? 0.0 : found->second;
+  double total = found == totals_ms_.end() ? 0.0 : found->second;
+  for (const Queued& span : queued_) {
+    if (span.counts && span.name == name) total += milliseconds_between(span.begin, span.end);
+  }
+  return total;
 }
 
 void Profiler::reset_totals() {
   const std::lock_guard lock(mutex_);
   totals_ms_.clear();
+  std::erase_if(queued_, [](const Queued& span) { return !span.traced; });
+  for (Queued& span : queued_) span.counts = false;
 }
 
 std::vector<Profiler::Record> Profiler::records() const {
   const std::lock_guard lock(mutex_);
-  return records_;
+  std::vector<Record> all = records_;
+  if constexpr (kHasCuda) {
+    if (queued_.empty()) return all;
+    // The two clocks are compared at one moment.
+    const TimePoint reference = TimePoint::now();
+    current_stream().synchronize();
+    const double reference_us = microseconds(Clock::now() - origin_);
+    for (const Queued& span : queued_) {
+      if (!span.traced) continue;
+      const double before_us = 1e3 * milliseconds_between(span.begin, reference);
+      const double duration_us = 1e3 * milliseconds_between(span.begin, span.end);
+      all.push_back({span.name, span.track, reference_us - before_us, duration_us});
+    }
+  }
+  return all;
 }
 
-void Profiler::add(std::string_view name, std::string_view track, Clock::time_point begin,
-                   Clock::time_point end) {
+void Profiler::add(std::string_view name, std::string_view track, const TimePoint& begin,
+                   const TimePoint& end) {
   const std::lock_guard lock(mutex_);
+  if (begin.device != nullptr && end.device != nullptr) {
+    settle();
+    queued_.push_back({std::string(name), std::string(track), begin, end, tracing_});
+    return;
+  }
+  add_to_total(name, milliseconds_between(begin, end));
+  if (tracing_) {
+    records_.push_back({std::string(name), std::string(track), microseconds(begin.host - origin_),
+                        microseconds(end.host - begin.host)});
+  }
+}
+
+void Profiler::add_to_total(std::string_view name, double ms) {
   auto total = totals_ms_.find(name);
   if (total == totals_ms_.end()) total = totals_ms_.emplace(name, 0.0).first;
-  total->second += microseconds(end - begin) / 1000.0;
-  if (tracing_) {
-    records_.push_back({std::string(name), std::string(track), microseconds(begin - origin_),
-                        microseconds(end - begin)});
+  total->second += ms;
+}
+
+void Profiler::settle() {
+  if constexpr (kHasCuda) {
+    try {
+      for (; !queued_.empty(); queued_.pop_front()) {
+        const Queued& span = queued_.front();
+        if (span.traced || !span.end.device->passed()) return;
+        if (span.counts) add_to_total(span.name, milliseconds_between(span.begin, span.end));
+      }
+    } catch (const Error&) {
+      return;  // the GPU has failed, which whoever waits for it is told; this may be a destructor
+    }
   }
 }
 
@@ -58,14 +131,15 @@ void mark(std::string_view name) {
   if (here != nullptr) here->profiler().add_mark(name, current_stream().name());
 }
 
-Span::Span(std::string name) : name_(std::move(name)), begin_(Profiler::Clock::now()) {
+Span::Span(std::string name) : name_(std::move(name)) {
   if constexpr (kHasCuda) cuda::begin_range(name_);
+  begin_ = TimePoint::now();
 }
 
 Span::~Span() {
   if constexpr (kHasCuda) cuda::end_range();
   if (RankContext* here = context_or_null()) {
-    here->profiler().add(name_, current_stream().name(), begin_, Profiler::Clock::now());
+    here->profiler().add(name_, current_stream().name(), begin_, TimePoint::now());
   }
 }
 

@@ -5,11 +5,17 @@
 // A span adds to its name's total, which is how a step's forward_ms and backward_ms are measured.
 // While tracing is on, it is also kept for write_chrome_trace, whose file opens in Perfetto
 // (ui.perfetto.dev): one process per rank, one track per stream.
+//
+// On the CPU a span's time is the host's. A GPU is behind the host, which only queues: there a
+// span's time is the GPU's, from the point of the stream where the span began to the point where it
+// ended. It is asked for late, by total_ms() and records(), so that spans make nobody wait.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -17,9 +23,26 @@
 
 namespace tessera {
 
+namespace cuda {
+class Moment;
+}
+
+/// A point of the current stream: the host's time and, on a GPU, what will tell the GPU's.
+struct TimePoint {
+  using Clock = std::chrono::steady_clock;
+
+  Clock::time_point host = {};
+  std::shared_ptr<const cuda::Moment> device = {};
+
+  static TimePoint now();
+};
+
+/// By the GPU's clock where there is one, for which it waits.
+double milliseconds_between(const TimePoint& begin, const TimePoint& end);
+
 class Profiler {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = TimePoint::Clock;
   struct Record {
     std::string name;
     std::string track;  // the stream it ran on
@@ -31,28 +54,43 @@ class Profiler {
   explicit Profiler(int rank) : rank_(rank), origin_(Clock::now()) {}
 
   void set_tracing(bool on);
-  /// Total milliseconds spent in spans of this name since the last reset_totals().
+  /// Total milliseconds spent in spans of this name since the last reset_totals(). Waits until a
+  /// GPU has come past them.
   double total_ms(std::string_view name) const;
   void reset_totals();
+  /// On a GPU waits for the traced spans, and for the current stream.
   std::vector<Record> records() const;
-  void add(std::string_view name, std::string_view track, Clock::time_point begin,
-           Clock::time_point end);
+  void add(std::string_view name, std::string_view track, const TimePoint& begin,
+           const TimePoint& end);
   void add_mark(std::string_view name, std::string_view track);
   int rank() const { return rank_; }
   /// When begin_us was 0.
   Clock::time_point origin() const { return origin_; }
 
  private:
+  /// A span whose times a GPU knows, or will know.
+  struct Queued {
+    std::string name, track;
+    TimePoint begin, end;
+    bool traced;
+    bool counts = true;  // in its name's total
+  };
+
+  void add_to_total(std::string_view name, double ms);
+  /// Drops what is at the front and done with: few spans wait at a time.
+  void settle();
+
   int rank_;
   Clock::time_point origin_;
   mutable std::mutex mutex_;
   bool tracing_ = false;
   std::map<std::string, double, std::less<>> totals_ms_;
   std::vector<Record> records_;
+  std::deque<Queued> queued_;
 };
 
-/// Measures its own lifetime on the current context's current stream: the host's time. In builds
-/// for GPUs it is also a range in NVIDIA's tools.
+/// Measures its own lifetime on the current context's current stream. In builds for GPUs it is also
+/// a range in NVIDIA's tools.
 class Span {
  public:
   explicit Span(std::string name);
@@ -62,11 +100,12 @@ class Span {
 
  private:
   std::string name_;
-  Profiler::Clock::time_point begin_;
+  TimePoint begin_;
 };
 
 /// Notes on the current context's current stream that something happens at this point of the
-/// program, such as the issue of work to another stream. Kept while tracing is on.
+/// program, such as the issue of work to another stream: at the host's time. Kept while tracing is
+/// on.
 void mark(std::string_view name);
 
 /// The records as trace events whose times count from `zero`: what one rank adds to a trace of

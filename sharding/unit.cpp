@@ -21,12 +21,12 @@ class Unit::Run final : public BackwardScope {
   Run& operator=(const Run&) = delete;
 
   void before_backward() override {
-    begin_ = Profiler::Clock::now();
+    begin_ = TimePoint::now();
     if (unit_.strategy_ != nullptr) unit_.strategy_->before_backward(unit_);
   }
   void after_backward() override {
     context().profiler().add("backward " + unit_.name_, current_stream().name(), begin_,
-                             Profiler::Clock::now());
+                             TimePoint::now());
     pending_ = false;
     if (--unit_.pending_runs_ > 0) return;
     if (unit_.strategy_ != nullptr) unit_.strategy_->after_backward(unit_);
@@ -35,7 +35,7 @@ class Unit::Run final : public BackwardScope {
  private:
   Unit& unit_;
   bool pending_ = true;
-  Profiler::Clock::time_point begin_;
+  TimePoint begin_;
 };
 
 Unit::Unit(std::string name, std::vector<Parameter> parameters, bool at_both_ends)

@@ -1,10 +1,9 @@
 #include "sharding/comm/communicator.h"
 
-#include <chrono>
 #include <numeric>
 
 #include "runtime/check.h"
-#include "runtime/profiler.h"
+#include "runtime/context.h"
 
 namespace tessera {
 namespace {
@@ -105,9 +104,9 @@ Event Communicator::queue(Call call, const Stream& stream) {
   stream.enqueue([this, call = std::move(call)] {
     const Span span(
         fmt::format("{}{}{}", name_of(call.collective), call.label.empty() ? "" : " ", call.label));
-    const auto begin = std::chrono::steady_clock::now();
+    const TimePoint begin = TimePoint::now();
     traffic_->bytes_sent[static_cast<int>(call.collective)] += perform(call);
-    traffic_->busy_ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+    traffic_->times.add(kBusy, current_stream().name(), begin, TimePoint::now());
   });
   return stream.record();
 }

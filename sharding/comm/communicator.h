@@ -31,6 +31,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/profiler.h"
 #include "runtime/stream.h"
 #include "sharding/comm/call.h"
 
@@ -75,9 +76,10 @@ class Communicator {
     return traffic_->bytes_sent[static_cast<int>(collective)].load();
   }
   std::int64_t bytes_sent() const;
-  /// Milliseconds that calls took on the threads of their streams, waiting for other ranks
-  /// included, since the start; of this communicator and all that were split off from it.
-  double busy_ms() const { return static_cast<double>(traffic_->busy_ns.load()) * 1e-6; }
+  /// Milliseconds that calls took on their streams, waiting for other ranks included, since the
+  /// start; of this communicator and all that were split off from it. On a GPU it is the GPU's
+  /// time, and the host waits until all calls are done.
+  double busy_ms() const { return traffic_->times.total_ms(kBusy); }
 
  protected:
   /// `parent`: what this one is split off from, if anything.
@@ -90,11 +92,13 @@ class Communicator {
   virtual std::int64_t perform(const Call& call) = 0;
 
  private:
+  static constexpr std::string_view kBusy = "busy";
+
   Event queue(Call call, const Stream& stream);
 
   struct Traffic {
     std::atomic<std::int64_t> bytes_sent[kCollectives] = {};
-    std::atomic<std::int64_t> busy_ns = 0;
+    Profiler times{0};
   };
 
   int rank_;

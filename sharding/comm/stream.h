@@ -9,8 +9,8 @@ namespace tessera {
 const Stream& communication_stream();
 
 /// Lets the compute stream wait for `event`; the time this takes is communication that computation
-/// did not hide, the profiler's span "exposed communication". (On a GPU the stream waits and the
-/// host does not, so that the span is no measure there.)
+/// did not hide, the profiler's span "exposed communication". (On a GPU the stream waits, and the
+/// span is the GPU's time.)
 void wait_for_communication(const Event& event);
 
 }  // namespace tessera

@@ -3,8 +3,8 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/context.h"
+#include "runtime/cuda/moment.h"
 #include "runtime/cuda/stream.h"
-#include "runtime/cuda/timer.h"
 #include "runtime/tensor.h"
 #include "tests/support/rank.h"
 
@@ -63,18 +63,18 @@ TEST_CASE("a machine's GPUs are named and sized") {
   REQUIRE_THROWS_WITH(cuda::device_properties(99), Contains("cudaGetDeviceProperties"));
 }
 
-TEST_CASE("a timer measures the device's time between two points of the current stream") {
+TEST_CASE("moments measure the device's time between two points of the current stream") {
   const test::Rank rank;
-  cuda::Timer timer;
-  timer.start();
+  const cuda::Moment begin;
   const Tensor zeros = Tensor::zeros({1 << 20}, DType::f32);
-  timer.stop();
-  const double first = timer.seconds();
-  REQUIRE(first > 0.0);
-  REQUIRE(first < 10.0);
-  timer.start();
-  timer.stop();
-  REQUIRE(timer.seconds() < first);
+  const cuda::Moment middle, end;
+  const double ms = middle.milliseconds_since(begin);
+  REQUIRE(ms > 0.0);
+  REQUIRE(ms < 10e3);
+  REQUIRE(end.milliseconds_since(middle) < ms);
+  REQUIRE(end.milliseconds_since(begin) >= ms);
+  REQUIRE(begin.milliseconds_since(middle) == Approx(-ms));
+  REQUIRE(end.passed());
 }
 
 #if defined(TESSERA_EMULATED)

@@ -17,8 +17,8 @@ using std::chrono::milliseconds;
 
 /// Adds a span of known times: `begin_us` after the profiler's origin.
 void add(Profiler& profiler, const char* name, const char* track, int begin_us, int end_us) {
-  profiler.add(name, track, profiler.origin() + microseconds(begin_us),
-               profiler.origin() + microseconds(end_us));
+  profiler.add(name, track, {.host = profiler.origin() + microseconds(begin_us)},
+               {.host = profiler.origin() + microseconds(end_us)});
 }
 
 Json trace_of(const std::vector<const Profiler*>& profilers) {
@@ -38,8 +38,9 @@ std::vector<Json> events_of(const Json& trace, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("a span adds its lifetime to its name's total") {
-  const test::Rank rank(1);
+TEST_CASE("on the CPU a span adds its lifetime to its name's total") {
+  RankContext rank({.threads = 1});
+  const ContextGuard guard(rank);
   Profiler& profiler = context().profiler();
   REQUIRE(profiler.total_ms("forward") == 0.0);
   const auto begin = Profiler::Clock::now();
@@ -190,7 +191,7 @@ TEST_CASE("ranks made at different times share the trace's clock") {
   const auto begin = Profiler::Clock::now();
   for (Profiler* profiler : {&late, &early}) {
     profiler->set_tracing(true);
-    profiler->add("barrier", "compute", begin, begin + microseconds(5));
+    profiler->add("barrier", "compute", {.host = begin}, {.host = begin + microseconds(5)});
   }
   const auto barriers = events_of(trace_of({&late, &early}), "barrier");
   REQUIRE(barriers.size() == 2);

@@ -1,13 +1,8 @@
 #include "tools/bench/stopwatch.h"
 
-#include <chrono>
-
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "tools/bench/workload.h"
-#if defined(TESSERA_CUDA)
-#include "runtime/cuda/timer.h"
-#endif
 
 namespace tessera {
 namespace {
@@ -16,12 +11,15 @@ namespace {
 constexpr std::int64_t kCpuScratch = std::int64_t{128} << 20;
 constexpr std::int64_t kGpuScratch = std::int64_t{512} << 20;
 
+std::int64_t enough_to_flush() {
+  return context().device().is_cpu() ? kCpuScratch : kGpuScratch;
+}
+
 }  // namespace
 
-Stopwatch::Stopwatch(int runs)
+Stopwatch::Stopwatch(int runs, std::int64_t flushed_bytes)
     : runs_(runs),
-      scratch_(
-          Tensor::empty({context().device().is_cpu() ? kCpuScratch : kGpuScratch}, DType::u8)) {
+      scratch_(Tensor::empty({flushed_bytes > 0 ? flushed_bytes : enough_to_flush()}, DType::u8)) {
   check(runs >= 1, "a median of {} runs does not exist", runs);
 }
 
@@ -35,19 +33,9 @@ double Stopwatch::median_ms(const std::function<void()>& run) const {
 
 double Stopwatch::once_ms(const std::function<void()>& run) const {
   scratch_.zero();
-#if defined(TESSERA_CUDA)
-  if (!context().device().is_cpu()) {
-    cuda::Timer timer;
-    timer.start();
-    run();
-    timer.stop();
-    return timer.seconds() * 1e3;
-  }
-#endif
-  const auto begin = std::chrono::steady_clock::now();
+  const TimePoint begin = TimePoint::now();
   run();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-      .count();
+  return milliseconds_between(begin, TimePoint::now());
 }
 
 }  // namespace tessera
