@@ -62,6 +62,11 @@ TEST_CASE("without a yardstick there is no fraction of it") {
   metrics.matmul_fraction = 0.25;
   CHECK(nlohmann::json::parse(json_line(metrics))["matmul_fraction"] == 0.25);
   CHECK(log_line(metrics, 10).find("  25% of matmul rate  ") != std::string::npos);
+  CHECK(nlohmann::json::parse(json_line(metrics))["mfu"].is_null());
+  CHECK(log_line(metrics, 10).find("MFU") == std::string::npos);
+  metrics.mfu = 0.375;
+  CHECK(nlohmann::json::parse(json_line(metrics))["mfu"] == 0.375);
+  CHECK(log_line(metrics, 10).find("  25% of matmul rate  MFU 38%  ") != std::string::npos);
 }
 
 TEST_CASE("an earlier run's metrics are kept under a number") {

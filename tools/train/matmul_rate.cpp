@@ -3,49 +3,60 @@
 #include <cblas.h>
 
 #include <algorithm>
-#include <chrono>
+#include <functional>
 #include <limits>
 
+#include "kernels/matmul/op.h"
 #include "runtime/backends.h"
 #include "runtime/category.h"
+#include "runtime/context.h"
 #include "runtime/cuda/device.h"
-#include "runtime/random.h"
-#include "runtime/threads.h"
+#include "runtime/profiler.h"
+#include "tools/train/noise.h"
 
 namespace tessera {
 namespace {
 
-/// Uniform values in [-1/2, 1/2): neither zeros, which flatter some machines, nor denormals.
-Tensor noise(std::int64_t rows, std::int64_t columns, std::uint64_t stream) {
-  const Tensor tensor = Tensor::empty({rows, columns}, DType::f32);
-  const RandomStream random(0, stream);
-  float* values = tensor.data<float>();
-  parallel_for(tensor.numel(), std::int64_t{1} << 16, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      values[i] = random.uniform(static_cast<std::uint64_t>(i)) - 0.5f;
-    }
-  });
-  return tensor;
-}
+struct Operands {
+  Tensor a, b, c;
+};
 
-/// Fastest of `repeats` calls, in seconds.
-double seconds_of(const MatmulShape& shape, int repeats) {
+Operands operands_of(const MatmulShape& shape, DType dtype) {
   const bool ta = shape.transpose_a == Transpose::yes;
   const bool tb = shape.transpose_b == Transpose::yes;
-  const Tensor a = ta ? noise(shape.k, shape.m, 1) : noise(shape.m, shape.k, 1);
-  const Tensor b = tb ? noise(shape.n, shape.k, 2) : noise(shape.k, shape.n, 2);
-  const Tensor c = Tensor::zeros({shape.m, shape.n}, DType::f32);
-  double fastest = std::numeric_limits<double>::infinity();
-  for (int i = 0; i <= repeats; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans,
-                static_cast<int>(shape.m), static_cast<int>(shape.n), static_cast<int>(shape.k),
-                1.0f, a.data<float>(), static_cast<int>(a.size(1)), b.data<float>(),
-                static_cast<int>(b.size(1)), 0.0f, c.data<float>(), static_cast<int>(shape.n));
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    if (i > 0) fastest = std::min(fastest, elapsed.count());
+  return {.a = noise(ta ? Shape{shape.k, shape.m} : Shape{shape.m, shape.k}, dtype),
+          .b = noise(tb ? Shape{shape.n, shape.k} : Shape{shape.k, shape.n}, dtype),
+          .c = Tensor::zeros({shape.m, shape.n}, dtype)};
+}
+
+void sgemm(const Operands& operands, const MatmulShape& shape) {
+  const auto& [a, b, c] = operands;
+  const auto layout = [](Transpose t) { return t == Transpose::yes ? CblasTrans : CblasNoTrans; };
+  cblas_sgemm(CblasRowMajor, layout(shape.transpose_a), layout(shape.transpose_b),
+              static_cast<int>(shape.m), static_cast<int>(shape.n), static_cast<int>(shape.k), 1.0f,
+              a.data<float>(), static_cast<int>(a.size(1)), b.data<float>(),
+              static_cast<int>(b.size(1)), 0.0f, c.data<float>(), static_cast<int>(shape.n));
+}
+
+/// Operations of all products over their time, of each the fastest of `repeats` after a warm-up.
+double rate_of(const std::vector<MatmulShape>& shapes, DType dtype, int repeats,
+               const std::function<void(const Operands&, const MatmulShape&)>& multiply) {
+  const CategoryScope category(Category::workspace);
+  double flops = 0.0;
+  double seconds = 0.0;
+  for (const MatmulShape& shape : shapes) {
+    const Operands operands = operands_of(shape, dtype);
+    double fastest_ms = std::numeric_limits<double>::infinity();
+    multiply(operands, shape);
+    for (int i = 0; i < repeats; ++i) {
+      const TimePoint begin = TimePoint::now();
+      multiply(operands, shape);
+      fastest_ms = std::min(fastest_ms, milliseconds_between(begin, TimePoint::now()));
+    }
+    flops += shape.flops();
+    seconds += 1e-3 * fastest_ms * static_cast<double>(shape.count);
   }
-  return fastest;
+  return flops / seconds;
 }
 
 /// Lets OpenBLAS thread its calls for a while; otherwise it runs each on the calling thread.
@@ -59,24 +70,29 @@ class OpenBlasThreads {
 
 }  // namespace
 
-double sgemm_rate(const std::vector<MatmulShape>& shapes, int threads, int repeats) {
-  const CategoryScope category(Category::workspace);
-  const OpenBlasThreads own_threading(threads);
-  double flops = 0.0;
-  double seconds = 0.0;
-  for (const MatmulShape& shape : shapes) {
-    flops += shape.flops();
-    seconds += seconds_of(shape, repeats) * static_cast<double>(shape.count);
+double matmul_rate(const std::vector<MatmulShape>& shapes, DType dtype, int threads, int repeats) {
+  if (context().device().is_cpu()) {
+    const OpenBlasThreads own_threading(threads);
+    return rate_of(shapes, DType::f32, repeats, sgemm);
   }
-  return flops / seconds;
+  return rate_of(shapes, dtype, repeats, [](const Operands& operands, const MatmulShape& shape) {
+    const auto& [a, b, c] = operands;
+    matmul(c, a, b, shape.transpose_a, shape.transpose_b);
+  });
+}
+
+int gpus_of(const Device& first, int ranks) {
+  if constexpr (kHasCuda) {
+    if (!first.is_cpu()) return std::min(ranks, cuda::device_count());
+  }
+  return 0;
 }
 
 std::optional<double> peak_matmul_rate(const Device& first, int ranks, DType dtype) {
   double sum = 0.0;
   if constexpr (kHasCuda) {
-    const int count = cuda::device_count();
-    for (int i = 0; i < std::min(ranks, count); ++i) {
-      const auto properties = cuda::device_properties((first.index + i) % count);
+    for (int i = 0; i < gpus_of(first, ranks); ++i) {
+      const auto properties = cuda::device_properties((first.index + i) % cuda::device_count());
       const std::optional<double> peak = cuda::peak_flops(properties, dtype);
       if (!peak) return std::nullopt;
       sum += *peak;

@@ -27,6 +27,10 @@ std::string number(Float value) {
   return std::isfinite(value) ? fmt::format("{}", value) : "null";
 }
 
+std::string fraction(const std::optional<double>& value) {
+  return value ? fmt::format("{:.4f}", *value) : "null";
+}
+
 }  // namespace
 
 std::string log_line(const StepMetrics& m, std::int64_t total_steps) {
@@ -36,6 +40,7 @@ std::string log_line(const StepMetrics& m, std::int64_t total_steps) {
                       m.tokens_per_second);
   if (m.matmul_fraction)
     line += fmt::format("  {:.0f}% of matmul rate", 100.0 * *m.matmul_fraction);
+  if (m.mfu) line += fmt::format("  MFU {:.0f}%", 100.0 * *m.mfu);
   line += fmt::format("  peak {:.1f} MiB", static_cast<double>(m.memory.total.peak) / kMebibyte);
   return line;
 }
@@ -43,15 +48,15 @@ std::string log_line(const StepMetrics& m, std::int64_t total_steps) {
 std::string json_line(const StepMetrics& m) {
   std::string line = fmt::format(R"({{"step": {}, "loss": {})", m.step, number(m.loss));
   if (m.val_loss) line += fmt::format(R"(, "val_loss": {})", *m.val_loss);
-  line += fmt::format(
-      R"(, "learning_rate": {}, "gradient_norm": {}, "tokens_per_second": {:.1f}, )"
-      R"("matmul_fraction": {}, "step_ms": {:.3f}, "data_ms": {:.3f}, "forward_ms": {:.3f}, )"
-      R"("backward_ms": {:.3f}, "optimizer_ms": {:.3f}, "communication_ms": {:.3f}, )"
-      R"("exposed_communication_ms": {:.3f}, "bytes_sent": {:.0f}, "peak_bytes": {{)",
-      m.learning_rate, number(m.gradient_norm), m.tokens_per_second,
-      m.matmul_fraction ? fmt::format("{:.4f}", *m.matmul_fraction) : "null", m.step_ms, m.data_ms,
-      m.forward_ms, m.backward_ms, m.optimizer_ms, m.communication_ms, m.exposed_communication_ms,
-      m.bytes_sent);
+  line += fmt::format(R"(, "learning_rate": {}, "gradient_norm": {}, "tokens_per_second": {:.1f}, )"
+                      R"("matmul_fraction": {}, "mfu": {}, "step_ms": {:.3f}, "data_ms": {:.3f}, )"
+                      R"("forward_ms": {:.3f}, "backward_ms": {:.3f}, "optimizer_ms": {:.3f}, )"
+                      R"("communication_ms": {:.3f}, "exposed_communication_ms": {:.3f}, )"
+                      R"("bytes_sent": {:.0f}, "peak_bytes": {{)",
+                      m.learning_rate, number(m.gradient_norm), m.tokens_per_second,
+                      fraction(m.matmul_fraction), fraction(m.mfu), m.step_ms, m.data_ms,
+                      m.forward_ms, m.backward_ms, m.optimizer_ms, m.communication_ms,
+                      m.exposed_communication_ms, m.bytes_sent);
   for (int i = 0; i < kCategories; ++i) {
     line += fmt::format(R"("{}": {}, )", kCategoryNames[i], m.memory.categories[i].peak);
   }

@@ -20,9 +20,11 @@ struct StepMetrics {
   double gradient_norm = 0.0;
   /// Of all ranks.
   double tokens_per_second = 0.0;
-  /// Model FLOP/s over the yardstick's (tools/train/matmul_rate.h), of all ranks together: on GPUs
-  /// what is called MFU. Nothing if the yardstick is unknown.
+  /// Model FLOP/s, of all ranks together, over those of plain matrix products of its shapes,
+  /// measured before the run; and, on GPUs, over what their data sheets promise: the model FLOPs
+  /// utilization, by LanguageModel::training_flops' count. Nothing where the yardstick is unknown.
   std::optional<double> matmul_fraction;
+  std::optional<double> mfu;
   double step_ms = 0.0;
   double data_ms = 0.0;
   double forward_ms = 0.0;

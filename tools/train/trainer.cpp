@@ -92,7 +92,7 @@ class Run {
         session_(config, vocabulary_of(config.data.train), world),
         data_(config, session_.model().vocab_size()) {
     meet();  // between these two the machine is the yardstick's
-    if (is_first()) matmul_rate_ = matmul_rate_of_all_ranks();
+    if (is_first()) measure_yardsticks();
     meet();
     together_ = Clock::now();
     context().allocator().trim();
@@ -136,25 +136,29 @@ class Run {
     return every > 0 && (step % every == 0 || step == 1 || step == config_.train.steps);
   }
 
-  /// On the CPU measured, on the threads of all ranks, with the shapes that all ranks compute at a
-  /// time; on GPUs what their data sheets promise.
-  std::optional<double> matmul_rate_of_all_ranks() {
+  /// On the CPU on the threads of all ranks, with the shapes that all ranks compute at a time; on a
+  /// GPU with one rank's shapes, times the number of GPUs.
+  void measure_yardsticks() {
     const Device& device = context().device();
-    if (!device.is_cpu()) {
-      return peak_matmul_rate(device, world_.size(), sharding_options(config_).compute_dtype);
-    }
+    const DType dtype = sharding_options(config_).compute_dtype;
+    const int gpus = gpus_of(device, world_.size());
+    const int together = gpus > 0 ? 1 : world_.size();
     const std::int64_t tokens =
-        session_.rows_per_micro_batch() * world_.size() * config_.data.sequence_length;
+        session_.rows_per_micro_batch() * together * config_.data.sequence_length;
     const int threads = std::min(available_threads(), context().threads().size() * world_.size());
-    return sgemm_rate(session_.model().training_matmuls(tokens), threads, /*repeats=*/1);
+    matmul_rate_ = std::max(gpus, 1) * matmul_rate(session_.model().training_matmuls(tokens), dtype,
+                                                   threads, /*repeats=*/1);
+    peak_rate_ = peak_matmul_rate(device, world_.size(), dtype);
   }
 
   std::string introduction() const {
     const RankContext& here = context();
     const std::string ranks =
         world_.size() == 1 ? "" : fmt::format("{} ranks, each with ", world_.size());
+    const std::string peak =
+        peak_rate_ ? fmt::format(" of at most {:.0f}", *peak_rate_ * 1e-9) : "";
     const std::string rate =
-        matmul_rate_ ? fmt::format("; matmul rate {:.0f} GFLOP/s", *matmul_rate_ * 1e-9) : "";
+        fmt::format("; matmul rate {:.0f} GFLOP/s{}", matmul_rate_ * 1e-9, peak);
     return fmt::format("{}: {:.2f}M parameters, {} on {} with {}{} threads; {} tokens a step{}",
                        config_.train.dir.string(),
                        static_cast<double>(session_.parameter_count()) * 1e-6,
@@ -200,7 +204,8 @@ class Run {
     metrics.tokens_per_second = steps * static_cast<double>(tokens_per_step()) / seconds;
     const double flops =
         session_.model().training_flops(config_.data.batch_size, config_.data.sequence_length);
-    if (matmul_rate_) metrics.matmul_fraction = steps * flops / seconds / *matmul_rate_;
+    if (matmul_rate_ > 0.0) metrics.matmul_fraction = steps * flops / seconds / matmul_rate_;
+    if (peak_rate_) metrics.mfu = steps * flops / seconds / *peak_rate_;
     metrics.communication_ms = (world_.busy_ms() - interval_.communication_ms) / steps;
     metrics.bytes_sent = static_cast<double>(world_.bytes_sent() - interval_.bytes_sent) / steps;
   }
@@ -251,8 +256,9 @@ class Run {
   TrainingSession session_;
   Data data_;
   Clock::time_point together_;
-  /// FLOP/s; on the first rank.
-  std::optional<double> matmul_rate_;
+  /// FLOP/s of all ranks' devices, measured and by data sheet; on the first rank.
+  double matmul_rate_ = 0.0;
+  std::optional<double> peak_rate_;
   /// On the first rank.
   std::optional<Report> report_;
   Interval interval_;
