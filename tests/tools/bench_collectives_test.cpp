@@ -19,7 +19,7 @@ TEST_CASE("bench_collectives reports touched and sent bytes as its model says") 
   const test::TemporaryDirectory folder;
   const std::string json = folder / "report.json";
   const std::string command =
-      kProgram + " --ranks 4 --kib 64 --pairs 1 --json " + json + " > /dev/null";
+      kProgram + " --device cpu --ranks 4 --kib 64 --pairs 1 --json " + json + " > /dev/null";
   REQUIRE(std::system(command.c_str()) == 0);
   const auto report = nlohmann::json::parse(read_text_file(json));
   CHECK(report.at("ranks") == 4);

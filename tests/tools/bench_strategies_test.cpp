@@ -40,8 +40,8 @@ Outcome bench_strategies(const std::string& arguments, const TemporaryDirectory&
 TEST_CASE("bench_strategies: two ranks, all strategies, every figure of the JSON") {
   const TemporaryDirectory folder;
   const std::string file = folder / "figures.json";
-  const Outcome outcome =
-      bench_strategies("--ranks 2 --model tiny --steps 2 --threads 1 --json " + file, folder);
+  const Outcome outcome = bench_strategies(
+      "--device cpu --ranks 2 --model tiny --steps 2 --threads 1 --json " + file, folder);
   INFO(outcome.text);
   REQUIRE(outcome.status == 0);
   CHECK_THAT(outcome.text, Catch::EndsWith("All agree: one loss, one gradient norm, the same "
@@ -84,7 +84,8 @@ TEST_CASE("bench_strategies: another tree of sums is to rounding, and is said") 
                         "data: {batch_size: 12, sequence_length: 19}\n"
                         "sharding: {strategy: hsdp, shard_size: 3}\n");
   const Outcome outcome = bench_strategies(
-      "--ranks 6 --threads 1 --steps 3 --rounds 1 --strategies ddp,fsdp,hsdp --dtype bf16 "
+      "--device cpu --ranks 6 --threads 1 --steps 3 --rounds 1 --strategies ddp,fsdp,hsdp --dtype "
+      "bf16 "
       "--checkpointing 'every 2' --model " +
           model,
       folder);

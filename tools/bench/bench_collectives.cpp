@@ -1,4 +1,4 @@
-// bench_collectives: every collective over sizes, against the machine's memcpy rate.
+// bench_collectives: every collective over sizes, against the device's rate of copying.
 //
 //   bench_collectives --ranks 2               ranks are threads
 //   mpirun -np 2 bench_collectives            ranks are processes
@@ -19,12 +19,14 @@
 // write.
 // Time is that of the slowest rank from a common start. All ranks copy at once, as all take part in
 // a collective; copies and collectives alternate, and the ratio is the median over these pairs.
+//
+// On GPUs (--device cuda) the yardstick is a copy within the GPU's memory, and times are the GPU's.
+// Ranks that share a GPU share its memory's bandwidth, in copies as in collectives; between GPUs
+// a ratio says how much slower the way to the other GPU is than a GPU's own memory.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -34,11 +36,13 @@
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "sharding/comm/world.h"
+#include "tools/bench/workload.h"
 
 namespace tessera {
 namespace {
 
 struct Options {
+  std::string device = "auto";
   WorldOptions world = {.threads = 1};
   std::vector<std::int64_t> kib = {64, 1 << 10, 16 << 10, 64 << 10};
   int pairs = 15;
@@ -84,27 +88,19 @@ std::vector<Operation> operations(Communicator& world, const Buffers& buffers) {
 /// Seconds of one run among `runs`, of the slowest rank.
 double slowest(Communicator& world, int runs, const std::function<void()>& run) {
   const Stream& stream = context().compute_stream();
-  world.barrier(stream);
-  const auto begin = std::chrono::steady_clock::now();
+  world.barrier(stream).synchronize();
+  const TimePoint begin = TimePoint::now();
   for (int i = 0; i < runs; ++i) run();
-  const std::chrono::duration<float> elapsed = std::chrono::steady_clock::now() - begin;
-  const Tensor seconds = Tensor::from(std::vector<float>{elapsed.count()}, {1});
+  const double ms = milliseconds_between(begin, TimePoint::now());
+  const Tensor seconds = Tensor::from(std::vector{static_cast<float>(1e-3 * ms)}, {1});
   world.all_reduce({seconds}, stream, "slowest", Reduction::maximum);
   return static_cast<double>(seconds.item<float>()) / runs;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 nlohmann::json measure(Communicator& world, const Options& options, std::int64_t kib,
                        const Operation& operation, const Buffers& buffers) {
   const auto bytes = static_cast<double>(buffers.whole.bytes());
-  const auto copy = [&] {
-    std::memcpy(buffers.other.raw(), buffers.whole.raw(), buffers.whole.bytes());
-  };
+  const auto copy = [&] { buffers.other.copy_from(buffers.whole); };
   // Small sizes are repeated, so that the clock and the start do not count.
   const int runs = static_cast<int>(std::max(1.0, 16e6 / bytes));
   slowest(world, 1, operation.run);  // warm-up
@@ -121,7 +117,7 @@ nlohmann::json measure(Communicator& world, const Options& options, std::int64_t
           {"kib", kib},
           {"touched_bytes", operation.touched * bytes},
           {"bytes_per_second", median(rates)},
-          {"memcpy_bytes_per_second", median(copy_rates)},
+          {"copy_bytes_per_second", median(copy_rates)},
           {"ratio", median(ratios)},
           {"sent_bytes", sent}};
 }
@@ -129,9 +125,9 @@ nlohmann::json measure(Communicator& world, const Options& options, std::int64_t
 void run(Communicator& world, const Options& options) {
   const bool speaks = world.rank() == 0;
   if (speaks) {
-    fmt::print("{} ranks, {} thread(s) each, median of {} pairs\n", world.size(),
-               context().threads().size(), options.pairs);
-    fmt::print("{:<15} {:>9} {:>12} {:>12} {:>7}\n", "collective", "KiB", "GB/s", "memcpy GB/s",
+    fmt::print("{} ranks on {}, {} thread(s) each, median of {} pairs\n", world.size(),
+               to_string(context().device()), context().threads().size(), options.pairs);
+    fmt::print("{:<15} {:>9} {:>12} {:>12} {:>7}\n", "collective", "KiB", "GB/s", "copy GB/s",
                "ratio");
   }
   nlohmann::json rows = nlohmann::json::array();
@@ -143,12 +139,13 @@ void run(Communicator& world, const Options& options) {
       fmt::print("{:<15} {:>9} {:>12.2f} {:>12.2f} {:>7.2f}\n",
                  row["collective"].get<std::string>(), kib,
                  row["bytes_per_second"].get<double>() * 1e-9,
-                 row["memcpy_bytes_per_second"].get<double>() * 1e-9, row["ratio"].get<double>());
+                 row["copy_bytes_per_second"].get<double>() * 1e-9, row["ratio"].get<double>());
       rows.push_back(row);
     }
   }
   if (!speaks || options.json.empty()) return;
   const nlohmann::json report = {{"ranks", world.size()},
+                                 {"device", to_string(context().device())},
                                  {"threads", context().threads().size()},
                                  {"pairs", options.pairs},
                                  {"collectives", rows}};
@@ -160,9 +157,10 @@ void run(Communicator& world, const Options& options) {
 
 int main(int argc, char** argv) {
   tessera::Options options;
-  CLI::App app("Every collective over sizes, against the machine's memcpy rate");
+  CLI::App app("Every collective over sizes, against the device's rate of copying");
   app.add_option("--ranks", options.world.ranks, "Ranks that are threads; not under mpirun")
       ->check(CLI::PositiveNumber);
+  app.add_option("--device", options.device, "auto, cpu, cuda or cuda:1: of the first rank");
   app.add_option("--threads", options.world.threads, "Threads per rank; 0: a share of the cores")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--kib", options.kib, "Sizes of the whole tensor in KiB")
@@ -173,6 +171,7 @@ int main(int argc, char** argv) {
   app.add_option("--json", options.json, "Also write the figures to this file");
   try {
     app.parse(argc, argv);
+    options.world.device = tessera::device_of_option(options.device);
     tessera::run_world(options.world,
                        [&](tessera::Communicator& world) { tessera::run(world, options); });
     return 0;

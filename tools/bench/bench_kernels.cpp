@@ -1,12 +1,14 @@
 // bench_kernels: every kernel over real models' shapes, against what the device can do.
 //
-//   bench_kernels [--device cuda] [--op rms_norm] [--dtype bf16] [--json F]
+//   bench_kernels [--device cuda] [--models gpt2,llama3-8b] [--op rms_norm] [--dtype bf16]
+//                 [--json F]
 //
 // A kernel bound by memory is compared with a copy, large enough to leave every cache, of the same
 // device: bytes it must move over time, against the copy's bytes read and written over time. One
 // bound by arithmetic is compared with plain matrix products (cuBLASLt, or OpenBLAS) of the shapes
-// it is made of. The yardstick is timed again beside every case, so that a drifting clock slows
-// both. Caches are flushed before each run; times are the median of the runs.
+// it is made of; attention with cuDNN's, in builds that have it. The yardstick is timed again
+// beside every case, so that a drifting clock slows both. Caches are flushed before each run; times
+// are the median of the runs. A ratio is the kernel's rate over the yardstick's: 1 is as fast.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -16,10 +18,11 @@
 #include "runtime/check.h"
 #include "runtime/file.h"
 #include "sharding/comm/threads.h"
-#include "tools/bench/kernel_cases.h"
+#include "tools/bench/cases/cases.h"
 #include "tools/bench/stopwatch.h"
 #include "tools/bench/workload.h"
 #include "tools/train/matmul_rate.h"
+#include "tools/train/noise.h"
 
 namespace tessera {
 namespace {
@@ -29,9 +32,12 @@ struct Options {
   std::string op;
   std::string dtype;  // empty: bf16 on a GPU, f32 on the CPU
   std::string json;
-  KernelSizes sizes;
+  std::vector<std::string> models = {"gpt2", "gpt2-xl", "llama3-8b"};
+  std::int64_t rows = 8192;
+  std::int64_t sequence = 0;  // as the model has it
   int threads = 0;
   int runs = 20;
+  std::int64_t flushed_mib = 0;
 };
 
 /// Bytes per second that a copy reads and writes.
@@ -45,7 +51,7 @@ double copy_rate(const Stopwatch& stopwatch) {
 /// FLOP/s of plain products of these shapes: cuBLASLt's, or OpenBLAS's with its own threading.
 double product_rate(const std::vector<MatmulShape>& shapes, DType dtype,
                     const Stopwatch& stopwatch) {
-  if (context().device().is_cpu()) return sgemm_rate(shapes, context().threads().size());
+  if (context().device().is_cpu()) return matmul_rate(shapes, dtype, context().threads().size());
   double flops = 0.0, ms = 0.0;
   for (const MatmulShape& m : shapes) {
     const bool ta = m.transpose_a == Transpose::yes, tb = m.transpose_b == Transpose::yes;
@@ -59,55 +65,87 @@ double product_rate(const std::vector<MatmulShape>& shapes, DType dtype,
   return flops / (ms * 1e-3);
 }
 
-nlohmann::json measure(const KernelCase& kernel, const Stopwatch& stopwatch) {
+double median_ms(const KernelCase& kernel, const Stopwatch& stopwatch) {
+  const auto run = kernel.prepare();
+  return stopwatch.median_ms(run);
+}
+
+/// Milliseconds of the same calls by cuDNN.
+double cudnn_ms(const KernelCase& kernel, const Stopwatch& stopwatch) {
+  context().set_attention_backend(AttentionBackend::cudnn);
+  const double ms = median_ms(kernel, stopwatch);
+  context().set_attention_backend(AttentionBackend::tessera);
+  return ms;
+}
+
+struct Measured {
+  double ms, rate, best;  // rates in bytes or operations per second
+  const char* yardstick;
+};
+
+Measured measure(const KernelCase& kernel, const Stopwatch& stopwatch) {
   const CategoryScope category(Category::other);
-  double ms = 0.0;
-  {
-    const auto run = kernel.prepare();
-    ms = stopwatch.median_ms(run);
+  const double ms = median_ms(kernel, stopwatch);
+  const bool on_cpu = context().device().is_cpu();
+  Measured result = {};
+  const auto rate = [](double work, double time) { return work / (time * 1e-3); };
+  switch (kernel.yardstick) {
+    case Yardstick::copy:
+      result = {ms, rate(kernel.bytes, ms), copy_rate(stopwatch), "copy"};
+      break;
+    case Yardstick::matmul:
+      result = {ms, rate(kernel.flops, ms), product_rate(kernel.matmuls, kernel.dtype, stopwatch),
+                on_cpu ? "openblas" : "cublaslt"};
+      break;
+    case Yardstick::cudnn:
+      result = {ms, rate(kernel.flops, ms), rate(kernel.flops, cudnn_ms(kernel, stopwatch)),
+                "cudnn"};
+      break;
   }
-  const bool copies = kernel.yardstick == Yardstick::copy;
-  const double best =
-      copies ? copy_rate(stopwatch) : product_rate(kernel.matmuls, kernel.dtype, stopwatch);
-  const double rate = (copies ? kernel.bytes : kernel.flops) / (ms * 1e-3);
   context().allocator().trim();
+  return result;
+}
+
+nlohmann::json row_of(const KernelCase& kernel, const Measured& measured) {
   return {{"op", kernel.op},
           {"shape", kernel.shape},
           {"dtype", std::string(name_of(kernel.dtype))},
-          {"time_ms", ms},
+          {"time_ms", measured.ms},
           {"bytes", kernel.bytes},
           {"flops", kernel.flops},
-          {"yardstick", copies ? "copy" : "matmul"},
-          {"yardstick_per_second", best},
-          {"ratio", rate / best}};
+          {"yardstick", measured.yardstick},
+          {"ratio", measured.rate / measured.best}};
 }
 
-void print_row(const nlohmann::json& row) {
-  const bool copies = row["yardstick"] == "copy";
-  const double work = row[copies ? "bytes" : "flops"].get<double>();
-  const double rate = work / (row["time_ms"].get<double>() * 1e-3);
-  const double best = row["yardstick_per_second"].get<double>();
+void print_row(const KernelCase& kernel, const Measured& measured) {
+  const bool copies = kernel.yardstick == Yardstick::copy;
   const double unit = copies ? 1e9 : 1e12;
-  fmt::print("{:<22} {:<32} {:<5} {:>9.4f} {:>9.2f} {:>9.2f} {:<7} {:>6.2f}\n",
-             row["op"].get<std::string>(), row["shape"].get<std::string>(),
-             row["dtype"].get<std::string>(), row["time_ms"].get<double>(), rate / unit,
-             best / unit, copies ? "GB/s" : "TFLOP/s", row["ratio"].get<double>());
+  fmt::print("{:<25} {:<34} {:<5} {:>9.4f} {:>9.2f} {:>9.2f} {:<7} {:<8} {:>6.2f}\n", kernel.op,
+             kernel.shape, name_of(kernel.dtype), measured.ms, measured.rate / unit,
+             measured.best / unit, copies ? "GB/s" : "TFLOP/s", measured.yardstick,
+             measured.rate / measured.best);
+  std::fflush(stdout);
 }
 
 void run(const Options& options) {
   const bool cpu = context().device().is_cpu();
   const DType dtype =
       options.dtype.empty() ? (cpu ? DType::f32 : DType::bf16) : dtype_from_name(options.dtype);
-  const Stopwatch stopwatch(options.runs);
+  const Stopwatch stopwatch(options.runs, options.flushed_mib << 20);
   fmt::print("{}, median of {} runs from cold caches\n", to_string(context().device()),
              options.runs);
-  fmt::print("{:<22} {:<32} {:<5} {:>9} {:>9} {:>9} {:<7} {:>6}\n", "op", "shape", "dtype", "ms",
-             "rate", "yardstick", "", "ratio");
+  fmt::print("{:<25} {:<34} {:<5} {:>9} {:>9} {:>9} {:<7} {:<8} {:>6}\n", "op", "shape", "dtype",
+             "ms", "rate", "yardstick", "", "", "ratio");
   nlohmann::json rows = nlohmann::json::array();
-  for (const KernelCase& kernel : kernel_cases(options.sizes, dtype)) {
-    if (kernel.op.find(options.op) == std::string::npos) continue;
-    rows.push_back(measure(kernel, stopwatch));
-    print_row(rows.back());
+  for (const std::string& name : options.models) {
+    ModelShape model = model_shape(name);
+    if (options.sequence > 0) model.sequence = options.sequence;
+    for (const KernelCase& kernel : kernel_cases(model, options.rows, dtype)) {
+      if (kernel.op.find(options.op) == std::string::npos) continue;
+      const Measured measured = measure(kernel, stopwatch);
+      print_row(kernel, measured);
+      rows.push_back(row_of(kernel, measured));
+    }
   }
   if (rows.empty()) fail("there is no kernel whose name contains '{}'", options.op);
   if (!options.json.empty()) write_file_atomically(options.json, rows.dump(2) + "\n");
@@ -118,27 +156,26 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   tessera::Options options;
-  tessera::KernelSizes& sizes = options.sizes;
   CLI::App app("Every kernel over real models' shapes, against a copy or plain matrix products");
   app.add_option("--device", options.device, "auto, cpu, cuda or cuda:1");
   app.add_option("--op", options.op, "Only operations whose name contains this");
   app.add_option("--dtype", options.dtype, "f32, bf16 or f16; by default bf16 on a GPU, else f32");
-  app.add_option("--tokens", sizes.tokens, "Rows of activations")->check(CLI::PositiveNumber);
-  app.add_option("--widths", sizes.widths, "Widths of models")->delimiter(',');
-  app.add_option("--vocab", sizes.vocab_size, "Rows of the embedding")->check(CLI::PositiveNumber);
-  app.add_option("--sequence", sizes.sequence, "Tokens of a row, for attention")
+  app.add_option("--models", options.models, "Whose shapes: gpt2, gpt2-xl, llama3-8b, tiny")
+      ->delimiter(',');
+  app.add_option("--tokens", options.rows, "Rows of activations")->check(CLI::PositiveNumber);
+  app.add_option("--sequence", options.sequence, "Tokens of a row, for attention and rope")
       ->check(CLI::PositiveNumber);
-  app.add_option("--head-size", sizes.head_size, "Channels of a head")->check(CLI::PositiveNumber);
   app.add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
   app.add_option("--runs", options.runs, "Timed runs of each")->check(CLI::PositiveNumber);
+  app.add_option("--flush-mib", options.flushed_mib,
+                 "Written before each run, and copied as the yardstick; 0: beyond every cache")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--json", options.json, "Also write the rows to this file");
   try {
     app.parse(argc, argv);
-    const auto device = tessera::parse_device(options.device);
-    tessera::check(device.has_value(), "--device {}: it must be auto, cpu, cuda or cuda:1",
-                   options.device);
-    tessera::run_ranks({.device = *device, .threads = options.threads},
-                       [&](tessera::Communicator&) { tessera::run(options); });
+    tessera::run_ranks(
+        {.device = tessera::device_of_option(options.device), .threads = options.threads},
+        [&](tessera::Communicator&) { tessera::run(options); });
     return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

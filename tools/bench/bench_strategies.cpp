@@ -3,7 +3,8 @@
 // Every strategy trains the same model from the same start on the same random tokens. Memory and
 // traffic are measured on every rank and must equal the prediction to the byte; loss, gradient norm
 // and weights must have the first strategy's bits (but where sums over ranks are formed in another
-// order, as hsdp does on 2 x 3 ranks: there to 1e-6). Times are medians over the steps. Every
+// order, as hsdp does on 2 x 3 ranks: there to 1e-6). NCCL is made to form its sums in the order of
+// the others (sharding.deterministic). Times are medians over the steps. Every
 // strategy takes turns with the first, step by step, and "/ first" is the median of the ratios of
 // neighbours: a machine that is slow for a while slows both.
 #include <fmt/format.h>
@@ -33,7 +34,7 @@ struct Options {
   int steps = 5;
   int rounds = 1;
   std::vector<std::string> strategies = strategy_variants();
-  std::string dtype = "f32";
+  RuntimeChoices runtime;
   int threads = 0;
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
@@ -41,12 +42,10 @@ struct Options {
   std::string json;
 };
 
-Config config_of(const Options& options, int ranks) {
+Config config_of(const Options& options) {
   Config config = workload(options.model, options.batch, options.sequence);
-  config.runtime.compute_dtype = options.dtype;
+  apply(options.runtime, config);
   config.sharding.activation_checkpointing = options.checkpointing;
-  std::int64_t& rows = config.data.batch_size;
-  if (options.batch == 0) rows = (rows + ranks - 1) / ranks * ranks;
   return config;
 }
 
@@ -143,14 +142,16 @@ void report(const Options& options, const std::vector<StrategyFigures>& all) {
 }
 
 /// One rank's part; false if the strategies do not agree.
-bool run(const Options& options, Communicator& world) {
-  const Config config = config_of(options, world.size());
+bool run(const Options& options, Config config, Communicator& world) {
+  std::int64_t& rows = config.data.batch_size;
+  if (options.batch == 0) rows = (rows + world.size() - 1) / world.size() * world.size();
   check_batch(config.data, world.size());
   make_model(config, /*vocab_size=*/0);  // a bad model is told before anything is printed
   if (world.rank() == 0) {
-    fmt::print("{}: batch {} x {}, {}, {} ranks x {} threads, {} steps in {} rounds\n",
-               options.model, config.data.batch_size, config.data.sequence_length, options.dtype,
-               world.size(), context().threads().size(), options.steps, options.rounds);
+    fmt::print("{}: batch {} x {}, {}, {} ranks on {} x {} threads, {} steps in {} rounds\n",
+               options.model, config.data.batch_size, config.data.sequence_length,
+               config.runtime.compute_dtype, world.size(), to_string(context().device()),
+               context().threads().size(), options.steps, options.rounds);
     std::fflush(stdout);
   }
   const auto all = compare_strategies({.config = config,
@@ -178,7 +179,9 @@ int main(int argc, char** argv) {
   app.add_option("--strategies", options.strategies, "Which, the first being compared with")
       ->delimiter(',')
       ->check(CLI::IsMember(tessera::strategy_variants()));
-  app.add_option("--dtype", options.dtype, "Computed with: f32, bf16 or f16")
+  app.add_option("--device", options.runtime.device,
+                 "auto, cpu, cuda or cuda:1: of the first rank; else runtime.device");
+  app.add_option("--dtype", options.runtime.dtype, "Computed with: f32, bf16 or f16")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   app.add_option("--threads", options.threads, "Threads per rank; 0: the cores shared out")
       ->check(CLI::NonNegativeNumber);
@@ -190,10 +193,16 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     std::atomic<bool> agreed = true;
-    tessera::run_world({.ranks = options.ranks, .threads = options.threads},
-                       [&](tessera::Communicator& world) {
-                         if (!tessera::run(options, world)) agreed = false;
-                       });
+    const tessera::Config config = tessera::config_of(options);
+    tessera::run_world(
+        {.ranks = options.ranks,
+         .device = tessera::device_of_option(config.runtime.device),
+         .threads = options.threads,
+         .communicator = tessera::communicator_from_name(config.sharding.communicator),
+         .deterministic = true},
+        [&](tessera::Communicator& world) {
+          if (!tessera::run(options, config, world)) agreed = false;
+        });
     return agreed ? 0 : 1;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

@@ -68,63 +68,109 @@ def forward(function, *operands):
 
 def backward(function, *operands):
     """The backward pass alone: the graph is kept, gradients are returned rather than stored."""
-    result = function(*operands)
-    seed = torch.rand_like(result)
+    results = function(*operands)
+    results = results if isinstance(results, tuple) else (results,)
+    seeds = [torch.rand_like(result) for result in results]
     wanted = [x for x in operands if isinstance(x, torch.Tensor) and x.requires_grad]
-    return lambda: torch.autograd.grad(result, wanted, seed, retain_graph=True)
+    return lambda: torch.autograd.grad(results, wanted, seeds, retain_graph=True)
 
 
 def numbers_of(shape):
     return [int(n) for n in re.findall(r"\d+", shape)]
 
 
-def norm_case(bench, rows, columns, dtype, function, gradient):
-    x = bench.noise(rows, columns, dtype=dtype, gradient=gradient)
+def norm_case(bench, name, rows, columns, dtype, gradient):
+    """y = norm(x), or x + residual and its norm; layer_norm has a bias, rms_norm none."""
+    norm = F.layer_norm if name.endswith("layer_norm") else F.rms_norm
+    tensors = [bench.noise(rows, columns, dtype=dtype, gradient=gradient)
+               for _ in range(2 if name.startswith("add_") else 1)]
     weights = [bench.noise(columns, dtype=dtype, gradient=gradient)
-               for _ in range(2 if function is F.layer_norm else 1)]
-    return lambda x, *w: function(x, (columns,), *w, eps=1e-5), (x, *weights)
+               for _ in range(2 if norm is F.layer_norm else 1)]
+
+    def plain(x, *w):
+        return norm(x, (columns,), *w, eps=1e-5)
+
+    def after_sum(x, residual, *w):
+        total = x + residual
+        return total, norm(total, (columns,), *w, eps=1e-5)
+
+    return after_sum if name.startswith("add_") else plain, (*tensors, *weights)
+
+
+def linear_case(bench, op, tokens, wide, narrow, dtype):
+    x, dy = bench.noise(tokens, narrow, dtype=dtype), bench.noise(tokens, wide, dtype=dtype)
+    weight, bias = bench.noise(wide, narrow, dtype=dtype), bench.noise(wide, dtype=dtype)
+
+    def bias_gelu(x, weight, bias):
+        pre = F.linear(x, weight, bias)
+        return pre, F.gelu(pre, approximate="tanh")
+
+    return {
+        "matmul_forward": (F.linear, (x, weight)),
+        "matmul_dx": (torch.matmul, (dy, weight)),
+        "matmul_dweight": (lambda dy, x: dy.t() @ x, (dy, x)),
+        "linear_bias": (F.linear, (x, weight, bias)),
+        "linear_bias_gelu": (bias_gelu, (x, weight, bias)),
+        "linear_dweight_dbias": (lambda dy, x: (dy.t() @ x, dy.sum(0)), (dy, x)),
+        "linear_dx_gelu": (lambda dy, weight, pre: torch.ops.aten.gelu_backward(
+            dy @ weight.t(), pre, approximate="tanh"), (x, weight, dy)),
+    }.get(op)
+
+
+def rope_case(bench, batch, tokens, heads, size, dtype, gradient):
+    x = bench.noise(batch, tokens, heads, size, dtype=dtype, gradient=gradient)
+    angles = torch.rand(tokens, 1, size // 2, device=bench.device)
+    cosine, sine = angles.cos(), angles.sin()
+
+    def rope(x):
+        a, b = x.float().chunk(2, -1)
+        return torch.cat((a * cosine - b * sine, b * cosine + a * sine), -1).to(dtype)
+
+    return rope, (x,)
+
+
+def attention_case(bench, batch, heads, kv_heads, tokens, size, dtype, gradient):
+    q, k, v = (bench.noise(batch, count, tokens, size, dtype=dtype, gradient=gradient)
+               for count in (heads, kv_heads, kv_heads))
+    grouped = {"enable_gqa": True} if heads != kv_heads else {}
+    return (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, **grouped),
+            (q, k, v))
 
 
 def case_of(bench, op, shape, dtype):
-    """(function, operands, is it a backward pass), or None."""
+    """(function, operands) whose forward or, for ops named so, backward pass is timed; or None."""
     n = numbers_of(shape)
     gradient = op.endswith("_backward")
     name = re.sub(r"_(forward|backward)$", "", op)
-    if name in ("layer_norm", "rms_norm"):
-        function = F.layer_norm if name == "layer_norm" else F.rms_norm
-        return *norm_case(bench, n[0], n[1], dtype, function, gradient), gradient
+    if name.endswith("_norm") and name != "gradient_norm":
+        return norm_case(bench, name, n[0], n[1], dtype, gradient)
+    if op.startswith(("matmul_", "linear_")):
+        return linear_case(bench, op, *n, dtype)
+    if name == "rope":
+        return rope_case(bench, *n, dtype, gradient)
+    if name == "attention":
+        return attention_case(bench, *n, dtype, gradient)
     if name == "gelu":
         x = bench.noise(*n, dtype=dtype, gradient=gradient)
-        return lambda x: F.gelu(x, approximate="tanh"), (x,), gradient
+        return lambda x: F.gelu(x, approximate="tanh"), (x,)
     if name == "swiglu":
         x = bench.noise(n[0], 2 * n[1], dtype=dtype, gradient=gradient)
-        return lambda x: F.silu(x[:, :n[1]]) * x[:, n[1]:], (x,), gradient
+        return lambda x: F.silu(x[:, :n[1]]) * x[:, n[1]:], (x,)
     if name == "add":
-        return torch.add, (bench.noise(*n, dtype=dtype), bench.noise(*n, dtype=dtype)), False
+        return torch.add, (bench.noise(*n, dtype=dtype), bench.noise(*n, dtype=dtype))
     if name == "cast_to_f32":
-        return lambda x: x.float(), (bench.noise(*n, dtype=dtype),), False
+        return lambda x: x.float(), (bench.noise(*n, dtype=dtype),)
+    if name == "cast_from_f32":
+        return lambda x: x.to(dtype), (bench.noise(*n, dtype=torch.float32),)
     if name == "dropout":
-        return lambda x: F.dropout(x, 0.1), (bench.noise(*n, dtype=dtype),), False
+        return lambda x: F.dropout(x, 0.1), (bench.noise(*n, dtype=dtype),)
     if name == "embedding":
         table = bench.noise(n[1], n[2], dtype=dtype, gradient=gradient)
-        return F.embedding, (bench.ids(n[0], n[1]), table), gradient
-    if name in ("matmul", "matmul_dx", "matmul_dweight"):
-        tokens, wide, narrow = n
-        x, dy = bench.noise(tokens, narrow, dtype=dtype), bench.noise(tokens, wide, dtype=dtype)
-        weight = bench.noise(wide, narrow, dtype=dtype)
-        return {"matmul": (F.linear, (x, weight), False),
-                "matmul_dx": (torch.matmul, (dy, weight), False),
-                "matmul_dweight": (lambda dy, x: dy.t() @ x, (dy, x), False)}[name]
-    if name == "attention":
-        batch, heads, tokens, size = n
-        q, k, v = (bench.noise(batch, heads, tokens, size, dtype=dtype, gradient=gradient)
-                   for _ in range(3))
-        return (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
-                (q, k, v), gradient)
+        return F.embedding, (bench.ids(n[0], n[1]), table)
     if name == "cross_entropy":
         logits = bench.noise(*n, dtype=dtype, gradient=gradient)
         return (lambda logits, ids: F.cross_entropy(logits, ids, reduction="none"),
-                (logits, bench.ids(n[0], n[1])), gradient)
+                (logits, bench.ids(n[0], n[1])))
     return None
 
 
@@ -137,11 +183,25 @@ def linear_cross_entropy(bench, shape, dtype, wrap):
     return lambda: torch.autograd.grad(loss_of(x, weight), [x, weight])
 
 
+def f32_tensors(bench, shape):
+    """As many tensors with as many elements together, of one size."""
+    total, count = numbers_of(shape)
+    return [bench.noise(total // count, dtype=torch.float32) for _ in range(count)]
+
+
 def adamw(bench, shape):
-    parameter = bench.noise(numbers_of(shape)[0], dtype=torch.float32, gradient=True)
-    parameter.grad = torch.rand_like(parameter)
+    parameters = [torch.nn.Parameter(x) for x in f32_tensors(bench, shape)]
+    for parameter in parameters:
+        parameter.grad = torch.rand_like(parameter)
     fused = bench.device.type == "cuda"
-    return torch.optim.AdamW([parameter], lr=1e-3, weight_decay=0.0, fused=fused).step
+    return torch.optim.AdamW(parameters, lr=1e-5, weight_decay=0.0, fused=fused).step
+
+
+def gradient_norm(bench, shape, wrap):
+    def norm(*tensors):
+        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+
+    return forward(wrap(norm), *f32_tensors(bench, shape))
 
 
 def run_of(bench, op, shape, dtype, wrap):
@@ -150,11 +210,13 @@ def run_of(bench, op, shape, dtype, wrap):
         return linear_cross_entropy(bench, shape, dtype, wrap)
     if op == "adamw":
         return adamw(bench, shape)
+    if op == "gradient_norm":
+        return gradient_norm(bench, shape, wrap)
     case = case_of(bench, op, shape, dtype)
     if case is None:
         return None
-    function, operands, is_backward = case
-    return (backward if is_backward else forward)(wrap(function), *operands)
+    function, operands = case
+    return (backward if op.endswith("_backward") else forward)(wrap(function), *operands)
 
 
 def main():
@@ -176,12 +238,12 @@ def main():
     with open(options.report, encoding="utf-8") as report:
         rows = [row for row in json.load(report) if options.op in row["op"]]
     print(f"PyTorch {torch.__version__} on {options.device}; ratio: its time over ours")
-    print(f"{'op':<22} {'shape':<32} {'dtype':<5} {'ours ms':>9}"
+    print(f"{'op':<25} {'shape':<34} {'dtype':<5} {'ours ms':>9}"
           + "".join(f" {name + ' ms':>11} {'ratio':>6}" for name in variants))
     left_out = set()
     for row in rows:
         dtype = DTYPES[row["dtype"]]
-        line = f"{row['op']:<22} {row['shape']:<32} {row['dtype']:<5} {row['time_ms']:>9.4f}"
+        line = f"{row['op']:<25} {row['shape']:<34} {row['dtype']:<5} {row['time_ms']:>9.4f}"
         for name, wrap in variants.items():
             run = run_of(bench, row["op"], row["shape"], dtype, wrap)
             if run is None:

@@ -129,7 +129,8 @@ def our_milliseconds(options):
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         command = [options.ours, "--model", options.model, "--batch", str(options.batch)]
         command += ["--sequence", str(options.sequence), "--steps", str(options.steps)]
-        command += ["--device", options.device, "--dtype", options.dtype, "--json", report.name]
+        command += ["--device", options.device, "--dtype", options.dtype]
+        command += ["--attention", options.attention, "--json", report.name]
         subprocess.run(command, check=True)
         return json.load(report)["step_ms"]
 
@@ -145,11 +146,13 @@ def main():
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--variants", default="eager,compile", help="of PyTorch")
     parser.add_argument("--ours", help="path of bench_step, to run beside")
+    parser.add_argument("--attention", choices=["tessera", "cudnn"], default="tessera",
+                        help="of ours")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch_step.py: PyTorch finds no GPU; use --device cpu")
-    torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision("highest")  # in f32, as ours by default: no tf32
 
     sizes = MODELS[options.model]
     tokens = options.batch * options.sequence

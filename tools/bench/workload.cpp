@@ -33,6 +33,21 @@ Config workload(const std::string& model, std::int64_t batch, std::int64_t seque
   return config;
 }
 
+Device device_of_option(const std::string& text) {
+  const auto device = parse_device(text);
+  check(device.has_value(), "--device {}: it must be auto, cpu, cuda or cuda:1", text);
+  return *device;
+}
+
+void apply(const RuntimeChoices& choices, Config& config) {
+  if (!choices.device.empty()) {
+    device_of_option(choices.device);
+    config.runtime.device = choices.device;
+  }
+  if (!choices.dtype.empty()) config.runtime.compute_dtype = choices.dtype;
+  if (!choices.attention.empty()) config.kernels.attention = choices.attention;
+}
+
 TrainingSession::BatchSource random_tokens(const DataConfig& data, std::int64_t vocab_size) {
   const std::int64_t length = data.sequence_length;
   return [=](std::int64_t step, std::int64_t first_row, std::int64_t rows) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/device.h"
 #include "tools/config/config.h"
 #include "tools/train/session.h"
 
@@ -15,6 +16,17 @@ namespace tessera {
 /// that every gradient exceeds. `batch` and `sequence` count if they are not 0. There is one
 /// micro-batch per step and rank.
 Config workload(const std::string& model, std::int64_t batch, std::int64_t sequence);
+
+/// What a person asks for on the command line; empty: as the configuration says.
+struct RuntimeChoices {
+  std::string device, dtype, attention;
+};
+
+/// Raises Error that names the option if a device is no device.
+void apply(const RuntimeChoices& choices, Config& config);
+
+/// Of an option `--device`. Raises Error if it is no device.
+Device device_of_option(const std::string& text);
 
 /// Uniform random tokens, a function of step and row alone: the work of a step does not depend on
 /// what the tokens are.

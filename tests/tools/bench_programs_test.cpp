@@ -1,0 +1,219 @@
+// bench_kernels and bench_step as a person calls them, on sizes that take no time and on the device
+// that this build is for.
+#include <sys/wait.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "runtime/backends.h"
+#include "runtime/file.h"
+#include "tests/support/device.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using nlohmann::json;
+using test::TemporaryDirectory;
+
+struct Outcome {
+  int status;
+  std::string text;
+};
+
+Outcome run(const std::string& arguments, const TemporaryDirectory& folder) {
+  const std::string out = folder / "out.txt";
+  const std::string command =
+      std::string(TESSERA_BINARY_DIR "/bin/") + arguments + " > " + out + " 2>&1";
+  const int status = std::system(command.c_str());
+  return {WEXITSTATUS(status), read_text_file(out)};
+}
+
+std::string device() {
+  return " --device " + to_string(test::device());
+}
+
+std::set<std::string> keys_of(const json& object) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.insert(key);
+  return keys;
+}
+
+const std::string kQuick = " --models tiny --tokens 16 --runs 1 --flush-mib 1 --threads 1";
+
+}  // namespace
+
+TEST_CASE("bench_kernels: every kernel has a row with a yardstick") {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "rows.json";
+  const Outcome outcome =
+      run("bench_kernels" + device() + kQuick + " --dtype bf16 --json " + file, folder);
+  INFO(outcome.text);
+  REQUIRE(outcome.status == 0);
+  std::set<std::string> ops;
+  for (const json& row : json::parse(read_text_file(file))) {
+    CAPTURE(row.dump());
+    CHECK(keys_of(row) == std::set<std::string>{"op", "shape", "dtype", "time_ms", "bytes", "flops",
+                                                "yardstick", "ratio"});
+    CHECK(ops.insert(row["op"]).second);
+    CHECK(row["dtype"] == "bf16");
+    CHECK(row["time_ms"].get<double>() > 0.0);
+    CHECK(row["bytes"].get<double>() > 0.0);
+    CHECK(row["ratio"].get<double>() > 0.0);
+    CHECK(std::isfinite(row["ratio"].get<double>()));
+    CHECK((row["flops"].get<double>() > 0.0) == (row["yardstick"] != "copy"));
+  }
+  CHECK(ops == std::set<std::string>{"embedding_forward",
+                                     "embedding_backward",
+                                     "layer_norm_forward",
+                                     "layer_norm_backward",
+                                     "add_layer_norm_forward",
+                                     "add_layer_norm_backward",
+                                     "rms_norm_forward",
+                                     "rms_norm_backward",
+                                     "add_rms_norm_forward",
+                                     "add_rms_norm_backward",
+                                     "matmul_forward",
+                                     "matmul_dx",
+                                     "matmul_dweight",
+                                     "matmul_dweight_accumulate",
+                                     "linear_bias",
+                                     "linear_bias_gelu",
+                                     "linear_dweight_dbias",
+                                     "linear_dx_gelu",
+                                     "rope_forward",
+                                     "rope_backward",
+                                     "attention_forward",
+                                     "attention_backward",
+                                     "gelu_forward",
+                                     "gelu_backward",
+                                     "swiglu_forward",
+                                     "swiglu_backward",
+                                     "bias_backward",
+                                     "add",
+                                     "dropout",
+                                     "cast_to_f32",
+                                     "cast_from_f32",
+                                     "linear_cross_entropy",
+                                     "cross_entropy_forward",
+                                     "cross_entropy_backward",
+                                     "adamw",
+                                     "gradient_norm",
+                                     "sum_of_squares"});
+}
+
+TEST_CASE("bench_kernels: bytes and operations are the shapes'") {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "rows.json";
+  const auto row = [&](const std::string& op) {
+    REQUIRE(run("bench_kernels" + device() + kQuick + " --dtype f32 --op " + op + " --json " + file,
+                folder)
+                .status == 0);
+    return json::parse(read_text_file(file)).at(0);
+  };
+  // 16 tokens of 32 channels, a feed-forward of 48; 2 heads of 16 on 1, rows of 8 tokens.
+  const json norm = row("add_rms_norm_forward");
+  CHECK(norm["shape"] == "16 x 32");
+  CHECK(norm["bytes"] == 4 * 16 * 32 * 4);
+  const json linear = row("linear_bias_gelu");
+  CHECK(linear["shape"] == "16 x 48 x 32");
+  CHECK(linear["flops"] == 2 * 16 * 48 * 32);
+  CHECK(linear["bytes"] == 4 * (16 * 32 + 32 * 48 + 2 * 16 * 48));
+  const json attention = row("attention_backward");
+  CHECK(attention["shape"] == "2 x 2/1 heads x 8 x 16, causal");
+  CHECK(attention["flops"] == 5 * 2 * 2 * 2 * 8 * 8 * 16 / 2);
+  CHECK(attention["bytes"] == 4 * 2 * (16 * 64 + 16 * 32));
+  CHECK(row("rope_forward")["bytes"] == 4 * 2 * 16 * 3 * 16);
+}
+
+TEST_CASE("bench_kernels: what it does not know is one line and status 1") {
+  const TemporaryDirectory folder;
+  CHECK_THAT(run("bench_kernels --op none" + kQuick, folder).text,
+             Contains("no kernel whose name contains 'none'"));
+  const Outcome model = run("bench_kernels --models gpt5", folder);
+  CHECK(model.status == 1);
+  CHECK_THAT(model.text, Contains("a model 'gpt5'; there are those of gpt2, gpt2-xl, llama3-8b"));
+  const Outcome unknown = run("bench_kernels --device gpu", folder);
+  CHECK(unknown.status == 1);
+  CHECK_THAT(unknown.text, Catch::StartsWith("bench_kernels: --device gpu: it must be auto, cpu"));
+}
+
+TEST_CASE("bench_step: phases of a step on the device, a yardstick, and MFU") {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "step.json";
+  const Outcome outcome =
+      run("bench_step --model tiny --batch 2 --sequence 4 --steps 2 --threads 1 --dtype bf16" +
+              device() + " --json " + file,
+          folder);
+  INFO(outcome.text);
+  REQUIRE(outcome.status == 0);
+  const json report = json::parse(read_text_file(file));
+  CHECK(report["device"] == to_string(test::device()));
+  CHECK(report["dtype"] == "bf16");
+  CHECK(report["yardstick"] == (kHasCuda ? "cuBLASLt" : "OpenBLAS, f32"));
+  double phases = 0.0;
+  for (const char* key : {"data_ms", "forward_ms", "backward_ms", "optimizer_ms"}) {
+    CHECK(report[key].get<double>() > 0.0);
+    phases += report[key].get<double>();
+  }
+  CHECK(phases < 1.5 * report["step_ms"].get<double>());  // medians need not add up
+  for (const char* key :
+       {"step_ms", "model_flops_per_second", "matmul_flops_per_second", "ratio"}) {
+    CHECK(report[key].get<double>() > 0.0);
+  }
+  if (report["mfu"].is_null()) {
+    CHECK(report["peak_flops_per_second"].is_null());
+    CHECK_THAT(outcome.text, Contains("MFU          unknown"));
+  } else {
+    CHECK(report["mfu_palm"].get<double>() > report["mfu"].get<double>());
+    CHECK_THAT(outcome.text, Contains("6 N + 6 L H Q T per token"));
+  }
+}
+
+TEST_CASE("bench_step: a choice that the device does not have is one line") {
+  const TemporaryDirectory folder;
+  const Outcome cudnn = run("bench_step --model tiny --device cpu --attention cudnn", folder);
+  CHECK(cudnn.status == 1);
+  CHECK_THAT(cudnn.text, Catch::StartsWith("bench_step: ") && Contains("needs a GPU"));
+  CHECK(run("bench_step --model tiny --dtype f8", folder).status == 2);
+  CHECK(run("bench_step --model tiny --device cuda:99", folder).status == 1);
+}
+
+TEST_CASE("bench_strategies: strategies agree on the device") {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "figures.json";
+  const Outcome outcome =
+      run("bench_strategies --ranks 2 --batch 2 --sequence 4 --steps 2 --threads 1 "
+          "--strategies ddp,fsdp" +
+              device() + " --json " + file,
+          folder);
+  INFO(outcome.text);
+  REQUIRE(outcome.status == 0);
+  CHECK_THAT(outcome.text, Contains(to_string(test::device())) && Contains("All agree"));
+  for (const json& row : json::parse(read_text_file(file))["strategies"]) {
+    CHECK(row["communication_ms"].get<double>() > 0.0);
+    CHECK(row["exposed_communication_ms"].get<double>() > 0.0);
+  }
+}
+
+TEST_CASE("bench_collectives: rates on the device, beside a copy's") {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "rates.json";
+  const Outcome outcome = run(
+      "bench_collectives --ranks 2 --kib 8192 --pairs 1" + device() + " --json " + file, folder);
+  INFO(outcome.text);
+  REQUIRE(outcome.status == 0);
+  const json report = json::parse(read_text_file(file));
+  CHECK(report["device"] == to_string(test::device()));
+  for (const json& row : report["collectives"]) {
+    CHECK(row["copy_bytes_per_second"].get<double>() > 0.0);
+    CHECK(row["ratio"].get<double>() > 0.0);
+  }
+}
+
+}  // namespace tessera

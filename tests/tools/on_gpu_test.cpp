@@ -1,0 +1,70 @@
+// tools/bench/on_gpu.sh with programs that only say what they were called with: what is run, what
+// is skipped, and what a failure looks like.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "runtime/file.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+/// A build folder of such programs.
+void make_build(const test::TemporaryDirectory& folder) {
+  const std::filesystem::path bin = folder / "build/bin";
+  std::filesystem::create_directories(bin);
+  const auto program = [&](const std::string& name, const std::string& body) {
+    write_file_atomically(bin / name, "#!/bin/bash\n" + body + "\n");
+    std::filesystem::permissions(bin / name, std::filesystem::perms::owner_all);
+  };
+  for (const char* name : {"test_kernels_a", "test_kernels_b", "test_runtime_c", "bench_step",
+                           "bench_strategies", "bench_collectives"}) {
+    program(name, "echo \"$(basename $0) $*\"");
+  }
+  program("test_kernels_b", "echo wrong; exit 3");
+  program("bench_kernels", "echo '[]' > ${@: -1}");
+}
+
+/// What the script prints; `status` is its own.
+std::string on_gpu(const test::TemporaryDirectory& folder, const std::string& parts, int& status) {
+  const std::string out = folder / "text.txt";
+  const std::string command = "PYTHON=/bin/false " TESSERA_SOURCE_DIR "/tools/bench/on_gpu.sh " +
+                              (folder / "build") + " " + (folder / "out") + " " + parts + " > " +
+                              out + " 2>&1";
+  status = WEXITSTATUS(std::system(command.c_str()));
+  return read_text_file(out);
+}
+
+}  // namespace
+
+TEST_CASE("on_gpu.sh: parts that fail are named, what is missing is skipped, the rest runs") {
+  const test::TemporaryDirectory folder;
+  make_build(folder);
+  int status = 0;
+  const std::string text =
+      on_gpu(folder, "kernel_tests tests kernels step torch_step strategies nccl", status);
+  INFO(text);
+  CHECK(status == 1);
+  CHECK_THAT(text,
+             Contains("kernel_tests ") && Contains("FAILED with 1: failed: test_kernels_b\n"));
+  CHECK_THAT(text, Contains("skipped: no PyTorch that finds a GPU") && Contains("nccl "));
+  CHECK_THAT(text, !Contains("memcheck"));
+  CHECK(read_text_file(folder / "out/summary.txt") == text);
+  CHECK_THAT(read_text_file(folder / "out/kernel_tests.log"),
+             Contains("test_kernels_a ~[cpu]") && !Contains("test_runtime_c"));
+  CHECK_THAT(read_text_file(folder / "out/tests.log"), Contains("test_runtime_c ~[cpu]"));
+  CHECK_THAT(read_text_file(folder / "out/step.log"),
+             Contains("--attention cudnn --model gpt2-xl --batch 4 "));
+  CHECK(read_text_file(folder / "out/kernels.json") == "[]\n");
+}
+
+TEST_CASE("on_gpu.sh: without folders it says how it is called") {
+  const int status = std::system(TESSERA_SOURCE_DIR "/tools/bench/on_gpu.sh > /dev/null 2>&1");
+  CHECK(WEXITSTATUS(status) == 2);
+}
+
+}  // namespace tessera

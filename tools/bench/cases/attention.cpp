@@ -1,0 +1,111 @@
+#include "kernels/attention/op.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "kernels/rope/op.h"
+#include "runtime/backends.h"
+#include "runtime/context.h"
+#include "tools/bench/cases/cases.h"
+#include "tools/train/noise.h"
+
+namespace tessera {
+namespace {
+
+/// Queries, keys and values side by side in [B, T, (H + 2 KV) D]; outputs [B, T, H D].
+struct Packed {
+  std::int64_t B, T, H, KV, D;
+
+  std::int64_t columns() const { return (H + 2 * KV) * D; }
+  Heads queries(const Tensor& qkv) const { return heads_of(qkv, 0, H, D); }
+  Heads keys(const Tensor& qkv) const { return heads_of(qkv, H * D, KV, D); }
+  Heads values(const Tensor& qkv) const { return heads_of(qkv, (H + KV) * D, KV, D); }
+  Heads outputs(const Tensor& o) const { return heads_of(o, 0, H, D); }
+  /// What rope turns.
+  Heads queries_and_keys(const Tensor& qkv) const { return heads_of(qkv, 0, H + KV, D); }
+};
+
+struct Operands {
+  Tensor qkv, d_qkv, o, d_o, logsumexp;
+};
+
+Operands operands(const Packed& p, DType dtype) {
+  return {.qkv = noise({p.B, p.T, p.columns()}, dtype),
+          .d_qkv = Tensor::empty({p.B, p.T, p.columns()}, dtype),
+          .o = noise({p.B, p.T, p.H * p.D}, dtype),
+          .d_o = noise({p.B, p.T, p.H * p.D}, dtype),
+          .logsumexp = Tensor::full({p.B, p.H, p.T}, DType::f32, 8.0)};
+}
+
+Yardstick yardstick(DType dtype) {
+  const bool has_cudnn = kHasCudnn && !context().device().is_cpu() && dtype != DType::f32;
+  return has_cudnn ? Yardstick::cudnn : Yardstick::matmul;
+}
+
+void add_attention(CaseList& list, const Packed& p, const std::string& shape) {
+  const DType dtype = list.dtype;
+  // S = Q K^T, O = P V.
+  const std::vector<MatmulShape> forward = {
+      {.m = p.T, .n = p.T, .k = p.D, .transpose_b = Transpose::yes, .count = p.B * p.H},
+      {.m = p.T, .n = p.D, .k = p.T, .count = p.B * p.H}};
+  // S again and dP = dO V^T, dQ = dS K, dK = dS^T Q, dV = P^T dO.
+  const std::vector<MatmulShape> backward = {
+      {.m = p.T, .n = p.T, .k = p.D, .transpose_b = Transpose::yes, .count = 2 * p.B * p.H},
+      {.m = p.T, .n = p.D, .k = p.T, .count = p.B * p.H},
+      {.m = p.T, .n = p.D, .k = p.T, .transpose_a = Transpose::yes, .count = 2 * p.B * p.H}};
+  const double qkv = list.bytes(p.B * p.T, p.columns());
+  const double o = list.bytes(p.B * p.T, p.H * p.D);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(p.D));
+  list.compute_bound(
+      "attention_forward", shape, qkv + o, 0.5, forward,
+      [=] {
+        return [=, t = operands(p, dtype)] {
+          attention_forward(p.outputs(t.o), t.logsumexp, p.queries(t.qkv), p.keys(t.qkv),
+                            p.values(t.qkv), scale);
+        };
+      },
+      yardstick(dtype));
+  list.compute_bound(
+      "attention_backward", shape, 2 * (qkv + o), 0.5, backward,
+      [=] {
+        return [=, t = operands(p, dtype)] {
+          attention_backward(p.queries(t.d_qkv), p.keys(t.d_qkv), p.values(t.d_qkv),
+                             p.outputs(t.d_o), p.queries(t.qkv), p.keys(t.qkv), p.values(t.qkv),
+                             p.outputs(t.o), t.logsumexp, scale);
+        };
+      },
+      yardstick(dtype));
+}
+
+void add_rope(CaseList& list, const Packed& p) {
+  const DType dtype = list.dtype;
+  const double bytes = 2 * list.bytes(p.B * p.T, (p.H + p.KV) * p.D);
+  const std::string shape = fmt::format("{} x {} x {} x {}", p.B, p.T, p.H + p.KV, p.D);
+  const auto add = [&](const char* op, auto turn) {
+    list.memory_bound(op, shape, bytes, [=] {
+      return [=, qkv = noise({p.B, p.T, p.columns()}, dtype),
+              table = rope_table(p.T, rope_frequencies(p.D, 500000.0), RopePairs::half_split)] {
+        turn(p.queries_and_keys(qkv), table, RopePositions{});
+      };
+    });
+  };
+  add("rope_forward", rope_forward);
+  add("rope_backward", rope_backward);
+}
+
+}  // namespace
+
+void add_attention_cases(CaseList& list) {
+  const ModelShape& model = list.model;
+  const Packed p = {.B = std::max<std::int64_t>(1, list.rows / model.sequence),
+                    .T = model.sequence,
+                    .H = model.heads,
+                    .KV = model.kv_heads,
+                    .D = model.head_size};
+  add_rope(list, p);
+  add_attention(list, p,
+                fmt::format("{} x {}/{} heads x {} x {}, causal", p.B, p.H, p.KV, p.T, p.D));
+}
+
+}  // namespace tessera

@@ -1,0 +1,72 @@
+// The products of the feed-forward's first layer, x [N, C] W^T with W [F, C]: plain, and with every
+// epilogue that a linear layer's passes have.
+#include <fmt/format.h>
+
+#include "kernels/linear/op.h"
+#include "kernels/matmul/op.h"
+#include "tools/bench/cases/cases.h"
+#include "tools/train/noise.h"
+
+namespace tessera {
+namespace {
+
+struct Operands {
+  Tensor x, y, pre, weight, bias, dweight, dbias;
+};
+
+}  // namespace
+
+void add_linear_cases(CaseList& list) {
+  const std::int64_t N = list.rows, C = list.model.width, F = list.model.hidden;
+  const DType dtype = list.dtype;
+  const double wide = list.bytes(N, F);
+  const double operands = list.bytes(N, C) + wide + list.bytes(F, C);
+  const std::string shape = fmt::format("{} x {} x {}", N, F, C);
+  const auto make = [=](DType gradients) {
+    return Operands{.x = noise({N, C}, dtype),
+                    .y = noise({N, F}, dtype),
+                    .pre = noise({N, F}, dtype),
+                    .weight = noise({F, C}, dtype),
+                    .bias = noise({F}, dtype),
+                    .dweight = Tensor::zeros({F, C}, gradients),
+                    .dbias = Tensor::zeros({F}, gradients)};
+  };
+  const MatmulShape forward = {.m = N, .n = F, .k = C, .transpose_b = Transpose::yes};
+  const MatmulShape input = {.m = N, .n = C, .k = F};
+  const MatmulShape weight = {.m = F, .n = C, .k = N, .transpose_a = Transpose::yes};
+  const auto add = [&](const char* op, double bytes, const MatmulShape& product, DType gradients,
+                       const std::function<void(const Operands&)>& call) {
+    list.compute_bound(op, shape, bytes, 1.0, {product},
+                       [=] { return [t = make(gradients), call] { call(t); }; });
+  };
+
+  add("matmul_forward", operands, forward, dtype,
+      [](const Operands& t) { matmul(t.y, t.x, t.weight, Transpose::no, Transpose::yes); });
+  add("matmul_dx", operands, input, dtype, [](const Operands& t) { matmul(t.x, t.y, t.weight); });
+  add("matmul_dweight", operands, weight, dtype,
+      [](const Operands& t) { matmul(t.dweight, t.y, t.x, Transpose::yes); });
+  // As training accumulates: into f32, which is read and written.
+  add("matmul_dweight_accumulate", list.bytes(N, C) + wide + 2 * CaseList::bytes(F, C, DType::f32),
+      weight, DType::f32, [](const Operands& t) {
+        matmul(t.dweight, t.y, t.x, Transpose::yes, Transpose::no, Accumulate::yes);
+      });
+  add("linear_bias", operands, forward, dtype,
+      [](const Operands& t) { linear_forward(t.y, t.x, t.weight, Transpose::yes, t.bias); });
+  add("linear_bias_gelu", operands + wide, forward, dtype, [](const Operands& t) {
+    linear_gelu_forward(t.y, t.pre, t.x, t.weight, Transpose::yes, t.bias);
+  });
+  add("linear_dweight_dbias", operands, weight, dtype, [](const Operands& t) {
+    linear_backward_weight(t.dweight, t.dbias, t.x, t.y, Transpose::yes, Accumulate::no,
+                           Accumulate::no);
+  });
+  // Of the second layer: back through its product and the gelu before it.
+  const MatmulShape second = {.m = N, .n = F, .k = C};
+  list.compute_bound("linear_dx_gelu", shape, operands + wide, 1.0, {second}, [=] {
+    return [dy = noise({N, C}, dtype), weight = noise({C, F}, dtype), pre = noise({N, F}, dtype),
+            dpre = Tensor::empty({N, F}, dtype)] {
+      linear_backward_input(dpre, dy, weight, Transpose::yes, pre);
+    };
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+#include <fmt/format.h>
+
+#include "kernels/cross_entropy/op.h"
+#include "kernels/linear_cross_entropy/op.h"
+#include "tools/bench/cases/cases.h"
+#include "tools/train/noise.h"
+
+namespace tessera {
+namespace {
+
+/// The language model's head and loss with all gradients: three products.
+void add_head(CaseList& list) {
+  const std::int64_t N = list.rows, V = list.model.vocab_size, C = list.model.width;
+  const DType dtype = list.dtype;
+  const double bytes = 2 * list.bytes(N, C) + list.bytes(V, C) + CaseList::bytes(V, C, DType::f32);
+  const std::vector<MatmulShape> products = {
+      {.m = N, .n = V, .k = C, .transpose_b = Transpose::yes},
+      {.m = N, .n = C, .k = V},
+      {.m = V, .n = C, .k = N, .transpose_a = Transpose::yes}};
+  list.compute_bound(
+      "linear_cross_entropy", fmt::format("{} x {} x {}", N, V, C), bytes, 1.0, products, [=] {
+        return [=, loss = Tensor::empty({1}, DType::f32), x = noise({N, C}, dtype),
+                dx = Tensor::empty({N, C}, dtype), weight = noise({V, C}, dtype),
+                dweight = Tensor::empty({V, C}, DType::f32), targets = random_ids(N, V)] {
+          linear_cross_entropy(loss, dx, dweight, x, weight, targets, 1.0 / static_cast<double>(N),
+                               Accumulate::no);
+        };
+      });
+}
+
+struct Operands {
+  Tensor logits, dlogits, loss, logsumexp, dloss, targets;
+};
+
+}  // namespace
+
+void add_loss_cases(CaseList& list) {
+  add_head(list);
+  // A chunk of logits, as linear_cross_entropy has it on a GPU.
+  const std::int64_t N = std::min(list.rows, cuda::kCrossEntropyChunk), V = list.model.vocab_size;
+  const auto make = [N, V, dtype = list.dtype] {
+    return Operands{.logits = noise({N, V}, dtype),
+                    .dlogits = Tensor::empty({N, V}, dtype),
+                    .loss = Tensor::empty({N}, DType::f32),
+                    .logsumexp = Tensor::full({N}, DType::f32, 11.0),
+                    .dloss = Tensor::full({N}, DType::f32, 1.0),
+                    .targets = random_ids(N, V)};
+  };
+  const std::string shape = fmt::format("{} x {}", N, V);
+  list.memory_bound("cross_entropy_forward", shape, list.bytes(N, V), [=] {
+    return [t = make()] { cross_entropy_forward(t.loss, t.logsumexp, t.logits, t.targets); };
+  });
+  list.memory_bound("cross_entropy_backward", shape, 2 * list.bytes(N, V), [=] {
+    return [t = make()] {
+      cross_entropy_backward(t.dlogits, t.dloss, t.logits, t.logsumexp, t.targets);
+    };
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+// What follows backward, on the tensors of one block: f32 masters, gradients and states.
+#include <fmt/format.h>
+
+#include "kernels/adamw/op.h"
+#include "kernels/gradient_norm/op.h"
+#include "tools/bench/cases/cases.h"
+#include "tools/train/noise.h"
+
+namespace tessera {
+namespace {
+
+/// Sizes of a block's tensors: two norms, the packed query, key and value, the projections, and the
+/// feed-forward's two layers, each with a bias.
+std::vector<std::int64_t> block_of(const ModelShape& m) {
+  const std::int64_t qkv = (m.heads + 2 * m.kv_heads) * m.head_size;
+  return {m.width,
+          m.width,
+          m.width,
+          m.width,
+          m.width * qkv,
+          qkv,
+          m.width * m.width,
+          m.width,
+          m.width * m.hidden,
+          m.hidden,
+          m.width * m.hidden,
+          m.width};
+}
+
+std::vector<Tensor> tensors(const std::vector<std::int64_t>& sizes) {
+  std::vector<Tensor> all;
+  for (const std::int64_t size : sizes) all.push_back(noise({size}, DType::f32));
+  return all;
+}
+
+}  // namespace
+
+void add_optimizer_cases(CaseList& list) {
+  const std::vector<std::int64_t> sizes = block_of(list.model);
+  std::int64_t total = 0;
+  for (const std::int64_t size : sizes) total += size;
+  const auto count = static_cast<double>(total);
+  const std::string shape = fmt::format("{} in {} tensors", total, sizes.size());
+  list.memory_bound("adamw", shape, 28.0 * count, [=] {
+    std::vector<AdamWTensors> all;
+    for (const std::int64_t size : sizes) {
+      all.push_back({.p = noise({size}, DType::f32),
+                     .m = Tensor::zeros({size}, DType::f32),
+                     .v = Tensor::zeros({size}, DType::f32),
+                     .gradient = noise({size}, DType::f32)});
+    }
+    return [all] { adamw(all, {.learning_rate = 1e-5}); };
+  });
+  // Reads everything twice: for the largest magnitude, and for the squares scaled by it.
+  list.memory_bound("gradient_norm", shape, 8.0 * count, [=] {
+    return [all = tensors(sizes), norm = GradientNorm::empty()] {
+      largest_magnitude(norm, all);
+      sum_of_squares(norm, all);
+    };
+  });
+  list.memory_bound("sum_of_squares", shape, 4.0 * count, [=] {
+    return [all = tensors(sizes), norm = [&] {
+      const GradientNorm known = GradientNorm::empty();
+      largest_magnitude(known, tensors(sizes));
+      return known;
+    }()] { sum_of_squares(norm, all); };
+  });
+}
+
+}  // namespace tessera

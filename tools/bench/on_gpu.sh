@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# on_gpu.sh BUILD OUT [PART...]: everything that is worth running on a GPU, the most telling first.
+#
+# BUILD is a folder built with the preset cuda, here or elsewhere (of another machine's build the
+# tests that run Tessera's programs fail, for they look for them where they were built). Every part
+# has a time limit and leaves OUT/PART.log; OUT/summary.txt has a line for each. What is missing
+# (PyTorch, compute-sanitizer, MPI, NCCL) is skipped, and said. Exits with 1 if a part failed.
+#
+#   kernel_tests   tests of the kernels                                  10 min
+#   memcheck       the same under compute-sanitizer                      30 min
+#   racecheck      the same, races in shared memory                      30 min
+#   tests          all other tests                                       20 min
+#   kernels        bench_kernels, against copies, cuBLASLt and cuDNN     10 min
+#   step           bench_step, GPT-2 124M and XL, both attentions        10 min
+#   torch_kernels  the same kernels in PyTorch                           20 min
+#   torch_step     the same steps in PyTorch, eager and compiled         20 min
+#   strategies     four ranks that share the GPU                         10 min
+#   collectives    two ranks that share the GPU                           5 min
+#   nccl           two processes that share the GPU, through NCCL         5 min
+#
+# PYTHON names a Python that has PyTorch; by default python3.
+#
+# shellcheck disable=SC2317 # the parts' functions are called by name
+set -uo pipefail
+
+if (($# < 2)); then
+  sed -n '2,25s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+fi
+bin=$1/bin
+mkdir -p "$2" || exit 1
+out=$(cd "$2" && pwd)
+shift 2
+parts=("$@")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=${PYTHON:-python3}
+failed=0
+
+say() {
+  echo "$*" | tee -a "$out/summary.txt"
+}
+
+wanted() {
+  ((${#parts[@]} == 0)) || [[ " ${parts[*]} " == *" $1 "* ]]
+}
+
+# part NAME MINUTES FUNCTION: runs the function in a shell of its own, as long as it may. It prints
+# why and returns 77 where something it needs is missing.
+part() {
+  wanted "$1" || return
+  local begin=$SECONDS status verdict
+  timeout --kill-after=10 "$(($2 * 60))" bash -c "$3" >"$out/$1.log" 2>&1
+  status=$?
+  case $status in
+    0) verdict="ok" ;;
+    77) verdict="skipped: $(tail -n 1 "$out/$1.log")" ;;
+    124 | 137) verdict="ran out of its $2 minutes" failed=1 ;;
+    *) verdict="FAILED with $status: $(tail -n 1 "$out/$1.log" | cut -c1-100)" failed=1 ;;
+  esac
+  say "$(printf '%-14s %5d s  %s' "$1" $((SECONDS - begin)) "$verdict")"
+}
+
+need() {
+  if ! command -v "$1" >/dev/null; then
+    echo "${2:-$1} is not there"
+    exit 77
+  fi
+}
+
+need_torch() {
+  if ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+    echo "no PyTorch that finds a GPU"
+    exit 77
+  fi
+}
+
+# each PATTERN COMMAND...: runs COMMAND PROGRAM '~[cpu]' for the test programs whose names match, says
+# how each ended, and fails if one did.
+each() {
+  local pattern=$1 failures="" program
+  shift
+  for program in $(find "$bin" -name 'test_*' -type f -executable | grep -E "$pattern" | sort); do
+    echo "== $(basename "$program")"
+    "$@" "$program" '~[cpu]' --use-colour no || failures+=" $(basename "$program")"
+  done
+  [[ -z $failures ]] || { echo "failed:$failures"; return 1; }
+}
+
+kernel_tests() { each '/test_kernels_'; }
+other_tests() { each '/test_(runtime|autograd|sharding|optim|models|tools)_'; }
+
+sanitized() {
+  need compute-sanitizer
+  each '/test_kernels_' compute-sanitizer --tool "$1" --error-exitcode 9
+}
+
+kernels() { "$bin/bench_kernels" --device cuda --json "$out/kernels.json"; }
+
+# The steps that are compared: model, rows of 1024 tokens.
+steps=("gpt2 16" "gpt2-xl 4")
+
+step() {
+  local status=0 attention model batch
+  for attention in tessera cudnn; do
+    for pair in "${steps[@]}"; do
+      read -r model batch <<<"$pair"
+      "$bin/bench_step" --device cuda --dtype bf16 --attention "$attention" --model "$model" \
+        --batch "$batch" --sequence 1024 --steps 20 --json "$out/step_${model}_$attention.json" ||
+        { [[ $attention == cudnn ]] || status=1; } # a build need not have cuDNN
+    done
+  done
+  return "$status"
+}
+
+torch_kernels() {
+  need_torch
+  [[ -e $out/kernels.json ]] || { echo "kernels.json is not there: the part kernels writes it"; exit 77; }
+  "$python" "$here/torch_kernels.py" "$out/kernels.json" --json "$out/torch_kernels.json"
+}
+
+torch_step() {
+  need_torch
+  local status=0 model batch
+  for pair in "${steps[@]}"; do
+    read -r model batch <<<"$pair"
+    "$python" "$here/torch_step.py" --model "$model" --batch "$batch" --sequence 1024 \
+      --ours "$bin/bench_step" --json "$out/torch_step_$model.json" || status=1
+  done
+  return "$status"
+}
+
+strategies() {
+  "$bin/bench_strategies" --device cuda --ranks 4 --steps 3 --json "$out/strategies_tiny.json" &&
+    "$bin/bench_strategies" --device cuda --ranks 4 --model gpt2 --dtype bf16 --batch 16 \
+      --sequence 512 --strategies ddp,zero3,fsdp --json "$out/strategies_gpt2.json"
+}
+
+collectives() { "$bin/bench_collectives" --device cuda --ranks 2 --json "$out/collectives.json"; }
+
+nccl() {
+  need mpirun
+  ldd "$bin/bench_strategies" | grep -q libnccl || { echo "the build has no NCCL"; exit 77; }
+  "$here/nccl_one_gpu.sh" 2 "$bin/bench_strategies" --device cuda --steps 3 \
+    --json "$out/nccl.json"
+}
+
+export bin out here python
+export -f need need_torch each sanitized kernel_tests other_tests kernels step torch_kernels \
+  torch_step strategies collectives nccl
+
+: >"$out/summary.txt"
+if command -v nvidia-smi >/dev/null; then
+  say "$(nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format=csv,noheader)"
+fi
+part kernel_tests 10 kernel_tests
+part memcheck 30 'sanitized memcheck'
+part racecheck 30 'sanitized racecheck'
+part tests 20 other_tests
+part kernels 10 kernels
+part step 10 "$(declare -p steps); step"
+part torch_kernels 20 torch_kernels
+part torch_step 20 "$(declare -p steps); torch_step"
+part strategies 10 strategies
+part collectives 5 collectives
+part nccl 5 nccl
+exit $failed
