@@ -68,7 +68,7 @@ __device__ inline float fast_exp2(float x) {
 
 /// `value`, of which the compiler then knows nothing: what is computed from it inside a loop stays
 /// there, instead of filling registers before the loop.
-__device__ inline int unhoisted(int value) {
+__device__ inline unsigned unhoisted(unsigned value) {
 #if defined(__CUDACC__)
   asm volatile("" : "+r"(value));
 #endif

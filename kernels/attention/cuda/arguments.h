@@ -6,6 +6,7 @@
 
 #include "kernels/attention/cuda/launchers.h"
 #include "kernels/cuda/language.h"
+#include "kernels/cuda/numeric.h"
 
 namespace tessera::cuda::attention {
 
@@ -36,6 +37,10 @@ struct DeviceHeads {
   __device__ Rows<T> rows(int batch, int head) const {
     return {data + batch * batch_stride + static_cast<std::int64_t>(head) * head_size,
             token_stride};
+  }
+  /// The same in a loop, with the address computed there.
+  __device__ Rows<T> unhoisted_rows(int batch, int head) const {
+    return rows(static_cast<int>(gpu::unhoisted(static_cast<unsigned>(batch))), head);
   }
 };
 

@@ -22,16 +22,21 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
 constexpr int kM = 2;  // 16-row pieces of a warp
-constexpr int kQueries = kWarps * kM * 16, kKeys = 64;
+constexpr int kQueries = kWarps * kM * 16;
+/// Keys of a tile: as many as the registers have room for, beside a warp's outputs. Shared memory
+/// then holds two blocks on a multiprocessor, from sm_80 on.
+template <int kHeadSize>
+constexpr int kKeysAtOnce = kHeadSize == 64 ? 64 : 48;
 
 template <typename T, int kHeadSize>
 constexpr std::size_t shared_bytes() {
-  return sizeof(T) * kHeadSize * (kQueries + 4 * kKeys);
+  return sizeof(T) * kHeadSize * (kQueries + 4 * kKeysAtOnce<kHeadSize>);
 }
 
 template <typename T, int kHeadSize>
 __global__ void __launch_bounds__(kThreads)
     forward_mma_kernel(ForwardArguments<T> x, Schedule schedule) {
+  constexpr int kKeys = kKeysAtOnce<kHeadSize>;
   using QueryTile = SharedTile<T, kQueries, kHeadSize>;
   using KeyTiles = DoubleBuffer<SharedTile<T, kKeys, kHeadSize>, T>;
   gpu::SharedMemory shared;
@@ -43,8 +48,9 @@ __global__ void __launch_bounds__(kThreads)
   const int first_query = (static_cast<int>(schedule.tiles) - 1 - rank) * kQueries;
   const int first_row = first_query + warp_row<kM>();  // the warp's
   const auto load_keys = [&](int step) {
-    load_async<kThreads>(keys[step], x.k.rows(batch, kv_head), step * kKeys, n.keys);
-    load_async<kThreads>(values[step], x.v.rows(batch, kv_head), step * kKeys, n.keys);
+    const int first_key = step * kKeys;
+    load_async<kThreads>(keys[step], x.k.unhoisted_rows(batch, kv_head), first_key, n.keys);
+    load_async<kThreads>(values[step], x.v.unhoisted_rows(batch, kv_head), first_key, n.keys);
     gpu::copy_async_commit();
   };
 

@@ -33,10 +33,10 @@ struct Fragment {
 
 /// The row (column) of values[m][n][i], and the first row of the warp's part of a block's tile.
 __device__ inline int row_of(int m, int i) {
-  return 16 * m + static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8;
+  return 16 * m + static_cast<int>(threadIdx.x % 32 / 4) + i / 2 * 8;
 }
 __device__ inline int column_of(int n, int i) {
-  return 8 * n + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2;
+  return 8 * n + static_cast<int>(threadIdx.x % 4) * 2 + i % 2;
 }
 template <int kM>
 __device__ int warp_row() {

@@ -53,14 +53,14 @@ __device__ void load_async(const SharedTile<T, kRows, kHeadSize>& tile, const Ro
                            int first, int count) {
   constexpr int kChunks = kHeadSize / 8, kRowsAtOnce = kThreads / kChunks;
   static_assert(kThreads % kChunks == 0 && kRows % kRowsAtOnce == 0);
-  const int thread = gpu::unhoisted(static_cast<int>(threadIdx.x));
-  const int row = thread / kChunks, chunk = thread % kChunks, token = first + row;
-  const int place = place_of<kHeadSize>(row, chunk);
+  const unsigned thread = gpu::unhoisted(threadIdx.x);
+  const int row = static_cast<int>(thread / kChunks), chunk = static_cast<int>(thread % kChunks);
+  const T* from = source[first + row] + chunk * 8;
+  T* const to = tile.data + place_of<kHeadSize>(row, chunk);
 #pragma unroll
   for (int i = 0; i < kRows; i += kRowsAtOnce) {
-    const bool inside = token + i < count;
-    gpu::copy_async(tile.data + place + i * kHeadSize, source[inside ? token + i : 0] + chunk * 8,
-                    inside ? 16 : 0);
+    gpu::copy_async(to + i * kHeadSize, from, first + row + i < count ? 16 : 0);
+    from += kRowsAtOnce * source.stride;
   }
 }
 
@@ -68,13 +68,17 @@ __device__ void load_async(const SharedTile<T, kRows, kHeadSize>& tile, const Ro
 // of row l % 8 of matrix l / 8. Each reader knows its lane's place in the tile's first 16 rows and
 // 16 channels.
 
+__device__ inline int unhoisted_lane() {
+  return static_cast<int>(gpu::unhoisted(threadIdx.x) % 32);
+}
+
 /// Of rows as left operand.
 template <int kHeadSize>
 struct LeftReader {
   int place;
 
   explicit __device__ LeftReader(int first_row) {
-    const int lane = gpu::unhoisted(static_cast<int>(threadIdx.x)) % 32;
+    const int lane = unhoisted_lane();
     place = place_of<kHeadSize>(first_row + lane % 16, lane / 16);
   }
   /// 16 rows from 16 m on, channels from 16 step on.
@@ -90,7 +94,7 @@ struct TransposedReader {
   int place;
 
   __device__ TransposedReader() {
-    const int lane = gpu::unhoisted(static_cast<int>(threadIdx.x)) % 32;
+    const int lane = unhoisted_lane();
     place = place_of<kHeadSize>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
   }
   /// Two operands: channels from 16 step on as rows, rows from 16 n on as columns, eight each.
