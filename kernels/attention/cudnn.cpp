@@ -64,7 +64,10 @@ struct Plan {
 class Library {
  public:
   Library() { check_cudnn(cudnnCreate(&handle_), "cudnnCreate"); }
-  ~Library() { cudnnDestroy(handle_); }
+  ~Library() {
+    plans_.clear();  // they were made with the handle
+    cudnnDestroy(handle_);
+  }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 

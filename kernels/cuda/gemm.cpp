@@ -121,21 +121,25 @@ std::uint32_t alignment_of(const void* pointer, std::size_t step = 0) {
 }
 
 struct Alignments {
-  std::uint32_t a, b, c, bias, aux;
+  std::uint32_t a, b, c;
   auto operator<=>(const Alignments&) const = default;
 
   Alignments(const Gemm& g, const GemmMatrices& at)
       : a(alignment_of(at.a, step(g, g.M * g.K, g.in))),
         b(alignment_of(at.b, step(g, g.K * g.N, g.in))),
-        c(alignment_of(at.c, step(g, g.M * g.N, g.out))),
-        bias(alignment_of(at.bias)),
-        aux(alignment_of(at.aux)) {}
+        c(alignment_of(at.c, step(g, g.M * g.N, g.out))) {}
 
  private:
   static std::size_t step(const Gemm& g, std::int64_t elements, DType dtype) {
     return g.batch > 1 ? static_cast<std::size_t>(elements) * size_of(dtype) : 0;
   }
 };
+
+/// There is no way to tell the library how bias and aux are aligned: an epilogue may take it that
+/// they are.
+bool suits_epilogue(const GemmMatrices& at) {
+  return alignment_of(at.bias) == kFullAlignment && alignment_of(at.aux) == kFullAlignment;
+}
 
 auto key_of(const Gemm& g, const Alignments& alignments) {
   return std::tuple(g.M, g.N, g.K, g.transpose_a, g.transpose_b, g.accumulate, g.in, g.out,
@@ -216,6 +220,7 @@ class Library {
   Library() { check(cublasLtCreate(handle_.address()), "cublasLtCreate"); }
 
   bool run(const Gemm& gemm, const GemmMatrices& at) {
+    if (!suits_epilogue(at)) return false;
     const Alignments alignments(gemm, at);
     const Key key = key_of(gemm, alignments);
     auto found = plans_.find(key);

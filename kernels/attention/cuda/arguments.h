@@ -13,6 +13,11 @@ namespace tessera::cuda::attention {
 inline constexpr float kLog2E = 1.44269504f;  // 1 / ln 2
 inline constexpr float kLn2 = 0.69314718f;
 
+/// `index`, for addresses that are to be computed where they are used (gpu::unhoisted).
+__device__ inline int anew(int index) {
+  return static_cast<int>(gpu::unhoisted(static_cast<unsigned>(index)));
+}
+
 /// The rows of one head of one batch element, one per token.
 template <typename T>
 struct Rows {
@@ -37,10 +42,6 @@ struct DeviceHeads {
   __device__ Rows<T> rows(int batch, int head) const {
     return {data + batch * batch_stride + static_cast<std::int64_t>(head) * head_size,
             token_stride};
-  }
-  /// The same in a loop, with the address computed there.
-  __device__ Rows<T> unhoisted_rows(int batch, int head) const {
-    return rows(static_cast<int>(gpu::unhoisted(static_cast<unsigned>(batch))), head);
   }
 };
 

@@ -5,11 +5,18 @@
 //   dK, dV   keys: K, V      queries: Q, dO, stats   [key][query]    dV += P dO    dK += dS Q
 //   dQ       queries: Q, dO  keys: K, V              [query][key]    dQ += dS K
 //
-// In both, S and dP come out of mma in the layout in which P and dS go in again as left operands:
-// no score passes through shared memory, and no warp waits for another's. Every element of an
-// output is summed by one warp in a fixed order: deterministic without atomics. S and dP are
-// computed twice: 7 products instead of 5. A block of the first kernel visits all query heads that
-// read its keys, so grouped heads need neither copies of K and V nor sums of dK and dV afterwards.
+// In both, S and dP come out of mma in the layout in which P and dS go in again as left operands.
+// Every element of an output is summed by one warp in a fixed order: deterministic without atomics.
+// S and dP are computed twice: 7 products instead of 5. A block of the first kernel visits all
+// query heads that read its keys, so grouped heads need neither copies of K and V nor sums of dK
+// and dV afterwards.
+//
+// dK and dV of 32 keys are more than a warp's registers hold, and with 16 keys a warp would wait
+// for shared memory: each element read would serve half as many products. So 32 keys have a pair of
+// warps, with two products each, and P passes from one to the other (Exchange):
+//
+//   warp of dV    S = K Q^T    P, sent       |    dV += P dO        P in f32; | is a barrier
+//   warp of dK    dP = V dO^T                |    dS = P (dP - D)    dK += dS Q
 //
 // Traffic per head: each kernel reads its rows once and the columns once per 128 rows (mostly from
 // L2); 7 * 2 Tq Tkv d FLOP in all, half of it if causal.
@@ -29,10 +36,7 @@ struct BlockSize {
   static constexpr int kRows = 128, kTeams = kRows / (16 * kM);
   static constexpr int kThreads = kTeams * kWarpsPerRows * 32;
 };
-template <int kHeadSize>
-struct KeyValueGradient : BlockSize<4, 32, 2> {};
-template <>
-struct KeyValueGradient<128> : BlockSize<2, 64, 2> {};
+using KeyValueGradient = BlockSize<2, 64, 2>;
 template <int kHeadSize>
 struct QueryGradient : BlockSize<2, 64, 1> {};
 template <>
@@ -92,9 +96,9 @@ template <typename Size>
 using ExchangeOf = Exchange<Size::kM, Size::kColumns>;
 
 template <typename T, int kHeadSize>
-__global__ void __launch_bounds__(KeyValueGradient<kHeadSize>::kThreads)
+__global__ void __launch_bounds__(KeyValueGradient::kThreads)
     key_value_gradient_mma_kernel(BackwardArguments<T> x, Schedule schedule) {
-  using Size = KeyValueGradient<kHeadSize>;
+  using Size = KeyValueGradient;
   constexpr int kM = Size::kM, kKeys = Size::kRows, kQueries = Size::kColumns;
   constexpr int kThreads = Size::kThreads;
   using KeyTile = SharedTile<T, kKeys, kHeadSize>;
@@ -121,12 +125,12 @@ __global__ void __launch_bounds__(KeyValueGradient<kHeadSize>::kThreads)
   const auto load_queries = [&](int step) {
     const int head = kv_head * n.group() + step / tiles;
     const int first_query = (first_tile + step % tiles) * kQueries;
-    load_async<kThreads>(queries[step], x.q.unhoisted_rows(batch, head), first_query, n.queries);
-    load_async<kThreads>(d_output[step], x.d_o.unhoisted_rows(batch, head), first_query, n.queries);
+    load_async<kThreads>(queries[step], x.q.rows(anew(batch), head), first_query, n.queries);
+    load_async<kThreads>(d_output[step], x.d_o.rows(anew(batch), head), first_query, n.queries);
     if (threadIdx.x < kQueries / 2) {
       const int query = 2 * static_cast<int>(threadIdx.x);
       gpu::copy_async(statistics + step % 2 * kQueries + query,
-                      x.statistics_of(batch, head) + first_query + query, 16);
+                      x.statistics_of(anew(batch), head) + first_query + query, 16);
     }
     gpu::copy_async_commit();
   };
@@ -207,9 +211,8 @@ __global__ void __launch_bounds__(QueryGradient<kHeadSize>::kThreads)
   const int first_query = (static_cast<int>(schedule.tiles) - 1 - rank) * kQueries;
   const int first_row = first_query + warp_row<kM>();  // the warp's
   const auto load_keys = [&](int step) {
-    const int first_key = step * kKeys;
-    load_async<kThreads>(keys[step], x.k.unhoisted_rows(batch, kv_head), first_key, n.keys);
-    load_async<kThreads>(values[step], x.v.unhoisted_rows(batch, kv_head), first_key, n.keys);
+    load_async<kThreads>(keys[step], x.k.rows(anew(batch), kv_head), step * kKeys, n.keys);
+    load_async<kThreads>(values[step], x.v.rows(anew(batch), kv_head), step * kKeys, n.keys);
     gpu::copy_async_commit();
   };
 
@@ -256,11 +259,12 @@ void launch(const BackwardCall& call, const Tensor& workspace) {
   const BackwardArguments<T> arguments(call, workspace);
   const Extents& n = arguments.extents;
   const std::int64_t row_bytes = std::int64_t{2 * sizeof(T)} * n.head_size;
-  using ByKeys = KeyValueGradient<kHeadSize>;
+  using ByKeys = KeyValueGradient;
   const Schedule by_keys(n.keys, ByKeys::kRows, call.k.batch * call.k.heads,
                          row_bytes * n.queries * n.group());
   gpu::launch(key_value_gradient_mma_kernel<T, kHeadSize>, by_keys.blocks(), dim3(ByKeys::kThreads),
-              shared_bytes<ByKeys, T, kHeadSize>() + 2 * ByKeys::kColumns * sizeof(QueryStatistics) +
+              shared_bytes<ByKeys, T, kHeadSize>() +
+                  2 * ByKeys::kColumns * sizeof(QueryStatistics) +
                   ByKeys::kTeams * ExchangeOf<ByKeys>::kElements * sizeof(float4),
               gpu::stream(), arguments, by_keys);
   if (n.queries == 0) return;

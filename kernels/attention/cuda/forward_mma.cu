@@ -48,9 +48,8 @@ __global__ void __launch_bounds__(kThreads)
   const int first_query = (static_cast<int>(schedule.tiles) - 1 - rank) * kQueries;
   const int first_row = first_query + warp_row<kM>();  // the warp's
   const auto load_keys = [&](int step) {
-    const int first_key = step * kKeys;
-    load_async<kThreads>(keys[step], x.k.unhoisted_rows(batch, kv_head), first_key, n.keys);
-    load_async<kThreads>(values[step], x.v.unhoisted_rows(batch, kv_head), first_key, n.keys);
+    load_async<kThreads>(keys[step], x.k.rows(anew(batch), kv_head), step * kKeys, n.keys);
+    load_async<kThreads>(values[step], x.v.rows(anew(batch), kv_head), step * kKeys, n.keys);
     gpu::copy_async_commit();
   };
 
