@@ -6,17 +6,18 @@
   tests/sharding/planted_faults.py NAME...   only these
   tests/sharding/planted_faults.py --check   only sees that every fault still fits the sources
 
-A fault is a file, a piece of text that occurs in it exactly once, and what replaces it. A fault that
-no test notices is a gap in the tests: the program ends with 1 and names it.
+A fault that no test notices is a gap in the tests: the program ends with 1 and names it.
 """
 import pathlib
-import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-COPY = ROOT / "build" / "planted_faults"
-TESTS = ["strategy", "order", "delay", "schedule", "partition", "unit", "gradient_norm", "comm"]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import planting
 
+TESTS = [f"test_sharding_{name}" for name in (
+    "strategy", "order", "delay", "schedule", "partition", "unit", "gradient_norm", "comm")]
+
+# A file, text that occurs in it exactly once, and what replaces it.
 FAULTS = {
     "skip a reduction": (
         "sharding/gradient_buckets.cpp",
@@ -112,86 +113,7 @@ FAULTS = {
         "return a / b;"),
 }
 
-
-def sources():
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True,
-                            capture_output=True, text=True).stdout.splitlines()
-    return [name for name in listed if (ROOT / name).is_file()]
-
-
-def check():
-    """Every fault's text occurs exactly once."""
-    wrong = []
-    for name, (path, old, _) in FAULTS.items():
-        occurrences = (ROOT / path).read_text().count(old)
-        if occurrences != 1:
-            wrong.append(f"{name}: its text occurs {occurrences} times in {path}")
-    return wrong
-
-
-def copy_sources():
-    for name in sources():
-        target = COPY / "source" / name
-        content = (ROOT / name).read_bytes()
-        if not target.exists() or target.read_bytes() != content:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-
-
-def run(command):
-    return subprocess.run(command, cwd=COPY, capture_output=True, text=True)
-
-
-def build():
-    targets = [f"test_sharding_{test}" for test in TESTS]
-    return run(["cmake", "--build", "build", "--target", *targets])
-
-
-def first_red():
-    """The first test program that fails, or None."""
-    for test in TESTS:
-        try:
-            outcome = subprocess.run([COPY / "build" / "bin" / f"test_sharding_{test}", "--abort"],
-                                     capture_output=True, timeout=300)
-        except subprocess.TimeoutExpired:
-            return f"{test} (hangs)"
-        if outcome.returncode != 0:
-            return test
-    return None
-
-
-def noticed(path, old, new):
-    """Plants a fault; how it was noticed, or None."""
-    target = COPY / "source" / path
-    original = target.read_text()
-    target.write_text(original.replace(old, new))
-    try:
-        if build().returncode != 0:
-            return "THE COMPILER, so it is no fault"
-        return first_red()
-    finally:
-        target.write_text(original)
-
-
-def main(arguments):
-    wrong = check()
-    if wrong or arguments == ["--check"]:
-        print("\n".join(wrong) or f"{len(FAULTS)} faults fit the sources")
-        return 1 if wrong else 0
-    copy_sources()
-    configured = run(["cmake", "-S", "source", "-B", "build", "-G", "Ninja",
-                      "-DCMAKE_BUILD_TYPE=Release", "-DTESSERA_TESTS=ON"])
-    if configured.returncode != 0 or build().returncode != 0 or first_red() is not None:
-        print("the tests are red, or do not build, without any fault")
-        return 1
-    missed = 0
-    for name in arguments or FAULTS:
-        red = noticed(*FAULTS[name])
-        print(f"{name:<58} {'noticed by ' + red if red else 'NOT NOTICED'}", flush=True)
-        missed += red is None or red.startswith("THE")
-    print(f"{missed} not noticed" if missed else "all noticed")
-    return 1 if missed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(planting.main(
+        sys.argv[1:], {name: planting.Fault(*fault, TESTS) for name, fault in FAULTS.items()},
+        folder="build/planted_faults", preset="release"))

@@ -1,0 +1,342 @@
+#!/usr/bin/env python3
+"""Plants faults in the CUDA kernels, one at a time, and sees the kernels' tests turn red.
+
+  tests/kernels/planted_faults.py           builds a copy of the sources in
+                                            build-emulated/planted_faults, as the preset `emulated`
+                                            does, plants each fault there and runs tests that may see
+                                            it
+  tests/kernels/planted_faults.py NAME...   only these
+  tests/kernels/planted_faults.py --check   only sees that every fault still fits the sources
+
+A fault that no test notices is a gap in the tests: the program ends with 1 and names it.
+"""
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import planting
+
+# A file, text that occurs in it exactly once, what replaces it, and the tests that are run.
+FAULTS = {
+    # ---- attention
+    "no barrier before a tile is loaded over the last one": (
+        "kernels/attention/cuda/general_forward.cu",
+        "    __syncthreads();  // all warps are done with the last tile\n",
+        "",
+        ["kernels_attention"]),
+    "no barrier between loading a tile and reading it": (
+        "kernels/attention/cuda/general_backward.cu",
+        "      load(d_output, x.d_o.rows(batch, head), first_query, n.queries, n.head_size);\n"
+        "      __syncthreads();\n",
+        "      load(d_output, x.d_o.rows(batch, head), first_query, n.queries, n.head_size);\n",
+        ["kernels_attention"]),
+    "no __syncwarp between writing weights and reading them": (
+        "kernels/attention/cuda/general_forward.cu",
+        "    weights.write(score);\n"
+        "    __syncwarp();\n",
+        "    weights.write(score);\n",
+        ["kernels_attention"]),
+    "a head's last channels are followed by the next head's": (
+        "kernels/attention/cuda/general.h",
+        "first + row < count && channel < channels;",
+        "first + row < count && channel < (channels + 3) / 4 * 4;",
+        ["kernels_attention"]),
+    "the causal mask begins in the upper left corner": (
+        "kernels/attention/cuda/general_forward.cu",
+        "first_key + lane <= first_row + i + n.shift();",
+        "first_key + lane <= first_row + i;",
+        ["kernels_attention"]),
+    "outputs are not rescaled when the maximum rises": (
+        "kernels/attention/cuda/general_forward.cu",
+        "      for (float& value : outputs.values[i]) value *= correction;",
+        "      for (float& value : outputs.values[i]) value *= 1.0f;",
+        ["kernels_attention"]),
+    "copies are not waited for": (
+        "kernels/attention/cuda/forward_mma.cu",
+        "gpu::copy_async_wait<0>();",
+        "",
+        ["kernels_attention_16bit"]),
+    "the wait leaves the newest copies in flight": (
+        "kernels/attention/cuda/backward_mma.cu",
+        "    gpu::copy_async_wait<0>();\n"
+        "    __syncthreads();  // everybody's copies have landed, and nobody reads the last tiles any more\n"
+        "    if (step + 1 < steps) load_queries(step + 1);",
+        "    gpu::copy_async_wait<1>();\n"
+        "    __syncthreads();  // everybody's copies have landed, and nobody reads the last tiles any more\n"
+        "    if (step + 1 < steps) load_queries(step + 1);",
+        ["kernels_attention_16bit"]),
+    "the next tile is asked for while others read what it replaces": (
+        "kernels/attention/cuda/forward_mma.cu",
+        "    __syncthreads();  // everybody's copies have landed, and nobody reads the last tiles any more\n"
+        "    if (step + 1 < steps) load_keys(step + 1);\n",
+        "    if (step + 1 < steps) load_keys(step + 1);\n"
+        "    __syncthreads();\n",
+        ["kernels_attention_16bit"]),
+    "the causal mask hides the query's own key": (
+        "kernels/attention/cuda/forward_mma.cu",
+        "return column <= row + last_seen;",
+        "return column < row + last_seen;",
+        ["kernels_attention_16bit"]),
+    "neighbouring query heads read different key heads": (
+        "kernels/attention/cuda/forward_mma.cu",
+        "kv_head = head / n.group();",
+        "kv_head = head % n.kv_heads;",
+        ["kernels_attention_16bit"]),
+    "logsumexp without the maximum": (
+        "kernels/attention/cuda/forward_mma.cu",
+        "softmax.maximum[m][half] * n.scale + logf(sum);",
+        "logf(sum);",
+        ["kernels_attention_16bit"]),
+    "a shuffle at the wrong distance": (
+        "kernels/attention/cuda/fragments.h",
+        "__shfl_xor_sync(gpu::kFullWarp, value, 2)",
+        "__shfl_xor_sync(gpu::kFullWarp, value, 4)",
+        ["kernels_attention_16bit"]),
+    "tiles without the swizzle": (
+        "kernels/attention/cuda/tiles.h",
+        "(chunk ^ (row & 7)) * 8",
+        "chunk * 8",
+        ["kernels_attention_16bit"]),
+    "D of the wrong head": (
+        "kernels/attention/cuda/query_statistics.cu",
+        "const std::int64_t at = static_cast<std::int64_t>(batch) * n.heads + head;",
+        "const std::int64_t at = static_cast<std::int64_t>(batch) * n.kv_heads + head;",
+        ["kernels_attention_16bit"]),
+
+    # ---- norms and bias
+    "no barrier before the last call's partial sums are overwritten": (
+        "kernels/cuda/rows.h",
+        "    __syncthreads();  // the readers of an earlier call are done\n",
+        "",
+        ["kernels_rms_norm", "kernels_layer_norm"]),
+    "epsilon outside the root": (
+        "kernels/rms_norm/cuda.cu",
+        "1.0f / sqrtf(mean_square + p.epsilon)",
+        "1.0f / (sqrtf(mean_square) + p.epsilon)",
+        ["kernels_rms_norm"]),
+    "the variance counts a column too many": (
+        "kernels/layer_norm/cuda.cu",
+        "Layout::column(i) + j < columns ?",
+        "Layout::column(i) + j <= columns ?",
+        ["kernels_layer_norm"]),
+    "sums over rows begin with what the workspace holds": (
+        "kernels/layer_norm/cuda.cu",
+        "dbias.resume(bias_line + c, p.C - c, n == begin);",
+        "dbias.resume(bias_line + c, p.C - c, false);",
+        ["kernels_layer_norm"]),
+    "the last columns, fewer than a stripe, are left out": (
+        "kernels/bias/cuda.cu",
+        "stripes((C + stripe - 1) / stripe),",
+        "stripes(C / stripe > 0 ? C / stripe : 1),",
+        ["kernels_bias"]),
+
+    # ---- element by element
+    "the last vector is taken though it is not whole": (
+        "kernels/cuda/elementwise.h",
+        "  if (i + kWidth <= count) {",
+        "  if (i < count) {",
+        ["kernels_add"]),
+    "vectors at addresses that are not multiples of 16": (
+        "kernels/swiglu/cuda.cu",
+        "gpu::is_vectorizable(first, stride) && ",
+        "",
+        ["kernels_swiglu"]),
+    "a gradient is overwritten before its last reader": (
+        "kernels/swiglu/cuda.cu",
+        "    u[i] = d[i] * (g[i] * s);\n"
+        "    g[i] = of_gate;\n",
+        "    g[i] = of_gate;\n"
+        "    u[i] = d[i] * (g[i] * s);\n",
+        ["kernels_swiglu"]),
+    "bf16 is cut off instead of rounded": (
+        "kernels/cast/cuda.cu",
+        "  gpu::store(to, value);\n"
+        "  if ((bits & 0x7fffffffu) > 0x7f800000u) to.bits = static_cast<std::uint16_t>(bits >> 16 | 0x40u);",
+        "  to.bits = static_cast<std::uint16_t>(bits >> 16);\n"
+        "  if ((bits & 0x7fffffffu) > 0x7f800000u) to.bits |= 0x40u;",
+        ["kernels_cast"]),
+    "a vector's second half repeats the first's dropout mask": (
+        "kernels/dropout/cuda.cu",
+        "dropout.apply(values, (first + begin) / kWords);",
+        "dropout.apply(values, first / kWords);",
+        ["kernels_dropout"]),
+    "tokens are counted on from one sequence to the next": (
+        "kernels/rope/cuda.cu",
+        "const unsigned batch = n / of.tokens, token = n % of.tokens;",
+        "const unsigned batch = n / of.tokens, token = n;",
+        ["kernels_rope"]),
+
+    # ---- reductions and sums
+    "no barrier between the warps' results and their reader": (
+        "kernels/reduce/cuda.cu",
+        "  __syncthreads();\n",
+        "",
+        ["kernels_reduce"]),
+    "no barrier between two sums through one array": (
+        "kernels/gradient_norm/cuda.cu",
+        "  __syncthreads();  // the readers of an earlier call are done\n",
+        "",
+        ["kernels_gradient_norm"]),
+    "a shuffle of half a warp": (
+        "kernels/gradient_norm/cuda.cu",
+        "__shfl_xor_sync(gpu::kFullWarp, largest, distance)",
+        "__shfl_xor_sync(0xffffu, largest, distance)",
+        ["kernels_gradient_norm"]),
+    "a total that nobody set to zero": (
+        "kernels/gradient_norm/cuda.cu",
+        "  words.zero();\n",
+        "",
+        ["kernels_gradient_norm"]),
+    "elements before the window are written": (
+        "kernels/tree_reduce/cuda.cu",
+        "return begin + j >= 0 && begin + j < count;",
+        "return begin + j < count;",
+        ["kernels_tree_reduce"]),
+
+    # ---- cross-entropy
+    "the sum of exponentials is not scaled down when the maximum rises": (
+        "kernels/cross_entropy/row.h",
+        "      sum *= exponential<T>(maximum - largest);\n",
+        "",
+        ["kernels_cross_entropy"]),
+    "every row's gradient is scaled by the first row's": (
+        "kernels/cross_entropy/cuda.cu",
+        "1.0f, dloss[n], target",
+        "1.0f, dloss[0], target",
+        ["kernels_cross_entropy"]),
+    "ignore_index is not ignored": (
+        "kernels/cross_entropy/cuda.cu",
+        "    if (target == ignore_index) return -1;\n",
+        "",
+        ["kernels_cross_entropy"]),
+    "the target's logit is read after others have written": (
+        "kernels/cross_entropy/cuda.cu",
+        "const float at_target = gpu::load(row[target]);",
+        "struct {\n"
+        "    const T* logit;\n"
+        "    operator float() const { return gpu::load(*logit); }\n"
+        "  } const at_target{row + target};",
+        ["kernels_linear_cross_entropy"]),
+    "gradients of ignored rows stay logits": (
+        "kernels/cross_entropy/cuda.cu",
+        "    return gpu::zero_row(row, parts);\n"
+        "  }\n"
+        "  const float at_target",
+        "    return;\n"
+        "  }\n"
+        "  const float at_target",
+        ["kernels_linear_cross_entropy"]),
+    "the last tokens, fewer than a chunk, are left out": (
+        "kernels/linear_cross_entropy/cuda.cpp",
+        "begin < tokens; begin += chunk",
+        "begin + chunk <= tokens; begin += chunk",
+        ["kernels_linear_cross_entropy"]),
+    "every chunk's weight gradient overwrites the last one's": (
+        "kernels/linear_cross_entropy/cuda.cpp",
+        "begin == 0 ? accumulate_dweight : Accumulate::yes",
+        "accumulate_dweight",
+        ["kernels_linear_cross_entropy"]),
+    "rows of logits are written without their padding": (
+        "kernels/linear_cross_entropy/cuda.cpp",
+        ",\n"
+        "          .c_stride = logits_.size(1)",
+        "",
+        ["kernels_linear_cross_entropy"]),
+
+    # ---- embedding and its sort
+    "the sort is not stable": (
+        "kernels/cuda/radix_sort.cu",
+        "    const unsigned peers = lanes_with(digit);\n"
+        "    rank[round] = places[warp][digit] + __popc(peers & ((1u << lane) - 1));\n"
+        "    __syncwarp();\n"
+        "    if (peers >> lane == 1) places[warp][digit] = rank[round] + 1;  // the last of them\n"
+        "    __syncwarp();\n",
+        "    rank[round] = atomicAdd(&places[warp][digit], 1u);\n",
+        ["kernels_embedding"]),
+    "no __syncwarp between reading a count and raising it": (
+        "kernels/cuda/radix_sort.cu",
+        "    __syncwarp();\n"
+        "    if (peers >> lane == 1)",
+        "    if (peers >> lane == 1)",
+        ["kernels_embedding"]),
+    "every run of an id adds what the table held": (
+        "kernels/embedding/cuda.cu",
+        "if (first && accumulate) gpu::load_all",
+        "if (accumulate) gpu::load_all",
+        ["kernels_embedding"]),
+
+    # ---- products
+    "products never add to what is there": (
+        "kernels/matmul/cuda.cpp",
+        ".accumulate = accumulate == Accumulate::yes,",
+        ".accumulate = false,",
+        ["kernels_matmul"]),
+    "a transposed product finds the plan of one that is not": (
+        "kernels/cuda/gemm.cpp",
+        "g.K, g.transpose_a, g.transpose_b, g.accumulate,",
+        "g.K, g.transpose_b, g.accumulate,",
+        ["kernels_matmul"]),
+    "products add the bias of the first call": (
+        "kernels/cuda/gemm.cpp",
+        "    plan->problem.point_to(at);\n",
+        "",
+        ["kernels_linear"]),
+    "the bias gradient is summed along the wrong side": (
+        "kernels/linear/cuda.cpp",
+        "as_stored ? Epilogue::column_sums_of_b : Epilogue::row_sums_of_a",
+        "as_stored ? Epilogue::row_sums_of_a : Epilogue::column_sums_of_b",
+        ["kernels_linear"]),
+    "streams share a workspace": (
+        "kernels/cuda/gemm.cpp",
+        "workspaces_[current_stream().id()]",
+        "workspaces_[0]",
+        ["kernels_matmul"]),
+
+    # ---- optimizers
+    "weight decay goes through the moments": (
+        "kernels/adamw/cuda.cu",
+        "const float g = gradient * f.gradient_scale;",
+        "const float g = fmaf(f.decay, p, gradient * f.gradient_scale);",
+        ["kernels_adamw"]),
+    "the bias correction is a step late": (
+        "kernels/adamw/factors.h",
+        "1.0 - std::pow(s.beta1, s.step)",
+        "1.0 - std::pow(s.beta1, s.step + 1)",
+        ["kernels_adamw"]),
+    "four neighbours are rounded by one random number": (
+        "kernels/adamw/cuda.cu",
+        "gpu::load(rounded(values.values[j], words[j]));",
+        "gpu::load(rounded(values.values[j], words[0]));",
+        ["kernels_adamw"]),
+    "the clipping factor is ignored": (
+        "kernels/sgd/cuda.cu",
+        "    f.gradient_scale = *gradient_scale;\n"
+        "    if (!isfinite(f.gradient_scale)) return;",
+        "    if (!isfinite(*gradient_scale)) return;",
+        ["kernels_sgd"]),
+    "a tail shorter than four is taken as four": (
+        "kernels/cuda/multi_tensor.h",
+        "begin + ((end - begin) & ~std::int64_t{3})",
+        "begin + ((end - begin + 3) & ~std::int64_t{3})",
+        ["kernels_sgd"]),
+
+    # ---- streams
+    "a stream does not wait for another's event": (
+        "runtime/cuda/stream.cpp",
+        "    check(cudaStreamWaitEvent(stream_, point->native(), 0), \"cudaStreamWaitEvent\");\n",
+        "",
+        ["runtime_cuda_stream"]),
+    "a side stream's tensors are let go of while it works": (
+        "runtime/cuda/stream.cpp",
+        "if (for_host || id() != kComputeStream) work_->add",
+        "if (for_host) work_->add",
+        ["runtime_cuda_stream"]),
+}
+
+if __name__ == "__main__":
+    sys.exit(planting.main(
+        sys.argv[1:],
+        {name: planting.Fault(path, old, new, [f"test_{test}" for test in tests])
+         for name, (path, old, new, tests) in FAULTS.items()},
+        folder="build-emulated/planted_faults", preset="emulated",
+        options=["-D", "TESSERA_WERROR=ON"], selection=["~[cpu]"]))

@@ -1,0 +1,121 @@
+"""Plants faults in a copy of the sources, one at a time, and sees tests turn red.
+
+The programs that do so are a table of faults and a call of main() each. Their arguments:
+
+  (none)     builds the copy, sees the tests green, plants each fault there and expects a red test
+  NAME...    only these faults
+  --check    only sees that every fault still fits the sources
+
+A fault that no test notices is a gap in the tests: the program ends with 1 and names it. One that
+does not compile is no fault, and ends it so, too.
+"""
+import pathlib
+import subprocess
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Fault(NamedTuple):
+    path: str
+    old: str  # occurs in the file exactly once
+    new: str
+    tests: list  # the test programs that may notice, the likeliest first
+
+
+class Copy:
+    """The sources in a folder of their own, and what is built from them."""
+
+    def __init__(self, folder, preset, options, selection):
+        self.source = ROOT / folder
+        self.configuration = ["--preset", preset, *options]
+        self.selection = selection  # of the test cases, as Catch takes it
+        self.log = self.source / "build.log"
+
+    def update(self):
+        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT,
+                                check=True, capture_output=True, text=True).stdout.splitlines()
+        for name in listed:
+            if not (ROOT / name).is_file():
+                continue
+            target, content = self.source / name, (ROOT / name).read_bytes()
+            if not target.exists() or target.read_bytes() != content:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+
+    def cmake(self, *arguments):
+        """Did it succeed?"""
+        with self.log.open("w") as log:
+            return subprocess.run(["cmake", *arguments], cwd=self.source, stdout=log,
+                                  stderr=log).returncode == 0
+
+    def configure(self):
+        return self.cmake("-B", "build", *self.configuration)
+
+    def build(self, tests):
+        return self.cmake("--build", "build", "--target", *tests)
+
+    def first_red(self, tests):
+        """The first test program that fails, or None."""
+        for test in tests:
+            try:
+                outcome = subprocess.run(
+                    [self.source / "build" / "bin" / test, *self.selection, "--abort"],
+                    capture_output=True, timeout=300)
+            except subprocess.TimeoutExpired:
+                return f"{test} (hangs)"
+            if outcome.returncode != 0:
+                return test
+        return None
+
+    def noticed(self, fault):
+        """Plants a fault; how it was noticed, or None."""
+        target = self.source / fault.path
+        original = target.read_text()
+        target.write_text(original.replace(fault.old, fault.new))
+        try:
+            if not self.build(fault.tests):
+                return "THE COMPILER, so it is no fault"
+            return self.first_red(fault.tests)
+        finally:
+            target.write_text(original)
+
+
+def misfits(faults):
+    """The faults whose text does not occur exactly once."""
+    wrong = []
+    for name, fault in faults.items():
+        occurrences = (ROOT / fault.path).read_text().count(fault.old)
+        if occurrences != 1:
+            wrong.append(f"{name}: its text occurs {occurrences} times in {fault.path}")
+    return wrong
+
+
+def main(arguments, faults, folder, preset, options=(), selection=()):
+    """`faults` by name. The copy lies in `folder` and is built as the CMake preset says."""
+    wrong = misfits(faults)
+    if wrong or arguments == ["--check"]:
+        print("\n".join(wrong) or f"{len(faults)} faults fit the sources")
+        return 1 if wrong else 0
+    unknown = [name for name in arguments if name not in faults]
+    if unknown:
+        print(f"there is no fault {', '.join(unknown)}; there are: {', '.join(faults)}")
+        return 1
+    chosen = {name: faults[name] for name in arguments or faults}
+    copy = Copy(folder, preset, options, selection)
+    copy.update()
+    tests = list(dict.fromkeys(test for fault in chosen.values() for test in fault.tests))
+    if not copy.configure() or not copy.build(tests):
+        print(f"the tests do not build without any fault: see {copy.log}")
+        return 1
+    red = copy.first_red(tests)
+    if red is not None:
+        print(f"{red} is red without any fault")
+        return 1
+    missed = 0
+    for name, fault in chosen.items():
+        red = copy.noticed(fault)
+        print(f"{name:<58} {'noticed by ' + red if red else 'NOT NOTICED'}", flush=True)
+        missed += red is None or red.startswith("THE")
+    print(f"{missed} not noticed" if missed else "all noticed")
+    return 1 if missed else 0
