@@ -49,6 +49,13 @@ Inputs inputs(const Sizes& n, DType dtype) {
           normal_tensor({n.rows, n.columns}, dtype, "dy")};
 }
 
+/// Of columns among `width` others. All rows of them begin aligned, none does, or the first does
+/// and the others do not.
+struct Place {
+  std::int64_t width, first;
+};
+const std::vector<Place> kPlaces = {{40, 8}, {40, 3}, {45, 8}};
+
 Tensor forward(const Columns& gate, const Columns& up) {
   const Tensor y = test::poisoned({gate.tensor.size(0), gate.count}, gate.tensor.dtype());
   swiglu_forward(y, gate, up);
@@ -142,20 +149,22 @@ TEST_CASE("swiglu: packed, apart, unaligned and in place give the same bits unde
 TEST_CASE("swiglu reads and writes its columns only") {
   const test::Rank rank;
   for (const DType dtype : test::kFloating) {
-    for (const std::int64_t first : {8, 3}) {
-      const Tensor wide = test::poisoned({3, 40}, dtype);
+    for (const Place& place : kPlaces) {
+      CAPTURE(name_of(dtype), place.width, place.first);
+      const Tensor wide = test::poisoned({3, place.width}, dtype);
       const Tensor gate = normal_tensor({3, 16}, dtype, "gate"),
                    up = normal_tensor({3, 16}, dtype, "up");
       const Tensor dy = normal_tensor({3, 16}, dtype, "dy");
       const Tensor dup = test::poisoned({3, 16}, dtype), dgate = test::poisoned({3, 16}, dtype);
       swiglu_backward(all_columns(dgate), all_columns(dup), dy, all_columns(gate), all_columns(up));
-      swiglu_backward({wide, first, 16}, all_columns(dup), dy, all_columns(gate), all_columns(up));
+      swiglu_backward({wide, place.first, 16}, all_columns(dup), dy, all_columns(gate),
+                      all_columns(up));
       const auto values = to_doubles(wide), expected = to_doubles(dgate);
       int wrong = 0;
-      for (std::int64_t i = 0; i < 120; ++i) {
-        const std::int64_t c = i % 40 - first;
+      for (std::int64_t i = 0; i < 3 * place.width; ++i) {
+        const std::int64_t c = i % place.width - place.first;
         const bool inside = 0 <= c && c < 16;
-        wrong += inside ? values[i] != expected[i / 40 * 16 + c] : !std::isnan(values[i]);
+        wrong += inside ? values[i] != expected[i / place.width * 16 + c] : !std::isnan(values[i]);
       }
       CHECK(wrong == 0);
     }
