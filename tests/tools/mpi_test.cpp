@@ -85,7 +85,8 @@ TEST_CASE("train under mpirun: a failure is told once, with the rank") {
 
 TEST_CASE("bench_strategies under mpirun: bytes as predicted, and the bits of threads") {
   const TemporaryDirectory folder;
-  const std::string arguments = "bench_strategies --threads 1 --steps 3 --rounds 1 --json ";
+  const std::string arguments =
+      "bench_strategies --device cpu --threads 1 --steps 3 --rounds 1 --json ";
   const std::string processes_file = folder / "processes.json";
   const std::string threads_file = folder / "threads.json";
   const Outcome outcome = mpirun(4, arguments + processes_file, folder);

@@ -33,8 +33,8 @@ void make_build(const test::TemporaryDirectory& folder) {
 std::string on_gpu(const test::TemporaryDirectory& folder, const std::string& parts, int& status) {
   const std::string out = folder / "text.txt";
   const std::string command = "PYTHON=/bin/false " TESSERA_SOURCE_DIR "/tools/bench/on_gpu.sh " +
-                              (folder / "build") + " " + (folder / "out") + " " + parts + " > " +
-                              out + " 2>&1";
+                              std::string(folder / "build") + " " + std::string(folder / "out") +
+                              " " + parts + " > " + out + " 2>&1";
   status = WEXITSTATUS(std::system(command.c_str()));
   return read_text_file(out);
 }
