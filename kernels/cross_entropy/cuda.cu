@@ -6,7 +6,7 @@
 //
 // A row is a block's, and every thread takes each blockDim-th vector of 16 bytes (row.h):
 //
-//   row n   |t0|t1|t2| ... |t1023|t0|t1| ...       block n, up to 1024 threads
+//   row n   |t0|t1|t2| ... |t511|t0|t1| ...       block n, up to 512 threads
 //            \_ maximum and sum of every thread, online; then of the block _/
 //
 // Rows longer than the shared memory (99 KiB: 50,688 logits of 16 bits, and two blocks on a
@@ -24,7 +24,8 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kMostThreads = 1024;
+/// Two blocks fill a multiprocessor, with registers for four loads a thread.
+constexpr int kMostThreads = 512;
 /// For every device from sm_80 on, beside the static shared memory of the reductions.
 constexpr std::int64_t kMostKept = 99 * 1024 - 256;
 
@@ -52,8 +53,8 @@ __global__ void __launch_bounds__(kMostThreads)
                    Targets targets) {
   const std::int64_t n = blockIdx.x, target = targets.of_row(n);
   const T* const row = logits + n * stride;
-  const auto sum = gpu::sum_of_row(row, gpu::RowParts<T>(row, targets.classes),
-                                   [](std::int64_t, const uint4&) {});
+  const auto sum =
+      gpu::sum_of_row(row, gpu::RowParts<T>(row, targets.classes), [](unsigned, const uint4&) {});
   if (threadIdx.x != 0) return;
   if (logsumexp) logsumexp[n] = sum.maximum + sum.log_of_sum();
   // Two parts: adding the maximum first would swallow the digits of a small loss.
@@ -69,18 +70,21 @@ __global__ void __launch_bounds__(kMostThreads)
   T* const to = dlogits + n * targets.classes;
   const gpu::RowParts<T> parts(row, targets.classes, vectorized);
   if (target < 0) return gpu::zero_row(to, parts);
-  const gpu::GradientOfRow<T> gradient{logsumexp[n], 1.0f, dloss[n], target};
+  const gpu::GradientOfRow<T> gradient(logsumexp[n], 1.0f, dloss[n], target);
   parts.for_each_single([&](std::int64_t i) { gpu::store(to[i], gradient(gpu::load(row[i]), i)); });
-  parts.for_each_vector([&](std::int64_t i, std::int64_t) {
-    gradient(gpu::Vector<T>::load(row + i), i).store(to + i);
-  });
+  parts.for_each_vector(
+      [&](unsigned j) { return gpu::Vector<T>::load_raw(row + parts.first_of(j)); },
+      [&](unsigned j, const uint4& raw) {
+        const std::int64_t i = parts.first_of(j);
+        gradient(gpu::Vector<T>::unpack(raw), i).store(to + i);
+      });
 }
 
 /// `kept_vectors` of a row stay in shared memory between the passes.
 template <typename T>
-__global__ void __launch_bounds__(kMostThreads)
+__global__ void __launch_bounds__(kMostThreads, 2)
     loss_and_gradient_kernel(float* losses, T* logits, std::int64_t stride, float scale,
-                             std::int64_t kept_vectors, Targets targets) {
+                             unsigned kept_vectors, Targets targets) {
   using Vector = gpu::Vector<T>;
   gpu::SharedMemory memory;
   uint4* const kept = memory.take<uint4>(kept_vectors);
@@ -92,18 +96,22 @@ __global__ void __launch_bounds__(kMostThreads)
     return gpu::zero_row(row, parts);
   }
   const float at_target = gpu::load(row[target]);  // before anybody overwrites it
-  const auto sum = gpu::sum_of_row(row, parts, [&](std::int64_t j, const uint4& raw) {
+  const auto sum = gpu::sum_of_row(row, parts, [&](unsigned j, const uint4& raw) {
     if (j < kept_vectors) kept[j] = raw;
   });
   if (threadIdx.x == 0) losses[n] = (sum.maximum - at_target) + sum.log_of_sum();
 
-  const gpu::GradientOfRow<T> gradient{sum.maximum, 1.0f / sum.sum, scale, target};
+  const gpu::GradientOfRow<T> gradient(sum.maximum, sum.sum, scale, target);
   parts.for_each_single(
       [&](std::int64_t i) { gpu::store(row[i], gradient(gpu::load(row[i]), i)); });
-  parts.for_each_vector([&](std::int64_t i, std::int64_t j) {
-    const uint4 raw = j < kept_vectors ? kept[j] : Vector::load_raw(row + i);
-    gradient(Vector::unpack(raw), i).store(row + i);
-  });
+  parts.for_each_vector(
+      [&](unsigned j) {
+        return j < kept_vectors ? kept[j] : Vector::load_raw(row + parts.first_of(j));
+      },
+      [&](unsigned j, const uint4& raw) {
+        const std::int64_t i = parts.first_of(j);
+        gradient(Vector::unpack(raw), i).store(row + i);
+      });
 }
 
 /// One block: losses are one number per token, next to nothing beside the logits.
@@ -171,9 +179,9 @@ void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, float scale
   gpu::visit(rows.logits.dtype(), [&](auto type) {
     using T = decltype(type);
     const std::int64_t vectors = rows.classes / gpu::Vector<T>::kSize;
-    const std::int64_t kept = std::clamp<std::int64_t>(vectors, 1, kMostKept / 16);
+    const auto kept = static_cast<unsigned>(std::clamp<std::int64_t>(vectors, 1, kMostKept / 16));
     gpu::launch(loss_and_gradient_kernel<T>, dim3(static_cast<unsigned>(rows.targets.numel())),
-                threads_for<T>(rows.classes), static_cast<std::size_t>(kept) * 16, gpu::stream(),
+                threads_for<T>(rows.classes), std::size_t{kept} * 16, gpu::stream(),
                 losses.data<float>(), rows.logits.data<T>(), rows.logits.size(1), scale, kept,
                 targets_of(rows.targets, rows.classes, rows.first, rows.ignore_index));
   });

@@ -23,34 +23,48 @@ class RowParts {
         static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(row) % 16 / sizeof(T));
     const std::int64_t to_boundary = past_boundary == 0 ? 0 : kSize - past_boundary;
     head_ = vectorized && to_boundary < count ? to_boundary : count;
-    vectors_ = (count - head_) / kSize;
+    vectors_ = static_cast<unsigned>((count - head_) / kSize);
   }
+
+  /// The j-th vector's first element.
+  __device__ std::int64_t first_of(unsigned j) const { return head_ + std::int64_t{j} * kSize; }
 
   /// f(i) for this thread's single elements.
   template <typename F>
   __device__ void for_each_single(F f) const {
-    const std::int64_t singles = count_ - vectors_ * kSize;
+    const std::int64_t singles = count_ - first_of(vectors_) + head_;
     for (std::int64_t i = threadIdx.x; i < singles; i += blockDim.x) {
-      f(i < head_ ? i : i + vectors_ * kSize);
+      f(i < head_ ? i : i + first_of(vectors_) - head_);
     }
   }
-  /// f(i, j) for this thread's vectors: the j-th begins with element i.
-  template <typename F>
-  __device__ void for_each_vector(F f) const {
-#pragma unroll 4
-    for (std::int64_t j = threadIdx.x; j < vectors_; j += blockDim.x) f(head_ + j * kSize, j);
+  /// use(j, load(j)) for this thread's vectors, with four loads under way before the first use.
+  template <typename Load, typename Use>
+  __device__ void for_each_vector(Load load, Use use) const {
+    constexpr unsigned kAtATime = 4;
+    for (unsigned j = threadIdx.x; j < vectors_; j += kAtATime * blockDim.x) {
+      uint4 raw[kAtATime] = {};
+#pragma unroll
+      for (unsigned k = 0; k < kAtATime; ++k) {
+        if (j + k * blockDim.x < vectors_) raw[k] = load(j + k * blockDim.x);
+      }
+#pragma unroll
+      for (unsigned k = 0; k < kAtATime; ++k) {
+        if (j + k * blockDim.x < vectors_) use(j + k * blockDim.x, raw[k]);
+      }
+    }
   }
 
  private:
-  std::int64_t count_, head_, vectors_;
+  std::int64_t count_, head_;
+  unsigned vectors_;
 };
 
 /// e^x for x <= 0. For 16-bit logits the hardware's power of two, whose error (2^-21 where e^x is
-/// worth mentioning) is far below theirs; f32 logits get the exact function.
+/// worth mentioning) is far below theirs: two instructions. f32 logits get the exact function.
 template <typename T>
 __device__ float exponential(float x) {
   if constexpr (sizeof(T) == 2) {
-    return __expf(x);
+    return fast_exp2(1.44269504f * x);  // log2(e)
   } else {
     return expf(x);
   }
@@ -103,38 +117,58 @@ __device__ OnlineSum<T> sum_of_row(const T* row, const RowParts<T>& parts, Visit
     const float x[1] = {load(row[i])};
     sum.add(x);
   });
-  parts.for_each_vector([&](std::int64_t i, std::int64_t j) {
-    const uint4 raw = Vector<T>::load_raw(row + i);
-    visit(j, raw);
-    sum.add(Vector<T>::unpack(raw).values);
-  });
+  parts.for_each_vector([&](unsigned j) { return Vector<T>::load_raw(row + parts.first_of(j)); },
+                        [&](unsigned j, const uint4& raw) {
+                          visit(j, raw);
+                          sum.add(Vector<T>::unpack(raw).values);
+                        });
   return sum.over_block();
 }
 
 /// gradient[v] = scale * (softmax(logits)[v] - [v = target]), where the softmax of a logit is
 /// e^(logit - maximum) / sum. The difference is formed before anything is rounded.
 template <typename T>
-struct GradientOfRow {
-  float maximum, inverse_of_sum, scale;
-  std::int64_t target;
+class GradientOfRow {
+ public:
+  __device__ GradientOfRow(float maximum, float sum, float scale, std::int64_t target)
+      : maximum_(maximum), inverse_(1.0f / sum), scale_(scale), target_(target) {}
 
   __device__ float operator()(float logit, std::int64_t v) const {
-    const float p = exponential<T>(logit - maximum) * inverse_of_sum;
-    return scale * (v == target ? p - 1.0f : p);
+    return v == target_ ? at_target(logit) : elsewhere(logit);
   }
+  /// Of the vector that begins with element `first`. Few have the target: it is looked for once,
+  /// not with every element.
   __device__ Vector<T> operator()(const Vector<T>& logits, std::int64_t first) const {
     Vector<T> gradient;
 #pragma unroll
-    for (int i = 0; i < Vector<T>::kSize; ++i)
-      gradient.values[i] = (*this)(logits.values[i], first + i);
+    for (int i = 0; i < Vector<T>::kSize; ++i) gradient.values[i] = elsewhere(logits.values[i]);
+    if (first <= target_ && target_ < first + Vector<T>::kSize) {
+#pragma unroll
+      for (int i = 0; i < Vector<T>::kSize; ++i) {
+        if (first + i == target_) gradient.values[i] = at_target(logits.values[i]);
+      }
+    }
     return gradient;
+  }
+
+ private:
+  float maximum_, inverse_, scale_;
+  std::int64_t target_;
+
+  __device__ float elsewhere(float logit) const {
+    return exponential<T>(logit - maximum_) * (inverse_ * scale_);
+  }
+  __device__ float at_target(float logit) const {
+    return scale_ * (exponential<T>(logit - maximum_) * inverse_ - 1.0f);
   }
 };
 
 template <typename T>
 __device__ void zero_row(T* row, const RowParts<T>& parts) {
   parts.for_each_single([&](std::int64_t i) { store(row[i], 0.0f); });
-  parts.for_each_vector([&](std::int64_t i, std::int64_t) { Vector<T>{}.store(row + i); });
+  parts.for_each_vector(
+      [](unsigned) { return uint4{}; },
+      [&](unsigned j, const uint4&) { Vector<T>{}.store(row + parts.first_of(j)); });
 }
 
 }  // namespace tessera::gpu
