@@ -34,11 +34,6 @@ struct RandomWords {
                       key);
   }
 
-  /// Uniform in [0, 1), 24 bits.
-  __device__ static float to_uniform(unsigned word) {
-    return static_cast<float>(word >> 8) * 0x1p-24f;
-  }
-
  private:
   static uint2 halves(std::uint64_t value) {
     return make_uint2(static_cast<unsigned>(value), static_cast<unsigned>(value >> 32));
