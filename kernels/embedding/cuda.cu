@@ -21,6 +21,7 @@
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/numeric.h"
 #include "kernels/cuda/radix_sort.h"
+#include "kernels/cuda/reduce.h"
 #include "kernels/cuda/row_grid.h"
 #include "kernels/embedding/op.h"
 #include "runtime/category.h"
@@ -105,7 +106,18 @@ struct Sorted {
     return low;
   }
 
-  /// The end of the run that begins at place i, or i if none does.
+  /// The first place behind i with another id, or `high` if there is none before. The whole warp
+  /// looks at 32 places at once: most ids occur once or a few times, and this takes one load then.
+  __device__ std::int64_t end_of_id(std::int64_t i, std::int64_t high) const {
+    for (std::int64_t first = i + 1; first < high; first += 32) {
+      const std::int64_t place = first + threadIdx.x % 32;
+      const unsigned others = __ballot_sync(gpu::kFullWarp, place >= high || id(place) != id(i));
+      if (others != 0) return first + __ffs(static_cast<int>(others)) - 1;
+    }
+    return high;
+  }
+
+  /// The end of the run that begins at place i, or i if none does. The whole block calls it.
   __device__ std::int64_t run_end(std::int64_t i) const {
     if (same(i, i - 1)) {
       // A later run: at least a run is before it, and a run's worth from it on.
@@ -114,7 +126,7 @@ struct Sorted {
     }
     if (same(i, i + 2 * kRun - 1)) return i + kRun;
     const std::int64_t last = i + 2 * kRun - 1;
-    return find(id(i) + 1, i + 1, last < tokens ? last : tokens);
+    return end_of_id(i, last < tokens ? last : tokens);
   }
 };
 
