@@ -95,12 +95,12 @@ void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate) {
     using T = typename Layout::T;
     // Eight blocks for each multiprocessor of an H100: see chunks_for_summing.
     const Grid grid(dy, Layout::kTile, /*most_blocks=*/132 * 8);
-    const PartialLines lines(grid.chunks.count, grid.C);
+    const PartialLines lines(grid.chunks.count, 1, grid.C);
     if (grid.N > 0) {
       launch(backward_kernel<Layout>, grid.blocks(), dim3(Layout::kThreads), 0, stream(),
              lines.data(), lines.stride, dy.data<T>(), grid);
     }
-    add_lines(dbias, lines.data(), grid.chunks.count, lines.stride, accumulate);
+    add_lines({dbias}, lines, accumulate);
   });
 }
 

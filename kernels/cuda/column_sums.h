@@ -7,6 +7,8 @@
 // everywhere, without atomics.
 #pragma once
 
+#include <initializer_list>
+
 #include "kernels/cuda/rows.h"
 #include "kernels/op.h"
 #include "runtime/category.h"
@@ -50,17 +52,26 @@ RowChunks chunks_for_summing(std::int64_t rows) {
   return RowChunks::cut(rows, 132 * summing_blocks<Layout, sums>(), /*fewest_rows=*/8);
 }
 
-/// Lines of partial sums in workspace memory. They are padded, so that each begins aligned.
+/// Lines of partial sums in workspace memory: a chunk's follow each other, one for each vector of
+/// sums. They are padded, so that each begins aligned.
 struct PartialLines {
-  std::int64_t stride;
+  std::int64_t chunks;
+  int per_chunk;
+  std::int64_t stride;  // from line to line
   Tensor memory;
 
-  PartialLines(std::int64_t lines, std::int64_t columns) : stride((columns + 7) / 8 * 8) {
+  PartialLines(std::int64_t chunks, int per_chunk, std::int64_t columns)
+      : chunks(chunks), per_chunk(per_chunk), stride((columns + 7) / 8 * 8) {
     const CategoryScope scope(Category::workspace);
-    memory = Tensor::empty({lines, stride}, DType::f32);
+    memory = Tensor::empty({chunks, per_chunk, stride}, DType::f32);
   }
   float* data() const { return memory.data<float>(); }
 };
+
+/// sums[i][c] (+)= sum over the chunks of their i-th line's element c, in a fixed order, in one
+/// launch. Nothing where sums[i] is undefined.
+void add_lines(std::initializer_list<Tensor> sums, const PartialLines& lines,
+               Accumulate accumulate);
 
 /// Sums over the rows that a thread has seen, for the columns that it holds of a tile.
 template <typename Layout>
@@ -126,43 +137,5 @@ struct ColumnSums {
     }
   }
 };
-
-inline constexpr int kLineGroups = 16;
-
-/// A block takes 32 columns; its thread (x, y) adds lines y, y + 16, ... of column x, and the first
-/// warp adds the 16 groups.
-template <typename G>
-__global__ void __launch_bounds__(32 * kLineGroups)
-    add_lines_kernel(G* sums, const float* lines, std::int64_t count, std::int64_t stride,
-                     std::int64_t columns, bool accumulate) {
-  TESSERA_SHARED(float, groups, [kLineGroups][32]);
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
-  float sum = 0.0f;
-  if (column < columns) {
-#pragma unroll 8
-    for (std::int64_t line = threadIdx.y; line < count; line += kLineGroups) {
-      sum += lines[line * stride + column];
-    }
-  }
-  groups[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y > 0 || column >= columns) return;
-  float total = 0.0f;
-  for (int group = 0; group < kLineGroups; ++group) total += groups[group][threadIdx.x];
-  store(sums[column], accumulate ? load(sums[column]) + total : total);
-}
-
-/// sums[c] (+)= lines[0][c] + lines[1][c] + ..., with `stride` floats from line to line. Nothing if
-/// `sums` is undefined.
-inline void add_lines(Out sums, const float* lines, std::int64_t count, std::int64_t stride,
-                      Accumulate accumulate) {
-  if (!sums.defined() || sums.numel() == 0) return;
-  const std::int64_t columns = sums.numel();
-  visit(sums.dtype(), [&](auto type) {
-    using G = decltype(type);
-    launch(add_lines_kernel<G>, dim3(blocks_for(columns, 32, INT32_MAX)), dim3(32, kLineGroups), 0,
-           stream(), sums.data<G>(), lines, count, stride, columns, accumulate == Accumulate::yes);
-  });
-}
 
 }  // namespace tessera::gpu

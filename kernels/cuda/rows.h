@@ -1,9 +1,8 @@
 // Rows of a matrix, each kept in the registers of a team of threads.
 //
-// A team is a warp for rows of up to 1024 columns, several to a block, and a whole block of 256
-// threads for longer ones. It takes the row in tiles of kTeam * kElements columns: nearly always in
-// one tile, so that the row is read from memory once. Of a tile, thread t holds the 16-byte vectors
-// t, t + kTeam, t + 2 kTeam, ...
+// A team is a warp, several to a block, or a whole block for longer rows. It takes the row in tiles
+// of kTeam * kElements columns: nearly always in one tile, so that the row is read from memory
+// once. Of a tile, thread t holds the 16-byte vectors t, t + kTeam, t + 2 kTeam, ...
 //
 //   768 columns of bf16, a warp, 32 elements (4 vectors of 8) a thread:
 //   column  0..7  8..15 ... 248..255  256..263 ... 504..511  512..519 ... 760..767  -
@@ -34,7 +33,7 @@ struct RowLayout {
   static constexpr int kTile = kTeam * kElements;
   /// Threads of a block, and rows that it works on at a time. Where threads need many registers,
   /// smaller blocks share out a multiprocessor's more evenly.
-  static constexpr int kThreads = kTeam == 32 && kElements == 32 ? 128 : 256;
+  static constexpr int kThreads = kTeam > 32 ? kTeam : kElements == 32 ? 128 : 256;
   static constexpr int kTeams = kThreads / kTeam;
 
   __device__ static int team_of_thread() { return static_cast<int>(threadIdx.x) / kTeam; }
@@ -73,11 +72,33 @@ void visit_aligned(std::int64_t columns, std::initializer_list<Tensor> tensors, 
   }
 }
 
-/// Calls f(layout) with the layout for these tensors' rows of `columns` elements of `dtype`.
+/// Calls f(layout) with the layout of rows of `columns` elements of `dtype` for kernels that take a
+/// row once. Four vectors a thread, so that with few threads and short barriers much of memory is
+/// asked for at a time: 64 bytes of each of the 640 threads that registers leave room for.
 /// Undefined tensors, of arguments that are absent, do not matter.
 template <typename F>
 void visit_row_layout(DType dtype, std::int64_t columns, std::initializer_list<Tensor> tensors,
                       F&& f) {
+  visit(dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int kWidth = Vector<T>::kSize;
+    visit_aligned<T>(columns, tensors, [&](auto aligned) {
+      constexpr bool kAligned = decltype(aligned)::value;
+      if (columns <= 32 * kWidth) return f(RowLayout<T, 32, kWidth, kAligned>{});
+      if (columns <= 32 * 2 * kWidth) return f(RowLayout<T, 32, 2 * kWidth, kAligned>{});
+      if (columns <= 32 * 4 * kWidth) return f(RowLayout<T, 32, 4 * kWidth, kAligned>{});
+      if (columns <= 64 * 4 * kWidth) return f(RowLayout<T, 64, 4 * kWidth, kAligned>{});
+      if (columns <= 128 * 4 * kWidth) return f(RowLayout<T, 128, 4 * kWidth, kAligned>{});
+      if (columns <= 256 * 4 * kWidth) return f(RowLayout<T, 256, 4 * kWidth, kAligned>{});
+      return f(RowLayout<T, 256, 32, kAligned>{});
+    });
+  });
+}
+
+/// The same for kernels that keep sums for every column in registers: few elements a thread.
+template <typename F>
+void visit_summing_layout(DType dtype, std::int64_t columns, std::initializer_list<Tensor> tensors,
+                          F&& f) {
   visit(dtype, [&](auto type) {
     using T = decltype(type);
     visit_aligned<T>(columns, tensors, [&](auto aligned) {
@@ -176,6 +197,25 @@ struct RowTile {
     }
   }
 };
+
+/// Asks for row n of some matrices (null ones do not matter) to be brought to the second-level
+/// cache, while the team works on another row: one instruction of one thread, and no registers.
+/// Nothing before sm_90, or where rows are not aligned.
+template <typename Layout>
+__device__ void prefetch_rows(std::initializer_list<const typename Layout::T*> matrices,
+                              std::int64_t n, std::int64_t columns) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (!Layout::kAligned || threadIdx.x % Layout::kTeam != 0) return;
+  for (const typename Layout::T* matrix : matrices) {
+    if (matrix == nullptr) continue;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                     __cvta_generic_to_global(matrix + n * columns)),
+                 "r"(static_cast<unsigned>(columns * sizeof(*matrix))));
+  }
+#else
+  static_cast<void>(matrices), static_cast<void>(n), static_cast<void>(columns);
+#endif
+}
 
 /// Each of the values summed over the team's threads, in a fixed order; every thread gets the sums.
 template <typename Layout, int count>

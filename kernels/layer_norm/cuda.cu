@@ -137,6 +137,9 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 2>)
   for (std::int64_t n = begin + Layout::team_of_thread(); n < end; n += Layout::kTeams) {
     const std::int64_t row = n * p.C;
     const float mean = p.mean[n], rstd = p.rstd[n];
+    if (n + Layout::kTeams < end) {
+      prefetch_rows<Layout>({p.x, p.dy, p.dsum}, n + Layout::kTeams, p.C);
+    }
     RowTile<Layout> x, dy, weight;
     float sums[2] = {0.0f, 0.0f};  // of g and of g * xhat
     for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
@@ -226,11 +229,11 @@ void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const
                          const Tensor& x, const Tensor& weight, const Tensor& mean,
                          const Tensor& rstd, Accumulate accumulate_parameters) {
   const std::int64_t C = x.size(-1), N = x.numel() / C;
-  visit_row_layout(x.dtype(), C, {dx, dy, dsum, x, weight}, [&](auto layout) {
+  visit_summing_layout(x.dtype(), C, {dx, dy, dsum, x, weight}, [&](auto layout) {
     using Layout = decltype(layout);
     using T = typename Layout::T;
     const RowChunks chunks = chunks_for_summing<Layout, 2>(N);
-    const PartialLines lines(2 * chunks.count, C);
+    const PartialLines lines(chunks.count, 2, C);
     const Backward<T> p{.dx = dx.data<T>(),
                         .lines = lines.data(),
                         .stride = lines.stride,
@@ -247,9 +250,7 @@ void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const
       launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
              dim3(Layout::kThreads), 0, stream(), p);
     }
-    const std::int64_t stride = 2 * lines.stride;
-    add_lines(dweight, lines.data(), chunks.count, stride, accumulate_parameters);
-    add_lines(dbias, lines.data() + lines.stride, chunks.count, stride, accumulate_parameters);
+    add_lines({dweight, dbias}, lines, accumulate_parameters);
   });
 }
 

@@ -98,6 +98,9 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
   for (std::int64_t n = begin + Layout::team_of_thread(); n < end; n += Layout::kTeams) {
     const std::int64_t row = n * p.C;
     const float rstd = p.rstd[n];
+    if (n + Layout::kTeams < end) {
+      prefetch_rows<Layout>({p.x, p.dy, p.dsum}, n + Layout::kTeams, p.C);
+    }
     RowTile<Layout> x, dy, weight;
     float sum = 0.0f;  // of g * xhat
     for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
@@ -171,11 +174,11 @@ void rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& r
 void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum, const Tensor& x,
                        const Tensor& weight, const Tensor& rstd, Accumulate accumulate_parameters) {
   const std::int64_t C = x.size(-1), N = x.numel() / C;
-  visit_row_layout(x.dtype(), C, {dx, dy, dsum, x, weight}, [&](auto layout) {
+  visit_summing_layout(x.dtype(), C, {dx, dy, dsum, x, weight}, [&](auto layout) {
     using Layout = decltype(layout);
     using T = typename Layout::T;
     const RowChunks chunks = chunks_for_summing<Layout, 1>(N);
-    const PartialLines lines(chunks.count, C);
+    const PartialLines lines(chunks.count, 1, C);
     const Backward<T> p{.dx = dx.data<T>(),
                         .lines = lines.data(),
                         .stride = lines.stride,
@@ -191,7 +194,7 @@ void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum
       launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
              dim3(Layout::kThreads), 0, stream(), p);
     }
-    add_lines(dweight, lines.data(), chunks.count, lines.stride, accumulate_parameters);
+    add_lines({dweight}, lines, accumulate_parameters);
   });
 }
 
