@@ -66,6 +66,18 @@ __device__ inline float fast_exp2(float x) {
 #endif
 }
 
+/// 1 / x for x in [1, infinity] in one instruction, within 1 unit in the last place of a float;
+/// results below 2^-126 are 0.
+__device__ inline float fast_reciprocal(float x) {
+#if defined(__CUDACC__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1.0f / x;
+#endif
+}
+
 /// `value`, of which the compiler then knows nothing: what is computed from it inside a loop stays
 /// there, instead of filling registers before the loop.
 __device__ inline unsigned unhoisted(unsigned value) {
@@ -105,11 +117,21 @@ struct Vector {
     return *reinterpret_cast<const uint4*>(source);
   }
   __device__ static Vector unpack(const uint4& raw) {
-    T elements[kSize];
-    memcpy(static_cast<void*>(elements), &raw, 16);
     Vector result;
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      // A float's upper half: one instruction for either of a word's two.
+      const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-    for (int i = 0; i < kSize; ++i) result.values[i] = gpu::load(elements[i]);
+      for (int i = 0; i < 4; ++i) {
+        result.values[2 * i] = __uint_as_float(words[i] << 16);
+        result.values[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+      }
+    } else {
+      T elements[kSize];
+      memcpy(static_cast<void*>(elements), &raw, 16);
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) result.values[i] = gpu::load(elements[i]);
+    }
     return result;
   }
   __device__ uint4 pack() const {
