@@ -211,6 +211,25 @@ TEST_CASE("linear gives equal bits to equal calls, wherever its tensors lie") {
   CHECK(test::same_bits(run(layer.x), first));
 }
 
+TEST_CASE("linear: layers of one shape read each their own bias and write their own gelu's input") {
+  const test::Rank rank;
+  for (const test::Precision& precision : test::kPrecisions) {
+    std::vector<Layer> layers(2, Layer({33, 24, 40}, Transpose::no, precision.dtype));
+    layers[1].bias = test::normal_tensor({40}, precision.dtype, "another bias");
+    layers[1].bias_values = to_doubles(layers[1].bias);
+    std::vector<Tensor> kept;  // so that no two lie at one address
+    for (const Layer& layer : layers) {
+      const Tensor y = kept.emplace_back(test::poisoned({33, 40}, precision.dtype));
+      const Tensor pre = kept.emplace_back(test::poisoned({33, 40}, precision.dtype));
+      const Values expected = layer.forward(true);
+      linear_forward(y, layer.x, layer.weight, layer.transpose, layer.bias);
+      CHECK(relative_error(to_doubles(y), expected) <= 2 * precision.bound);
+      linear_gelu_forward(y, pre, layer.x, layer.weight, layer.transpose, layer.bias);
+      CHECK(relative_error(to_doubles(pre), expected) <= 2 * precision.bound);
+    }
+  }
+}
+
 TEST_CASE("linear refuses arguments that do not fit together") {
   using Catch::Contains;
   const test::Rank rank;
