@@ -157,8 +157,8 @@ FAULTS = {
         ["kernels_cast"]),
     "a vector's second half repeats the first's dropout mask": (
         "kernels/dropout/cuda.cu",
-        "dropout.apply(values, (first + begin) / kWords);",
-        "dropout.apply(values, first / kWords);",
+        "random.block(static_cast<std::uint64_t>(first + i) / kWords);",
+        "random.block(static_cast<std::uint64_t>(first) / kWords);",
         ["kernels_dropout"]),
     "tokens are counted on from one sequence to the next": (
         "kernels/rope/cuda.cu",
