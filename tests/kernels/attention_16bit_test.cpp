@@ -49,6 +49,18 @@ void check_errors(const Problem& problem) {
 /// corner.
 constexpr Sizes kShifted{1, 33, 70, 2, 1, 64};
 
+TEST_CASE("16-bit attention of no queries has zero gradients under every schedule") {
+  for (const std::int64_t head_size : {64, 128}) {
+    test::for_every_schedule([&] {
+      const Problem problem({1, 0, 70, 2, 1, head_size}, DType::bf16);
+      problem.backward();
+      const std::vector<double> zeros(static_cast<std::size_t>(70 * head_size), 0.0);
+      REQUIRE(elements(problem.dk) == zeros);
+      REQUIRE(elements(problem.dv) == zeros);
+    });
+  }
+}
+
 }  // namespace
 
 // Queries and keys of: one; a tail only; whole tiles; one tile more; two blocks of 128 rows, the
