@@ -1,4 +1,6 @@
-// The order in which things are issued, which is what overlap rests on; not their times.
+// The order in which things are issued, which is what overlap rests on; not their times. (Where a
+// pass ends shows in a span, and on a GPU a span says when the GPU computed: tests that ask for it
+// are about the CPU.)
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -66,7 +68,7 @@ std::size_t most_live_gathers(const Log& log) {
 
 }  // namespace
 
-TEST_CASE("order: the whole story of an fsdp step") {
+TEST_CASE("order: the whole story of an fsdp step", "[cpu]") {
   const Log story = {
       "gather ends",  // the optimizer has just changed the weights: nothing is held
       "open ends", "gather layer.0", "close ends", "forward ends ends",  //
@@ -84,14 +86,14 @@ TEST_CASE("order: the whole story of an fsdp step") {
   CHECK(log_of({.strategy = StrategyKind::fsdp}, 3, /*checkpointing=*/false) == story);
 }
 
-TEST_CASE("order: recomputation gathers nothing and changes nothing") {
+TEST_CASE("order: recomputation gathers nothing and changes nothing", "[cpu]") {
   for (const auto kind : {StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp}) {
     const ShardingOptions options = {.strategy = kind};
     CHECK(log_of(options, 5, true) == log_of(options, 5, false));
   }
 }
 
-TEST_CASE("order: what comes next is gathered before computation ends") {
+TEST_CASE("order: what comes next is gathered before computation ends", "[cpu]") {
   const Log log = log_of({.strategy = StrategyKind::fsdp}, 6, false);
   for (int i = 0; i < 5; ++i) {
     const std::string here = "layer." + std::to_string(i);
@@ -125,7 +127,7 @@ TEST_CASE("order: weights are let go before their gradients are reduced") {
   }
 }
 
-TEST_CASE("order: without prefetching, gathers come when they are needed") {
+TEST_CASE("order: without prefetching, gathers come when they are needed", "[cpu]") {
   const Log log = log_of(
       {.strategy = StrategyKind::fsdp, .prefetch_in_forward = false, .prefetch_in_backward = false},
       5, false);
