@@ -205,12 +205,14 @@ template <typename Layout>
 __device__ void prefetch_rows(std::initializer_list<const typename Layout::T*> matrices,
                               std::int64_t n, std::int64_t columns) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (!Layout::kAligned || threadIdx.x % Layout::kTeam != 0) return;
-  for (const typename Layout::T* matrix : matrices) {
-    if (matrix == nullptr) continue;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                     __cvta_generic_to_global(matrix + n * columns)),
-                 "r"(static_cast<unsigned>(columns * sizeof(*matrix))));
+  if constexpr (Layout::kAligned) {
+    if (threadIdx.x % Layout::kTeam != 0) return;
+    for (const typename Layout::T* matrix : matrices) {
+      if (matrix == nullptr) continue;
+      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                       __cvta_generic_to_global(matrix + n * columns)),
+                   "r"(static_cast<unsigned>(columns * sizeof(*matrix))));
+    }
   }
 #else
   static_cast<void>(matrices), static_cast<void>(n), static_cast<void>(columns);
