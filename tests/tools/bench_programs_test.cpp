@@ -9,7 +9,6 @@
 #include <set>
 #include <string>
 
-#include "runtime/backends.h"
 #include "runtime/file.h"
 #include "tests/support/device.h"
 #include "tests/support/temporary_directory.h"
@@ -155,7 +154,7 @@ TEST_CASE("bench_step: phases of a step on the device, a yardstick, and MFU") {
   const json report = json::parse(read_text_file(file));
   CHECK(report["device"] == to_string(test::device()));
   CHECK(report["dtype"] == "bf16");
-  CHECK(report["yardstick"] == (kHasCuda ? "cuBLASLt" : "OpenBLAS, f32"));
+  CHECK(report["yardstick"] == (test::kOnGpu ? "cuBLASLt" : "OpenBLAS, f32"));
   double phases = 0.0;
   for (const char* key : {"data_ms", "forward_ms", "backward_ms", "optimizer_ms"}) {
     CHECK(report[key].get<double>() > 0.0);

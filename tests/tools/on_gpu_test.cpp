@@ -55,8 +55,8 @@ TEST_CASE("on_gpu.sh: parts that fail are named, what is missing is skipped, the
   CHECK_THAT(text, !Contains("memcheck"));
   CHECK(read_text_file(folder / "out/summary.txt") == text);
   CHECK_THAT(read_text_file(folder / "out/kernel_tests.log"),
-             Contains("test_kernels_a ~[cpu]") && !Contains("test_runtime_c"));
-  CHECK_THAT(read_text_file(folder / "out/tests.log"), Contains("test_runtime_c ~[cpu]"));
+             Contains("test_kernels_a ~[") && !Contains("test_runtime_c"));
+  CHECK_THAT(read_text_file(folder / "out/tests.log"), Contains("test_runtime_c ~["));
   CHECK_THAT(read_text_file(folder / "out/step.log"),
              Contains("--attention cudnn --model gpt2-xl --batch 4 "));
   CHECK(read_text_file(folder / "out/kernels.json") == "[]\n");
