@@ -35,7 +35,7 @@ template <typename Layout, int sums>
 constexpr int summing_blocks() {
   constexpr bool kWide = sizeof(typename Layout::T) == 4;
   if (Layout::kElements == 8) return 4;
-  if (Layout::kElements == 16) return kWide ? 2 : 3;
+  if (Layout::kElements == 16) return kWide || sums == 2 ? 2 : 3;
   const int warps = kWide ? 8 : sums == 1 ? 16 : 12;
   return warps * 32 / Layout::kThreads;
 }

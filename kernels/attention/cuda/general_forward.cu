@@ -48,7 +48,7 @@ constexpr std::size_t shared_bytes() {
 }
 
 template <typename T, int kChannels>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     forward_kernel(ForwardArguments<T> x, Schedule schedule) {
   gpu::SharedMemory shared;
   const Tile<kChannels> queries(shared), keys(shared), values(shared);
