@@ -73,7 +73,7 @@ function(tessera_cuda_backend)
       target_sources(tessera_${folder} PRIVATE ${sources})
       target_include_directories(tessera_${folder} SYSTEM PRIVATE
         ${CUDNN_INCLUDE_DIR} ${CUDNN_FRONTEND_INCLUDE_DIR})
-      target_link_libraries(tessera_${folder} PRIVATE ${CUDNN_LIBRARY})
+      target_link_libraries(tessera_${folder} PRIVATE ${CUDNN_LIBRARY} CUDA::nvrtc)
       target_compile_definitions(tessera_${folder} PUBLIC TESSERA_CUDNN)
     endif()
   endforeach()
