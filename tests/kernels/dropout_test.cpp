@@ -48,6 +48,19 @@ TEST_CASE("dropout: element i is dropped if uniform(i) is below the probability,
   }
 }
 
+TEST_CASE("dropout: an element's own number as the probability keeps it, the next one drops it") {
+  const test::Rank rank;
+  const Tensor x = Tensor::from(std::vector<float>(9, 1.0f), {9}),
+               y = Tensor::empty({9}, DType::f32);
+  for (const std::int64_t i : {0, 3, 6, 8}) {
+    const float number = kStream.uniform(static_cast<std::uint64_t>(i));
+    dropout(y, x, number, kStream);
+    CHECK(y.to_vector<float>()[i] != 0.0f);
+    dropout(y, x, std::nextafter(number, 1.0f), kStream);
+    CHECK(y.to_vector<float>()[i] == 0.0f);
+  }
+}
+
 TEST_CASE("dropout: the share of dropped elements is the probability") {
   const test::Rank rank;
   constexpr std::int64_t kCount = 200'000;

@@ -109,9 +109,9 @@ struct Reference {
 };
 
 // Widths on both sides of what a warp, a block and a block in one go take in.
-const std::vector<Shape> kShapes = {{2, 3, 37}, {1, 2},    {65, 16},  {5, 768},  {7},
-                                    {9, 256},   {2, 257},  {3, 513},  {2, 1024}, {9, 1025},
-                                    {2, 2056},  {2, 4100}, {1, 8192}, {3, 8200}, {2, 16391}};
+const std::vector<Shape> kShapes = {
+    {2, 3, 37}, {1, 2},    {65, 16},  {5, 768},  {7},       {9, 256},  {2, 257},  {3, 513},
+    {2, 1024},  {9, 1025}, {9, 1536}, {2, 2056}, {2, 4100}, {1, 8192}, {3, 8200}, {2, 16391}};
 
 }  // namespace
 
