@@ -96,7 +96,7 @@ FAULTS = {
         "kernels/attention/cuda/tiles.h",
         "(chunk ^ (row & 7)) * 8",
         "chunk * 8",
-        ["kernels_attention_16bit"]),
+        ["kernels_emulated_attention"]),
     "D of the wrong head": (
         "kernels/attention/cuda/query_statistics.cu",
         "const std::int64_t at = static_cast<std::int64_t>(batch) * n.heads + head;",
