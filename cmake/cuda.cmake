@@ -1,5 +1,5 @@
 # The CUDA backend: TESSERA_CUDA=on compiles it for GPUs with nvcc; TESSERA_CUDA=emulated compiles the
-# same sources with the host compiler, against kernels/emulation in place of the toolkit, to run on
+# same sources with the host compiler, against runtime/emulation in place of the toolkit, to run on
 # the CPU. A build has one of the two or neither.
 #
 # Its sources are FOLDER/cuda/*.cpp, FOLDER/*/cuda.cpp (calls to the toolkit's libraries) and *.cu, and
@@ -22,10 +22,10 @@ if(TESSERA_CUDA STREQUAL "on")
   add_library(tessera_toolkit INTERFACE)
   target_link_libraries(tessera_toolkit INTERFACE CUDA::cudart CUDA::cublasLt)
 elseif(TESSERA_CUDA STREQUAL "emulated")
-  file(GLOB emulation CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/emulation/*.cpp)
+  file(GLOB emulation CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/emulation/*/*.cpp)
   add_library(tessera_toolkit STATIC ${emulation})
   target_include_directories(tessera_toolkit PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/kernels/emulation/toolkit>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/runtime/emulation/toolkit>
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   add_library(tessera::emulation ALIAS tessera_toolkit)
   target_compile_definitions(tessera_toolkit PUBLIC TESSERA_EMULATED)
@@ -41,10 +41,8 @@ elseif(TESSERA_CUDA STREQUAL "emulated")
   if(TESSERA_SANITIZE MATCHES "thread")
     target_compile_definitions(tessera_toolkit PRIVATE TESSERA_EMULATION_TSAN)
   endif()
-  foreach(source asynchronous_copy block fiber fiber_pool launch report shared_memory tensor_core threads)
-    set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/emulation/${source}.cpp
-      PROPERTIES COMPILE_OPTIONS "${engine_options}")
-  endforeach()
+  file(GLOB engine CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/emulation/device/*.cpp)
+  set_source_files_properties(${engine} PROPERTIES COMPILE_OPTIONS "${engine_options}")
   target_link_libraries(tessera_toolkit PUBLIC tessera::options Threads::Threads PRIVATE BLAS::BLAS)
 endif()
 

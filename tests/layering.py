@@ -24,7 +24,6 @@ BELOW = {
     "models": {"sharding", "autograd", "kernels", "runtime"},
     "tools": {"models", "optim", "sharding", "autograd", "kernels", "runtime"},
 }
-STAND_IN = "kernels/emulation/"  # stands where the CUDA toolkit would; any test may steer it
 TESTS_ALSO_USE = {"models": {"optim"}}  # some tests of models train them
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 DEVICE_SOURCES = {".cu", ".cuh"}
@@ -66,8 +65,7 @@ def direction_violations(root, path):
         top = name.split("/")[0]
         place = f"{path}:{number}"
         if top in (*FOLDERS, "tests") and "/" in name:
-            stand_in = name.startswith(STAND_IN) and path.parts[0] == "tests"
-            if top not in allowed(path) and not stand_in:
+            if top not in allowed(path):
                 yield f"{place}: {path.parts[0]} must not include {name}"
             elif not (root / name).is_file():
                 yield f"{place}: there is no {name}"

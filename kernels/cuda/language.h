@@ -65,9 +65,9 @@ class SharedMemory {
 
 #else
 
-#include <emulated_device.h>
+#include "runtime/emulation/toolkit/emulated_device.h"
 
-#include "kernels/emulation/language.h"
+#include "runtime/emulation/device/language.h"
 
 // One tag per declaration; the reference is to memory that belongs to the block now running.
 #define TESSERA_SHARED(type, name, extents) \

@@ -7,7 +7,7 @@
 #include "runtime/poison.h"
 
 #if defined(TESSERA_EMULATED)
-#include <emulated_device.h>
+#include "runtime/emulation/toolkit/emulated_device.h"
 #endif
 
 namespace tessera::cuda {

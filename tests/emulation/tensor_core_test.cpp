@@ -1,5 +1,6 @@
 // The emulated fragment layouts against CuTe's algebra for SM80_16x8x16 (thread, value) -> element,
-// which is written independently of kernels/emulation/tensor_core.cpp; ldmatrix by its definition.
+// which is written independently of runtime/emulation/device/tensor_core.cpp; ldmatrix by its
+// definition.
 #include <catch2/catch.hpp>
 
 #include <cstring>

@@ -1,7 +1,7 @@
 // What only the emulator sees of attention.
 #include <catch2/catch.hpp>
 
-#include "kernels/emulation/emulator.h"
+#include "runtime/emulation/device/emulator.h"
 #include "tests/kernels/attention_problem.h"
 #include "tests/support/rank.h"
 

@@ -9,7 +9,7 @@
 #include "tests/support/rank.h"
 
 #if defined(TESSERA_EMULATED)
-#include <emulated_device.h>
+#include "runtime/emulation/toolkit/emulated_device.h"
 #endif
 
 namespace tessera {

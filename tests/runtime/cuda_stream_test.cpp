@@ -11,7 +11,7 @@
 #include "tests/support/rank.h"
 
 #if defined(TESSERA_EMULATED)
-#include <emulated_device.h>
+#include "runtime/emulation/toolkit/emulated_device.h"
 
 #include "tests/support/child.h"
 #endif

@@ -1,5 +1,5 @@
 // The emulated CUDA runtime: does it do what the toolkit promises and no more?
-#include <emulated_device.h>
+#include "runtime/emulation/toolkit/emulated_device.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/emulation/device_queue.h"
+#include "runtime/emulation/toolkit/device_queue.h"
 #include "runtime/error.h"
 #include "tests/support/child.h"
 

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #if defined(TESSERA_EMULATED)
-#include "kernels/emulation/emulator.h"
+#include "runtime/emulation/device/emulator.h"
 #endif
 
 int main(int argc, char** argv) {

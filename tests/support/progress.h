@@ -4,7 +4,7 @@
 #include <functional>
 
 #if defined(TESSERA_EMULATED)
-#include <emulated_device.h>
+#include "runtime/emulation/toolkit/emulated_device.h"
 #endif
 
 namespace tessera::test {

@@ -1,7 +1,7 @@
 // The schedules that tests run emulated kernels under.
 #pragma once
 
-#include "kernels/emulation/emulator.h"
+#include "runtime/emulation/device/emulator.h"
 
 namespace tessera::test {
 

@@ -1,7 +1,7 @@
-#include "kernels/emulation/asynchronous_copy.h"
+#include "runtime/emulation/device/asynchronous_copy.h"
 
-#include "kernels/emulation/block.h"
-#include "kernels/emulation/sanitizers.h"
+#include "runtime/emulation/device/block.h"
+#include "runtime/emulation/device/sanitizers.h"
 
 namespace tessera::emulation {
 

@@ -1,4 +1,4 @@
-#include "kernels/emulation/product.h"
+#include "runtime/emulation/toolkit/product.h"
 
 #include <cblas.h>
 

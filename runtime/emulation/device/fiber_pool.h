@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/emulation/fiber.h"
+#include "runtime/emulation/device/fiber.h"
 
 namespace tessera::emulation {
 

@@ -1,6 +1,6 @@
-#include "kernels/emulation/fiber_pool.h"
+#include "runtime/emulation/device/fiber_pool.h"
 
-#include "kernels/emulation/sanitizers.h"
+#include "runtime/emulation/device/sanitizers.h"
 
 namespace tessera::emulation {
 

@@ -1,4 +1,4 @@
-#include "kernels/emulation/device_queue.h"
+#include "runtime/emulation/toolkit/device_queue.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,8 +1,8 @@
-#include "kernels/emulation/tensor_core.h"
+#include "runtime/emulation/device/tensor_core.h"
 
 #include <algorithm>
 
-#include "kernels/emulation/block.h"
+#include "runtime/emulation/device/block.h"
 
 namespace tessera::emulation {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/emulation/nccl_clique.h"
+#include "runtime/emulation/toolkit/nccl_clique.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "kernels/emulation/launch.h"
+#include "runtime/emulation/device/launch.h"
 
 #include <algorithm>
 #include <mutex>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/emulation/block.h"
+#include "runtime/emulation/device/block.h"
 
 namespace tessera::emulation {
 namespace {

@@ -1,5 +1,5 @@
-// The part of cuBLASLt that Tessera uses, carried out on the CPU (kernels/emulation/cublas_lt.cpp).
-// Values of enumerators are the library's own.
+// The part of cuBLASLt that Tessera uses, carried out on the CPU
+// (runtime/emulation/toolkit/cublas_lt.cpp). Values of enumerators are the library's own.
 #pragma once
 
 #include <cstddef>

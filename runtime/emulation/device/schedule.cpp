@@ -1,6 +1,6 @@
 #include <mutex>
 
-#include "kernels/emulation/emulator.h"
+#include "runtime/emulation/device/emulator.h"
 
 namespace tessera::emulation {
 namespace {

@@ -1,9 +1,9 @@
-#include "kernels/emulation/fiber.h"
+#include "runtime/emulation/device/fiber.h"
 
 #include <sys/mman.h>
 
-#include "kernels/emulation/emulator.h"
-#include "kernels/emulation/sanitizers.h"
+#include "runtime/emulation/device/emulator.h"
+#include "runtime/emulation/device/sanitizers.h"
 
 #if !defined(TESSERA_EMULATION_UCONTEXT)
 // Saves the registers that a function must preserve on the running stack and that stack's pointer

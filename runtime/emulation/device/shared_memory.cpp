@@ -1,10 +1,10 @@
-#include "kernels/emulation/shared_memory.h"
+#include "runtime/emulation/device/shared_memory.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/emulation/block.h"
-#include "kernels/emulation/sanitizers.h"
+#include "runtime/emulation/device/block.h"
+#include "runtime/emulation/device/sanitizers.h"
 
 namespace tessera::emulation {
 namespace {

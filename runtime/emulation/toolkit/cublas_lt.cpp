@@ -13,7 +13,7 @@
 #include <cublasLt.h>
 #include <emulated_device.h>
 
-#include "kernels/emulation/product.h"
+#include "runtime/emulation/toolkit/product.h"
 
 struct cublasLtContext {};
 struct cublasLtMatmulPreferenceOpaque_t {

@@ -1,4 +1,4 @@
-#include "kernels/emulation/device_memory.h"
+#include "runtime/emulation/toolkit/device_memory.h"
 
 #include <algorithm>
 #include <csignal>

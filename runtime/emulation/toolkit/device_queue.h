@@ -16,7 +16,7 @@
 
 #include <emulated_device.h>
 
-#include "kernels/emulation/device_memory.h"
+#include "runtime/emulation/toolkit/device_memory.h"
 
 namespace tessera::emulation {
 

@@ -1,6 +1,6 @@
-#include "kernels/emulation/threads.h"
+#include "runtime/emulation/device/threads.h"
 
-#include "kernels/emulation/block.h"
+#include "runtime/emulation/device/block.h"
 
 namespace tessera::emulation {
 

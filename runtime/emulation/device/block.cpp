@@ -1,10 +1,10 @@
-#include "kernels/emulation/block.h"
+#include "runtime/emulation/device/block.h"
 
 #include <bit>
 #include <cstring>
 
-#include "kernels/emulation/coordinates.h"
-#include "kernels/emulation/sanitizers.h"
+#include "runtime/emulation/device/coordinates.h"
+#include "runtime/emulation/device/sanitizers.h"
 
 namespace tessera::emulation {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "kernels/emulation/cuda_error.h"
-#include "kernels/emulation/device_queue.h"
+#include "runtime/emulation/toolkit/cuda_error.h"
+#include "runtime/emulation/toolkit/device_queue.h"
 #include "runtime/error.h"
 #include "runtime/poison.h"
 

@@ -8,7 +8,7 @@
 
 #include <vector_types.h>
 
-#include "kernels/emulation/emulator.h"
+#include "runtime/emulation/device/emulator.h"
 
 namespace tessera::emulation {
 

@@ -1,6 +1,6 @@
 // The emulated runtime's errors: numbers and texts as the toolkit's, and beside them what the
 // emulation knows of the reason.
-#include "kernels/emulation/cuda_error.h"
+#include "runtime/emulation/toolkit/cuda_error.h"
 
 #include <algorithm>
 #include <iterator>

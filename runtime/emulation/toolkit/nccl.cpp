@@ -10,8 +10,8 @@
 
 #include <emulated_device.h>
 
-#include "kernels/emulation/nccl_clique.h"
-#include "kernels/emulation/nccl_sums.h"
+#include "runtime/emulation/toolkit/nccl_clique.h"
+#include "runtime/emulation/toolkit/nccl_sums.h"
 
 namespace {
 

@@ -13,11 +13,11 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-#include "kernels/emulation/asynchronous_copy.h"
-#include "kernels/emulation/atomics.h"
-#include "kernels/emulation/builtins.h"
-#include "kernels/emulation/coordinates.h"
-#include "kernels/emulation/launch.h"
-#include "kernels/emulation/shared_memory.h"
-#include "kernels/emulation/tensor_core.h"
-#include "kernels/emulation/threads.h"
+#include "runtime/emulation/device/asynchronous_copy.h"
+#include "runtime/emulation/device/atomics.h"
+#include "runtime/emulation/device/builtins.h"
+#include "runtime/emulation/device/coordinates.h"
+#include "runtime/emulation/device/launch.h"
+#include "runtime/emulation/device/shared_memory.h"
+#include "runtime/emulation/device/tensor_core.h"
+#include "runtime/emulation/device/threads.h"

@@ -1,4 +1,4 @@
-#include "kernels/emulation/nccl_sums.h"
+#include "runtime/emulation/toolkit/nccl_sums.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "kernels/emulation/block.h"
-#include "kernels/emulation/coordinates.h"
+#include "runtime/emulation/device/block.h"
+#include "runtime/emulation/device/coordinates.h"
 
 namespace tessera::emulation {
 namespace {

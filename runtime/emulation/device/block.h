@@ -14,10 +14,10 @@
 
 #include <vector_types.h>
 
-#include "kernels/emulation/asynchronous_copy.h"
-#include "kernels/emulation/emulator.h"
-#include "kernels/emulation/fiber_pool.h"
-#include "kernels/emulation/shared_memory.h"
+#include "runtime/emulation/device/asynchronous_copy.h"
+#include "runtime/emulation/device/emulator.h"
+#include "runtime/emulation/device/fiber_pool.h"
+#include "runtime/emulation/device/shared_memory.h"
 
 namespace tessera::emulation {
 
