@@ -7,6 +7,7 @@
 #include "kernels/add/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
+#include "runtime/describe.h"
 
 namespace tessera {
 namespace {

@@ -19,6 +19,7 @@
 #include "kernels/swiglu/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
+#include "runtime/describe.h"
 
 namespace tessera {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/check.h"
+#include "runtime/describe.h"
 #include "runtime/host_pieces.h"
 #include "runtime/random.h"
 #include "runtime/threads.h"

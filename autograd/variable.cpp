@@ -5,6 +5,7 @@
 
 #include "autograd/node.h"
 #include "runtime/check.h"
+#include "runtime/describe.h"
 
 namespace tessera {
 namespace {

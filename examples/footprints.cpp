@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "models/gpt2.h"
-#include "sharding/footprint.h"
+#include "sharding/plan/footprint.h"
 
 using namespace tessera;
 

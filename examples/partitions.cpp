@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sharding/partition.h"
+#include "sharding/plan/partition.h"
 
 using namespace tessera;
 using Json = nlohmann::ordered_json;

@@ -8,7 +8,7 @@
 #include "autograd/operations.h"
 #include "optim/adamw.h"
 #include "runtime/context.h"
-#include "sharding/strategy.h"
+#include "sharding/strategy/strategy.h"
 
 using namespace tessera;
 

@@ -10,8 +10,8 @@
 #include "models/gpt2.h"
 #include "optim/adamw.h"
 #include "runtime/check.h"
-#include "sharding/comm/threads.h"
-#include "sharding/strategy.h"
+#include "sharding/comm/threads/threads.h"
+#include "sharding/strategy/strategy.h"
 
 using namespace tessera;
 

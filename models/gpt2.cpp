@@ -9,6 +9,7 @@
 #include "kernels/attention/op.h"
 #include "kernels/matmul/op.h"
 #include "runtime/check.h"
+#include "runtime/describe.h"
 
 namespace tessera {
 namespace {

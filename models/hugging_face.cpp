@@ -143,20 +143,20 @@ void load_parameters(const std::filesystem::path& folder, const std::vector<Shar
 }
 
 void save_pretrained(const std::filesystem::path& folder, const LanguageModel& model,
-                     Strategy& strategy) {
+                     ShardedParameters& parameters) {
   if (context().rank() != 0) {
-    strategy.visit_whole([](const Parameter&, const Tensor&) {});
+    parameters.visit_whole([](const Parameter&, const Tensor&) {});
     return;
   }
   TensorInfos infos;
-  for (const Shard& shard : strategy.shards()) {
+  for (const Shard& shard : parameters.shards()) {
     infos.push_back({shard.parameter.name(), {.shape = shard.parameter.shape()}});
   }
   make_writable_directory(folder);
   write_file_atomically(folder / "config.json", model.config().dump(2) + "\n");
   write_safetensors(
       folder / "model.safetensors", infos, {{"format", "pt"}}, [&](const auto& write) {
-        strategy.visit_whole([&](const Parameter&, const Tensor& whole) { write(whole); });
+        parameters.visit_whole([&](const Parameter&, const Tensor& whole) { write(whole); });
       });
 }
 

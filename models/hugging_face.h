@@ -8,7 +8,7 @@
 
 #include "models/gpt2.h"
 #include "models/language_model.h"
-#include "sharding/strategy.h"
+#include "sharding/shard.h"
 
 namespace tessera {
 
@@ -30,6 +30,6 @@ void load_parameters(const std::filesystem::path& folder, const std::vector<Shar
 /// collective: every rank calls it, the first writes. No rank ever holds more than one whole
 /// parameter beside its shards.
 void save_pretrained(const std::filesystem::path& folder, const LanguageModel& model,
-                     Strategy& strategy);
+                     ShardedParameters& parameters);
 
 }  // namespace tessera

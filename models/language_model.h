@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "autograd/module.h"
+#include "autograd/unit.h"
 #include "autograd/variable.h"
 #include "kernels/op.h"
-#include "sharding/strategy.h"
 
 namespace tessera {
 

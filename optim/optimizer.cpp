@@ -4,6 +4,7 @@
 
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "runtime/describe.h"
 
 namespace tessera {
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "runtime/error.h"
-#include "runtime/tensor.h"
 
 namespace tessera {
 
@@ -23,11 +22,3 @@ void check(bool condition, fmt::format_string<Args...> message, Args&&... args) 
 }
 
 }  // namespace tessera
-
-template <>
-struct fmt::formatter<tessera::Description> : fmt::formatter<std::string_view> {
-  auto format(const tessera::Description& description, fmt::format_context& context) const {
-    return fmt::formatter<std::string_view>::format(tessera::to_string(description.tensor),
-                                                    context);
-  }
-};

@@ -7,6 +7,7 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/cuda/backend.h"
+#include "runtime/describe.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """book.py ROOT BINARIES: what the book in ROOT/docs shows of the code is what the code says and prints.
 
-  <!-- from sharding/exchange.h -->     The next fenced block is a quotation: its lines stand in that file,
+  <!-- from sharding/strategy/exchange.h -->     The next fenced block is a quotation: its lines stand in that file,
                                         one after another. A line "// ..." stands for lines left out.
                                         Indentation may differ.
   <!-- printed by footprints -->        From here to <!-- end --> stands what the program prints.

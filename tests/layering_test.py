@@ -14,9 +14,9 @@ GOOD = {
     "kernels/add/op.cpp": '#include "kernels/add/op.h"\n#include "runtime/check.h"\n',
     "kernels/add/cuda.cu": '#include <cuda_runtime.h>\n#include "runtime/tensor.h"\n',
     "autograd/node.h": '#include "kernels/add/op.h"\n',
-    "sharding/unit.h": '#include "autograd/node.h"\n',
+    "sharding/shard.h": '#include "autograd/node.h"\n',
     "optim/sgd.h": '#include "kernels/add/op.h"\n',
-    "models/gpt2.h": '#include "sharding/unit.h"\n',
+    "models/gpt2.h": '#include "sharding/shard.h"\n',
     "tools/main.cpp": '#include "models/gpt2.h"\n#include "optim/sgd.h"\n',
     "tests/support/rank.h": '#include "autograd/node.h"\n',
     "tests/kernels/add_test.cpp": '#include "tests/support/rank.h"\n#include "kernels/add/op.h"\n',
@@ -65,6 +65,11 @@ class LayeringTest(unittest.TestCase):
     def test_angle_brackets_hide_nothing(self):
         self.assert_only({"runtime/up.h": "#  include <kernels/add/op.h>\n"},
                          "runtime/up.h:1: runtime must not include kernels/add/op.h")
+
+    def test_models_see_shards_and_nothing_else_of_sharding(self):
+        self.assert_only({"sharding/plan/mesh.h": "",
+                          "models/llama.h": '#include "sharding/plan/mesh.h"\n'},
+                         "models/llama.h:1: models must not include sharding/plan/mesh.h")
 
     def test_sources_do_not_include_tests(self):
         self.assert_only({"models/gpt2.cpp": '#include "tests/support/rank.h"\n'},

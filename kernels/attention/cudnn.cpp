@@ -22,6 +22,7 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/cuda/stream.h"
+#include "runtime/describe.h"
 
 namespace tessera::cuda::attention {
 namespace {

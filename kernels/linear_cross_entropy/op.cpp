@@ -4,6 +4,7 @@
 
 #include "kernels/checks.h"
 #include "runtime/check.h"
+#include "runtime/describe.h"
 
 namespace tessera {
 namespace {

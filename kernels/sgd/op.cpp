@@ -2,6 +2,7 @@
 
 #include "kernels/checks.h"
 #include "runtime/check.h"
+#include "runtime/describe.h"
 
 namespace tessera {
 namespace {

@@ -9,6 +9,7 @@
 #include "runtime/context.h"
 #include "runtime/cuda/backend.h"
 #include "runtime/cuda/check.h"
+#include "runtime/describe.h"
 #include "runtime/stream_queue.h"
 
 namespace tessera::cuda {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/check.h"
+#include "runtime/describe.h"
 
 namespace tessera {
 namespace {

@@ -7,12 +7,12 @@
 #include <thread>
 
 #include "runtime/check.h"
-#include "sharding/comm/threads.h"
+#include "sharding/comm/threads/threads.h"
 #ifdef TESSERA_MPI
-#include "sharding/comm/mpi.h"
+#include "sharding/comm/mpi/mpi.h"
 #endif
 #ifdef TESSERA_NCCL
-#include "sharding/comm/nccl.h"
+#include "sharding/comm/nccl/nccl.h"
 #endif
 
 namespace tessera {

@@ -36,20 +36,13 @@ void checkpoint_all(const WholeModel& whole) {
 }
 
 /// Which units go backward, in order.
-struct BackwardLog final : Strategy {
+struct BackwardLog final : UnitHooks {
   void before_forward(Unit&) override {}
   void after_forward(Unit&) override {}
   void before_backward(Unit& unit) override { before.push_back(unit.name()); }
   void after_backward(Unit& unit) override { after.push_back(unit.name()); }
-  void finish_backward() override {}
-  void start_step() override {}
-  void weights_changed() override {}
-  GradientNorm gradient_norm() override { return {}; }
-  void visit_whole(const std::function<void(const Parameter&, const Tensor&)>&) override {}
-  const std::vector<Shard>& shards() const override { return none; }
 
   std::vector<std::string> before, after;
-  std::vector<Shard> none;
 };
 
 /// A GPU adds up a linear's bias gradient within the product for its weight's gradient, or alone.

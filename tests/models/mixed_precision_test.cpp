@@ -8,7 +8,7 @@
 #include "optim/adamw.h"
 #include "optim/loss_scaler.h"
 #include "runtime/safetensors.h"
-#include "sharding/gradient_norm.h"
+#include "sharding/strategy/gradient_norm.h"
 #include "tests/models/whole_model.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"

@@ -14,7 +14,7 @@
 #include "models/gpt2.h"
 #include "models/hugging_face.h"
 #include "runtime/check.h"
-#include "sharding/strategy.h"
+#include "sharding/strategy/strategy.h"
 
 namespace tessera::test {
 

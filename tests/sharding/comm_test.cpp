@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "sharding/comm/threads.h"
+#include "sharding/comm/threads/threads.h"
 #include "sharding/comm/world.h"
 #include "tests/sharding/communicator_checks.h"
 #include "tests/sharding/random_calls.h"

@@ -1,12 +1,12 @@
 // Ranks that talk through NCCL: in emulated builds, threads that own an emulated GPU each and a
 // stand-in for the library that is stricter than it; on a machine with GPUs, as many ranks as GPUs.
-#include "sharding/comm/nccl.h"
+#include "sharding/comm/nccl/nccl.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 
 #include "runtime/cuda/backend.h"
-#include "sharding/comm/threads.h"
+#include "sharding/comm/threads/threads.h"
 #include "sharding/comm/world.h"
 #include "tests/sharding/random_calls.h"
 #include "tests/support/device.h"

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
-#include "sharding/comm/threads.h"
+#include "sharding/comm/threads/threads.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
 #include "tests/support/progress.h"

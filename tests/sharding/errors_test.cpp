@@ -3,8 +3,8 @@
 #include <chrono>
 
 #include "runtime/check.h"
-#include "sharding/comm/threads.h"
-#include "sharding/footprint.h"
+#include "sharding/comm/threads/threads.h"
+#include "sharding/plan/footprint.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
 

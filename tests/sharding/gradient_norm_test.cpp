@@ -1,4 +1,4 @@
-#include "sharding/gradient_norm.h"
+#include "sharding/strategy/gradient_norm.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

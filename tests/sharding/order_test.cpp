@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "sharding/comm/threads.h"
+#include "sharding/comm/threads/threads.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
 

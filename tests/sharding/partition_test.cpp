@@ -1,5 +1,5 @@
 // Who owns what: by hand for small cases, by invariants for all layouts, at up to 1024 ranks.
-#include "sharding/partition.h"
+#include "sharding/plan/partition.h"
 
 #include <catch2/catch.hpp>
 #include <numeric>

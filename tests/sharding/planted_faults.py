@@ -20,23 +20,23 @@ TESTS = [f"test_sharding_{name}" for name in (
 # A file, text that occurs in it exactly once, and what replaces it.
 FAULTS = {
     "skip a reduction": (
-        "sharding/gradient_buckets.cpp",
+        "sharding/strategy/gradient_buckets.cpp",
         "  close(b);\n  reduce(b);",
         "  close(b);\n  if (b != 1) reduce(b);"),
     "let weights go too early": (
-        "sharding/gathered_parameters.cpp",
+        "sharding/strategy/gathered_parameters.cpp",
         "if (slot.open || holds(slot, bucket)) return;",
         "if (holds(slot, bucket)) return;\n    const_cast<Slot&>(slot).open = false;"),
     "use weights before they have arrived": (
-        "sharding/gathered_parameters.cpp",
+        "sharding/strategy/gathered_parameters.cpp",
         "wait_for_communication(slot.ready);",
         ""),
     "write gradients while they are being reduced": (
-        "sharding/gradient_buckets.cpp",
+        "sharding/strategy/gradient_buckets.cpp",
         "wait_for_communication(buffer.released);",
         ""),
     "update from gradients that have not landed": (
-        "sharding/gradient_buckets.cpp",
+        "sharding/strategy/gradient_buckets.cpp",
         "if (last && (resources_.exchange != nullptr || offloads(resources_.options))) {",
         "if (false) {"),
     "average where gradients are to be added": (
@@ -44,45 +44,45 @@ FAULTS = {
         "const auto add = [](float a, float b) { return a + b; };",
         "const auto add = [](float a, float b) { return 0.5f * (a + b); };"),
     "stale weights after a step": (
-        "sharding/gathered_parameters.cpp",
+        "sharding/strategy/gathered_parameters.cpp",
         "++generation_;",
         ""),
     "forget to gather updated slices": (
-        "sharding/resident_parameters.cpp",
+        "sharding/strategy/resident_parameters.cpp",
         "const bool slices = resources_.partition.layout() != Layout::whole;",
         "const bool slices = resources_.partition.layout() == Layout::rows;"),
     "drop an empty shard's collective": (
-        "sharding/exchange/slices.cpp",
+        "sharding/strategy/exchange/slices.cpp",
         "ranks_->all_gather(",
         "const Range mine = part_of(bucket.segments.back(), ranks_->size(), ranks_->rank());\n"
         "    if (mine.first >= bucket.offsets.back() + bucket.parameters.back().numel()) return;\n"
         "    ranks_->all_gather("),
     "hsdp without the sum across replicas": (
-        "sharding/exchange/slices.cpp",
+        "sharding/strategy/exchange/slices.cpp",
         "replicas_->all_reduce(",
         "if (false) replicas_->all_reduce("),
     "count the norm once per rank where gradients are whole": (
-        "sharding/sharded_strategy.cpp",
+        "sharding/strategy/sharded_strategy.cpp",
         "disjoint ? groups_.shards.get() : nullptr",
         "groups_.replicas.get()"),
     "the norm of this rank's part only": (
-        "sharding/gradient_norm.cpp",
+        "sharding/strategy/gradient_norm.cpp",
         "reduce_over(group, norm.words(), Reduction::sum);",
         ""),
     "tied weights reduced after their first use": (
-        "sharding/unit.cpp",
+        "autograd/unit.cpp",
         "if (--unit_.pending_runs_ > 0) return;",
         "--unit_.pending_runs_;"),
     "later micro-batches overwrite the first": (
-        "sharding/gradient_buckets.cpp",
+        "sharding/strategy/gradient_buckets.cpp",
         "const bool first = !states_[b].landed;",
         "const bool first = true;"),
     "gradients of unused parameters are left as they were": (
-        "sharding/gradient_buckets.cpp",
+        "sharding/strategy/gradient_buckets.cpp",
         "if (parameter.trainable() && !parameter.has_gradient()) parameter.gradient().zero();",
         ""),
     "reduce what is frozen": (
-        "sharding/partition.cpp",
+        "sharding/plan/partition.cpp",
         "result.trainable_elements = result.elements;\n"
         "  result.trainable_segments = static_cast<int>(result.segments.size());\n"
         "  append(result, trained, bucket.parameters.size(), layout, shards, owners);",
@@ -90,17 +90,17 @@ FAULTS = {
         "  result.trainable_elements = result.elements;\n"
         "  result.trainable_segments = static_cast<int>(result.segments.size());"),
     "reduce before letting the weights go": (
-        "sharding/sharded_strategy.cpp",
+        "sharding/strategy/sharded_strategy.cpp",
         "    parameters_->close(bucket, /*again_in_backward=*/false);\n"
         "    gradients_->complete(bucket);",
         "    gradients_->complete(bucket);\n"
         "    parameters_->close(bucket, /*again_in_backward=*/false);"),
     "prefetch what has just been used": (
-        "sharding/sharded_strategy.cpp",
+        "sharding/strategy/sharded_strategy.cpp",
         "const int next = position + direction * ahead;",
         "const int next = position - direction * ahead;"),
     "gather again what a slot still holds": (
-        "sharding/gathered_parameters.cpp",
+        "sharding/strategy/gathered_parameters.cpp",
         "if (!holds(slot, b)) gather(b, pass);",
         "if (!slot.open) gather(b, pass);"),
     "sums over ranks in another order": (
@@ -108,7 +108,7 @@ FAULTS = {
         "std::bit_floor(count - 1)",
         "count - 1"),
     "ceil division that loses the last rows": (
-        "sharding/partition.cpp",
+        "sharding/plan/partition.cpp",
         "return (a + b - 1) / b;",
         "return a / b;"),
 }

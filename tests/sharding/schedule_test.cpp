@@ -1,5 +1,5 @@
 // Buckets, slots, the order of use and how often a bucket is gathered.
-#include "sharding/schedule.h"
+#include "sharding/plan/schedule.h"
 
 #include <catch2/catch.hpp>
 

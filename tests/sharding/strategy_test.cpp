@@ -1,15 +1,15 @@
 // One loss: every strategy trains to the same bits. Every byte: what is predicted is what is
 // measured. Both over the options that strategies have.
-#include "sharding/strategy.h"
+#include "sharding/strategy/strategy.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "sharding/comm/threads.h"
-#include "sharding/footprint.h"
-#include "sharding/offload.h"
+#include "sharding/comm/threads/threads.h"
+#include "sharding/plan/footprint.h"
+#include "sharding/strategy/offload.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
 #include "tests/support/findings.h"

@@ -17,7 +17,7 @@
 #include "runtime/context.h"
 #include "runtime/random.h"
 #include "sharding/comm/communicator.h"
-#include "sharding/strategy.h"
+#include "sharding/strategy/strategy.h"
 
 namespace tessera::test {
 

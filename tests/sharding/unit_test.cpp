@@ -1,12 +1,12 @@
 // Units call the strategy's hooks in order, and the single strategy owns what it should.
-#include "sharding/unit.h"
+#include "autograd/unit.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 
 #include "autograd/engine.h"
 #include "autograd/operations.h"
-#include "sharding/strategy.h"
+#include "sharding/strategy/strategy.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 
@@ -16,20 +16,12 @@ using test::normal_tensor;
 
 namespace {
 
-struct RecordingStrategy final : Strategy {
+struct RecordingHooks final : UnitHooks {
   void before_forward(Unit& unit) override { log.push_back("before_forward " + unit.name()); }
   void after_forward(Unit& unit) override { log.push_back("after_forward " + unit.name()); }
   void before_backward(Unit& unit) override { log.push_back("before_backward " + unit.name()); }
   void after_backward(Unit& unit) override { log.push_back("after_backward " + unit.name()); }
-  void finish_backward() override {}
-  void start_step() override {}
-  void weights_changed() override {}
-  GradientNorm gradient_norm() override { return {}; }
-  void visit_whole(const std::function<void(const Parameter&, const Tensor&)>&) override {}
-  const std::vector<Shard>& shards() const override { return none; }
-
   std::vector<std::string> log;
-  std::vector<Shard> none;
 };
 
 /// Two units of one matrix each; the first is used at both ends, as tied embeddings are.
@@ -60,7 +52,7 @@ TEST_CASE(
   for (const bool checkpointing : {false, true}) {
     TiedNet net(checkpointing);
     const auto owner = make_single_strategy(net.units, 1);
-    RecordingStrategy recorder;
+    RecordingHooks recorder;
     for (const auto& unit : net.units) unit->attach(&recorder);
     const Variable y = net(normal_tensor({3, 4}, DType::f32, "x"));
     backward(y, normal_tensor({3, 4}, DType::f32, "seed"));
@@ -78,7 +70,7 @@ TEST_CASE("without gradients no backward hook is awaited") {
   const test::Rank rank;
   TiedNet net(false);
   const auto owner = make_single_strategy(net.units, 1);
-  RecordingStrategy recorder;
+  RecordingHooks recorder;
   const Tensor x = normal_tensor({3, 4}, DType::f32, "x");
   {
     const NoGradient scope;
@@ -93,7 +85,7 @@ TEST_CASE("a run whose graph is dropped is not waited for") {
   const test::Rank rank;
   TiedNet net(false);
   const auto owner = make_single_strategy(net.units, 1);
-  RecordingStrategy recorder;
+  RecordingHooks recorder;
   const Tensor x = normal_tensor({3, 4}, DType::f32, "x");
   net(x);
   for (const auto& unit : net.units) unit->attach(&recorder);

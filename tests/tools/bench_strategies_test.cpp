@@ -7,7 +7,7 @@
 
 #include "runtime/check.h"
 #include "runtime/file.h"
-#include "sharding/comm/threads.h"
+#include "sharding/comm/threads/threads.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/bench/compare.h"
 #include "tools/bench/workload.h"

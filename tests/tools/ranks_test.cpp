@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "sharding/comm/threads.h"
-#include "sharding/footprint.h"
+#include "sharding/comm/threads/threads.h"
+#include "sharding/plan/footprint.h"
 #include "tests/support/findings.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/bench/workload.h"

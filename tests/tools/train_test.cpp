@@ -4,7 +4,7 @@
 
 #include "runtime/file.h"
 #include "runtime/safetensors.h"
-#include "sharding/comm/threads.h"
+#include "sharding/comm/threads/threads.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 #include "tests/tools/tiny_run.h"

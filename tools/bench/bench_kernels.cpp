@@ -17,7 +17,7 @@
 #include "kernels/matmul/op.h"
 #include "runtime/check.h"
 #include "runtime/file.h"
-#include "sharding/comm/threads.h"
+#include "sharding/comm/threads/threads.h"
 #include "tools/bench/cases/cases.h"
 #include "tools/bench/stopwatch.h"
 #include "tools/bench/workload.h"

@@ -24,7 +24,7 @@
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "sharding/comm/stream.h"
-#include "sharding/comm/threads.h"
+#include "sharding/comm/threads/threads.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/matmul_rate.h"

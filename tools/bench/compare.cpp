@@ -10,7 +10,7 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
-#include "sharding/offload.h"
+#include "sharding/strategy/offload.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/data/checksum.h"

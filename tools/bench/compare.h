@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sharding/comm/communicator.h"
-#include "sharding/footprint.h"
+#include "sharding/plan/footprint.h"
 #include "tools/config/config.h"
 
 namespace tessera {

@@ -1,7 +1,7 @@
 #include "tools/config/keys.h"
 
+#include "autograd/checkpointing.h"
 #include "runtime/device.h"
-#include "sharding/checkpointing.h"
 #include "tools/config/sharding_options.h"
 
 namespace tessera {

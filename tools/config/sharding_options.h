@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sharding/options.h"
+#include "sharding/plan/options.h"
 #include "tools/config/config.h"
 
 namespace tessera {

@@ -9,7 +9,7 @@
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
-#include "sharding/strategy.h"
+#include "sharding/strategy/strategy.h"
 
 namespace tessera {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sharding/footprint.h"
+#include "sharding/plan/footprint.h"
 
 namespace tessera {
 namespace {

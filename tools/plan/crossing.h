@@ -1,6 +1,6 @@
 // How much of what ranks send leaves their node.
 //
-// On a mesh (sharding/mesh.h) a rank sends within its row, to the ranks that share the model with
+// On a mesh (sharding/plan/mesh.h) a rank sends within its row, to the ranks that share the model with
 // it, and within its column, to those that hold the same part of it. Ranks are numbered node by
 // node. Collectives send a group's other members equal parts, on average over the ranks, so that of
 // what goes to a group of G ranks, m of them on each node, (G - m) / (G - 1) leaves the node.
@@ -8,8 +8,8 @@
 
 #include <optional>
 
-#include "sharding/options.h"
-#include "sharding/unit.h"
+#include "autograd/unit.h"
+#include "sharding/plan/options.h"
 
 namespace tessera {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "runtime/check.h"
-#include "sharding/bucket.h"
-#include "sharding/footprint.h"
-#include "sharding/partition.h"
+#include "sharding/plan/bucket.h"
+#include "sharding/plan/footprint.h"
+#include "sharding/plan/partition.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/crossing.h"
 #include "tools/train/model.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "optim/optimizer.h"
-#include "sharding/strategy.h"
+#include "sharding/strategy/strategy.h"
 #include "tools/config/config.h"
 
 namespace tessera {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "autograd/checkpointing.h"
 #include "autograd/engine.h"
 #include "kernels/add/op.h"
 #include "kernels/gradient_norm/op.h"
@@ -9,7 +10,6 @@
 #include "optim/schedule.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
-#include "sharding/checkpointing.h"
 #include "sharding/comm/stream.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/model.h"

@@ -13,7 +13,7 @@
 #include "models/language_model.h"
 #include "optim/loss_scaler.h"
 #include "optim/optimizer.h"
-#include "sharding/strategy.h"
+#include "sharding/strategy/strategy.h"
 #include "tools/config/config.h"
 #include "tools/data/loader.h"
 

@@ -1,0 +1,35 @@
+// Which blocks of a model keep their activations, and which compute them again in backward.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "autograd/unit.h"
+
+namespace tessera {
+
+/// Recomputed are blocks first, first + every, first + 2 * every, ...; none if `every` is 0.
+struct CheckpointingPolicy {
+  std::int64_t first = 0;
+  std::int64_t every = 0;
+
+  /// The texts that parse_checkpointing reads, for messages.
+  static constexpr std::string_view kForms =
+      "none, full, 'every K' (blocks 0, K, 2 K, ...) or 'from I' (block I and later)";
+
+  bool recomputes(std::int64_t block) const {
+    return every > 0 && block >= first && (block - first) % every == 0;
+  }
+};
+
+/// "none", "full", "every 2" (K >= 1) or "from 6" (I >= 0); nothing for any other text.
+std::optional<CheckpointingPolicy> parse_checkpointing(std::string_view text);
+
+/// Switches recomputation of every unit on or off. Units are in forward order: the embedding, then
+/// block 0, 1, .... (The embedding, and a head behind the blocks, go through Unit::run_once and are
+/// never recomputed.) Raises Error if `text` is none of the forms, or says 'from I' and there is no
+/// block I.
+void set_checkpointing(const Units& units, std::string_view text);
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+#include "autograd/unit.h"
+
+#include <memory>
+
+#include "autograd/checkpoint.h"
+#include "autograd/engine.h"
+#include "runtime/context.h"
+
+namespace tessera {
+
+// One pass through a unit, owned by the nodes it recorded: pending from the forward pass until its
+// backward is done, or until its graph is dropped (or nothing was recorded).
+class Unit::Run final : public BackwardScope {
+ public:
+  explicit Run(Unit& unit) : unit_(unit) { ++unit_.pending_runs_; }
+  ~Run() override {
+    if (pending_) --unit_.pending_runs_;
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  void before_backward() override {
+    begin_ = TimePoint::now();
+    if (unit_.hooks_ != nullptr) unit_.hooks_->before_backward(unit_);
+  }
+  void after_backward() override {
+    context().profiler().add("backward " + unit_.name_, current_stream().name(), begin_,
+                             TimePoint::now());
+    pending_ = false;
+    if (--unit_.pending_runs_ > 0) return;
+    if (unit_.hooks_ != nullptr) unit_.hooks_->after_backward(unit_);
+  }
+
+ private:
+  Unit& unit_;
+  bool pending_ = true;
+  TimePoint begin_;
+};
+
+Unit::Unit(std::string name, std::vector<Parameter> parameters, bool at_both_ends)
+    : name_(std::move(name)), parameters_(std::move(parameters)), at_both_ends_(at_both_ends) {}
+
+Variable Unit::run(const std::function<Variable(const Variable&)>& forward, const Variable& input) {
+  return run_between_hooks(checkpointing_ && gradients_enabled(), forward, input);
+}
+
+Variable Unit::run_once(const std::function<Variable(const Variable&)>& forward,
+                        const Variable& input) {
+  return run_between_hooks(false, forward, input);
+}
+
+Variable Unit::run_between_hooks(bool checkpointed,
+                                 const std::function<Variable(const Variable&)>& forward,
+                                 const Variable& input) {
+  const Span span("forward " + name_);
+  if (hooks_ != nullptr) hooks_->before_forward(*this);
+  Variable result;
+  {
+    const BackwardScopeGuard scope(std::make_shared<Run>(*this));
+    result = checkpointed ? checkpoint(forward, input) : forward(input);
+  }
+  if (hooks_ != nullptr) hooks_->after_forward(*this);
+  return result;
+}
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+// Small operations on text.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+/// `text` without the spaces and tabs at its beginning and end.
+std::string_view trimmed(std::string_view text);
+
+/// The parts of `text` between separators, each trimmed. No parts for an empty text; a separator at
+/// the end begins no part.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+}  // namespace tessera

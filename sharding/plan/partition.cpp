@@ -1,0 +1,217 @@
+#include "sharding/plan/partition.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return ceil_div(value, multiple) * multiple;
+}
+
+/// Elements per row; a parameter without dimensions is one row.
+std::int64_t row_elements(const Shape& shape) {
+  std::int64_t elements = 1;
+  for (int dim = 1; dim < shape.rank(); ++dim) elements *= shape[dim];
+  return elements;
+}
+
+/// Elements of a slice of dimension 0: ceil(rows / shards) rows.
+std::int64_t slice_elements(const Shape& shape, int shards) {
+  const std::int64_t rows = shape.rank() == 0 ? 1 : shape[0];
+  return ceil_div(rows, shards) * row_elements(shape);
+}
+
+/// Lays the bucket's parameters [first, last) behind what is there, as `layout` says.
+/// `owners[i]` is the owner of parameter i, for Layout::tensors.
+void append(BucketLayout& bucket, std::size_t first, std::size_t last, Layout layout, int shards,
+            const int* owners) {
+  const std::int64_t begin = bucket.elements;
+  std::int64_t end = begin;
+  for (std::size_t i = first; i < last; ++i) {
+    const Shape& shape = bucket.parameters[i].shape();
+    end = round_up(end, Partition::kAlignment);
+    bucket.offsets.push_back(end);
+    const std::int64_t elements =
+        layout == Layout::rows ? shards * slice_elements(shape, shards) : shape.numel();
+    if (layout == Layout::rows) bucket.segments.push_back({{end, elements}});
+    if (layout == Layout::tensors) bucket.segments.push_back({{end, elements}, owners[i]});
+    end += elements;
+  }
+  if (layout == Layout::flat) end = begin + round_up(end - begin, shards * Partition::kAlignment);
+  const bool joined = layout == Layout::flat || layout == Layout::whole;
+  if (joined && end > begin) bucket.segments.push_back({{begin, end - begin}});
+  bucket.elements = round_up(end, Partition::kAlignment);
+}
+
+BucketLayout lay_out(const Bucket& bucket, Layout layout, int shards, const int* owners) {
+  BucketLayout result{
+      .name = bucket.name, .parameters = bucket.parameters, .at_both_ends = bucket.at_both_ends};
+  const auto trained = static_cast<std::size_t>(
+      std::count_if(bucket.parameters.begin(), bucket.parameters.end(),
+                    [](const Parameter& parameter) { return parameter.trainable(); }));
+  append(result, 0, trained, layout, shards, owners);
+  result.trainable_elements = result.elements;
+  result.trainable_segments = static_cast<int>(result.segments.size());
+  append(result, trained, bucket.parameters.size(), layout, shards, owners);
+  return result;
+}
+
+/// For Layout::tensors: the owner of every parameter of every bucket, in order.
+std::vector<int> balanced_owners(const std::vector<Bucket>& buckets, int shards) {
+  std::vector<std::int64_t> sizes;
+  for (const Bucket& bucket : buckets) {
+    for (const Parameter& parameter : bucket.parameters) {
+      sizes.push_back(parameter.numel());
+    }
+  }
+  return contiguous_min_max(sizes, shards);
+}
+
+Range intersection(const Range& a, const Range& b) {
+  const std::int64_t first = std::max(a.first, b.first);
+  return {first, std::max<std::int64_t>(0, std::min(a.end(), b.end()) - first)};
+}
+
+const Segment& segment_at(const BucketLayout& bucket, std::int64_t element) {
+  const auto after = std::upper_bound(
+      bucket.segments.begin(), bucket.segments.end(), element,
+      [](std::int64_t e, const Segment& segment) { return e < segment.range.first; });
+  return *std::prev(after);
+}
+
+}  // namespace
+
+std::string_view name_of(Layout layout) {
+  constexpr std::string_view names[] = {"whole", "tensors", "rows", "flat"};
+  return names[static_cast<int>(layout)];
+}
+
+Partition::Partition(Layout layout, int shards, const std::vector<Bucket>& buckets)
+    : layout_(layout), shards_(shards) {
+  check(shards >= 1, "a partition needs at least one rank, not {}", shards);
+  std::vector<int> owners;
+  if (layout == Layout::tensors) owners = balanced_owners(buckets, shards);
+  const int* next_owner = owners.data();
+  for (const Bucket& bucket : buckets) {
+    buckets_.push_back(lay_out(bucket, layout, shards, next_owner));
+    if (layout == Layout::tensors) next_owner += bucket.parameters.size();
+  }
+}
+
+Range Partition::owned(int bucket, int parameter, int shard) const {
+  const BucketLayout& layout = buckets_[bucket];
+  const std::int64_t offset = layout.offsets[parameter];
+  const std::int64_t count = layout.parameters[parameter].numel();
+  if (layout_ == Layout::whole || count == 0) return {0, count};
+  const Segment& segment = segment_at(layout, offset);
+  if (segment.owner >= 0) return {0, segment.owner == shard ? count : 0};
+  const Range mine = intersection({offset, count}, part_of(segment, shards_, shard));
+  return {mine.count == 0 ? 0 : mine.first - offset, mine.count};
+}
+
+std::int64_t Partition::owned_elements(int shard, bool trainable_only) const {
+  std::int64_t sum = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const auto& parameters = buckets_[b].parameters;
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      if (trainable_only && !parameters[p].trainable()) continue;
+      sum += owned(static_cast<int>(b), static_cast<int>(p), shard).count;
+    }
+  }
+  return sum;
+}
+
+Range part_of(const Segment& segment, int shards, int shard) {
+  check(segment.owner < 0, "a segment that one rank owns has no parts");
+  const std::int64_t part = segment.range.count / shards;
+  return {segment.range.first + part * shard, part};
+}
+
+std::string to_string(const Partition& partition) {
+  constexpr int kShown = 8;
+  const int shards = partition.shards();
+  std::vector<int> shown(static_cast<std::size_t>(std::min(shards, kShown)));
+  std::iota(shown.begin(), shown.end(), 0);
+  if (shards > kShown) {
+    for (int i = kShown / 2; i < kShown; ++i) shown[i] = shards - kShown + i;
+  }
+  std::string text = fmt::format("{} over {} ranks: elements owned by rank\n{:<36}",
+                                 name_of(partition.layout()), shards, "parameter");
+  for (const int shard : shown) text += fmt::format(" {:>10}", shard);
+  text += '\n';
+  for (std::size_t b = 0; b < partition.buckets().size(); ++b) {
+    const auto& parameters = partition.buckets()[b].parameters;
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      text += fmt::format("{:<36}", parameters[p].name());
+      for (const int shard : shown) {
+        const Range range = partition.owned(static_cast<int>(b), static_cast<int>(p), shard);
+        text += fmt::format(" {:>10}", range.count);
+      }
+      text += '\n';
+    }
+  }
+  std::int64_t largest = 0;
+  std::int64_t sum = 0;
+  for (int shard = 0; shard < shards; ++shard) {
+    const std::int64_t owned = partition.owned_elements(shard);
+    largest = std::max(largest, owned);
+    sum += owned;
+  }
+  text += fmt::format("{:<36}", "all");
+  for (const int shard : shown) text += fmt::format(" {:>10}", partition.owned_elements(shard));
+  const double mean = static_cast<double>(sum) / shards;
+  return text + fmt::format("\nlargest / mean: {:.3f}\n", mean > 0 ? largest / mean : 1.0);
+}
+
+std::vector<int> contiguous_min_max(const std::vector<std::int64_t>& sizes, int parts) {
+  // How many runs it takes if none may exceed `limit`, taking as much as fits into each.
+  const auto runs_needed = [&](std::int64_t limit) {
+    int runs = 1;
+    std::int64_t sum = 0;
+    for (const std::int64_t size : sizes) {
+      if (sum + size > limit) {
+        ++runs;
+        sum = 0;
+      }
+      sum += size;
+    }
+    return runs;
+  };
+  std::int64_t low = sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
+  std::int64_t high = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (runs_needed(middle) <= parts) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+
+  std::vector<int> run_of;
+  std::int64_t sum = 0;
+  int run = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto left = static_cast<int>(sizes.size() - i);
+    // A run also ends early where every later run would otherwise not get an element.
+    if (i > 0 && run + 1 < parts && (sum + sizes[i] > low || left < parts - run)) {
+      ++run;
+      sum = 0;
+    }
+    sum += sizes[i];
+    run_of.push_back(run);
+  }
+  return run_of;
+}
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+#include "sharding/plan/schedule.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+Slots Slots::assign(const std::vector<BucketLayout>& buckets, int turns) {
+  const auto count = static_cast<int>(buckets.size());
+  const bool tied = std::any_of(buckets.begin(), buckets.end(),
+                                [](const BucketLayout& bucket) { return bucket.at_both_ends; });
+  Slots slots;
+  for (int b = 0; b < count; ++b) {
+    const bool at_an_end = tied ? buckets[b].at_both_ends : count > 2 && (b == 0 || b == count - 1);
+    slots.of_bucket.push_back(turns == 0 ? b : at_an_end ? turns : b % turns);
+  }
+  for (const int slot : slots.of_bucket) slots.count = std::max(slots.count, slot + 1);
+  return slots;
+}
+
+std::vector<std::int64_t> Slots::sizes(const std::vector<std::int64_t>& bucket_elements) const {
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(count), 0);
+  for (std::size_t b = 0; b < of_bucket.size(); ++b) {
+    sizes[of_bucket[b]] = std::max(sizes[of_bucket[b]], bucket_elements[b]);
+  }
+  return sizes;
+}
+
+Schedule::Schedule(const std::vector<BucketLayout>& buckets) {
+  const auto count = static_cast<int>(buckets.size());
+  for (int b = 0; b < count; ++b) forward.push_back(b);
+  for (int b = 0; b < count; ++b) {
+    if (buckets[b].at_both_ends && count > 1) forward.push_back(b);
+  }
+  while (backward_end < steps() && buckets[forward[backward_end]].trainable_elements == 0) {
+    ++backward_end;
+  }
+}
+
+GatherCounts gathers_per_step(const Schedule& schedule, const Slots& slots, int micro_batches) {
+  GatherCounts counts;
+  counts.forward.assign(slots.of_bucket.size(), 0);
+  counts.backward = counts.forward;
+  std::vector<int> occupants(static_cast<std::size_t>(slots.count), -1);  // new weights: all stale
+  const auto use = [&](int bucket, std::vector<int>& gathers) {
+    int& occupant = occupants[slots.of_bucket[bucket]];
+    if (occupant != bucket) ++gathers[bucket];
+    occupant = bucket;
+  };
+  for (int i = 0; i < micro_batches; ++i) {
+    for (const int bucket : schedule.forward) use(bucket, counts.forward);
+    for (int step = schedule.steps() - 1; step >= schedule.backward_end; --step) {
+      use(schedule.forward[step], counts.backward);
+    }
+  }
+  return counts;
+}
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+// Shard: the part of one parameter that this rank owns.
+//
+// The optimizer updates shards; checkpoints and imported weights are read into them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "autograd/parameter.h"
+#include "runtime/tensor.h"
+
+namespace tessera {
+
+/// The part may be empty. With offloading, `data` and `gradient` lie in host memory: synchronize the
+/// compute stream before the host reads or writes them.
+struct Shard {
+  Parameter parameter;
+  /// Master values, f32. Shaped like the parameter if this rank owns all of it, flat otherwise.
+  Tensor data;
+  /// The reduced gradient, f32. Valid from the step's last finish_backward() to the next
+  /// start_step(). Undefined for a frozen parameter.
+  Tensor gradient;
+  /// Flat index, within the parameter, of the shard's first element.
+  std::int64_t first = 0;
+};
+
+/// All parameters of a model, as the ranks hold them together. A strategy implements it.
+class ShardedParameters {
+ public:
+  virtual ~ShardedParameters() = default;
+  /// This rank's shards: one for every parameter of the model.
+  virtual const std::vector<Shard>& shards() const = 0;
+  /// Gathers the f32 master of one parameter after another, in the order of shards(), and calls
+  /// `visit` with each. A collective: every rank must call it. The tensor is valid during the call.
+  virtual void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) = 0;
+};
+
+}  // namespace tessera

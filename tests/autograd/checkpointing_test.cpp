@@ -1,0 +1,62 @@
+#include "autograd/checkpointing.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+/// An embedding and `blocks` blocks.
+Units make_units(int blocks) {
+  Units units;
+  units.push_back(std::make_unique<Unit>("embedding", std::vector<Parameter>()));
+  for (int i = 0; i < blocks; ++i) {
+    units.push_back(std::make_unique<Unit>("h." + std::to_string(i), std::vector<Parameter>()));
+  }
+  return units;
+}
+
+/// One letter per unit: r(ecomputed) or k(ept).
+std::string pattern(const std::string& text, int blocks) {
+  const Units units = make_units(blocks);
+  for (const auto& unit : units) unit->set_checkpointing(true);
+  set_checkpointing(units, text);
+  std::string letters;
+  for (const auto& unit : units) letters += unit->checkpointing() ? 'r' : 'k';
+  return letters;
+}
+
+}  // namespace
+
+TEST_CASE("none, full, every K and from I name the blocks that are recomputed") {
+  CHECK(pattern("none", 5) == "kkkkkk");
+  CHECK(pattern("full", 5) == "krrrrr");
+  CHECK(pattern("every 1", 5) == "krrrrr");
+  CHECK(pattern("every 2", 5) == "krkrkr");
+  CHECK(pattern("every 3", 5) == "krkkrk");
+  CHECK(pattern("every 9", 5) == "krkkkk");
+  CHECK(pattern("from 0", 5) == "krrrrr");
+  CHECK(pattern("from 2", 5) == "kkkrrr");
+  CHECK(pattern("from 4", 5) == "kkkkkr");
+  CHECK(pattern("full", 0) == "k");
+}
+
+TEST_CASE("a text of another form is refused, with the forms there are") {
+  for (const std::string text : {"", "some", "None", "every", "every ", "every 0", "every -1",
+                                 "every 2 ", "every  2", "every 2x", "every2", "every 1.5", "from",
+                                 "from -1", "from x", "full 2", "every 99999999999999999999"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_checkpointing(text).has_value());
+    CHECK_THROWS_WITH(
+        set_checkpointing(make_units(2), text),
+        Contains("'" + text + "'") && Contains("none, full, 'every K'") && Contains("'from I'"));
+  }
+}
+
+TEST_CASE("recomputing from a block that does not exist is refused") {
+  REQUIRE_THROWS_WITH(pattern("from 5", 5), Contains("'from 5'") && Contains("0 to 4"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""plain_words.py ROOT [FOLDER...]: counts habits of language that make comments hard to read.
+
+Comments are the lines of C++ and CUDA sources that begin with // or ///. Messages are their string
+literals, test names among them. The limits:
+
+  - "what", "whatever", "whoever" and "whose" stand at most 8 times per 1,000 comment lines. A
+    sentence should have a named thing as its subject.
+  - No comment begins with "Of ".
+  - The RETIRED words stand nowhere: not in comments or messages, not in the book, not in scripts.
+    The field has a word for each.
+
+With folders (or files) only these are read. Prints one line per finding, then a line of counts, and
+exits 1 if a limit is exceeded.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+LIMIT = 8.0  # per 1,000 comment lines
+
+# A pattern, and the words to use in its place.
+RETIRED = {
+    r"whoever|somebody|nobody": "the caller, rank 0, the kernel: a named thing",
+    r"yardsticks?": "baseline",
+    r"beside": "next to",
+    r"anew": "again",
+    r"afar": "remote",
+    r"lets? go( of)?|letting go( of)?": "release, reshard",
+    r"(make|makes|made|making|become|becomes) (\w+ )?whole": "gather, unshard",
+    r"(take|takes|took|taking) leave|farewells?": "finalize, leave",
+    r"(meet|meets|meeting|meetings)": "barrier, rendezvous, match",
+    r"(land|lands|landed|landing|landings)": "accumulate into, arrive in",
+    r"is none\b": "say what is required instead",
+}
+QUESTION_WORDS = re.compile(r"\b(what|whatever|whoever|whose)\b", re.I)
+RETIRED_WORDS = {re.compile(rf"\b({pattern})\b", re.I): use for pattern, use in RETIRED.items()}
+
+SOURCES = {".h", ".cpp", ".cu", ".cuh"}
+SCRIPTS = {".py", ".sh", ".cmake"}
+TEXTS = {".md"}
+COMMENT = re.compile(r"^\s*//")
+STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+SELF = {"tests/plain_words.py", "tests/plain_words_test.py"}
+
+
+def words_of(path, line):
+    """The part of a line that is language: comments and literals of sources, all of a text."""
+    if path.suffix in TEXTS:
+        return line
+    if path.suffix in SCRIPTS or path.name == "CMakeLists.txt":
+        return line
+    if COMMENT.match(line):
+        return line
+    if re.match(r"\s*#\s*include", line):
+        return ""
+    pieces = STRING.findall(line)
+    without_strings = STRING.sub('""', line)
+    if "//" in without_strings:
+        pieces.append(without_strings.split("//", 1)[1])
+    return " | ".join(pieces)
+
+
+class Count:
+    def __init__(self):
+        self.comment_lines = 0
+        self.question_words = 0
+        self.findings = []
+
+    def rate(self):
+        return 1000.0 * self.question_words / max(1, self.comment_lines)
+
+    def read(self, path, text):
+        """Counts one file. `path` is relative to the root."""
+        previous_is_comment = False
+        for number, line in enumerate(text.splitlines(), 1):
+            is_comment = path.suffix in SOURCES and COMMENT.match(line) is not None
+            if is_comment:
+                self.comment_lines += 1
+                self.question_words += len(QUESTION_WORDS.findall(line))
+                if not previous_is_comment and re.match(r"^\s*///?\s*Of ", line):
+                    self.findings.append(f"{path}:{number}: a comment begins with 'Of'")
+            previous_is_comment = is_comment
+            words = words_of(path, line)
+            for pattern, use in RETIRED_WORDS.items():
+                for match in pattern.finditer(words):
+                    self.findings.append(f"{path}:{number}: '{match[0]}': write {use}")
+
+
+def tracked_files(root, folders):
+    names = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", *folders],
+                           cwd=root, check=True, capture_output=True, text=True).stdout.split("\n")
+    for name in sorted(set(names)):
+        path = Path(name)
+        known = path.suffix in SOURCES | SCRIPTS | TEXTS or path.name == "CMakeLists.txt"
+        if name and known and name not in SELF and (root / path).is_file():
+            yield path
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit("usage: plain_words.py ROOT [FOLDER...]")
+    root = Path(sys.argv[1])
+    count = Count()
+    for path in tracked_files(root, sys.argv[2:]):
+        count.read(path, (root / path).read_text(encoding="utf-8"))
+    if count.comment_lines == 0:
+        sys.exit(f"plain_words: no comments below {root}")
+    print(*count.findings, sep="\n", end="\n" if count.findings else "")
+    print(f"plain words: {count.comment_lines} comment lines, {len(count.findings)} findings, "
+          f"{count.rate():.1f} of what/whatever/whoever/whose per 1,000 (limit {LIMIT:.0f})")
+    sys.exit(1 if count.findings or count.rate() > LIMIT else 0)
+
+
+if __name__ == "__main__":
+    main()
