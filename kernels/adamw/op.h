@@ -61,12 +61,10 @@ void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settin
            const Tensor& gradient_scale = {});
 
 namespace cpu {
-void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settings,
-           const Tensor& gradient_scale);
+decltype(tessera::adamw) adamw;
 }
 namespace cuda {
-void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settings,
-           const Tensor& gradient_scale);
+decltype(tessera::adamw) adamw;
 }
 
 }  // namespace tessera

@@ -9,10 +9,10 @@ namespace tessera {
 void add(Out y, const Tensor& a, const Tensor& b);
 
 namespace cpu {
-void add(Out y, const Tensor& a, const Tensor& b);
+decltype(tessera::add) add;
 }
 namespace cuda {
-void add(Out y, const Tensor& a, const Tensor& b);
+decltype(tessera::add) add;
 }
 
 }  // namespace tessera

@@ -43,18 +43,12 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
                         const Tensor& logsumexp, float scale);
 
 namespace cpu {
-void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k,
-                       const Heads& v, float scale);
-void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
-                        const Heads& q, const Heads& k, const Heads& v, const Heads& o,
-                        const Tensor& logsumexp, float scale);
+decltype(tessera::attention_forward) attention_forward;
+decltype(tessera::attention_backward) attention_backward;
 }  // namespace cpu
 namespace cuda {
-void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k,
-                       const Heads& v, float scale);
-void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
-                        const Heads& q, const Heads& k, const Heads& v, const Heads& o,
-                        const Tensor& logsumexp, float scale);
+decltype(tessera::attention_forward) attention_forward;
+decltype(tessera::attention_backward) attention_backward;
 }  // namespace cuda
 
 }  // namespace tessera

@@ -12,12 +12,12 @@ void bias_forward(Out y, const Tensor& bias);
 void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate);
 
 namespace cpu {
-void bias_forward(Out y, const Tensor& bias);
-void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate);
+decltype(tessera::bias_forward) bias_forward;
+decltype(tessera::bias_backward) bias_backward;
 }  // namespace cpu
 namespace cuda {
-void bias_forward(Out y, const Tensor& bias);
-void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate);
+decltype(tessera::bias_forward) bias_forward;
+decltype(tessera::bias_backward) bias_backward;
 }  // namespace cuda
 
 }  // namespace tessera

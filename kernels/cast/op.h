@@ -13,10 +13,10 @@ void cast(Out y, const Tensor& x);
 Tensor widened(const Tensor& x);
 
 namespace cpu {
-void cast(Out y, const Tensor& x);
+decltype(tessera::cast) cast;
 }
 namespace cuda {
-void cast(Out y, const Tensor& x);
+decltype(tessera::cast) cast;
 }
 
 }  // namespace tessera

@@ -23,16 +23,12 @@ void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logi
                             int ignore_index = kIgnoreIndex);
 
 namespace cpu {
-void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& targets,
-                           int ignore_index);
-void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& logsumexp, const Tensor& targets, int ignore_index);
+decltype(tessera::cross_entropy_forward) cross_entropy_forward;
+decltype(tessera::cross_entropy_backward) cross_entropy_backward;
 }  // namespace cpu
 namespace cuda {
-void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& targets,
-                           int ignore_index);
-void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& logsumexp, const Tensor& targets, int ignore_index);
+decltype(tessera::cross_entropy_forward) cross_entropy_forward;
+decltype(tessera::cross_entropy_backward) cross_entropy_backward;
 }  // namespace cuda
 
 }  // namespace tessera

@@ -13,10 +13,10 @@ namespace tessera {
 void dropout(Out y, const Tensor& x, float probability, const RandomStream& random);
 
 namespace cpu {
-void dropout(Out y, const Tensor& x, float probability, const RandomStream& random);
+decltype(tessera::dropout) dropout;
 }
 namespace cuda {
-void dropout(Out y, const Tensor& x, float probability, const RandomStream& random);
+decltype(tessera::dropout) dropout;
 }
 
 }  // namespace tessera

@@ -24,12 +24,12 @@ void embedding_forward(Out y, const Tensor& table, const Tensor& ids);
 void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate);
 
 namespace cpu {
-void embedding_forward(Out y, const Tensor& table, const Tensor& ids);
-void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate);
+decltype(tessera::embedding_forward) embedding_forward;
+decltype(tessera::embedding_backward) embedding_backward;
 }  // namespace cpu
 namespace cuda {
-void embedding_forward(Out y, const Tensor& table, const Tensor& ids);
-void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate);
+decltype(tessera::embedding_forward) embedding_forward;
+decltype(tessera::embedding_backward) embedding_backward;
 }  // namespace cuda
 
 }  // namespace tessera

@@ -13,12 +13,12 @@ void gelu_forward(Out y, const Tensor& x);
 void gelu_backward(Out dx, const Tensor& dy, const Tensor& x);
 
 namespace cpu {
-void gelu_forward(Out y, const Tensor& x);
-void gelu_backward(Out dx, const Tensor& dy, const Tensor& x);
+decltype(tessera::gelu_forward) gelu_forward;
+decltype(tessera::gelu_backward) gelu_backward;
 }  // namespace cpu
 namespace cuda {
-void gelu_forward(Out y, const Tensor& x);
-void gelu_backward(Out dx, const Tensor& dy, const Tensor& x);
+decltype(tessera::gelu_forward) gelu_forward;
+decltype(tessera::gelu_backward) gelu_backward;
 }  // namespace cuda
 
 }  // namespace tessera

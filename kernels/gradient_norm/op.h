@@ -55,17 +55,19 @@ struct ClipSettings {
 void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,
                  const ClipSettings& settings);
 
+// The backends read and write the parts of a GradientNorm.
+using LargestMagnitudeKernel = void(Out largest, std::span<const Tensor> tensors);
+using SumOfSquaresKernel = void(Out words, const Tensor& largest, std::span<const Tensor> tensors);
+
 namespace cpu {
-void largest_magnitude(Out largest, std::span<const Tensor> tensors);
-void sum_of_squares(Out words, const Tensor& largest, std::span<const Tensor> tensors);
-void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,
-                 const ClipSettings& settings);
+LargestMagnitudeKernel largest_magnitude;
+SumOfSquaresKernel sum_of_squares;
+decltype(tessera::clip_factor) clip_factor;
 }  // namespace cpu
 namespace cuda {
-void largest_magnitude(Out largest, std::span<const Tensor> tensors);
-void sum_of_squares(Out words, const Tensor& largest, std::span<const Tensor> tensors);
-void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,
-                 const ClipSettings& settings);
+LargestMagnitudeKernel largest_magnitude;
+SumOfSquaresKernel sum_of_squares;
+decltype(tessera::clip_factor) clip_factor;
 }  // namespace cuda
 
 }  // namespace tessera

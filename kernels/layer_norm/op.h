@@ -35,20 +35,15 @@ void add_layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, c
                              const Tensor& sum, const Tensor& weight, const Tensor& mean,
                              const Tensor& rstd, Accumulate accumulate_parameters);
 
-// For the devices: sum and residual, or dsum, are undefined where there are none.
+// The backends compute the form with a residual. In the plain form sum, residual and dsum are
+// undefined.
 namespace cpu {
-void layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, const Tensor& residual,
-                        const Tensor& weight, const Tensor& bias, float epsilon);
-void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
-                         const Tensor& x, const Tensor& weight, const Tensor& mean,
-                         const Tensor& rstd, Accumulate accumulate_parameters);
+decltype(tessera::add_layer_norm_forward) layer_norm_forward;
+decltype(tessera::add_layer_norm_backward) layer_norm_backward;
 }  // namespace cpu
 namespace cuda {
-void layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, const Tensor& residual,
-                        const Tensor& weight, const Tensor& bias, float epsilon);
-void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
-                         const Tensor& x, const Tensor& weight, const Tensor& mean,
-                         const Tensor& rstd, Accumulate accumulate_parameters);
+decltype(tessera::add_layer_norm_forward) layer_norm_forward;
+decltype(tessera::add_layer_norm_backward) layer_norm_backward;
 }  // namespace cuda
 
 }  // namespace tessera

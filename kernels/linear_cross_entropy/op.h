@@ -30,17 +30,13 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
 
 namespace cpu {
 inline constexpr std::int64_t kCrossEntropyChunk = 256;
-void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
-                          const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
-                          int ignore_index, std::int64_t chunk);
+decltype(tessera::linear_cross_entropy) linear_cross_entropy;
 }  // namespace cpu
 namespace cuda {
 /// Every chunk reads and writes dweight once, 8 V C bytes in f32. Beside the 6 rows V C operations
 /// of its three products that is little from 1,500 rows on (at 150 operations per byte).
 inline constexpr std::int64_t kCrossEntropyChunk = 4096;
-void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
-                          const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
-                          int ignore_index, std::int64_t chunk);
+decltype(tessera::linear_cross_entropy) linear_cross_entropy;
 }  // namespace cuda
 
 }  // namespace tessera

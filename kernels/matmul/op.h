@@ -23,12 +23,10 @@ void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a = Tra
             Transpose transpose_b = Transpose::no, Accumulate accumulate = Accumulate::no);
 
 namespace cpu {
-void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Transpose transpose_b,
-            Accumulate accumulate);
+decltype(tessera::matmul) matmul;
 }
 namespace cuda {
-void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Transpose transpose_b,
-            Accumulate accumulate);
+decltype(tessera::matmul) matmul;
 }
 
 }  // namespace tessera

@@ -23,13 +23,13 @@ void sum(Out result, const Tensor& x);
 void sum_of_squares(Out result, const Tensor& x, int exponent, Accumulate accumulate);
 
 namespace cpu {
-void max_abs(Out result, const Tensor& x);
-void sum(Out result, const Tensor& x);
+decltype(tessera::max_abs) max_abs;
+decltype(tessera::sum) sum;
 void sum_of_squares(Out result, const Tensor& x, int exponent, Accumulate accumulate);
 }  // namespace cpu
 namespace cuda {
-void max_abs(Out result, const Tensor& x);
-void sum(Out result, const Tensor& x);
+decltype(tessera::max_abs) max_abs;
+decltype(tessera::sum) sum;
 void sum_of_squares(Out result, const Tensor& x, int exponent, Accumulate accumulate);
 }  // namespace cuda
 

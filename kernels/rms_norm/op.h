@@ -30,18 +30,15 @@ void add_rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& 
                            const Tensor& sum, const Tensor& weight, const Tensor& rstd,
                            Accumulate accumulate_parameters);
 
-// For the devices: sum and residual, or dsum, are undefined where there are none.
+// The backends compute the form with a residual. In the plain form sum, residual and dsum are
+// undefined.
 namespace cpu {
-void rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
-                      const Tensor& weight, float epsilon);
-void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum, const Tensor& x,
-                       const Tensor& weight, const Tensor& rstd, Accumulate accumulate_parameters);
+decltype(tessera::add_rms_norm_forward) rms_norm_forward;
+decltype(tessera::add_rms_norm_backward) rms_norm_backward;
 }  // namespace cpu
 namespace cuda {
-void rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
-                      const Tensor& weight, float epsilon);
-void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum, const Tensor& x,
-                       const Tensor& weight, const Tensor& rstd, Accumulate accumulate_parameters);
+decltype(tessera::add_rms_norm_forward) rms_norm_forward;
+decltype(tessera::add_rms_norm_backward) rms_norm_backward;
 }  // namespace cuda
 
 }  // namespace tessera

@@ -64,16 +64,16 @@ struct RopePositions {
 void rope_forward(const Heads& x, const RopeTable& table, const RopePositions& positions = {});
 void rope_backward(const Heads& dx, const RopeTable& table, const RopePositions& positions = {});
 
-/// Which way the heads are turned.
+/// The backends compute both directions in one function.
 enum class RopeDirection { forward, backward };
+using RopeKernel = void(const Heads& x, const RopeTable& table, const RopePositions& positions,
+                        RopeDirection direction);
 
 namespace cpu {
-void rope(const Heads& x, const RopeTable& table, const RopePositions& positions,
-          RopeDirection direction);
+RopeKernel rope;
 }
 namespace cuda {
-void rope(const Heads& x, const RopeTable& table, const RopePositions& positions,
-          RopeDirection direction);
+RopeKernel rope;
 }
 
 }  // namespace tessera

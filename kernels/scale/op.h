@@ -8,10 +8,10 @@ namespace tessera {
 void scale(Out y, const Tensor& x, double factor);
 
 namespace cpu {
-void scale(Out y, const Tensor& x, double factor);
+decltype(tessera::scale) scale;
 }
 namespace cuda {
-void scale(Out y, const Tensor& x, double factor);
+decltype(tessera::scale) scale;
 }
 
 }  // namespace tessera

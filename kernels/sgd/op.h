@@ -41,12 +41,10 @@ void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
          const Tensor& gradient_scale = {});
 
 namespace cpu {
-void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
-         const Tensor& gradient_scale);
+decltype(tessera::sgd) sgd;
 }
 namespace cuda {
-void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
-         const Tensor& gradient_scale);
+decltype(tessera::sgd) sgd;
 }
 
 }  // namespace tessera

@@ -34,14 +34,12 @@ void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
                      const Columns& gate, const Columns& up);
 
 namespace cpu {
-void swiglu_forward(Out y, const Columns& gate, const Columns& up);
-void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
-                     const Columns& gate, const Columns& up);
+decltype(tessera::swiglu_forward) swiglu_forward;
+decltype(tessera::swiglu_backward) swiglu_backward;
 }  // namespace cpu
 namespace cuda {
-void swiglu_forward(Out y, const Columns& gate, const Columns& up);
-void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
-                     const Columns& gate, const Columns& up);
+decltype(tessera::swiglu_forward) swiglu_forward;
+decltype(tessera::swiglu_backward) swiglu_backward;
 }  // namespace cuda
 
 }  // namespace tessera

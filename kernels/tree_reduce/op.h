@@ -31,10 +31,10 @@ void tree_reduce(Out result, std::span<const Tensor> sources, Reduction reductio
 inline constexpr std::size_t kTreeReduceMostSources = 128;
 
 namespace cpu {
-void tree_reduce(Out result, std::span<const Tensor> sources, Reduction reduction);
+decltype(tessera::tree_reduce) tree_reduce;
 }
 namespace cuda {
-void tree_reduce(Out result, std::span<const Tensor> sources, Reduction reduction);
+decltype(tessera::tree_reduce) tree_reduce;
 }
 
 }  // namespace tessera
