@@ -1,13 +1,24 @@
 #!/usr/bin/env python3
-"""book.py ROOT BINARIES: what the book in ROOT/docs shows of the code is what the code says and prints.
+"""book.py ROOT BINARIES: compares the book (docs/*.md, README.md, CONTRIBUTING.md) with the code.
 
-  <!-- from sharding/strategy/exchange.h -->     The next fenced block is a quotation: its lines stand in that file,
-                                        one after another. A line "// ..." stands for lines left out.
-                                        Indentation may differ.
-  <!-- printed by footprints -->        From here to <!-- end --> stands what the program prints.
+Every ```cpp block carries a marker in the line before it:
 
-The figures in FIGURES are what their programs draw. Prints one line per finding and exits 1 if there is
-any.
+  <!-- from sharding/plan/mesh.h -->   A quotation. Its lines stand in that file, one after another. A
+                                       line "// ..." stands for lines left out. Indentation may differ.
+  <!-- program first_tensor -->        A whole program: examples/first_tensor.cpp without the comment at
+                                       its top. The program runs and exits with status 0.
+  <!-- sketch -->                      Not in the tree. Nothing checks it, so the text calls it a sketch.
+
+Other marks:
+
+  <!-- printed by footprints -->       The text from here to <!-- end --> is the output of the program.
+  <!-- lines of FSDP: at most 900 -->  A table follows. Its rows link a file and give its number of lines;
+                                       the last row has the sum.
+
+Links lead to files and headings that exist. Paths in backticks exist. A name quoted after the word
+"test" is the name of a test case. The figures in FIGURES equal the output of their scripts.
+
+Prints one line per finding and exits with status 1 if there is one.
 """
 import re
 import subprocess
@@ -16,10 +27,17 @@ from pathlib import Path
 
 # Figure: the program whose output is piped into the script that draws it.
 FIGURES = {"docs/figures/partitions.svg": ("partitions", "docs/figures/partitions.py")}
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md"]
 
-QUOTE = re.compile(r"<!-- from (\S+) -->\n```\w*\n(.*?)^```", re.S | re.M)
+FENCE = re.compile(r"^([^\n]*)\n```(\w*)\n(.*?)^```$", re.S | re.M)
+MARKER = re.compile(r"<!-- (?:from (\S+)|program (\S+)|(sketch)) -->$")
 PRINTED = re.compile(r"<!-- printed by (\S+) -->\n(.*?)<!-- end -->", re.S)
-MARKER = re.compile(r"<!-- (?:from|printed by) ")
+LINES = re.compile(r"<!-- lines of ([^:]+): at most (\d+) -->\n+((?:\|.*\n)+)")
+ANY_MARKER = re.compile(r"<!-- (?:from|program|sketch|printed by|lines of)\b")
+LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
+TEST_NAME = re.compile(r'\btests? "([^"]+)"')
+CODE_PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/|[\w.-]+(?:/[\w.-]+)+\.(?:h|cpp|cu|cuh|py|sh|md|yaml|svg|cmake))`")
+TEST_CASE = re.compile(r'TEST_CASE\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
 
 
 def stripped(text):
@@ -49,40 +67,167 @@ def is_quoted_from(quote, source):
     return True
 
 
-def findings_in(text, read, output_of):
-    """What is wrong in a chapter. `read` gives a source file or None, `output_of` what one prints."""
-    quotes, printed = QUOTE.findall(text), PRINTED.findall(text)
-    if len(quotes) + len(printed) != len(MARKER.findall(text)):
-        yield "a marker is not followed by a fenced block, or by <!-- end -->"
-    for path, quote in quotes:
-        source = read(path)
-        if source is None:
+def without_first_comment(source):
+    return re.sub(r"\A(?://.*\n)+\n*", "", source)
+
+
+def test_names(source):
+    """The names of a test file's cases; a name may be cut into several literals."""
+    for literals in TEST_CASE.findall(source):
+        yield "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals)).replace('\\"', '"')
+
+
+def slug(heading):
+    """GitHub's anchor of a heading."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+    return re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
+
+
+def anchors_of(text):
+    without_code = re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
+    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", without_code, re.M)}
+
+
+class Tree:
+    """The source tree and its programs, as the checks see them."""
+
+    def __init__(self, root, binaries):
+        self.root, self.binaries = root, binaries
+        self.cases = None
+
+    def read(self, path):
+        file = self.root / path
+        return file.read_text(encoding="utf-8") if file.is_file() else None
+
+    def exists(self, path):
+        return (self.root / path).exists()
+
+    def output_of(self, program):
+        """What a program prints, or None if it fails or does not exist."""
+        if not (self.binaries / program).is_file():
+            return None
+        run = subprocess.run([self.binaries / program], capture_output=True, text=True, check=False)
+        return run.stdout if run.returncode == 0 else None
+
+    def has_test(self, name):
+        if self.cases is None:
+            files = (self.root / "tests").rglob("*_test.cpp")
+            self.cases = {case for file in files for case in test_names(file.read_text("utf-8"))}
+        return name in self.cases
+
+
+def findings_in_fences(text, tree):
+    used = 0
+    for before, language, body in FENCE.findall(text):
+        marker = MARKER.search(before)
+        first = body.strip().splitlines()[0] if body.strip() else ""
+        if marker is None:
+            if language == "cpp":
+                yield f"a C++ block has no marker (from, program or sketch): {first}"
+            continue
+        used += 1
+        path, program, _ = marker.groups()
+        if path:
+            source = tree.read(path)
+            if source is None:
+                yield f"there is no {path}"
+            elif not is_quoted_from(body, source):
+                yield f"not in {path}: {first} ..."
+        if program:
+            source = tree.read(f"examples/{program}.cpp")
+            if source is None:
+                yield f"there is no examples/{program}.cpp"
+            elif stripped(body) != stripped(without_first_comment(source)):
+                yield f"examples/{program}.cpp differs from the block"
+            elif tree.output_of(program) is None:
+                yield f"the program {program} fails"
+    for program, shown in PRINTED.findall(text):
+        used += 1
+        output = tree.output_of(program)
+        if output is None:
+            yield f"the program {program} fails"
+        elif shown.strip() != output.strip():
+            yield f"{program} prints something else"
+    used += len(LINES.findall(text))
+    if used != len(ANY_MARKER.findall(text)):
+        yield "a marker has no block, no table or no <!-- end --> after it"
+
+
+def findings_in_line_counts(text, page, tree):
+    """Checks tables that list files with their numbers of lines."""
+    for name, limit, table in LINES.findall(text):
+        total = 0
+        for row in table.strip().splitlines():
+            numbers = re.findall(r"\|\s*\**([\d,]+)\**\s*(?=\|)", row)
+            if not numbers:
+                continue
+            shown = int(numbers[-1].replace(",", ""))
+            links = LINK.findall(row)
+            if links:
+                source = tree.read(resolved(page, links[0]))
+                lines = len(source.splitlines()) if source is not None else None
+                if lines != shown:
+                    yield f"lines of {name}: {links[0]} has {lines} lines; the table says {shown}"
+                total += shown
+            elif shown != total:
+                yield f"lines of {name}: the sum is {total}; the table says {shown}"
+        if total == 0 or total > int(limit):
+            yield f"lines of {name}: {total}; expected 1 to {limit}"
+
+
+def resolved(page, target):
+    """The path of a link's target from the root."""
+    parts = list(Path(page).parent.parts)
+    for part in Path(target).parts:
+        if part == "..":
+            if not parts:
+                return ".."
+            parts.pop()
+        elif part != ".":
+            parts.append(part)
+    return "/".join(parts) or "."
+
+
+def findings_in_references(text, page, tree):
+    """Checks links, headings, paths and names of tests."""
+    for target in LINK.findall(text):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        path = resolved(page, path) if path else page
+        if not tree.exists(path):
+            yield f"a link leads nowhere: {target}"
+        elif anchor and anchor not in anchors_of(tree.read(path) or ""):
+            yield f"there is no heading for the link {target}"
+    for path in CODE_PATH.findall(text):
+        folder = path.split("/")[0]
+        if tree.exists(folder) and not tree.exists(path):
             yield f"there is no {path}"
-        elif not is_quoted_from(quote, source):
-            yield f"{path} does not say (any more): {quote.strip().splitlines()[0]} ..."
-    for program, shown in printed:
-        if shown.strip() != output_of(program).strip():
-            yield f"{program} prints something else than is shown"
+    for name in TEST_NAME.findall(re.sub(r"\s+", " ", text)):
+        if not tree.has_test(name):
+            yield f"there is no test \"{name}\""
+
+
+def findings_in(text, page, tree):
+    """The findings in one page, whose path from the root is `page`."""
+    yield from findings_in_fences(text, tree)
+    yield from findings_in_line_counts(text, page, tree)
+    yield from findings_in_references(text, page, tree)
 
 
 def main(arguments):
     if len(arguments) != 2:
         sys.exit("usage: book.py ROOT BINARIES")
-    root, binaries = map(Path, arguments)
-
-    def read(path):
-        return (root / path).read_text(encoding="utf-8") if (root / path).is_file() else None
-
-    def run(command, given=None):
-        return subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout
-
+    tree = Tree(*map(Path, arguments))
     findings = []
-    for chapter in sorted((root / "docs").glob("*.md")):
-        text = chapter.read_text(encoding="utf-8")
-        findings += [f"{chapter.relative_to(root)}: {finding}"
-                     for finding in findings_in(text, read, lambda name: run([binaries / name]))]
+    for page in sorted(path for pattern in PAGES for path in tree.root.glob(pattern)):
+        name = str(page.relative_to(tree.root))
+        text = page.read_text(encoding="utf-8")
+        findings += [f"{name}: {finding}" for finding in findings_in(text, name, tree)]
     for figure, (program, script) in FIGURES.items():
-        if run([sys.executable, root / script], given=run([binaries / program])) != read(figure):
+        drawn = subprocess.run([sys.executable, tree.root / script], input=tree.output_of(program) or "",
+                               capture_output=True, text=True, check=False).stdout
+        if drawn != tree.read(figure):
             findings.append(f"{figure}: {program} | {script} draws something else")
     print(*findings, sep="\n", end="\n" if findings else "")
     print(f"book: {len(findings)} findings")
