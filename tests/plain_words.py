@@ -32,7 +32,7 @@ RETIRED = {
     r"(take|takes|took|taking) leave|farewells?": "finalize, leave",
     r"(meet|meets|meeting|meetings)": "barrier, rendezvous, match",
     r"(land|lands|landed|landing|landings)": "accumulate into, arrive in",
-    r"is none\b": "say what is required instead",
+    r"is (?-i:none)": "say what is required instead",
 }
 QUESTION_WORDS = re.compile(r"\b(what|whatever|whoever|whose)\b", re.I)
 RETIRED_WORDS = {re.compile(rf"\b({pattern})\b", re.I): use for pattern, use in RETIRED.items()}

@@ -7,12 +7,12 @@
 
 #include "runtime/check.h"
 #include "runtime/file.h"
+#include "runtime/hash.h"
 #include "sharding/comm/threads/threads.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/bench/compare.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
-#include "tools/data/checksum.h"
 #include "tools/train/model.h"
 
 namespace tessera {
@@ -132,16 +132,18 @@ TEST_CASE("compare_strategies: the checksum is that of all weights, in the order
     const auto strategy = make_single_strategy(model->units(), /*seed=*/1);
     for (const Shard& shard : strategy->shards()) {
       const std::vector<float> values = shard.data.to_vector<float>();
-      checksums[shard.parameter.name()] = fnv1a(std::as_bytes(std::span(values)));
+      Fnv1a hash;
+      hash.add(std::as_bytes(std::span(values)));
+      checksums[shard.parameter.name()] = hash.value();
     }
   });
-  std::vector<std::uint64_t> in_order;
-  for (const auto& [name, checksum] : checksums) in_order.push_back(checksum);
+  Fnv1a all;
+  for (const auto& [name, checksum] : checksums) all.add(checksum);
   std::vector<StrategyFigures> figures;
   run_ranks({.threads = 1}, [&](Communicator& world) {
     figures = compare_strategies({.config = config, .strategies = {"fsdp"}, .steps = 1}, world);
   });
-  CHECK(figures.at(0).weights_checksum == fnv1a(std::as_bytes(std::span(in_order))));
+  CHECK(figures.at(0).weights_checksum == all.value());
 }
 
 TEST_CASE("a footprint that is not as predicted is an error that names the part") {

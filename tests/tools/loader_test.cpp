@@ -16,7 +16,7 @@ namespace {
 using Catch::Contains;
 using Tokens = std::vector<std::int32_t>;
 
-/// A file whose token at position i is i, so that a token tells where it came from.
+/// A file whose token at position i is i: a token is its own position.
 TokenFile counting_file(const test::TemporaryDirectory& folder, int count) {
   std::vector<TokenId> tokens(static_cast<std::size_t>(count));
   std::iota(tokens.begin(), tokens.end(), TokenId{0});
@@ -119,7 +119,7 @@ TEST_CASE("epochs differ in order and in where windows begin") {
   REQUIRE(offsets.size() == 8);  // all of [0, 8): missing one has probability 8 (7/8)^60 = 0.3 %
 }
 
-TEST_CASE("a batch depends on seed, step and row alone, not on who loads which part") {
+TEST_CASE("a batch depends on seed, step and row alone, not on the rank that loads it") {
   const test::Rank rank;
   const test::TemporaryDirectory folder;
   const TokenFile file = counting_file(folder, 5000);
@@ -133,7 +133,7 @@ TEST_CASE("a batch depends on seed, step and row alone, not on who loads which p
   }
 }
 
-TEST_CASE("samples are numbered through the run, whatever the batch size") {
+TEST_CASE("samples are numbered through the run, at any batch size") {
   const test::Rank rank;
   const test::TemporaryDirectory folder;
   const TokenLoader loader(counting_file(folder, 300), 10, SampleOrder::shuffled, 1);
@@ -155,7 +155,7 @@ TEST_CASE("another seed gives another order") {
   REQUIRE(targets_of_epoch(a, 0) != targets_of_epoch(b, 0));
 }
 
-TEST_CASE("no rows are an empty batch") {
+TEST_CASE("a batch of 0 rows is empty") {
   const test::Rank rank;
   const test::TemporaryDirectory folder;
   const TokenLoader loader(counting_file(folder, 100), 4, SampleOrder::shuffled, 1);

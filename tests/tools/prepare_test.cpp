@@ -7,8 +7,8 @@
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
+#include "runtime/hash.h"
 #include "tests/support/temporary_directory.h"
-#include "tools/data/checksum.h"
 #include "tools/data/token_file.h"
 
 namespace tessera {
@@ -24,7 +24,9 @@ fs::path write_text(const fs::path& path, std::string_view text) {
 
 std::vector<TokenId> tokens_in(const fs::path& path) {
   const TokenFile file(path);
-  return {file.tokens().begin(), file.tokens().end()};
+  std::vector<TokenId> tokens(static_cast<std::size_t>(file.size()));
+  file.read(0, tokens);
+  return tokens;
 }
 
 std::set<std::string> names_in(const fs::path& folder) {
@@ -36,13 +38,6 @@ std::set<std::string> names_in(const fs::path& folder) {
 const std::set<std::string> kAllFiles = {"train.bin", "val.bin", "tokenizer.json", "manifest.json"};
 
 }  // namespace
-
-TEST_CASE("fnv-1a gives its published values") {
-  const auto hash = [](std::string_view text) { return fnv1a(std::as_bytes(std::span(text))); };
-  REQUIRE(hash("") == 0xcbf29ce484222325u);
-  REQUIRE(hash("a") == 0xaf63dc4c8601ec8cu);
-  REQUIRE(hash("foobar") == 0x85944171f73967e8u);
-}
 
 TEST_CASE("prepare tokenizes by bytes and splits the end off") {
   const test::TemporaryDirectory folder;
@@ -78,7 +73,7 @@ TEST_CASE("prepare reads its inputs in order as one text") {
   REQUIRE(tokens_in(folder / "out/val.bin").empty());
 }
 
-TEST_CASE("the manifest tells what was read and written") {
+TEST_CASE("the manifest lists the files that were read and written") {
   const test::TemporaryDirectory folder;
   const fs::path text = write_text(folder / "a.txt", "foobar");
   const Manifest made =
@@ -96,7 +91,9 @@ TEST_CASE("the manifest tells what was read and written") {
     REQUIRE(manifest.outputs[1].path == "val.bin");
     REQUIRE(manifest.outputs[1].bytes == 1024 + 6);
     const std::string bytes = read_text_file(folder / "out/val.bin");
-    REQUIRE(manifest.outputs[1].checksum == fnv1a(std::as_bytes(std::span(bytes))));
+    Fnv1a hash;
+    hash.add(bytes);
+    REQUIRE(manifest.outputs[1].checksum == hash.value());
   }
 }
 
@@ -128,7 +125,10 @@ TEST_CASE("bad input is refused before anything is written") {
   CHECK_THROWS_WITH(with({}, "bytes"), Contains("at least one input"));
   CHECK_THROWS_WITH(with({empty}, "bytes"), Contains("input is empty: ") && Contains("empty.txt"));
   CHECK_THROWS_WITH(with({folder / "none.txt"}, "bytes"), Contains("none.txt"));
-  CHECK_THROWS_WITH(with({folder.path()}, "bytes"), Contains(folder.path().string()));
+  CHECK_THROWS_WITH(with({folder.path()}, "bytes"),
+                    Contains(folder.path().string() + " is a folder; name its files: --input "));
+  CHECK_THROWS_WITH(with({folder / "*.txt"}, "bytes"),
+                    Contains("there is no file named ") && Contains("without quotes"));
   CHECK_THROWS_WITH(with({good}, "words"), Contains("unknown tokenizer 'words'"));
   CHECK_THROWS_WITH(
       with({good, latin1}, "chars"),
@@ -179,14 +179,72 @@ TEST_CASE("a file that cannot be replaced leaves no manifest that claims otherwi
           std::set<std::string>{"train.bin", "val.bin", "tokenizer.json"});
 }
 
-TEST_CASE("a bad manifest is refused with its path") {
+TEST_CASE("a bad manifest is refused with its path and the entry") {
   const test::TemporaryDirectory folder;
+  prepare({.inputs = {write_text(folder / "a.txt", "abcabcabcd")},
+           .tokenizer = "chars",
+           .out = folder / "out"});
+  const fs::path path = folder / "out/manifest.json";
+  const std::string good = read_text_file(path);
+  const auto with = [&](std::string_view from, std::string_view to) {
+    std::string text = good;
+    const std::size_t found = text.find(from);
+    REQUIRE(found != text.npos);
+    write_file_atomically(path, text.replace(found, from.size(), to));
+    return read_manifest(folder / "out");
+  };
+  REQUIRE_NOTHROW(with("", ""));
   REQUIRE_THROWS_WITH(read_manifest(folder.path()), Contains("manifest.json"));
-  for (const char* bad : {"", "[]", "{}", R"({"tokenizer": "bytes", "vocab_size": "many"})"}) {
-    CAPTURE(bad);
-    write_file_atomically(folder / "manifest.json", bad);
-    REQUIRE_THROWS_WITH(read_manifest(folder.path()), Contains("manifest.json: not a manifest"));
+  const std::string prefix = path.string() + ": not a manifest of prepared data: ";
+  const std::pair<const char*, const char*> kBad[] = {
+      {"31.9", "vocab_size is 31.9; expected a whole number from 1 to 65536"},
+      {"0", "vocab_size is 0; expected"},
+      {"-4", "vocab_size is -4; expected"},
+      {"65537", "vocab_size is 65537; expected"},
+      {"18446744073709551615", "vocab_size is 18446744073709551615; expected"},
+      {"\"many\"", "vocab_size is \"\\\"many\\\"\"; expected"},
+      {"[[[[[[[[4]]]]]]]]", "vocab_size is "}};
+  for (const auto& [value, message] : kBad) {
+    CAPTURE(value);
+    CHECK_THROWS_WITH(with("\"vocab_size\": 4", std::string("\"vocab_size\": ") + value),
+                      Catch::StartsWith(prefix) && Contains(message));
   }
+  CHECK_THROWS_WITH(with("\"train_tokens\": 9", "\"train_tokens\": 7"),
+                    Contains("train.bin has 1042 bytes; 7 tokens take 1038"));
+  CHECK_THROWS_WITH(with("\"tokenizer\"", "\"tokeniser\""), Contains("tokenizer is missing"));
+  CHECK_THROWS_WITH(with("\"chars\"", "7"), Contains("tokenizer is \"7\"; expected text"));
+  CHECK_THROWS_WITH(with("\"val.bin\"", "\"test.bin\""), Contains("outputs does not list val.bin"));
+  CHECK_THROWS_WITH(with("\"fnv1a_64\": \"", "\"fnv1a_64\": \"x"), Contains("fnv1a_64 is \"x"));
+  for (const char* bad : {"", "[]", "{}", "{\"inputs\": [1, 2]"}) {
+    CAPTURE(bad);
+    write_file_atomically(path, bad);
+    CHECK_THROWS_WITH(read_manifest(folder / "out"), Catch::StartsWith(prefix));
+  }
+}
+
+TEST_CASE("a token file that differs from its manifest is refused") {
+  const test::TemporaryDirectory folder;
+  const fs::path out = folder / "out";
+  prepare({.inputs = {write_text(folder / "a.txt", std::string(1000, 'a') + "bcd")},
+           .tokenizer = "chars",
+           .out = out});
+  REQUIRE(open_verified(out / "train.bin", 4).size() == 902);
+  const std::string good = read_text_file(out / "train.bin");
+
+  std::string flipped = good;
+  flipped[1024 + 300] ^= 1;  // token 150 becomes 1, which the vocabulary has
+  write_file_atomically(out / "train.bin", flipped);
+  REQUIRE_THROWS_WITH(open_verified(out / "train.bin", 4),
+                      Contains("train.bin: the file is damaged: its checksum is "));
+  REQUIRE_NOTHROW(open_verified(out / "val.bin", 4));
+
+  write_token_file(out / "train.bin", std::vector<TokenId>(7, 1));
+  REQUIRE_THROWS_WITH(open_verified(out / "train.bin", 4),
+                      Contains("train.bin has 1038 bytes; ") && Contains(" lists 2828"));
+  REQUIRE_THROWS_WITH(open_verified(out / "val.bin", 3), Contains("vocabulary mismatch"));
+
+  write_token_file(out / "other.bin", std::vector<TokenId>(7, 1));
+  REQUIRE_NOTHROW(open_verified(out / "other.bin", 4));  // the manifest does not list it
 }
 
 // Counts and ids as nanoGPT's data/shakespeare_char/prepare.py prints them.
@@ -207,7 +265,7 @@ TEST_CASE("tinyshakespeare by characters is nanoGPT's dataset") {
   REQUIRE(tokenizer->encode("hii there") ==
           std::vector<std::int32_t>{46, 47, 47, 1, 58, 46, 43, 56, 43});
   REQUIRE(tokens_in(folder / "out/train.bin").at(0) == 18);
-  REQUIRE_NOTHROW(TokenFile(folder / "out/val.bin").check_vocabulary(65));
+  REQUIRE_NOTHROW(TokenFile(folder / "out/val.bin").verify(65));
 }
 
 }  // namespace tessera

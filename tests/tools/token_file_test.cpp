@@ -37,6 +37,12 @@ std::string read_bytes(const fs::path& path) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
+std::vector<TokenId> tokens_of(const TokenFile& file) {
+  std::vector<TokenId> tokens(static_cast<std::size_t>(file.size()));
+  file.read(0, tokens);
+  return tokens;
+}
+
 const std::vector<TokenId> kTokens = {1, 256, 65535, 0, 7};
 
 }  // namespace
@@ -50,7 +56,7 @@ TEST_CASE("a token file is written in llm.c's layout") {
 TEST_CASE("a token file in llm.c's layout is read") {
   const test::TemporaryDirectory folder;
   const TokenFile file(write_bytes(folder / "t.bin", token_file_bytes(20240520, 1, 5, kTokens)));
-  REQUIRE(std::vector<TokenId>(file.tokens().begin(), file.tokens().end()) == kTokens);
+  REQUIRE(tokens_of(file) == kTokens);
   REQUIRE(file.path() == folder / "t.bin");
 }
 
@@ -60,13 +66,13 @@ TEST_CASE("copies of a token file share its tokens") {
   auto file = std::make_unique<TokenFile>(folder / "t.bin");
   const TokenFile copy = *file;
   file.reset();
-  REQUIRE(copy.tokens()[1] == 256);
+  REQUIRE(tokens_of(copy) == kTokens);
 }
 
 TEST_CASE("a token file without tokens is valid") {
   const test::TemporaryDirectory folder;
   write_token_file(folder / "t.bin", {});
-  REQUIRE(TokenFile(folder / "t.bin").tokens().empty());
+  REQUIRE(TokenFile(folder / "t.bin").size() == 0);
 }
 
 TEST_CASE("a bad token file is refused with path and reason") {
@@ -79,9 +85,9 @@ TEST_CASE("a bad token file is refused with path and reason") {
   CHECK_THROWS_WITH(open(""), Contains("bad.bin: too short") && Contains("0 bytes"));
   CHECK_THROWS_WITH(open(good.substr(0, 1023)), Contains("too short") && Contains("1023"));
   CHECK_THROWS_WITH(open(token_file_bytes(20240801, 1, 5, kTokens)),
-                    Contains("bad.bin: not a token file: magic number 20240801"));
+                    Contains("bad.bin: not a token file: the magic number is 20240801"));
   CHECK_THROWS_WITH(open(token_file_bytes(20240520, 7, 5, kTokens)),
-                    Contains("bad.bin: token file version 7"));
+                    Contains("bad.bin: the token file has version 7"));
   CHECK_THROWS_WITH(open(token_file_bytes(20240520, 1, 0x80000000u, kTokens)),
                     Contains("-2147483648 tokens"));
   CHECK_THROWS_WITH(open(good.substr(0, good.size() - 1)),
@@ -98,13 +104,34 @@ TEST_CASE("a token outside the vocabulary is named with its position") {
   const test::TemporaryDirectory folder;
   write_token_file(folder / "t.bin", kTokens);
   const TokenFile file(folder / "t.bin");
-  REQUIRE_NOTHROW(file.check_vocabulary(65536));
-  REQUIRE_THROWS_WITH(file.check_vocabulary(65535), Contains("t.bin: vocabulary mismatch") &&
-                                                        Contains("token 65535 at position 2"));
-  REQUIRE_THROWS_WITH(file.check_vocabulary(256),
+  REQUIRE_NOTHROW(file.verify(65536));
+  REQUIRE_THROWS_WITH(file.verify(65535), Contains("t.bin: vocabulary mismatch") &&
+                                              Contains("token 65535 at position 2"));
+  REQUIRE_THROWS_WITH(file.verify(256),
                       Contains("token 256 at position 1") && Contains("has 256 tokens"));
   write_token_file(folder / "empty.bin", {});
-  REQUIRE_NOTHROW(TokenFile(folder / "empty.bin").check_vocabulary(1));
+  REQUIRE_NOTHROW(TokenFile(folder / "empty.bin").verify(1));
+}
+
+TEST_CASE("a token outside the vocabulary is found far into a file") {
+  const test::TemporaryDirectory folder;
+  std::vector<TokenId> tokens(3'000'000, 5);
+  tokens[2'500'000] = 6;
+  write_token_file(folder / "t.bin", tokens);
+  const TokenFile file(folder / "t.bin");
+  REQUIRE_NOTHROW(file.verify(7));
+  REQUIRE_THROWS_WITH(file.verify(6), Contains("token 6 at position 2500000"));
+}
+
+TEST_CASE("a token file that becomes shorter while it is open is an error") {
+  const test::TemporaryDirectory folder;
+  write_token_file(folder / "t.bin", std::vector<TokenId>(10'000, 5));
+  const TokenFile file(folder / "t.bin");
+  fs::resize_file(folder / "t.bin", 1024 + 2 * 100);
+  std::vector<TokenId> tokens(100);
+  REQUIRE_NOTHROW(file.read(0, tokens));
+  REQUIRE_THROWS_WITH(file.read(9'000, tokens), Contains("t.bin ends at byte 19024"));
+  REQUIRE_THROWS_WITH(file.verify(6), Contains("t.bin ends at byte 1224"));
 }
 
 TEST_CASE("an unwritable folder is an error that names the file") {

@@ -9,11 +9,11 @@
 
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "runtime/hash.h"
 #include "sharding/comm/stream.h"
 #include "sharding/strategy/offload.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
-#include "tools/data/checksum.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/session.h"
 
@@ -68,11 +68,13 @@ std::uint64_t checksum_of(Strategy& strategy) {
   std::map<std::string, std::uint64_t> checksums;
   strategy.visit_whole([&](const Parameter& parameter, const Tensor& whole) {
     const Tensor here = whole.to_host();
-    checksums[parameter.name()] = fnv1a({here.raw(), here.bytes()});
+    Fnv1a hash;
+    hash.add(std::span(here.raw(), static_cast<std::size_t>(here.bytes())));
+    checksums[parameter.name()] = hash.value();
   });
-  std::vector<std::uint64_t> in_order;
-  for (const auto& [name, checksum] : checksums) in_order.push_back(checksum);
-  return fnv1a(std::as_bytes(std::span(in_order)));
+  Fnv1a hash;
+  for (const auto& [name, checksum] : checksums) hash.add(checksum);
+  return hash.value();
 }
 
 /// One strategy's training on this rank, step by step, in a RankContext of its own: so that several

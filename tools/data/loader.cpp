@@ -12,7 +12,7 @@ namespace tessera {
 TokenLoader::TokenLoader(TokenFile file, std::int64_t sequence_length, SampleOrder order,
                          std::uint64_t seed)
     : file_(std::move(file)), sequence_length_(sequence_length), order_(order), seed_(seed) {
-  const auto count = static_cast<std::int64_t>(file_.tokens().size());
+  const auto count = file_.size();
   check(sequence_length >= 1, "sequence length {} is not positive", sequence_length);
   check(count > 0, "{} holds no tokens", file_.path().string());
   check(count > sequence_length,
@@ -45,12 +45,13 @@ Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t 
         "step {} has no rows {} to {} in a batch of {}", step, first_row, first_row + rows,
         batch_size);
   std::vector<std::int32_t> inputs, targets;
+  std::vector<TokenId> window(static_cast<std::size_t>(sequence_length_) + 1);
   inputs.reserve(static_cast<std::size_t>(rows * sequence_length_));
   targets.reserve(inputs.capacity());
   for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-    const TokenId* window = file_.tokens().data() + first_token(step * batch_size + row);
-    inputs.insert(inputs.end(), window, window + sequence_length_);
-    targets.insert(targets.end(), window + 1, window + 1 + sequence_length_);
+    file_.read(first_token(step * batch_size + row), window);
+    inputs.insert(inputs.end(), window.begin(), window.end() - 1);
+    targets.insert(targets.end(), window.begin() + 1, window.end());
   }
   const Shape shape{rows, sequence_length_};
   return {Tensor::from(inputs, shape), Tensor::from(targets, shape)};

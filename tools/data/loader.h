@@ -1,5 +1,7 @@
-// Batches of token sequences, addressed like everything random: what a batch holds is a function of
-// the seed, the step and the row alone, so any rank, and any restarted run, computes its own share.
+// Batches of token sequences, addressed by seed, step and row.
+//
+// The tokens of a row are a function of these three alone. Any rank, and any restarted run, computes
+// its own rows.
 //
 // A sample is a window of T + 1 tokens: the first T are the inputs, the last T the targets, each
 // the token after its input. Windows lie end to end with one token shared, so that every token is
@@ -10,10 +12,10 @@
 //     window 1        d e f g
 //     window 2              g h i j
 //
-// Samples are numbered through the run: row r of step s is sample s * batch_size + r, and an epoch
-// is one pass over the windows. Shuffled, epoch e takes the windows in an order of its own and
-// starts the grid of windows at an offset of its own in [0, T), so that a token meets other
-// neighbours in every epoch. (Which costs each epoch fewer than 2T tokens at the ends of the file.)
+// Samples are numbered through the run: row r of step s is sample s * batch_size + r. An epoch is one
+// pass over the windows. In shuffled order each epoch has its own order of the windows, and its grid
+// of windows starts at its own offset in [0, T), so that a token has other neighbours in every epoch.
+// An epoch leaves out fewer than 2T tokens at the ends of the file.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +31,14 @@ struct Batch {
 };
 
 enum class SampleOrder {
-  sequential,  // window after window, for validation; starts again at the end
+  sequential,  // window after window, and from the first again at the end; for validation
   shuffled,
 };
 
 class TokenLoader {
  public:
-  /// Raises Error if the file has fewer than sequence_length + 1 tokens. Sequential order has no
-  /// use for the seed.
+  /// Raises Error if the file has fewer than sequence_length + 1 tokens. Sequential order ignores
+  /// the seed.
   TokenLoader(TokenFile file, std::int64_t sequence_length, SampleOrder order,
               std::uint64_t seed = 0);
 

@@ -1,27 +1,34 @@
 #include "tools/data/manifest.h"
 
+#include <algorithm>
 #include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "runtime/check.h"
 #include "runtime/file.h"
-#include "tools/data/checksum.h"
+#include "runtime/hash.h"
+#include "runtime/json.h"
 
 namespace tessera {
 namespace {
 
-// JSON numbers lose the upper bits of a 64-bit checksum in many readers: hexadecimal text instead.
-std::uint64_t checksum_from(const std::string& text) {
-  std::uint64_t checksum = 0;
-  const char* last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, checksum, 16);
-  check(error == std::errc() && end == last, "'{}' is not a checksum", text);
-  return checksum;
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::int64_t kMostVerifiedBytes = std::int64_t{1} << 30;
+
+std::uint64_t checksum_of(std::span<const std::byte> bytes) {
+  Fnv1a hash;
+  hash.add(bytes);
+  return hash.value();
 }
 
 nlohmann::ordered_json to_json(const std::vector<Manifest::File>& files) {
   auto list = nlohmann::ordered_json::array();
   for (const Manifest::File& file : files) {
+    // Hexadecimal text: many JSON readers round numbers of 64 bits.
     list.push_back({{"path", file.path},
                     {"bytes", file.bytes},
                     {"fnv1a_64", fmt::format("{:016x}", file.checksum)}});
@@ -29,49 +36,130 @@ nlohmann::ordered_json to_json(const std::vector<Manifest::File>& files) {
   return list;
 }
 
-std::vector<Manifest::File> files_from(const nlohmann::json& list) {
-  std::vector<Manifest::File> files;
-  for (const nlohmann::json& file : list) {
-    files.push_back({file.at("path"), file.at("bytes"), checksum_from(file.at("fnv1a_64"))});
+/// Entries of an object, checked as they are taken.
+class Entries {
+ public:
+  explicit Entries(const json& object) : object_(object) {
+    check(object.is_object(), "it holds {}; expected an object", object.type_name());
   }
-  return files;
+
+  const json& at(const char* key) const {
+    const auto entry = object_.find(key);
+    check(entry != object_.end(), "{} is missing", key);
+    return *entry;
+  }
+
+  std::string text(const char* key) const {
+    check(at(key).is_string(), "{} is {}; expected text", key, excerpt(at(key).dump()));
+    return at(key).get<std::string>();
+  }
+
+  std::int64_t integer(const char* key, std::int64_t least, std::int64_t most) const {
+    const json& value = at(key);
+    const bool in_range =
+        value.is_number_integer() &&
+        (!value.is_number_unsigned() || value <= static_cast<std::uint64_t>(most)) &&
+        value >= least && value <= most;
+    check(in_range, "{} is {}; expected a whole number from {} to {}", key, excerpt(value.dump()),
+          least, most);
+    return value.get<std::int64_t>();
+  }
+
+  std::uint64_t checksum(const char* key) const {
+    const std::string digits = text(key);
+    std::uint64_t value = 0;
+    const char* last = digits.data() + digits.size();
+    const auto [end, error] = std::from_chars(digits.data(), last, value, 16);
+    check(error == std::errc() && end == last,
+          "{} is {}; expected a number of 16 hexadecimal digits", key, excerpt(digits));
+    return value;
+  }
+
+  std::vector<Manifest::File> files(const char* key) const {
+    check(at(key).is_array(), "{} is {}; expected a list", key, excerpt(at(key).dump()));
+    std::vector<Manifest::File> files;
+    for (const json& element : at(key)) {
+      const Entries file(element);
+      files.push_back({file.text("path"),
+                       file.integer("bytes", 0, std::numeric_limits<std::int64_t>::max()),
+                       file.checksum("fnv1a_64")});
+    }
+    return files;
+  }
+
+ private:
+  const json& object_;
+};
+
+const Manifest::File* find_output(const Manifest& manifest, const fs::path& name) {
+  const auto found = std::find_if(manifest.outputs.begin(), manifest.outputs.end(),
+                                  [&](const Manifest::File& file) { return file.path == name; });
+  return found == manifest.outputs.end() ? nullptr : &*found;
 }
 
-Manifest manifest_from(const nlohmann::json& json) {
-  Manifest manifest;
-  manifest.tokenizer = json.at("tokenizer");
-  manifest.vocab_size = json.at("vocab_size");
-  manifest.train_tokens = json.at("train_tokens");
-  manifest.val_tokens = json.at("val_tokens");
-  manifest.inputs = files_from(json.at("inputs"));
-  manifest.outputs = files_from(json.at("outputs"));
-  check(manifest.vocab_size >= 1, "vocab_size {} is not positive", manifest.vocab_size);
+void check_size(const Manifest& manifest, const char* name, std::int64_t tokens) {
+  const Manifest::File* file = find_output(manifest, name);
+  check(file != nullptr, "outputs does not list {}", name);
+  const std::int64_t expected = TokenFile::kHeaderBytes + 2 * tokens;
+  check(file->bytes == expected, "{} has {} bytes; {} tokens take {}", name, file->bytes, tokens,
+        expected);
+}
+
+Manifest manifest_from(const json& object) {
+  constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t kMostIds = std::int64_t{std::numeric_limits<TokenId>::max()} + 1;
+  const Entries entries(object);
+  Manifest manifest{.tokenizer = entries.text("tokenizer"),
+                    .vocab_size = entries.integer("vocab_size", 1, kMostIds),
+                    .train_tokens = entries.integer("train_tokens", 0, kMostTokens),
+                    .val_tokens = entries.integer("val_tokens", 0, kMostTokens),
+                    .inputs = entries.files("inputs"),
+                    .outputs = entries.files("outputs")};
+  check_size(manifest, "train.bin", manifest.train_tokens);
+  check_size(manifest, "val.bin", manifest.val_tokens);
   return manifest;
 }
 
 }  // namespace
 
-Manifest::File describe_file(const std::filesystem::path& path, const std::string& name) {
+Manifest::File describe_file(const fs::path& path, const std::string& name) {
   const MappedFile file(path);
-  return {name, static_cast<std::int64_t>(file.bytes().size()), fnv1a(file.bytes())};
+  return {name, static_cast<std::int64_t>(file.bytes().size()), checksum_of(file.bytes())};
 }
 
-void write_manifest(const std::filesystem::path& directory, const Manifest& manifest) {
-  const nlohmann::ordered_json json = {
+void write_manifest(const fs::path& directory, const Manifest& manifest) {
+  const nlohmann::ordered_json object = {
       {"tokenizer", manifest.tokenizer},       {"vocab_size", manifest.vocab_size},
       {"train_tokens", manifest.train_tokens}, {"val_tokens", manifest.val_tokens},
       {"inputs", to_json(manifest.inputs)},    {"outputs", to_json(manifest.outputs)}};
-  write_file_atomically(directory / Manifest::kFileName, json.dump(2) + "\n");
+  write_file_atomically(directory / Manifest::kFileName, object.dump(2) + "\n");
 }
 
-Manifest read_manifest(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / Manifest::kFileName;
+Manifest read_manifest(const fs::path& directory) {
+  const fs::path path = directory / Manifest::kFileName;
   const std::string text = read_text_file(path);
   try {
-    return manifest_from(nlohmann::json::parse(text));
+    return manifest_from(parse_json(text));
   } catch (const std::exception& error) {
     fail("{}: not a manifest of prepared data: {}", path.string(), error.what());
   }
+}
+
+TokenFile open_verified(const fs::path& path, std::int64_t vocab_size) {
+  TokenFile file(path);
+  const fs::path folder = path.parent_path();
+  std::optional<std::uint64_t> checksum;
+  if (fs::exists(folder / Manifest::kFileName)) {
+    const Manifest manifest = read_manifest(folder);
+    if (const Manifest::File* listed = find_output(manifest, path.filename())) {
+      check(file.bytes() == listed->bytes,
+            "{} has {} bytes; {} lists {}. Run tessera prepare again", path.string(), file.bytes(),
+            (folder / Manifest::kFileName).string(), listed->bytes);
+      if (file.bytes() <= kMostVerifiedBytes) checksum = listed->checksum;
+    }
+  }
+  file.verify(vocab_size, checksum);
+  return file;
 }
 
 }  // namespace tessera

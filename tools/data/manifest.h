@@ -1,12 +1,14 @@
-// What a folder of prepared data says about itself: manifest.json.
+// manifest.json: the description of a folder of prepared data.
 //
-// The manifest is written last. A folder without one is not finished.
+// `tessera prepare` writes it last. A folder without it is not finished.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include "tools/data/token_file.h"
 
 namespace tessera {
 
@@ -34,7 +36,13 @@ Manifest::File describe_file(const std::filesystem::path& path, const std::strin
 /// Writes directory / "manifest.json" atomically.
 void write_manifest(const std::filesystem::path& directory, const Manifest& manifest);
 
-/// Raises Error with the path if there is none or it is bad.
+/// Raises Error with the path and the entry if the file is missing, an entry is missing, of another
+/// type or out of range, or the sizes of the token files contradict the numbers of tokens.
 Manifest read_manifest(const std::filesystem::path& directory);
+
+/// Opens a token file for training. Raises Error if a token is not below `vocab_size`. If a manifest
+/// next to the file lists it, the file must have the listed size and checksum. The checksum is
+/// computed up to 1 GiB, which takes about a second; larger files are compared by size only.
+TokenFile open_verified(const std::filesystem::path& path, std::int64_t vocab_size);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 #include "models/tokenizers/utf8.h"
 #include "runtime/check.h"
 #include "runtime/file.h"
-#include "tools/data/checksum.h"
+#include "runtime/hash.h"
 #include "tools/data/token_file.h"
 
 namespace tessera {
@@ -18,15 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder inside `target` where files are made before they move into `target`; what is left in it
-/// disappears with it.
+/// A folder inside `target` where files are written before they move into `target`. The destructor
+/// removes the files that are left.
 class StagingFolder {
  public:
   explicit StagingFolder(fs::path target)
       : target_(std::move(target)), path_(target_ / ".partial") {
     make_writable_directory(target_);
     std::error_code code;
-    fs::remove_all(path_, code);  // of a run that was killed
+    fs::remove_all(path_, code);  // left behind by a run that was killed
     make_writable_directory(path_);
   }
   ~StagingFolder() {
@@ -49,21 +49,33 @@ class StagingFolder {
   fs::path path_;
 };
 
-/// The inputs one after the other.
+/// The inputs, joined.
 struct Sources {
   std::string text;
   std::vector<Manifest::File> files;
 };
 
+void check_input(const fs::path& path) {
+  const std::string name = path.string();
+  check(!fs::is_directory(path), "{} is a folder; name its files: --input {}", name,
+        (path / "*").string());
+  check(fs::exists(path) || name.find_first_of("*?") == name.npos,
+        "there is no file named {}; write the pattern without quotes, so that the shell expands it",
+        name);
+}
+
 Sources read_sources(const std::vector<fs::path>& paths) {
   Sources sources;
   for (const fs::path& path : paths) {
+    check_input(path);
     const std::string text = read_text_file(path);
-    sources.files.push_back({path.string(), static_cast<std::int64_t>(text.size()),
-                             fnv1a(std::as_bytes(std::span(text)))});
+    Fnv1a checksum;
+    checksum.add(text);
+    sources.files.push_back(
+        {path.string(), static_cast<std::int64_t>(text.size()), checksum.value()});
     sources.text += text;
   }
-  check(!paths.empty(), "prepare needs at least one input file");
+  check(!paths.empty(), "prepare needs at least one input file; name it with --input");
   check(!sources.text.empty(), "the input is empty: {}", paths.front().string());
   return sources;
 }
@@ -84,7 +96,7 @@ void check_utf8(const Sources& sources) {
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const Sources& sources) {
   if (kind == "bytes") return std::make_unique<ByteTokenizer>();
-  check(kind == "chars", "unknown tokenizer '{}', expected bytes or chars", kind);
+  check(kind == "chars", "unknown tokenizer '{}': choose bytes or chars", kind);
   check_utf8(sources);
   auto tokenizer = std::make_unique<CharTokenizer>(CharTokenizer::from_text(sources.text));
   check(tokenizer->vocab_size() <= 65535,
@@ -102,7 +114,7 @@ std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text) {
 /// Rounded down, as in nanoGPT's data/shakespeare_char/prepare.py.
 std::size_t train_size(std::size_t tokens, double val_fraction) {
   check(val_fraction >= 0.0 && val_fraction < 1.0,
-        "the validation fraction must be at least 0 and below 1, got {}", val_fraction);
+        "the validation fraction is {}; expected at least 0 and below 1", val_fraction);
   const auto train = static_cast<std::size_t>(static_cast<double>(tokens) * (1.0 - val_fraction));
   check(train > 0, "no token is left to train on: {} in all, validation fraction {}", tokens,
         val_fraction);
@@ -121,7 +133,7 @@ void write_folder(const fs::path& folder, const Tokenizer& tokenizer,
   tokenizer.save(staging.path());
   write_manifest(staging.path(), manifest);
 
-  // From here on an earlier manifest would lie about the files beside it.
+  // An earlier manifest does not describe the files that follow.
   std::error_code code;
   fs::remove(folder / Manifest::kFileName, code);
   for (const char* name : {"train.bin", "val.bin", Tokenizer::kFileName, Manifest::kFileName}) {

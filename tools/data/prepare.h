@@ -10,17 +10,18 @@
 namespace tessera {
 
 struct PrepareOptions {
-  /// Texts, read one after the other as if they were one.
+  /// Text files. Their bytes are joined in this order, without a separator.
   std::vector<std::filesystem::path> inputs;
   /// "bytes" or "chars".
   std::string tokenizer;
   std::filesystem::path out;
-  /// The last part of the text becomes the validation set.
+  /// The share of the joined text, from its end, that becomes the validation set. With several
+  /// files that is the end of the last one.
   double val_fraction = 0.1;
 };
 
-/// Writes train.bin, val.bin, tokenizer.json and manifest.json to `options.out`. Nothing there is
-/// touched before all of them are complete.
+/// Writes train.bin, val.bin, tokenizer.json and manifest.json to `options.out`. It replaces files
+/// there only when all four are complete. Raises Error if an input is not a readable text file.
 Manifest prepare(const PrepareOptions& options);
 
 }  // namespace tessera

@@ -23,7 +23,7 @@ std::string summary_of(const Manifest& manifest, const std::filesystem::path& ou
 void add_prepare(CLI::App& app) {
   CLI::App* command = app.add_subcommand("prepare", "Turn text files into token files.");
   const auto options = std::make_shared<PrepareOptions>();
-  command->add_option("--input", options->inputs, "Text files, read in this order")
+  command->add_option("--input", options->inputs, "Text files, joined in this order")
       ->required()
       ->type_name("PATH");
   command->add_option("--tokenizer", options->tokenizer, "What a token is: bytes or chars")
@@ -34,7 +34,7 @@ void add_prepare(CLI::App& app) {
       ->type_name("DIR");
   command
       ->add_option("--val-fraction", options->val_fraction,
-                   "Part of the text, from its end, kept for validation; below 1")
+                   "Share of the joined text, from its end, for validation; below 1")
       ->check(CLI::Range(0.0, 0.999999))
       ->type_name("F")
       ->capture_default_str();

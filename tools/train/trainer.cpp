@@ -16,6 +16,7 @@
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/data/loader.h"
+#include "tools/data/manifest.h"
 #include "tools/train/gather_texts.h"
 #include "tools/train/matmul_rate.h"
 #include "tools/train/metrics.h"
@@ -56,18 +57,12 @@ void check_consistent(const Config& config, int ranks) {
 /// The training and validation files, opened and checked against the model.
 struct Data {
   Data(const Config& config, std::int64_t vocab_size)
-      : train(open(config.data.train, vocab_size), config.data.sequence_length,
+      : train(open_verified(config.data.train, vocab_size), config.data.sequence_length,
               SampleOrder::shuffled, static_cast<std::uint64_t>(config.train.seed)) {
     if (!config.data.val.empty()) {
-      val.emplace(open(config.data.val, vocab_size), config.data.sequence_length,
+      val.emplace(open_verified(config.data.val, vocab_size), config.data.sequence_length,
                   SampleOrder::sequential);
     }
-  }
-
-  static TokenFile open(const fs::path& path, std::int64_t vocab_size) {
-    TokenFile file(path);
-    file.check_vocabulary(vocab_size);
-    return file;
   }
 
   TokenLoader train;
