@@ -7,10 +7,17 @@
 
 #include "autograd/parameter.h"
 #include "autograd/variable.h"
+// Five names are overloaded: op.h declares the kernel's backends by the type of the name, so it comes
+// before the operation.
+#include "kernels/add/op.h"
+#include "kernels/cast/op.h"
 #include "kernels/cross_entropy/op.h"
+#include "kernels/dropout/op.h"
 #include "kernels/linear_cross_entropy/op.h"
+#include "kernels/matmul/op.h"
 #include "kernels/op.h"
 #include "kernels/rope/op.h"
+#include "kernels/scale/op.h"
 #include "runtime/random.h"
 
 namespace tessera {
