@@ -36,11 +36,18 @@ nlohmann::ordered_json to_json(const std::vector<Manifest::File>& files) {
   return list;
 }
 
+/// A value as a message shows it.
+std::string shown(const json& value) {
+  if (value.is_number()) return value.dump();
+  return value.is_string() ? excerpt(value.get<std::string>())
+                           : fmt::format("of type {}", value.type_name());
+}
+
 /// Entries of an object, checked as they are taken.
 class Entries {
  public:
   explicit Entries(const json& object) : object_(object) {
-    check(object.is_object(), "it holds {}; expected an object", object.type_name());
+    check(object.is_object(), "a value is {}; expected an object", shown(object));
   }
 
   const json& at(const char* key) const {
@@ -50,7 +57,7 @@ class Entries {
   }
 
   std::string text(const char* key) const {
-    check(at(key).is_string(), "{} is {}; expected text", key, excerpt(at(key).dump()));
+    check(at(key).is_string(), "{} is {}; expected text", key, shown(at(key)));
     return at(key).get<std::string>();
   }
 
@@ -60,8 +67,8 @@ class Entries {
         value.is_number_integer() &&
         (!value.is_number_unsigned() || value <= static_cast<std::uint64_t>(most)) &&
         value >= least && value <= most;
-    check(in_range, "{} is {}; expected a whole number from {} to {}", key, excerpt(value.dump()),
-          least, most);
+    check(in_range, "{} is {}; expected a whole number from {} to {}", key, shown(value), least,
+          most);
     return value.get<std::int64_t>();
   }
 
@@ -76,7 +83,7 @@ class Entries {
   }
 
   std::vector<Manifest::File> files(const char* key) const {
-    check(at(key).is_array(), "{} is {}; expected a list", key, excerpt(at(key).dump()));
+    check(at(key).is_array(), "{} is {}; expected a list", key, shown(at(key)));
     std::vector<Manifest::File> files;
     for (const json& element : at(key)) {
       const Entries file(element);
