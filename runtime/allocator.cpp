@@ -30,7 +30,7 @@ std::string table_of(const MemoryAccount& account) {
   std::string table;
   for (int i = 0; i < kCategories; ++i) {
     const auto& line = account.categories[i];
-    if (line.current > 0) table += fmt::format(" {} {};", kCategoryNames[i], line.current);
+    if (line.current > 0) table += fmt::format(" {} {};", enum_names<Category>()[i], line.current);
   }
   return table.empty() ? " none;" : table;
 }

@@ -1,9 +1,10 @@
-// What a byte of memory is for. Every allocation is charged to exactly one category.
+// The purpose of allocated memory. Every allocation is charged to exactly one category.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string_view>
+
+#include "runtime/enum_names.h"
 
 namespace tessera {
 
@@ -17,17 +18,19 @@ enum class Category : std::uint8_t {
   other,
 };
 
-inline constexpr int kCategories = 7;
+template <>
+inline constexpr EnumNames<Category> kEnumNames<Category> = {
+    "memory category",
+    {"parameters", "gradients", "optimizer", "activations", "communication", "workspace", "other"}};
 
-inline constexpr std::array<std::string_view, kCategories> kCategoryNames = {
-    "parameters", "gradients", "optimizer", "activations", "communication", "workspace", "other"};
+inline constexpr int kCategories = static_cast<int>(enum_names<Category>().size());
 
-inline std::string_view name_of(Category category) {
-  return kCategoryNames[static_cast<int>(category)];
+constexpr std::string_view name_of(Category category) {
+  return enum_name(category);
 }
 
-/// Charges what this thread allocates during the scope to `category`. Scopes nest; outside any
-/// scope the category is `other`.
+/// Charges this thread's allocations during the scope to `category`. Scopes nest; outside any scope
+/// the category is `other`.
 class CategoryScope {
  public:
   explicit CategoryScope(Category category);

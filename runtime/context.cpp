@@ -11,7 +11,6 @@ namespace {
 
 thread_local RankContext* current_context_ = nullptr;
 thread_local const Stream* current_stream_ = nullptr;
-thread_local Category current_category_ = Category::other;
 
 constexpr int kComputeStream = 0;
 
@@ -83,19 +82,6 @@ const Stream& RankContext::side_stream(const std::string& name) {
   return side_streams_.emplace(name, make()).first->second;
 }
 
-void RankContext::set_attention_backend(AttentionBackend backend) {
-  if (backend == AttentionBackend::cudnn) {
-    check(!device().is_cpu(),
-          "cuDNN's attention needs a GPU, but this rank runs on {}; use "
-          "tessera's",
-          to_string(device()));
-    check(kHasCudnn,
-          "this build has no cuDNN; use tessera's attention, or build with "
-          "TESSERA_CUDA=on where cmake finds cudnn.h and cudnn_frontend.h");
-  }
-  attention_backend_ = backend;
-}
-
 RankContext& context() {
   check(current_context_ != nullptr,
         "this thread has no RankContext: make one and hold a ContextGuard on it");
@@ -135,18 +121,6 @@ StreamGuard::StreamGuard(const Stream& stream) : previous_stream_(current_stream
 
 StreamGuard::~StreamGuard() {
   current_stream_ = previous_stream_;
-}
-
-CategoryScope::CategoryScope(Category category) : previous_(current_category_) {
-  current_category_ = category;
-}
-
-CategoryScope::~CategoryScope() {
-  current_category_ = previous_;
-}
-
-Category current_category() {
-  return current_category_;
 }
 
 }  // namespace tessera

@@ -21,18 +21,6 @@
 
 namespace tessera {
 
-/// How a GPU's matrix products are made.
-struct MatmulOptions {
-  /// The library's algorithm for a shape: the first that it suggests, which is the same in every
-  /// run; or the fastest of several by measurement, which may differ, and with it the bits.
-  enum class Choice { suggested, measured } choice = Choice::suggested;
-  /// May f32 factors be rounded to the 11 significant bits of tf32, which is several times faster?
-  bool tf32 = false;
-};
-
-/// Whose kernels a GPU's attention runs on: this project's, or cuDNN's where these can.
-enum class AttentionBackend { tessera, cudnn };
-
 struct ContextOptions {
   Device device;
   int rank = 0;
@@ -40,7 +28,6 @@ struct ContextOptions {
   /// Threads of this rank; 0 means available_threads() / world_size, at least 1.
   int threads = 0;
   std::uint64_t seed = 0;
-  MatmulOptions matmul = {};
 };
 
 /// Where in training we are; together with the seed it addresses every random number drawn there.
@@ -71,28 +58,23 @@ class RankContext {
   ThreadTeam& threads() { return threads_; }
   Profiler& profiler() { return profiler_; }
   RandomPosition& random() { return random_; }
-  const MatmulOptions& matmul() const { return options_.matmul; }
-  AttentionBackend attention_backend() const { return attention_backend_; }
-  /// Raises Error if this build or this device does not have them.
-  void set_attention_backend(AttentionBackend backend);
 
   const Stream& compute_stream() const { return compute_stream_; }
   /// The side stream of this name, created on first use.
   const Stream& side_stream(const std::string& name);
 
-  /// The one T of this context, made on first use: what a backend opens once per rank (handles of
-  /// libraries, their choices for a shape). Goes before the streams and the allocator.
+  /// The one T of this context, made on first use: handles of libraries, their choices for a shape,
+  /// options of kernels. It is destroyed before the streams and the allocator.
   template <typename T>
-  T& backend_state() {
-    const std::lock_guard lock(backend_states_mutex_);
-    std::shared_ptr<void>& state = backend_states_[typeid(T)];
+  T& state() {
+    const std::lock_guard lock(states_mutex_);
+    std::shared_ptr<void>& state = states_[typeid(T)];
     if (!state) state = std::make_shared<T>();
     return *static_cast<T*>(state.get());
   }
 
  private:
   ContextOptions options_;
-  AttentionBackend attention_backend_ = AttentionBackend::tessera;
   std::shared_ptr<Allocator> allocator_;
   std::shared_ptr<Allocator> host_allocator_;
   ThreadTeam threads_;
@@ -101,8 +83,8 @@ class RankContext {
   Stream compute_stream_;
   std::mutex side_streams_mutex_;  // work on a side stream may ask for another
   std::map<std::string, Stream> side_streams_;
-  std::mutex backend_states_mutex_;
-  std::map<std::type_index, std::shared_ptr<void>> backend_states_;
+  std::mutex states_mutex_;
+  std::map<std::type_index, std::shared_ptr<void>> states_;
 };
 
 /// The calling thread's context. Raises Error if there is none.

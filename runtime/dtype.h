@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "runtime/enum_names.h"
 #include "runtime/half.h"
 
 namespace tessera {
@@ -12,19 +13,27 @@ namespace tessera {
 /// f64 exists for gradient checks and runs on the CPU only.
 enum class DType : std::uint8_t { f32, bf16, f16, f64, i32, i64, u8 };
 
+template <>
+inline constexpr EnumNames<DType> kEnumNames<DType> = {
+    "dtype", {"f32", "bf16", "f16", "f64", "i32", "i64", "u8"}};
+
 /// Bytes per element.
 std::size_t size_of(DType dtype);
 
 /// "f32", "bf16", ...
-std::string_view name_of(DType dtype);
+constexpr std::string_view name_of(DType dtype) {
+  return enum_name(dtype);
+}
 
-/// The inverse of name_of; raises Error for an unknown name.
-DType dtype_from_name(std::string_view name);
+/// The inverse of name_of. Raises Error for an unknown name.
+constexpr DType dtype_from_name(std::string_view name) {
+  return enum_from_name<DType>(name);
+}
 
 /// True for f32, bf16, f16 and f64.
 bool is_floating(DType dtype);
 
-/// What statistics and losses beside tensors of this dtype are kept in: f64 for f64, else f32.
+/// The dtype of statistics and losses of tensors of this dtype: f64 for f64, otherwise f32.
 constexpr DType statistics_dtype(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }

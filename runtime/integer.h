@@ -1,4 +1,4 @@
-// Integer arithmetic that sizes and grids need.
+// Integer arithmetic for sizes and grids.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace tessera {
 
 /// a / b, rounded up. Both are at least 0, and b at least 1.
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
+  return a / b + (a % b != 0 ? 1 : 0);
 }
 
 /// The smallest multiple of `multiple` that is at least `value`.

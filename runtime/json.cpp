@@ -12,41 +12,42 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Looks at every event of the parser, so that a hostile text is refused before it is built.
+/// Refuses a hostile text while it is parsed, before its value is built.
 class Guard {
  public:
-  explicit Guard(int deepest) : deepest_(deepest) {}
+  Guard(int deepest, std::string_view subject) : deepest_(deepest), subject_(subject) {}
 
   bool operator()(int /*depth*/, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     if (event == Event::object_start || event == Event::array_start) {
       keys_.emplace_back();
-      check(static_cast<int>(keys_.size()) <= deepest_, "it is nested more than {} levels deep",
-            deepest_);
+      check(static_cast<int>(keys_.size()) <= deepest_, "{} is nested more than {} levels deep",
+            subject_, deepest_);
     } else if (event == Event::object_end || event == Event::array_end) {
       keys_.pop_back();
     } else if (event == Event::key) {
       const auto& key = value.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second) fail("it has the key {} twice", excerpt(key));
+      if (!keys_.back().insert(key).second) fail("{} has the key {} twice", subject_, excerpt(key));
     }
     return true;
   }
 
  private:
   const int deepest_;
+  const std::string_view subject_;
   std::vector<std::set<std::string>> keys_;  // of every open object, outermost first
 };
 
 }  // namespace
 
-Json parse_json(std::string_view text, int deepest) {
+Json parse_json(std::string_view text, int deepest, std::string_view subject) {
   // The parser would take a zero byte for the end of its input and ignore the rest.
-  check(text.find('\0') == text.npos, "it is not JSON: it has a zero byte");
-  Guard guard(deepest);
+  check(text.find('\0') == text.npos, "{} is not JSON: it has a zero byte", subject);
+  Guard guard(deepest, subject);
   try {
     return Json::parse(text, std::ref(guard));
   } catch (const Json::exception& error) {
-    fail("it is not JSON: {}", error.what());
+    fail("{} is not JSON: {}", subject, error.what());
   }
 }
 

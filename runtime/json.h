@@ -10,9 +10,9 @@ namespace tessera {
 
 /// Parses a JSON text whose objects and lists are nested at most `deepest` levels, so that code may
 /// walk the value recursively. Raises Error if the text is not JSON, is nested deeper, has a zero
-/// byte, or gives an object the same key twice (the parser would keep the last one silently). The
-/// message continues a sentence about the text: "it is nested more than 64 levels deep".
-nlohmann::json parse_json(std::string_view text, int deepest = 64);
+/// byte, or gives an object the same key twice (the parser would keep the last one silently).
+/// Messages are sentences about `subject`: "it is nested more than 64 levels deep".
+nlohmann::json parse_json(std::string_view text, int deepest = 64, std::string_view subject = "it");
 
 /// Parses a JSON file. Errors begin with the path.
 nlohmann::json read_json_file(const std::filesystem::path& path);

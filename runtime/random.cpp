@@ -4,33 +4,17 @@
 #include <utility>
 
 #include "runtime/check.h"
+#include "runtime/hash.h"
 
 namespace tessera {
-namespace {
-
-// FNV-1a, 64 bits (Fowler, Noll, Vo).
-constexpr std::uint64_t kFnvOffset = 0xcbf29ce484222325u;
-constexpr std::uint64_t kFnvPrime = 0x100000001b3u;
-
-std::uint64_t hash_byte(std::uint64_t hash, std::uint8_t byte) {
-  return (hash ^ byte) * kFnvPrime;
-}
-
-std::uint64_t hash_number(std::uint64_t hash, std::uint64_t number) {
-  for (int shift = 0; shift < 64; shift += 8) {
-    hash = hash_byte(hash, static_cast<std::uint8_t>(number >> shift));
-  }
-  return hash;
-}
-
-}  // namespace
-
 RandomStream::RandomStream(std::uint64_t seed, std::string_view name, std::uint64_t first,
                            std::uint64_t second)
     : seed_(seed) {
-  std::uint64_t hash = kFnvOffset;
-  for (const char c : name) hash = hash_byte(hash, static_cast<std::uint8_t>(c));
-  stream_ = hash_number(hash_number(hash, first), second);
+  Fnv1a hash;
+  hash.add(name);
+  hash.add(first);
+  hash.add(second);
+  stream_ = hash.value();
 }
 
 std::uint64_t RandomStream::below(std::uint64_t index, std::uint64_t bound) const {

@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "runtime/check.h"
+#include "runtime/integer.h"
+#include "runtime/json.h"
 
 namespace tessera {
 namespace {
@@ -18,31 +20,19 @@ constexpr std::size_t kLengthBytes = 8;
 // The reference implementation's bound; it keeps a hostile file from filling the memory with JSON.
 constexpr std::uint64_t kLargestHeader = 100'000'000;
 // The header, a tensor's entry, its shape: nothing in a valid file is nested deeper.
-constexpr std::size_t kDeepest = 3;
+constexpr int kDeepest = 3;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
-// In the order of DType.
-constexpr std::string_view kFormatNames[] = {"F32", "BF16", "F16", "F64", "I32", "I64", "U8"};
+constexpr EnumNames<DType> kFormatNames = {"dtype",
+                                           {"F32", "BF16", "F16", "F64", "I32", "I64", "U8"}};
 
-/// As a JSON string: for the header, and for messages, which a name must not break into lines.
+/// `text` as a JSON string.
 std::string json_text(std::string_view text) {
   try {
     return Json(text).dump();
   } catch (const Json::exception&) {
     fail("a name or metadata text is not UTF-8");
   }
-}
-
-std::string_view format_name(DType dtype) {
-  return kFormatNames[static_cast<int>(dtype)];
-}
-
-DType dtype_from_format_name(std::string_view name) {
-  const auto found = std::find(std::begin(kFormatNames), std::end(kFormatNames), name);
-  if (found == std::end(kFormatNames)) {
-    fail("unknown dtype {}: expected F32, BF16, F16, F64, I32, I64 or U8", json_text(name));
-  }
-  return static_cast<DType>(found - std::begin(kFormatNames));
 }
 
 std::uint64_t read_little_endian(const std::byte* data) {
@@ -71,39 +61,6 @@ std::string_view header_of(std::span<const std::byte> file) {
   const std::string_view header(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
   check(header.starts_with('{'), "the header is not a JSON object");
   return header;
-}
-
-/// Refuses, while the JSON is still being parsed, what a valid header never holds: deep nesting and
-/// a key given twice (of which the parser would silently keep the last).
-class HeaderGuard {
- public:
-  bool operator()(int /*depth*/, Json::parse_event_t event, Json& value) {
-    using Event = Json::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) {
-      keys_.emplace_back();
-      check(keys_.size() <= kDeepest, "the header is nested more than {} levels deep", kDeepest);
-    } else if (event == Event::object_end || event == Event::array_end) {
-      keys_.pop_back();
-    } else if (event == Event::key) {
-      const auto& key = value.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second) fail("the header has the key {} twice", json_text(key));
-    }
-    return true;
-  }
-
- private:
-  std::vector<std::set<std::string>> keys_;  // of every open object, outermost first
-};
-
-Json parse_header(std::string_view header) {
-  // The parser would take a zero byte for the end of its input and ignore the rest.
-  check(header.find('\0') == header.npos, "the header is not JSON: it has a zero byte");
-  HeaderGuard guard;
-  try {
-    return Json::parse(header, std::ref(guard));
-  } catch (const Json::exception& error) {
-    fail("the header is not JSON: {}", error.what());
-  }
 }
 
 const Json& field_of(const Json& entry, const char* name) {
@@ -135,7 +92,7 @@ TensorInfo info_of(const Json& entry, std::size_t data_bytes) {
   check(entry.is_object(), "its entry is not a JSON object");
   const Json& dtype = field_of(entry, "dtype");
   check(dtype.is_string(), "its 'dtype' is not a string");
-  TensorInfo info{dtype_from_format_name(dtype.get_ref<const std::string&>()), shape_of(entry)};
+  TensorInfo info{kFormatNames.value_of(dtype.get_ref<const std::string&>()), shape_of(entry)};
   const auto offsets = numbers_of(entry, "data_offsets");
   check(offsets.size() == 2, "its 'data_offsets' has {} numbers instead of 2", offsets.size());
   info.begin = offsets[0];
@@ -148,8 +105,8 @@ TensorInfo info_of(const Json& entry, std::size_t data_bytes) {
   const bool overflow = __builtin_mul_overflow(static_cast<std::size_t>(info.shape.numel()),
                                                size_of(info.dtype), &bytes);
   if (overflow || bytes != info.end - info.begin) {
-    fail("{} {} does not fill its {} bytes of data", format_name(info.dtype), to_string(info.shape),
-         info.end - info.begin);
+    fail("{} {} does not fill its {} bytes of data", kFormatNames.name_of(info.dtype),
+         to_string(info.shape), info.end - info.begin);
   }
   return info;
 }
@@ -174,11 +131,11 @@ void check_coverage(const std::map<std::string, TensorInfo>& tensors, std::size_
   for (const Entry* entry : order) {
     const auto& [name, info] = *entry;
     if (info.begin < covered) {
-      fail("tensor {}: its data at byte {} overlaps another tensor's", json_text(name), info.begin);
+      fail("tensor {}: its data at byte {} overlaps another tensor's", excerpt(name), info.begin);
     }
     if (info.begin > covered) {
-      fail("tensor {}: bytes {} to {} before its data belong to no tensor", json_text(name),
-           covered, info.begin);
+      fail("tensor {}: bytes {} to {} before its data belong to no tensor", excerpt(name), covered,
+           info.begin);
     }
     covered = info.end;
   }
@@ -205,8 +162,9 @@ std::size_t bytes_of(const TensorInfo& info) {
 
 std::string tensor_entry(const std::string& name, const TensorInfo& info, std::size_t begin) {
   return fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", json_text(name),
-                     format_name(info.dtype), fmt::join(info.shape.begin(), info.shape.end(), ","),
-                     begin, begin + bytes_of(info));
+                     kFormatNames.name_of(info.dtype),
+                     fmt::join(info.shape.begin(), info.shape.end(), ","), begin,
+                     begin + bytes_of(info));
 }
 
 /// The length and the JSON, padded with spaces so that the data starts 8-byte aligned.
@@ -217,13 +175,13 @@ std::string header_for(const TensorInfos& infos,
   std::set<std::string_view> names = {kMetadataKey};
   std::size_t offset = 0;
   for (const auto& [name, info] : infos) {
-    if (!names.insert(name).second) fail("the name {} is reserved or given twice", json_text(name));
+    if (!names.insert(name).second) fail("the name {} is reserved or given twice", excerpt(name));
     if (json.size() > 1) json += ',';
     json += tensor_entry(name, info, offset);
     offset += bytes_of(info);
   }
   json += '}';
-  json.resize((json.size() + 7) / 8 * 8, ' ');
+  json.resize(static_cast<std::size_t>(round_up(std::ssize(json), 8)), ' ');
   return little_endian(json.size()) + json;
 }
 
@@ -236,13 +194,13 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     const std::string_view header = header_of(file_->bytes());
     data_begin_ = kLengthBytes + header.size();
     const std::size_t data_bytes = file_->bytes().size() - data_begin_;
-    const Json entries = parse_header(header);
+    const Json entries = parse_json(header, kDeepest, "the header");
     for (const auto& [name, entry] : entries.items()) {
       if (name == kMetadataKey) {
         where = fmt::format("{}: ", kMetadataKey);
         metadata_ = metadata_of(entry);
       } else {
-        where = fmt::format("tensor {}: ", json_text(name));
+        where = fmt::format("tensor {}: ", excerpt(name));
         tensors_.emplace(name, info_of(entry, data_bytes));
       }
     }
@@ -255,7 +213,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
 
 Tensor SafetensorsFile::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
-  if (found == tensors_.end()) fail("{} has no tensor {}", file_->path().string(), json_text(name));
+  if (found == tensors_.end()) fail("{} has no tensor {}", file_->path().string(), excerpt(name));
   const TensorInfo& info = found->second;
   const auto data = file_->bytes().subspan(data_begin_ + info.begin, info.end - info.begin);
   if (is_aligned(data.data(), info.dtype)) {
@@ -271,7 +229,7 @@ void write_safetensors(const std::filesystem::path& path, const NamedTensors& te
                        const std::map<std::string, std::string>& metadata) {
   TensorInfos infos;
   for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined()) fail("tensor {} is no tensor", json_text(name));
+    if (!tensor.defined()) fail("tensor {} is no tensor", excerpt(name));
     infos.push_back({name, {.dtype = tensor.dtype(), .shape = tensor.shape()}});
   }
   write_safetensors(path, infos, metadata, [&](const auto& write) {
@@ -290,13 +248,13 @@ void write_safetensors(
       if (written == infos.size()) fail("more tensors came than the {} announced", written);
       const auto& [name, info] = infos[written++];
       if (!tensor.defined() || tensor.dtype() != info.dtype || tensor.shape() != info.shape) {
-        fail("tensor {} is {}, not as announced", json_text(name), to_string(tensor));
+        fail("tensor {} is {}, not as announced", excerpt(name), to_string(tensor));
       }
       const Tensor here = tensor.to_host();
       stream.write(reinterpret_cast<const char*>(here.raw()),
                    static_cast<std::streamsize>(here.bytes()));
     });
-    if (written < infos.size()) fail("tensor {} did not come", json_text(infos[written].first));
+    if (written < infos.size()) fail("tensor {} did not come", excerpt(infos[written].first));
   });
 }
 

@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 
+#include "runtime/integer.h"
+
 namespace tessera {
 
 /// A fixed group of threads: the caller and `size - 1` workers. A team of one starts no thread.
@@ -37,7 +39,7 @@ void parallel_for(std::int64_t total, std::int64_t chunk,
 
 /// Number of chunks that parallel_for(total, chunk) makes.
 inline std::int64_t chunk_count(std::int64_t total, std::int64_t chunk) {
-  return (total + chunk - 1) / chunk;
+  return ceil_div(total, chunk);
 }
 
 /// Threads the machine offers this process (its CPU affinity).

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "kernels/attention/backend.h"
 #include "kernels/attention/cuda/launchers.h"
 #include "runtime/backends.h"
 #include "runtime/check.h"
@@ -33,8 +34,8 @@ bool suits_tensor_cores(std::initializer_list<const Heads*> heads, float scale) 
 /// One query has no diagonal, and cuDNN's backward pass refuses it.
 [[maybe_unused]] bool suits_cudnn(std::initializer_list<const Heads*> heads) {
   const Heads& q = **heads.begin();
-  return context().attention_backend() == AttentionBackend::cudnn &&
-         q.tensor.dtype() != DType::f32 && q.head_size <= 128 && q.tokens > 1 && are_aligned(heads);
+  return attention_backend() == AttentionBackend::cudnn && q.tensor.dtype() != DType::f32 &&
+         q.head_size <= 128 && q.tokens > 1 && are_aligned(heads);
 }
 
 void check_head_size(std::string_view op, std::int64_t head_size) {

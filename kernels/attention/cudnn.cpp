@@ -172,7 +172,7 @@ void describe_backward(frontend::graph::Graph& graph, const BackwardCall& x) {
 }  // namespace
 
 void forward_cudnn(const ForwardCall& x) {
-  Library& library = context().backend_state<Library>();
+  Library& library = context().state<Library>();
   const Plan& plan =
       library.plan(key_of({&x.q, &x.k, &x.v, &x.o}, x.scale),
                    [&](frontend::graph::Graph& graph) { describe_forward(graph, x); });
@@ -184,7 +184,7 @@ void forward_cudnn(const ForwardCall& x) {
 }
 
 void backward_cudnn(const BackwardCall& x) {
-  Library& library = context().backend_state<Library>();
+  Library& library = context().state<Library>();
   const Plan& plan =
       library.plan(key_of({&x.q, &x.k, &x.v, &x.o, &x.d_o, &x.dq, &x.dk, &x.dv}, x.scale),
                    [&](frontend::graph::Graph& graph) { describe_backward(graph, x); });

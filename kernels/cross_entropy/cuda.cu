@@ -35,14 +35,14 @@ struct Targets {
   std::int64_t classes;
   std::int64_t first;  // the position of row 0
   int ignore_index;
-  FaultWord* fault;
+  FaultSlot fault;
 
   /// The row's class; -1 if it has none. One thread reports a target that is no class.
   __device__ std::int64_t of_row(std::int64_t n) const {
     const std::int32_t target = targets[n];
     if (target == ignore_index) return -1;
     if (0 <= target && target < classes) return target;
-    if (threadIdx.x == 0) gpu::report(fault, Fault::cross_entropy_target, first + n);
+    if (threadIdx.x == 0) gpu::report(fault, first + n);
     return -1;
   }
 };
@@ -133,7 +133,10 @@ dim3 threads_for(std::int64_t classes) {
 
 Targets targets_of(const Tensor& targets, std::int64_t classes, std::int64_t first,
                    int ignore_index) {
-  return {targets.data<std::int32_t>(), classes, first, ignore_index, fault_word(current_stream())};
+  const FaultSlot fault =
+      fault_slot(current_stream(),
+                 "cross_entropy: the target at position {} is neither a class nor ignore_index");
+  return {targets.data<std::int32_t>(), classes, first, ignore_index, fault};
 }
 
 template <typename T>

@@ -1,8 +1,8 @@
 // How a kernel reports bad data: the host raises it as Error when it next synchronizes the stream.
 //
-//   kernel<<<...>>>(..., cuda::fault_word(current_stream()));
+//   kernel<<<...>>>(..., cuda::fault_slot(current_stream(), "rope: position {} is too large"));
 //   ...
-//   if (id < 0 || id >= rows) { gpu::report(fault, Fault::embedding_id, n); return; }
+//   if (id < 0 || id >= rows) { gpu::report(fault, n); return; }
 #pragma once
 
 #include "kernels/cuda/language.h"
@@ -11,11 +11,10 @@
 
 namespace tessera::gpu {
 
-/// Leaves the fault unless one of a smaller position is there. The kernel goes on with something
-/// harmless: it must not use what is bad.
-__device__ inline void report(cuda::FaultWord* word, cuda::Fault fault, std::int64_t position) {
-  atomicMin(word,
-            static_cast<cuda::FaultWord>(position) << 8 | static_cast<cuda::FaultWord>(fault));
+/// Leaves the fault unless a fault at a smaller position is there. The kernel goes on without the
+/// bad element.
+__device__ inline void report(cuda::FaultSlot fault, std::int64_t position) {
+  atomicMin(fault.word, static_cast<cuda::FaultWord>(position) << 8 | fault.kind);
 }
 
 }  // namespace tessera::gpu

@@ -11,17 +11,17 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/matmul/options.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
-#include "runtime/cuda/check.h"
+#include "runtime/cuda/status.h"
 #include "runtime/cuda/stream.h"
 #include "runtime/tensor.h"
 
 namespace tessera::cuda {
 namespace {
 
-using cuda::check;
-void check(cublasStatus_t status, const char* call) {
+void check_library(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) fail("{}: {}", call, cublasLtGetStatusName(status));
 }
 
@@ -80,28 +80,29 @@ cublasLtEpilogue_t epilogue_of(const Gemm& gemm) {
 
 template <typename T>
 void set(const Description& description, cublasLtMatmulDescAttributes_t attribute, T value) {
-  check(cublasLtMatmulDescSetAttribute(description.get(), attribute, &value, sizeof value),
-        "cublasLtMatmulDescSetAttribute");
+  check_library(cublasLtMatmulDescSetAttribute(description.get(), attribute, &value, sizeof value),
+                "cublasLtMatmulDescSetAttribute");
 }
 template <typename T>
 void set(const Layout& layout, cublasLtMatrixLayoutAttribute_t attribute, T value) {
-  check(cublasLtMatrixLayoutSetAttribute(layout.get(), attribute, &value, sizeof value),
-        "cublasLtMatrixLayoutSetAttribute");
+  check_library(cublasLtMatrixLayoutSetAttribute(layout.get(), attribute, &value, sizeof value),
+                "cublasLtMatrixLayoutSetAttribute");
 }
 template <typename T>
 void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-  check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
-        "cublasLtMatmulPreferenceSetAttribute");
+  check_library(
+      cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
+      "cublasLtMatmulPreferenceSetAttribute");
 }
 
 /// A row-major matrix as stored, which to the library has `columns` rows.
 Layout layout_of(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                  std::int64_t batch) {
   Layout layout;
-  check(cublasLtMatrixLayoutCreate(layout.address(), data_type(dtype),
-                                   static_cast<std::uint64_t>(columns),
-                                   static_cast<std::uint64_t>(rows), stride ? stride : columns),
-        "cublasLtMatrixLayoutCreate");
+  check_library(cublasLtMatrixLayoutCreate(
+                    layout.address(), data_type(dtype), static_cast<std::uint64_t>(columns),
+                    static_cast<std::uint64_t>(rows), stride ? stride : columns),
+                "cublasLtMatrixLayoutCreate");
   if (batch > 1) {
     set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(batch));
     set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, rows * columns);
@@ -159,11 +160,11 @@ struct Problem {
         b(layout_of(g.in, g.transpose_b ? g.N : g.K, g.transpose_b ? g.K : g.N, g.b_stride,
                     g.batch)),
         c(layout_of(g.out, g.M, g.N, g.c_stride, g.batch)) {
-    const bool tf32 = g.in == DType::f32 && context().matmul().tf32;
-    check(cublasLtMatmulDescCreate(description.address(),
-                                   tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                                   CUDA_R_32F),
-          "cublasLtMatmulDescCreate");
+    const bool tf32 = g.in == DType::f32 && matmul_options().tf32;
+    check_library(cublasLtMatmulDescCreate(description.address(),
+                                           tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                           CUDA_R_32F),
+                  "cublasLtMatmulDescCreate");
     const auto operation = [](bool transposed) {
       return static_cast<std::int32_t>(transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     };
@@ -192,7 +193,8 @@ struct Plan {
 std::vector<Algorithm> suggestions(cublasLtHandle_t handle, const Problem& problem,
                                    const Alignments& alignments, int most) {
   Preference preference;
-  check(cublasLtMatmulPreferenceCreate(preference.address()), "cublasLtMatmulPreferenceCreate");
+  check_library(cublasLtMatmulPreferenceCreate(preference.address()),
+                "cublasLtMatmulPreferenceCreate");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kGemmWorkspaceBytes});
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
@@ -217,7 +219,7 @@ std::vector<Algorithm> suggestions(cublasLtHandle_t handle, const Problem& probl
 
 class Library {
  public:
-  Library() { check(cublasLtCreate(handle_.address()), "cublasLtCreate"); }
+  Library() { check_library(cublasLtCreate(handle_.address()), "cublasLtCreate"); }
 
   bool run(const Gemm& gemm, const GemmMatrices& at) {
     if (!suits_epilogue(at)) return false;
@@ -228,7 +230,8 @@ class Library {
     const std::optional<Plan>& plan = found->second;
     if (!plan) return false;
     plan->problem.point_to(at);
-    check(launch(plan->problem, plan->algorithm, at, at.c, gemm.accumulate), "cublasLtMatmul");
+    check_library(launch(plan->problem, plan->algorithm, at, at.c, gemm.accumulate),
+                  "cublasLtMatmul");
     return true;
   }
 
@@ -268,7 +271,7 @@ std::optional<Plan> Library::make_plan(const Gemm& gemm, const GemmMatrices& at,
                                        const Alignments& alignments) {
   Problem problem(gemm);
   problem.point_to(at);
-  const bool measured = context().matmul().choice == MatmulOptions::Choice::measured;
+  const bool measured = matmul_options().choice == MatmulOptions::Choice::measured;
   constexpr int kCandidates = 8;
   const auto candidates =
       suggestions(handle_.get(), problem, alignments, measured ? kCandidates : 1);
@@ -283,7 +286,7 @@ std::optional<Plan> Library::make_plan(const Gemm& gemm, const GemmMatrices& at,
 class StopWatch {
  public:
   StopWatch() {
-    for (cudaEvent_t& event : events_) check(cudaEventCreate(&event), "cudaEventCreate");
+    for (cudaEvent_t& event : events_) check_status(cudaEventCreate(&event), "cudaEventCreate");
   }
   ~StopWatch() {
     for (const cudaEvent_t event : events_) cudaEventDestroy(event);
@@ -294,12 +297,13 @@ class StopWatch {
   /// Milliseconds of the GPU for what `work` queues on `stream`.
   template <typename Work>
   float time(cudaStream_t stream, Work work) {
-    check(cudaEventRecord(events_[0], stream), "cudaEventRecord");
+    check_status(cudaEventRecord(events_[0], stream), "cudaEventRecord");
     work();
-    check(cudaEventRecord(events_[1], stream), "cudaEventRecord");
-    check(cudaEventSynchronize(events_[1]), "cudaEventSynchronize");
+    check_status(cudaEventRecord(events_[1], stream), "cudaEventRecord");
+    check_status(cudaEventSynchronize(events_[1]), "cudaEventSynchronize");
     float milliseconds = 0.0f;
-    check(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]), "cudaEventElapsedTime");
+    check_status(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]),
+                 "cudaEventElapsedTime");
     return milliseconds;
   }
 
@@ -339,7 +343,8 @@ Algorithm Library::fastest(const Problem& problem, const std::vector<Algorithm>&
   float best_time = std::numeric_limits<float>::infinity();
   for (const Algorithm& candidate : candidates) {
     const auto trial = [&] {
-      check(launch(problem, candidate, at, scratch.data(), gemm.accumulate), "cublasLtMatmul");
+      check_library(launch(problem, candidate, at, scratch.data(), gemm.accumulate),
+                    "cublasLtMatmul");
     };
     std::array<float, kTrials> times;
     trial();  // the first one loads the kernel
@@ -353,7 +358,7 @@ Algorithm Library::fastest(const Problem& problem, const std::vector<Algorithm>&
 }  // namespace
 
 bool try_gemm(const Gemm& gemm, const GemmMatrices& at) {
-  return context().backend_state<Library>().run(gemm, at);
+  return context().state<Library>().run(gemm, at);
 }
 
 void gemm(const Gemm& g, const GemmMatrices& at) {

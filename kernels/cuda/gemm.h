@@ -4,7 +4,7 @@
 // read column by column our matrices are their transposes, and it computes c^T = op(b)^T op(a)^T.
 //
 // For every shape the library is asked once which algorithms it has, and one is kept with the rank
-// (MatmulOptions in runtime/context.h says how it is chosen). Of the algorithms that share out a
+// (MatmulOptions in kernels/matmul/options.h says how it is chosen). Of the algorithms that share out a
 // sum over k, only those are asked for that add the parts in f32 and in a fixed order: equal calls
 // give equal bits.
 #pragma once

@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "runtime/cuda/check.h"
+#include "runtime/cuda/status.h"
 
 #define TESSERA_SHARED(type, name, extents) __shared__ type name extents
 
@@ -31,18 +31,19 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
             cudaStream_t stream, Arguments&&... arguments) {
   constexpr std::size_t kWithoutAsking = 48 * 1024;
   if (shared_bytes > kWithoutAsking) {
-    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(shared_bytes)),
-                "cudaFuncSetAttribute");
+    cuda::check_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            static_cast<int>(shared_bytes)),
+                       "cudaFuncSetAttribute");
   }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  cuda::check(cudaLaunchKernelEx(&config, kernel,
-                                 static_cast<Parameters>(std::forward<Arguments>(arguments))...),
-              "cudaLaunchKernelEx");
+  cuda::check_status(
+      cudaLaunchKernelEx(&config, kernel,
+                         static_cast<Parameters>(std::forward<Arguments>(arguments))...),
+      "cudaLaunchKernelEx");
 }
 
 /// Hands out the block's dynamic shared memory piece by piece; every thread makes the same calls.

@@ -33,16 +33,20 @@ using gpu::kThreads;
 
 constexpr std::int64_t kRun = kEmbeddingRun;
 
+FaultSlot id_fault() {
+  return fault_slot(current_stream(), "embedding: the id at position {} is not a row of the table");
+}
+
 /// Unit: 16 bytes, or one element where rows are not so aligned.
 template <typename Unit>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(Unit* y, const Unit* table, const std::int32_t* ids, std::int64_t rows,
-                   std::int64_t units, FaultWord* fault) {
+                   std::int64_t units, FaultSlot fault) {
   const std::int64_t n = blockIdx.x, item = gpu::item_of_row();
   if (item >= units) return;
   const std::int64_t id = ids[n];
   if (id < 0 || id >= rows) {
-    if (item == 0) gpu::report(fault, Fault::embedding_id, n);
+    if (item == 0) gpu::report(fault, n);
     return;
   }
   y[n * units + item] = table[id * units + item];
@@ -55,7 +59,7 @@ void gather(Out y, const Tensor& table, const Tensor& ids) {
   const auto [blocks, threads] = gpu::row_grid(y.size(0), units);
   gpu::launch(forward_kernel<Unit>, blocks, threads, 0, gpu::stream(),
               reinterpret_cast<Unit*>(y.raw()), reinterpret_cast<const Unit*>(table.raw()),
-              ids.data<std::int32_t>(), table.size(0), units, fault_word(current_stream()));
+              ids.data<std::int32_t>(), table.size(0), units, id_fault());
 }
 
 /// A token's id and position in one word, which sorts by id.
@@ -72,12 +76,12 @@ __device__ inline std::int64_t position_of(std::uint64_t occurrence) {
 /// An id outside the table becomes `rows`, which sorts behind all others.
 __global__ void __launch_bounds__(kThreads)
     occurrences_kernel(std::uint64_t* occurrences, const std::int32_t* ids, std::int64_t tokens,
-                       std::int64_t rows, FaultWord* fault) {
+                       std::int64_t rows, FaultSlot fault) {
   const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (n >= tokens) return;
   std::int64_t id = ids[n];
   if (id < 0 || id >= rows) {
-    gpu::report(fault, Fault::embedding_id, n);
+    gpu::report(fault, n);
     id = rows;
   }
   occurrences[n] = occurrence(id, n);
@@ -194,7 +198,7 @@ Tensor sorted_occurrences(const Tensor& ids, std::int64_t rows) {
   const Tensor occurrences = Tensor::empty({tokens}, DType::i64);
   gpu::launch(occurrences_kernel, dim3(gpu::blocks_for(tokens, kThreads, INT32_MAX)),
               dim3(kThreads), 0, gpu::stream(), reinterpret_cast<std::uint64_t*>(occurrences.raw()),
-              ids.data<std::int32_t>(), tokens, rows, fault_word(current_stream()));
+              ids.data<std::int32_t>(), tokens, rows, id_fault());
   return gpu::radix_sorted(occurrences, 32, 32 + std::bit_width(static_cast<std::uint64_t>(rows)));
 }
 

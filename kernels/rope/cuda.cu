@@ -21,6 +21,9 @@ namespace {
 
 using gpu::kThreads;
 
+constexpr const char* kPositionFault =
+    "rope: the token at position {} of the batch has a position outside the table";
+
 template <typename T>
 struct Arguments {
   T* x;
@@ -30,7 +33,7 @@ struct Arguments {
   std::int64_t table_size, first_position;
   const std::int32_t* positions;  // [batch, tokens] or null
   float sign;                     // -1 turns back
-  FaultWord* fault;
+  FaultSlot fault;
 };
 
 /// The first and second channels of kPairs pairs, from pair `first` of a head with `half` of them.
@@ -77,7 +80,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Arguments<T> of) {
   const std::int64_t position =
       of.first_position + (of.positions != nullptr ? of.positions[n] : static_cast<int>(token));
   if (position < 0 || position >= of.table_size) {
-    if (item == 0) gpu::report(of.fault, Fault::rope_position, n);
+    if (item == 0) gpu::report(of.fault, n);
     return;
   }
 
@@ -130,7 +133,7 @@ void rope(const Heads& x, const RopeTable& table, const RopePositions& positions
         .first_position = positions.first,
         .positions = positions.each.defined() ? positions.each.data<std::int32_t>() : nullptr,
         .sign = direction == RopeDirection::forward ? 1.0f : -1.0f,
-        .fault = fault_word(current_stream())};
+        .fault = fault_slot(current_stream(), kPositionFault)};
     if (table.pairs == RopePairs::half_split) {
       turn<RopePairs::half_split>(of, x.batch * x.tokens);
     } else {

@@ -2,7 +2,7 @@
 
 #include "runtime/check.h"
 #include "runtime/cuda/backend.h"
-#include "runtime/cuda/check.h"
+#include "runtime/cuda/status.h"
 
 namespace tessera::cuda {
 namespace {
@@ -52,17 +52,17 @@ int device_count() {
 }
 
 void link_to_other_devices(int index) {
-  check(cudaSetDevice(index), "cudaSetDevice");
+  check_status(cudaSetDevice(index), "cudaSetDevice");
   for (int other = 0; other < device_count(); ++other) {
     int possible = 0;
     if (other == index) continue;
-    check(cudaDeviceCanAccessPeer(&possible, index, other), "cudaDeviceCanAccessPeer");
+    check_status(cudaDeviceCanAccessPeer(&possible, index, other), "cudaDeviceCanAccessPeer");
     if (possible == 0) continue;
     const cudaError_t status = cudaDeviceEnablePeerAccess(other, 0);
     if (status == cudaErrorPeerAccessAlreadyEnabled) {
       cudaGetLastError();  // or the next call would report it
     } else {
-      check(status, "cudaDeviceEnablePeerAccess");
+      check_status(status, "cudaDeviceEnablePeerAccess");
     }
   }
 }
@@ -78,17 +78,18 @@ void select_device(int index) {
     fail("device cuda:{} is not available: no GPU was found ({}); use device 'cpu'", index,
          cudaGetErrorString(status));
   }
-  tessera::check(0 <= index && index < count,
-                 "device cuda:{} is not available: this machine's GPUs are numbered 0 to {}", index,
-                 count - 1);
-  check(cudaSetDevice(index), "cudaSetDevice");
+  check(0 <= index && index < count,
+        "device cuda:{} is not available: this machine's GPUs are numbered 0 to {}", index,
+        count - 1);
+  check_status(cudaSetDevice(index), "cudaSetDevice");
 }
 
 DeviceProperties device_properties(int index) {
   cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  check_status(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
   int kilohertz = 0;
-  check(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, index), "cudaDeviceGetAttribute");
+  check_status(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, index),
+               "cudaDeviceGetAttribute");
   return {.name = properties.name,
           .multiprocessors = properties.multiProcessorCount,
           .clock_hz = 1e3 * kilohertz,

@@ -2,7 +2,7 @@
 
 #include "runtime/context.h"
 #include "runtime/cuda/backend.h"
-#include "runtime/cuda/check.h"
+#include "runtime/cuda/status.h"
 #include "runtime/cuda/stream.h"
 #include "runtime/poison.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 /// Null if the call found too little memory. Raises Error if it failed for another reason.
 std::byte* data_or_null(void* const& data, cudaError_t status, const char* call) {
-  if (status != cudaErrorMemoryAllocation) check(status, call);
+  if (status != cudaErrorMemoryAllocation) check_status(status, call);
   if (status == cudaSuccess) return static_cast<std::byte*>(data);
   cudaGetLastError();  // or the next call would report this one's failure
   return nullptr;
@@ -25,7 +25,7 @@ class DeviceMemory final : public MemorySource {
  public:
   explicit DeviceMemory(int index) : index_(index) {}
   std::byte* acquire(std::size_t bytes) override {
-    check(cudaSetDevice(index_), "cudaSetDevice");
+    check_status(cudaSetDevice(index_), "cudaSetDevice");
     void* data = nullptr;
     return data_or_null(data, cudaMalloc(&data, bytes), "cudaMalloc");
   }
@@ -84,13 +84,13 @@ std::unique_ptr<MemorySource> pinned_memory() {
 void copy(void* to, const void* from, std::size_t bytes, bool with_host) {
   if (bytes == 0) return;
   if (with_host) hold_until_synchronized(current_stream());
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(current_stream())),
-        "cudaMemcpyAsync");
+  check_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(current_stream())),
+               "cudaMemcpyAsync");
 }
 
 void zero(void* data, std::size_t bytes) {
   if (bytes == 0) return;
-  check(cudaMemsetAsync(data, 0, bytes, native(current_stream())), "cudaMemsetAsync");
+  check_status(cudaMemsetAsync(data, 0, bytes, native(current_stream())), "cudaMemsetAsync");
 }
 
 }  // namespace tessera::cuda

@@ -1,16 +1,16 @@
 #include "runtime/cuda/moment.h"
 
 #include "runtime/context.h"
-#include "runtime/cuda/check.h"
+#include "runtime/cuda/status.h"
 #include "runtime/cuda/stream.h"
 
 namespace tessera::cuda {
 
 Moment::Moment() {
-  check(cudaEventCreate(&event_), "cudaEventCreate");
+  check_status(cudaEventCreate(&event_), "cudaEventCreate");
   const cudaError_t status = cudaEventRecord(event_, native(current_stream()));
   if (status != cudaSuccess) cudaEventDestroy(event_);
-  check(status, "cudaEventRecord");
+  check_status(status, "cudaEventRecord");
 }
 
 Moment::~Moment() {
@@ -20,19 +20,19 @@ Moment::~Moment() {
 bool Moment::passed() const {
   const cudaError_t status = cudaEventQuery(event_);
   if (status == cudaErrorNotReady) return false;
-  check(status, "cudaEventQuery");
+  check_status(status, "cudaEventQuery");
   return true;
 }
 
 void Moment::synchronize() const {
-  check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+  check_status(cudaEventSynchronize(event_), "cudaEventSynchronize");
 }
 
 double Moment::milliseconds_since(const Moment& earlier) const {
   earlier.synchronize();
   synchronize();
   float milliseconds = 0.0f;
-  check(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "cudaEventElapsedTime");
+  check_status(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "cudaEventElapsedTime");
   return milliseconds;
 }
 

@@ -1,14 +1,18 @@
 #include "runtime/cuda/stream.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/cuda/backend.h"
-#include "runtime/cuda/check.h"
+#include "runtime/cuda/status.h"
 #include "runtime/describe.h"
 #include "runtime/stream_queue.h"
 
@@ -64,8 +68,8 @@ class WorkInFlight {
 class OnDevice {
  public:
   explicit OnDevice(int index) {
-    check(cudaGetDevice(&previous_), "cudaGetDevice");
-    if (index != previous_) check(cudaSetDevice(index), "cudaSetDevice");
+    check_status(cudaGetDevice(&previous_), "cudaGetDevice");
+    if (index != previous_) check_status(cudaSetDevice(index), "cudaSetDevice");
   }
   ~OnDevice() { cudaSetDevice(previous_); }
   OnDevice(const OnDevice&) = delete;
@@ -79,10 +83,11 @@ class Point final : public Event::State {
  public:
   Point(cudaStream_t stream, std::shared_ptr<WorkInFlight> work)
       : work_(std::move(work)), number_(work_->last()) {
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    check_status(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming),
+                 "cudaEventCreateWithFlags");
     const cudaError_t status = cudaEventRecord(event_, stream);
     if (status != cudaSuccess) cudaEventDestroy(event_);
-    check(status, "cudaEventRecord");
+    check_status(status, "cudaEventRecord");
   }
   ~Point() override { cudaEventDestroy(event_); }
 
@@ -90,11 +95,11 @@ class Point final : public Event::State {
   bool complete() override {
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) return false;
-    check(status, "cudaEventQuery");
+    check_status(status, "cudaEventQuery");
     return true;
   }
   void synchronize() override {
-    check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    check_status(cudaEventSynchronize(event_), "cudaEventSynchronize");
     let_go(/*by_host=*/true);
   }
   void let_go(bool by_host) { work_->let_go(number_, by_host); }
@@ -108,12 +113,13 @@ class Point final : public Event::State {
 class CudaQueue final : public Stream::Queue {
  public:
   CudaQueue(std::string name, int id) : Queue(std::move(name), id) {
-    check(cudaMallocHost(reinterpret_cast<void**>(&fault_), sizeof *fault_), "cudaMallocHost");
+    check_status(cudaMallocHost(reinterpret_cast<void**>(&fault_), sizeof *fault_),
+                 "cudaMallocHost");
     *fault_ = kNoFault;
     cudaGetDevice(&device_);
     const cudaError_t status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
     if (status != cudaSuccess) cudaFreeHost(fault_);
-    check(status, "cudaStreamCreateWithFlags");
+    check_status(status, "cudaStreamCreateWithFlags");
   }
   ~CudaQueue() override {
     cudaStreamSynchronize(stream_);
@@ -123,7 +129,17 @@ class CudaQueue final : public Stream::Queue {
   }
 
   cudaStream_t native() const { return stream_; }
-  FaultWord* fault_word() const { return fault_; }
+  FaultSlot fault_slot(const char* message) {
+    const auto found = std::ranges::find(fault_messages_, std::string_view(message));
+    const auto kind = static_cast<FaultWord>(found - fault_messages_.begin());
+    if (found == fault_messages_.end()) {
+      check(kind < kFaultKinds,
+            "stream {} has {} kinds of faults, the most there can be; '{}' is new", name(),
+            kFaultKinds, message);
+      fault_messages_.emplace_back(message);
+    }
+    return {fault_, kind};
+  }
   void hold_until_synchronized() { for_host_ = true; }
 
   // What the work holds is kept until it has been waited for. On the compute stream nothing need
@@ -143,18 +159,29 @@ class CudaQueue final : public Stream::Queue {
   void wait(const Event& event) override {
     auto* const point = dynamic_cast<Point*>(state_of(event));
     if (point == nullptr) return event.synchronize();  // a thread of the host passes it
-    check(cudaStreamWaitEvent(stream_, point->native(), 0), "cudaStreamWaitEvent");
+    check_status(cudaStreamWaitEvent(stream_, point->native(), 0), "cudaStreamWaitEvent");
     if (id() == kComputeStream) point->let_go(/*by_host=*/false);
   }
   void synchronize() override {
     const WorkInFlight::Number last = work_->last();
-    check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    check_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     work_->let_go(last, /*by_host=*/true);
-    if (*fault_ != kNoFault) fail("{}", describe(std::exchange(*fault_, kNoFault)));
+    if (*fault_ != kNoFault) fail("{}", describe_fault(std::exchange(*fault_, kNoFault)));
   }
 
  private:
+  static constexpr FaultWord kFaultKinds = 256;  // eight bits of a FaultWord
+
+  std::string describe_fault(FaultWord word) const {
+    const FaultWord kind = word % kFaultKinds;
+    if (kind >= fault_messages_.size()) {
+      return fmt::format("a kernel left the word {:#x}, which names no fault", word);
+    }
+    return fmt::format(fmt::runtime(fault_messages_[kind]), word / kFaultKinds);
+  }
+
   FaultWord* fault_ = nullptr;
+  std::vector<std::string> fault_messages_;
   int device_ = 0;
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<WorkInFlight> work_ = std::make_shared<WorkInFlight>();
@@ -163,7 +190,7 @@ class CudaQueue final : public Stream::Queue {
 
 CudaQueue& queue_of(const Stream& stream) {
   auto* queue = dynamic_cast<CudaQueue*>(&Stream::Queue::queue_of(stream));
-  tessera::check(queue != nullptr, "stream {} is not a GPU's", stream.name());
+  check(queue != nullptr, "stream {} is not a GPU's", stream.name());
   return *queue;
 }
 
@@ -181,8 +208,8 @@ void hold_until_synchronized(const Stream& stream) {
   queue_of(stream).hold_until_synchronized();
 }
 
-FaultWord* fault_word(const Stream& stream) {
-  return queue_of(stream).fault_word();
+FaultSlot fault_slot(const Stream& stream, const char* message) {
+  return queue_of(stream).fault_slot(message);
 }
 
 }  // namespace tessera::cuda

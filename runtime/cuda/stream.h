@@ -1,4 +1,4 @@
-// What device code needs of a stream.
+// CUDA streams behind Stream, for code that launches kernels.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,8 +15,11 @@ cudaStream_t native(const Stream& stream);
 /// synchronized with the stream, not only until another stream waits.
 void hold_until_synchronized(const Stream& stream);
 
-/// Where kernels on `stream` report bad data (an id outside its table), for the host to raise as
-/// Error when it next synchronizes the stream; see kernels/cuda/fault.h.
-FaultWord* fault_word(const Stream& stream);
+/// Where kernels on `stream` report one kind of bad data. The stream's next synchronization raises
+/// Error with `message`, in which "{}" stands for the position of the bad element:
+/// "embedding: the id at position {} is not a row of the table".
+///
+/// `message` is a string literal. A stream has at most 256 different ones. Raises Error beyond.
+FaultSlot fault_slot(const Stream& stream, const char* message);
 
 }  // namespace tessera::cuda

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/gemm.h"
 #include "kernels/matmul/op.h"
+#include "kernels/matmul/options.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -205,10 +206,9 @@ TEST_CASE("matmul gives equal bits to equal calls, whatever was multiplied in be
 }
 
 TEST_CASE("matmul with the algorithm that measured fastest is the product too") {
-  RankContext context({.device = test::device(),
-                       .threads = 1,
-                       .matmul = {.choice = MatmulOptions::Choice::measured}});
+  RankContext context({.device = test::device(), .threads = 1});
   const ContextGuard guard(context);
+  matmul_options().choice = MatmulOptions::Choice::measured;
   const auto other = context.allocator().account()[Category::other].current;
   for (const Size& s : {Size{0, 33, 65, 48}, Size{3, 4, 6, 20}}) {
     check_product(s, DType::bf16, DType::f32, Transpose::no, Transpose::yes);
@@ -218,9 +218,9 @@ TEST_CASE("matmul with the algorithm that measured fastest is the product too") 
 }
 
 TEST_CASE("matmul of f32 is rounded to tf32 at most, and only if that is allowed") {
-  RankContext context(
-      {.device = test::device(), .threads = 1, .matmul = {.choice = {}, .tf32 = true}});
+  RankContext context({.device = test::device(), .threads = 1});
   const ContextGuard guard(context);
+  matmul_options().tf32 = true;
   const Tensor a = test::normal_tensor({64, 32}, DType::f32, "a");
   const Tensor b = test::normal_tensor({32, 64}, DType::f32, "b");
   const Tensor c = test::poisoned({64, 64}, DType::f32);

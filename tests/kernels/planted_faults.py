@@ -323,7 +323,7 @@ FAULTS = {
     # ---- streams
     "a stream does not wait for another's event": (
         "runtime/cuda/stream.cpp",
-        "    check(cudaStreamWaitEvent(stream_, point->native(), 0), \"cudaStreamWaitEvent\");\n",
+        "    check_status(cudaStreamWaitEvent(stream_, point->native(), 0), \"cudaStreamWaitEvent\");\n",
         "",
         ["runtime_cuda_stream"]),
     "a side stream's tensors are let go of while it works": (

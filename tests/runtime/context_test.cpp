@@ -152,7 +152,7 @@ TEST_CASE("a device that the build lacks is refused by name") {
   REQUIRE(to_string(Device{}) == "cpu");
 }
 
-TEST_CASE("a context makes one backend state of each type, and ends them") {
+TEST_CASE("a context makes one state of each type and destroys it") {
   static int alive = 0;
   struct Counted {
     Counted() { ++alive; }
@@ -161,12 +161,12 @@ TEST_CASE("a context makes one backend state of each type, and ends them") {
   };
   {
     RankContext one, two;
-    one.backend_state<Counted>().value = 5;
-    two.backend_state<int>() = 7;
-    CHECK(one.backend_state<Counted>().value == 5);
-    CHECK(two.backend_state<Counted>().value == 0);
-    CHECK(one.backend_state<int>() == 0);
-    CHECK(two.backend_state<int>() == 7);
+    one.state<Counted>().value = 5;
+    two.state<int>() = 7;
+    CHECK(one.state<Counted>().value == 5);
+    CHECK(two.state<Counted>().value == 0);
+    CHECK(one.state<int>() == 0);
+    CHECK(two.state<int>() == 7);
     CHECK(alive == 2);
   }
   CHECK(alive == 0);

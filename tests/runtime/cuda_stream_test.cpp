@@ -124,16 +124,28 @@ TEST_CASE("what fails on the host while work is queued goes to whoever queued it
 
 TEST_CASE("bad data that a kernel reported is raised once, when the host next synchronizes") {
   const test::Rank rank;
-  cuda::FaultWord& word = *cuda::fault_word(current_stream());
-  REQUIRE(word == cuda::kNoFault);
-  word = 5u << 8 | static_cast<unsigned>(cuda::Fault::embedding_id);
-  REQUIRE_THROWS_WITH(current_stream().synchronize(),
-                      "embedding: the id at position 5 is not a row of the table");
+  const cuda::FaultSlot ids = cuda::fault_slot(current_stream(), "the id at {} is too large");
+  const cuda::FaultSlot targets = cuda::fault_slot(current_stream(), "the target at {} is bad");
+  REQUIRE(cuda::fault_slot(current_stream(), "the id at {} is too large").kind == ids.kind);
+  REQUIRE(targets.kind != ids.kind);
+  REQUIRE(targets.word == ids.word);
+  REQUIRE(*ids.word == cuda::kNoFault);
+  *ids.word = 5u << 8 | ids.kind;
+  REQUIRE_THROWS_WITH(current_stream().synchronize(), "the id at 5 is too large");
   REQUIRE_NOTHROW(current_stream().synchronize());
-  REQUIRE_THAT(cuda::describe((cuda::FaultWord{1} << 40 | 7) << 8 |
-                              static_cast<unsigned>(cuda::Fault::cross_entropy_target)),
-               Contains("target at position 1099511627783"));
-  REQUIRE_THAT(cuda::describe(0xfe), Contains("names no fault"));
+  *targets.word = (cuda::FaultWord{1} << 40 | 7) << 8 | targets.kind;
+  REQUIRE_THROWS_WITH(current_stream().synchronize(), "the target at 1099511627783 is bad");
+  *targets.word = 0xfe;  // a kernel wrote over the word
+  REQUIRE_THROWS_WITH(current_stream().synchronize(), Contains("0xfe"));
+}
+
+TEST_CASE("a stream refuses more kinds of faults than a word can tell apart") {
+  const test::Rank rank;
+  std::vector<std::string> messages;
+  for (int i = 0; i <= 256; ++i) messages.push_back("message " + std::to_string(i));
+  for (int i = 0; i < 256; ++i) cuda::fault_slot(side(), messages[i].c_str());
+  REQUIRE_NOTHROW(cuda::fault_slot(side(), messages[0].c_str()));
+  REQUIRE_THROWS_WITH(cuda::fault_slot(side(), messages[256].c_str()), Contains("256"));
 }
 
 #if defined(TESSERA_EMULATED)

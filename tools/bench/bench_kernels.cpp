@@ -14,6 +14,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "kernels/attention/backend.h"
 #include "kernels/matmul/op.h"
 #include "runtime/check.h"
 #include "runtime/file.h"
@@ -72,9 +73,9 @@ double median_ms(const KernelCase& kernel, const Stopwatch& stopwatch) {
 
 /// Milliseconds of the same calls by cuDNN.
 double cudnn_ms(const KernelCase& kernel, const Stopwatch& stopwatch) {
-  context().set_attention_backend(AttentionBackend::cudnn);
+  set_attention_backend(AttentionBackend::cudnn);
   const double ms = median_ms(kernel, stopwatch);
-  context().set_attention_backend(AttentionBackend::tessera);
+  set_attention_backend(AttentionBackend::tessera);
   return ms;
 }
 

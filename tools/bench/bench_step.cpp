@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention/backend.h"
 #include "runtime/context.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
@@ -98,7 +99,7 @@ double median_of(const std::vector<Timing>& timings, double Timing::*field) {
 nlohmann::json peak_bytes(const MemoryAccount& account) {
   nlohmann::json peaks;
   for (int i = 0; i < kCategories; ++i) {
-    peaks[std::string(kCategoryNames[i])] = account.categories[i].peak;
+    peaks[std::string(enum_names<Category>()[i])] = account.categories[i].peak;
   }
   return peaks;
 }
@@ -182,7 +183,7 @@ void print(const nlohmann::json& report, int steps) {
 
 void run(const Options& options, const Config& config, Communicator& world) {
   if (config.kernels.attention == "cudnn") {
-    context().set_attention_backend(AttentionBackend::cudnn);
+    set_attention_backend(AttentionBackend::cudnn);
   }
   TrainingSession session(config, /*vocab_size=*/0, world);
   time_step(session, config, 1);  // warm-up: fills the allocator's cache

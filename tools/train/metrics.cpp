@@ -58,7 +58,7 @@ std::string json_line(const StepMetrics& m) {
                       m.forward_ms, m.backward_ms, m.optimizer_ms, m.communication_ms,
                       m.exposed_communication_ms, m.bytes_sent);
   for (int i = 0; i < kCategories; ++i) {
-    line += fmt::format(R"("{}": {}, )", kCategoryNames[i], m.memory.categories[i].peak);
+    line += fmt::format(R"("{}": {}, )", enum_names<Category>()[i], m.memory.categories[i].peak);
   }
   return line + fmt::format(R"("total": {}}}}})", m.memory.total.peak);
 }

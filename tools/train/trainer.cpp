@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "kernels/attention/backend.h"
 #include "models/hugging_face.h"
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
@@ -271,7 +272,7 @@ void train(const Config& config) {
             [&](Communicator& world) {
               check_consistent(config, world.size());
               if (config.kernels.attention == "cudnn") {
-                context().set_attention_backend(AttentionBackend::cudnn);
+                set_attention_backend(AttentionBackend::cudnn);
               }
               Run(config, world).execute();
             });

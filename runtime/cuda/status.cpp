@@ -1,10 +1,10 @@
-#include "runtime/cuda/check.h"
+#include "runtime/cuda/status.h"
 
 #include "runtime/check.h"
 
 namespace tessera::cuda {
 
-void check(cudaError_t status, const char* call) {
+void check_status(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   fail("{}: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status));
 }

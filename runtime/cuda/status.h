@@ -1,4 +1,4 @@
-// Errors of CUDA calls become Error, with the call's name.
+// CUDA status codes become Error.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,6 +6,7 @@
 namespace tessera::cuda {
 
 /// Raises Error "cudaMalloc: out of memory (cudaErrorMemoryAllocation)" unless `status` is success.
-void check(cudaError_t status, const char* call);
+/// `call` is the name of the function that returned it.
+void check_status(cudaError_t status, const char* call);
 
 }  // namespace tessera::cuda
