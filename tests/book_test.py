@@ -111,7 +111,7 @@ class ReferenceTest(unittest.TestCase):
         self.assertEqual(check("[a](#third-part)"), ["there is no heading for the link #third-part"])
 
     def test_paths_in_backticks_exist(self):
-        self.assertEqual(check("`a/b.cpp`, `a/` and, of another project, `csrc/x.cpp`"), [])
+        self.assertEqual(check("`a/b.cpp`, `a/`, `a/NAME.cpp` and, in another project, `csrc/x.cpp`"), [])
         self.assertEqual(check("`a/c.cpp`"), ["there is no a/c.cpp"])
         self.assertEqual(check("`a/c/`"), ["there is no a/c/"])
 

@@ -42,7 +42,8 @@ SCRIPTS = {".py", ".sh", ".cmake"}
 TEXTS = {".md"}
 COMMENT = re.compile(r"^\s*//")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
-SELF = {"tests/plain_words.py", "tests/plain_words_test.py"}
+# These files show the words.
+EXEMPT = {"tests/plain_words.py", "tests/plain_words_test.py", "CONTRIBUTING.md"}
 
 
 def words_of(path, line):
@@ -94,7 +95,7 @@ def tracked_files(root, folders):
     for name in sorted(set(names)):
         path = Path(name)
         known = path.suffix in SOURCES | SCRIPTS | TEXTS or path.name == "CMakeLists.txt"
-        if name and known and name not in SELF and (root / path).is_file():
+        if name and known and name not in EXEMPT and (root / path).is_file():
             yield path
 
 
@@ -102,11 +103,12 @@ def main():
     if len(sys.argv) < 2:
         sys.exit("usage: plain_words.py ROOT [FOLDER...]")
     root = Path(sys.argv[1])
+    files = list(tracked_files(root, sys.argv[2:]))
+    if not files:
+        sys.exit(f"plain_words.py: there are no files to read below {root}")
     count = Count()
-    for path in tracked_files(root, sys.argv[2:]):
+    for path in files:
         count.read(path, (root / path).read_text(encoding="utf-8"))
-    if count.comment_lines == 0:
-        sys.exit(f"plain_words: no comments below {root}")
     print(*count.findings, sep="\n", end="\n" if count.findings else "")
     print(f"plain words: {count.comment_lines} comment lines, {len(count.findings)} findings, "
           f"{count.rate():.1f} of what/whatever/whoever/whose per 1,000 (limit {LIMIT:.0f})")
