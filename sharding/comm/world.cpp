@@ -31,11 +31,16 @@ std::optional<int> launched_ranks() {
   return number_from_launcher({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});
 }
 
+int launched_rank() {
+  return number_from_launcher({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}).value_or(0);
+}
+
+/// How long the other processes of a failed run wait for the one that reports the failure.
+constexpr auto kExitDelay = std::chrono::seconds(2);
+
 /// Every process finds the same: the first one tells it.
 [[noreturn]] void fail_once(const std::string& message) {
-  if (number_from_launcher({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}).value_or(0) == 0) {
-    throw Error(message);
-  }
+  if (launched_rank() == 0) throw Error(message);
   fail_in_silence();
 }
 
@@ -74,17 +79,22 @@ Body with_nccl([[maybe_unused]] const WorldOptions& options, const Body& body) {
 
 }  // namespace
 
-CommunicatorKind communicator_from_name(std::string_view name) {
-  constexpr std::string_view kNames[] = {"auto", "threads", "mpi", "nccl"};
-  const auto found = std::find(std::begin(kNames), std::end(kNames), name);
-  check(found != std::end(kNames), "there is no communicator '{}'; there are {}", name,
-        fmt::join(kNames, ", "));
-  return static_cast<CommunicatorKind>(found - std::begin(kNames));
+void fail_in_silence() {
+  std::this_thread::sleep_for(kExitDelay);
+  throw FailedElsewhere();
 }
 
-void fail_in_silence() {
-  std::this_thread::sleep_for(std::chrono::seconds(2));
-  throw FailedElsewhere();
+int planned_ranks(const WorldOptions& options) {
+  return launched_ranks().value_or(options.ranks == 0 ? 1 : options.ranks);
+}
+
+void check_once(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error&) {
+    if (launched_rank() != 0) std::this_thread::sleep_for(kExitDelay);
+    throw;
+  }
 }
 
 void run_world(const WorldOptions& options, const Body& body) {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <string_view>
 
+#include "runtime/enum_names.h"
 #include "sharding/comm/communicator.h"
 
 namespace tessera {
@@ -20,8 +21,14 @@ namespace tessera {
 /// NCCL if they are on GPUs and the build has it, and MPI otherwise.
 enum class CommunicatorKind { automatic, threads, mpi, nccl };
 
-/// Of "auto", "threads", "mpi" and "nccl". Raises Error that lists the names.
-CommunicatorKind communicator_from_name(std::string_view name);
+template <>
+inline constexpr EnumNames<CommunicatorKind> kEnumNames<CommunicatorKind> = {
+    "communicator", {"auto", "threads", "mpi", "nccl"}};
+
+/// Raises Error that lists the names.
+inline CommunicatorKind communicator_from_name(std::string_view name) {
+  return enum_from_name<CommunicatorKind>(name);
+}
 
 struct WorldOptions {
   /// 0: what mpirun says, or 1. Under mpirun any other number than its own raises Error.
@@ -49,6 +56,14 @@ class FailedElsewhere : public std::exception {
 /// Raises FailedElsewhere, two seconds late: a launcher ends all processes when the first one exits
 /// with an error, and that must be the one that has something to say.
 [[noreturn]] void fail_in_silence();
+
+/// The ranks that run_world will start: those of mpirun, or options.ranks, or 1.
+int planned_ranks(const WorldOptions& options);
+
+/// Runs `body` in this process, before run_world. Where mpirun has started several processes and
+/// all find the same Error, only rank 0 reports it: the others wait two seconds before they raise,
+/// and by then mpirun has ended them.
+void check_once(const std::function<void()>& body);
 
 /// Runs body(communicator) on every rank, inside a RankContext of its own, and returns when all
 /// have ended. If a rank raises, the others are aborted where they wait. The failure that came
