@@ -4,59 +4,39 @@
 
 #include "runtime/check.h"
 #include "runtime/describe.h"
+#include "runtime/hash.h"
 
 namespace tessera {
 namespace {
 
-class Fnv1a {
- public:
-  void add(std::string_view bytes) {
-    for (const char byte : bytes) add_byte(static_cast<unsigned char>(byte));
+void add(Fnv1a& hash, const Tensors& tensors) {
+  hash.add(static_cast<std::uint64_t>(tensors.size()));
+  for (const Tensor& tensor : tensors) {
+    hash.add(static_cast<std::uint64_t>(tensor.dtype()));
+    hash.add(static_cast<std::uint64_t>(tensor.numel()));
   }
-  void add(std::uint64_t number) {
-    for (int i = 0; i < 8; ++i) add_byte(static_cast<unsigned char>(number >> (8 * i)));
-  }
-  void add(const Tensors& tensors) {
-    add(tensors.size());
-    for (const Tensor& tensor : tensors) {
-      add(static_cast<std::uint64_t>(tensor.dtype()));
-      add(static_cast<std::uint64_t>(tensor.numel()));
-    }
-  }
-  std::uint64_t value() const { return value_; }
-
- private:
-  void add_byte(unsigned char byte) { value_ = (value_ ^ byte) * 0x100000001b3; }
-
-  std::uint64_t value_ = 0xcbf29ce484222325;
-};
+}
 
 }  // namespace
 
-std::string_view name_of(Collective collective) {
-  constexpr std::string_view names[kCollectives] = {"all_gather", "reduce_scatter", "all_reduce",
-                                                    "broadcast",  "reduce",         "all_to_all",
-                                                    "barrier",    "split"};
-  return names[static_cast<int>(collective)];
-}
-
-std::string describe(const Call& call, std::uint64_t number) {
+std::string describe(const Call& call) {
   std::size_t bytes = 0;
   for (const Tensor& tensor : call.outputs) bytes += tensor.bytes();
-  return fmt::format("call {}, {} of {} bytes in {} tensor{}{}{}", number, name_of(call.collective),
-                     bytes, call.outputs.size(), call.outputs.size() == 1 ? "" : "s",
-                     call.label.empty() ? "" : ", for ", call.label);
+  return fmt::format("call {}, {} of {} bytes in {} tensor{}{}{}", call.number,
+                     name_of(call.collective), bytes, call.outputs.size(),
+                     call.outputs.size() == 1 ? "" : "s", call.label.empty() ? "" : ", for ",
+                     call.label);
 }
 
-std::uint64_t fingerprint(const Call& call, std::uint64_t number) {
+std::uint64_t fingerprint(const Call& call) {
   Fnv1a hash;
-  hash.add(number);
+  hash.add(call.number);
   hash.add(static_cast<std::uint64_t>(call.collective));
   hash.add(static_cast<std::uint64_t>(call.reduction));
   if (call.collective != Collective::split) hash.add(static_cast<std::uint64_t>(call.root));
-  hash.add(call.outputs);
-  hash.add(call.inputs);
-  hash.add(call.label);
+  add(hash, call.outputs);
+  add(hash, call.inputs);
+  hash.add(std::string_view(call.label));
   return hash.value();
 }
 
@@ -72,8 +52,8 @@ void fail_disagreement(int first, const std::string& first_call, int second,
        second_call);
 }
 
-std::string list_of_ranks(std::span<const int> ranks) {
-  return fmt::format("{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
+std::string list_ranks(std::span<const int> ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
 std::string failure_of(int rank, int ranks, std::string_view reason) {
@@ -106,12 +86,17 @@ std::int64_t bytes_sent_of(const Tensor& tensor, const Call& call, int rank, int
 
 std::int64_t bytes_sent_by(const Call& call, int rank, int ranks) {
   std::int64_t bytes = 0;
-  for (const Tensor& tensor : call.brought()) bytes += bytes_sent_of(tensor, call, rank, ranks);
+  for (const Tensor& tensor : call.inputs_or_outputs())
+    bytes += bytes_sent_of(tensor, call, rank, ranks);
   return bytes;
 }
 
 Tensor elements(const Tensor& tensor, ElementRange range) {
   return tensor.reshape({tensor.numel()}).slice(range.begin, range.end);
+}
+
+Tensor share_of(const Tensor& tensor, int rank, int ranks) {
+  return elements(tensor, share_of(tensor.numel(), rank, ranks));
 }
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 #include "sharding/comm/communicator.h"
 
+#include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -21,10 +23,43 @@ void check_pairs(Collective collective, const Tensors& outputs, const Tensors& i
         outputs.size(), inputs.size());
 }
 
+/// K where ranks 0..K-1, K..2K-1, ... are the nodes' ranks; 1 where there is no such K.
+int count_ranks_per_node(const std::vector<int>& nodes) {
+  const auto first_end =
+      std::find_if(nodes.begin(), nodes.end(), [&](int node) { return node != nodes.front(); });
+  const auto each = static_cast<std::size_t>(first_end - nodes.begin());
+  if (nodes.size() % each != 0) return 1;
+  std::vector<int> seen;
+  for (std::size_t r = 0; r < nodes.size(); ++r) {
+    if (r % each != 0) {
+      if (nodes[r] != seen.back()) return 1;
+    } else if (std::find(seen.begin(), seen.end(), nodes[r]) != seen.end()) {
+      return 1;
+    } else {
+      seen.push_back(nodes[r]);
+    }
+  }
+  return static_cast<int>(each);
+}
+
 }  // namespace
 
+Communicator::Communicator(int rank, std::vector<int> nodes, const Communicator* parent,
+                           CheckCollectives check)
+    : rank_(rank),
+      nodes_(std::move(nodes)),
+      ranks_per_node_(count_ranks_per_node(nodes_)),
+      family_(parent != nullptr ? parent->family_ : std::make_shared<Family>()) {
+  if (parent == nullptr) family_->check = check;
+  family_->members.push_back(this);
+}
+
+Communicator::~Communicator() {
+  std::erase(family_->members, this);
+}
+
 Event Communicator::all_gather(const Tensors& wholes, const Stream& stream, std::string label) {
-  check_divisible(Collective::all_gather, wholes, size_);
+  check_divisible(Collective::all_gather, wholes, size());
   return queue({.collective = Collective::all_gather, .outputs = wholes, .label = std::move(label)},
                stream);
 }
@@ -32,10 +67,10 @@ Event Communicator::all_gather(const Tensors& wholes, const Stream& stream, std:
 Event Communicator::reduce_scatter(const Tensors& parts, const Tensors& wholes,
                                    const Stream& stream, std::string label, Reduction reduction) {
   check_pairs(Collective::reduce_scatter, parts, wholes);
-  check_divisible(Collective::reduce_scatter, wholes, size_);
+  check_divisible(Collective::reduce_scatter, wholes, size());
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    check(parts[i].numel() * size_ == wholes[i].numel(),
-          "reduce_scatter: {} is not one of {} parts of {}", describe(parts[i]), size_,
+    check(parts[i].numel() * size() == wholes[i].numel(),
+          "reduce_scatter: {} is not one of {} parts of {}", describe(parts[i]), size(),
           describe(wholes[i]));
   }
   return queue({.collective = Collective::reduce_scatter,
@@ -57,7 +92,7 @@ Event Communicator::all_reduce(const Tensors& tensors, const Stream& stream, std
 
 Event Communicator::broadcast(const Tensors& tensors, int root, const Stream& stream,
                               std::string label) {
-  check(root >= 0 && root < size_, "broadcast: there is no rank {} of {}", root, size_);
+  check(root >= 0 && root < size(), "broadcast: there is no rank {} of {}", root, size());
   return queue({.collective = Collective::broadcast,
                 .outputs = tensors,
                 .root = root,
@@ -67,7 +102,7 @@ Event Communicator::broadcast(const Tensors& tensors, int root, const Stream& st
 
 Event Communicator::reduce(const Tensors& tensors, int root, const Stream& stream,
                            std::string label, Reduction reduction) {
-  check(root >= 0 && root < size_, "reduce: there is no rank {} of {}", root, size_);
+  check(root >= 0 && root < size(), "reduce: there is no rank {} of {}", root, size());
   return queue({.collective = Collective::reduce,
                 .outputs = tensors,
                 .root = root,
@@ -79,10 +114,11 @@ Event Communicator::reduce(const Tensors& tensors, int root, const Stream& strea
 Event Communicator::all_to_all(const Tensors& received, const Tensors& sent, const Stream& stream,
                                std::string label) {
   check_pairs(Collective::all_to_all, received, sent);
-  check_divisible(Collective::all_to_all, sent, size_);
+  check_divisible(Collective::all_to_all, sent, size());
   for (std::size_t i = 0; i < sent.size(); ++i) {
     check(received[i].numel() == sent[i].numel() && received[i].dtype() == sent[i].dtype(),
-          "all_to_all: {} cannot receive what {} sends", describe(received[i]), describe(sent[i]));
+          "all_to_all: {} cannot receive from {}: counts and dtypes must be equal",
+          describe(received[i]), describe(sent[i]));
   }
   return queue({.collective = Collective::all_to_all,
                 .outputs = received,
@@ -97,19 +133,50 @@ Event Communicator::barrier(const Stream& stream) {
 
 std::int64_t Communicator::bytes_sent() const {
   return std::accumulate(
-      std::begin(traffic_->bytes_sent), std::end(traffic_->bytes_sent), std::int64_t{0},
+      std::begin(family_->bytes_sent), std::end(family_->bytes_sent), std::int64_t{0},
       [](std::int64_t sum, const std::atomic<std::int64_t>& bytes) { return sum + bytes.load(); });
 }
 
+std::unique_ptr<Communicator> Communicator::split(int color) {
+  Call call{.collective = Collective::split, .root = color};
+  issue(call);
+  return split_by(call);
+}
+
+void Communicator::raise_if_aborted() {
+  if (const auto reason = aborted()) throw Error(*reason);
+}
+
+bool Communicator::compares_every_call() const {
+  return family_->check == CheckCollectives::always || family_->steps < kStepsCompared;
+}
+
+void Communicator::issue(Call& call) {
+  call.number = calls_++;
+  call.compared = compares_every_call();
+  if (!call.compared) history_.add(call);
+}
+
 Event Communicator::queue(Call call, const Stream& stream) {
+  issue(call);
   stream.enqueue([this, call = std::move(call)] {
     const Span span(
         fmt::format("{}{}{}", name_of(call.collective), call.label.empty() ? "" : " ", call.label));
     const TimePoint begin = TimePoint::now();
-    traffic_->bytes_sent[static_cast<int>(call.collective)] += perform(call);
-    traffic_->times.add(kBusy, current_stream().name(), begin, TimePoint::now());
+    family_->bytes_sent[static_cast<int>(call.collective)] += perform(call);
+    family_->times.add(kBusy, current_stream().name(), begin, TimePoint::now());
   });
   return stream.record();
+}
+
+void Communicator::next_step(const Stream& stream) {
+  if (!compares_every_call()) {
+    for (Communicator* const member : family_->members) {
+      stream.enqueue(
+          [member, history = std::exchange(member->history_, {})] { member->agree(history); });
+    }
+  }
+  ++family_->steps;
 }
 
 }  // namespace tessera

@@ -3,26 +3,31 @@
 // Every rank of the group makes the same calls in the same order. With N ranks, this one being r,
 // and tensors of N equal parts in rank order:
 //
-//   all_gather      whole, whose part r is filled, gets the other ranks' parts        (in place)
+//   all_gather      part r of `whole` is filled; the other ranks' parts are added   (in place)
 //   reduce_scatter  part = reduction over ranks of part r of their `whole`
-//   all_reduce      x = reduction over ranks of x                                     (in place)
-//   broadcast       x = root's x                                                      (in place)
-//   reduce          root's x = reduction over ranks of x; on the others x is used up  (in place)
+//   all_reduce      x = reduction over ranks of x                                   (in place)
+//   broadcast       x = root's x                                                    (in place)
+//   reduce          root's x = reduction over ranks of x; other ranks' x are spent  (in place)
 //   all_to_all      part s of `received` = part r of rank s's `sent`
-//   barrier         nobody goes on before all have arrived
+//   barrier         no rank continues before all have arrived
 //
 // A call is queued on `stream` and returns the event behind it; it holds its tensors until then.
 // Each call takes a list of tensors, which is one exchange: FSDP gathers every parameter of a unit
 // in place, without packing. All calls of one communicator go to streams that run them in one
 // order; for two streams that overlap, split off a second communicator.
 //
-// Reductions follow the tree of kernels/tree_reduce/op.h, so results do not depend on timing, nor
-// on whether ranks are threads (threads.h) or processes (mpi.h). A call shows in the profiler as a
-// span on its stream, named by its collective and label.
+// Sums follow the tree of kernels/tree_reduce/op.h. So results depend neither on timing nor on
+// whether ranks are threads (threads/threads.h) or processes (mpi/mpi.h). Maxima are for f32 that
+// are not negative, and NaN counts as the largest. A call shows in the profiler as a span on its
+// stream, named by its collective and label.
 //
-// Ranks compare what they call: a mismatch raises Error on every rank, naming both sides. Every
-// wait has a deadline, after which Error names the ranks that are missing. `abort` makes the other
-// ranks raise Error with the reason instead of waiting.
+// Agreement. Ranks compare a call before they make it: a mismatch raises Error on every rank,
+// naming both sides. After two steps (`next_step`) ranks that are processes compare once per step
+// instead; CheckCollectives::always asks for more.
+//
+// Failures. Every wait has a deadline, after which Error names the ranks that are missing. `abort`
+// makes the other ranks raise Error with the reason instead of waiting. On a GPU the host does not
+// wait for results, so it asks after reading them: `raise_if_aborted`.
 #pragma once
 
 #include <atomic>
@@ -30,21 +35,29 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/profiler.h"
 #include "runtime/stream.h"
 #include "sharding/comm/call.h"
+#include "sharding/comm/call_history.h"
+#include "sharding/comm/options.h"
 
 namespace tessera {
 
 class Communicator {
  public:
-  virtual ~Communicator() = default;
+  virtual ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
   int rank() const { return rank_; }
-  int size() const { return size_; }
+  int size() const { return static_cast<int>(nodes_.size()); }
+  /// K if every K consecutive ranks share a node and no others do; size() if all share one. 1 if
+  /// nodes have different numbers of these ranks, or have them in another order.
+  int ranks_per_node() const { return ranks_per_node_; }
+  /// A number of the node of a rank, the same for ranks of one node.
+  int node_of(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }
 
   Event all_gather(const Tensors& wholes, const Stream& stream, std::string label = {});
   Event reduce_scatter(const Tensors& parts, const Tensors& wholes, const Stream& stream,
@@ -59,51 +72,75 @@ class Communicator {
   Event barrier(const Stream& stream);
 
   /// The communicator of those ranks that pass the same color, ordered by their rank here. Blocks.
-  virtual std::unique_ptr<Communicator> split(int color) = 0;
+  std::unique_ptr<Communicator> split(int color);
+
+  /// A training step's last collective has been queued. Called on the world, by all ranks. After
+  /// the first kStepsCompared steps the ranks compare the step's calls on `stream`, those of every
+  /// communicator that was split off included.
+  void next_step(const Stream& stream);
+  static constexpr int kStepsCompared = 2;
 
   /// Makes every rank that waits, now or later, raise Error with `reason`.
   virtual void abort(const std::string& reason) = 0;
-  /// Why the ranks were made to raise, if they were. Any thread may ask.
+  /// The reason of an abort, if there was one. Any thread may ask.
   virtual std::optional<std::string> aborted() = 0;
+  /// Raises Error with the reason after an abort. An abort ends collectives on a GPU without an
+  /// error of CUDA's, and leaves garbage in their results. So call this after every read of results
+  /// on the host, before they are used or written to a file.
+  void raise_if_aborted();
 
   /// The ranks compare a call, as before making it, and make none. Blocks. For a communicator that
   /// moves tensors by other means and leaves agreement to this one.
   virtual void agree(const Call& call) = 0;
+  /// The same for the calls of a step.
+  virtual void agree(const CallHistory& history) = 0;
 
   /// Bytes that other ranks received from this one, by collective, since the start; through this
   /// communicator and all that were split off from it.
   std::int64_t bytes_sent(Collective collective) const {
-    return traffic_->bytes_sent[static_cast<int>(collective)].load();
+    return family_->bytes_sent[static_cast<int>(collective)].load();
   }
   std::int64_t bytes_sent() const;
   /// Milliseconds that calls took on their streams, waiting for other ranks included, since the
   /// start; of this communicator and all that were split off from it. On a GPU it is the GPU's
   /// time, and the host waits until all calls are done.
-  double busy_ms() const { return traffic_->times.total_ms(kBusy); }
+  double busy_ms() const { return family_->times.total_ms(kBusy); }
 
  protected:
-  /// `parent`: what this one is split off from, if anything.
-  Communicator(int rank, int size, const Communicator* parent)
-      : rank_(rank),
-        size_(size),
-        traffic_(parent != nullptr ? parent->traffic_ : std::make_shared<Traffic>()) {}
+  /// `nodes`: for each rank of the group a number of its node. `parent`: the communicator that this
+  /// one is split off from, or null. `check` counts where there is no parent.
+  Communicator(int rank, std::vector<int> nodes, const Communicator* parent,
+               CheckCollectives check);
 
   /// Carries out a call, on the thread of its stream, and returns the bytes this rank sent.
   virtual std::int64_t perform(const Call& call) = 0;
+  virtual std::unique_ptr<Communicator> split_by(const Call& call) = 0;
 
  private:
   static constexpr std::string_view kBusy = "busy";
 
+  /// Numbers a call.
+  void issue(Call& call);
   Event queue(Call call, const Stream& stream);
+  bool compares_every_call() const;
 
-  struct Traffic {
+  /// A world and all communicators that were split off from it.
+  struct Family {
     std::atomic<std::int64_t> bytes_sent[kCollectives] = {};
     Profiler times{0};
+    // For the rank's host thread:
+    CheckCollectives check = CheckCollectives::always;
+    int steps = 0;
+    std::vector<Communicator*> members;
   };
 
   int rank_;
-  int size_;
-  std::shared_ptr<Traffic> traffic_;
+  std::vector<int> nodes_;
+  int ranks_per_node_;
+  std::shared_ptr<Family> family_;
+  // For the rank's host thread: calls are numbered in the order in which the program makes them.
+  std::uint64_t calls_ = 0;
+  CallHistory history_;
 };
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Ranks on several GPUs: who has which, and sums of what lies on several.
+// Ranks on several GPUs: which rank has which GPU, and sums of tensors that lie on several.
 #pragma once
 
 #include "kernels/tree_reduce/op.h"
@@ -6,19 +6,19 @@
 
 namespace tessera {
 
-/// The device of the rank-th rank on a machine, where `first` is that of rank 0: GPUs are dealt out
-/// in turn, and then from the beginning again.
+/// The device of the rank-th rank on a machine, where `first` is that of rank 0. GPUs are dealt out
+/// in turn, and after the last one from the first one again.
 Device device_of_rank(const Device& first, int rank);
 
-/// Where copies of what other GPUs hold are put, at most: charged to `workspace` for as long as the
-/// call runs.
+/// Most bytes of the buffer for copies of other GPUs' tensors: charged to `workspace` for as long
+/// as the call runs.
 inline constexpr std::int64_t kPeerStagingBytes = 32 << 20;
 
 /// tree_reduce on the current stream, where sources may lie on other devices than `result`. These
-/// are copied first, piece by piece: links between GPUs are so much slower than their memory that
-/// the copies cost next to nothing, and no GPU need be able to read another's memory in a kernel.
-/// `staging_bytes` is for tests.
-void reduce_from_devices(Out result, std::span<const Tensor> sources, Reduction reduction,
+/// are copied first, piece by piece, beginning at the source after number `own`. Links between GPUs
+/// are much slower than their memory, so the copies cost little, and no kernel needs to read
+/// another GPU's memory. `staging_bytes` is for tests.
+void reduce_from_devices(Out result, std::span<const Tensor> sources, Reduction reduction, int own,
                          std::int64_t staging_bytes = kPeerStagingBytes);
 
 }  // namespace tessera

@@ -1,12 +1,12 @@
 #include "sharding/comm/world.h"
 
-#include <algorithm>
-#include <cstdlib>
-#include <optional>
 #include <string>
 #include <thread>
 
+#include "runtime/backends.h"
 #include "runtime/check.h"
+#include "runtime/cuda/device.h"
+#include "sharding/comm/launcher.h"
 #include "sharding/comm/threads/threads.h"
 #ifdef TESSERA_MPI
 #include "sharding/comm/mpi/mpi.h"
@@ -18,30 +18,10 @@
 namespace tessera {
 namespace {
 
-/// The first of these environment variables that is set, as a number. They are the interface of
-/// MPI's launchers: of OpenMPI's mpirun, and of those that speak PMI (MPICH, Slurm).
-std::optional<int> number_from_launcher(std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    if (const char* value = std::getenv(name)) return std::atoi(value);
-  }
-  return std::nullopt;
-}
-
-std::optional<int> launched_ranks() {
-  return number_from_launcher({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});
-}
-
-int launched_rank() {
-  return number_from_launcher({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}).value_or(0);
-}
-
-/// How long the other processes of a failed run wait for the one that reports the failure.
-constexpr auto kExitDelay = std::chrono::seconds(2);
-
-/// Every process finds the same: the first one tells it.
-[[noreturn]] void fail_once(const std::string& message) {
-  if (launched_rank() == 0) throw Error(message);
-  fail_in_silence();
+/// A failure that every process finds by itself: the first one reports it.
+[[noreturn]] void fail_once(const Launch& launch, const std::string& message) {
+  if (launch.process == 0) throw Error(message);
+  exit_quietly();
 }
 
 #ifdef TESSERA_NCCL
@@ -66,72 +46,76 @@ void check_kind(CommunicatorKind kind, bool processes, const Device& device) {
         "communicator nccl: this build was configured without NCCL (libnccl-dev); take auto");
 }
 
+/// Several ranks of one process, each with a GPU of its own.
+bool own_a_gpu_each(const WorldOptions& options) {
+  if constexpr (kHasCuda) {
+    return options.ranks > 1 && !options.device.is_cpu() && options.ranks <= cuda::device_count();
+  }
+  return false;
+}
+
 /// The body, among ranks that leave moving tensors to NCCL.
 Body with_nccl([[maybe_unused]] const WorldOptions& options, const Body& body) {
 #ifdef TESSERA_NCCL
-  return [body,
-          nccl = NcclOptions{.deterministic = options.deterministic, .deadline = options.deadline}](
+  return [body, nccl = NcclOptions{.deterministic = options.deterministic,
+                                   .deadline = options.deadline,
+                                   .check_collectives = options.check_collectives}](
              Communicator& control) { run_with_nccl(control, nccl, body); };
 #else
   return body;  // not reached: see check_kind
 #endif
 }
 
-}  // namespace
-
-void fail_in_silence() {
-  std::this_thread::sleep_for(kExitDelay);
-  throw FailedElsewhere();
+void run_threads(const WorldOptions& options, const Body& body) {
+  check_kind(options.communicator, /*processes=*/false, options.device);
+  const bool nccl =
+      options.communicator == CommunicatorKind::nccl ||
+      (options.communicator == CommunicatorKind::automatic && kHasNccl && own_a_gpu_each(options));
+  run_ranks(options, nccl ? with_nccl(options, body) : body);
 }
 
-int planned_ranks(const WorldOptions& options) {
-  return launched_ranks().value_or(options.ranks == 0 ? 1 : options.ranks);
-}
-
-void check_once(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error&) {
-    if (launched_rank() != 0) std::this_thread::sleep_for(kExitDelay);
-    throw;
-  }
-}
-
-void run_world(const WorldOptions& options, const Body& body) {
-  const std::optional<int> launched = launched_ranks();
-  if (!launched) {
-    check_kind(options.communicator, /*processes=*/false, options.device);
-    return run_ranks(
-        {.ranks = options.ranks == 0 ? 1 : options.ranks,
-         .device = options.device,
-         .threads = options.threads,
-         .seed = options.seed,
-         .deadline = options.deadline},
-        options.communicator == CommunicatorKind::nccl ? with_nccl(options, body) : body);
-  }
-  if (options.ranks != 0 && options.ranks != *launched) {
-    fail_once(
-        fmt::format("mpirun has started {} ranks, but {} are asked for: leave the number to "
-                    "mpirun -np",
-                    *launched, options.ranks));
+void run_processes(const WorldOptions& options, const Launch& launch, const Body& body) {
+  if (options.ranks != 0 && launch.processes != 0 && options.ranks != launch.processes) {
+    fail_once(launch, fmt::format("mpirun has started {} ranks, but {} are asked for: leave the "
+                                  "number to mpirun -np",
+                                  launch.processes, options.ranks));
   }
   try {
     check_kind(options.communicator, /*processes=*/true, options.device);
   } catch (const Error& error) {
-    fail_once(error.what());
+    fail_once(launch, error.what());
   }
 #ifdef TESSERA_MPI
-  WorldOptions told = options;
-  told.ranks = *launched;
+  WorldOptions launched = options;
+  if (launch.processes != 0) launched.ranks = launch.processes;
   const bool on_gpus = !options.device.is_cpu();
   const bool nccl = options.communicator == CommunicatorKind::nccl ||
                     (options.communicator == CommunicatorKind::automatic && kHasNccl && on_gpus);
-  run_mpi_rank(told, nccl ? with_nccl(options, body) : body);
+  run_mpi_rank(launched, nccl ? with_nccl(options, body) : body);
 #else
-  fail_once(
-      "mpirun has started this program, but it was built without MPI: install OpenMPI "
-      "(libopenmpi-dev) and build again, or let ranks be threads (--ranks) without mpirun");
+  fail_once(launch,
+            "mpirun has started this program, but it was built without MPI: install OpenMPI "
+            "(libopenmpi-dev) and build again, or let ranks be threads (--ranks) without mpirun");
 #endif
+}
+
+}  // namespace
+
+void exit_quietly() {
+  std::this_thread::sleep_for(std::chrono::seconds(30));
+  throw FailedElsewhere();
+}
+
+void run_world(const WorldOptions& options, const Body& body) {
+  const Launch launch = find_launch();
+  switch (launch.kind) {
+    case Launch::Kind::none:
+      return run_threads(options, body);
+    case Launch::Kind::mpi:
+      return run_processes(options, launch, body);
+    case Launch::Kind::unusable:
+      throw Error(launch.problem);  // in every process: they cannot agree on one that reports it
+  }
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include "sharding/plan/partition.h"
 #include "sharding/plan/schedule.h"
+#include "sharding/share.h"
 
 namespace tessera {
 namespace {
@@ -25,14 +26,9 @@ std::int64_t sent_by_slices(std::int64_t elements, int ranks) {
   return elements / ranks * (ranks - 1);
 }
 
-/// The share of the elements that `rank` adds up in all_reduce and reduce.
-std::int64_t share(std::int64_t elements, int ranks, int rank) {
-  return elements * (rank + 1) / ranks - elements * rank / ranks;
-}
-
 /// The other ranks' shares to them, then the own sum to all.
 std::int64_t sent_by_all_reduce(std::int64_t elements, int ranks, int rank) {
-  const std::int64_t own = share(elements, ranks, rank);
+  const std::int64_t own = share_of(elements, rank, ranks).count();
   return elements - own + own * (ranks - 1);
 }
 
@@ -42,7 +38,7 @@ std::int64_t sent_by_broadcast(std::int64_t elements, int ranks, int rank, int r
 
 /// The other ranks' shares to them, then the own sum to the root.
 std::int64_t sent_by_reduce(std::int64_t elements, int ranks, int rank, int root) {
-  return elements - (rank == root ? share(elements, ranks, rank) : 0);
+  return elements - (rank == root ? share_of(elements, rank, ranks).count() : 0);
 }
 
 class Calculation {

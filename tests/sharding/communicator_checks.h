@@ -1,5 +1,6 @@
-// What every communicator must do, as checks that any kind of rank runs: threads in comm_test.cpp,
-// processes in mpi_program.cpp. Each works with any number of ranks.
+// Checks of the contract of communicators, for any kind of rank and any number of ranks.
+//
+// Threads run them in comm_test.cpp, processes in mpi_program.cpp, GPUs in cuda_nccl_test.cpp.
 #pragma once
 
 #include <chrono>
@@ -152,7 +153,7 @@ inline void check_odd_counts(Communicator& group, Findings& findings) {
   findings.expect(largest.item<float>() == static_cast<float>(n - 1), "maximum");
 }
 
-/// More than a staging buffer holds, beside small ones; bf16 into f32; integers.
+/// More elements than a staging buffer holds, together with few; bf16 into f32; integers.
 inline void check_large_and_mixed(Communicator& group, Findings& findings) {
   const int n = group.size(), r = group.rank();
   // Whole numbers, whose sums are exact: element i of rank r is i % 64 + r.
@@ -160,7 +161,7 @@ inline void check_large_and_mixed(Communicator& group, Findings& findings) {
   const auto sum = [&](std::int64_t i) {
     return static_cast<float>(n * (i % 64)) + static_cast<float>(n * (n - 1)) / 2;
   };
-  // The emulated GPU is slow, and what is large there is no larger in processes.
+  // The emulated GPU is slow, so tensors are smaller there.
   const std::vector<std::int64_t> parts = {3, test::kOnGpu ? 30'001 : 600'001, 0, 17};
   Tensors outputs, inputs;
   for (const std::int64_t part : parts) {
@@ -279,9 +280,9 @@ inline void check_two_streams(Communicator& world, Findings& findings) {
     const Tensor x = tensor_of(world.rank(), 1000);
     const Tensor y = tensor_of(world.rank(), 1000);
     side.wait(compute().record());
-    const Event landed = other->all_reduce({y}, side);
+    const Event reduced = other->all_reduce({y}, side);
     world.all_reduce({x}, compute());
-    compute().wait(landed);
+    compute().wait(reduced);
     findings.expect(x.to_vector<float>() == expected, "compute stream");
     findings.expect(y.to_vector<float>() == expected, "side stream");
   }
@@ -302,8 +303,7 @@ inline void check_time(Communicator& world, Findings& findings) {
   world.barrier(compute());
   profiler.set_tracing(false);
   const double busy = world.busy_ms() - before;
-  // Ranks arrive at about the same time but for rank 0, which does not wait itself. (A GPU that
-  // has other things to do does not notice.)
+  // All ranks but rank 0 wait for it. (A GPU with other work to do does not wait.)
   const bool waits = world.rank() != 0 && context().device().is_cpu();
   findings.expect(busy > (waits ? 5.0 : 0.0), "waiting is counted");
   const std::vector<Profiler::Record> records = profiler.records();
@@ -316,7 +316,7 @@ inline void check_time(Communicator& world, Findings& findings) {
   }
 }
 
-/// Tensors that do not fit a collective are refused before anybody waits.
+/// Tensors that do not fit a collective are refused before any rank waits.
 inline void check_refusals(Communicator& group, Findings& findings) {
   const auto refuses = [&](const std::function<void()>& call, const std::string& message) {
     try {

@@ -196,9 +196,10 @@ TEST_CASE("run_world takes the communicator that is asked for, where it can") {
   CHECK(kinds(CommunicatorKind::threads, test::device()) == "ran");
   CHECK_THROWS_WITH(kinds(CommunicatorKind::mpi, test::device()), Catch::Contains("mpirun -np"));
   CHECK_THROWS_WITH(kinds(CommunicatorKind::nccl, Device{}), Catch::Contains("on GPUs"));
-  CHECK(communicator_from_name("nccl") == CommunicatorKind::nccl);
-  CHECK(communicator_from_name("auto") == CommunicatorKind::automatic);
-  CHECK_THROWS_WITH(communicator_from_name("gloo"), Catch::Contains("auto, threads, mpi or nccl"));
+  CHECK(enum_from_name<CommunicatorKind>("nccl") == CommunicatorKind::nccl);
+  CHECK(enum_from_name<CommunicatorKind>("auto") == CommunicatorKind::automatic);
+  CHECK_THROWS_WITH(enum_from_name<CommunicatorKind>("gloo"),
+                    Catch::Contains("auto, threads, mpi or nccl"));
 }
 
 }  // namespace tessera

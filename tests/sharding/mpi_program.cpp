@@ -1,11 +1,12 @@
-// What mpi_test.cpp starts with mpirun:
+// The program that mpi_test.cpp starts with mpirun.
 //
-//   mpi_program checks        every check of communicator_checks.h; says so on rank 0 if all hold
-//   mpi_program threads       how many threads each rank has
-//   mpi_program FAULT         something goes wrong: see faults() below
+//   mpi_program checks [RANKS [NODE]]  every check of communicator_checks.h; rank 0 prints a line if
+//                                      all hold. RANKS is asked for; NODE ranks count as a node.
+//   mpi_program threads                prints the number of threads of each rank
+//   mpi_program FAULT                  one of the failures in bodies() below
 //
-// It ends as every program does: one line about a failure, and exit status 1. A rank whose world
-// has not failed says "ended well".
+// It ends as every program does: one line about a failure, and exit status 1. A rank of a world
+// that has not failed prints "ended well".
 #include <fmt/format.h>
 
 #include <csignal>
@@ -62,7 +63,7 @@ std::map<std::string, Body> bodies() {
          std::this_thread::sleep_for(std::chrono::milliseconds(300));
          throw Error("out of patience");
        }},
-      {"raises beside a stream",  // whose collective the other ranks never make
+      {"raises next to a stream",  // with a collective that the other ranks never make
        [](Communicator& world) {
          const auto group = world.split(0);
          if (world.rank() != 1) return barriers(*group);
@@ -83,7 +84,7 @@ std::map<std::string, Body> bodies() {
          try {
            barriers(world);
          } catch (const Error& error) {
-           fmt::print("rank {} was told: {}\n", world.rank(), error.what());
+           fmt::print("rank {} raised: {}\n", world.rank(), error.what());
            std::fflush(stdout);
            throw;
          }
@@ -100,7 +101,7 @@ std::map<std::string, Body> bodies() {
          const Tensor x = tensor_of(world.rank(), world.rank() == 1 ? 8 : 4);
          world.all_reduce({x}, compute(), "h.0");
        }},
-      {"does not come",
+      {"is missing",
        [](Communicator& world) {
          if (world.rank() == 1) sleep_for_long();
          world.all_reduce({tensor_of(world.rank(), 4)}, compute(), "h.0");
@@ -108,6 +109,35 @@ std::map<std::string, Body> bodies() {
       {"leaves early",
        [](Communicator& world) {
          if (world.rank() != 1) world.barrier(compute());
+       }},
+      {"disagrees in a later step",  // when calls are compared once per step
+       [](Communicator& world) {
+         const auto group = world.split(0);
+         for (int step = 0; step < 4; ++step) {
+           for (int i = 0; i < 3; ++i) group->all_reduce({tensor_of(0, 4)}, compute(), "h.0");
+           const bool other = step == 3 && world.rank() == 1;
+           group->all_reduce({tensor_of(0, 4)}, compute(), other ? "h.2" : "h.1");
+           group->all_reduce({tensor_of(0, 4)}, compute(), "head");
+           world.next_step(compute());
+         }
+       }},
+      {"calls too little in a later step",
+       [](Communicator& world) {
+         for (int step = 0; step < 4; ++step) {
+           world.all_reduce({tensor_of(0, 4)}, compute(), "h.0");
+           // A broadcast of nothing sends no message that the others could miss.
+           const bool other = step == 3 && world.rank() == 1;
+           if (!other) world.broadcast({}, 0, compute(), "nothing");
+           world.next_step(compute());
+         }
+       }},
+      {"waits in a later step",
+       [](Communicator& world) {
+         for (int step = 0; step < 4; ++step) {
+           if (step == 3 && world.rank() == 1) sleep_for_long();
+           world.all_reduce({tensor_of(0, 4)}, compute(), "h.0");
+           world.next_step(compute());
+         }
        }},
       {"cannot sum",
        [](Communicator& world) { world.all_reduce({Tensor::zeros({4}, DType::u8)}, compute()); }},
@@ -121,9 +151,12 @@ int main(int count, char** arguments) {
   try {
     const std::string name = count > 1 ? arguments[1] : "checks";
     const int ranks = count > 2 ? std::stoi(arguments[2]) : 0;
-    const bool late = name == "does not come" || name == "leaves early";
-    const auto deadline = std::chrono::milliseconds(late ? 500 : 20'000);
-    tessera::run_world({.ranks = ranks, .deadline = deadline}, tessera::bodies().at(name));
+    const int ranks_per_node = count > 3 ? std::stoi(arguments[3]) : 0;
+    const bool late =
+        name == "is missing" || name == "leaves early" || name == "waits in a later step";
+    const auto deadline = std::chrono::milliseconds(late ? 500 : 120'000);
+    tessera::run_world({.ranks = ranks, .deadline = deadline, .ranks_per_node = ranks_per_node},
+                       tessera::bodies().at(name));
     fmt::print("ended well\n");
     return 0;
   } catch (const tessera::FailedElsewhere&) {

@@ -1,6 +1,8 @@
-// Sequences of calls drawn at random: any collective, any number of tensors of any dtype and count,
-// empty ones included, by the world and by groups split from it, on either stream. Every rank knows
-// what all ranks bring, so it works out alone what it must receive, and how many bytes others must.
+// Sequences of random calls, and the results that each rank computes alone.
+//
+// A call is any collective with any number of tensors of any dtype and count, empty ones included,
+// by the world or by a group split from it, on either stream. Every rank knows the inputs of all
+// ranks. So it computes the results and the bytes sent without communication.
 #pragma once
 
 #include <numeric>
@@ -24,7 +26,7 @@ class Dice {
   std::uint64_t drawn_ = 0;
 };
 
-/// One call, but for what each rank brings.
+/// One call without the ranks' inputs.
 struct RandomCall {
   Collective collective;
   int root;
@@ -51,9 +53,9 @@ inline RandomCall draw_call(Dice& dice, int ranks) {
   return call;
 }
 
-/// What `rank` brings to a call as tensor i.
-inline Tensor brought(const RandomCall& call, int rank, std::size_t i) {
-  const RandomStream random(call.seed, "brought", static_cast<std::uint64_t>(rank), i);
+/// Tensor i of the inputs of `rank`.
+inline Tensor input_of(const RandomCall& call, int rank, std::size_t i) {
+  const RandomStream random(call.seed, "input", static_cast<std::uint64_t>(rank), i);
   const auto fill = [&]<typename T>(T) {
     std::vector<T> values;
     for (std::int64_t k = 0; k < call.counts[i]; ++k) {
@@ -74,12 +76,11 @@ inline Tensor brought(const RandomCall& call, int rank, std::size_t i) {
   }
 }
 
-/// Tensor i as `group`'s rank r must have it when the call is over; undefined if it may be
-/// anything.
+/// Tensor i of rank r after the call; undefined if its contents are unspecified.
 inline Tensor expected_result(const RandomCall& call, int ranks, int r, std::size_t i) {
   const std::int64_t part = call.counts[i] / ranks;
   Tensors all;
-  for (int s = 0; s < ranks; ++s) all.push_back(brought(call, s, i));
+  for (int s = 0; s < ranks; ++s) all.push_back(input_of(call, s, i));
   const Tensor result = all[r].clone();
   const auto part_of = [&](const Tensor& whole, int s) {
     return whole.slice(part * s, part * (s + 1));
@@ -126,7 +127,7 @@ inline Tensors make_call(Communicator& group, const RandomCall& call, const Stre
   const int n = group.size();
   Tensors mine, outputs;
   for (std::size_t i = 0; i < call.counts.size(); ++i) {
-    mine.push_back(brought(call, group.rank(), i));
+    mine.push_back(input_of(call, group.rank(), i));
     const bool scatters = call.collective == Collective::reduce_scatter;
     outputs.push_back(Tensor::zeros({call.counts[i] / (scatters ? n : 1)}, call.dtypes[i]));
   }

@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
@@ -24,7 +23,7 @@
 #include "tools/bench/compare.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
-#include "tools/train/resolve.h"
+#include "tools/train/model.h"
 
 namespace tessera {
 namespace {
@@ -46,10 +45,7 @@ struct Options {
 Config config_of(const Options& options) {
   Config config = workload(options.model, options.batch, options.sequence);
   apply(options.runtime, config);
-  const auto checkpointing = parse_checkpointing(options.checkpointing);
-  check(checkpointing.has_value(), "--checkpointing {}: expected {}", options.checkpointing,
-        CheckpointingPolicy::kForms);
-  config.sharding.activation_checkpointing = *checkpointing;
+  config.sharding.activation_checkpointing = options.checkpointing;
   return config;
 }
 
@@ -149,13 +145,12 @@ void report(const Options& options, const std::vector<StrategyFigures>& all) {
 bool run(const Options& options, Config config, Communicator& world) {
   std::int64_t& rows = config.data.batch_size;
   if (options.batch == 0) rows = (rows + world.size() - 1) / world.size() * world.size();
-  const ResolvedConfig resolved = resolve(variant_of(config, options.strategies.front()));
-  check_ranks(resolved, world.size());
-  const std::string model = describe_model(resolved);  // raises before anything is printed
+  check_batch(config.data, world.size());
+  make_model(config, /*vocab_size=*/0);  // a bad model is told before anything is printed
   if (world.rank() == 0) {
-    fmt::print("{}: {}, batch {} x {}, {}, {} ranks on {} x {} threads, {} steps in {} rounds\n",
-               options.model, model, config.data.batch_size, config.data.sequence_length,
-               name_of(config.runtime.compute_dtype), world.size(), to_string(context().device()),
+    fmt::print("{}: batch {} x {}, {}, {} ranks on {} x {} threads, {} steps in {} rounds\n",
+               options.model, config.data.batch_size, config.data.sequence_length,
+               config.runtime.compute_dtype, world.size(), to_string(context().device()),
                context().threads().size(), options.steps, options.rounds);
     std::fflush(stdout);
   }
@@ -200,9 +195,10 @@ int main(int argc, char** argv) {
     std::atomic<bool> agreed = true;
     const tessera::Config config = tessera::config_of(options);
     tessera::run_world({.ranks = options.ranks,
-                        .device = tessera::first_device(config.runtime),
+                        .device = tessera::device_of_option(config.runtime.device),
                         .threads = options.threads,
-                        .communicator = config.sharding.communicator,
+                        .communicator = tessera::enum_from_name<tessera::CommunicatorKind>(
+                            config.sharding.communicator),
                         .deterministic = true},
                        [&](tessera::Communicator& world) {
                          if (!tessera::run(options, config, world)) agreed = false;

@@ -1,52 +1,18 @@
-// The configuration of a training run, as typed values.
+// Everything that a training run can be told, as plain values.
 //
-// The initial values are the defaults. The table in tools/config/keys.cpp says for every key what
-// it means, which values it takes, and how it is read and written.
+// The initial values here are the defaults. What each key means, which values it allows and how it
+// is read and written stands in one table, in tools/config/keys.cpp.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
-#include <optional>
 #include <string>
-
-#include "autograd/checkpointing.h"
-#include "kernels/attention/backend.h"
-#include "optim/schedule.h"
-#include "runtime/device.h"
-#include "runtime/dtype.h"
-#include "runtime/enum_names.h"
-#include "sharding/comm/world.h"
-#include "sharding/plan/options.h"
 
 namespace tessera {
 
-enum class OptimizerKind { adamw, sgd };
-template <>
-inline constexpr EnumNames<OptimizerKind> kEnumNames<OptimizerKind> = {"optimizer",
-                                                                       {"adamw", "sgd"}};
-
-/// The passes in which the next bucket is gathered while this one computes.
-enum class Prefetch { both, forward, backward, none };
-template <>
-inline constexpr EnumNames<Prefetch> kEnumNames<Prefetch> = {
-    "prefetch", {"both", "forward", "backward", "none"}};
-
-/// The micro-batches after which gradients are reduced over ranks.
-enum class ReduceAfter { every_micro_batch, last_micro_batch };
-template <>
-inline constexpr EnumNames<ReduceAfter> kEnumNames<ReduceAfter> = {
-    "reduction", {"every_micro_batch", "last_micro_batch"}};
-
-/// `automatic`: a bar on a terminal of this process, lines otherwise.
-enum class ProgressMode { automatic, bar, lines };
-template <>
-inline constexpr EnumNames<ProgressMode> kEnumNames<ProgressMode> = {"progress",
-                                                                     {"auto", "bar", "lines"}};
-
 struct ModelConfig {
   std::string preset = "gpt2-mini";
-  // 0: the preset's.
+  // 0: as the preset says.
   std::int64_t layers = 0;
   std::int64_t heads = 0;
   std::int64_t width = 0;
@@ -66,9 +32,9 @@ struct DataConfig {
 };
 
 struct OptimizerConfig {
-  OptimizerKind name = OptimizerKind::adamw;
+  std::string name = "adamw";
   double learning_rate = 1e-3;
-  ScheduleKind schedule = ScheduleKind::cosine;
+  std::string schedule = "cosine";
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;
   double minimum_learning_rate_ratio = 0.1;
@@ -82,34 +48,30 @@ struct OptimizerConfig {
 };
 
 struct ShardingConfig {
-  StrategyKind strategy = StrategyKind::single;
+  std::string strategy = "single";
   bool flatten_parameters = false;
   std::int64_t shard_size = 0;
   std::string buckets = "unit";
-  /// sharding.reshard_after_forward, as ShardingOptions::reshard_group.
-  int reshard_group = 0;
+  std::string reshard_after_forward = "true";
   std::int64_t live_gathers = 2;
-  Prefetch prefetch = Prefetch::both;
-  ReduceAfter reduce = ReduceAfter::every_micro_batch;
-  DType reduce_dtype = DType::f32;
-  CommunicatorKind communicator = CommunicatorKind::automatic;
+  std::string prefetch = "both";
+  std::string reduce = "every_micro_batch";
+  std::string reduce_dtype = "f32";
+  std::string communicator = "auto";
   bool deterministic = false;
-  /// Seconds.
-  std::int64_t timeout = 600;
-  Offload offload = Offload::none;
-  CheckpointingPolicy activation_checkpointing;
+  std::string offload = "none";
+  std::string activation_checkpointing = "none";
 };
 
 struct RuntimeConfig {
-  /// No value: auto.
-  std::optional<Device> device;
+  std::string device = "auto";
   std::int64_t ranks = 0;
   std::int64_t threads = 0;
-  DType compute_dtype = DType::f32;
+  std::string compute_dtype = "f32";
 };
 
 struct KernelsConfig {
-  AttentionBackend attention = AttentionBackend::tessera;
+  std::string attention = "tessera";
 };
 
 struct TrainConfig {
@@ -120,8 +82,7 @@ struct TrainConfig {
   std::int64_t eval_batches = 20;
   std::int64_t seed = 1;
   std::filesystem::path trace;
-  ProgressMode progress = ProgressMode::automatic;
-  bool measure_matmul_rate = false;
+  std::string progress = "auto";
 };
 
 struct Config {
@@ -132,14 +93,6 @@ struct Config {
   RuntimeConfig runtime;
   KernelsConfig kernels;
   TrainConfig train;
-
-  /// The place that set a key: "run.yaml:12" or "command line". Keys with defaults are not listed.
-  std::map<std::string, std::string, std::less<>> places;
 };
-
-/// The device of rank 0. Without a configured device: a GPU if there is one, else the CPU.
-inline Device first_device(const RuntimeConfig& runtime) {
-  return runtime.device.value_or(parse_device("auto").value());
-}
 
 }  // namespace tessera

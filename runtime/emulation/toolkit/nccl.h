@@ -32,6 +32,7 @@ enum ncclResult_t {
 enum ncclRedOp_t { ncclSum = 0, ncclMax = 2 };
 enum ncclDataType_t {
   ncclUint8 = 1,
+  ncclUint32 = 3,
   ncclInt64 = 4,
   ncclFloat16 = 6,
   ncclFloat32 = 7,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "runtime/half.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 template <typename T>
 T combined(T a, T b, ncclRedOp_t operation) {
-  if constexpr (sizeof(T) == 8) {
+  if constexpr (std::is_integral_v<T>) {
     return operation == ncclSum ? a + b : std::max(a, b);
   } else {
     const auto x = static_cast<float>(a), y = static_cast<float>(b);
@@ -56,6 +57,8 @@ void write_sum(void* to, const std::vector<std::byte*>& copies, std::size_t coun
   switch (type) {
     case ncclFloat32:
       return write<float>(to, copies, count, operation);
+    case ncclUint32:
+      return write<std::uint32_t>(to, copies, count, operation);
     case ncclFloat16:
       return write<float16>(to, copies, count, operation);
     case ncclBfloat16:

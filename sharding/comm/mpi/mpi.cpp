@@ -11,46 +11,60 @@
 #include "runtime/describe.h"
 #include "sharding/comm/devices.h"
 #include "sharding/comm/mpi/transfers.h"
+#include "sharding/comm/tree_exchange.h"
+#include "sharding/comm/world.h"
 
 namespace tessera {
 namespace {
 
-/// Where sources in the staging buffer begin: at a multiple of this.
-constexpr std::int64_t kAlignment = 64;
+class MpiTransport final : public Transport {
+ public:
+  using Describe = std::function<std::string()>;
+  MpiTransport(MpiJob& job, MPI_Comm comm, const std::vector<int>& members, Describe call)
+      : transfers_{Transfers(job, comm, members), Transfers(job, comm, members),
+                   Transfers(job, comm, members)},
+        call_(std::move(call)) {}
 
-/// Some elements of one tensor of a call.
-struct Segment {
-  std::size_t tensor;
-  ElementRange range;
-};
+  void start(int slot, const Messages& messages) override {
+    Transfers& transfers = transfers_[static_cast<std::size_t>(slot)];
+    for (const Message& one : messages.received) transfers.receive(one.peer, one.tensor);
+    for (const Message& one : messages.sent) transfers.send(one.peer, one.tensor);
+  }
+  void finish(int slot) override { transfers_[static_cast<std::size_t>(slot)].wait(call_); }
 
-/// Segments whose sources are received together into one half of the staging buffer.
-struct Batch {
-  std::vector<Segment> segments;
-  Tensors received;  // of segment i from the k-th other rank: number i * others + k
+  std::int64_t bytes_sent() const {
+    std::int64_t bytes = 0;
+    for (const Transfers& transfers : transfers_) bytes += transfers.bytes_sent();
+    return bytes;
+  }
+
+ private:
+  std::array<Transfers, kSlots> transfers_;
+  Describe call_;
 };
 
 class MpiCommunicator final : public Communicator {
  public:
-  /// `members`: the processes of the group by their rank in the job. Takes `comm` over.
+  /// `members`: the processes of the group by their rank in the job. Owns `comm` from here on.
   MpiCommunicator(MpiJob& job, MPI_Comm comm, std::vector<int> members, int rank,
-                  const Communicator* parent = nullptr)
-      : Communicator(rank, static_cast<int>(members.size()), parent),
+                  const Communicator* parent, CheckCollectives check)
+      : Communicator(rank, nodes_of(job, members), parent, check),
         job_(job),
         comm_(comm),
-        members_(std::move(members)) {
-    check(others() * kAlignment <= kMpiStagingBytes / 2,
-          "{} ranks are more than {} bytes can serve", size(), kMpiStagingBytes);
-  }
+        members_(std::move(members)) {}
 
   void abort(const std::string& reason) override { job_.abort(reason); }
   std::optional<std::string> aborted() override { return job_.failure(); }
   void agree(const Call& call) override {
     guarded(call, [&] { return compare(call).size(); });
   }
+  void agree(const CallHistory& history) override {
+    const Call call{.collective = Collective::barrier, .label = "the step's calls"};
+    guarded(call, [&] { return compare(call, history); });
+  }
 
-  std::unique_ptr<Communicator> split(int color) override {
-    const Call call{.collective = Collective::split, .root = color};
+ protected:
+  std::unique_ptr<Communicator> split_by(const Call& call) override {
     return guarded(call, [&]() -> std::unique_ptr<Communicator> {
       const std::vector<Header> headers = compare(call);
       std::vector<int> colors;
@@ -58,44 +72,51 @@ class MpiCommunicator final : public Communicator {
       int rank_in_child = 0;
       for (int r = 0; r < size(); ++r) {
         colors.push_back(static_cast<int>(headers[r].root));
-        if (colors.back() != color) continue;
+        if (colors.back() != call.root) continue;
         if (r < rank()) ++rank_in_child;
         members.push_back(members_[r]);
       }
-      // All are here now, so this waits for nobody. MPI's colors must not be negative: number them.
+      // All ranks are here now, so this does not wait. MPI's colors must not be negative: number
+      // them.
       std::sort(colors.begin(), colors.end());
-      const auto number = std::lower_bound(colors.begin(), colors.end(), color) - colors.begin();
+      const auto number =
+          std::lower_bound(colors.begin(), colors.end(), call.root) - colors.begin();
       MPI_Comm child = MPI_COMM_NULL;
       check_mpi(MPI_Comm_split(comm_, static_cast<int>(number), rank(), &child), "splitting");
-      return std::make_unique<MpiCommunicator>(job_, child, std::move(members), rank_in_child,
-                                               this);
+      return std::make_unique<MpiCommunicator>(job_, child, std::move(members), rank_in_child, this,
+                                               CheckCollectives::always);
     });
   }
 
- protected:
   std::int64_t perform(const Call& call) override {
     return guarded(call, [&] {
-      compare(call);
+      if (call.compared) compare(call);
       const bool on_gpu = !call.outputs.empty() && !call.outputs[0].device().is_cpu();
       return on_gpu ? exchange_on_host(call) : exchange(call);
     });
   }
 
  private:
-  /// What ranks tell each other of a call before they make it.
+  /// A rank's side of a call, as the others see it.
   struct Header {
     std::uint64_t fingerprint;
     std::int64_t root;
   };
+  /// A description that travels; longer ones are cut off.
+  using Text = std::array<char, 256>;
 
-  /// Runs `work`. What it raises ends the job.
+  static std::vector<int> nodes_of(const MpiJob& job, const std::vector<int>& members) {
+    std::vector<int> nodes;
+    for (const int member : members) nodes.push_back(job.node_of(member));
+    return nodes;
+  }
+
+  /// Runs `work`. An exception in it ends the job.
   template <typename Work>
   std::invoke_result_t<Work> guarded(const Call& call, const Work& work) {
     try {
       job_.raise_if_failed();
-      auto result = work();
-      ++calls_;
-      return result;
+      return work();
     } catch (const std::exception& error) {
       job_.keep(call, staging_);
       job_.abort_for(error);
@@ -103,49 +124,60 @@ class MpiCommunicator final : public Communicator {
     }
   }
 
-  Transfers transfers() { return Transfers(job_, comm_, members_); }
+  static std::string describe_wait(const Call& call) {
+    return call.compared ? describe(call)
+                         : describe(call) +
+                               " (sharding.check_collectives: always names the calls "
+                               "of both sides)";
+  }
 
-  void wait(Transfers& transfers, const Call& call) {
-    transfers.wait([&] { return describe(call, calls_); });
+  // ---- Agreement
+
+  /// Every rank gets every other rank's value. Not counted as sent.
+  template <typename Value>
+  std::vector<Value> exchange_with_all(const Call& call, const Value& own) {
+    std::vector<Value> values(static_cast<std::size_t>(size()));
+    values[rank()] = own;
+    Transfers all(job_, comm_, members_, Transfers::kComparison);
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank()) continue;
+      all.receive(r, &values[r], sizeof(Value));
+      all.send(r, &values[rank()], sizeof(Value));
+    }
+    all.wait([&] { return describe(call); });
+    return values;
   }
 
   std::vector<Header> compare(const Call& call) {
-    std::vector<Header> headers(static_cast<std::size_t>(size()));
-    headers[rank()] = {fingerprint(call, calls_), call.root};
-    exchange_with_all(
-        call, [&](int r) { return &headers[r]; }, sizeof(Header));
+    const std::vector<Header> headers =
+        exchange_with_all(call, Header{fingerprint(call), call.root});
     std::vector<std::uint64_t> fingerprints;
     for (const Header& header : headers) fingerprints.push_back(header.fingerprint);
     const int other = first_disagreement(fingerprints);
-    if (other != 0) tell_disagreement(call, other);
+    if (other != 0) fail_for_two(call, other, describe(call));
     return headers;
   }
 
-  /// Every rank has seen the disagreement and takes part, so that each can tell both sides.
-  [[noreturn]] void tell_disagreement(const Call& call, int other) {
-    using Text = std::array<char, 256>;
-    std::vector<Text> texts(static_cast<std::size_t>(size()));
-    const std::string mine = describe(call, calls_).substr(0, sizeof(Text) - 1);
-    std::copy(mine.begin(), mine.end(), texts[rank()].begin());
-    exchange_with_all(
-        call, [&](int r) { return texts[r].data(); }, sizeof(Text));
+  bool compare(const Call& call, const CallHistory& history) {
+    const int other = first_disagreement(exchange_with_all(call, history.hash()));
+    if (other == 0) return true;
+    const auto summaries = exchange_with_all(call, history.summary());
+    const auto number = CallHistory::first_difference(summaries[0], summaries[other]);
+    fail_for_two(call, other, history.description(number));
+  }
+
+  /// All ranks are here, and tell each other `own`, their descriptions of what they called.
+  [[noreturn]] void fail_for_two(const Call& call, int other, const std::string& own) {
+    Text text = {};
+    own.copy(text.data(), text.size() - 1);
+    const std::vector<Text> texts = exchange_with_all(call, text);
     fail_disagreement(members_[0], texts[0].data(), members_[other], texts[other].data());
   }
 
-  /// Every rank gets every other's `bytes` bytes at place(its rank).
-  template <typename Place>
-  void exchange_with_all(const Call& call, const Place& place, std::size_t bytes) {
-    Transfers all = transfers();
-    for (int r = 0; r < size(); ++r) {
-      if (r == rank()) continue;
-      all.receive(r, place(r), static_cast<std::int64_t>(bytes));
-      all.send(r, place(rank()), static_cast<std::int64_t>(bytes));
-    }
-    wait(all, call);
-  }
+  // ---- Moving tensors
 
-  /// The same for tensors in a GPU's memory, by way of the host's: MPI need know nothing of GPUs.
-  /// Waits for the GPU, there and back.
+  /// The same for tensors in a GPU's memory, by way of the host's, so that MPI needs no support for
+  /// GPUs. Waits for the GPU before and after.
   std::int64_t exchange_on_host(const Call& call) {
     const CategoryScope category(Category::workspace);
     const auto to_host = [](const Tensors& tensors, bool copies) {
@@ -176,178 +208,96 @@ class MpiCommunicator final : public Communicator {
 
   /// Moves the tensors of a call; returns the bytes sent.
   std::int64_t exchange(const Call& call) {
+    MpiTransport transport(job_, comm_, members_, [&] { return describe_wait(call); });
+    const auto reduce = [&] {
+      reduce_shares(call, NodeGrid::for_reduction(call, rank(), size(), ranks_per_node()),
+                    staging(), transport);
+    };
+    const auto gather = [&] {
+      gather_shares(call, NodeGrid::for_gather(call, rank(), size(), ranks_per_node()), transport);
+    };
     switch (call.collective) {
       case Collective::all_gather:
-        return gather_shares(call);
+        gather();
+        break;
       case Collective::reduce_scatter:
-        return reduce_shares(call);
+        reduce();
+        break;
       case Collective::all_reduce:
-        return reduce_shares(call) + gather_shares(call);
+        reduce();
+        gather();
+        break;
       case Collective::reduce:
-        return reduce_shares(call) + send_shares_to_root(call);
+        reduce();
+        exchange(transport, shares_to_root(call));
+        break;
       case Collective::broadcast:
-        return broadcast_from_root(call);
+        exchange(transport, from_root(call));
+        break;
       case Collective::all_to_all:
-        return swap_shares(call);
+        swap_shares(call, transport);
+        break;
       default:
-        return 0;
+        break;
     }
+    return transport.bytes_sent();
   }
 
-  /// The elements of a tensor that are rank r's share.
-  Tensor share(const Tensor& tensor, int r) const {
-    return elements(tensor, share_of(tensor.numel(), r, size()));
+  static void exchange(MpiTransport& transport, const Messages& messages) {
+    transport.start(0, messages);
+    transport.finish(0);
   }
 
-  std::int64_t gather_shares(const Call& call) {
-    Transfers all = transfers();
-    for (const Tensor& tensor : call.outputs) {
-      for (int r = 0; r < size(); ++r) {
-        if (r == rank()) continue;
-        all.receive(r, share(tensor, r));
-        all.send(r, share(tensor, rank()));
-      }
-    }
-    wait(all, call);
-    return all.bytes_sent();
-  }
-
-  std::int64_t swap_shares(const Call& call) {
-    Transfers all = transfers();
+  void swap_shares(const Call& call, MpiTransport& transport) const {
+    Messages messages;
     for (std::size_t i = 0; i < call.outputs.size(); ++i) {
       for (int r = 0; r < size(); ++r) {
         if (r == rank()) continue;
-        all.receive(r, share(call.outputs[i], r));
-        all.send(r, share(call.inputs[i], r));
+        messages.received.push_back({r, share_of(call.outputs[i], r, size())});
+        messages.sent.push_back({r, share_of(call.inputs[i], r, size())});
       }
-      share(call.outputs[i], rank()).copy_from(share(call.inputs[i], rank()));
+      share_of(call.outputs[i], rank(), size()).copy_from(share_of(call.inputs[i], rank(), size()));
     }
-    wait(all, call);
-    return all.bytes_sent();
+    exchange(transport, messages);
   }
 
-  std::int64_t broadcast_from_root(const Call& call) {
-    Transfers all = transfers();
+  Messages from_root(const Call& call) const {
+    Messages messages;
     for (const Tensor& tensor : call.outputs) {
       if (rank() != call.root) {
-        all.receive(call.root, tensor);
+        messages.received.push_back({call.root, tensor});
         continue;
       }
       for (int r = 0; r < size(); ++r) {
-        if (r != rank()) all.send(r, tensor);
+        if (r != rank()) messages.sent.push_back({r, tensor});
       }
     }
-    wait(all, call);
-    return all.bytes_sent();
+    return messages;
   }
 
-  std::int64_t send_shares_to_root(const Call& call) {
-    Transfers all = transfers();
+  Messages shares_to_root(const Call& call) const {
+    Messages messages;
     for (const Tensor& tensor : call.outputs) {
       if (rank() != call.root) {
-        all.send(call.root, share(tensor, rank()));
+        messages.sent.push_back({call.root, share_of(tensor, rank(), size())});
         continue;
       }
       for (int r = 0; r < size(); ++r) {
-        if (r != rank()) all.receive(r, share(tensor, r));
+        if (r != rank()) messages.received.push_back({r, share_of(tensor, r, size())});
       }
     }
-    wait(all, call);
-    return all.bytes_sent();
+    return messages;
   }
 
-  /// Sends every other rank its share of all tensors, segment by segment, and reduces this rank's:
-  /// while one half of the staging buffer is summed, the other is filled.
-  std::int64_t reduce_shares(const Call& call) {
-    Transfers sends = transfers();
-    for (int r = 0; r < size(); ++r) {
-      if (r == rank()) continue;
-      for (const Segment& segment : segments_of(call, r)) {
-        sends.send(r, elements(call.brought()[segment.tensor], segment.range));
-      }
-    }
-    const std::vector<Segment> mine = segments_of(call, rank());
-    std::size_t next = 0;
-    Transfers receives[2] = {transfers(), transfers()};
-    std::array<Batch, 2> batches;
-    batches[0] = receive_batch(call, mine, next, 0, receives[0]);
-    for (int half = 0; !batches[half].segments.empty(); half = 1 - half) {
-      batches[1 - half] = receive_batch(call, mine, next, 1 - half, receives[1 - half]);
-      wait(receives[half], call);
-      for (std::size_t i = 0; i < batches[half].segments.size(); ++i) {
-        reduce_segment(call, batches[half], i);
-      }
-    }
-    wait(sends, call);
-    return sends.bytes_sent();
-  }
-
-  std::int64_t others() const { return size() - 1; }
-
-  const Tensor& staging() {
-    if (!staging_.defined()) {
-      const CategoryScope category(Category::workspace);
-      staging_ = Tensor::empty_on_host({kMpiStagingBytes}, DType::u8);
-    }
-    return staging_;
-  }
-
-  /// Bytes of one segment at most: all other ranks' fit one half of the staging buffer.
-  std::int64_t segment_bytes() const {
-    const std::int64_t bytes = kMpiStagingBytes / 2 / std::max<std::int64_t>(1, others());
-    return bytes / kAlignment * kAlignment;
-  }
-
-  /// Rank r's shares of all tensors, cut into segments. Sender and receiver cut alike.
-  std::vector<Segment> segments_of(const Call& call, int r) const {
-    std::vector<Segment> segments;
-    for (std::size_t i = 0; i < call.brought().size(); ++i) {
-      const Tensor& tensor = call.brought()[i];
-      const auto step = segment_bytes() / static_cast<std::int64_t>(size_of(tensor.dtype()));
-      const ElementRange share = share_of(tensor.numel(), r, size());
-      for (std::int64_t begin = share.begin; begin < share.end; begin += step) {
-        segments.push_back({i, {begin, std::min(share.end, begin + step)}});
-      }
-    }
-    return segments;
-  }
-
-  /// Starts to receive as many segments, from `next` on, as one half of the staging buffer holds.
-  Batch receive_batch(const Call& call, const std::vector<Segment>& segments, std::size_t& next,
-                      int half, Transfers& receives) {
-    Batch batch;
-    std::int64_t offset = half * kMpiStagingBytes / 2;
-    const std::int64_t end = offset + kMpiStagingBytes / 2;
-    for (; next < segments.size(); ++next) {
-      const Segment& segment = segments[next];
-      const DType dtype = call.brought()[segment.tensor].dtype();
-      const std::int64_t count = segment.range.count();
-      const std::int64_t used = count * static_cast<std::int64_t>(size_of(dtype));
-      const std::int64_t bytes = (used + kAlignment - 1) / kAlignment * kAlignment;
-      if (offset + bytes * others() > end) break;
-      batch.segments.push_back(segment);
-      for (int r = 0; r < size(); ++r) {
-        if (r == rank()) continue;
-        batch.received.push_back(
-            Tensor::view(staging().storage(), static_cast<std::size_t>(offset), {count}, dtype));
-        receives.receive(r, batch.received.back());
-        offset += bytes;
-      }
-    }
-    return batch;
-  }
-
-  /// The sum over ranks of one segment, in rank order, goes to its place in the output.
-  void reduce_segment(const Call& call, const Batch& batch, std::size_t i) const {
-    const Segment& segment = batch.segments[i];
-    const Tensor& brought = call.brought()[segment.tensor];
-    const auto first = batch.received.begin() + static_cast<std::ptrdiff_t>(i) * others();
-    Tensors sources(first, first + others());
-    sources.insert(sources.begin() + rank(), elements(brought, segment.range));
-    const bool scattered = call.collective == Collective::reduce_scatter;
-    const std::int64_t origin = scattered ? share_of(brought.numel(), rank(), size()).begin : 0;
-    const ElementRange place = {segment.range.begin - origin, segment.range.end - origin};
-    tree_reduce(elements(call.outputs[segment.tensor], place), sources, call.reduction);
+  Staging staging() {
+    return {.bytes = kMpiStagingBytes, .halves = true, .allocate = [this](std::int64_t bytes) {
+              const auto most = std::max(bytes, kMpiStagingBytes);
+              if (!staging_.defined() || staging_.numel() < most) {
+                const CategoryScope category(Category::workspace);
+                staging_ = Tensor::empty_on_host({most}, DType::u8);
+              }
+              return staging_;
+            }};
   }
 
   MpiJob& job_;
@@ -355,22 +305,20 @@ class MpiCommunicator final : public Communicator {
   MPI_Comm comm_;
   std::vector<int> members_;
   Tensor staging_;
-  std::uint64_t calls_ = 0;
 };
 
-/// Runs the body as this process's rank; what it raises ends the job.
+/// Runs the body as this process's rank. An exception in it ends the job.
 void run_body(MpiJob& job, const WorldOptions& options,
               const std::function<void(Communicator&)>& body) {
-  check(
-      job.size() == options.ranks,
-      "mpirun has started {} ranks, but MPI knows {}: it belongs to another MPI than this program "
-      "was built with",
-      options.ranks, job.size());
+  check(options.ranks == 0 || job.size() == options.ranks,
+        "the launcher has started {} processes, but MPI finds {}: the launcher belongs to another "
+        "MPI than this program was built with",
+        options.ranks, job.size());
   MPI_Comm world = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "making the world's communicator");
   std::vector<int> members(static_cast<std::size_t>(job.size()));
   std::iota(members.begin(), members.end(), 0);
-  MpiCommunicator communicator(job, world, members, job.rank());
+  MpiCommunicator communicator(job, world, members, job.rank(), nullptr, options.check_collectives);
   RankContext context({.device = device_of_rank(options.device, job.rank_on_machine()),
                        .rank = job.rank(),
                        .world_size = job.size(),
@@ -388,7 +336,7 @@ void run_body(MpiJob& job, const WorldOptions& options,
 }  // namespace
 
 void run_mpi_rank(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
-  MpiJob job(options.deadline);
+  MpiJob job(options.deadline, options.ranks_per_node);
   try {
     run_body(job, options, body);
   } catch (const std::exception& error) {
@@ -397,7 +345,7 @@ void run_mpi_rank(const WorldOptions& options, const std::function<void(Communic
   const std::optional<MpiJob::Failure> failure = job.end();
   if (!failure) return;
   if (failure->rank == job.rank()) throw Error(failure->reason);
-  fail_in_silence();
+  exit_quietly();
 }
 
 }  // namespace tessera

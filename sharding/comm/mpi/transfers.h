@@ -1,4 +1,4 @@
-// Transfers: a set of messages that are under way between the ranks of one communicator.
+// Transfers: a set of messages under way between the ranks of one communicator.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,15 @@ namespace tessera {
 
 class Transfers {
  public:
-  /// `members`: what the ranks of `comm` are called in messages, and their ranks in the job.
-  Transfers(MpiJob& job, MPI_Comm comm, const std::vector<int>& members)
-      : job_(job), comm_(comm), members_(members) {}
-  /// After a failure: what has not begun to arrive shall not be written any more. Tensors, whose
-  /// messages may be long and half way, are kept by the job instead.
+  /// MPI matches messages by tag. Comparisons of calls never match tensors.
+  static constexpr int kTensors = 0;
+  static constexpr int kComparison = 1;
+
+  /// `members`: the ranks of `comm` by their numbers in the job.
+  Transfers(MpiJob& job, MPI_Comm comm, const std::vector<int>& members, int tag = kTensors)
+      : job_(job), comm_(comm), members_(members), tag_(tag) {}
+  /// After a failure: cancels messages that have not begun to arrive. Long messages may be halfway,
+  /// so the job keeps their tensors.
   ~Transfers() {
     for (MpiJob::Pending& one : pending_) {
       MPI_Cancel(&one.request);
@@ -29,7 +33,7 @@ class Transfers {
   void send(int to, const void* data, std::int64_t bytes) {
     for_each_message(bytes, [&](std::int64_t offset, int count) {
       MPI_Request& request = pending_.emplace_back(MPI_REQUEST_NULL, members_[to]).request;
-      check_mpi(MPI_Isend(static_cast<const std::byte*>(data) + offset, count, MPI_BYTE, to, 0,
+      check_mpi(MPI_Isend(static_cast<const std::byte*>(data) + offset, count, MPI_BYTE, to, tag_,
                           comm_, &request),
                 "sending");
     });
@@ -42,8 +46,8 @@ class Transfers {
   void receive(int from, void* data, std::int64_t bytes) {
     for_each_message(bytes, [&](std::int64_t offset, int count) {
       MPI_Request& request = pending_.emplace_back(MPI_REQUEST_NULL, members_[from]).request;
-      check_mpi(MPI_Irecv(static_cast<std::byte*>(data) + offset, count, MPI_BYTE, from, 0, comm_,
-                          &request),
+      check_mpi(MPI_Irecv(static_cast<std::byte*>(data) + offset, count, MPI_BYTE, from, tag_,
+                          comm_, &request),
                 "receiving");
     });
   }
@@ -51,13 +55,15 @@ class Transfers {
     receive(from, tensor.raw(), static_cast<std::int64_t>(tensor.bytes()));
   }
 
-  void wait(const std::function<std::string()>& what) { job_.wait(pending_, what); }
+  /// Returns when all messages are complete. `call` describes the call for the message about a
+  /// missed deadline.
+  void wait(const std::function<std::string()>& call) { job_.wait(pending_, call); }
 
-  /// Of all messages so far.
+  /// Bytes of all messages sent so far.
   std::int64_t bytes_sent() const { return bytes_sent_; }
 
  private:
-  /// MPI counts in int; longer messages go in several.
+  /// MPI counts in int, so longer messages are sent in several.
   static constexpr std::int64_t kLongestMessage = std::int64_t{1} << 30;
 
   template <typename Body>
@@ -70,6 +76,7 @@ class Transfers {
   MpiJob& job_;
   MPI_Comm comm_;
   const std::vector<int>& members_;
+  int tag_;
   std::vector<MpiJob::Pending> pending_;
   std::int64_t bytes_sent_ = 0;
 };

@@ -1,5 +1,6 @@
 #include "sharding/comm/nccl/job.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/check.h"
@@ -9,11 +10,12 @@
 namespace tessera {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr auto kWatchInterval = std::chrono::milliseconds(20);
 
-constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
+/// A call younger than this is not asked about: nearly all have ended by then.
+constexpr auto kYoung = std::chrono::milliseconds(1000);
 
-/// Rank 0 of the group invents a name under which its ranks find each other.
+/// Rank 0 of the group makes an id, under which its ranks find each other.
 ncclUniqueId agree_on_id(Communicator& group) {
   ncclUniqueId id{};
   std::vector<std::uint8_t> bytes(sizeof(id), 0);
@@ -28,13 +30,38 @@ ncclUniqueId agree_on_id(Communicator& group) {
   return id;
 }
 
+/// A group of calls to NCCL. It ends with the scope at the latest, so that an exception between two
+/// calls leaves no group open for the calls that follow.
+class GroupCall {
+ public:
+  GroupCall() { take(ncclGroupStart()); }
+  ~GroupCall() {
+    if (open_) ncclGroupEnd();
+  }
+  GroupCall(const GroupCall&) = delete;
+  GroupCall& operator=(const GroupCall&) = delete;
+
+  /// Keeps the first failure.
+  void take(ncclResult_t status) {
+    if (result_ == ncclSuccess || result_ == ncclInProgress) result_ = status;
+  }
+  ncclResult_t end() {
+    open_ = false;
+    take(ncclGroupEnd());
+    return result_;
+  }
+
+ private:
+  bool open_ = true;
+  ncclResult_t result_ = ncclSuccess;
+};
+
 }  // namespace
 
 NcclJob::NcclJob(Communicator& control, std::chrono::milliseconds deadline)
     : control_(control), deadline_(deadline), device_(context().device()) {
   check(!device_.is_cpu(),
-        "communicator nccl is for ranks on GPUs, not on the CPU: take threads or "
-        "mpi");
+        "communicator nccl is for ranks on GPUs, not on the CPU: take threads or mpi");
   watcher_ = std::thread([this] { watch(); });
 }
 
@@ -66,49 +93,50 @@ ncclComm_t NcclJob::connect(Communicator& group) {
     if (comm != nullptr) comms_.push_back(comm);
     check_nccl(status, comm, "connecting");
   }
-  wait_until_done(comm, [&] { return fmt::format("connecting {} ranks", group.size()); });
+  wait_until_queued(comm, [&] { return fmt::format("connecting {} ranks", group.size()); });
   return comm;
 }
 
-void NcclJob::queue(ncclComm_t comm, const std::function<std::string()>& what,
+void NcclJob::queue(ncclComm_t comm, const std::function<std::string()>& describe,
                     const std::function<void(const Take&)>& calls) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) throw Error(*failure_);
-    // The group ends whatever happens within.
-    ncclResult_t first = ncclGroupStart();
-    const auto take = [&](ncclResult_t status) {
-      if (first == ncclSuccess || first == ncclInProgress) first = status;
-    };
-    calls(take);
-    take(ncclGroupEnd());
-    check_nccl(first, comm, what());
+    GroupCall group;
+    calls([&](ncclResult_t status) { group.take(status); });
+    check_nccl(group.end(), comm, describe());
   }
-  wait_until_done(comm, what);
+  wait_until_queued(comm, describe);
+  const std::lock_guard lock(mutex_);
+  under_way_.push_back({describe(), current_stream().record(), Clock::now()});
 }
 
-void NcclJob::wait_until_done(ncclComm_t comm, const std::function<std::string()>& what) {
+void NcclJob::wait_until_queued(ncclComm_t comm, const std::function<std::string()>& describe) {
   const auto end = Clock::now() + deadline_;
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
       if (failure_) throw Error(*failure_);
       ncclResult_t state = ncclSuccess;
-      check_nccl(ncclCommGetAsyncError(comm, &state), comm, what());
-      check_nccl(state, comm, what());
+      check_nccl(ncclCommGetAsyncError(comm, &state), comm, describe());
+      check_nccl(state, comm, describe());
       if (state == ncclSuccess) return;
     }
     if (Clock::now() > end) {
-      fail("rank {} waited {} ms in {} for other ranks to come to NCCL", control_.rank(),
-           deadline_.count(), what());
+      fail("rank {} waited {} ms in {} for other ranks to reach NCCL", control_.rank(),
+           deadline_.count(), describe());
     }
     std::this_thread::yield();
   }
 }
 
-void NcclJob::raise_if_failed() {
+std::optional<std::string> NcclJob::failure() {
   const std::lock_guard lock(mutex_);
-  if (failure_) throw Error(*failure_);
+  return failure_;
+}
+
+void NcclJob::raise_if_failed() {
+  if (const auto reason = failure()) throw Error(*reason);
 }
 
 void NcclJob::fail_with(const std::string& reason) {
@@ -116,26 +144,57 @@ void NcclJob::fail_with(const std::string& reason) {
   if (!failure_) failure_ = reason;
   for (const ncclComm_t comm : comms_) ncclCommAbort(comm);
   comms_.clear();
+  under_way_.clear();
+}
+
+std::optional<std::string> NcclJob::find_broken_link() {
+  for (const ncclComm_t comm : comms_) {
+    ncclResult_t state = ncclSuccess;
+    ncclCommGetAsyncError(comm, &state);
+    if (state == ncclSuccess || state == ncclInProgress) continue;
+    return fmt::format("NCCL: {}: {}", ncclGetErrorString(state), ncclGetLastError(comm));
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> NcclJob::find_overdue_call() {
+  const auto now = Clock::now();
+  const auto young = std::min<std::chrono::milliseconds>(kYoung, deadline_);
+  for (auto call = under_way_.begin(); call != under_way_.end() && now - call->queued > young;) {
+    if (call->end.complete()) {
+      call = under_way_.erase(call);
+    } else if (now - call->queued > deadline_) {
+      return fmt::format(
+          "{} was queued {} ms ago and has not ended on the GPU: another rank's GPU or the network "
+          "has stopped, or sharding.timeout is too short",
+          call->description, deadline_.count());
+    } else {
+      ++call;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> NcclJob::find_problem() {
+  if (const auto reason = control_.aborted()) return reason;
+  auto own = find_broken_link();
+  if (!own) own = find_overdue_call();
+  if (!own) return std::nullopt;
+  return failure_of(control_.rank(), control_.size(), *own);
 }
 
 void NcclJob::watch() {
   cuda::select_device(device_.index);
-  const auto problem = [&]() -> std::optional<std::string> {
-    if (const auto reason = control_.aborted()) return reason;
-    for (const ncclComm_t comm : comms_) {
-      ncclResult_t state = ncclSuccess;
-      ncclCommGetAsyncError(comm, &state);
-      if (state == ncclSuccess || state == ncclInProgress) continue;
-      return failure_of(
-          control_.rank(), control_.size(),
-          fmt::format("NCCL: {}: {}", ncclGetErrorString(state), ncclGetLastError(comm)));
-    }
-    return std::nullopt;
-  };
   std::unique_lock lock(mutex_);
-  while (!ended_.wait_for(lock, kBetweenLooks, [&] { return end_; })) {
-    const auto reason = problem();
-    if (!reason || failure_) continue;
+  while (!ended_.wait_for(lock, kWatchInterval, [&] { return end_; })) {
+    if (failure_) continue;
+    std::optional<std::string> reason;
+    try {
+      reason = find_problem();
+    } catch (const std::exception& error) {  // the GPU has failed
+      reason = failure_of(control_.rank(), control_.size(), error.what());
+    }
+    if (!reason) continue;
     lock.unlock();
     control_.abort(*reason);
     fail_with(*reason);
@@ -146,6 +205,7 @@ void NcclJob::watch() {
 void NcclJob::finish() {
   raise_if_failed();
   control_.barrier(context().compute_stream());
+  const auto describe = [] { return std::string("finalizing"); };
   for (;;) {
     ncclComm_t comm = nullptr;
     {
@@ -153,12 +213,12 @@ void NcclJob::finish() {
       if (failure_) throw Error(*failure_);
       if (comms_.empty()) return;
       comm = comms_.front();
-      check_nccl(ncclCommFinalize(comm), comm, "taking leave");
+      check_nccl(ncclCommFinalize(comm), comm, describe());
     }
-    wait_until_done(comm, [] { return std::string("taking leave"); });
+    wait_until_queued(comm, describe);
     const std::lock_guard lock(mutex_);
     if (failure_) throw Error(*failure_);
-    check_nccl(ncclCommDestroy(comm), comm, "taking leave");
+    check_nccl(ncclCommDestroy(comm), comm, describe());
     comms_.erase(comms_.begin());
   }
 }

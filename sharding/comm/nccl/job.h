@@ -1,12 +1,13 @@
 // NcclJob: the NCCL communicators of one rank, and how they end.
 //
-// NCCL's communicators do not block here: making one, and every call, returns at once and is asked
-// after until it has been queued. So a rank that does not come costs the deadline, not the run. A
-// thread looks after the job meanwhile: when another rank has failed, or NCCL reports an error of
-// its own (a broken link), it aborts the communicators, which ends what they have running on the
-// GPU. Otherwise a stream that waits for a lost rank would never end, nor a host that waits for it.
+// NCCL's communicators do not block here. Making one, and every call, returns at once and is polled
+// until it has been queued. So a missing rank costs the deadline, not the run. A thread watches the
+// job meanwhile. It aborts the communicators when another rank has failed, when NCCL reports an
+// error of its own (a broken link), or when a call has not ended on the GPU within the deadline. An
+// abort ends the calls that are running. Without it a stream that waits for a lost rank would never
+// end, nor a host that waits for the stream.
 //
-// The job owns the communicators until its end, so that all ranks take leave of them in one order.
+// The job owns the communicators until its end, so that all ranks finalize them in one order.
 #pragma once
 
 #include <nccl.h>
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -28,7 +30,7 @@ class NcclJob {
  public:
   /// `control` is the world's, and outlives the job.
   NcclJob(Communicator& control, std::chrono::milliseconds deadline);
-  /// Aborts what finish() has not ended.
+  /// Aborts the communicators that finish() has not ended.
   ~NcclJob();
   NcclJob(const NcclJob&) = delete;
   NcclJob& operator=(const NcclJob&) = delete;
@@ -36,32 +38,48 @@ class NcclJob {
   /// A communicator among the ranks of `group`, part of the world. A collective.
   ncclComm_t connect(Communicator& group);
 
-  /// Makes calls to NCCL as one group, and returns when they are queued. `calls` hands the result
-  /// of each to `take`. `what` they are, for messages.
+  /// Makes calls to NCCL as one group on the current stream, and returns when they are queued.
+  /// `calls` hands the result of each to `take`. `describe` describes them, for messages.
   using Take = std::function<void(ncclResult_t)>;
-  void queue(ncclComm_t comm, const std::function<std::string()>& what,
+  void queue(ncclComm_t comm, const std::function<std::string()>& describe,
              const std::function<void(const Take& take)>& calls);
 
+  /// The reason, if this or another rank has failed.
+  std::optional<std::string> failure();
   /// Raises Error with the reason if this or another rank has failed.
   void raise_if_failed();
-  /// Notes the first reason and aborts all communicators.
+  /// Keeps the first reason and aborts all communicators.
   void fail_with(const std::string& reason);
 
-  /// Waits until everything queued anywhere has ended, then takes leave of NCCL. A collective.
+  /// Waits until everything queued anywhere has ended, then finalizes NCCL. A collective.
   void finish();
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  /// A group of calls on the GPU.
+  struct UnderWay {
+    std::string description;
+    Event end;
+    Clock::time_point queued;
+  };
+
   void watch();
+  /// The reason to abort, if there is one. Under the mutex.
+  std::optional<std::string> find_problem();
+  std::optional<std::string> find_broken_link();
+  std::optional<std::string> find_overdue_call();
   /// Raises Error unless `status` is success or "in progress".
   void check_nccl(ncclResult_t status, ncclComm_t comm, const std::string& what) const;
-  void wait_until_done(ncclComm_t comm, const std::function<std::string()>& what);
+  void wait_until_queued(ncclComm_t comm, const std::function<std::string()>& describe);
 
   Communicator& control_;
   const std::chrono::milliseconds deadline_;
   const Device device_;
 
-  std::mutex mutex_;  // of all below, and of calls to NCCL
+  std::mutex mutex_;  // guards all below, and calls to NCCL
   std::vector<ncclComm_t> comms_;
+  std::list<UnderWay> under_way_;
   std::optional<std::string> failure_;
   std::condition_variable ended_;
   bool end_ = false;

@@ -1,23 +1,15 @@
 #include "sharding/comm/nccl/nccl.h"
 
-#include <algorithm>
-
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/cuda/stream.h"
 #include "runtime/describe.h"
 #include "sharding/comm/nccl/job.h"
+#include "sharding/comm/tree_exchange.h"
 
 namespace tessera {
 namespace {
-
-/// Where sources in the staging buffer begin: at a multiple of this.
-constexpr std::int64_t kAlignment = 256;
-
-std::int64_t bytes_of(std::int64_t count, DType dtype) {
-  return count * static_cast<std::int64_t>(size_of(dtype));
-}
 
 ncclDataType_t type_of(DType dtype) {
   switch (dtype) {
@@ -32,40 +24,42 @@ ncclDataType_t type_of(DType dtype) {
   }
 }
 
-/// The same elements of every rank's share of one tensor, counted from the share's beginning. A
-/// share may be an element shorter than the longest and end within.
-struct Segment {
-  std::size_t tensor;
-  ElementRange range;
-};
-using Round = std::vector<Segment>;
-
 class NcclCommunicator final : public Communicator {
  public:
   /// `control`: among the same ranks.
-  NcclCommunicator(std::shared_ptr<NcclJob> job, std::shared_ptr<Communicator> control,
-                   const NcclOptions& options, const Communicator* parent = nullptr)
-      : Communicator(control->rank(), control->size(), parent),
-        job_(std::move(job)),
-        control_(std::move(control)),
+  NcclCommunicator(NcclJob& job, Communicator& control, const NcclOptions& options,
+                   const Communicator* parent = nullptr)
+      : Communicator(control.rank(), nodes_of(control), parent, options.check_collectives),
+        job_(job),
+        control_(control),
         options_(options),
-        comm_(job_->connect(*control_)) {}
-
-  std::unique_ptr<Communicator> split(int color) override {
-    return std::make_unique<NcclCommunicator>(job_, control_->split(color), options_, this);
+        comm_(job.connect(control)) {}
+  /// Owns `control`.
+  NcclCommunicator(NcclJob& job, std::unique_ptr<Communicator> control, const NcclOptions& options,
+                   const Communicator* parent)
+      : NcclCommunicator(job, *control, options, parent) {
+    own_control_ = std::move(control);
   }
 
   void abort(const std::string& reason) override {
-    control_->abort(reason);
-    job_->fail_with(reason);
+    control_.abort(reason);
+    job_.fail_with(reason);
   }
-  std::optional<std::string> aborted() override { return control_->aborted(); }
-  void agree(const Call& call) override { control_->agree(call); }
+  std::optional<std::string> aborted() override {
+    const auto reason = job_.failure();
+    return reason ? reason : control_.aborted();
+  }
+  void agree(const Call& call) override { control_.agree(call); }
+  void agree(const CallHistory& history) override { control_.agree(history); }
 
  protected:
+  std::unique_ptr<Communicator> split_by(const Call& call) override {
+    return std::make_unique<NcclCommunicator>(job_, control_.split(call.root), options_, this);
+  }
+
   std::int64_t perform(const Call& call) override {
-    job_->raise_if_failed();
-    control_->agree(call);
+    job_.raise_if_failed();
+    if (call.compared) control_.agree(call);
     exchange(call);
     return bytes_sent_by(call, rank(), size());
   }
@@ -73,33 +67,34 @@ class NcclCommunicator final : public Communicator {
  private:
   using Take = NcclJob::Take;
 
+  static std::vector<int> nodes_of(const Communicator& control) {
+    std::vector<int> nodes;
+    for (int r = 0; r < control.size(); ++r) nodes.push_back(control.node_of(r));
+    return nodes;
+  }
+
   static cudaStream_t stream() { return cuda::native(current_stream()); }
 
   void queue(const Call& call, const std::function<void(const Take&)>& calls) {
-    job_->queue(
-        comm_, [&] { return describe(call, calls_); }, calls);
+    job_.queue(
+        comm_, [&] { return describe(call); }, calls);
   }
 
   void exchange(const Call& call) {
     switch (call.collective) {
       case Collective::all_gather:
-        gather(call);
-        break;
+        return gather(call);
       case Collective::broadcast:
-        broadcast(call);
-        break;
+        return broadcast(call);
       case Collective::all_to_all:
-        swap_shares(call);
-        break;
+        return swap_shares(call);
       case Collective::barrier:
-        meet(call);
-        break;
+        return barrier_of(call);
       case Collective::split:
-        break;
+        return;
       default:
         needs_tree(call) ? reduce_in_tree(call) : reduce(call);
     }
-    ++calls_;
   }
 
   // ---- By NCCL's own collectives
@@ -107,7 +102,7 @@ class NcclCommunicator final : public Communicator {
   void gather(const Call& call) {
     queue(call, [&](const Take& take) {
       for (const Tensor& whole : call.outputs) {
-        const Tensor own = share(whole, rank());
+        const Tensor own = share_of(whole, rank(), size());
         if (own.numel() == 0) continue;
         take(ncclAllGather(own.raw(), whole.raw(), own.bytes(), ncclUint8, comm_, stream()));
       }
@@ -123,7 +118,7 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  void meet(const Call& call) {
+  void barrier_of(const Call& call) {
     const CategoryScope category(Category::workspace);
     const Tensor one = Tensor::zeros({1}, DType::f32);
     queue(call, [&](const Take& take) {
@@ -132,19 +127,24 @@ class NcclCommunicator final : public Communicator {
   }
 
   void reduce(const Call& call) {
+    // f32 that are not negative order as their bits do, with NaN on top. As floating-point numbers
+    // NCCL's maximum would lose NaN.
+    const bool maximum = call.reduction == Reduction::maximum;
+    const ncclRedOp_t operation = maximum ? ncclMax : ncclSum;
     queue(call, [&](const Take& take) {
       for (std::size_t i = 0; i < call.outputs.size(); ++i) {
         const Tensor& to = call.outputs[i];
-        const Tensor& from = call.brought()[i];
+        const Tensor& from = call.inputs_or_outputs()[i];
         if (from.numel() == 0) continue;
         const auto count = static_cast<std::size_t>(to.numel());
-        const ncclDataType_t type = type_of(to.dtype());
+        const ncclDataType_t type = maximum ? ncclUint32 : type_of(to.dtype());
         if (call.collective == Collective::reduce_scatter) {
-          take(ncclReduceScatter(from.raw(), to.raw(), count, type, ncclSum, comm_, stream()));
+          take(ncclReduceScatter(from.raw(), to.raw(), count, type, operation, comm_, stream()));
         } else if (call.collective == Collective::all_reduce) {
-          take(ncclAllReduce(from.raw(), to.raw(), count, type, ncclSum, comm_, stream()));
+          take(ncclAllReduce(from.raw(), to.raw(), count, type, operation, comm_, stream()));
         } else {
-          take(ncclReduce(from.raw(), to.raw(), count, type, ncclSum, call.root, comm_, stream()));
+          take(
+              ncclReduce(from.raw(), to.raw(), count, type, operation, call.root, comm_, stream()));
         }
       }
     });
@@ -152,157 +152,122 @@ class NcclCommunicator final : public Communicator {
 
   // ---- By messages
 
-  Tensor share(const Tensor& tensor, int r) const {
-    return elements(tensor, share_of(tensor.numel(), r, size()));
-  }
-  void send(const Take& take, const Tensor& tensor, int to) const {
+  /// Messages of one call as a group of NCCL's sends and receives. Stream order does the waiting.
+  class NcclTransport final : public Transport {
+   public:
+    NcclTransport(NcclCommunicator& here, const Call& call) : here_(here), call_(call) {}
+
+    void start(int /*slot*/, const Messages& messages) override {
+      here_.queue(call_, [&](const Take& take) {
+        for (const Message& one : messages.sent) here_.send(take, one);
+        for (const Message& one : messages.received) here_.receive(take, one);
+      });
+    }
+    void finish(int /*slot*/) override {}
+
+   private:
+    NcclCommunicator& here_;
+    const Call& call_;
+  };
+
+  void send(const Take& take, const Message& message) const {
+    const auto& [peer, tensor] = message;
     if (tensor.numel() == 0) return;
-    take(ncclSend(tensor.raw(), tensor.bytes(), ncclUint8, to, comm_, stream()));
+    take(ncclSend(tensor.raw(), tensor.bytes(), ncclUint8, peer, comm_, stream()));
   }
-  void receive(const Take& take, const Tensor& tensor, int from) const {
+  void receive(const Take& take, const Message& message) const {
+    const auto& [peer, tensor] = message;
     if (tensor.numel() == 0) return;
-    take(ncclRecv(tensor.raw(), tensor.bytes(), ncclUint8, from, comm_, stream()));
+    take(ncclRecv(tensor.raw(), tensor.bytes(), ncclUint8, peer, comm_, stream()));
   }
 
   void swap_shares(const Call& call) {
+    Messages messages;
     for (std::size_t i = 0; i < call.outputs.size(); ++i) {
-      share(call.outputs[i], rank()).copy_from(share(call.inputs[i], rank()));
-    }
-    queue(call, [&](const Take& take) {
-      for (std::size_t i = 0; i < call.outputs.size(); ++i) {
-        for (int r = 0; r < size(); ++r) {
-          if (r == rank()) continue;
-          send(take, share(call.inputs[i], r), r);
-          receive(take, share(call.outputs[i], r), r);
-        }
+      const Tensor& to = call.outputs[i];
+      const Tensor& from = call.inputs[i];
+      share_of(to, rank(), size()).copy_from(share_of(from, rank(), size()));
+      for (int r = 0; r < size(); ++r) {
+        if (r == rank()) continue;
+        messages.sent.push_back({r, share_of(from, r, size())});
+        messages.received.push_back({r, share_of(to, r, size())});
       }
-    });
+    }
+    NcclTransport(*this, call).start(0, messages);
   }
 
   bool needs_tree(const Call& call) const {
-    if (options_.deterministic || call.reduction == Reduction::maximum) return true;
+    if (call.reduction == Reduction::maximum) {
+      for (const Tensor& tensor : call.inputs_or_outputs()) {
+        check(tensor.dtype() == DType::f32, "a maximum over ranks takes f32, not {}",
+              describe(tensor));
+      }
+      return false;
+    }
+    if (options_.deterministic) return true;
     for (std::size_t i = 0; i < call.outputs.size(); ++i) {
-      if (call.outputs[i].dtype() != call.brought()[i].dtype()) return true;
+      if (call.outputs[i].dtype() != call.inputs_or_outputs()[i].dtype()) return true;
     }
     return false;
   }
 
   void reduce_in_tree(const Call& call) {
-    for (const Round& round : rounds_of(call)) reduce_round(call, round);
+    NcclTransport transport(*this, call);
+    const auto allocate = [](std::int64_t bytes) {
+      const CategoryScope category(Category::workspace);
+      return Tensor::empty({bytes}, DType::u8);
+    };
+    reduce_shares(call, NodeGrid::for_reduction(call, rank(), size(), ranks_per_node()),
+                  {.bytes = options_.staging_bytes, .halves = false, .allocate = allocate},
+                  transport);
     if (call.collective == Collective::reduce_scatter) return;
+    if (call.collective == Collective::all_reduce && shares_are_equal(call)) return gather(call);
+    transport.start(0, messages_with_sums(call));
+  }
+
+  bool shares_are_equal(const Call& call) const {
+    for (const Tensor& x : call.outputs) {
+      if (x.numel() % size() != 0) return false;
+    }
+    return true;
+  }
+
+  /// This rank's sums for all ranks, or for the root.
+  Messages messages_with_sums(const Call& call) const {
     const bool to_all = call.collective == Collective::all_reduce;
-    queue(call, [&](const Take& take) {
-      for (const Tensor& x : call.outputs) {
-        for (int r = 0; r < size(); ++r) {
-          if (r == rank()) continue;
-          if (to_all || r == call.root) send(take, share(x, rank()), r);
-          if (to_all || rank() == call.root) receive(take, share(x, r), r);
-        }
-      }
-    });
-  }
-
-  /// The shares of all tensors, cut into what the staging buffer holds at a time. Every rank cuts
-  /// alike.
-  std::vector<Round> rounds_of(const Call& call) const {
-    const std::int64_t others = std::max(1, size() - 1);
-    const std::int64_t room = std::max(kAlignment, options_.staging_bytes / others);
-    std::vector<Round> rounds;
-    std::int64_t used = room;
-    for (std::size_t i = 0; i < call.outputs.size(); ++i) {
-      const Tensor& tensor = call.brought()[i];
-      const std::int64_t longest = (tensor.numel() + size() - 1) / size();
-      for (std::int64_t begin = 0; begin < longest;) {
-        if (room - used < kAlignment) {
-          rounds.emplace_back();
-          used = 0;
-        }
-        const std::int64_t fits =
-            (room - used) / kAlignment * kAlignment / bytes_of(1, tensor.dtype());
-        const ElementRange range = {begin, std::min(longest, begin + fits)};
-        rounds.back().push_back({i, range});
-        used += slot_bytes(call, rounds.back().back());
-        begin = range.end;
-      }
-    }
-    return rounds;
-  }
-
-  static std::int64_t slot_bytes(const Call& call, const Segment& segment) {
-    const std::int64_t bytes =
-        bytes_of(segment.range.count(), call.brought()[segment.tensor].dtype());
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  }
-
-  /// The segment within rank r's share of a tensor of as many elements as the one brought.
-  Tensor piece(const Tensor& brought, int r, const Segment& segment) const {
-    const Tensor whole = share(brought, r);
-    return whole.slice(std::min(segment.range.begin, whole.numel()),
-                       std::min(segment.range.end, whole.numel()));
-  }
-
-  /// Every rank sends the others their pieces and reduces its own.
-  void reduce_round(const Call& call, const Round& round) {
-    std::int64_t bytes = 0;
-    for (const Segment& segment : round) bytes += slot_bytes(call, segment) * (size() - 1);
-    const CategoryScope category(Category::workspace);
-    const Tensor staging = Tensor::empty({bytes}, DType::u8);
-    std::vector<Tensors> sources;
-    std::int64_t offset = 0;
-    for (const Segment& segment : round) {
-      const Tensor own = piece(call.brought()[segment.tensor], rank(), segment);
-      Tensors& all = sources.emplace_back();
+    Messages messages;
+    for (const Tensor& x : call.outputs) {
       for (int r = 0; r < size(); ++r) {
-        if (r == rank()) {
-          all.push_back(own);
-          continue;
-        }
-        all.push_back(Tensor::view(staging.storage(), static_cast<std::size_t>(offset), own.shape(),
-                                   own.dtype()));
-        offset += slot_bytes(call, segment);
-      }
-    }
-    queue(call, [&](const Take& take) {
-      for (std::size_t k = 0; k < round.size(); ++k) {
-        for (int r = 0; r < size(); ++r) {
-          if (r == rank()) continue;
-          send(take, piece(call.brought()[round[k].tensor], r, round[k]), r);
-          receive(take, sources[k][static_cast<std::size_t>(r)], r);
+        if (r == rank()) continue;
+        if (to_all || r == call.root) messages.sent.push_back({r, share_of(x, rank(), size())});
+        if (to_all || rank() == call.root) {
+          messages.received.push_back({r, share_of(x, r, size())});
         }
       }
-    });
-    for (std::size_t k = 0; k < round.size(); ++k) {
-      tree_reduce(place_of_sum(call, round[k]), sources[k], call.reduction);
     }
+    return messages;
   }
 
-  Tensor place_of_sum(const Call& call, const Segment& segment) const {
-    const Tensor& output = call.outputs[segment.tensor];
-    if (call.collective != Collective::reduce_scatter) return piece(output, rank(), segment);
-    return elements(output, segment.range);
-  }
-
-  std::shared_ptr<NcclJob> job_;
-  std::shared_ptr<Communicator> control_;
+  NcclJob& job_;
+  Communicator& control_;
+  std::unique_ptr<Communicator> own_control_;  // if this one was split off
   NcclOptions options_;
   ncclComm_t comm_;
-  std::uint64_t calls_ = 0;
 };
 
 }  // namespace
 
 void run_with_nccl(Communicator& control, const NcclOptions& options,
                    const std::function<void(Communicator&)>& body) {
-  const auto job = std::make_shared<NcclJob>(control, options.deadline);
-  const std::shared_ptr<Communicator> world(std::shared_ptr<void>(), &control);  // not ours
+  NcclJob job(control, options.deadline);
   try {
-    NcclCommunicator communicator(job, world, options);
+    NcclCommunicator communicator(job, control, options);
     body(communicator);
-    job->finish();
+    job.finish();
   } catch (const std::exception& error) {
-    // The other ranks hear of it from whoever runs this one. Until they let go, nothing of this
-    // rank's may wait for them.
-    job->fail_with(error.what());
+    // The launcher aborts the other ranks. Abort our NCCL communicators now, so that nothing here
+    // blocks on them.
+    job.fail_with(error.what());
     throw;
   }
 }

@@ -1,24 +1,30 @@
-// Ranks that own a GPU each and talk through NVIDIA's NCCL: over NVLink within a machine, over the
-// network between machines.
+// Ranks that own a GPU each and exchange tensors by NVIDIA's NCCL.
 //
-// The contract is that of communicator.h. NCCL knows no agreement, no deadlines and no reasons, so
-// another communicator, `control`, keeps those promises: before a call is queued the ranks compare
-// it there, on the host, and a rank that fails is heard of there. NCCL moves the tensors:
+// NCCL moves them over NVLink within a machine, over the network between machines. The contract is
+// that of communicator.h. NCCL has no agreement, no deadlines and no reasons for failures. Another
+// communicator, `control`, keeps those promises: on it the ranks compare their calls, on the host,
+// and report failures. NCCL moves the tensors:
 //
 //                   by default            deterministic
 //   all_gather      ncclAllGather         the same
 //   broadcast       ncclBroadcast         the same
 //   all_to_all      ncclSend, ncclRecv    the same
-//   reduce_scatter  ncclReduceScatter     parts are sent to their owners, who sum them in the tree
-//   all_reduce      ncclAllReduce         the same over shares, then the sums are sent to all
+//   reduce_scatter  ncclReduceScatter     parts are sent to their owners, who sum them in the tree;
+//                                         with several nodes inside a node first (tree_exchange.h)
+//   all_reduce      ncclAllReduce         the same over shares, then ncclAllGather of the sums; if
+//                                         shares are not equal, the sums are sent to all
 //   reduce          ncclReduce            the same over shares, then the sums are sent to the root
 //   barrier         ncclAllReduce of one number
 //
 // By default NCCL chooses the order of additions, by the number of ranks, the size and the network,
 // and rounds 16-bit sums at every hop. `deterministic` gives the bits that ranks that are threads
-// get, on any machine. Maxima, which let NaN through, and sums of 16 bits into f32 always take the
-// second way. Bytes are counted by the formulas of the second way, which for all but `reduce` and
-// `broadcast` are what NCCL's rings send.
+// get, on any machine. Sums of 16 bits into f32 always take the second way. Maxima always take the
+// first, and their bits do not depend on it: f32 that are not negative order as unsigned integers,
+// with NaN above infinity.
+//
+// `bytes_sent` follows the formulas of docs/communicators.md. NCCL's rings send as many for
+// all_gather, reduce_scatter and all_reduce. Its other algorithms (trees, NVLink SHARP) and its
+// `reduce` and `broadcast` send other amounts, and NCCL does not report them.
 #pragma once
 
 #include <chrono>
@@ -30,10 +36,12 @@ namespace tessera {
 
 struct NcclOptions {
   bool deterministic = false;
-  /// How long a rank waits for the others to come to NCCL before it gives up.
+  /// How long a rank waits for the others to reach NCCL, and for a queued call to end on the GPU,
+  /// before it gives up.
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
-  /// Where what is to be summed is received, at most, on each rank: charged to `workspace` for as
-  /// long as a reduction runs.
+  CheckCollectives check_collectives = CheckCollectives::always;
+  /// Most bytes of the buffer that receives the sources of sums, on each rank: charged to
+  /// `workspace` for as long as a reduction runs.
   std::int64_t staging_bytes = 32 << 20;
 };
 

@@ -1,0 +1,46 @@
+// WorldOptions: how many ranks to run, on which devices, and how they exchange tensors.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "runtime/device.h"
+#include "runtime/enum_names.h"
+
+namespace tessera {
+
+/// How ranks exchange tensors. `automatic` takes NCCL for ranks that own a GPU each, where the
+/// build has NCCL. Otherwise threads read each other's memory, and processes use MPI.
+enum class CommunicatorKind { automatic, threads, mpi, nccl };
+template <>
+inline constexpr EnumNames<CommunicatorKind> kEnumNames<CommunicatorKind> = {
+    "communicator", {"auto", "threads", "mpi", "nccl"}};
+
+/// When ranks compare their calls one by one; see communicator.h, "Agreement". Threads of one
+/// process always do, because it costs them nothing.
+enum class CheckCollectives { first_steps, always };
+template <>
+inline constexpr EnumNames<CheckCollectives> kEnumNames<CheckCollectives> = {
+    "check of collectives", {"first_steps", "always"}};
+
+struct WorldOptions {
+  /// 0: the launcher's number, or 1 without a launcher. Under a launcher any other number than the
+  /// launcher's raises Error.
+  int ranks = 0;
+  /// The device of the first rank of each machine. If it is a GPU, the next ranks get the next
+  /// GPUs, and after the last one the first one again.
+  Device device;
+  /// Threads per rank; 0: the cores of a machine shared out among its ranks, at least one each.
+  int threads = 0;
+  std::uint64_t seed = 0;
+  /// How long a rank waits for the others before it gives up.
+  std::chrono::milliseconds deadline = std::chrono::minutes(10);
+  CommunicatorKind communicator = CommunicatorKind::automatic;
+  /// NCCL forms sums in the tree of kernels/tree_reduce/op.h too, as the others always do.
+  bool deterministic = false;
+  CheckCollectives check_collectives = CheckCollectives::first_steps;
+  /// 0: ranks on one machine form a node. Otherwise so many consecutive ranks form one: for tests.
+  int ranks_per_node = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,90 @@
+// reduce_shares: every rank reduces its share of the elements, in the tree of kernels/tree_reduce.
+//
+// For communicators that send messages. Among N ranks on one node every rank sends each other rank
+// that rank's share, and adds up its own. Among M nodes of K ranks each there are two stages, here
+// with M = 2 and K = 2. Rank 1 owns share 1:
+//
+//            node 0                    node 1
+//        rank 0   rank 1           rank 2   rank 3
+//             ---->                     ---->            inside the node: shares 1 and 3
+//               0 + 1                     2 + 3
+//                  <------------------------             across the nodes: share 1
+//               (0 + 1) + (2 + 3)
+//
+// The halves of the tree are the trees of contiguous halves of the ranks. So both ways add in the
+// same order, and give the same bits, when K is a power of two. For any other K, for 16-bit sources
+// (whose sums inside a node would have to travel in f32), and where nodes are not alike, all ranks
+// count as one node.
+//
+// Bytes. With shares of s bytes a rank sends M (K - 1) s inside its node and (M - 1) s to other
+// nodes. The total is (M K - 1) s = (N - 1) s in either way, as docs/communicators.md says. But
+// without stages all of (N - K) s leave the node, K times as much for large M.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "sharding/comm/call.h"
+
+namespace tessera {
+
+/// A tensor on its way to a rank or from one.
+struct Message {
+  int peer;
+  Tensor tensor;
+};
+
+struct Messages {
+  std::vector<Message> sent;
+  std::vector<Message> received;
+};
+
+/// Moves messages. Exchanges with different `slot` numbers may be under way at the same time; those
+/// between two ranks arrive in the order in which they were started.
+class Transport {
+ public:
+  static constexpr int kSlots = 3;
+  virtual ~Transport() = default;
+  virtual void start(int slot, const Messages& messages) = 0;
+  /// Returns when the messages of the slot may be read and reused, on the current stream.
+  virtual void finish(int slot) = 0;
+};
+
+/// The ranks of a group by nodes: rank r is number r % per_node on node r / per_node.
+struct NodeGrid {
+  int rank;
+  int size;
+  int per_node;
+
+  int nodes() const { return size / per_node; }
+  int own_node() const { return rank / per_node; }
+  int own_number() const { return rank % per_node; }
+  int rank_at(int node, int number) const { return node * per_node + number; }
+
+  /// The grid for reductions of `call`: one node with all ranks unless two stages give the same
+  /// bits and bytes.
+  static NodeGrid for_reduction(const Call& call, int rank, int size, int ranks_per_node);
+  /// The same for gathering equal shares.
+  static NodeGrid for_gather(const Call& call, int rank, int size, int ranks_per_node);
+};
+
+/// How received sources are stored.
+struct Staging {
+  /// Most bytes of the buffer; more only if `bytes` cannot hold 256 bytes per message.
+  std::int64_t bytes;
+  /// In two halves, one is filled while the other is added up.
+  bool halves;
+  /// Returns a buffer of at least so many bytes, of dtype u8.
+  std::function<Tensor(std::int64_t bytes)> allocate;
+};
+
+/// Reduces this rank's share of every tensor of a call: to output i if the call is a
+/// reduce_scatter, and otherwise to the rank's share of output i.
+void reduce_shares(const Call& call, const NodeGrid& grid, const Staging& staging,
+                   Transport& transport);
+
+/// Every rank receives every other rank's share of the outputs. Across nodes first, one share to
+/// each; then inside the node.
+void gather_shares(const Call& call, const NodeGrid& grid, Transport& transport);
+
+}  // namespace tessera
