@@ -34,15 +34,19 @@ std::optional<CheckpointingPolicy> parse_checkpointing(std::string_view text) {
   return std::nullopt;
 }
 
-void set_checkpointing(const Units& units, std::string_view text) {
-  const std::optional<CheckpointingPolicy> policy = parse_checkpointing(text);
-  check(policy.has_value(), "activation checkpointing '{}' is not one of {}", text,
-        CheckpointingPolicy::kForms);
+std::string to_string(const CheckpointingPolicy& policy) {
+  if (policy.every == 0) return "none";
+  if (policy.first > 0) return fmt::format("from {}", policy.first);
+  return policy.every == 1 ? "full" : fmt::format("every {}", policy.every);
+}
+
+void set_checkpointing(const Units& units, const CheckpointingPolicy& policy) {
   const auto blocks = static_cast<std::int64_t>(units.size()) - 1;
-  check(policy->first == 0 || policy->first < blocks,
-        "activation checkpointing '{}': the model's blocks are 0 to {}", text, blocks - 1);
+  check(policy.first == 0 || policy.first < blocks,
+        "activation checkpointing '{}': the model's blocks are 0 to {}", to_string(policy),
+        blocks - 1);
   for (std::int64_t i = 0; i <= blocks; ++i) {
-    units[static_cast<std::size_t>(i)]->set_checkpointing(i > 0 && policy->recomputes(i - 1));
+    units[static_cast<std::size_t>(i)]->set_checkpointing(i > 0 && policy.recomputes(i - 1));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "autograd/unit.h"
@@ -21,15 +22,18 @@ struct CheckpointingPolicy {
   bool recomputes(std::int64_t block) const {
     return every > 0 && block >= first && (block - first) % every == 0;
   }
+  bool operator==(const CheckpointingPolicy&) const = default;
 };
 
 /// "none", "full", "every 2" (K >= 1) or "from 6" (I >= 0); nothing for any other text.
 std::optional<CheckpointingPolicy> parse_checkpointing(std::string_view text);
 
+/// The text that parse_checkpointing reads to the same policy.
+std::string to_string(const CheckpointingPolicy& policy);
+
 /// Switches recomputation of every unit on or off. Units are in forward order: the embedding, then
 /// block 0, 1, .... (The embedding, and a head behind the blocks, go through Unit::run_once and are
-/// never recomputed.) Raises Error if `text` is none of the forms, or says 'from I' and there is no
-/// block I.
-void set_checkpointing(const Units& units, std::string_view text);
+/// never recomputed.) Raises Error if the policy says 'from I' and there is no block I.
+void set_checkpointing(const Units& units, const CheckpointingPolicy& policy);
 
 }  // namespace tessera

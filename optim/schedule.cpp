@@ -1,7 +1,6 @@
 #include "optim/schedule.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -9,9 +8,6 @@
 
 namespace tessera {
 namespace {
-
-constexpr std::array<std::string_view, 4> kNames = {"constant", "linear", "cosine",
-                                                    "warmup_stable_decay"};
 
 // How far the decay has come, in [0, 1]: 0 up to step `begin`, 1 from the last step on.
 double decay_progress(const ScheduleOptions& options, std::int64_t begin, std::int64_t step) {
@@ -39,17 +35,6 @@ double height(const ScheduleOptions& options, std::int64_t step) {
 }
 
 }  // namespace
-
-std::string_view name_of(ScheduleKind kind) {
-  return kNames[static_cast<std::size_t>(kind)];
-}
-
-ScheduleKind schedule_kind_from_name(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  check(found != kNames.end(), "unknown schedule '{}'; choose one of {}", name,
-        fmt::join(kNames, ", "));
-  return static_cast<ScheduleKind>(found - kNames.begin());
-}
 
 void check_schedule(const ScheduleOptions& o) {
   check(std::isfinite(o.learning_rate) && o.learning_rate >= 0.0,

@@ -14,14 +14,23 @@
 #include <cstdint>
 #include <string_view>
 
+#include "runtime/enum_names.h"
+
 namespace tessera {
 
 enum class ScheduleKind : std::uint8_t { constant, linear, cosine, warmup_stable_decay };
 
-/// "constant", "linear", ...
-std::string_view name_of(ScheduleKind kind);
-/// The inverse of name_of; raises Error for an unknown name.
-ScheduleKind schedule_kind_from_name(std::string_view name);
+template <>
+inline constexpr EnumNames<ScheduleKind> kEnumNames<ScheduleKind> = {
+    "schedule", {"constant", "linear", "cosine", "warmup_stable_decay"}};
+
+inline std::string_view name_of(ScheduleKind kind) {
+  return enum_name(kind);
+}
+/// Raises Error that lists the names.
+inline ScheduleKind schedule_kind_from_name(std::string_view name) {
+  return enum_from_name<ScheduleKind>(name);
+}
 
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::cosine;

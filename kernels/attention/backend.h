@@ -1,10 +1,15 @@
 // The choice between this project's attention kernels and cuDNN's.
 #pragma once
 
+#include "runtime/enum_names.h"
+
 namespace tessera {
 
 /// On a GPU, cuDNN's kernels run where they support the arguments; otherwise tessera's do.
 enum class AttentionBackend { tessera, cudnn };
+template <>
+inline constexpr EnumNames<AttentionBackend> kEnumNames<AttentionBackend> = {"attention",
+                                                                             {"tessera", "cudnn"}};
 
 /// The choice of the calling thread's rank.
 AttentionBackend attention_backend();

@@ -106,6 +106,23 @@ void exit_quietly() {
   throw FailedElsewhere();
 }
 
+int planned_ranks(const WorldOptions& options) {
+  const Launch launch = find_launch();
+  if (launch.kind == Launch::Kind::unusable) throw Error(launch.problem);
+  if (launch.processes > 0) return launch.processes;
+  return options.ranks == 0 ? 1 : options.ranks;
+}
+
+void check_once(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error&) {
+    const Launch launch = find_launch();
+    if (launch.kind == Launch::Kind::mpi && launch.process != 0) exit_quietly();
+    throw;
+  }
+}
+
 void run_world(const WorldOptions& options, const Body& body) {
   const Launch launch = find_launch();
   switch (launch.kind) {

@@ -25,6 +25,14 @@ class FailedElsewhere : public std::exception {
 /// with an error. That must be the one that reports the failure, however busy its machine is.
 [[noreturn]] void exit_quietly();
 
+/// The ranks that run_world will start: the launcher's number, or options.ranks, or 1. Raises Error
+/// as run_world does where a launcher has started this process and it cannot find the others.
+int planned_ranks(const WorldOptions& options);
+
+/// Runs `body` in this process, before run_world. Where mpirun has started several processes and
+/// all find the same Error, rank 0 raises it and the others exit quietly.
+void check_once(const std::function<void()>& body);
+
 /// Runs body(communicator) on every rank, inside a RankContext of its own, and returns when all
 /// have ended. If a rank raises, the others are aborted where they wait. The failure that came
 /// first ("rank 1: out of memory") is raised once: as Error here, or where ranks are processes as

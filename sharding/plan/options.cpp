@@ -10,9 +10,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kNames[] = {"single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"};
-constexpr std::string_view kOffloads[] = {"none", "optimizer", "all"};
-
 bool is_fsdp(StrategyKind kind) {
   return kind == StrategyKind::fsdp || kind == StrategyKind::hsdp;
 }
@@ -71,30 +68,6 @@ void check_consistent(const ShardingOptions& options, const Recipe& recipe) {
 }
 
 }  // namespace
-
-std::string_view name_of(StrategyKind kind) {
-  return kNames[static_cast<std::size_t>(kind)];
-}
-
-StrategyKind strategy_from_name(std::string_view name) {
-  int kind = 0;
-  for (const std::string_view candidate : kNames) {
-    if (candidate == name) return static_cast<StrategyKind>(kind);
-    ++kind;
-  }
-  fail("there is no strategy '{}'; there are {}", name, fmt::join(kNames, ", "));
-}
-
-std::string_view name_of(Offload offload) {
-  return kOffloads[static_cast<std::size_t>(offload)];
-}
-
-Offload offload_from_name(std::string_view name) {
-  for (const Offload offload : {Offload::none, Offload::optimizer, Offload::all}) {
-    if (name_of(offload) == name) return offload;
-  }
-  fail("there is no offload '{}'; there are {}", name, fmt::join(kOffloads, ", "));
-}
 
 Recipe recipe_of(const ShardingOptions& options, int world_size) {
   check(world_size >= 1, "there cannot be {} ranks", world_size);

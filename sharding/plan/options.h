@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "runtime/dtype.h"
+#include "runtime/enum_names.h"
 #include "sharding/plan/mesh.h"
 #include "sharding/plan/partition.h"
 
@@ -13,16 +14,23 @@ namespace tessera {
 
 enum class StrategyKind { single, ddp, zero1, zero2, zero3, fsdp, hsdp };
 
-std::string_view name_of(StrategyKind kind);
+template <>
+inline constexpr EnumNames<StrategyKind> kEnumNames<StrategyKind> = {
+    "strategy", {"single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"}};
+
+inline std::string_view name_of(StrategyKind kind) {
+  return enum_name(kind);
+}
 /// Raises Error that lists the names.
-StrategyKind strategy_from_name(std::string_view name);
+inline StrategyKind strategy_from_name(std::string_view name) {
+  return enum_from_name<StrategyKind>(name);
+}
 
 /// What lies in host memory beside a GPU; see sharding/strategy/offload.h.
 enum class Offload { none, optimizer, all };
 
-std::string_view name_of(Offload offload);
-/// Raises Error that lists the names.
-Offload offload_from_name(std::string_view name);
+template <>
+inline constexpr EnumNames<Offload> kEnumNames<Offload> = {"offload", {"none", "optimizer", "all"}};
 
 struct ShardingOptions {
   StrategyKind strategy = StrategyKind::single;

@@ -13,7 +13,7 @@
 #include "tools/bench/compare.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
-#include "tools/train/model.h"
+#include "tools/train/resolve.h"
 
 namespace tessera {
 
@@ -128,7 +128,7 @@ TEST_CASE("compare_strategies: the checksum is that of all weights, in the order
   config.optimizer.learning_rate = 0.0;  // the weights stay what they are at first
   std::map<std::string, std::uint64_t> checksums;
   run_ranks({.threads = 1}, [&](Communicator&) {
-    const auto model = make_model(config, 0);
+    const auto model = make_model(resolve(config));
     const auto strategy = make_single_strategy(model->units(), /*seed=*/1);
     for (const Shard& shard : strategy->shards()) {
       const std::vector<float> values = shard.data.to_vector<float>();

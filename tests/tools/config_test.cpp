@@ -118,21 +118,21 @@ TEST_CASE("an unknown section is named with file, line and the nearest name") {
 
 TEST_CASE("a value of the wrong kind is named with file, line and what was expected") {
   CHECK(error_of("data:\n  train: x\n  batch_size: many\n") ==
-        "run.yaml:3: data.batch_size: expected a whole number >= 1, got 'many'");
+        "run.yaml:3: data.batch_size: expected a whole number from 1 to 16777216, got \"many\"");
   CHECK(error_of("data:\n  batch_size: 1.5\n") ==
-        "run.yaml:2: data.batch_size: expected a whole number >= 1, got '1.5'");
+        "run.yaml:2: data.batch_size: expected a whole number from 1 to 16777216, got \"1.5\"");
   CHECK(error_of("data:\n  batch_size: 0\n") ==
-        "run.yaml:2: data.batch_size: expected a whole number >= 1, got '0'");
+        "run.yaml:2: data.batch_size: expected a whole number from 1 to 16777216, got \"0\"");
   CHECK(error_of("data:\n  batch_size:\n") ==
-        "run.yaml:2: data.batch_size: expected a whole number >= 1, got ''");
+        "run.yaml:2: data.batch_size: expected a whole number from 1 to 16777216, got \"\"");
   CHECK(error_of("optimizer:\n  name: adam\n") ==
-        "run.yaml:2: optimizer.name: expected one of adamw, sgd, got 'adam'");
+        "run.yaml:2: optimizer.name: expected one of adamw, sgd, got \"adam\"; write adamw");
   CHECK(error_of("optimizer:\n  nesterov: yes\n") ==
-        "run.yaml:2: optimizer.nesterov: expected true or false, got 'yes'");
+        "run.yaml:2: optimizer.nesterov: expected true or false, got \"yes\"; write true");
   CHECK(error_of("model:\n  dropout: 1\n") ==
-        "run.yaml:2: model.dropout: expected a number >= 0 and < 1, got '1'");
+        "run.yaml:2: model.dropout: expected a number >= 0 and < 1, got \"1\"");
   CHECK(error_of("optimizer:\n  epsilon: 0\n") ==
-        "run.yaml:2: optimizer.epsilon: expected a number > 0, got '0'");
+        "run.yaml:2: optimizer.epsilon: expected a number > 0, got \"0\"");
 }
 
 TEST_CASE("sharding: keys become options") {
@@ -165,7 +165,7 @@ TEST_CASE("sharding: keys become options") {
 TEST_CASE("sharding: bad values are named with file, line and key") {
   CHECK(error_of("sharding:\n  reshard_after_forward: maybe\n") ==
         "run.yaml:2: sharding.reshard_after_forward: expected true, false or a number of ranks >= "
-        "2, got 'maybe'");
+        "2, got \"maybe\"");
   for (const std::string text : {"1", "0", "-2", "2.5", "4 ", ""}) {
     CAPTURE(text);
     CHECK_THAT(error_of("", {"sharding.reshard_after_forward=" + text}),
@@ -194,11 +194,11 @@ TEST_CASE("sharding: variants keep what suits them") {
 TEST_CASE("text of several forms is checked where it stands") {
   for (const std::string text : {"none", "full", "every 2", "from 6"}) {
     const Config config = parse("sharding: {activation_checkpointing: " + text + "}");
-    CHECK(config.sharding.activation_checkpointing == text);
+    CHECK(to_string(config.sharding.activation_checkpointing) == text);
   }
   CHECK_THAT(error_of("sharding:\n  activation_checkpointing: every two\n"),
              Equals("run.yaml:2: sharding.activation_checkpointing: expected none, full, 'every K' "
-                    "(blocks 0, K, 2 K, ...) or 'from I' (block I and later), got 'every two'"));
+                    "(blocks 0, K, 2 K, ...) or 'from I' (block I and later), got \"every two\""));
   CHECK_THAT(error_of("", {"sharding.activation_checkpointing=from"}),
              Contains("command line: sharding.activation_checkpointing") && Contains("'from'"));
 }
@@ -207,7 +207,7 @@ TEST_CASE("numbers that do not fit or are not finite are refused") {
   for (const char* text : {"9223372036854775808", "1e3", "0x10", "1_000", "++1", "1 2", "-1"}) {
     CAPTURE(text);
     REQUIRE_THAT(error_of("", {std::string("train.steps=") + text}),
-                 Contains("train.steps: expected a whole number >= 1"));
+                 Contains("train.steps: expected a whole number from 1 to"));
   }
   for (const char* text : {"nan", ".inf", "inf", "1e999", "-0.1", "fast"}) {
     CAPTURE(text);
@@ -226,7 +226,7 @@ TEST_CASE("a key or section that occurs twice is refused") {
 
 TEST_CASE("what is not sections of keys is refused with its line") {
   CHECK_THAT(error_of("train: fast\n"),
-             Contains("run.yaml:1: section 'train'") && Contains("got 'fast'"));
+             Contains("run.yaml:1: section 'train'") && Contains("got \"fast\""));
   CHECK_THAT(error_of("\ntrain:\n  - steps\n"),
              Contains("run.yaml:2: section 'train'") && Contains("a list"));
   CHECK_THAT(error_of("- train\n"),
@@ -251,7 +251,7 @@ TEST_CASE("errors of overrides name the command line") {
   CHECK(error_of("", {"train.step=1"}) ==
         "command line: unknown key 'train.step'; did you mean 'train.steps'?");
   CHECK(error_of("", {"train.steps=x"}) ==
-        "command line: train.steps: expected a whole number >= 1, got 'x'");
+        "command line: train.steps: expected a whole number from 1 to 1099511627776, got \"x\"");
   CHECK_THAT(error_of("", {"=1"}), Contains("command line: unknown key ''"));
 }
 
@@ -288,15 +288,13 @@ TEST_CASE("the table is well formed") {
   Config config;
   std::set<std::string> names, known;
   for (const Section& section : sections()) known.insert(section.name);
-  std::set<const void*> fields;
   for (const Key& key : keys_of(config)) {
     CAPTURE(key.name);
     REQUIRE(names.insert(key.name).second);
     REQUIRE(known.contains(std::string(key.section())));
     REQUIRE_FALSE(key.documentation.empty());
     REQUIRE(key.documentation.find('|') == std::string::npos);  // would end the table's cell
-    REQUIRE(std::visit([&](auto* field) { return fields.insert(field).second; }, key.field));
-    REQUIRE(key.parse(key.text()));  // the default is allowed
+    REQUIRE(key.parse(key.text()));                             // the default is allowed
   }
 }
 
@@ -322,7 +320,7 @@ TEST_CASE("the reference tells every key's default, values and meaning") {
   for (const Key& key : keys_of(config)) {
     REQUIRE_THAT(text, Contains("| `" + key.name + "` |") && Contains(key.documentation));
   }
-  REQUIRE_THAT(text, Contains("| `data.batch_size` | `8` | a whole number >= 1 |"));
+  REQUIRE_THAT(text, Contains("| `data.batch_size` | `8` | a whole number from 1 to 16777216 |"));
   REQUIRE_THAT(text, Contains("| `optimizer.name` | `adamw` | one of adamw, sgd |"));
 }
 

@@ -27,7 +27,7 @@ Config short_run(const TemporaryDirectory& folder, const std::string& device) {
   config.train.eval_every = kSteps;
   config.train.eval_batches = 1;
   config.train.dir = folder / device;
-  config.runtime.device = device;
+  config.runtime.device = parse_device(device).value();
   return config;
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("a run on a GPU repeats bit for bit, on one rank and on two") {
   config.model.dropout = 0.2;
   for (const int ranks : {1, 2}) {
     config.runtime.ranks = ranks;
-    config.sharding.strategy = ranks == 1 ? "single" : "fsdp";
+    config.sharding.strategy = ranks == 1 ? StrategyKind::single : StrategyKind::fsdp;
     config.train.dir = folder / ("first" + std::to_string(ranks));
     train(config);
     const std::string expected = model_bytes(config.train.dir);
@@ -82,7 +82,7 @@ TEST_CASE("sharding does not change a bit of a run on GPUs") {
   std::string model;
   for (const char* strategy : {"ddp", "zero3", "fsdp"}) {
     CAPTURE(strategy);
-    config.sharding.strategy = strategy;
+    config.sharding.strategy = strategy_from_name(strategy);
     config.train.dir = folder / strategy;
     train(config);
     std::vector<double> found;

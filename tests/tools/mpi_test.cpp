@@ -42,7 +42,7 @@ Outcome mpirun(int ranks, const std::string& program, const TemporaryDirectory& 
 TEST_CASE("train under mpirun: the metrics, the model and the trace of two threads") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);
-  config.sharding.strategy = "fsdp";
+  config.sharding.strategy = StrategyKind::fsdp;
   config.runtime.threads = 1;
   write_file_atomically(folder / "run.yaml", to_yaml(config));
   config.runtime.ranks = 2;
@@ -72,7 +72,7 @@ TEST_CASE("train under mpirun: a failure is told once, with the rank") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);
   config.data.batch_size = 3;
-  config.sharding.strategy = "ddp";
+  config.sharding.strategy = StrategyKind::ddp;
   write_file_atomically(folder / "run.yaml", to_yaml(config));
   const Outcome outcome = mpirun(2, "tessera train " + (folder / "run.yaml").string(), folder);
   INFO(outcome.text);

@@ -6,7 +6,7 @@
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/crossing.h"
-#include "tools/train/model.h"
+#include "tools/train/resolve.h"
 
 namespace tessera {
 
@@ -17,7 +17,7 @@ namespace {
 Config fsdp(const std::string& preset) {
   Config config;
   config.model.preset = preset;
-  config.sharding.strategy = "fsdp";
+  config.sharding.strategy = StrategyKind::fsdp;
   return config;
 }
 
@@ -39,7 +39,7 @@ std::string line_of(const std::string& page, const std::string& word) {
 
 TEST_CASE("plan: GPT-2 on one rank takes 4 + 4 + 8 bytes for each of its 124439808 parameters") {
   Config config = fsdp("gpt2");
-  config.sharding.strategy = "single";
+  config.sharding.strategy = StrategyKind::single;
   const std::string page = plan(config, {});
   CHECK_THAT(page, Contains("single on 1 rank ") && Contains("124439808 parameters in 13 units"));
   CHECK_THAT(line_of(page, "optimizer"), Contains("995518464"));  // 8 * 124439808
@@ -58,12 +58,12 @@ TEST_CASE("plan: 1024 ranks, every strategy in one table") {
 
 TEST_CASE("plan: a strategy that does not suit the ranks says why, the others are shown") {
   Config groups_of_five = fsdp("gpt2-mini");
-  groups_of_five.sharding.reshard_after_forward = "5";
+  groups_of_five.sharding.reshard_group = 5;
   const std::string page = plan(groups_of_five, {.ranks = 5});  // hsdp's rows are of one rank
   CHECK_THAT(line_of(page, "hsdp"), Contains("5 does not divide the 1 ranks that share the model"));
   CHECK_THAT(line_of(page, "zero3"), Contains("MiB"));
   Config single = fsdp("gpt2-mini");
-  single.sharding.strategy = "single";
+  single.sharding.strategy = StrategyKind::single;
   REQUIRE_THROWS_WITH(plan(single, {.ranks = 5}), Contains("take ddp"));
   REQUIRE_THROWS_WITH(plan(fsdp("gpt2-mini"), {.ranks = 6, .nodes = 4}),
                       Contains("6 ranks cannot be spread evenly over 4 nodes"));
@@ -75,7 +75,7 @@ TEST_CASE("plan: the partition is printed on request, the optimizer's state as i
   CHECK_THAT(plan(config, {.ranks = 2, .partition = true}),
              Contains("rows over 2 ranks: elements owned by rank") &&
                  Contains("transformer.h.3.mlp.c_proj.weight"));
-  config.optimizer.name = "sgd";
+  config.optimizer.name = OptimizerKind::sgd;
   CHECK_THAT(line_of(plan(config, {.ranks = 2}), "optimizer"), Contains("0 B 0 B 0 B 0"));
   config.optimizer.momentum = 0.9;
   const std::string page = plan(config, {.ranks = 2});
@@ -83,7 +83,7 @@ TEST_CASE("plan: the partition is printed on request, the optimizer's state as i
 }
 
 TEST_CASE("what leaves a node: by group, on a mesh of rows and columns") {
-  const auto model = make_model(workload("tiny", 0, 0), 0);
+  const auto model = make_model(resolve(workload("tiny", 0, 0)));
   const auto share = [&](StrategyKind kind, int shard_size, int ranks_per_node) {
     const ShardingOptions options{.strategy = kind, .shard_size = shard_size};
     return bytes_across_nodes(model->units(), options, 8, ranks_per_node, 1e9);
@@ -110,7 +110,7 @@ TEST_CASE("what leaves a node: a row's own traffic is that of the exchanges in i
   // By hand, for one micro-batch in f32 with parameters kept whole after forward: each element is
   // gathered once and reduced once, and a rank of a row of 2 sends half of all, padding included.
   // Between them the ranks of a row send the norm's f32 and two i64 as well.
-  const auto model = make_model(workload("tiny", 0, 0), 0);
+  const auto model = make_model(resolve(workload("tiny", 0, 0)));
   const ShardingOptions options{
       .strategy = StrategyKind::hsdp, .shard_size = 2, .reshard_group = 1};
   const Partition partition(Layout::rows, 2, make_buckets(model->units()));

@@ -11,7 +11,7 @@
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/generate/generate.h"
-#include "tools/train/model.h"
+#include "tools/train/resolve.h"
 #include "tools/train/session.h"
 #include "tools/train/trainer.h"
 
@@ -83,11 +83,11 @@ TEST_CASE("two ranks are one rank with two micro-batches, to rounding, dropout i
 TEST_CASE("first-step gradients of two ranks are those of two micro-batches, within 1e-6") {
   const auto gradients_of = [](int ranks, std::int64_t accumulation_steps) {
     Config config = workload("tiny", 0, 0);
-    config.sharding.strategy = "ddp";
+    config.sharding.strategy = StrategyKind::ddp;
     config.data.accumulation_steps = accumulation_steps;
     std::map<std::string, std::vector<float>> gradients;
     run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(config, 0, world);
+      TrainingSession session(resolve(config), world);
       session.step(1, random_tokens(config.data, session.model().vocab_size()));
       if (world.rank() != 0) return;
       for (const Shard& shard : session.strategy().shards()) {
@@ -137,7 +137,7 @@ TEST_CASE("every rank gets the same validation loss, and evaluation changes no b
   for (const bool evaluates : {false, true}) {
     losses.emplace_back(4);
     run_ranks({.ranks = 4, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(config, 0, world);
+      TrainingSession session(resolve(config), world);
       const auto source = random_tokens(config.data, session.model().vocab_size());
       const auto rank = static_cast<std::size_t>(world.rank());
       for (int step = 1; step <= 3; ++step) {
@@ -160,7 +160,7 @@ TEST_CASE("metrics of two ranks: traffic as predicted, per step, evaluation left
   train(config);
   std::int64_t predicted = 0;
   run_ranks({.ranks = 1}, [&](Communicator&) {
-    const auto model = make_model(config, vocabulary_of(config.data.train));
+    const auto model = make_model(resolve(config));
     predicted = footprint_of(model->units(), sharding_options(config), 2, 0).bytes_sent;
   });
   const auto lines = metrics_of(config.train.dir);
@@ -200,7 +200,7 @@ TEST_CASE("a rank that fails stops the run with its number and reason") {
   const TemporaryDirectory folder;
   Config config = ranked(tiny_run(folder), "fsdp", 2, folder);
   config.optimizer.learning_rate = 1e30;
-  config.optimizer.schedule = "constant";
+  config.optimizer.schedule = ScheduleKind::constant;
   config.data.val.clear();
   REQUIRE_THROWS_WITH(train(config), Catch::StartsWith("rank ") && Catch::Contains("step 2:"));
   CHECK_FALSE(std::filesystem::exists(config.train.dir / "model"));
@@ -209,10 +209,10 @@ TEST_CASE("a rank that fails stops the run with its number and reason") {
 TEST_CASE("f16 reports the loss and the norm unscaled") {
   const auto first_step = [](const std::string& dtype) {
     Config config = variant_of(workload("tiny", 0, 0), "fsdp");
-    config.runtime.compute_dtype = dtype;
+    config.runtime.compute_dtype = dtype_from_name(dtype);
     StepResult result;
     run_ranks({.ranks = 2, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(config, 0, world);
+      TrainingSession session(resolve(config), world);
       const StepResult here =
           session.step(1, random_tokens(config.data, session.model().vocab_size()));
       if (world.rank() == 0) result = here;
@@ -230,12 +230,13 @@ TEST_CASE("f16 divides the scale out of the update") {
   // Gradient descent follows the gradient's size, which AdamW forgets; clipping is off.
   const auto loss_after_updates = [](const std::string& dtype) {
     Config config = variant_of(workload("tiny", 0, 0), "ddp");
-    config.runtime.compute_dtype = dtype;
-    config.optimizer = {.name = "sgd", .learning_rate = 1.0, .schedule = "constant"};
+    config.runtime.compute_dtype = dtype_from_name(dtype);
+    config.optimizer = {
+        .name = OptimizerKind::sgd, .learning_rate = 1.0, .schedule = ScheduleKind::constant};
     config.optimizer.clip_norm = 0.0;
     std::vector<float> losses;
     run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(config, 0, world);
+      TrainingSession session(resolve(config), world);
       const auto source = random_tokens(config.data, session.model().vocab_size());
       for (int i = 0; i < 4; ++i) losses.push_back(session.step(1, source).loss);
     });
@@ -247,11 +248,11 @@ TEST_CASE("f16 divides the scale out of the update") {
 
 TEST_CASE("f16 skips steps that overflow, and gives up when the loss scale is at its end") {
   Config config = variant_of(workload("tiny", 0, 0), "fsdp");
-  config.runtime.compute_dtype = "f16";
+  config.runtime.compute_dtype = DType::f16;
   test::Findings findings;
   std::vector<int> skipped(2);
   const auto body = [&](Communicator& world) {
-    TrainingSession session(config, 0, world);
+    TrainingSession session(resolve(config), world);
     const Shard& shard = session.strategy().shards()[0];
     shard.data.copy_from(Tensor::full(shard.data.shape(), DType::f32, 1e9));  // infinite in f16
     session.strategy().weights_changed();

@@ -41,8 +41,8 @@ inline Config tiny_run(const TemporaryDirectory& folder) {
   config.train.dir = folder / "run";
   config.train.log_every = 1;
   config.train.eval_every = 6;
-  config.train.progress = "lines";
-  config.runtime.device = "cpu";
+  config.train.progress = ProgressMode::lines;
+  config.runtime.device = Device{};
   config.runtime.threads = 2;
   return config;
 }

@@ -65,7 +65,7 @@ TEST_CASE("a run repeats bit for bit on 1, 2 and 3 threads, with and without che
   for (const std::string checkpointing : {"none", "full", "every 2", "from 1"}) {
     for (const int threads : {1, 2, 3}) {
       config.runtime.threads = threads;
-      config.sharding.activation_checkpointing = checkpointing;
+      config.sharding.activation_checkpointing = parse_checkpointing(checkpointing).value();
       config.train.dir = folder / ("run" + checkpointing + std::to_string(threads));
       train(config);
       CHECK(model_bytes(config.train.dir) == expected);
@@ -101,17 +101,18 @@ TEST_CASE("accumulating two micro-batches is one step of the whole batch, to rou
 
 TEST_CASE("every micro-batch of every step has a random position of its own") {
   Config config;
-  config.model = {.preset = "gpt2-mini", .layers = 1, .heads = 1, .width = 4, .context = 4};
+  config.model = {
+      .preset = "gpt2-mini", .layers = 1, .heads = 1, .width = 4, .context = 4, .vocab_size = 5};
   config.data = {.batch_size = 6, .sequence_length = 4, .accumulation_steps = 3};
   config.train.seed = 8;
   using Position = std::array<std::uint64_t, 3>;
   const auto dealt = [&](int ranks, std::int64_t accumulation_steps) {
     config.data.accumulation_steps = accumulation_steps;
-    config.sharding.strategy = ranks == 1 ? "single" : "ddp";
+    config.sharding.strategy = ranks == 1 ? StrategyKind::single : StrategyKind::ddp;
     std::vector<std::vector<Position>> positions(static_cast<std::size_t>(ranks));
     std::vector<std::vector<std::int64_t>> first_rows(static_cast<std::size_t>(ranks));
     run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(config, /*vocab_size=*/5, world);
+      TrainingSession session(resolve(config), world);
       const auto rank = static_cast<std::size_t>(world.rank());
       for (const std::int64_t step : {1, 2}) {
         session.step(step, [&](std::int64_t, std::int64_t first_row, std::int64_t rows) {
@@ -197,7 +198,7 @@ TEST_CASE("a loss that is not finite stops the run and names the step") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);
   config.optimizer.learning_rate = 1e30;
-  config.optimizer.schedule = "constant";
+  config.optimizer.schedule = ScheduleKind::constant;
   config.data.val.clear();
   REQUIRE_THROWS_WITH(train(config), Catch::Contains("step 2:") && Catch::Contains("nan"));
   CHECK_FALSE(std::filesystem::exists(config.train.dir / "model"));
@@ -207,7 +208,7 @@ TEST_CASE("a validation loss that is not finite stops the run before it is repor
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);
   config.optimizer.learning_rate = 1e30;
-  config.optimizer.schedule = "constant";
+  config.optimizer.schedule = ScheduleKind::constant;
   config.train.steps = 1;
   REQUIRE_THROWS_WITH(train(config), Catch::Contains("step 1: the validation loss is"));
   CHECK(metrics_of(config.train.dir).empty());
@@ -228,24 +229,25 @@ TEST_CASE("bad runs end with one line that says what to do, before anything is w
              "data.batch_size 4 is not a multiple of data.accumulation_steps 3");
   fails_with([](Config& c) { c.runtime.ranks = 2; },
              "sharding.strategy single is for one rank, and there are 2; take ddp");
-  fails_with([](Config& c) { c.sharding.strategy = "fsdp", c.runtime.ranks = 3; },
+  fails_with([](Config& c) { c.sharding.strategy = StrategyKind::fsdp, c.runtime.ranks = 3; },
              "data.accumulation_steps 1 times the number of ranks, 3 (runtime.ranks)");
   fails_with([](Config& c) { c.sharding.flatten_parameters = true; }, "flatten_parameters");
   fails_with([](Config& c) { c.sharding.buckets = "h.9"; }, "'h.9' is no unit of this model");
   fails_with([](Config& c) { c.model.frozen = "transformer.h.2."; },
              "did you mean 'transformer.h.0.'?");
   fails_with([](Config& c) { c.model.frozen = "transformer."; }, "left to train");
-  fails_with([](Config& c) { c.sharding.activation_checkpointing = "from 2"; },
+  fails_with([](Config& c) { c.sharding.activation_checkpointing = {.first = 2, .every = 1}; },
              "blocks are 0 to 1");
   fails_with([](Config& c) { c.optimizer.warmup_steps = 13; }, "warmup_steps 13");
   fails_with(
       [](Config& c) {
-        c.optimizer.schedule = "warmup_stable_decay";
+        c.optimizer.schedule = ScheduleKind::warmup_stable_decay;
         c.optimizer.warmup_steps = 6;
         c.optimizer.decay_steps = 7;
       },
       "optimizer.decay_steps 7");
-  fails_with([](Config& c) { c.optimizer.nesterov = true, c.optimizer.name = "sgd"; }, "nesterov");
+  fails_with([](Config& c) { c.optimizer.nesterov = true, c.optimizer.name = OptimizerKind::sgd; },
+             "nesterov");
   fails_with([](Config& c) { c.data.sequence_length = 25; }, "longer than the model's context");
   fails_with([](Config& c) { c.model.vocab_size = 5; }, "vocabulary mismatch");
   fails_with([](Config& c) { c.model.heads = 3; }, "heads");

@@ -123,8 +123,8 @@ nlohmann::json report_of(const Options& options, const Config& config, TrainingS
           {"batch", config.data.batch_size},
           {"sequence", config.data.sequence_length},
           {"device", to_string(device)},
-          {"dtype", config.runtime.compute_dtype},
-          {"attention", config.kernels.attention},
+          {"dtype", name_of(config.runtime.compute_dtype)},
+          {"attention", enum_name(config.kernels.attention)},
           {"threads", context().threads().size()},
           {"step_ms", step_ms},
           {"data_ms", median_of(timings, &Timing::data_ms)},
@@ -182,10 +182,8 @@ void print(const nlohmann::json& report, int steps) {
 }
 
 void run(const Options& options, const Config& config, Communicator& world) {
-  if (config.kernels.attention == "cudnn") {
-    set_attention_backend(AttentionBackend::cudnn);
-  }
-  TrainingSession session(config, /*vocab_size=*/0, world);
+  set_attention_backend(config.kernels.attention);
+  TrainingSession session(resolve(config), world);
   time_step(session, config, 1);  // warm-up: fills the allocator's cache
   std::vector<Timing> timings;
   for (int i = 0; i < options.steps; ++i) timings.push_back(time_step(session, config, i + 2));
@@ -217,7 +215,7 @@ int main(int argc, char** argv) {
     tessera::Config config = tessera::workload(options.model, options.batch, options.sequence);
     tessera::apply(runtime, config);
     tessera::run_ranks(
-        {.device = tessera::device_of_option(config.runtime.device), .threads = options.threads},
+        {.device = tessera::first_device(config.runtime), .threads = options.threads},
         [&](tessera::Communicator& world) { tessera::run(options, config, world); });
     return 0;
   } catch (const CLI::ParseError& error) {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
@@ -23,7 +24,7 @@
 #include "tools/bench/compare.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
-#include "tools/train/model.h"
+#include "tools/train/resolve.h"
 
 namespace tessera {
 namespace {
@@ -45,7 +46,10 @@ struct Options {
 Config config_of(const Options& options) {
   Config config = workload(options.model, options.batch, options.sequence);
   apply(options.runtime, config);
-  config.sharding.activation_checkpointing = options.checkpointing;
+  const auto checkpointing = parse_checkpointing(options.checkpointing);
+  check(checkpointing.has_value(), "--checkpointing {}: expected {}", options.checkpointing,
+        CheckpointingPolicy::kForms);
+  config.sharding.activation_checkpointing = *checkpointing;
   return config;
 }
 
@@ -145,12 +149,13 @@ void report(const Options& options, const std::vector<StrategyFigures>& all) {
 bool run(const Options& options, Config config, Communicator& world) {
   std::int64_t& rows = config.data.batch_size;
   if (options.batch == 0) rows = (rows + world.size() - 1) / world.size() * world.size();
-  check_batch(config.data, world.size());
-  make_model(config, /*vocab_size=*/0);  // a bad model is told before anything is printed
+  const ResolvedConfig resolved = resolve(variant_of(config, options.strategies.front()));
+  check_ranks(resolved, world.size());
+  const std::string model = describe_model(resolved);  // raises before anything is printed
   if (world.rank() == 0) {
-    fmt::print("{}: batch {} x {}, {}, {} ranks on {} x {} threads, {} steps in {} rounds\n",
-               options.model, config.data.batch_size, config.data.sequence_length,
-               config.runtime.compute_dtype, world.size(), to_string(context().device()),
+    fmt::print("{}: {}, batch {} x {}, {}, {} ranks on {} x {} threads, {} steps in {} rounds\n",
+               options.model, model, config.data.batch_size, config.data.sequence_length,
+               name_of(config.runtime.compute_dtype), world.size(), to_string(context().device()),
                context().threads().size(), options.steps, options.rounds);
     std::fflush(stdout);
   }
@@ -195,10 +200,9 @@ int main(int argc, char** argv) {
     std::atomic<bool> agreed = true;
     const tessera::Config config = tessera::config_of(options);
     tessera::run_world({.ranks = options.ranks,
-                        .device = tessera::device_of_option(config.runtime.device),
+                        .device = tessera::first_device(config.runtime),
                         .threads = options.threads,
-                        .communicator = tessera::enum_from_name<tessera::CommunicatorKind>(
-                            config.sharding.communicator),
+                        .communicator = config.sharding.communicator,
                         .deterministic = true},
                        [&](tessera::Communicator& world) {
                          if (!tessera::run(options, config, world)) agreed = false;

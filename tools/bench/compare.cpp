@@ -90,7 +90,7 @@ class Trial {
                   .world_size = world.size(),
                   .threads = context().threads().size()}) {
     const ContextGuard guard(context_);
-    session_.emplace(config_, /*vocab_size=*/0, world);
+    session_.emplace(resolve(config_), world);
     predicted_ = footprint_of(
         session_->model().units(), options_on(context().device(), sharding_options(config_)),
         world.size(), world.rank(), optimizer_bytes_per_element(config_.optimizer));

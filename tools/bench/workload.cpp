@@ -41,11 +41,12 @@ Device device_of_option(const std::string& text) {
 
 void apply(const RuntimeChoices& choices, Config& config) {
   if (!choices.device.empty()) {
-    device_of_option(choices.device);
-    config.runtime.device = choices.device;
+    config.runtime.device = device_of_option(choices.device);
   }
-  if (!choices.dtype.empty()) config.runtime.compute_dtype = choices.dtype;
-  if (!choices.attention.empty()) config.kernels.attention = choices.attention;
+  if (!choices.dtype.empty()) config.runtime.compute_dtype = dtype_from_name(choices.dtype);
+  if (!choices.attention.empty()) {
+    config.kernels.attention = enum_from_name<AttentionBackend>(choices.attention);
+  }
 }
 
 TrainingSession::BatchSource random_tokens(const DataConfig& data, std::int64_t vocab_size) {

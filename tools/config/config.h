@@ -1,18 +1,52 @@
-// Everything that a training run can be told, as plain values.
+// The configuration of a training run, as typed values.
 //
-// The initial values here are the defaults. What each key means, which values it allows and how it
-// is read and written stands in one table, in tools/config/keys.cpp.
+// The initial values are the defaults. The table in tools/config/keys.cpp says for every key what
+// it means, which values it takes, and how it is read and written.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <string>
+
+#include "autograd/checkpointing.h"
+#include "kernels/attention/backend.h"
+#include "optim/schedule.h"
+#include "runtime/device.h"
+#include "runtime/dtype.h"
+#include "runtime/enum_names.h"
+#include "sharding/comm/world.h"
+#include "sharding/plan/options.h"
 
 namespace tessera {
 
+enum class OptimizerKind { adamw, sgd };
+template <>
+inline constexpr EnumNames<OptimizerKind> kEnumNames<OptimizerKind> = {"optimizer",
+                                                                       {"adamw", "sgd"}};
+
+/// The passes in which the next bucket is gathered while this one computes.
+enum class Prefetch { both, forward, backward, none };
+template <>
+inline constexpr EnumNames<Prefetch> kEnumNames<Prefetch> = {
+    "prefetch", {"both", "forward", "backward", "none"}};
+
+/// The micro-batches after which gradients are reduced over ranks.
+enum class ReduceAfter { every_micro_batch, last_micro_batch };
+template <>
+inline constexpr EnumNames<ReduceAfter> kEnumNames<ReduceAfter> = {
+    "reduction", {"every_micro_batch", "last_micro_batch"}};
+
+/// `automatic`: a bar on a terminal of this process, lines otherwise.
+enum class ProgressMode { automatic, bar, lines };
+template <>
+inline constexpr EnumNames<ProgressMode> kEnumNames<ProgressMode> = {"progress",
+                                                                     {"auto", "bar", "lines"}};
+
 struct ModelConfig {
   std::string preset = "gpt2-mini";
-  // 0: as the preset says.
+  // 0: the preset's.
   std::int64_t layers = 0;
   std::int64_t heads = 0;
   std::int64_t width = 0;
@@ -32,9 +66,9 @@ struct DataConfig {
 };
 
 struct OptimizerConfig {
-  std::string name = "adamw";
+  OptimizerKind name = OptimizerKind::adamw;
   double learning_rate = 1e-3;
-  std::string schedule = "cosine";
+  ScheduleKind schedule = ScheduleKind::cosine;
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;
   double minimum_learning_rate_ratio = 0.1;
@@ -48,30 +82,34 @@ struct OptimizerConfig {
 };
 
 struct ShardingConfig {
-  std::string strategy = "single";
+  StrategyKind strategy = StrategyKind::single;
   bool flatten_parameters = false;
   std::int64_t shard_size = 0;
   std::string buckets = "unit";
-  std::string reshard_after_forward = "true";
+  /// sharding.reshard_after_forward, as ShardingOptions::reshard_group.
+  int reshard_group = 0;
   std::int64_t live_gathers = 2;
-  std::string prefetch = "both";
-  std::string reduce = "every_micro_batch";
-  std::string reduce_dtype = "f32";
-  std::string communicator = "auto";
+  Prefetch prefetch = Prefetch::both;
+  ReduceAfter reduce = ReduceAfter::every_micro_batch;
+  DType reduce_dtype = DType::f32;
+  CommunicatorKind communicator = CommunicatorKind::automatic;
   bool deterministic = false;
-  std::string offload = "none";
-  std::string activation_checkpointing = "none";
+  /// Seconds.
+  std::int64_t timeout = 600;
+  Offload offload = Offload::none;
+  CheckpointingPolicy activation_checkpointing;
 };
 
 struct RuntimeConfig {
-  std::string device = "auto";
+  /// No value: auto.
+  std::optional<Device> device;
   std::int64_t ranks = 0;
   std::int64_t threads = 0;
-  std::string compute_dtype = "f32";
+  DType compute_dtype = DType::f32;
 };
 
 struct KernelsConfig {
-  std::string attention = "tessera";
+  AttentionBackend attention = AttentionBackend::tessera;
 };
 
 struct TrainConfig {
@@ -82,7 +120,8 @@ struct TrainConfig {
   std::int64_t eval_batches = 20;
   std::int64_t seed = 1;
   std::filesystem::path trace;
-  std::string progress = "auto";
+  ProgressMode progress = ProgressMode::automatic;
+  bool measure_matmul_rate = false;
 };
 
 struct Config {
@@ -93,6 +132,14 @@ struct Config {
   RuntimeConfig runtime;
   KernelsConfig kernels;
   TrainConfig train;
+
+  /// The place that set a key: "run.yaml:12" or "command line". Keys with defaults are not listed.
+  std::map<std::string, std::string, std::less<>> places;
 };
+
+/// The device of rank 0. Without a configured device: a GPU if there is one, else the CPU.
+inline Device first_device(const RuntimeConfig& runtime) {
+  return runtime.device.value_or(parse_device("auto").value());
+}
 
 }  // namespace tessera

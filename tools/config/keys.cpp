@@ -1,237 +1,268 @@
 #include "tools/config/keys.h"
 
-#include "autograd/checkpointing.h"
-#include "runtime/device.h"
+#include <algorithm>
+#include <iterator>
+
+#include "tools/config/key_types.h"
 #include "tools/config/sharding_options.h"
 
 namespace tessera {
 namespace {
 
-Allowed anything() {
-  return {};
+// The bounds of sizes: far above every use, and far below an overflow of their products with the
+// size of an element. tools/train/resolve.cpp bounds the products themselves.
+constexpr std::int64_t kMostLayers = 4096;
+constexpr std::int64_t kMostHeads = 65536;
+constexpr std::int64_t kMostWidth = std::int64_t{1} << 20;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
+constexpr std::int64_t kMostSeed = std::int64_t{1} << 62;
+
+constexpr Bounds kFromZero = {.least = 0.0};
+constexpr Bounds kAboveZero = {.least = 0.0, .least_excluded = true};
+constexpr Bounds kShare = {.least = 0.0, .most = 1.0};
+constexpr Bounds kBelowOne = {.least = 0.0, .most = 1.0, .most_excluded = true};
+
+/// A dtype that training computes and reduces in.
+Key training_dtype_key(std::string name, DType& field, std::string documentation) {
+  static constexpr std::string_view kNames[] = {"f32", "bf16", "f16"};
+  const auto parse = [](std::string_view text) -> std::optional<DType> {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      if (name_of(dtype) == text) return dtype;
+    }
+    return std::nullopt;
+  };
+  const auto write = [](DType dtype) { return name_of(dtype); };
+  return form_key(std::move(name), field, one_of(kNames), parse, write, std::move(documentation));
 }
 
-Allowed at_least(double least) {
-  return {.least = least};
+Key preset_key(std::string name, std::string& field, std::string documentation) {
+  static constexpr std::string_view kPresets[] = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl",
+                                                  "gpt2-mini"};
+  const auto parse = [](std::string_view text) {
+    const bool known =
+        std::find(std::begin(kPresets), std::end(kPresets), text) != std::end(kPresets);
+    return known ? std::optional(std::string(text)) : std::nullopt;
+  };
+  return form_key(
+      std::move(name), field, one_of(kPresets), parse, [](const std::string& text) { return text; },
+      std::move(documentation));
 }
 
-Allowed above(double least) {
-  return {.least = least, .least_excluded = true};
-}
-
-/// least <= value <= most.
-Allowed between(double least, double most) {
-  return {.least = least, .most = most};
-}
-
-/// least <= value < most.
-Allowed from_below(double least, double most) {
-  return {.least = least, .most = most, .most_excluded = true};
-}
-
-Allowed one_of(std::vector<std::string> choices) {
-  return {.choices = std::move(choices)};
-}
-
-Allowed compute_dtypes() {
-  return one_of({"f32", "bf16", "f16"});
-}
-
-Allowed device_names() {
-  return {.is_form = [](std::string_view text) { return parse_device(text).has_value(); },
-          .forms = "auto, cpu, cuda or a GPU by number such as cuda:1"};
-}
-
-Allowed reshard_forms() {
-  return {.is_form = [](std::string_view text) { return parse_reshard(text).has_value(); },
-          .forms = "true, false or a number of ranks >= 2"};
-}
-
-Allowed checkpointing_policy() {
-  return {.is_form = [](std::string_view text) { return parse_checkpointing(text).has_value(); },
-          .forms = std::string(CheckpointingPolicy::kForms)};
+Key device_key(std::string name, std::optional<Device>& field, std::string documentation) {
+  const auto parse = [](std::string_view text) -> std::optional<std::optional<Device>> {
+    if (text == "auto") return std::optional<Device>();
+    const std::optional<Device> device = parse_device(text);
+    return device ? std::optional(device) : std::nullopt;
+  };
+  const auto write = [](const std::optional<Device>& device) {
+    return device ? to_string(*device) : "auto";
+  };
+  return form_key(std::move(name), field, "auto, cpu, cuda or a GPU by number such as cuda:1",
+                  parse, write, std::move(documentation));
 }
 
 std::vector<Key> model_keys(ModelConfig& model) {
   return {
-      {"model.preset", &model.preset,
-       one_of({"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt2-mini"}),
-       "Sizes to start from: the published ones, or `gpt2-mini` for a laptop. The keys below "
-       "override them one by one."},
-      {"model.layers", &model.layers, at_least(0), "Number of blocks; 0 = as the preset says."},
-      {"model.heads", &model.heads, at_least(0),
-       "Attention heads per block, a divisor of the width; 0 = as the preset says."},
-      {"model.width", &model.width, at_least(0), "Size of an embedding; 0 = as the preset says."},
-      {"model.context", &model.context, at_least(0),
-       "Longest sequence that the model can read; 0 = as the preset says."},
-      {"model.vocab_size", &model.vocab_size, at_least(0),
-       "Number of different tokens; 0 = from the manifest beside `data.train`, without one as the "
-       "preset says."},
-      {"model.dropout", &model.dropout, from_below(0, 1),
-       "Probability of dropping an activation in training."},
-      {"model.init_from", &model.init_from, anything(),
-       "Folder with a Hugging Face model (`model.safetensors`, `config.json`) to start from, whose "
-       "sizes then count instead of the preset's; empty = random initialization."},
-      {"model.frozen", &model.frozen, anything(),
-       "Parameters that stay as they are: beginnings of their names, separated by commas, such as "
-       "`transformer.wte,transformer.h.0.`; empty = all are trained."},
+      preset_key("model.preset", model.preset,
+                 "Sizes to start from: the published ones, or `gpt2-mini` for a laptop. The keys "
+                 "below override them one by one."),
+      whole_number_key("model.layers", model.layers, 0, kMostLayers,
+                       "Number of blocks; 0 = the preset's."),
+      whole_number_key("model.heads", model.heads, 0, kMostHeads,
+                       "Attention heads per block, a divisor of the width; 0 = the preset's."),
+      whole_number_key("model.width", model.width, 0, kMostWidth,
+                       "Size of an embedding; 0 = the preset's."),
+      whole_number_key("model.context", model.context, 0, kMostTokens,
+                       "Longest sequence that the model can read; 0 = the preset's."),
+      whole_number_key("model.vocab_size", model.vocab_size, 0, kMostTokens,
+                       "Number of different tokens; 0 = from the manifest next to `data.train`, or "
+                       "the preset's if there is no manifest."),
+      number_key("model.dropout", model.dropout, kBelowOne,
+                 "Probability of dropping an activation in training."),
+      path_key("model.init_from", model.init_from,
+               "Folder with a model to start from: `model.safetensors` and `config.json`, as "
+               "Hugging Face or `tessera train` writes them. Its sizes replace the preset's. Its "
+               "tokenizer, if it has one, must be the data's. Empty = random initialization."),
+      text_key("model.frozen", model.frozen,
+               "Parameters that are not trained: prefixes of their names, separated by commas, "
+               "such as `transformer.wte,transformer.h.0.`; empty = all are trained."),
   };
 }
 
 std::vector<Key> data_keys(DataConfig& data) {
   return {
-      {"data.train", &data.train, anything(),
-       "Token file to train on, as `tessera prepare` writes it; training needs one."},
-      {"data.val", &data.val, anything(),
-       "Token file to measure the validation loss on; empty = no validation."},
-      {"data.batch_size", &data.batch_size, at_least(1),
-       "Sequences per training step, over all ranks and micro-batches."},
-      {"data.sequence_length", &data.sequence_length, at_least(1),
-       "Tokens per sequence; at most the model's context."},
-      {"data.accumulation_steps", &data.accumulation_steps, at_least(1),
-       "Micro-batches that each rank's part of a step is cut into, to need less memory. The batch "
-       "size "
-       "is a multiple of this times the number of ranks."},
+      path_key("data.train", data.train,
+               "Token file to train on, as `tessera prepare` writes it. Training needs one."),
+      path_key("data.val", data.val,
+               "Token file to measure the validation loss on; empty = no validation."),
+      whole_number_key("data.batch_size", data.batch_size, 1, kMostTokens,
+                       "Sequences per training step, over all ranks and micro-batches."),
+      whole_number_key("data.sequence_length", data.sequence_length, 1, kMostTokens,
+                       "Tokens per sequence; at most the model's context."),
+      whole_number_key("data.accumulation_steps", data.accumulation_steps, 1, kMostTokens,
+                       "Micro-batches that each rank's part of a step is cut into, to need less "
+                       "memory. The batch size is a multiple of this times the number of ranks."),
   };
 }
 
 std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
   return {
-      {"optimizer.name", &optimizer.name, one_of({"adamw", "sgd"}), "The update rule."},
-      {"optimizer.learning_rate", &optimizer.learning_rate, at_least(0),
-       "Learning rate after the warm-up."},
-      {"optimizer.schedule", &optimizer.schedule,
-       one_of({"constant", "linear", "cosine", "warmup_stable_decay"}),
-       "How the learning rate falls after the warm-up."},
-      {"optimizer.warmup_steps", &optimizer.warmup_steps, at_least(0),
-       "Steps over which the learning rate rises linearly from zero."},
-      {"optimizer.decay_steps", &optimizer.decay_steps, at_least(0),
-       "warmup_stable_decay: how many of the last steps decay. (linear and cosine decay from the "
-       "warm-up to the last step.)"},
-      {"optimizer.minimum_learning_rate_ratio", &optimizer.minimum_learning_rate_ratio,
-       between(0, 1), "Where the decay ends, as a fraction of `optimizer.learning_rate`."},
-      {"optimizer.beta1", &optimizer.beta1, from_below(0, 1),
-       "adamw: decay of the average of gradients."},
-      {"optimizer.beta2", &optimizer.beta2, from_below(0, 1),
-       "adamw: decay of the average of squared gradients."},
-      {"optimizer.epsilon", &optimizer.epsilon, above(0),
-       "adamw: added to the root of the average of squared gradients."},
-      {"optimizer.weight_decay", &optimizer.weight_decay, at_least(0),
-       "Weight decay (decoupled for adamw); never applied to norms and biases."},
-      {"optimizer.momentum", &optimizer.momentum, from_below(0, 1), "sgd: momentum."},
-      {"optimizer.nesterov", &optimizer.nesterov, anything(),
-       "sgd: Nesterov's form of the momentum."},
-      {"optimizer.clip_norm", &optimizer.clip_norm, at_least(0),
-       "Largest global norm of the gradient, which is scaled down to it; 0 = no clipping."},
+      choice_key("optimizer.name", optimizer.name, "The update rule."),
+      number_key("optimizer.learning_rate", optimizer.learning_rate, kFromZero,
+                 "Learning rate after the warm-up."),
+      choice_key("optimizer.schedule", optimizer.schedule,
+                 "How the learning rate falls after the warm-up."),
+      whole_number_key("optimizer.warmup_steps", optimizer.warmup_steps, 0, kMostSteps,
+                       "Steps over which the learning rate rises linearly from zero."),
+      whole_number_key("optimizer.decay_steps", optimizer.decay_steps, 0, kMostSteps,
+                       "warmup_stable_decay: how many of the last steps decay. (linear and cosine "
+                       "decay from the warm-up to the last step.)"),
+      number_key("optimizer.minimum_learning_rate_ratio", optimizer.minimum_learning_rate_ratio,
+                 kShare, "Where the decay ends, as a fraction of `optimizer.learning_rate`."),
+      number_key("optimizer.beta1", optimizer.beta1, kBelowOne,
+                 "adamw: decay of the average of gradients."),
+      number_key("optimizer.beta2", optimizer.beta2, kBelowOne,
+                 "adamw: decay of the average of squared gradients."),
+      number_key("optimizer.epsilon", optimizer.epsilon, kAboveZero,
+                 "adamw: added to the root of the average of squared gradients."),
+      number_key("optimizer.weight_decay", optimizer.weight_decay, kFromZero,
+                 "Weight decay (decoupled for adamw). Norms and biases never decay."),
+      number_key("optimizer.momentum", optimizer.momentum, kBelowOne, "sgd: momentum."),
+      flag_key("optimizer.nesterov", optimizer.nesterov, "sgd: Nesterov's form of the momentum."),
+      number_key("optimizer.clip_norm", optimizer.clip_norm, kFromZero,
+                 "Largest global norm of the gradient. A longer gradient is scaled down to it; 0 = "
+                 "no clipping."),
   };
 }
 
 std::vector<Key> sharding_keys(ShardingConfig& sharding) {
   return {
-      {"sharding.strategy", &sharding.strategy,
-       one_of({"single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"}),
-       "How parameters, gradients and optimizer state are spread over ranks; `single`: one rank "
-       "holds everything."},
-      {"sharding.flatten_parameters", &sharding.flatten_parameters, anything(),
-       "fsdp, hsdp: cut a bucket as one vector (FSDP1) instead of every parameter by rows "
-       "(FSDP2)."},
-      {"sharding.shard_size", &sharding.shard_size, between(0, 1 << 20),
-       "hsdp: ranks that share one replica, neighbours; 0 = half of all ranks, or the next smaller "
-       "power of two that divides them."},
-      {"sharding.buckets", &sharding.buckets, anything(),
-       "What travels together: `unit` = each unit of the model by itself (the embedding, every "
-       "block); a number = neighbouring units, until they have so many parameters; names of units "
-       "such as `h.0,h.4` = a bucket begins at each."},
-      {"sharding.reshard_after_forward", &sharding.reshard_after_forward, reshard_forms(),
-       "zero3, fsdp, hsdp: let go of parameters between forward and backward. `false` keeps them "
-       "whole; a number (fsdp, hsdp) keeps them spread over groups of so many ranks only."},
-      {"sharding.live_gathers", &sharding.live_gathers, between(1, 1024),
-       "zero3, fsdp, hsdp: how many buckets may be whole at a time, besides the embedding; 1 = no "
-       "prefetching."},
-      {"sharding.prefetch", &sharding.prefetch, one_of({"both", "forward", "backward", "none"}),
-       "zero3, fsdp, hsdp: in which pass the next bucket is gathered while this one computes."},
-      {"sharding.reduce", &sharding.reduce, one_of({"every_micro_batch", "last_micro_batch"}),
-       "With several micro-batches: reduce the gradients of each, or keep whole gradients on every "
-       "rank and reduce their sum: less traffic, more memory, other rounding."},
-      {"sharding.reduce_dtype", &sharding.reduce_dtype, compute_dtypes(),
-       "What gradients are sent in; sums over ranks are formed in f32 in any case."},
-      {"sharding.communicator", &sharding.communicator, one_of({"auto", "threads", "mpi", "nccl"}),
-       "By what ranks exchange tensors. `auto`: threads of one process read each other's memory; "
-       "under mpirun NCCL where ranks are on GPUs and the build has it, MPI otherwise."},
-      {"sharding.deterministic", &sharding.deterministic, anything(),
-       "nccl: form sums over ranks in the order in which the other communicators always form them, "
-       "instead of NCCL's own: the same bits on any machine, for more messages."},
-      {"sharding.offload", &sharding.offload, one_of({"none", "optimizer", "all"}),
-       "What lies in host memory beside a GPU: `optimizer` = f32 masters and optimizer state, "
-       "which the CPU then updates; `all` (zero3, fsdp, hsdp) = the rank's parts of parameters "
-       "and gradients too. On the CPU it changes nothing. Results do not depend on it."},
-      {"sharding.activation_checkpointing", &sharding.activation_checkpointing,
-       checkpointing_policy(),
-       "Blocks of which only the input is kept: the rest is computed again in the backward pass."},
+      choice_key("sharding.strategy", sharding.strategy,
+                 "How parameters, gradients and optimizer state are spread over ranks; `single`: "
+                 "one rank holds everything."),
+      flag_key("sharding.flatten_parameters", sharding.flatten_parameters,
+               "fsdp, hsdp: cut a bucket as one vector (FSDP1), not every parameter by rows "
+               "(FSDP2)."),
+      whole_number_key("sharding.shard_size", sharding.shard_size, 0, kMostRanks,
+                       "hsdp: ranks that share one replica, neighbours; 0 = half of all ranks, or "
+                       "the next smaller power of two that divides them."),
+      text_key("sharding.buckets", sharding.buckets,
+               "The groups of parameters that travel together: `unit` = each unit of the model by "
+               "itself (the embedding, every block); a number = neighbouring units, until they "
+               "have so many parameters; names of units such as `h.0,h.4` = a bucket begins at "
+               "each."),
+      form_key("sharding.reshard_after_forward", sharding.reshard_group,
+               "true, false or a number of ranks >= 2", parse_reshard, reshard_text,
+               "zero3, fsdp, hsdp: reshard parameters between forward and backward. `false` keeps "
+               "them gathered; a number (fsdp, hsdp) keeps them sharded over groups of so many "
+               "ranks only."),
+      whole_number_key("sharding.live_gathers", sharding.live_gathers, 1, 1024,
+                       "zero3, fsdp, hsdp: how many buckets may be gathered at a time, besides the "
+                       "embedding; 1 = no prefetching."),
+      choice_key("sharding.prefetch", sharding.prefetch,
+                 "zero3, fsdp, hsdp: in which pass the next bucket is gathered while this one "
+                 "computes."),
+      choice_key("sharding.reduce", sharding.reduce,
+                 "With several micro-batches: reduce the gradients of each, or keep whole "
+                 "gradients on every rank and reduce their sum: less traffic, more memory, other "
+                 "rounding."),
+      training_dtype_key("sharding.reduce_dtype", sharding.reduce_dtype,
+                         "The dtype that gradients are sent in; sums over ranks are formed in f32 "
+                         "in any case."),
+      choice_key("sharding.communicator", sharding.communicator,
+                 "How ranks exchange tensors. `auto`: threads of one process read each other's "
+                 "memory; under mpirun NCCL where ranks are on GPUs and the build has it, MPI "
+                 "otherwise."),
+      flag_key("sharding.deterministic", sharding.deterministic,
+               "nccl: form sums over ranks in the order of the other communicators, not in NCCL's "
+               "own: the same bits on any machine, for more messages."),
+      whole_number_key("sharding.timeout", sharding.timeout, 1, 7 * 24 * 3600,
+                       "Seconds that a rank waits for the others before it stops the run."),
+      choice_key("sharding.offload", sharding.offload,
+                 "Memory that a GPU leaves to the host: `optimizer` = f32 masters and optimizer "
+                 "state, which the CPU then updates; `all` (zero3, fsdp, hsdp) = the rank's parts "
+                 "of parameters and gradients too. On the CPU it changes nothing. Results do not "
+                 "depend on it."),
+      form_key(
+          "sharding.activation_checkpointing", sharding.activation_checkpointing,
+          std::string(CheckpointingPolicy::kForms), parse_checkpointing,
+          [](const CheckpointingPolicy& policy) { return to_string(policy); },
+          "Blocks that keep only their input. The backward pass computes the rest again."),
   };
 }
 
 std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
   return {
-      {"runtime.device", &runtime.device, device_names(),
-       "Where the model runs. `auto`: on the first GPU, if this build has the CUDA backend and the "
-       "machine a GPU, otherwise on the CPU. With several ranks a GPU is the first rank's; the "
-       "next "
-       "ranks have the next GPUs, and then the first ones again."},
-      {"runtime.ranks", &runtime.ranks, between(0, 1024),
-       "Ranks, as threads of one process; `tessera train --ranks N` sets it. 0 = one, or under "
-       "`mpirun -np N tessera train` as many processes as it starts."},
-      {"runtime.threads", &runtime.threads, between(0, 4096),
-       "Threads per rank; 0 = a machine's cores shared among its ranks. Results do not depend on "
-       "it."},
-      {"runtime.compute_dtype", &runtime.compute_dtype, compute_dtypes(),
-       "What parameters are gathered and computed with. The optimizer's masters are f32; f16 comes "
-       "with dynamic loss scaling."},
+      device_key("runtime.device", runtime.device,
+                 "Where the model runs. `auto`: on the first GPU, if this build has the CUDA "
+                 "backend and the machine a GPU, otherwise on the CPU. With several ranks a GPU is "
+                 "the first rank's; the next ranks have the next GPUs, and then the first ones "
+                 "again."),
+      whole_number_key("runtime.ranks", runtime.ranks, 0, 1024,
+                       "Ranks, as threads of one process; `tessera train --ranks N` sets it. 0 = "
+                       "one, or under `mpirun -np N tessera train` as many processes as it "
+                       "starts."),
+      whole_number_key("runtime.threads", runtime.threads, 0, 4096,
+                       "Threads per rank; 0 = a machine's cores shared among its ranks. Results do "
+                       "not depend on it."),
+      training_dtype_key("runtime.compute_dtype", runtime.compute_dtype,
+                         "The dtype that parameters are gathered and computed with. The "
+                         "optimizer's masters are f32; f16 comes with dynamic loss scaling."),
   };
 }
 
 std::vector<Key> kernels_keys(KernelsConfig& kernels) {
   return {
-      {"kernels.attention", &kernels.attention, one_of({"tessera", "cudnn"}),
-       "Whose attention runs on a GPU: this project's, or cuDNN's, in builds that have it, for "
-       "bf16 "
-       "and f16 and heads of a multiple of 8 up to 128."},
+      choice_key("kernels.attention", kernels.attention,
+                 "The attention kernels of a GPU: this project's, or cuDNN's, in builds that have "
+                 "it, for bf16 and f16 and heads of a multiple of 8 up to 128."),
   };
 }
 
 std::vector<Key> train_keys(TrainConfig& train) {
   return {
-      {"train.steps", &train.steps, at_least(1), "Number of training steps."},
-      {"train.dir", &train.dir, anything(),
-       "Run folder: resolved configuration, `metrics.jsonl` and the trained model."},
-      {"train.log_every", &train.log_every, at_least(0),
-       "Steps from one log line to the next; the first and last step always have one. 0 = only "
-       "with a validation loss."},
-      {"train.eval_every", &train.eval_every, at_least(0),
-       "Steps from one measurement of the validation loss to the next; the first and last step "
-       "always have one. 0 = never."},
-      {"train.eval_batches", &train.eval_batches, at_least(0),
-       "Batches per measurement; 0 = the whole validation file."},
-      {"train.seed", &train.seed, at_least(0),
-       "Seed of initialization, shuffling and dropout; the same seed gives the same run."},
-      {"train.trace", &train.trace, anything(),
-       "File for a Chrome trace (Perfetto) of the last steps; empty = no trace."},
-      {"train.progress", &train.progress, one_of({"auto", "bar", "lines"}),
-       "`auto` draws a progress bar on a terminal and prints lines otherwise."},
+      whole_number_key("train.steps", train.steps, 1, kMostSteps, "Number of training steps."),
+      path_key("train.dir", train.dir,
+               "Run folder: resolved configuration, `metrics.jsonl` and the trained model."),
+      whole_number_key("train.log_every", train.log_every, 0, kMostSteps,
+                       "Steps from one log line to the next; the first and last step always have "
+                       "one. 0 = only with a validation loss."),
+      whole_number_key("train.eval_every", train.eval_every, 0, kMostSteps,
+                       "Steps from one measurement of the validation loss to the next; the first "
+                       "and last step always have one. 0 = never."),
+      whole_number_key("train.eval_batches", train.eval_batches, 0, kMostSteps,
+                       "Batches per measurement; 0 = every sequence of the validation file once."),
+      whole_number_key("train.seed", train.seed, 0, kMostSeed,
+                       "Seed of initialization, shuffling and dropout; the same seed gives the "
+                       "same run."),
+      path_key("train.trace", train.trace,
+               "File for a Chrome trace (Perfetto) of the last 3 steps; empty = no trace."),
+      choice_key("train.progress", train.progress,
+                 "`auto` draws a progress bar on a terminal and prints lines otherwise, also under "
+                 "mpirun."),
+      flag_key("train.measure_matmul_rate", train.measure_matmul_rate,
+               "Time plain matrix products of the model's shapes before the first step, for about "
+               "a second, and report each step's share of that rate."),
   };
 }
 
 }  // namespace
 
+std::string_view Key::section() const {
+  return std::string_view(name).substr(0, name.find('.'));
+}
+
 const std::vector<Section>& sections() {
   static const std::vector<Section> all = {
-      {"model", "What is trained."},
-      {"data", "What it is trained on."},
+      {"model", "The model."},
+      {"data", "The tokens it is trained on."},
       {"optimizer", "How weights follow gradients."},
       {"sharding", "What each rank keeps in memory."},
-      {"runtime", "Where and in which precision it runs."},
-      {"kernels", "Whose kernels compute."},
-      {"train", "How long, and what is written down."},
+      {"runtime", "The device and the precision."},
+      {"kernels", "The choice of kernels."},
+      {"train", "The length of the run, and its output."},
   };
   return all;
 }

@@ -1,55 +1,30 @@
-// The table of configuration keys: the one place that knows their names.
+// The table of configuration keys, the only place that knows their names.
 //
-// Reading YAML, command-line overrides, writing the resolved configuration and the reference in
-// docs/configuration.md are all loops over this table, so none can disagree with another.
+// Four programs are loops over this table: the YAML reader, the reader of command-line overrides,
+// the writer of the resolved configuration, and the reference docs/configuration.md.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <limits>
+#include <functional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "tools/config/config.h"
 
 namespace tessera {
 
-/// Which values a key takes besides having the right type.
-struct Allowed {
-  double least = -std::numeric_limits<double>::infinity();
-  double most = std::numeric_limits<double>::infinity();
-  bool least_excluded = false;
-  bool most_excluded = false;
-  /// For text: any, if empty.
-  std::vector<std::string> choices;
-  /// For text of forms that no list of choices can hold: what tells them, and their names.
-  bool (*is_form)(std::string_view) = nullptr;
-  std::string forms = "";
-
-  bool contains(double number) const;
-  bool contains(std::string_view text) const;
-};
-
-/// One key: where its value lives in a Config, what it may be and what it means.
+/// One key and the field of a Config that it stands for.
 struct Key {
-  using Field = std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*, bool*>;
-
   std::string name;  // "data.batch_size"
-  Field field;
-  Allowed allowed;
+  /// The values that parse accepts, for messages: "a whole number from 1 to 4096".
+  std::string expected;
+  /// Stores the value that a text spells. Returns false, and stores nothing, on any other text.
+  std::function<bool(std::string_view text)> parse;
+  /// The value as text that parse reads back to the same value.
+  std::function<std::string()> text;
   std::string documentation;
 
   std::string_view section() const;
-
-  /// Stores the value that `text` spells. False, with nothing stored, if it spells none that is
-  /// allowed.
-  bool parse(std::string_view text) const;
-  /// What parse accepts: "a whole number >= 1", "one of adamw, sgd".
-  std::string expected() const;
-  /// The value as text that parse reads back to the same value.
-  std::string text() const;
 };
 
 struct Section {
@@ -60,7 +35,7 @@ struct Section {
 /// The sections in the order of the reference.
 const std::vector<Section>& sections();
 
-/// The table, section by section, with pointers into `config`, which must outlive it.
+/// The table, section by section. Its keys point into `config`, which must outlive it.
 std::vector<Key> keys_of(Config& config);
 
 }  // namespace tessera

@@ -4,21 +4,26 @@
 
 #include <algorithm>
 #include <set>
+#include <sstream>
 #include <vector>
 
 #include "runtime/check.h"
 #include "runtime/file.h"
+#include "runtime/json.h"
 #include "runtime/nearest.h"
 #include "tools/config/keys.h"
+#include "tools/config/synonyms.h"
 
 namespace tessera {
 namespace {
 
+/// Advice after an unknown name.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
+  if (const std::optional<std::string> synonym = key_synonym(name)) return *synonym;
   const std::optional<std::string> nearest = nearest_name(name, candidates);
-  if (!nearest) return "`tessera config-reference` lists what there is";
+  if (!nearest) return "`tessera config-reference` lists all keys";
   if (*nearest != name) return fmt::format("did you mean '{}'?", *nearest);
-  // A key's full name where a section should stand.
+  // A key's full name in the place of a section.
   const std::size_t dot = nearest->find('.');
   return fmt::format("write '{}:' inside the section '{}:'", nearest->substr(dot + 1),
                      nearest->substr(0, dot));
@@ -35,22 +40,35 @@ bool is_section(const std::string& name) {
                      [&](const Section& section) { return section.name == name; });
 }
 
-/// `where` says who gave the value: "run.yaml:12" or "command line".
-void set_value(const std::vector<Key>& keys, const std::string& name, const std::string& text,
-               const std::string& where) {
-  const auto key =
-      std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.name == name; });
-  if (key == keys.end()) {
-    fail("{}: unknown key '{}'; {}", where, name, did_you_mean(name, names_of(keys)));
-  }
-  if (!key->parse(text)) fail("{}: {}: expected {}, got '{}'", where, name, key->expected(), text);
-}
+/// The configuration that is read, and its table of keys.
+struct Target {
+  explicit Target(Config& target) : config(target), keys(keys_of(target)) {}
 
-/// Walks a YAML document and stores what it says.
+  /// `place` is where the text was found: "run.yaml:12" or "command line".
+  void set(const std::string& name, const std::string& text, const std::string& place) const {
+    const auto key = std::find_if(keys.begin(), keys.end(),
+                                  [&](const Key& candidate) { return candidate.name == name; });
+    if (key == keys.end()) {
+      fail("{}: unknown key '{}'; {}", place, name, did_you_mean(name, names_of(keys)));
+    }
+    if (!key->parse(text)) {
+      const std::optional<std::string> other = value_synonym(text);
+      const bool helps = other && key->parse(*other);
+      fail("{}: {}: expected {}, got {}{}", place, name, key->expected, excerpt(text),
+           helps ? fmt::format("; write {}", *other) : "");
+    }
+    config.places[name] = place;
+  }
+
+  Config& config;
+  std::vector<Key> keys;
+};
+
+/// Walks a YAML document and stores its values.
 class DocumentReader {
  public:
-  DocumentReader(std::string source, const std::vector<Key>& keys)
-      : source_(std::move(source)), keys_(keys) {}
+  DocumentReader(std::string source, const Target& target)
+      : source_(std::move(source)), target_(target) {}
 
   void read(const YAML::Node& document) const {
     if (document.IsNull()) return;
@@ -70,7 +88,7 @@ class DocumentReader {
     if (is_section(name)) return;
     std::vector<std::string> candidates;
     for (const Section& section : sections()) candidates.push_back(section.name);
-    for (const Key& key : keys_) candidates.push_back(key.name);
+    for (const Key& key : target_.keys) candidates.push_back(key.name);
     fail("{}: unknown section '{}'; {}", where(node), name, did_you_mean(name, candidates));
   }
 
@@ -86,8 +104,7 @@ class DocumentReader {
       check(entry.second.IsScalar() || entry.second.IsNull(), "{}: {}: expected one value, got {}",
             where(entry.first), name, kind_of(entry.second));
       // `val:` with nothing after it is the empty text.
-      set_value(keys_, name, entry.second.IsNull() ? "" : entry.second.Scalar(),
-                where(entry.first));
+      target_.set(name, entry.second.IsNull() ? "" : entry.second.Scalar(), where(entry.first));
     }
   }
 
@@ -103,27 +120,38 @@ class DocumentReader {
   static std::string kind_of(const YAML::Node& node) {
     if (node.IsMap()) return "a map";
     if (node.IsSequence()) return "a list";
-    if (node.IsScalar()) return fmt::format("'{}'", node.Scalar());
+    if (node.IsScalar()) return excerpt(node.Scalar());
     return "nothing";
   }
 
   std::string source_;
-  const std::vector<Key>& keys_;
+  const Target& target_;
 };
+
+/// Advice if a line is indented with a TAB, which YAML does not allow.
+std::string tab_hint(const std::string& yaml, int line) {
+  std::istringstream lines(yaml);
+  std::string text;
+  for (int i = 0; i <= line; ++i) std::getline(lines, text);
+  const std::size_t indent = text.find_first_not_of(" \t");
+  const bool has_tab = text.substr(0, indent).find('\t') != std::string::npos;
+  return has_tab ? "; the line is indented with a TAB, and YAML allows spaces only" : "";
+}
 
 /// The documents in a text; an empty text has none.
 std::vector<YAML::Node> documents_in(const std::string& yaml, const std::string& source) {
   try {
     return YAML::LoadAll(yaml);
   } catch (const YAML::Exception& error) {
-    fail("{}:{}: not valid YAML: {}", source, error.mark.line + 1, error.msg);
+    fail("{}:{}: not valid YAML: {}{}", source, error.mark.line + 1, error.msg,
+         tab_hint(yaml, error.mark.line));
   }
 }
 
-void apply_override(const std::vector<Key>& keys, const std::string& text) {
+void apply_override(const Target& target, const std::string& text) {
   const std::size_t equals = text.find('=');
   check(equals != std::string::npos, "command line: '{}' is not of the form key=value", text);
-  set_value(keys, text.substr(0, equals), text.substr(equals + 1), "command line");
+  target.set(text.substr(0, equals), text.substr(equals + 1), "command line");
 }
 
 }  // namespace
@@ -135,11 +163,11 @@ Config load_config(const std::filesystem::path& file, std::span<const std::strin
 Config parse_config(const std::string& yaml, const std::string& source,
                     std::span<const std::string> overrides) {
   Config config;
-  const std::vector<Key> keys = keys_of(config);
+  const Target target(config);
   const std::vector<YAML::Node> documents = documents_in(yaml, source);
   check(documents.size() <= 1, "{}: expected one YAML document, got {}", source, documents.size());
-  for (const YAML::Node& document : documents) DocumentReader(source, keys).read(document);
-  for (const std::string& text : overrides) apply_override(keys, text);
+  for (const YAML::Node& document : documents) DocumentReader(source, target).read(document);
+  for (const std::string& text : overrides) apply_override(target, text);
   return config;
 }
 
@@ -159,6 +187,24 @@ std::string to_yaml(const Config& config) {
   }
   emitter << YAML::EndMap;
   return std::string(emitter.c_str()) + "\n";
+}
+
+void check_with_place(const Config& config, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    const std::string* place = nullptr;
+    std::size_t first = std::string::npos;
+    for (const auto& [key, where] : config.places) {
+      const std::size_t found = message.find(key);
+      if (found >= first) continue;
+      first = found;
+      place = &where;
+    }
+    if (place == nullptr) throw;
+    fail("{}: {}", *place, message);
+  }
 }
 
 }  // namespace tessera

@@ -1,15 +1,16 @@
 // Reading and writing configurations.
 //
-// A configuration is a YAML file of sections (model, data, optimizer, sharding, runtime, train),
-// each a map from keys to values; keys left out keep their defaults. After the file come overrides
-// of the form "data.batch_size=4" from the command line; the last one for a key wins. Paths are
-// relative to the working directory.
+// A configuration is a YAML file of sections (model, data, optimizer, sharding, runtime, kernels,
+// train), each a map from keys to values. Missing keys keep their defaults. Overrides of the form
+// "data.batch_size=4" from the command line come after the file; the last one for a key wins. Paths
+// are relative to the working directory.
 //
-// What is wrong is reported as an Error that names file and line (or "command line"), the key, what
-// was expected and what was found; an unknown name comes with the nearest known one.
+// An Error names the file and line (or "command line"), the key, the expected and the given value.
+// With an unknown name it names the nearest known one, or the one that other trainers' name means.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,5 +28,10 @@ Config parse_config(const std::string& yaml, const std::string& source,
 
 /// Every key with its value, as YAML that parse_config reads back to the same configuration.
 std::string to_yaml(const Config& config);
+
+/// Runs `body`, which checks values of `config` together. If it raises Error, the message gets the
+/// place of the first key that it names: "run.yaml:7: optimizer.warmup_steps 20 is more than ...".
+/// A message without a configured key stays as it is.
+void check_with_place(const Config& config, const std::function<void()>& body);
 
 }  // namespace tessera

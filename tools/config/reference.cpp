@@ -36,7 +36,7 @@ resolved, every key included.
 std::string row_of(const Key& key) {
   const std::string text = key.text();
   return fmt::format("| `{}` | {} | {} | {} |\n", key.name,
-                     text.empty() ? "empty" : "`" + text + "`", key.expected(), key.documentation);
+                     text.empty() ? "empty" : "`" + text + "`", key.expected, key.documentation);
 }
 
 }  // namespace

@@ -21,25 +21,29 @@ std::optional<int> parse_reshard(std::string_view text) {
   return ranks;
 }
 
+std::string reshard_text(int reshard_group) {
+  if (reshard_group < 2) return reshard_group == 0 ? "true" : "false";
+  return std::to_string(reshard_group);
+}
+
 ShardingOptions sharding_options(const Config& config) {
   const ShardingConfig& sharding = config.sharding;
-  const std::optional<int> reshard_group = parse_reshard(sharding.reshard_after_forward);
-  check(reshard_group.has_value(), "sharding.reshard_after_forward cannot be '{}'",
-        sharding.reshard_after_forward);
-  const std::string& prefetch = sharding.prefetch;
-  return {.strategy = strategy_from_name(sharding.strategy),
-          .flatten_parameters = sharding.flatten_parameters,
-          .shard_size = static_cast<int>(sharding.shard_size),
-          .buckets = sharding.buckets,
-          .reshard_group = *reshard_group,
-          .live_gathers = static_cast<int>(sharding.live_gathers),
-          .prefetch_in_forward = prefetch == "both" || prefetch == "forward",
-          .prefetch_in_backward = prefetch == "both" || prefetch == "backward",
-          .micro_batches = static_cast<int>(config.data.accumulation_steps),
-          .reduce_every_micro_batch = sharding.reduce == "every_micro_batch",
-          .compute_dtype = dtype_from_name(config.runtime.compute_dtype),
-          .reduce_dtype = dtype_from_name(sharding.reduce_dtype),
-          .offload = offload_from_name(sharding.offload)};
+  const Prefetch prefetch = sharding.prefetch;
+  return {
+      .strategy = sharding.strategy,
+      .flatten_parameters = sharding.flatten_parameters,
+      .shard_size = static_cast<int>(sharding.shard_size),
+      .buckets = sharding.buckets,
+      .reshard_group = sharding.reshard_group,
+      .live_gathers = static_cast<int>(sharding.live_gathers),
+      .prefetch_in_forward = prefetch == Prefetch::both || prefetch == Prefetch::forward,
+      .prefetch_in_backward = prefetch == Prefetch::both || prefetch == Prefetch::backward,
+      .micro_batches = static_cast<int>(config.data.accumulation_steps),
+      .reduce_every_micro_batch = sharding.reduce == ReduceAfter::every_micro_batch,
+      .compute_dtype = config.runtime.compute_dtype,
+      .reduce_dtype = sharding.reduce_dtype,
+      .offload = sharding.offload,
+  };
 }
 
 const std::vector<std::string>& strategy_variants() {
@@ -51,19 +55,19 @@ const std::vector<std::string>& strategy_variants() {
 Config variant_of(const Config& base, const std::string& variant) {
   const std::vector<std::string>& all = strategy_variants();
   check(std::find(all.begin(), all.end(), variant) != all.end(),
-        "there is no strategy '{}' to compare; there are {}", variant, fmt::join(all, ", "));
+        "unknown strategy '{}'; the strategies to compare are {}", variant, fmt::join(all, ", "));
   const bool flat = variant.ends_with(kFlat);
   Config config = base;
   ShardingConfig& sharding = config.sharding;
-  sharding.strategy = variant.substr(0, variant.size() - (flat ? kFlat.size() : 0));
+  sharding.strategy =
+      strategy_from_name(variant.substr(0, variant.size() - (flat ? kFlat.size() : 0)));
   sharding.flatten_parameters = flat;
-  if (variant != "hsdp") sharding.shard_size = 0;
-  const bool whole = variant == "ddp" || variant == "zero1" || variant == "zero2";
-  if (whole && sharding.offload == "all") sharding.offload = "optimizer";
-  const bool takes_groups = variant == "hsdp" || sharding.strategy == "fsdp";
-  if (!takes_groups && parse_reshard(sharding.reshard_after_forward) > 1) {
-    sharding.reshard_after_forward = "true";
-  }
+  const bool is_fsdp =
+      sharding.strategy == StrategyKind::fsdp || sharding.strategy == StrategyKind::hsdp;
+  const bool gathers = is_fsdp || sharding.strategy == StrategyKind::zero3;
+  if (sharding.strategy != StrategyKind::hsdp) sharding.shard_size = 0;
+  if (!gathers && sharding.offload == Offload::all) sharding.offload = Offload::optimizer;
+  if (!is_fsdp && sharding.reshard_group > 1) sharding.reshard_group = 0;
   return config;
 }
 

@@ -1,5 +1,4 @@
-// From configuration keys to the options of the sharding layer, and the strategies that are
-// compared with each other by name.
+// From configuration keys to the options of the sharding layer; strategies by name.
 #pragma once
 
 #include <optional>
@@ -12,18 +11,19 @@
 
 namespace tessera {
 
-/// What `config` says about sharding. Raises Error on a name that does not exist.
 ShardingOptions sharding_options(const Config& config);
 
-/// sharding.reshard_after_forward as ShardingOptions::reshard_group: "true", "false" or a number of
-/// ranks from 2; nothing for any other text.
+/// sharding.reshard_after_forward as ShardingOptions::reshard_group: "true" is 0, "false" is 1, and
+/// a number of ranks from 2 is itself. No value for any other text.
 std::optional<int> parse_reshard(std::string_view text);
+/// The text that parse_reshard reads to the same value.
+std::string reshard_text(int reshard_group);
 
 /// Every strategy for several ranks: "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat", "hsdp".
 const std::vector<std::string>& strategy_variants();
 
-/// `base` under another strategy; keys that are not for that strategy get their defaults. Raises
-/// Error if `variant` is none of strategy_variants().
+/// `base` under another strategy. Keys that do not suit that strategy get their defaults. Raises
+/// Error if `variant` is not one of strategy_variants().
 Config variant_of(const Config& base, const std::string& variant);
 
 /// "fsdp_flat" for fsdp with flattened parameters, and so on.

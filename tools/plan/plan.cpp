@@ -12,8 +12,8 @@
 #include "sharding/plan/partition.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/crossing.h"
-#include "tools/train/model.h"
 #include "tools/train/optimizer.h"
+#include "tools/train/resolve.h"
 
 namespace tessera {
 namespace {
@@ -125,9 +125,10 @@ std::string plan(const Config& config, const PlanOptions& given) {
   const int ranks = options.ranks;
   check(options.nodes >= 1 && ranks % options.nodes == 0,
         "{} ranks cannot be spread evenly over {} nodes", ranks, options.nodes);
-  const ShardingOptions sharding = sharding_options(config);
+  const ResolvedConfig run = resolve(config);
+  const ShardingOptions& sharding = run.sharding;
   const Recipe recipe = recipe_of(sharding, ranks);
-  const std::unique_ptr<LanguageModel> model = make_model(config, vocabulary_of(config.data.train));
+  const std::unique_ptr<LanguageModel> model = make_model(run);
   const Units& units = model->units();
 
   std::int64_t parameters = 0;
@@ -138,7 +139,7 @@ std::string plan(const Config& config, const PlanOptions& given) {
       variant_name(sharding), ranks, ranks == 1 ? "" : "s", recipe.mesh.replicas,
       recipe.mesh.shards,
       options.nodes > 1 ? fmt::format(", {} per node", ranks / options.nodes) : "", parameters,
-      units.size(), name_of(sharding.compute_dtype), config.optimizer.name);
+      units.size(), name_of(sharding.compute_dtype), enum_name(config.optimizer.name));
   text += details(predict(units, config, ranks));
   text += "\nEvery strategy, the rank with the most";
   if (options.nodes > 1) text += " (and what leaves a node, the mean)";

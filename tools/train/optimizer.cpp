@@ -17,7 +17,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                        .gradient = shard.gradient,
                        .decay = decays(name, shard.parameter.shape())});
   }
-  if (config.name == "sgd") {
+  if (config.name == OptimizerKind::sgd) {
     return std::make_unique<Sgd>(std::move(trained),
                                  SgdOptions{.momentum = config.momentum,
                                             .nesterov = config.nesterov,
@@ -32,7 +32,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
 
 std::int64_t optimizer_bytes_per_element(const OptimizerConfig& config) {
   constexpr std::int64_t kF32 = 4;
-  if (config.name == "sgd") return config.momentum > 0.0 ? kF32 : 0;
+  if (config.name == OptimizerKind::sgd) return config.momentum > 0.0 ? kF32 : 0;
   return 2 * kF32;  // two moments
 }
 

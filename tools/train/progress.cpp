@@ -20,8 +20,9 @@ std::string clock_text(double seconds) {
 
 }  // namespace
 
-Progress::Progress(std::string_view mode, std::int64_t total_steps)
-    : bar_(mode == "bar" || (mode == "auto" && isatty(STDOUT_FILENO) != 0)),
+Progress::Progress(ProgressMode mode, std::int64_t total_steps)
+    : bar_(mode == ProgressMode::bar ||
+           (mode == ProgressMode::automatic && isatty(STDOUT_FILENO) != 0)),
       total_steps_(total_steps),
       start_(std::chrono::steady_clock::now()) {}
 

@@ -6,12 +6,13 @@
 #include <string>
 #include <string_view>
 
+#include "tools/config/config.h"
+
 namespace tessera {
 
 class Progress {
  public:
-  /// `mode`: "bar", "lines", or "auto" (a bar if standard output is a terminal).
-  Progress(std::string_view mode, std::int64_t total_steps);
+  Progress(ProgressMode mode, std::int64_t total_steps);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -7,48 +7,27 @@
 #include "kernels/add/op.h"
 #include "kernels/gradient_norm/op.h"
 #include "models/hugging_face.h"
-#include "optim/schedule.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
-#include "tools/config/sharding_options.h"
-#include "tools/train/model.h"
+#include "tools/config/parse.h"
 #include "tools/train/optimizer.h"
 
 namespace tessera {
-namespace {
-
-ScheduleOptions schedule_of(const Config& config) {
-  const OptimizerConfig& optimizer = config.optimizer;
-  return {.kind = schedule_kind_from_name(optimizer.schedule),
-          .learning_rate = optimizer.learning_rate,
-          .minimum_ratio = optimizer.minimum_learning_rate_ratio,
-          .warmup_steps = optimizer.warmup_steps,
-          .total_steps = config.train.steps,
-          .decay_steps = optimizer.decay_steps};
-}
-
-}  // namespace
-
-void check_batch(const DataConfig& data, int ranks) {
-  check(data.batch_size % (data.accumulation_steps * ranks) == 0,
-        "data.batch_size {} is not a multiple of data.accumulation_steps {} times the number of "
-        "ranks, {} (runtime.ranks)",
-        data.batch_size, data.accumulation_steps, ranks);
-}
-
-TrainingSession::TrainingSession(const Config& config, std::int64_t vocab_size, Communicator& world)
-    : config_(config), world_(world), model_(make_model(config, vocab_size)) {
-  check_batch(config.data, world.size());
-  const ShardingOptions sharding = sharding_options(config);
-  strategy_ = make_strategy(model_->units(), sharding,
+TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
+    : run_(run), world_(world), model_(make_model(run)) {
+  check_ranks(run, world.size());
+  const Config& config = run.config;
+  strategy_ = make_strategy(model_->units(), run.sharding,
                             static_cast<std::uint64_t>(config.train.seed), &world);
   if (!config.model.init_from.empty()) {
     load_parameters(config.model.init_from, strategy_->shards());
     strategy_->weights_changed();
   }
-  set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
-  if (sharding.compute_dtype == DType::f16) scaler_.emplace();
+  check_with_place(config, [&] {
+    set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
+  });
+  if (run.sharding.compute_dtype == DType::f16) scaler_.emplace();
   optimizer_ = make_optimizer(config.optimizer, strategy_->shards());
 }
 
@@ -61,7 +40,7 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source) {
   const Span span("optimizer");
   sum_over_ranks(loss);
   const GradientNorm norm = strategy_->gradient_norm();
-  const double learning_rate = learning_rate_at(schedule_of(config_), step - 1);
+  const double learning_rate = learning_rate_at(run_.schedule, step - 1);
   update_parameters(learning_rate, norm, loss, scale);
 
   // Everything is queued; here the host waits for the device.
@@ -83,20 +62,20 @@ void TrainingSession::update_parameters(double learning_rate, const GradientNorm
                                         const Tensor& loss, double loss_scale) {
   const Tensor factor = Tensor::empty({1}, DType::f32);
   clip_factor(factor, norm, loss,
-              {.max_norm = config_.optimizer.clip_norm, .loss_scale = loss_scale});
+              {.max_norm = run_.config.optimizer.clip_norm, .loss_scale = loss_scale});
   optimizer_->step(learning_rate, factor);
   strategy_->weights_changed();
 }
 
 Tensor TrainingSession::accumulate_gradients(std::int64_t step, double scale,
                                              const BatchSource& source) {
-  const std::int64_t micro_batches = config_.data.accumulation_steps;
+  const std::int64_t micro_batches = run_.config.data.accumulation_steps;
   const std::int64_t rows = rows_per_micro_batch();
-  const double tokens = static_cast<double>(config_.data.batch_size * config_.data.sequence_length);
+  const auto tokens = static_cast<double>(tokens_per_step(run_.config.data));
   const Tensor total = Tensor::zeros({1}, DType::f32);
   for (std::int64_t i = 0; i < micro_batches; ++i) {
     const std::int64_t micro_batch = i * world_.size() + world_.rank();
-    context().random() = {.seed = static_cast<std::uint64_t>(config_.train.seed),
+    context().random() = {.seed = static_cast<std::uint64_t>(run_.config.train.seed),
                           .step = static_cast<std::uint64_t>(step),
                           .micro_batch = static_cast<std::uint64_t>(micro_batch)};
     Batch batch;
@@ -120,11 +99,10 @@ Tensor TrainingSession::accumulate_gradients(std::int64_t step, double scale,
 float TrainingSession::evaluate(std::int64_t batches, const BatchSource& source) {
   const NoGradient no_gradient;
   const std::int64_t rows = rows_per_micro_batch();
-  const double all_tokens =
-      static_cast<double>(batches * config_.data.batch_size * config_.data.sequence_length);
+  const auto all_tokens = static_cast<double>(batches * tokens_per_step(run_.config.data));
   double total = 0.0;
   for (std::int64_t i = 0; i < batches; ++i) {
-    for (std::int64_t first = world_.rank() * rows; first < config_.data.batch_size;
+    for (std::int64_t first = world_.rank() * rows; first < run_.config.data.batch_size;
          first += world_.size() * rows) {
       const Batch batch = source(i, first, rows);
       const auto count = static_cast<double>(batch.inputs.numel());
@@ -145,7 +123,7 @@ void TrainingSession::sum_over_ranks(const Tensor& value) const {
 }
 
 std::int64_t TrainingSession::rows_per_micro_batch() const {
-  return config_.data.batch_size / (config_.data.accumulation_steps * world_.size());
+  return run_.config.data.batch_size / (run_.config.data.accumulation_steps * world_.size());
 }
 
 std::int64_t TrainingSession::parameter_count() const {

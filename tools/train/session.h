@@ -14,8 +14,8 @@
 #include "optim/loss_scaler.h"
 #include "optim/optimizer.h"
 #include "sharding/strategy/strategy.h"
-#include "tools/config/config.h"
 #include "tools/data/loader.h"
+#include "tools/train/resolve.h"
 
 namespace tessera {
 
@@ -27,16 +27,12 @@ struct StepResult {
   double learning_rate = 0.0;
 };
 
-/// Raises Error if a batch cannot be dealt evenly to the ranks' micro-batches.
-void check_batch(const DataConfig& data, int ranks);
-
 /// Every rank of `world`, which must outlive the session, makes one and makes the same calls.
 class TrainingSession {
  public:
-  /// The model named in `config` with initial or loaded parameters. `vocab_size` is that of the
-  /// data, 0 if unknown; the config may ask for more. Raises Error if the two do not fit, or the
-  /// configuration does not suit so many ranks.
-  TrainingSession(const Config& config, std::int64_t vocab_size, Communicator& world);
+  /// The model with initial or loaded parameters. Raises Error if the configuration does not suit
+  /// so many ranks.
+  TrainingSession(const ResolvedConfig& run, Communicator& world);
   ~TrainingSession();
 
   /// Rows [first_row, first_row + rows) of the batch of step `step`.
@@ -70,7 +66,7 @@ class TrainingSession {
   void update_parameters(double learning_rate, const GradientNorm& norm, const Tensor& loss,
                          double loss_scale);
 
-  Config config_;
+  ResolvedConfig run_;
   Communicator& world_;
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<Strategy> strategy_;

@@ -21,7 +21,6 @@
 #include "tools/train/gather_texts.h"
 #include "tools/train/matmul_rate.h"
 #include "tools/train/metrics.h"
-#include "tools/train/model.h"
 #include "tools/train/progress.h"
 #include "tools/train/session.h"
 
@@ -38,21 +37,22 @@ double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-/// Settings that no single key can be checked for.
-void check_consistent(const Config& config, int ranks) {
-  check(!config.data.train.empty(),
-        "data.train is not set: name a token file made by "
-        "'tessera prepare'");
-  recipe_of(sharding_options(config), ranks);
-  check_batch(config.data, ranks);
-  check(config.optimizer.warmup_steps <= config.train.steps,
-        "optimizer.warmup_steps {} is more than train.steps {}", config.optimizer.warmup_steps,
-        config.train.steps);
-  check(config.optimizer.schedule != "warmup_stable_decay" ||
-            config.optimizer.warmup_steps + config.optimizer.decay_steps <= config.train.steps,
-        "optimizer.warmup_steps {} and optimizer.decay_steps {} are together more than train.steps "
-        "{}",
-        config.optimizer.warmup_steps, config.optimizer.decay_steps, config.train.steps);
+/// Checks of values together that only training needs.
+void check_training(const Config& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  check_with_place(config, [&] {
+    check(!config.data.train.empty(),
+          "data.train is not set: name a token file made by 'tessera prepare'");
+    check(!config.train.dir.empty(), "train.dir is empty: name a folder for the run");
+    check(optimizer.warmup_steps <= config.train.steps,
+          "optimizer.warmup_steps {} is more than train.steps {}", optimizer.warmup_steps,
+          config.train.steps);
+    check(optimizer.schedule != ScheduleKind::warmup_stable_decay ||
+              optimizer.warmup_steps + optimizer.decay_steps <= config.train.steps,
+          "optimizer.warmup_steps {} and optimizer.decay_steps {} are together more than "
+          "train.steps {}",
+          optimizer.warmup_steps, optimizer.decay_steps, config.train.steps);
+  });
 }
 
 /// The training and validation files, opened and checked against the model.
@@ -82,11 +82,8 @@ struct Report {
 /// One rank's run.
 class Run {
  public:
-  Run(const Config& config, Communicator& world)
-      : config_(config),
-        world_(world),
-        session_(config, vocabulary_of(config.data.train), world),
-        data_(config, session_.model().vocab_size()) {
+  Run(const ResolvedConfig& run, Communicator& world)
+      : run_(run), world_(world), session_(run, world), data_(run.config, run.model.vocab_size) {
     meet();  // between these two the machine is the yardstick's
     if (is_first()) measure_yardsticks();
     meet();
@@ -98,7 +95,7 @@ class Run {
   void execute() {
     if (is_first()) {
       make_writable_directory(config_.train.dir);
-      write_file_atomically(config_.train.dir / "config.yaml", to_yaml(config_));
+      write_file_atomically(config_.train.dir / "config.yaml", to_yaml(as_run()));
       report_.emplace(config_.train);
       report_->progress.log(introduction());
     }
@@ -124,9 +121,15 @@ class Run {
   bool is_first() const { return world_.rank() == 0; }
   /// Returns when all ranks have come.
   void meet() const { world_.barrier(communication_stream()).synchronize(); }
-  std::int64_t tokens_per_step() const {
-    return config_.data.batch_size * config_.data.sequence_length;
+  /// The configuration with the ranks and threads of this run.
+  Config as_run() const {
+    Config config = config_;
+    config.runtime.ranks = world_.size();
+    config.runtime.threads = context().threads().size();
+    config.runtime.device = context().device();
+    return config;
   }
+  std::int64_t tokens_per_step() const { return tessera::tokens_per_step(config_.data); }
   /// Every so many steps, and after the first and the last; never if `every` is 0.
   bool is_due(std::int64_t step, std::int64_t every) const {
     return every > 0 && (step % every == 0 || step == 1 || step == config_.train.steps);
@@ -136,7 +139,7 @@ class Run {
   /// GPU with one rank's shapes, times the number of GPUs.
   void measure_yardsticks() {
     const Device& device = context().device();
-    const DType dtype = sharding_options(config_).compute_dtype;
+    const DType dtype = run_.sharding.compute_dtype;
     const int gpus = gpus_of(device, world_.size());
     const int together = gpus > 0 ? 1 : world_.size();
     const std::int64_t tokens =
@@ -155,10 +158,9 @@ class Run {
         peak_rate_ ? fmt::format(" of at most {:.0f}", *peak_rate_ * 1e-9) : "";
     const std::string rate =
         fmt::format("; matmul rate {:.0f} GFLOP/s{}", matmul_rate_ * 1e-9, peak);
-    return fmt::format("{}: {:.2f}M parameters, {} on {} with {}{} threads; {} tokens a step{}",
-                       config_.train.dir.string(),
-                       static_cast<double>(session_.parameter_count()) * 1e-6,
-                       variant_name(sharding_options(config_)), to_string(here.device()), ranks,
+    return fmt::format("{}: {}, {} on {} with {}{} threads; {} tokens a step{}",
+                       config_.train.dir.string(), describe_model(run_),
+                       variant_name(run_.sharding), to_string(here.device()), ranks,
                        context().threads().size(), tokens_per_step(), rate);
   }
 
@@ -247,7 +249,8 @@ class Run {
     std::int64_t bytes_sent = 0;
   };
 
-  Config config_;
+  ResolvedConfig run_;
+  const Config& config_ = run_.config;
   Communicator& world_;
   TrainingSession session_;
   Data data_;
@@ -263,19 +266,25 @@ class Run {
 }  // namespace
 
 void train(const Config& config) {
-  run_world({.ranks = static_cast<int>(config.runtime.ranks),
-             .device = parse_device(config.runtime.device).value(),
-             .threads = static_cast<int>(config.runtime.threads),
-             .seed = static_cast<std::uint64_t>(config.train.seed),
-             .communicator = enum_from_name<CommunicatorKind>(config.sharding.communicator),
-             .deterministic = config.sharding.deterministic},
-            [&](Communicator& world) {
-              check_consistent(config, world.size());
-              if (config.kernels.attention == "cudnn") {
-                set_attention_backend(AttentionBackend::cudnn);
-              }
-              Run(config, world).execute();
-            });
+  const WorldOptions world_options = {
+      .ranks = static_cast<int>(config.runtime.ranks),
+      .device = first_device(config.runtime),
+      .threads = static_cast<int>(config.runtime.threads),
+      .seed = static_cast<std::uint64_t>(config.train.seed),
+      .deadline = std::chrono::seconds(config.sharding.timeout),
+      .communicator = config.sharding.communicator,
+      .deterministic = config.sharding.deterministic,
+  };
+  std::optional<ResolvedConfig> run;
+  check_once([&] {
+    check_training(config);
+    run = resolve(config);
+    check_ranks(*run, planned_ranks(world_options));
+  });
+  run_world(world_options, [&](Communicator& world) {
+    set_attention_backend(config.kernels.attention);
+    Run(*run, world).execute();
+  });
 }
 
 }  // namespace tessera

@@ -1,0 +1,71 @@
+// The types of keys: how a value is read from text, checked and written.
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "runtime/enum_names.h"
+#include "tools/config/keys.h"
+
+namespace tessera {
+
+/// The bounds of a floating-point key: [least, most], or (least, most), or half open.
+struct Bounds {
+  std::optional<double> least = {};
+  std::optional<double> most = {};
+  bool least_excluded = false;
+  bool most_excluded = false;
+};
+
+/// A decimal number from `least` to `most`, both included.
+Key whole_number_key(std::string name, std::int64_t& field, std::int64_t least, std::int64_t most,
+                     std::string documentation);
+/// A finite decimal number in `bounds`.
+Key number_key(std::string name, double& field, const Bounds& bounds, std::string documentation);
+/// "true" or "false".
+Key flag_key(std::string name, bool& field, std::string documentation);
+Key text_key(std::string name, std::string& field, std::string documentation);
+Key path_key(std::string name, std::filesystem::path& field, std::string documentation);
+
+/// "one of a, b, c".
+std::string one_of(std::span<const std::string_view> names);
+
+/// One of the names of an enumeration.
+template <typename Enum>
+Key choice_key(std::string name, Enum& field, std::string documentation) {
+  const auto parse = [&field](std::string_view text) {
+    const auto names = enum_names<Enum>();
+    const auto found = std::find(names.begin(), names.end(), text);
+    if (found == names.end()) return false;
+    field = static_cast<Enum>(found - names.begin());
+    return true;
+  };
+  return {.name = std::move(name),
+          .expected = one_of(enum_names<Enum>()),
+          .parse = parse,
+          .text = [&field] { return std::string(enum_name(field)); },
+          .documentation = std::move(documentation)};
+}
+
+/// A value with a parser of its own, which returns no value for texts of another form.
+template <typename Value, typename Parse, typename Write>
+Key form_key(std::string name, Value& field, std::string forms, Parse parse, Write write,
+             std::string documentation) {
+  return {.name = std::move(name),
+          .expected = std::move(forms),
+          .parse =
+              [&field, parse](std::string_view text) {
+                const auto value = parse(text);
+                if (value) field = *value;
+                return value.has_value();
+              },
+          .text = [&field, write] { return std::string(write(field)); },
+          .documentation = std::move(documentation)};
+}
+
+}  // namespace tessera

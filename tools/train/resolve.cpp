@@ -1,0 +1,196 @@
+#include "tools/train/resolve.h"
+
+#include <algorithm>
+
+#include "autograd/freeze.h"
+#include "models/hugging_face.h"
+#include "models/tokenizers/tokenizer.h"
+#include "runtime/check.h"
+#include "runtime/json.h"
+#include "tools/config/parse.h"
+#include "tools/config/sharding_options.h"
+#include "tools/data/manifest.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Far above every use, and far below an overflow of the bytes of one tensor.
+constexpr double kMostElements = 0x1p56;
+
+/// The manifest next to the training tokens, or an empty path.
+fs::path manifest_of(const DataConfig& data) {
+  if (data.train.empty()) return {};
+  const fs::path manifest = data.train.parent_path() / Manifest::kFileName;
+  return fs::exists(manifest) ? manifest : fs::path();
+}
+
+/// Sets the vocabulary of a new model, and says where every model's comes from.
+std::string choose_vocabulary(Gpt2Config& model, const Config& config, const fs::path& manifest,
+                              std::int64_t data_vocabulary) {
+  if (!config.model.init_from.empty()) return "from " + config.model.init_from.string();
+  if (config.model.vocab_size > 0) {
+    model.vocab_size = config.model.vocab_size;
+    return "from model.vocab_size";
+  }
+  if (data_vocabulary > 0) {
+    model.vocab_size = data_vocabulary;
+    return "from " + manifest.string();
+  }
+  const std::string preset = "of preset " + config.model.preset;
+  return config.data.train.empty() ? preset : preset + ", no manifest next to data.train";
+}
+
+/// A pretrained model's sizes may be repeated in the configuration but not changed.
+Gpt2Config sizes_of(const ModelConfig& config) {
+  const bool pretrained = !config.init_from.empty();
+  Gpt2Config sizes = pretrained ? read_gpt2_config(config.init_from) : gpt2_preset(config.preset);
+  const auto set = [&](std::string_view key, std::int64_t& size, std::int64_t configured) {
+    if (configured == 0) return;
+    check(!pretrained || configured == size,
+          "{} is {}, but the model in {} has {}; leave the key out", key, configured,
+          config.init_from.string(), size);
+    size = configured;
+  };
+  set("model.layers", sizes.layers, config.layers);
+  set("model.heads", sizes.heads, config.heads);
+  set("model.width", sizes.width, config.width);
+  set("model.context", sizes.context, config.context);
+  set("model.vocab_size", sizes.vocab_size, config.vocab_size);
+  sizes.dropout = config.dropout;
+  return sizes;
+}
+
+/// Bounds the products of sizes, before anything is computed from them.
+void check_sizes(const Gpt2Config& model, const DataConfig& data) {
+  const auto tokens =
+      static_cast<double>(data.batch_size) * static_cast<double>(data.sequence_length);
+  const auto width = static_cast<double>(model.width);
+  const auto vocabulary = static_cast<double>(model.vocab_size);
+  const double parameters = 12.0 * width * width * static_cast<double>(model.layers) +
+                            (vocabulary + static_cast<double>(model.context)) * width;
+  check(parameters <= kMostElements,
+        "model.layers {} of model.width {} and a vocabulary of {} are {:.0e} parameters: too many",
+        model.layers, model.width, model.vocab_size, parameters);
+  const double activations = tokens * std::max(vocabulary, 4.0 * width);
+  check(activations <= kMostElements,
+        "data.batch_size {} and data.sequence_length {} are too large: an activation of such a "
+        "batch has {:.0e} elements",
+        data.batch_size, data.sequence_length, activations);
+}
+
+/// The first token that two tokenizers decode to different texts; no value if they are the same.
+std::optional<std::int32_t> first_difference(const Tokenizer& a, const Tokenizer& b) {
+  const std::int64_t common = std::min(a.vocab_size(), b.vocab_size());
+  for (std::int32_t token = 0; token < common; ++token) {
+    if (a.decode({&token, 1}) != b.decode({&token, 1})) return token;
+  }
+  if (a.vocab_size() == b.vocab_size()) return std::nullopt;
+  return static_cast<std::int32_t>(common);
+}
+
+std::string spelling(const Tokenizer& tokenizer, std::int32_t token) {
+  if (token >= tokenizer.vocab_size()) return "missing";
+  return excerpt(tokenizer.decode({&token, 1}));
+}
+
+/// A model that goes on with other tokens would read scrambled text.
+void check_same_tokenizer(const fs::path& model, const fs::path& data) {
+  if (!fs::exists(model / Tokenizer::kFileName) || !fs::exists(data / Tokenizer::kFileName)) return;
+  const auto of_model = Tokenizer::load(model);
+  const auto of_data = Tokenizer::load(data);
+  const std::optional<std::int32_t> token = first_difference(*of_model, *of_data);
+  if (!token) return;
+  fail(
+      "model.init_from: the tokenizers differ: {} has {} tokens, {} has {}, and token {} is {} in "
+      "the first and {} in the second; prepare the data with the model's tokenizer",
+      (model / Tokenizer::kFileName).string(), of_model->vocab_size(),
+      (data / Tokenizer::kFileName).string(), of_data->vocab_size(), *token,
+      spelling(*of_model, *token), spelling(*of_data, *token));
+}
+
+void check_model(const Gpt2Config& model, const Config& config, std::int64_t data_vocabulary) {
+  check(model.vocab_size >= data_vocabulary,
+        "vocabulary mismatch: the data has token ids up to {}, but the model has {} tokens; raise "
+        "model.vocab_size",
+        data_vocabulary - 1, model.vocab_size);
+  check(config.data.sequence_length <= model.context,
+        "data.sequence_length {} is longer than the model's context of {}; shorten it or raise "
+        "model.context",
+        config.data.sequence_length, model.context);
+  check(model.width % model.heads == 0, "model.width {} is not a multiple of model.heads {}",
+        model.width, model.heads);
+  check_sizes(model, config.data);
+  if (!config.model.init_from.empty()) {
+    check_same_tokenizer(config.model.init_from, config.data.train.parent_path());
+  }
+}
+
+ScheduleOptions schedule_of(const Config& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  return {.kind = optimizer.schedule,
+          .learning_rate = optimizer.learning_rate,
+          .minimum_ratio = optimizer.minimum_learning_rate_ratio,
+          .warmup_steps = optimizer.warmup_steps,
+          .total_steps = config.train.steps,
+          .decay_steps = optimizer.decay_steps};
+}
+
+}  // namespace
+
+ResolvedConfig resolve(const Config& config) {
+  ResolvedConfig run{.config = config};
+  check_with_place(config, [&] {
+    const fs::path manifest = manifest_of(config.data);
+    const std::int64_t data_vocabulary =
+        manifest.empty() ? 0 : read_manifest(manifest.parent_path()).vocab_size;
+    run.model = sizes_of(config.model);
+    run.vocabulary_origin = choose_vocabulary(run.model, config, manifest, data_vocabulary);
+    check_model(run.model, config, data_vocabulary);
+  });
+  ModelConfig& sizes = run.config.model;
+  sizes.layers = run.model.layers;
+  sizes.heads = run.model.heads;
+  sizes.width = run.model.width;
+  sizes.context = run.model.context;
+  sizes.vocab_size = run.model.vocab_size;
+  run.sharding = sharding_options(config);
+  run.schedule = schedule_of(config);
+  return run;
+}
+
+void check_ranks(const ResolvedConfig& run, int ranks) {
+  const DataConfig& data = run.config.data;
+  check_with_place(run.config, [&] {
+    recipe_of(run.sharding, ranks);
+    check(data.batch_size % (data.accumulation_steps * ranks) == 0,
+          "data.batch_size {} is not a multiple of data.accumulation_steps {} times the number of "
+          "ranks, {} (runtime.ranks)",
+          data.batch_size, data.accumulation_steps, ranks);
+  });
+}
+
+std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run) {
+  std::unique_ptr<LanguageModel> model;
+  check_with_place(run.config, [&] {
+    model = std::make_unique<Gpt2>(run.model);
+    freeze(*model, run.config.model.frozen);
+  });
+  return model;
+}
+
+std::string describe_model(const ResolvedConfig& run) {
+  std::int64_t parameters = 0;
+  const auto model = make_model(run);
+  for (const Parameter& parameter : parameters_of(*model)) parameters += parameter.numel();
+  return fmt::format("{:.2f}M parameters ({} layers x {}, vocabulary {} {})",
+                     static_cast<double>(parameters) * 1e-6, run.model.layers, run.model.width,
+                     run.model.vocab_size, run.vocabulary_origin);
+}
+
+std::int64_t tokens_per_step(const DataConfig& data) {
+  return data.batch_size * data.sequence_length;
+}
+
+}  // namespace tessera

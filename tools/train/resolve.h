@@ -1,0 +1,46 @@
+// Resolving a configuration: every value that a YAML file leaves open is decided here, once.
+//
+// train, plan and the benchmarks all start from resolve(), so one YAML file is one model in every
+// program.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "models/gpt2.h"
+#include "optim/schedule.h"
+#include "sharding/plan/options.h"
+#include "tools/config/config.h"
+
+namespace tessera {
+
+struct ResolvedConfig {
+  /// As given, but with the model's sizes in place of zeros.
+  Config config;
+  Gpt2Config model;
+  /// The origin of the vocabulary size, for headers: "from data/mine/manifest.json".
+  std::string vocabulary_origin;
+  ShardingOptions sharding;
+  ScheduleOptions schedule;
+};
+
+/// Reads the manifest next to data.train and the folder model.init_from, where they are named and
+/// exist. Raises Error if keys contradict each other, the model or the data, with the place of the
+/// key.
+ResolvedConfig resolve(const Config& config);
+
+/// Raises Error unless the sharding suits so many ranks and a batch can be dealt evenly to their
+/// micro-batches.
+void check_ranks(const ResolvedConfig& run, int ranks);
+
+/// The model, without memory for its parameters.
+std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run);
+
+/// "0.83M parameters (4 layers x 128, vocabulary 125 from data/mine/manifest.json)".
+std::string describe_model(const ResolvedConfig& run);
+
+/// Tokens of all ranks in one step.
+std::int64_t tokens_per_step(const DataConfig& data);
+
+}  // namespace tessera
