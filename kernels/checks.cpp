@@ -1,6 +1,9 @@
 #include "kernels/checks.h"
 
+#include <fmt/core.h>
+
 #include <functional>
+#include <string>
 
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -25,7 +28,7 @@ void check_on_one_device(std::string_view op, std::initializer_list<Argument> ar
   const Argument* first = nullptr;
   for (const Argument& argument : arguments) {
     if (!argument.tensor.defined())
-      fail("{}: {} is no tensor; allocate it first", op, argument.name);
+      fail("{}: {} is an undefined tensor; allocate it first", op, argument.name);
     if (first == nullptr) first = &argument;
     if (!argument.tensor.device().is_cpu() && argument.tensor.dtype() == DType::f64) {
       fail("{}: {} is {} on {}; f64 is for the CPU only", op, argument.name,
@@ -65,7 +68,7 @@ void check_same_dtype(std::string_view op, const Argument& a, const Argument& b)
 void check_same_dtype_or_f32(std::string_view op, const Argument& a, const Argument& b) {
   const bool wider = a.tensor.dtype() == DType::f32 && is_16_bit(b.tensor.dtype());
   if (wider || a.tensor.dtype() == b.tensor.dtype()) return;
-  fail("{}: {} is {} and {} is {}; {} must have the same dtype, or f32 beside a 16-bit {}", op,
+  fail("{}: {} is {} and {} is {}; {} must have the same dtype, or f32 if {} has 16 bits", op,
        a.name, describe(a.tensor), b.name, describe(b.tensor), a.name, b.name);
 }
 
@@ -87,6 +90,12 @@ void check_same_shape(std::string_view op, const Argument& a, const Argument& b)
        b.name, describe(b.tensor));
 }
 
+void check_same_count(std::string_view op, const Argument& a, const Argument& b) {
+  if (a.tensor.numel() == b.tensor.numel()) return;
+  fail("{}: {} is {} and {} is {}; their element counts must be equal", op, a.name,
+       describe(a.tensor), b.name, describe(b.tensor));
+}
+
 void check_apart(std::string_view op, const Argument& output, const Argument& input) {
   if (!overlap(output.tensor, input.tensor)) return;
   fail("{}: {} overlaps {}; give it memory of its own", op, output.name, input.name);
@@ -98,6 +107,26 @@ void check_same_or_apart(std::string_view op, const Argument& output, const Argu
   if (same || !overlap(out, in)) return;
   fail("{}: {} overlaps {} in part; it must be {} or memory of its own", op, output.name,
        input.name, input.name);
+}
+
+void check_pairs(std::string_view op, const ListArgument& outputs, const ListArgument& inputs) {
+  check(outputs.tensors.size() == inputs.tensors.size(),
+        "{}: {} has {} tensors and {} has {}; they must have equally many", op, outputs.name,
+        outputs.tensors.size(), inputs.name, inputs.tensors.size());
+  const auto name = [](const ListArgument& list, std::size_t i) {
+    return fmt::format("{}[{}]", list.name, i);
+  };
+  const std::string first_output = name(outputs, 0), first_input = name(inputs, 0);
+  for (std::size_t i = 0; i < outputs.tensors.size(); ++i) {
+    const std::string output_name = name(outputs, i), input_name = name(inputs, i);
+    const Argument output{output_name, outputs.tensors[i]}, input{input_name, inputs.tensors[i]};
+    const Argument first{first_output, outputs.tensors[0]};
+    check_on_one_device(op, {first, output, input});
+    check_same_dtype(op, output, first);
+    check_same_dtype(op, input, {first_input, inputs.tensors[0]});
+    check_same_count(op, output, input);
+    check_apart(op, output, input);
+  }
 }
 
 void fail_no_kernel(std::string_view op, const Device& device) {

@@ -1,10 +1,11 @@
 // The checks that most operations put their arguments through.
 //
-// Each raises an Error of one line that names the operation and the arguments, such as
+// Each check raises an Error of one line that names the operation and the arguments, such as
 // "add: y is f32 [2, 3] and b is f32 [3, 2]; their shapes must be equal".
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <string_view>
 
 #include "kernels/op.h"
@@ -17,9 +18,14 @@ struct Argument {
   std::string_view name;
   const Tensor& tensor;
 };
+/// A list of tensors under its name.
+struct ListArgument {
+  std::string_view name;
+  std::span<const Tensor> tensors;
+};
 
-/// Every argument is a tensor, and all are on one device; none is f64 unless that is the CPU. Comes
-/// first: the other checks read the tensors.
+/// All arguments are defined and on one device; none is f64 unless the device is the CPU. Call this
+/// check first: the others read the tensors.
 void check_on_one_device(std::string_view op, std::initializer_list<Argument> arguments);
 
 /// All arguments have one floating dtype.
@@ -28,20 +34,25 @@ void check_same_floating(std::string_view op, std::initializer_list<Argument> ar
 void check_floating(std::string_view op, const Argument& argument);
 void check_dtype(std::string_view op, const Argument& argument, DType dtype);
 void check_same_dtype(std::string_view op, const Argument& a, const Argument& b);
-/// `a` has the dtype of `b`, or is f32 beside a 16-bit `b`: the rule for what is summed up.
+/// `a` has the dtype of `b`, or is f32 while `b` has 16 bits: the rule for sums, such as gradients.
 void check_same_dtype_or_f32(std::string_view op, const Argument& a, const Argument& b);
 
 void check_rank(std::string_view op, const Argument& argument, int rank);
 void check_shape(std::string_view op, const Argument& argument, const Shape& shape);
 void check_same_shape(std::string_view op, const Argument& a, const Argument& b);
+void check_same_count(std::string_view op, const Argument& a, const Argument& b);
 
 /// No byte of `output` belongs to `input`.
 void check_apart(std::string_view op, const Argument& output, const Argument& input);
-/// `output` is `input`, byte for byte, or shares nothing with it: the rule for elementwise
+/// `output` is `input`, byte for byte, or shares no byte with it: the rule for elementwise
 /// operations that may work in place.
 void check_same_or_apart(std::string_view op, const Argument& output, const Argument& input);
 
-/// What op.cpp ends with when no backend took the call.
+/// outputs[i] and inputs[i] are pairs on one device, with equal element counts and memory of their
+/// own. All outputs have one dtype, and all inputs.
+void check_pairs(std::string_view op, const ListArgument& outputs, const ListArgument& inputs);
+
+/// The end of every op.cpp: no backend of this build took the call.
 [[noreturn]] void fail_no_kernel(std::string_view op, const Device& device);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What an AdamW update multiplies with, the same on every device.
+// The factors of an AdamW update as floats, the same on every device.
 #pragma once
 
 #include <cmath>
@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Each factor is worked out in double first: 1 - beta^t and learning_rate * weight_decay lose too
-/// many digits in float.
+/// Each factor is computed in double and rounded once: 1 - beta^t and learning_rate * weight_decay
+/// lose too many digits in float.
 struct AdamWFactors {
   explicit AdamWFactors(const AdamWSettings& s)
       : gradient_scale(static_cast<float>(s.gradient_scale)),

@@ -1,29 +1,31 @@
-// One AdamW update (Loshchilov, Hutter 2019: decoupled weight decay) of many flat ranges of
-// parameters at once.
+// One AdamW update of many flat ranges of parameters at once.
+//
+// (Loshchilov, Hutter 2019: decoupled weight decay.)
 //
 //   g = gradient_scale * gradient
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
-//   p = p - learning_rate * weight_decay * p          (where the range decays)
+//   p = p - learning_rate * weight_decay * p          (if the range decays)
 //         - learning_rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
 //
-//   p f32 or bf16, m and v f32, gradient f32, bf16 or f16, equal element counts; all p of a call
-//   have one dtype, and all gradients. Everything is read, and p, m, v written, in one pass.
-//   Elementwise, with the same bits on every device: a range gives the same bits whole or in
-//   pieces.
+//   p f32 or bf16; m and v f32; gradient f32, bf16 or f16; equal element counts. All p of a call
+//   have one dtype, and all gradients.
 //
-// In bf16 p is all there is, without an f32 master. An update is mostly smaller than half the
-// distance of two bf16 numbers, and rounded to nearest it would be lost. So p is rounded to one of
-// its two neighbours by chance, such that its mean is right (stochastic rounding; Gupta et al.
-// 2015):
+// One pass reads everything and writes p, m and v. The update is elementwise, with the same bits on
+// every device: a range gives the same bits whole or in pieces.
+//
+// p in bf16 has no f32 master. No program sets it up yet: masters are f32 today, and a master's
+// dtype becomes an option of the optimizer. An update is mostly smaller than half the distance of
+// two bf16 numbers, and rounding to nearest would lose it. So p is rounded up or down at random, such
+// that its mean is right (stochastic rounding; Gupta et al. 2015):
 //
 //   bf16(p) = upper half of (bits of p + 16 random bits)
 //
-// A value that bf16 holds exactly stays, and so do infinity and NaN. Which bits are drawn is a
-// function of the element's address: element i takes those of rounding.bits(first + i).
+// A value that bf16 holds exactly stays, and so do infinity and NaN. The random bits are a function
+// of the element's address: element i takes those of rounding.bits(first + i).
 //
-// A gradient_scale that only the device knows, such as that of clipping, is given as a tensor [1]
-// f32. Where that is not finite the call changes nothing: an overflow need not be noticed by the
-// host before it may queue the update.
+// Clipping knows its factor only on the device. gradient_scale is then a tensor [1] f32. If it is
+// not finite, the call changes nothing. So the host may queue the update before it knows of an
+// overflow.
 #pragma once
 
 #include <span>
@@ -33,14 +35,15 @@
 
 namespace tessera {
 
-/// What an update needs of one parameter, or of a rank's part of it.
+/// The tensors of one parameter, or of a rank's part of it.
 struct AdamWTensors {
   Tensor p, m, v, gradient;
-  /// Whether weight decay acts on it.
+  /// Whether weight decay acts on p.
   bool decay = true;
-  /// For p in bf16: another sequence for every parameter and step, and the range's first element in
-  /// the parameter, so that the result does not depend on how it is cut.
+  /// For p in bf16: a random sequence, another one for every parameter and step.
   RandomStream rounding = {};
+  /// For p in bf16: index of the range's first element in the parameter. With it the bits do not
+  /// depend on how the parameter is cut into ranges.
   std::int64_t first = 0;
 };
 
@@ -56,7 +59,7 @@ struct AdamWSettings {
   std::int64_t step = 1;
 };
 
-/// `gradient_scale`, if it is a tensor, counts instead of the setting.
+/// A defined `gradient_scale` replaces the setting of that name.
 void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settings,
            const Tensor& gradient_scale = {});
 

@@ -16,4 +16,15 @@ void add(Out y, const Tensor& a, const Tensor& b) {
   fail_no_kernel("add", y.device());
 }
 
+void add_all(std::span<const Tensor> sums, std::span<const Tensor> addends) {
+  check_pairs("add_all", {"sums", sums}, {"addends", addends});
+  if (sums.empty()) return;
+  const Tensor& first = sums.front();
+  check_floating("add_all", {"sums[0]", first});
+  check_same_dtype_or_f32("add_all", {"sums[0]", first}, {"addends[0]", addends.front()});
+  if (first.device().is_cpu()) return cpu::add_all(sums, addends);
+  if constexpr (kHasCuda) return cuda::add_all(sums, addends);
+  fail_no_kernel("add_all", first.device());
+}
+
 }  // namespace tessera

@@ -6,8 +6,8 @@
 //   chunk 1   ...
 //
 // forward reads and writes y once, and keeps its part of the bias in registers. backward reads dy
-// once, adds up in registers and writes one line of partial sums for every chunk, which a second
-// kernel adds up.
+// once, adds in registers and writes one line of partial sums for every chunk; a second kernel adds
+// the lines.
 #include "kernels/bias/op.h"
 #include "kernels/cuda/column_sums.h"
 
@@ -24,15 +24,15 @@ struct Grid {
   Grid(const Tensor& matrix, std::int64_t stripe, std::int64_t most_blocks)
       : N(matrix.numel() / matrix.size(-1)),
         C(matrix.size(-1)),
-        stripes((C + stripe - 1) / stripe),
-        chunks(RowChunks::cut(N, (most_blocks + stripes - 1) / stripes, /*fewest_rows=*/32)) {}
+        stripes(ceil_div(C, stripe)),
+        chunks(RowChunks::cut(N, ceil_div(most_blocks, stripes), /*fewest_rows=*/32)) {}
 
   dim3 blocks() const { return dim3(static_cast<unsigned>(stripes * chunks.count)); }
 };
 
-/// What a block works on.
+/// A block's part of the matrix.
 struct Part {
-  std::int64_t column, columns;  // its stripe's first, and how many are left in the row
+  std::int64_t column, columns;  // the stripe's first column; columns left in the row from there
   std::int64_t chunk, begin, end;
 
   __device__ Part(const Grid& grid, int stripe)
@@ -68,9 +68,7 @@ __global__ void __launch_bounds__(Layout::kThreads)
   for (std::int64_t n = part.begin + Layout::team_of_thread(); n < part.end; n += Layout::kTeams) {
     RowTile<Layout> tile;
     tile.load(dy + n * grid.C + part.column, part.columns);
-    const auto row = tile.get(0);
-#pragma unroll
-    for (int j = 0; j < Layout::kWidth; ++j) sums.values[0][j] += row.values[j];
+    for_each([](float x, float& sum) { sum += x; }, tile, sums);
   }
   sums.store(lines + part.chunk * stride + part.column, part.columns);
 }
@@ -93,8 +91,7 @@ void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate) {
   visit_stripe_layout(dy.dtype(), dy.size(-1), {dy}, [&](auto layout) {
     using Layout = decltype(layout);
     using T = typename Layout::T;
-    // Eight blocks for each multiprocessor of an H100: see chunks_for_summing.
-    const Grid grid(dy, Layout::kTile, /*most_blocks=*/132 * 8);
+    const Grid grid(dy, Layout::kTile, /*most_blocks=*/8 * kReferenceMultiprocessors);
     const PartialLines lines(grid.chunks.count, 1, grid.C);
     if (grid.N > 0) {
       launch(backward_kernel<Layout>, grid.blocks(), dim3(Layout::kThreads), 0, stream(),

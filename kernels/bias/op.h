@@ -1,7 +1,9 @@
 // Adding a row vector to every row: y[n, c] += bias[c].
 //
 //   y [..., C] seen as [N, C], changed in place; bias [C]
-//   backward: dbias[c] (+)= sum over n of dy[n, c]; dbias may be f32 beside a 16-bit dy.
+//   backward: dbias[c] (+)= sum over n of dy[n, c]
+//
+// dbias may be f32 while dy has 16 bits.
 #pragma once
 
 #include "kernels/op.h"

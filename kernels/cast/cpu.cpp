@@ -1,15 +1,17 @@
 #include <bit>
+#include <cmath>
 #include <type_traits>
 
 #include "kernels/cast/op.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/multi_tensor.h"
 
 namespace tessera::cpu {
 namespace {
 
-// Rounds to float so that a later rounding to 16 bits gives what rounding the double at once would:
-// an inexact result gets the odd one of its two neighbours, which is never a tie (Boldo, Melquiond
-// 2008, "Emulation of FMA and correctly rounded sums", on rounding to odd).
+// Rounds to float so that a second rounding, to 16 bits, gives the same result as rounding the
+// double once. An inexact result becomes the odd one of its two neighbours, which is never a tie
+// (Boldo, Melquiond 2008, "Emulation of FMA and correctly rounded sums": rounding to odd).
 float round_to_odd(double x) {
   const float nearest = static_cast<float>(x);
   const auto bits = std::bit_cast<std::uint32_t>(nearest);
@@ -20,23 +22,30 @@ float round_to_odd(double x) {
 }
 
 template <typename To, typename From>
-void cast_elements(Out y, const Tensor& x) {
-  const auto convert = [](compute_t<From> value) {
-    if constexpr (sizeof(To) == 2 && std::is_same_v<From, double>) {
-      return round_to_odd(value);
+void convert(To* __restrict__ y, const From* __restrict__ x, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_same_v<To, From>) {
+      y[i] = x[i];
+    } else if constexpr (sizeof(To) == 2 && std::is_same_v<From, double>) {
+      store_as(y[i], round_to_odd(x[i]));
     } else {
-      return value;
+      store_as(y[i], load(x[i]));
     }
-  };
-  elementwise(y.numel(), y.data<To>(), convert, x.data<From>());
+  }
 }
 
 }  // namespace
 
-void cast(Out y, const Tensor& x) {
-  visit_floating(y.dtype(), [&](auto to) {
-    visit_floating(x.dtype(),
-                   [&](auto from) { cast_elements<decltype(to), decltype(from)>(y, x); });
+void cast_all(std::span<const Tensor> ys, std::span<const Tensor> xs) {
+  visit_floating(ys.front().dtype(), [&](auto to) {
+    visit_floating(xs.front().dtype(), [&](auto from) {
+      using To = decltype(to);
+      using From = decltype(from);
+      for_each_chunk(ys, kElementwiseChunk,
+                     [&](std::size_t i, std::int64_t begin, std::int64_t end) {
+                       convert(ys[i].data<To>() + begin, xs[i].data<From>() + begin, end - begin);
+                     });
+    });
   });
 }
 

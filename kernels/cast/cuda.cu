@@ -1,18 +1,19 @@
-// Conversion between f32, bf16 and f16: the bits of the CPU's, for every value that there is.
+// Conversion between f32, bf16 and f16, with the CPU's bits for every value.
 //
-// Traffic: x read, y written (6 bytes an element between 16 bits and f32). A thread takes 8
-// elements, so that the narrower side is one 16-byte vector and an f32 side two.
+// Traffic: x read, y written (6 bytes an element between 16 bits and f32). A thread takes four
+// neighbouring elements at a time, 16 bytes of f32 or 8 of a 16-bit type: see
+// kernels/cuda/multi_tensor.h.
+#include <type_traits>
+#include <vector>
+
 #include "kernels/cast/op.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/numeric.h"
+#include "kernels/cuda/multi_tensor.h"
 
 namespace tessera::cuda {
 namespace {
 
-constexpr int kWidth = 8;
-
-// The hardware's conversions make every NaN one and the same. runtime/half.h keeps its sign and
-// upper bits, so the NaNs go by hand: 3 instructions, hidden by the memory's pace.
+// The hardware converts every NaN to the same NaN. runtime/half.h keeps the sign and the upper bits,
+// so NaNs are converted by hand: 3 instructions, which the time for memory hides.
 
 __device__ inline float widen(float value) {
   return value;
@@ -42,63 +43,71 @@ __device__ inline void narrow(float16& to, float value) {
   }
 }
 
-/// kWidth elements, moved as 16-byte vectors if `aligned`.
-template <typename T>
-struct alignas(16) Elements {
-  T values[kWidth];
+template <typename To, typename From>
+__device__ void convert(To& y, const From& x) {
+  if constexpr (std::is_same_v<To, From>) {
+    y = x;
+  } else {
+    narrow(y, widen(x));
+  }
+}
 
-  __device__ static Elements load(const T* source) {
-    Elements elements;
-    uint4 raw[sizeof(Elements) / 16];
-#pragma unroll
-    for (unsigned i = 0; i < sizeof(Elements) / 16; ++i) {
-      raw[i] = reinterpret_cast<const uint4*>(source)[i];
-    }
-    memcpy(static_cast<void*>(elements.values), raw, sizeof(Elements));
-    return elements;
+/// Four neighbouring elements as stored, moved by one instruction.
+template <typename T>
+struct Four {
+  using Raw = std::conditional_t<sizeof(T) == 4, uint4, uint2>;
+  T values[4];
+
+  __device__ static Four load(const T* source) {
+    const Raw raw = *reinterpret_cast<const Raw*>(source);
+    Four four;
+    memcpy(static_cast<void*>(four.values), &raw, sizeof raw);
+    return four;
   }
   __device__ void store(T* destination) const {
-    uint4 raw[sizeof(Elements) / 16];
-    memcpy(raw, values, sizeof(Elements));
-#pragma unroll
-    for (unsigned i = 0; i < sizeof(Elements) / 16; ++i) {
-      reinterpret_cast<uint4*>(destination)[i] = raw[i];
-    }
+    Raw raw;
+    memcpy(&raw, values, sizeof raw);
+    *reinterpret_cast<Raw*>(destination) = raw;
   }
 };
 
 template <typename To, typename From>
+struct Item {
+  To* y;
+  const From* x;
+  std::int64_t count;
+
+  __device__ bool has_quads() const { return gpu::are_quads(y, x); }
+};
+
+template <typename To, typename From>
 __global__ void __launch_bounds__(gpu::kThreads)
-    cast_kernel(To* y, const From* x, std::int64_t count, bool aligned) {
-  const std::int64_t i =
-      (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
-  if (aligned && i + kWidth <= count) {
-    const auto from = Elements<From>::load(x + i);
-    Elements<To> to;
+    cast_kernel(const __grid_constant__ gpu::TensorList<Item<To, From>> list) {
+  const auto chunk = gpu::Chunk<Item<To, From>>::of_block(list);
+  To* const y = chunk.item.y;
+  const From* const x = chunk.item.x;
+  const auto cast_four = [=](std::int64_t i) {
+    const auto from = Four<From>::load(x + i);
+    Four<To> to;
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) narrow(to.values[j], widen(from.values[j]));
+    for (int j = 0; j < 4; ++j) convert(to.values[j], from.values[j]);
     to.store(y + i);
-  } else {
-    const std::int64_t end = i + kWidth < count ? i + kWidth : count;
-    for (std::int64_t j = i; j < end; ++j) narrow(y[j], widen(x[j]));
-  }
+  };
+  chunk.for_each(cast_four, [=](std::int64_t i) { convert(y[i], x[i]); });
 }
 
 }  // namespace
 
-void cast(Out y, const Tensor& x) {
-  const std::int64_t count = y.numel();
-  if (count == 0) return;
-  const unsigned blocks = gpu::blocks_for(count, gpu::kThreads * kWidth, INT32_MAX);
-  gpu::visit(y.dtype(), [&](auto to) {
-    gpu::visit(x.dtype(), [&](auto from) {
+void cast_all(std::span<const Tensor> ys, std::span<const Tensor> xs) {
+  gpu::visit(ys.front().dtype(), [&](auto to) {
+    gpu::visit(xs.front().dtype(), [&](auto from) {
       using To = decltype(to);
       using From = decltype(from);
-      To* const results = y.data<To>();
-      const From* const values = x.data<From>();
-      const bool aligned = gpu::is_vectorizable(results, 0) && gpu::is_vectorizable(values, 0);
-      gpu::launch(cast_kernel<To, From>, dim3(blocks), dim3(gpu::kThreads), 0, gpu::stream(),
-                  results, values, count, aligned);
+      std::vector<Item<To, From>> items;
+      for (std::size_t i = 0; i < ys.size(); ++i) {
+        items.push_back({ys[i].data<To>(), xs[i].data<From>(), ys[i].numel()});
+      }
+      gpu::launch_for_each_list<Item<To, From>>(items, cast_kernel<To, From>);
     });
   });
 }

@@ -4,6 +4,16 @@
 #include "runtime/category.h"
 
 namespace tessera {
+namespace {
+
+void dispatch(std::string_view op, std::span<const Tensor> ys, std::span<const Tensor> xs) {
+  const Device device = ys.front().device();
+  if (device.is_cpu()) return cpu::cast_all(ys, xs);
+  if constexpr (kHasCuda) return cuda::cast_all(ys, xs);
+  fail_no_kernel(op, device);
+}
+
+}  // namespace
 
 void cast(Out y, const Tensor& x) {
   check_on_one_device("cast", {{"y", y}, {"x", x}});
@@ -11,9 +21,15 @@ void cast(Out y, const Tensor& x) {
   check_floating("cast", {"x", x});
   check_same_shape("cast", {"y", y}, {"x", x});
   check_apart("cast", {"y", y}, {"x", x});
-  if (y.device().is_cpu()) return cpu::cast(y, x);
-  if constexpr (kHasCuda) return cuda::cast(y, x);
-  fail_no_kernel("cast", y.device());
+  dispatch("cast", {&y, 1}, {&x, 1});
+}
+
+void cast_all(std::span<const Tensor> ys, std::span<const Tensor> xs) {
+  check_pairs("cast_all", {"ys", ys}, {"xs", xs});
+  if (ys.empty()) return;
+  check_floating("cast_all", {"ys[0]", ys[0]});
+  check_floating("cast_all", {"xs[0]", xs[0]});
+  dispatch("cast_all", ys, xs);
 }
 
 Tensor widened(const Tensor& x) {

@@ -1,6 +1,11 @@
-// Conversion between floating dtypes: y = x in y's dtype, equal shapes, any pair of f32, bf16, f16,
-// f64. Narrowing rounds to nearest, ties to even. Backward is cast(dx, dy).
+// Conversion between floating dtypes: y = x in y's dtype.
+//
+//   y and x: any pair of f32, bf16, f16 and f64, with equal shapes
+//
+// Narrowing rounds to nearest, ties to even. Equal dtypes copy the bits. Backward is cast(dx, dy).
 #pragma once
+
+#include <span>
 
 #include "kernels/op.h"
 
@@ -8,15 +13,20 @@ namespace tessera {
 
 void cast(Out y, const Tensor& x);
 
-/// x itself, or an f32 copy of a 16-bit x, charged to `workspace`: for an operand that the CPU,
-/// which multiplies in f32, reads in several products.
+/// Casts xs[i] to ys[i] for every i: on a GPU in one launch, on the CPU in one parallel loop. The
+/// element counts of a pair are equal; shapes may differ. All ys have one dtype, and all xs.
+void cast_all(std::span<const Tensor> ys, std::span<const Tensor> xs);
+
+/// x itself, or an f32 copy of a 16-bit x, charged to `workspace`. The CPU multiplies in f32, so an
+/// operand of several products is widened once.
 Tensor widened(const Tensor& x);
 
+// The backends cast lists of pairs; `cast` is a list of one.
 namespace cpu {
-decltype(tessera::cast) cast;
+decltype(tessera::cast_all) cast_all;
 }
 namespace cuda {
-decltype(tessera::cast) cast;
+decltype(tessera::cast_all) cast_all;
 }
 
 }  // namespace tessera

@@ -1,10 +1,9 @@
-// Sums over the rows of a matrix, one per column, such as the gradients of weights that all rows
-// share.
+// Sums over the rows of a matrix, one per column.
 //
-// Rows are cut into chunks, a block each. A block adds its rows in registers (ColumnSums) and
-// writes one line of partial sums; add_lines adds the lines up. The number of chunks is a function
-// of the matrix's shape and dtype, never of the GPU, and every sum has a fixed order: the same bits
-// everywhere, without atomics.
+// Gradients of weights that all rows share are such sums. Rows are cut into chunks, a block each. A
+// block adds its rows in registers (ColumnSums) and writes one line of partial sums; add_lines adds
+// the lines. The matrix's shape and dtype decide the number of chunks, not the GPU, and every sum
+// has a fixed order: the same bits everywhere, without atomics.
 #pragma once
 
 #include <initializer_list>
@@ -12,48 +11,69 @@
 #include "kernels/cuda/rows.h"
 #include "kernels/op.h"
 #include "runtime/category.h"
+#include "runtime/integer.h"
 #include "runtime/tensor.h"
 
 namespace tessera::gpu {
 
-/// How many rows make a line of partial sums.
+/// The cut of a matrix's rows into chunks; each makes a line of partial sums.
 struct RowChunks {
   std::int64_t rows;
   std::int64_t count;
 
   /// At most `most` chunks, of at least `fewest_rows`.
   static RowChunks cut(std::int64_t rows, std::int64_t most, std::int64_t fewest_rows) {
-    const std::int64_t even = (rows + most - 1) / most;
+    const std::int64_t even = ceil_div(rows, most);
     const std::int64_t size = even < fewest_rows ? fewest_rows : even;
-    return {size, (rows + size - 1) / size};
+    return {size, ceil_div(rows, size)};
   }
 };
 
-/// Blocks per multiprocessor of a kernel that keeps `sums` ColumnSums: what registers leave room
-/// for.
+/// Warps that a multiprocessor holds of a kernel that keeps `sums` ColumnSums in registers. A thread
+/// with E elements of a tile needs E registers for each of the sums, and two rows next to them: 2 E
+/// in f32, E in 16 bits. The more it needs, the fewer warps there is room for:
+///
+///   elements a thread    f32    16 bits, one sum    16 bits, two sums
+///   8                    32     32                  32
+///   16                   16     24                  16
+///   32                   8      16                  12
 template <typename Layout, int sums>
-constexpr int summing_blocks() {
+constexpr int summing_warps() {
   constexpr bool kWide = sizeof(typename Layout::T) == 4;
-  if (Layout::kElements == 8) return 4;
-  if (Layout::kElements == 16) return kWide || sums == 2 ? 2 : 3;
-  const int warps = kWide ? 8 : sums == 1 ? 16 : 12;
-  return warps * 32 / Layout::kThreads;
+  switch (Layout::kElements) {
+    case 8:
+      return 32;
+    case 16:
+      return !kWide && sums == 1 ? 24 : 16;
+    default:
+      return kWide ? 8 : sums == 1 ? 16 : 12;
+  }
 }
 
-/// The same as the bound that such a kernel is compiled for.
+/// The same as blocks of a multiprocessor.
+template <typename Layout, int sums>
+constexpr int summing_blocks() {
+  return summing_warps<Layout, sums>() * kWarpSize / Layout::kThreads;
+}
+
+/// The bound for __launch_bounds__; see kRowBlocks.
 template <typename Layout, int sums>
 inline constexpr int kSummingBlocks = Layout::kAligned ? summing_blocks<Layout, sums>() : 1;
 
-/// As many chunks as an H100 or H200, of 132 multiprocessors, works on at a time. Other GPUs get
-/// the same chunks, and the last of their blocks may find them half idle: the order of the sums,
-/// and so their bits, are worth more.
+/// Multiprocessors of an H100 or H200 SXM. Grids whose size decides the order of sums are cut for
+/// these GPUs on every GPU: equal bits everywhere are worth more than a last wave of blocks that
+/// fills another GPU.
+inline constexpr int kReferenceMultiprocessors = 132;
+
+/// As many chunks as a reference GPU works on at a time.
 template <typename Layout, int sums>
 RowChunks chunks_for_summing(std::int64_t rows) {
-  return RowChunks::cut(rows, 132 * summing_blocks<Layout, sums>(), /*fewest_rows=*/8);
+  return RowChunks::cut(rows, kReferenceMultiprocessors * summing_blocks<Layout, sums>(),
+                        /*fewest_rows=*/8);
 }
 
-/// Lines of partial sums in workspace memory: a chunk's follow each other, one for each vector of
-/// sums. They are padded, so that each begins aligned.
+/// Lines of partial sums in workspace memory. A chunk's lines follow each other, one for each of its
+/// ColumnSums. They are padded, so that each begins aligned.
 struct PartialLines {
   std::int64_t chunks;
   int per_chunk;
@@ -61,33 +81,39 @@ struct PartialLines {
   Tensor memory;
 
   PartialLines(std::int64_t chunks, int per_chunk, std::int64_t columns)
-      : chunks(chunks), per_chunk(per_chunk), stride((columns + 7) / 8 * 8) {
+      : chunks(chunks), per_chunk(per_chunk), stride(round_up(columns, 8)) {
     const CategoryScope scope(Category::workspace);
     memory = Tensor::empty({chunks, per_chunk, stride}, DType::f32);
   }
   float* data() const { return memory.data<float>(); }
 };
 
-/// sums[i][c] (+)= sum over the chunks of their i-th line's element c, in a fixed order, in one
-/// launch. Nothing where sums[i] is undefined.
+/// sums[i][c] (+)= sum over the chunks of element c of their i-th line, in a fixed order and one
+/// launch. Undefined sums[i] are skipped.
 void add_lines(std::initializer_list<Tensor> sums, const PartialLines& lines,
                Accumulate accumulate);
 
-/// Sums over the rows that a thread has seen, for the columns that it holds of a tile.
+/// A thread's sums over rows, for the columns that it holds of a tile. As an argument of map and
+/// for_each (rows.h) its elements are floats that the function may change.
 template <typename Layout>
 struct ColumnSums {
-  float values[Layout::kVectors][Layout::kWidth];
+  struct Sums {
+    float values[Layout::kWidth];
+  };
+  Sums vectors[Layout::kVectors];
+
+  __device__ Sums& vector(int i) { return vectors[i]; }
 
   __device__ void clear() {
 #pragma unroll
     for (int i = 0; i < Layout::kVectors; ++i) {
 #pragma unroll
-      for (int j = 0; j < Layout::kWidth; ++j) values[i][j] = 0.0f;
+      for (int j = 0; j < Layout::kWidth; ++j) vectors[i].values[j] = 0.0f;
     }
   }
 
-  /// Writes the block's sums for the `columns` columns from line[0] on, and perhaps the padding
-  /// behind them. The whole block calls it.
+  /// Writes the block's sums for the `columns` columns from line[0] on. May write the padding behind
+  /// them. All threads of the block call it.
   __device__ void store(float* line, std::int64_t columns) const {
     if constexpr (Layout::kTeams == 1) {
       store_own(line, columns);
@@ -106,16 +132,16 @@ struct ColumnSums {
     }
   }
 
-  /// Where a row has several tiles (and a block is one team) the registers serve one tile after the
-  /// other, and the line keeps the sums meanwhile: resume begins with its sums, or with zero at the
-  /// first row; pause writes them back.
+  /// For rows of several tiles (a block is then one team). The registers serve one tile after the
+  /// other, and the line keeps the sums of the other tiles. resume loads a tile's sums from the line,
+  /// or begins with zero at the first row; pause writes them back.
   __device__ void resume(const float* line, std::int64_t columns, bool first) {
 #pragma unroll
     for (int i = 0; i < Layout::kVectors; ++i) {
       const int column = Layout::column(i);
 #pragma unroll
       for (int j = 0; j < Layout::kWidth; ++j) {
-        values[i][j] = !first && column < columns ? line[column + j] : 0.0f;
+        vectors[i].values[j] = !first && column < columns ? line[column + j] : 0.0f;
       }
     }
   }
@@ -129,10 +155,11 @@ struct ColumnSums {
     for (int i = 0; i < Layout::kVectors; ++i) {
       const int column = Layout::column(i);
       if (column >= columns) continue;
+      const auto& sums = vectors[i].values;
 #pragma unroll
       for (int j = 0; j < Layout::kWidth; j += 4) {
         *reinterpret_cast<float4*>(line + column + j) =
-            make_float4(values[i][j], values[i][j + 1], values[i][j + 2], values[i][j + 3]);
+            make_float4(sums[j], sums[j + 1], sums[j + 2], sums[j + 3]);
       }
     }
   }

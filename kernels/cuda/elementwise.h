@@ -1,4 +1,4 @@
-// Element by element: y[i] = f(x[i]...).
+// Elementwise kernels: y[i] = f(x[i]...).
 #pragma once
 
 #include "kernels/cuda/launch.h"
@@ -6,7 +6,7 @@
 
 namespace tessera::gpu {
 
-/// One thread takes one vector of 16 bytes per input; the last elements go one by one.
+/// A thread takes one 16-byte vector of every input, and the last elements one by one.
 template <typename T, typename F, typename... X>
 __global__ void __launch_bounds__(kThreads)
     elementwise_kernel(T* y, F f, std::int64_t count, const X*... x) {
@@ -33,8 +33,8 @@ __global__ void __launch_bounds__(kThreads)
   if (i < count) store(y[i], f(load(x[i])...));
 }
 
-/// y[i] = f(x[i]...) for i in [0, count); f is a functor of floats, y and every x have one element
-/// type. Each x is y itself or apart from it.
+/// y[i] = f(x[i]...) for i in [0, count). f is a functor of floats; y and every x have one element
+/// type. Each x is y itself or does not overlap it.
 template <typename T, typename F, typename... X>
 void elementwise(std::int64_t count, T* y, F f, const X*... x) {
   if (count == 0) return;

@@ -1,10 +1,11 @@
-// The host's side of device files: streams, grids and the choice of the element type.
+// Host code of .cu files: streams, grids and the choice of the element type.
 #pragma once
 
 #include "kernels/cuda/language.h"
 #include "runtime/context.h"
 #include "runtime/cuda/stream.h"
 #include "runtime/dtype.h"
+#include "runtime/integer.h"
 #include "runtime/tensor.h"
 
 namespace tessera::gpu {
@@ -14,8 +15,8 @@ inline cudaStream_t stream() {
   return cuda::native(current_stream());
 }
 
-/// Calls `f(T{})` with the C++ type of a dtype that device code computes with; false for others
-/// (f64 is the CPU's only).
+/// Calls `f(T{})` with the C++ type of a dtype that device code computes with. Returns false for
+/// other dtypes (f64 is for the CPU only).
 template <typename F>
 bool visit(DType dtype, F&& f) {
   switch (dtype) {
@@ -33,7 +34,7 @@ bool visit(DType dtype, F&& f) {
   }
 }
 
-/// The elements of a tensor that may be undefined: then null.
+/// The elements of a tensor, or null if it is undefined.
 template <typename T>
 T* pointer(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<T>() : nullptr;
@@ -42,10 +43,10 @@ T* pointer(const Tensor& tensor) {
 /// Threads of a block that works element by element.
 inline constexpr int kThreads = 256;
 
-/// Blocks for `work` items at `per_block` each, at most `most`: the rest is for loops over the
-/// grid.
+/// Blocks for `work` items at `per_block` each, at most `most`. Kernels loop over the grid for the
+/// rest.
 inline unsigned blocks_for(std::int64_t work, std::int64_t per_block, std::int64_t most = 1 << 20) {
-  const std::int64_t blocks = (work + per_block - 1) / per_block;
+  const std::int64_t blocks = ceil_div(work, per_block);
   return static_cast<unsigned>(blocks < most ? blocks : most);
 }
 

@@ -3,10 +3,10 @@
 //   tensors    A, 20000 elements            B, 700    C, 9000
 //   blocks    | A 0    A 8192    A 16384 |  B 0    |  C 0    C 8192 |
 //
-// Which tensors there are travels with the launch, by value: a kernel's parameters, up to 4 KB on
-// every GPU, lie in constant memory. So nothing is copied to the device before, nothing has to
-// outlive the launch, and the host waits for nobody. A block finds its tensor by bisection, in 7
-// steps. More tensors than fit, some 70, take another launch.
+// The list of tensors is a parameter of the launch, passed by value: parameters, up to 4 KB on every
+// GPU, lie in constant memory. So the list needs no copy to the device and need not outlive the
+// launch, and the host does not wait. A block finds its tensor by bisection, in 7 steps. The list
+// holds about 70 optimizer tensors or 160 pairs; longer lists take several launches.
 #pragma once
 
 #include <span>
@@ -82,6 +82,16 @@ void for_each_list(std::span<const Item> items, Launch launch) {
     list.chunks += chunks;
   }
   flush();
+}
+
+/// Launches kernel(list, arguments...) for lists of all items that have elements, a block per chunk.
+template <typename Item, typename Kernel, typename... Arguments>
+void launch_for_each_list(std::span<const Item> items, Kernel kernel,
+                          const Arguments&... arguments) {
+  for_each_list<Item>(items, [&](const TensorList<Item>& list) {
+    launch(kernel, dim3(static_cast<unsigned>(list.chunks)), dim3(kThreads), 0, stream(), list,
+           arguments...);
+  });
 }
 
 /// Four neighbouring elements as floats: one load or store, of 16 bytes in f32, of 8 in 16 bits.

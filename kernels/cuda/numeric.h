@@ -1,4 +1,4 @@
-// Storage to arithmetic and back in device code, element by element and 16 bytes at a time.
+// Conversion between stored and computed values in device code.
 #pragma once
 
 #include <type_traits>
@@ -46,7 +46,7 @@ __device__ inline void store(float16& to, float value) {
 #endif
 }
 
-/// `value` as it will be read back from storage of type T.
+/// `value` rounded to T and back.
 template <typename T>
 __device__ float rounded(float value) {
   T stored;
@@ -78,8 +78,8 @@ __device__ inline float fast_reciprocal(float x) {
 #endif
 }
 
-/// `value`, of which the compiler then knows nothing: what is computed from it inside a loop stays
-/// there, instead of filling registers before the loop.
+/// `value`, hidden from the compiler's optimizer. Computations on it inside a loop are not hoisted
+/// out of the loop, where their results would fill registers.
 __device__ inline unsigned unhoisted(unsigned value) {
 #if defined(__CUDACC__)
   asm volatile("" : "+r"(value));
@@ -147,13 +147,14 @@ struct Vector {
   }
 };
 
-/// `count` elements as floats: one element, or as many 16-byte vectors as they are.
+/// Loads `count` elements as floats: one element, or whole 16-byte vectors.
 template <int count, typename T>
 __device__ void load_all(float (&values)[count], const T* source) {
   if constexpr (count == 1) {
     values[0] = load(*source);
   } else {
-    static_assert(count % Vector<T>::kSize == 0, "not whole vectors");
+    static_assert(count % Vector<T>::kSize == 0,
+                  "count must be 1 or a multiple of a vector's size");
 #pragma unroll
     for (int i = 0; i < count; i += Vector<T>::kSize) {
       const auto vector = Vector<T>::load(source + i);
@@ -167,7 +168,8 @@ __device__ void store_all(T* destination, const float (&values)[count]) {
   if constexpr (count == 1) {
     store(*destination, values[0]);
   } else {
-    static_assert(count % Vector<T>::kSize == 0, "not whole vectors");
+    static_assert(count % Vector<T>::kSize == 0,
+                  "count must be 1 or a multiple of a vector's size");
 #pragma unroll
     for (int i = 0; i < count; i += Vector<T>::kSize) {
       Vector<T> vector;
@@ -178,7 +180,7 @@ __device__ void store_all(T* destination, const float (&values)[count]) {
   }
 }
 
-/// Can every row of `columns` elements at `data` be read in 16-byte vectors?
+/// Whether every row of `columns` elements at `data` can be read in 16-byte vectors.
 template <typename T>
 bool is_vectorizable(const T* data, std::int64_t columns) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && columns % Vector<T>::kSize == 0;

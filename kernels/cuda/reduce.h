@@ -1,5 +1,6 @@
-// Sums and maxima over a warp and over a block. The order of additions is fixed: the same bits
-// every time.
+// Sums and maxima over a warp and over a block.
+//
+// The order of additions is fixed, so every run gives the same bits.
 #pragma once
 
 #include "kernels/cuda/language.h"
@@ -27,8 +28,8 @@ __device__ float warp_reduce(float value) {
   return value;
 }
 
-/// The reduction over the block (a multiple of 32 threads), in every thread. Ends and begins with
-/// nothing of the block's shared memory in use.
+/// The reduction over the block (a multiple of 32 threads), in every thread. All threads of the block
+/// call it.
 template <typename Operation>
 __device__ float block_reduce(float value) {
   TESSERA_SHARED(float, partial, [32]);

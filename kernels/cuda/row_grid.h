@@ -1,23 +1,25 @@
-// Grids for tensors of rows: a block works in one row, a thread on one item of it (often 16 bytes).
+// Grids for rows: a block works in one row, a thread on one item.
+//
+// An item is often 16 bytes.
 #pragma once
 
 #include "kernels/cuda/launch.h"
 
 namespace tessera::gpu {
 
-/// Row n goes to the blocks blockIdx.x = n, cut in slices of nearly equal size, blockIdx.y. So
-/// finding a thread's row takes no division.
+/// Row n belongs to the blocks with blockIdx.x = n, which share it in slices of nearly equal size,
+/// blockIdx.y. So a thread finds its row without a division.
 struct RowGrid {
   dim3 blocks, threads;
 };
 inline RowGrid row_grid(std::int64_t rows, std::int64_t items) {
-  const std::int64_t slices = (items + kThreads - 1) / kThreads;
-  const std::int64_t threads = (items + slices - 1) / slices;  // at most kThreads
+  const std::int64_t slices = ceil_div(items, kThreads);
+  const std::int64_t threads = ceil_div(items, slices);  // at most kThreads
   return {dim3(static_cast<unsigned>(rows), static_cast<unsigned>(slices)),
-          dim3(static_cast<unsigned>((threads + 31) / 32 * 32))};
+          dim3(static_cast<unsigned>(round_up(threads, 32)))};
 }
 
-/// This thread's item; it may be beyond the row's last.
+/// This thread's item. It may lie behind the row's last item.
 __device__ inline std::int64_t item_of_row() {
   return static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
 }

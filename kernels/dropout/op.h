@@ -1,8 +1,10 @@
-// Dropout (Srivastava et al. 2014), inverted: y = x / (1 - p) where kept, 0 where dropped.
+// Inverted dropout: y = x / (1 - p) where kept, 0 where dropped.
 //
-// Element i is dropped if random.uniform(i) < probability: the mask is a function of the stream,
-// which names (seed, site, step, micro-batch), and the element's index. So no mask is stored:
-// backward is the same function on dy with the same stream. Any shape; y may be x; 0 <= p < 1.
+// (Srivastava et al. 2014.) Any shape; y may be x; 0 <= p < 1.
+//
+// Element i is dropped if random.uniform(i) < probability. So the mask is a function of the stream,
+// which names (seed, site, step, micro-batch), and of the element's index. No mask is stored:
+// backward is the same function on dy with the same stream.
 #pragma once
 
 #include "kernels/op.h"

@@ -1,14 +1,15 @@
 // Table lookup: y[n, :] = table[ids[n], :].
 //
-//   table [V, C] floating, ids [N] i32, y [N, C]
-//   backward: dtable[v, :] (+)= sum over n with ids[n] = v of dy[n, :]. dtable may be f32 beside a
-//   16-bit dy.
+//   table [V, C] floating; ids [N] i32; y [N, C]
+//   backward: dtable[v, :] (+)= sum over n with ids[n] = v of dy[n, :]
 //
-// The sum's order is fixed, the same on every device: an id's occurrences are taken in order of n
-// and cut in runs of kEmbeddingRun, the last of which takes the rest (so fewer than two runs' worth
-// is one run). The first run is added to the row one after another; every other run is summed by
-// itself, so that a token that fills half the batch can be summed in parallel, and the sums are
-// added in order. Rounded once.
+// dtable may be f32 while dy has 16 bits.
+//
+// The order of the sum is fixed, the same on every device. An id's occurrences are taken in order of
+// n and cut into runs of kEmbeddingRun. The last run takes the rest, so fewer than two runs' worth
+// is one run. The rows of the first run are added to the table's row one after another. Every other
+// run is summed separately, in parallel if a token fills half the batch, and the sums are added in
+// order. The result is rounded once.
 //
 // An id outside [0, V) raises Error that names its position: on the CPU at once, with nothing
 // written; on CUDA when the stream is next synchronized, with all other rows done.

@@ -1,8 +1,10 @@
-// Gaussian error linear unit, tanh form (Hendrycks, Gimpel 2016), as in GPT-2:
+// Gaussian error linear unit, tanh form, as in GPT-2.
+//
+// (Hendrycks, Gimpel 2016.)
 //
 //   y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
 //
-// Any shape; x is saved for backward. gelu_backward may write dx over dy.
+//   any shape; x is saved for backward; dx may be dy
 #pragma once
 
 #include "kernels/op.h"

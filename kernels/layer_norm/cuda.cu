@@ -7,9 +7,9 @@
 // sums: 16 C bytes for each of at most 528 chunks of rows.
 //
 // forward    one row a team: mean, then variance about it (both from registers: the second pass
-//            reads no memory), then normalise what is in registers.
-// backward   one chunk of rows a block, row by row: dx; dweight and dbias add up in registers. A
-//            second, small kernel adds the chunks' sums.
+//            reads no memory), then y.
+// backward   one chunk of rows a block, row by row: dx, and the sums dweight and dbias in registers.
+//            A second, small kernel adds the chunks' sums.
 #include "kernels/cuda/column_sums.h"
 #include "kernels/layer_norm/op.h"
 
@@ -20,37 +20,23 @@ using namespace gpu;
 
 template <typename T>
 struct Forward {
-  T *y, *sum;  // sum is null without a residual
+  T *y, *sum;  // `sum` is null without a residual
   float *mean, *rstd;
   const T *x, *residual, *weight, *bias;
   float epsilon;
   std::int64_t N, C;
 };
 
-/// Sum of the tile's elements.
+/// The sum of (x - mean)^2 over the thread's elements of a tile, of a row with `columns` columns
+/// left. Columns behind the row's end hold 0, which is not the mean: they are left out.
 template <typename Layout>
-__device__ float sum_of(const RowTile<Layout>& x) {
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < Layout::kVectors; ++i) {
-    for (const float value : x.get(i).values) sum += value;
-  }
-  return sum;
-}
-
-/// Sum of (x - mean)^2 over the tile's elements, of which there are `columns` in the row.
-template <typename Layout>
-__device__ float squares_about(float mean, const RowTile<Layout>& x, std::int64_t columns) {
+__device__ float squares_about(float mean, const RowTile<Layout>& tile, std::int64_t columns) {
   float squares = 0.0f;
-#pragma unroll
-  for (int i = 0; i < Layout::kVectors; ++i) {
-    const auto xs = x.get(i);
-#pragma unroll
-    for (int j = 0; j < Layout::kWidth; ++j) {
-      const float centered = Layout::column(i) + j < columns ? xs.values[j] - mean : 0.0f;
-      squares += centered * centered;
-    }
-  }
+  const auto add_square = [&](int column, float x) {
+    const float centered = column < columns ? x - mean : 0.0f;
+    squares += centered * centered;
+  };
+  for_each_column<Layout>(add_square, tile);
   return squares;
 }
 
@@ -63,49 +49,35 @@ __global__ void __launch_bounds__(Layout::kThreads, kRowBlocks<Layout>)
   if (n >= p.N) return;
   const std::int64_t row = n * p.C;
   const bool one_tile = p.C <= Layout::kTile;
-  const T* const normalised = (p.sum != nullptr ? p.sum : p.x) + row;
+  const T* const normalized = (p.sum != nullptr ? p.sum : p.x) + row;
 
   RowTile<Layout> x;
-  float sum = 0.0f;
+  float total = 0.0f;
   for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-    x.load(p.x + row + c, p.C - c);
-    if (p.sum != nullptr) {
-      RowTile<Layout> residual;
-      residual.load(p.residual + row + c, p.C - c);
-      x.add(residual);
-      x.store(p.sum + row + c, p.C - c);
-    }
-    sum += sum_of(x);
+    x.load_sum(p.x, p.residual, p.sum, row + c, p.C - c);
+    total += sum(x);
   }
-  const float mean = team_sum<Layout>(sum) / static_cast<float>(p.C);
+  const float mean = team_sum<Layout>(total) / static_cast<float>(p.C);
 
   float squares = 0.0f;
   for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-    if (!one_tile) x.load(normalised + c, p.C - c);
+    if (!one_tile) x.load(normalized + c, p.C - c);
     squares += squares_about(mean, x, p.C - c);
   }
   const float variance = team_sum<Layout>(squares) / static_cast<float>(p.C);
   const float rstd = 1.0f / sqrtf(variance + p.epsilon);
-  if (threadIdx.x % Layout::kTeam == 0) {
+  if (Layout::is_first_of_team()) {
     p.mean[n] = mean;
     p.rstd[n] = rstd;
   }
 
   for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-    if (!one_tile) x.load(normalised + c, p.C - c);
+    if (!one_tile) x.load(normalized + c, p.C - c);
     RowTile<Layout> weight, bias;
     weight.load(p.weight + c, p.C - c);
     bias.load(p.bias + c, p.C - c);
-#pragma unroll
-    for (int i = 0; i < Layout::kVectors; ++i) {
-      const Vector<T> xs = x.get(i), w = weight.get(i), b = bias.get(i);
-      Vector<T> y;
-#pragma unroll
-      for (int j = 0; j < Layout::kWidth; ++j) {
-        y.values[j] = (xs.values[j] - mean) * rstd * w.values[j] + b.values[j];
-      }
-      x.set(i, y);
-    }
+    const auto normalize = [=](float x, float w, float b) { return (x - mean) * rstd * w + b; };
+    map(x, normalize, x, weight, bias);
     x.store(p.y + row + c, p.C - c);
   }
 }
@@ -113,7 +85,7 @@ __global__ void __launch_bounds__(Layout::kThreads, kRowBlocks<Layout>)
 template <typename T>
 struct Backward {
   T* dx;
-  float* lines;  // of partial sums: dweight's, and `stride` behind it dbias's
+  float* lines;  // of partial sums: dweight's, and `stride` after it dbias's
   std::int64_t stride;
   const T *dy, *dsum;  // dsum is null without a residual
   const T *x, *weight;
@@ -124,7 +96,6 @@ struct Backward {
 template <typename Layout>
 __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 2>)
     backward_kernel(Backward<typename Layout::T> p) {
-  using T = typename Layout::T;
   const std::int64_t begin = blockIdx.x * p.rows_per_block;
   const std::int64_t end = min(begin + p.rows_per_block, p.N);
   const bool one_tile = p.C <= Layout::kTile;
@@ -146,16 +117,12 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 2>)
       x.load(p.x + row + c, p.C - c);
       dy.load(p.dy + row + c, p.C - c);
       weight.load(p.weight + c, p.C - c);
-#pragma unroll
-      for (int i = 0; i < Layout::kVectors; ++i) {
-        const Vector<T> xs = x.get(i), dys = dy.get(i), ws = weight.get(i);
-#pragma unroll
-        for (int j = 0; j < Layout::kWidth; ++j) {
-          const float g = dys.values[j] * ws.values[j];
-          sums[0] += g;
-          sums[1] += g * ((xs.values[j] - mean) * rstd);
-        }
-      }
+      const auto add_g = [&](float x, float dy, float w) {
+        const float g = dy * w;
+        sums[0] += g;
+        sums[1] += g * ((x - mean) * rstd);
+      };
+      for_each(add_g, x, dy, weight);
     }
     team_sum<Layout>(sums);
     const float mean_g = sums[0] / static_cast<float>(p.C);
@@ -169,20 +136,15 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 2>)
         dbias.resume(bias_line + c, p.C - c, n == begin);
       }
       weight.load(p.weight + c, p.C - c);  // from L1; it would take registers during the sums
-#pragma unroll
-      for (int i = 0; i < Layout::kVectors; ++i) {
-        const Vector<T> xs = x.get(i), dys = dy.get(i), ws = weight.get(i);
-        Vector<T> dx;
-#pragma unroll
-        for (int j = 0; j < Layout::kWidth; ++j) {
-          const float xhat = (xs.values[j] - mean) * rstd;
-          const float g = dys.values[j] * ws.values[j];
-          dx.values[j] = rstd * (g - mean_g - xhat * mean_g_xhat);
-          dweight.values[i][j] += dys.values[j] * xhat;
-          dbias.values[i][j] += dys.values[j];
-        }
-        x.set(i, dx);
-      }
+      const auto differentiate = [=](float x, float dy, float w, float& dweight, float& dbias) {
+        const float xhat = (x - mean) * rstd;
+        const float g = dy * w;
+        const float dx = rstd * (g - mean_g - xhat * mean_g_xhat);
+        dweight += dy * xhat;
+        dbias += dy;
+        return dx;
+      };
+      map(x, differentiate, x, dy, weight, dweight, dbias);  // x becomes dx
       if (p.dsum != nullptr) {
         dy.load(p.dsum + row + c, p.C - c);
         x.add(dy);

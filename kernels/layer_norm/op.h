@@ -1,21 +1,26 @@
-// Layer normalization (Ba, Kiros, Hinton 2016), over the last dimension.
+// Layer normalization over the last dimension, with or without a residual.
+//
+// (Ba, Kiros, Hinton 2016.)
 //
 //   mean = sum(x) / C;  rstd = 1 / sqrt(sum((x - mean)^2) / C + epsilon)
 //   y = (x - mean) * rstd * weight + bias
 //
 //   x, y [..., C] seen as [N, C]; weight, bias [C]; mean, rstd [N] f32 (f64 for f64), saved for
 //   backward. With xhat = (x - mean) * rstd and g = dy * weight:
+//
 //   dx = rstd * (g - sum(g) / C - xhat * sum(g * xhat) / C)
 //   dweight (+)= sum over rows of dy * xhat;  dbias (+)= sum over rows of dy
-// dweight and dbias may be f32 beside 16-bit activations, and each may be an undefined tensor: a
-// gradient that is not wanted.
 //
-// With a residual, in one pass over memory and with the bits of `add` and the norm one after the
-// other:
+// dweight and dbias may be f32 while activations have 16 bits. An undefined dweight or dbias is not
+// computed.
+//
+// With a residual, in one pass over memory and with the bits of `add` followed by the norm:
 //
 //   sum = x + residual, rounded to its dtype;  y = layer_norm(sum)
 //   backward: dx = (gradient of layer_norm at sum) + dsum, the gradient of both x and residual
-// sum may be x or residual. dsum, the gradient of sum from elsewhere, may be dx or undefined.
+//
+// sum may be x or residual. dsum is the gradient of sum from other consumers; it may be dx or
+// undefined.
 #pragma once
 
 #include "kernels/op.h"

@@ -170,7 +170,7 @@ void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Tran
     const Tensor product = Tensor::empty(c.shape(), DType::f32);
     p.accumulate = false;
     multiply(p, wide_a.data<float>(), wide_b.data<float>(), product.data<float>());
-    accumulate == Accumulate::yes ? add_rounded(c, product) : cpu::cast(c, product);
+    accumulate == Accumulate::yes ? add_rounded(c, product) : cast(c, product);
   }
 }
 

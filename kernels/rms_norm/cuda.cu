@@ -6,8 +6,8 @@
 // and the weight, which stays in the caches, 4 N for rstd, and backward's partial sums: 8 C bytes
 // for each of at most 528 chunks of rows.
 //
-// forward    one row a team: sum of squares, sum over the team, normalise what is in registers.
-// backward   one chunk of rows a block, row by row: dx; dweight adds up in registers. A second,
+// forward    one row a team: sum of squares, over the thread's elements and the team, then y.
+// backward   one chunk of rows a block, row by row: dx, and the sum dweight in registers. A second,
 //            small kernel adds the chunks' sums.
 #include "kernels/cuda/column_sums.h"
 #include "kernels/rms_norm/op.h"
@@ -40,35 +40,20 @@ __global__ void __launch_bounds__(Layout::kThreads, kRowBlocks<Layout>)
   RowTile<Layout> x;
   float squares = 0.0f;
   for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-    x.load(p.x + row + c, p.C - c);
-    if (p.sum != nullptr) {
-      RowTile<Layout> residual;
-      residual.load(p.residual + row + c, p.C - c);
-      x.add(residual);
-      x.store(p.sum + row + c, p.C - c);
-    }
-#pragma unroll
-    for (int i = 0; i < Layout::kVectors; ++i) {
-      for (const float value : x.get(i).values) squares += value * value;
-    }
+    x.load_sum(p.x, p.residual, p.sum, row + c, p.C - c);
+    for_each([&](float x) { squares += x * x; }, x);
   }
   const float mean_square = team_sum<Layout>(squares) / static_cast<float>(p.C);
   const float rstd = 1.0f / sqrtf(mean_square + p.epsilon);
-  if (threadIdx.x % Layout::kTeam == 0) p.rstd[n] = rstd;
+  if (Layout::is_first_of_team()) p.rstd[n] = rstd;
 
-  const T* const normalised = p.sum != nullptr ? p.sum : p.x;
+  const T* const normalized = p.sum != nullptr ? p.sum : p.x;
   for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-    if (!one_tile) x.load(normalised + row + c, p.C - c);
+    if (!one_tile) x.load(normalized + row + c, p.C - c);
     RowTile<Layout> weight;
     weight.load(p.weight + c, p.C - c);
-#pragma unroll
-    for (int i = 0; i < Layout::kVectors; ++i) {
-      Vector<T> y = x.get(i);
-      const Vector<T> w = weight.get(i);
-#pragma unroll
-      for (int j = 0; j < Layout::kWidth; ++j) y.values[j] = y.values[j] * rstd * w.values[j];
-      x.set(i, y);
-    }
+    map(
+        x, [=](float x, float w) { return x * rstd * w; }, x, weight);
     x.store(p.y + row + c, p.C - c);
   }
 }
@@ -87,7 +72,6 @@ struct Backward {
 template <typename Layout>
 __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
     backward_kernel(Backward<typename Layout::T> p) {
-  using T = typename Layout::T;
   const std::int64_t begin = blockIdx.x * p.rows_per_block;
   const std::int64_t end = min(begin + p.rows_per_block, p.N);
   const bool one_tile = p.C <= Layout::kTile;
@@ -107,14 +91,7 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
       x.load(p.x + row + c, p.C - c);
       dy.load(p.dy + row + c, p.C - c);
       weight.load(p.weight + c, p.C - c);
-#pragma unroll
-      for (int i = 0; i < Layout::kVectors; ++i) {
-        const Vector<T> xs = x.get(i), dys = dy.get(i), ws = weight.get(i);
-#pragma unroll
-        for (int j = 0; j < Layout::kWidth; ++j) {
-          sum += dys.values[j] * ws.values[j] * (xs.values[j] * rstd);
-        }
-      }
+      for_each([&](float x, float dy, float w) { sum += dy * w * (x * rstd); }, x, dy, weight);
     }
     const float mean_g_xhat = team_sum<Layout>(sum) / static_cast<float>(p.C);
 
@@ -125,18 +102,13 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
         dweight.resume(line + c, p.C - c, n == begin);
       }
       weight.load(p.weight + c, p.C - c);  // from L1; it would take registers during the sum
-#pragma unroll
-      for (int i = 0; i < Layout::kVectors; ++i) {
-        const Vector<T> xs = x.get(i), dys = dy.get(i), ws = weight.get(i);
-        Vector<T> dx;
-#pragma unroll
-        for (int j = 0; j < Layout::kWidth; ++j) {
-          const float xhat = xs.values[j] * rstd;
-          dx.values[j] = rstd * (dys.values[j] * ws.values[j] - xhat * mean_g_xhat);
-          dweight.values[i][j] += dys.values[j] * xhat;
-        }
-        x.set(i, dx);
-      }
+      const auto differentiate = [=](float x, float dy, float w, float& dweight) {
+        const float xhat = x * rstd;
+        const float dx = rstd * (dy * w - xhat * mean_g_xhat);
+        dweight += dy * xhat;
+        return dx;
+      };
+      map(x, differentiate, x, dy, weight, dweight);  // x becomes dx
       if (p.dsum != nullptr) {
         dy.load(p.dsum + row + c, p.C - c);
         x.add(dy);

@@ -1,19 +1,23 @@
-// Root-mean-square normalization (Zhang, Sennrich 2019), over the last dimension.
+// Root-mean-square normalization over the last dimension, with or without a residual.
+//
+// (Zhang, Sennrich 2019.)
 //
 //   rstd = 1 / sqrt(sum(x^2) / C + epsilon);  y = x * rstd * weight
 //
-//   x, y [..., C] seen as [N, C]; weight [C]; rstd [N] f32 (f64 for f64), saved for backward.
-//   With xhat = x * rstd and g = dy * weight:
-//   dx = rstd * (g - xhat * sum(g * xhat) / C);  dweight (+)= sum over rows of dy * xhat
-// dweight may be f32 beside 16-bit activations, or an undefined tensor: a gradient that is not
-// wanted.
+//   x, y [..., C] seen as [N, C]; weight [C]; rstd [N] f32 (f64 for f64), saved for backward. With
+//   xhat = x * rstd and g = dy * weight:
 //
-// With a residual, in one pass over memory and with the bits of `add` and the norm one after the
-// other:
+//   dx = rstd * (g - xhat * sum(g * xhat) / C);  dweight (+)= sum over rows of dy * xhat
+//
+// dweight may be f32 while activations have 16 bits. An undefined dweight is not computed.
+//
+// With a residual, in one pass over memory and with the bits of `add` followed by the norm:
 //
 //   sum = x + residual, rounded to its dtype;  y = rms_norm(sum)
 //   backward: dx = (gradient of rms_norm at sum) + dsum, the gradient of both x and residual
-// sum may be x or residual. dsum, the gradient of sum from elsewhere, may be dx or undefined.
+//
+// sum may be x or residual. dsum is the gradient of sum from other consumers; it may be dx or
+// undefined.
 #pragma once
 
 #include "kernels/op.h"

@@ -8,23 +8,23 @@ namespace tessera {
 namespace {
 
 void check_heads(std::string_view op, const Heads& x) {
-  check(
-      x.offset >= 0 && x.batch >= 0 && x.tokens >= 0 && x.heads >= 1 && x.head_size >= 2 &&
-          x.head_size % 2 == 0,
-      "{}: x has {} x {} tokens with {} heads of {} at offset {}; none may be negative, and there "
-      "must be a head of an even size",
-      op, x.batch, x.tokens, x.heads, x.head_size, x.offset);
+  check(x.offset >= 0 && x.batch >= 0 && x.tokens >= 0 && x.heads >= 1 && x.head_size >= 2 &&
+            x.head_size % 2 == 0,
+        "{}: x has {} x {} tokens with {} heads of {} channels at offset {}; no number may be "
+        "negative, there must be a head, and its channels must be even in number",
+        op, x.batch, x.tokens, x.heads, x.head_size, x.offset);
   if (x.batch == 0 || x.tokens == 0) return;
-  // Turned in place: no element may belong to two heads.
+  // x is rotated in place, so no element may belong to two heads.
   const std::int64_t channels = x.heads * x.head_size;
-  check((x.tokens == 1 || x.token_stride >= channels) &&
-            (x.batch == 1 || x.batch_stride >= (x.tokens - 1) * x.token_stride + channels),
-        "{}: x has tokens of {} channels {} apart and batch elements of {} tokens {} apart; they "
-        "must not overlap",
-        op, channels, x.token_stride, x.tokens, x.batch_stride);
+  check(
+      (x.tokens == 1 || x.token_stride >= channels) &&
+          (x.batch == 1 || x.batch_stride >= (x.tokens - 1) * x.token_stride + channels),
+      "{}: x has tokens of {} channels at stride {} and batch elements of {} tokens at stride {}; "
+      "they must not overlap",
+      op, channels, x.token_stride, x.tokens, x.batch_stride);
   const std::int64_t end =
       x.offset + (x.batch - 1) * x.batch_stride + (x.tokens - 1) * x.token_stride + channels;
-  check(end <= x.tensor.numel(), "{}: x reaches to element {} of a tensor {}", op, end,
+  check(end <= x.tensor.numel(), "{}: x ends at element {}, outside its tensor {}", op, end,
         describe(x.tensor));
 }
 
@@ -40,7 +40,7 @@ void check_table(std::string_view op, const RopeTable& table, const Heads& x) {
 
 void check_positions(std::string_view op, const RopePositions& positions, const Heads& x,
                      const RopeTable& table) {
-  check(positions.first >= 0, "{}: the first position is {}; there is none before 0", op,
+  check(positions.first >= 0, "{}: the first position is {}; it must be at least 0", op,
         positions.first);
   if (!positions.each.defined()) {
     check(positions.first + x.tokens <= table.cosine.size(0),

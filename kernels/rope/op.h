@@ -1,16 +1,17 @@
-// Rotary position embedding (RoPE; Su et al. 2021, "RoFormer").
+// Rotary position embedding: pairs of channels rotated by their position's angle.
 //
-// A head's D channels are D / 2 pairs. At position p pair i is turned by the angle p f_i:
+// (RoPE; Su et al. 2021, "RoFormer".) The D channels of a head are D / 2 pairs. At position p, pair i
+// is rotated by the angle p f_i:
 //
 //   a' = a cos(p f_i) - b sin(p f_i)
 //   b' = b cos(p f_i) + a sin(p f_i)           f_i = theta^(-2i / D)
 //
-// A query at p and a key at r, both turned, have a dot product that depends on p - r alone.
-// Backward turns by the negative angle: a rotation's transpose is its inverse. In place, and
-// nothing is saved but the table, which all layers share.
+// The dot product of a rotated query at p and a rotated key at r depends on p - r alone. Backward
+// rotates by the negative angle: a rotation's transpose is its inverse. The rotation is in place.
+// Only the table is saved, and all layers share it.
 //
-// Which channels make a pair is a convention of the weights. Queries and keys packed side by side
-// are one Heads of heads + kv_heads heads: one call turns both.
+// Which channels form a pair is a convention of the weights. Queries and keys packed next to each
+// other are one Heads of heads + kv_heads heads: one call rotates both.
 #pragma once
 
 #include <optional>
@@ -26,9 +27,14 @@ enum class RopePairs {
   interleaved,  // (2i, 2i + 1): the paper; Meta's Llama, Llama 4
 };
 
-/// Llama 3.1's stretching of the context: waves longer than the original context turn `factor`
-/// times slower, those that fit it often (high_frequency_factor times) as before, between them a
-/// blend.
+/// Llama 3.1's frequencies for longer contexts. With n = the periods of a wave in the original
+/// context:
+///
+///   n < low_frequency_factor       f_i / factor
+///   n >= high_frequency_factor     f_i
+///   between                        a blend, linear in n
+///
+/// Equal factors make the blend a step.
 struct Llama3Scaling {
   double factor = 8.0;
   double low_frequency_factor = 1.0;
@@ -46,16 +52,18 @@ struct RopeTable {
   RopePairs pairs = RopePairs::half_split;
 };
 
-/// Angles and functions are computed in double and rounded once: in f32 an angle of 10^5 would be
-/// off by 2^-8 before its cosine is taken. On the current context's device, charged to the current
-/// category.
+/// Angles and functions are computed in double and rounded once: in f32 an angle of 10^5 would have
+/// an error of 2^-8 before its cosine is taken. The table is on the current context's device, charged
+/// to the current category.
 RopeTable rope_table(std::int64_t positions, const std::vector<double>& frequencies,
                      RopePairs pairs, DType dtype = DType::f32);
 
-/// Where the tokens stand: token t of batch element b at first + t, or at first + each[b, t] (i32
-/// [B, T], packed documents) if `each` is defined. A position outside the table raises Error; one
-/// of `each` on the CPU at once, with nothing written, on CUDA when the stream is next
-/// synchronized, the token left as it was.
+/// The positions of tokens. Token t of batch element b has position first + t, or first + each[b, t]
+/// if `each` (i32 [B, T]; packed documents) is defined.
+///
+/// A position outside the table raises Error. For a position of `each` the CPU raises it at once, with
+/// nothing written; CUDA raises it when the stream is next synchronized, and leaves the token as it
+/// was.
 struct RopePositions {
   std::int64_t first = 0;
   Tensor each;

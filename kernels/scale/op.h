@@ -1,4 +1,6 @@
-// Multiplication by a number: y = factor * x, equal shapes; y may be x. Backward is scale(dx, dy).
+// Multiplication by a number: y = factor * x.
+//
+//   equal shapes; y may be x. Backward is scale(dx, dy).
 #pragma once
 
 #include "kernels/op.h"

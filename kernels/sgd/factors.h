@@ -1,4 +1,4 @@
-// What a step of gradient descent multiplies with, and which form it has: the same on every device.
+// The factors of an SGD step as floats, the same on every device.
 #pragma once
 
 #include "kernels/sgd/op.h"

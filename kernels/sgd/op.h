@@ -1,17 +1,18 @@
-// One step of stochastic gradient descent on many flat ranges of parameters at once, with PyTorch's
-// conventions.
+// One step of stochastic gradient descent on many flat ranges of parameters.
 //
-//   g = gradient_scale * gradient + weight_decay * p  (without the last term where a range does not
-//   decay)
-//   momentum = 0:  d = g;   otherwise  b = momentum b + g  (b = g on the first step),
-//   d = g + momentum b with nesterov, else b
+// The conventions are PyTorch's (torch.optim.SGD):
+//
+//   g = gradient_scale * gradient + weight_decay * p    (the last term if the range decays)
+//   momentum = 0:  d = g
+//   otherwise:     b = momentum b + g  (b = g on the first step);  d = g + momentum b with nesterov,
+//                  else d = b
 //   p = p - learning_rate * d
 //
-//   p and b f32, gradient f32, bf16 or f16, equal element counts; all gradients of a call have one
-//   dtype. b may be undefined if momentum = 0. Elementwise, with the same bits on every device.
+//   p and b f32; gradient f32, bf16 or f16; equal element counts. All gradients of a call have one
+//   dtype. b may be undefined if momentum = 0.
 //
-// gradient_scale as a tensor [1] f32 is for what only the device knows; where it is not finite the
-// call changes nothing (see kernels/adamw/op.h).
+// The update is elementwise, with the same bits on every device. gradient_scale may be a tensor [1]
+// f32; if it is not finite, the call changes nothing (see kernels/adamw/op.h).
 #pragma once
 
 #include <span>
@@ -20,10 +21,10 @@
 
 namespace tessera {
 
-/// What a step needs of one parameter, or of a rank's part of it.
+/// The tensors of one parameter, or of a rank's part of it.
 struct SgdTensors {
   Tensor p, b, gradient;
-  /// Whether weight decay acts on it.
+  /// Whether weight decay acts on p.
   bool decay = true;
 };
 
@@ -36,7 +37,7 @@ struct SgdSettings {
   bool first_step = false;
 };
 
-/// `gradient_scale`, if it is a tensor, counts instead of the setting.
+/// A defined `gradient_scale` replaces the setting of that name.
 void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
          const Tensor& gradient_scale = {});
 

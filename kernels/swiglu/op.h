@@ -1,16 +1,17 @@
-// Gated linear unit with SiLU (Shazeer 2020; Llama's, Qwen's and Mixtral's feed-forward):
+// Gated linear unit with SiLU, the feed-forward gate of Llama, Qwen and Mixtral.
+//
+// (Shazeer 2020.)
 //
 //   y = silu(gate) * up,    silu(g) = g s(g),  s(g) = 1 / (1 + e^-g)
 //   dup   = dy silu(gate)
 //   dgate = dy up s (1 + gate (1 - s))
 //
-// gate and up are columns of tensors, as heads are of a packed one (attention/op.h), because
-// weights come both ways: Hugging Face's Llama and Qwen have two, gate_proj and up_proj, whose
-// products are two tensors [N, F]; Llama 4's experts have one, gate_up_proj, and so may whoever
-// keeps the two side by side in memory, to read the input once: its product [N, 2F] has gate in the
-// first F columns and up in the last. Both cost the same here.
+// gate and up are columns of tensors, as heads are of a packed one (attention/op.h), because weights
+// come in two forms. Hugging Face's Llama and Qwen have gate_proj and up_proj: two products [N, F].
+// Llama 4's experts have one gate_up_proj, so that the input is read once: a product [N, 2F] with
+// gate in its first F columns and up in its last. Both forms cost the same here.
 //
-// gate and up are saved for backward, which may write over them: dgate over gate, dup over up.
+// gate and up are saved for backward. dgate and dup may be gate and up.
 #pragma once
 
 #include "kernels/op.h"
@@ -24,7 +25,7 @@ struct Columns {
   std::int64_t count = 0;
 };
 
-/// All columns of `tensor`; the lower or upper half of them.
+/// All columns of `tensor`, or their first or second half.
 Columns all_columns(const Tensor& tensor);
 Columns first_half(const Tensor& tensor);
 Columns second_half(const Tensor& tensor);

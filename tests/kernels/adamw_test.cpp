@@ -351,7 +351,7 @@ TEST_CASE("adamw: wrong arguments are named") {
   REQUIRE_THROWS_WITH(update({c.p, c.m, c.v, i32}, kSettings), Contains("gradient is i32 [4]"));
   REQUIRE_THROWS_WITH(update({c.p, c.m, c.m, c.gradient}, kSettings), Contains("m overlaps v"));
   REQUIRE_THROWS_WITH(update({c.p, c.m, Tensor(), c.gradient}, kSettings),
-                      Contains("v is no tensor"));
+                      Contains("v is an undefined tensor"));
   const std::vector<AdamWTensors> mixed = {c, tensors_of(4, DType::bf16)};
   REQUIRE_THROWS_WITH(adamw(mixed, kSettings),
                       Contains("gradient is bf16 [4] and the first gradient is f32 [4]"));

@@ -1,6 +1,9 @@
 #include <catch2/catch.hpp>
+#include <string>
+#include <vector>
 
 #include "kernels/add/op.h"
+#include "runtime/error.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -67,6 +70,67 @@ TEST_CASE("add: the same bits wherever tensors begin, and under every schedule")
   }
 }
 
+TEST_CASE("add_all gives every pair the bits of add, for many tensors of any size and place") {
+  for (const DType dtype : test::kFloating) {
+    const auto results = test::under_every_schedule([&] {
+      std::vector<Tensor> sums, addends, expected;
+      for (std::int64_t i = 0; i < 200; ++i) {
+        const std::int64_t count = i == 0 ? 20'003 : i == 7 ? 8192 : i % 11;
+        sums.push_back(test::normal_tensor({count}, dtype, "sum" + std::to_string(i)));
+        addends.push_back(test::normal_tensor({count}, dtype, "addend" + std::to_string(i)));
+        expected.push_back(test::poisoned({count}, dtype));
+        add(expected.back(), sums.back(), addends.back());
+        if (i % 3 == 1) sums.back() = test::unaligned(sums.back());
+        if (i % 5 == 1) addends.back() = test::unaligned(addends.back());
+      }
+      add_all(sums, addends);
+      std::vector<std::uint8_t> bytes;
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        REQUIRE(test::same_bits(sums[i], expected[i]));
+        for (const std::uint8_t byte : test::bytes_of(sums[i])) bytes.push_back(byte);
+      }
+      return bytes;
+    });
+    for (const auto& result : results) REQUIRE(result == results[0]);
+  }
+}
+
+TEST_CASE("add_all adds 16-bit tensors to f32 sums exactly") {
+  const test::Rank rank;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Tensor addend = test::normal_tensor({4099}, dtype, "addend");
+    const std::vector<Tensor> sums = {Tensor::full({4099}, DType::f32, 1.0)}, addends = {addend};
+    add_all(sums, addends);
+    auto expected = to_doubles(addend);
+    for (double& value : expected) value = static_cast<float>(1.0 + value);
+    REQUIRE(to_doubles(sums[0]) == expected);
+  }
+}
+
+TEST_CASE("add_all names the pair that does not fit") {
+  const test::Rank rank;
+  add_all({}, {});
+  const Tensor f32 = Tensor::zeros({4}, DType::f32), bf16 = Tensor::zeros({4}, DType::bf16);
+  const auto message = [](const std::vector<Tensor>& sums, const std::vector<Tensor>& addends) {
+    try {
+      add_all(sums, addends);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  REQUIRE(message({f32}, {}) ==
+          "add_all: sums has 1 tensors and addends has 0; they must have equally many");
+  REQUIRE(message({f32, f32}, {bf16, bf16.slice(1, 4)}) ==
+          "add_all: sums[1] is f32 [4] and addends[1] is bf16 [3]; their element counts must be "
+          "equal");
+  REQUIRE(message({bf16}, {f32}) ==
+          "add_all: sums[0] is bf16 [4] and addends[0] is f32 [4]; sums[0] must have the same "
+          "dtype, or f32 if addends[0] has 16 bits");
+  REQUIRE(message({f32}, {f32}) ==
+          "add_all: sums[0] overlaps addends[0]; give it memory of its own");
+}
+
 TEST_CASE("add refuses arguments that do not fit together") {
   const test::Rank rank;
   const Tensor y = Tensor::zeros({2, 3}, DType::f32);
@@ -76,7 +140,7 @@ TEST_CASE("add refuses arguments that do not fit together") {
                       Catch::Contains("dtypes must be equal"));
   const Tensor integers = Tensor::zeros({2, 3}, DType::i32);
   REQUIRE_THROWS_WITH(add(integers, integers, integers), Catch::Contains("must be f32"));
-  REQUIRE_THROWS_WITH(add(y, y, Tensor()), Catch::Contains("b is no tensor"));
+  REQUIRE_THROWS_WITH(add(y, y, Tensor()), Catch::Contains("b is an undefined tensor"));
   const Tensor rows = Tensor::zeros({3, 2}, DType::f32);
   REQUIRE_THROWS_WITH(add(rows.slice(0, 2), rows.slice(1, 3), rows.slice(0, 2)),
                       Catch::Contains("add: y overlaps a in part"));

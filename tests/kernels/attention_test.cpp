@@ -215,7 +215,7 @@ TEST_CASE("attention rejects arguments that do not fit together") {
       attention_backward(q, k, heads_of(x, 0, 1, 4), out, q, k, v, out, logsumexp, 1.0f),
       Contains("dv is [2, 6, 1, 4]"));
   REQUIRE_THROWS_WITH(attention_forward(Heads{}, logsumexp, q, k, v, 1.0f),
-                      Contains("o is no tensor"));
+                      Contains("o is an undefined tensor"));
 }
 
 }  // namespace tessera

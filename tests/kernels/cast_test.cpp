@@ -2,8 +2,10 @@
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <string>
 
 #include "kernels/cast/op.h"
+#include "runtime/error.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -43,7 +45,7 @@ TEST_CASE("cast to a wider dtype and back changes nothing") {
 }
 
 TEST_CASE("cast from f64 to 16 bits rounds once", "[cpu]") {
-  // Each lies so close to a tie that a stop at f32 would land on it and go the wrong way.
+  // Each value is so close to a tie that its f32 neighbour is the tie: two roundings would differ.
   const test::Rank rank;
   const std::vector<double> values = {1.0 + 0x1p-8 + 0x1p-40,
                                       1.0 + 3 * 0x1p-8 - 0x1p-40,
@@ -75,7 +77,7 @@ TEST_CASE("cast keeps infinities and NaN") {
   }
 }
 
-// What the formats' definitions say of every 16-bit pattern: the value as an f32 pattern.
+// The value of a 16-bit pattern as an f32 pattern, by the definitions of the formats.
 namespace {
 
 std::uint32_t f32_of_bf16(std::uint32_t bits) {
@@ -205,6 +207,86 @@ TEST_CASE("cast: the same bits wherever tensors begin, and under every schedule"
       for (const auto& result : results) REQUIRE(result == results[0]);
     }
   }
+}
+
+TEST_CASE("cast_all gives every pair the bits of cast, for many tensors of any size and place") {
+  for (const DType from : test::kFloating) {
+    for (const DType to : test::kFloating) {
+      const auto results = test::under_every_schedule([&] {
+        // More tensors than one launch holds, tails shorter than four, several chunks, none.
+        std::vector<Tensor> xs, ys, expected;
+        for (std::int64_t i = 0; i < 200; ++i) {
+          const std::int64_t count = i == 0 ? 20'003 : i == 7 ? 8192 : i % 11;
+          xs.push_back(test::normal_tensor({count}, from, "x" + std::to_string(i)));
+          ys.push_back(test::poisoned({count}, to));
+          if (i % 3 == 1) xs.back() = test::unaligned(xs.back());
+          if (i % 5 == 1) ys.back() = test::unaligned(ys.back());
+          expected.push_back(Tensor::empty({count}, to));
+          if (from == to) {
+            expected.back().copy_from(xs.back());
+          } else {
+            cast(expected.back(), xs.back());
+          }
+        }
+        cast_all(ys, xs);
+        std::vector<std::uint8_t> bytes;
+        for (std::size_t i = 0; i < ys.size(); ++i) {
+          REQUIRE(test::same_bits(ys[i], expected[i]));
+          for (const std::uint8_t byte : test::bytes_of(ys[i])) bytes.push_back(byte);
+        }
+        return bytes;
+      });
+      for (const auto& result : results) REQUIRE(result == results[0]);
+    }
+  }
+}
+
+TEST_CASE("cast between equal dtypes copies the bits, those of signalling NaNs too") {
+  const test::Rank rank;
+  const Tensor bf16 = every_pattern<bfloat16>(), f16 = every_pattern<float16>();
+  for (const Tensor& x : {bf16, f16}) {
+    const Tensor y = test::poisoned(x.shape(), x.dtype());
+    cast(y, x);
+    REQUIRE(test::same_bits(y, x));
+  }
+}
+
+TEST_CASE("cast_all takes empty lists and pairs of different shapes") {
+  const test::Rank rank;
+  cast_all({}, {});
+  const Tensor x = test::normal_tensor({2, 3}, DType::f32, "x");
+  const std::vector<Tensor> ys = {test::poisoned({6}, DType::bf16)}, xs = {x};
+  cast_all(ys, xs);
+  const Tensor expected = test::poisoned({2, 3}, DType::bf16);
+  cast(expected, x);
+  REQUIRE(test::same_bits(ys[0], expected.reshape({6})));
+}
+
+TEST_CASE("cast_all names the pair that does not fit") {
+  const test::Rank rank;
+  const Tensor a = Tensor::zeros({4}, DType::f32), b = Tensor::zeros({4}, DType::bf16);
+  const auto message = [](const std::vector<Tensor>& ys, const std::vector<Tensor>& xs) {
+    try {
+      cast_all(ys, xs);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  REQUIRE(message({a, a}, {b}) ==
+          "cast_all: ys has 2 tensors and xs has 1; they must have equally many");
+  REQUIRE(message({a, a}, {b, b.slice(0, 3)}) ==
+          "cast_all: ys[1] is f32 [4] and xs[1] is bf16 [3]; their element counts must be equal");
+  REQUIRE(message({a, b}, {b, a}) ==
+          "cast_all: ys[1] is bf16 [4] and ys[0] is f32 [4]; their dtypes must be equal");
+  REQUIRE(message({b, b}, {a, b}) ==
+          "cast_all: xs[1] is bf16 [4] and xs[0] is f32 [4]; their dtypes must be equal");
+  REQUIRE(message({a, a}, {b, Tensor()}) ==
+          "cast_all: xs[1] is an undefined tensor; allocate it first");
+  REQUIRE(message({a}, {a}) == "cast_all: ys[0] overlaps xs[0]; give it memory of its own");
+  const Tensor integers = Tensor::zeros({4}, DType::i32);
+  REQUIRE(message({integers}, {a}) ==
+          "cast_all: ys[0] is i32 [4]; its dtype must be f32, bf16, f16 or f64");
 }
 
 TEST_CASE("widened copies 16-bit tensors to f32 in the workspace, and others not at all") {

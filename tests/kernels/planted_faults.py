@@ -116,8 +116,8 @@ FAULTS = {
         ["kernels_rms_norm"]),
     "the variance counts a column too many": (
         "kernels/layer_norm/cuda.cu",
-        "Layout::column(i) + j < columns ?",
-        "Layout::column(i) + j <= columns ?",
+        "column < columns ? x - mean",
+        "column <= columns ? x - mean",
         ["kernels_layer_norm"]),
     "sums over rows begin with what the workspace holds": (
         "kernels/layer_norm/cuda.cu",
@@ -126,7 +126,7 @@ FAULTS = {
         ["kernels_layer_norm"]),
     "the last columns, fewer than a stripe, are left out": (
         "kernels/bias/cuda.cu",
-        "stripes((C + stripe - 1) / stripe),",
+        "stripes(ceil_div(C, stripe)),",
         "stripes(C / stripe > 0 ? C / stripe : 1),",
         ["kernels_bias"]),
 

@@ -236,6 +236,28 @@ TEST_CASE("rope_frequencies scales as Llama 3.1 does") {
   }
 }
 
+TEST_CASE("rope_frequencies: equal low and high factors make the ramp a step") {
+  // The formula above without its blend: slower than `turns` per context by 8, others kept.
+  const double theta = 500'000.0, turns = 2.0;
+  const Llama3Scaling step{.low_frequency_factor = turns, .high_frequency_factor = turns};
+  const auto plain = rope_frequencies(128, theta), frequencies = rope_frequencies(128, theta, step);
+  int kept = 0;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const bool slow = 2.0 * std::numbers::pi / plain[i] > 8192.0 / turns;
+    CHECK(frequencies[i] == Approx(slow ? plain[i] / 8.0 : plain[i]).epsilon(1e-15));
+    kept += !slow;
+  }
+  CHECK(kept == 32);  // 500,000^(-i / 64) > 2 pi 2 / 8192 for i < 31.6
+  // A frequency exactly at the step is kept: here the first, 1, with two periods in the context.
+  Llama3Scaling at_step = step;
+  at_step.original_context = 4.0 * std::numbers::pi;
+  CHECK(rope_frequencies(2, theta, at_step) == std::vector<double>{1.0});
+  Llama3Scaling crossed = step;
+  crossed.high_frequency_factor = 1.9;
+  REQUIRE_THROWS_WITH(rope_frequencies(128, theta, crossed),
+                      Catch::Contains("low_frequency_factor 2 and high_frequency_factor 1.9"));
+}
+
 TEST_CASE("rope names a position outside the table") {
   using Catch::Contains;
   const test::Rank rank;
@@ -267,7 +289,8 @@ TEST_CASE("rope refuses arguments that do not fit together") {
                       Contains("rope_forward: 4 tokens from position 5 on are too many"));
   REQUIRE_THROWS_WITH(rope_forward(heads, table, {.first = -1}), Contains("first position is -1"));
   REQUIRE_THROWS_WITH(rope_forward(heads_of(x, 0, 4, 8), table), Contains("cosine is f32 [8, 8]"));
-  REQUIRE_THROWS_WITH(rope_backward(heads_of(x, 0, 2, 15), table), Contains("even size"));
+  REQUIRE_THROWS_WITH(rope_backward(heads_of(x, 0, 2, 15), table),
+                      Contains("must be even in number"));
   REQUIRE_THROWS_WITH(rope_forward(heads, {table.cosine, Tensor::zeros({7, 8}, DType::f32)}),
                       Contains("sine is f32 [7, 8]"));
   REQUIRE_THROWS_WITH(rope_forward(heads, {table.cosine, Tensor::zeros({8, 8}, DType::bf16)}),
@@ -280,8 +303,9 @@ TEST_CASE("rope refuses arguments that do not fit together") {
   REQUIRE_THROWS_WITH(rope_forward(heads, table), Contains("must not overlap"));
   heads.token_stride = 32;
   heads.offset = 1;
-  REQUIRE_THROWS_WITH(rope_forward(heads, table), Contains("reaches to element 257"));
-  REQUIRE_THROWS_WITH(rope_frequencies(7, kTheta), Contains("pairs"));
+  REQUIRE_THROWS_WITH(rope_forward(heads, table),
+                      Contains("x ends at element 257, outside its tensor"));
+  REQUIRE_THROWS_WITH(rope_frequencies(7, kTheta), Contains("head_size is 7"));
   REQUIRE_THROWS_WITH(rope_frequencies(8, 0.0), Contains("theta is 0"));
   REQUIRE_THROWS_WITH(
       rope_table(4, rope_frequencies(8, kTheta), RopePairs::half_split, DType::bf16),

@@ -199,7 +199,8 @@ TEST_CASE("sgd: wrong arguments are named") {
                       Contains("sgd: p is f32 [4] and gradient is f32 [5]"));
   REQUIRE_THROWS_WITH(update({bf16, c.b, c.gradient}, {}), Contains("p is bf16 [4]"));
   REQUIRE_THROWS_WITH(update({c.p, c.b, i32}, {}), Contains("gradient is i32 [4]"));
-  REQUIRE_THROWS_WITH(update({c.p, Tensor(), c.gradient}, momentum), Contains("b is no tensor"));
+  REQUIRE_THROWS_WITH(update({c.p, Tensor(), c.gradient}, momentum),
+                      Contains("b is an undefined tensor"));
   REQUIRE_THROWS_WITH(update({c.p, five, c.gradient}, momentum), Contains("b is f32 [5]"));
   REQUIRE_THROWS_WITH(update({c.p, c.p, c.gradient}, momentum), Contains("b overlaps p"));
   const std::vector<SgdTensors> mixed = {c, tensors_of(4, DType::bf16)};
