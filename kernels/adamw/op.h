@@ -15,8 +15,8 @@
 //
 // p in bf16 has no f32 master. No program sets it up yet: masters are f32 today, and a master's
 // dtype becomes an option of the optimizer. An update is mostly smaller than half the distance of
-// two bf16 numbers, and rounding to nearest would lose it. So p is rounded up or down at random, such
-// that its mean is right (stochastic rounding; Gupta et al. 2015):
+// two bf16 numbers, and rounding to nearest would lose it. So p is rounded up or down at random,
+// such that its mean is right (stochastic rounding; Gupta et al. 2015):
 //
 //   bf16(p) = upper half of (bits of p + 16 random bits)
 //

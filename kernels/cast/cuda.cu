@@ -12,8 +12,8 @@
 namespace tessera::cuda {
 namespace {
 
-// The hardware converts every NaN to the same NaN. runtime/half.h keeps the sign and the upper bits,
-// so NaNs are converted by hand: 3 instructions, which the time for memory hides.
+// The hardware converts every NaN to the same NaN. runtime/half.h keeps the sign and the upper
+// bits, so NaNs are converted by hand: 3 instructions, which the time for memory hides.
 
 __device__ inline float widen(float value) {
   return value;

@@ -29,9 +29,9 @@ struct RowChunks {
   }
 };
 
-/// Warps that a multiprocessor holds of a kernel that keeps `sums` ColumnSums in registers. A thread
-/// with E elements of a tile needs E registers for each of the sums, and two rows next to them: 2 E
-/// in f32, E in 16 bits. The more it needs, the fewer warps there is room for:
+/// Warps that a multiprocessor holds of a kernel that keeps `sums` ColumnSums in registers. A
+/// thread with E elements of a tile needs E registers for each of the sums, and two rows next to
+/// them: 2 E in f32, E in 16 bits. The more it needs, the fewer warps there is room for:
 ///
 ///   elements a thread    f32    16 bits, one sum    16 bits, two sums
 ///   8                    32     32                  32
@@ -72,8 +72,8 @@ RowChunks chunks_for_summing(std::int64_t rows) {
                         /*fewest_rows=*/8);
 }
 
-/// Lines of partial sums in workspace memory. A chunk's lines follow each other, one for each of its
-/// ColumnSums. They are padded, so that each begins aligned.
+/// Lines of partial sums in workspace memory. A chunk's lines follow each other, one for each of
+/// its ColumnSums. They are padded, so that each begins aligned.
 struct PartialLines {
   std::int64_t chunks;
   int per_chunk;
@@ -112,8 +112,8 @@ struct ColumnSums {
     }
   }
 
-  /// Writes the block's sums for the `columns` columns from line[0] on. May write the padding behind
-  /// them. All threads of the block call it.
+  /// Writes the block's sums for the `columns` columns from line[0] on. May write the padding
+  /// behind them. All threads of the block call it.
   __device__ void store(float* line, std::int64_t columns) const {
     if constexpr (Layout::kTeams == 1) {
       store_own(line, columns);
@@ -133,8 +133,8 @@ struct ColumnSums {
   }
 
   /// For rows of several tiles (a block is then one team). The registers serve one tile after the
-  /// other, and the line keeps the sums of the other tiles. resume loads a tile's sums from the line,
-  /// or begins with zero at the first row; pause writes them back.
+  /// other, and the line keeps the sums of the other tiles. resume loads a tile's sums from the
+  /// line, or begins with zero at the first row; pause writes them back.
   __device__ void resume(const float* line, std::int64_t columns, bool first) {
 #pragma unroll
     for (int i = 0; i < Layout::kVectors; ++i) {

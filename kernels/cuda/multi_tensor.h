@@ -3,10 +3,10 @@
 //   tensors    A, 20000 elements            B, 700    C, 9000
 //   blocks    | A 0    A 8192    A 16384 |  B 0    |  C 0    C 8192 |
 //
-// The list of tensors is a parameter of the launch, passed by value: parameters, up to 4 KB on every
-// GPU, lie in constant memory. So the list needs no copy to the device and need not outlive the
-// launch, and the host does not wait. A block finds its tensor by bisection, in 7 steps. The list
-// holds about 70 optimizer tensors or 160 pairs; longer lists take several launches.
+// The list of tensors is a parameter of the launch, passed by value: parameters, up to 4 KB on
+// every GPU, lie in constant memory. So the list needs no copy to the device and need not outlive
+// the launch, and the host does not wait. A block finds its tensor by bisection, in 7 steps. The
+// list holds about 70 optimizer tensors or 120 pairs; longer lists take several launches.
 #pragma once
 
 #include <span>
@@ -84,7 +84,8 @@ void for_each_list(std::span<const Item> items, Launch launch) {
   flush();
 }
 
-/// Launches kernel(list, arguments...) for lists of all items that have elements, a block per chunk.
+/// Launches kernel(list, arguments...) for lists of all items that have elements, a block per
+/// chunk.
 template <typename Item, typename Kernel, typename... Arguments>
 void launch_for_each_list(std::span<const Item> items, Kernel kernel,
                           const Arguments&... arguments) {

@@ -28,8 +28,8 @@ __device__ float warp_reduce(float value) {
   return value;
 }
 
-/// The reduction over the block (a multiple of 32 threads), in every thread. All threads of the block
-/// call it.
+/// The reduction over the block (a multiple of 32 threads), in every thread. All threads of the
+/// block call it.
 template <typename Operation>
 __device__ float block_reduce(float value) {
   TESSERA_SHARED(float, partial, [32]);

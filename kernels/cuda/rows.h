@@ -10,8 +10,8 @@
 //   vector  0     0     ... 0         1        ... 1         2        ... 2         3: reads as 0
 //
 // The row's length and the dtype alone decide which columns a thread holds. Rows that are not
-// aligned are read one element at a time into the same places, so the bits of a result do not depend
-// on where the tensors lie.
+// aligned are read one element at a time into the same places, so the bits of a result do not
+// depend on where the tensors lie.
 //
 // A kernel over rows reads as its formula:
 //
@@ -75,13 +75,13 @@ constexpr int row_threads() {
   return sizeof(typename Layout::T) == 2 ? 512 : 256;
 }
 
-/// The same as blocks, for __launch_bounds__. Rows that are not aligned are read element by element,
-/// which takes many registers: no bound.
+/// The same as blocks, for __launch_bounds__. Rows that are not aligned are read element by
+/// element, which takes many registers: no bound.
 template <typename Layout>
 inline constexpr int kRowBlocks = Layout::kAligned ? row_threads<Layout>() / Layout::kThreads : 1;
 
-/// Whether all rows of `columns` elements of these tensors can be read in 16-byte vectors. Undefined
-/// tensors (arguments that are absent) are skipped.
+/// Whether all rows of `columns` elements of these tensors can be read in 16-byte vectors.
+/// Undefined tensors (arguments that are absent) are skipped.
 template <typename T>
 bool rows_aligned(std::int64_t columns, std::initializer_list<Tensor> tensors) {
   for (const Tensor& tensor : tensors) {
@@ -101,8 +101,8 @@ void visit_aligned(std::int64_t columns, std::initializer_list<Tensor> tensors, 
   }
 }
 
-/// Calls f(layout) with the layout of rows of `columns` elements of `dtype`, for kernels that take a
-/// row once: the first of this list whose tile holds a row.
+/// Calls f(layout) with the layout of rows of `columns` elements of `dtype`, for kernels that take
+/// a row once: the first of this list whose tile holds a row.
 ///
 ///   team of threads    vectors a thread    columns in 16 bits      columns in f32
 ///   32                 1, 2, 4             256, 512, 1,024         128, 256, 512
@@ -242,8 +242,8 @@ struct RowTile {
   __device__ void add(const RowTile& other);
 };
 
-/// Calls f(column, x...) for the thread's columns of some tiles, in order; f may change the elements
-/// of ColumnSums.
+/// Calls f(column, x...) for the thread's columns of some tiles, in order; f may change the
+/// elements of ColumnSums.
 template <typename Layout, typename F, typename... Tiles>
 __device__ void for_each_column(F f, Tiles&&... tiles) {
 #pragma unroll
@@ -287,8 +287,8 @@ __device__ void map(RowTile<Layout>& result, F f, Tiles&&... tiles) {
 
 template <typename Layout>
 __device__ void RowTile<Layout>::add(const RowTile& other) {
-  // An explicit addition is never fused with the product that gave an element: the bits are those of
-  // the operation add.
+  // An explicit addition is never fused with the product that gave an element: the bits are those
+  // of the operation add.
   map(
       *this, [](float x, float y) { return __fadd_rn(x, y); }, *this, other);
 }

@@ -8,11 +8,11 @@ namespace tessera::gpu {
 /// 1 / (1 + e^-x) within 4 units in the last place of float, for every finite x (0 below -87.3,
 /// where it is under 1.2e-38).
 ///
-/// The hardware's tanh (tanh.approx, relative error 2^-11) would be one instruction instead of about
-/// twelve, but less exact than f16 and much less than f32. __expf(x) rounds x log2(e) to float first,
-/// a relative error of |x| 2^-24 in the result; expf splits ln 2 and avoids it. The reciprocal may be
-/// the fast one: its argument is at least 1. The time for memory hides these instructions: a 16-bit
-/// activation leaves an H200 time for about 25 instructions per element.
+/// The hardware's tanh (tanh.approx, relative error 2^-11) would be one instruction instead of
+/// about twelve, but less exact than f16 and much less than f32. __expf(x) rounds x log2(e) to
+/// float first, a relative error of |x| 2^-24 in the result; expf splits ln 2 and avoids it. The
+/// reciprocal may be the fast one: its argument is at least 1. The time for memory hides these
+/// instructions: a 16-bit activation leaves an H200 time for about 25 instructions per element.
 __device__ inline float sigmoid(float x) {
   return fast_reciprocal(1.0f + expf(-x));
 }

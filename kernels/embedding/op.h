@@ -5,11 +5,11 @@
 //
 // dtable may be f32 while dy has 16 bits.
 //
-// The order of the sum is fixed, the same on every device. An id's occurrences are taken in order of
-// n and cut into runs of kEmbeddingRun. The last run takes the rest, so fewer than two runs' worth
-// is one run. The rows of the first run are added to the table's row one after another. Every other
-// run is summed separately, in parallel if a token fills half the batch, and the sums are added in
-// order. The result is rounded once.
+// The order of the sum is fixed, the same on every device. An id's occurrences are taken in order
+// of n and cut into runs of kEmbeddingRun. The last run takes the rest, so fewer than two runs'
+// worth is one run. The rows of the first run are added to the table's row one after another. Every
+// other run is summed separately, in parallel if a token fills half the batch, and the sums are
+// added in order. The result is rounded once.
 //
 // An id outside [0, V) raises Error that names its position: on the CPU at once, with nothing
 // written; on CUDA when the stream is next synchronized, with all other rows done.

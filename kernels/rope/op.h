@@ -1,7 +1,7 @@
 // Rotary position embedding: pairs of channels rotated by their position's angle.
 //
-// (RoPE; Su et al. 2021, "RoFormer".) The D channels of a head are D / 2 pairs. At position p, pair i
-// is rotated by the angle p f_i:
+// (RoPE; Su et al. 2021, "RoFormer".) The D channels of a head are D / 2 pairs. At position p, pair
+// i is rotated by the angle p f_i:
 //
 //   a' = a cos(p f_i) - b sin(p f_i)
 //   b' = b cos(p f_i) + a sin(p f_i)           f_i = theta^(-2i / D)
@@ -53,17 +53,17 @@ struct RopeTable {
 };
 
 /// Angles and functions are computed in double and rounded once: in f32 an angle of 10^5 would have
-/// an error of 2^-8 before its cosine is taken. The table is on the current context's device, charged
-/// to the current category.
+/// an error of 2^-8 before its cosine is taken. The table is on the current context's device,
+/// charged to the current category.
 RopeTable rope_table(std::int64_t positions, const std::vector<double>& frequencies,
                      RopePairs pairs, DType dtype = DType::f32);
 
-/// The positions of tokens. Token t of batch element b has position first + t, or first + each[b, t]
-/// if `each` (i32 [B, T]; packed documents) is defined.
+/// The positions of tokens. Token t of batch element b has position first + t, or first + each[b,
+/// t] if `each` (i32 [B, T]; packed documents) is defined.
 ///
-/// A position outside the table raises Error. For a position of `each` the CPU raises it at once, with
-/// nothing written; CUDA raises it when the stream is next synchronized, and leaves the token as it
-/// was.
+/// A position outside the table raises Error. For a position of `each` the CPU raises it at once,
+/// with nothing written; CUDA raises it when the stream is next synchronized, and leaves the token
+/// as it was.
 struct RopePositions {
   std::int64_t first = 0;
   Tensor each;

@@ -4,8 +4,8 @@
 //
 //   g = gradient_scale * gradient + weight_decay * p    (the last term if the range decays)
 //   momentum = 0:  d = g
-//   otherwise:     b = momentum b + g  (b = g on the first step);  d = g + momentum b with nesterov,
-//                  else d = b
+//   otherwise:     b = momentum b + g  (b = g on the first step)
+//                  d = b, or g + momentum b with nesterov
 //   p = p - learning_rate * d
 //
 //   p and b f32; gradient f32, bf16 or f16; equal element counts. All gradients of a call have one

@@ -6,10 +6,10 @@
 //   dup   = dy silu(gate)
 //   dgate = dy up s (1 + gate (1 - s))
 //
-// gate and up are columns of tensors, as heads are of a packed one (attention/op.h), because weights
-// come in two forms. Hugging Face's Llama and Qwen have gate_proj and up_proj: two products [N, F].
-// Llama 4's experts have one gate_up_proj, so that the input is read once: a product [N, 2F] with
-// gate in its first F columns and up in its last. Both forms cost the same here.
+// gate and up are columns of tensors, as heads are of a packed one (attention/op.h), because
+// weights come in two forms. Hugging Face's Llama and Qwen have gate_proj and up_proj: two products
+// [N, F]. Llama 4's experts have one gate_up_proj, so that the input is read once: a product [N,
+// 2F] with gate in its first F columns and up in its last. Both forms cost the same here.
 //
 // gate and up are saved for backward. dgate and dup may be gate and up.
 #pragma once
