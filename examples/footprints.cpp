@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "models/gpt2.h"
+#include "models/gpt2/model.h"
 #include "sharding/plan/footprint.h"
 
 using namespace tessera;

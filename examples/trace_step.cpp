@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "autograd/engine.h"
-#include "models/gpt2.h"
+#include "models/gpt2/model.h"
 #include "optim/adamw.h"
 #include "runtime/check.h"
 #include "sharding/comm/threads/threads.h"

@@ -1,4 +1,4 @@
-#include "models/gpt2.h"
+#include "models/gpt2/model.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -191,7 +191,7 @@ TEST_CASE("the cache gives the logits of the whole sequence, however it is fed")
   const Tensor logits = whole.model->logits(ids).data().reshape({12, 53});
   const Tensor flat = ids.reshape({12});
 
-  KeyValueCache cache = whole.model->make_cache();
+  KeyValueCache cache(whole.model->shape());
   std::int64_t length = 0;
   for (const std::int64_t piece : {3, 1, 1, 5, 2}) {
     CAPTURE(length, piece);
@@ -209,18 +209,19 @@ TEST_CASE("the operations of a training step follow the closed formula") {
   // gpt2 has 12 * 12 * 768^2 weights in its blocks and 50257 * 768 in its head.
   const double weights = 123532032.0;
   const double attention_per_token = 6.0 * 12 * 768 * 256;
-  const Gpt2 model(gpt2_preset("gpt2"));
-  REQUIRE(model.training_flops(4, 256) == 4 * 256 * (6 * weights + attention_per_token));
+  const TransformerShape shape = shape_of(gpt2_preset("gpt2"));
+  REQUIRE(training_flops(shape, 4, 256) == 4 * 256 * (6 * weights + attention_per_token));
 
   double products = 0.0;
-  for (const MatmulShape& shape : model.training_matmuls(4 * 256)) products += shape.flops();
+  for (const MatmulShape& product : training_matmuls(shape, 4 * 256)) products += product.flops();
   REQUIRE(products == 4 * 256 * 6 * weights);
 }
 
 TEST_CASE("wrong sizes and wrong tokens are refused") {
   const test::Rank rank;
-  REQUIRE_THROWS_WITH(Gpt2({.heads = 5, .width = 24}), Contains("24") && Contains("5 heads"));
-  REQUIRE_THROWS_WITH(Gpt2({.layers = 0}), Contains("layers 0"));
+  REQUIRE_THROWS_WITH(Gpt2({.heads = 5, .width = 24}),
+                      Contains("width is 24") && Contains("5 heads"));
+  REQUIRE_THROWS_WITH(Gpt2({.layers = 0}), Contains("layers is 0"));
   REQUIRE_THROWS_WITH(Gpt2(with_dropout(1.0f)), Contains("dropout"));
 
   const WholeModel whole(kTiny);

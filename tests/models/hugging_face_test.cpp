@@ -1,6 +1,7 @@
 #include "models/hugging_face.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -71,7 +72,7 @@ std::string config_error(const std::string& key, const json& value) {
   json config = golden_config();
   config[key] = value;
   try {
-    gpt2_config_from(config);
+    family_of(config).config_from(config);
   } catch (const Error& error) {
     return error.what();
   }
@@ -232,6 +233,122 @@ TEST_CASE("a tensor that the model does not have is refused") {
   REQUIRE_THROWS_WITH(WholeModel(folder.path()), Contains("transformer.h.2.ln_1.weight"));
 }
 
+TEST_CASE("sizes out of bounds are refused before a model is made") {
+  const json huge = std::uint64_t{1} << 63;  // negative as a 64-bit integer
+  const json largest = std::int64_t{1} << 62;
+  for (const char* key : {"n_layer", "n_head", "n_embd", "n_positions", "vocab_size"}) {
+    CAPTURE(key);
+    REQUIRE_THAT(config_error(key, 0), Contains("is 0; expected 1 to"));
+    REQUIRE_THAT(config_error(key, largest), Contains("is 4611686018427387904; expected 1 to"));
+    REQUIRE_THAT(config_error(key, huge), Contains(key) && Contains("expected a whole number"));
+  }
+  json config = golden_config();
+  config["n_embd"] = largest;
+  config["n_inner"] = 5;
+  REQUIRE_THROWS_WITH(gpt2_config_from(config), Contains("width is 4611686018427387904"));
+}
+
+TEST_CASE("a config.json with more layers than the weights is refused") {
+  const TemporaryDirectory folder;
+  write_model(folder.path(), golden_weights());
+  json config = golden_config();
+  config["n_layer"] = 4000;
+  write_config(folder.path(), config);
+  REQUIRE_THROWS_WITH(read_hyperparameters(folder.path()),
+                      Contains("config.json has 4000 layers; the weights have 2"));
+}
+
+TEST_CASE("a size that only config.json claims costs no memory") {
+  const test::Rank rank;
+  const TemporaryDirectory folder;
+  write_model(folder.path(), golden_weights());
+  json config = golden_config();
+  config["vocab_size"] = 1 << 24;
+  write_config(folder.path(), config);
+  REQUIRE_THROWS_WITH(make_pretrained(folder.path()),
+                      Contains("transformer.wte.weight") && Contains("expected [16777216, 32]"));
+}
+
+TEST_CASE("JSON that is nested deeply or names a key twice is refused") {
+  const TemporaryDirectory folder;
+  std::ofstream(folder / "config.json")
+      << R"({"model_type": "gpt2", "tie_word_embeddings": )" << std::string(100000, '[')
+      << std::string(100000, ']') << "}";
+  REQUIRE_THROWS_WITH(read_hyperparameters(folder.path()), Contains("nested"));
+  std::ofstream(folder / "config.json") << R"({"model_type": "gpt2", "model_type": "gpt2"})";
+  REQUIRE_THROWS_WITH(read_hyperparameters(folder.path()),
+                      Contains("model_type") && Contains("twice"));
+
+  write_config(folder.path(), golden_config());
+  std::ofstream(folder / "model.safetensors.index.json") << std::string(100000, '[');
+  REQUIRE_THROWS_WITH(make_pretrained(folder.path()), Contains("index.json") && Contains("nested"));
+}
+
+TEST_CASE("text of a config.json is quoted with its control characters escaped") {
+  const TemporaryDirectory folder;
+  json config = golden_config();
+  config["model_type"] = "\x1b]0;title\x07" + std::string(1000, 'x');
+  write_config(folder.path(), config);
+  try {
+    read_hyperparameters(folder.path());
+    FAIL("accepted");
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    REQUIRE_THAT(message, Contains("u001b") && Contains("expected one of gpt2"));
+    REQUIRE(message.find('\x1b') == message.npos);
+    REQUIRE(message.size() < 400);
+  }
+}
+
+TEST_CASE("weights that are NaN or infinite are refused with the parameter's name") {
+  const test::Rank rank;
+  const TemporaryDirectory folder;
+  const float value = GENERATE(std::nanf(""), -std::nanf(""), INFINITY, -INFINITY);
+  const DType stored = GENERATE(DType::f32, DType::bf16, DType::f16);
+  write_model(folder.path(), changed_weights([&](std::string& name, Tensor& tensor) {
+                if (name != kSomeWeight) return;
+                std::vector<float> values = tensor.to_vector<float>();
+                values.back() = value;
+                const Tensor changed = Tensor::from(values, tensor.shape());
+                tensor = Tensor::empty(tensor.shape(), stored);
+                if (stored == DType::f32) {
+                  tensor = changed;
+                } else {
+                  cast(tensor, changed);
+                }
+              }));
+  REQUIRE_THROWS_WITH(WholeModel(folder.path()),
+                      Contains(kSomeWeight) && Contains("NaN or infinite"));
+}
+
+TEST_CASE("the folder of a training run stands for its model") {
+  const test::Rank rank;
+  const TemporaryDirectory run;
+  std::filesystem::create_directory(run / "model");
+  write_model(run / "model", golden_weights());
+  REQUIRE(model_folder(run.path()) == run / "model");
+  REQUIRE(model_folder(run / "model") == run / "model");
+  require_golden_weights(WholeModel(run.path()).shards());
+}
+
+TEST_CASE("weights in pytorch_model.bin are refused with the way to convert them") {
+  const TemporaryDirectory folder;
+  write_config(folder.path(), golden_config());
+  std::ofstream(folder / "pytorch_model.bin") << "pickle";
+  REQUIRE_THROWS_WITH(make_pretrained(folder.path()),
+                      Contains("pytorch_model.bin") && Contains("save_pretrained"));
+}
+
+TEST_CASE("a tensor that lies in two files is refused") {
+  const TemporaryDirectory folder;
+  write_config(folder.path(), golden_config());
+  write_safetensors(folder / "a.safetensors", golden_weights());
+  write_safetensors(folder / "b.safetensors", golden_weights());
+  std::ofstream(folder / "model.safetensors.index.json")
+      << R"({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}})";
+  REQUIRE_THROWS_WITH(make_pretrained(folder.path()), Contains("is in two files"));
+}
+
 TEST_CASE("a folder that holds no model is named") {
   const test::Rank rank;
   const TemporaryDirectory folder;
@@ -283,6 +400,8 @@ TEST_CASE("a config.json of a model that would compute something else is refused
   REQUIRE_THAT(config_error("activation_function", "relu"), Contains("relu"));
   REQUIRE_THAT(config_error("n_inner", 100), Contains("n_inner"));
   REQUIRE_THAT(config_error("layer_norm_epsilon", "small"), Contains("layer_norm_epsilon"));
+  REQUIRE_THAT(config_error("layer_norm_epsilon", -1.0), Contains("layer_norm_epsilon is -1"));
+  REQUIRE_THAT(config_error("layer_norm_epsilon", 0), Contains("layer_norm_epsilon is 0"));
   REQUIRE_THAT(config_error("tie_word_embeddings", false), Contains("tie_word_embeddings"));
   REQUIRE_THAT(config_error("scale_attn_weights", false), Contains("scale_attn_weights"));
   REQUIRE_THAT(config_error("scale_attn_by_inverse_layer_idx", true),

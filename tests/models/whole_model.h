@@ -10,8 +10,7 @@
 #include "autograd/engine.h"
 #include "autograd/freeze.h"
 #include "kernels/cast/op.h"
-#include "kernels/cross_entropy/op.h"
-#include "models/gpt2.h"
+#include "models/gpt2/model.h"
 #include "models/hugging_face.h"
 #include "runtime/check.h"
 #include "sharding/strategy/strategy.h"
@@ -23,13 +22,9 @@ inline std::filesystem::path golden_folder(const std::string& name) {
   return std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/golden/gpt2" / name;
 }
 
-/// 1 / (number of targets that count): the factor that turns a sum of losses into their mean.
+/// The factor that turns a sum of losses into their mean over the valid targets.
 inline double mean_scale(const Tensor& targets) {
-  int valid = 0;
-  for (const std::int32_t target : targets.to_vector<std::int32_t>()) {
-    valid += target != kIgnoreIndex;
-  }
-  return 1.0 / valid;
+  return 1.0 / static_cast<double>(valid_targets(targets));
 }
 
 struct WholeModel {

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "models/gpt2.h"
+#include "models/gpt2/model.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/crossing.h"

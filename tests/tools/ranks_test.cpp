@@ -88,7 +88,7 @@ TEST_CASE("first-step gradients of two ranks are those of two micro-batches, wit
     std::map<std::string, std::vector<float>> gradients;
     run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
       TrainingSession session(resolve(config), world);
-      session.step(1, random_tokens(config.data, session.model().vocab_size()));
+      session.step(1, random_tokens(config.data, session.model().shape().vocab_size));
       if (world.rank() != 0) return;
       for (const Shard& shard : session.strategy().shards()) {
         gradients[shard.parameter.name()] = shard.gradient.to_vector<float>();
@@ -138,7 +138,7 @@ TEST_CASE("every rank gets the same validation loss, and evaluation changes no b
     losses.emplace_back(4);
     run_ranks({.ranks = 4, .threads = 1}, [&](Communicator& world) {
       TrainingSession session(resolve(config), world);
-      const auto source = random_tokens(config.data, session.model().vocab_size());
+      const auto source = random_tokens(config.data, session.model().shape().vocab_size);
       const auto rank = static_cast<std::size_t>(world.rank());
       for (int step = 1; step <= 3; ++step) {
         losses.back()[rank] = session.step(step, source).loss;
@@ -214,7 +214,7 @@ TEST_CASE("f16 reports the loss and the norm unscaled") {
     run_ranks({.ranks = 2, .threads = 1}, [&](Communicator& world) {
       TrainingSession session(resolve(config), world);
       const StepResult here =
-          session.step(1, random_tokens(config.data, session.model().vocab_size()));
+          session.step(1, random_tokens(config.data, session.model().shape().vocab_size));
       if (world.rank() == 0) result = here;
     });
     return result;
@@ -237,7 +237,7 @@ TEST_CASE("f16 divides the scale out of the update") {
     std::vector<float> losses;
     run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
       TrainingSession session(resolve(config), world);
-      const auto source = random_tokens(config.data, session.model().vocab_size());
+      const auto source = random_tokens(config.data, session.model().shape().vocab_size);
       for (int i = 0; i < 4; ++i) losses.push_back(session.step(1, source).loss);
     });
     CHECK(losses.back() < losses.front() - 0.1f);  // the same batch again and again
@@ -256,7 +256,7 @@ TEST_CASE("f16 skips steps that overflow, and gives up when the loss scale is at
     const Shard& shard = session.strategy().shards()[0];
     shard.data.copy_from(Tensor::full(shard.data.shape(), DType::f32, 1e9));  // infinite in f16
     session.strategy().weights_changed();
-    const auto source = random_tokens(config.data, session.model().vocab_size());
+    const auto source = random_tokens(config.data, session.model().shape().vocab_size);
     for (int step = 1; step <= 20; ++step) {
       const StepResult result = session.step(step, source);
       findings.expect(!std::isfinite(result.gradient_norm), "every step overflows");

@@ -7,8 +7,8 @@
 // is reported.
 //
 // MFU is model FLOP/s over the dense peak of the GPU's data sheet (runtime/cuda/device.h). Model
-// FLOPs are LanguageModel::training_flops: 6 N per token, N being the weights of matrix products,
-// and 6 L H Q T for attention, which skips the masked half of its square (L layers, H heads of Q
+// FLOPs are training_flops (models/transformer_shape.h): 6 N per token, N being the weights of
+// matrix products, and 6 L H Q T for attention, which skips the masked half of its square (L layers, H heads of Q
 // channels, T tokens). The PaLM paper's count (Chowdhery et al. 2022, appendix B), which most
 // published figures use, has the whole square, 12 L H Q T; its figure stands beside ours.
 #include <fmt/format.h>
@@ -56,10 +56,11 @@ struct ModelFlops {
 
 ModelFlops flops_of(const LanguageModel& model, const DataConfig& data) {
   double products = 0.0;
-  for (const MatmulShape& m : model.training_matmuls(data.batch_size * data.sequence_length)) {
+  for (const MatmulShape& m :
+       training_matmuls(model.shape(), data.batch_size * data.sequence_length)) {
     products += m.flops();
   }
-  const double ours = model.training_flops(data.batch_size, data.sequence_length);
+  const double ours = training_flops(model.shape(), data.batch_size, data.sequence_length);
   return {.ours = ours, .palm = products + 2.0 * (ours - products)};
 }
 
@@ -67,7 +68,7 @@ Timing time_step(TrainingSession& session, const Config& config, std::int64_t st
   Profiler& profiler = context().profiler();
   profiler.reset_totals();
   const auto begin = std::chrono::steady_clock::now();
-  session.step(step, random_tokens(config.data, session.model().vocab_size()));
+  session.step(step, random_tokens(config.data, session.model().shape().vocab_size));
   communication_stream().synchronize();
   context().compute_stream().synchronize();
   const std::chrono::duration<double, std::milli> elapsed =
@@ -76,8 +77,8 @@ Timing time_step(TrainingSession& session, const Config& config, std::int64_t st
 
   const std::int64_t tokens = config.data.batch_size * config.data.sequence_length;
   const double rate =
-      matmul_rate(session.model().training_matmuls(tokens), sharding_options(config).compute_dtype,
-                  context().threads().size());
+      matmul_rate(training_matmuls(session.model().shape(), tokens),
+                  sharding_options(config).compute_dtype, context().threads().size());
   context().allocator().reset_peaks();  // the yardstick's memory is not the step's
   const double flops = flops_of(session.model(), config.data).ours;
   return {memory,

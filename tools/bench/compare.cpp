@@ -113,7 +113,8 @@ class Trial {
     const double busy_ms = world_.busy_ms();
     context_.profiler().reset_totals();
     const auto begin = Clock::now();
-    result_ = session_->step(++steps_, random_tokens(config_.data, session_->model().vocab_size()));
+    result_ =
+        session_->step(++steps_, random_tokens(config_.data, session_->model().shape().vocab_size));
     stream.synchronize();
     const std::chrono::duration<double, std::milli> elapsed = Clock::now() - begin;
     measure(world_.bytes_sent() - sent);

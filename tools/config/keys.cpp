@@ -1,8 +1,8 @@
 #include "tools/config/keys.h"
 
 #include <algorithm>
-#include <iterator>
 
+#include "models/registry.h"
 #include "tools/config/key_types.h"
 #include "tools/config/sharding_options.h"
 
@@ -11,9 +11,6 @@ namespace {
 
 // The bounds of sizes: far above every use, and far below an overflow of their products with the
 // size of an element. tools/train/resolve.cpp bounds the products themselves.
-constexpr std::int64_t kMostLayers = 4096;
-constexpr std::int64_t kMostHeads = 65536;
-constexpr std::int64_t kMostWidth = std::int64_t{1} << 20;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
@@ -38,15 +35,13 @@ Key training_dtype_key(std::string name, DType& field, std::string documentation
 }
 
 Key preset_key(std::string name, std::string& field, std::string documentation) {
-  static constexpr std::string_view kPresets[] = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl",
-                                                  "gpt2-mini"};
+  static const std::vector<std::string_view> presets = model_presets();
   const auto parse = [](std::string_view text) {
-    const bool known =
-        std::find(std::begin(kPresets), std::end(kPresets), text) != std::end(kPresets);
+    const bool known = std::find(presets.begin(), presets.end(), text) != presets.end();
     return known ? std::optional(std::string(text)) : std::nullopt;
   };
   return form_key(
-      std::move(name), field, one_of(kPresets), parse, [](const std::string& text) { return text; },
+      std::move(name), field, one_of(presets), parse, [](const std::string& text) { return text; },
       std::move(documentation));
 }
 
@@ -68,15 +63,15 @@ std::vector<Key> model_keys(ModelConfig& model) {
       preset_key("model.preset", model.preset,
                  "Sizes to start from: the published ones, or `gpt2-mini` for a laptop. The keys "
                  "below override them one by one."),
-      whole_number_key("model.layers", model.layers, 0, kMostLayers,
+      whole_number_key("model.layers", model.layers, 0, LargestSizes::layers,
                        "Number of blocks; 0 = the preset's."),
-      whole_number_key("model.heads", model.heads, 0, kMostHeads,
+      whole_number_key("model.heads", model.heads, 0, LargestSizes::heads,
                        "Attention heads per block, a divisor of the width; 0 = the preset's."),
-      whole_number_key("model.width", model.width, 0, kMostWidth,
+      whole_number_key("model.width", model.width, 0, LargestSizes::width,
                        "Size of an embedding; 0 = the preset's."),
-      whole_number_key("model.context", model.context, 0, kMostTokens,
+      whole_number_key("model.context", model.context, 0, LargestSizes::context,
                        "Longest sequence that the model can read; 0 = the preset's."),
-      whole_number_key("model.vocab_size", model.vocab_size, 0, kMostTokens,
+      whole_number_key("model.vocab_size", model.vocab_size, 0, LargestSizes::vocab_size,
                        "Number of different tokens; 0 = from the manifest next to `data.train`, or "
                        "the preset's if there is no manifest."),
       number_key("model.dropout", model.dropout, kBelowOne,

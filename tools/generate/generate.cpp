@@ -16,18 +16,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path model_folder(const fs::path& given) {
-  if (fs::exists(given / "config.json")) return given;
-  if (fs::exists(given / "model" / "config.json")) return given / "model";
-  fail("{}: no model here: config.json was not found in it or in its folder model/",
-       given.string());
-}
-
 /// The tokens so far and the cache over all but the newest of them.
 class Continuation {
  public:
   Continuation(LanguageModel& model, std::vector<std::int32_t> prompt)
-      : model_(model), tokens_(std::move(prompt)), cache_(model.make_cache()) {}
+      : model_(model), tokens_(std::move(prompt)), cache_(model.shape()) {}
 
   const std::vector<std::int32_t>& tokens() const { return tokens_; }
   void append(std::int32_t token) { tokens_.push_back(token); }
@@ -35,7 +28,7 @@ class Continuation {
   /// Logits of the token that comes next.
   std::vector<float> next_logits() {
     const auto count = static_cast<std::int64_t>(tokens_.size());
-    if (cache_.length + (count - seen_) > model_.context_length()) restart();
+    if (cache_.length + (count - seen_) > model_.shape().context) restart();
     const Tensor fresh = Tensor::from(
         std::span<const std::int32_t>(tokens_).subspan(static_cast<std::size_t>(seen_)),
         {count - seen_});
@@ -47,7 +40,7 @@ class Continuation {
   /// Forgets all but the last half context (or, of a long prompt, all that fits).
   void restart() {
     const auto count = static_cast<std::int64_t>(tokens_.size());
-    const std::int64_t half = std::max<std::int64_t>(1, model_.context_length() / 2);
+    const std::int64_t half = std::max<std::int64_t>(1, model_.shape().context / 2);
     seen_ = std::max<std::int64_t>(0, count - half);
     cache_.length = 0;
   }
@@ -71,9 +64,9 @@ void generate(const GenerateOptions& options, const std::function<void(std::stri
   RankContext rank({.device = *device, .threads = options.threads, .seed = options.seed});
   const ContextGuard guard(rank);
   const auto model = make_pretrained(folder);
-  check(tokenizer->vocab_size() <= model->vocab_size(),
+  check(tokenizer->vocab_size() <= model->shape().vocab_size,
         "{}: vocabulary mismatch: the tokenizer has {} tokens, the model {}", folder.string(),
-        tokenizer->vocab_size(), model->vocab_size());
+        tokenizer->vocab_size(), model->shape().vocab_size);
   const auto strategy = make_single_strategy(model->units(), options.seed);
   load_parameters(folder, strategy->shards());
   strategy->weights_changed();

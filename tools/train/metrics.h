@@ -22,7 +22,7 @@ struct StepMetrics {
   double tokens_per_second = 0.0;
   /// Model FLOP/s, of all ranks together, over those of plain matrix products of its shapes,
   /// measured before the run; and, on GPUs, over what their data sheets promise: the model FLOPs
-  /// utilization, by LanguageModel::training_flops' count. Nothing where the yardstick is unknown.
+  /// utilization, by training_flops' count. Nothing where the yardstick is unknown.
   std::optional<double> matmul_fraction;
   std::optional<double> mfu;
   double step_ms = 0.0;

@@ -26,16 +26,13 @@ fs::path manifest_of(const DataConfig& data) {
   return fs::exists(manifest) ? manifest : fs::path();
 }
 
-/// Sets the vocabulary of a new model, and says where every model's comes from.
-std::string choose_vocabulary(Gpt2Config& model, const Config& config, const fs::path& manifest,
-                              std::int64_t data_vocabulary) {
+/// Sets the vocabulary of a new model from its data, and says where every model's comes from.
+std::string choose_vocabulary(Hyperparameters& model, const Config& config,
+                              const fs::path& manifest, std::int64_t data_vocabulary) {
   if (!config.model.init_from.empty()) return "from " + config.model.init_from.string();
-  if (config.model.vocab_size > 0) {
-    model.vocab_size = config.model.vocab_size;
-    return "from model.vocab_size";
-  }
+  if (config.model.vocab_size > 0) return "from model.vocab_size";
   if (data_vocabulary > 0) {
-    model.vocab_size = data_vocabulary;
+    std::visit([&](auto& sizes) { sizes.vocab_size = data_vocabulary; }, model);
     return "from " + manifest.string();
   }
   const std::string preset = "of preset " + config.model.preset;
@@ -43,9 +40,10 @@ std::string choose_vocabulary(Gpt2Config& model, const Config& config, const fs:
 }
 
 /// A pretrained model's sizes may be repeated in the configuration but not changed.
-Gpt2Config sizes_of(const ModelConfig& config) {
+Hyperparameters hyperparameters_of(const ModelConfig& config) {
   const bool pretrained = !config.init_from.empty();
-  Gpt2Config sizes = pretrained ? read_gpt2_config(config.init_from) : gpt2_preset(config.preset);
+  Hyperparameters result =
+      pretrained ? read_hyperparameters(config.init_from) : model_preset(config.preset);
   const auto set = [&](std::string_view key, std::int64_t& size, std::int64_t configured) {
     if (configured == 0) return;
     check(!pretrained || configured == size,
@@ -53,17 +51,21 @@ Gpt2Config sizes_of(const ModelConfig& config) {
           config.init_from.string(), size);
     size = configured;
   };
-  set("model.layers", sizes.layers, config.layers);
-  set("model.heads", sizes.heads, config.heads);
-  set("model.width", sizes.width, config.width);
-  set("model.context", sizes.context, config.context);
-  set("model.vocab_size", sizes.vocab_size, config.vocab_size);
-  sizes.dropout = config.dropout;
-  return sizes;
+  std::visit(
+      [&](auto& sizes) {
+        set("model.layers", sizes.layers, config.layers);
+        set("model.heads", sizes.heads, config.heads);
+        set("model.width", sizes.width, config.width);
+        set("model.context", sizes.context, config.context);
+        set("model.vocab_size", sizes.vocab_size, config.vocab_size);
+        sizes.dropout = config.dropout;
+      },
+      result);
+  return result;
 }
 
 /// Bounds the products of sizes, before anything is computed from them.
-void check_sizes(const Gpt2Config& model, const DataConfig& data) {
+void check_products(const TransformerShape& model, const DataConfig& data) {
   const auto tokens =
       static_cast<double>(data.batch_size) * static_cast<double>(data.sequence_length);
   const auto width = static_cast<double>(model.width);
@@ -110,7 +112,8 @@ void check_same_tokenizer(const fs::path& model, const fs::path& data) {
       spelling(*of_model, *token), spelling(*of_data, *token));
 }
 
-void check_model(const Gpt2Config& model, const Config& config, std::int64_t data_vocabulary) {
+void check_model(const TransformerShape& model, const Config& config,
+                 std::int64_t data_vocabulary) {
   check(model.vocab_size >= data_vocabulary,
         "vocabulary mismatch: the data has token ids up to {}, but the model has {} tokens; raise "
         "model.vocab_size",
@@ -119,11 +122,9 @@ void check_model(const Gpt2Config& model, const Config& config, std::int64_t dat
         "data.sequence_length {} is longer than the model's context of {}; shorten it or raise "
         "model.context",
         config.data.sequence_length, model.context);
-  check(model.width % model.heads == 0, "model.width {} is not a multiple of model.heads {}",
-        model.width, model.heads);
-  check_sizes(model, config.data);
+  check_products(model, config.data);
   if (!config.model.init_from.empty()) {
-    check_same_tokenizer(config.model.init_from, config.data.train.parent_path());
+    check_same_tokenizer(model_folder(config.model.init_from), config.data.train.parent_path());
   }
 }
 
@@ -145,16 +146,18 @@ ResolvedConfig resolve(const Config& config) {
     const fs::path manifest = manifest_of(config.data);
     const std::int64_t data_vocabulary =
         manifest.empty() ? 0 : read_manifest(manifest.parent_path()).vocab_size;
-    run.model = sizes_of(config.model);
+    run.model = hyperparameters_of(config.model);
     run.vocabulary_origin = choose_vocabulary(run.model, config, manifest, data_vocabulary);
-    check_model(run.model, config, data_vocabulary);
+    check_config(run.model);
+    check_model(shape_of(run.model), config, data_vocabulary);
   });
+  const TransformerShape shape = shape_of(run.model);
   ModelConfig& sizes = run.config.model;
-  sizes.layers = run.model.layers;
-  sizes.heads = run.model.heads;
-  sizes.width = run.model.width;
-  sizes.context = run.model.context;
-  sizes.vocab_size = run.model.vocab_size;
+  sizes.layers = shape.layers;
+  sizes.heads = shape.heads;
+  sizes.width = shape.width;
+  sizes.context = shape.context;
+  sizes.vocab_size = shape.vocab_size;
   run.sharding = sharding_options(config);
   run.schedule = schedule_of(config);
   return run;
@@ -174,7 +177,7 @@ void check_ranks(const ResolvedConfig& run, int ranks) {
 std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run) {
   std::unique_ptr<LanguageModel> model;
   check_with_place(run.config, [&] {
-    model = std::make_unique<Gpt2>(run.model);
+    model = make_model(run.model);
     freeze(*model, run.config.model.frozen);
   });
   return model;
@@ -185,8 +188,8 @@ std::string describe_model(const ResolvedConfig& run) {
   const auto model = make_model(run);
   for (const Parameter& parameter : parameters_of(*model)) parameters += parameter.numel();
   return fmt::format("{:.2f}M parameters ({} layers x {}, vocabulary {} {})",
-                     static_cast<double>(parameters) * 1e-6, run.model.layers, run.model.width,
-                     run.model.vocab_size, run.vocabulary_origin);
+                     static_cast<double>(parameters) * 1e-6, model->shape().layers,
+                     model->shape().width, model->shape().vocab_size, run.vocabulary_origin);
 }
 
 std::int64_t tokens_per_step(const DataConfig& data) {

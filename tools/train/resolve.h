@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "models/gpt2.h"
+#include "models/registry.h"
 #include "optim/schedule.h"
 #include "sharding/plan/options.h"
 #include "tools/config/config.h"
@@ -18,7 +18,7 @@ namespace tessera {
 struct ResolvedConfig {
   /// As given, but with the model's sizes in place of zeros.
   Config config;
-  Gpt2Config model;
+  Hyperparameters model;
   /// The origin of the vocabulary size, for headers: "from data/mine/manifest.json".
   std::string vocabulary_origin;
   ShardingOptions sharding;

@@ -83,7 +83,10 @@ struct Report {
 class Run {
  public:
   Run(const ResolvedConfig& run, Communicator& world)
-      : run_(run), world_(world), session_(run, world), data_(run.config, run.model.vocab_size) {
+      : run_(run),
+        world_(world),
+        session_(run, world),
+        data_(run.config, shape_of(run.model).vocab_size) {
     meet();  // between these two the machine is the yardstick's
     if (is_first()) measure_yardsticks();
     meet();
@@ -145,8 +148,9 @@ class Run {
     const std::int64_t tokens =
         session_.rows_per_micro_batch() * together * config_.data.sequence_length;
     const int threads = std::min(available_threads(), context().threads().size() * world_.size());
-    matmul_rate_ = std::max(gpus, 1) * matmul_rate(session_.model().training_matmuls(tokens), dtype,
-                                                   threads, /*repeats=*/1);
+    matmul_rate_ =
+        std::max(gpus, 1) * matmul_rate(training_matmuls(session_.model().shape(), tokens), dtype,
+                                        threads, /*repeats=*/1);
     peak_rate_ = peak_matmul_rate(device, world_.size(), dtype);
   }
 
@@ -200,8 +204,8 @@ class Run {
     const double seconds = milliseconds_since(interval_.start) * 1e-3;
     const auto steps = static_cast<double>(interval_.steps);
     metrics.tokens_per_second = steps * static_cast<double>(tokens_per_step()) / seconds;
-    const double flops =
-        session_.model().training_flops(config_.data.batch_size, config_.data.sequence_length);
+    const double flops = training_flops(session_.model().shape(), config_.data.batch_size,
+                                        config_.data.sequence_length);
     if (matmul_rate_ > 0.0) metrics.matmul_fraction = steps * flops / seconds / matmul_rate_;
     if (peak_rate_) metrics.mfu = steps * flops / seconds / *peak_rate_;
     metrics.communication_ms = (world_.busy_ms() - interval_.communication_ms) / steps;

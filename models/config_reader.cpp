@@ -1,0 +1,61 @@
+#include "models/config_reader.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void fail_on(const char* key, const nlohmann::json& value, std::string_view expected) {
+  const auto handler = nlohmann::json::error_handler_t::replace;
+  const std::string text =
+      value.is_string() ? value.get_ref<const std::string&>() : value.dump(-1, ' ', false, handler);
+  fail("config.json: {} is {}; expected {}", key, excerpt(text), expected);
+}
+
+bool fits_in_63_bits(const nlohmann::json& value) {
+  return !value.is_number_unsigned() ||
+         value.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max();
+}
+
+}  // namespace
+
+const nlohmann::json* ConfigReader::find(const char* key) const {
+  const auto found = config_.find(key);
+  return found == config_.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::int64_t ConfigReader::whole(const char* key) const {
+  const nlohmann::json* value = find(key);
+  check(value != nullptr, "config.json: {} is missing; expected a whole number", key);
+  if (!value->is_number_integer() || !fits_in_63_bits(*value)) {
+    fail_on(key, *value, "a whole number");
+  }
+  return value->get<std::int64_t>();
+}
+
+double ConfigReader::number(const char* key, double fallback) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_number()) fail_on(key, *value, "a number");
+  return value->get<double>();
+}
+
+std::string ConfigReader::text(const char* key, const std::string& fallback) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_string()) fail_on(key, *value, "a text");
+  return value->get<std::string>();
+}
+
+void ConfigReader::require(const char* key, bool expected) const {
+  const nlohmann::json* value = find(key);
+  if (value != nullptr && *value != expected) {
+    fail_on(key, *value,
+            expected ? "true, the only supported value" : "false, the only supported value");
+  }
+}
+
+}  // namespace tessera

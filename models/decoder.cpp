@@ -1,0 +1,91 @@
+#include "models/decoder.h"
+
+#include <utility>
+
+#include "autograd/operations.h"
+#include "kernels/matmul/op.h"
+#include "runtime/category.h"
+#include "runtime/check.h"
+#include "runtime/describe.h"
+
+namespace tessera {
+
+Variable attend(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
+                std::int64_t layer) {
+  if (pass.cache == nullptr) return attention(qkv, heads, kv_heads);
+  return Variable(cached_attention(qkv.data(), heads, kv_heads, *pass.cache, layer));
+}
+
+void Decoder::add_tied_ends(const std::vector<const Module*>& modules) {
+  std::vector<Parameter> parameters;
+  for (const Module* module : modules) {
+    for (const Parameter& parameter : parameters_of(*module)) parameters.push_back(parameter);
+  }
+  units_.push_back(std::make_unique<Unit>("embedding", parameters, /*at_both_ends=*/true));
+}
+
+void Decoder::add_block(const std::string& unit_name, std::unique_ptr<DecoderBlock> block) {
+  units_.push_back(std::make_unique<Unit>(unit_name, parameters_of(*block)));
+  blocks_.push_back(std::move(block));
+}
+
+void Decoder::check_tokens(const Tensor& ids, const Pass& pass) const {
+  check(ids.dtype() == DType::i32 && ids.rank() == 2 && ids.numel() > 0,
+        "the model's inputs are {}; expected token ids, i32 [B, T]", describe(ids));
+  const std::int64_t tokens = pass.first_position() + ids.size(1);
+  check(tokens <= shape_.context,
+        "a sequence of {} tokens is longer than the model's context of {}", tokens, shape_.context);
+}
+
+Variable Decoder::trunk(const Tensor& ids, const Pass& pass) {
+  check_tokens(ids, pass);
+  Variable x =
+      units_.front()->run_once([&](const Variable&) { return embed(ids, pass); }, Variable());
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    // By value: a recomputed block runs again in backward, when `pass` is gone.
+    const auto forward = [block = blocks_[i].get(), pass](const Variable& h) {
+      return block->forward(h, pass);
+    };
+    x = units_[i + 1]->run(forward, x);
+  }
+  if (pass.cache != nullptr) pass.cache->length += ids.size(1);
+  return x;
+}
+
+Variable Decoder::loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
+                       bool training) {
+  check(targets.shape() == inputs.shape(),
+        "the targets are {}; expected the shape of the inputs, {}", describe(targets),
+        describe(inputs));
+  const Variable x = trunk(inputs, {.training = training});
+  return head_unit().run_once(
+      [&](const Variable& h) {
+        return linear_cross_entropy(final_norm(h), head_weight(), targets, loss_scale);
+      },
+      x);
+}
+
+Variable Decoder::logits(const Tensor& inputs) {
+  const Variable x = trunk(inputs, {});
+  return head_unit().run_once(
+      [&](const Variable& h) { return linear(final_norm(h), head_weight(), Parameter()); }, x);
+}
+
+Tensor Decoder::next_logits(const Tensor& tokens, KeyValueCache& cache) {
+  const NoGradient no_gradient;
+  const CategoryScope category(Category::activations);
+  const Variable x = trunk(tokens.reshape({1, tokens.numel()}), {.cache = &cache});
+  const Tensor rows = x.data().reshape({tokens.numel(), shape_.width});
+  const Variable last(rows.slice(tokens.numel() - 1, tokens.numel()));
+  const Variable row = head_unit().run_once(
+      [&](const Variable& h) {
+        // Not linear(): logits rounded to 16 bits would often tie.
+        const Tensor logits = Tensor::empty({1, shape_.vocab_size}, statistics_dtype(h.dtype()));
+        matmul(logits, final_norm(h).data(), head_weight().data(), Transpose::no, Transpose::yes);
+        return Variable(logits);
+      },
+      last);
+  return row.data().reshape({shape_.vocab_size});
+}
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+// Decoder: the parts that every decoder-only model shares.
+//
+//   x = embed(ids)
+//   x = block(x)                                  for every block
+//   logits = final_norm(x) head_weight^T
+//
+// A model is a class derived from Decoder. It holds the embedding and the final norm, adds its units
+// in its constructor, and says how a block computes. The rest is here: the trunk, the loss, the
+// logits, and generation with a cache.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/language_model.h"
+
+namespace tessera {
+
+/// One forward pass through the model.
+struct Pass {
+  /// Whether dropout acts.
+  bool training = false;
+  /// The tokens before this pass's, in generation; null otherwise.
+  KeyValueCache* cache = nullptr;
+
+  /// The position of the pass's first token.
+  std::int64_t first_position() const { return cache != nullptr ? cache->length : 0; }
+};
+
+/// Causal self-attention over packed heads (see `attention` in autograd/operations.h), over the
+/// cache's tokens too if the pass has a cache. `layer` is the block's number.
+Variable attend(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
+                std::int64_t layer);
+
+class DecoderBlock : public Module {
+ public:
+  /// [B, T, width] to [B, T, width]. Runs a second time in backward if the block is recomputed.
+  virtual Variable forward(const Variable& x, const Pass& pass) const = 0;
+};
+
+class Decoder : public LanguageModel {
+ public:
+  const TransformerShape& shape() const final { return shape_; }
+  const Units& units() const final { return units_; }
+  Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
+                bool training) final;
+  Variable logits(const Tensor& inputs) final;
+  Tensor next_logits(const Tensor& tokens, KeyValueCache& cache) final;
+
+ protected:
+  explicit Decoder(const TransformerShape& shape) : shape_(shape) {}
+
+  /// Adds the first unit: the embedding with the head, which share a weight, and the final norm.
+  void add_tied_ends(const std::vector<const Module*>& modules);
+  /// Adds the next block, as a unit of this name.
+  void add_block(const std::string& unit_name, std::unique_ptr<DecoderBlock> block);
+  const std::vector<std::unique_ptr<DecoderBlock>>& blocks() const { return blocks_; }
+
+  /// Token ids [B, T] to the residual stream [B, T, width].
+  virtual Variable embed(const Tensor& ids, const Pass& pass) const = 0;
+  virtual Variable final_norm(const Variable& x) const = 0;
+  /// [vocab_size, width].
+  virtual const Parameter& head_weight() const = 0;
+
+ private:
+  /// The residual stream [B, T, width] behind the last block.
+  Variable trunk(const Tensor& ids, const Pass& pass);
+  void check_tokens(const Tensor& ids, const Pass& pass) const;
+  /// The unit of the final norm and the head.
+  Unit& head_unit() const { return *units_.front(); }
+
+  TransformerShape shape_;
+  std::vector<std::unique_ptr<DecoderBlock>> blocks_;
+  Units units_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,121 @@
+#include "models/gpt2/model.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "autograd/operations.h"
+
+namespace tessera {
+namespace {
+
+// Section 2.3 of the paper: N(0, 0.02), residual layers scaled by 1 / sqrt(number of them).
+constexpr double kInitialDeviation = 0.02;
+
+Linear conv1d(const std::string& name, std::int64_t inputs, std::int64_t outputs,
+              double deviation) {
+  return Linear(name, inputs, outputs, /*with_bias=*/true, WeightLayout::in_out,
+                Initializer::normal(deviation));
+}
+
+LayerNorm norm(const std::string& name, const Gpt2Config& config) {
+  return LayerNorm(name, config.width, static_cast<float>(config.norm_epsilon));
+}
+
+/// The initial deviation of the layers that end a residual branch, two per block.
+double residual_deviation(const Gpt2Config& config) {
+  return kInitialDeviation / std::sqrt(2.0 * static_cast<double>(config.layers));
+}
+
+class Block final : public DecoderBlock {
+ public:
+  Block(const std::string& name, std::int64_t layer, const Gpt2Config& config)
+      : layer_(layer),
+        heads_(config.heads),
+        ln_1_(norm(name + ".ln_1", config)),
+        c_attn_(conv1d(name + ".attn.c_attn", config.width, 3 * config.width, kInitialDeviation)),
+        attn_c_proj_(
+            conv1d(name + ".attn.c_proj", config.width, config.width, residual_deviation(config))),
+        ln_2_(norm(name + ".ln_2", config)),
+        c_fc_(conv1d(name + ".mlp.c_fc", config.width, 4 * config.width, kInitialDeviation)),
+        mlp_c_proj_(conv1d(name + ".mlp.c_proj", 4 * config.width, config.width,
+                           residual_deviation(config))),
+        attn_dropout_{name + ".attn.dropout", static_cast<float>(config.dropout)},
+        mlp_dropout_{name + ".mlp.dropout", static_cast<float>(config.dropout)} {}
+
+  Variable forward(const Variable& x, const Pass& pass) const override {
+    const Variable attended = attend(c_attn_(ln_1_(x)), heads_, heads_, pass, layer_);
+    const auto [middle, normed] = ln_2_(x, attn_dropout_(attn_c_proj_(attended), pass.training));
+    return add(middle, mlp_dropout_(mlp(normed), pass.training));
+  }
+
+  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override {
+    for (const Module* part : std::initializer_list<const Module*>{&ln_1_, &c_attn_, &attn_c_proj_,
+                                                                   &ln_2_, &c_fc_, &mlp_c_proj_}) {
+      part->visit_parameters(visit);
+    }
+  }
+
+ private:
+  /// c_proj(gelu(c_fc(x)))
+  Variable mlp(const Variable& x) const {
+    return gelu_mlp(x, c_fc_.weight, c_fc_.bias, mlp_c_proj_.weight, mlp_c_proj_.bias,
+                    WeightLayout::in_out);
+  }
+
+  std::int64_t layer_;
+  std::int64_t heads_;
+  LayerNorm ln_1_;
+  Linear c_attn_;
+  Linear attn_c_proj_;
+  LayerNorm ln_2_;
+  Linear c_fc_;
+  Linear mlp_c_proj_;
+  Dropout attn_dropout_;
+  Dropout mlp_dropout_;
+};
+
+/// The configuration, checked before a member is made from it.
+const Gpt2Config& checked(const Gpt2Config& config) {
+  check_config(config);
+  return config;
+}
+
+}  // namespace
+
+Gpt2::Gpt2(const Gpt2Config& config)
+    : Decoder(shape_of(checked(config))),
+      config_(config),
+      wte_("transformer.wte", config.vocab_size, config.width,
+           Initializer::normal(kInitialDeviation)),
+      wpe_("transformer.wpe", config.context, config.width, Initializer::normal(kInitialDeviation)),
+      ln_f_(norm("transformer.ln_f", config)) {
+  add_tied_ends({&wte_, &wpe_, &ln_f_});
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    const std::string name = "h." + std::to_string(i);
+    add_block(name, std::make_unique<Block>("transformer." + name, i, config));
+  }
+}
+
+Variable Gpt2::embed(const Tensor& ids, const Pass& pass) const {
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(ids.numel()));
+  for (std::int64_t i = 0; i < ids.numel(); ++i) {
+    positions[i] = static_cast<std::int32_t>(pass.first_position() + i % ids.size(1));
+  }
+  const Variable x = add(wte_(ids), wpe_(Tensor::from(positions, ids.shape())));
+  return Dropout{"transformer.dropout", static_cast<float>(config_.dropout)}(x, pass.training);
+}
+
+nlohmann::json Gpt2::config() const {
+  return to_json(config_);
+}
+
+void Gpt2::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
+  wte_.visit_parameters(visit);
+  wpe_.visit_parameters(visit);
+  for (const auto& block : blocks()) block->visit_parameters(visit);
+  ln_f_.visit_parameters(visit);
+}
+
+}  // namespace tessera

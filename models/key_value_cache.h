@@ -1,0 +1,32 @@
+// The keys and values of the tokens that a model has seen.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autograd/variable.h"
+#include "models/transformer_shape.h"
+
+namespace tessera {
+
+/// With a cache, each further token costs one row of work. It serves one sequence.
+struct KeyValueCache {
+  /// An empty cache. A layer gets its memory with the first token, in the dtype that the model
+  /// computes in.
+  explicit KeyValueCache(const TransformerShape& shape)
+      : layers(static_cast<std::size_t>(shape.layers)), capacity(shape.context) {}
+
+  /// The packed query, key and value rows of every layer: [1, capacity, channels].
+  std::vector<Tensor> layers;
+  /// Tokens in the cache.
+  std::int64_t length = 0;
+  std::int64_t capacity = 0;
+};
+
+/// Causal attention of the newest rows, qkv [1, n, (heads + 2 kv_heads) head_size], over the
+/// cache's rows and themselves. Adds the rows to the layer's cache but leaves `length` as it is:
+/// the trunk raises it once all layers have run. No gradients. Result [1, n, heads * head_size].
+Tensor cached_attention(const Tensor& qkv, std::int64_t heads, std::int64_t kv_heads,
+                        KeyValueCache& cache, std::int64_t layer);
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+// The sizes of a decoder-only transformer, and the work that follows from them.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "autograd/operations.h"
+#include "kernels/op.h"
+
+namespace tessera {
+
+/// The sizes that decide which matrix products a model computes, in the terms of every family.
+struct TransformerShape {
+  std::int64_t vocab_size = 0;
+  /// The longest sequence, in tokens.
+  std::int64_t context = 0;
+  std::int64_t layers = 0;
+  /// Channels of the residual stream.
+  std::int64_t width = 0;
+  std::int64_t heads = 0;
+  /// Heads of keys and values; fewer than `heads` with grouped queries.
+  std::int64_t kv_heads = 0;
+  std::int64_t head_size = 0;
+  /// Channels inside the feed-forward layer.
+  std::int64_t mlp_width = 0;
+  /// Whether the feed-forward layer has a gate next to its first product (SwiGLU).
+  bool gated_mlp = false;
+  /// How the blocks store their weights. The head's weight is always [vocab_size, width].
+  WeightLayout layout = WeightLayout::out_in;
+};
+
+/// The largest sizes that a model may have. They are far above any published model, and small
+/// enough that no product of sizes overflows 64 bits.
+struct LargestSizes {
+  static constexpr std::int64_t vocab_size = std::int64_t{1} << 24;
+  static constexpr std::int64_t context = std::int64_t{1} << 24;
+  static constexpr std::int64_t layers = 4096;
+  static constexpr std::int64_t width = std::int64_t{1} << 20;
+  static constexpr std::int64_t heads = std::int64_t{1} << 16;
+};
+
+/// Raises Error unless 1 <= value <= most: "layers is 0; expected 1 to 4096".
+void check_size(std::string_view name, std::int64_t value, std::int64_t most);
+
+/// Checks the sizes that the hyperparameters of every family have, before anything is computed
+/// from them. Raises Error as check_size does.
+template <typename Hyperparameters>
+void check_sizes(const Hyperparameters& sizes) {
+  check_size("vocab_size", sizes.vocab_size, LargestSizes::vocab_size);
+  check_size("context", sizes.context, LargestSizes::context);
+  check_size("layers", sizes.layers, LargestSizes::layers);
+  check_size("heads", sizes.heads, LargestSizes::heads);
+  check_size("width", sizes.width, LargestSizes::width);
+}
+
+/// C [m, n] = op(A) op(B) with inner dimension k, `count` times.
+struct MatmulShape {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  Transpose transpose_a = Transpose::no;
+  Transpose transpose_b = Transpose::no;
+  std::int64_t count = 1;
+
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
+           static_cast<double>(count);
+  }
+};
+
+/// The matrix products of one forward and backward pass over `tokens` tokens, without attention's.
+std::vector<MatmulShape> training_matmuls(const TransformerShape& shape, std::int64_t tokens);
+
+/// Floating-point operations of one forward and backward pass over `batch` sequences: 6 per token
+/// and weight of a matrix product (the head included, lookups not), and 6 * layers * heads *
+/// head_size * sequence_length per token for causal attention (half of the full square).
+/// Recomputation does not count.
+double training_flops(const TransformerShape& shape, std::int64_t batch,
+                      std::int64_t sequence_length);
+
+}  // namespace tessera

@@ -1,0 +1,74 @@
+#include "models/transformer_shape.h"
+
+#include <catch2/catch.hpp>
+#include <set>
+#include <tuple>
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+// Llama 3 8B (Grattafiori et al. 2024, table 3): grouped queries and a gated feed-forward layer.
+constexpr TransformerShape kLlama{.vocab_size = 128256,
+                                  .context = 8192,
+                                  .layers = 32,
+                                  .width = 4096,
+                                  .heads = 32,
+                                  .kv_heads = 8,
+                                  .head_size = 128,
+                                  .mlp_width = 14336,
+                                  .gated_mlp = true};
+
+// The weights of matrix products, counted by hand: q, k, v, o; gate, up, down; the head.
+constexpr double kLlamaWeights =
+    32.0 * (4096 * 4096 + 2 * 4096 * 1024 + 4096 * 4096 + 3.0 * 4096 * 14336) + 128256.0 * 4096;
+
+TEST_CASE("grouped queries and gated feed-forward layers are counted") {
+  double products = 0.0;
+  for (const MatmulShape& product : training_matmuls(kLlama, 512)) products += product.flops();
+  REQUIRE(products == 512 * 6 * kLlamaWeights);
+  const double attention = 6.0 * 32 * 4096 * 256;
+  REQUIRE(training_flops(kLlama, 2, 256) == 512 * (6 * kLlamaWeights + attention));
+}
+
+TEST_CASE("every product of a step has the layout of its weight") {
+  for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
+    TransformerShape shape = kLlama;
+    shape.layout = layout;
+    // The down projection: 14336 channels to 4096. Forward, input gradient, weight gradient.
+    const bool in_out = layout == WeightLayout::in_out;
+    const auto no = Transpose::no, yes = Transpose::yes;
+    std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t, Transpose, Transpose>> found;
+    for (const MatmulShape& p : training_matmuls(shape, 7)) {
+      found.insert({p.m, p.n, p.k, p.transpose_a, p.transpose_b});
+    }
+    CHECK(found.contains({7, 4096, 14336, no, in_out ? no : yes}));
+    CHECK(found.contains({7, 14336, 4096, no, in_out ? yes : no}));
+    CHECK(found.contains({in_out ? 14336 : 4096, in_out ? 4096 : 14336, 7, yes, no}));
+    // The head's weight is [vocab_size, width] in both.
+    CHECK(found.contains({7, 128256, 4096, no, yes}));
+    CHECK(found.contains({128256, 4096, 7, yes, no}));
+  }
+}
+
+TEST_CASE("a size is refused outside its bounds and accepted on them") {
+  check_size("layers", 1, 4096);
+  check_size("layers", 4096, 4096);
+  for (const std::int64_t value : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{4097}}) {
+    CHECK_THROWS_WITH(check_size("layers", value, 4096),
+                      Contains("layers is " + std::to_string(value)) && Contains("1 to 4096"));
+  }
+}
+
+TEST_CASE("the largest model has counts that fit in 64 bits") {
+  using Largest = LargestSizes;
+  // Bytes of all block weights (12 width^2 each), of the embedding and of the positions, with 16
+  // bytes of master, gradient and two moments per element.
+  const __int128 blocks = __int128{12} * Largest::width * Largest::width * Largest::layers;
+  const __int128 ends = __int128{Largest::vocab_size + Largest::context} * Largest::width;
+  REQUIRE(16 * (blocks + ends) < (__int128{1} << 63));
+}
+
+}  // namespace
+}  // namespace tessera
