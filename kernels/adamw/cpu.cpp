@@ -1,11 +1,13 @@
+#include <vector>
+
 #include "kernels/adamw/factors.h"
+#include "kernels/cpu/multi_tensor.h"
 #include "kernels/cpu/numeric.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {
 
-// p as it is stored: itself in f32, in bf16 a neighbour by chance.
+// How p is stored: exactly in f32, as a random neighbour in bf16.
 struct Exact {
   void operator()(float& to, float value, std::int64_t) const { to = value; }
 };
@@ -21,9 +23,8 @@ struct Stochastic {
   }
 };
 
-// Every multiply-add is written as fma: left to the compiler, the vector body and the scalar tail
-// of the loop may be contracted differently, and an element's bits would depend on where its range
-// begins.
+// Every multiply-add is written as fma. The compiler may contract the vector body and the scalar
+// tail of the loop differently; an element's bits would then depend on where its range begins.
 template <typename P, typename T, typename Store>
 void update(P* __restrict__ p, float* __restrict__ m, float* __restrict__ v,
             const T* __restrict__ gradient, std::int64_t begin, std::int64_t end,
@@ -39,16 +40,12 @@ void update(P* __restrict__ p, float* __restrict__ m, float* __restrict__ v,
 }
 
 template <typename P, typename Store>
-void update(const AdamWTensors& t, AdamWFactors factors, const Store& store_p) {
-  constexpr std::int64_t kChunk = 1 << 15;
+void update(const AdamWTensors& t, AdamWFactors factors, std::int64_t begin, std::int64_t end,
+            const Store& store_p) {
   if (!t.decay) factors.decay = 0.0f;
-  P* p = t.p.data<P>();
-  float *m = t.m.data<float>(), *v = t.v.data<float>();
   visit_floating(t.gradient.dtype(), [&](auto type) {
-    const auto* gradient = t.gradient.data<decltype(type)>();
-    parallel_for(t.p.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      update(p, m, v, gradient, begin, end, factors, store_p);
-    });
+    update(t.p.data<P>(), t.m.data<float>(), t.v.data<float>(), t.gradient.data<decltype(type)>(),
+           begin, end, factors, store_p);
   });
 }
 
@@ -59,13 +56,17 @@ void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settin
   AdamWFactors factors(settings);
   if (gradient_scale.defined()) factors.gradient_scale = *gradient_scale.data<float>();
   if (gradient_scale.defined() && !std::isfinite(factors.gradient_scale)) return;
-  for (const AdamWTensors& t : parameters) {
+  constexpr std::int64_t kChunk = 1 << 15;
+  std::vector<std::int64_t> counts;
+  for (const AdamWTensors& t : parameters) counts.push_back(t.p.numel());
+  for_each_chunk(counts, kChunk, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
+    const AdamWTensors& t = parameters[i];
     if (t.p.dtype() == DType::f32) {
-      update<float>(t, factors, Exact{});
+      update<float>(t, factors, begin, end, Exact{});
     } else {
-      update<bfloat16>(t, factors, Stochastic{t.rounding, t.first});
+      update<bfloat16>(t, factors, begin, end, Stochastic{t.rounding, t.first});
     }
-  }
+  });
 }
 
 }  // namespace tessera::cpu

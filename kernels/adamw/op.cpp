@@ -19,21 +19,18 @@ void check_settings(const AdamWSettings& s) {
 
 void check_tensors(const AdamWTensors& t) {
   check_on_one_device(kOp, {{"p", t.p}, {"m", t.m}, {"v", t.v}, {"gradient", t.gradient}});
-  const Argument arguments[] = {{"p", t.p}, {"m", t.m}, {"v", t.v}, {"gradient", t.gradient}};
-  for (const Argument& argument : arguments) {
-    check(argument.tensor.numel() == t.p.numel(),
-          "{}: p is {} and {} is {}; their element counts must be equal", kOp, describe(t.p),
-          argument.name, describe(argument.tensor));
-  }
+  const Argument p{"p", t.p}, m{"m", t.m}, v{"v", t.v}, gradient{"gradient", t.gradient};
   check(t.p.dtype() == DType::f32 || t.p.dtype() == DType::bf16,
         "{}: p is {}; its dtype must be f32 or bf16", kOp, describe(t.p));
-  for (int output = 0; output < 3; ++output) {
-    if (output > 0) check_dtype(kOp, arguments[output], DType::f32);
-    for (int other = output + 1; other < 4; ++other) {
-      check_apart(kOp, arguments[output], arguments[other]);
-    }
+  check_dtype(kOp, m, DType::f32);
+  check_dtype(kOp, v, DType::f32);
+  check_same_dtype_or_f32(kOp, m, gradient);
+  for (const Argument& other : {m, v, gradient}) {
+    check_same_count(kOp, p, other);
+    check_apart(kOp, p, other);
   }
-  check_same_dtype_or_f32(kOp, {"m", t.m}, {"gradient", t.gradient});
+  for (const Argument& other : {v, gradient}) check_apart(kOp, m, other);
+  check_apart(kOp, v, gradient);
 }
 
 }  // namespace

@@ -1,12 +1,13 @@
+#include <vector>
+
+#include "kernels/cpu/multi_tensor.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/sgd/factors.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {
 
-// As in adamw, every multiply-add is written as fma, so that an element's bits do not depend on
-// whether it falls into the loop's vector body or into its tail.
+// Every multiply-add is written as fma; see kernels/adamw/cpu.cpp.
 template <typename T>
 void update_plain(float* __restrict__ p, const T* __restrict__ gradient, std::int64_t count,
                   const SgdFactors f) {
@@ -28,20 +29,17 @@ void update_momentum(float* __restrict__ p, float* __restrict__ b, const T* __re
   }
 }
 
-void update(const SgdTensors& t, bool momentum, SgdFactors factors) {
-  constexpr std::int64_t kChunk = 1 << 15;
+void update(const SgdTensors& t, bool momentum, SgdFactors factors, std::int64_t begin,
+            std::int64_t end) {
   if (!t.decay) factors.weight_decay = 0.0f;
-  float* p = t.p.data<float>();
-  float* b = momentum ? t.b.data<float>() : nullptr;
+  float* const p = t.p.data<float>() + begin;
   visit_floating(t.gradient.dtype(), [&](auto type) {
-    const auto* gradient = t.gradient.data<decltype(type)>();
-    parallel_for(t.p.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      if (momentum) {
-        update_momentum(p + begin, b + begin, gradient + begin, end - begin, factors);
-      } else {
-        update_plain(p + begin, gradient + begin, end - begin, factors);
-      }
-    });
+    const auto* gradient = t.gradient.data<decltype(type)>() + begin;
+    if (momentum) {
+      update_momentum(p, t.b.data<float>() + begin, gradient, end - begin, factors);
+    } else {
+      update_plain(p, gradient, end - begin, factors);
+    }
   });
 }
 
@@ -52,7 +50,12 @@ void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
   SgdFactors factors(settings);
   if (gradient_scale.defined()) factors.gradient_scale = *gradient_scale.data<float>();
   if (gradient_scale.defined() && !std::isfinite(factors.gradient_scale)) return;
-  for (const SgdTensors& tensors : parameters) update(tensors, settings.momentum != 0.0, factors);
+  constexpr std::int64_t kChunk = 1 << 15;
+  std::vector<std::int64_t> counts;
+  for (const SgdTensors& t : parameters) counts.push_back(t.p.numel());
+  for_each_chunk(counts, kChunk, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
+    update(parameters[i], settings.momentum != 0.0, factors, begin, end);
+  });
 }
 
 }  // namespace tessera::cpu

@@ -1,8 +1,6 @@
 #include "kernels/sgd/op.h"
 
 #include "kernels/checks.h"
-#include "runtime/check.h"
-#include "runtime/describe.h"
 
 namespace tessera {
 namespace {
@@ -11,9 +9,7 @@ constexpr std::string_view op = "sgd";
 
 void check_pair(const Argument& output, const Argument& other) {
   check_dtype(op, output, DType::f32);
-  check(output.tensor.numel() == other.tensor.numel(),
-        "{}: {} is {} and {} is {}; their element counts must be equal", op, output.name,
-        describe(output.tensor), other.name, describe(other.tensor));
+  check_same_count(op, output, other);
   check_apart(op, output, other);
 }
 

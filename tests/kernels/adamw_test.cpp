@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/kernels/optimizer_case.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 
@@ -26,7 +27,7 @@ const AdamWSettings kSettings = {.learning_rate = 0.02,
                                  .gradient_scale = 0.25,
                                  .step = 3};
 
-// Parameters in the middle of training, with what belongs to them.
+/// Parameters in the middle of training, with their moments and gradients.
 AdamWTensors tensors_of(std::int64_t count, DType gradient_dtype = DType::f32,
                         const std::string& name = "") {
   std::vector<float> squares = normal_tensor({count}, DType::f32, name + "v").to_vector<float>();
@@ -41,22 +42,44 @@ void update(const AdamWTensors& tensors, const AdamWSettings& settings) {
   adamw(std::span(&tensors, 1), settings);
 }
 
-// Elements [begin, end) of each.
-AdamWTensors slice(const AdamWTensors& t, std::int64_t begin, std::int64_t end) {
-  return {.p = t.p.slice(begin, end),
-          .m = t.m.slice(begin, end),
-          .v = t.v.slice(begin, end),
-          .gradient = t.gradient.slice(begin, end),
-          .decay = t.decay};
-}
+/// For tests/kernels/optimizer_case.h. With p in bf16 every element draws random bits.
+template <DType parameter_dtype>
+struct AdamWOf {
+  using Tensors = AdamWTensors;
+  using Settings = AdamWSettings;
 
-void require_same_bits(const AdamWTensors& a, const AdamWTensors& b) {
-  REQUIRE(same_bits(a.p, b.p));
-  REQUIRE(same_bits(a.m, b.m));
-  REQUIRE(same_bits(a.v, b.v));
-}
+  static Tensors make(std::int64_t count, DType gradient_dtype, const std::string& name) {
+    Tensors t = tensors_of(count, gradient_dtype, name);
+    if constexpr (parameter_dtype != DType::f32) {
+      t.p = normal_tensor({count}, parameter_dtype, name + "p");
+      t.rounding = RandomStream(5, name, 3);
+      t.first = 1;
+    }
+    return t;
+  }
+  static void update(std::span<const Tensors> list, const Settings& settings, const Tensor& scale) {
+    adamw(list, settings, scale);
+  }
+  static Tensors slice(const Tensors& t, std::int64_t begin, std::int64_t end) {
+    return {.p = t.p.slice(begin, end),
+            .m = t.m.slice(begin, end),
+            .v = t.v.slice(begin, end),
+            .gradient = t.gradient.slice(begin, end),
+            .decay = t.decay,
+            .rounding = t.rounding,
+            .first = t.first + begin};
+  }
+  static std::vector<Tensor> written(const Tensors& t) { return {t.p, t.m, t.v}; }
+  static std::vector<Settings> settings() { return {kSettings}; }
+  static Settings without_decay(Settings settings) {
+    settings.weight_decay = 0.0;
+    return settings;
+  }
+};
+using AdamW32 = AdamWOf<DType::f32>;
+using AdamW16 = AdamWOf<DType::bf16>;
 
-// The update as the paper writes it (Algorithm 2), in double.
+/// The update as the paper writes it (Algorithm 2), in double.
 void reference_update(Values& p, Values& m, Values& v, const Values& gradient,
                       const AdamWSettings& s) {
   for (std::size_t i = 0; i < p.size(); ++i) {
@@ -116,8 +139,7 @@ TEST_CASE("adamw: the bias correction survives a million steps with beta2 near 1
   }
 }
 
-TEST_CASE(
-    "adamw: the first step moves each parameter by the learning rate, whatever the gradient") {
+TEST_CASE("adamw: the first step moves each parameter by the learning rate, for any gradient") {
   const test::Rank rank;
   const Tensor p = Tensor::zeros({3}, DType::f32), m = Tensor::zeros({3}, DType::f32),
                v = Tensor::zeros({3}, DType::f32);
@@ -126,26 +148,12 @@ TEST_CASE(
   REQUIRE(relative_error(to_doubles(p), {-0.5, 0.5, -0.5}) <= 3e-7);
 }
 
-TEST_CASE("adamw: a range gives the same bits whole or in pieces, whatever their alignment") {
-  const test::Rank rank;
-  constexpr std::int64_t kCount = 2001;
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    const AdamWTensors whole = tensors_of(kCount, dtype);
-    update(whole, kSettings);
-    for (const std::int64_t piece : {5, 16, 31, 1000}) {
-      const AdamWTensors cut = tensors_of(kCount, dtype);
-      std::vector<AdamWTensors> pieces;
-      for (std::int64_t begin = 0; begin < kCount; begin += piece) {
-        pieces.push_back(slice(cut, begin, std::min(kCount, begin + piece)));
-      }
-      adamw(pieces, kSettings);
-      INFO(name_of(dtype) << " in pieces of " << piece);
-      require_same_bits(cut, whole);
-    }
-  }
+TEST_CASE("adamw: a range gives the same bits whole or in pieces of any alignment") {
+  test::check_pieces<AdamW32>();
+  test::check_pieces<AdamW16>();
 }
 
-TEST_CASE("adamw: tensors of one alignment each get the bits of aligned ones") {
+TEST_CASE("adamw: one tensor that is not aligned changes no bit") {
   const test::Rank rank;
   constexpr std::int64_t kCount = 301;
   const AdamWTensors whole = tensors_of(kCount);
@@ -157,62 +165,30 @@ TEST_CASE("adamw: tensors of one alignment each get the bits of aligned ones") {
     room.copy_from(*members[misaligned]);
     *members[misaligned] = room;
     update(t, kSettings);
-    require_same_bits(t, whole);
+    test::require_equal<AdamW32>(t, whole);
   }
 }
 
 TEST_CASE("adamw: many tensors in one call, each with its own decay, neighbours untouched") {
-  const test::Rank rank;
-  // More than one launch can take, sizes around a block's chunk (8192), empty ones.
-  const std::vector<std::int64_t> sizes = {8192, 0, 8193, 1, 24577, 8191, 5, 0, 3};
-  constexpr int kTensors = 200;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    std::vector<AdamWTensors> together, alone;
-    for (int i = 0; i < kTensors; ++i) {
-      const std::int64_t count = i < static_cast<int>(sizes.size()) ? sizes[i] : 1 + i % 7;
-      for (auto* list : {&together, &alone}) {
-        // A guard element at both ends.
-        AdamWTensors t = tensors_of(count + 2, dtype, std::to_string(i));
-        t.decay = i % 3 != 0;
-        list->push_back(t);
-      }
-    }
-    std::vector<AdamWTensors> inner;
-    for (const AdamWTensors& t : together) inner.push_back(slice(t, 1, t.p.numel() - 1));
-    adamw(inner, kSettings);
-    for (int i = 0; i < kTensors; i += i < 12 || i > 180 ? 1 : 13) {
-      INFO("tensor " << i);
-      AdamWSettings settings = kSettings;
-      if (!alone[i].decay) settings.weight_decay = 0.0;
-      alone[i].decay = true;
-      update(slice(alone[i], 1, alone[i].p.numel() - 1), settings);
-      require_same_bits(together[i], alone[i]);
-    }
-  }
+  test::check_many_tensors<AdamW32>(DType::f32);
+  test::check_many_tensors<AdamW32>(DType::bf16);
 }
 
-TEST_CASE("adamw: a scale on the device counts instead of the setting") {
-  const test::Rank rank;
-  const AdamWTensors expected = tensors_of(1030), c = tensors_of(1030);
-  update(expected, kSettings);
-  AdamWSettings settings = kSettings;
-  settings.gradient_scale = 1000.0;
-  const Tensor scale = Tensor::from(std::vector{0.25f}, {1});
-  adamw(std::span(&c, 1), settings, scale);
-  require_same_bits(c, expected);
+TEST_CASE("adamw: a scale on the device replaces the setting, and stops the update if not finite") {
+  test::check_scale_on_device<AdamW32>();
 }
 
-TEST_CASE("adamw: a scale that is not finite changes nothing") {
-  const test::Rank rank;
-  const AdamWTensors before = tensors_of(100), c = tensors_of(100);
-  for (const float value : {NAN, INFINITY, -INFINITY}) {
-    adamw(std::span(&c, 1), kSettings, Tensor::from(std::vector{value}, {1}));
-    require_same_bits(c, before);
-  }
+TEST_CASE("adamw: the device gives the CPU's bits") {
+  test::check_device_against_cpu<AdamW32>();
+  test::check_device_against_cpu<AdamW16>();
 }
 
-// bf16 parameters of value `start` that a step moves by `-move` before they are rounded: the first
-// step goes by the learning rate.
+TEST_CASE("adamw: the same bits for any number of threads", "[cpu]") {
+  test::check_threads<AdamW32>();
+}
+
+/// bf16 parameters of value `start` that the first step moves by the learning rate before they
+/// are rounded.
 AdamWTensors moving(std::int64_t count, float start, std::string_view name) {
   return {.p = Tensor::from(std::vector<bfloat16>(count, bfloat16(start)), {count}),
           .m = Tensor::zeros({count}, DType::f32),
@@ -221,7 +197,7 @@ AdamWTensors moving(std::int64_t count, float start, std::string_view name) {
           .rounding = RandomStream(1, name)};
 }
 
-TEST_CASE("adamw: in bf16 p is one of the two neighbours, and right in the mean") {
+TEST_CASE("adamw: bf16 parameters round to one of two neighbours, with the right mean") {
   const test::Rank rank;
   constexpr std::int64_t kCount = 40'000;
   // Neighbours of 1 are 1 - 2^-8 and 1 + 2^-7; towards zero by 0.3 of the gap of 2^-8.
@@ -238,7 +214,7 @@ TEST_CASE("adamw: in bf16 p is one of the two neighbours, and right in the mean"
   }
 }
 
-TEST_CASE("adamw: in bf16 exact values stay, and infinity and NaN are what they are") {
+TEST_CASE("adamw: bf16 parameters keep exact values, infinity and NaN") {
   const test::Rank rank;
   const AdamWTensors huge = moving(500, 3e38f, "p");
   update(huge, {.learning_rate = -3e38, .epsilon = 0.0});
@@ -251,7 +227,7 @@ TEST_CASE("adamw: in bf16 exact values stay, and infinity and NaN are what they 
   }
 }
 
-TEST_CASE("adamw: in bf16 neighbours, parameters and steps draw independent bits") {
+TEST_CASE("adamw: bf16 neighbours, parameters and steps draw independent bits") {
   const test::Rank rank;
   constexpr std::int64_t kCount = 20'000;
   const auto draws = [&](std::string_view name, std::int64_t first) {
@@ -271,69 +247,9 @@ TEST_CASE("adamw: in bf16 neighbours, parameters and steps draw independent bits
   const double noise = 5 / std::sqrt(static_cast<double>(kCount));
   CHECK(correlation(a, b, 0) < noise);
   for (const int lag : {1, 2, 3, 4, 8, 1024}) CHECK(correlation(a, a, lag) < noise);
-  // The address counts, not the place in the tensor.
+  // The address decides, not the place in the tensor.
   const Values shifted = draws("a", 7);
   CHECK(std::equal(a.begin() + 7, a.end(), shifted.begin()));
-}
-
-TEST_CASE("adamw: in bf16 a range gives the same bits whole or in pieces") {
-  const test::Rank rank;
-  constexpr std::int64_t kCount = 1501;
-  const auto make = [] {
-    AdamWTensors t = tensors_of(kCount);
-    t.p = normal_tensor({kCount}, DType::bf16, "p");
-    t.rounding = RandomStream(5, "w", 3);
-    t.first = 1;
-    return t;
-  };
-  const AdamWTensors whole = make();
-  update(whole, kSettings);
-  for (const std::int64_t piece : {5, 16, 31, 1000}) {
-    const AdamWTensors cut = make();
-    std::vector<AdamWTensors> pieces;
-    for (std::int64_t begin = 0; begin < kCount; begin += piece) {
-      pieces.push_back(slice(cut, begin, std::min(kCount, begin + piece)));
-      pieces.back().rounding = cut.rounding;
-      pieces.back().first = cut.first + begin;
-    }
-    adamw(pieces, kSettings);
-    require_same_bits(cut, whole);
-  }
-}
-
-TEST_CASE("adamw: the device gets the bits of the CPU") {
-  RankContext cpu({.threads = 2});
-  const auto updated = [](DType parameter_dtype, DType gradient_dtype) {
-    AdamWTensors c = tensors_of(10'007, gradient_dtype);
-    if (parameter_dtype == DType::bf16) c.p = normal_tensor({10'007}, DType::bf16, "p");
-    c.rounding = RandomStream(9, "w", 2);
-    c.first = 6;
-    update(c, kSettings);
-    return std::vector{test::bytes_of(c.p), test::bytes_of(c.m), test::bytes_of(c.v)};
-  };
-  for (const DType parameter_dtype : {DType::f32, DType::bf16}) {
-    for (const DType gradient_dtype : {DType::f32, DType::bf16, DType::f16}) {
-      std::vector<std::vector<std::uint8_t>> expected;
-      {
-        const ContextGuard guard(cpu);
-        expected = updated(parameter_dtype, gradient_dtype);
-      }
-      const test::Rank rank;
-      REQUIRE(updated(parameter_dtype, gradient_dtype) == expected);
-    }
-  }
-}
-
-TEST_CASE("adamw: the same bits for any number of threads", "[cpu]") {
-  const test::Rank owner;
-  const AdamWTensors expected = tensors_of(100'003);
-  update(expected, kSettings);
-  for (const int threads : {1, 2, 3}) {
-    const test::Rank rank(threads);
-    const AdamWTensors c = tensors_of(100'003);
-    update(c, kSettings);
-    require_same_bits(c, expected);
-  }
 }
 
 TEST_CASE("adamw: wrong arguments are named") {

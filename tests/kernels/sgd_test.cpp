@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "tests/kernels/optimizer_case.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -29,15 +30,7 @@ void update(const SgdTensors& tensors, const SgdSettings& settings) {
   sgd(std::span(&tensors, 1), settings);
 }
 
-// Elements [begin, end) of each.
-SgdTensors slice(const SgdTensors& t, std::int64_t begin, std::int64_t end) {
-  return {.p = t.p.slice(begin, end),
-          .b = t.b.slice(begin, end),
-          .gradient = t.gradient.slice(begin, end),
-          .decay = t.decay};
-}
-
-// PyTorch's documented algorithm (torch.optim.SGD), in double.
+/// PyTorch's documented algorithm (torch.optim.SGD), in double.
 void reference_update(Values& p, Values& b, const Values& gradient, const SgdSettings& s) {
   for (std::size_t i = 0; i < p.size(); ++i) {
     double g = gradient[i] * s.gradient_scale + s.weight_decay * p[i];
@@ -49,6 +42,7 @@ void reference_update(Values& p, Values& b, const Values& gradient, const SgdSet
   }
 }
 
+/// Plain, with momentum and with nesterov; the latter two on the first step and later.
 std::vector<SgdSettings> all_kinds() {
   const SgdSettings plain = {.learning_rate = 0.1, .weight_decay = 0.01, .gradient_scale = 0.5};
   SgdSettings momentum = plain;
@@ -61,6 +55,31 @@ std::vector<SgdSettings> all_kinds() {
   first_nesterov.first_step = true;
   return {plain, momentum, first, nesterov, first_nesterov};
 }
+
+/// For tests/kernels/optimizer_case.h.
+struct SgdOperation {
+  using Tensors = SgdTensors;
+  using Settings = SgdSettings;
+
+  static Tensors make(std::int64_t count, DType gradient_dtype, const std::string& name) {
+    return tensors_of(count, gradient_dtype, name);
+  }
+  static void update(std::span<const Tensors> list, const Settings& settings, const Tensor& scale) {
+    sgd(list, settings, scale);
+  }
+  static Tensors slice(const Tensors& t, std::int64_t begin, std::int64_t end) {
+    return {.p = t.p.slice(begin, end),
+            .b = t.b.slice(begin, end),
+            .gradient = t.gradient.slice(begin, end),
+            .decay = t.decay};
+  }
+  static std::vector<Tensor> written(const Tensors& t) { return {t.p, t.b}; }
+  static std::vector<Settings> settings() { return all_kinds(); }
+  static Settings without_decay(Settings settings) {
+    settings.weight_decay = 0.0;
+    return settings;
+  }
+};
 
 }  // namespace
 
@@ -96,97 +115,25 @@ TEST_CASE("sgd: without momentum b may be missing") {
   REQUIRE(to_doubles(p) == Values{0.0, 4.0});
 }
 
-TEST_CASE("sgd: a range gives the same bits whole or in pieces") {
-  const test::Rank rank;
-  constexpr std::int64_t kCount = 803;
-  for (const SgdSettings& settings : all_kinds()) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      const SgdTensors whole = tensors_of(kCount, dtype);
-      update(whole, settings);
-      for (const std::int64_t piece : {3, 31, 1000}) {
-        const SgdTensors cut = tensors_of(kCount, dtype);
-        std::vector<SgdTensors> pieces;
-        for (std::int64_t begin = 0; begin < kCount; begin += piece) {
-          pieces.push_back(slice(cut, begin, std::min(kCount, begin + piece)));
-        }
-        sgd(pieces, settings);
-        REQUIRE(same_bits(cut.p, whole.p));
-        REQUIRE(same_bits(cut.b, whole.b));
-      }
-    }
-  }
+TEST_CASE("sgd: a range gives the same bits whole or in pieces of any alignment") {
+  test::check_pieces<SgdOperation>();
 }
 
-TEST_CASE("sgd: many tensors in one call, each with its own decay") {
-  const test::Rank rank;
-  for (const SgdSettings& settings : all_kinds()) {
-    std::vector<SgdTensors> together, alone;
-    for (const std::int64_t count : {5, 8192, 0, 8195, 1, 16'384}) {
-      for (auto* list : {&together, &alone}) {
-        list->push_back(tensors_of(count, DType::f32, std::to_string(count)));
-        list->back().decay = count % 2 == 0;
-      }
-    }
-    sgd(together, settings);
-    for (std::size_t i = 0; i < alone.size(); ++i) {
-      SgdSettings own = settings;
-      if (!alone[i].decay) own.weight_decay = 0.0;
-      alone[i].decay = true;
-      update(alone[i], own);
-      REQUIRE(same_bits(together[i].p, alone[i].p));
-      REQUIRE(same_bits(together[i].b, alone[i].b));
-    }
-  }
+TEST_CASE("sgd: many tensors in one call, each with its own decay, neighbours untouched") {
+  test::check_many_tensors<SgdOperation>(DType::f32);
+  test::check_many_tensors<SgdOperation>(DType::bf16);
 }
 
-TEST_CASE("sgd: a scale on the device counts instead of the setting, and none if not finite") {
-  const test::Rank rank;
-  for (const SgdSettings& settings : all_kinds()) {
-    const SgdTensors expected = tensors_of(1030), c = tensors_of(1030), before = tensors_of(1030);
-    SgdSettings other = settings;
-    other.gradient_scale = 1000.0;
-    for (const float value : {NAN, INFINITY}) {
-      sgd(std::span(&c, 1), other, Tensor::from(std::vector{value}, {1}));
-      REQUIRE(same_bits(c.p, before.p));
-      REQUIRE(same_bits(c.b, before.b));
-    }
-    update(expected, settings);
-    sgd(std::span(&c, 1), other, Tensor::from(std::vector{0.5f}, {1}));
-    REQUIRE(same_bits(c.p, expected.p));
-    REQUIRE(same_bits(c.b, expected.b));
-  }
+TEST_CASE("sgd: a scale on the device replaces the setting, and stops the update if not finite") {
+  test::check_scale_on_device<SgdOperation>();
 }
 
-TEST_CASE("sgd: the device gets the bits of the CPU") {
-  RankContext cpu({.threads = 2});
-  for (const SgdSettings& settings : all_kinds()) {
-    std::vector<std::vector<std::uint8_t>> expected;
-    {
-      const ContextGuard guard(cpu);
-      const SgdTensors c = tensors_of(9'001, DType::bf16);
-      update(c, settings);
-      for (const Tensor& tensor : {c.p, c.b}) expected.push_back(test::bytes_of(tensor));
-    }
-    const test::Rank rank;
-    const SgdTensors c = tensors_of(9'001, DType::bf16);
-    update(c, settings);
-    REQUIRE(test::bytes_of(c.p) == expected[0]);
-    REQUIRE(test::bytes_of(c.b) == expected[1]);
-  }
+TEST_CASE("sgd: the device gives the CPU's bits") {
+  test::check_device_against_cpu<SgdOperation>();
 }
 
 TEST_CASE("sgd: the same bits for any number of threads", "[cpu]") {
-  const test::Rank owner;
-  const SgdSettings settings = {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1};
-  const SgdTensors expected = tensors_of(100'003);
-  update(expected, settings);
-  for (const int threads : {1, 2, 3}) {
-    const test::Rank rank(threads);
-    const SgdTensors c = tensors_of(100'003);
-    update(c, settings);
-    REQUIRE(same_bits(c.p, expected.p));
-    REQUIRE(same_bits(c.b, expected.b));
-  }
+  test::check_threads<SgdOperation>();
 }
 
 TEST_CASE("sgd: wrong arguments are named") {
