@@ -7,8 +7,8 @@
 //   thread      0          1                 255        0
 //   element   | 0 1 2 3 | 4 5 6 7 | ... | 1020..1023 | 1024..1027 | ...
 //
-// so a warp reads 512 consecutive bytes of m and v each. Four loads are in flight per thread and
-// nothing is used twice: occupancy hides what latency there is.
+// so a warp reads 512 consecutive bytes of m and of v. Four loads are in flight per thread, and no
+// element is used twice: occupancy hides the latency.
 #include "kernels/adamw/factors.h"
 #include "kernels/cuda/multi_tensor.h"
 #include "kernels/cuda/philox.h"
@@ -16,7 +16,7 @@
 namespace tessera::cuda {
 namespace {
 
-// How p is stored: f32 as it is, bf16 rounded by chance.
+// How p is stored: exactly in f32, rounded at random in bf16.
 template <typename P>
 struct Rounding {
   explicit Rounding(const AdamWTensors&) {}
@@ -31,12 +31,12 @@ struct Rounding {
 template <>
 struct Rounding<bfloat16> {
   gpu::RandomWords random;
-  std::int64_t first;  // element 0's place in the random sequence
+  std::int64_t first;  // index of element 0 in the random sequence
 
   explicit Rounding(const AdamWTensors& t) : random(t.rounding), first(t.first) {}
   Rounding() = default;
 
-  // Infinity and NaN are exact, or quiet, as they are.
+  // Infinity stays exact, and NaN becomes quiet.
   __device__ static bfloat16 rounded(float value, unsigned random_word) {
     const unsigned bits = __float_as_uint(value);
     bfloat16 result;
@@ -47,7 +47,7 @@ struct Rounding<bfloat16> {
     return result;
   }
 
-  // Words i to i + 3 of the sequence, out of one block or two.
+  // Words i to i + 3 of the sequence, from one Philox block or two.
   __device__ void draw(unsigned (&words)[4], std::int64_t i) const {
     const std::uint64_t index = first + i;
     const uint4 a = random.block(index / 4);
@@ -147,10 +147,7 @@ void launch(std::span<const AdamWTensors> parameters, const AdamWFactors& factor
     items.push_back({t.p.data<P>(), t.m.data<float>(), t.v.data<float>(), t.gradient.data<G>(),
                      t.p.numel(), t.decay, Rounding<P>(t)});
   }
-  gpu::for_each_list<Item<P, G>>(items, [&](const gpu::TensorList<Item<P, G>>& list) {
-    gpu::launch(adamw_kernel<P, G>, dim3(static_cast<unsigned>(list.chunks)), dim3(gpu::kThreads),
-                0, gpu::stream(), list, factors, gradient_scale);
-  });
+  gpu::launch_for_each_list<Item<P, G>>(items, adamw_kernel<P, G>, factors, gradient_scale);
 }
 
 }  // namespace

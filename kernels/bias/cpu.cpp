@@ -6,10 +6,10 @@
 namespace tessera::cpu {
 namespace {
 
-// Rows whose sum is one partial result of the backward pass: the partials are then a small part of
-// what is read, and a batch of a thousand tokens still makes work for sixteen threads.
+// Rows per partial sum of backward: the partial sums are then a small part of the traffic, and a
+// batch of a thousand tokens still gives work to sixteen threads.
 constexpr std::int64_t kRowsPerPartial = 64;
-// Columns whose partials one thread adds up.
+// Columns whose partial sums one thread adds.
 constexpr std::int64_t kColumnChunk = 512;
 
 std::int64_t rows_of(const Tensor& matrix) {
@@ -59,7 +59,7 @@ void sum_rows(Out dbias, const Tensor& dy, Accumulate accumulate) {
   using Sum = compute_t<T>;
   Tensor partials = sum_rows_in_parts<T>(dy);
   const std::int64_t parts = partials.size(0), C = dy.size(-1);
-  Sum* const total = partials.data<Sum>();  // the first partial takes in the others
+  Sum* const total = partials.data<Sum>();  // the others are added to the first partial sum
   To* const db = dbias.data<To>();
   parallel_for(C, kColumnChunk, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t p = 1; p < parts; ++p) {

@@ -8,16 +8,16 @@
 
 namespace tessera::cpu {
 
-/// Elements per chunk of such a loop: 64 KB of f32 per tensor, so that a chunk's work
-/// (microseconds) outweighs handing it to a thread, and small tensors stay on one.
+/// Elements per chunk of such a loop: 64 KB of f32 per tensor. A chunk's work (microseconds)
+/// outweighs handing it to a thread, and small tensors stay on one thread.
 inline constexpr std::int64_t kElementwiseChunk = 16 * 1024;
 
 /// y[i] = f(x[i]...) for i in [0, n); `f` takes and returns arithmetic types (see load, store_as).
-/// Each x is y itself or apart from it.
+/// Each x is y itself or does not overlap it.
 template <typename Y, typename F, typename... X>
 void elementwise(std::int64_t n, Y* y, const F& f, const X*... x) {
   parallel_for(n, kElementwiseChunk, [&](std::int64_t begin, std::int64_t end) {
-  // Without the pragma the check for overlap would send in-place calls down a scalar loop.
+  // Without the pragma a check for overlap would choose a scalar loop for in-place calls.
 #pragma GCC ivdep
     for (std::int64_t i = begin; i < end; ++i) store_as(y[i], f(load(x[i])...));
   });

@@ -1,4 +1,4 @@
-// Small numeric building blocks of the CPU kernels.
+// Storage to arithmetic and back, and the exponential, for CPU kernels.
 #pragma once
 
 #include <bit>

@@ -1,7 +1,7 @@
-// Sums over the rows of a matrix, such as the gradients of weights that all rows share.
+// Sums over the rows of a matrix, such as gradients of weights.
 //
-// Rows are cut into chunks; each chunk adds its rows into its own line of partial sums, and the
-// lines are added up in chunk order. So the result has the same bits for any number of threads.
+// Rows are cut into chunks. Each chunk adds its rows into its own line of partial sums, and the
+// lines are added in chunk order. So the bits do not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace tessera::cpu {
 
-/// Rows per chunk: few enough to share out among many threads, many enough that at most
-/// kMostRowChunks lines of partial sums are ever needed.
+/// Rows per chunk: few enough to keep many threads busy, and enough that there are at most
+/// kMostRowChunks lines of partial sums.
 inline std::int64_t rows_per_chunk(std::int64_t rows) {
   constexpr std::int64_t kFewestRows = 16;
   constexpr std::int64_t kMostRowChunks = 64;

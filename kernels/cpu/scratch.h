@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "runtime/context.h"
+#include "runtime/integer.h"
 #include "runtime/tensor.h"
 
 namespace tessera::cpu {
 
-/// One piece of workspace for each loop body that can run at the same time: as many as there are
-/// threads, or tasks if these are fewer. Made before the loop; a body borrows a piece and finds
-/// arbitrary contents in it.
+/// One piece of workspace for each loop body that can run at the same time: one per thread, or one
+/// per task if there are fewer tasks. The pool is made before the loop. A body borrows a piece,
+/// with arbitrary contents.
 template <typename T>
 class ScratchPool {
  public:
@@ -67,10 +68,10 @@ class ScratchCutter {
     next_ += aligned(elements);
     return taken;
   }
-  /// Elements that an array of this size takes up.
+  /// Elements that an array of this size takes, in whole cache lines.
   static constexpr std::int64_t aligned(std::int64_t elements) {
     constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(T));
-    return (elements + kLine - 1) / kLine * kLine;
+    return round_up(elements, kLine);
   }
 
  private:

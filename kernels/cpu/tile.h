@@ -1,20 +1,22 @@
-// Products of matrices small enough for the first cache levels, for kernels that interleave them
-// with other work and so cannot leave them to a BLAS.
+// Products of matrices that fit in the first cache levels.
+//
+// Kernels that interleave products with other work cannot leave them to a BLAS.
 //
 // The innermost block is a few rows by a few vectors of C, summed in registers over the whole depth
 // (the micro-kernel of Goto, van de Geijn 2008): one vector of B serves all its rows, one broadcast
-// element of A all its columns. Loops of fixed length over a local array are all the compiler needs
-// to do that.
+// element of A all its columns. The compiler does that for loops of fixed length over a local
+// array.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "kernels/op.h"
+#include "runtime/integer.h"
 
 namespace tessera::cpu {
 
-// How much of C the registers hold beside the operands: 24 of 32 vectors, or 12 of 16.
+// Vectors of C that the registers hold next to the operands: 24 of 32, or 12 of 16.
 #if defined(__AVX512F__)
 inline constexpr int kVectorBytes = 64;
 inline constexpr int kAccumulators = 24;
@@ -31,7 +33,7 @@ inline constexpr std::int64_t kVectorSize = kVectorBytes / static_cast<std::int6
 /// `n` rounded up to whole vectors.
 template <typename T>
 constexpr std::int64_t whole_vectors(std::int64_t n) {
-  return (n + kVectorSize<T> - 1) / kVectorSize<T> * kVectorSize<T>;
+  return round_up(n, kVectorSize<T>);
 }
 
 /// A matrix in memory: element (i, j) lies at data[i * row_stride + j * column_stride].

@@ -1,9 +1,9 @@
-// The second step of sums over columns: the chunks' lines are added up.
+// The second step of sums over rows: adding the chunks' lines.
 //
-// Traffic: a float read for every chunk and column, which the second-level cache still has. A block
-// takes 32 columns of one vector of sums; its thread (x, y) adds lines y, y + 32, ... of column x,
-// and the first warp adds the 32 groups. What counts is how soon it is done, not how fast it reads:
-// with at most some 500 chunks all of a thread's loads are under way at once.
+// Traffic: one float per chunk and column, mostly from the second-level cache. A block takes 32
+// columns of one vector of sums. Its thread (x, y) adds lines y, y + 32, ... of column x, and the
+// first warp adds the 32 groups. Latency matters here, not bandwidth: with at most some 500 chunks,
+// all loads of a thread are in flight at once.
 #include "kernels/cuda/column_sums.h"
 
 namespace tessera::gpu {
@@ -12,7 +12,7 @@ namespace {
 constexpr int kGroups = 32;
 constexpr int kMost = 2;
 
-/// Where the sums go; nowhere if `data` is null.
+/// The destination of a vector of sums, or null.
 struct Target {
   void* data;
   DType dtype;

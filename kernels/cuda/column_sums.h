@@ -60,9 +60,9 @@ constexpr int summing_blocks() {
 template <typename Layout, int sums>
 inline constexpr int kSummingBlocks = Layout::kAligned ? summing_blocks<Layout, sums>() : 1;
 
-/// Multiprocessors of an H100 or H200 SXM. Grids whose size decides the order of sums are cut for
-/// these GPUs on every GPU: equal bits everywhere are worth more than a last wave of blocks that
-/// fills another GPU.
+/// Multiprocessors of an H100 or H200 SXM. If the size of a grid decides the order of
+/// sums, it is chosen for these GPUs on every GPU: equal bits everywhere are worth more than a last
+/// wave of blocks that fills another GPU.
 inline constexpr int kReferenceMultiprocessors = 132;
 
 /// As many chunks as a reference GPU works on at a time.

@@ -1,7 +1,8 @@
-// What every device file includes first: CUDA itself under nvcc, its emulation under the host
-// compiler. Kernels are written in the common part:
+// The language of device code: CUDA under nvcc, its emulation under the host compiler.
 //
-//   - CUDA C++'s own words: threadIdx, __syncthreads, shuffles and votes, atomics, float4, ...;
+// Every .cu file includes this header first. Kernels use the common part:
+//
+//   - CUDA C++: threadIdx, __syncthreads, shuffles and votes, atomics, float4, ...;
 //   - TESSERA_SHARED(type, name, [extents]) declares static shared memory;
 //   - gpu::SharedMemory carves the dynamic shared memory of a launch into arrays;
 //   - gpu::launch starts a kernel;

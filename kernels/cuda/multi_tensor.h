@@ -17,23 +17,23 @@
 
 namespace tessera::gpu {
 
-/// Elements of a block: 8 turns of its threads with 4 elements each.
+/// Elements of a block: its threads take four elements each, 8 times.
 inline constexpr std::int64_t kChunk = 8 * 4 * kThreads;
 
-/// Tensors of one launch. `Item` holds what the kernel needs of one, pointers mostly, `count`, its
-/// number of elements, and a has_quads() that says whether all pointers suit Quads.
+/// Tensors of one launch. `Item` describes one tensor (or a few of equal count) to the kernel: its
+/// pointers, `count`, and has_quads(), whether Quads can be read from all pointers.
 template <typename Item>
 struct TensorList {
   static constexpr int kCapacity = 3900 / (sizeof(Item) + sizeof(std::int64_t));
 
   int size = 0;
   std::int64_t chunks = 0;
-  /// Chunks of the tensors before.
+  /// For each tensor, the number of chunks of the tensors before it.
   std::int64_t first_chunk[kCapacity];
   Item items[kCapacity];
 };
 
-/// The tensor that this block works on, and which elements of it: [begin, end).
+/// A block's tensor, and its elements [begin, end) of that tensor.
 template <typename Item>
 struct Chunk {
   const Item& item;
@@ -51,9 +51,9 @@ struct Chunk {
     return {item, begin, begin + kChunk < item.count ? begin + kChunk : item.count};
   }
 
-  /// Calls four(i) for elements i to i + 3 while there are four, if the item allows it (its
-  /// has_quads()), and one(i) for those that remain. Each element is this block's or thread's
-  /// alone. `at_a_time` turns are unrolled: where nothing is stored, so many loads are under way.
+  /// If the item has_quads(), calls four(i) for elements i to i + 3 as long as four are left; calls
+  /// one(i) for the other elements. Every element belongs to one thread. `at_a_time` iterations are
+  /// unrolled: in a kernel that stores nothing, as many loads are in flight.
   template <int at_a_time = 1, typename Four, typename One>
   __device__ void for_each(Four four, One one) const {
     const std::int64_t quads_end =
@@ -75,7 +75,7 @@ void for_each_list(std::span<const Item> items, Launch launch) {
   };
   for (const Item& item : items) {
     if (item.count == 0) continue;
-    const std::int64_t chunks = (item.count + kChunk - 1) / kChunk;
+    const std::int64_t chunks = ceil_div(item.count, kChunk);
     if (list.size == TensorList<Item>::kCapacity || list.chunks + chunks > INT32_MAX) flush();
     list.items[list.size] = item;
     list.first_chunk[list.size++] = list.chunks;
@@ -95,7 +95,7 @@ void launch_for_each_list(std::span<const Item> items, Kernel kernel,
   });
 }
 
-/// Four neighbouring elements as floats: one load or store, of 16 bytes in f32, of 8 in 16 bits.
+/// Four neighbouring elements as floats, in one load or store of 16 bytes (f32) or 8 (16 bits).
 template <typename T>
 struct Quad {
   using Raw = std::conditional_t<sizeof(T) == 4, uint4, uint2>;
@@ -120,7 +120,7 @@ struct Quad {
   }
 };
 
-/// Can Quads be read from here?
+/// Whether Quads can be read from these addresses.
 template <typename... T>
 __device__ bool are_quads(const T*... address) {
   return ((reinterpret_cast<std::uintptr_t>(address) % (4 * sizeof(T)) == 0) && ...);

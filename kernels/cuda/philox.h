@@ -1,4 +1,4 @@
-// runtime/random.h in device code: the same bits at the same addresses.
+// runtime/random.h in device code, with the same bits at the same addresses.
 #pragma once
 
 #include "kernels/cuda/language.h"

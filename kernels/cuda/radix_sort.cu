@@ -1,17 +1,18 @@
-// Radix sort, least significant digit first (Knuth, The Art of Computer Programming 3, 5.2.5). A
-// pass brings the words in order of one digit of 8 bits and keeps the order of equal digits; so
-// after the last pass they are in order of all.
+// Radix sort, least significant digit first.
+//
+// (Knuth, The Art of Computer Programming 3, 5.2.5.) A pass sorts the words by one digit of 8 bits
+// and keeps the order of equal digits. So after the last pass they are sorted by all digits.
 //
 //   words    | tile 0: 2048 words | tile 1 | ...    one block per tile
 //   count    how many words of tile t have digit d: one line of 256 numbers per tile
-//   place    a word goes behind (1) all words with smaller digits, (2) those with its digit in the
-//            tiles before, (3) in the warps before, (4) in its own warp before
+//   place    a word goes behind (1) all words with smaller digits, and behind the words with its
+//            digit (2) in the tiles before, (3) in the warps before, (4) before it in its own warp
 //
-// A warp has 256 successive words and takes them 32 at a time, so (4) is a running count per digit
-// plus the lanes before with the same digit, which 8 votes find. Nothing depends on the order in
-// which threads arrive. Traffic: 24 bytes a word and pass, small beside the rows that are moved
-// according to the result. Every block adds up all tiles' counts by itself instead of waiting for
-// a scan: 1 KB a tile from L2, two launches a pass.
+// A warp has 256 successive words and takes them 32 at a time. So (4) is a running count per digit
+// plus the number of lower lanes with the same digit, which 8 votes find. The result does not
+// depend on the order in which threads run. Traffic: 24 bytes a word and pass, little next to the
+// rows that are moved by the result. Every block adds all tiles' counts itself instead of waiting
+// for a scan: 1 KB a tile from L2, two launches a pass.
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/radix_sort.h"
 #include "kernels/cuda/reduce.h"
@@ -22,7 +23,7 @@ namespace {
 
 constexpr int kDigitBits = 8;
 constexpr int kDigits = 1 << kDigitBits;
-constexpr int kSortThreads = kDigits;  // a thread per digit where digits are added up
+constexpr int kSortThreads = kDigits;  // one thread per digit to add the counts
 constexpr int kWarps = kSortThreads / 32;
 constexpr int kRounds = 8;  // words of a thread
 constexpr int kTile = kSortThreads * kRounds;
@@ -40,13 +41,14 @@ __global__ void __launch_bounds__(kSortThreads)
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
     const std::int64_t i = tile + round * kSortThreads + threadIdx.x;
-    if (i < count) atomicAdd(&tally[digit_of(words[i], shift)], 1u);  // integers: any order will do
+    if (i < count)
+      atomicAdd(&tally[digit_of(words[i], shift)], 1u);  // integers: any order gives the same sum
   }
   __syncthreads();
   counts[static_cast<std::int64_t>(blockIdx.x) * kDigits + threadIdx.x] = tally[threadIdx.x];
 }
 
-/// The warp's lanes whose digit is this lane's.
+/// The warp's lanes with the same digit as this lane.
 __device__ inline unsigned lanes_with(unsigned digit) {
   unsigned lanes = kFullWarp;
 #pragma unroll
@@ -97,7 +99,7 @@ __global__ void __launch_bounds__(kSortThreads)
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
     const std::int64_t i = first + round * 32 + lane;
-    word[round] = i < count ? words[i] : ~std::uint64_t{0};  // behind the last: displaces nothing
+    word[round] = i < count ? words[i] : ~std::uint64_t{0};  // behind the last word: sorts last
     const unsigned digit = digit_of(word[round], shift);
     const unsigned peers = lanes_with(digit);
     rank[round] = places[warp][digit] + __popc(peers & ((1u << lane) - 1));
@@ -106,7 +108,7 @@ __global__ void __launch_bounds__(kSortThreads)
     __syncwarp();
   }
 
-  unsigned place = first_place(counts, gridDim.x);  // its barriers: all warps have counted
+  unsigned place = first_place(counts, gridDim.x);  // its barriers order the counts of all warps
   for (int w = 0; w < kWarps; ++w) {                // (3)
     const unsigned words_of_warp = places[w][threadIdx.x];
     places[w][threadIdx.x] = place;

@@ -102,7 +102,7 @@ void visit_aligned(std::int64_t columns, std::initializer_list<Tensor> tensors, 
 }
 
 /// Calls f(layout) with the layout of rows of `columns` elements of `dtype`, for kernels that take
-/// a row once: the first of this list whose tile holds a row.
+/// a row once: the first of this list with a tile that holds a row.
 ///
 ///   team of threads    vectors a thread    columns in 16 bits      columns in f32
 ///   32                 1, 2, 4             256, 512, 1,024         128, 256, 512

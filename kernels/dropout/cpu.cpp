@@ -6,7 +6,7 @@ namespace tessera::cpu {
 namespace {
 
 constexpr std::int64_t kWords = 4;          // random words per block
-constexpr std::int64_t kBlocksAtOnce = 64;  // blocks whose words are made together, in L1
+constexpr std::int64_t kBlocksAtOnce = 64;  // blocks whose words are computed together, in L1
 constexpr std::int64_t kElementsAtOnce = kWords * kBlocksAtOnce;
 
 // words[i] = random.bits(4 * first_block + i) for i < kElementsAtOnce.

@@ -1,9 +1,9 @@
-// Dropout: y[i] = keep(i) ? x[i] / (1 - p) : 0, the mask made on the spot.
+// Dropout: y[i] = keep(i) ? x[i] / (1 - p) : 0, with the mask computed, not stored.
 //
-// Traffic: x read, y written (4 bytes an element in 16 bits). A mask would add one byte each way
-// per element and a tensor kept for backward; the random bits cost about 11 instructions an element
-// instead, which the memory's pace hides. A thread takes one 16-byte vector: 4 elements and one
-// Philox block in f32, 8 elements and two blocks in 16 bits.
+// Traffic: x read, y written (4 bytes an element in 16 bits). A stored mask would add one byte each
+// way per element, and a tensor saved for backward. The random bits cost about 11 instructions an
+// element instead, which the time for memory hides. A thread takes one 16-byte vector: 4 elements
+// and one Philox block in f32, 8 elements and two blocks in 16 bits.
 #include <cmath>
 
 #include "kernels/cuda/launch.h"
@@ -14,14 +14,14 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kWords = 4;  // of a Philox block
+constexpr int kWords = 4;  // in a Philox block
 
 struct Dropout {
   gpu::RandomWords random;
   unsigned threshold;  // words below it drop their element
   float scale;
 
-  /// A word's upper 24 bits are its uniform number, so "number < p" is a comparison of integers.
+  /// The upper 24 bits of a word are its uniform number, so "number < p" compares integers.
   Dropout(const RandomStream& stream, float probability)
       : random(stream),
         threshold(static_cast<unsigned>(std::ceil(std::ldexp(probability, 24))) << 8),

@@ -19,7 +19,7 @@ constexpr std::int64_t kColumns = 256;
 void check_ids(const Tensor& ids, std::int64_t rows) {
   const auto* const id = ids.data<std::int32_t>();
   for (std::int64_t n = 0; n < ids.numel(); ++n) {
-    check(id[n] >= 0 && id[n] < rows, "embedding: ids[{}] is {}, which is not a row in [0, {})", n,
+    check(id[n] >= 0 && id[n] < rows, "embedding: ids[{}] is {}; the table has rows [0, {})", n,
           id[n], rows);
   }
 }
@@ -57,7 +57,7 @@ void add_run(std::array<compute_t<T>, kColumns>& sum, const T* dy,
   }
 }
 
-/// row += the rows of dy at `occurrences`, in runs as op.h says; rounded once at the end.
+/// row += the rows of dy at `occurrences`, in the runs of op.h; rounded once at the end.
 template <typename T, typename U>
 void add_rows(U* row, const T* dy, std::span<const Occurrence> occurrences, std::int64_t columns) {
   const auto runs = std::max<std::size_t>(1, occurrences.size() / kEmbeddingRun);
@@ -87,7 +87,7 @@ void backward(Out dtable, const Tensor& dy, const Tensor& ids) {
   const auto* const occurrences = sorted.data<Occurrence>();
   const T* const from = dy.data<T>();
   U* const to = dtable.data<U>();
-  // A chunk sums the ids whose first occurrence lies in it, so every row has one owner.
+  // A chunk sums the ids with their first occurrence in it, so every row has one owner.
   parallel_for(tokens, kTokens, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t id = id_of(occurrences[i]);

@@ -1,21 +1,22 @@
 // Embedding.
 //
-// Forward gathers rows, 16 bytes to a thread, a block to a slice of one row. Traffic: 4NC bytes in
-// 16 bits, less where rows repeat and L2 still has them.
+// Forward gathers rows: a thread takes 16 bytes, a block a slice of one row. Traffic: 4NC bytes in
+// 16 bits, less if rows repeat and L2 still has them.
 //
-// Backward. Pairs (id, position) are sorted, so that the occurrences of an id are neighbours in
-// order of position. Then every sorted place i gets the blocks of one row, and most find at
-// once that no run begins there:
+// Backward sorts pairs (id, position), so that the occurrences of an id are neighbours in order of
+// position. Then every sorted place i gets the blocks of one row. Most of these blocks find at once
+// that no run begins at i:
 //
 //   sorted ids      3  3  3  7  9  9  9  9 ... 9  9 ... 9  9 ...
 //   runs            |-------||-||--- 64 ------||--- 64 --||-------- the rest ---
 //   blocks at i     sum  .  . sum sum  .  .  .  sum  .  .  sum  .  .
 //
-// A block adds its run's rows in order, with the next rows' loads under way. An id's only run goes
-// to dtable at once; of several, each leaves its sum in workspace (f32, at i / 64: runs of such an
-// id begin 64 apart or more, so no two meet), and a second kernel adds these in order. Traffic: dy
-// read once, 2NC bytes in 16 bits; rows of dtable with ids written, and read if accumulating; all
-// of dtable set to zero before if not; the sort's 24 bytes per token and pass, 2 or 3 passes.
+// A block adds its run's rows in order, with the loads of the next rows in flight. If an id has one
+// run, its block writes dtable. If it has several, each block writes its sum to workspace (f32, at
+// row i / 64: the runs of such an id begin at least 64 apart, so no two share a row), and a second
+// kernel adds the sums in order. Traffic: dy read once, 2NC bytes in 16 bits; dtable's rows with
+// ids written, and read if accumulating; all of dtable zeroed before if not; the sort's 24 bytes
+// per token and pass, 2 or 3 passes.
 #include <bit>
 
 #include "kernels/cuda/fault.h"
@@ -37,7 +38,7 @@ FaultSlot id_fault() {
   return fault_slot(current_stream(), "embedding: the id at position {} is not a row of the table");
 }
 
-/// Unit: 16 bytes, or one element where rows are not so aligned.
+/// Unit: 16 bytes, or one element if rows are not aligned to 16 bytes.
 template <typename Unit>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(Unit* y, const Unit* table, const std::int32_t* ids, std::int64_t rows,
@@ -73,7 +74,7 @@ __device__ inline std::int64_t position_of(std::uint64_t occurrence) {
   return static_cast<std::int64_t>(occurrence & 0xffffffffu);
 }
 
-/// An id outside the table becomes `rows`, which sorts behind all others.
+/// An id outside the table becomes `rows`, which sorts after all others.
 __global__ void __launch_bounds__(kThreads)
     occurrences_kernel(std::uint64_t* occurrences, const std::int32_t* ids, std::int64_t tokens,
                        std::int64_t rows, FaultSlot fault) {
@@ -93,7 +94,7 @@ struct Sorted {
   std::int64_t tokens;
 
   __device__ std::int64_t id(std::int64_t i) const { return id_of(first[i]); }
-  /// Is there a place j, with the id of place i?
+  /// Whether place j exists and has the id of place i.
   __device__ bool same(std::int64_t i, std::int64_t j) const {
     return j >= 0 && j < tokens && id(j) == id(i);
   }
@@ -110,8 +111,8 @@ struct Sorted {
     return low;
   }
 
-  /// The first place behind i with another id, or `high` if there is none before. The whole warp
-  /// looks at 32 places at once: most ids occur once or a few times, and this takes one load then.
+  /// The first place after i with another id, or `high` if that comes first. The warp reads 32
+  /// places at once: most ids occur a few times, so one load is enough.
   __device__ std::int64_t end_of_id(std::int64_t i, std::int64_t high) const {
     for (std::int64_t first = i + 1; first < high; first += 32) {
       const std::int64_t place = first + threadIdx.x % 32;
@@ -121,10 +122,11 @@ struct Sorted {
     return high;
   }
 
-  /// The end of the run that begins at place i, or i if none does. The whole block calls it.
+  /// The end of the run that begins at place i, or i if no run does. All threads of the block call
+  /// it.
   __device__ std::int64_t run_end(std::int64_t i) const {
     if (same(i, i - 1)) {
-      // A later run: at least a run is before it, and a run's worth from it on.
+      // A later run has at least one run before it, and a run's worth of places from i on.
       if (!same(i, i - kRun) || !same(i, i + kRun - 1)) return i;
       if ((i - find(id(i), 0, i)) % kRun != 0) return i;
     }
@@ -134,11 +136,11 @@ struct Sorted {
   }
 };
 
-/// What the two kernels of backward share. A thread has kWidth neighbouring columns.
+/// Arguments that the two kernels of backward share. A thread takes kWidth neighbouring columns.
 template <typename U>
 struct Target {
   U* dtable;
-  float* sums;  // [tokens / kRun, columns]: the runs of ids that have several
+  float* sums;  // [tokens / kRun, columns]: sums of the runs of ids with several
   std::int64_t rows, columns;
 };
 
@@ -168,8 +170,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Block j adds the runs of the id, if there is one, that has several and the first of them among
-/// the places [64j, 64j + 64). Such an id fills place 64j + 63 and the 64 behind it.
+/// Block j adds the runs of an id with several runs, the first of which begins in the places
+/// [64j, 64j + 64). If there is such an id, it fills place 64j + 63 and the 64 places after it.
 template <int kWidth, typename U>
 __global__ void __launch_bounds__(kThreads) runs_of_id_kernel(Target<U> to, Sorted sorted) {
   const std::int64_t j = blockIdx.x, column = gpu::item_of_row() * kWidth;
@@ -208,7 +210,7 @@ void add_rows(Out dtable, const Tensor& dy, const Tensor& ids, bool accumulate) 
   const std::int64_t tokens = ids.numel(), columns = dy.size(1);
   const Tensor occurrences = sorted_occurrences(ids, dtable.size(0));
   const Sorted sorted{reinterpret_cast<const std::uint64_t*>(occurrences.raw()), tokens};
-  const bool several = tokens >= 2 * kRun;  // can an id have several runs?
+  const bool several = tokens >= 2 * kRun;  // whether an id can have several runs
   const Tensor sums = Tensor::empty({several ? tokens / kRun : 0, columns}, DType::f32);
   const Target<U> to{dtable.data<U>(), sums.data<float>(), dtable.size(0), columns};
   const std::int64_t items = (columns + kWidth - 1) / kWidth;

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// table [V, C], ids [N] and rows [N, C] fit together.
+/// Checks the shapes table [V, C], ids [N] and rows [N, C].
 void check_lookup(std::string_view op, const Argument& table, const Tensor& ids,
                   const Argument& rows) {
   check_rank(op, table, 2);

@@ -3,7 +3,7 @@
 //   y     = x s,                       s = sigmoid(2u) = 1 / (1 + e^(-2u))
 //   dy/dx = s + x s (1 - s) 2u',       2u' = 2 sqrt(2 / pi) (1 + 3 * 0.044715 x^2)
 //
-// which has one exponential and, unlike 1 + tanh(u), no cancellation where x is negative.
+// This form has one exponential and, unlike 1 + tanh(u), does not cancel for negative x.
 #include "kernels/cpu/elementwise.h"
 #include "kernels/gelu/op.h"
 

@@ -1,6 +1,7 @@
-// y = x s with s = sigmoid(2u), as gelu/cpu.cpp derives it: no cancellation where x is negative.
-// Traffic: forward one read, one write (4 bytes an element in 16 bits); backward two reads, one
-// write (6 bytes). 16 bytes of each at a time.
+// GELU as y = x s with s = sigmoid(2u), which kernels/gelu/cpu.cpp derives.
+//
+// This form does not cancel for negative x. Traffic: forward one read, one write (4 bytes an
+// element in 16 bits); backward two reads, one write (6 bytes). 16 bytes of each tensor at a time.
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/sigmoid.h"
 #include "kernels/gelu/op.h"

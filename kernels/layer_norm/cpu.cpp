@@ -13,8 +13,8 @@ struct Moments {
   T rstd;
 };
 
-// Two passes, mean first: the shortcut E[x^2] - mean^2 cancels when the mean is large beside the
-// spread.
+// Two passes, mean first: the shortcut E[x^2] - mean^2 cancels when the mean is much larger than
+// the spread.
 template <typename T>
 Moments<compute_t<T>> row_moments(const T* __restrict__ x, std::int64_t C, float epsilon) {
   using Real = compute_t<T>;
@@ -63,7 +63,7 @@ void forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, const Tensor& 
   });
 }
 
-// One row of dx. Adds dy * xhat to dweight and dy to dbias on the way, while the row is in L1.
+// Computes one row of dx, and adds dy * xhat to dweight and dy to dbias while the row is in L1.
 template <typename T>
 void backward_row(T* __restrict__ dx, compute_t<T>* __restrict__ dweight,
                   compute_t<T>* __restrict__ dbias, const T* __restrict__ dy,
@@ -91,7 +91,7 @@ void backward_row(T* __restrict__ dx, compute_t<T>* __restrict__ dweight,
   }
 }
 
-// dx of all rows; returns the partial sums [chunks, 2, C] of dweight and dbias.
+// Computes dx of all rows, and returns the partial sums [chunks, 2, C] of dweight and dbias.
 template <typename T>
 Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& dsum, const Tensor& x,
                      const Tensor& weight, const Tensor& mean, const Tensor& rstd) {

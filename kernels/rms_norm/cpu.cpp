@@ -41,7 +41,7 @@ void forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
   });
 }
 
-// One row of dx. Adds dy * xhat to dweight on the way, while the row is in L1.
+// Computes one row of dx, and adds dy * xhat to dweight while the row is in L1.
 template <typename T>
 void backward_row(T* __restrict__ dx, compute_t<T>* __restrict__ dweight, const T* __restrict__ dy,
                   const T* __restrict__ x, const T* __restrict__ weight, compute_t<T> rstd,
@@ -61,7 +61,7 @@ void backward_row(T* __restrict__ dx, compute_t<T>* __restrict__ dweight, const 
   }
 }
 
-// dx of all rows; returns the partial sums [chunks, C] of dweight.
+// Computes dx of all rows, and returns the partial sums [chunks, C] of dweight.
 template <typename T>
 Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& dsum, const Tensor& x,
                      const Tensor& weight, const Tensor& rstd) {

@@ -8,8 +8,8 @@
 namespace tessera::cpu {
 namespace {
 
-/// Turns one head. The fma is spelled out so that a token's bits are the same on every device and
-/// wherever in a vector the compiler puts it.
+/// Rotates one head. The fma is explicit, so that a token's bits are the same on every device and
+/// at every place in the compiler's vectors.
 template <RopePairs pairs, typename T>
 void turn_head(T* x, const compute_t<T>* cosine, const compute_t<T>* sine, std::int64_t half,
                compute_t<T> sign) {
@@ -33,8 +33,7 @@ void check_each(const RopePositions& positions, std::int64_t size) {
   for (std::int64_t n = 0; n < positions.each.numel(); ++n) {
     const std::int64_t position = position_of(positions, 0, n);
     check(position >= 0 && position < size,
-          "rope: token {} stands at position {}, which is not in the table's [0, {})", n, position,
-          size);
+          "rope: token {} has position {}; the table has positions [0, {})", n, position, size);
   }
 }
 

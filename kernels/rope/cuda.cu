@@ -1,7 +1,7 @@
 // Rotary position embedding, in place.
 //
-// A block has a token, or a slice of one with many heads; a thread 16 bytes of a pairs' first
-// channels and 16 bytes of second ones (8 pairs in 16 bits):
+// A block takes a token, or a slice of a token with many heads. A thread takes 16 bytes of the
+// first channels of pairs and 16 bytes of the second (8 pairs in 16 bits):
 //
 //   half_split    | a a a a a a a a ............ | b b b b b b b b ............ |    one head
 //                   thread 0        thread 1       thread 0        thread 1
@@ -32,7 +32,7 @@ struct Arguments {
   const float *cosine, *sine;  // [table_size, half]
   std::int64_t table_size, first_position;
   const std::int32_t* positions;  // [batch, tokens] or null
-  float sign;                     // -1 turns back
+  float sign;                     // -1 rotates back
   FaultSlot fault;
 };
 
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Arguments<T> of) {
                   static_cast<std::int64_t>(item / per_head) * (2 * of.half);
   load_pairs<pairs>(a, b, head, first, of.half);
 #pragma unroll
-  for (int i = 0; i < kPairs; ++i) {  // fma spelled out: the CPU's bits
+  for (int i = 0; i < kPairs; ++i) {  // explicit fma: the CPU's bits
     const float sine = of.sign * s[i], turned = fmaf(a[i], c[i], -(b[i] * sine));
     b[i] = fmaf(b[i], c[i], a[i] * sine);
     a[i] = turned;

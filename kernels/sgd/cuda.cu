@@ -1,6 +1,7 @@
-// Gradient descent over all of a rank's shards in one launch; kernels/adamw/cuda.cu draws who does
-// what. Traffic per element: p, and b with momentum, read and written (8 or 16 bytes), the gradient
-// read (4, or 2 in 16 bits).
+// Gradient descent over all of a rank's shards in one launch.
+//
+// kernels/adamw/cuda.cu draws which thread takes which elements. Traffic per element: p, and b with
+// momentum, read and written (8 or 16 bytes); the gradient read (4 bytes, or 2 in 16 bits).
 #include "kernels/cuda/multi_tensor.h"
 #include "kernels/sgd/factors.h"
 
@@ -17,7 +18,7 @@ struct Item {
   __device__ bool has_quads() const { return gpu::are_quads(p, b, gradient); }
 };
 
-// The formulas of cpu.cpp, operation by operation.
+// The formulas of cpu.cpp, operation by operation: the same bits.
 struct Plain {
   __device__ static void update(float& p, float&, float gradient, const SgdFactors& f) {
     const float g = fmaf(f.weight_decay, p, gradient * f.gradient_scale);
@@ -79,11 +80,9 @@ void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
       items.push_back({t.p.data<float>(), momentum ? t.b.data<float>() : nullptr,
                        t.gradient.data<G>(), t.p.numel(), t.decay});
     }
-    gpu::for_each_list<Item<G>>(items, [&](const gpu::TensorList<Item<G>>& list) {
-      gpu::launch(momentum ? sgd_kernel<Momentum, G> : sgd_kernel<Plain, G>,
-                  dim3(static_cast<unsigned>(list.chunks)), dim3(gpu::kThreads), 0, gpu::stream(),
-                  list, SgdFactors(settings), scale);
-    });
+    gpu::launch_for_each_list<Item<G>>(items,
+                                       momentum ? sgd_kernel<Momentum, G> : sgd_kernel<Plain, G>,
+                                       SgdFactors(settings), scale);
   });
 }
 

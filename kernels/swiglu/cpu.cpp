@@ -11,13 +11,13 @@ inline C sigmoid(C x) {
   return C(1) / (C(1) + exponential(-x));
 }
 
-/// Row n of some columns.
+/// Row n of the columns.
 template <typename T>
 T* row_of(const Columns& x, std::int64_t n) {
   return x.tensor.data<T>() + n * x.tensor.size(1) + x.first;
 }
 
-/// f(n) for every row n of so many columns.
+/// Calls f(n) for every row n, in chunks of about kElementwiseChunk elements.
 template <typename F>
 void for_each_row(std::int64_t rows, std::int64_t columns, const F& f) {
   const std::int64_t chunk =

@@ -1,9 +1,8 @@
-// SwiGLU, 16 bytes of every tensor to a thread, a block to a slice of one row.
+// SwiGLU: a thread takes 16 bytes of every tensor, a block a slice of one row.
 //
 // Traffic in 16 bits: forward reads gate and up and writes y, 6NF bytes; backward reads dy, gate
-// and up and writes dgate and dup, 10NF bytes, over gate and up if these are not needed any more. s
-// is computed again in backward: two instructions of the slow kind (exp, reciprocal) an element,
-// where keeping it would be 2NF bytes each way.
+// and up and writes dgate and dup, 10NF bytes. Backward computes s again: two slow instructions
+// (exp, reciprocal) an element. Saving s would cost 2NF bytes each way.
 #include <type_traits>
 
 #include "kernels/cuda/numeric.h"

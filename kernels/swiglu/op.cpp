@@ -12,19 +12,19 @@ struct ColumnsArgument {
   const Columns& columns;
 };
 
-/// `argument` has columns [N, F], N and F being those of `like`.
+/// `argument` has as many rows and columns as `like` [N, F].
 void check_columns(std::string_view op, const ColumnsArgument& argument, const Argument& like) {
   const Columns& x = argument.columns;
   check_rank(op, {argument.name, x.tensor}, 2);
   check(x.first >= 0 && x.count >= 0 && x.first + x.count <= x.tensor.size(1),
-        "{}: {} is columns [{}, {}) of a tensor {}", op, argument.name, x.first, x.first + x.count,
-        describe(x.tensor));
+        "{}: {} is columns [{}, {}) of a tensor {}; columns must lie in the tensor", op,
+        argument.name, x.first, x.first + x.count, describe(x.tensor));
   check(x.tensor.size(0) == like.tensor.size(0) && x.count == like.tensor.size(1),
-        "{}: {} is {} columns of a tensor {} and {} is {}; rows and columns must be as many", op,
-        argument.name, x.count, describe(x.tensor), like.name, describe(like.tensor));
+        "{}: {} is {} columns of a tensor {} and {} is {}; their rows and columns must be equal",
+        op, argument.name, x.count, describe(x.tensor), like.name, describe(like.tensor));
 }
 
-/// Do the two lie in one tensor of memory, so that columns decide?
+/// Whether both are columns of the same memory, so that the columns decide about overlap.
 bool of_one_tensor(const Columns& a, const Columns& b) {
   return a.tensor.bytes() > 0 && a.tensor.raw() == b.tensor.raw() &&
          a.tensor.shape() == b.tensor.shape();
@@ -42,7 +42,7 @@ void check_columns_apart(std::string_view op, const ColumnsArgument& output,
       op, output.name, a.first, a.first + a.count, other.name, b.first, b.first + b.count);
 }
 
-/// `output` is `input`, column for column, or shares nothing with it.
+/// `output` is `input`, column for column, or does not overlap it.
 void check_columns_same_or_apart(std::string_view op, const ColumnsArgument& output,
                                  const ColumnsArgument& input) {
   const Columns &out = output.columns, &in = input.columns;
@@ -53,19 +53,19 @@ void check_columns_same_or_apart(std::string_view op, const ColumnsArgument& out
 }  // namespace
 
 Columns all_columns(const Tensor& tensor) {
-  check(tensor.rank() == 2, "all_columns: {} is not [N, F]", describe(tensor));
+  check(tensor.rank() == 2, "all_columns: the tensor is {}; it must be [N, F]", describe(tensor));
   return {tensor, 0, tensor.size(1)};
 }
 
 Columns first_half(const Tensor& tensor) {
-  check(tensor.rank() == 2 && tensor.size(1) % 2 == 0, "first_half: {} is not [N, 2F]",
-        describe(tensor));
+  check(tensor.rank() == 2 && tensor.size(1) % 2 == 0,
+        "first_half: the tensor is {}; it must be [N, 2F]", describe(tensor));
   return {tensor, 0, tensor.size(1) / 2};
 }
 
 Columns second_half(const Tensor& tensor) {
-  check(tensor.rank() == 2 && tensor.size(1) % 2 == 0, "second_half: {} is not [N, 2F]",
-        describe(tensor));
+  check(tensor.rank() == 2 && tensor.size(1) % 2 == 0,
+        "second_half: the tensor is {}; it must be [N, 2F]", describe(tensor));
   return {tensor, tensor.size(1) / 2, tensor.size(1) / 2};
 }
 

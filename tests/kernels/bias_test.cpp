@@ -61,7 +61,7 @@ TEST_CASE("bias_backward sums over rows, overwriting or accumulating") {
   }
 }
 
-TEST_CASE("bias has the same bits whoever works when, wherever the tensors lie") {
+TEST_CASE("bias has the same bits under every schedule, and wherever the tensors lie") {
   const test::Rank owner;  // the tensors outlive the contexts of the schedules
   std::vector<Tensor> first;
   for (const bool moved : {false, true}) {
@@ -99,12 +99,13 @@ TEST_CASE("bias_backward of many rows of one column, and of many columns") {
   }
 }
 
-TEST_CASE("bias_backward charges its scratch memory to the workspace and gives it back") {
+TEST_CASE("bias_backward charges its scratch memory to the workspace and releases it") {
   test::Rank rank;
   const Tensor dy = Tensor::zeros({128, 32}, DType::bf16), dbias = Tensor::zeros({32}, DType::f32);
   bias_backward(dbias, dy, Accumulate::no);
   const auto account = rank.context.allocator().account();
-  const int lines = test::kOnGpu ? 4 : 2;  // of partial sums: one for 32, or 64, rows
+  const int lines =
+      test::kOnGpu ? 4 : 2;  // of partial sums: one per 32 rows on a GPU, per 64 on the CPU
   REQUIRE(account[Category::workspace].peak == lines * 32 * 4);
   REQUIRE(account[Category::workspace].current == 0);
 }

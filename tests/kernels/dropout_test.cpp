@@ -38,7 +38,7 @@ TEST_CASE("dropout: element i is dropped if uniform(i) is below the probability,
         for (std::int64_t i = 0; i < count; ++i) {
           const bool dropped = kStream.uniform(static_cast<std::uint64_t>(i)) < probability;
           const double expected = dropped ? 0.0 : before[i] * scale;
-          // Half a step of f16's subnormals is the error of the smallest values.
+          // The smallest values have the absolute error of half a step of f16's subnormals.
           wrong += std::fabs(after[i] - expected) > std::fabs(expected) * rounding + 0x1p-25;
         }
         INFO(name_of(dtype) << " " << count << " " << probability);
@@ -48,7 +48,7 @@ TEST_CASE("dropout: element i is dropped if uniform(i) is below the probability,
   }
 }
 
-TEST_CASE("dropout: an element's own number as the probability keeps it, the next one drops it") {
+TEST_CASE("dropout: a probability equal to an element's number keeps it, the next one drops it") {
   const test::Rank rank;
   const Tensor x = Tensor::from(std::vector<float>(9, 1.0f), {9}),
                y = Tensor::empty({9}, DType::f32);

@@ -21,8 +21,8 @@ using test::to_doubles;
 struct Sizes {
   std::int64_t rows, columns, tokens;
 };
-// One of each, columns beyond a block of 256, rows with several runs, more rows than a sort's
-// digit, rows of several blocks, no tokens, no columns.
+// One of each; more columns than a block's 256; rows with several runs; more rows than values of a
+// sort's digit; rows of several blocks; no tokens; no columns.
 const std::vector<Sizes> kSizes = {{1, 1, 1},        {50, 300, 37},  {3, 17, 500}, {1000, 64, 90},
                                    {70'000, 8, 300}, {5, 2056, 140}, {4, 5, 0},    {4, 0, 3}};
 
@@ -54,7 +54,7 @@ const std::vector<Types> kTypes = [] {
   return types;
 }();
 
-/// The gradient in the order that op.h promises, in f32: bit for bit.
+/// The gradient in f32 in the order of op.h, for comparison bit by bit.
 std::vector<float> ordered_gradient(std::vector<float> dtable, const Tensor& dy,
                                     const Tensor& ids) {
   const auto values = to_doubles(dy);
@@ -79,7 +79,7 @@ std::vector<float> ordered_gradient(std::vector<float> dtable, const Tensor& dy,
   return dtable;
 }
 
-/// Ids in [0, rows), `hot` of them with the given number of occurrences, mixed among the others.
+/// Ids in [0, rows). The ids in `hot` have the given number of occurrences, mixed with the others.
 Tensor ids_with(std::int64_t tokens, std::int64_t rows,
                 const std::vector<std::pair<std::int32_t, std::int64_t>>& hot) {
   auto id = test::index_tensor({tokens}, rows, "ids").to_vector<std::int32_t>();
@@ -144,7 +144,7 @@ TEST_CASE("embedding's gradient sums the rows of every id, overwriting or adding
 
 TEST_CASE("embedding's gradient is added in order of position") {
   const test::Rank rank;
-  // In this order the sum is exactly 1; in another the 1 would be lost beside 1e8.
+  // In this order the sum is exactly 1; in any other order 1e8 would absorb the 1.
   const Tensor dy = Tensor::from(std::vector<float>{1e8f, -1e8f, 1.0f}, {3, 1});
   const Tensor ids = Tensor::from(std::vector<std::int32_t>{1, 1, 1}, {3});
   const Tensor dtable = test::poisoned({2, 1}, DType::f32);
@@ -153,8 +153,8 @@ TEST_CASE("embedding's gradient is added in order of position") {
 }
 
 TEST_CASE("embedding's gradient is summed in the runs that op.h promises, under every schedule") {
-  // Around one run, two and more; neighbours in the sorted order with few and many; half of all
-  // one.
+  // Occurrences around one run, two and more; neighbours in the sorted order with few and many; one
+  // id that is half of all.
   const std::vector<std::vector<std::pair<std::int32_t, std::int64_t>>> cases = {
       {{5, 63}, {6, 64}, {7, 65}},
       {{5, 127}, {6, 128}, {7, 129}, {9, 191}},
@@ -214,9 +214,9 @@ TEST_CASE("embedding names the position of an id outside the table") {
   for (const int wrong : {4, -1, 256, std::numeric_limits<std::int32_t>::max()}) {
     const Tensor ids = Tensor::from(std::vector<std::int32_t>{3, wrong, wrong}, {3});
     const auto says = [&] {
-      return test::kOnGpu ? Contains("embedding: the id at position 1 is not a row of the table")
-                          : Contains("ids[1] is " + std::to_string(wrong) +
-                                     ", which is not a row in [0, 4)");
+      return test::kOnGpu
+                 ? Contains("embedding: the id at position 1 is not a row of the table")
+                 : Contains("ids[1] is " + std::to_string(wrong) + "; the table has rows [0, 4)");
     };
     const auto and_wait = [](const auto& call) {
       call();
@@ -227,7 +227,7 @@ TEST_CASE("embedding names the position of an id outside the table") {
     const Tensor dy = Tensor::from(std::vector<float>(6, 1.0f), {3, 2});
     REQUIRE_THROWS_WITH(and_wait([&] { embedding_backward(dtable, dy, ids, Accumulate::yes); }),
                         says());
-    // Row 3 has a good id: done on CUDA, and on the CPU nothing is. The others are as before.
+    // Row 3 has a good id: CUDA writes it, the CPU writes nothing. The other rows are as before.
     std::vector<float> expected(8, 5.0f);
     if (test::kOnGpu) expected[6] = expected[7] = 6.0f;
     REQUIRE(dtable.to_vector<float>() == expected);

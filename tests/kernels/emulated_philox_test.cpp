@@ -1,11 +1,11 @@
-// Random numbers in device code, called like any function: in real builds only nvcc can read it.
+// Random numbers of device code, called on the host. In builds for GPUs only nvcc can compile it.
 #include "kernels/cuda/philox.h"
 
 #include <catch2/catch.hpp>
 
 namespace tessera {
 
-TEST_CASE("device code makes the host's random words, far elements' too") {
+TEST_CASE("device code draws the host's random words, at large indices too") {
   for (const RandomStream& stream :
        {RandomStream(5, "dropout"), RandomStream(std::uint64_t{1} << 63, 3)}) {
     for (const std::uint64_t index : {std::uint64_t{0}, std::uint64_t{1} << 32,

@@ -29,8 +29,8 @@ Tensor sweep(std::int64_t n, DType dtype) {
   return test::tensor_of(values, {n}, dtype);
 }
 
-/// Error allowed to the arithmetic (in f64 that of the reference, where 1 + tanh cancels) and to
-/// the storage.
+/// The bound of the arithmetic's error (in f64 the reference's, where 1 + tanh cancels) plus the
+/// storage's.
 double tolerance(DType dtype) {
   return dtype == DType::f64 ? 1e-13 : 2e-6 + test::unit_roundoff(dtype);
 }
@@ -92,7 +92,7 @@ TEST_CASE("gelu: the same bits wherever tensors begin, and under every schedule"
       const Tensor y = test::poisoned({1027}, dtype), dx = test::poisoned({1027}, dtype);
       gelu_forward(y, x);
       gelu_backward(dx, dy, x);
-      // Each tensor alone and all together off the vectors' addresses.
+      // Each tensor alone, and all together, at addresses that are not aligned for vectors.
       for (const int off : {1, 2, 4, 7}) {
         const auto placed = [&](const Tensor& tensor, int bit) {
           return off & bit ? test::unaligned(tensor) : tensor;

@@ -160,7 +160,7 @@ FAULTS = {
         "random.block(static_cast<std::uint64_t>(first + i) / kWords);",
         "random.block(static_cast<std::uint64_t>(first) / kWords);",
         ["kernels_dropout"]),
-    "tokens are counted on from one sequence to the next": (
+    "positions continue from one sequence to the next": (
         "kernels/rope/cuda.cu",
         "const unsigned batch = n / of.tokens, token = n % of.tokens;",
         "const unsigned batch = n / of.tokens, token = n;",
@@ -182,7 +182,7 @@ FAULTS = {
         "__shfl_xor_sync(gpu::kFullWarp, largest, distance)",
         "__shfl_xor_sync(0xffffu, largest, distance)",
         ["kernels_gradient_norm"]),
-    "a total that nobody set to zero": (
+    "a total that is not set to zero": (
         "kernels/gradient_norm/cuda.cu",
         "  words.zero();\n",
         "",
@@ -326,7 +326,7 @@ FAULTS = {
         "    check_status(cudaStreamWaitEvent(stream_, point->native(), 0), \"cudaStreamWaitEvent\");\n",
         "",
         ["runtime_cuda_stream"]),
-    "a side stream's tensors are let go of while it works": (
+    "a side stream's tensors are released while it works": (
         "runtime/cuda/stream.cpp",
         "if (for_host || id() != kComputeStream) work_->add",
         "if (for_host) work_->add",

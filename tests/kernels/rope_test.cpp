@@ -22,8 +22,8 @@ RopeTable table_for(std::int64_t positions, std::int64_t head_size, RopePairs pa
   return rope_table(positions, rope_frequencies(head_size, kTheta), pairs, statistics_dtype(dtype));
 }
 
-/// Su et al., equation 12: a pair is a complex number, times e^(i p theta^(-2i / D)). The position
-/// of every (b, t) is given.
+/// Su et al., equation 12: a pair is a complex number, multiplied by e^(i p theta^(-2i / D)).
+/// `positions` holds the position of every (b, t).
 std::vector<double> turned(std::vector<double> x, const Heads& heads, RopePairs pairs,
                            const std::vector<std::int64_t>& positions, double sign) {
   const std::int64_t half = heads.head_size / 2;
@@ -56,20 +56,22 @@ std::vector<std::int64_t> running_positions(std::int64_t batch, std::int64_t tok
 struct Case {
   std::int64_t batch, tokens, channels, first_channel, heads, head_size;
 };
-// Plain; queries and keys of a packed tensor whose values stay; heads of an odd number of pairs; a
-// first channel off the vectors; more pairs than a block has threads; one token; none.
+// Plain; queries and keys of a packed tensor, with values that stay; heads of an odd number of
+// pairs; a first channel that is not aligned; more pairs than a block has threads; one token; no
+// tokens; one pair.
 const std::vector<Case> kCases = {
     {2, 3, 16, 0, 1, 16},     {2, 5, 128, 0, 6, 16}, {1, 4, 30, 0, 5, 6},  {2, 3, 40, 3, 2, 16},
     {1, 2, 5120, 0, 40, 128}, {3, 1, 64, 0, 2, 32},  {2, 0, 16, 0, 1, 16}, {1, 3, 2, 0, 1, 2}};
 
-/// The turn's own error: 3 roundings in f32 of numbers up to the pair's length, and the storage's.
+/// The bound of a rotation's error: 3 roundings in f32 of numbers up to the pair's length, and the
+/// storage's.
 double tolerance(DType dtype) {
   return dtype == DType::f64 ? 1e-14 : 4e-7 + test::unit_roundoff(dtype);
 }
 
 }  // namespace
 
-TEST_CASE("rope turns every pair by its position's angle and leaves other channels alone") {
+TEST_CASE("rope rotates every pair by its position's angle and leaves other channels unchanged") {
   const test::Rank rank;
   for (const RopePairs pairs : {RopePairs::half_split, RopePairs::interleaved}) {
     for (const DType dtype : test::kFloating) {
@@ -88,7 +90,7 @@ TEST_CASE("rope turns every pair by its position's angle and leaves other channe
           const auto c = static_cast<std::int64_t>(i) % n.channels - n.first_channel;
           if (c < 0 || c >= n.heads * n.head_size) REQUIRE(after[i] == before[i]);
         }
-        // Backward turns what forward left by the negative angle.
+        // Backward rotates the result by the negative angle.
         const auto back =
             turned(after, heads, pairs, running_positions(n.batch, n.tokens, 7), -1.0);
         rope_backward(heads, table, {.first = 7});
@@ -98,7 +100,7 @@ TEST_CASE("rope turns every pair by its position's angle and leaves other channe
   }
 }
 
-TEST_CASE("rope: the two conventions are one another after a permutation of channels") {
+TEST_CASE("rope: a permutation of channels turns one convention into the other") {
   const test::Rank rank;
   const RopeTable split = table_for(9, 8, RopePairs::half_split, DType::f32);
   const RopeTable paired = table_for(9, 8, RopePairs::interleaved, DType::f32);
@@ -184,7 +186,7 @@ TEST_CASE("rope has the same bits wherever its tensors begin, and under every sc
   }
 }
 
-TEST_CASE("rope: a token alone, as in decoding, gets the bits it has among others") {
+TEST_CASE("rope: a token alone, as in decoding, gets the same bits as in a sequence") {
   const test::Rank rank;
   const RopeTable table = table_for(30, 32, RopePairs::half_split, DType::bf16);
   const Tensor all = normal_tensor({1, 30, 64}, DType::bf16, "x"), before = all.clone();
@@ -197,7 +199,7 @@ TEST_CASE("rope: a token alone, as in decoding, gets the bits it has among other
 }
 
 TEST_CASE("rope_table is exact at far positions") {
-  // At 131,071 an angle in f32 would be off by up to 2^-8.
+  // At position 131,071 the error of an angle in f32 would be up to 2^-8.
   const test::Rank rank;
   const auto frequencies = rope_frequencies(4, 500'000.0);
   const RopeTable table = rope_table(131'072, frequencies, RopePairs::half_split);
@@ -231,13 +233,14 @@ TEST_CASE("rope_frequencies scales as Llama 3.1 does") {
       }
       CHECK(frequencies[i] == Approx(expected).epsilon(1e-13));
     }
-    CHECK(kept == 29);  // of 64; 6 are blended
+    CHECK(kept == 29);  // of 64; 6 others are blended
     CHECK(slowed == 29);
   }
 }
 
 TEST_CASE("rope_frequencies: equal low and high factors make the ramp a step") {
-  // The formula above without its blend: slower than `turns` per context by 8, others kept.
+  // The formula above without its blend: waves with fewer than `turns` periods in the context are
+  // slowed by 8, others kept.
   const double theta = 500'000.0, turns = 2.0;
   const Llama3Scaling step{.low_frequency_factor = turns, .high_frequency_factor = turns};
   const auto plain = rope_frequencies(128, theta), frequencies = rope_frequencies(128, theta, step);
@@ -270,9 +273,8 @@ TEST_CASE("rope names a position outside the table") {
       current_stream().synchronize();
     };
     REQUIRE_THROWS_WITH(
-        call(), test::kOnGpu
-                    ? Contains("rope: the token at position 1 of the batch")
-                    : Contains("rope: token 1 stands at position " + std::to_string(wrong)));
+        call(), test::kOnGpu ? Contains("rope: the token at position 1 of the batch")
+                             : Contains("rope: token 1 has position " + std::to_string(wrong)));
     const std::int64_t untouched = test::kOnGpu ? 1 : 0;
     CHECK(test::same_bits(x.reshape({3, 16}).slice(untouched, 3),
                           before.reshape({3, 16}).slice(untouched, 3)));

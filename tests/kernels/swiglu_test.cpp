@@ -18,7 +18,7 @@ double sigmoid(double x) {
   return 1.0 / (1.0 + std::exp(-x));
 }
 
-/// Error allowed to the arithmetic and to the storage, relative to the value and a floor: the
+/// The bound of the arithmetic's and the storage's errors, relative to the value plus a floor: the
 /// derivative has a zero near -1.28, where only the absolute error is bounded.
 double tolerance(DType dtype) {
   return dtype == DType::f64 ? 1e-14 : 2e-6 + test::unit_roundoff(dtype);
@@ -29,7 +29,8 @@ struct Sizes {
 };
 const std::vector<Sizes> kSizes = {{1, 1}, {3, 7}, {5, 64}, {2, 2056}, {37, 24}, {0, 8}, {4, 0}};
 
-/// The gate's values spread over 30 standard deviations, so that the sigmoid's both ends are met.
+/// The gate's values spread over 30 standard deviations, so that both ends of the sigmoid are
+/// reached.
 struct Inputs {
   Tensor gate_up, gate, up, dy;
 };
@@ -49,8 +50,7 @@ Inputs inputs(const Sizes& n, DType dtype) {
           normal_tensor({n.rows, n.columns}, dtype, "dy")};
 }
 
-/// Of columns among `width` others. All rows of them begin aligned, none does, or the first does
-/// and the others do not.
+/// Columns of a tensor of `width`. All rows begin aligned, or no row, or only the first.
 struct Place {
   std::int64_t width, first;
 };
@@ -89,7 +89,7 @@ TEST_CASE("swiglu follows its formula in every dtype and size") {
   }
 }
 
-TEST_CASE("swiglu has values that were tabulated elsewhere") {
+TEST_CASE("swiglu has the tabulated values of silu") {
   // silu(1) and silu(-2) with 16 digits; d silu / dx at 0 is 1/2.
   const test::Rank rank;
   for (const DType dtype : test::kFloating) {
@@ -107,7 +107,9 @@ TEST_CASE("swiglu has values that were tabulated elsewhere") {
   }
 }
 
-TEST_CASE("swiglu: packed, apart, unaligned and in place give the same bits under every schedule") {
+TEST_CASE(
+    "swiglu: packed, separate, unaligned and in-place calls give the same bits under every "
+    "schedule") {
   for (const DType dtype : test::kFloating) {
     for (const Sizes& n : kSizes) {
       CAPTURE(name_of(dtype), n.rows, n.columns);
