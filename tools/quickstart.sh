@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tools/quickstart.sh: from a fresh machine to a trained model in one command. Installs what is needed,
+# tools/quickstart.sh: from a fresh machine to a trained model in one command. It installs packages,
 # builds, trains a small GPT-2 on the King James Bible for about three minutes on two cores, sharded over
-# two ranks (FSDP), and lets it write. Run again, it keeps the build and trains into a new run folder.
+# two ranks (FSDP), and generates text. A second run keeps the build and trains into a new run folder.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

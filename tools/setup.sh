@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tools/setup.sh [PACKAGE...]: installs what Tessera is built and tested with, and the Debian packages
-# named. Does nothing, and says nothing, if all of it is there. For Debian 12; elsewhere it prints the
-# list of what is needed.
+# tools/setup.sh [PACKAGE...]: installs the packages that Tessera is built and tested with, and those
+# named. It does and prints nothing if all are installed. It is for Debian 12; on other systems it
+# prints the list of packages.
 set -euo pipefail
 
 packages=(
@@ -19,7 +19,7 @@ installed() {
 }
 
 if ! command -v apt-get dpkg-query >/dev/null; then
-  echo "setup.sh: not a Debian system; please install what these packages hold: ${packages[*]}" >&2
+  echo "setup.sh: not a Debian system; please install the contents of these packages: ${packages[*]}" >&2
   exit 1
 fi
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/test.sh [CTEST_OPTION...]: sets up, builds everything and runs every test, or those that the
-# options choose, such as -R gelu or -L kernels.
+# tools/test.sh [CTEST_OPTION...]: installs packages, builds everything and runs every test, or the
+# tests that the options select, such as -R gelu or -L kernels.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -47,7 +47,7 @@ const std::string kQuick = " --models tiny --tokens 16 --runs 1 --flush-mib 1 --
 
 }  // namespace
 
-TEST_CASE("bench_kernels: every kernel has a row with a yardstick") {
+TEST_CASE("bench_kernels: every kernel has a row with a baseline") {
   const TemporaryDirectory folder;
   const std::string file = folder / "rows.json";
   const Outcome outcome =
@@ -55,17 +55,22 @@ TEST_CASE("bench_kernels: every kernel has a row with a yardstick") {
   INFO(outcome.text);
   REQUIRE(outcome.status == 0);
   std::set<std::string> ops;
-  for (const json& row : json::parse(read_text_file(file))) {
+  const json report = json::parse(read_text_file(file));
+  CHECK(report["program"] == "bench_kernels");
+  CHECK(report["device"] == to_string(test::device()));
+  for (const json& row : report["kernels"]) {
     CAPTURE(row.dump());
     CHECK(keys_of(row) == std::set<std::string>{"op", "shape", "dtype", "time_ms", "bytes", "flops",
-                                                "yardstick", "ratio"});
+                                                "rate", "baseline", "baseline_rate", "ratio"});
     CHECK(ops.insert(row["op"]).second);
     CHECK(row["dtype"] == "bf16");
     CHECK(row["time_ms"].get<double>() > 0.0);
     CHECK(row["bytes"].get<double>() > 0.0);
     CHECK(row["ratio"].get<double>() > 0.0);
     CHECK(std::isfinite(row["ratio"].get<double>()));
-    CHECK((row["flops"].get<double>() > 0.0) == (row["yardstick"] != "copy"));
+    CHECK((row["flops"].get<double>() > 0.0) == (row["baseline"] != "copy"));
+    const double ratio = row["rate"].get<double>() / row["baseline_rate"].get<double>();
+    CHECK(row["ratio"].get<double>() == Approx(ratio));
   }
   CHECK(ops == std::set<std::string>{"embedding_forward",
                                      "embedding_backward",
@@ -113,7 +118,7 @@ TEST_CASE("bench_kernels: bytes and operations are the shapes'") {
     REQUIRE(run("bench_kernels" + device() + kQuick + " --dtype f32 --op " + op + " --json " + file,
                 folder)
                 .status == 0);
-    return json::parse(read_text_file(file)).at(0);
+    return json::parse(read_text_file(file)).at("kernels").at(0);
   };
   // 16 tokens of 32 channels, a feed-forward of 48; 2 heads of 16 on 1, rows of 8 tokens.
   const json norm = row("add_rms_norm_forward");
@@ -128,21 +133,24 @@ TEST_CASE("bench_kernels: bytes and operations are the shapes'") {
   CHECK(attention["flops"] == 5 * 2 * 2 * 2 * 8 * 8 * 16 / 2);
   CHECK(attention["bytes"] == 4 * 2 * (16 * 64 + 16 * 32));
   CHECK(row("rope_forward")["bytes"] == 4 * 2 * 16 * 3 * 16);
+  // The baseline's products are padded to a vocabulary of 128; the head counts its 101.
+  CHECK(row("linear_cross_entropy")["flops"].get<double>() == Approx(3 * 2 * 16 * 101 * 32));
 }
 
-TEST_CASE("bench_kernels: what it does not know is one line and status 1") {
+TEST_CASE("bench_kernels: an unknown name is one line and status 1") {
   const TemporaryDirectory folder;
   CHECK_THAT(run("bench_kernels --op none" + kQuick, folder).text,
              Contains("no kernel whose name contains 'none'"));
   const Outcome model = run("bench_kernels --models gpt5", folder);
   CHECK(model.status == 1);
-  CHECK_THAT(model.text, Contains("a model 'gpt5'; there are those of gpt2, gpt2-xl, llama3-8b"));
+  CHECK_THAT(model.text,
+             Contains("unknown model 'gpt5': choose from gpt2") && Contains("llama3-8b, tiny"));
   const Outcome unknown = run("bench_kernels --device gpu", folder);
   CHECK(unknown.status == 1);
-  CHECK_THAT(unknown.text, Catch::StartsWith("bench_kernels: --device gpu: it must be auto, cpu"));
+  CHECK_THAT(unknown.text, Catch::StartsWith("bench_kernels: --device is gpu; expected auto, cpu"));
 }
 
-TEST_CASE("bench_step: phases of a step on the device, a yardstick, and MFU") {
+TEST_CASE("bench_step: phases of a step on the device, a baseline, and MFU") {
   const TemporaryDirectory folder;
   const std::string file = folder / "step.json";
   const Outcome outcome =
@@ -153,8 +161,12 @@ TEST_CASE("bench_step: phases of a step on the device, a yardstick, and MFU") {
   REQUIRE(outcome.status == 0);
   const json report = json::parse(read_text_file(file));
   CHECK(report["device"] == to_string(test::device()));
-  CHECK(report["dtype"] == "bf16");
-  CHECK(report["yardstick"] == (test::kOnGpu ? "cuBLASLt" : "OpenBLAS, f32"));
+  CHECK(report["config"]["runtime.compute_dtype"] == "bf16");
+  CHECK(report["config"]["data.batch_size"] == "2");
+  CHECK(report["strategy"] == "single");
+  CHECK_THAT(outcome.text,
+             Contains("3 layers x 24, vocabulary 257") && Contains("single on 1 rank"));
+  CHECK(report["baseline"] == (test::kOnGpu ? "cuBLASLt" : "OpenBLAS, f32"));
   double phases = 0.0;
   for (const char* key : {"data_ms", "forward_ms", "backward_ms", "optimizer_ms"}) {
     CHECK(report[key].get<double>() > 0.0);
@@ -162,7 +174,7 @@ TEST_CASE("bench_step: phases of a step on the device, a yardstick, and MFU") {
   }
   CHECK(phases < 1.5 * report["step_ms"].get<double>());  // medians need not add up
   for (const char* key :
-       {"step_ms", "model_flops_per_second", "matmul_flops_per_second", "ratio"}) {
+       {"step_ms", "model_flops_per_second", "baseline_flops_per_second", "ratio"}) {
     CHECK(report[key].get<double>() > 0.0);
   }
   if (report["mfu"].is_null()) {
@@ -174,13 +186,48 @@ TEST_CASE("bench_step: phases of a step on the device, a yardstick, and MFU") {
   }
 }
 
-TEST_CASE("bench_step: a choice that the device does not have is one line") {
+TEST_CASE("bench_step: an option that the device lacks is one line") {
   const TemporaryDirectory folder;
   const Outcome cudnn = run("bench_step --model tiny --device cpu --attention cudnn", folder);
   CHECK(cudnn.status == 1);
   CHECK_THAT(cudnn.text, Catch::StartsWith("bench_step: ") && Contains("needs a GPU"));
-  CHECK(run("bench_step --model tiny --dtype f8", folder).status == 2);
+  const Outcome dtype = run("bench_step --model tiny --dtype f8", folder);
+  CHECK(dtype.status == 1);
+  CHECK_THAT(dtype.text, Contains("runtime.compute_dtype") && Contains("'f8'"));
   CHECK(run("bench_step --model tiny --device cuda:99", folder).status == 1);
+}
+
+TEST_CASE("bench_step: one YAML file is one model, with its batch and accumulation") {
+  const TemporaryDirectory folder;
+  const std::string text = folder / "text.txt", data = folder / "data", yaml = folder / "run.yaml";
+  write_file_atomically(text, std::string(200, 'a') + "bcdefg");
+  REQUIRE(
+      run("tessera prepare --tokenizer chars --input " + text + " --out " + data, folder).status ==
+      0);
+  write_file_atomically(yaml,
+                        "model: {preset: gpt2-mini, layers: 1, heads: 2, width: 8, context: 4}\n"
+                        "data: {train: " +
+                            data +
+                            "/train.bin, batch_size: 6, "
+                            "sequence_length: 4, accumulation_steps: 3}\n");
+  const std::string json_file = folder / "step.json";
+  const Outcome step =
+      run("bench_step --model " + yaml + " --steps 1 --threads 1 optimizer.name=sgd" + device() +
+              " --json " + json_file,
+          folder);
+  INFO(step.text);
+  REQUIRE(step.status == 0);
+  CHECK_THAT(step.text, Contains("vocabulary 7 from " + data + "/manifest.json") &&
+                            Contains("batch 6 x 4 in 3 micro-batches"));
+  const json report = json::parse(read_text_file(json_file));
+  CHECK(report["shape"]["vocab_size"] == 7);
+  CHECK(report["config"]["data.accumulation_steps"] == "3");
+  CHECK(report["config"]["optimizer.name"] == "sgd");
+  // Tables of 7 and 4 rows, a norm, and a block of two norms and four linears.
+  constexpr int kBlock = 2 * 16 + 8 * 24 + 24 + 8 * 8 + 8 + 2 * 8 * 32 + 32 + 8;
+  CHECK(report["parameters"] == (7 + 4 + 2) * 8 + kBlock);
+  const Outcome shape = run("bench_step --print-shape --model " + yaml, folder);
+  CHECK(json::parse(shape.text)["vocab_size"] == 7);
 }
 
 TEST_CASE("bench_strategies: strategies agree on the device") {
@@ -201,7 +248,7 @@ TEST_CASE("bench_strategies: strategies agree on the device") {
   }
 }
 
-TEST_CASE("bench_collectives: rates on the device, beside a copy's") {
+TEST_CASE("bench_collectives: rates on the device, next to a copy's") {
   const TemporaryDirectory folder;
   const std::string file = folder / "rates.json";
   const Outcome outcome = run(

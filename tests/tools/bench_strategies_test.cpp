@@ -1,4 +1,4 @@
-// The program bench_strategies, as scripts call it.
+// bench_strategies from the command line, and the comparison inside it.
 #include <sys/wait.h>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -41,27 +41,37 @@ TEST_CASE("bench_strategies: two ranks, all strategies, every figure of the JSON
   const TemporaryDirectory folder;
   const std::string file = folder / "figures.json";
   const Outcome outcome = bench_strategies(
-      "--device cpu --ranks 2 --model tiny --steps 2 --threads 1 --json " + file, folder);
+      "--device cpu --model tiny --steps 2 --threads 1 --json " + file, folder);  // 2 ranks
   INFO(outcome.text);
   REQUIRE(outcome.status == 0);
   CHECK_THAT(outcome.text, Catch::EndsWith("All agree: one loss, one gradient norm, the same "
                                            "weights.\n"));
-  const json rows = json::parse(read_text_file(file))["strategies"];
+  const json report = json::parse(read_text_file(file));
+  CHECK(report["program"] == "bench_strategies");
+  CHECK(report["ranks"] == 2);
+  CHECK(report["steps"] == 2);
+  CHECK(report["config"]["data.batch_size"] == "8");
+  const json rows = report["strategies"];
   REQUIRE(rows.size() == strategy_variants().size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const json& row = rows[i];
     CAPTURE(row.dump());
     CHECK(row["strategy"] == strategy_variants()[i]);
-    CHECK(row["ranks"] == 2);
     for (const char* key : {"loss", "gradient_norm", "weights_checksum"}) {
       CHECK(row[key] == rows[0][key]);
     }
     CHECK(row["gradient_norm"].get<double>() > 0.1);  // clipping is active
-    CHECK(row["bytes_sent_predicted"] == row["bytes_sent_measured"]);
-    CHECK(row["bytes_sent_measured"].get<std::int64_t>() > 0);
-    for (const char* category : {"parameters", "gradients", "optimizer", "communication"}) {
+    CHECK(row["bytes_sent"]["predicted"] == row["bytes_sent"]["measured"]);
+    CHECK(row["bytes_sent"]["measured"].get<std::int64_t>() > 0);
+    std::int64_t sum = 0;
+    for (const char* category : {"parameters", "gradients", "optimizer", "slots"}) {
       CHECK(row["memory"][category]["predicted"] == row["memory"][category]["measured"]);
+      sum += row["memory"][category]["measured"].get<std::int64_t>();
     }
+    CHECK(row["total_bytes"].get<std::int64_t>() <= sum);  // the sum of one rank
+    CHECK(2 * row["total_bytes"].get<std::int64_t>() > sum);
+    CHECK(row["least_step_ratio"] <= row["step_ratio"]);
+    CHECK(row["step_ratio"] <= row["most_step_ratio"]);
     CHECK(row["memory"]["optimizer"]["measured"].get<std::int64_t>() > 0);
     for (const char* key : {"step_ms", "tokens_per_second", "exposed_communication_ms"}) {
       CHECK(row[key].get<double>() > 0.0);
@@ -76,7 +86,7 @@ TEST_CASE("bench_strategies: two ranks, all strategies, every figure of the JSON
   CHECK(rows[0]["memory"]["optimizer"]["measured"] == 8 * kParameters);
 }
 
-TEST_CASE("bench_strategies: another tree of sums is to rounding, and is said") {
+TEST_CASE("bench_strategies: sums in another order agree to rounding") {
   const TemporaryDirectory folder;
   const std::string model = folder / "model.yaml";
   write_file_atomically(model,
@@ -100,14 +110,46 @@ TEST_CASE("bench_strategies: wrong usage exits with 2, bad input with 1 and one 
   CHECK(bench_strategies("--ranks 0", folder).status == 2);
   const Outcome unknown = bench_strategies("--model gpt5", folder);
   CHECK(unknown.status == 1);
-  CHECK_THAT(unknown.text, Catch::StartsWith("bench_strategies: "));
-  const Outcome uneven = bench_strategies("--ranks 2 --batch 3", folder);
+  CHECK_THAT(unknown.text,
+             Catch::StartsWith("bench_strategies: --model gpt5: there is no such file") &&
+                 Catch::Contains("tiny"));
+  const Outcome uneven = bench_strategies("--ranks 3", folder);  // never another batch than stated
   CHECK(uneven.status == 1);
-  CHECK_THAT(uneven.text, Catch::StartsWith("bench_strategies: rank ") &&
-                              Catch::Contains("data.batch_size 3 is not"));
+  CHECK_THAT(uneven.text, Catch::StartsWith("bench_strategies: ") &&
+                              Catch::Contains("data.batch_size 8 is not a multiple"));
 }
 
-TEST_CASE("strategies that compute something else do not agree") {
+TEST_CASE(
+    "bench_strategies: a file's accumulation and checkpointing hold, and overrides come last") {
+  const TemporaryDirectory folder;
+  const std::string model = folder / "model.yaml", file = folder / "figures.json";
+  write_file_atomically(model,
+                        "model: {layers: 3, heads: 2, width: 24, context: 19, vocab_size: 257}\n"
+                        "data: {batch_size: 8, sequence_length: 19, accumulation_steps: 2}\n"
+                        "sharding: {activation_checkpointing: full}\n");
+  const auto activations = [&](const std::string& overrides) {
+    const Outcome outcome =
+        bench_strategies("--device cpu --steps 1 --threads 1 --strategies fsdp " + overrides +
+                             " --json " + file + " --model " + model,
+                         folder);
+    INFO(outcome.text);
+    REQUIRE(outcome.status == 0);
+    const json report = json::parse(read_text_file(file));
+    return std::pair(report["config"]["data.accumulation_steps"].get<std::string>() + ", " +
+                         report["config"]["sharding.activation_checkpointing"].get<std::string>(),
+                     report["strategies"][0]["activations_bytes"].get<std::int64_t>());
+  };
+  const auto [as_written, least] = activations("");
+  CHECK(as_written == "2, full");
+  const auto [kept, more] = activations("sharding.activation_checkpointing=none");
+  CHECK(kept == "2, none");
+  const auto [whole, most] = activations("--checkpointing none data.accumulation_steps=1");
+  CHECK(whole == "1, none");
+  CHECK(least < more);
+  CHECK(more < most);
+}
+
+TEST_CASE("strategies with other results do not agree") {
   StrategyFigures a{.strategy = "ddp", .loss = 2.0f, .gradient_norm = 0.5, .weights_checksum = 7};
   StrategyFigures b = a;
   CHECK(agree(a, b));
@@ -124,7 +166,7 @@ TEST_CASE("strategies that compute something else do not agree") {
 }
 
 TEST_CASE("compare_strategies: the checksum is that of all weights, in the order of their names") {
-  Config config = workload("tiny", 0, 0);
+  Config config = workload("tiny", {});
   config.optimizer.learning_rate = 0.0;  // the weights stay what they are at first
   std::map<std::string, std::uint64_t> checksums;
   run_ranks({.threads = 1}, [&](Communicator&) {
@@ -146,7 +188,7 @@ TEST_CASE("compare_strategies: the checksum is that of all weights, in the order
   CHECK(figures.at(0).weights_checksum == all.value());
 }
 
-TEST_CASE("a footprint that is not as predicted is an error that names the part") {
+TEST_CASE("a footprint unlike its prediction is an error that names the part") {
   const Footprint predicted{1, 2, 3, 4, 5};
   CHECK_NOTHROW(check_footprint(predicted, predicted, "fsdp"));
   for (const auto& [part, name] : {std::pair(&Footprint::parameters, "parameters"),
@@ -164,11 +206,9 @@ TEST_CASE("a footprint that is not as predicted is an error that names the part"
 TEST_CASE("compare_strategies: rounds repeat the same bits, the first strategy's ratio is 1") {
   std::vector<StrategyFigures> figures;
   run_ranks({.ranks = 2, .threads = 1}, [&](Communicator& world) {
-    const auto found = compare_strategies({.config = workload("tiny", 0, 0),
-                                           .strategies = {"zero1", "fsdp"},
-                                           .steps = 2,
-                                           .rounds = 2},
-                                          world);
+    const auto found = compare_strategies(
+        {.config = workload("tiny", {}), .strategies = {"zero1", "fsdp"}, .steps = 2, .rounds = 2},
+        world);
     if (world.rank() == 0) figures = found;
   });
   REQUIRE(figures.size() == 2);

@@ -1,10 +1,10 @@
-// bench_collectives: every collective over sizes, against the device's rate of copying.
+// bench_collectives: every collective over sizes, compared with the device's rate of copying.
 //
 //   bench_collectives --ranks 2               ranks are threads
 //   mpirun -np 2 bench_collectives            ranks are processes
 //
-// The model. A collective must touch memory, whoever carries it out. With N ranks and S bytes (of
-// the whole tensor, f32), one rank reads and writes at least
+// The model. A collective must touch memory in any implementation. With N ranks and S bytes (of the
+// whole tensor, f32), one rank reads and writes at least
 //
 //   all_gather       the other ranks' parts: reads (N-1)/N S, writes (N-1)/N S
 //   reduce_scatter   N parts: reads S; writes one: S/N
@@ -13,16 +13,19 @@
 //   reduce           reduce_scatter, then the root reads and writes (N-1)/N S
 //   all_to_all       reads S, writes S
 //
-// and a memcpy of S bytes reads S and writes S. Rates are these bytes over time. The reads that a
-// cache makes before it writes are counted in neither; glibc's memcpy of large blocks avoids them.
-// A ratio may pass 1: of a broadcast, whose root is idle, and of sums, which read more than they
-// write.
-// Time is that of the slowest rank from a common start. All ranks copy at once, as all take part in
-// a collective; copies and collectives alternate, and the ratio is the median over these pairs.
+// and a memcpy of S bytes reads S and writes S. "touched" and "copy" are these bytes over time. The
+// reads that a cache makes before it writes are counted in neither; glibc's memcpy of large blocks
+// avoids them. A ratio can exceed 1 for a broadcast, whose root is idle, and for sums, which read more
+// than they write. "algbw" and "busbw" are defined as in nccl-tests: S over time, and S over time
+// times the share that must cross a link.
 //
-// On GPUs (--device cuda) the yardstick is a copy within the GPU's memory, and times are the GPU's.
-// Ranks that share a GPU share its memory's bandwidth, in copies as in collectives; between GPUs
-// a ratio says how much slower the way to the other GPU is than a GPU's own memory.
+// Time is that of the slowest rank from a common start. All ranks copy at once, as all take part in
+// a collective. Copies and collectives alternate, and the ratio is the median over these pairs: it
+// need not equal the quotient of the two medians next to it.
+//
+// On GPUs (--device cuda) the baseline is a copy within the GPU's memory, and the GPU's clock gives the
+// times. Ranks that share a GPU share its memory's bandwidth, in copies as in collectives. Between
+// GPUs a ratio compares the link with the memory.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -34,9 +37,10 @@
 
 #include "runtime/context.h"
 #include "runtime/error.h"
-#include "runtime/file.h"
 #include "sharding/comm/world.h"
-#include "tools/bench/workload.h"
+#include "tools/bench/command_line.h"
+#include "tools/bench/median.h"
+#include "tools/bench/report.h"
 
 namespace tessera {
 namespace {
@@ -52,10 +56,11 @@ struct Options {
 struct Operation {
   Collective collective;
   double touched;  // bytes that one rank must touch, per byte of the whole tensor
+  double bus;      // nccl-tests' factor from algbw to busbw
   std::function<void()> run;
 };
 
-/// What the operations work on: three tensors of one size, and a part of them.
+/// The operands: two whole tensors and one rank's part.
 struct Buffers {
   Tensor whole, other, part;
 
@@ -72,20 +77,21 @@ std::vector<Operation> operations(Communicator& world, const Buffers& buffers) {
   const double n = world.size();
   const double others = (n - 1) / n;
   return {
-      {Collective::all_gather, 2 * others, [&] { world.all_gather({buffers.whole}, stream); }},
-      {Collective::reduce_scatter, 1 + 1 / n,
+      {Collective::all_gather, 2 * others, others,
+       [&] { world.all_gather({buffers.whole}, stream); }},
+      {Collective::reduce_scatter, 1 + 1 / n, others,
        [&] { world.reduce_scatter({buffers.part}, {buffers.whole}, stream); }},
-      {Collective::all_reduce, 1 + 1 / n + 2 * others,
+      {Collective::all_reduce, 1 + 1 / n + 2 * others, 2 * others,
        [&] { world.all_reduce({buffers.other}, stream); }},
-      {Collective::broadcast, 2, [&] { world.broadcast({buffers.whole}, 0, stream); }},
-      {Collective::reduce, 1 + 1 / n + 2 * others,
+      {Collective::broadcast, 2, 1, [&] { world.broadcast({buffers.whole}, 0, stream); }},
+      {Collective::reduce, 1 + 1 / n + 2 * others, 1,
        [&] { world.reduce({buffers.other}, 0, stream); }},
-      {Collective::all_to_all, 2,
+      {Collective::all_to_all, 2, others,
        [&] { world.all_to_all({buffers.other}, {buffers.whole}, stream); }},
   };
 }
 
-/// Seconds of one run among `runs`, of the slowest rank.
+/// Seconds of one run on the slowest rank, as the mean of `runs`.
 double slowest(Communicator& world, int runs, const std::function<void()>& run) {
   const Stream& stream = context().compute_stream();
   world.barrier(stream).synchronize();
@@ -97,59 +103,73 @@ double slowest(Communicator& world, int runs, const std::function<void()>& run) 
   return static_cast<double>(seconds.item<float>()) / runs;
 }
 
-nlohmann::json measure(Communicator& world, const Options& options, std::int64_t kib,
-                       const Operation& operation, const Buffers& buffers) {
+nlohmann::ordered_json measure(Communicator& world, const Options& options, std::int64_t kib,
+                               const Operation& operation, const Buffers& buffers) {
   const auto bytes = static_cast<double>(buffers.whole.bytes());
   const auto copy = [&] { buffers.other.copy_from(buffers.whole); };
-  // Small sizes are repeated, so that the clock and the start do not count.
+  // Small sizes run many times, so that the clock and the barrier do not count.
   const int runs = static_cast<int>(std::max(1.0, 16e6 / bytes));
   slowest(world, 1, operation.run);  // warm-up
   const std::int64_t sent_before = world.bytes_sent(operation.collective);
   operation.run();
   const std::int64_t sent = world.bytes_sent(operation.collective) - sent_before;
-  std::vector<double> copy_rates, rates, ratios;
+  std::vector<double> seconds, copy_rates, ratios;
   for (int i = 0; i < options.pairs; ++i) {
     copy_rates.push_back(2 * bytes / slowest(world, runs, copy));
-    rates.push_back(operation.touched * bytes / slowest(world, runs, operation.run));
-    ratios.push_back(rates.back() / copy_rates.back());
+    seconds.push_back(slowest(world, runs, operation.run));
+    ratios.push_back(operation.touched * bytes / seconds.back() / copy_rates.back());
   }
+  const double time = median(seconds);
   return {{"collective", std::string(name_of(operation.collective))},
           {"kib", kib},
+          {"time_us", time * 1e6},
+          {"algbw_bytes_per_second", bytes / time},
+          {"busbw_bytes_per_second", operation.bus * bytes / time},
           {"touched_bytes", operation.touched * bytes},
-          {"bytes_per_second", median(rates)},
+          {"touched_bytes_per_second", operation.touched * bytes / time},
           {"copy_bytes_per_second", median(copy_rates)},
           {"ratio", median(ratios)},
           {"sent_bytes", sent}};
 }
 
+void print_row(const nlohmann::ordered_json& row) {
+  const auto giga = [&](const char* key) { return row[key].get<double>() * 1e-9; };
+  fmt::print("{:<15} {:>9} {:>10.1f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>7.2f}\n",
+             row["collective"].get<std::string>(), row["kib"].get<std::int64_t>(),
+             row["time_us"].get<double>(), giga("algbw_bytes_per_second"),
+             giga("busbw_bytes_per_second"), giga("touched_bytes_per_second"),
+             giga("copy_bytes_per_second"), row["ratio"].get<double>());
+  std::fflush(stdout);
+}
+
+void print_heading(const Communicator& world, const Options& options) {
+  const int threads = context().threads().size();
+  fmt::print("{} ranks on {} x {} thread{}, median of {} pairs of a copy and a collective\n",
+             world.size(), to_string(context().device()), threads, threads == 1 ? "" : "s",
+             options.pairs);
+  fmt::print("{:<15} {:>9} {:>10} {:>8} {:>8} {:>8} {:>8} {:>7}\n", "collective", "KiB", "us",
+             "algbw", "busbw", "touched", "copy", "ratio");
+  fmt::print("{:<15} {:>9} {:>10} {:>8} {:>8} {:>8} {:>8} {:>7}\n", "", "", "", "GB/s", "GB/s",
+             "GB/s", "GB/s", "paired");
+}
+
 void run(Communicator& world, const Options& options) {
-  const bool speaks = world.rank() == 0;
-  if (speaks) {
-    fmt::print("{} ranks on {}, {} thread(s) each, median of {} pairs\n", world.size(),
-               to_string(context().device()), context().threads().size(), options.pairs);
-    fmt::print("{:<15} {:>9} {:>12} {:>12} {:>7}\n", "collective", "KiB", "GB/s", "copy GB/s",
-               "ratio");
-  }
-  nlohmann::json rows = nlohmann::json::array();
+  const bool prints = world.rank() == 0;
+  if (prints) print_heading(world, options);
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const std::int64_t kib : options.kib) {
     const Buffers buffers(kib << 10, world.size());
     for (const Operation& operation : operations(world, buffers)) {
-      const nlohmann::json row = measure(world, options, kib, operation, buffers);
-      if (!speaks) continue;
-      fmt::print("{:<15} {:>9} {:>12.2f} {:>12.2f} {:>7.2f}\n",
-                 row["collective"].get<std::string>(), kib,
-                 row["bytes_per_second"].get<double>() * 1e-9,
-                 row["copy_bytes_per_second"].get<double>() * 1e-9, row["ratio"].get<double>());
+      const nlohmann::ordered_json row = measure(world, options, kib, operation, buffers);
+      if (prints) print_row(row);
       rows.push_back(row);
     }
   }
-  if (!speaks || options.json.empty()) return;
-  const nlohmann::json report = {{"ranks", world.size()},
-                                 {"device", to_string(context().device())},
-                                 {"threads", context().threads().size()},
-                                 {"pairs", options.pairs},
-                                 {"collectives", rows}};
-  write_file_atomically(options.json, report.dump(2) + "\n");
+  if (!prints) return;
+  nlohmann::ordered_json report = new_report("bench_collectives");
+  report["pairs"] = options.pairs;
+  report["collectives"] = rows;
+  write_report(options.json, report);
 }
 
 }  // namespace
@@ -157,11 +177,13 @@ void run(Communicator& world, const Options& options) {
 
 int main(int argc, char** argv) {
   tessera::Options options;
-  CLI::App app("Every collective over sizes, against the device's rate of copying");
-  app.add_option("--ranks", options.world.ranks, "Ranks that are threads; not under mpirun")
+  CLI::App app("Times every collective over sizes, next to the device's rate of copying");
+  app.add_option("--ranks", options.world.ranks,
+                 "Ranks, as threads of this process; not under mpirun")
       ->check(CLI::PositiveNumber);
-  app.add_option("--device", options.device, "auto, cpu, cuda or cuda:1: of the first rank");
-  app.add_option("--threads", options.world.threads, "Threads per rank; 0: a share of the cores")
+  app.add_option("--device", options.device, "Device of rank 0: auto, cpu, cuda or cuda:1");
+  app.add_option("--threads", options.world.threads,
+                 "Threads per rank; 0: the cores divided by the ranks")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--kib", options.kib, "Sizes of the whole tensor in KiB")
       ->delimiter(',')

@@ -1,14 +1,15 @@
-// bench_kernels: every kernel over real models' shapes, against what the device can do.
+// bench_kernels: every kernel over real models' shapes, compared with a baseline.
 //
 //   bench_kernels [--device cuda] [--models gpt2,llama3-8b] [--op rms_norm] [--dtype bf16]
 //                 [--json F]
 //
-// A kernel bound by memory is compared with a copy, large enough to leave every cache, of the same
-// device: bytes it must move over time, against the copy's bytes read and written over time. One
-// bound by arithmetic is compared with plain matrix products (cuBLASLt, or OpenBLAS) of the shapes
-// it is made of; attention with cuDNN's, in builds that have it. The yardstick is timed again
-// beside every case, so that a drifting clock slows both. Caches are flushed before each run; times
-// are the median of the runs. A ratio is the kernel's rate over the yardstick's: 1 is as fast.
+// A kernel bound by memory is compared with a copy on the same device that is larger than every
+// cache: the bytes that the kernel must move over its time, against the bytes that the copy reads and
+// writes over its time. A kernel bound by arithmetic is compared with plain matrix products (cuBLASLt
+// or OpenBLAS) of its shapes; attention is compared with cuDNN's in builds that have it. The baseline
+// is timed again next to every case, so that a drifting clock slows both. Caches are flushed before
+// each run. Times are the median of the runs. A ratio is the kernel's rate over the baseline's: 1 is
+// equally fast.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -17,11 +18,11 @@
 #include "kernels/attention/backend.h"
 #include "kernels/matmul/op.h"
 #include "runtime/check.h"
-#include "runtime/file.h"
 #include "sharding/comm/threads/threads.h"
 #include "tools/bench/cases/cases.h"
+#include "tools/bench/command_line.h"
+#include "tools/bench/report.h"
 #include "tools/bench/stopwatch.h"
-#include "tools/bench/workload.h"
 #include "tools/train/matmul_rate.h"
 #include "tools/train/noise.h"
 
@@ -35,7 +36,7 @@ struct Options {
   std::string json;
   std::vector<std::string> models = {"gpt2", "gpt2-xl", "llama3-8b"};
   std::int64_t rows = 8192;
-  std::int64_t sequence = 0;  // as the model has it
+  std::int64_t sequence = 0;  // 0: the model's
   int threads = 0;
   int runs = 20;
   std::int64_t flushed_mib = 0;
@@ -80,8 +81,8 @@ double cudnn_ms(const KernelCase& kernel, const Stopwatch& stopwatch) {
 }
 
 struct Measured {
-  double ms, rate, best;  // rates in bytes or operations per second
-  const char* yardstick;
+  double ms, rate, baseline_rate;  // bytes or operations per second
+  const char* baseline;
 };
 
 Measured measure(const KernelCase& kernel, const Stopwatch& stopwatch) {
@@ -90,15 +91,15 @@ Measured measure(const KernelCase& kernel, const Stopwatch& stopwatch) {
   const bool on_cpu = context().device().is_cpu();
   Measured result = {};
   const auto rate = [](double work, double time) { return work / (time * 1e-3); };
-  switch (kernel.yardstick) {
-    case Yardstick::copy:
+  switch (kernel.baseline) {
+    case Baseline::copy:
       result = {ms, rate(kernel.bytes, ms), copy_rate(stopwatch), "copy"};
       break;
-    case Yardstick::matmul:
+    case Baseline::matmul:
       result = {ms, rate(kernel.flops, ms), product_rate(kernel.matmuls, kernel.dtype, stopwatch),
                 on_cpu ? "openblas" : "cublaslt"};
       break;
-    case Yardstick::cudnn:
+    case Baseline::cudnn:
       result = {ms, rate(kernel.flops, ms), rate(kernel.flops, cudnn_ms(kernel, stopwatch)),
                 "cudnn"};
       break;
@@ -107,49 +108,63 @@ Measured measure(const KernelCase& kernel, const Stopwatch& stopwatch) {
   return result;
 }
 
-nlohmann::json row_of(const KernelCase& kernel, const Measured& measured) {
+nlohmann::ordered_json row_of(const KernelCase& kernel, const Measured& measured) {
   return {{"op", kernel.op},
           {"shape", kernel.shape},
           {"dtype", std::string(name_of(kernel.dtype))},
           {"time_ms", measured.ms},
           {"bytes", kernel.bytes},
           {"flops", kernel.flops},
-          {"yardstick", measured.yardstick},
-          {"ratio", measured.rate / measured.best}};
+          {"rate", measured.rate},
+          {"baseline", measured.baseline},
+          {"baseline_rate", measured.baseline_rate},
+          {"ratio", measured.rate / measured.baseline_rate}};
 }
 
 void print_row(const KernelCase& kernel, const Measured& measured) {
-  const bool copies = kernel.yardstick == Yardstick::copy;
-  const double unit = copies ? 1e9 : 1e12;
+  const bool copies = kernel.baseline == Baseline::copy;
+  const bool giga = copies || context().device().is_cpu();  // a CPU reaches no TFLOP/s
+  const double unit = giga ? 1e9 : 1e12;
   fmt::print("{:<25} {:<34} {:<5} {:>9.4f} {:>9.2f} {:>9.2f} {:<7} {:<8} {:>6.2f}\n", kernel.op,
              kernel.shape, name_of(kernel.dtype), measured.ms, measured.rate / unit,
-             measured.best / unit, copies ? "GB/s" : "TFLOP/s", measured.yardstick,
-             measured.rate / measured.best);
+             measured.baseline_rate / unit, copies ? "GB/s" : (giga ? "GFLOP/s" : "TFLOP/s"),
+             measured.baseline, measured.rate / measured.baseline_rate);
   std::fflush(stdout);
+}
+
+/// The cases that the options select. Raises Error if there are none.
+std::vector<KernelCase> chosen_cases(const Options& options, DType dtype) {
+  std::vector<KernelCase> chosen;
+  for (const std::string& name : options.models) {
+    TransformerShape model = model_shape(name);
+    if (options.sequence > 0) model.context = options.sequence;
+    for (KernelCase& kernel : kernel_cases(model, options.rows, dtype)) {
+      if (kernel.op.find(options.op) != std::string::npos) chosen.push_back(std::move(kernel));
+    }
+  }
+  check(!chosen.empty(), "there is no kernel whose name contains '{}'", options.op);
+  return chosen;
 }
 
 void run(const Options& options) {
   const bool cpu = context().device().is_cpu();
   const DType dtype =
       options.dtype.empty() ? (cpu ? DType::f32 : DType::bf16) : dtype_from_name(options.dtype);
+  const std::vector<KernelCase> cases = chosen_cases(options, dtype);
   const Stopwatch stopwatch(options.runs, options.flushed_mib << 20);
   fmt::print("{}, median of {} runs from cold caches\n", to_string(context().device()),
              options.runs);
   fmt::print("{:<25} {:<34} {:<5} {:>9} {:>9} {:>9} {:<7} {:<8} {:>6}\n", "op", "shape", "dtype",
-             "ms", "rate", "yardstick", "", "", "ratio");
-  nlohmann::json rows = nlohmann::json::array();
-  for (const std::string& name : options.models) {
-    ModelShape model = model_shape(name);
-    if (options.sequence > 0) model.sequence = options.sequence;
-    for (const KernelCase& kernel : kernel_cases(model, options.rows, dtype)) {
-      if (kernel.op.find(options.op) == std::string::npos) continue;
-      const Measured measured = measure(kernel, stopwatch);
-      print_row(kernel, measured);
-      rows.push_back(row_of(kernel, measured));
-    }
+             "ms", "rate", "baseline", "", "of", "ratio");
+  nlohmann::ordered_json report = new_report("bench_kernels");
+  report["runs"] = options.runs;
+  report["kernels"] = nlohmann::ordered_json::array();
+  for (const KernelCase& kernel : cases) {
+    const Measured measured = measure(kernel, stopwatch);
+    print_row(kernel, measured);
+    report["kernels"].push_back(row_of(kernel, measured));
   }
-  if (rows.empty()) fail("there is no kernel whose name contains '{}'", options.op);
-  if (!options.json.empty()) write_file_atomically(options.json, rows.dump(2) + "\n");
+  write_report(options.json, report);
 }
 
 }  // namespace
@@ -157,19 +172,22 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   tessera::Options options;
-  CLI::App app("Every kernel over real models' shapes, against a copy or plain matrix products");
+  CLI::App app(
+      "Times every kernel over real models' shapes, next to a copy or plain matrix products");
   app.add_option("--device", options.device, "auto, cpu, cuda or cuda:1");
   app.add_option("--op", options.op, "Only operations whose name contains this");
   app.add_option("--dtype", options.dtype, "f32, bf16 or f16; by default bf16 on a GPU, else f32");
-  app.add_option("--models", options.models, "Whose shapes: gpt2, gpt2-xl, llama3-8b, tiny")
+  app.add_option("--models", options.models,
+                 "Models with the shapes: gpt2, gpt2-xl, llama3-8b, tiny")
       ->delimiter(',');
-  app.add_option("--tokens", options.rows, "Rows of activations")->check(CLI::PositiveNumber);
-  app.add_option("--sequence", options.sequence, "Tokens of a row, for attention and rope")
+  app.add_option("--tokens", options.rows, "Tokens: rows of activations")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--sequence", options.sequence, "Tokens per sequence, for attention and rope")
       ->check(CLI::PositiveNumber);
   app.add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
-  app.add_option("--runs", options.runs, "Timed runs of each")->check(CLI::PositiveNumber);
+  app.add_option("--runs", options.runs, "Timed runs per kernel")->check(CLI::PositiveNumber);
   app.add_option("--flush-mib", options.flushed_mib,
-                 "Written before each run, and copied as the yardstick; 0: beyond every cache")
+                 "Size of the flush before each run and of the copy; 0: larger than every cache")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--json", options.json, "Also write the rows to this file");
   try {

@@ -1,20 +1,21 @@
-// bench_step: one training step by phase, against the device's matmul rate and its data sheet.
+// bench_step: one training step by phase, compared with the device's matmul rate and its data sheet.
 //
-// The yardstick is somebody else's matrix product, cuBLASLt's or plain OpenBLAS's with its own
-// threading, on the products of this very step, measured after every timed step in the same
-// process, so that a machine whose speed drifts slows both. The ratio is model FLOP/s of the whole
-// step (data, forward, backward, clipping and optimizer) over that rate; the median over the steps
-// is reported.
+// The baseline is a library's matrix product: cuBLASLt's, or plain OpenBLAS's with its own threading.
+// It multiplies the shapes of this very step, after every timed step in the same process, so that a
+// machine whose speed drifts slows both. (The head's shapes have the vocabulary rounded up to a
+// multiple of 64: cuBLASLt is slow for odd leading dimensions.) The ratio is model FLOP/s of the whole
+// step (data, forward, backward, clipping and optimizer) over that rate; the report has the median
+// over the steps.
 //
 // MFU is model FLOP/s over the dense peak of the GPU's data sheet (runtime/cuda/device.h). Model
-// FLOPs are training_flops (models/transformer_shape.h): 6 N per token, N being the weights of
-// matrix products, and 6 L H Q T for attention, which skips the masked half of its square (L layers, H heads of Q
-// channels, T tokens). The PaLM paper's count (Chowdhery et al. 2022, appendix B), which most
-// published figures use, has the whole square, 12 L H Q T; its figure stands beside ours.
+// FLOPs are training_flops(): 6 N per token, where N is the number of weights in matrix products, and
+// 6 L H Q T for attention, which skips the masked half of its square (L layers, H heads of Q channels,
+// T tokens). The PaLM paper's count (Chowdhery et al. 2022, appendix B), which most published figures
+// use, has the whole square, 12 L H Q T; the report has both.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -23,24 +24,26 @@
 #include "kernels/attention/backend.h"
 #include "runtime/context.h"
 #include "runtime/error.h"
-#include "runtime/file.h"
+#include "runtime/integer.h"
 #include "sharding/comm/stream.h"
 #include "sharding/comm/threads/threads.h"
+#include "tools/bench/command_line.h"
+#include "tools/bench/median.h"
+#include "tools/bench/report.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/matmul_rate.h"
+#include "tools/train/resolve.h"
 #include "tools/train/session.h"
 
 namespace tessera {
 namespace {
 
 struct Options {
-  std::string model = "gpt2";
-  std::int64_t batch = 0;
-  std::int64_t sequence = 0;
-  RuntimeChoices runtime;
+  WorkloadOptions workload;
   int threads = 0;
   int steps = 5;
+  bool print_shape = false;
   std::string json;
 };
 
@@ -54,33 +57,36 @@ struct ModelFlops {
   double ours, palm;
 };
 
-ModelFlops flops_of(const LanguageModel& model, const DataConfig& data) {
+ModelFlops flops_of(const TransformerShape& shape, const DataConfig& data) {
   double products = 0.0;
-  for (const MatmulShape& m :
-       training_matmuls(model.shape(), data.batch_size * data.sequence_length)) {
-    products += m.flops();
-  }
-  const double ours = training_flops(model.shape(), data.batch_size, data.sequence_length);
+  for (const MatmulShape& m : training_matmuls(shape, tokens_per_step(data))) products += m.flops();
+  const double ours = training_flops(shape, data.batch_size, data.sequence_length);
   return {.ours = ours, .palm = products + 2.0 * (ours - products)};
 }
 
-Timing time_step(TrainingSession& session, const Config& config, std::int64_t step) {
+/// The rate of the baseline on the shapes of one micro-batch.
+double baseline_rate(TransformerShape shape, const ResolvedConfig& run) {
+  shape.vocab_size = round_up(shape.vocab_size, 64);
+  const std::int64_t tokens = tokens_per_step(run.config.data) / run.config.data.accumulation_steps;
+  return matmul_rate(training_matmuls(shape, tokens), run.sharding.compute_dtype,
+                     context().threads().size());
+}
+
+Timing time_step(TrainingSession& session, const ResolvedConfig& run, std::int64_t step) {
+  const TransformerShape& shape = session.model().shape();
   Profiler& profiler = context().profiler();
   profiler.reset_totals();
   const auto begin = std::chrono::steady_clock::now();
-  session.step(step, random_tokens(config.data, session.model().shape().vocab_size));
+  session.step(step, random_tokens(run.config.data, shape.vocab_size));
   communication_stream().synchronize();
   context().compute_stream().synchronize();
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - begin;
   const MemoryAccount memory = context().allocator().account();
 
-  const std::int64_t tokens = config.data.batch_size * config.data.sequence_length;
-  const double rate =
-      matmul_rate(training_matmuls(session.model().shape(), tokens),
-                  sharding_options(config).compute_dtype, context().threads().size());
-  context().allocator().reset_peaks();  // the yardstick's memory is not the step's
-  const double flops = flops_of(session.model(), config.data).ours;
+  const double rate = baseline_rate(shape, run);
+  context().allocator().reset_peaks();  // the baseline's memory is not the step's
+  const double flops = flops_of(shape, run.config.data).ours;
   return {memory,
           elapsed.count(),
           profiler.total_ms("data"),
@@ -97,100 +103,145 @@ double median_of(const std::vector<Timing>& timings, double Timing::*field) {
   return median(values);
 }
 
-nlohmann::json peak_bytes(const MemoryAccount& account) {
-  nlohmann::json peaks;
-  for (int i = 0; i < kCategories; ++i) {
-    peaks[std::string(enum_names<Category>()[i])] = account.categories[i].peak;
+nlohmann::ordered_json peak_bytes(const MemoryAccount& account) {
+  nlohmann::ordered_json peaks;
+  for (const std::string_view name : enum_names<Category>()) {
+    peaks[std::string(name)] = account[enum_from_name<Category>(name)].peak;
   }
   return peaks;
 }
 
-nlohmann::json or_null(const std::optional<double>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json();
+nlohmann::ordered_json or_null(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
 }
 
-nlohmann::json report_of(const Options& options, const Config& config, TrainingSession& session,
-                         const std::vector<Timing>& timings) {
-  const ModelFlops flops = flops_of(session.model(), config.data);
+nlohmann::ordered_json shape_entries(const TransformerShape& shape) {
+  return {{"layers", shape.layers},       {"width", shape.width},
+          {"heads", shape.heads},         {"kv_heads", shape.kv_heads},
+          {"head_size", shape.head_size}, {"mlp_width", shape.mlp_width},
+          {"context", shape.context},     {"vocab_size", shape.vocab_size}};
+}
+
+nlohmann::ordered_json report_of(const Options& options, const ResolvedConfig& run,
+                                 TrainingSession& session, const std::vector<Timing>& timings) {
+  const DataConfig& data = run.config.data;
+  const TransformerShape& shape = session.model().shape();
+  const ModelFlops flops = flops_of(shape, data);
   const double step_ms = median_of(timings, &Timing::step_ms);
   const Device& device = context().device();
   const std::optional<double> peak =
-      peak_matmul_rate(device, /*ranks=*/1, sharding_options(config).compute_dtype);
+      peak_matmul_rate(device, /*ranks=*/1, run.sharding.compute_dtype);
   const auto mfu = [&](double count) {
     return or_null(peak ? std::optional(count / (step_ms * 1e-3) / *peak) : std::nullopt);
   };
-  return {{"model", options.model},
-          {"parameters", session.parameter_count()},
-          {"batch", config.data.batch_size},
-          {"sequence", config.data.sequence_length},
-          {"device", to_string(device)},
-          {"dtype", name_of(config.runtime.compute_dtype)},
-          {"attention", enum_name(config.kernels.attention)},
-          {"threads", context().threads().size()},
-          {"step_ms", step_ms},
-          {"data_ms", median_of(timings, &Timing::data_ms)},
-          {"forward_ms", median_of(timings, &Timing::forward_ms)},
-          {"backward_ms", median_of(timings, &Timing::backward_ms)},
-          {"optimizer_ms", median_of(timings, &Timing::optimizer_ms)},
-          {"model_flops_per_second", flops.ours / step_ms * 1e3},
-          {"yardstick", device.is_cpu() ? "OpenBLAS, f32" : "cuBLASLt"},
-          {"matmul_flops_per_second", median_of(timings, &Timing::matmul_rate)},
-          {"ratio", median_of(timings, &Timing::ratio)},
-          {"peak_flops_per_second", or_null(peak)},
-          {"mfu", mfu(flops.ours)},
-          {"mfu_palm", mfu(flops.palm)},
-          {"peak_bytes", peak_bytes(timings.back().memory)}};
+  nlohmann::ordered_json report = new_report("bench_step");
+  report.update({{"model", options.workload.model},
+                 {"steps", options.steps},
+                 {"parameters", session.parameter_count()},
+                 {"strategy", variant_name(run.sharding)},
+                 {"step_ms", step_ms},
+                 {"data_ms", median_of(timings, &Timing::data_ms)},
+                 {"forward_ms", median_of(timings, &Timing::forward_ms)},
+                 {"backward_ms", median_of(timings, &Timing::backward_ms)},
+                 {"optimizer_ms", median_of(timings, &Timing::optimizer_ms)},
+                 {"tokens_per_second", static_cast<double>(tokens_per_step(data)) / step_ms * 1e3},
+                 {"model_flops_per_second", flops.ours / step_ms * 1e3},
+                 {"baseline", device.is_cpu() ? "OpenBLAS, f32" : "cuBLASLt"},
+                 {"baseline_flops_per_second", median_of(timings, &Timing::matmul_rate)},
+                 {"ratio", median_of(timings, &Timing::ratio)},
+                 {"peak_flops_per_second", or_null(peak)},
+                 {"mfu", mfu(flops.ours)},
+                 {"mfu_palm", mfu(flops.palm)}});
+  report["peak_bytes"] = peak_bytes(timings.back().memory);
+  report["shape"] = shape_entries(shape);
+  report["config"] = config_entries(run.config);
+  return report;
 }
 
-void print_mfu(const nlohmann::json& report) {
+double number(const nlohmann::ordered_json& report, const char* key) {
+  return report[key].get<double>();
+}
+
+std::string text(const nlohmann::ordered_json& report, const char* key) {
+  return report[key].get<std::string>();
+}
+
+void print_mfu(const nlohmann::ordered_json& report) {
   if (report["mfu"].is_null()) {
     fmt::print("  MFU          unknown  ({} is not in the table of peaks)\n",
-               report["device"].get<std::string>());
+               text(report, "device"));
     return;
   }
   fmt::print("  MFU        {:>9.3f}  of {:.0f} TFLOP/s; FLOPs: 6 N + 6 L H Q T per token\n",
-             report["mfu"].get<double>(), report["peak_flops_per_second"].get<double>() * 1e-12);
+             number(report, "mfu"), number(report, "peak_flops_per_second") * 1e-12);
   fmt::print("             {:>9.3f}  by PaLM's count, 6 N + 12 L H Q T\n",
-             report["mfu_palm"].get<double>());
+             number(report, "mfu_palm"));
 }
 
-void print(const nlohmann::json& report, int steps) {
-  const auto number = [&](const std::string& key) { return report[key].get<double>(); };
-  const auto count = [&](const std::string& key) { return report[key].get<std::int64_t>(); };
-  const auto text = [&](const std::string& key) { return report[key].get<std::string>(); };
-  const double tokens = number("batch") * number("sequence");
-  const double step_ms = number("step_ms");
-  fmt::print("{}: {} parameters, batch {} x {}, {} on {}, {} threads, median of {} steps\n",
-             text("model"), count("parameters"), count("batch"), count("sequence"), text("dtype"),
-             text("device"), count("threads"), steps);
-  for (const char* phase : {"data", "forward", "backward", "optimizer"}) {
-    const double ms = number(std::string(phase) + "_ms");
-    fmt::print("  {:<10} {:>9.2f} ms  {:>4.0f}%\n", phase, ms, 100.0 * ms / step_ms);
-  }
-  fmt::print("  {:<10} {:>9.2f} ms  {:.0f} tokens/s\n", "step", step_ms, tokens / step_ms * 1e3);
-  fmt::print("  model      {:>9.1f} GFLOP/s\n", number("model_flops_per_second") * 1e-9);
-  fmt::print("  yardstick  {:>9.1f} GFLOP/s  plain products on the step's own shapes: {}\n",
-             number("matmul_flops_per_second") * 1e-9, text("yardstick"));
-  fmt::print("  ratio      {:>9.3f}\n", number("ratio"));
-  print_mfu(report);
-  const nlohmann::json& peaks = report["peak_bytes"];
+void print_memory(const nlohmann::ordered_json& report) {
   std::int64_t persistent = 0;
   for (const char* part : {"parameters", "gradients", "optimizer"}) {
-    persistent += peaks[part].get<std::int64_t>();
+    persistent += report["peak_bytes"][part].get<std::int64_t>();
   }
-  fmt::print("  parameters + gradients + optimizer: {} bytes = {} per parameter\n", persistent,
-             static_cast<double>(persistent) / number("parameters"));
+  const auto mebibytes = [&](const char* part) {
+    return report["peak_bytes"][part].get<double>() / 0x1p20;
+  };
+  fmt::print(
+      "  memory     {:>9.2f} MiB  parameters, gradients and optimizer: {:.2f} bytes per "
+      "parameter\n",
+      static_cast<double>(persistent) / 0x1p20,
+      static_cast<double>(persistent) / number(report, "parameters"));
+  fmt::print("             {:>9.2f} MiB  slots\n", mebibytes("communication"));
+  fmt::print("             {:>9.2f} MiB  activations\n", mebibytes("activations"));
 }
 
-void run(const Options& options, const Config& config, Communicator& world) {
-  set_attention_backend(config.kernels.attention);
-  TrainingSession session(resolve(config), world);
-  time_step(session, config, 1);  // warm-up: fills the allocator's cache
+void print(const nlohmann::ordered_json& report, const ResolvedConfig& run, int steps) {
+  const double step_ms = number(report, "step_ms");
+  const int threads = report["threads"].get<int>();
+  const DataConfig& data = run.config.data;
+  fmt::print("{}: {}\n", text(report, "model"), describe_model(run));
+  fmt::print("batch {} x {} in {} micro-batch{}, {}, checkpointing {}\n", data.batch_size,
+             data.sequence_length, data.accumulation_steps,
+             data.accumulation_steps == 1 ? "" : "es", name_of(run.config.runtime.compute_dtype),
+             to_string(run.config.sharding.activation_checkpointing));
+  fmt::print("{} on 1 rank, {} x {} thread{}, median of {} step{}\n", text(report, "strategy"),
+             text(report, "device"), threads, threads == 1 ? "" : "s", steps,
+             steps == 1 ? "" : "s");
+  for (const char* phase : {"data", "forward", "backward", "optimizer"}) {
+    const double ms = number(report, (std::string(phase) + "_ms").c_str());
+    fmt::print("  {:<10} {:>9.2f} ms  {:>4.0f}%\n", phase, ms, 100.0 * ms / step_ms);
+  }
+  fmt::print("  {:<10} {:>9.2f} ms  {:.0f} tokens/s\n", "step", step_ms,
+             number(report, "tokens_per_second"));
+  fmt::print("  (forward includes the gradients of the head)\n");
+  fmt::print("  model      {:>9.1f} GFLOP/s\n", number(report, "model_flops_per_second") * 1e-9);
+  fmt::print("  baseline   {:>9.1f} GFLOP/s  plain products of the step's shapes: {}\n",
+             number(report, "baseline_flops_per_second") * 1e-9, text(report, "baseline"));
+  fmt::print("  ratio      {:>9.3f}\n", number(report, "ratio"));
+  print_mfu(report);
+  print_memory(report);
+}
+
+void run(const Options& options, const ResolvedConfig& resolved, Communicator& world) {
+  set_attention_backend(resolved.config.kernels.attention);
+  TrainingSession session(resolved, world);
+  time_step(session, resolved, 1);  // warm-up: fills the allocator's cache
   std::vector<Timing> timings;
-  for (int i = 0; i < options.steps; ++i) timings.push_back(time_step(session, config, i + 2));
-  const nlohmann::json report = report_of(options, config, session, timings);
-  print(report, options.steps);
-  if (!options.json.empty()) write_file_atomically(options.json, report.dump(2) + "\n");
+  for (int i = 0; i < options.steps; ++i) timings.push_back(time_step(session, resolved, i + 2));
+  const nlohmann::ordered_json report = report_of(options, resolved, session, timings);
+  print(report, resolved, options.steps);
+  write_report(options.json, report);
+}
+
+void add_options(CLI::App& app, Options& options) {
+  add_workload_options(app, options.workload);
+  app.get_option("--model")->required();
+  app.add_option("--threads", options.threads, "0: all cores")->check(CLI::Range(0, 1 << 20));
+  app.add_option("--steps", options.steps, "Timed steps")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_flag("--print-shape", options.print_shape, "Print the model's sizes as JSON and end");
+  app.add_option("--json", options.json, "Also write the figures to this file");
 }
 
 }  // namespace
@@ -198,26 +249,23 @@ void run(const Options& options, const Config& config, Communicator& world) {
 
 int main(int argc, char** argv) {
   tessera::Options options;
-  tessera::RuntimeChoices& runtime = options.runtime;
-  CLI::App app("A training step by phase, against the device's matmul rate and its data sheet");
-  app.add_option("--model", options.model, "A preset, or a configuration file")->required();
-  app.add_option("--batch", options.batch, "Rows per step")->check(CLI::PositiveNumber);
-  app.add_option("--sequence", options.sequence, "Tokens per row")->check(CLI::PositiveNumber);
-  app.add_option("--device", runtime.device, "auto, cpu, cuda or cuda:1; else runtime.device");
-  app.add_option("--dtype", runtime.dtype, "Computed with, beside f32 masters: f32, bf16 or f16")
-      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
-  app.add_option("--attention", runtime.attention, "kernels.attention: tessera or cudnn")
-      ->check(CLI::IsMember({"tessera", "cudnn"}));
-  app.add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
-  app.add_option("--steps", options.steps, "Timed steps")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "Also write the figures to this file");
+  CLI::App app("Times a training step by phase, next to the device's matmul rate");
+  tessera::add_options(app, options);
   try {
     app.parse(argc, argv);
-    tessera::Config config = tessera::workload(options.model, options.batch, options.sequence);
-    tessera::apply(runtime, config);
+    const tessera::ResolvedConfig resolved =
+        tessera::resolve(tessera::workload(options.workload.model, options.workload.overrides));
+    if (options.print_shape) {
+      const auto model = tessera::make_model(resolved);
+      fmt::print("{}\n", tessera::shape_entries(model->shape()).dump());
+      return 0;
+    }
+    tessera::check_ranks(resolved, /*ranks=*/1);
+    const tessera::RuntimeConfig& runtime = resolved.config.runtime;
+    const int threads = options.threads > 0 ? options.threads : static_cast<int>(runtime.threads);
     tessera::run_ranks(
-        {.device = tessera::first_device(config.runtime), .threads = options.threads},
-        [&](tessera::Communicator& world) { tessera::run(options, config, world); });
+        {.device = tessera::first_device(runtime), .threads = threads},
+        [&](tessera::Communicator& world) { tessera::run(options, resolved, world); });
     return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

@@ -1,27 +1,29 @@
-// bench_strategies: what each sharding strategy needs, and the proof that all compute the same.
+// bench_strategies: the needs of each sharding strategy, and the proof that all compute the same.
 //
 // Every strategy trains the same model from the same start on the same random tokens. Memory and
-// traffic are measured on every rank and must equal the prediction to the byte; loss, gradient norm
-// and weights must have the first strategy's bits (but where sums over ranks are formed in another
-// order, as hsdp does on 2 x 3 ranks: there to 1e-6). NCCL is made to form its sums in the order of
-// the others (sharding.deterministic). Times are medians over the steps. Every
-// strategy takes turns with the first, step by step, and "/ first" is the median of the ratios of
-// neighbours: a machine that is slow for a while slows both.
+// traffic are measured on every rank and must equal the prediction to the byte. Loss, gradient norm
+// and weights must have the first strategy's bits. (One exception: where sums over ranks have another
+// order, as for hsdp on 2 x 3 ranks, they must agree to 1e-6.) NCCL sums in the order of the other
+// communicators (sharding.deterministic). Times are medians over the steps. Every strategy runs in
+// turns with the first one, step by step, and is compared with its neighbour in time: a machine that
+// is slow for a while slows both.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/error.h"
-#include "runtime/file.h"
+#include "sharding/comm/launcher.h"
 #include "sharding/comm/world.h"
+#include "tools/bench/command_line.h"
 #include "tools/bench/compare.h"
+#include "tools/bench/report.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/resolve.h"
@@ -30,63 +32,76 @@ namespace tessera {
 namespace {
 
 struct Options {
+  WorkloadOptions workload = {.model = "tiny"};
   int ranks = 0;
-  std::string model = "tiny";
+  int threads = 0;
   int steps = 5;
   int rounds = 1;
   std::vector<std::string> strategies = strategy_variants();
-  RuntimeChoices runtime;
-  int threads = 0;
-  std::int64_t batch = 0;
-  std::int64_t sequence = 0;
-  std::string checkpointing = "none";
   std::string json;
 };
 
-Config config_of(const Options& options) {
-  Config config = workload(options.model, options.batch, options.sequence);
-  apply(options.runtime, config);
-  const auto checkpointing = parse_checkpointing(options.checkpointing);
-  check(checkpointing.has_value(), "--checkpointing {}: expected {}", options.checkpointing,
-        CheckpointingPolicy::kForms);
-  config.sharding.activation_checkpointing = *checkpointing;
-  return config;
+/// --ranks, or the configuration's, or under a launcher its own. Otherwise two, so that strategies
+/// differ.
+int ranks_of(const Options& options, const Config& config) {
+  if (options.ranks > 0) return options.ranks;
+  if (config.runtime.ranks > 0) return static_cast<int>(config.runtime.ranks);
+  return find_launch().kind == Launch::Kind::none ? 2 : 0;
+}
+
+WorldOptions world_of(const Options& options, const Config& config) {
+  return {
+      .ranks = ranks_of(options, config),
+      .device = first_device(config.runtime),
+      .threads = options.threads > 0 ? options.threads : static_cast<int>(config.runtime.threads),
+      .communicator = config.sharding.communicator,
+      .deterministic = true};
+}
+
+std::string mebibytes(std::int64_t bytes) {
+  return fmt::format("{:.2f}", static_cast<double>(bytes) / 0x1p20);
 }
 
 void print_bytes_and_times(const std::vector<StrategyFigures>& all) {
-  // KiB unless that gets long.
-  const bool small = all.front().measured.parameters < std::int64_t{10} << 20;
-  const auto bytes = [&](std::int64_t count) {
-    return fmt::format("{:.1f}", static_cast<double>(count) / (small ? 0x1p10 : 0x1p20));
-  };
   constexpr const char* kRow =
-      "{:<10} {:>10} {:>9} {:>9} {:>13} {:>11} {:>9} {:>9} {:>8} {:>8} {:>9}\n";
+      "{:<10} {:>10} {:>9} {:>9} {:>9} {:>9} {:>11} {:>9} {:>9} {:>8} {:>9}  {}\n";
   const auto line = [&](const auto&... cells) { fmt::print(fmt::runtime(kRow), cells...); };
-  const char* unit = small ? "KiB" : "MiB";
-  line("", "parameters", "gradients", "optimizer", "communication", "activations", "sent/step",
-       "step", "/ first", "exposed", "tokens/s");
-  line("", unit, unit, unit, unit, unit, unit, "ms", "", "ms", "");
+  const std::string& first = all.front().strategy;
+  line("", "parameters", "gradients", "optimizer", "slots", "total", "activations", "sent/step",
+       "step", "exposed", "tokens/s", "vs " + first);
+  line("", "MiB", "MiB", "MiB", "MiB", "MiB", "MiB", "MiB", "ms", "ms", "", "median [least, most]");
   for (const StrategyFigures& row : all) {
-    line(row.strategy, bytes(row.measured.parameters), bytes(row.measured.gradients),
-         bytes(row.measured.optimizer), bytes(row.measured.communication), bytes(row.activations),
-         bytes(row.measured.bytes_sent), fmt::format("{:.2f}", row.step_ms),
-         fmt::format("{:.3f}", row.step_ratio), fmt::format("{:.2f}", row.exposed_communication_ms),
-         fmt::format("{:.0f}", row.tokens_per_second));
+    const Footprint& bytes = row.measured;
+    line(row.strategy, mebibytes(bytes.parameters), mebibytes(bytes.gradients),
+         mebibytes(bytes.optimizer), mebibytes(bytes.communication), mebibytes(row.total),
+         mebibytes(row.activations), mebibytes(bytes.bytes_sent),
+         fmt::format("{:.2f}", row.step_ms), fmt::format("{:.2f}", row.exposed_communication_ms),
+         fmt::format("{:.0f}", row.tokens_per_second),
+         fmt::format("{:.3f} [{:.3f}, {:.3f}]", row.step_ratio, row.least_step_ratio,
+                     row.most_step_ratio));
   }
+  fmt::print(
+      "\nBytes are those of the rank with the most, measured on every rank and as predicted to the "
+      "byte.\n"
+      "slots hold gathered parameters and gradients on their way; total is the sum of the four "
+      "columns before it, on one rank.\n"
+      "exposed is the time per step that computation waits for communication.\n"
+      "vs {} divides the time of each step by that of the {} step right before it.\n",
+      first, first);
 }
 
 void print_results(const std::vector<StrategyFigures>& all) {
   fmt::print("{:<10} {:>14} {:>22} {:>18}\n", "", "loss", "gradient norm", "weights");
   for (const StrategyFigures& row : all) {
     const char* comparison = same_bits(row, all.front()) ? "same bits"
-                             : agree(row, all.front())   ? "another tree of sums: to rounding"
-                                                         : "OTHER BITS";
+                             : agree(row, all.front()) ? "sums in another order: equal to rounding"
+                                                       : "OTHER BITS";
     fmt::print("{:<10} {:>14.9g} {:>22.17g} {:>18}  {}\n", row.strategy, row.loss,
                row.gradient_norm, fmt::format("{:016x}", row.weights_checksum), comparison);
   }
 }
 
-/// "All agree ..." or which do not.
+/// "All agree ...", or the strategies that do not.
 std::string verdict(const std::vector<StrategyFigures>& all) {
   std::string others;
   std::string rounded;
@@ -95,78 +110,104 @@ std::string verdict(const std::vector<StrategyFigures>& all) {
     if (!same_bits(row, all.front())) rounded += fmt::format(", {} to rounding", row.strategy);
   }
   if (!others.empty()) {
-    return fmt::format("They do NOT agree: unlike {} are{}.", all.front().strategy, others);
+    return fmt::format("They do NOT agree: other results than {}:{}.", all.front().strategy,
+                       others);
   }
   return fmt::format("All agree: one loss, one gradient norm, the same weights{}.", rounded);
 }
 
-nlohmann::json predicted_and_measured(const StrategyFigures& row, std::int64_t Footprint::*part) {
+nlohmann::ordered_json predicted_and_measured(const StrategyFigures& row,
+                                              std::int64_t Footprint::*part) {
   return {{"predicted", row.predicted.*part}, {"measured", row.measured.*part}};
 }
 
-nlohmann::json row_of(const StrategyFigures& row, const StrategyFigures& first, int ranks) {
+nlohmann::ordered_json row_of(const StrategyFigures& row, const StrategyFigures& first) {
   return {
       {"strategy", row.strategy},
-      {"ranks", ranks},
-      {"loss", std::stod(fmt::format("{:.9g}", row.loss))},  // its digits, not its double's
+      {"loss", std::stod(fmt::format("{:.9g}", row.loss))},  // a float's digits
       {"gradient_norm", row.gradient_norm},
       {"weights_checksum", fmt::format("{:016x}", row.weights_checksum)},
       {"same_bits", same_bits(row, first)},
-      {"bytes_sent_predicted", row.predicted.bytes_sent},
-      {"bytes_sent_measured", row.measured.bytes_sent},
+      {"bytes_sent", predicted_and_measured(row, &Footprint::bytes_sent)},
       {"memory",
        {{"parameters", predicted_and_measured(row, &Footprint::parameters)},
         {"gradients", predicted_and_measured(row, &Footprint::gradients)},
         {"optimizer", predicted_and_measured(row, &Footprint::optimizer)},
-        {"communication", predicted_and_measured(row, &Footprint::communication)}}},
-      {"activations_measured", row.activations},
+        {"slots", predicted_and_measured(row, &Footprint::communication)}}},
+      {"total_bytes", row.total},
+      {"activations_bytes", row.activations},
       {"step_ms", row.step_ms},
-      {"step_ratio", row.step_ratio},
       {"tokens_per_second", row.tokens_per_second},
       {"communication_ms", row.communication_ms},
       {"exposed_communication_ms", row.exposed_communication_ms},
+      {"step_ratio", row.step_ratio},
+      {"least_step_ratio", row.least_step_ratio},
+      {"most_step_ratio", row.most_step_ratio},
   };
 }
 
-void write_json(const std::string& path, const std::vector<StrategyFigures>& all, int ranks) {
-  nlohmann::json rows = nlohmann::json::array();
-  for (const StrategyFigures& row : all) rows.push_back(row_of(row, all.front(), ranks));
-  write_file_atomically(path, nlohmann::json{{"strategies", rows}}.dump(2) + "\n");
+nlohmann::ordered_json report_of(const Options& options, const Config& config,
+                                 const std::vector<StrategyFigures>& all) {
+  nlohmann::ordered_json report = new_report("bench_strategies");
+  report["model"] = options.workload.model;
+  report["steps"] = options.steps;
+  report["rounds"] = options.rounds;
+  report["config"] = config_entries(config);
+  report["strategies"] = nlohmann::ordered_json::array();
+  for (const StrategyFigures& row : all) report["strategies"].push_back(row_of(row, all.front()));
+  return report;
 }
 
-void report(const Options& options, const std::vector<StrategyFigures>& all) {
-  fmt::print(
-      "Memory and bytes sent are those of the rank with the most, measured on every rank and as "
-      "predicted to the byte.\n\n");
-  print_bytes_and_times(all);
-  fmt::print("\n");
-  print_results(all);
-  fmt::print("\n{}\n", verdict(all));
-  if (!options.json.empty()) write_json(options.json, all, context().world_size());
+void print_heading(const Options& options, const ResolvedConfig& run, int ranks) {
+  const Config& config = run.config;
+  fmt::print("{}: {}\n", options.workload.model, describe_model(run));
+  fmt::print("batch {} x {} in {} micro-batch{} per rank, {}, checkpointing {}\n",
+             config.data.batch_size, config.data.sequence_length, config.data.accumulation_steps,
+             config.data.accumulation_steps == 1 ? "" : "es", name_of(config.runtime.compute_dtype),
+             to_string(config.sharding.activation_checkpointing));
+  fmt::print("{} rank{} on {} x {} thread{}, {} steps in {} round{}\n\n", ranks,
+             ranks == 1 ? "" : "s", to_string(context().device()), context().threads().size(),
+             context().threads().size() == 1 ? "" : "s", options.steps, options.rounds,
+             options.rounds == 1 ? "" : "s");
+  std::fflush(stdout);
 }
 
-/// One rank's part; false if the strategies do not agree.
-bool run(const Options& options, Config config, Communicator& world) {
-  std::int64_t& rows = config.data.batch_size;
-  if (options.batch == 0) rows = (rows + world.size() - 1) / world.size() * world.size();
-  const ResolvedConfig resolved = resolve(variant_of(config, options.strategies.front()));
-  check_ranks(resolved, world.size());
-  const std::string model = describe_model(resolved);  // raises before anything is printed
-  if (world.rank() == 0) {
-    fmt::print("{}: {}, batch {} x {}, {}, {} ranks on {} x {} threads, {} steps in {} rounds\n",
-               options.model, model, config.data.batch_size, config.data.sequence_length,
-               name_of(config.runtime.compute_dtype), world.size(), to_string(context().device()),
-               context().threads().size(), options.steps, options.rounds);
-    std::fflush(stdout);
-  }
-  const auto all = compare_strategies({.config = config,
+/// One rank's part. Returns false if the strategies do not agree.
+bool run(const Options& options, const ResolvedConfig& resolved, Communicator& world) {
+  if (world.rank() == 0) print_heading(options, resolved, world.size());
+  const auto all = compare_strategies({.config = resolved.config,
                                        .strategies = options.strategies,
                                        .steps = options.steps,
                                        .rounds = options.rounds},
                                       world);
-  if (world.rank() == 0) report(options, all);
+  if (world.rank() == 0) {
+    print_bytes_and_times(all);
+    fmt::print("\n");
+    print_results(all);
+    fmt::print("\n{}\n", verdict(all));
+    write_report(options.json, report_of(options, resolved.config, all));
+  }
   return std::all_of(all.begin(), all.end(),
                      [&](const StrategyFigures& row) { return agree(row, all.front()); });
+}
+
+void add_options(CLI::App& app, Options& options) {
+  add_workload_options(app, options.workload);
+  app.add_option("--ranks", options.ranks, "Ranks, as threads; 2 by default; not under mpirun")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--threads", options.threads,
+                 "Threads per rank; 0: the cores divided by the ranks")
+      ->check(CLI::Range(0, 1 << 20));
+  app.add_option("--steps", options.steps, "Training steps")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--rounds", options.rounds, "Number of trainings from the start")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--strategies", options.strategies, "The others are compared with the first")
+      ->delimiter(',')
+      ->check(CLI::IsMember(strategy_variants()));
+  app.add_option("--json", options.json, "Also write the figures to this file");
 }
 
 }  // namespace
@@ -174,39 +215,22 @@ bool run(const Options& options, Config config, Communicator& world) {
 
 int main(int argc, char** argv) {
   tessera::Options options;
-  CLI::App app("Sharding strategies compared: memory, traffic, time, and whether the bits agree");
-  app.add_option("--ranks", options.ranks, "Ranks, as threads; not under mpirun")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--model", options.model, "tiny, a preset, or a configuration file");
-  app.add_option("--steps", options.steps, "Training steps")->check(CLI::PositiveNumber);
-  app.add_option("--rounds", options.rounds, "How often each strategy trains from the start")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--strategies", options.strategies, "Which, the first being compared with")
-      ->delimiter(',')
-      ->check(CLI::IsMember(tessera::strategy_variants()));
-  app.add_option("--device", options.runtime.device,
-                 "auto, cpu, cuda or cuda:1: of the first rank; else runtime.device");
-  app.add_option("--dtype", options.runtime.dtype, "Computed with: f32, bf16 or f16")
-      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
-  app.add_option("--threads", options.threads, "Threads per rank; 0: the cores shared out")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--batch", options.batch, "Rows per step, of all ranks")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--sequence", options.sequence, "Tokens per row")->check(CLI::PositiveNumber);
-  app.add_option("--checkpointing", options.checkpointing, "sharding.activation_checkpointing");
-  app.add_option("--json", options.json, "Also write the figures to this file");
+  CLI::App app("Compares sharding strategies: memory, traffic, time, and whether the bits agree");
+  tessera::add_options(app, options);
   try {
     app.parse(argc, argv);
     std::atomic<bool> agreed = true;
-    const tessera::Config config = tessera::config_of(options);
-    tessera::run_world({.ranks = options.ranks,
-                        .device = tessera::first_device(config.runtime),
-                        .threads = options.threads,
-                        .communicator = config.sharding.communicator,
-                        .deterministic = true},
-                       [&](tessera::Communicator& world) {
-                         if (!tessera::run(options, config, world)) agreed = false;
-                       });
+    tessera::ResolvedConfig resolved;
+    tessera::WorldOptions world_options;
+    tessera::check_once([&] {
+      resolved =
+          tessera::resolve(tessera::workload(options.workload.model, options.workload.overrides));
+      world_options = tessera::world_of(options, resolved.config);
+      tessera::check_ranks(resolved, tessera::planned_ranks(world_options));
+    });
+    tessera::run_world(world_options, [&](tessera::Communicator& world) {
+      if (!tessera::run(options, resolved, world)) agreed = false;
+    });
     return agreed ? 0 : 1;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

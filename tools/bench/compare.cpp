@@ -12,6 +12,7 @@
 #include "runtime/hash.h"
 #include "sharding/comm/stream.h"
 #include "sharding/strategy/offload.h"
+#include "tools/bench/median.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/optimizer.h"
@@ -37,7 +38,7 @@ constexpr Part kParts[] = {{"parameters", &Footprint::parameters},
                            {"communication memory", &Footprint::communication},
                            {"bytes sent per step", &Footprint::bytes_sent}};
 
-/// The values that every rank passes, rank by rank; the same on all.
+/// The values of every rank, rank by rank. All ranks get the same.
 std::vector<std::vector<std::int64_t>> gather(const std::vector<std::int64_t>& values,
                                               Communicator& world) {
   const auto count = static_cast<std::int64_t>(values.size());
@@ -51,7 +52,7 @@ std::vector<std::vector<std::int64_t>> gather(const std::vector<std::int64_t>& v
   return rows;
 }
 
-/// The largest of what the ranks pass.
+/// The largest value of all ranks.
 std::int64_t largest(std::int64_t value, Communicator& world) {
   std::int64_t most = value;
   for (const auto& row : gather({value}, world)) most = std::max(most, row.front());
@@ -77,8 +78,8 @@ std::uint64_t checksum_of(Strategy& strategy) {
   return hash.value();
 }
 
-/// One strategy's training on this rank, step by step, in a RankContext of its own: so that several
-/// can be under way and each account is that of one.
+/// One strategy's training on this rank, step by step. It has its own RankContext, so that several can
+/// be in progress, each with its own memory account.
 class Trial {
  public:
   Trial(const Config& config, const std::string& variant, Communicator& world)
@@ -104,7 +105,7 @@ class Trial {
   Trial(const Trial&) = delete;
   Trial& operator=(const Trial&) = delete;
 
-  /// One step to the end of its communication; all of it that another trial's next step could meet.
+  /// One step, to the end of its communication: none is left to overlap with another trial's step.
   StepTimes step() {
     const ContextGuard guard(context_);
     const Stream& stream = communication_stream();
@@ -123,7 +124,7 @@ class Trial {
             .exposed_communication_ms = context_.profiler().total_ms("exposed communication")};
   }
 
-  /// What came of it, but for times.
+  /// The figures without the times.
   StrategyFigures figures() {
     const ContextGuard guard(context_);
     const Mesh mesh = recipe_of(sharding_options(config_), world_.size()).mesh;
@@ -134,6 +135,7 @@ class Trial {
                             .same_tree = mesh.replicas == 1 || even_rows,
                             .predicted = largest(predicted_, world_),
                             .measured = largest(measured_, world_),
+                            .total = largest(total_, world_),
                             .activations = largest(activations_, world_)};
     figures.weights_checksum = checksum_of(session_->strategy());
     for (const auto& row :
@@ -145,7 +147,7 @@ class Trial {
   }
 
  private:
-  /// Takes this rank's memory and traffic, and holds them against the prediction.
+  /// Reads this rank's memory and traffic and checks them against the prediction.
   void measure(std::int64_t bytes_sent) {
     const MemoryAccount account = context_.allocator().account();
     measured_ = {.parameters = account[Category::parameters].peak,
@@ -153,6 +155,8 @@ class Trial {
                  .optimizer = account[Category::optimizer].peak,
                  .communication = account[Category::communication].peak,
                  .bytes_sent = bytes_sent};
+    total_ =
+        measured_.parameters + measured_.gradients + measured_.optimizer + measured_.communication;
     activations_ = account[Category::activations].peak;
     check_footprint(predicted_, measured_, fmt::format("{}, step {}", variant_, steps_));
   }
@@ -166,10 +170,11 @@ class Trial {
   StepResult result_;
   Footprint predicted_;
   Footprint measured_;
+  std::int64_t total_ = 0;
   std::int64_t activations_ = 0;
 };
 
-/// A strategy's steps, and the first strategy's steps right before them.
+/// The times of a strategy's steps, and their ratios to the first strategy's steps right before them.
 struct Pairs {
   std::vector<double> step_ms, ratio, communication_ms, exposed_communication_ms;
 
@@ -181,7 +186,7 @@ struct Pairs {
   }
 };
 
-/// Keeps the first result; a repetition must be the same.
+/// Keeps a round's result, which must have the bits of the rounds before.
 void keep(StrategyFigures& kept, const StrategyFigures& found) {
   check(kept.strategy.empty() || same_bits(kept, found), "{}: a repetition ends with other bits",
         found.strategy);
@@ -207,8 +212,8 @@ void check_footprint(const Footprint& predicted, const Footprint& measured,
                      std::string_view where) {
   for (const Part& part : kParts) {
     check(measured.*part.bytes == predicted.*part.bytes,
-          "{}: {}: {} were predicted and {} measured", where, part.name, predicted.*part.bytes,
-          measured.*part.bytes);
+          "{}: {}: {} bytes were predicted and {} measured", where, part.name,
+          predicted.*part.bytes, measured.*part.bytes);
   }
 }
 
@@ -225,7 +230,7 @@ std::vector<StrategyFigures> compare_strategies(const ComparisonOptions& options
       for (int step = 0; step < options.steps; ++step) {
         const StepTimes first_times = first.step();
         const StepTimes times = other ? other->step() : first_times;
-        if (step == 0 && options.steps > 1) continue;  // fills the allocators' caches
+        if (step == 0 && options.steps > 1) continue;  // it fills the allocators' caches
         pairs.front().add(first_times, first_times);
         if (other) pairs[i].add(times, first_times);
       }
@@ -235,8 +240,11 @@ std::vector<StrategyFigures> compare_strategies(const ComparisonOptions& options
   }
   const DataConfig& data = options.config.data;
   for (std::size_t i = 0; i < count; ++i) {
+    const auto [least, most] = std::minmax_element(pairs[i].ratio.begin(), pairs[i].ratio.end());
     all[i].step_ms = median(pairs[i].step_ms);
     all[i].step_ratio = median(pairs[i].ratio);
+    all[i].least_step_ratio = *least;
+    all[i].most_step_ratio = *most;
     all[i].communication_ms = median(pairs[i].communication_ms);
     all[i].exposed_communication_ms = median(pairs[i].exposed_communication_ms);
     all[i].tokens_per_second =

@@ -1,13 +1,14 @@
 #!/bin/bash
-# nccl_one_gpu.sh RANKS PROGRAM [ARGUMENTS...]: several processes that share one GPU and talk through
-# NCCL, to try its calls where there is but one GPU. UNTESTED.
+# nccl_one_gpu.sh RANKS PROGRAM [ARGUMENTS...]: runs several processes that share one GPU and talk
+# through NCCL, to try its calls on a machine with one GPU. It has not run yet: see docs/gpu_results.md.
 #
 # NCCL refuses two ranks of one host on one GPU ("Duplicate GPU detected"). It tells hosts apart by a
-# hash that NCCL_HOSTID replaces, once per process; so each process claims to be a host of its own.
-# Between "hosts" NCCL uses the network: here sockets over the loopback interface. That exercises
-# NCCL's interface, not its transports within a machine, and the ranks' kernels take turns on the GPU:
-# few thread blocks, so that those of all ranks fit on it at once and none waits for one that is not
-# running. Speeds mean nothing. It needs NCCL below 2.30; later ones know NCCL_MULTI_RANK_GPU_ENABLE.
+# hash that NCCL_HOSTID replaces, once per process; so each process claims to be a separate host.
+# Between "hosts" NCCL uses the network: here sockets over the loopback interface. That tests NCCL's
+# interface, not its transports within a machine. The ranks' kernels take turns on the GPU. They have few
+# thread blocks, so that the blocks of all ranks fit on it at once and none waits for a block that is
+# not running. The speed says nothing. It needs NCCL below 2.30; later versions have
+# NCCL_MULTI_RANK_GPU_ENABLE.
 set -euo pipefail
 
 if [ $# -lt 2 ]; then

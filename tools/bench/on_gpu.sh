@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# on_gpu.sh BUILD OUT [PART...]: everything that is worth running on a GPU, the most telling first.
+# on_gpu.sh BUILD OUT [PART...]: runs all checks and benchmarks for a GPU, the most informative first.
 #
-# BUILD is a folder built with the preset cuda, here or elsewhere (of another machine's build the
-# tests that run Tessera's programs fail, for they look for them where they were built). Every part
-# has a time limit and leaves OUT/PART.log; OUT/summary.txt has a line for each. What is missing
-# (PyTorch, compute-sanitizer, MPI, NCCL) is skipped, and said. Exits with 1 if a part failed.
+# BUILD is a folder built with the preset cuda. If another machine built it, the tests that run
+# Tessera's programs fail: they look for the programs in the folder where they were built. Every part
+# has a time limit and writes OUT/PART.log; OUT/summary.txt has a line for each. Parts that need a
+# missing tool (PyTorch, compute-sanitizer, MPI, NCCL) are skipped with a line that says so. Exits with 1
+# if a part failed.
 #
 #   kernel_tests   tests of the kernels                                  10 min
 #   memcheck       the same under compute-sanitizer                      30 min
@@ -24,7 +25,7 @@
 set -uo pipefail
 
 if (($# < 2)); then
-  sed -n '2,25s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,26s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 bin=$1/bin
@@ -44,8 +45,8 @@ wanted() {
   ((${#parts[@]} == 0)) || [[ " ${parts[*]} " == *" $1 "* ]]
 }
 
-# part NAME MINUTES FUNCTION: runs the function in a shell of its own, as long as it may. It prints
-# why and returns 77 where something it needs is missing.
+# part NAME MINUTES FUNCTION: runs the function in a new shell, up to the time limit. The function
+# prints the reason and returns 77 if a tool is missing.
 part() {
   wanted "$1" || return
   local begin=$SECONDS status verdict
@@ -74,8 +75,8 @@ need_torch() {
   fi
 }
 
-# each PATTERN COMMAND...: runs COMMAND PROGRAM '~[cpu]' for the test programs whose names match, says
-# how each ended, and fails if one did.
+# each PATTERN COMMAND...: runs COMMAND PROGRAM '~[cpu]' for the test programs with matching names. It
+# names the programs that failed, and fails if there is one.
 each() {
   local pattern=$1 failures="" program
   shift
@@ -96,7 +97,7 @@ sanitized() {
 
 kernels() { "$bin/bench_kernels" --device cuda --json "$out/kernels.json"; }
 
-# The steps that are compared: model, rows of 1024 tokens.
+# The steps to compare: model, rows of 1024 tokens.
 steps=("gpt2 16" "gpt2-xl 4")
 
 step() {

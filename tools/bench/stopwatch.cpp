@@ -2,12 +2,12 @@
 
 #include "runtime/check.h"
 #include "runtime/context.h"
-#include "tools/bench/workload.h"
+#include "tools/bench/median.h"
 
 namespace tessera {
 namespace {
 
-// The largest caches: 60 MB of L2 on an H200, some tens of MB of L3 beside a CPU's cores.
+// The largest caches: 60 MB of L2 on an H200, some tens of MB of L3 in a CPU.
 constexpr std::int64_t kCpuScratch = std::int64_t{128} << 20;
 constexpr std::int64_t kGpuScratch = std::int64_t{512} << 20;
 
@@ -20,7 +20,7 @@ std::int64_t enough_to_flush() {
 Stopwatch::Stopwatch(int runs, std::int64_t flushed_bytes)
     : runs_(runs),
       scratch_(Tensor::empty({flushed_bytes > 0 ? flushed_bytes : enough_to_flush()}, DType::u8)) {
-  check(runs >= 1, "a median of {} runs does not exist", runs);
+  check(runs >= 1, "runs is {}; expected at least 1", runs);
 }
 
 double Stopwatch::median_ms(const std::function<void()>& run) const {

@@ -1,4 +1,4 @@
-// How long kernels take, from cold caches.
+// The time of a kernel, from cold caches.
 #pragma once
 
 #include <functional>
@@ -7,19 +7,18 @@
 
 namespace tessera {
 
-/// On the current context's device, whose compute stream must be the current one.
+/// Times work on the current context's device. Its compute stream must be the current stream.
 class Stopwatch {
  public:
-  /// Times everything `runs` times. `flushed_bytes` are written to flush the caches; 0: several
-  /// times the size of every cache.
+  /// Every measurement is repeated `runs` times. Before each, `flushed_bytes` are written to flush the
+  /// caches; 0: several times the size of every cache.
   explicit Stopwatch(int runs, std::int64_t flushed_bytes = 0);
 
-  /// Milliseconds of one call of `run`, the median. The caches are flushed before each. A GPU's
-  /// time is that between two events of its stream, so that launching does not count where the GPU
-  /// is behind.
+  /// The median of the milliseconds of one call of `run`. On a GPU that is the time between two
+  /// events of its stream, so launches do not count while the GPU is busy.
   double median_ms(const std::function<void()>& run) const;
 
-  /// What is written to flush the caches.
+  /// The bytes written to flush the caches.
   std::int64_t flushed_bytes() const { return scratch_.numel(); }
 
  private:

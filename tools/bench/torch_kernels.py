@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""torch_kernels.py: the cases of bench_kernels in PyTorch, eager and compiled, beside ours.
+"""torch_kernels.py: times the cases of bench_kernels in PyTorch, eager and compiled.
 
     bench_kernels --device cuda --json kernels.json
     torch_kernels.py kernels.json
 
 Reads the rows of a bench_kernels report, times the same operation on the same shape and dtype in
 PyTorch (scaled_dot_product_attention with the backends it chooses, fused AdamW), with caches
-flushed before each run, and prints PyTorch's time over ours. Operations that PyTorch has no
-counterpart of are left out and named.
+flushed before each run, and prints PyTorch's time over ours. Operations without a counterpart in
+PyTorch are left out and named.
 """
 
 import argparse
@@ -205,7 +205,7 @@ def gradient_norm(bench, shape, wrap):
 
 
 def run_of(bench, op, shape, dtype, wrap):
-    """What is timed, or None if PyTorch has no counterpart."""
+    """The function to time, or None if PyTorch has no counterpart."""
     if op == "linear_cross_entropy":
         return linear_cross_entropy(bench, shape, dtype, wrap)
     if op == "adamw":
@@ -221,7 +221,7 @@ def run_of(bench, op, shape, dtype, wrap):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("report", help="of bench_kernels --json")
+    parser.add_argument("report", help="the file that bench_kernels --json wrote")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--op", default="", help="only operations whose name contains this")
     parser.add_argument("--runs", type=int, default=20)
@@ -236,7 +236,7 @@ def main():
     if not options.no_compile:
         variants["compile"] = lambda f: torch.compile(f, dynamic=False)
     with open(options.report, encoding="utf-8") as report:
-        rows = [row for row in json.load(report) if options.op in row["op"]]
+        rows = [row for row in json.load(report)["kernels"] if options.op in row["op"]]
     print(f"PyTorch {torch.__version__} on {options.device}; ratio: its time over ours")
     print(f"{'op':<25} {'shape':<34} {'dtype':<5} {'ours ms':>9}"
           + "".join(f" {name + ' ms':>11} {'ratio':>6}" for name in variants))

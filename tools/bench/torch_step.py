@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""torch_step.py: a GPT-2 training step in PyTorch, eager and compiled, and Tessera's beside it.
+"""torch_step.py: times a GPT-2 training step in PyTorch, eager and compiled, and in Tessera.
 
     torch_step.py --model gpt2 --batch 16 --sequence 1024 --ours build-cuda/bin/bench_step
 
-The yardstick that bench_step is held against on a GPU: scaled_dot_product_attention, fused AdamW,
-gradient clipping, f32 parameters under bfloat16 autocast (the usual recipe, as in nanoGPT), random
-tokens. Prints tokens/s of each and, with --ours, the ratio of bench_step's to each, all in one run
-on one device. Works on the CPU too, where it is slow.
+PyTorch is a baseline of bench_step on a GPU: scaled_dot_product_attention, fused AdamW, gradient
+clipping, f32 parameters under bfloat16 autocast (the usual recipe, as in nanoGPT), random tokens. Its
+vocabulary is rounded up to a multiple of 64, as in nanoGPT, because odd sizes are slow; --vocab sets
+another. bench_step prints the model's sizes and runs the same step. The script prints tokens/s of each
+and their ratios, all in one run on one device. It also works on the CPU, where it is slow.
 """
 
 import argparse
@@ -32,17 +33,20 @@ class Sizes:
     layers: int
     heads: int
     width: int
-    context: int = 1024
-    vocab: int = 50257
+    context: int
+    vocab: int  # as PyTorch has it
+    model_vocab: int  # as FLOPs count it
 
 
-MODELS = {
-    "tiny": Sizes(layers=3, heads=2, width=24, context=19, vocab=257),
-    "gpt2": Sizes(12, 12, 768),
-    "gpt2-medium": Sizes(24, 16, 1024),
-    "gpt2-large": Sizes(36, 20, 1280),
-    "gpt2-xl": Sizes(48, 25, 1600),
-}
+def sizes_of(options):
+    """The sizes of the model, from bench_step; the vocabulary is padded."""
+    command = [options.ours, "--model", options.model, "--print-shape"]
+    shape = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    if shape["mlp_width"] != 4 * shape["width"] or shape["kv_heads"] != shape["heads"]:
+        sys.exit(f"torch_step.py: {options.model} is not a GPT-2")
+    vocab = options.vocab or -(-shape["vocab_size"] // 64) * 64
+    return Sizes(shape["layers"], shape["heads"], shape["width"], shape["context"], vocab,
+                 shape["vocab_size"])
 
 
 class Block(nn.Module):
@@ -84,7 +88,7 @@ class GPT2(nn.Module):
 
 def flops_per_step(sizes, batch, sequence):
     """As bench_step counts: 6 per token and weight in a matrix product, causal attention halved."""
-    weights = 12 * sizes.layers * sizes.width**2 + sizes.vocab * sizes.width
+    weights = 12 * sizes.layers * sizes.width**2 + sizes.model_vocab * sizes.width
     return batch * sequence * (6 * weights + 6 * sizes.layers * sizes.width * sequence)
 
 
@@ -137,40 +141,41 @@ def our_milliseconds(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--model", choices=MODELS, default="gpt2")
+    parser.add_argument("--model", default="gpt2", help="a preset of GPT-2, or tiny")
+    parser.add_argument("--vocab", type=int, default=0,
+                        help="PyTorch's vocabulary; by default the model's, rounded up to 64")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--sequence", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--variants", default="eager,compile", help="of PyTorch")
-    parser.add_argument("--ours", help="path of bench_step, to run beside")
+    parser.add_argument("--variants", default="eager,compile", help="PyTorch's variants")
+    parser.add_argument("--ours", required=True, help="path of bench_step")
     parser.add_argument("--attention", choices=["tessera", "cudnn"], default="tessera",
-                        help="of ours")
+                        help="Tessera's attention")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch_step.py: PyTorch finds no GPU; use --device cpu")
     torch.set_float32_matmul_precision("highest")  # in f32, as ours by default: no tf32
 
-    sizes = MODELS[options.model]
+    sizes = sizes_of(options)
     tokens = options.batch * options.sequence
     flops = flops_per_step(sizes, options.batch, options.sequence)
     times = {f"torch {v}": milliseconds_per_step(options, sizes, v == "compile")
              for v in options.variants.split(",")}
-    if options.ours:
-        times["tessera"] = our_milliseconds(options)
+    times["tessera"] = our_milliseconds(options)
     print(f"{options.model}, batch {options.batch} x {options.sequence}, {options.dtype}, "
-          f"PyTorch {torch.__version__}, median of {options.steps} steps")
+          f"PyTorch {torch.__version__} with a vocabulary of {sizes.vocab}, "
+          f"median of {options.steps} steps")
     rows = []
     for name, ms in times.items():
         row = {"name": name, "step_ms": ms, "tokens_per_second": tokens / ms * 1e3,
-               "model_flops_per_second": flops / ms * 1e3}
-        if "tessera" in times:
-            row["tessera_speed_ratio"] = ms / times["tessera"]
+               "model_flops_per_second": flops / ms * 1e3,
+               "tessera_speed_ratio": ms / times["tessera"]}
         rows.append(row)
-        ratio = f"  tessera is {row['tessera_speed_ratio']:.3f} x as fast" if "tessera" in times else ""
+        ratio = f"  tessera is {row['tessera_speed_ratio']:.3f} x as fast"
         print(f"  {name:<14} {ms:9.2f} ms {row['tokens_per_second']:12.0f} tokens/s "
               f"{row['model_flops_per_second'] * 1e-12:8.2f} TFLOP/s{ratio}")
     if options.json:

@@ -2,51 +2,46 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <vector>
 
 #include "runtime/check.h"
 #include "runtime/random.h"
+#include "tools/config/keys.h"
 #include "tools/config/parse.h"
 
 namespace tessera {
 namespace {
 
-Config preset_workload(const std::string& model) {
+constexpr const char* kTiny = R"(
+model: {layers: 3, heads: 2, width: 24, context: 19, vocab_size: 257}
+data: {batch_size: 8, sequence_length: 19}
+optimizer: {clip_norm: 0.1}
+)";
+
+constexpr const char* kPreset = R"(
+model: {{preset: {}}}
+data: {{batch_size: 4, sequence_length: 256}}
+optimizer: {{clip_norm: 0.1}}
+)";
+
+void check_preset(const std::string& model) {
   Config config;
-  config.optimizer.clip_norm = 0.1;
-  if (model == "tiny") {
-    config.model = {.layers = 3, .heads = 2, .width = 24, .context = 19, .vocab_size = 257};
-    config.data = {.batch_size = 8, .sequence_length = 19};
-  } else {
-    config.model.preset = model;
-    config.data = {.batch_size = 4, .sequence_length = 256};
+  for (const Key& key : keys_of(config)) {
+    if (key.name != "model.preset") continue;
+    check(key.parse(model),
+          "--model {}: there is no such file; expected a configuration file, tiny, or {}", model,
+          key.expected);
   }
-  return config;
 }
 
 }  // namespace
 
-Config workload(const std::string& model, std::int64_t batch, std::int64_t sequence) {
-  Config config = std::filesystem::exists(model) ? load_config(model) : preset_workload(model);
-  config.data.accumulation_steps = 1;
-  if (batch > 0) config.data.batch_size = batch;
-  if (sequence > 0) config.data.sequence_length = sequence;
-  return config;
-}
-
-Device device_of_option(const std::string& text) {
-  const auto device = parse_device(text);
-  check(device.has_value(), "--device {}: it must be auto, cpu, cuda or cuda:1", text);
-  return *device;
-}
-
-void apply(const RuntimeChoices& choices, Config& config) {
-  if (!choices.device.empty()) {
-    config.runtime.device = device_of_option(choices.device);
-  }
-  if (!choices.dtype.empty()) config.runtime.compute_dtype = dtype_from_name(choices.dtype);
-  if (!choices.attention.empty()) {
-    config.kernels.attention = enum_from_name<AttentionBackend>(choices.attention);
-  }
+Config workload(const std::string& model, std::span<const std::string> overrides) {
+  if (std::filesystem::exists(model)) return load_config(model, overrides);
+  const std::string source = "--model " + model;
+  if (model == "tiny") return parse_config(kTiny, source, overrides);
+  check_preset(model);
+  return parse_config(fmt::format(kPreset, model), source, overrides);
 }
 
 TrainingSession::BatchSource random_tokens(const DataConfig& data, std::int64_t vocab_size) {
@@ -63,13 +58,6 @@ TrainingSession::BatchSource random_tokens(const DataConfig& data, std::int64_t 
     };
     return Batch{tokens("inputs"), tokens("targets")};
   };
-}
-
-double median(std::vector<double> values) {
-  check(!values.empty(), "nothing has no median");
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 }  // namespace tessera

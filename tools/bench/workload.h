@@ -1,38 +1,23 @@
-// What benchmarks train on: a model by name, random tokens.
+// The work that benchmarks train on: a configuration by name, and random tokens.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
-#include <vector>
 
-#include "runtime/device.h"
 #include "tools/config/config.h"
 #include "tools/train/session.h"
 
 namespace tessera {
 
-/// `model` is a configuration file, a preset (its batch is 4 rows of 256 tokens), or "tiny": a
-/// GPT-2 of 3 layers whose 257 tokens and other sizes few numbers divide. Presets clip to a norm
-/// that every gradient exceeds. `batch` and `sequence` count if they are not 0. There is one
-/// micro-batch per step and rank.
-Config workload(const std::string& model, std::int64_t batch, std::int64_t sequence);
+/// The configuration of `model`, with overrides of the form key=value applied as by `tessera train`.
+/// `model` is a configuration file, a preset (then the batch is 4 x 256 tokens), or "tiny": a GPT-2 of
+/// 3 layers with odd sizes (257 tokens, width 24, sequences of 19). Presets and tiny clip gradients to
+/// a norm of 0.1, which every step exceeds. Raises Error that lists the names if there is no such model.
+Config workload(const std::string& model, std::span<const std::string> overrides);
 
-/// What a person asks for on the command line; empty: as the configuration says.
-struct RuntimeChoices {
-  std::string device, dtype, attention;
-};
-
-/// Raises Error that names the option if a device is no device.
-void apply(const RuntimeChoices& choices, Config& config);
-
-/// Of an option `--device`. Raises Error if it is no device.
-Device device_of_option(const std::string& text);
-
-/// Uniform random tokens, a function of step and row alone: the work of a step does not depend on
-/// what the tokens are.
+/// Uniform random tokens, a function of step and row alone. The time of a step does not depend on the
+/// values of the tokens.
 TrainingSession::BatchSource random_tokens(const DataConfig& data, std::int64_t vocab_size);
-
-/// The middle value (the upper one of two). Raises Error if there are none.
-double median(std::vector<double> values);
 
 }  // namespace tessera

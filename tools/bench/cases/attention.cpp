@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// Queries, keys and values side by side in [B, T, (H + 2 KV) D]; outputs [B, T, H D].
+/// Queries, keys and values, packed in [B, T, (H + 2 KV) D]; outputs [B, T, H D].
 struct Packed {
   std::int64_t B, T, H, KV, D;
 
@@ -22,7 +22,7 @@ struct Packed {
   Heads keys(const Tensor& qkv) const { return heads_of(qkv, H * D, KV, D); }
   Heads values(const Tensor& qkv) const { return heads_of(qkv, (H + KV) * D, KV, D); }
   Heads outputs(const Tensor& o) const { return heads_of(o, 0, H, D); }
-  /// What rope turns.
+  /// The tensor that rope rotates.
   Heads queries_and_keys(const Tensor& qkv) const { return heads_of(qkv, 0, H + KV, D); }
 };
 
@@ -38,9 +38,9 @@ Operands operands(const Packed& p, DType dtype) {
           .logsumexp = Tensor::full({p.B, p.H, p.T}, DType::f32, 8.0)};
 }
 
-Yardstick yardstick(DType dtype) {
+Baseline baseline(DType dtype) {
   const bool has_cudnn = kHasCudnn && !context().device().is_cpu() && dtype != DType::f32;
-  return has_cudnn ? Yardstick::cudnn : Yardstick::matmul;
+  return has_cudnn ? Baseline::cudnn : Baseline::matmul;
 }
 
 void add_attention(CaseList& list, const Packed& p, const std::string& shape) {
@@ -65,7 +65,7 @@ void add_attention(CaseList& list, const Packed& p, const std::string& shape) {
                             p.values(t.qkv), scale);
         };
       },
-      yardstick(dtype));
+      baseline(dtype));
   list.compute_bound(
       "attention_backward", shape, 2 * (qkv + o), 0.5, backward,
       [=] {
@@ -75,7 +75,7 @@ void add_attention(CaseList& list, const Packed& p, const std::string& shape) {
                              p.outputs(t.o), t.logsumexp, scale);
         };
       },
-      yardstick(dtype));
+      baseline(dtype));
 }
 
 void add_rope(CaseList& list, const Packed& p) {
@@ -97,9 +97,9 @@ void add_rope(CaseList& list, const Packed& p) {
 }  // namespace
 
 void add_attention_cases(CaseList& list) {
-  const ModelShape& model = list.model;
-  const Packed p = {.B = std::max<std::int64_t>(1, list.rows / model.sequence),
-                    .T = model.sequence,
+  const TransformerShape& model = list.model;
+  const Packed p = {.B = std::max<std::int64_t>(1, list.rows / model.context),
+                    .T = model.context,
                     .H = model.heads,
                     .KV = model.kv_heads,
                     .D = model.head_size};

@@ -1,59 +1,52 @@
 #include "tools/bench/cases/cases.h"
 
+#include <algorithm>
+#include <map>
+
+#include "models/registry.h"
 #include "runtime/check.h"
 #include "runtime/random.h"
 
 namespace tessera {
 namespace {
 
-// Radford et al. 2019 (GPT-2); Grattafiori et al. 2024, table 3 (Llama 3).
-const std::vector<ModelShape>& models() {
-  static const std::vector<ModelShape> all = {
-      {.name = "gpt2",
-       .width = 768,
-       .hidden = 3072,
-       .heads = 12,
-       .kv_heads = 12,
-       .head_size = 64,
-       .sequence = 1024,
-       .vocab_size = 50257},
-      {.name = "gpt2-xl",
-       .width = 1600,
-       .hidden = 6400,
-       .heads = 25,
-       .kv_heads = 25,
-       .head_size = 64,
-       .sequence = 1024,
-       .vocab_size = 50257},
-      {.name = "llama3-8b",
-       .width = 4096,
-       .hidden = 14336,
-       .heads = 32,
-       .kv_heads = 8,
-       .head_size = 128,
-       .sequence = 4096,
-       .vocab_size = 128256},
-      {.name = "tiny",
-       .width = 32,
-       .hidden = 48,
-       .heads = 2,
-       .kv_heads = 1,
-       .head_size = 16,
-       .sequence = 8,
-       .vocab_size = 101},
-  };
-  return all;
+/// Shapes without a model in the tree.
+const std::map<std::string, TransformerShape, std::less<>>& other_shapes() {
+  static const std::map<std::string, TransformerShape, std::less<>> shapes = {
+      // Grattafiori et al. 2024, table 3.
+      {"llama3-8b",
+       {.vocab_size = 128256,
+        .context = 4096,
+        .layers = 32,
+        .width = 4096,
+        .heads = 32,
+        .kv_heads = 8,
+        .head_size = 128,
+        .mlp_width = 14336,
+        .gated_mlp = true}},
+      {"tiny",
+       {.vocab_size = 101,
+        .context = 8,
+        .layers = 1,
+        .width = 32,
+        .heads = 2,
+        .kv_heads = 1,
+        .head_size = 16,
+        .mlp_width = 48}}};
+  return shapes;
 }
 
 }  // namespace
 
-ModelShape model_shape(const std::string& name) {
-  std::string names;
-  for (const ModelShape& model : models()) {
-    if (model.name == name) return model;
-    names += (names.empty() ? "" : ", ") + model.name;
+TransformerShape model_shape(const std::string& name) {
+  std::vector<std::string_view> names = model_presets();
+  if (std::find(names.begin(), names.end(), name) != names.end()) {
+    return shape_of(model_preset(name));
   }
-  fail("there are no kernel shapes of a model '{}'; there are those of {}", name, names);
+  const auto found = other_shapes().find(name);
+  if (found != other_shapes().end()) return found->second;
+  for (const auto& [other, shape] : other_shapes()) names.emplace_back(other);
+  fail("unknown model '{}': choose from {}", name, fmt::join(names, ", "));
 }
 
 void CaseList::memory_bound(std::string op, std::string shape, double bytes, Preparation prepare) {
@@ -66,7 +59,7 @@ void CaseList::memory_bound(std::string op, std::string shape, double bytes, Pre
 
 void CaseList::compute_bound(std::string op, std::string shape, double bytes, double share,
                              std::vector<MatmulShape> matmuls, Preparation prepare,
-                             Yardstick yardstick) {
+                             Baseline baseline) {
   double flops = 0.0;
   for (const MatmulShape& matmul : matmuls) flops += share * matmul.flops();
   cases_.push_back({.op = std::move(op),
@@ -74,7 +67,7 @@ void CaseList::compute_bound(std::string op, std::string shape, double bytes, do
                     .dtype = dtype,
                     .bytes = bytes,
                     .flops = flops,
-                    .yardstick = yardstick,
+                    .baseline = baseline,
                     .matmuls = std::move(matmuls),
                     .prepare = std::move(prepare)});
 }
@@ -89,7 +82,8 @@ Tensor random_ids(std::int64_t count, std::int64_t bound) {
   return Tensor::from(values, {count});
 }
 
-std::vector<KernelCase> kernel_cases(const ModelShape& model, std::int64_t rows, DType dtype) {
+std::vector<KernelCase> kernel_cases(const TransformerShape& model, std::int64_t rows,
+                                     DType dtype) {
   CaseList list(model, rows, dtype);
   add_embedding_cases(list);
   add_norm_cases(list);

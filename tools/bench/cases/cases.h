@@ -1,8 +1,9 @@
-// The kernels over real models' shapes, each with the work it cannot avoid: one file per family.
+// The kernels over real models' shapes, each with the least work it must do.
 //
-// `bytes` counts every operand once: what a kernel must read and write if nothing it needs again
-// leaves the chip. `flops` counts matrix products: 2 M N K each; causal attention counts half the
-// square, its backward 2.5 times its forward (five products for two, Dao 2023).
+// There is one file per family. `bytes` counts every operand once: the traffic of a kernel that keeps
+// on the chip all data that it reads again. `flops` counts 2 M N K for each matrix product. Causal
+// attention counts half of the square; its backward pass counts 2.5 times its forward pass (five
+// products instead of two, Dao 2023).
 #pragma once
 
 #include <cstdint>
@@ -10,16 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "models/language_model.h"
+#include "models/transformer_shape.h"
 #include "runtime/tensor.h"
 
 namespace tessera {
 
-/// What a kernel's rate is compared with, measured in the same run: a copy's bytes per second, the
-/// FLOP/s of plain matrix products of the shapes that the kernel is made of, or cuDNN's attention.
-enum class Yardstick { copy, matmul, cudnn };
+/// The rate that a kernel's rate is divided by, measured in the same run: the bytes per second of a
+/// copy, the FLOP/s of plain matrix products of the kernel's shapes, or cuDNN's attention.
+enum class Baseline { copy, matmul, cudnn };
 
-/// Allocates the operands and returns what is timed.
+/// Allocates the operands and returns the function to time.
 using Preparation = std::function<std::function<void()>()>;
 
 struct KernelCase {
@@ -28,38 +29,27 @@ struct KernelCase {
   DType dtype = DType::f32;
   double bytes = 0.0;
   double flops = 0.0;
-  Yardstick yardstick = Yardstick::copy;
+  Baseline baseline = Baseline::copy;
   std::vector<MatmulShape> matmuls;
   Preparation prepare;
 };
 
-/// The sizes of a model that its kernels see.
-struct ModelShape {
-  std::string name;
-  std::int64_t width = 0;
-  std::int64_t hidden = 0;  // of the feed-forward
-  std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;
-  std::int64_t head_size = 0;
-  std::int64_t sequence = 0;
-  std::int64_t vocab_size = 0;
-};
+/// The shape of a preset, of llama3-8b, or of "tiny" (for tests). The context is the length of the
+/// benchmark's sequences. Raises Error that lists the names.
+TransformerShape model_shape(const std::string& name);
 
-/// gpt2, gpt2-xl, llama3-8b, and tiny, which is nobody's. Raises Error that lists them.
-ModelShape model_shape(const std::string& name);
-
-/// The cases of one model, gathered.
+/// The cases of one model.
 class CaseList {
  public:
   /// `rows` tokens of activations. 16-bit or f32.
-  CaseList(ModelShape model, std::int64_t rows, DType dtype)
+  CaseList(TransformerShape model, std::int64_t rows, DType dtype)
       : model(std::move(model)), rows(rows), dtype(dtype) {}
 
-  const ModelShape model;
+  const TransformerShape model;
   const std::int64_t rows;
   const DType dtype;
 
-  /// Bytes of that many elements.
+  /// Bytes of rows x columns elements.
   static double bytes(std::int64_t rows, std::int64_t columns, DType dtype) {
     return static_cast<double>(rows) * static_cast<double>(columns * size_of(dtype));
   }
@@ -67,12 +57,12 @@ class CaseList {
     return bytes(rows, columns, dtype);
   }
 
-  /// A kernel bound by memory.
+  /// Adds a kernel bound by memory.
   void memory_bound(std::string op, std::string shape, double bytes, Preparation prepare);
-  /// A kernel bound by arithmetic, made of `matmuls`; `share` of their operations count.
+  /// Adds a kernel bound by arithmetic, made of `matmuls`. `share` of their operations counts.
   void compute_bound(std::string op, std::string shape, double bytes, double share,
                      std::vector<MatmulShape> matmuls, Preparation prepare,
-                     Yardstick yardstick = Yardstick::matmul);
+                     Baseline baseline = Baseline::matmul);
 
   std::vector<KernelCase> take() { return std::move(cases_); }
 
@@ -92,6 +82,6 @@ void add_optimizer_cases(CaseList& list);
 Tensor random_ids(std::int64_t count, std::int64_t bound);
 
 /// Every case of a model, in the order of a training step.
-std::vector<KernelCase> kernel_cases(const ModelShape& model, std::int64_t rows, DType dtype);
+std::vector<KernelCase> kernel_cases(const TransformerShape& model, std::int64_t rows, DType dtype);
 
 }  // namespace tessera

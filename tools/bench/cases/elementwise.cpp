@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 void add_activations(CaseList& list) {
-  const std::int64_t N = list.rows, F = list.model.hidden;
+  const std::int64_t N = list.rows, F = list.model.mlp_width;
   const DType dtype = list.dtype;
   const double wide = list.bytes(N, F);
   const std::string shape = fmt::format("{} x {}", N, F);

@@ -14,7 +14,7 @@ void add_embedding_cases(CaseList& list) {
     return [y = Tensor::empty({N, C}, dtype), table = noise({V, C}, dtype),
             ids = random_ids(N, V)] { embedding_forward(y, table, ids); };
   });
-  // Rows that no token names are written too.
+  // Rows without a token are written too.
   const double bytes = list.bytes(N, C) + CaseList::bytes(V, C, DType::f32);
   list.memory_bound("embedding_backward", shape, bytes, [=] {
     return [dtable = Tensor::empty({V, C}, DType::f32), dy = noise({N, C}, dtype),

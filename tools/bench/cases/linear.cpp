@@ -1,5 +1,6 @@
-// The products of the feed-forward's first layer, x [N, C] W^T with W [F, C]: plain, and with every
-// epilogue that a linear layer's passes have.
+// The products of the feed-forward's first layer, x [N, C] W^T with W [F, C].
+//
+// They run plain, and with every epilogue of a linear layer.
 #include <fmt/format.h>
 
 #include "kernels/linear/op.h"
@@ -17,7 +18,7 @@ struct Operands {
 }  // namespace
 
 void add_linear_cases(CaseList& list) {
-  const std::int64_t N = list.rows, C = list.model.width, F = list.model.hidden;
+  const std::int64_t N = list.rows, C = list.model.width, F = list.model.mlp_width;
   const DType dtype = list.dtype;
   const double wide = list.bytes(N, F);
   const double operands = list.bytes(N, C) + wide + list.bytes(F, C);
@@ -45,7 +46,7 @@ void add_linear_cases(CaseList& list) {
   add("matmul_dx", operands, input, dtype, [](const Operands& t) { matmul(t.x, t.y, t.weight); });
   add("matmul_dweight", operands, weight, dtype,
       [](const Operands& t) { matmul(t.dweight, t.y, t.x, Transpose::yes); });
-  // As training accumulates: into f32, which is read and written.
+  // Training accumulates into f32, which is read and written.
   add("matmul_dweight_accumulate", list.bytes(N, C) + wide + 2 * CaseList::bytes(F, C, DType::f32),
       weight, DType::f32, [](const Operands& t) {
         matmul(t.dweight, t.y, t.x, Transpose::yes, Transpose::no, Accumulate::yes);
@@ -59,7 +60,7 @@ void add_linear_cases(CaseList& list) {
     linear_backward_weight(t.dweight, t.dbias, t.x, t.y, Transpose::yes, Accumulate::no,
                            Accumulate::no);
   });
-  // Of the second layer: back through its product and the gelu before it.
+  // The second layer's backward pass: through its product and the gelu before it.
   const MatmulShape second = {.m = N, .n = F, .k = C};
   list.compute_bound("linear_dx_gelu", shape, operands + wide, 1.0, {second}, [=] {
     return [dy = noise({N, C}, dtype), weight = noise({C, F}, dtype), pre = noise({N, F}, dtype),

@@ -1,4 +1,4 @@
-// What follows backward, on the tensors of one block: f32 masters, gradients and states.
+// The steps after backward, on the tensors of one block: f32 masters, gradients and states.
 #include <fmt/format.h>
 
 #include "kernels/adamw/op.h"
@@ -11,7 +11,7 @@ namespace {
 
 /// Sizes of a block's tensors: two norms, the packed query, key and value, the projections, and the
 /// feed-forward's two layers, each with a bias.
-std::vector<std::int64_t> block_of(const ModelShape& m) {
+std::vector<std::int64_t> block_of(const TransformerShape& m) {
   const std::int64_t qkv = (m.heads + 2 * m.kv_heads) * m.head_size;
   return {m.width,
           m.width,

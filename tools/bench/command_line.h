@@ -1,0 +1,27 @@
+// Command-line options that the benchmarks share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/device.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tessera {
+
+/// The configuration that a person asks for: tools/bench/workload.h turns it into a Config.
+struct WorkloadOptions {
+  std::string model;
+  std::vector<std::string> overrides;
+};
+
+/// Adds --model, key=value overrides, and short forms of some keys (--batch for data.batch_size).
+void add_workload_options(CLI::App& app, WorkloadOptions& options);
+
+/// The device that an option `--device` names. Raises Error if it names none.
+Device device_of_option(const std::string& text);
+
+}  // namespace tessera

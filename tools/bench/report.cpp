@@ -1,0 +1,53 @@
+#include "tools/bench/report.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runtime/context.h"
+#include "runtime/file.h"
+#include "tools/config/keys.h"
+
+namespace tessera {
+namespace {
+
+std::string now_in_utc() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};  // the last byte stays zero
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+}  // namespace
+
+nlohmann::ordered_json new_report(std::string_view program) {
+  return {{"program", program},
+          {"time", now_in_utc()},
+          {"host", host_name()},
+          {"device", to_string(context().device())},
+          {"ranks", context().world_size()},
+          {"threads", context().threads().size()}};
+}
+
+nlohmann::ordered_json config_entries(const Config& config) {
+  Config copy = config;
+  nlohmann::ordered_json entries;
+  for (const Key& key : keys_of(copy)) entries[key.name] = key.text();
+  return entries;
+}
+
+void write_report(const std::filesystem::path& path, const nlohmann::ordered_json& report) {
+  if (!path.empty()) write_file_atomically(path, report.dump(2) + "\n");
+}
+
+}  // namespace tessera

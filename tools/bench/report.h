@@ -1,0 +1,25 @@
+// The JSON reports of the benchmarks.
+//
+// Every report is an object that begins with the same entries: "program"; "time" (UTC, ISO 8601) and
+// "host" of the run; "device" of rank 0, "ranks", and "threads" of each rank. The program's own
+// settings and figures follow.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+#include "tools/config/config.h"
+
+namespace tessera {
+
+/// The common entries, for the current context.
+nlohmann::ordered_json new_report(std::string_view program);
+
+/// Every key of the configuration with its value as text.
+nlohmann::ordered_json config_entries(const Config& config);
+
+/// Writes the report atomically; does nothing if `path` is empty.
+void write_report(const std::filesystem::path& path, const nlohmann::ordered_json& report);
+
+}  // namespace tessera
