@@ -172,6 +172,13 @@ void print_heading(const Options& options, const ResolvedConfig& run, int ranks)
   std::fflush(stdout);
 }
 
+/// Raises Error, before anything runs, if a strategy or the batch does not suit so many ranks.
+void check_strategies(const Options& options, const Config& config, int ranks) {
+  for (const std::string& strategy : options.strategies) {
+    check_ranks(resolve(variant_of(config, strategy)), ranks);
+  }
+}
+
 /// One rank's part. Returns false if the strategies do not agree.
 bool run(const Options& options, const ResolvedConfig& resolved, Communicator& world) {
   if (world.rank() == 0) print_heading(options, resolved, world.size());
@@ -206,6 +213,7 @@ void add_options(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--strategies", options.strategies, "The others are compared with the first")
       ->delimiter(',')
+      ->allow_extra_args(false)  // overrides may follow
       ->check(CLI::IsMember(strategy_variants()));
   app.add_option("--json", options.json, "Also write the figures to this file");
 }
@@ -226,7 +234,7 @@ int main(int argc, char** argv) {
       resolved =
           tessera::resolve(tessera::workload(options.workload.model, options.workload.overrides));
       world_options = tessera::world_of(options, resolved.config);
-      tessera::check_ranks(resolved, tessera::planned_ranks(world_options));
+      tessera::check_strategies(options, resolved.config, tessera::planned_ranks(world_options));
     });
     tessera::run_world(world_options, [&](tessera::Communicator& world) {
       if (!tessera::run(options, resolved, world)) agreed = false;

@@ -21,9 +21,9 @@ std::vector<std::int64_t> block_of(const TransformerShape& m) {
           qkv,
           m.width * m.width,
           m.width,
-          m.width * m.hidden,
-          m.hidden,
-          m.width * m.hidden,
+          m.width * m.mlp_width,
+          m.mlp_width,
+          m.width * m.mlp_width,
           m.width};
 }
 
