@@ -1,4 +1,4 @@
-// A file that is read piece by piece, for files that may change while they are open.
+// A file that is read piece by piece and may change while it is open.
 //
 // A memory-mapped file (runtime/file.h) that becomes shorter ends the process with SIGBUS. Here the
 // same is an Error.

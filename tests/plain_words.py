@@ -7,6 +7,7 @@ literals, test names among them. The limits:
   - "what", "whatever", "whoever" and "whose" stand at most 8 times per 1,000 comment lines. A
     sentence should have a named thing as its subject.
   - No comment begins with "Of ".
+  - The first sentence of a header has at most 15 words.
   - The RETIRED words stand nowhere: not in comments or messages, not in the book, not in scripts.
     The field has a word for each.
 
@@ -19,6 +20,7 @@ import sys
 from pathlib import Path
 
 LIMIT = 8.0  # per 1,000 comment lines
+LONGEST_FIRST_SENTENCE = 15  # words
 
 # A pattern, and the words to use in its place.
 RETIRED = {
@@ -63,6 +65,16 @@ def words_of(path, line):
     return " | ".join(pieces)
 
 
+def first_sentence(text):
+    """The first sentence of the comment at the top of a file."""
+    comment = []
+    for line in text.splitlines():
+        if not line.startswith("//") or not line.lstrip("/ "):
+            break
+        comment.append(line.lstrip("/").strip())
+    return re.split(r"(?<=[.!?:])\s", " ".join(comment), maxsplit=1)[0]
+
+
 class Count:
     def __init__(self):
         self.comment_lines = 0
@@ -74,6 +86,10 @@ class Count:
 
     def read(self, path, text):
         """Counts one file. `path` is relative to the root."""
+        words = len(first_sentence(text).split())
+        if path.suffix == ".h" and words > LONGEST_FIRST_SENTENCE:
+            self.findings.append(f"{path}:1: the first sentence has {words} words; "
+                                 f"expected at most {LONGEST_FIRST_SENTENCE}")
         previous_is_comment = False
         for number, line in enumerate(text.splitlines(), 1):
             is_comment = path.suffix in SOURCES and COMMENT.match(line) is not None

@@ -49,6 +49,14 @@ class PlainWordsTest(unittest.TestCase):
         self.assertEqual(findings("a.h", "// The loss", "// Of the last step."), [])  # goes on
         self.assertEqual(len(findings("a.h", "int x;", "  // Of x.", "int y;", "// Of y.")), 2)
 
+    def test_the_first_sentence_of_a_header_is_short(self):
+        words = " ".join(["word"] * 15)
+        self.assertEqual(findings("a.h", f"// {words[:30]}", f"// {words[30:]}.", "// " + words), [])
+        self.assertEqual(findings("a.h", f"// One. {words}", f"// {words}"), [])
+        self.assertEqual(findings("a.h", "// Short", "//", f"// {words} {words}"), [])
+        self.assertEqual(len(findings("a.h", f"// {words}", "// more.")), 1)
+        self.assertEqual(findings("a.cpp", f"// {words}", "// more."), [])
+
     def test_question_words_are_counted_per_comment_line(self):
         count = count_of("a.h", "// What is kept, and whose it is.", "// Plain.", "int what;",
                          '  check(ok, "what");')

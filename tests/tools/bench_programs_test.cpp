@@ -1,5 +1,4 @@
-// bench_kernels and bench_step as a person calls them, on sizes that take no time and on the device
-// that this build is for.
+// The benchmarks from the command line, on small sizes and on the device of this build.
 #include <sys/wait.h>
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,4 @@
-// tools/bench/on_gpu.sh with programs that only say what they were called with: what is run, what
-// is skipped, and what a failure looks like.
+// tools/bench/on_gpu.sh with stand-ins for the programs that only print their arguments.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -13,7 +12,7 @@ namespace {
 
 using Catch::Contains;
 
-/// A build folder of such programs.
+/// A build folder of stand-ins.
 void make_build(const test::TemporaryDirectory& folder) {
   const std::filesystem::path bin = folder / "build/bin";
   std::filesystem::create_directories(bin);
@@ -29,7 +28,7 @@ void make_build(const test::TemporaryDirectory& folder) {
   program("bench_kernels", "echo '[]' > ${@: -1}");
 }
 
-/// What the script prints; `status` is its own.
+/// The output of the script. `status` becomes its exit status.
 std::string on_gpu(const test::TemporaryDirectory& folder, const std::string& parts, int& status) {
   const std::string out = folder / "text.txt";
   const std::string command = "PYTHON=/bin/false " TESSERA_SOURCE_DIR "/tools/bench/on_gpu.sh " +
@@ -41,7 +40,7 @@ std::string on_gpu(const test::TemporaryDirectory& folder, const std::string& pa
 
 }  // namespace
 
-TEST_CASE("on_gpu.sh: parts that fail are named, what is missing is skipped, the rest runs") {
+TEST_CASE("on_gpu.sh: failed parts are named, parts with missing tools are skipped, the rest runs") {
   const test::TemporaryDirectory folder;
   make_build(folder);
   int status = 0;
@@ -62,7 +61,7 @@ TEST_CASE("on_gpu.sh: parts that fail are named, what is missing is skipped, the
   CHECK(read_text_file(folder / "out/kernels.json") == "[]\n");
 }
 
-TEST_CASE("on_gpu.sh: without folders it says how it is called") {
+TEST_CASE("on_gpu.sh: without folders it prints its usage") {
   const int status = std::system(TESSERA_SOURCE_DIR "/tools/bench/on_gpu.sh > /dev/null 2>&1");
   CHECK(WEXITSTATUS(status) == 2);
 }
