@@ -40,7 +40,7 @@ std::string on_gpu(const test::TemporaryDirectory& folder, const std::string& pa
 
 }  // namespace
 
-TEST_CASE("on_gpu.sh: failed parts are named, parts with missing tools are skipped, the rest runs") {
+TEST_CASE("on_gpu.sh: names failed parts, skips parts with missing tools, runs the rest") {
   const test::TemporaryDirectory folder;
   make_build(folder);
   int status = 0;
