@@ -66,7 +66,7 @@ Allocator::Block Allocator::allocate(std::size_t bytes, Category category, int s
   if (bytes == 0) return {nullptr, 0, category, stream};
   const std::lock_guard lock(mutex_);
   // Larger requests would overflow the account and the rounding to a size class.
-  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX)) fail_for_want_of(bytes, category);
+  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX)) fail_out_of_memory(bytes, category);
   const std::size_t reserved = size_class(bytes);
   std::byte* data = nullptr;
   if (const auto found = free_.find({stream, reserved});
@@ -79,7 +79,7 @@ Allocator::Block Allocator::allocate(std::size_t bytes, Category category, int s
       trim_locked();
       data = source_->acquire(reserved);
     }
-    if (data == nullptr) fail_for_want_of(bytes, category);
+    if (data == nullptr) fail_out_of_memory(bytes, category);
     account_.reserved += static_cast<std::int64_t>(reserved);
   }
   source_->lend(data, bytes, reserved, stream);
@@ -87,9 +87,9 @@ Allocator::Block Allocator::allocate(std::size_t bytes, Category category, int s
   return {data, bytes, category, stream};
 }
 
-void Allocator::fail_for_want_of(std::size_t bytes, Category category) const {
+void Allocator::fail_out_of_memory(std::size_t bytes, Category category) const {
   fail(
-      "out of memory on {}: {} bytes asked for as {}; live bytes:{} choose a smaller batch, a "
+      "out of memory on {}: {} bytes requested as {}; live bytes:{} choose a smaller batch, a "
       "shorter sequence or activation checkpointing",
       to_string(device_), bytes, name_of(category), table_of(account_));
 }

@@ -1,14 +1,14 @@
 // A caching allocator that accounts for every byte.
 //
-// Freed blocks are kept in a list per (stream, size class) and handed out again to the same stream:
-// an in-order stream may reuse a block at once, because whatever still reads the old contents was
-// queued before whatever writes the new ones. A block that another stream uses must be kept alive
-// by its user until that stream's event has been waited on.
+// Released blocks are kept in a list per (stream, size class) and handed out again to the same
+// stream. An in-order stream may reuse a block at once: the work that reads the old contents was
+// queued before the work that writes the new ones. If another stream uses a block, its user keeps
+// the block alive until that stream's event has been waited on.
 //
-// Size classes are four per power of two (at most 25 % rounding), so the steps of a training run,
-// which ask for the same sizes again and again, never reach the operating system after the first.
-// The accounts count *requested* bytes, to which rounding and caching add nothing; `reserved` says
-// what the cache really holds.
+// There are four size classes per power of two, so rounding adds at most 25 % (above 512 bytes, the
+// smallest block). The steps of a training run ask for the same sizes again and again, so only the
+// first step reaches the operating system. The accounts count *requested* bytes, without rounding
+// or caching. `reserved` counts the bytes taken from the operating system.
 #pragma once
 
 #include <array>
@@ -25,21 +25,21 @@
 
 namespace tessera {
 
-/// Where an allocator gets raw memory: the host's heap or a GPU's.
+/// The source of an allocator's raw memory: the host's heap or a GPU.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  /// At least 64-byte aligned; nullptr when there is none left.
+  /// At least 64-byte aligned; nullptr if no memory is left.
   virtual std::byte* acquire(std::size_t bytes) = 0;
   virtual void release(std::byte* data, std::size_t bytes) = 0;
 
-  /// What the cache does with a block, in the order of `stream`: from here on `bytes` of it are in
-  /// use; nothing of it is. For tools that find whoever touches other bytes.
+  /// The cache's reports to memory checkers, in the order of `stream`: the first `bytes` bytes of
+  /// the block are in use from here on, or none are. Checkers report accesses to other bytes.
   virtual void lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) = 0;
   virtual void take_back(std::byte* data, std::size_t block_bytes, int stream) = 0;
 };
 
-/// Memory that the host reads and writes: the address sanitizer knows what of it is in use.
+/// Memory that the host reads and writes. The address sanitizer knows which bytes are in use.
 class HostMemorySource : public MemorySource {
  public:
   void lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) final;
@@ -49,7 +49,7 @@ class HostMemorySource : public MemorySource {
 /// Pages of the host's heap.
 std::unique_ptr<MemorySource> host_memory();
 
-/// Live bytes now and at most, per category and in all.
+/// Live bytes now and at the peak, per category and in total.
 struct MemoryAccount {
   struct Line {
     std::int64_t current = 0;
@@ -84,8 +84,8 @@ class Allocator {
     int stream = 0;
   };
 
-  /// Raises Error with the table of live bytes when the device has no memory left even after the
-  /// cache was given back. A request of 0 bytes yields a null block.
+  /// Raises Error with the table of live bytes if the device has no memory left, even after the
+  /// cache was returned to it. A request of 0 bytes yields a null block.
   Block allocate(std::size_t bytes, Category category, int stream);
   void release(const Block& block);
 
@@ -96,17 +96,17 @@ class Allocator {
   /// Returns unused blocks to the source.
   void trim();
 
-  /// Starts (or stops) recording; starting forgets earlier events.
+  /// Starts or stops recording. Starting forgets earlier events.
   void record_history(bool on);
   std::vector<MemoryEvent> history() const;
 
-  /// Bytes that a request really occupies: its size class.
+  /// The bytes that a request occupies in memory: its size class.
   static std::size_t size_class(std::size_t bytes);
 
  private:
   void charge(Category category, std::int64_t bytes);
   void trim_locked();
-  [[noreturn]] void fail_for_want_of(std::size_t bytes, Category category) const;
+  [[noreturn]] void fail_out_of_memory(std::size_t bytes, Category category) const;
 
   Device device_;
   std::unique_ptr<MemorySource> source_;

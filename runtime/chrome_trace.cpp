@@ -1,7 +1,6 @@
-// The trace event format is described in "Trace Event Format" (Google, 2016): complete events
-// ("ph": "X") with begin and duration in microseconds, instant events ("ph": "i") and metadata
-// events
-// ("ph": "M") that name processes and threads. Here a process is a rank and a thread is a stream.
+// The format is described in "Trace Event Format" (Google, 2016): complete events ("ph": "X") with
+// begin and duration in microseconds, instant events ("ph": "i") and metadata events ("ph": "M")
+// that name processes and threads. Here a process is a rank and a thread is a stream.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,7 +18,7 @@ Json name_event(const char* what, int rank, int track, const std::string& name) 
   return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", track}, {"args", {{"name", name}}}};
 }
 
-/// Track numbers in the order of the tracks' names, so that ranks list their streams alike.
+/// Numbers tracks in the order of their names, so that all ranks list their streams in one order.
 std::map<std::string, int> number_tracks(const std::vector<Profiler::Record>& records) {
   std::map<std::string, int> tracks;
   for (const auto& record : records) tracks.emplace(record.track, 0);
@@ -60,7 +59,7 @@ void write_chrome_trace(const std::string& path, const std::vector<std::string>&
 }
 
 void write_chrome_trace(const std::string& path, const std::vector<const Profiler*>& profilers) {
-  // Every profiler counts from its own beginning; the trace counts from the earliest of these.
+  // Every profiler counts from its own origin. The trace counts from the earliest origin.
   auto zero = Profiler::Clock::time_point::max();
   for (const Profiler* profiler : profilers) zero = std::min(zero, profiler->origin());
   std::vector<std::string> events;

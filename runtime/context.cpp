@@ -16,13 +16,15 @@ constexpr int kComputeStream = 0;
 
 int threads_of(const ContextOptions& options) {
   check(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
-        "rank {} of {} does not exist", options.rank, options.world_size);
-  check(options.threads >= 0, "a rank cannot have {} threads", options.threads);
+        "rank {} of {}; expected at least 1 rank, and ranks from 0", options.rank,
+        options.world_size);
+  check(options.threads >= 0, "a rank has {} threads; expected 0 (a share of the machine) or more",
+        options.threads);
   if (options.threads > 0) return options.threads;
   return std::max(1, available_threads() / options.world_size);
 }
 
-/// Makes the device this thread's. Raises Error if it is not available.
+/// Makes `device` current on this thread. Raises Error if it is not available.
 void select(const Device& device) {
   if (device.is_cpu()) return;
   if constexpr (kHasCuda) return cuda::select_device(device.index);

@@ -1,4 +1,4 @@
-// RankContext: everything a rank calls its own.
+// RankContext: the device, streams and memory of one rank.
 //
 // A rank is a thread (or the only thread of a process) with a device, streams, an allocator, a
 // thread team, a profiler and a position in the random sequence. The current context is
@@ -30,7 +30,7 @@ struct ContextOptions {
   std::uint64_t seed = 0;
 };
 
-/// Where in training we are; together with the seed it addresses every random number drawn there.
+/// The position in training. With the seed it addresses every random number of that position.
 struct RandomPosition {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
@@ -52,7 +52,8 @@ class RankContext {
   int world_size() const { return options_.world_size; }
   Allocator& allocator() { return *allocator_; }
   const std::shared_ptr<Allocator>& shared_allocator() const { return allocator_; }
-  /// Of host memory that the device copies from and to directly; on the CPU the allocator itself.
+  /// Allocates host memory that the device copies from and to directly. On the CPU it is the
+  /// allocator itself.
   Allocator& host_allocator() { return *host_allocator_; }
   const std::shared_ptr<Allocator>& shared_host_allocator() const { return host_allocator_; }
   ThreadTeam& threads() { return threads_; }
@@ -87,14 +88,14 @@ class RankContext {
   std::map<std::type_index, std::shared_ptr<void>> states_;
 };
 
-/// The calling thread's context. Raises Error if there is none.
+/// The calling thread's context. Raises Error if the thread has no context.
 RankContext& context();
 /// The calling thread's context, or null.
 RankContext* context_or_null();
 /// The stream that kernels and allocations on this thread belong to.
 const Stream& current_stream();
 
-/// Makes `context` current on this thread for the scope; its compute stream becomes current.
+/// Makes `context` and its compute stream current on this thread for the scope.
 class ContextGuard {
  public:
   explicit ContextGuard(RankContext& context);

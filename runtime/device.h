@@ -1,4 +1,4 @@
-// Where a tensor's bytes live and where kernels on them run.
+// Devices: the CPU and the machine's GPUs.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ struct Device {
 /// "cpu" or "cuda:0".
 std::string to_string(const Device& device);
 
-/// Of "cpu", "cuda:1", "cuda" (the first GPU) or "auto" (the first GPU if this build has the CUDA
-/// backend and the machine a GPU, otherwise the CPU); nothing for any other text.
+/// Reads "cpu", "cuda:1", "cuda" (the first GPU) or "auto". "auto" is the first GPU if this build has
+/// the CUDA backend and the machine has a GPU; otherwise it is the CPU. No value for other texts.
 std::optional<Device> parse_device(std::string_view text);
 
 }  // namespace tessera

@@ -1,8 +1,8 @@
 // The one exception type of Tessera.
 //
-// Its message is one line for a person: what was wrong, where, and what to do about it. Programs
-// print it and exit with 1. Host code raises it through `check` and `fail` in runtime/check.h;
-// this header stays free of formatting so that device code may include it.
+// The message is one line: the mistake, its place, and the remedy. Programs print it and exit with
+// 1. Host code raises it through `check` and `fail` in runtime/check.h. This header is free of fmt,
+// so device code may include it.
 #pragma once
 
 #include <stdexcept>

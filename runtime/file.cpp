@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The system's words for an errno value; strerror is not safe among threads.
+// The system's text for an errno value. (strerror is not thread-safe.)
 std::string reason_of(int code) {
   return std::generic_category().message(code);
 }
@@ -59,11 +59,11 @@ class TemporaryFile {
 
   const fs::path& path() const { return path_; }
 
-  /// Waits until the contents have reached the disk; a power failure after the rename would
-  /// otherwise leave an empty file under the final name. 0 or the errno.
+  /// Waits until the contents are on the disk. Without this, a power failure after the rename could
+  /// leave an empty file under the final name. Returns 0 or the errno.
   int flush() const { return ::fsync(descriptor_.number()) == 0 ? 0 : errno; }
 
-  /// 0 or the errno.
+  /// Returns 0 or the errno.
   int rename_to(const fs::path& target) {
     if (::rename(path_.c_str(), target.c_str()) != 0) return errno;
     path_.clear();
@@ -71,8 +71,8 @@ class TemporaryFile {
   }
 
  private:
-  // O_EXCL decides who owns a name, so neither another thread or process (on any machine that
-  // shares the folder) nor the leftovers of a killed run can be hit.
+  // O_EXCL makes the name ours alone: no other thread, process or machine that shares the folder
+  // has it, and no file of a killed run is overwritten.
   static int create(const fs::path& folder, fs::path& path) {
     for (int attempt = 0;; ++attempt) {
       path = folder / fmt::format(".{}.{}.tmp", ::getpid(), attempt);
@@ -106,7 +106,7 @@ void flush_folder(const fs::path& folder) {
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  // O_NONBLOCK: a named pipe without a writer should be refused below, not waited for.
+  // O_NONBLOCK: a named pipe without a writer is refused below, not waited for.
   const Descriptor descriptor(open_for_reading(path, O_NONBLOCK));
   struct stat status {};
   if (::fstat(descriptor.number(), &status) != 0) {
@@ -161,9 +161,9 @@ std::string read_text_file(const fs::path& path) {
 void make_writable_directory(const fs::path& directory) {
   std::error_code code;
   fs::create_directories(directory, code);
-  check(!code, "cannot make folder {}: {}", directory.string(), code.message());
-  const TemporaryFile probe(
-      directory);  // permission bits alone do not tell (root, read-only disks)
+  check(!code, "cannot create folder {}: {}", directory.string(), code.message());
+  // Permission bits do not show everything: root may write anywhere but to a read-only disk.
+  const TemporaryFile probe(directory);
 }
 
 }  // namespace tessera

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// A file mapped read-only. Share it with shared_ptr: tensors that look into it keep it alive.
+/// A file mapped read-only. Share it with shared_ptr: tensors that are views of it keep it alive.
 class MappedFile {
  public:
   /// Raises Error with the path and the system's reason. An empty file maps to an empty span.
@@ -30,9 +30,9 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// Lets `write` fill a temporary file beside `path`, flushes it to disk and renames it over `path`:
-/// a reader sees the old file or the whole new one. If anything fails (or `write` throws), the
-/// temporary is removed, `path` is untouched, and Error names path and reason.
+/// Lets `write` fill a temporary file in the same folder, flushes it to disk and renames it to
+/// `path`. A reader sees the old file or the complete new one. If a step fails or `write` throws,
+/// the temporary is removed, `path` is untouched, and the Error names path and reason.
 void write_file_atomically(const std::filesystem::path& path,
                            const std::function<void(std::ostream&)>& write);
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
@@ -40,7 +40,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 /// The whole file as text. Raises Error with path and reason.
 std::string read_text_file(const std::filesystem::path& path);
 
-/// Makes `directory` and its parents and proves that it can be written. Raises Error otherwise.
+/// Creates `directory` and its parents and checks that files can be created in it. Raises Error.
 void make_writable_directory(const std::filesystem::path& directory);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The two 16-bit floating-point formats, stored as bits and computed with as float.
+// The two 16-bit floating-point formats: stored as bits, computed as float.
 //
 // Conversion from float rounds to nearest, ties to even. NaN stays NaN (quiet); values beyond the
 // largest finite value become infinity. The code is branch-free where it matters, so that loops of
@@ -39,11 +39,11 @@ struct float16 {
     const auto u = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (u >> 16) & 0x8000u;
     const std::uint32_t magnitude = u & 0x7fffffffu;
-    // Below the smallest normal (2^-14): adding 0.5 lets the float adder round to multiples of
-    // 2^-24.
+    // Below the smallest normal number, 2^-14: adding 0.5 makes the float adder round to multiples
+    // of 2^-24.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
-    // From there on: move the exponent's bias from 127 to 15 and round 13 bits away.
+    // Above: change the exponent's bias from 127 to 15 and round 13 bits away.
     const std::uint32_t odd = (magnitude >> 13) & 1u;
     const std::uint32_t normal = (magnitude - 0x38000000u + 0xfffu + odd) >> 13;
     std::uint32_t bits = magnitude < 0x38800000u ? subnormal : normal;

@@ -1,4 +1,4 @@
-// Filling a tensor from the host, wherever it lies, with a bounded amount of host memory.
+// Fills a tensor on any device from the host, with a bounded amount of host memory.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// Calls write(piece, begin) for stretches of the tensor's elements in order: `piece` is a tensor
-/// in host memory, [n], for elements [begin, begin + n), which it must fill. Of a tensor in host
-/// memory the only piece is the tensor itself. Returns when all has arrived.
+/// Calls write(piece, begin) for consecutive pieces of the tensor. `piece` is a tensor [n] in host
+/// memory: `write` must fill it with elements [begin, begin + n). A tensor in host memory is its own
+/// only piece. Returns when all elements are in the tensor.
 void write_from_host(const Tensor& tensor,
                      const std::function<void(const Tensor& piece, std::int64_t begin)>& write);
 

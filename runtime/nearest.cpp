@@ -38,7 +38,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 std::optional<std::string> nearest_name(std::string_view name,
                                         std::span<const std::string> candidates) {
   std::optional<std::string> nearest;
-  // Beyond a third of the letters a guess misleads more often than it helps.
+  // A guess that differs in more than a third of the letters misleads more often than it helps.
   std::size_t best = std::max<std::size_t>(2, last_part(name).size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const std::size_t distance = distance_between_names(name, candidate);

@@ -1,4 +1,4 @@
-// Guessing which name a person meant.
+// Suggests the name that a misspelt one was meant to be.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,12 @@
 
 namespace tessera {
 
-/// Insertions, deletions and replacements that turn `a` into `b` (Levenshtein's distance).
+/// The least number of insertions, deletions and replacements that turn `a` into `b`
+/// (Levenshtein's distance).
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate most like `name`, or none if no candidate is much like it. Dotted names are also
-/// compared by their last part alone: a key in the wrong section finds its section.
+/// The candidate nearest to `name`; no value if no candidate is near. Dotted names are also compared
+/// by their last part alone, so a key in the wrong section finds its section.
 std::optional<std::string> nearest_name(std::string_view name,
                                         std::span<const std::string> candidates);
 

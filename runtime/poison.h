@@ -1,4 +1,4 @@
-// What the address sanitizer is told about memory that this program manages itself.
+// Tells the address sanitizer which bytes of cached memory are in use.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// In builds with the address sanitizer: whoever touches the bytes from here on is reported.
+/// The bytes are not in use: from here on the address sanitizer reports every access.
 inline void poison([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   __asan_poison_memory_region(data, bytes);

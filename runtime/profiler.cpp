@@ -13,8 +13,8 @@ double microseconds(Profiler::Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-/// Null on the CPU, without a context, and where the GPU takes no more calls: whoever looks at
-/// results is told why, and nobody wants times.
+/// Null on the CPU, without a context, and after a CUDA failure (which is raised when results are
+/// read).
 std::shared_ptr<const cuda::Moment> moment_or_null() {
   if constexpr (kHasCuda) {
     const RankContext* here = context_or_null();
@@ -114,7 +114,7 @@ void Profiler::settle() {
         if (span.counts) add_to_total(span.name, milliseconds_between(span.begin, span.end));
       }
     } catch (const Error&) {
-      return;  // the GPU has failed, which whoever waits for it is told; this may be a destructor
+      return;  // the GPU failed: its next synchronization raises; this may run in a destructor
     }
   }
 }

@@ -1,4 +1,4 @@
-// Spans: named stretches of time on a stream, and their export as a Chrome trace.
+// Spans: named intervals of time on a stream, and their export as a Chrome trace.
 //
 //   { Span span("forward"); ... }
 //
@@ -6,9 +6,9 @@
 // While tracing is on, it is also kept for write_chrome_trace, whose file opens in Perfetto
 // (ui.perfetto.dev): one process per rank, one track per stream.
 //
-// On the CPU a span's time is the host's. A GPU is behind the host, which only queues: there a
-// span's time is the GPU's, from the point of the stream where the span began to the point where it
-// ended. It is asked for late, by total_ms() and records(), so that spans make nobody wait.
+// On the CPU a span takes the host's time. On a GPU it takes the GPU's time, from the point of the
+// stream where the span began to the point where it ended: the host only queues work and is ahead.
+// The times are read late, by total_ms() and records(), so a span never waits.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ namespace cuda {
 class Moment;
 }
 
-/// A point of the current stream: the host's time and, on a GPU, what will tell the GPU's.
+/// A point of the current stream: the host's time and, on a GPU, an event for the GPU's time.
 struct TimePoint {
   using Clock = std::chrono::steady_clock;
 
@@ -37,7 +37,7 @@ struct TimePoint {
   static TimePoint now();
 };
 
-/// By the GPU's clock where there is one, for which it waits.
+/// By the GPU's clock if both points have one; waits for the GPU.
 double milliseconds_between(const TimePoint& begin, const TimePoint& end);
 
 class Profiler {
@@ -55,20 +55,20 @@ class Profiler {
 
   void set_tracing(bool on);
   /// Total milliseconds spent in spans of this name since the last reset_totals(). Waits until a
-  /// GPU has come past them.
+  /// GPU has passed their ends.
   double total_ms(std::string_view name) const;
   void reset_totals();
-  /// On a GPU waits for the traced spans, and for the current stream.
+  /// On a GPU, waits for the traced spans and for the current stream.
   std::vector<Record> records() const;
   void add(std::string_view name, std::string_view track, const TimePoint& begin,
            const TimePoint& end);
   void add_mark(std::string_view name, std::string_view track);
   int rank() const { return rank_; }
-  /// When begin_us was 0.
+  /// The time at which begin_us is 0.
   Clock::time_point origin() const { return origin_; }
 
  private:
-  /// A span whose times a GPU knows, or will know.
+  /// A span whose times a GPU knows or will know.
   struct Queued {
     std::string name, track;
     TimePoint begin, end;
@@ -77,7 +77,7 @@ class Profiler {
   };
 
   void add_to_total(std::string_view name, double ms);
-  /// Drops what is at the front and done with: few spans wait at a time.
+  /// Adds finished spans at the front to the totals and drops them, so that few are kept.
   void settle();
 
   int rank_;
@@ -89,8 +89,8 @@ class Profiler {
   std::deque<Queued> queued_;
 };
 
-/// Measures its own lifetime on the current context's current stream. In builds for GPUs it is also
-/// a range in NVIDIA's tools.
+/// Measures its own lifetime on the current stream. In builds for GPUs it is also a range in
+/// NVIDIA's tools.
 class Span {
  public:
   explicit Span(std::string name);
@@ -103,19 +103,18 @@ class Span {
   TimePoint begin_;
 };
 
-/// Notes on the current context's current stream that something happens at this point of the
-/// program, such as the issue of work to another stream: at the host's time. Kept while tracing is
-/// on.
+/// Records an instant event on the current stream, at the host's time: for example, that work was
+/// issued to another stream. Kept while tracing is on.
 void mark(std::string_view name);
 
-/// The records as trace events whose times count from `zero`: what one rank adds to a trace of
-/// several processes.
+/// The records as trace events whose times count from `zero`: one rank's part of a trace of several
+/// processes.
 std::string trace_events(const Profiler& profiler, Profiler::Clock::time_point zero);
 
-/// Writes what trace_events returned for every rank as one Chrome trace, atomically.
+/// Writes the events of all ranks (see trace_events) as one Chrome trace, atomically.
 void write_chrome_trace(const std::string& path, const std::vector<std::string>& events);
 
-/// The same for the profilers of this process; times count from the earliest profiler's beginning.
+/// The same for the profilers of this process. Times count from the origin of the earliest profiler.
 void write_chrome_trace(const std::string& path, const std::vector<const Profiler*>& profilers);
 
 }  // namespace tessera

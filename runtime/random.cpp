@@ -18,8 +18,8 @@ RandomStream::RandomStream(std::uint64_t seed, std::string_view name, std::uint6
 }
 
 std::uint64_t RandomStream::below(std::uint64_t index, std::uint64_t bound) const {
-  check(bound >= 1, "there is no number below 0 to draw");
-  const PhiloxCounter words = block(index);  // a block per element: two of its words are used
+  check(bound >= 1, "a random number below 0 is asked for; the bound must be at least 1");
+  const PhiloxCounter words = block(index);  // one block per element; two words are used
   const std::uint64_t wide = (std::uint64_t{words[0]} << 32) | words[1];
   return static_cast<std::uint64_t>((static_cast<unsigned __int128>(wide) * bound) >> 64);
 }
@@ -35,7 +35,7 @@ float RandomStream::normal(std::uint64_t index) const {
 
 RandomPermutation::RandomPermutation(const RandomStream& stream, std::uint64_t size)
     : stream_(stream), size_(size), half_bits_(1) {
-  check(size >= 1, "a permutation needs at least one element");
+  check(size >= 1, "a permutation has 0 elements; expected at least 1");
   while (half_bits_ < 32 && (std::uint64_t{1} << (2 * half_bits_)) < size) ++half_bits_;
 }
 

@@ -1,9 +1,9 @@
 // Random numbers that are addressed, not drawn: value = f(seed, stream, element index).
 //
 // The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011). Whoever knows an element's address can compute it, on any rank, in any order, on any
-// number of threads: a rank creates just its shard of a parameter, and dropout's mask is computed
-// again in backward instead of being saved. There is no state to keep or restore.
+// SC 2011). Any rank and any thread can compute any element, in any order. So a rank creates just
+// its shard of a parameter, and backward computes dropout's mask again instead of saving it. There
+// is no state to keep or restore.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ class RandomStream {
  public:
   RandomStream() = default;
   RandomStream(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
-  /// The name is hashed together with up to two numbers, such as (step, micro-batch).
+  /// The stream's number is the hash of the name and two numbers, such as (step, micro-batch).
   RandomStream(std::uint64_t seed, std::string_view name, std::uint64_t first = 0,
                std::uint64_t second = 0);
 
@@ -65,8 +65,9 @@ class RandomStream {
   std::uint64_t stream_ = 0;
 };
 
-/// A pseudo-random bijection of {0, ..., size - 1}: a Feistel network over the next power of four,
-/// walked until it lands inside. Random access, so a shuffled epoch needs no table.
+/// A pseudo-random bijection of {0, ..., size - 1} with random access: a shuffled epoch needs no
+/// table. A Feistel network permutes the next power of four, and cycle walking applies it again
+/// until the value is below `size`.
 class RandomPermutation {
  public:
   /// Raises Error if size is 0.

@@ -17,9 +17,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kLengthBytes = 8;
-// The reference implementation's bound; it keeps a hostile file from filling the memory with JSON.
+// The reference implementation's limit. It keeps a hostile file from filling memory with JSON.
 constexpr std::uint64_t kLargestHeader = 100'000'000;
-// The header, a tensor's entry, its shape: nothing in a valid file is nested deeper.
+// The header, a tensor's entry, its shape: a valid file is nested no deeper.
 constexpr int kDeepest = 3;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
@@ -69,7 +69,7 @@ const Json& field_of(const Json& entry, const char* name) {
   return *found;
 }
 
-/// A list of non-negative integers; 1.0, -1 and "1" are none.
+/// A list of non-negative integers; 1.0, -1 and "1" are refused.
 std::vector<std::uint64_t> numbers_of(const Json& entry, const char* name) {
   const Json& list = field_of(entry, name);
   const auto is_natural = [](const Json& value) { return value.is_number_unsigned(); };
@@ -189,7 +189,7 @@ std::string header_for(const TensorInfos& infos,
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     : file_(std::make_shared<const MappedFile>(path)) {
-  std::string where;  // in the file, for the message
+  std::string where;  // the place in the file, for the message
   try {
     const std::string_view header = header_of(file_->bytes());
     data_begin_ = kLengthBytes + header.size();
@@ -229,7 +229,7 @@ void write_safetensors(const std::filesystem::path& path, const NamedTensors& te
                        const std::map<std::string, std::string>& metadata) {
   TensorInfos infos;
   for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined()) fail("tensor {} is no tensor", excerpt(name));
+    if (!tensor.defined()) fail("tensor {} is undefined; allocate it first", excerpt(name));
     infos.push_back({name, {.dtype = tensor.dtype(), .shape = tensor.shape()}});
   }
   write_safetensors(path, infos, metadata, [&](const auto& write) {
@@ -245,16 +245,17 @@ void write_safetensors(
     stream << header_for(infos, metadata);
     std::size_t written = 0;
     produce([&](const Tensor& tensor) {
-      if (written == infos.size()) fail("more tensors came than the {} announced", written);
+      if (written == infos.size()) fail("more tensors were written than the {} announced", written);
       const auto& [name, info] = infos[written++];
       if (!tensor.defined() || tensor.dtype() != info.dtype || tensor.shape() != info.shape) {
-        fail("tensor {} is {}, not as announced", excerpt(name), to_string(tensor));
+        fail("tensor {} is {}; another dtype or shape was announced", excerpt(name),
+             to_string(tensor));
       }
       const Tensor here = tensor.to_host();
       stream.write(reinterpret_cast<const char*>(here.raw()),
                    static_cast<std::streamsize>(here.bytes()));
     });
-    if (written < infos.size()) fail("tensor {} did not come", excerpt(infos[written].first));
+    if (written < infos.size()) fail("tensor {} was not written", excerpt(infos[written].first));
   });
 }
 

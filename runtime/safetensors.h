@@ -4,9 +4,9 @@
 // {"name": {"dtype": "F32", "shape": [..], "data_offsets": [begin, end]}, "__metadata__": {..}};
 // then the data. Offsets count from the data's start, must not overlap and must leave no hole.
 //
-// The reader trusts nothing: sizes, offsets, shapes, dtypes and the JSON itself are checked before
-// use, and a bad file raises Error with path, tensor and reason. Supported dtypes: F32, BF16, F16,
-// F64, I32, I64, U8.
+// The reader checks sizes, offsets, shapes, dtypes and the JSON itself before it uses them. A bad
+// file raises Error with path, tensor and reason. Supported dtypes: F32, BF16, F16, F64, I32, I64,
+// U8.
 #pragma once
 
 #include <filesystem>
@@ -36,9 +36,9 @@ class SafetensorsFile {
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool contains(const std::string& name) const { return tensors_.contains(name); }
-  /// A window on the mapped file (host memory, read-only, nothing copied); rows [begin, end) of it
-  /// by Tensor::slice touch only their pages. Raises Error if there is no such tensor. The data of
-  /// a tensor whose file offset does not fit its dtype's alignment is copied.
+  /// A view of the mapped file: read-only host memory, not copied. Rows [begin, end) by
+  /// Tensor::slice touch only their pages. Data whose file offset does not fit the dtype's alignment
+  /// is copied. Raises Error if the file has no such tensor.
   Tensor tensor(const std::string& name) const;
 
  private:
@@ -50,16 +50,16 @@ class SafetensorsFile {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-/// Writes the tensors, of any device, in the given order, atomically. The data section starts
-/// 8-byte aligned. Raises Error on a repeated name or an unwritable path.
+/// Writes tensors of any device in the given order, atomically. The data section starts 8-byte
+/// aligned. Raises Error on a repeated name or an unwritable path.
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
-/// What will be written: names, dtypes and shapes (begin and end are not looked at).
+/// Names, dtypes and shapes of tensors to be written. `begin` and `end` are ignored.
 using TensorInfos = std::vector<std::pair<std::string, TensorInfo>>;
 
-/// The same for tensors that are not all there at once: `produce` hands them one by one, in the
-/// order of `infos`, to the function that it gets. Raises Error if one is not as announced.
+/// The same for tensors that are not in memory at the same time. `produce` passes them, in the order
+/// of `infos`, to the function that it receives. Raises Error if a tensor differs from its info.
 void write_safetensors(
     const std::filesystem::path& path, const TensorInfos& infos,
     const std::map<std::string, std::string>& metadata,

@@ -10,11 +10,11 @@ Shape::Shape(std::initializer_list<std::int64_t> extents)
     : Shape(std::span<const std::int64_t>(extents.begin(), extents.size())) {}
 
 Shape::Shape(std::span<const std::int64_t> extents) {
-  check(extents.size() <= kMaxRank, "a shape has at most {} dimensions, got {}", kMaxRank,
-        extents.size());
+  check(extents.size() <= kMaxRank, "a shape has {} dimensions; expected at most {}",
+        extents.size(), kMaxRank);
   std::int64_t product = 1;
   for (const std::int64_t extent : extents) {
-    check(extent >= 0, "a shape has no negative extents, got [{}]", fmt::join(extents, ", "));
+    check(extent >= 0, "the shape [{}] has a negative extent", fmt::join(extents, ", "));
     check(!__builtin_mul_overflow(product, extent, &product),
           "the shape [{}] has more elements than 64 bits can count", fmt::join(extents, ", "));
     extents_[rank_++] = extent;

@@ -1,4 +1,4 @@
-// The extents of a tensor, outermost first. A small value type; rank 0 is a scalar.
+// The extents of a tensor, outermost first. Rank 0 is a scalar.
 #pragma once
 
 #include <array>

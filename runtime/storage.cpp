@@ -4,26 +4,26 @@
 
 namespace tessera {
 
-// Either a block of an allocator, given back on destruction, or somebody else's memory.
-struct Storage::Block {
+// Owns an allocator's block, which it releases on destruction, or borrows external memory.
+struct Storage::Memory {
   std::shared_ptr<Allocator> allocator;
   Allocator::Block block;
   std::shared_ptr<const void> owner;
 
-  Block(std::shared_ptr<Allocator> allocator, const Allocator::Block& block)
+  Memory(std::shared_ptr<Allocator> allocator, const Allocator::Block& block)
       : allocator(std::move(allocator)), block(block) {}
-  Block(std::byte* data, std::size_t bytes, std::shared_ptr<const void> owner)
+  Memory(std::byte* data, std::size_t bytes, std::shared_ptr<const void> owner)
       : block{data, bytes}, owner(std::move(owner)) {}
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  ~Block() {
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() {
     if (allocator) allocator->release(block);
   }
 };
 
 Storage Storage::allocate(const std::shared_ptr<Allocator>& allocator, std::size_t bytes) {
   Storage storage;
-  storage.block_ = std::make_shared<const Block>(
+  storage.memory_ = std::make_shared<const Memory>(
       allocator, allocator->allocate(bytes, current_category(), current_stream().id()));
   return storage;
 }
@@ -39,19 +39,19 @@ Storage Storage::allocate_on_host(std::size_t bytes) {
 Storage Storage::borrow(const std::byte* data, std::size_t bytes,
                         std::shared_ptr<const void> owner) {
   Storage storage;
-  storage.block_ =
-      std::make_shared<const Block>(const_cast<std::byte*>(data), bytes, std::move(owner));
+  storage.memory_ =
+      std::make_shared<const Memory>(const_cast<std::byte*>(data), bytes, std::move(owner));
   return storage;
 }
 
 std::byte* Storage::data() const {
-  return block_ ? block_->block.data : nullptr;
+  return memory_ ? memory_->block.data : nullptr;
 }
 std::size_t Storage::bytes() const {
-  return block_ ? block_->block.bytes : 0;
+  return memory_ ? memory_->block.bytes : 0;
 }
 Device Storage::device() const {
-  return block_ && block_->allocator ? block_->allocator->device() : Device{};
+  return memory_ && memory_->allocator ? memory_->allocator->device() : Device{};
 }
 
 }  // namespace tessera

@@ -33,14 +33,14 @@ class InlineQueue final : public Stream::Queue {
   std::shared_ptr<Event::State> record() override { return nullptr; }
 };
 
-/// A point that one thread passes and others wait for.
+/// A point that the worker thread passes and other threads wait for.
 class WorkerPoint final : public Event::State {
  public:
-  void pass(std::exception_ptr why) {
+  void pass(std::exception_ptr failure) {
     {
       const std::lock_guard lock(mutex_);
       complete_ = true;
-      failure_ = std::move(why);
+      failure_ = std::move(failure);
     }
     changed_.notify_all();
   }
@@ -65,9 +65,9 @@ class WorkerPoint final : public Event::State {
   std::exception_ptr failure_;
 };
 
-// Work in order on one thread. After a failure the remaining work is skipped, but points are still
-// passed, carrying the failure: nobody who waits hangs. Work queued from within work (a kernel
-// called by it) runs at once, where its caller expects it.
+// Runs work in order on one thread. After a failure the remaining work is skipped, but points are
+// still passed and carry the failure, so waits for them return. Work that queues more work (a kernel
+// that it calls) runs that at once.
 class WorkerQueue final : public Stream::Queue {
  public:
   WorkerQueue(std::string name, int id, RankContext* context) : Queue(std::move(name), id) {
@@ -134,7 +134,7 @@ class WorkerQueue final : public Stream::Queue {
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<std::function<void()>> items_;
-  // Touched by the worker thread only.
+  // Used by the worker thread only.
   bool stopping_ = false;
   std::exception_ptr failure_;
   std::function<void()> delay_;

@@ -1,13 +1,13 @@
 // Stream: an in-order queue of work. Event: a point in one.
 //
-// One vocabulary for both devices. On the CPU the compute stream runs what it is given at once, on
-// the calling thread, and a side stream is a worker thread; on CUDA both are the real thing. Code
-// that overlaps communication with computation is written once, against these two classes, and its
-// races can be provoked on the CPU by delaying a side stream (`set_delay`).
+// The two classes serve both devices. On the CPU the compute stream runs work at once, on the
+// calling thread, and a side stream is a worker thread. On CUDA both are CUDA streams. Code that
+// overlaps communication with computation is written once, and its races can be provoked on the
+// CPU by delaying a side stream (`set_delay`).
 //
-// An exception inside enqueued work poisons the stream: later work is skipped, and whoever waits
-// for it (Event::synchronize, Stream::wait, Stream::synchronize) gets the exception. On CUDA, where
-// the host only issues the work, it goes straight to whoever queued it.
+// An exception inside queued work poisons the stream: later work is skipped, and every wait for the
+// stream (Event::synchronize, Stream::wait, Stream::synchronize) rethrows it. On CUDA the host only
+// issues the work, so enqueue() itself throws.
 #pragma once
 
 #include <functional>
@@ -21,12 +21,12 @@ class RankContext;
 /// A point in a stream. The default event is complete. Copies share the point.
 class Event {
  public:
-  struct State;  // what a device implements; see stream_queue.h
+  struct State;  // a device's implementation; see stream_queue.h
 
   Event() = default;
   /// Has the stream passed this point?
   bool complete() const;
-  /// Blocks the calling thread until it has; rethrows what failed before it.
+  /// Blocks the calling thread until the stream has passed; rethrows an earlier failure.
   void synchronize() const;
 
  private:
@@ -38,7 +38,7 @@ class Event {
 
 class Stream {
  public:
-  class Queue;  // what a device implements; see stream_queue.h
+  class Queue;  // a device's implementation; see stream_queue.h
 
   Stream() = default;
   /// Runs work immediately on the calling thread.
@@ -50,15 +50,15 @@ class Stream {
   /// Number within the context; 0 is the compute stream. Keys the allocator's cache.
   int id() const;
 
-  /// Queues `work`. On a device stream `work` runs at once on the host and issues device work. What
-  /// it holds (tensors) is kept until it is done: on a side stream until the compute stream, or the
-  /// host, has waited for a later event of the stream.
+  /// Queues `work`. On a CUDA stream `work` runs at once on the host and issues device work. The
+  /// tensors that `work` captures are held until it is done. Tensors of a side stream's work are held
+  /// until the compute stream or the host has waited for a later event of the stream.
   void enqueue(std::function<void()> work) const;
   /// The point after everything queued so far.
   Event record() const;
-  /// What is queued from now on starts after `event`. (On an inline stream: blocks.)
+  /// Work queued from now on starts after `event`. (An inline stream blocks.)
   void wait(const Event& event) const;
-  /// Blocks the host until the queue is empty; rethrows what failed.
+  /// Blocks the host until the queue is empty; rethrows a failure.
   void synchronize() const;
 
   /// Test aid: `delay` runs before every piece of queued work on a worker stream.

@@ -1,4 +1,4 @@
-// What a kind of stream implements: the inside of runtime/stream.h.
+// The implementation interface of streams and events (runtime/stream.h).
 #pragma once
 
 #include "runtime/stream.h"
@@ -9,9 +9,9 @@ struct Event::State {
   virtual ~State() = default;
   /// Has the stream passed this point?
   virtual bool complete() = 0;
-  /// Did something fail before it? Meaningful once complete.
+  /// Did earlier work fail? Meaningful once complete.
   virtual bool failed() { return false; }
-  /// Blocks until complete; rethrows what failed before.
+  /// Blocks until complete; rethrows an earlier failure.
   virtual void synchronize() = 0;
 };
 
@@ -23,7 +23,7 @@ class Stream::Queue {
   Queue& operator=(const Queue&) = delete;
 
   virtual void enqueue(std::function<void()> work) = 0;
-  /// The point after what is queued so far; null if that is complete already.
+  /// The point after all work queued so far; null if that work is complete.
   virtual std::shared_ptr<Event::State> record() = 0;
   virtual void wait(const Event& event) {
     if (event.complete_without_failure()) return;
@@ -37,7 +37,7 @@ class Stream::Queue {
   const std::string& name() const { return name_; }
   int id() const { return id_; }
 
-  /// Makes the stream of a queue that a device implements.
+  /// The stream of a device's queue.
   static Stream stream_of(std::shared_ptr<Queue> queue) { return Stream(std::move(queue)); }
   static Queue& queue_of(const Stream& stream) { return *stream.queue_; }
   static Event::State* state_of(const Event& event) { return event.state_.get(); }

@@ -12,27 +12,26 @@
 namespace tessera {
 namespace {
 
-// Messages with shapes below are built inside an `if`: `check` would build its arguments on every
-// call of every kernel.
+// Messages with shapes are built inside an `if`: `check` would build its arguments on every call.
 
-void check_defined(const Tensor& tensor, const char* what) {
-  check(tensor.defined(), "cannot {}: there is no tensor", what);
+void check_defined(const Tensor& tensor, const char* action) {
+  check(tensor.defined(), "cannot {} an undefined tensor", action);
 }
 
 std::size_t bytes_of(const Shape& shape, DType dtype) {
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<std::size_t>(shape.numel()), size_of(dtype), &bytes)) {
-    fail("a tensor {} {} has more bytes than 64 bits can count", name_of(dtype), to_string(shape));
+    fail("a tensor {} {} has more than 2^64 bytes", name_of(dtype), to_string(shape));
   }
   return bytes;
 }
 
-/// Up to so many bytes for a GPU are copied to memory of ours first, so that nobody waits for the
-/// GPU: a batch's ids must not hold up the host, which is ahead of it.
-constexpr std::size_t kMostStaged = std::size_t{4} << 20;
+/// Values of up to this many bytes are copied to pinned memory first, so the host does not wait for
+/// the GPU: a batch's ids must not hold up the host, which is ahead.
+constexpr std::size_t kMostStagedBytes = std::size_t{4} << 20;
 
-/// Somewhere in host or device memory.
-struct Place {
+/// An address in host or device memory.
+struct Location {
   std::byte* data;
   Device device;
 };
@@ -42,16 +41,16 @@ bool overlap(const Tensor& a, const Tensor& b) {
          b.raw() < a.raw() + a.bytes();
 }
 
-Place place_of(const Tensor& tensor) {
+Location location_of(const Tensor& tensor) {
   return {tensor.raw(), tensor.device()};
 }
-Place on_host(const void* data) {
+Location on_host(const void* data) {
   return {static_cast<std::byte*>(const_cast<void*>(data)), Device{}};
 }
 
-// The only place where tensor bytes move without a kernel. memmove, because both may be windows
-// into one storage.
-void copy_bytes(const Place& to, const Place& from, std::size_t bytes) {
+// The only function that moves a tensor's bytes without a kernel. memmove, because both may be views
+// of one storage.
+void copy_bytes(const Location& to, const Location& from, std::size_t bytes) {
   if constexpr (kHasCuda) {
     if (!to.device.is_cpu() || !from.device.is_cpu()) {
       return cuda::copy(to.data, from.data, bytes, to.device.is_cpu() || from.device.is_cpu());
@@ -60,11 +59,11 @@ void copy_bytes(const Place& to, const Place& from, std::size_t bytes) {
   if (bytes > 0) std::memmove(to.data, from.data, bytes);
 }
 
-void zero_bytes(const Place& place, std::size_t bytes) {
+void zero_bytes(const Location& at, std::size_t bytes) {
   if constexpr (kHasCuda) {
-    if (!place.device.is_cpu()) return cuda::zero(place.data, bytes);
+    if (!at.device.is_cpu()) return cuda::zero(at.data, bytes);
   }
-  std::memset(place.data, 0, bytes);
+  std::memset(at.data, 0, bytes);
 }
 
 }  // namespace
@@ -86,7 +85,7 @@ Tensor Tensor::empty_on_host(const Shape& shape, DType dtype) {
 Tensor Tensor::full(const Shape& shape, DType dtype, double value) {
   const auto count = static_cast<std::size_t>(shape.numel());
   if (dtype == DType::f64) return from(std::vector<double>(count, value), shape);
-  check(dtype == DType::f32, "a tensor is filled with a number in f32 or f64, not {}",
+  check(dtype == DType::f32, "the dtype is {}; a tensor is filled with a number in f32 or f64",
         name_of(dtype));
   return from(std::vector<float>(count, static_cast<float>(value)), shape);
 }
@@ -130,19 +129,19 @@ Tensor Tensor::slice(std::int64_t begin, std::int64_t end) const {
 void Tensor::zero() const {
   check_defined(*this, "zero");
   if (bytes() == 0) return;
-  current_stream().enqueue([self = *this] { zero_bytes(place_of(self), self.bytes()); });
+  current_stream().enqueue([self = *this] { zero_bytes(location_of(self), self.bytes()); });
 }
 
 void Tensor::copy_from(const Tensor& source) const {
   if (!defined() || !source.defined() || source.dtype() != dtype() || source.numel() != numel()) {
     fail("cannot copy {} into {}", describe(source), describe(*this));
   }
-  // A GPU's copies know no direction: what overlaps goes through memory apart.
+  // A GPU copies in no particular order: overlapping tensors go through a temporary.
   if (!device().is_cpu() && overlap(*this, source)) return copy_from(source.clone());
-  // The queued work holds both handles: a block given back earlier could be handed out again to
-  // work that is ahead in the queue.
+  // The queued work holds both handles. Otherwise a block could be released and handed out to work
+  // that runs before this copy.
   current_stream().enqueue(
-      [self = *this, source] { copy_bytes(place_of(self), place_of(source), self.bytes()); });
+      [self = *this, source] { copy_bytes(location_of(self), location_of(source), self.bytes()); });
 }
 
 Tensor Tensor::clone() const {
@@ -153,7 +152,7 @@ Tensor Tensor::clone() const {
 }
 
 Tensor Tensor::to_host() const {
-  check_defined(*this, "copy to the host");
+  check_defined(*this, "copy");
   if (device().is_cpu()) return *this;
   Tensor copy = empty_on_host(shape_, dtype_);
   copy.copy_from(*this);
@@ -175,14 +174,14 @@ Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
     fail("{} values cannot fill a tensor of shape {}", values.size(), to_string(shape));
   }
   Tensor tensor = empty(shape, dtype_of<T>);
-  if (!tensor.device().is_cpu() && values.size_bytes() <= kMostStaged) {
+  if (!tensor.device().is_cpu() && values.size_bytes() <= kMostStagedBytes) {
     const Tensor staged = empty_on_host(shape, dtype_of<T>);
     std::copy(values.begin(), values.end(), staged.template data<T>());
     tensor.copy_from(staged);
     return tensor;
   }
   current_stream().enqueue(
-      [=] { copy_bytes(place_of(tensor), on_host(values.data()), values.size_bytes()); });
+      [=] { copy_bytes(location_of(tensor), on_host(values.data()), values.size_bytes()); });
   current_stream().synchronize();  // `values` may go away
   return tensor;
 }
@@ -190,9 +189,10 @@ Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
 template <typename T>
 std::vector<T> Tensor::to_vector() const {
   check_defined(*this, "read");
-  data<T>();  // checks the type
+  data<T>();  // checks the dtype
   std::vector<T> values(static_cast<std::size_t>(numel()));
-  current_stream().enqueue([&] { copy_bytes(on_host(values.data()), place_of(*this), bytes()); });
+  current_stream().enqueue(
+      [&] { copy_bytes(on_host(values.data()), location_of(*this), bytes()); });
   current_stream().synchronize();
   return values;
 }

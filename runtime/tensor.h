@@ -1,4 +1,4 @@
-// Tensor: a typed, shaped, contiguous window into a Storage.
+// Tensor: a typed, shaped, contiguous view of a Storage.
 //
 // Copying a Tensor copies the handle, not the elements, as with shared_ptr: a function that takes
 // `const Tensor&` for its output cannot rebind the handle but does write the elements. The layout
@@ -18,14 +18,13 @@ namespace tessera {
 
 class Tensor {
  public:
-  /// No tensor at all; `defined()` is false.
+  /// An undefined tensor: `defined()` is false.
   Tensor() = default;
 
   /// Uninitialized elements on the current context's device, charged to the current category.
   static Tensor empty(const Shape& shape, DType dtype);
   static Tensor zeros(const Shape& shape, DType dtype);
-  /// Uninitialized elements in host memory, whatever the context's device is; see
-  /// Storage::allocate_on_host.
+  /// Uninitialized elements in host memory, with any device; see Storage::allocate_on_host.
   static Tensor empty_on_host(const Shape& shape, DType dtype);
   /// Every element `value`; f32 or f64. Raises Error on other dtypes.
   static Tensor full(const Shape& shape, DType dtype, double value);
@@ -36,7 +35,7 @@ class Tensor {
   static Tensor from(const std::vector<T>& values, const Shape& shape) {
     return from(std::span<const T>(values), shape);
   }
-  /// A window into existing storage. Raises Error if it does not fit.
+  /// A view of existing storage. Raises Error if it does not fit.
   static Tensor view(Storage storage, std::size_t byte_offset, const Shape& shape, DType dtype);
 
   bool defined() const { return static_cast<bool>(storage_); }
@@ -61,15 +60,16 @@ class Tensor {
 
   /// Sets every byte to zero, on the current stream.
   void zero() const;
-  /// Copies elements from `source` (same dtype and count, any device), on the current stream. Host
-  /// memory that takes part may be read or written only once the host has waited for the stream.
+  /// Copies elements from `source` (same dtype and count, any device), on the current stream. If
+  /// either is in host memory, the host may touch that memory only after it has waited for the
+  /// stream.
   void copy_from(const Tensor& source) const;
-  /// A fresh tensor with the same elements.
+  /// A new tensor with the same elements.
   Tensor clone() const;
-  /// The same elements in host memory, after the stream has caught up: this tensor if it lies
-  /// there.
+  /// The same elements in host memory, once the stream has caught up. A tensor in host memory
+  /// returns itself.
   Tensor to_host() const;
-  /// The elements on the host, after the stream has caught up.
+  /// Copies the elements to the host, once the stream has caught up.
   template <typename T>
   std::vector<T> to_vector() const;
   /// The value of a one-element tensor of type T.
@@ -86,8 +86,8 @@ class Tensor {
 /// "f32 [2, 3]", or "(no tensor)".
 std::string to_string(const Tensor& tensor);
 
-/// For messages: to_string(tensor), but only when the message is formatted (runtime/check.h), so
-/// that a check that passes costs nothing.
+/// to_string(tensor) for messages of runtime/check.h. The text is made only when a message is
+/// formatted, so a check that passes costs nothing.
 struct Description {
   const Tensor& tensor;
 };

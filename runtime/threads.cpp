@@ -22,8 +22,8 @@ namespace {
 // within microseconds, while waking a sleeping thread costs tens of them.
 constexpr int kSpins = 4000;
 
-// Now and then a spinning thread offers its core to others: where there are more threads than
-// cores, the one waited for may be waiting for just that.
+// A spinning thread yields its core now and then: with more threads than cores, the thread that it
+// waits for may need the core.
 constexpr int kSpinsPerYield = 32;
 
 void spin(int spins) {
@@ -40,7 +40,7 @@ struct ThreadTeam::Impl {
     try {
       for (int i = 1; i < this->size; ++i) workers.emplace_back([this] { work(); });
     } catch (const std::system_error& error) {
-      dismiss();  // those that did start
+      dismiss();  // the threads that did start
       fail("cannot start a team of {} threads: {}", size, error.what());
     }
   }
@@ -118,7 +118,7 @@ struct ThreadTeam::Impl {
   }
 
   const int size;
-  // A flag, not a mutex: the thread that set it asks again when loops nest.
+  // A flag, not a mutex: a thread asks again in a nested loop.
   std::atomic<bool> busy{false};
   std::vector<std::thread> workers;
   // The round: written by the caller before `round` is bumped, read by workers after.
@@ -144,12 +144,12 @@ void ThreadTeam::run(std::int64_t count, const std::function<void(std::int64_t)>
 
 namespace {
 
-/// Lends the caller's context, stream and category to a thread of its team while a chunk runs, so
-/// that what a body may do does not depend on the thread it lands on.
-class Loan {
+/// Makes the caller's context, stream and category current on a thread of its team while a chunk
+/// runs, so every chunk runs under the same conditions.
+class CallersScope {
  public:
-  Loan(RankContext& context, const Stream& stream, Category category) {
-    if (context_or_null() != nullptr) return;  // the caller itself
+  CallersScope(RankContext& context, const Stream& stream, Category category) {
+    if (context_or_null() != nullptr) return;  // this is the caller
     context_.emplace(context);
     stream_.emplace(stream);
     category_.emplace(category);
@@ -165,12 +165,12 @@ class Loan {
 
 void parallel_for(std::int64_t total, std::int64_t chunk,
                   const std::function<void(std::int64_t, std::int64_t)>& body) {
-  check(chunk >= 1, "parallel_for cannot cut a loop into chunks of {}", chunk);
+  check(chunk >= 1, "parallel_for: the chunk is {}; expected at least 1", chunk);
   RankContext& here = context();
   const Stream& stream = current_stream();
   const Category category = current_category();
   here.threads().run(chunk_count(total, chunk), [&](std::int64_t i) {
-    const Loan loan(here, stream, category);
+    const CallersScope scope(here, stream, category);
     body(i * chunk, std::min(total, (i + 1) * chunk));
   });
 }

@@ -1,8 +1,8 @@
 // A rank's threads, and loops over them.
 //
-// A loop is cut into chunks of a fixed size that depends on the problem only, never on the number
-// of threads. Threads take chunks as they come; a reduction writes one partial result per chunk and
-// adds these up in chunk order. So results have the same bits for any number of threads.
+// A loop is cut into chunks whose size depends on the problem only, not on the number of threads.
+// Threads take the next free chunk. A reduction writes one partial result per chunk and adds these
+// in chunk order, so results have the same bits with any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class ThreadTeam {
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
   int size() const;
-  /// Calls body(i) once for every i in [0, count), in any order, on any of the threads, and returns
-  /// when all are done. The first exception is rethrown. A call from within a body, or from a
+  /// Calls body(i) once for every i in [0, count), in any order and on any of the threads, and
+  /// returns when all calls are done. Rethrows the first exception. A call from within a body, or from a
   /// second thread while the team is busy, runs on the calling thread alone.
   void run(std::int64_t count, const std::function<void(std::int64_t)>& body);
 
@@ -42,7 +42,7 @@ inline std::int64_t chunk_count(std::int64_t total, std::int64_t chunk) {
   return ceil_div(total, chunk);
 }
 
-/// Threads the machine offers this process (its CPU affinity).
+/// The number of CPUs that this process may run on.
 int available_threads();
 
 }  // namespace tessera

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "kernels/cuda/dynamic_shared_memory.h"
 #include "runtime/cuda/status.h"
 
 #define TESSERA_SHARED(type, name, extents) __shared__ type name extents
@@ -30,12 +31,7 @@ namespace tessera::gpu {
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             cudaStream_t stream, Arguments&&... arguments) {
-  constexpr std::size_t kWithoutAsking = 48 * 1024;
-  if (shared_bytes > kWithoutAsking) {
-    cuda::check_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            static_cast<int>(shared_bytes)),
-                       "cudaFuncSetAttribute");
-  }
+  if (shared_bytes > 0) allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes);
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
@@ -69,6 +65,7 @@ class SharedMemory {
 
 #include "runtime/emulation/toolkit/emulated_device.h"
 
+#include "kernels/cuda/dynamic_shared_memory.h"
 #include "runtime/emulation/device/language.h"
 
 // One tag per declaration; the reference is to memory that belongs to the block now running.
@@ -83,10 +80,14 @@ using SharedMemory = emulation::SharedMemoryCarver;
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             cudaStream_t stream, Arguments&&... arguments) {
-  const emulation::Launch launch{grid, block, shared_bytes};
+  const auto* const address = reinterpret_cast<const void*>(kernel);
+  if (shared_bytes > 0) allow_shared_memory(address, shared_bytes);
+  const emulation::Launch launch{grid, block, shared_bytes,
+                                 emulation::shared_memory_limits(address)};
   emulation::check(launch);
   const std::tuple<Parameters...> values{
       static_cast<Parameters>(std::forward<Arguments>(arguments))...};
+  emulation::check_parameters(values);
   emulation::enqueue(stream, [=] { emulation::run(launch, kernel, values); });
 }
 

@@ -1,5 +1,7 @@
-// What the rest of the runtime asks of the CUDA backend. No CUDA types here: only files below
-// runtime/cuda and device code see those. Defined in builds that have the backend (kHasCuda).
+// The CUDA backend's interface to the rest of the runtime.
+//
+// It has no CUDA types: only files below runtime/cuda and device code see those. The functions are
+// defined in builds that have the backend (kHasCuda).
 #pragma once
 
 #include <memory>
@@ -11,29 +13,28 @@
 
 namespace tessera::cuda {
 
-/// Raises Error, saying what the driver said, if there is no such GPU. Makes it the one that this
-/// thread works on.
+/// Makes a GPU current on this thread. Raises Error with the driver's text if there is no such GPU.
 void select_device(int index);
 
-/// The same for one that was selected before.
+/// The same for a GPU that was selected before.
 void return_to_device(int index) noexcept;
 
-/// The GPU's memory (cudaMalloc).
+/// A GPU's memory (cudaMalloc).
 std::unique_ptr<MemorySource> device_memory(int index);
 /// Host memory that the GPU copies from and to without staging (cudaMallocHost).
 std::unique_ptr<MemorySource> pinned_memory();
 
-/// A queue of the GPU that the calling thread works on. Work given to it runs on the host at once,
-/// with the stream current, and issues device work.
+/// A stream of the calling thread's GPU. Queued work runs on the host at once, with the stream
+/// current, and issues device work.
 Stream make_stream(std::string name, int id);
 
-/// Queues a copy between any two places on the current stream. `with_host`: one of them is the
-/// host's, which must not be reused before the host knows that the copy is done.
+/// Queues a copy on the current stream, between memory of any two devices. `with_host`: one side is
+/// host memory, which is not reused until the host has waited for the copy.
 void copy(void* to, const void* from, std::size_t bytes, bool with_host);
 /// Queues setting bytes to zero on the current stream.
 void zero(void* data, std::size_t bytes);
 
-/// The calling thread enters (leaves) a stretch of work that NVIDIA's tools show by this name.
+/// Begins (ends) a range that NVIDIA's tools show by this name.
 void begin_range(const std::string& name);
 void end_range();
 

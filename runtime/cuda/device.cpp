@@ -7,7 +7,7 @@
 namespace tessera::cuda {
 namespace {
 
-/// FLOPs per clock and multiprocessor, a multiply-add being two.
+/// FLOPs per clock and multiprocessor. A multiply-add is two.
 struct Rate {
   double tensor_16_bit;
   double f32;
@@ -19,7 +19,7 @@ bool contains(const std::string& name, std::string_view part) {
   return name.find(part) != name.npos;
 }
 
-/// GeForce cards, and the L40, add up in f32 at half the tensor cores' rate.
+/// GeForce cards and the L40 accumulate in f32 at half the rate of their tensor cores.
 bool is_half_rate(const std::string& name) {
   const bool is_l40 = contains(name, "L40") && !contains(name, "L40S");
   return contains(name, "GeForce") || contains(name, "TITAN") || is_l40;
@@ -60,7 +60,7 @@ void link_to_other_devices(int index) {
     if (possible == 0) continue;
     const cudaError_t status = cudaDeviceEnablePeerAccess(other, 0);
     if (status == cudaErrorPeerAccessAlreadyEnabled) {
-      cudaGetLastError();  // or the next call would report it
+      cudaGetLastError();  // otherwise the next call reports it
     } else {
       check_status(status, "cudaDeviceEnablePeerAccess");
     }

@@ -1,4 +1,4 @@
-// What the machine's GPUs are, and how fast they could be at most.
+// The machine's GPUs and their peak rates.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,16 @@ struct DeviceProperties {
 /// GPUs of this machine; 0 if there is no driver.
 int device_count();
 
-/// Lets a GPU copy straight from and to the others that it has a link to; without this, copies
-/// between GPUs go through the host's memory.
+/// Enables direct copies between a GPU and the GPUs that it has a link to. Without this, copies
+/// between GPUs go through host memory.
 void link_to_other_devices(int index);
 
 /// Raises Error if there is no such GPU.
 DeviceProperties device_properties(int index);
 
-/// Dense FLOP/s of matrix products with f32 accumulation, as the vendor's data sheets count them:
-/// by tensor cores in bf16 and f16, by the other cores in f32. Nothing for what is not in the
-/// table: another architecture, a dtype that has no such rate.
+/// Dense FLOP/s of matrix products with f32 accumulation, by the vendor's data sheets: on tensor
+/// cores in bf16 and f16, on the other cores in f32. No value for an architecture or a dtype that is
+/// not in the table.
 std::optional<double> peak_flops(const DeviceProperties& device, DType dtype);
 
 }  // namespace tessera::cuda

@@ -13,11 +13,11 @@
 namespace tessera::cuda {
 namespace {
 
-/// Null if the call found too little memory. Raises Error if it failed for another reason.
+/// Null if there was too little memory. Raises Error if the call failed for another reason.
 std::byte* data_or_null(void* const& data, cudaError_t status, const char* call) {
   if (status != cudaErrorMemoryAllocation) check_status(status, call);
   if (status == cudaSuccess) return static_cast<std::byte*>(data);
-  cudaGetLastError();  // or the next call would report this one's failure
+  cudaGetLastError();  // otherwise the next call reports this failure
   return nullptr;
 }
 
@@ -29,7 +29,7 @@ class DeviceMemory final : public MemorySource {
     void* data = nullptr;
     return data_or_null(data, cudaMalloc(&data, bytes), "cudaMalloc");
   }
-  // Waits for the GPU to finish what it has been given: nobody uses the block any more.
+  // cudaFree waits until the GPU has finished all its work, so the block is no longer in use.
   void release(std::byte* data, std::size_t) override { cudaFree(data); }
 
   void lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) override;
@@ -37,7 +37,7 @@ class DeviceMemory final : public MemorySource {
 
  private:
   int index_;
-  std::map<int, cudaStream_t> streams_;  // that blocks were lent to, by their numbers
+  std::map<int, cudaStream_t> streams_;  // the users of blocks, by their numbers
 };
 
 #if defined(TESSERA_EMULATED)
@@ -54,7 +54,7 @@ void DeviceMemory::take_back(std::byte* data, std::size_t block_bytes, int strea
     emulation::take_back(found->second, data, block_bytes);
   }
 }
-#else  // a GPU's memory has no marks
+#else  // no checker watches a GPU's memory
 void DeviceMemory::lend(std::byte*, std::size_t, std::size_t, int) {}
 void DeviceMemory::take_back(std::byte*, std::size_t, int) {}
 #endif

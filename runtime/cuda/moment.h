@@ -1,4 +1,4 @@
-// How long the GPU takes for what is queued between two points of a stream.
+// Measures the GPU's time between two points of a stream.
 //
 //   const cuda::Moment begin;
 //   matmul(c, a, b);
@@ -10,8 +10,8 @@ struct CUevent_st;
 
 namespace tessera::cuda {
 
-/// A point of the stream that is current when it is made; the GPU notes the time as it comes past.
-/// The host's own time does not count, unless the GPU had to wait for it.
+/// A point of the current stream. The GPU records the time when it reaches the point. The host's own
+/// time does not count, unless the GPU had to wait for the host.
 class Moment {
  public:
   Moment();
@@ -19,11 +19,11 @@ class Moment {
   Moment(const Moment&) = delete;
   Moment& operator=(const Moment&) = delete;
 
-  /// Has the GPU come past it?
+  /// Has the GPU reached it?
   bool passed() const;
-  /// Waits until the GPU has come past it.
+  /// Waits until the GPU has reached it.
   void synchronize() const;
-  /// `earlier` is one of the same GPU. Waits for both.
+  /// `earlier` is a moment of the same GPU. Waits for both.
   double milliseconds_since(const Moment& earlier) const;
 
  private:

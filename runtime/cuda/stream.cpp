@@ -21,33 +21,33 @@ namespace {
 
 constexpr int kComputeStream = 0;
 
-/// Work that the host has issued and the device may not have come to: what it holds (tensors) must
-/// not be reused yet.
+/// Work that the host has issued and the device may not have finished. The tensors that it captures
+/// must not be reused yet.
 ///
-/// It is let go of when somebody has waited for a later point of the stream, and not when a query
-/// finds the device past it: so the allocator's accounts follow from the program alone, whatever
-/// the device's speed.
+/// Work is released when the host or the compute stream has waited for a later point of the stream,
+/// and not when a query finds the device past it. So the allocator's accounts depend on the program
+/// alone, not on the device's speed.
 class WorkInFlight {
  public:
   using Number = std::uint64_t;
 
-  /// `for_host`: until the host itself has waited.
+  /// `for_host`: only a wait by the host releases it.
   void add(std::function<void()> work, bool for_host) {
     const std::lock_guard lock(mutex_);
     held_.push_back({++last_, for_host, std::move(work)});
   }
-  /// Of the work added last.
+  /// The number of the work added last.
   Number last() const {
     const std::lock_guard lock(mutex_);
     return last_;
   }
-  /// Somebody has waited for a point after work `number`: the host, or the compute stream.
-  void let_go(Number number, bool by_host) {
-    std::deque<Held> kept, released;
+  /// Releases work up to `number`: the host (by_host) or the compute stream has waited for it.
+  void release(Number number, bool by_host) {
+    std::deque<Held> kept, done;
     const std::lock_guard lock(mutex_);
     for (Held& held : held_) {
-      const bool done = held.number <= number && (by_host || !held.for_host);
-      (done ? released : kept).push_back(std::move(held));
+      const bool is_done = held.number <= number && (by_host || !held.for_host);
+      (is_done ? done : kept).push_back(std::move(held));
     }
     held_ = std::move(kept);
   }
@@ -64,7 +64,7 @@ class WorkInFlight {
   std::deque<Held> held_;
 };
 
-/// Makes a device the thread's for the scope: events are made on that of their stream.
+/// Makes a device current on this thread for the scope: an event is made on its stream's device.
 class OnDevice {
  public:
   explicit OnDevice(int index) {
@@ -100,15 +100,24 @@ class Point final : public Event::State {
   }
   void synchronize() override {
     check_status(cudaEventSynchronize(event_), "cudaEventSynchronize");
-    let_go(/*by_host=*/true);
+    release(/*by_host=*/true);
   }
-  void let_go(bool by_host) { work_->let_go(number_, by_host); }
+  void release(bool by_host) { work_->release(number_, by_host); }
 
  private:
   std::shared_ptr<WorkInFlight> work_;
   WorkInFlight::Number number_;
   cudaEvent_t event_ = nullptr;
 };
+
+/// Side streams go before the compute stream: a collective that is queued gets the first
+/// multiprocessors that become free, and does not wait for a queue of matrix products.
+int priority_of(int stream) {
+  int least = 0, greatest = 0;
+  check_status(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+               "cudaDeviceGetStreamPriorityRange");
+  return stream == kComputeStream ? least : greatest;
+}
 
 class CudaQueue final : public Stream::Queue {
  public:
@@ -117,13 +126,14 @@ class CudaQueue final : public Stream::Queue {
                  "cudaMallocHost");
     *fault_ = kNoFault;
     cudaGetDevice(&device_);
-    const cudaError_t status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+    const cudaError_t status =
+        cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority_of(id));
     if (status != cudaSuccess) cudaFreeHost(fault_);
-    check_status(status, "cudaStreamCreateWithFlags");
+    check_status(status, "cudaStreamCreateWithPriority");
   }
   ~CudaQueue() override {
     cudaStreamSynchronize(stream_);
-    work_->let_go(work_->last(), /*by_host=*/true);
+    work_->release(work_->last(), /*by_host=*/true);
     cudaStreamDestroy(stream_);
     cudaFreeHost(fault_);
   }
@@ -142,12 +152,12 @@ class CudaQueue final : public Stream::Queue {
   }
   void hold_until_synchronized() { for_host_ = true; }
 
-  // What the work holds is kept until it has been waited for. On the compute stream nothing need
-  // be, but for the host's memory: a block given back there is reused in order.
+  // The work is held until it has been waited for. The compute stream needs this only for host
+  // memory: its device blocks are reused in stream order.
   void enqueue(std::function<void()> work) override {
     const Stream here = self();
     const StreamGuard guard(here);
-    const bool outer = std::exchange(for_host_, false);  // work may queue work of its own
+    const bool outer = std::exchange(for_host_, false);  // work may queue more work
     work();
     const bool for_host = std::exchange(for_host_, outer);
     if (for_host || id() != kComputeStream) work_->add(std::move(work), for_host);
@@ -158,14 +168,14 @@ class CudaQueue final : public Stream::Queue {
   }
   void wait(const Event& event) override {
     auto* const point = dynamic_cast<Point*>(state_of(event));
-    if (point == nullptr) return event.synchronize();  // a thread of the host passes it
+    if (point == nullptr) return event.synchronize();  // a point of a worker thread
     check_status(cudaStreamWaitEvent(stream_, point->native(), 0), "cudaStreamWaitEvent");
-    if (id() == kComputeStream) point->let_go(/*by_host=*/false);
+    if (id() == kComputeStream) point->release(/*by_host=*/false);
   }
   void synchronize() override {
     const WorkInFlight::Number last = work_->last();
     check_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-    work_->let_go(last, /*by_host=*/true);
+    work_->release(last, /*by_host=*/true);
     if (*fault_ != kNoFault) fail("{}", describe_fault(std::exchange(*fault_, kNoFault)));
   }
 

@@ -8,11 +8,11 @@
 
 namespace tessera::cuda {
 
-/// The CUDA stream behind `stream`. Raises Error if it is one of the CPU's.
+/// The CUDA stream behind `stream`. Raises Error if it is a stream of the CPU.
 cudaStream_t native(const Stream& stream);
 
-/// Within work given to Stream::enqueue: what the work holds is kept until the host has
-/// synchronized with the stream, not only until another stream waits.
+/// Called inside work given to Stream::enqueue. The tensors that the work captures are held until the
+/// host has synchronized with the stream; a wait by another stream is not enough.
 void hold_until_synchronized(const Stream& stream);
 
 /// Where kernels on `stream` report one kind of bad data. The stream's next synchronization raises

@@ -1,4 +1,4 @@
-// Launches on the emulator itself, without streams: the kernel has run when launch returns.
+// Launches without streams: the kernel has run when launch returns.
 #pragma once
 
 #include <tuple>
@@ -7,10 +7,11 @@
 
 namespace tessera::test {
 
+/// The kernel has asked for the shared memory that it gets.
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             Arguments... arguments) {
-  emulation::run({grid, block, shared_bytes}, kernel,
+  emulation::run({grid, block, shared_bytes, {.dynamic_bytes = shared_bytes}}, kernel,
                  std::tuple<Parameters...>{static_cast<Parameters>(arguments)...});
 }
 

@@ -272,10 +272,65 @@ TEST_CASE("misuse: more shared memory than a GPU has") {
   REQUIRE_COMPLAINTS("more than 48 KiB of shared memory in declarations", large_declaration, 32u,
                      0);
   REQUIRE_COMPLAINTS("nothing", declaration_and_launch, 32u, (227 - 4) * 1024);
-  REQUIRE_COMPLAINTS("more shared memory than the GPU has: 4096 bytes in declarations and 228353",
-                     declaration_and_launch, 32u, (227 - 4) * 1024 + 1);
+  REQUIRE_COMPLAINTS(
+      "more shared memory than a block of the GPU has: 4096 bytes in declarations and 228353",
+      declaration_and_launch, 32u, (227 - 4) * 1024 + 1);
   REQUIRE_COMPLAINTS("a launch with 232449 bytes of shared memory: a block can have 232448",
                      declaration_and_launch, 32u, 227 * 1024 + 1);
+}
+
+/// The emulator's complaint about a launch of `kernel` under these limits.
+std::string complaint_under(void (*kernel)(), std::size_t shared_bytes,
+                            emulation::SharedMemoryLimits limits) {
+  try {
+    emulation::run({dim3(1), dim3(32), shared_bytes, limits}, kernel, std::tuple<>());
+  } catch (const emulation::Failure& failure) {
+    return failure.what();
+  }
+  return "nothing";
+}
+
+TEST_CASE("misuse: a kernel has 48 KiB of static and dynamic shared memory unless it asks") {
+  constexpr std::size_t kRest = 44 * 1024;  // declaration_and_launch declares 4 KiB
+  REQUIRE(complaint_under(declaration_and_launch, kRest, {}) == "nothing");
+  REQUIRE_THAT(
+      complaint_under(declaration_and_launch, kRest + 1, {}),
+      Contains("more than 48 KiB of shared memory without cudaFuncSetAttribute: 4096 bytes "
+               "in declarations and 45057 given at launch"));
+  REQUIRE_THAT(complaint_under(declaration_and_launch, 48 * 1024 + 1, {}),
+               Contains("49153 bytes of dynamic shared memory: the kernel can have 49152; ask"));
+  REQUIRE(complaint_under(declaration_and_launch, kRest + 1, {.dynamic_bytes = kRest + 1}) ==
+          "nothing");
+  REQUIRE_THAT(complaint_under(declaration_and_launch, 101, {.dynamic_bytes = 100}),
+               Contains("101 bytes of dynamic shared memory: the kernel can have 100"));
+}
+
+TEST_CASE("misuse: an architecture's limit holds for static and dynamic shared memory together") {
+  for (const auto& [capability, kibibytes] : {std::pair(80, 163), {86, 99}, {89, 99}, {90, 227}}) {
+    const emulation::Architecture& architecture = *emulation::find_architecture(capability);
+    const std::size_t most = kibibytes * std::size_t{1024};
+    REQUIRE(architecture.shared_bytes == most);
+    const emulation::SharedMemoryLimits limits{.dynamic_bytes = most, .block_bytes = most};
+    REQUIRE(complaint_under(declaration_and_launch, most - 4096, limits) == "nothing");
+    REQUIRE_THAT(complaint_under(declaration_and_launch, most - 4095, limits),
+                 Contains("more shared memory than a block of the GPU has"));
+  }
+  REQUIRE(emulation::find_architecture(70) == nullptr);
+}
+
+TEST_CASE("launches are recorded with the kernel's name and its shared memory") {
+  const auto use = [] {
+    for (const emulation::KernelUse& use : emulation::kernel_uses()) {
+      const bool is_it = use.kernel.find("declaration_and_launch") != std::string::npos;
+      if (is_it && use.dynamic_bytes == 768) return use;
+    }
+    return emulation::KernelUse{};
+  };
+  REQUIRE(use().launches == 0);
+  for (int i = 0; i < 3; ++i) launch(declaration_and_launch, dim3(2), dim3(16, 4), 768);
+  REQUIRE(use().launches == 3);
+  REQUIRE(use().threads == 64);
+  REQUIRE(use().static_bytes == 4096);
 }
 
 __global__ void read_uninitialized(float* out) {
@@ -289,7 +344,7 @@ __global__ void read_uninitialized(float* out) {
   out[4 * blockIdx.x + 3] = carved[5];
 }
 
-TEST_CASE("misuse: what a block reads of shared memory before it has written it is NaN") {
+TEST_CASE("misuse: shared memory that the block has not written reads as NaN") {
   std::vector<float> out(8);
   launch(read_uninitialized, dim3(2), dim3(1), 256, out.data());
   for (const std::size_t block : {0, 1}) {
@@ -303,6 +358,22 @@ TEST_CASE("misuse: what a block reads of shared memory before it has written it 
 // ---- Launches -----------------------------------------------------------------------------------
 
 __global__ void nothing() {}
+
+TEST_CASE("misuse: a parameter holds the address of a variable of the host's") {
+  struct Captured {
+    long count;
+    const int* address;
+  };
+  const int local = 1;
+  const std::vector<int> heap(1);
+  REQUIRE_NOTHROW(emulation::check_parameters(std::tuple(1, 2.0f, heap.data())));
+  REQUIRE_NOTHROW(emulation::check_parameters(std::tuple(Captured{7, nullptr})));
+  REQUIRE_THROWS_WITH(emulation::check_parameters(std::tuple(1, &local)),
+                      Contains("parameter 2 of the kernel holds an address on the host thread's "
+                               "stack, at byte 0"));
+  REQUIRE_THROWS_WITH(emulation::check_parameters(std::tuple(Captured{7, &local})),
+                      Contains("parameter 1") && Contains("at byte 8"));
+}
 
 TEST_CASE("misuse: grids and blocks that no GPU takes") {
   const auto complaint = [](dim3 grid, dim3 block) -> std::string {

@@ -14,7 +14,7 @@ namespace {
 
 using Catch::Contains;
 
-/// Host memory with a limit, which counts what it hands out.
+/// Host memory with a limit. Counts the bytes that it hands out.
 class LimitedMemory final : public HostMemorySource {
  public:
   struct Counts {
@@ -98,7 +98,7 @@ TEST_CASE("the account counts requested bytes per category, with peaks") {
   REQUIRE(account[Category::parameters].peak == 1001);
   REQUIRE(account[Category::gradients].peak == 500);
   REQUIRE(account.total.current == 501);
-  REQUIRE(account.total.peak == 1301);  // not 1501: the parameters were gone by then
+  REQUIRE(account.total.peak == 1301);  // not 1501: the parameters had been released
 
   f.allocator.reset_peaks();
   account = f.allocator.account();
@@ -144,7 +144,7 @@ TEST_CASE("steps that repeat their sizes take memory from the source only once")
   REQUIRE(f.counts.released == 0);
 }
 
-TEST_CASE("trim gives unused blocks back and keeps those in use") {
+TEST_CASE("trim returns unused blocks and keeps those in use") {
   Fixture f;
   const auto kept = f.allocator.allocate(1000, kWorkspace, 0);
   f.allocator.release(f.allocator.allocate(3000, kWorkspace, 0));
@@ -157,7 +157,7 @@ TEST_CASE("trim gives unused blocks back and keeps those in use") {
   f.allocator.release(kept);
 }
 
-TEST_CASE("an allocator that goes away gives everything back") {
+TEST_CASE("a destroyed allocator returns all its memory") {
   LimitedMemory::Counts counts;
   {
     Allocator allocator({}, std::make_unique<LimitedMemory>(1 << 20, counts));
@@ -168,7 +168,7 @@ TEST_CASE("an allocator that goes away gives everything back") {
   REQUIRE(counts.released == 2);
 }
 
-TEST_CASE("the cache is given back before memory is called out") {
+TEST_CASE("the cache is trimmed before an allocation fails") {
   Fixture f(8192);
   f.allocator.release(f.allocator.allocate(5000, kWorkspace, 0));
   const auto block = f.allocator.allocate(6000, kWorkspace, 0);
@@ -183,11 +183,11 @@ TEST_CASE("running out of memory is an error with the table of live bytes") {
   const auto b = f.allocator.allocate(1000, Category::activations, 0);
   REQUIRE_THROWS_WITH(
       f.allocator.allocate(7000, Category::gradients, 0),
-      Contains("out of memory on cpu") && Contains("7000 bytes asked for as gradients") &&
+      Contains("out of memory on cpu") && Contains("7000 bytes requested as gradients") &&
           Contains("parameters 3000;") && Contains("activations 1000;") && !Contains("optimizer"));
-  REQUIRE(f.allocator.account().total.current == 4000);  // nothing was charged
+  REQUIRE(f.allocator.account().total.current == 4000);  // no charge
   REQUIRE(f.allocator.account().total.peak == 4000);
-  const auto c = f.allocator.allocate(2000, Category::gradients, 0);  // and work goes on
+  const auto c = f.allocator.allocate(2000, Category::gradients, 0);  // the allocator still works
   for (const auto& block : {a, b, c}) f.allocator.release(block);
 }
 
@@ -271,7 +271,7 @@ TEST_CASE("category scopes nest and end") {
     REQUIRE(current_category() == Category::parameters);
     Category elsewhere{};
     std::thread([&] { elsewhere = current_category(); }).join();
-    REQUIRE(elsewhere == Category::other);  // a scope is its thread's own
+    REQUIRE(elsewhere == Category::other);  // a scope holds for its thread only
   }
   REQUIRE(current_category() == Category::other);
 }

@@ -18,7 +18,7 @@ TEST_CASE("without a guard a thread has no context") {
   REQUIRE_THROWS_WITH(current_stream(), Contains("ContextGuard"));
 }
 
-TEST_CASE("a guard makes a context current and restores what was before") {
+TEST_CASE("a guard makes a context current and restores the previous one") {
   RankContext outer({.rank = 0, .world_size = 2, .threads = 1});
   RankContext inner({.rank = 1, .world_size = 2, .threads = 1});
   {
@@ -36,20 +36,20 @@ TEST_CASE("a guard makes a context current and restores what was before") {
   REQUIRE(context_or_null() == nullptr);
 }
 
-TEST_CASE("options that make no sense are refused") {
+TEST_CASE("a rank outside the world and a negative number of threads are refused") {
   REQUIRE_THROWS_WITH(RankContext({.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
   REQUIRE_THROWS_WITH(RankContext({.rank = -1}), Contains("rank -1"));
   REQUIRE_THROWS_WITH(RankContext({.world_size = 0}), Contains("of 0"));
   REQUIRE_THROWS_WITH(RankContext({.threads = -1}), Contains("-1 threads"));
 }
 
-TEST_CASE("the thread budget is what was asked for, or the rank's share of the machine") {
+TEST_CASE("the thread budget is the given number, or the rank's share of the machine") {
   REQUIRE(RankContext({.threads = 3}).threads().size() == 3);
   REQUIRE(RankContext(ContextOptions{}).threads().size() == available_threads());
   REQUIRE(RankContext({.world_size = 100000}).threads().size() == 1);
 }
 
-TEST_CASE("a side stream is made once per name and has a number of its own") {
+TEST_CASE("a side stream is made once per name and has its own number") {
   const test::Rank rank(1);
   const Stream& gather = context().side_stream("gather");
   const Stream& reduce = context().side_stream("reduce");
@@ -126,7 +126,7 @@ TEST_CASE("delays on a side stream change no result") {
   REQUIRE(pipeline(true)[2] == 2.0f * 190.0f);  // 0 + 1 + ... + 19 = 190
 }
 
-TEST_CASE("ranks are threads that share nothing") {
+TEST_CASE("ranks that are threads share no state") {
   std::vector<std::thread> threads;
   std::vector<std::int64_t> peaks(4);
   std::vector<int> ranks(4);

@@ -122,6 +122,16 @@ TEST_CASE("what fails on the host while work is queued goes to whoever queued it
   REQUIRE_NOTHROW(side().synchronize());
 }
 
+TEST_CASE("a side stream goes before the compute stream") {
+  const test::Rank rank;
+  const auto priority_of = [](const Stream& stream) {
+    int priority = 0;
+    REQUIRE(cudaStreamGetPriority(cuda::native(stream), &priority) == cudaSuccess);
+    return priority;
+  };
+  REQUIRE(priority_of(side()) < priority_of(current_stream()));  // a smaller number goes first
+}
+
 TEST_CASE("bad data that a kernel reported is raised once, when the host next synchronizes") {
   const test::Rank rank;
   const cuda::FaultSlot ids = cuda::fault_slot(current_stream(), "the id at {} is too large");

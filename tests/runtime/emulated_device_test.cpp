@@ -471,4 +471,57 @@ TEST_CASE("a cached block is taken back and lent in the stream's order") {
 }
 #endif
 
+TEST_CASE("an emulated device has the attributes of its architecture") {
+  const auto attribute = [](cudaDeviceAttr which) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, which, 0));
+    return value;
+  };
+  // "CUDA C++ Programming Guide", "Technical Specifications per Compute Capability".
+  for (const auto& [capability, kibibytes] : {std::pair(80, 163), {86, 99}, {89, 99}, {90, 227}}) {
+    emulation::DeviceOptions options = emulation::device_options();
+    options.capability = capability;
+    const emulation::DeviceOptionsGuard guard(options);
+    REQUIRE(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) == kibibytes * 1024);
+    REQUIRE(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) == (kibibytes + 1) * 1024);
+    REQUIRE(attribute(cudaDevAttrMaxSharedMemoryPerBlock) == 48 * 1024);
+    REQUIRE(attribute(cudaDevAttrComputeCapabilityMajor) == capability / 10);
+    REQUIRE(attribute(cudaDevAttrComputeCapabilityMinor) == capability % 10);
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, 0));
+    REQUIRE(properties.major == capability / 10);
+    REQUIRE(properties.minor == capability % 10);
+  }
+  REQUIRE_THROWS_WITH(emulation::set_device_options({.capability = 70}), Contains("sm_70"));
+}
+
+TEST_CASE("a kernel cannot be allowed more shared memory than a block can have") {
+  constexpr auto kAttribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  const int kernel = 0;  // its address stands for a kernel's
+  REQUIRE_FALSE(emulation::shared_memory_limits(&kernel).dynamic_bytes.has_value());
+  check(cudaFuncSetAttribute(&kernel, kAttribute, 227 * 1024));
+  REQUIRE(emulation::shared_memory_limits(&kernel).dynamic_bytes == 227 * 1024);
+  REQUIRE(cudaFuncSetAttribute(&kernel, kAttribute, 227 * 1024 + 1) == cudaErrorInvalidValue);
+  REQUIRE(cudaFuncSetAttribute(&kernel, kAttribute, -1) == cudaErrorInvalidValue);
+  emulation::set_device_options(emulation::device_options());  // forgets it
+  REQUIRE_FALSE(emulation::shared_memory_limits(&kernel).dynamic_bytes.has_value());
+}
+
+TEST_CASE("a stream keeps its priority, clamped to the device's range") {
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  REQUIRE(greatest < least);  // a smaller number goes first
+  for (const auto& [asked, given] : {std::pair(least, least),
+                                     {greatest, greatest},
+                                     {greatest - 1, greatest},
+                                     {least + 1, least}}) {
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, asked));
+    int priority = 99;
+    check(cudaStreamGetPriority(stream, &priority));
+    REQUIRE(priority == given);
+    check(cudaStreamDestroy(stream));
+  }
+}
+
 }  // namespace tessera

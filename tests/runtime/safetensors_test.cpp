@@ -25,7 +25,7 @@ std::string file_of(const std::string& header, std::size_t data_bytes) {
   return little_endian(header.size()) + header + std::string(data_bytes, '\1');
 }
 
-/// What the reader says about a file of these bytes; "" if it takes it.
+/// The reader's message about a file of these bytes; empty if the file is valid.
 std::string verdict(const std::string& contents) {
   const test::TemporaryDirectory folder;
   const fs::path path = folder / "hostile.safetensors";
@@ -45,7 +45,7 @@ std::string verdict(const std::string& header, std::size_t data_bytes) {
   return verdict(file_of(header, data_bytes));
 }
 
-/// One tensor of 8 bytes whose entry is `entry`.
+/// The verdict on one tensor of 8 bytes with this entry.
 std::string verdict_on_entry(const std::string& entry) {
   return verdict("{\"weight\":" + entry + "}", 8);
 }
@@ -166,7 +166,7 @@ TEST_CASE("an unknown tensor is an error that names file and tensor") {
   REQUIRE_THROWS_WITH(file.tensor("wte"), Contains((folder / "file").string()) && Contains("wte"));
 }
 
-TEST_CASE("the writer refuses what no reader could take, and leaves the old file") {
+TEST_CASE("the writer refuses names that no reader accepts, and keeps the old file") {
   const test::Rank rank;
   const test::TemporaryDirectory folder;
   const Tensor one = Tensor::zeros({1}, DType::f32);
@@ -182,13 +182,13 @@ TEST_CASE("the writer refuses what no reader could take, and leaves the old file
   REQUIRE(SafetensorsFile(folder / "file").contains("old"));
 }
 
-TEST_CASE("a valid small header is taken") {
+TEST_CASE("a valid small header is read") {
   REQUIRE(verdict_on_entry(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})") == "");
   REQUIRE(verdict_on_entry(R"({"dtype":"F64","shape":[],"data_offsets":[0,8]})") == "");
   REQUIRE(verdict("{}", 0) == "");
   REQUIRE(verdict("{}     ", 0) == "");
   REQUIRE(verdict(R"({"__metadata__":{"a":"b"}})", 0) == "");
-  // Empty tensors share their offset with what follows them.
+  // Empty tensors share their offset with the next tensor.
   REQUIRE(verdict(R"({"z":{"dtype":"F32","shape":[0,9],"data_offsets":[0,0]},)"
                   R"("a":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},)"
                   R"("b":{"dtype":"F64","shape":[9,0],"data_offsets":[8,8]}})",
@@ -205,7 +205,7 @@ TEST_CASE("hostile: the file is too short or its length field lies") {
   REQUIRE_THAT(verdict(little_endian(100'000'001) + "{}"), Contains("100000000"));
 }
 
-TEST_CASE("hostile: the header is no JSON object") {
+TEST_CASE("hostile: the header is not a JSON object") {
   REQUIRE_THAT(verdict("", 0), Contains("not a JSON object"));
   REQUIRE_THAT(verdict("[]", 0), Contains("not a JSON object"));
   REQUIRE_THAT(verdict(" {}", 0), Contains("not a JSON object"));
@@ -215,7 +215,7 @@ TEST_CASE("hostile: the header is no JSON object") {
   REQUIRE_THAT(verdict("{\"\xff\xfe\":1}", 0), Contains("not JSON"));
 }
 
-TEST_CASE("hostile: deep nesting is refused before it is built") {
+TEST_CASE("hostile: deep nesting is refused while it is parsed") {
   for (const std::string open : {"[", "{\"a\":"}) {
     std::string header = "{\"a\":";
     for (int i = 0; i < 1'000'000; ++i) header += open;
@@ -269,7 +269,7 @@ TEST_CASE("hostile: shapes that are negative, fractional, too large or too long"
       {"[4294967296,4294967296]", "more elements than 64 bits"},
       {"[4611686018427387904]", "does not fill"},  // 2^62 elements, 2^64 bytes: 0 if wrapped
       {"[4611686018427387906]", "does not fill"},  // 8 bytes if wrapped
-      {"[1,1,1,1,1,1,2]", "at most 6 dimensions"},
+      {"[1,1,1,1,1,1,2]", "at most 6"},
   };
   for (const auto& [shape, reason] : cases) {
     INFO(shape);
@@ -296,7 +296,7 @@ TEST_CASE("hostile: offsets outside the file, reversed, or of another length tha
   }
 }
 
-TEST_CASE("hostile: tensors that overlap or leave bytes to nobody") {
+TEST_CASE("hostile: tensors overlap or leave bytes unused") {
   const auto pair = [](const std::string& first, const std::string& second, int data_bytes) {
     return verdict(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":)" + first +
                        R"(},"b":{"dtype":"U8","shape":[4],"data_offsets":)" + second + "}}",
@@ -316,7 +316,7 @@ TEST_CASE("hostile: tensors that overlap or leave bytes to nobody") {
                Contains("overlaps") && Contains("tensor \"inside\""));
 }
 
-TEST_CASE("hostile: metadata that is no map of strings") {
+TEST_CASE("hostile: metadata is not a map of strings") {
   for (const std::string metadata : {"1", "[]", "\"text\"", "{\"a\":1}", "{\"a\":null}"}) {
     INFO(metadata);
     REQUIRE_THAT(verdict("{\"__metadata__\":" + metadata + "}", 0),

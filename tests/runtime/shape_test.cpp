@@ -44,7 +44,7 @@ TEST_CASE("with() replaces one extent and leaves the original") {
   REQUIRE_THROWS_WITH(shape.with(0, INT64_MAX), Contains("64 bits"));
 }
 
-TEST_CASE("shapes that cannot be are refused") {
+TEST_CASE("invalid shapes are refused") {
   REQUIRE_THROWS_WITH((Shape{2, -1}), Contains("[2, -1]"));
   REQUIRE_THROWS_WITH((Shape{1, 1, 1, 1, 1, 1, 1}), Contains("at most 6"));
   REQUIRE_NOTHROW((Shape{1, 1, 1, 1, 1, 1}));

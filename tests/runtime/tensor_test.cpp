@@ -24,18 +24,18 @@ std::vector<std::int32_t> ints(const Tensor& tensor) {
 
 }  // namespace
 
-TEST_CASE("a default tensor is no tensor") {
+TEST_CASE("a default tensor is undefined") {
   const test::Rank rank;
   const Tensor none;
   REQUIRE_FALSE(none.defined());
   REQUIRE(to_string(none) == "(no tensor)");
-  REQUIRE_THROWS_WITH(none.clone(), Contains("no tensor"));
-  REQUIRE_THROWS_WITH(none.zero(), Contains("no tensor"));
-  REQUIRE_THROWS_WITH(none.reshape({1}), Contains("no tensor"));
-  REQUIRE_THROWS_WITH(none.slice(0, 0), Contains("no tensor"));
-  REQUIRE_THROWS_WITH(none.to_vector<float>(), Contains("no tensor"));
-  REQUIRE_THROWS_WITH(none.copy_from(Tensor::zeros({}, DType::f32)), Contains("no tensor"));
-  REQUIRE_THROWS_WITH(Tensor::zeros({}, DType::f32).copy_from(none), Contains("no tensor"));
+  REQUIRE_THROWS_WITH(none.clone(), Contains("undefined tensor"));
+  REQUIRE_THROWS_WITH(none.zero(), Contains("undefined tensor"));
+  REQUIRE_THROWS_WITH(none.reshape({1}), Contains("undefined tensor"));
+  REQUIRE_THROWS_WITH(none.slice(0, 0), Contains("(no tensor)"));
+  REQUIRE_THROWS_WITH(none.to_vector<float>(), Contains("undefined tensor"));
+  REQUIRE_THROWS_WITH(none.copy_from(Tensor::zeros({}, DType::f32)), Contains("(no tensor)"));
+  REQUIRE_THROWS_WITH(Tensor::zeros({}, DType::f32).copy_from(none), Contains("(no tensor)"));
 }
 
 TEST_CASE("a tensor made from values holds them row by row") {
@@ -61,7 +61,7 @@ TEST_CASE("copying a tensor copies the handle") {
   REQUIRE(ints(tensor) == std::vector<std::int32_t>{9, 1, 2, 3});
 }
 
-TEST_CASE("reshape and slice are windows on the same storage") {
+TEST_CASE("reshape and slice are views of the same storage") {
   const test::Rank rank;
   const Tensor tensor = iota({4, 3});
   const Tensor flat = tensor.reshape({12});
@@ -76,7 +76,7 @@ TEST_CASE("reshape and slice are windows on the same storage") {
   REQUIRE(ints(flat) == std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7, -1, 9, 10, 11});
 }
 
-TEST_CASE("a window keeps the storage alive") {
+TEST_CASE("a view keeps the storage alive") {
   const test::Rank rank;
   Tensor window;
   {
@@ -89,7 +89,7 @@ TEST_CASE("a window keeps the storage alive") {
   REQUIRE(context().allocator().account().total.current == 0);
 }
 
-TEST_CASE("windows that do not fit are refused with the shapes") {
+TEST_CASE("views that do not fit are refused with the shapes") {
   const test::Rank rank;
   const Tensor tensor = iota({4, 3});
   REQUIRE_THROWS_WITH(tensor.reshape({5}), Contains("i32 [4, 3]") && Contains("[5]"));
@@ -107,15 +107,15 @@ TEST_CASE("windows that do not fit are refused with the shapes") {
 TEST_CASE("sizes that wrap around 64 bits are refused, not shortened") {
   const test::Rank rank;
   const std::int64_t wraps_to_8_bytes = (std::int64_t{1} << 62) + 2;
-  REQUIRE_THROWS_WITH(Tensor::empty({wraps_to_8_bytes}, DType::f32), Contains("64 bits"));
+  REQUIRE_THROWS_WITH(Tensor::empty({wraps_to_8_bytes}, DType::f32), Contains("2^64 bytes"));
   const Tensor tensor = Tensor::zeros({2}, DType::f32);
   REQUIRE_THROWS_WITH(Tensor::view(tensor.storage(), 0, {wraps_to_8_bytes}, DType::f32),
-                      Contains("64 bits"));
+                      Contains("2^64 bytes"));
   REQUIRE_THROWS_WITH(Tensor::view(tensor.storage(), SIZE_MAX - 3, {2}, DType::f32),
                       Contains("does not fit"));
 }
 
-TEST_CASE("zeros, zero, copy_from and clone do as they say") {
+TEST_CASE("zeros, zero, copy_from and clone have their documented effect") {
   const test::Rank rank;
   const Tensor tensor = iota({2, 3});
   const Tensor copy = tensor.clone();
@@ -132,7 +132,7 @@ TEST_CASE("zeros, zero, copy_from and clone do as they say") {
   REQUIRE_THROWS_WITH(tensor.copy_from(Tensor::zeros({6}, DType::f32)), Contains("f32 [6]"));
 }
 
-TEST_CASE("copying between overlapping windows moves the old values") {
+TEST_CASE("copying between overlapping views moves the old values") {
   const test::Rank rank;
   const Tensor tensor = iota({6});
   tensor.slice(1, 6).copy_from(tensor.slice(0, 5));
@@ -172,7 +172,7 @@ TEST_CASE("tensors without elements are tensors") {
   tensor.copy_from(Tensor::zeros({0}, DType::f32));
 }
 
-TEST_CASE("a tensor on borrowed memory is free and holds its owner") {
+TEST_CASE("a tensor on borrowed memory is not charged and keeps its owner alive") {
   const test::Rank rank;
   auto owner = std::make_shared<std::vector<float>>(std::vector<float>{1, 2, 3});
   const std::weak_ptr<std::vector<float>> watch = owner;
@@ -186,7 +186,7 @@ TEST_CASE("a tensor on borrowed memory is free and holds its owner") {
   REQUIRE(watch.expired());
 }
 
-TEST_CASE("copies on a side stream keep the tensors they were given until they ran") {
+TEST_CASE("copies on a side stream hold their tensors until they have run") {
   const test::Rank rank;
   const Stream& side = context().side_stream("copies");
   const StreamGuard guard(side);
@@ -196,7 +196,7 @@ TEST_CASE("copies on a side stream keep the tensors they were given until they r
   Tensor taken;
   side.enqueue([&] { taken = Tensor::zeros({1000}, DType::i32); });
   target.copy_from(source);
-  source = Tensor();  // before the work above has asked for a block of this size
+  source = Tensor();  // before the work above allocates a block of this size
   side.synchronize();
   REQUIRE(ints(target) == ints(iota({1000})));
 }
@@ -215,13 +215,13 @@ TEST_CASE(
   const Tensor back = tensor.to_host();
   REQUIRE(back.device().is_cpu());
   REQUIRE(std::vector(back.data<std::int32_t>(), back.data<std::int32_t>() + 3) == ints(tensor));
-  // What is on the host already stays where it is.
+  // A tensor on the host returns itself.
   REQUIRE(host.to_host().storage() == host.storage());
   REQUIRE((tensor.to_host().storage() == tensor.storage()) == test::device().is_cpu());
-  REQUIRE_THROWS_WITH(Tensor().to_host(), Contains("no tensor"));
+  REQUIRE_THROWS_WITH(Tensor().to_host(), Contains("undefined tensor"));
 }
 
-TEST_CASE("host memory is not handed out again while a copy from it is under way") {
+TEST_CASE("host memory is not handed out again while a copy from it is queued") {
   const test::Rank rank;
   const Tensor target = Tensor::zeros({100}, DType::i32);
   Tensor host = Tensor::empty_on_host({100}, DType::i32);
@@ -233,7 +233,7 @@ TEST_CASE("host memory is not handed out again while a copy from it is under way
   REQUIRE(ints(target) == ints(iota({100})));
 }
 
-TEST_CASE("values that a tensor is made from may change at once, however many they are") {
+TEST_CASE("the values that a tensor is made from may change at once, for any count") {
   const test::Rank rank;
   for (const std::size_t count : {std::size_t{10}, (std::size_t{4} << 20) / 4 + 1}) {
     std::vector<std::int32_t> values(count, 7);

@@ -24,7 +24,7 @@ TEST_CASE("a team runs every index exactly once, for any size") {
   }
 }
 
-TEST_CASE("a team rethrows the first exception and works on afterwards") {
+TEST_CASE("a team rethrows the first exception and works afterwards") {
   ThreadTeam team(3);
   REQUIRE_THROWS_WITH(team.run(20,
                                [](std::int64_t i) {
@@ -77,7 +77,7 @@ TEST_CASE("two threads may use one team at once") {
   REQUIRE(there == 200 * 136);
 }
 
-TEST_CASE("a team works on after its workers fell asleep") {
+TEST_CASE("a team works after its workers fell asleep") {
   ThreadTeam team(2);
   for (int round = 0; round < 3; ++round) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // far beyond any spinning
@@ -98,7 +98,7 @@ TEST_CASE("the caller waits for work that outlasts its spinning") {
   REQUIRE(done == std::vector<int>{1, 1});
 }
 
-TEST_CASE("teams may be made and dropped at once, used or not") {
+TEST_CASE("a team may be destroyed at once, used or not") {
   for (int i = 0; i < 50; ++i) {
     ThreadTeam team(1 + i % 4);
     if (i % 2 == 0) team.run(3, [](std::int64_t) {});
@@ -122,7 +122,7 @@ TEST_CASE("a body has the caller's context, stream and category on every thread"
   std::atomic<int> started = 0;
   parallel_for(2, 1, [&](std::int64_t i, std::int64_t) {
     ++started;
-    while (started < 2) std::this_thread::yield();  // so that two threads take one chunk each
+    while (started < 2) std::this_thread::yield();  // two threads take one chunk each
     std::int64_t nested = 0;
     parallel_for(10, 3, [&](std::int64_t begin, std::int64_t end) { nested += end - begin; });
     seen[i] = {context_or_null(), &current_stream(), current_category(), nested,
@@ -137,14 +137,14 @@ TEST_CASE("a body has the caller's context, stream and category on every thread"
   }
 }
 
-TEST_CASE("an empty loop calls nothing") {
+TEST_CASE("an empty loop makes no call, and a chunk of 0 is refused") {
   const test::Rank rank(2);
   int calls = 0;
   context().threads().run(0, [&](std::int64_t) { ++calls; });
   parallel_for(0, 10, [&](std::int64_t, std::int64_t) { ++calls; });
   REQUIRE(calls == 0);
   REQUIRE_THROWS_WITH(parallel_for(5, 0, [](std::int64_t, std::int64_t) {}),
-                      Catch::Contains("chunks of 0"));
+                      Catch::Contains("the chunk is 0"));
 }
 
 TEST_CASE("chunk_count counts the short last chunk") {
@@ -154,7 +154,7 @@ TEST_CASE("chunk_count counts the short last chunk") {
   REQUIRE(chunk_count(17, 8) == 3);
 }
 
-TEST_CASE("parallel_for hands out chunks of the asked size with a short last one") {
+TEST_CASE("parallel_for makes chunks of the given size and a short last one") {
   const test::Rank rank(3);
   std::vector<int> owner(103, -1);
   parallel_for(103, 10, [&](std::int64_t begin, std::int64_t end) {

@@ -1,10 +1,28 @@
-// The test runner: Catch2's own main. Builds with the emulated GPU also take
-// --thread-order=forward|reverse|shuffled, in which the threads of blocks, and blocks, then run.
+// The test runner: Catch2's own main.
+//
+// Builds with the emulated GPU take three more options: --thread-order, the order in which threads
+// and blocks run; --architecture, the GPU that is emulated; --kernel-uses, which prints a table of
+// all launches at the end.
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 
 #if defined(TESSERA_EMULATED)
+#include <cstdio>
+
 #include "runtime/emulation/device/emulator.h"
+#include "runtime/emulation/toolkit/emulated_device.h"
+
+namespace {
+
+void print_kernel_uses() {
+  std::printf("launches threads  static dynamic  kernel\n");
+  for (const auto& use : tessera::emulation::kernel_uses()) {
+    std::printf("%8llu %7u %7zu %7zu  %s\n", static_cast<unsigned long long>(use.launches),
+                use.threads, use.static_bytes, use.dynamic_bytes, use.kernel.c_str());
+  }
+}
+
+}  // namespace
 #endif
 
 int main(int argc, char** argv) {
@@ -19,9 +37,23 @@ int main(int argc, char** argv) {
     tessera::emulation::set_schedule({*order, *order, 1});
     return ParserResult::ok(Catch::clara::ParseResultType::Matched);
   };
+  const auto set_architecture = [](int capability) {
+    auto options = tessera::emulation::device_options();
+    options.capability = capability;
+    tessera::emulation::set_device_options(options);
+  };
+  bool lists_uses = false;
   session.cli(session.cli() |
               Catch::clara::Opt(set_order, "forward|reverse|shuffled")["--thread-order"](
-                  "the order of a GPU's threads and blocks"));
+                  "the order of a GPU's threads and blocks") |
+              Catch::clara::Opt(set_architecture, "80|86|89|90")["--architecture"](
+                  "the compute capability of the emulated GPU") |
+              Catch::clara::Opt(lists_uses)["--kernel-uses"](
+                  "print the launches of every kernel with its shared memory"));
 #endif
-  return session.run(argc, argv);
+  const int status = session.run(argc, argv);
+#if defined(TESSERA_EMULATED)
+  if (lists_uses) print_kernel_uses();
+#endif
+  return status;
 }

@@ -139,8 +139,9 @@ void Block::abandon_fibers() {
 
 // ---- A block's life ---------------------------------------------------------------------------
 
-void Block::begin_grid(dim3 grid, dim3 threads, std::size_t shared_bytes, Schedule schedule) {
-  gridDim = grid;
+void Block::begin_grid(const Launch& launch) {
+  const dim3 threads = launch.block;
+  gridDim = launch.grid;
   blockDim = threads;
   threads_.resize(static_cast<std::size_t>(threads.x) * threads.y * threads.z);
   warps_.resize((threads_.size() + kWarpSize - 1) / kWarpSize);
@@ -149,9 +150,9 @@ void Block::begin_grid(dim3 grid, dim3 threads, std::size_t shared_bytes, Schedu
     threads_[number].index = {number % threads.x, number / threads.x % threads.y,
                               number / (threads.x * threads.y)};
   }
-  shared_.begin_grid(shared_bytes);
-  schedule_ = schedule;
-  random_ = schedule.seed;
+  shared_.begin_grid(launch);
+  schedule_ = launch.schedule;
+  random_ = schedule_.seed;
   host_.adopt();
   publish(&start_);
 }

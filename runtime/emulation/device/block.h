@@ -72,7 +72,7 @@ class Block {
   /// Runs the block at `index` whose threads each call body(arguments). Raises Failure.
   void run(uint3 index, void (*body)(const void*), const void* arguments);
   /// Before the blocks of a grid run, and after.
-  void begin_grid(dim3 grid, dim3 threads, std::size_t shared_bytes, Schedule schedule);
+  void begin_grid(const Launch& launch);
   void end_grid();
   /// A number below `bound` (below 2^32), from the schedule's seed.
   unsigned draw(unsigned bound);

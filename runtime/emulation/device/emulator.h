@@ -2,10 +2,13 @@
 // Kernels do not include this; docs/emulation.md says how it works.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera::emulation {
 
@@ -44,5 +47,15 @@ struct Statistics {
 };
 Statistics statistics();
 void reset_statistics();
+
+/// Launches of one kernel with the same block and the same shared memory.
+struct KernelUse {
+  std::string kernel;                               // its name
+  unsigned threads = 0;                             // of a block
+  std::size_t static_bytes = 0, dynamic_bytes = 0;  // of shared memory
+  std::uint64_t launches = 0;
+};
+/// All launches of the process so far.
+std::vector<KernelUse> kernel_uses();
 
 }  // namespace tessera::emulation

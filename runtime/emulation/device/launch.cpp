@@ -1,17 +1,50 @@
 #include "runtime/emulation/device/launch.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <cstring>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/emulation/device/block.h"
+#include "runtime/emulation/device/function_name.h"
+#include "runtime/emulation/device/sanitizers.h"
 
 namespace tessera::emulation {
 namespace {
 
-std::mutex mutex;  // of `block`
+std::mutex mutex;  // guards `block` and `uses`
+
+/// Launches by kernel, threads per block, static and dynamic shared memory.
+std::map<std::tuple<const void*, unsigned, std::size_t, std::size_t>, std::uint64_t> uses;
+
+void record(const Launch& launch) {
+  const Unobserved unobserved;
+  const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
+  ++uses[{launch.kernel, threads, block.shared().static_bytes(), launch.shared_bytes}];
+}
+
+/// The first and last address of the calling thread's stack.
+std::pair<std::uintptr_t, std::uintptr_t> host_stack() {
+  thread_local const auto bounds = [] {
+    pthread_attr_t attributes;
+    void* begin = nullptr;
+    std::size_t bytes = 0;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0)
+      return std::pair<std::uintptr_t, std::uintptr_t>{};
+    pthread_attr_getstack(&attributes, &begin, &bytes);
+    pthread_attr_destroy(&attributes);
+    const auto first = reinterpret_cast<std::uintptr_t>(begin);
+    return std::pair(first, first + bytes);
+  }();
+  return bounds;
+}
 
 std::string text(dim3 extents) {
   return std::to_string(extents.x) + " x " + std::to_string(extents.y) + " x " +
@@ -56,20 +89,56 @@ void check(const Launch& launch) {
     throw Failure("a grid of " + text(grid) +
                   " blocks: at most 2^31 - 1 along x, 65535 along y and z, and none is 0");
   }
-  if (launch.shared_bytes > kSharedBytes) {
+  const SharedMemoryLimits& limits = launch.limits;
+  if (launch.shared_bytes > limits.block_bytes) {
     throw Failure("a launch with " + std::to_string(launch.shared_bytes) +
-                  " bytes of shared memory: a block can have " + std::to_string(kSharedBytes));
+                  " bytes of shared memory: a block can have " +
+                  std::to_string(limits.block_bytes));
+  }
+  if (launch.shared_bytes > limits.dynamic_bytes.value_or(kDefaultSharedBytes)) {
+    throw Failure("a launch with " + std::to_string(launch.shared_bytes) +
+                  " bytes of dynamic shared memory: the kernel can have " +
+                  std::to_string(limits.dynamic_bytes.value_or(kDefaultSharedBytes)) +
+                  "; ask for more with cudaFuncSetAttribute");
   }
 }
 
 void run(const Launch& launch, void (*body)(const void*), const void* arguments) {
   check(launch);
   const std::lock_guard lock(mutex);
-  block.begin_grid(launch.grid, launch.block, launch.shared_bytes, launch.schedule);
+  block.begin_grid(launch);
   struct End {  // also when a block fails
-    ~End() { block.end_grid(); }
-  } end;
+    const Launch& launch;
+    ~End() {
+      block.end_grid();
+      record(launch);
+    }
+  } end{launch};
   run_blocks(launch, body, arguments);
+}
+
+void check_parameter(int number, const void* parameter, std::size_t bytes) {
+  const auto [first, last] = host_stack();
+  const auto* words = static_cast<const std::byte*>(parameter);
+  for (std::size_t at = 0; at + sizeof(std::uintptr_t) <= bytes; at += sizeof(std::uintptr_t)) {
+    std::uintptr_t word = 0;
+    std::memcpy(&word, words + at, sizeof word);
+    if (word >= first && word < last) {
+      throw Failure("parameter " + std::to_string(number) + " of the kernel holds an address on " +
+                    "the host thread's stack, at byte " + std::to_string(at) +
+                    "; pass values or addresses of device memory");
+    }
+  }
+}
+
+std::vector<KernelUse> kernel_uses() {
+  const std::lock_guard lock(mutex);
+  std::vector<KernelUse> list;
+  for (const auto& [key, launches] : uses) {
+    const auto& [kernel, threads, static_bytes, dynamic_bytes] = key;
+    list.push_back({function_name(kernel), threads, static_bytes, dynamic_bytes, launches});
+  }
+  return list;
 }
 
 Statistics statistics() {

@@ -1,31 +1,54 @@
-// Launches: a grid of blocks, one after another, on the calling thread.
+// Launches: the blocks of a grid run one after another on the calling thread.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include <vector_types.h>
 
+#include "runtime/emulation/device/architecture.h"
 #include "runtime/emulation/device/emulator.h"
 
 namespace tessera::emulation {
 
+struct SharedMemoryLimits {
+  /// Dynamic shared memory that the kernel asked for with cudaFuncSetAttribute. Without a value the
+  /// limit is 48 KiB minus the kernel's static shared memory.
+  std::optional<std::size_t> dynamic_bytes;
+  /// Static and dynamic together: the architecture's limit.
+  std::size_t block_bytes = kMostSharedBytes;
+};
+
 struct Launch {
   dim3 grid, block;
   std::size_t shared_bytes = 0;  // dynamic
+  SharedMemoryLimits limits;
   Schedule schedule = emulation::schedule();
+  const void* kernel = nullptr;  // its address, for the record of launches
 };
 
-/// Raises Failure if no GPU of sm_90 would take it.
+/// Raises Failure if the GPU would refuse the launch.
 void check(const Launch& launch);
+/// Raises Failure if the `bytes` bytes of a kernel's parameter hold an address on the calling
+/// thread's stack: the kernel would read host memory that is gone when it runs.
+void check_parameter(int number, const void* parameter, std::size_t bytes);
 
-/// Has every thread of the grid call body(arguments). Launches of several threads take turns.
+/// Every thread of the grid calls body(arguments). Launches from several host threads take turns.
 /// Raises Failure.
 void run(const Launch& launch, void (*body)(const void*), const void* arguments);
 
-/// Runs kernel(values...), to its end. Raises Failure.
+template <typename... Parameters>
+void check_parameters(const std::tuple<Parameters...>& values) {
+  int number = 0;
+  std::apply(
+      [&](const Parameters&... each) { (check_parameter(++number, &each, sizeof each), ...); },
+      values);
+}
+
+/// Runs kernel(values...) to its end. Raises Failure.
 template <typename... Parameters>
 void run(const Launch& launch, void (*kernel)(Parameters...),
          const std::tuple<Parameters...>& values) {
@@ -37,7 +60,9 @@ void run(const Launch& launch, void (*kernel)(Parameters...),
     const Call& thread = *static_cast<const Call*>(erased);
     std::apply(thread.first, *thread.second);
   };
-  run(launch, body, &call);
+  Launch recorded = launch;
+  recorded.kernel = reinterpret_cast<const void*>(kernel);
+  run(recorded, body, &call);
 }
 
 }  // namespace tessera::emulation

@@ -12,12 +12,14 @@ namespace {
 constexpr std::size_t kLine = 128;  // once around the 32 banks
 constexpr std::size_t kRedZone = 64;
 constexpr std::size_t kMostArrays = 256;
-constexpr std::size_t kArenaBytes = kSharedBytes + kMostArrays * (kRedZone + 2 * kLine);
+constexpr std::size_t kArenaBytes = kMostSharedBytes + kMostArrays * (kRedZone + 2 * kLine);
 
 }  // namespace
 
-void SharedMemory::begin_grid(std::size_t dynamic_bytes) {
-  dynamic_bytes_ = dynamic_bytes;
+void SharedMemory::begin_grid(const Launch& launch) {
+  dynamic_bytes_ = launch.shared_bytes;
+  limits_ = launch.limits;
+  most_static_bytes_ = 0;
   arrays_.reserve(kMostArrays);
   allocations_.reserve(kMostArrays);
   if (arena_ == nullptr && !kRacesAreWatched) {
@@ -40,8 +42,8 @@ void SharedMemory::end_block() {
   allocations_.clear();
 }
 
-// To the thread sanitizer only memory that is allocated anew is new: it would take the arrays of
-// the block before for the same memory, used without order.
+// The thread sanitizer takes an array at the address of an earlier block's array for the same
+// memory, used without order. A new allocation is new memory to it.
 char* SharedMemory::reserve(std::size_t bytes, std::size_t remainder) {
   if (kRacesAreWatched) {
     const std::size_t whole = (bytes + remainder + kLine) / kLine * kLine;
@@ -57,9 +59,16 @@ char* SharedMemory::reserve(std::size_t bytes, std::size_t remainder) {
 char* SharedMemory::add(Array array, std::size_t remainder) {
   const Unobserved unobserved;
   if (arrays_.size() == kMostArrays) block.fail("more than 256 arrays in shared memory");
-  if (dynamic_bytes_ + static_bytes_ > kSharedBytes) {
-    block.fail("more shared memory than the GPU has: " + std::to_string(static_bytes_) +
-               " bytes in declarations and " + std::to_string(dynamic_bytes_) + " given at launch");
+  const auto fail = [&](const std::string& rule) {
+    block.fail(rule + ": " + std::to_string(static_bytes_) + " bytes in declarations and " +
+               std::to_string(dynamic_bytes_) + " given at launch");
+  };
+  if (dynamic_bytes_ + static_bytes_ > limits_.block_bytes) {
+    fail("more shared memory than a block of the GPU has");
+  }
+  const bool asked = limits_.dynamic_bytes.has_value();
+  if (!asked && dynamic_bytes_ + static_bytes_ > kDefaultSharedBytes) {
+    fail("more than 48 KiB of shared memory without cudaFuncSetAttribute");
   }
   array.memory = reserve(array.bytes, remainder);
   unpoison(array.memory, array.bytes);
@@ -73,7 +82,8 @@ void* SharedMemory::variable(const void* tag, std::size_t bytes, std::size_t ali
     if (array.tag == tag) return array.memory;
   }
   static_bytes_ += bytes;
-  if (static_bytes_ > kStaticSharedBytes) {
+  most_static_bytes_ = std::max(most_static_bytes_, static_bytes_);
+  if (static_bytes_ > kDefaultSharedBytes) {
     block.fail("more than 48 KiB of shared memory in declarations: ask for it at launch");
   }
   return add({tag, 0, bytes, nullptr}, alignment % kLine);

@@ -1,4 +1,4 @@
-// Shared memory: fresh for every block, filled with NaNs, with a red zone after every array.
+// Shared memory: new in every block, filled with NaNs, with a red zone after every array.
 #pragma once
 
 #include <cstddef>
@@ -6,15 +6,13 @@
 #include <memory>
 #include <vector>
 
-namespace tessera::emulation {
+#include "runtime/emulation/device/launch.h"
 
-/// What a block of sm_90 can have; 48 KiB of it in static declarations.
-inline constexpr std::size_t kSharedBytes = 227 * 1024;
-inline constexpr std::size_t kStaticSharedBytes = 48 * 1024;
+namespace tessera::emulation {
 
 class SharedMemory {
  public:
-  void begin_grid(std::size_t dynamic_bytes);
+  void begin_grid(const Launch& launch);
   void begin_block();
   void end_block();
 
@@ -24,6 +22,8 @@ class SharedMemory {
   /// The array at [offset, offset + bytes) of the dynamic shared memory. Its address has the same
   /// remainder by 128 as on a GPU, so alignment and banks are the same.
   void* piece(std::size_t offset, std::size_t bytes);
+  /// Bytes in static declarations that a block of the grid has come to: the most of any block.
+  std::size_t static_bytes() const { return most_static_bytes_; }
   /// Do these bytes lie in one of the arrays?
   bool contains(const void* data, std::size_t bytes) const;
 
@@ -40,7 +40,8 @@ class SharedMemory {
     void operator()(char* memory) const { std::free(memory); }
   };
   std::vector<Array> arrays_;
-  std::size_t dynamic_bytes_ = 0, static_bytes_ = 0;
+  std::size_t dynamic_bytes_ = 0, static_bytes_ = 0, most_static_bytes_ = 0;
+  SharedMemoryLimits limits_;
   std::unique_ptr<char, Free> arena_;
   std::size_t used_ = 0;            // of the arena
   std::vector<char*> allocations_;  // where races are watched: instead of the arena
@@ -53,7 +54,7 @@ T& shared_variable(const void* tag) {
   return *static_cast<T*>(shared_variable(tag, sizeof(T), alignof(T)));
 }
 
-/// Hands out the block's dynamic shared memory piece by piece; every thread makes the same calls.
+/// Hands out the block's dynamic shared memory piece by piece. Every thread makes the same calls.
 class SharedMemoryCarver {
  public:
   template <typename T>

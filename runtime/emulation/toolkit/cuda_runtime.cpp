@@ -16,6 +16,10 @@ namespace {
 
 thread_local int current_device = 0;
 
+constexpr int kMultiprocessors = 4;
+// As the toolkit gives them for NVIDIA's GPUs since Volta.
+constexpr int kLeastPriority = 0, kGreatestPriority = -5;
+
 cudaError_t refuse_failed(int device) {
   const std::string why = Devices::get().failure(device);
   return why.empty() ? cudaSuccess : refuse(cudaErrorLaunchFailure, why);
@@ -81,12 +85,26 @@ void enqueue(cudaStream_t stream, std::function<void()> work) {
   devices.enqueue(*stream, {.work = std::move(work), .devices = 1u << stream->device});
 }
 
+SharedMemoryLimits shared_memory_limits(const void* kernel) {
+  const Devices& devices = Devices::get();
+  const auto lock = Devices::get().lock();
+  SharedMemoryLimits limits;
+  limits.block_bytes = find_architecture(devices.options().capability)->shared_bytes;
+  const auto found = devices.dynamic_bytes.find({current_device, kernel});
+  if (found != devices.dynamic_bytes.end()) limits.dynamic_bytes = found->second;
+  return limits;
+}
+
 DeviceOptions device_options() {
   const auto lock = Devices::get().lock();
   return Devices::get().options();
 }
 
 void set_device_options(const DeviceOptions& options) {
+  if (find_architecture(options.capability) == nullptr) {
+    throw Error("the architecture sm_" + std::to_string(options.capability) +
+                " is not emulated: choose 80, 86, 89 or 90");
+  }
   Devices& devices = Devices::get();
   auto lock = devices.lock();
   devices.set_options(options, lock);
@@ -145,14 +163,53 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= options.devices) return refuse(cudaErrorInvalidDevice);
   *properties = {.name = "emulated GPU",
                  .totalGlobalMem = options.memory_bytes,
-                 .major = 9,
-                 .minor = 0,
-                 .multiProcessorCount = 4};
+                 .major = options.capability / 10,
+                 .minor = options.capability % 10,
+                 .multiProcessorCount = kMultiprocessors};
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  if (attribute != cudaDevAttrClockRate) return refuse(cudaErrorInvalidValue);
-  *value = 0;  // it has no clock: what it could do at most is unknown
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  const DeviceOptions options = device_options();
+  if (device < 0 || device >= options.devices) return refuse(cudaErrorInvalidDevice);
+  const Architecture& architecture = *find_architecture(options.capability);
+  switch (attribute) {
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      *value = kDefaultSharedBytes;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(architecture.shared_bytes);
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = static_cast<int>(architecture.multiprocessor_shared_bytes);
+      return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+      *value = kMultiprocessors;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = options.capability / 10;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = options.capability % 10;
+      return cudaSuccess;
+    case cudaDevAttrClockRate:
+      *value = 0;  // no clock, so no peak rate
+      return cudaSuccess;
+  }
+  return refuse(cudaErrorInvalidValue, "the attribute is not emulated");
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  Devices& devices = Devices::get();
+  const auto lock = devices.lock();
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) {
+    return refuse(cudaErrorInvalidValue, "the attribute is not emulated");
+  }
+  const std::size_t most = find_architecture(devices.options().capability)->shared_bytes;
+  if (value < 0 || static_cast<std::size_t>(value) > most) {
+    return refuse(cudaErrorInvalidValue, "a block can have " + std::to_string(most) +
+                                             " bytes of shared memory, not " +
+                                             std::to_string(value));
+  }
+  devices.dynamic_bytes[{current_device, kernel}] = static_cast<std::size_t>(value);
   return cudaSuccess;
 }
 // Copies go straight from any device to any other, and kernels never get at another's memory.
@@ -268,6 +325,12 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
 // --- Streams and events --------------------------------------------------------------------------
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, kLeastPriority);
+}
+
+// A priority outside the range is the nearest in it, as with the toolkit. It changes no order here:
+// any order that the streams' events allow may happen on a GPU.
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   const auto lock = Devices::get().lock();
   if (const auto error = refuse_failed(current_device)) return error;
   if (flags != cudaStreamNonBlocking) {
@@ -275,6 +338,20 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
                   "streams that wait for the default stream are not emulated");
   }
   *stream = Devices::get().make_stream(current_device);
+  (*stream)->priority = std::clamp(priority, kGreatestPriority, kLeastPriority);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  const auto lock = Devices::get().lock();
+  if (const auto error = check_stream(stream)) return error;
+  *priority = stream->priority;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = kLeastPriority;
+  *greatest = kGreatestPriority;
   return cudaSuccess;
 }
 

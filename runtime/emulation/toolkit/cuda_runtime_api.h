@@ -1,5 +1,6 @@
-// The part of the CUDA runtime's interface that Tessera uses, carried out on the CPU. In emulated
-// builds this folder stands where the toolkit's headers would.
+// The part of the CUDA runtime's interface that Tessera uses, carried out on the CPU.
+//
+// Emulated builds have this folder in the include path in place of the toolkit's headers.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,16 @@ enum cudaError_t {
   cudaErrorLaunchFailure = 719,
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
-enum cudaDeviceAttr { cudaDevAttrClockRate = 13 };
+enum cudaDeviceAttr {
+  cudaDevAttrMaxSharedMemoryPerBlock = 8,
+  cudaDevAttrClockRate = 13,
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 struct cudaDeviceProp {
   char name[256];
@@ -37,8 +47,8 @@ inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDefault = 0;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 
-/// The text has what the emulation knows more than the toolkit would, if this thread's last failed
-/// call returned `error`.
+/// The toolkit's text, followed by the emulation's reason if this thread's last failed call returned
+/// `error`.
 const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetLastError();
@@ -52,6 +62,9 @@ cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaDeviceCanAccessPeer(int* possible, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 
+/// `kernel` may be launched with `value` bytes of dynamic shared memory on the current device.
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+
 cudaError_t cudaMalloc(void** data, std::size_t bytes);
 cudaError_t cudaFree(void* data);
 cudaError_t cudaMallocHost(void** data, std::size_t bytes);
@@ -61,6 +74,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+/// A stream of a smaller number goes before others; the range is the device's.
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority);
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);

@@ -9,9 +9,11 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <emulated_device.h>
@@ -41,6 +43,7 @@ struct Item {
 
 struct CUstream_st {
   int device;
+  int priority = 0;
   bool destroyed = false;
   std::deque<tessera::emulation::Item> items;
 };
@@ -61,6 +64,8 @@ class Devices {
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
 
   DeviceMemory memory;
+  /// Dynamic shared memory that kernels asked for (cudaFuncSetAttribute), by device and kernel.
+  std::map<std::pair<int, const void*>, std::size_t> dynamic_bytes;
 
   const DeviceOptions& options() const { return options_; }
   /// First runs all that was queued.

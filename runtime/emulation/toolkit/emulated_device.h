@@ -1,9 +1,8 @@
-// The emulated runtime's own words, beside the toolkit's interface: for whoever gives it work
-// (kernel launches, matrix products) and for tests.
+// The emulated device's own interface, next to the toolkit's: for launches, libraries and tests.
 //
 // A stream's work is not carried out when it is queued. By default it runs when the host waits for
-// it, on the thread that waits, and then only what that wait requires. So a result read too early,
-// a missing wait between streams or a host buffer reused too soon shows, and shows every time.
+// it, on the thread that waits, and only as far as that wait requires. So a result read too early,
+// a missing wait between streams and a host buffer reused too soon show, and show every time.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +11,39 @@
 
 #include <cuda_runtime_api.h>
 
+#include "runtime/emulation/device/launch.h"
+
 namespace tessera::emulation {
 
-/// Queues `work`, as a kernel launch would be. Raises Error where the toolkit would refuse: the
-/// stream is none of the calling thread's device. What `work` throws becomes the device's failure:
-/// cudaErrorLaunchFailure at the next synchronizing call and ever after.
+/// Queues `work` as a kernel launch. Raises Error if the stream belongs to another device than the
+/// calling thread's, as the toolkit does. An exception in `work` becomes the device's failure:
+/// cudaErrorLaunchFailure at the next synchronizing call and at every call after it.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 
-/// When queued work is carried out.
+/// The time at which queued work is carried out.
 enum class Progress {
   eager,     // at once: the order of the host's calls
   lazy,      // when the host waits, and only what it waits for
-  shuffled,  // some at any call, from streams that a seed chooses: anything that may happen
+  shuffled,  // some at any call, from streams that a seed chooses: any order that is allowed
 };
 
 struct DeviceOptions {
   Progress progress = Progress::lazy;
   std::uint64_t seed = 1;
   int devices = 1;
-  /// Of each device.
+  /// The memory of each device.
   std::size_t memory_bytes = std::size_t{8} << 30;
+  /// The compute capability: 80, 86, 89 or 90. It decides how much shared memory a block can have.
+  int capability = 90;
 };
 
 DeviceOptions device_options();
-/// First carries out what is queued.
+/// Carries out all queued work, then sets the options and forgets what kernels asked for. Raises
+/// Error for an architecture that is not emulated.
 void set_device_options(const DeviceOptions& options);
+
+/// The limits for a launch of `kernel` on the calling thread's device.
+SharedMemoryLimits shared_memory_limits(const void* kernel);
 
 /// Sets options for the scope.
 class DeviceOptionsGuard {
@@ -52,16 +59,16 @@ class DeviceOptionsGuard {
   DeviceOptions previous_;
 };
 
-/// Forgets a failure, which on a GPU only the end of the process does.
+/// Forgets all failures. On a GPU only the end of the process does.
 void forget_failures();
 
-/// What has been made and not given back, as "2 blocks of device memory (768 bytes), 1 stream";
-/// empty if nothing. A program that ends so says it and exits with 1.
+/// Lists objects that were not given back: "2 blocks of device memory (768 bytes), 1 streams". Empty
+/// if there are none. A program that ends with a leak prints the list and exits with 1.
 std::string leaks();
 
-/// A caching allocator tells what it does with blocks of device memory, in the stream's order:
-/// `bytes` of a block are in use from here on; nothing of it is. Whatever touches other bytes is
-/// reported by the address sanitizer; without it, what is not in use reads as 0xff.
+/// A caching allocator reports its use of a block of device memory, in the stream's order: from here
+/// on its first `bytes` bytes are in use (lend), or none are (take_back). The address sanitizer
+/// reports accesses to other bytes. Without it, bytes that are not in use read as 0xff.
 void lend(cudaStream_t stream, void* data, std::size_t bytes, std::size_t block_bytes);
 void take_back(cudaStream_t stream, void* data, std::size_t block_bytes);
 
