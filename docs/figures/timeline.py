@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """timeline.py TRACE.json OUT.svg: draws the last training step of a trace, all ranks below each other.
 
-TRACE.json is a Chrome trace as write_chrome_trace makes it (runtime/profiler.h). Of each rank are drawn
+TRACE.json is a Chrome trace as write_chrome_trace makes it (runtime/profiler.h). Each rank has three lanes:
 
   compute         the units' passes (spans "forward h.0", "backward h.0"), the optimizer, and in red the
-                  spans "exposed communication", where computation waits
-  weights open    from mark "open h.0" to mark "close h.0"
+                  spans "exposed communication" from 0.02 ms on, in which computation waits
+  gathered        from the event "open h.0" to the event "close h.0"
   communication   the collectives (spans "all_gather h.0" on the track "communication"), each with a
-                  line from the mark "gather h.0" or "reduce h.0" that issued it
+                  line from the event "gather h.0" or "reduce h.0" that issued it
 """
 import json
 import sys
@@ -21,11 +21,12 @@ BAR, OPEN_BAR, GAP = 26, 9, 16
 COLORS = {"forward": "#a9cbe8", "backward": "#b9ddb3", "optimizer": "#d9d9d9", "open": "#c9c3e6",
           "gather": "#f4c27a", "reduce": "#e3a6cf", "other": "#e4e0d4", "exposed": "#d64545"}
 LEGEND = [("forward", "forward"), ("backward", "backward"), ("optimizer", "optimizer"),
-          ("exposed", "waiting for communication"), ("open", "weights open"),
-          ("gather", "parameters travel"), ("reduce", "gradients travel"),
+          ("exposed", "waiting for communication"), ("open", "weights gathered"),
+          ("gather", "gather parameters"), ("reduce", "reduce gradients"),
           ("other", "norm, loss, barrier")]
+SHORTEST_WAIT = 20  # microseconds; a box for a shorter wait would be wider than the wait
 GATHERS = {"all_gather", "broadcast"}
-# What a mark issues, by its first word: one or several of these.
+# The collectives that an event issues, one or several, by the event's first word.
 ISSUED = {"gather": GATHERS, "reduce": {"reduce_scatter", "all_reduce", "reduce"}}
 
 
@@ -69,8 +70,8 @@ def read(path):
 
 
 def keep_last_step(ranks):
-    """A step ends with the optimizer, and with what follows it until another forward pass begins: an
-    evaluation, for example. What lies before the last step or behind it is dropped."""
+    """Drops all events but those of the last step. A step ends where the first forward pass after the
+    optimizer begins, which may be an evaluation's."""
     for rank in ranks:
         ends = [end for _, end, name in rank.compute if name == "optimizer"]
         forward = [begin for begin, _, name in rank.compute if name.startswith("forward ")]
@@ -91,7 +92,7 @@ def kind_of_collective(name):
 
 
 def open_intervals(marks):
-    """(begin, end, unit, row) of the windows; those that overlap lie in different rows."""
+    """(begin, end, unit, row) of the gathered units; overlapping ones have different rows."""
     opened, rows = {}, []
     for time, name in marks:
         what, _, unit = name.partition(" ")
@@ -173,7 +174,7 @@ def draw_legend(drawing, y):
 
 
 def draw_rank(drawing, rank, y):
-    """Draws a rank's lanes from y down; returns where they end."""
+    """Draws a rank's lanes from y down. Returns the y below them."""
     drawing.text(8, y + 12, f"rank {rank.number}", 13, weight="bold")
     y += 18
     drawing.text(8, y + 17, "compute")
@@ -182,7 +183,7 @@ def draw_rank(drawing, rank, y):
     for begin, end, name in passes:
         drawing.box(begin, end, y, BAR, COLORS[name.partition(" ")[0]], name)
     for begin, end, name in rank.compute:
-        if name == "exposed communication":
+        if name == "exposed communication" and end - begin >= SHORTEST_WAIT:
             drawing.box(begin, end, y, BAR, COLORS["exposed"], name)
     for begin, end, name in passes:
         drawing.label(begin, end, y, BAR, name.partition(" ")[2] or name)
@@ -190,7 +191,7 @@ def draw_rank(drawing, rank, y):
     y += BAR + 6
     intervals = list(open_intervals(rank.marks))
     if intervals:
-        drawing.text(8, y + 12, "weights open")
+        drawing.text(8, y + 12, "gathered")
     for begin, end, unit, row in intervals:
         drawing.box(begin, end, y + row * OPEN_BAR, OPEN_BAR - 1, COLORS["open"], "open " + unit)
     y += OPEN_BAR * (1 + max((row for *_, row in intervals), default=0)) + 8
