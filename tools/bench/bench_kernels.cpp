@@ -23,8 +23,8 @@
 #include "tools/bench/command_line.h"
 #include "tools/bench/report.h"
 #include "tools/bench/stopwatch.h"
-#include "tools/train/matmul_rate.h"
-#include "tools/train/noise.h"
+#include "tools/measure/matmul_rate.h"
+#include "tools/measure/noise.h"
 
 namespace tessera {
 namespace {

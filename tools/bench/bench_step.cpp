@@ -32,7 +32,7 @@
 #include "tools/bench/report.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
-#include "tools/train/matmul_rate.h"
+#include "tools/measure/matmul_rate.h"
 #include "tools/train/resolve.h"
 #include "tools/train/session.h"
 

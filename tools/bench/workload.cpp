@@ -46,7 +46,7 @@ Config workload(const std::string& model, std::span<const std::string> overrides
 
 TrainingSession::BatchSource random_tokens(const DataConfig& data, std::int64_t vocab_size) {
   const std::int64_t length = data.sequence_length;
-  return [=](std::int64_t step, std::int64_t first_row, std::int64_t rows) {
+  const auto load = [=](std::int64_t step, std::int64_t first_row, std::int64_t rows) {
     const auto tokens = [&](const char* name) {
       const RandomStream random(1, name, static_cast<std::uint64_t>(step));
       std::vector<std::int32_t> ids;
@@ -58,6 +58,7 @@ TrainingSession::BatchSource random_tokens(const DataConfig& data, std::int64_t 
     };
     return Batch{tokens("inputs"), tokens("targets")};
   };
+  return {load, [=](std::int64_t, std::int64_t, std::int64_t rows) { return rows * length; }};
 }
 
 }  // namespace tessera

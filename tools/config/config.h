@@ -16,7 +16,7 @@
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/enum_names.h"
-#include "sharding/comm/world.h"
+#include "sharding/comm/options.h"
 #include "sharding/plan/options.h"
 
 namespace tessera {
@@ -94,6 +94,7 @@ struct ShardingConfig {
   DType reduce_dtype = DType::f32;
   CommunicatorKind communicator = CommunicatorKind::automatic;
   bool deterministic = false;
+  CheckCollectives check_collectives = CheckCollectives::first_steps;
   /// Seconds.
   std::int64_t timeout = 600;
   Offload offload = Offload::none;

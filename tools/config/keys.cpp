@@ -173,6 +173,10 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
       flag_key("sharding.deterministic", sharding.deterministic,
                "nccl: form sums over ranks in the order of the other communicators, not in NCCL's "
                "own: the same bits on any machine, for more messages."),
+      choice_key(
+          "sharding.check_collectives", sharding.check_collectives,
+          "When ranks compare their collective calls one by one. `first_steps`: in the first "
+          "two steps, and after that once per step."),
       whole_number_key("sharding.timeout", sharding.timeout, 1, 7 * 24 * 3600,
                        "Seconds that a rank waits for the others before it stops the run."),
       choice_key("sharding.offload", sharding.offload,

@@ -1,5 +1,5 @@
-// The subcommands of `tessera`, one file each. add_NAME declares the options and what runs; the
-// command itself raises Error when it fails.
+// The subcommands of `tessera`, one file each. add_NAME declares the options and the function that
+// runs. A command that fails raises Error.
 #pragma once
 
 #include <span>
@@ -18,8 +18,8 @@ void add_plan(CLI::App& app);
 void add_config_reference(CLI::App& app);
 
 /// Runs the program on its arguments (without the program's name) and returns its exit status:
-/// 0, 1 after an error (told on one line of stderr, by one process of a run) or 2 after wrong
-/// usage.
+/// 0, 1 after an error (one line of stderr, from one process of a run), 2 after wrong usage, or 128 +
+/// the number of the signal that stopped a run.
 int run_program(std::span<const std::string> arguments);
 
 }  // namespace tessera

@@ -23,7 +23,7 @@ void add_plan(CLI::App& app) {
   command->add_option("config", options->config, "The configuration; see docs/configuration.md")
       ->required()
       ->type_name("CONFIG.yaml");
-  command->add_option("overrides", options->overrides, "Keys to set differently")
+  command->add_option("overrides", options->overrides, "Keys to set after the file")
       ->type_name("key.path=value");
   command->add_option("--ranks", options->plan.ranks, "Ranks; runtime.ranks if left out")
       ->check(CLI::PositiveNumber);

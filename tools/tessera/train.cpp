@@ -5,6 +5,8 @@
 
 #include "tools/config/parse.h"
 #include "tools/tessera/commands.h"
+#include "tools/tessera/startup.h"
+#include "tools/train/stop.h"
 #include "tools/train/trainer.h"
 
 namespace tessera {
@@ -15,12 +17,12 @@ void add_train(CLI::App& app) {
     std::vector<std::string> overrides;
     int ranks = 0;
   };
-  CLI::App* command = app.add_subcommand("train", "Train a model as a YAML file says.");
+  CLI::App* command = app.add_subcommand("train", "Train a model by a YAML file.");
   const auto options = std::make_shared<Options>();
   command->add_option("config", options->config, "The configuration; see docs/configuration.md")
       ->required()
       ->type_name("CONFIG.yaml");
-  command->add_option("overrides", options->overrides, "Keys to set differently")
+  command->add_option("overrides", options->overrides, "Keys to set after the file")
       ->type_name("key.path=value");
   command->add_option("--ranks", options->ranks, "Ranks as threads; sets runtime.ranks")
       ->check(CLI::PositiveNumber);
@@ -28,6 +30,8 @@ void add_train(CLI::App& app) {
     if (options->ranks > 0) {
       options->overrides.push_back("runtime.ranks=" + std::to_string(options->ranks));
     }
+    ignore_write_signals();
+    remember_stop_signals();
     train(load_config(options->config, options->overrides));
   });
 }

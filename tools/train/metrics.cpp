@@ -5,66 +5,121 @@
 #include <cmath>
 
 #include "runtime/check.h"
+#include "tools/train/progress.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kMebibyte = 1024.0 * 1024.0;
-
-void keep_earlier(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return;
-  for (int i = 1;; ++i) {
-    const auto kept = path.parent_path() / fmt::format("metrics.{}.jsonl", i);
-    if (std::filesystem::exists(kept)) continue;
-    std::filesystem::rename(path, kept);
-    return;
-  }
-}
-
-// A step that f16 skipped has a norm, maybe a loss, that is not finite; JSON has no word for it.
+// A step that f16 skipped has a norm, maybe a loss, that is not finite; JSON has no such number.
 template <typename Float>
 std::string number(Float value) {
   return std::isfinite(value) ? fmt::format("{}", value) : "null";
 }
 
+std::string rounded(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "null";
+}
+
 std::string fraction(const std::optional<double>& value) {
-  return value ? fmt::format("{:.4f}", *value) : "null";
+  return value ? rounded(*value, 4) : "null";
+}
+
+/// Width of the column "step/total".
+int step_width(std::int64_t total_steps) {
+  return static_cast<int>(std::max<std::size_t>(6, 2 * std::to_string(total_steps).size() + 1));
+}
+
+std::string percent(double share) {
+  return fmt::format(" {:>6.0f}%", 100.0 * share);
 }
 
 }  // namespace
 
+std::string log_heading(const StepMetrics& first, std::int64_t total_steps) {
+  std::string line =
+      fmt::format("{:>{}}  {:>7}  {:>7} {:>9} {:>7} {:>9} {:>9}", "step", step_width(total_steps),
+                  "loss", "val", "lr", "norm", "ms/step", "tokens/s");
+  if (first.mfu) return line + fmt::format(" {:>7}", "MFU");
+  if (first.matmul_fraction) return line + fmt::format(" {:>7}", "matmul");
+  return line;
+}
+
 std::string log_line(const StepMetrics& m, std::int64_t total_steps) {
-  std::string line = fmt::format("step {}/{}  loss {:.4f}", m.step, total_steps, m.loss);
-  if (m.val_loss) line += fmt::format("  val {:.4f}", *m.val_loss);
-  line += fmt::format("  lr {:.2e}  norm {:.3f}  {:.0f} tok/s", m.learning_rate, m.gradient_norm,
-                      m.tokens_per_second);
-  if (m.matmul_fraction)
-    line += fmt::format("  {:.0f}% of matmul rate", 100.0 * *m.matmul_fraction);
-  if (m.mfu) line += fmt::format("  MFU {:.0f}%", 100.0 * *m.mfu);
-  line += fmt::format("  peak {:.1f} MiB", static_cast<double>(m.memory.total.peak) / kMebibyte);
+  std::string line = fmt::format("{:>{}}  {:>7.4f}  {:>7} {:>9.2e} {:>7.3f} {:>9.2f} {:>9.0f}",
+                                 fmt::format("{}/{}", m.step, total_steps), step_width(total_steps),
+                                 m.loss, m.val_loss ? fmt::format("{:.4f}", *m.val_loss) : "",
+                                 m.learning_rate, m.gradient_norm, m.ms.step, m.tokens_per_second);
+  if (m.mfu) return line + percent(*m.mfu);
+  if (m.matmul_fraction) return line + percent(*m.matmul_fraction);
   return line;
 }
 
 std::string json_line(const StepMetrics& m) {
-  std::string line = fmt::format(R"({{"step": {}, "loss": {})", m.step, number(m.loss));
+  std::string line = fmt::format(R"({{"step": {}, "loss": {}, "mean_loss": {})", m.step,
+                                 number(m.loss), number(m.mean_loss));
   if (m.val_loss) line += fmt::format(R"(, "val_loss": {})", *m.val_loss);
-  line += fmt::format(R"(, "learning_rate": {}, "gradient_norm": {}, "tokens_per_second": {:.1f}, )"
-                      R"("matmul_fraction": {}, "mfu": {}, "step_ms": {:.3f}, "data_ms": {:.3f}, )"
-                      R"("forward_ms": {:.3f}, "backward_ms": {:.3f}, "optimizer_ms": {:.3f}, )"
-                      R"("communication_ms": {:.3f}, "exposed_communication_ms": {:.3f}, )"
-                      R"("bytes_sent": {:.0f}, "peak_bytes": {{)",
-                      m.learning_rate, number(m.gradient_norm), m.tokens_per_second,
-                      fraction(m.matmul_fraction), fraction(m.mfu), m.step_ms, m.data_ms,
-                      m.forward_ms, m.backward_ms, m.optimizer_ms, m.communication_ms,
-                      m.exposed_communication_ms, m.bytes_sent);
+  line += fmt::format(
+      R"(, "learning_rate": {}, "gradient_norm": {}, "max_gradient_norm": {}, "tokens": {}, )"
+      R"("tokens_per_second": {}, "matmul_fraction": {}, "mfu": {}, "step_ms": {}, )"
+      R"("data_ms": {}, "forward_ms": {}, "backward_ms": {}, "optimizer_ms": {}, )"
+      R"("communication_ms": {}, "exposed_communication_ms": {}, "bytes_sent": {}, )"
+      R"("slowest_rank": {}, "peak_bytes": {{)",
+      m.learning_rate, number(m.gradient_norm), number(m.max_gradient_norm), m.tokens,
+      rounded(m.tokens_per_second, 1), fraction(m.matmul_fraction), fraction(m.mfu),
+      rounded(m.ms.step, 3), rounded(m.ms.data, 3), rounded(m.ms.forward, 3),
+      rounded(m.ms.backward, 3), rounded(m.ms.optimizer, 3), rounded(m.ms.communication, 3),
+      rounded(m.ms.exposed_communication, 3), rounded(m.bytes_sent, 0), m.slowest_rank);
   for (int i = 0; i < kCategories; ++i) {
-    line += fmt::format(R"("{}": {}, )", enum_names<Category>()[i], m.memory.categories[i].peak);
+    line += fmt::format(R"("{}": {}, )", kCategoryNames[i], m.peak_bytes[i]);
   }
-  return line + fmt::format(R"("total": {}}}}})", m.memory.total.peak);
+  return line + fmt::format(R"("total": {}}}, "peak_rank": {}, "elapsed_s": {}, "time": "{}"}})",
+                            m.peak_total, m.peak_rank, rounded(m.elapsed_s, 3), m.time);
+}
+
+const std::vector<MetricField>& metric_fields() {
+  static const std::vector<MetricField> fields = {
+      {"step", "The step, counted from 1."},
+      {"loss", "Mean cross-entropy of this step's valid targets, before the update."},
+      {"mean_loss", "Mean of `loss` over the interval."},
+      {"val_loss",
+       "Mean cross-entropy of the validation tokens, after the update. Only in lines "
+       "with an evaluation."},
+      {"learning_rate", "The learning rate of this step."},
+      {"gradient_norm",
+       "Norm of the whole gradient of this step, before clipping. null: f16 "
+       "skipped the step."},
+      {"max_gradient_norm", "The largest norm of the interval."},
+      {"tokens", "Tokens that all ranks have trained on since the run began."},
+      {"tokens_per_second", "Tokens of all ranks per second; evaluations do not count."},
+      {"matmul_fraction",
+       "FLOP/s of the model over those of plain matrix products of its shapes, "
+       "if `train.measure_matmul_rate` is set. null: not measured, or the "
+       "machine was disturbed while it was (a share above 1)."},
+      {"mfu", "FLOP/s of the model over the peak of the GPUs' data sheets; null on a CPU."},
+      {"step_ms",
+       "Time of a step. Like every `*_ms`: the mean per step of the interval, on the "
+       "rank with the largest."},
+      {"data_ms", "Loading batches."},
+      {"forward_ms", "Forward passes."},
+      {"backward_ms", "Backward passes."},
+      {"optimizer_ms", "Gradient norm, clipping and update."},
+      {"communication_ms",
+       "Collectives, waiting for other ranks included. Most of it runs next to "
+       "computation."},
+      {"exposed_communication_ms", "The part of it that computation waited for."},
+      {"bytes_sent", "Mean bytes that a rank sent per step, on the rank with the most."},
+      {"slowest_rank", "The rank with the largest `step_ms`."},
+      {"peak_bytes",
+       "Most bytes in use at a time in the interval, by category and in total, each "
+       "on the rank with the most."},
+      {"peak_rank", "The rank with the largest total."},
+      {"elapsed_s", "Seconds since the run began."},
+      {"time", "Wall-clock time of the line, UTC, as ISO 8601."},
+  };
+  return fields;
 }
 
 MetricsFile::MetricsFile(const std::filesystem::path& folder) : path_(folder / "metrics.jsonl") {
-  keep_earlier(path_);
   file_.open(path_);
   check(file_.good(), "{}: cannot be written", path_.string());
 }

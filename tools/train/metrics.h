@@ -1,46 +1,75 @@
-// What a run reports of a step, as a line for a person and as a line of metrics.jsonl. The first
-// rank reports; times and memory are its own.
+// The metrics of a run: one line for a person, one line of metrics.jsonl.
+//
+// A line covers the steps since the line before it (the interval). docs/configuration.md has a table
+// of the fields.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
-#include "runtime/allocator.h"
+#include "runtime/category.h"
 
 namespace tessera {
 
 struct StepMetrics {
   std::int64_t step = 0;
+  /// Of this step, before its update.
   float loss = 0.0f;
-  std::optional<float> val_loss;
+  /// Mean of the interval.
+  double mean_loss = 0.0;
+  std::optional<float> val_loss = {};
   double learning_rate = 0.0;
+  /// Norm of the whole gradient before clipping: of this step, and the largest of the interval.
   double gradient_norm = 0.0;
-  /// Of all ranks.
+  double max_gradient_norm = 0.0;
+
+  /// Tokens that all ranks have trained on since the run began.
+  std::int64_t tokens = 0;
+  /// Tokens of all ranks per second of the interval, evaluations excluded.
   double tokens_per_second = 0.0;
-  /// Model FLOP/s, of all ranks together, over those of plain matrix products of its shapes,
-  /// measured before the run; and, on GPUs, over what their data sheets promise: the model FLOPs
-  /// utilization, by training_flops' count. Nothing where the yardstick is unknown.
-  std::optional<double> matmul_fraction;
-  std::optional<double> mfu;
-  double step_ms = 0.0;
-  double data_ms = 0.0;
-  double forward_ms = 0.0;
-  double backward_ms = 0.0;
-  double optimizer_ms = 0.0;
-  /// Time in collectives, beside computation for the most part: mean of the steps since the last
-  /// report.
-  double communication_ms = 0.0;
-  /// What of it computation waited for, in this step.
-  double exposed_communication_ms = 0.0;
-  /// By this rank: mean of the steps since the last report.
+  /// FLOP/s of the model on all ranks, as a share of the measured rate of plain matrix products, and
+  /// on GPUs of their data sheets' peak. No value if the rate is unknown.
+  std::optional<double> matmul_fraction = {};
+  std::optional<double> mfu = {};
+
+  /// Mean milliseconds per step of the interval; the largest of all ranks.
+  struct Times {
+    double step = 0.0;
+    double data = 0.0;
+    double forward = 0.0;
+    double backward = 0.0;
+    double optimizer = 0.0;
+    /// In collectives, most of it next to computation.
+    double communication = 0.0;
+    /// The part of communication that computation waited for.
+    double exposed_communication = 0.0;
+  };
+  Times ms;
+  /// Mean bytes sent per step of the interval; the largest of all ranks.
   double bytes_sent = 0.0;
-  MemoryAccount memory;
+  /// The rank with the largest mean step time.
+  int slowest_rank = 0;
+
+  /// Largest live bytes of the interval, per category and in all; the largest of all ranks.
+  std::array<std::int64_t, kCategories> peak_bytes = {};
+  std::int64_t peak_total = 0;
+  /// The rank with the largest total.
+  int peak_rank = 0;
+
+  /// Seconds since the run began, and the wall-clock time in UTC as ISO 8601.
+  double elapsed_s = 0.0;
+  std::string time = {};
 };
 
-/// "step 100/2000  loss 2.3456 ...", without a newline.
+/// The heading of log lines, and a line below it. Both have fixed columns and at most 79 characters
+/// (for runs of up to 99,999 steps). A share of a rate has a column if the run reports it.
+std::string log_heading(const StepMetrics& first, std::int64_t total_steps);
 std::string log_line(const StepMetrics& metrics, std::int64_t total_steps);
 
 /// One JSON object. Floating-point numbers are printed with the fewest digits that read back as the
@@ -48,8 +77,14 @@ std::string log_line(const StepMetrics& metrics, std::int64_t total_steps);
 /// finite is null.
 std::string json_line(const StepMetrics& metrics);
 
-/// metrics.jsonl of a run folder. An earlier run's file there is kept: it is renamed to
-/// metrics.1.jsonl, metrics.2.jsonl, ...
+/// A field of metrics.jsonl, for the reference.
+struct MetricField {
+  std::string_view name;
+  std::string_view meaning;
+};
+const std::vector<MetricField>& metric_fields();
+
+/// The file metrics.jsonl of a run folder.
 class MetricsFile {
  public:
   /// Raises Error if the file cannot be written.

@@ -1,5 +1,6 @@
 #include "tools/train/session.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/checkpointing.h"
@@ -14,6 +15,13 @@
 #include "tools/train/optimizer.h"
 
 namespace tessera {
+
+std::int64_t BatchSource::valid_targets(std::int64_t step, std::int64_t first_row,
+                                        std::int64_t rows) const {
+  if (count_) return count_(step, first_row, rows);
+  return tessera::valid_targets(load_(step, first_row, rows).targets);
+}
+
 TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
     : run_(run), world_(world), model_(make_model(run)) {
   check_ranks(run, world.size());
@@ -36,7 +44,9 @@ TrainingSession::~TrainingSession() = default;
 StepResult TrainingSession::step(std::int64_t step, const BatchSource& source) {
   const double scale = scaler_ ? scaler_->scale() : 1.0;
   strategy_->start_step();
-  const Tensor loss = accumulate_gradients(step, scale, source);
+  const std::int64_t targets = source.valid_targets(step, 0, run_.config.data.batch_size);
+  check(targets > 0, "step {}: no target of the batch is valid", step);
+  const Tensor loss = accumulate_gradients(step, scale / static_cast<double>(targets), source);
   const Span span("optimizer");
   sum_over_ranks(loss);
   const GradientNorm norm = strategy_->gradient_norm();
@@ -67,11 +77,10 @@ void TrainingSession::update_parameters(double learning_rate, const GradientNorm
   strategy_->weights_changed();
 }
 
-Tensor TrainingSession::accumulate_gradients(std::int64_t step, double scale,
+Tensor TrainingSession::accumulate_gradients(std::int64_t step, double loss_scale,
                                              const BatchSource& source) {
   const std::int64_t micro_batches = run_.config.data.accumulation_steps;
   const std::int64_t rows = rows_per_micro_batch();
-  const auto tokens = static_cast<double>(tokens_per_step(run_.config.data));
   const Tensor total = Tensor::zeros({1}, DType::f32);
   for (std::int64_t i = 0; i < micro_batches; ++i) {
     const std::int64_t micro_batch = i * world_.size() + world_.rank();
@@ -81,12 +90,12 @@ Tensor TrainingSession::accumulate_gradients(std::int64_t step, double scale,
     Batch batch;
     {
       const Span span("data");
-      batch = source(step, micro_batch * rows, rows);
+      batch = source.load(step, micro_batch * rows, rows);
     }
     Variable loss;
     {
       const Span span("forward");
-      loss = model_->loss(batch.inputs, batch.targets, scale / tokens, /*training=*/true);
+      loss = model_->loss(batch.inputs, batch.targets, loss_scale, /*training=*/true);
       add(total, total, loss.data());
     }
     const Span span("backward");
@@ -96,22 +105,25 @@ Tensor TrainingSession::accumulate_gradients(std::int64_t step, double scale,
   return total;
 }
 
-float TrainingSession::evaluate(std::int64_t batches, const BatchSource& source) {
+float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
   const NoGradient no_gradient;
-  const std::int64_t rows = rows_per_micro_batch();
-  const auto all_tokens = static_cast<double>(batches * tokens_per_step(run_.config.data));
+  const std::int64_t at_a_time = rows_per_micro_batch();
+  const std::int64_t all_targets = source.valid_targets(0, 0, rows);
+  check(all_targets > 0, "no target of the evaluation's {} rows is valid", rows);
   double total = 0.0;
-  for (std::int64_t i = 0; i < batches; ++i) {
-    for (std::int64_t first = world_.rank() * rows; first < run_.config.data.batch_size;
-         first += world_.size() * rows) {
-      const Batch batch = source(i, first, rows);
-      const auto count = static_cast<double>(batch.inputs.numel());
-      const Variable loss =
-          model_->loss(batch.inputs, batch.targets, 1.0 / count, /*training=*/false);
-      total += loss.data().item<float>() * count;
-    }
+  // Every rank makes the same number of forward passes, since the passes are collectives.
+  for (std::int64_t first = world_.rank() * at_a_time; first - world_.rank() * at_a_time < rows;
+       first += world_.size() * at_a_time) {
+    const std::int64_t count = std::clamp<std::int64_t>(rows - first, 0, at_a_time);
+    const std::int64_t targets = count > 0 ? source.valid_targets(0, first, count) : 0;
+    // A rank without rows computes row 0 and leaves it out of the sum.
+    const Batch batch = count > 0 ? source.load(0, first, count) : source.load(0, 0, 1);
+    const double scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
+    const Variable loss = model_->loss(batch.inputs, batch.targets, scale, /*training=*/false);
+    if (targets > 0) total += loss.data().item<float>() * static_cast<double>(targets);
   }
-  const Tensor mean = Tensor::from(std::vector{static_cast<float>(total / all_tokens)}, {1});
+  const auto share = static_cast<float>(total / static_cast<double>(all_targets));
+  const Tensor mean = Tensor::from(std::vector{share}, {1});
   sum_over_ranks(mean);
   return mean.item<float>();
 }

@@ -1,14 +1,19 @@
 // TrainingSession: one rank's model, strategy and optimizer, and one step of training with them.
 //
-// A step's batch is cut into micro-batches, rows next to each other, that are dealt to the ranks in
-// turn: accumulation step i on rank r of N computes number i * N + r. So K accumulation steps on
-// one rank see what K ranks see together, and dropout, addressed by that number, drops the same.
+// A step's batch is cut into micro-batches of neighbouring rows. They are dealt to the ranks in turn:
+// accumulation step i on rank r of N computes number i * N + r. So K accumulation steps on one rank
+// see the rows that K ranks see together. Dropout is addressed by that number and drops the same
+// elements.
+//
+// The loss is the sum over targets divided by the number of valid targets in the whole batch, of all
+// micro-batches and ranks. So a rank with fewer valid targets counts for less.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "models/language_model.h"
 #include "optim/loss_scaler.h"
@@ -19,8 +24,32 @@
 
 namespace tessera {
 
+/// The batches of a session. Every rank has the same source, so every rank can ask for any rows.
+class BatchSource {
+ public:
+  /// Rows [first_row, first_row + rows) of the batch of step `step`.
+  using Load = std::function<Batch(std::int64_t step, std::int64_t first_row, std::int64_t rows)>;
+  /// The number of valid targets (all but -100) in these rows.
+  using Count =
+      std::function<std::int64_t(std::int64_t step, std::int64_t first_row, std::int64_t rows)>;
+
+  /// Without `count`, targets are counted by loading the rows: always right, but every rank then
+  /// loads the whole batch.
+  template <typename Callable>
+  BatchSource(Callable load, Count count = {}) : load_(std::move(load)), count_(std::move(count)) {}
+
+  Batch load(std::int64_t step, std::int64_t first_row, std::int64_t rows) const {
+    return load_(step, first_row, rows);
+  }
+  std::int64_t valid_targets(std::int64_t step, std::int64_t first_row, std::int64_t rows) const;
+
+ private:
+  Load load_;
+  Count count_;
+};
+
 struct StepResult {
-  /// Mean cross-entropy of the step's tokens, before the update.
+  /// Mean cross-entropy of the step's valid targets, before the update.
   float loss = 0.0f;
   /// Norm of the whole gradient, before clipping. Not finite: the step was skipped (f16 only).
   double gradient_norm = 0.0;
@@ -35,34 +64,32 @@ class TrainingSession {
   TrainingSession(const ResolvedConfig& run, Communicator& world);
   ~TrainingSession();
 
-  /// Rows [first_row, first_row + rows) of the batch of step `step`.
-  using BatchSource =
-      std::function<Batch(std::int64_t step, std::int64_t first_row, std::int64_t rows)>;
+  using BatchSource = tessera::BatchSource;
 
   /// One update, `step` counted from 1, on accumulation_steps micro-batches per rank. Its time is
   /// in the profiler's spans data, forward, backward and optimizer. The result is that of the whole
   /// batch and the same on every rank. If the loss or the gradient is not finite, raises Error
-  /// before the parameters are touched; in f16 the step is skipped and the loss scale lowered
-  /// instead, as far as it goes.
+  /// before the parameters are touched. f16 skips the step instead and lowers the loss scale, down
+  /// to its least value. Raises Error if no target of the batch is valid.
   StepResult step(std::int64_t step, const BatchSource& source);
 
-  /// Mean cross-entropy over `batches` batches that `source` makes (steps 0, 1, ...), without
-  /// gradients; the same on every rank.
-  float evaluate(std::int64_t batches, const BatchSource& source);
+  /// Mean cross-entropy of the valid targets in rows [0, rows) of step 0 of `source`, without
+  /// gradients; the same on every rank. The rows need not fill a batch.
+  float evaluate(std::int64_t rows, const BatchSource& source);
 
   LanguageModel& model() { return *model_; }
   Strategy& strategy() { return *strategy_; }
   std::int64_t parameter_count() const;
-  /// What a rank computes at a time.
+  /// Rows that a rank computes at a time.
   std::int64_t rows_per_micro_batch() const;
 
  private:
-  /// Forward and backward of this rank's micro-batches; returns their part of the loss times
-  /// `scale`, [1] f32.
-  Tensor accumulate_gradients(std::int64_t step, double scale, const BatchSource& source);
+  /// Forward and backward of this rank's micro-batches. Returns the rank's sum of losses times
+  /// `loss_scale`, [1] f32.
+  Tensor accumulate_gradients(std::int64_t step, double loss_scale, const BatchSource& source);
   /// In place.
   void sum_over_ranks(const Tensor& value) const;
-  /// Clips and updates. Where the norm or the loss is not finite nothing changes.
+  /// Clips and updates. If the norm or the loss is not finite, nothing changes.
   void update_parameters(double learning_rate, const GradientNorm& norm, const Tensor& loss,
                          double loss_scale);
 

@@ -8,7 +8,7 @@
 #include "runtime/backends.h"
 #include "runtime/context.h"
 #include "tools/bench/cases/cases.h"
-#include "tools/train/noise.h"
+#include "tools/measure/noise.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 #include "kernels/gelu/op.h"
 #include "kernels/swiglu/op.h"
 #include "tools/bench/cases/cases.h"
-#include "tools/train/noise.h"
+#include "tools/measure/noise.h"
 
 namespace tessera {
 namespace {

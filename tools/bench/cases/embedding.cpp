@@ -2,7 +2,7 @@
 
 #include "kernels/embedding/op.h"
 #include "tools/bench/cases/cases.h"
-#include "tools/train/noise.h"
+#include "tools/measure/noise.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include "kernels/linear/op.h"
 #include "kernels/matmul/op.h"
 #include "tools/bench/cases/cases.h"
-#include "tools/train/noise.h"
+#include "tools/measure/noise.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include "kernels/linear_cross_entropy/op.h"
 #include "runtime/integer.h"
 #include "tools/bench/cases/cases.h"
-#include "tools/train/noise.h"
+#include "tools/measure/noise.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include "kernels/layer_norm/op.h"
 #include "kernels/rms_norm/op.h"
 #include "tools/bench/cases/cases.h"
-#include "tools/train/noise.h"
+#include "tools/measure/noise.h"
 
 namespace tessera {
 namespace {

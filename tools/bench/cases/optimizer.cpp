@@ -4,7 +4,7 @@
 #include "kernels/adamw/op.h"
 #include "kernels/gradient_norm/op.h"
 #include "tools/bench/cases/cases.h"
-#include "tools/train/noise.h"
+#include "tools/measure/noise.h"
 
 namespace tessera {
 namespace {

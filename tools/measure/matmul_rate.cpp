@@ -1,4 +1,4 @@
-#include "tools/train/matmul_rate.h"
+#include "tools/measure/matmul_rate.h"
 
 #include <cblas.h>
 
@@ -12,7 +12,7 @@
 #include "runtime/context.h"
 #include "runtime/cuda/device.h"
 #include "runtime/profiler.h"
-#include "tools/train/noise.h"
+#include "tools/measure/noise.h"
 
 namespace tessera {
 namespace {
@@ -38,7 +38,7 @@ void sgemm(const Operands& operands, const MatmulShape& shape) {
               static_cast<int>(b.size(1)), 0.0f, c.data<float>(), static_cast<int>(shape.n));
 }
 
-/// Operations of all products over their time, of each the fastest of `repeats` after a warm-up.
+/// Operations of all products over their times.
 double rate_of(const std::vector<MatmulShape>& shapes, DType dtype, int repeats,
                const std::function<void(const Operands&, const MatmulShape&)>& multiply) {
   const CategoryScope category(Category::workspace);
@@ -59,7 +59,7 @@ double rate_of(const std::vector<MatmulShape>& shapes, DType dtype, int repeats,
   return flops / seconds;
 }
 
-/// Lets OpenBLAS thread its calls for a while; otherwise it runs each on the calling thread.
+/// OpenBLAS uses its own threads within the scope, and the calling thread alone outside of it.
 class OpenBlasThreads {
  public:
   explicit OpenBlasThreads(int threads) { openblas_set_num_threads(threads); }

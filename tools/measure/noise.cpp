@@ -1,4 +1,4 @@
-#include "tools/train/noise.h"
+#include "tools/measure/noise.h"
 
 #include <algorithm>
 

@@ -1,0 +1,28 @@
+// The baselines of a training step: the measured rate of plain matrix products, and the peak rate
+// of the data sheets.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "models/language_model.h"
+#include "runtime/device.h"
+
+namespace tessera {
+
+/// FLOP/s of plain matrix products on the current context's device: the sum of their operations
+/// over the sum of their times. The CPU runs OpenBLAS's SGEMM with its own threading on `threads`
+/// threads, whatever the dtype. A GPU runs cuBLASLt on operands and results in `dtype`, timed by
+/// the GPU's clock. Each shape is timed `repeats` times after a warm-up, and the fastest counts.
+double matmul_rate(const std::vector<MatmulShape>& shapes, DType dtype, int threads,
+                   int repeats = 3);
+
+/// The number of this machine's GPUs that `ranks` ranks use. Rank 0 has `first`, the next ranks
+/// have the next GPUs, and then the first ones again. 0 on the CPU.
+int gpus_of(const Device& first, int ranks);
+
+/// FLOP/s of matrix products in `dtype` that the data sheets promise of these GPUs together
+/// (runtime/cuda/device.h). No value on the CPU, or if a GPU is not in the table.
+std::optional<double> peak_matmul_rate(const Device& first, int ranks, DType dtype);
+
+}  // namespace tessera

@@ -1,0 +1,13 @@
+// Operands for timing kernels and matrix products.
+#pragma once
+
+#include "runtime/tensor.h"
+
+namespace tessera {
+
+/// Uniform values in [-1/2, 1/2), repeated after a million elements, on the current context's
+/// device; f32 or 16-bit. Zeros would flatter some machines: few bits change, so a GPU clocks
+/// higher.
+Tensor noise(const Shape& shape, DType dtype);
+
+}  // namespace tessera

@@ -1,0 +1,69 @@
+#include "tools/train/reporter.h"
+
+#include <fmt/chrono.h>
+
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kMebibyte = 1024.0 * 1024.0;
+
+std::string utc_now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+}
+
+}  // namespace
+
+Reporter::Reporter(const TrainConfig& config, Clock::time_point start)
+    : total_steps_(config.steps),
+      folder_(config.dir),
+      start_(start),
+      file_(config.dir),
+      progress_(config.progress, config.steps) {}
+
+void Reporter::introduce(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) progress_.log(line);
+}
+
+void Reporter::report(StepMetrics metrics) {
+  metrics.elapsed_s = std::chrono::duration<double>(Clock::now() - start_).count();
+  metrics.time = utc_now();
+  file_.write(metrics);
+  if (last_.step == 0) progress_.log(log_heading(metrics, total_steps_));
+  progress_.log(log_line(metrics, total_steps_));
+  if (metrics.val_loss && !(best_val_loss_ <= metrics.val_loss && best_val_loss_)) {
+    best_val_loss_ = metrics.val_loss;
+    best_step_ = metrics.step;
+  }
+  if (metrics.peak_total > largest_.peak_total) largest_ = metrics;
+  last_ = metrics;
+}
+
+void Reporter::update(std::int64_t step, float loss, double step_ms) {
+  progress_.update(step, loss, step_ms);
+}
+
+void Reporter::log(std::string_view line) {
+  progress_.log(line);
+}
+
+void Reporter::summarize() {
+  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  std::string line =
+      fmt::format("{} steps in {}: loss {:.4f}", total_steps_, clock_text(seconds), last_.loss);
+  if (best_val_loss_)
+    line += fmt::format(", best val {:.4f} at step {}", *best_val_loss_, best_step_);
+  progress_.log(line);
+  progress_.log(fmt::format("peak {:.1f} MiB on rank {}",
+                            static_cast<double>(largest_.peak_total) / kMebibyte,
+                            largest_.peak_rank));
+}
+
+void Reporter::check_output() const {
+  check(progress_.failure().empty(),
+        "standard output could not be written: {}; the run itself is complete in {}",
+        progress_.failure(), folder_.string());
+}
+
+}  // namespace tessera

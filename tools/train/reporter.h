@@ -1,0 +1,44 @@
+// The output of rank 0: introduction, log lines, metrics.jsonl, progress bar, summary.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "tools/train/metrics.h"
+#include "tools/train/progress.h"
+
+namespace tessera {
+
+class Reporter {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Reporter(const TrainConfig& config, Clock::time_point start);
+
+  void introduce(const std::vector<std::string>& lines);
+  /// Writes and prints a line of metrics, whose time and elapsed seconds are now.
+  void report(StepMetrics metrics);
+  /// Redraws the progress bar.
+  void update(std::int64_t step, float loss, double step_ms);
+  void log(std::string_view line);
+  /// Prints the last losses, the total time and the peak of memory.
+  void summarize();
+  /// Raises Error if standard output could not be written.
+  void check_output() const;
+
+ private:
+  std::int64_t total_steps_;
+  std::filesystem::path folder_;
+  Clock::time_point start_;
+  MetricsFile file_;
+  Progress progress_;
+  StepMetrics last_;
+  std::optional<float> best_val_loss_;
+  std::int64_t best_step_ = 0;
+  /// The line with the largest peak.
+  StepMetrics largest_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,71 @@
+// One rank's run: steps, evaluations, reports, and the model at the end.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/data/loader.h"
+#include "tools/train/meter.h"
+#include "tools/train/rates.h"
+#include "tools/train/reporter.h"
+#include "tools/train/run_folder.h"
+#include "tools/train/session.h"
+#include "tools/train/tracer.h"
+
+namespace tessera {
+
+/// The tokens of a run, opened and checked against the model.
+struct RunData {
+  explicit RunData(const ResolvedConfig& run);
+
+  TokenLoader train;
+  std::optional<TokenLoader> val;
+  /// The contents of the tokenizer's file, saved with the model. Empty if the data has none.
+  std::string tokenizer;
+};
+
+/// Every rank of `world` makes one and calls execute().
+class Runner {
+ public:
+  /// Raises Error if the model, the data or the folder of the run cannot be used. Nothing is written
+  /// before model and data are known to be good.
+  Runner(const ResolvedConfig& run, Communicator& world);
+
+  /// Trains. A collective.
+  void execute();
+
+ private:
+  /// Rank 0's part of the run.
+  struct Output {
+    RunFolder folder;
+    Reporter reporter;
+  };
+
+  bool is_first() const { return world_.rank() == 0; }
+  void open_output();
+  std::vector<std::string> introduction() const;
+  /// The configuration with the ranks, threads and device of this run.
+  Config as_run() const;
+  /// Every so many steps, and after the first and the last; never if `every` is 0.
+  bool is_due(std::int64_t step, std::int64_t every) const;
+
+  void train_step(std::int64_t step);
+  void report(std::int64_t step, const StepResult& result, bool evaluates);
+  float validation_loss(std::int64_t step);
+  void raise_if_stopped(std::int64_t step) const;
+  void save();
+
+  ResolvedConfig run_;
+  const Config& config_ = run_.config;
+  Communicator& world_;
+  TrainingSession session_;
+  RunData data_;
+  Rates rates_;
+  Tracer tracer_;
+  IntervalMeter meter_;
+  std::optional<Output> output_;
+};
+
+}  // namespace tessera
