@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -8,6 +9,8 @@
 #include "tools/config/parse.h"
 #include "tools/config/reference.h"
 #include "tools/config/sharding_options.h"
+#include "tools/config/synonyms.h"
+#include "tools/train/metrics.h"
 
 namespace tessera {
 namespace {
@@ -58,7 +61,7 @@ optimizer:
   REQUIRE(config.data.sequence_length == Config().data.sequence_length);
 }
 
-TEST_CASE("what is left out keeps its default") {
+TEST_CASE("a missing key keeps its default") {
   for (const char* yaml : {"", "\n", "# nothing\n", "---\n", "model:\n", "model: {}\ntrain:\n"}) {
     CAPTURE(yaml);
     REQUIRE(values_of(parse(yaml)) == values_of(Config()));
@@ -116,7 +119,7 @@ TEST_CASE("an unknown section is named with file, line and the nearest name") {
         "'data:'");
 }
 
-TEST_CASE("a value of the wrong kind is named with file, line and what was expected") {
+TEST_CASE("a value of the wrong kind is named with file, line and the expected kind") {
   CHECK(error_of("data:\n  train: x\n  batch_size: many\n") ==
         "run.yaml:3: data.batch_size: expected a whole number from 1 to 16777216, got \"many\"");
   CHECK(error_of("data:\n  batch_size: 1.5\n") ==
@@ -175,7 +178,7 @@ TEST_CASE("sharding: bad values are named with file, line and key") {
   CHECK_THAT(error_of("runtime: {compute_dtype: f64}"), Contains("one of f32, bf16, f16"));
 }
 
-TEST_CASE("sharding: variants keep what suits them") {
+TEST_CASE("sharding: variants keep the keys that suit them") {
   const Config base = parse("", {"sharding.strategy=hsdp", "sharding.shard_size=2",
                                  "sharding.reshard_after_forward=2", "sharding.live_gathers=5"});
   for (const std::string& name : strategy_variants()) {
@@ -200,7 +203,7 @@ TEST_CASE("text of several forms is checked where it stands") {
              Equals("run.yaml:2: sharding.activation_checkpointing: expected none, full, 'every K' "
                     "(blocks 0, K, 2 K, ...) or 'from I' (block I and later), got \"every two\""));
   CHECK_THAT(error_of("", {"sharding.activation_checkpointing=from"}),
-             Contains("command line: sharding.activation_checkpointing") && Contains("'from'"));
+             Contains("command line: sharding.activation_checkpointing") && Contains("\"from\""));
 }
 
 TEST_CASE("numbers that do not fit or are not finite are refused") {
@@ -224,7 +227,7 @@ TEST_CASE("a key or section that occurs twice is refused") {
         "run.yaml:5: section 'train' occurs twice");
 }
 
-TEST_CASE("what is not sections of keys is refused with its line") {
+TEST_CASE("a document that is not sections of keys is refused with its line") {
   CHECK_THAT(error_of("train: fast\n"),
              Contains("run.yaml:1: section 'train'") && Contains("got \"fast\""));
   CHECK_THAT(error_of("\ntrain:\n  - steps\n"),
@@ -245,6 +248,72 @@ TEST_CASE("text that is not YAML is refused with its line") {
   CHECK_THAT(error_of("train:\n\tsteps: 1\n"), Contains("run.yaml:2: not valid YAML"));
 }
 
+TEST_CASE("names of other trainers are answered with the names here") {
+  CHECK(error_of("model:\n  n_layer: 4\n") ==
+        "run.yaml:2: unknown key 'model.n_layer'; it is called 'model.layers' here");
+  CHECK_THAT(error_of("data:\n  block_size: 4\n"),
+             Contains("'data.sequence_length' and 'model.context'"));
+  CHECK_THAT(error_of("lr: 4\n"), Contains("'optimizer.learning_rate'"));
+  CHECK_THAT(error_of("", {"train.max_iters=9"}), Contains("'train.steps'"));
+  for (const auto& [given, advice] : {std::pair("runtime.compute_dtype=bfloat16", "write bf16"),
+                                      std::pair("runtime.device=gpu", "write cuda"),
+                                      std::pair("sharding.strategy=FSDP", "write fsdp"),
+                                      std::pair("optimizer.nesterov=True", "write true"),
+                                      std::pair("train.steps=1e3", "write 1000")}) {
+    CAPTURE(given);
+    CHECK_THAT(error_of("", {given}), Catch::EndsWith(advice));
+  }
+  CHECK_THAT(error_of("", {"sharding.strategy=zero9"}), !Contains("write"));
+}
+
+TEST_CASE("every synonym names a key that exists") {
+  Config config;
+  for (const char* name : {"n_embd", "n_head", "block_size", "min_lr", "grad_clip", "wd", "dtype",
+                           "eval_iters", "log_interval", "out_dir", "gradient_checkpointing"}) {
+    CAPTURE(name);
+    const std::optional<std::string> advice = key_synonym(name);
+    REQUIRE(advice.has_value());
+    const std::size_t quote = advice->find('\'');
+    const std::string key = advice->substr(quote + 1, advice->find('\'', quote + 1) - quote - 1);
+    const std::vector<Key> keys = keys_of(config);
+    CHECK(std::any_of(keys.begin(), keys.end(), [&](const Key& k) { return k.name == key; }));
+  }
+}
+
+TEST_CASE("a line that is indented with a TAB is named as such") {
+  CHECK_THAT(error_of("train:\n\tsteps: 1\n"), Contains("run.yaml:2:") && Contains("TAB"));
+  CHECK_THAT(error_of("train:\n  steps: 1\n dir: x\n"), !Contains("TAB"));
+}
+
+TEST_CASE("whole numbers are bounded, so that sizes are refused before anything is built") {
+  Config config;
+  for (const Key& key : keys_of(config)) {
+    if (!key.expected.starts_with("a whole number")) continue;
+    CAPTURE(key.name);
+    CHECK_FALSE(key.parse("9223372036854775807"));
+    CHECK_FALSE(key.parse("-1"));
+  }
+  CHECK_THAT(error_of("", {"model.layers=100000"}), Contains("a whole number from 0 to "));
+  CHECK_THAT(error_of("", {"data.batch_size=4611686018427387904"}), Contains("from 1 to 16777216"));
+}
+
+TEST_CASE("an error of several keys gets the place of the first one that it names") {
+  const Config config = parse("train:\n  steps: 5\n", {"optimizer.warmup_steps=9"});
+  const auto message = [&](const std::string& text) -> std::string {
+    try {
+      check_with_place(config, [&] { throw Error(text); });
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(message("train.steps 5 is less than optimizer.warmup_steps 9") ==
+        "run.yaml:2: train.steps 5 is less than optimizer.warmup_steps 9");
+  CHECK(message("optimizer.warmup_steps 9 is more than train.steps 5") ==
+        "command line: optimizer.warmup_steps 9 is more than train.steps 5");
+  CHECK(message("data.train is not set") == "data.train is not set");
+}
+
 TEST_CASE("errors of overrides name the command line") {
   CHECK(error_of("", {"train.steps"}) ==
         "command line: 'train.steps' is not of the form key=value");
@@ -255,7 +324,7 @@ TEST_CASE("errors of overrides name the command line") {
   CHECK_THAT(error_of("", {"=1"}), Contains("command line: unknown key ''"));
 }
 
-TEST_CASE("a configuration is read from a file, whose path errors name") {
+TEST_CASE("a configuration is read from a file, and errors name its path") {
   const test::TemporaryDirectory folder;
   write_file_atomically(folder / "c.yaml", "train:\n  steps: 5\n");
   REQUIRE(load_config(folder / "c.yaml").train.steps == 5);
@@ -309,7 +378,7 @@ TEST_CASE("every example is a valid configuration") {
   REQUIRE(examples >= 2);
 }
 
-TEST_CASE("docs/configuration.md is what the table says") {
+TEST_CASE("docs/configuration.md is generated from the table") {
   // To renew: build/bin/tessera config-reference > docs/configuration.md
   REQUIRE(read_text_file(TESSERA_SOURCE_DIR "/docs/configuration.md") == configuration_reference());
 }
@@ -322,6 +391,14 @@ TEST_CASE("the reference tells every key's default, values and meaning") {
   }
   REQUIRE_THAT(text, Contains("| `data.batch_size` | `8` | a whole number from 1 to 16777216 |"));
   REQUIRE_THAT(text, Contains("| `optimizer.name` | `adamw` | one of adamw, sgd |"));
+}
+
+TEST_CASE("the reference lists every field of metrics.jsonl") {
+  const std::string text = configuration_reference();
+  REQUIRE(metric_fields().size() > 20);
+  for (const MetricField& field : metric_fields()) {
+    REQUIRE_THAT(text, Contains("| `" + std::string(field.name) + "` | "));
+  }
 }
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The programs under mpirun: ranks that are processes compute what ranks that are threads do.
+// The programs under mpirun: ranks that are processes compute the same as ranks that are threads.
 #include <sys/wait.h>
 
 #include <catch2/catch.hpp>
@@ -68,19 +68,45 @@ TEST_CASE("train under mpirun: the metrics, the model and the trace of two threa
   CHECK(trace.find("rank 1") != std::string::npos);
 }
 
-TEST_CASE("train under mpirun: a failure is told once, with the rank") {
+TEST_CASE("train under mpirun: a failure is reported once") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);
-  config.data.batch_size = 3;
   config.sharding.strategy = StrategyKind::ddp;
+  config.optimizer.schedule = ScheduleKind::constant;
+  config.data.val.clear();
+  const auto failure_of = [&](const Config& bad) {
+    write_file_atomically(folder / "run.yaml", to_yaml(bad));
+    const Outcome outcome = mpirun(2, "tessera train " + (folder / "run.yaml").string(), folder);
+    INFO(outcome.text);
+    CHECK(outcome.status == 1);
+    const std::size_t reported = outcome.text.find("tessera: ");
+    REQUIRE(reported != std::string::npos);
+    CHECK(outcome.text.find("tessera: ", reported + 1) == std::string::npos);
+    return outcome.text.substr(reported);
+  };
+  Config diverges = config;
+  diverges.optimizer.learning_rate = 1e30;
+  CHECK_THAT(failure_of(diverges),
+             Catch::StartsWith("tessera: rank ") && Catch::Contains("step 2"));
+  // An error of the configuration is no rank's.
+  Config uneven = config;
+  uneven.data.batch_size = 3;
+  CHECK_THAT(failure_of(uneven), Catch::StartsWith("tessera: " + (folder / "run.yaml").string()) &&
+                                     Catch::Contains("data.batch_size 3 is not"));
+}
+
+TEST_CASE("train under mpirun prints lines and no progress bar") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.sharding.strategy = StrategyKind::ddp;
+  config.train.progress = ProgressMode::automatic;
+  config.train.steps = 3;
   write_file_atomically(folder / "run.yaml", to_yaml(config));
   const Outcome outcome = mpirun(2, "tessera train " + (folder / "run.yaml").string(), folder);
   INFO(outcome.text);
-  CHECK(outcome.status == 1);
-  const std::size_t told = outcome.text.find("tessera: rank ");
-  REQUIRE(told != std::string::npos);
-  CHECK(outcome.text.find("tessera: ", told + 1) == std::string::npos);
-  CHECK(outcome.text.find("data.batch_size 3") != std::string::npos);
+  CHECK(outcome.status == 0);
+  CHECK(outcome.text.find('\033') == std::string::npos);
+  CHECK(outcome.text.find("3/3") != std::string::npos);
 }
 
 TEST_CASE("bench_strategies under mpirun: bytes as predicted, and the bits of threads") {

@@ -1,11 +1,16 @@
-// The program as a person calls it: what it prints and which status it exits with.
+// The program as a person calls it: its output and its exit status.
+#include <sys/wait.h>
+
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <sstream>
 
 #include "runtime/file.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/tools/tiny_run.h"
+#include "tools/config/parse.h"
 #include "tools/config/reference.h"
 #include "tools/data/manifest.h"
 #include "tools/tessera/commands.h"
@@ -15,7 +20,7 @@ namespace {
 
 using Catch::Contains;
 
-/// Sends what is written to a stream elsewhere for the scope.
+/// Catches the text that is written to a stream during the scope.
 class Redirect {
  public:
   explicit Redirect(std::ostream& stream) : stream_(stream), old_(stream.rdbuf(text_.rdbuf())) {}
@@ -65,7 +70,7 @@ TEST_CASE("prepare prints one line and exits with 0") {
   REQUIRE(read_manifest(folder / "out").train_tokens == 6);
 }
 
-TEST_CASE("a tenth is kept for validation unless told otherwise") {
+TEST_CASE("a tenth is kept for validation by default") {
   const test::TemporaryDirectory folder;
   std::ofstream(folder / "a.txt") << std::string(100, 'a');
   REQUIRE(
@@ -139,6 +144,80 @@ TEST_CASE("config-reference prints the reference and nothing else") {
   const Outcome outcome = run({"config-reference"});
   REQUIRE(outcome.status == 0);
   REQUIRE(outcome.out == configuration_reference());
+}
+
+TEST_CASE("an override written as an option is wrong usage, with the right form") {
+  const Outcome outcome = run({"train", "run.yaml", "--optimizer.learning_rate=1e-3"});
+  CHECK(outcome.status == 2);
+  CHECK_THAT(outcome.err, Contains("without the dashes: 'optimizer.learning_rate=1e-3'"));
+}
+
+namespace {
+
+struct ShellOutcome {
+  int status;
+  std::string err;
+};
+
+/// Runs `command` in a shell, "tessera" being the program.
+ShellOutcome shell(const std::string& command, const test::TemporaryDirectory& folder) {
+  const std::string err = folder / "err.txt";
+  const std::string line = "PATH=" TESSERA_BINARY_DIR "/bin:$PATH; { " + command + "; } 2> " + err;
+  const int status = std::system(("bash -c '" + line + "'").c_str());
+  return {WEXITSTATUS(status), read_text_file(err)};
+}
+
+}  // namespace
+
+TEST_CASE("closed standard descriptors leave the files of a run whole") {
+  const test::TemporaryDirectory folder;
+  const Config config = test::tiny_run(folder);
+  write_file_atomically(folder / "run.yaml", to_yaml(config));
+  const std::string train = "tessera train " + (folder / "run.yaml").string();
+  CHECK(shell(train + " >&-", folder).status == 0);
+  CHECK(test::metrics_of(config.train.dir).size() == 12);  // every line is JSON
+  CHECK(shell("( " + train + " <&- >&- 2>&- )", folder).status == 0);
+  CHECK(test::metrics_of(config.train.dir).size() == 12);
+}
+
+TEST_CASE("standard output that cannot be written is an error, after the work is done") {
+  const test::TemporaryDirectory folder;
+  const Config config = test::tiny_run(folder);
+  write_file_atomically(folder / "run.yaml", to_yaml(config));
+  for (const std::string& command :
+       {std::string("config-reference"), "plan " + (folder / "run.yaml").string(),
+        "train " + (folder / "run.yaml").string()}) {
+    CAPTURE(command);
+    const ShellOutcome outcome = shell("tessera " + command + " > /dev/full", folder);
+    CHECK(outcome.status == 1);
+    CHECK_THAT(outcome.err, Contains("standard output could not be written"));
+  }
+  CHECK(std::filesystem::exists(config.train.dir / "model/model.safetensors"));
+  // A reader that leaves does not end the run.
+  const ShellOutcome piped =
+      shell("tessera train " + (folder / "run.yaml").string() + " | head -1 > /dev/null", folder);
+  CHECK_THAT(piped.err, Contains("standard output could not be written: Broken pipe"));
+  CHECK(std::filesystem::exists(config.train.dir / "model/model.safetensors"));
+}
+
+TEST_CASE("a signal stops a run after its step, with one line and the signal's status") {
+  const test::TemporaryDirectory folder;
+  Config config = test::tiny_run(folder);
+  config.train.steps = 1000000000;
+  write_file_atomically(folder / "run.yaml", to_yaml(config));
+  for (const auto& [name, status] : {std::pair("INT", 130), std::pair("TERM", 143)}) {
+    CAPTURE(name);
+    // The program sets its handlers before it writes config.yaml.
+    const std::string file = (config.train.dir / "metrics.jsonl").string();
+    const ShellOutcome outcome =
+        shell("rm -rf " + config.train.dir.string() + "; tessera train " +
+                  (folder / "run.yaml").string() + " > /dev/null & while [ ! -s " + file +
+                  " ]; do sleep 0.1; done; kill -" + name + " $!; wait $!",
+              folder);
+    CHECK(outcome.status == status);
+    CHECK_THAT(outcome.err, Contains("tessera: stopped by SIG" + std::string(name)) &&
+                                Contains("of 1000000000; no model was written"));
+  }
 }
 
 }  // namespace tessera

@@ -47,7 +47,7 @@ TEST_CASE("top-k keeps the k likeliest, top-p the fewest that hold the mass") {
   CHECK(two[1] == Approx(2.0 / 3.0).margin(0.018));
   CHECK(frequencies({.top_p = 0.4}).size() == 1);
   CHECK(frequencies({.top_p = 0.7}).size() == 2);
-  // Of the two equal ones the lower id comes first.
+  // Among equal logits the lower id comes first.
   CHECK(frequencies({.top_p = 0.8}).count(3) == 0);
   CHECK(frequencies({.top_p = 0.8}).count(2) == 1);
   CHECK(frequencies({.top_k = 100}).size() == 4);

@@ -1,4 +1,4 @@
-// A training run of a few seconds at most, and what it leaves behind.
+// A training run of a few seconds at most, and its output.
 #pragma once
 
 #include <filesystem>
@@ -22,8 +22,8 @@ inline std::string counting_text() {
   return text;
 }
 
-/// Prepares the text in `folder` and returns a configuration of a few seconds' work at most. On the
-/// CPU: what the programs do depends on no device; cuda_train_test.cpp has runs on a GPU.
+/// Prepares the text in `folder` and returns the configuration of a run on the CPU that takes a few
+/// seconds at most. cuda_train_test.cpp has runs on a GPU.
 inline Config tiny_run(const TemporaryDirectory& folder) {
   write_file_atomically(folder / "text.txt", counting_text());
   prepare({.inputs = {folder / "text.txt"},

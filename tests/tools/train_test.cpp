@@ -1,4 +1,4 @@
-// Whole runs of a tiny model: what they write, that they repeat bit for bit, and how they fail.
+// Whole runs of a tiny model: their files, their bits, their errors.
 #include <array>
 #include <catch2/catch.hpp>
 
@@ -30,10 +30,10 @@ TEST_CASE("a run learns, and leaves configuration, metrics and model") {
 
   const auto lines = metrics_of(config.train.dir);
   REQUIRE(lines.size() == 120);
-  // An untrained model knows nothing of its 11 characters: ln 11 = 2.398.
+  // An untrained model guesses among its 11 characters: ln 11 = 2.398.
   CHECK(lines.front()["loss"].get<double>() == Approx(2.398).margin(0.1));
-  // Without looking back, a third spaces and two thirds of ten digits leave ln(3)/3 + 2 ln(15)/3 =
-  // 2.17.
+  // A model that does not look back, with a third spaces and two thirds of ten digits, has a loss of
+  // ln(3)/3 + 2 ln(15)/3 = 2.17.
   CHECK(lines.back()["loss"].get<double>() < 1.9);
   CHECK(lines.back()["val_loss"].get<double>() < 1.9);
   CHECK_FALSE(lines[2].contains("val_loss"));
@@ -115,12 +115,16 @@ TEST_CASE("every micro-batch of every step has a random position of its own") {
       TrainingSession session(resolve(config), world);
       const auto rank = static_cast<std::size_t>(world.rank());
       for (const std::int64_t step : {1, 2}) {
-        session.step(step, [&](std::int64_t, std::int64_t first_row, std::int64_t rows) {
+        const auto load = [&](std::int64_t, std::int64_t first_row, std::int64_t rows) {
           const RandomPosition& at = context().random();
           positions[rank].push_back({at.seed, at.step, at.micro_batch});
           first_rows[rank].push_back(first_row);
           return Batch{Tensor::zeros({rows, 4}, DType::i32), Tensor::zeros({rows, 4}, DType::i32)};
-        });
+        };
+        const auto all_valid = [](std::int64_t, std::int64_t, std::int64_t rows) {
+          return 4 * rows;
+        };
+        session.step(step, BatchSource(load, all_valid));
       }
     });
     return std::pair(positions, first_rows);
@@ -214,7 +218,7 @@ TEST_CASE("a validation loss that is not finite stops the run before it is repor
   CHECK(metrics_of(config.train.dir).empty());
 }
 
-TEST_CASE("bad runs end with one line that says what to do, before anything is written") {
+TEST_CASE("bad runs end with one line of advice, before anything is written") {
   const TemporaryDirectory folder;
   const Config good = tiny_run(folder);
   const auto fails_with = [&](auto change, const std::string& message) {

@@ -1,7 +1,7 @@
 // The configuration of a training run, as typed values.
 //
-// The initial values are the defaults. The table in tools/config/keys.cpp says for every key what
-// it means, which values it takes, and how it is read and written.
+// The initial values are the defaults. The table in tools/config/keys.cpp has the meaning of every
+// key, its values, and how it is read and written.
 #pragma once
 
 #include <cstdint>

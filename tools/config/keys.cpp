@@ -46,10 +46,12 @@ Key preset_key(std::string name, std::string& field, std::string documentation) 
 }
 
 Key device_key(std::string name, std::optional<Device>& field, std::string documentation) {
-  const auto parse = [](std::string_view text) -> std::optional<std::optional<Device>> {
-    if (text == "auto") return std::optional<Device>();
+  using Choice = std::optional<Device>;
+  const auto parse = [](std::string_view text) -> std::optional<Choice> {
+    if (text == "auto") return std::make_optional<Choice>();
     const std::optional<Device> device = parse_device(text);
-    return device ? std::optional(device) : std::nullopt;
+    if (!device) return std::nullopt;
+    return std::make_optional<Choice>(*device);
   };
   const auto write = [](const std::optional<Device>& device) {
     return device ? to_string(*device) : "auto";

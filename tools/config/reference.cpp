@@ -2,6 +2,7 @@
 
 #include "runtime/check.h"
 #include "tools/config/keys.h"
+#include "tools/train/metrics.h"
 
 namespace tessera {
 namespace {
@@ -29,9 +30,49 @@ tessera train small.yaml train.steps=200 data.batch_size=4
 ```
 
 An unknown key, a key given twice or a value of the wrong kind is an error that names file and line.
-Paths are relative to the working directory. The run folder keeps the configuration as it was
-resolved, every key included.
+Paths are relative to the working directory.
+
+Sizes that are 0 are derived: the model's from its preset, the vocabulary from the data, ranks and
+threads from the machine. The run folder's `config.yaml` holds the derived values. So it starts the
+same run again; set `runtime.ranks=0` to start it on another number of ranks.
 )";
+
+constexpr const char* kRunFolder = R"(
+## The run folder
+
+`train.dir` holds one run at a time; a second run that starts in it while the first one is running
+is refused.
+
+| file | contents |
+|---|---|
+| `config.yaml` | the resolved configuration |
+| `metrics.jsonl` | one JSON object per line, as below |
+| `model/` | `config.json`, `model.safetensors` and the tokenizer; it appears when the run is complete |
+| `earlier.1/`, `earlier.2/`, ... | the three above of runs that started here before |
+
+A run that starts in a used folder moves the earlier files to `earlier.N/` and says so, also if it
+continues from that folder's model. All output paths are checked before the first step. The trace is
+written last: if that fails, the run prints a warning and the model is there.
+
+The first SIGINT or SIGTERM stops a run after the current step, with one line and the exit status 130
+or 143. A stopped run leaves its metrics and no model.
+
+## metrics.jsonl
+
+A line covers the steps since the line before it: the interval. Values that differ between ranks are
+those of the rank with the largest.
+
+| field | meaning |
+|---|---|
+)";
+
+std::string fields_of_metrics() {
+  std::string text;
+  for (const MetricField& field : metric_fields()) {
+    text += fmt::format("| `{}` | {} |\n", field.name, field.meaning);
+  }
+  return text;
+}
 
 std::string row_of(const Key& key) {
   const std::string text = key.text();
@@ -52,7 +93,7 @@ std::string configuration_reference() {
       if (key.section() == section.name) text += row_of(key);
     }
   }
-  return text;
+  return text + kRunFolder + fields_of_metrics();
 }
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ namespace tessera {
 
 /// FLOP/s of plain matrix products on the current context's device: the sum of their operations
 /// over the sum of their times. The CPU runs OpenBLAS's SGEMM with its own threading on `threads`
-/// threads, whatever the dtype. A GPU runs cuBLASLt on operands and results in `dtype`, timed by
+/// threads, for every dtype. A GPU runs cuBLASLt on operands and results in `dtype`, timed by
 /// the GPU's clock. Each shape is timed `repeats` times after a warm-up, and the fastest counts.
 double matmul_rate(const std::vector<MatmulShape>& shapes, DType dtype, int threads,
                    int repeats = 3);

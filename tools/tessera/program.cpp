@@ -29,7 +29,7 @@ std::string on_one_line(std::string message) {
 }
 
 /// An override written as an option, as torchtitan takes them: "--optimizer.learning_rate=1e-3".
-/// Empty if there is none.
+/// Empty without one.
 std::string override_with_dashes(std::span<const std::string> arguments) {
   for (const std::string& argument : arguments) {
     const std::size_t dot = argument.find('.');

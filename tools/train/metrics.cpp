@@ -70,7 +70,7 @@ std::string json_line(const StepMetrics& m) {
       rounded(m.ms.backward, 3), rounded(m.ms.optimizer, 3), rounded(m.ms.communication, 3),
       rounded(m.ms.exposed_communication, 3), rounded(m.bytes_sent, 0), m.slowest_rank);
   for (int i = 0; i < kCategories; ++i) {
-    line += fmt::format(R"("{}": {}, )", kCategoryNames[i], m.peak_bytes[i]);
+    line += fmt::format(R"("{}": {}, )", name_of(static_cast<Category>(i)), m.peak_bytes[i]);
   }
   return line + fmt::format(R"("total": {}}}, "peak_rank": {}, "elapsed_s": {}, "time": "{}"}})",
                             m.peak_total, m.peak_rank, rounded(m.elapsed_s, 3), m.time);

@@ -19,9 +19,9 @@ namespace tessera {
 
 struct StepMetrics {
   std::int64_t step = 0;
-  /// Of this step, before its update.
+  /// The loss of this step, before its update.
   float loss = 0.0f;
-  /// Mean of the interval.
+  /// The mean loss of the interval.
   double mean_loss = 0.0;
   std::optional<float> val_loss = {};
   double learning_rate = 0.0;

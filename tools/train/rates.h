@@ -9,9 +9,9 @@ namespace tessera {
 
 /// FLOP/s of all ranks' devices together; no value if unknown.
 struct Rates {
-  /// Of plain matrix products, measured.
+  /// The measured rate of plain matrix products.
   std::optional<double> matmul = {};
-  /// Of the GPUs' data sheets.
+  /// The sum of the GPUs' data sheets.
   std::optional<double> peak = {};
 };
 

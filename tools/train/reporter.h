@@ -18,7 +18,7 @@ class Reporter {
   Reporter(const TrainConfig& config, Clock::time_point start);
 
   void introduce(const std::vector<std::string>& lines);
-  /// Writes and prints a line of metrics, whose time and elapsed seconds are now.
+  /// Writes and prints a line of metrics. Fills in its time and elapsed seconds.
   void report(StepMetrics metrics);
   /// Redraws the progress bar.
   void update(std::int64_t step, float loss, double step_ms);

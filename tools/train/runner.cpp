@@ -81,7 +81,7 @@ Runner::Runner(const ResolvedConfig& run, Communicator& world)
 void Runner::open_output() {
   const TrainConfig& train = config_.train;
   if (!train.trace.empty()) check_output_file(train.trace);
-  output_.emplace(Output{RunFolder(train.dir), Reporter(train, Clock::now())});
+  output_.emplace(train);
 }
 
 void Runner::execute() {

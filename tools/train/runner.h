@@ -39,6 +39,9 @@ class Runner {
  private:
   /// Rank 0's part of the run.
   struct Output {
+    explicit Output(const TrainConfig& config)
+        : folder(config.dir), reporter(config, Reporter::Clock::now()) {}
+
     RunFolder folder;
     Reporter reporter;
   };

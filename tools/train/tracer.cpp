@@ -8,7 +8,7 @@
 namespace tessera {
 
 Tracer::Tracer(const TrainConfig& config, Communicator& world) : config_(config), world_(world) {
-  // The barrier makes the ranks' zeros one moment, whatever their clocks show.
+  // After the barrier all ranks read their clocks at the same moment.
   world.barrier(communication_stream()).synchronize();
   start_ = std::chrono::steady_clock::now();
 }

@@ -1,0 +1,166 @@
+// One YAML file is one model in every program; contradictions are errors with a place.
+#include "tools/train/resolve.h"
+
+#include <sys/wait.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+
+#include "models/registry.h"
+#include "tests/tools/tiny_run.h"
+#include "tools/config/parse.h"
+#include "tools/plan/plan.h"
+#include "tools/train/trainer.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+using Catch::StartsWith;
+using test::TemporaryDirectory;
+using test::tiny_run;
+
+namespace {
+
+/// 11 characters: digits and the space. The model of tiny_run has tables of 11 and 24 rows of width
+/// 16, a norm, and two blocks of two norms, and of linear layers with 12 width^2 weights and 9 width
+/// biases.
+constexpr std::int64_t kParameters = (11 + 24) * 16 + 2 * 16 + 2 * (4 * 16 + 12 * 16 * 16 + 9 * 16);
+
+std::string output_of(const std::string& command, const TemporaryDirectory& folder) {
+  const std::string out = folder / "out.txt";
+  const int status =
+      std::system((TESSERA_BINARY_DIR "/bin/" + command + " > " + out + " 2>&1").c_str());
+  REQUIRE(WEXITSTATUS(status) == 0);
+  return read_text_file(out);
+}
+
+void prepare_text(const fs::path& text_file, const std::string& text, const fs::path& out) {
+  write_file_atomically(text_file, text);
+  prepare({.inputs = {text_file}, .tokenizer = "chars", .out = out, .val_fraction = 0.1});
+}
+
+}  // namespace
+
+TEST_CASE("a file means the same model in train, plan and the benchmarks") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  const std::string file = folder / "run.yaml";
+  write_file_atomically(file, to_yaml(config));
+  CHECK(shape_of(resolve(config).model).vocab_size == 11);
+  const std::string model = "vocabulary 11 from " + (folder / "data/manifest.json").string();
+  CHECK_THAT(output_of("tessera train " + file, folder), Contains(model));
+  CHECK_THAT(plan(config, {}), Contains(fmt::format("{} parameters", kParameters)));
+  const std::string step = output_of("bench_step --steps 1 --model " + file, folder);
+  CHECK_THAT(step,
+             Contains("vocabulary 11") || Contains(fmt::format("{} parameters", kParameters)));
+  const std::string strategies =
+      output_of("bench_strategies --ranks 2 --steps 1 --device cpu --model " + file, folder);
+  CHECK_THAT(strategies, Contains("vocabulary 11"));
+}
+
+TEST_CASE("a header says where the vocabulary comes from") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  CHECK_THAT(describe_model(resolve(config)),
+             Contains("2 layers x 16, vocabulary 11 from ") && Contains("manifest.json"));
+  config.model.vocab_size = 13;
+  CHECK_THAT(describe_model(resolve(config)), Contains("vocabulary 13 from model.vocab_size"));
+  Config without = config;
+  without.model.vocab_size = 0;
+  without.data = {.sequence_length = 24};
+  CHECK_THAT(describe_model(resolve(without)), Contains("vocabulary 50257 of preset gpt2-mini"));
+  without.data.train = folder / "nowhere/train.bin";
+  CHECK_THAT(describe_model(resolve(without)), Contains("no manifest next to data.train"));
+}
+
+TEST_CASE("a written configuration has the values of the run and no zeros for derived ones") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.model.layers = config.model.heads = config.model.width = 0;
+  config.model.preset = "gpt2-mini";
+  config.runtime.ranks = 2;
+  config.runtime.threads = 0;
+  config.sharding.strategy = StrategyKind::hsdp;
+  config.train.steps = 1;
+  train(config);
+  const Config written = load_config(config.train.dir / "config.yaml");
+  CHECK(written.model.layers == 4);  // of gpt2-mini
+  CHECK(written.model.heads == 4);
+  CHECK(written.model.width == 256);
+  CHECK(written.model.vocab_size == 11);
+  CHECK(written.runtime.ranks == 2);
+  CHECK(written.runtime.threads >= 1);
+  CHECK(written.runtime.device == Device{});
+  CHECK(written.sharding.shard_size == 1);  // half of the ranks
+}
+
+TEST_CASE("a model does not go on with the tokens of another tokenizer") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.steps = 1;
+  train(config);
+  config.model.init_from = config.train.dir / "model";
+  config.train.dir = folder / "next";
+  // As many characters, so every token id is valid.
+  prepare_text(folder / "other.txt", std::string(400, 'a') + "bcdefghijk" + std::string(90, 'b'),
+               folder / "other");
+  config.data.train = folder / "other/train.bin";
+  config.data.val.clear();
+  CHECK_THROWS_WITH(train(config), Contains("model.init_from: the tokenizers differ") &&
+                                       Contains((folder / "run/model/tokenizer.json").string()) &&
+                                       Contains((folder / "other/tokenizer.json").string()));
+  CHECK_FALSE(fs::exists(config.train.dir));
+  config.data.train = folder / "data/train.bin";
+  CHECK_NOTHROW(train(config));
+}
+
+TEST_CASE("errors of several keys together keep file and line, and no rank is named") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  const std::string yaml = to_yaml(config);
+  const auto error_of = [&](const std::vector<std::string>& overrides) -> std::string {
+    try {
+      train(parse_config(yaml, "run.yaml", overrides));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK_THAT(error_of({"sharding.strategy=fsdp", "runtime.ranks=3"}),
+             StartsWith("run.yaml:") && Contains("data.batch_size 4 is not a multiple"));
+  CHECK_THAT(error_of({"optimizer.warmup_steps=13"}),
+             StartsWith("command line: optimizer.warmup_steps 13 is more than train.steps 12"));
+  CHECK_THAT(error_of({"runtime.ranks=2"}), StartsWith("run.yaml:") && Contains("take ddp"));
+  CHECK_THAT(error_of({"train.dir="}), StartsWith("command line: train.dir is empty"));
+  CHECK_THAT(error_of({"model.layers=3", "model.init_from=" + (folder / "none").string()}),
+             Contains("none"));
+}
+
+TEST_CASE("products of sizes that would overflow are refused before anything is built") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.data.batch_size = config.data.sequence_length = config.model.context = 1 << 24;
+  config.model.vocab_size = 1 << 24;
+  CHECK_THROWS_WITH(resolve(config), Contains("data.batch_size 16777216") && Contains("too large"));
+}
+
+TEST_CASE("eval_batches 0 is every sequence of the file, for any batch size") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.optimizer.learning_rate = 0.0;
+  config.train.steps = 1;
+  config.train.eval_batches = 0;
+  config.runtime.ranks = 1;
+  std::vector<double> losses;
+  for (const std::int64_t batch : {1, 4, 6}) {
+    config.data.batch_size = batch;
+    config.train.dir = folder / ("run" + std::to_string(batch));
+    train(config);
+    losses.push_back(test::metrics_of(config.train.dir).back()["val_loss"].get<double>());
+  }
+  CHECK(losses[1] == Approx(losses[0]).epsilon(1e-6));
+  CHECK(losses[2] == Approx(losses[0]).epsilon(1e-6));
+}
+
+}  // namespace tessera

@@ -1,0 +1,125 @@
+// The folder of a run: its lock, earlier runs, outputs that are checked before the first step.
+#include "tools/train/run_folder.h"
+
+#include <catch2/catch.hpp>
+
+#include "models/tokenizers/tokenizer.h"
+#include "sharding/comm/threads/threads.h"
+#include "tests/tools/tiny_run.h"
+#include "tools/config/parse.h"
+#include "tools/train/tracer.h"
+#include "tools/train/trainer.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+using test::metrics_of;
+using test::TemporaryDirectory;
+using test::tiny_run;
+
+TEST_CASE("a second run in a folder moves the files of the first one together") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.steps = 2;
+  train(config);
+  const std::string first_model = test::model_bytes(config.train.dir);
+  config.train.steps = 3;
+  config.train.seed = 5;
+  train(config);
+  const fs::path earlier = config.train.dir / "earlier.1";
+  CHECK(load_config(earlier / "config.yaml").train.steps == 2);
+  CHECK(metrics_of(earlier).size() == 2);
+  CHECK(test::model_bytes(earlier) == first_model);
+  CHECK(load_config(config.train.dir / "config.yaml").train.steps == 3);
+  CHECK(metrics_of(config.train.dir).size() == 3);
+  train(config);
+  CHECK(load_config(config.train.dir / "earlier.2" / "config.yaml").train.steps == 3);
+  CHECK(load_config(earlier / "config.yaml").train.steps == 2);
+}
+
+TEST_CASE("a run that fails leaves no model of an earlier run next to its metrics") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.steps = 2;
+  train(config);
+  config.optimizer.learning_rate = 1e30;
+  config.optimizer.schedule = ScheduleKind::constant;
+  config.data.val.clear();
+  CHECK_THROWS(train(config));
+  CHECK(fs::exists(config.train.dir / "metrics.jsonl"));
+  CHECK_FALSE(fs::exists(config.train.dir / "model"));
+  CHECK(fs::exists(config.train.dir / "earlier.1" / "model" / "config.json"));
+}
+
+TEST_CASE("a run goes on from the model in its own folder") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.steps = 1;
+  train(config);
+  const std::string model = test::model_bytes(config.train.dir);
+  config.model.init_from = config.train.dir / "model";
+  config.optimizer.learning_rate = 0.0;
+  train(config);
+  CHECK(test::model_bytes(config.train.dir) == model);
+}
+
+TEST_CASE("a folder holds one run at a time") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.steps = 1;
+  {
+    const RunFolder held(config.train.dir);
+    CHECK_THROWS_WITH(train(config), Contains("is in use by another run"));
+    CHECK_FALSE(fs::exists(config.train.dir / "config.yaml"));
+  }
+  CHECK_NOTHROW(train(config));
+}
+
+TEST_CASE("an output that cannot be written is found before the first step") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.trace = folder / "text.txt" / "trace.json";  // below a file
+  CHECK_THROWS_WITH(train(config), Contains("text.txt"));
+  CHECK_FALSE(fs::exists(config.train.dir));
+  config.train.trace = folder.path();
+  CHECK_THROWS_WITH(train(config), Contains("is a folder; name a file in it"));
+  CHECK_FALSE(fs::exists(config.train.dir));
+}
+
+TEST_CASE("a trace that cannot be written at the end is a problem to report, not an error") {
+  const TemporaryDirectory folder;
+  TrainConfig config;
+  config.trace = folder / "gone" / "trace.json";
+  run_ranks({.ranks = 2, .threads = 1}, [&](Communicator& world) {
+    const Tracer tracer(config, world);
+    const std::string problem = tracer.write();
+    if (world.rank() == 0) {
+      CHECK_THAT(problem, Contains("trace.json"));
+    } else if (!problem.empty()) {
+      throw Error("rank 1 writes nothing, but has a problem");
+    }
+  });
+}
+
+TEST_CASE("weights and tokenizer of a model appear together") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  config.train.steps = 1;
+  train(config);
+  const fs::path model = config.train.dir / "model";
+  CHECK(fs::exists(model / "model.safetensors"));
+  CHECK(read_text_file(model / Tokenizer::kFileName) ==
+        read_text_file(folder / "data" / Tokenizer::kFileName));
+  CHECK_FALSE(fs::exists(RunFolder::unfinished_model(config.train.dir)));
+}
+
+TEST_CASE("a damaged tokenizer next to the data is found before the first step") {
+  const TemporaryDirectory folder;
+  const Config config = tiny_run(folder);
+  write_file_atomically(folder / "data" / Tokenizer::kFileName, "{\"type\": 7");
+  CHECK_THROWS_WITH(train(config), Contains(Tokenizer::kFileName));
+  CHECK_FALSE(fs::exists(config.train.dir));
+}
+
+}  // namespace tessera

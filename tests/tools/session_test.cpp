@@ -1,0 +1,379 @@
+// TrainingSession against a loop of this file's own: update rules, schedules, clipping and the mean
+// over valid targets by formula, in float64. Gradients come from the model, whole batches at a time
+// on one rank in f32 (the tests of models/ compare them with PyTorch).
+#include "tools/train/session.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+#include <numbers>
+
+#include "autograd/engine.h"
+#include "runtime/random.h"
+#include "sharding/comm/threads/threads.h"
+#include "sharding/strategy/strategy.h"
+#include "tools/bench/workload.h"
+#include "tools/config/sharding_options.h"
+
+namespace tessera {
+namespace {
+
+using Values = std::map<std::string, std::vector<double>>;
+
+constexpr std::int32_t kIgnored = -100;
+
+/// Random tokens of which many targets are ignored: in even rows two of three, in odd rows every
+/// seventh. So ranks and micro-batches have unequal numbers of valid targets.
+Batch masked_tokens(const DataConfig& data, std::int64_t step, std::int64_t first_row,
+                    std::int64_t rows) {
+  const RandomStream random(7, "masked tokens", static_cast<std::uint64_t>(step));
+  std::vector<std::int32_t> inputs, targets;
+  for (std::int64_t row = first_row; row < first_row + rows; ++row) {
+    for (std::int64_t t = 0; t < data.sequence_length; ++t) {
+      const auto at = static_cast<std::uint64_t>(row * data.sequence_length + t);
+      inputs.push_back(static_cast<std::int32_t>(random.below(2 * at, 257)));
+      const bool ignored = row % 2 == 0 ? t % 3 != 0 : t % 7 == 0;
+      targets.push_back(ignored ? kIgnored
+                                : static_cast<std::int32_t>(random.below(2 * at + 1, 257)));
+    }
+  }
+  const Shape shape = {rows, data.sequence_length};
+  return {Tensor::from(inputs, shape), Tensor::from(targets, shape)};
+}
+
+/// Counts without help of the library.
+double valid_targets_of(const Batch& batch) {
+  double count = 0.0;
+  for (const std::int32_t target : batch.targets.to_vector<std::int32_t>()) {
+    count += target == kIgnored ? 0.0 : 1.0;
+  }
+  return count;
+}
+
+BatchSource masked_source(const DataConfig& data) {
+  return [data](std::int64_t step, std::int64_t first, std::int64_t rows) {
+    return masked_tokens(data, step, first, rows);
+  };
+}
+
+struct ReferenceStep {
+  double loss, norm, learning_rate;
+};
+
+/// One rank that trains by formula.
+class Reference {
+ public:
+  explicit Reference(Config config) : config_(std::move(config)) {
+    config_.sharding = {};
+    config_.runtime.compute_dtype = DType::f32;
+    model_ = make_model(resolve(config_));
+    strategy_ =
+        make_single_strategy(model_->units(), static_cast<std::uint64_t>(config_.train.seed));
+    for (const Shard& shard : strategy_->shards()) {
+      const auto values = shard.data.to_vector<float>();
+      weights_[shard.parameter.name()].assign(values.begin(), values.end());
+    }
+    initial_ = weights_;
+  }
+
+  const Values& weights() const { return weights_; }
+  const Values& initial() const { return initial_; }
+
+  /// With `update` false the gradient is computed and nothing changes, as in a skipped step.
+  ReferenceStep step(std::int64_t step, bool update = true) {
+    const Batch batch = masked_tokens(config_.data, step, 0, config_.data.batch_size);
+    strategy_->start_step();
+    const Variable loss =
+        model_->loss(batch.inputs, batch.targets, 1.0 / valid_targets_of(batch), true);
+    const double mean = loss.data().item<float>();
+    backward(loss);
+    strategy_->finish_backward();
+    Values gradients;
+    double squares = 0.0;
+    for (const Shard& shard : strategy_->shards()) {
+      const auto values = shard.gradient.to_vector<float>();
+      gradients[shard.parameter.name()].assign(values.begin(), values.end());
+      for (const double g : values) squares += g * g;
+    }
+    const double norm = std::sqrt(squares);
+    const double rate = learning_rate(step);
+    if (update) apply(gradients, norm, rate);
+    return {mean, norm, rate};
+  }
+
+  void set_weights(const Values& weights) {
+    weights_ = initial_ = weights;
+    write_weights();
+  }
+
+ private:
+  /// Steps are counted from 1. The warm-up ends at the peak, at step `warmup`.
+  double learning_rate(std::int64_t step) const {
+    const OptimizerConfig& o = config_.optimizer;
+    const auto s = static_cast<double>(step);
+    const auto warmup = static_cast<double>(o.warmup_steps);
+    if (s <= warmup) return o.learning_rate * s / warmup;
+    if (o.schedule == ScheduleKind::constant) return o.learning_rate;
+    const double floor = o.learning_rate * o.minimum_learning_rate_ratio;
+    const auto last = static_cast<double>(config_.train.steps);
+    const double done = (s - 1.0 - warmup) / (last - 1.0 - warmup);
+    const double height = o.schedule == ScheduleKind::linear
+                              ? 1.0 - done
+                              : 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+    return floor + (o.learning_rate - floor) * height;
+  }
+
+  void apply(const Values& gradients, double norm, double rate) {
+    const OptimizerConfig& o = config_.optimizer;
+    const double clip = o.clip_norm > 0.0 && norm > o.clip_norm ? o.clip_norm / norm : 1.0;
+    ++updates_;
+    for (const Shard& shard : strategy_->shards()) {
+      const std::string& name = shard.parameter.name();
+      const bool matrix = shard.parameter.shape().rank() >= 2;  // norms and biases do not decay
+      const double decay = matrix ? o.weight_decay : 0.0;
+      std::vector<double>& w = weights_[name];
+      std::vector<double>& m = first_[name];
+      std::vector<double>& v = second_[name];
+      m.resize(w.size());
+      v.resize(w.size());
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        const double g = clip * gradients.at(name)[i];
+        if (o.name == OptimizerKind::sgd) {  // PyTorch's rule
+          const double with_decay = g + decay * w[i];
+          m[i] = o.momentum * m[i] + with_decay;  // the first velocity is the gradient
+          w[i] -= rate * (o.nesterov ? with_decay + o.momentum * m[i] : m[i]);
+          continue;
+        }
+        m[i] = o.beta1 * m[i] + (1.0 - o.beta1) * g;
+        v[i] = o.beta2 * v[i] + (1.0 - o.beta2) * g * g;
+        const double m_hat = m[i] / (1.0 - std::pow(o.beta1, updates_));
+        const double v_hat = v[i] / (1.0 - std::pow(o.beta2, updates_));
+        w[i] -= rate * (m_hat / (std::sqrt(v_hat) + o.epsilon) + decay * w[i]);
+      }
+    }
+    write_weights();
+  }
+
+  void write_weights() {
+    for (const Shard& shard : strategy_->shards()) {
+      const std::vector<double>& w = weights_[shard.parameter.name()];
+      const std::vector<float> rounded(w.begin(), w.end());
+      shard.data.copy_from(Tensor::from(rounded, shard.data.shape()));
+    }
+    strategy_->weights_changed();
+  }
+
+  Config config_;
+  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<Strategy> strategy_;
+  Values weights_, initial_, first_, second_;
+  double updates_ = 0.0;
+};
+
+struct Trained {
+  std::vector<StepResult> steps;
+  Values weights;
+};
+
+/// The session's steps and final weights. `prepare` may change the session first.
+Trained train_session(const Config& config, int ranks,
+                      const std::function<void(TrainingSession&)>& prepare = {}) {
+  Trained trained;
+  const ResolvedConfig run = resolve(config);
+  run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
+    TrainingSession session(run, world);
+    if (prepare) prepare(session);
+    for (std::int64_t step = 1; step <= config.train.steps; ++step) {
+      const StepResult result = session.step(step, masked_source(config.data));
+      if (world.rank() == 0) trained.steps.push_back(result);
+    }
+    session.strategy().visit_whole([&](const Parameter& parameter, const Tensor& whole) {
+      if (world.rank() != 0) return;
+      const auto values = whole.to_vector<float>();
+      trained.weights[parameter.name()].assign(values.begin(), values.end());
+    });
+  });
+  return trained;
+}
+
+/// The sum of |found - expected| over that of |expected - initial|: an error relative to all that
+/// training has changed.
+double relative_error(const Values& found, const Values& expected, const Values& initial) {
+  double error = 0.0;
+  double change = 0.0;
+  for (const auto& [name, values] : expected) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      error += std::abs(found.at(name)[i] - values[i]);
+      change += std::abs(values[i] - initial.at(name)[i]);
+    }
+  }
+  return error / change;
+}
+
+Config small(const std::string& strategy, std::int64_t accumulation_steps) {
+  Config config = workload("tiny", 0, 0);
+  config.train.steps = 6;
+  config.optimizer.epsilon = 1e-3;  // gradients that are only rounding must not move weights
+  config.data.accumulation_steps = accumulation_steps;
+  if (strategy != "single") config = variant_of(config, strategy);
+  return config;
+}
+
+void check_against_reference(const Config& config, int ranks, double tolerance) {
+  const Trained found = train_session(config, ranks);
+  run_ranks({.ranks = 1, .threads = 1}, [&](Communicator&) {
+    Reference reference(config);
+    for (std::int64_t step = 1; step <= config.train.steps; ++step) {
+      CAPTURE(step);
+      const ReferenceStep expected = reference.step(step);
+      const StepResult& result = found.steps[static_cast<std::size_t>(step - 1)];
+      CHECK(result.learning_rate == Approx(expected.learning_rate).epsilon(1e-12));
+      CHECK(result.loss == Approx(expected.loss).epsilon(tolerance));
+      CHECK(result.gradient_norm == Approx(expected.norm).epsilon(10 * tolerance));
+    }
+    CHECK(relative_error(found.weights, reference.weights(), reference.initial()) <
+          100 * tolerance);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("session: adamw, cosine with warm-up, clipping, on one rank in two micro-batches") {
+  Config config = small("single", 2);
+  config.optimizer.warmup_steps = 2;
+  config.optimizer.learning_rate = 3e-3;
+  config.optimizer.clip_norm = 0.5;
+  check_against_reference(config, 1, 1e-5);
+}
+
+TEST_CASE("session: adamw, linear, no clipping, by fsdp on two ranks in two micro-batches") {
+  Config config = small("fsdp", 2);
+  config.optimizer.schedule = ScheduleKind::linear;
+  config.optimizer.warmup_steps = 1;
+  config.optimizer.learning_rate = 3e-3;
+  config.optimizer.clip_norm = 0.0;
+  config.optimizer.weight_decay = 0.5;
+  check_against_reference(config, 2, 1e-5);
+}
+
+TEST_CASE("session: sgd with Nesterov's momentum, constant, clipped, by zero2 on four ranks") {
+  Config config = small("zero2", 1);
+  config.optimizer.name = OptimizerKind::sgd;
+  config.optimizer.schedule = ScheduleKind::constant;
+  config.optimizer.warmup_steps = 3;
+  config.optimizer.learning_rate = 0.5;
+  config.optimizer.momentum = 0.9;
+  config.optimizer.nesterov = true;
+  config.optimizer.clip_norm = 0.2;
+  config.sharding.activation_checkpointing = {.first = 0, .every = 1};
+  check_against_reference(config, 4, 1e-5);
+}
+
+TEST_CASE("session: f16 clips the unscaled gradient") {
+  Config config = small("ddp", 1);
+  config.runtime.compute_dtype = DType::f16;
+  config.optimizer.name = OptimizerKind::sgd;  // follows the gradient's length
+  config.optimizer.weight_decay = 0.0;
+  config.optimizer.schedule = ScheduleKind::constant;
+  config.optimizer.learning_rate = 0.5;
+  config.optimizer.clip_norm = 0.1;
+  check_against_reference(config, 2, 1e-3);
+}
+
+TEST_CASE("session: steps that f16 skips leave weights and moments as they are") {
+  Config config = small("fsdp", 1);
+  config.runtime.compute_dtype = DType::f16;
+  config.train.steps = 8;
+  config.optimizer.learning_rate = 1e-3;
+  config.optimizer.schedule = ScheduleKind::constant;
+  config.optimizer.clip_norm = 0.0;
+  // A final norm that is far too large: gradients above 1 overflow at the first loss scales.
+  constexpr const char* kLarge = "transformer.ln_f.weight";
+  const auto enlarge = [&](TrainingSession& session) {
+    for (const Shard& shard : session.strategy().shards()) {
+      if (shard.parameter.name() != kLarge || shard.data.numel() == 0) continue;
+      shard.data.copy_from(Tensor::full(shard.data.shape(), DType::f32, 60.0));
+    }
+    session.strategy().weights_changed();
+  };
+  const Trained found = train_session(config, 2, enlarge);
+  int skipped = 0;
+  run_ranks({.ranks = 1, .threads = 1}, [&](Communicator&) {
+    Reference reference(config);
+    Values weights = reference.weights();
+    for (double& w : weights[kLarge]) w = 60.0;
+    reference.set_weights(weights);
+    for (std::int64_t step = 1; step <= config.train.steps; ++step) {
+      const bool updates =
+          std::isfinite(found.steps[static_cast<std::size_t>(step - 1)].gradient_norm);
+      reference.step(step, updates);
+      if (!updates) ++skipped;
+    }
+    // Adam's first updates depend on their number: one too many is a third less.
+    CHECK(relative_error(found.weights, reference.weights(), reference.initial()) < 0.1);
+  });
+  CHECK(skipped >= 1);
+  CHECK(skipped <= config.train.steps - 2);
+}
+
+TEST_CASE("session: evaluation is the mean over valid targets, on any ranks, of any rows") {
+  const Config config = small("fsdp", 1);
+  const BatchSource source = masked_source(config.data);
+  for (const std::int64_t rows : {1, 5, 8, 11}) {
+    double sum = 0.0;
+    double targets = 0.0;
+    run_ranks({.ranks = 1, .threads = 1}, [&](Communicator&) {
+      const auto model = make_model(resolve(config));
+      const auto strategy =
+          make_single_strategy(model->units(), static_cast<std::uint64_t>(config.train.seed));
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const Batch batch = masked_tokens(config.data, 0, row, 1);
+        sum += model->loss(batch.inputs, batch.targets, 1.0, false).data().item<float>();
+        targets += valid_targets_of(batch);
+      }
+    });
+    for (const int ranks : {1, 2, 4}) {
+      CAPTURE(rows, ranks);
+      std::vector<float> losses(static_cast<std::size_t>(ranks));
+      run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
+        TrainingSession session(resolve(config), world);
+        losses[static_cast<std::size_t>(world.rank())] = session.evaluate(rows, source);
+      });
+      CHECK(losses == std::vector<float>(losses.size(), losses[0]));
+      CHECK(losses[0] == Approx(sum / targets).epsilon(1e-5));
+    }
+  }
+}
+
+TEST_CASE("session: evaluation keeps no activations, so more layers take no more memory") {
+  const auto peak_of = [](std::int64_t layers) {
+    Config config = small("single", 1);
+    config.model.layers = layers;
+    std::int64_t peak = 0;
+    run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
+      TrainingSession session(resolve(config), world);
+      context().allocator().reset_peaks();
+      session.evaluate(8, masked_source(config.data));
+      peak = context().allocator().account()[Category::activations].peak;
+    });
+    return peak;
+  };
+  CHECK(peak_of(2) > 0);
+  CHECK(peak_of(6) == peak_of(2));
+}
+
+TEST_CASE("session: a batch without a valid target is an error that names the step") {
+  const Config config = small("single", 1);
+  run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
+    TrainingSession session(resolve(config), world);
+    const BatchSource nothing = [&](std::int64_t, std::int64_t, std::int64_t rows) {
+      const Shape shape = {rows, config.data.sequence_length};
+      const std::vector<std::int32_t> ignored(static_cast<std::size_t>(shape.numel()), kIgnored);
+      return Batch{Tensor::zeros(shape, DType::i32), Tensor::from(ignored, shape)};
+    };
+    CHECK_THROWS_WITH(session.step(3, nothing), Catch::Contains("step 3: no target"));
+    CHECK_THROWS_WITH(session.evaluate(4, nothing), Catch::Contains("no target"));
+  });
+}
+
+}  // namespace tessera
