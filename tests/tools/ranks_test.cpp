@@ -83,7 +83,7 @@ TEST_CASE("two ranks are one rank with two micro-batches, to rounding, dropout i
 
 TEST_CASE("first-step gradients of two ranks are those of two micro-batches, within 1e-6") {
   const auto gradients_of = [](int ranks, std::int64_t accumulation_steps) {
-    Config config = workload("tiny", 0, 0);
+    Config config = workload("tiny", {});
     config.sharding.strategy = StrategyKind::ddp;
     config.data.accumulation_steps = accumulation_steps;
     std::map<std::string, std::vector<float>> gradients;
@@ -132,7 +132,7 @@ TEST_CASE("ranks go on from a saved model, each with its own part of it") {
 }
 
 TEST_CASE("every rank gets the same validation loss, and evaluation changes no bit of training") {
-  const Config config = variant_of(workload("tiny", 0, 0), "fsdp");
+  const Config config = variant_of(workload("tiny", {}), "fsdp");
   std::vector<std::vector<float>> losses;  // without and with evaluation
   std::vector<float> validations(4);
   for (const bool evaluates : {false, true}) {
@@ -212,7 +212,7 @@ TEST_CASE("a rank that fails stops the run with its number and reason") {
 
 TEST_CASE("f16 reports the loss and the norm unscaled") {
   const auto first_step = [](const std::string& dtype) {
-    Config config = variant_of(workload("tiny", 0, 0), "fsdp");
+    Config config = variant_of(workload("tiny", {}), "fsdp");
     config.runtime.compute_dtype = dtype_from_name(dtype);
     StepResult result;
     run_ranks({.ranks = 2, .threads = 1}, [&](Communicator& world) {
@@ -233,7 +233,7 @@ TEST_CASE("f16 reports the loss and the norm unscaled") {
 TEST_CASE("f16 divides the scale out of the update") {
   // Gradient descent follows the gradient's size, which AdamW forgets; clipping is off.
   const auto loss_after_updates = [](const std::string& dtype) {
-    Config config = variant_of(workload("tiny", 0, 0), "ddp");
+    Config config = variant_of(workload("tiny", {}), "ddp");
     config.runtime.compute_dtype = dtype_from_name(dtype);
     config.optimizer = {
         .name = OptimizerKind::sgd, .learning_rate = 1.0, .schedule = ScheduleKind::constant};
@@ -251,7 +251,7 @@ TEST_CASE("f16 divides the scale out of the update") {
 }
 
 TEST_CASE("f16 skips steps that overflow, and gives up when the loss scale is at its end") {
-  Config config = variant_of(workload("tiny", 0, 0), "fsdp");
+  Config config = variant_of(workload("tiny", {}), "fsdp");
   config.runtime.compute_dtype = DType::f16;
   test::Findings findings;
   std::vector<int> skipped(2);

@@ -211,7 +211,7 @@ double relative_error(const Values& found, const Values& expected, const Values&
 }
 
 Config small(const std::string& strategy, std::int64_t accumulation_steps) {
-  Config config = workload("tiny", 0, 0);
+  Config config = workload("tiny", {});
   config.train.steps = 6;
   config.optimizer.epsilon = 1e-3;  // gradients that are only rounding must not move weights
   config.data.accumulation_steps = accumulation_steps;

@@ -29,7 +29,8 @@ void add_plan(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   command->add_option("--nodes", options->plan.nodes, "Machines that the ranks are spread over")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--partition", options->plan.partition, "Also print the elements that each rank owns");
+  command->add_flag("--partition", options->plan.partition,
+                    "Also print the elements that each rank owns");
   command->callback([options] {
     std::cout << plan(load_config(options->config, options->overrides), options->plan)
               << std::flush;
