@@ -155,6 +155,24 @@ FAULTS = {
         "  to.bits = static_cast<std::uint16_t>(bits >> 16);\n"
         "  if ((bits & 0x7fffffffu) > 0x7f800000u) to.bits |= 0x40u;",
         ["kernels_cast"]),
+    "a copy between equal dtypes quiets signalling NaNs": (
+        "kernels/cast/cuda.cu",
+        "if constexpr (std::is_same_v<To, From>) {",
+        "if constexpr (std::is_same_v<To, From> && sizeof(To) == 4) {",
+        ["kernels_cast"]),
+    "add_all overwrites its sums": (
+        "kernels/add/cuda.cu",
+        "total.values[j] += added.values[j];",
+        "total.values[j] = added.values[j];",
+        ["kernels_add"]),
+    "the tensors of the last launch are left out": (
+        "kernels/cuda/multi_tensor.h",
+        "    list.chunks += chunks;\n"
+        "  }\n"
+        "  flush();\n",
+        "    list.chunks += chunks;\n"
+        "  }\n",
+        ["kernels_cast", "kernels_adamw"]),
     "a vector's second half repeats the first's dropout mask": (
         "kernels/dropout/cuda.cu",
         "random.block(static_cast<std::uint64_t>(first + i) / kWords);",

@@ -15,7 +15,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
     trained.push_back({.name = name,
                        .data = shard.data,
                        .gradient = shard.gradient,
-                       .decay = decays(name, shard.parameter.shape())});
+                       .decay = decays(name, shard.parameter.shape()),
+                       .first = shard.first});
   }
   if (config.name == OptimizerKind::sgd) {
     return std::make_unique<Sgd>(std::move(trained),
