@@ -1,4 +1,4 @@
-// One parallel loop over the elements of many tensors, such as the parameters of a bucket.
+// One parallel loop over the elements of many tensors, such as a bucket's parameters.
 //
 // The loop runs as if the tensors lay end to end, in chunks of equal size. So many small tensors
 // cost no more than a large one, and the threads share a large one.

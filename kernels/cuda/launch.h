@@ -43,8 +43,7 @@ T* pointer(const Tensor& tensor) {
 /// Threads of a block that works element by element.
 inline constexpr int kThreads = 256;
 
-/// Blocks for `work` items at `per_block` each, at most `most`. Kernels loop over the grid for the
-/// rest.
+/// Blocks for `work` items at `per_block` each, at most `most`. Kernels loop for the rest.
 inline unsigned blocks_for(std::int64_t work, std::int64_t per_block, std::int64_t most = 1 << 20) {
   const std::int64_t blocks = ceil_div(work, per_block);
   return static_cast<unsigned>(blocks < most ? blocks : most);

@@ -1,4 +1,4 @@
-// One launch over many tensors of different sizes, such as all the shards of an optimizer.
+// One launch over many tensors of different sizes, such as all shards of an optimizer.
 //
 //   tensors    A, 20000 elements            B, 700    C, 9000
 //   blocks    | A 0    A 8192    A 16384 |  B 0    |  C 0    C 8192 |
@@ -64,7 +64,7 @@ struct Chunk {
   }
 };
 
-/// Calls launch(list) for lists of all items that have elements.
+/// Calls launch(list) for lists of all items with elements.
 template <typename Item, typename Launch>
 void for_each_list(std::span<const Item> items, Launch launch) {
   TensorList<Item> list;
@@ -84,8 +84,7 @@ void for_each_list(std::span<const Item> items, Launch launch) {
   flush();
 }
 
-/// Launches kernel(list, arguments...) for lists of all items that have elements, a block per
-/// chunk.
+/// Launches kernel(list, arguments...) for lists of all items with elements, a block per chunk.
 template <typename Item, typename Kernel, typename... Arguments>
 void launch_for_each_list(std::span<const Item> items, Kernel kernel,
                           const Arguments&... arguments) {

@@ -46,16 +46,7 @@ __device__ inline void store(float16& to, float value) {
 #endif
 }
 
-/// `value` rounded to T and back.
-template <typename T>
-__device__ float rounded(float value) {
-  T stored;
-  store(stored, value);
-  return load(stored);
-}
-
-/// 2^x in one instruction, exact to 2 units in the last place of an f32; results below 2^-126 are
-/// 0.
+/// 2^x in one instruction, within 2 units in the last place of f32. Results below 2^-126 are 0.
 __device__ inline float fast_exp2(float x) {
 #if defined(__CUDACC__)
   float y;

@@ -1,5 +1,7 @@
-// Warp-level tensor-core instructions (sm_80 and later) and asynchronous copies: PTX under nvcc,
-// the documented fragment layouts under the host compiler.
+// Tensor-core instructions of a warp (sm_80 and later) and asynchronous copies.
+//
+// They are PTX under nvcc. Under the host compiler the emulator follows the documented layouts of
+// fragments.
 #pragma once
 
 #include <type_traits>
@@ -49,7 +51,7 @@ __device__ inline void load_matrices(unsigned (&r)[4], const void* row) {
                  : "memory");
 }
 
-// Copies `bytes` (0..16) of 16 and zero-fills the rest.
+// Copies the first `bytes` (0 to 16) of 16 bytes and fills the others with zero.
 __device__ inline void copy_async(void* shared, const void* global, unsigned bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
                "l"(global), "r"(bytes)

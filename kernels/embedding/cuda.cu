@@ -122,8 +122,7 @@ struct Sorted {
     return high;
   }
 
-  /// The end of the run that begins at place i, or i if no run does. All threads of the block call
-  /// it.
+  /// The end of the run that begins at place i, or i if no run does. The whole block calls it.
   __device__ std::int64_t run_end(std::int64_t i) const {
     if (same(i, i - 1)) {
       // A later run has at least one run before it, and a run's worth of places from i on.

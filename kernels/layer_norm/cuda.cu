@@ -8,9 +8,8 @@
 //
 // forward    one row a team: mean, then variance about it (both from registers: the second pass
 //            reads no memory), then y.
-// backward   one chunk of rows a block, row by row: dx, and the sums dweight and dbias in
-// registers.
-//            A second, small kernel adds the chunks' sums.
+// backward   one chunk of rows a block, row by row: dx, and in registers the sums dweight and
+//            dbias. A second, small kernel adds the chunks' sums.
 #include "kernels/cuda/column_sums.h"
 #include "kernels/layer_norm/op.h"
 

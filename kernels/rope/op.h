@@ -27,8 +27,7 @@ enum class RopePairs {
   interleaved,  // (2i, 2i + 1): the paper; Meta's Llama, Llama 4
 };
 
-/// Llama 3.1's frequencies for longer contexts. With n = the periods of a wave in the original
-/// context:
+/// Llama 3.1's frequencies for longer contexts. A wave has n periods in the original context:
 ///
 ///   n < low_frequency_factor       f_i / factor
 ///   n >= high_frequency_factor     f_i
