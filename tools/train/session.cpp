@@ -53,10 +53,13 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source) {
   const double learning_rate = learning_rate_at(run_.schedule, step - 1);
   update_parameters(learning_rate, norm, loss, scale);
 
+  world_.next_step(communication_stream());
+
   // Everything is queued; here the host waits for the device.
   const StepResult result = {.loss = static_cast<float>(loss.item<float>() / scale),
                              .gradient_norm = norm.value() / scale,
                              .learning_rate = learning_rate};
+  world_.raise_if_aborted();
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   const bool may_skip = scaler_ && scale > LossScaler::kLeast;
   if (!finite) optimizer_->set_steps(optimizer_->steps() - 1);  // it has changed nothing
@@ -125,7 +128,9 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
   const auto share = static_cast<float>(total / static_cast<double>(all_targets));
   const Tensor mean = Tensor::from(std::vector{share}, {1});
   sum_over_ranks(mean);
-  return mean.item<float>();
+  const float result = mean.item<float>();
+  world_.raise_if_aborted();
+  return result;
 }
 
 void TrainingSession::sum_over_ranks(const Tensor& value) const {

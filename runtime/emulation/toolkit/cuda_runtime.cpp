@@ -95,6 +95,18 @@ SharedMemoryLimits shared_memory_limits(const void* kernel) {
   return limits;
 }
 
+Gate::Gate() : point_(std::make_shared<Point>()) {}
+
+void Gate::stop(cudaStream_t stream) {
+  const auto lock = Devices::get().lock();
+  Devices::get().enqueue(*stream, {.wait = point_});
+}
+
+void Gate::open() {
+  const auto lock = Devices::get().lock();
+  Devices::get().pass(*point_);
+}
+
 DeviceOptions device_options() {
   const auto lock = Devices::get().lock();
   return Devices::get().options();

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include <cuda_runtime_api.h>
@@ -19,6 +20,18 @@ namespace tessera::emulation {
 /// calling thread's, as the toolkit does. An exception in `work` becomes the device's failure:
 /// cudaErrorLaunchFailure at the next synchronizing call and at every call after it.
 void enqueue(cudaStream_t stream, std::function<void()> work);
+
+/// A place at which streams stop until it is opened, as at a call of a GPU that never answers.
+class Gate {
+ public:
+  Gate();
+  /// Later work of the stream does not run before the gate is opened.
+  void stop(cudaStream_t stream);
+  void open();
+
+ private:
+  std::shared_ptr<struct Point> point_;
+};
 
 /// The time at which queued work is carried out.
 enum class Progress {

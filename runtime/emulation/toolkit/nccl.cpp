@@ -4,6 +4,7 @@
 // An operation has two halves: every rank copies what it needs of the others' buffers, and when all
 // have copied (in the streams' order), writes its own. So buffers may be used in place.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -11,6 +12,7 @@
 #include <emulated_device.h>
 
 #include "runtime/emulation/toolkit/nccl_clique.h"
+#include "runtime/emulation/toolkit/nccl_faults.h"
 #include "runtime/emulation/toolkit/nccl_sums.h"
 
 namespace {
@@ -22,6 +24,9 @@ using tessera::emulation::Operation;
 using tessera::emulation::size_of;
 
 thread_local std::string last_error;
+
+std::atomic<bool> never_queued = false;
+std::atomic<bool> never_ends = false;
 
 ncclResult_t refuse(ncclResult_t why, const std::string& text) {
   last_error = text;
@@ -45,6 +50,7 @@ struct ncclComm {
   std::uint64_t collectives = 0;
   std::map<std::pair<int, int>, std::uint64_t> messages;  // from, to
   std::vector<void*> scratch;
+  tessera::emulation::Gate gate;  // opened by an abort
 
   ncclResult_t current_state() {
     const std::lock_guard lock(mutex);
@@ -200,8 +206,10 @@ bool write(ncclComm& comm, const Call& call) {
 }
 
 void carry_out(ncclComm& comm, const std::vector<Operation>& group) {
+  if (never_queued) return comm.clique->wait_for_abort(comm.leave);
   std::vector<Call> calls;
   for (const Operation& side : group) {
+    if (never_ends) comm.gate.stop(side.stream);
     calls.push_back(find_meeting(comm, side));
     comm.clique->come(*calls.back().meeting, comm.rank, side, point(side.stream));
   }
@@ -300,6 +308,16 @@ ncclResult_t add(ncclComm_t comm, const Operation& side) {
 
 }  // namespace
 
+void tessera::emulation::set_nccl_faults(const NcclFaults& faults) {
+  never_queued = faults.never_queued;
+  never_ends = faults.never_ends;
+}
+
+void tessera::emulation::break_nccl_links(const std::string& why) {
+  const std::lock_guard lock(registry_mutex);
+  for (ncclComm* const comm : live) comm->set_state(ncclRemoteError, why);
+}
+
 ncclResult_t ncclGroupStart() {
   ++group.depth;
   return ncclSuccess;
@@ -388,6 +406,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     if (live.erase(comm) == 0) return refuse(ncclInvalidArgument, "there is no such communicator");
   }
   comm->clique->abort(comm->leave);
+  comm->gate.open();
   comm->give_back();
   delete comm;
   return ncclSuccess;

@@ -68,6 +68,11 @@ bool Clique::wait_until_all_have_read(Meeting& meeting, int sides, const bool& l
   return wait(lock, leave, [&] { return meeting.have_read == sides; });
 }
 
+void Clique::wait_for_abort(const bool& leave) {
+  std::unique_lock lock(mutex_);
+  wait(lock, leave, [] { return false; });
+}
+
 void Clique::abort(bool& leave) {
   const std::lock_guard lock(mutex_);
   leave = true;

@@ -61,6 +61,7 @@ class Clique {
   bool wait_until_all_came(Meeting& meeting, int sides, const bool& leave);
   void have_read(Meeting& meeting, int rank, cudaEvent_t read);
   bool wait_until_all_have_read(Meeting& meeting, int sides, const bool& leave);
+  void wait_for_abort(const bool& leave);
   /// Sets `leave`, and wakes whoever waits with it.
   void abort(bool& leave);
   bool duplicate_device();
