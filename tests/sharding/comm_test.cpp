@@ -1,12 +1,16 @@
 // The collectives of ranks that are threads: results, order of sums, bytes, overlap and faults.
+#include <sys/resource.h>
+
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdio>
 
 #include "sharding/comm/threads/threads.h"
 #include "sharding/comm/world.h"
 #include "tests/sharding/communicator_checks.h"
 #include "tests/sharding/random_calls.h"
+#include "tests/support/child.h"
 #include "tests/support/progress.h"
 #include "tests/support/rank.h"
 
@@ -176,6 +180,125 @@ TEST_CASE("a missing rank is named when the deadline has passed") {
                                  .deadline = std::chrono::milliseconds(50)},
                                 body),
                       Catch::Contains("waited 50 ms") && Catch::Contains("for ranks 1, 3"));
+}
+
+TEST_CASE("the deadline of run_world is that of its threads") {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto body = [](Communicator& group) {
+    if (group.rank() == 0) group.barrier(compute());
+  };
+  REQUIRE_THROWS_WITH(run_world({.ranks = 2,
+                                 .device = test::device(),
+                                 .threads = 1,
+                                 .deadline = std::chrono::milliseconds(50)},
+                                body),
+                      Catch::Contains("waited 50 ms"));
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::minutes(5));
+}
+
+TEST_CASE("an abort reaches a group that is split off while the job aborts") {
+  // The halves of the split: rank 0 aborts the world between its own split and its group's barrier.
+  const auto begin = std::chrono::steady_clock::now();
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    const auto body = [](Communicator& world) {
+      if (world.rank() == 1) world.abort("enough");
+      const auto group = world.split(0);
+      group->barrier(compute());
+    };
+    REQUIRE_THROWS_WITH(run_ranks({.ranks = 2, .device = test::device(), .threads = 1}, body),
+                        Catch::Contains("enough"));
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::minutes(5));
+}
+
+TEST_CASE("results are refused after an abort") {
+  const auto body = [](Communicator& world) {
+    world.raise_if_aborted();
+    world.barrier(compute());
+    if (world.rank() == 1) world.abort("enough");
+    while (!world.aborted()) std::this_thread::yield();
+    world.raise_if_aborted();
+    throw Error("not refused");
+  };
+  REQUIRE_THROWS_WITH(run_ranks({.ranks = 2, .device = test::device(), .threads = 1}, body),
+                      Catch::Contains("enough"));
+}
+
+TEST_CASE("groups know how many of their consecutive ranks share a node") {
+  const auto counts = [](int ranks, int ranks_per_node) {
+    std::vector<int> found(3);
+    run_ranks(
+        {.ranks = ranks, .threads = 1, .ranks_per_node = ranks_per_node}, [&](Communicator& world) {
+          const auto pairs = world.split(world.rank() / 2);
+          const auto strided = world.split(world.rank() % 2);
+          if (world.rank() != 0) return;
+          found = {world.ranks_per_node(), pairs->ranks_per_node(), strided->ranks_per_node()};
+        });
+    return found;
+  };
+  CHECK(counts(8, 0) == std::vector{8, 2, 4});  // one machine
+  CHECK(counts(8, 4) == std::vector{4, 2, 2});  // two nodes
+  CHECK(counts(8, 1) == std::vector{1, 1, 1});
+  CHECK(counts(8, 3) == std::vector{1, 2, 1});  // nodes of 3, 3 and 2 ranks
+}
+
+TEST_CASE("the history of a step finds the first call that differs between two ranks") {
+  const test::Rank rank;
+  const auto history = [](const std::vector<std::string>& labels, std::uint64_t first) {
+    CallHistory made;
+    for (const std::string& label : labels) {
+      made.add({.collective = Collective::barrier, .label = label, .number = first++});
+    }
+    return made;
+  };
+  const std::vector<std::string> labels = {"a", "b", "c", "d"};
+  const CallHistory one = history(labels, 100);
+  CHECK(one.hash() == history(labels, 100).hash());
+  CHECK(one.hash() != history(labels, 101).hash());
+  CHECK(one.hash() != CallHistory().hash());
+  const auto difference = [&](const CallHistory& other) {
+    CHECK(one.hash() != other.hash());
+    return CallHistory::first_difference(one.summary(), other.summary());
+  };
+  CHECK(difference(history({"a", "b", "x", "d"}, 100)) == 102);
+  CHECK(difference(history({"a", "b", "c"}, 100)) == 103);
+  CHECK(difference(history({"a", "b", "c", "d", "e"}, 100)) == 104);
+  CHECK(one.description(101) == "call 101, barrier of 0 bytes in 0 tensors, for b");
+  CHECK(one.description(104) == "no call 104");
+
+  std::vector<std::string> many(CallHistory::kKept + 10, "same");
+  many.back() = "last";
+  const CallHistory long_one = history(many, 0);
+  many.front() = "first";
+  const CallHistory other = history(many, 0);
+  CHECK(long_one.hash() != other.hash());  // by a call that is no longer kept
+  CHECK_THAT(long_one.description(0), Catch::Contains("no longer known"));
+  CHECK_THAT(long_one.description(10), Catch::Contains("same"));
+  many.back() = "changed";
+  CHECK(CallHistory::first_difference(long_one.summary(), history(many, 0).summary()) ==
+        many.size() - 1);
+}
+
+TEST_CASE("threads that cannot be started end the run with one error", "[cpu]") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return;  // sanitizers need more address space than any limit leaves
+#endif
+  const test::Child child = test::run_child([] {
+    // The stacks of some of the 400 threads do not fit: 8 MiB each.
+    const rlimit limit = {std::size_t{1} << 30, std::size_t{1} << 30};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      run_ranks({.ranks = 400, .threads = 1},
+                [](Communicator& world) { world.barrier(compute()); });
+    } catch (const Error& error) {
+      std::puts(error.what());
+      std::fflush(stdout);
+    }
+  });
+  INFO(child.output);
+  CHECK_FALSE(child.failed());
+  CHECK_THAT(child.output, Catch::Contains("cannot start its thread, one of 400") &&
+                               Catch::Contains("take fewer ranks"));
 }
 
 TEST_CASE("a world without a launcher has ranks that are threads, one by default") {

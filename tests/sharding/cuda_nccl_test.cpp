@@ -4,13 +4,18 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <thread>
 
 #include "runtime/cuda/backend.h"
+#include "sharding/comm/nccl/job.h"
 #include "sharding/comm/threads/threads.h"
 #include "sharding/comm/world.h"
 #include "tests/sharding/random_calls.h"
 #include "tests/support/device.h"
 #include "tests/support/progress.h"
+#if defined(TESSERA_EMULATED)
+#include "runtime/emulation/toolkit/nccl_faults.h"
+#endif
 
 namespace tessera {
 
@@ -23,7 +28,7 @@ using Body = std::function<void(Communicator&)>;
 namespace {
 
 /// Calls `body` on every rank, all of which have a GPU.
-void run(int ranks, const NcclOptions& options, const Body& body) {
+void run(int ranks, const NcclOptions& options, const Body& body, int ranks_per_node = 0) {
   const auto with_nccl = [&](Communicator& control) { run_with_nccl(control, options, body); };
   const std::chrono::milliseconds deadline = options.deadline;
 #if defined(TESSERA_EMULATED)
@@ -33,13 +38,19 @@ void run(int ranks, const NcclOptions& options, const Body& body) {
 #else
   ranks = std::min(ranks, cuda::device_count());
 #endif
-  run_ranks({.ranks = ranks, .device = test::device(), .threads = 1, .deadline = deadline},
+  run_ranks({.ranks = ranks,
+             .device = test::device(),
+             .threads = 1,
+             .deadline = deadline,
+             .ranks_per_node = ranks_per_node},
             with_nccl);
 }
 
-void expect(const NcclOptions& options, int ranks, void (*check)(Communicator&, Findings&)) {
+void expect(const NcclOptions& options, int ranks, void (*check)(Communicator&, Findings&),
+            int ranks_per_node = 0) {
   Findings findings;
-  run(ranks, options, [&](Communicator& world) { check(world, findings); });
+  run(
+      ranks, options, [&](Communicator& world) { check(world, findings); }, ranks_per_node);
   CHECK(findings.wrong() == std::vector<std::string>{});
 }
 
@@ -92,8 +103,8 @@ void check_any_order(Communicator& group, Findings& findings) {
   findings.expect(near(sums, 0, 0x1p-7), "all_reduce of bf16");
 }
 
-/// What NCCL's own reductions would get wrong.
-void check_in_tree_anyway(Communicator& group, Findings& findings) {
+/// Sums and maxima that NCCL's own floating-point reductions would get wrong.
+void check_exact_ones(Communicator& group, Findings& findings) {
   const bool last = group.rank() == group.size() - 1;
   const Tensor x = Tensor::from(Floats{last ? std::nanf("") : 1.0f, 2.0f}, {2});
   group.all_reduce({x}, compute(), "largest", Reduction::maximum);
@@ -112,38 +123,49 @@ void check_in_tree_anyway(Communicator& group, Findings& findings) {
 
 }  // namespace
 
-TEST_CASE("nccl: with deterministic sums it does all that every communicator must, bit for bit") {
+TEST_CASE("nccl: with deterministic sums it passes every check, bit for bit") {
   for (const test::CommunicatorCheck& check : test::kCommunicatorChecks) {
     INFO(check.name);
     for (const int ranks : {1, 2, 3}) expect(kDeterministic, ranks, check.body);
   }
 }
 
-TEST_CASE("nccl: calls drawn at random, whenever GPUs get to them, in many small rounds") {
+TEST_CASE("nccl: random calls, in any order of GPUs, in many small rounds") {
   NcclOptions options = kDeterministic;
   options.staging_bytes = 2048;
   test::for_every_progress(1, [&] { expect(options, 3, test::check_random_calls); });
 }
 
-TEST_CASE(
-    "nccl: its own sums are right to rounding, and what it cannot sum goes through the tree") {
+TEST_CASE("nccl: sums inside nodes and across them have the bits of one sum over all ranks") {
+  for (const auto& [ranks, per_node] : {std::pair{4, 2}, std::pair{6, 2}, std::pair{4, 3}}) {
+    CAPTURE(ranks, per_node);
+    for (const auto check : {test::check_sums, test::check_odd_counts, test::check_split}) {
+      expect(kDeterministic, ranks, check, per_node);
+    }
+    NcclOptions small = kDeterministic;
+    small.staging_bytes = 2048;
+    expect(small, ranks, test::check_random_calls, per_node);
+  }
+}
+
+TEST_CASE("nccl: its own sums are right to rounding; others go through the tree") {
   for (const int ranks : {2, 4}) {
     expect({}, ranks, check_any_order);
-    expect({}, ranks, check_in_tree_anyway);
+    expect({}, ranks, check_exact_ones);
     expect({}, ranks, test::check_moves);
     expect({}, ranks, test::check_all_gather);
   }
 }
 
 #if defined(TESSERA_EMULATED)
-TEST_CASE("nccl: it is left to its own sums unless they are to be deterministic") {
+TEST_CASE("nccl: it forms its own sums unless they must be deterministic") {
   Findings findings;  // the stand-in adds in no tree
   run(4, {}, [&](Communicator& world) { test::check_sums(world, findings); });
   CHECK_FALSE(findings.wrong().empty());
 }
 #endif
 
-TEST_CASE("nccl: a rank that raises ends the others, and the first failure is told") {
+TEST_CASE("nccl: a rank that raises ends the others, and the first failure is reported") {
   REQUIRE_THROWS_WITH(run(3, kDeterministic,
                           [](Communicator& group) {
                             if (group.rank() == 1) throw Error("out of patience");
@@ -161,7 +183,7 @@ TEST_CASE("nccl: ranks that disagree are both named") {
                       Catch::Contains("all_reduce of 16 bytes in 1 tensor, for h.0, rank 2 makes"));
 }
 
-TEST_CASE("nccl: a rank that does not come is named when the deadline has passed") {
+TEST_CASE("nccl: a missing rank is named when the deadline has passed") {
   REQUIRE_THROWS_WITH(run(3, {.deadline = std::chrono::milliseconds(300)},
                           [](Communicator& group) {
                             if (group.rank() == 1) {
@@ -172,13 +194,136 @@ TEST_CASE("nccl: a rank that does not come is named when the deadline has passed
                       Catch::Contains("waited 300 ms") && Catch::Contains("for rank 1"));
 }
 
-TEST_CASE("nccl: two ranks on one GPU are told that NCCL does not allow it") {
+TEST_CASE("nccl: two ranks on one GPU are an error") {
   const auto with_nccl = [](Communicator& control) {
     run_with_nccl(control, {}, [](Communicator&) {});
   };
   REQUIRE_THROWS_WITH(run_ranks({.ranks = 2, .device = test::device(), .threads = 1}, with_nccl),
                       Catch::Contains("NCCL: connecting"));
 }
+
+#if defined(TESSERA_EMULATED)
+
+namespace {
+
+/// Reads the sum of an all_reduce on the host, and asks whether it may be trusted.
+void read_a_sum(Communicator& world) {
+  const Tensor x = tensor_of(world.rank(), 4);
+  world.all_reduce({x}, compute(), "h.0");
+  x.to_vector<float>();
+  world.raise_if_aborted();
+  throw Error("the sum was trusted");
+}
+
+}  // namespace
+
+TEST_CASE("nccl: a call that never ends on the GPU is named when the deadline has passed") {
+  const emulation::NcclFaultsGuard guard({.never_ends = true});
+  CHECK_THROWS_WITH(run(2, {.deadline = std::chrono::milliseconds(300)}, read_a_sum),
+                    Catch::Contains("rank ") &&
+                        Catch::Contains("call 0, all_reduce of 16 bytes in 1 tensor, for h.0, was "
+                                        "queued 300 ms ago and has not ended on the GPU") &&
+                        Catch::Contains("sharding.timeout"));
+}
+
+TEST_CASE("nccl: results that an abort has cut short are refused on every rank") {
+  const emulation::NcclFaultsGuard guard({.never_ends = true});
+  std::atomic<int> refused = 0;
+  const auto body = [&](Communicator& world) {
+    std::thread disk;
+    if (world.rank() == 1) {
+      disk = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        world.abort("rank 1: the disk is full");
+      });
+    }
+    try {
+      read_a_sum(world);
+    } catch (const Error& error) {
+      if (std::string(error.what()).find("the disk is full") != std::string::npos) ++refused;
+    }
+    if (disk.joinable()) disk.join();
+  };
+  CHECK_THROWS_WITH(run(2, kDeterministic, body), Catch::Contains("the disk is full"));
+  CHECK(refused == 2);
+}
+
+TEST_CASE("nccl: ranks that never reach NCCL end the run when the deadline has passed") {
+  const emulation::NcclFaultsGuard guard({.never_queued = true});
+  CHECK_THROWS_WITH(run(2, {.deadline = std::chrono::milliseconds(300)}, read_a_sum),
+                    Catch::Contains("waited 300 ms in call 0, all_reduce of 16 bytes in 1 tensor, "
+                                    "for h.0 for other ranks to reach NCCL"));
+}
+
+TEST_CASE("nccl: an error that NCCL reports later, of a broken link, ends the run") {
+  const auto body = [](Communicator& world) {
+    world.barrier(compute());
+    compute().synchronize();
+    if (world.rank() == 1) emulation::break_nccl_links("the cable is out");
+    for (int i = 0; i < 1000 && !world.aborted(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    world.raise_if_aborted();
+  };
+  CHECK_THROWS_WITH(run(2, kDeterministic, body),
+                    Catch::Contains("NCCL: ") && Catch::Contains("the cable is out"));
+}
+
+TEST_CASE("nccl: an exception between two calls of a group leaves no group open") {
+  run_ranks({.ranks = 1, .device = test::device(), .threads = 1}, [](Communicator& world) {
+    NcclJob job(world, std::chrono::seconds(60));
+    const ncclComm_t comm = job.connect(world);
+    const auto describe = [] { return std::string("a call"); };
+    CHECK_THROWS_WITH(
+        job.queue(comm, describe, [](const NcclJob::Take&) { throw Error("out of memory"); }),
+        "out of memory");
+    CHECK(ncclGroupEnd() == ncclInvalidUsage);  // there is none
+  });
+}
+
+TEST_CASE("nccl: maxima and norms over more ranks than a tree has sources") {
+  constexpr int kManyRanks = 130;
+  std::atomic<int> right = 0;
+  run(kManyRanks, {.deadline = std::chrono::minutes(5)}, [&](Communicator& world) {
+    const Tensor x = Tensor::from(Floats{static_cast<float>(world.rank())}, {1});
+    world.all_reduce({x}, compute(), "largest", Reduction::maximum);
+    if (x.item<float>() == kManyRanks - 1) ++right;
+  });
+  CHECK(right == kManyRanks);
+}
+
+TEST_CASE("nccl: ranks that disagree after two steps are both named at the step's end") {
+  const auto body = [](Communicator& world) {
+    for (int step = 0; step < 3; ++step) {
+      const Tensor x = tensor_of(world.rank(), 4);
+      const bool other = step == 2 && world.rank() == 1;
+      world.all_reduce({x}, compute(), other ? "h.2" : "h.1");
+      world.next_step(compute());
+    }
+  };
+  const NcclOptions options = {.deadline = std::chrono::seconds(60),
+                               .check_collectives = CheckCollectives::first_steps};
+  CHECK_THROWS_WITH(
+      run(2, options, body),
+      Catch::Contains("rank 0 makes call 2, all_reduce of 16 bytes in 1 tensor, for h.1, rank 1 "
+                      "makes call 2, all_reduce of 16 bytes in 1 tensor, for h.2"));
+}
+
+TEST_CASE("run_world takes NCCL by itself for threads that have a GPU each") {
+  const auto takes_nccl = [](int ranks, int gpus) {
+    emulation::DeviceOptions devices = emulation::device_options();
+    devices.devices = gpus;
+    const emulation::DeviceOptionsGuard guard(devices);
+    Findings findings;  // the stand-in adds in no tree
+    run_world({.ranks = ranks, .device = test::device(), .threads = 1},
+              [&](Communicator& world) { test::check_sums(world, findings); });
+    return !findings.wrong().empty();
+  };
+  CHECK(takes_nccl(4, 4));
+  CHECK_FALSE(takes_nccl(4, 2));
+}
+
+#endif
 
 TEST_CASE("run_world takes the communicator that is asked for, where it can") {
   const auto kinds = [](CommunicatorKind kind, const Device& device) {

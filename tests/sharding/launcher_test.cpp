@@ -1,0 +1,123 @@
+// Launchers: a process that was started as one of several never trains alone.
+#include "sharding/comm/launcher.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <map>
+
+#include "runtime/error.h"
+#include "sharding/comm/world.h"
+
+namespace tessera {
+
+using Catch::Contains;
+using Kind = Launch::Kind;
+
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Launch launch_of(const Variables& variables) {
+  return find_launch([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+/// Sets environment variables for the scope.
+class EnvironmentGuard {
+ public:
+  explicit EnvironmentGuard(Variables variables) : variables_(std::move(variables)) {
+    for (const auto& [name, value] : variables_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~EnvironmentGuard() {
+    for (const auto& [name, value] : variables_) unsetenv(name.c_str());
+  }
+  EnvironmentGuard(const EnvironmentGuard&) = delete;
+  EnvironmentGuard& operator=(const EnvironmentGuard&) = delete;
+
+ private:
+  Variables variables_;
+};
+
+}  // namespace
+
+TEST_CASE("launchers of MPI tell their number of processes") {
+  const Launch mpirun = launch_of({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}});
+  CHECK(mpirun.kind == Kind::mpi);
+  CHECK(mpirun.processes == 4);
+  CHECK(mpirun.process == 3);
+  const Launch pmi = launch_of({{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}});
+  CHECK(pmi.kind == Kind::mpi);
+  CHECK(pmi.processes == 2);
+  CHECK(pmi.process == 1);
+  // srun --mpi=pmix
+  const Launch pmix = launch_of({{"SLURM_STEP_NUM_TASKS", "2"},
+                                 {"SLURM_PROCID", "1"},
+                                 {"PMIX_RANK", "1"},
+                                 {"PMIX_NAMESPACE", "slurm.pmix.7.0"},
+                                 {"PMIX_SERVER_URI4", "pmix-server;tcp4://127.0.0.1:1"}});
+  CHECK(pmix.kind == Kind::mpi);
+  CHECK(pmix.processes == 2);
+  CHECK(pmix.process == 1);
+  // mpirun inside a batch job of Slurm
+  const Launch both = launch_of(
+      {{"OMPI_COMM_WORLD_SIZE", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}});
+  CHECK(both.kind == Kind::mpi);
+  CHECK(both.processes == 4);
+}
+
+TEST_CASE("processes of a launcher that MPI cannot use are told so, with the variables found") {
+  const auto problem = [](const Variables& variables) {
+    const Launch launch = launch_of(variables);
+    CHECK(launch.kind == Kind::unusable);
+    return launch.problem;
+  };
+  CHECK_THAT(problem({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}}),
+             Contains("RANK=1, WORLD_SIZE=2") && Contains("mpirun -np N instead of torchrun") &&
+                 Contains("unset"));
+  CHECK_THAT(problem({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}, {"PMIX_RANK", "1"}}),
+             Contains("PMIX_RANK=1") && Contains("srun --mpi=pmix"));
+  CHECK_THAT(problem({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}}),
+             Contains("SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2"));
+  CHECK_THAT(problem({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}}), Contains("SLURM_PROCID=1"));
+}
+
+TEST_CASE("a program that was started once is not taken for one of several") {
+  for (const Variables& variables : std::vector<Variables>{
+           {},
+           {{"RANK", "1"}},
+           {{"WORLD_SIZE", "8"}},
+           {{"RANK", "0"}, {"WORLD_SIZE", "1"}},                    // torchrun of one
+           {{"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "7"}},          // a shell of salloc
+           {{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}},          // a script of sbatch
+           {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}},  // srun of one
+           {{"SLURM_STEP_NUM_TASKS", "1"}, {"PMI_SIZE", "1"}, {"PMI_RANK", "0"}},
+           {{"SLURM_STEP_NUM_TASKS", "1"}, {"PMIX_RANK", "0"}},
+           {{"RANK", "one"}, {"WORLD_SIZE", "two"}}}) {
+    CAPTURE(variables);
+    CHECK(launch_of(variables).kind == Kind::none);
+  }
+}
+
+TEST_CASE("run_world refuses to run alone in a process of torchrun or of srun") {
+  std::atomic<int> bodies = 0;
+  const auto run = [&] { run_world({.threads = 1}, [&](Communicator&) { ++bodies; }); };
+  {
+    const EnvironmentGuard torchrun({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
+    CHECK_THROWS_WITH(run(), Contains("RANK=1, WORLD_SIZE=2"));
+    CHECK_THROWS_WITH(planned_ranks({}), Contains("RANK=1, WORLD_SIZE=2"));
+    CHECK_THROWS_WITH(check_once([] { throw Error("the same everywhere"); }),
+                      "the same everywhere");
+  }
+  {
+    const EnvironmentGuard srun({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}});
+    CHECK_THROWS_WITH(run(), Contains("SLURM_STEP_NUM_TASKS=2"));
+  }
+  CHECK(bodies == 0);
+  run();
+  CHECK(bodies == 1);
+}
+
+}  // namespace tessera
