@@ -1,4 +1,4 @@
-// Launch: what a launcher of processes says in this process's environment.
+// Launch: the environment variables by which a launcher describes its processes.
 #pragma once
 
 #include <functional>
@@ -14,13 +14,13 @@ struct Launch {
   enum class Kind {
     none,     // the program was started by hand: its ranks are threads
     mpi,      // by a launcher that MPI can use: mpirun, or srun --mpi=pmix
-    unusable  // by a launcher that does not help MPI: other processes exist, but cannot be found
+    unusable  // by a launcher without MPI: other processes exist, but MPI cannot find them
   };
   Kind kind = Kind::none;
   /// The launcher's number of processes, and this one's among them; 0 if it did not say.
   int processes = 0;
   int process = 0;
-  /// For `unusable`: the variables that were found and what to do, in one line.
+  /// For `unusable`: one line with the variables that were found, and advice.
   std::string problem;
 };
 

@@ -1,14 +1,14 @@
-// The stream on which ranks talk, and what waiting for it costs.
+// The communication stream, and the time that computation waits for it.
 #pragma once
 
 #include "runtime/stream.h"
 
 namespace tessera {
 
-/// The current context's side stream for everything that ranks send each other.
+/// The current context's side stream, on which ranks exchange tensors.
 const Stream& communication_stream();
 
-/// Lets the compute stream wait for `event`; the time this takes is communication that computation
+/// Makes the compute stream wait for `event`. The time of the wait is communication that computation
 /// did not hide, the profiler's span "exposed communication". (On a GPU the stream waits, and the
 /// span is the GPU's time.)
 void wait_for_communication(const Event& event);

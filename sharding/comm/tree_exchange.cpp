@@ -130,7 +130,7 @@ class Reducer {
       pieces.segment = &segment;
       const Tensor own = source_piece(grid_.rank, segment);
       for (int node = 0; node < grid_.nodes(); ++node) {
-        // What this node's ranks contribute to the share of the rank with this number on `node`.
+        // The contributions of this node's ranks to a share: that of `node`'s rank with this number.
         const Tensor mine = source_piece(grid_.rank_at(node, grid_.own_number()), segment);
         Tensors& sources = pieces.inside.emplace_back();
         for (int number = 0; number < grid_.per_node; ++number) {

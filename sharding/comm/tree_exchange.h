@@ -12,9 +12,9 @@
 //               (0 + 1) + (2 + 3)
 //
 // The halves of the tree are the trees of contiguous halves of the ranks. So both ways add in the
-// same order, and give the same bits, when K is a power of two. For any other K, for 16-bit sources
-// (whose sums inside a node would have to travel in f32), and where nodes are not alike, all ranks
-// count as one node.
+// same order, and give the same bits, when K is a power of two. All ranks count as one node for any
+// other K, and where nodes are not alike. They do for 16-bit sources too: those are rounded once, so
+// sums inside a node would have to travel in f32.
 //
 // Bytes. With shares of s bytes a rank sends M (K - 1) s inside its node and (M - 1) s to other
 // nodes. The total is (M K - 1) s = (N - 1) s in either way, as docs/communicators.md says. But

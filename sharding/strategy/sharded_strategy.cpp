@@ -247,6 +247,8 @@ void ShardedStrategy::visit_whole(
       visit(parameter, whole.reshape(parameter.shape()));
     }
   }
+  // The caller completes its file only if the values are those of a healthy run.
+  if (groups_.shards != nullptr) groups_.shards->raise_if_aborted();
 }
 
 }  // namespace

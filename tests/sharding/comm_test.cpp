@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "sharding/comm/threads/rendezvous.h"
 #include "sharding/comm/threads/threads.h"
 #include "sharding/comm/world.h"
 #include "tests/sharding/communicator_checks.h"
@@ -196,19 +197,19 @@ TEST_CASE("the deadline of run_world is that of its threads") {
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::minutes(5));
 }
 
-TEST_CASE("an abort reaches a group that is split off while the job aborts") {
-  // The halves of the split: rank 0 aborts the world between its own split and its group's barrier.
-  const auto begin = std::chrono::steady_clock::now();
-  for (int repeat = 0; repeat < 20; ++repeat) {
-    const auto body = [](Communicator& world) {
-      if (world.rank() == 1) world.abort("enough");
-      const auto group = world.split(0);
-      group->barrier(compute());
-    };
-    REQUIRE_THROWS_WITH(run_ranks({.ranks = 2, .device = test::device(), .threads = 1}, body),
-                        Catch::Contains("enough"));
-  }
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::minutes(5));
+TEST_CASE("an abort reaches groups that were split off before it and after it") {
+  const std::vector<int> members = {0, 1};
+  const auto rendezvous = [&] {
+    return std::make_shared<Rendezvous>(members, std::chrono::minutes(5));
+  };
+  const auto world = rendezvous(), earlier = rendezvous(), later = rendezvous();
+  world->add_child(earlier);
+  CHECK_FALSE(earlier->aborted());
+  world->abort("enough");
+  world->add_child(later);
+  CHECK(earlier->aborted() == "enough");
+  CHECK(later->aborted() == "enough");
+  CHECK_THROWS_WITH(later->open(0, "a call"), "enough");
 }
 
 TEST_CASE("results are refused after an abort") {

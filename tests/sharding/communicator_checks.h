@@ -1,4 +1,4 @@
-// Checks of the contract of communicators, for any kind of rank and any number of ranks.
+// Checks of the contract of communicators, for any kind and number of ranks.
 //
 // Threads run them in comm_test.cpp, processes in mpi_program.cpp, GPUs in cuda_nccl_test.cpp.
 #pragma once
@@ -156,7 +156,7 @@ inline void check_odd_counts(Communicator& group, Findings& findings) {
 /// More elements than a staging buffer holds, together with few; bf16 into f32; integers.
 inline void check_large_and_mixed(Communicator& group, Findings& findings) {
   const int n = group.size(), r = group.rank();
-  // Whole numbers, whose sums are exact: element i of rank r is i % 64 + r.
+  // Whole numbers have exact sums: element i of rank r is i % 64 + r.
   const auto value = [](std::int64_t i, int rank) { return static_cast<float>(i % 64 + rank); };
   const auto sum = [&](std::int64_t i) {
     return static_cast<float>(n * (i % 64)) + static_cast<float>(n * (n - 1)) / 2;

@@ -277,7 +277,7 @@ TEST_CASE("nccl: an exception between two calls of a group leaves no group open"
     CHECK_THROWS_WITH(
         job.queue(comm, describe, [](const NcclJob::Take&) { throw Error("out of memory"); }),
         "out of memory");
-    CHECK(ncclGroupEnd() == ncclInvalidUsage);  // there is none
+    CHECK(ncclGroupEnd() == ncclInvalidUsage);  // no group is open
   });
 }
 

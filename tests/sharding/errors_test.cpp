@@ -1,4 +1,4 @@
-// What goes wrong ends every rank with one message that says what, where and what to do.
+// Failures end every rank with one message: the fault, its place, and advice.
 #include <catch2/catch.hpp>
 #include <chrono>
 
@@ -19,7 +19,7 @@ void expect_rejected(const ShardingOptions& options, int ranks, const std::strin
   REQUIRE_THROWS_WITH(recipe_of(options, ranks), Catch::Contains(message));
 }
 
-/// What run_ranks raises when `body` runs on four ranks; it must not take long.
+/// The message that run_ranks raises when `body` runs on four ranks. It must not take long.
 std::string failure_of(const std::function<void(Communicator&)>& body) {
   const auto begin = std::chrono::steady_clock::now();
   std::string message;
@@ -64,7 +64,7 @@ TEST_CASE("options that contradict each other are rejected") {
   REQUIRE_THROWS_WITH(strategy_from_name("fsdp3"), Catch::Contains("single, ddp, zero1"));
 }
 
-TEST_CASE("a rank that fails in the middle of a step ends them all, with its reason") {
+TEST_CASE("a rank that fails in the middle of a step ends all ranks, with its reason") {
   for (const StrategyKind kind : kSeveralRanks) {
     INFO(name_of(kind));
     const std::string message = failure_of([&](Communicator& world) {
@@ -77,7 +77,7 @@ TEST_CASE("a rank that fails in the middle of a step ends them all, with its rea
   }
 }
 
-TEST_CASE("ranks whose models differ are told so") {
+TEST_CASE("ranks with different models are named") {
   for (const StrategyKind kind : kSeveralRanks) {
     INFO(name_of(kind));
     const std::string message = failure_of([&](Communicator& world) {

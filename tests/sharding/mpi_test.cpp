@@ -28,16 +28,8 @@ struct Outcome {
   std::vector<std::string> messages;  // lines by the program about a failure
 };
 
-/// mpirun -np RANKS mpi_program ARGUMENTS, also as root and with more ranks than cores.
-Outcome start(int ranks, const std::string& arguments) {
-  const std::string command = fmt::format(
-      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-      "ASAN_OPTIONS=detect_leaks=0 "  // OpenMPI's own
-      "timeout --kill-after=5 100 {} --oversubscribe --bind-to none --mca "
-      "odls_base_sigkill_timeout "
-      "0 -np {} {}/bin/mpi_program {} "
-      "2>&1",
-      TESSERA_MPIRUN, ranks, TESSERA_BINARY_DIR, arguments);
+/// Runs a shell command to its end.
+Outcome run(const std::string& command) {
   Outcome outcome;
   const auto begin = Clock::now();
   std::FILE* pipe = ::popen(command.c_str(), "r");
@@ -52,6 +44,18 @@ Outcome start(int ranks, const std::string& arguments) {
     if (line.rfind("tessera: ", 0) == 0) outcome.messages.push_back(line);
   }
   return outcome;
+}
+
+/// mpirun -np RANKS mpi_program ARGUMENTS, also as root and with more ranks than cores.
+Outcome start(int ranks, const std::string& arguments) {
+  return run(
+      fmt::format("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+                  "ASAN_OPTIONS=detect_leaks=0 "  // OpenMPI's own
+                  "timeout --kill-after=5 100 {} --oversubscribe --bind-to none --mca "
+                  "odls_base_sigkill_timeout "
+                  "0 -np {} {}/bin/mpi_program {} "
+                  "2>&1",
+                  TESSERA_MPIRUN, ranks, TESSERA_BINARY_DIR, arguments));
 }
 
 /// Runs a fault and expects one line with `message`, before any wait of the program could end by
@@ -140,6 +144,17 @@ TEST_CASE("mpirun ends the others when a process is killed, and names it") {
   CHECK(outcome.seconds < 90.0);
   CHECK_THAT(outcome.output, Contains("process rank 1") && Contains("signal 9"));
   CHECK(outcome.messages.empty());
+}
+
+TEST_CASE("a process of a launcher that belongs to another MPI ends with one line") {
+  const Outcome outcome =
+      run("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0 "
+          "PMI_SIZE=2 PMI_RANK=1 timeout --kill-after=5 100 " TESSERA_BINARY_DIR
+          "/bin/mpi_program checks 2>&1");
+  INFO(outcome.output);
+  CHECK(outcome.status == 1);
+  REQUIRE(outcome.messages.size() == 1);
+  CHECK_THAT(outcome.messages[0], Contains("has started 2 processes, but MPI finds 1"));
 }
 
 TEST_CASE("another number of ranks than mpirun's is one error") {

@@ -15,7 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import planting
 
 TESTS = [f"test_sharding_{name}" for name in (
-    "strategy", "order", "delay", "schedule", "partition", "unit", "gradient_norm", "comm")]
+    "strategy", "order", "delay", "schedule", "partition", "unit", "gradient_norm", "comm", "launcher",
+    "tree_exchange", "mpi")]
 
 # A file, text that occurs in it exactly once, and what replaces it.
 FAULTS = {
@@ -111,6 +112,38 @@ FAULTS = {
         "sharding/plan/partition.cpp",
         "return (a + b - 1) / b;",
         "return a / b;"),
+    "a process that PMI started trains alone": (
+        "sharding/comm/launcher.cpp",
+        'if (const auto launch = find_mpi(environment, "PMI_SIZE", "PMI_RANK")) return launch;',
+        ""),
+    "a process that torchrun started trains alone": (
+        "sharding/comm/launcher.cpp",
+        "if (const auto launch = find_torchrun(environment)) return *launch;",
+        ""),
+    "an abort misses a group that is split off after it": (
+        "sharding/comm/threads/rendezvous.cpp",
+        "if (aborted) child->abort(*aborted);",
+        ""),
+    "threads wait longer than the deadline": (
+        "sharding/comm/threads/threads.cpp",
+        "std::make_shared<Group>(members, options.deadline)",
+        "std::make_shared<Group>(members, 2 * options.deadline)"),
+    "results are trusted after an abort": (
+        "sharding/comm/communicator.cpp",
+        "if (const auto reason = aborted()) throw Error(*reason);",
+        ""),
+    "two stages of sums for nodes of any size": (
+        "sharding/comm/tree_exchange.cpp",
+        "std::has_single_bit(static_cast<unsigned>(ranks_per_node))",
+        "ranks_per_node > 0"),
+    "sums of a node are sent to the wrong node": (
+        "sharding/comm/tree_exchange.cpp",
+        "messages.sent.push_back({peer, pieces.sums[at(node)]});",
+        "messages.sent.push_back({peer, pieces.sums[at(grid_.own_node())]});"),
+    "calls of a step are not compared": (
+        "sharding/comm/communicator.cpp",
+        "if (!call.compared) history_.add(call);",
+        ""),
 }
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ inline Tensors make_call(Communicator& group, const RandomCall& call, const Stre
 
 inline void check_random_calls(Communicator& world, Findings& findings) {
   constexpr int kCalls = 60;
-  // The last group has what is left over, so groups differ in size.
+  // The last group has the remaining rank, so groups differ in size.
   const auto group = world.split(world.rank() / 2);
   const Stream* const streams[] = {&compute(), &context().side_stream("communication")};
   Dice dice(5, "calls");

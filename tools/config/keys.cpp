@@ -169,9 +169,9 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
                          "The dtype that gradients are sent in; sums over ranks are formed in f32 "
                          "in any case."),
       choice_key("sharding.communicator", sharding.communicator,
-                 "How ranks exchange tensors. `auto`: threads of one process read each other's "
-                 "memory; under mpirun NCCL where ranks are on GPUs and the build has it, MPI "
-                 "otherwise."),
+                 "How ranks exchange tensors. `auto` takes NCCL where ranks have a GPU each and the "
+                 "build has it. Otherwise threads of one process read each other's memory, and "
+                 "processes use MPI."),
       flag_key("sharding.deterministic", sharding.deterministic,
                "nccl: form sums over ranks in the order of the other communicators, not in NCCL's "
                "own: the same bits on any machine, for more messages."),

@@ -166,7 +166,7 @@ class MpiCommunicator final : public Communicator {
     fail_for_two(call, other, history.description(number));
   }
 
-  /// All ranks are here, and tell each other `own`, their descriptions of what they called.
+  /// All ranks are here. They exchange `own`, the descriptions of their calls, and raise Error.
   [[noreturn]] void fail_for_two(const Call& call, int other, const std::string& own) {
     Text text = {};
     own.copy(text.data(), text.size() - 1);
