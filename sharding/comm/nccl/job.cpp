@@ -165,7 +165,8 @@ std::optional<std::string> NcclJob::find_overdue_call() {
       call = under_way_.erase(call);
     } else if (now - call->queued > deadline_) {
       return fmt::format(
-          "{} was queued {} ms ago and has not ended on the GPU: another rank's GPU or the network "
+          "{}, was queued {} ms ago and has not ended on the GPU: another rank's GPU or the "
+          "network "
           "has stopped, or sharding.timeout is too short",
           call->description, deadline_.count());
     } else {

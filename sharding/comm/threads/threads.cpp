@@ -129,7 +129,7 @@ class ThreadCommunicator final : public Communicator {
       work();
     } catch (const std::exception& error) {
       failure = std::current_exception();
-      abort(error.what());
+      abort(failure_of(context().rank(), context().world_size(), error.what()));
       stop_reading();
     }
     group_->rendezvous->close();
@@ -233,8 +233,10 @@ class Failures {
  public:
   Failures(Rendezvous& rendezvous, int ranks) : rendezvous_(rendezvous), ranks_(ranks) {}
 
-  void report(int rank, std::string_view reason) {
-    const std::string message = failure_of(rank, ranks_, reason);
+  void report(int rank, const std::string& reason) {
+    // A rank that raises the reason of an abort has not failed by itself.
+    const std::string message =
+        rendezvous_.aborted() == reason ? reason : failure_of(rank, ranks_, reason);
     {
       const std::lock_guard lock(mutex_);
       if (!first_) first_ = message;
