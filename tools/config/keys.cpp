@@ -168,10 +168,11 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
       training_dtype_key("sharding.reduce_dtype", sharding.reduce_dtype,
                          "The dtype that gradients are sent in; sums over ranks are formed in f32 "
                          "in any case."),
-      choice_key("sharding.communicator", sharding.communicator,
-                 "How ranks exchange tensors. `auto` takes NCCL where ranks have a GPU each and the "
-                 "build has it. Otherwise threads of one process read each other's memory, and "
-                 "processes use MPI."),
+      choice_key(
+          "sharding.communicator", sharding.communicator,
+          "How ranks exchange tensors. `auto` takes NCCL where ranks have a GPU each and the "
+          "build has it. Otherwise threads of one process read each other's memory, and "
+          "processes use MPI."),
       flag_key("sharding.deterministic", sharding.deterministic,
                "nccl: form sums over ranks in the order of the other communicators, not in NCCL's "
                "own: the same bits on any machine, for more messages."),
