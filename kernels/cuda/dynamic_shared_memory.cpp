@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <map>
+#include <mutex>
 
 #include "runtime/context.h"
 #include "runtime/cuda/status.h"
@@ -10,19 +11,30 @@
 namespace tessera::gpu {
 namespace {
 
-/// Bytes that a rank's kernels may have, by their addresses.
+/// Bytes that a rank has asked for, by kernel.
 struct AllowedSharedMemory {
   std::map<const void*, std::size_t> bytes;
 };
+
+/// The limit belongs to the device, which ranks share. So it is only raised: a rank that asks for
+/// less must not take from another rank.
+void raise_limit(const void* kernel, std::size_t bytes) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  cudaFuncAttributes attributes;
+  cuda::check_status(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+  if (static_cast<int>(bytes) <= attributes.maxDynamicSharedSizeBytes) return;
+  cuda::check_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(bytes)),
+                     "cudaFuncSetAttribute");
+}
 
 }  // namespace
 
 void allow_shared_memory(const void* kernel, std::size_t bytes) {
   std::size_t& allowed = context().state<AllowedSharedMemory>().bytes[kernel];
   if (bytes <= allowed) return;
-  cuda::check_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          static_cast<int>(bytes)),
-                     "cudaFuncSetAttribute");
+  raise_limit(kernel, bytes);
   allowed = bytes;
 }
 

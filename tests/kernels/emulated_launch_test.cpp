@@ -55,6 +55,17 @@ TEST_CASE("a kernel is launched with dynamic shared memory about 48 KiB minus it
   REQUIRE(sum_of(16) == 64 + 16);  // less than it was allowed before
 }
 
+TEST_CASE("a rank that needs little shared memory does not take it from another rank") {
+  const test::Rank large;
+  const std::size_t bytes = 60 * kKibibyte;
+  REQUIRE(sum_of(bytes) == static_cast<int>(64 + bytes));
+  {
+    const test::Rank small;
+    REQUIRE(sum_of(16) == 64 + 16);
+  }
+  REQUIRE(sum_of(bytes) == static_cast<int>(64 + bytes));
+}
+
 TEST_CASE("a launch is refused where the architecture has too little shared memory") {
   for (const auto& [capability, kibibytes] : {std::pair(80, 163), {89, 99}, {90, 227}}) {
     const emulation::DeviceOptionsGuard device(device_of(capability));

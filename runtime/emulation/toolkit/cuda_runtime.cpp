@@ -209,6 +209,14 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   }
   return refuse(cudaErrorInvalidValue, "the attribute is not emulated");
 }
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  Devices& devices = Devices::get();
+  const auto lock = devices.lock();
+  const auto found = devices.dynamic_bytes.find({current_device, kernel});
+  const std::size_t bytes = found == devices.dynamic_bytes.end() ? 0 : found->second;
+  attributes->maxDynamicSharedSizeBytes = static_cast<int>(bytes);
+  return cudaSuccess;
+}
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   Devices& devices = Devices::get();
   const auto lock = devices.lock();

@@ -30,6 +30,10 @@ enum cudaDeviceAttr {
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
+struct cudaFuncAttributes {
+  int maxDynamicSharedSizeBytes;
+};
+
 struct cudaDeviceProp {
   char name[256];
   std::size_t totalGlobalMem;
@@ -47,8 +51,8 @@ inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDefault = 0;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 
-/// The toolkit's text, followed by the emulation's reason if this thread's last failed call returned
-/// `error`.
+/// The toolkit's text, followed by the emulation's reason if this thread's last failed call
+/// returned `error`.
 const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetLastError();
@@ -62,6 +66,10 @@ cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaDeviceCanAccessPeer(int* possible, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 
+/// Attributes of `kernel` on the current device. maxDynamicSharedSizeBytes is 0 before
+/// cudaFuncSetAttribute: the emulation learns the size of static shared memory only while the kernel
+/// runs.
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 /// `kernel` may be launched with `value` bytes of dynamic shared memory on the current device.
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
