@@ -1,9 +1,28 @@
 #include "autograd/checkpoint.h"
 
+#include <utility>
+
 #include "autograd/engine.h"
 #include "autograd/node.h"
+#include "runtime/context.h"
 
 namespace tessera {
+namespace {
+
+/// Sets the rank's random position for the scope.
+class RandomPositionScope {
+ public:
+  explicit RandomPositionScope(const RandomPosition& position)
+      : previous_(std::exchange(context().random(), position)) {}
+  ~RandomPositionScope() { context().random() = previous_; }
+  RandomPositionScope(const RandomPositionScope&) = delete;
+  RandomPositionScope& operator=(const RandomPositionScope&) = delete;
+
+ private:
+  RandomPosition previous_;
+};
+
+}  // namespace
 
 Variable checkpoint(std::function<Variable(const Variable&)> function, const Variable& input) {
   const TrainableWatch watch;
@@ -12,8 +31,11 @@ Variable checkpoint(std::function<Variable(const Variable&)> function, const Var
     const NoGradient scope;
     result = function(Variable(input.data())).data();
   }
+  // Dropout addresses its mask by the position, which may be another micro-batch's in backward.
+  const RandomPosition position = context().random();
   const auto recompute = [function = std::move(function), x = input.data(),
-                          wants_dx = input.requires_gradient()](Tensor dy) -> Gradients {
+                          wants_dx = input.requires_gradient(), position](Tensor dy) -> Gradients {
+    const RandomPositionScope as_in_forward(position);
     const GradientMode recording(true);
     const Variable again = wants_dx ? Variable::leaf(x) : Variable(x);
     const Variable result_again = function(again);

@@ -7,12 +7,15 @@
 
 namespace tessera {
 
-/// function(input), of which only `input` is kept for backward. Backward runs `function` again and
-/// differentiates that. Because every kernel is deterministic and dropout is addressed, results and
-/// gradients have the same bits as without checkpointing. (One exception: the gradient of an input
-/// that is used both several times inside and again outside is the same sum in another order.)
-/// `function` may use Parameters; it is called a second time during backward, so what it refers to
-/// must still be there. If neither `input` nor a Parameter wants a gradient, nothing is kept.
+/// function(input), keeping only `input` for backward. Backward runs `function` again, at the random
+/// position of the forward pass, and differentiates that run.
+///
+/// Results and gradients have the same bits as without checkpointing, because every kernel is
+/// deterministic and dropout is addressed. There is one exception: the gradient of an input that is
+/// used several times inside and again outside is the same sum in another order.
+///
+/// `function` may use Parameters. Everything that it refers to must live until backward. If neither
+/// `input` nor a Parameter wants a gradient, nothing is kept.
 Variable checkpoint(std::function<Variable(const Variable&)> function, const Variable& input);
 
 }  // namespace tessera

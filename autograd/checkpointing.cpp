@@ -41,12 +41,14 @@ std::string to_string(const CheckpointingPolicy& policy) {
 }
 
 void set_checkpointing(const Units& units, const CheckpointingPolicy& policy) {
-  const auto blocks = static_cast<std::int64_t>(units.size()) - 1;
+  const std::int64_t ends = units.front()->at_both_ends() ? 1 : 2;
+  const std::int64_t blocks = static_cast<std::int64_t>(units.size()) - ends;
   check(policy.first == 0 || policy.first < blocks,
         "activation checkpointing '{}': the model's blocks are 0 to {}", to_string(policy),
         blocks - 1);
-  for (std::int64_t i = 0; i <= blocks; ++i) {
-    units[static_cast<std::size_t>(i)]->set_checkpointing(i > 0 && policy.recomputes(i - 1));
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(units.size()); ++i) {
+    const bool is_block = 1 <= i && i <= blocks;
+    units[static_cast<std::size_t>(i)]->set_checkpointing(is_block && policy.recomputes(i - 1));
   }
 }
 

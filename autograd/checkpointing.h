@@ -1,4 +1,4 @@
-// Which blocks of a model keep their activations, and which compute them again in backward.
+// The choice of the blocks whose activations are computed again in backward.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Recomputed are blocks first, first + every, first + 2 * every, ...; none if `every` is 0.
+/// Blocks first, first + every, first + 2 * every, ... are recomputed; none if `every` is 0.
 struct CheckpointingPolicy {
   std::int64_t first = 0;
   std::int64_t every = 0;
@@ -25,15 +25,16 @@ struct CheckpointingPolicy {
   bool operator==(const CheckpointingPolicy&) const = default;
 };
 
-/// "none", "full", "every 2" (K >= 1) or "from 6" (I >= 0); nothing for any other text.
+/// "none", "full", "every 2" (K >= 1) or "from 6" (I >= 0); no value for any other text.
 std::optional<CheckpointingPolicy> parse_checkpointing(std::string_view text);
 
 /// The text that parse_checkpointing reads to the same policy.
 std::string to_string(const CheckpointingPolicy& policy);
 
 /// Switches recomputation of every unit on or off. Units are in forward order: the embedding, then
-/// block 0, 1, .... (The embedding, and a head behind the blocks, go through Unit::run_once and are
-/// never recomputed.) Raises Error if the policy says 'from I' and there is no block I.
+/// block 0, 1, ..., then the head, unless the first unit is at both ends and so is the head too.
+/// The embedding and the head run through Unit::run_once and are never recomputed. Raises Error if
+/// the policy is 'from I' and there is no block I.
 void set_checkpointing(const Units& units, const CheckpointingPolicy& policy);
 
 }  // namespace tessera

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Per thread, because a rank is a thread: what the next recorded node is given.
+// The next recorded node's sequence number and scope. Per thread, because a rank is a thread.
 thread_local std::uint64_t next_sequence_ = 0;
 thread_local std::shared_ptr<BackwardScope> current_scope_;
 thread_local bool gradient_is_known_one_ = false;
@@ -35,7 +35,7 @@ class ScopeTracker {
   std::shared_ptr<BackwardScope> inside_;
 };
 
-/// A node's backward may run another graph's (a recomputed block's), so the old value comes back.
+/// Restores the old value at its end: a node's backward may run that of a recomputed block.
 class KnownOneScope {
  public:
   explicit KnownOneScope(bool known) : previous_(std::exchange(gradient_is_known_one_, known)) {}
@@ -102,7 +102,7 @@ void add_gradient(Tensor& sum, Tensor contribution) {
 }
 
 bool Node::receive(Tensor contribution) {
-  check(!done_, "this graph was differentiated before: a graph can be run backward once");
+  check(!done_, "this graph has run backward before: a graph can run backward once");
   add_gradient(gradient_, std::move(contribution));
   return !std::exchange(reached_, true);
 }
@@ -114,7 +114,7 @@ void Node::run(const std::function<void(std::shared_ptr<Node>)>& reached) {
   {
     const BackwardFunction function = std::exchange(function_, nullptr);
     gradients = function(std::exchange(gradient_, {}));
-  }  // what was saved for backward is freed here
+  }  // the saved tensors are freed here
   check(gradients.size() == inputs.size(), "an operation of {} inputs returned {} gradients",
         inputs.size(), gradients.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -130,13 +130,15 @@ void Node::run(const std::function<void(std::shared_ptr<Node>)>& reached) {
 }
 
 void backward(const Variable& root, Tensor seed) {
-  check(root.requires_gradient(), "backward from a result that depends on nothing trainable");
+  check(root.requires_gradient(),
+        "backward: the result does not depend on a leaf or a trainable parameter");
   const CategoryScope category(Category::activations);
   const Edge& start = root.state_->producer;
   const bool seed_is_one = !seed.defined();
   if (seed_is_one) seed = one(root.data());
   check(seed.shape() == root.shape() && seed.dtype() == root.dtype(),
-        "the seed {} does not fit the result {}", describe(seed), describe(root.data()));
+        "the seed is {}; expected the shape and dtype of the result, {}", describe(seed),
+        describe(root.data()));
   if (start.node == nullptr) return add_gradient(*start.leaf_gradient, std::move(seed));
 
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, EarlierFirst>

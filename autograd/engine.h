@@ -1,10 +1,10 @@
 // The backward pass.
 //
 // Every recorded operation is a Node with a sequence number. A consumer is always recorded after
-// what it consumes, so running nodes in reverse order of creation guarantees that a node's gradient
-// is complete when its turn comes: a priority queue, no recursion, no counting of dependencies, and
-// an order that is the same in every run. A node's saved tensors, and the gradient it consumed, are
-// freed as soon as it has run.
+// its inputs' producers, so running nodes in reverse order of creation guarantees that a node's
+// gradient is complete when its turn comes. This takes a priority queue, no recursion and no
+// counting of dependencies, and the order is the same in every run. A node's saved tensors, and the
+// gradient it consumed, are freed as soon as it has run.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace tessera {
 /// graph can be run once; a second run raises Error.
 void backward(const Variable& root, Tensor seed = {});
 
-/// Within a node's backward: is it that of the root, and its gradient the 1 of a backward without a
-/// seed? Then nobody need read the gradient back from a GPU to know it.
+/// Within a node's backward: is this the root's, and its gradient the 1 of a backward without a
+/// seed? Then it is known without reading it back from a GPU.
 bool gradient_is_known_one();
 
 /// A stretch of the forward pass whose backward has a beginning and an end.

@@ -6,25 +6,10 @@
 
 #include "runtime/check.h"
 #include "runtime/nearest.h"
+#include "runtime/text.h"
 
 namespace tessera {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(' ');
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
-}
-
-std::vector<std::string_view> split_at_commas(std::string_view text) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    parts.push_back(trimmed(text.substr(0, comma)));
-    text.remove_prefix(std::min(comma + 1, text.size()));
-  }
-  return parts;
-}
 
 /// The most similar name, or beginning of a name up to a dot.
 std::string suggestion(std::string_view prefix, const std::vector<Parameter>& parameters) {
@@ -50,12 +35,12 @@ std::string suggestion(std::string_view prefix, const std::vector<Parameter>& pa
 void freeze(const Module& module, std::string_view prefixes) {
   std::vector<Parameter> trained = parameters_of(module), frozen;
   const std::vector<Parameter> all = trained;
-  for (const std::string_view prefix : split_at_commas(prefixes)) {
+  for (const std::string_view prefix : split(prefixes, ',')) {
     const auto begins = [&](const Parameter& parameter) {
       return !prefix.empty() && parameter.name().starts_with(prefix);
     };
     if (std::none_of(all.begin(), all.end(), begins)) {
-      fail("cannot freeze '{}': no parameter's name begins with that; {}", prefix,
+      fail("cannot freeze '{}': no parameter has a name with this prefix; {}", prefix,
            suggestion(prefix, all));
     }
     std::copy_if(all.begin(), all.end(), std::back_inserter(frozen), begins);

@@ -17,7 +17,7 @@ struct Edge {
   std::shared_ptr<Tensor> leaf_gradient;
 
   static Edge to(const Variable& variable);
-  /// Takes out what has been sent this way so far; undefined if nothing.
+  /// Takes out the gradient sent this way so far; undefined if nothing was sent.
   Tensor take() const;
   explicit operator bool() const { return node != nullptr || leaf_gradient != nullptr; }
 };
@@ -32,7 +32,7 @@ class Node {
 
   /// Adds a consumer's contribution; true if it is the first.
   bool receive(Tensor contribution);
-  /// Takes out what has been received; something must be received in its place.
+  /// Takes out the gradient received so far; the caller must send another in its place.
   Tensor take() { return std::exchange(gradient_, {}); }
   /// Consumes the received gradient, sends contributions along the edges and forgets everything.
   /// Calls `reached(node)` for each node that got its first contribution.
@@ -53,12 +53,12 @@ struct Variable::State {
   Edge producer;
 };
 
-/// Notices whether an operation on this thread uses trainable Parameters, be it recorded or not:
-/// what checkpoint() has to know of a stretch that it runs without recording.
+/// Notices whether an operation on this thread uses trainable Parameters, recorded or not.
+/// checkpoint() asks this about a stretch that it runs without recording.
 class TrainableWatch {
  public:
   TrainableWatch();
-  /// What an inner watch saw, the outer one has seen too.
+  /// Passes an outer watch's and this one's observations on to the outer one.
   ~TrainableWatch();
   TrainableWatch(const TrainableWatch&) = delete;
   TrainableWatch& operator=(const TrainableWatch&) = delete;

@@ -40,7 +40,7 @@ Tensor as_rows(const Tensor& x) {
   return x.reshape({columns == 0 ? 0 : x.numel() / columns, columns});
 }
 
-/// A tensor that dy's backward result may be written to: dy itself if nobody else looks at it.
+/// The tensor that dx is written to: dy itself if this handle is its only owner.
 Tensor reuse(const Tensor& dy) {
   return is_sole_owner(dy) ? dy : like(dy);
 }
@@ -66,8 +66,8 @@ Tensor data_of(const Parameter& bias) {
   return bias.defined() ? bias.data() : Tensor();
 }
 
-/// What a linear layer with input x and result gradient dy adds to its parameters' gradients; x may
-/// be undefined if the weight is frozen.
+/// Adds to the parameters' gradients of a linear layer with input x and result gradient dy. x may be
+/// undefined if the weight is frozen.
 void accumulate_gradients(const Parameter& weight, const Parameter& bias, const Tensor& x,
                           const Tensor& dy, Transpose transpose) {
   if (weight.trainable()) {
@@ -97,16 +97,17 @@ Variable linear(const Variable& x, const Parameter& weight, const Parameter& bia
 
   // Only the weight's gradient needs the input: with a frozen weight it is not kept.
   const Tensor saved = weight.trainable() ? rows : Tensor();
-  return differentiable(
-      y.reshape(x.shape().with(-1, outputs)), {x}, weight.trainable() || bias.trainable(),
-      [=, needs_dx = x.requires_gradient(), x_shape = x.shape()](Tensor dy) -> Gradients {
-        const Tensor dy_rows = as_rows(dy);
-        accumulate_gradients(weight, bias, saved, dy_rows, transpose);
-        if (!needs_dx) return {Tensor{}};
-        const Tensor dx = activation(x_shape, dy.dtype());
-        linear_backward_input(as_rows(dx), dy_rows, weight.data(), transpose);
-        return {dx};
-      });
+  return differentiable(y.reshape(x.shape().with(-1, outputs)), {x},
+                        weight.trainable() || bias.trainable(),
+                        [weight, bias, saved, transpose, needs_dx = x.requires_gradient(),
+                         x_shape = x.shape()](Tensor dy) -> Gradients {
+                          const Tensor dy_rows = as_rows(dy);
+                          accumulate_gradients(weight, bias, saved, dy_rows, transpose);
+                          if (!needs_dx) return {Tensor{}};
+                          const Tensor dx = activation(x_shape, dy.dtype());
+                          linear_backward_input(as_rows(dx), dy_rows, weight.data(), transpose);
+                          return {dx};
+                        });
 }
 
 Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter& fc_bias,
@@ -114,7 +115,7 @@ Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter
   const Transpose transpose = transposition(layout);
   const Tensor rows = as_rows(x.data());
   const std::int64_t outputs = outputs_of(proj_weight, layout);
-  // What is wanted of backward must not show in forward's bits: pre is made in any case.
+  // `pre` is made even if backward does not need it, so that forward has the same bits.
   const Tensor pre = activation({rows.size(0), outputs_of(fc_weight, layout)}, rows.dtype());
   const Tensor hidden = like(pre);
   linear_gelu_forward(hidden, pre, rows, fc_weight.data(), transpose, data_of(fc_bias));
@@ -126,7 +127,8 @@ Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter
   const bool needs_dx = x.requires_gradient(), needs_dpre = needs_dx || fc_trainable;
   return differentiable(
       y.reshape(x.shape().with(-1, outputs)), {x}, fc_trainable || proj_trainable,
-      [=, x_shape = x.shape(), saved_rows = fc_weight.trainable() ? rows : Tensor(),
+      [fc_weight, fc_bias, proj_weight, proj_bias, transpose, needs_dx, needs_dpre,
+       x_shape = x.shape(), saved_rows = fc_weight.trainable() ? rows : Tensor(),
        saved_pre = needs_dpre ? pre : Tensor(),
        saved_hidden = proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
         accumulate_gradients(proj_weight, proj_bias, saved_hidden, as_rows(dy), transpose);
@@ -151,28 +153,29 @@ Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a,
   matmul(c, a.data(), b.data(), transpose_a, transpose_b);
 
   // With C = op(A) op(B): d op(A) = dC op(B)^T and d op(B) = op(A)^T dC, transposed back if needed.
-  return differentiable(c, {a, b}, false,
-                        [=, x = a.data(), y = b.data(), needs_da = a.requires_gradient(),
-                         needs_db = b.requires_gradient()](Tensor dc) -> Gradients {
-                          Tensor da, db;
-                          if (needs_da) {
-                            da = like(x);
-                            if (ta) {
-                              matmul(da, y, dc, transpose_b, Transpose::yes);
-                            } else {
-                              matmul(da, dc, y, Transpose::no, not_(transpose_b));
-                            }
-                          }
-                          if (needs_db) {
-                            db = like(y);
-                            if (tb) {
-                              matmul(db, dc, x, Transpose::yes, transpose_a);
-                            } else {
-                              matmul(db, x, dc, not_(transpose_a), Transpose::no);
-                            }
-                          }
-                          return {da, db};
-                        });
+  return differentiable(
+      c, {a, b}, false,
+      [x = a.data(), y = b.data(), transpose_a, transpose_b, ta, tb,
+       needs_da = a.requires_gradient(), needs_db = b.requires_gradient()](Tensor dc) -> Gradients {
+        Tensor da, db;
+        if (needs_da) {
+          da = like(x);
+          if (ta) {
+            matmul(da, y, dc, transpose_b, Transpose::yes);
+          } else {
+            matmul(da, dc, y, Transpose::no, not_(transpose_b));
+          }
+        }
+        if (needs_db) {
+          db = like(y);
+          if (tb) {
+            matmul(db, dc, x, Transpose::yes, transpose_a);
+          } else {
+            matmul(db, x, dc, not_(transpose_a), Transpose::no);
+          }
+        }
+        return {da, db};
+      });
 }
 
 Variable embedding(const Tensor& ids, const Parameter& table) {
@@ -183,7 +186,7 @@ Variable embedding(const Tensor& ids, const Parameter& table) {
   const Tensor y = activation({ids.numel(), channels}, table.data().dtype());
   embedding_forward(y, table.data(), flat);
   return differentiable(
-      y.reshape(Shape(extents)), {}, table.trainable(), [=](Tensor dy) -> Gradients {
+      y.reshape(Shape(extents)), {}, table.trainable(), [table, flat](Tensor dy) -> Gradients {
         embedding_backward(table.gradient(), as_rows(dy), flat, table.next_contribution());
         return {};
       });
@@ -193,7 +196,7 @@ Variable embedding(const Tensor& ids, const Parameter& table) {
 
 namespace {
 
-/// What layer_norm saves of a row, beside the row.
+/// The statistics that layer_norm saves of every row.
 struct Moments {
   Tensor mean, rstd;
 };
@@ -203,8 +206,8 @@ Tensor row_statistic(const Tensor& x) {
   return activation({as_rows(x).size(0)}, statistics_dtype(x.dtype()));
 }
 
-/// Where the gradient of a norm's input goes: over what the input has received so far, which it is
-/// added to, if nobody else looks at that.
+/// The tensor for the gradient of a norm's input. It is `received`, the sum that it is added to, if
+/// this handle is the only owner of that.
 Tensor gradient_sum(const Tensor& received, const Tensor& dy) {
   return received.defined() ? reuse(received) : like(dy);
 }
@@ -213,7 +216,8 @@ Tensor gradient_sum(const Tensor& received, const Tensor& dy) {
 Variable layer_normed(const Tensor& y, const Variable& x, const Parameter& weight,
                       const Parameter& bias, const Moments& moments) {
   return adding_differentiable(
-      y, x, weight.trainable() || bias.trainable(), [=, x = x.data()](Tensor dy, Tensor received) {
+      y, x, weight.trainable() || bias.trainable(),
+      [weight, bias, moments, x = x.data()](Tensor dy, Tensor received) {
         const Tensor dx = gradient_sum(received, dy);
         Accumulate accumulate = Accumulate::no;
         for (const Parameter& parameter : {weight, bias}) {
@@ -229,7 +233,7 @@ Variable layer_normed(const Tensor& y, const Variable& x, const Parameter& weigh
 Variable rms_normed(const Tensor& y, const Variable& x, const Parameter& weight,
                     const Tensor& rstd) {
   return adding_differentiable(
-      y, x, weight.trainable(), [=, x = x.data()](Tensor dy, Tensor received) {
+      y, x, weight.trainable(), [weight, rstd, x = x.data()](Tensor dy, Tensor received) {
         const Tensor dx = gradient_sum(received, dy);
         add_rms_norm_backward(dx, wanted_gradient(weight), dy, received, x, weight.data(), rstd,
                               weight.trainable() ? weight.next_contribution() : Accumulate::no);
@@ -352,7 +356,7 @@ Variable dropout(Variable x, float probability, const RandomStream& random) {
   if (probability == 0.0f) return x;
   const Tensor y = like(x.data());
   dropout(y, x.data(), probability, random);
-  return differentiable(y, {x}, false, [=](Tensor dy) -> Gradients {
+  return differentiable(y, {x}, false, [probability, random](Tensor dy) -> Gradients {
     const Tensor dx = reuse(dy);
     dropout(dx, dy, probability, random);
     return {dx};
@@ -368,11 +372,13 @@ Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_head
   const std::int64_t tokens = qkv.shape()[1];
   const std::int64_t head_size = qkv.shape()[2] / (heads + 2 * kv_heads);
   const auto factor = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size)));
-  const auto queries = [=](const Tensor& x) { return heads_of(x, 0, heads, head_size); };
-  const auto keys = [=](const Tensor& x) {
+  const auto queries = [heads, head_size](const Tensor& x) {
+    return heads_of(x, 0, heads, head_size);
+  };
+  const auto keys = [heads, kv_heads, head_size](const Tensor& x) {
     return heads_of(x, heads * head_size, kv_heads, head_size);
   };
-  const auto values = [=](const Tensor& x) {
+  const auto values = [heads, kv_heads, head_size](const Tensor& x) {
     return heads_of(x, (heads + kv_heads) * head_size, kv_heads, head_size);
   };
 
@@ -380,12 +386,13 @@ Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_head
   const Tensor y = activation({batch, tokens, heads * head_size}, qkv.dtype());
   const Tensor logsumexp = activation({batch, heads, tokens}, statistics_dtype(qkv.dtype()));
   attention_forward(queries(y), logsumexp, queries(x), keys(x), values(x), factor);
-  return differentiable(y, {qkv}, false, [=](Tensor dy) -> Gradients {
+  const auto backward = [x, y, logsumexp, queries, keys, values, factor](Tensor dy) -> Gradients {
     const Tensor dx = like(x);
     attention_backward(queries(dx), keys(dx), values(dx), queries(dy), queries(x), keys(x),
                        values(x), queries(y), logsumexp, factor);
     return {dx};
-  });
+  };
+  return differentiable(y, {qkv}, false, backward);
 }
 
 Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const RopeTable& table,
@@ -397,11 +404,12 @@ Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const Rope
   };
   const Tensor y = own(x.data(), x.is_last());
   rope_forward(heads_of(y, 0, heads, head_size), table, positions);
-  return differentiable(y, {std::move(x)}, false, [=](Tensor dy) -> Gradients {
+  const auto backward = [own, heads, head_size, table, positions](Tensor dy) -> Gradients {
     const Tensor dx = own(dy, is_sole_owner(dy));
     rope_backward(heads_of(dx, 0, heads, head_size), table, positions);
     return {dx};
-  });
+  };
+  return differentiable(y, {std::move(x)}, false, backward);
 }
 
 Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore_index) {
@@ -418,13 +426,14 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore
   sum(total, losses);
   scale(total, total, mean);
 
-  return differentiable(total, {logits}, false, [=](Tensor dy) -> Gradients {
+  const auto backward = [x, logsumexp, flat, dtype, mean, ignore_index](Tensor dy) -> Gradients {
     const CategoryScope category(Category::activations);
     const Tensor dlosses = Tensor::full({flat.numel()}, dtype, mean * value_of(dy));
     const Tensor dx = like(x);
     cross_entropy_backward(dx, dlosses, x, logsumexp, flat, ignore_index);
     return {dx};
-  });
+  };
+  return differentiable(total, {logits}, false, backward);
 }
 
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
@@ -444,11 +453,10 @@ Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const 
   return differentiable(
       loss, {x}, weight.trainable(), [dx, x_shape = x.shape()](Tensor dy) -> Gradients {
         const double seed = value_of(dy);
-        check(
-            seed == 1.0,
-            "linear_cross_entropy computed its gradients in forward for a seed of 1, but backward "
-            "arrived with {}: pass the factor as loss_scale and end the graph there",
-            seed);
+        check(seed == 1.0,
+              "linear_cross_entropy: backward's seed is {}; expected 1, because the gradients were "
+              "computed in forward. Pass the factor as loss_scale and end the graph here",
+              seed);
         return {dx.defined() ? dx.reshape(x_shape) : dx};
       });
 }

@@ -1,7 +1,7 @@
-// The differentiable operations: kernels that record how to go backward.
+// The differentiable operations: kernels that record their backward pass.
 //
 // Each takes Variables (and Parameters, which stay handles in the graph) and returns a Variable.
-// The formulas stand in kernels/<operation>/op.h. Results and gradients are charged to
+// The formulas are in kernels/<operation>/op.h. Results and gradients are charged to
 // `activations`, except weight gradients, which go straight into the Parameters' windows.
 #pragma once
 
@@ -30,9 +30,9 @@ enum class WeightLayout { out_in, in_out };
 Variable linear(const Variable& x, const Parameter& weight, const Parameter& bias,
                 WeightLayout layout = WeightLayout::out_in);
 
-/// gelu(x fc + fc_bias) proj + proj_bias, the transformer's two linear layers in one node: gelu and
-/// its derivative are part of the products where the device has such (kernels/linear/op.h). Biases
-/// may be undefined.
+/// gelu(x fc + fc_bias) proj + proj_bias, the transformer's two linear layers in one node. Where the
+/// device can fuse them, gelu and its derivative are part of the products (kernels/linear/op.h).
+/// Biases may be undefined.
 Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter& fc_bias,
                   const Parameter& proj_weight, const Parameter& proj_bias,
                   WeightLayout layout = WeightLayout::out_in);
@@ -76,21 +76,23 @@ Variable dropout(Variable x, float probability, const RandomStream& random);
 /// 1 / sqrt(head_size).
 Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads);
 
-/// The first `heads` heads of `head_size` of x [B, T, C] turned by their positions' angles, the
-/// other channels as they are: with packed heads, queries and keys turn at once and values stay. In
-/// place if x is a temporary, as in attention(rope(linear(...), ...), ...).
+/// Rotates the first `heads` heads of `head_size` of x [B, T, C] by their positions' angles; the
+/// other channels are copied. With packed heads, one call rotates queries and keys and leaves the
+/// values. In place if x is a temporary, as in attention(rope(linear(...), ...), ...).
 Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const RopeTable& table,
               const RopePositions& positions = {});
 
 /// Mean cross-entropy of logits [N, V] over the targets [N] that are not `ignore_index`; a scalar
-/// [1]. Zero if there are none.
+/// [1]. Zero if no target counts.
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
                        int ignore_index = kIgnoreIndex);
 
 /// loss_scale * (sum of the cross-entropies of x weight^T against targets): the end of a graph. x
-/// [..., C] seen as [N, C], weight [V, C], targets [N] of any shape; a scalar [1]. The gradients
-/// are computed here, in the forward pass, so backward must be started from this very variable with
-/// seed 1; another seed raises Error.
+/// [..., C] seen as [N, C], weight [V, C], targets [N] of any shape; a scalar [1]. Targets equal to
+/// `ignore_index` add nothing; for the mean, pass loss_scale = 1 / (number of the others).
+///
+/// The gradients are computed here, in the forward pass, so backward must start from this variable
+/// with seed 1; another seed raises Error.
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
                               double loss_scale, int ignore_index = kIgnoreIndex,
                               std::int64_t chunk = kAutomaticChunk);

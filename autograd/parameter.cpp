@@ -51,7 +51,7 @@ bool Parameter::is_open() const {
 }
 
 void Parameter::open(const Tensor& data) const {
-  check(data.shape() == shape(), "parameter '{}' of shape {} cannot look at {}", name(),
+  check(data.shape() == shape(), "parameter '{}' has shape {}; its window cannot be {}", name(),
         to_string(shape()), describe(data));
   state_->data = data;
 }
@@ -62,9 +62,7 @@ void Parameter::close() const {
 
 const Tensor& Parameter::gradient() const {
   check(state_->gradient.defined(),
-        "the gradient of parameter '{}' was used while its window is "
-        "closed",
-        name());
+        "the gradient of parameter '{}' was used while its window is closed", name());
   return state_->gradient;
 }
 

@@ -1,12 +1,12 @@
 // Parameter: a named, trainable leaf that owns no memory.
 //
 // Its data and its gradient are windows onto memory that a sharding strategy owns. The strategy
-// opens a window before the parameter is used and may close it after: whoever saves something for
-// backward saves the Parameter (a handle), never its tensor, so weights can be dropped after
-// forward and come back for backward.
+// opens a window before the parameter is used and may close it after. An operation that saves a
+// weight for backward saves the Parameter (a handle), never its tensor, so the strategy can release
+// weights after forward and gather them again for backward.
 //
 // Gradients are added straight into the gradient window by the operations (a matrix product with
-// beta = 1). The first contribution of a step overwrites instead, so nobody has to clear gradients.
+// beta = 1). The first contribution of a step overwrites instead, so gradients are never cleared.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,8 @@
 
 namespace tessera {
 
-/// How a parameter's initial values are made. Values are addressed by (seed, name, flat index), so
-/// any rank can make any part of them.
+/// How a parameter is initialized. Values are addressed by (seed, name, flat index), so any rank can
+/// make any part of them.
 struct Initializer {
   enum class Kind { constant, normal } kind = Kind::constant;
   /// The constant, or the normal distribution's standard deviation (its mean is 0).
@@ -45,20 +45,20 @@ class Parameter {
   /// A frozen parameter gets no gradient.
   void set_trainable(bool trainable) const;
 
-  /// The whole parameter. Raises Error while the window is closed.
+  /// All elements of the parameter. Raises Error while the window is closed.
   const Tensor& data() const;
   bool is_open() const;
   /// Raises Error if the shape differs.
   void open(const Tensor& data) const;
   void close() const;
 
-  /// The window gradients are written to, of the parameter's shape. Raises Error while closed.
+  /// The window that gradients are written to, of the parameter's shape. Raises Error while closed.
   const Tensor& gradient() const;
   void open_gradient(const Tensor& gradient) const;
   void close_gradient() const;
   /// Has anything been written since reset_gradient()?
   bool has_gradient() const;
-  /// Forgets what was written: the next contribution overwrites.
+  /// Marks the gradient as not written: the next contribution overwrites.
   void reset_gradient() const;
   /// For operations: `no` for the first contribution since reset_gradient(), `yes` after.
   Accumulate next_contribution() const;

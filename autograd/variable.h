@@ -50,23 +50,23 @@ class Variable {
 /// Gradients of an operation's inputs, in the order of the inputs; undefined where none is needed.
 using Gradients = std::vector<Tensor>;
 
-/// From the gradient of the result to those of the inputs. What it captures is what is saved for
-/// backward; it runs at most once and is destroyed right after. It owns the tensor it is given and
-/// may overwrite it when `is_sole_owner` says nobody else looks at it.
+/// From the gradient of the result to those of the inputs. Its captures are the tensors saved for
+/// backward. It runs at most once and is destroyed right after. It owns the tensor it is given and
+/// may overwrite it if `is_sole_owner` is true.
 using BackwardFunction = std::function<Gradients(Tensor dy)>;
 
 /// Makes `result` a variable that depends on `inputs` and, if `uses_parameters`, on trainable
 /// Parameters. Where no gradient is wanted (all inputs constant and no parameters, or inside
-/// NoGradient), the result is a constant and `backward` is dropped at once, with all it saved.
+/// NoGradient), the result is a constant and `backward` is destroyed at once, with its captures.
 Variable differentiable(Tensor result, const std::vector<Variable>& inputs, bool uses_parameters,
                         BackwardFunction backward);
 
-/// From the gradient of the result, and what its input has been sent by others so far (undefined if
-/// nothing), to the sum of that and the input's gradient through the result.
+/// From `dy`, the gradient of the result, and `received`, the input's gradient so far from its other
+/// uses (undefined without any), to the sum of `received` and the gradient through the result.
 using AddingBackward = std::function<Tensor(Tensor dy, Tensor received)>;
 
-/// `differentiable` for one input, whose gradients `backward` adds up itself: where the input is
-/// used again after the result was made, as the residual stream is, this saves a pass over both.
+/// `differentiable` for one input whose gradients `backward` adds up itself. If the input is used
+/// again after the result was made, as the residual stream is, this saves a pass over both.
 Variable adding_differentiable(Tensor result, const Variable& input, bool uses_parameters,
                                AddingBackward backward);
 

@@ -1,6 +1,6 @@
-// What GPT-2 124M costs each rank under every strategy: the tables of docs/sharding.md.
+// Prints the cost of GPT-2 124M per rank under every strategy, for docs/sharding.md.
 //
-// Nothing is allocated and no rank runs: footprint_of computes what a run measures.
+// No memory is allocated and no rank runs: footprint_of predicts the numbers that a run measures.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Which rank owns what of a small model under zero3, fsdp and fsdp flat, as JSON: what
-// docs/figures/partitions.py draws. Nothing is allocated and no rank runs: a Partition is a value.
+// Prints the partitions of a small model under zero3, fsdp and fsdp flat as JSON.
+//
+// A Partition is a value: no memory is allocated and no rank runs. To draw the figure of the book:
 //
 //   build/bin/partitions | docs/figures/partitions.py > docs/figures/partitions.svg
 #include <fmt/format.h>

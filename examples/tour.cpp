@@ -7,6 +7,7 @@
 #include "autograd/module.h"
 #include "autograd/operations.h"
 #include "optim/adamw.h"
+#include "optim/shards.h"
 #include "runtime/context.h"
 #include "sharding/strategy/strategy.h"
 
@@ -47,14 +48,6 @@ Sample draw(std::int64_t count, std::uint64_t seed) {
   return {Tensor::from(points, {count, 2}), Tensor::from(labels, {count})};
 }
 
-std::vector<ParameterShard> shards_of(const Strategy& strategy) {
-  std::vector<ParameterShard> shards;
-  for (const Shard& shard : strategy.shards()) {
-    shards.push_back({shard.parameter.name(), shard.data, shard.gradient});
-  }
-  return shards;
-}
-
 }  // namespace
 
 int main() {
@@ -65,7 +58,7 @@ int main() {
   Units units;
   units.push_back(std::make_unique<Unit>("network", parameters_of(network)));
   const auto strategy = make_single_strategy(units, /*seed=*/1);
-  AdamW optimizer(shards_of(*strategy));
+  AdamW optimizer(shards_for_optimizer(strategy->shards()));
 
   const Sample sample = draw(512, /*seed=*/2);
   const auto forward = [&](const Variable& points) { return network(points); };

@@ -1,14 +1,15 @@
-// Writes the trace of one training step of a small GPT-2 on two ranks, which are threads:
+// Writes the trace of one training step of a small GPT-2 on two threads.
 //
 //   build/bin/trace_step fsdp trace.json
 //   docs/figures/timeline.py trace.json docs/figures/timeline.svg
 //
-// The JSON also opens in Perfetto (ui.perfetto.dev).
+// Perfetto (ui.perfetto.dev) opens the JSON too.
 #include <fmt/format.h>
 
 #include "autograd/engine.h"
 #include "models/gpt2/model.h"
 #include "optim/adamw.h"
+#include "optim/shards.h"
 #include "runtime/check.h"
 #include "sharding/comm/threads/threads.h"
 #include "sharding/strategy/strategy.h"
@@ -51,11 +52,7 @@ void trace_rank(Communicator& world, const ShardingOptions& options, const std::
                 std::vector<const Profiler*>& profilers) {
   Gpt2 model(kModel);
   const auto strategy = make_strategy(model.units(), options, /*seed=*/1, &world);
-  std::vector<ParameterShard> shards;
-  for (const Shard& shard : strategy->shards()) {
-    shards.push_back({shard.parameter.name(), shard.data, shard.gradient});
-  }
-  AdamW optimizer(std::move(shards));
+  AdamW optimizer(shards_for_optimizer(strategy->shards()));
   const Stream& communication = context().side_stream("communication");
   for (int step = 0; step <= kWarmUp; ++step) {
     world.barrier(communication).synchronize();

@@ -1,4 +1,4 @@
-// The layers models are built of: plain structs of Parameters with a call operator.
+// The layers of the models: plain structs of Parameters with a call operator.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct LayerNorm final : Module {
   LayerNorm(const std::string& name, std::int64_t width, float epsilon);
 
   Variable operator()(const Variable& x) const { return layer_norm(x, weight, bias, epsilon); }
-  /// Of x + branch.
+  /// The sum x + branch and its norm.
   SumAndNorm operator()(const Variable& x, Variable branch) const {
     return add_layer_norm(x, std::move(branch), weight, bias, epsilon);
   }

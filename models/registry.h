@@ -39,7 +39,7 @@ std::vector<std::string_view> model_presets();
 /// Raises Error if no family has this preset.
 Hyperparameters model_preset(std::string_view name);
 
-/// The family of a config.json. Raises Error if there is none of its model_type.
+/// The family of a config.json. Raises Error if no family has its model_type.
 const ModelFamily& family_of(const nlohmann::json& config);
 const ModelFamily& family_of(const Hyperparameters& hyperparameters);
 

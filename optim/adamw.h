@@ -1,8 +1,8 @@
 // AdamW (Loshchilov, Hutter 2019): Adam with decoupled weight decay. The formula is in
 // kernels/adamw/op.h. State: two moments, 8 bytes per element, allocated at construction.
 //
-// Shards in bf16 are updated without f32 masters, by stochastic rounding. All shards are of one
-// dtype then, or all of the other.
+// Shards in bf16 have no f32 masters and are updated by stochastic rounding. Either all shards are
+// f32 or all are bf16.
 #pragma once
 
 #include <vector>
@@ -17,8 +17,8 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.01;
-  /// Of the random numbers that round bf16 shards: addressed by seed, parameter, update and
-  /// element.
+  /// The seed of the random numbers that round bf16 shards. They are addressed by seed, parameter,
+  /// update and element.
   std::uint64_t seed = 0;
 };
 

@@ -1,4 +1,4 @@
-// Which parameters weight decay acts on.
+// The rule that says which parameters weight decay acts on.
 #pragma once
 
 #include <string_view>

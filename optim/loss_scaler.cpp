@@ -10,11 +10,10 @@ namespace tessera {
 LossScaler::LossScaler(const State& state) : state_(state) {
   int exponent = 0;
   check(state.scale >= kLeast && state.scale <= kMost && std::frexp(state.scale, &exponent) == 0.5,
-        "loss scaler: {} is no scale; it must be a power of two from {} to {}", state.scale, kLeast,
+        "loss scaler: the scale is {}; expected a power of two from {} to {}", state.scale, kLeast,
         kMost);
   check(state.good_steps >= 0 && state.good_steps < kGrowthInterval,
-        "loss scaler: {} good steps in a row; the number must be from 0 to {}", state.good_steps,
-        kGrowthInterval - 1);
+        "loss scaler: good_steps is {}; expected 0 to {}", state.good_steps, kGrowthInterval - 1);
 }
 
 void LossScaler::update(bool finite) {

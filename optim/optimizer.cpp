@@ -28,18 +28,27 @@ void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) 
           shard.name, describe(shard.data), describe(shard.gradient));
   }
   ++steps_;
+  may_have_been_skipped_ = true;
   GradientScale scale = gradient_scale;
   if (on_host()) {
-    // Beside a GPU, copies of gradients to the shards may be on their way, as may be the scale.
+    // On a GPU's rank, copies of the gradients and of the scale may still be under way.
     current_stream().synchronize();
     if (scale.tensor.defined()) scale.tensor = scale.tensor.to_host();
   }
   update(learning_rate, scale);
 }
 
+void Optimizer::step_was_skipped() {
+  check(may_have_been_skipped_,
+        "optimizer: a skipped step is reported, but there was no step since the last report");
+  may_have_been_skipped_ = false;
+  --steps_;
+}
+
 void Optimizer::set_steps(std::int64_t steps) {
-  check(steps >= 0, "optimizer: the number of updates done cannot be {}", steps);
+  check(steps >= 0, "optimizer: the number of updates is {}; expected at least 0", steps);
   steps_ = steps;
+  may_have_been_skipped_ = false;
 }
 
 bool Optimizer::on_host() const {

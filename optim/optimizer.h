@@ -1,8 +1,12 @@
-// Optimizers: they turn gradients into updates of the parameters' masters.
+// Optimizers update the parameters' masters from their gradients.
 //
-// An optimizer sees a rank's own parts of the parameters as flat ranges and knows nothing of where
-// these lie in a model or on other ranks. Every update is elementwise, so a parameter gets the same
-// bits however it is cut into shards.
+// An optimizer sees this rank's parts of the parameters as flat ranges. Every update is elementwise,
+// so a parameter gets the same bits however it is cut into shards.
+//
+// An optimizer updates every shard in every step, also one whose gradient is zero because the step
+// did not use the parameter. Such an idle parameter still gets weight decay, and its momentum and
+// moments still decay. (PyTorch skips a parameter whose grad is None. The two differ for a parameter
+// that no batch of a step reaches, such as an idle expert.)
 #pragma once
 
 #include <cstdint>
@@ -14,21 +18,22 @@
 
 namespace tessera {
 
-/// What the optimizer sees of a parameter: the rank's own part of it, flat. Empty parts are fine.
+/// The rank's own part of one parameter, flat. It may be empty. optim/shards.h makes these from a
+/// strategy's shards.
 struct ParameterShard {
   std::string name;
-  /// The master: f32, or bf16 where the optimizer can do with that.
+  /// The master: f32, or bf16 if the optimizer supports that.
   Tensor data;
-  /// f32, bf16 or f16, as many elements as `data`. Looked at in step() only.
+  /// f32, bf16 or f16, with as many elements as `data`. Read in step() only.
   Tensor gradient;
   /// Whether weight decay acts on it; see optim/decay_rule.h.
   bool decay = true;
-  /// Flat index of its first element within the parameter: where its random numbers begin.
+  /// Flat index of its first element within the parameter: the address of its random numbers.
   std::int64_t first = 0;
 };
 
-/// What gradients are multiplied with before anything else (clipping, unscaling): a number, or a
-/// tensor [1] f32 that the device has worked out. Where that is not finite nothing is changed.
+/// The factor of all gradients (clipping, unscaling): a number, or a tensor [1] f32 that the device
+/// has computed. If the tensor's value is not finite, the step changes nothing.
 struct GradientScale {
   GradientScale(double number = 1.0) : number(number) {}
   GradientScale(const Tensor& tensor) : tensor(tensor) {}
@@ -44,21 +49,25 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// Updates every shard from its gradient times `gradient_scale`. Raises Error before anything is
-  /// changed if a gradient is missing or does not fit its shard. Only queues work where shards lie
-  /// on a device: a scale that turns out not to be finite has counted as an update, which
-  /// set_steps(steps() - 1) takes back.
+  /// changed if a gradient is missing or does not fit its shard. On a GPU this only queues work; see
+  /// step_was_skipped().
   void step(double learning_rate, const GradientScale& gradient_scale = {});
+
+  /// Reports that the last step's scale was not finite, so the step changed nothing: it no longer
+  /// counts in steps(), nor in AdamW's bias correction. The optimizer cannot know this by itself
+  /// without waiting for the device. Raises Error unless step() was called since the last report.
+  void step_was_skipped();
 
   /// Updates done so far.
   std::int64_t steps() const { return steps_; }
-  /// Continues as after this many updates: for loading a checkpoint, beside filling state().
+  /// Continues as after this many updates. A checkpoint is loaded by this and by filling state().
   void set_steps(std::int64_t steps);
 
-  /// What a checkpoint must hold: "<parameter>.m" and so on, in the order of the shards. Windows,
-  /// not copies: writing to them restores the optimizer.
+  /// The tensors that a checkpoint must hold: "<parameter>.m" and so on, in the order of the shards.
+  /// They are windows, not copies: writing to them restores the optimizer.
   virtual NamedTensors state() const = 0;
 
-  /// For giving a shard its gradient, which may lie elsewhere at every step.
+  /// The caller may give a shard another gradient before every step.
   std::vector<ParameterShard>& shards() { return shards_; }
   const std::vector<ParameterShard>& shards() const { return shards_; }
 
@@ -66,19 +75,20 @@ class Optimizer {
   /// Raises Error if a shard's data is not f32, nor bf16 if the optimizer `takes_bf16`.
   explicit Optimizer(std::vector<ParameterShard> shards, bool takes_bf16 = false);
 
-  /// One zeroed f32 tensor per shard, of its shape, beside it (on the device or the host), charged
-  /// to Category::optimizer.
+  /// One zeroed f32 tensor per shard, of its shape and in the same memory (the device's or the
+  /// host's), charged to Category::optimizer.
   std::vector<Tensor> zeros_like_shards() const;
 
   /// Updates all shards; steps() already counts this update.
   virtual void update(double learning_rate, const GradientScale& gradient_scale) = 0;
 
  private:
-  /// Shards in host memory are updated by the CPU, even beside a GPU.
+  /// Whether the shards lie in host memory. The CPU then updates them, even on a GPU's rank.
   bool on_host() const;
 
   std::vector<ParameterShard> shards_;
   std::int64_t steps_ = 0;
+  bool may_have_been_skipped_ = false;
 };
 
 }  // namespace tessera

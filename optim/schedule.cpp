@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// How far the decay has come, in [0, 1]: 0 up to step `begin`, 1 from the last step on.
+// The progress of the decay, in [0, 1]: 0 up to step `begin`, 1 from the last step on.
 double decay_progress(const ScheduleOptions& options, std::int64_t begin, std::int64_t step) {
   const std::int64_t last = options.total_steps - 1;
   if (step >= last) return 1.0;
@@ -55,7 +55,7 @@ void check_schedule(const ScheduleOptions& o) {
 
 double learning_rate_at(const ScheduleOptions& options, std::int64_t step) {
   check_schedule(options);
-  check(step >= 0, "there is no learning rate at step {}; steps are counted from 0", step);
+  check(step >= 0, "the step is {}; expected at least 0", step);
   const double peak = options.learning_rate;
   if (step < options.warmup_steps) {
     return peak * static_cast<double>(step + 1) / static_cast<double>(options.warmup_steps);

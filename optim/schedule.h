@@ -1,8 +1,9 @@
 // Learning rate schedules: the learning rate as a function of the step.
 //
 // Steps are counted from 0 to total_steps - 1. The first warmup_steps rise linearly to the peak:
-// peak * (step + 1) / warmup_steps. What follows depends on the kind; those that decay reach the
-// floor, peak * minimum_ratio, exactly at the last step, and stay there if training goes on.
+// peak * (step + 1) / warmup_steps. The steps after them depend on the kind. Schedules that decay
+// reach the floor, peak * minimum_ratio, exactly at the last step, and stay there if training goes
+// on.
 //
 //   constant             the peak
 //   linear               a straight line from the peak at step warmup_steps to the floor
@@ -39,7 +40,7 @@ struct ScheduleOptions {
   /// The floor as a fraction of the peak.
   double minimum_ratio = 0.1;
   std::int64_t warmup_steps = 0;
-  /// `constant` does not look at it.
+  /// `constant` does not use it.
   std::int64_t total_steps = 0;
   /// Only for warmup_stable_decay.
   std::int64_t decay_steps = 0;

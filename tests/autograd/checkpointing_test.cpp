@@ -8,19 +8,23 @@ namespace {
 
 using Catch::Contains;
 
-/// An embedding and `blocks` blocks.
-Units make_units(int blocks) {
+enum class Head { tied, own };
+
+/// An embedding, `blocks` blocks and a head, which is the embedding's unit if tied.
+Units make_units(int blocks, Head head = Head::tied) {
   Units units;
-  units.push_back(std::make_unique<Unit>("embedding", std::vector<Parameter>()));
-  for (int i = 0; i < blocks; ++i) {
-    units.push_back(std::make_unique<Unit>("h." + std::to_string(i), std::vector<Parameter>()));
-  }
+  const auto add = [&](const std::string& name, bool at_both_ends) {
+    units.push_back(std::make_unique<Unit>(name, std::vector<Parameter>(), at_both_ends));
+  };
+  add("embedding", head == Head::tied);
+  for (int i = 0; i < blocks; ++i) add("h." + std::to_string(i), false);
+  if (head == Head::own) add("head", false);
   return units;
 }
 
 /// One letter per unit: r(ecomputed) or k(ept).
-std::string pattern(const std::string& text, int blocks) {
-  const Units units = make_units(blocks);
+std::string pattern(const std::string& text, int blocks, Head head = Head::tied) {
+  const Units units = make_units(blocks, head);
   for (const auto& unit : units) unit->set_checkpointing(true);
   set_checkpointing(units, parse_checkpointing(text).value());
   std::string letters;
@@ -58,8 +62,16 @@ TEST_CASE("a checkpointing policy is written as the text that it was read from")
   }
 }
 
+TEST_CASE("a head of its own is not a block and is never recomputed") {
+  CHECK(pattern("none", 3, Head::own) == "kkkkk");
+  CHECK(pattern("full", 3, Head::own) == "krrrk");
+  CHECK(pattern("every 3", 4, Head::own) == "krkkrk");
+  CHECK(pattern("from 2", 3, Head::own) == "kkkrk");
+}
+
 TEST_CASE("recomputing from a block that does not exist is refused") {
-  REQUIRE_THROWS_WITH(pattern("from 5", 5), Contains("'from 5'") && Contains("0 to 4"));
+  CHECK_THROWS_WITH(pattern("from 5", 5), Contains("'from 5'") && Contains("0 to 4"));
+  CHECK_THROWS_WITH(pattern("from 5", 5, Head::own), Contains("'from 5'") && Contains("0 to 4"));
 }
 
 }  // namespace tessera

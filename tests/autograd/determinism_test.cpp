@@ -1,6 +1,6 @@
-// Every differentiable operation, forward and backward: the same bits under every schedule, and in
-// f32 and 16 bits, on this build's device, what the CPU makes of the same values in f64. On the CPU
-// the sizes are large enough to be cut into several chunks.
+// Every differentiable operation, forward and backward: the same bits under every schedule. In f32
+// and 16 bits, on this build's device, the results are also compared with the CPU's in f64. On the
+// CPU the sizes are large enough to be cut into several chunks.
 #include <catch2/catch.hpp>
 #include <functional>
 #include <string>
@@ -27,7 +27,7 @@ namespace {
 const std::int64_t kRows = test::kOnGpu ? 37 : 700;
 const std::int64_t kTokens = test::kOnGpu ? 33 : 150;  // of a sequence
 
-/// How a computation is done: in which dtype, with what values.
+/// The setting of a computation: its dtype and its values.
 struct Mode {
   DType dtype;
   /// Random values are rounded to this first, so that several dtypes can work on the same.

@@ -63,7 +63,7 @@ TEST_CASE("gelu_mlp: gradients for both weight layouts, with and without biases"
   }
 }
 
-TEST_CASE("gelu_mlp is linear, gelu, linear, to the bit on the CPU, whatever is frozen") {
+TEST_CASE("gelu_mlp is linear, gelu, linear, to the bit on the CPU, with any parameter frozen") {
   const test::Rank rank;
   struct Layers {
     Parameter fc{"fc", {8, 16}, Initializer::zeros()},
@@ -221,7 +221,7 @@ TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one u
       .run();
   GradientCheck{[](const Inputs& x) { return swiglu(x[0]); }, {leaf({2, 3, 10})}, {}}.run();
   GradientCheck{[](const Inputs& x) { return swiglu(x[0], x[0]); }, {leaf({3, 5})}, {}}.run();
-  // What swiglu saves is a temporary, and backward writes over it.
+  // swiglu saves a temporary, and backward writes over it.
   GradientCheck{[](const Inputs& x) { return swiglu(scale(x[0], 2.0)); }, {leaf({3, 10})}, {}}
       .run();
   GradientCheck{[](const Inputs& x) { return swiglu(scale(x[0], 2.0), scale(x[0], 3.0)); },
@@ -230,7 +230,7 @@ TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one u
       .run();
 }
 
-TEST_CASE("swiglu: backward writes over what forward saved, if nobody else has it") {
+TEST_CASE("swiglu: backward writes over its saved tensors if it is their only owner") {
   const test::Rank rank;
   const auto gradient_is_saved = [](bool keep) {
     const Variable x = Variable::leaf(normal_tensor({3, 10}, DType::f32, "leaf"));

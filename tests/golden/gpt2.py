@@ -1,11 +1,11 @@
-"""Writes tests/golden/gpt2/: three small GPT-2s and what Transformers computes with them.
+"""Writes tests/golden/gpt2/: three small GPT-2s and Transformers' results with them.
 
 Each configuration becomes a folder:
 
   config.json, model.safetensors   the float32 model, as GPT2LMHeadModel.save_pretrained writes it
   expected.safetensors             a batch and the reference results (README.md lists the tensors)
   bf16.safetensors                 (some) the same batch from weights rounded to bfloat16: the exact
-                                   results, and what PyTorch computing in bfloat16 makes of them
+                                   results, and those of PyTorch in bfloat16
 
 The reference runs in float64 from the float32 weights, so its own rounding is far below the
 tolerance of the tests (1e-5). Every reference is guarded here: two implementations of attention must
@@ -154,7 +154,7 @@ def relative_error(a, b):
 
 
 def guard(case, model, ids, targets, expected, losses):
-    """The reference must be one that a correct float32 implementation can meet with room to spare."""
+    """Raises unless a correct float32 implementation stays well within the tests' tolerance."""
     exact = logits_loss_gradients(reference_model(model, attention="sdpa"), ids, targets)
     single = logits_loss_gradients(reference_model(model, torch.float32), ids, targets)
     between = max(relative_error(exact[name], expected[name]) for name in expected)

@@ -1,4 +1,4 @@
-// GPT-2 with frozen parameters: the others get the same bits, and what lies below them no backward.
+// GPT-2 with frozen parameters: the others get the same bits, and the units below have no backward.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>

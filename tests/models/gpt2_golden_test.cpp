@@ -1,12 +1,12 @@
-// GPT-2 against Hugging Face Transformers on the same weights. tests/golden/README.md tells what
-// the files hold and how they were made.
+// GPT-2 against Hugging Face Transformers on the same weights. tests/golden/README.md describes the
+// files.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
 #include "optim/adamw.h"
-#include "optim/decay_rule.h"
+#include "optim/shards.h"
 #include "runtime/safetensors.h"
 #include "tests/models/whole_model.h"
 #include "tests/support/random_tensor.h"
@@ -23,7 +23,7 @@ using test::WholeModel;
 constexpr double kTolerance = 1e-5;
 constexpr int kAdamWSteps = 10;
 
-/// A model with Transformers' weights, a batch, and what Transformers made of it.
+/// A model with Transformers' weights, a batch, and Transformers' results.
 struct Golden : WholeModel {
   SafetensorsFile expected;
   Tensor inputs;
@@ -42,14 +42,8 @@ struct Golden : WholeModel {
 
 /// AdamW with the settings of the golden files.
 AdamW make_adamw(const std::vector<Shard>& shards) {
-  std::vector<ParameterShard> parts;
-  for (const Shard& shard : shards) {
-    parts.push_back({.name = shard.parameter.name(),
-                     .data = shard.data,
-                     .gradient = shard.gradient,
-                     .decay = decays(shard.parameter.name(), shard.parameter.shape())});
-  }
-  return AdamW(parts, {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1});
+  return AdamW(shards_for_optimizer(shards),
+               {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1});
 }
 
 std::int32_t largest(const Tensor& logits) {

@@ -163,7 +163,7 @@ TEST_CASE("activation checkpointing changes no bit, dropout included") {
   REQUIRE(step_bits(recomputed) == step_bits(kept));
 }
 
-TEST_CASE("dropout acts in training only, anew in every step and micro-batch") {
+TEST_CASE("dropout acts in training only and differs in every step and micro-batch") {
   test::Rank rank;
   const WholeModel plain(kTiny);
   const WholeModel dropping(with_dropout(0.3f));
@@ -239,7 +239,7 @@ TEST_CASE("wrong sizes and wrong tokens are refused") {
       Contains("targets") && Contains("[3, 10]"));
 }
 
-TEST_CASE("a model without memory says so instead of computing") {
+TEST_CASE("a model without memory is an error that names a parameter") {
   const test::Rank rank;
   Gpt2 model(kTiny);
   REQUIRE_THROWS_WITH(model.logits(tiny_tokens("inputs")),

@@ -7,6 +7,7 @@
 #include "kernels/gradient_norm/clip.h"
 #include "optim/adamw.h"
 #include "optim/loss_scaler.h"
+#include "optim/shards.h"
 #include "runtime/safetensors.h"
 #include "sharding/strategy/gradient_norm.h"
 #include "tests/models/whole_model.h"
@@ -39,7 +40,7 @@ Tensor targets() {
   return index_tensor({3, 11}, kTiny.vocab_size, "targets");
 }
 
-/// Replaces the masters by what 16 bits hold of them, and computes in `dtype`.
+/// Rounds the masters to `dtype`, of 16 bits, and computes in `dtype`.
 void round_masters(const WholeModel& whole, DType rounded, DType dtype) {
   whole.compute_in(rounded);
   for (const Shard& shard : whole.shards()) cast(shard.data, shard.parameter.data());
@@ -62,11 +63,7 @@ std::vector<std::vector<double>> step_bits(const WholeModel& whole, DType dtype)
 }
 
 AdamW make_adamw(const WholeModel& whole) {
-  std::vector<ParameterShard> shards;
-  for (const Shard& shard : whole.shards()) {
-    shards.push_back({shard.parameter.name(), shard.data, shard.gradient});
-  }
-  return AdamW(shards, {.weight_decay = 0.0});
+  return AdamW(shards_for_optimizer(whole.shards()), {.weight_decay = 0.0});
 }
 
 double norm_of(const WholeModel& whole) {

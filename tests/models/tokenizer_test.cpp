@@ -38,7 +38,7 @@ TEST_CASE("bytes: every byte survives the way there and back") {
   REQUIRE(tokenizer.decode(tokenizer.encode(every_byte())) == every_byte());
 }
 
-TEST_CASE("bytes: decoding refuses what is no byte") {
+TEST_CASE("bytes: decoding refuses a token that is not a byte") {
   const ByteTokenizer tokenizer;
   REQUIRE_THROWS_WITH(tokenizer.decode(Tokens{256}), Contains("256") && Contains("vocabulary"));
   REQUIRE_THROWS_AS(tokenizer.decode(Tokens{-1}), Error);

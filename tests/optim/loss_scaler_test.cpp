@@ -26,7 +26,7 @@ TEST_CASE("the scale starts at 65536 and doubles after 2000 good steps in a row"
   REQUIRE(scaler.scale() == 262144.0);
 }
 
-TEST_CASE("an overflow halves the scale and starts the count anew") {
+TEST_CASE("an overflow halves the scale and restarts the count") {
   LossScaler scaler;
   repeat(scaler, 1999, true);
   scaler.update(false);
@@ -51,7 +51,7 @@ TEST_CASE("the scale stays between 1 and 2^24") {
   REQUIRE(scaler.scale() == 16777216.0);
 }
 
-TEST_CASE("a scaler made from another's state goes on as that would") {
+TEST_CASE("a scaler made from another's state continues like it") {
   LossScaler first;
   repeat(first, 3, false);
   repeat(first, 1500, true);
@@ -63,14 +63,14 @@ TEST_CASE("a scaler made from another's state goes on as that would") {
   REQUIRE(second.scale() == 16384.0);
 }
 
-TEST_CASE("a state that no scaler can have is refused") {
+TEST_CASE("an impossible state is refused") {
   using State = LossScaler::State;
   for (const double scale : {0.0, -2.0, 0.5, 3.0, 65537.0, 33554432.0}) {
     CAPTURE(scale);
     REQUIRE_THROWS_WITH(LossScaler(State{.scale = scale}), Contains("power of two"));
   }
   for (const std::int64_t steps : {-1, 2000}) {
-    REQUIRE_THROWS_WITH(LossScaler(State{.good_steps = steps}), Contains("good steps"));
+    REQUIRE_THROWS_WITH(LossScaler(State{.good_steps = steps}), Contains("good_steps is"));
   }
   REQUIRE(LossScaler(State{.scale = 1.0, .good_steps = 1999}).scale() == 1.0);
   REQUIRE(LossScaler(State{.scale = 16777216.0}).scale() == 16777216.0);

@@ -45,7 +45,7 @@ TEST_CASE("schedule: the floor is reached exactly at the last step, not before, 
   for (const ScheduleKind kind :
        {ScheduleKind::linear, ScheduleKind::cosine, ScheduleKind::warmup_stable_decay}) {
     INFO(name_of(kind));
-    // Whatever the share of warm-up: dividing by total instead of total - warm-up misses the floor.
+    // With any share of warm-up. Dividing by total instead of total - warm-up misses the floor.
     for (const std::int64_t warmup : {0, 1, 10, 55, 91}) {
       ScheduleOptions options = options_of(kind);
       options.warmup_steps = warmup;

@@ -1,23 +1,14 @@
 #include "tools/train/optimizer.h"
 
 #include "optim/adamw.h"
-#include "optim/decay_rule.h"
 #include "optim/sgd.h"
+#include "optim/shards.h"
 
 namespace tessera {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           const std::vector<Shard>& shards) {
-  std::vector<ParameterShard> trained;
-  for (const Shard& shard : shards) {
-    if (!shard.parameter.trainable()) continue;
-    const std::string& name = shard.parameter.name();
-    trained.push_back({.name = name,
-                       .data = shard.data,
-                       .gradient = shard.gradient,
-                       .decay = decays(name, shard.parameter.shape()),
-                       .first = shard.first});
-  }
+  std::vector<ParameterShard> trained = shards_for_optimizer(shards);
   if (config.name == OptimizerKind::sgd) {
     return std::make_unique<Sgd>(std::move(trained),
                                  SgdOptions{.momentum = config.momentum,

@@ -62,7 +62,7 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source) {
   world_.raise_if_aborted();
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   const bool may_skip = scaler_ && scale > LossScaler::kLeast;
-  if (!finite) optimizer_->set_steps(optimizer_->steps() - 1);  // it has changed nothing
+  if (!finite) optimizer_->step_was_skipped();
   check(finite || may_skip,
         "step {}: the loss is {} and the gradient norm {}; the run stops before the parameters are "
         "touched. Lower optimizer.learning_rate, lengthen optimizer.warmup_steps or check the data",

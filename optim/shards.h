@@ -1,0 +1,28 @@
+// The optimizer's view of a strategy's shards.
+#pragma once
+
+#include <vector>
+
+#include "optim/decay_rule.h"
+#include "optim/optimizer.h"
+
+namespace tessera {
+
+/// One ParameterShard per trainable parameter, with weight decay by the decay rule. A template,
+/// because optim/ does not include sharding/: `shards` is the result of Strategy::shards(), whose
+/// elements have the members parameter, data, gradient and first.
+template <typename Shards>
+std::vector<ParameterShard> shards_for_optimizer(const Shards& shards) {
+  std::vector<ParameterShard> trained;
+  for (const auto& shard : shards) {
+    if (!shard.parameter.trainable()) continue;
+    trained.push_back({.name = shard.parameter.name(),
+                       .data = shard.data,
+                       .gradient = shard.gradient,
+                       .decay = decays(shard.parameter.name(), shard.parameter.shape()),
+                       .first = shard.first});
+  }
+  return trained;
+}
+
+}  // namespace tessera
