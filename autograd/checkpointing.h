@@ -1,4 +1,4 @@
-// The choice of the blocks whose activations are computed again in backward.
+// The choice of the blocks that compute their activations again in backward.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ void backward(const Variable& root, Tensor seed = {});
 /// seed? Then it is known without reading it back from a GPU.
 bool gradient_is_known_one();
 
-/// A stretch of the forward pass whose backward has a beginning and an end.
+/// A stretch of the forward pass. Its backward has a beginning and an end.
 ///
 /// Nodes recorded inside the stretch have consecutive sequence numbers, so in backward they run
 /// consecutively too. The engine calls before_backward ahead of the first of them and

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Makes the parameters whose names begin with one of `prefixes` untrainable. The prefixes are
-/// separated by commas: "transformer.wte,transformer.h.0."; an empty text freezes nothing.
+/// Makes all parameters untrainable that have one of `prefixes`. The prefixes are separated by
+/// commas: "transformer.wte,transformer.h.0."; an empty text freezes nothing.
 /// ("transformer.h.1." ends in its dot, because "transformer.h.1" begins "transformer.h.10" too.)
 /// Raises Error, before any parameter is changed, if no name has a prefix or if nothing would be
 /// left to train.

@@ -34,7 +34,7 @@ class Node {
   bool receive(Tensor contribution);
   /// Takes out the gradient received so far; the caller must send another in its place.
   Tensor take() { return std::exchange(gradient_, {}); }
-  /// Consumes the received gradient, sends contributions along the edges and forgets everything.
+  /// Consumes the received gradient, sends contributions along the edges and frees everything.
   /// Calls `reached(node)` for each node that got its first contribution.
   void run(const std::function<void(std::shared_ptr<Node>)>& reached);
 
@@ -58,7 +58,7 @@ struct Variable::State {
 class TrainableWatch {
  public:
   TrainableWatch();
-  /// Passes an outer watch's and this one's observations on to the outer one.
+  /// An outer watch has then noticed everything that this one noticed.
   ~TrainableWatch();
   TrainableWatch(const TrainableWatch&) = delete;
   TrainableWatch& operator=(const TrainableWatch&) = delete;

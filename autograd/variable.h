@@ -22,7 +22,7 @@ class Variable {
   Variable() = default;
   /// A constant.
   explicit Variable(Tensor data);
-  /// A leaf whose gradient is wanted.
+  /// A leaf: backward collects its gradient.
   static Variable leaf(Tensor data);
 
   bool defined() const { return state_ != nullptr; }
@@ -65,7 +65,7 @@ Variable differentiable(Tensor result, const std::vector<Variable>& inputs, bool
 /// uses (undefined without any), to the sum of `received` and the gradient through the result.
 using AddingBackward = std::function<Tensor(Tensor dy, Tensor received)>;
 
-/// `differentiable` for one input whose gradients `backward` adds up itself. If the input is used
+/// `differentiable` for one input. `backward` adds up the input's gradients itself. If the input is used
 /// again after the result was made, as the residual stream is, this saves a pass over both.
 Variable adding_differentiable(Tensor result, const Variable& input, bool uses_parameters,
                                AddingBackward backward);

@@ -35,7 +35,7 @@ std::int64_t memory_of(const Footprint& f) {
   return f.parameters + f.gradients + f.optimizer + f.communication;
 }
 
-/// The rank with the most memory, but with the most that any rank sends.
+/// The footprint of the rank with the most memory; bytes_sent is the maximum over all ranks.
 Footprint largest_of(const Units& units, const ShardingOptions& options, int ranks) {
   Footprint largest;
   std::int64_t most_sent = 0;

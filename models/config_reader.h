@@ -1,4 +1,4 @@
-// ConfigReader: typed access to a config.json whose values may be wrong.
+// ConfigReader: typed, checked access to the values of a config.json.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // Reading and writing model folders in Hugging Face's layout.
 //
 // A model folder holds config.json and model.safetensors (or model.safetensors.index.json with
-// several files). Every function that reads one also takes the folder of a training run, whose
-// model is in its folder model/.
+// several files). Every function that reads one also takes the folder of a training run and reads
+// its folder model/.
 #pragma once
 
 #include <filesystem>

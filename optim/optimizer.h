@@ -3,10 +3,10 @@
 // An optimizer sees this rank's parts of the parameters as flat ranges. Every update is elementwise,
 // so a parameter gets the same bits however it is cut into shards.
 //
-// An optimizer updates every shard in every step, also one whose gradient is zero because the step
-// did not use the parameter. Such an idle parameter still gets weight decay, and its momentum and
-// moments still decay. (PyTorch skips a parameter whose grad is None. The two differ for a parameter
-// that no batch of a step reaches, such as an idle expert.)
+// An optimizer updates every shard in every step. A parameter that the step did not use has a
+// gradient of zero: it still gets weight decay, and its momentum and moments still decay. (PyTorch
+// skips a parameter without a gradient. The two differ for a parameter that no batch of a step
+// reaches, such as an idle expert.)
 #pragma once
 
 #include <cstdint>

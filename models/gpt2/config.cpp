@@ -93,6 +93,8 @@ nlohmann::json to_json(const Gpt2Config& config) {
       {"bos_token_id", end_of_text},
       {"eos_token_id", end_of_text},
       {"tie_word_embeddings", true},
+      // AutoTokenizer then takes tokenizer.json as it is, instead of GPT-2's own tokenizer class.
+      {"tokenizer_class", "PreTrainedTokenizerFast"},
   };
 }
 

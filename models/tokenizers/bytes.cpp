@@ -1,7 +1,7 @@
 #include "models/tokenizers/bytes.h"
 
+#include "models/tokenizers/tokenizer_file.h"
 #include "runtime/check.h"
-#include "runtime/file.h"
 
 namespace tessera {
 
@@ -23,7 +23,15 @@ std::string ByteTokenizer::decode(std::span<const std::int32_t> tokens) const {
 }
 
 void ByteTokenizer::save(const std::filesystem::path& directory) const {
-  write_file_atomically(directory / kFileName, "{\"type\": \"bytes\"}\n");
+  write_tokenizer_file(directory / kFileName, {.vocabulary = vocabulary(), .byte_level = true});
+}
+
+std::vector<std::string> ByteTokenizer::vocabulary() {
+  std::vector<std::string> spellings;
+  for (int byte = 0; byte < 256; ++byte) {
+    spellings.push_back(spelling_of_byte(static_cast<unsigned char>(byte)));
+  }
+  return spellings;
 }
 
 }  // namespace tessera

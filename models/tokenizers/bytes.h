@@ -11,6 +11,9 @@ class ByteTokenizer : public Tokenizer {
   std::string decode(std::span<const std::int32_t> tokens) const override;
   std::int64_t vocab_size() const override { return 256; }
   void save(const std::filesystem::path& directory) const override;
+
+  /// The spelling of every byte in tokenizer.json.
+  static std::vector<std::string> vocabulary();
 };
 
 }  // namespace tessera

@@ -1,10 +1,8 @@
 #include "models/tokenizers/chars.h"
 
-#include <nlohmann/json.hpp>
-
+#include "models/tokenizers/tokenizer_file.h"
 #include "models/tokenizers/utf8.h"
 #include "runtime/check.h"
-#include "runtime/file.h"
 
 namespace tessera {
 
@@ -62,8 +60,7 @@ std::string CharTokenizer::decode(std::span<const std::int32_t> tokens) const {
 }
 
 void CharTokenizer::save(const std::filesystem::path& directory) const {
-  const nlohmann::ordered_json description = {{"type", "chars"}, {"characters", characters_}};
-  write_file_atomically(directory / kFileName, description.dump() + "\n");
+  write_tokenizer_file(directory / kFileName, {.vocabulary = characters_});
 }
 
 }  // namespace tessera

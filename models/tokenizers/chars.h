@@ -1,5 +1,6 @@
-// The tokenizer of nanoGPT's character-level examples: every Unicode code point that occurs in the
-// training text is a token, numbered in ascending order.
+// The tokenizer of nanoGPT's character-level examples: one token per character.
+//
+// Every Unicode code point that occurs in the training text is a token. Ids ascend with code points.
 #pragma once
 
 #include "models/tokenizers/tokenizer.h"
@@ -20,9 +21,9 @@ class CharTokenizer : public Tokenizer {
   void save(const std::filesystem::path& directory) const override;
 
  private:
-  /// By id.
+  /// The characters by id.
   std::vector<std::string> characters_;
-  /// By code point, up to the greatest in the vocabulary; -1: not in it.
+  /// The ids by code point, up to the greatest in the vocabulary; -1: not in the vocabulary.
   std::vector<std::int32_t> ids_;
 };
 

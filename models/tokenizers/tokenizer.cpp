@@ -1,34 +1,24 @@
 #include "models/tokenizers/tokenizer.h"
 
-#include <nlohmann/json.hpp>
-
 #include "models/tokenizers/bytes.h"
 #include "models/tokenizers/chars.h"
+#include "models/tokenizers/tokenizer_file.h"
 #include "runtime/check.h"
-#include "runtime/file.h"
 
 namespace tessera {
-namespace {
-
-std::unique_ptr<Tokenizer> tokenizer_from(const nlohmann::json& description) {
-  const auto type = description.at("type").get<std::string>();
-  if (type == "bytes") return std::make_unique<ByteTokenizer>();
-  if (type == "chars") {
-    return std::make_unique<CharTokenizer>(
-        CharTokenizer::from_characters(description.at("characters")));
-  }
-  fail("unknown type '{}', expected bytes or chars", type);
-}
-
-}  // namespace
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kFileName;
-  const std::string text = read_text_file(path);
+  const TokenizerFile file = read_tokenizer_file(path);
   try {
-    return tokenizer_from(nlohmann::json::parse(text));
-  } catch (const std::exception& error) {
-    fail("{}: not a tokenizer: {}", path.string(), error.what());
+    if (file.byte_level) {
+      check(file.vocabulary == ByteTokenizer::vocabulary(),
+            "its vocabulary is not that of the 256 bytes");
+      return std::make_unique<ByteTokenizer>();
+    }
+    return std::make_unique<CharTokenizer>(CharTokenizer::from_characters(file.vocabulary));
+  } catch (const Error& error) {
+    fail("{}: not a tokenizer of bytes or characters: {}", path.string(), error.what());
   }
 }
 

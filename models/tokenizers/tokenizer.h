@@ -1,9 +1,10 @@
 // From text to token ids and back.
 //
-// A tokenizer is saved as `tokenizer.json` in the folder of what it belongs to (prepared data, a
-// trained model). Ours is {"type": NAME, ...}, where the type decides about the rest:
-//   {"type": "bytes"}
-//   {"type": "chars", "characters": ["\n", " ", ...]}    the id is the position
+// A tokenizer is saved as `tokenizer.json` next to the data or the model that it belongs to. The
+// file is in the format of Hugging Face's tokenizers library, so Transformers reads it too. Two
+// kinds of it are read here, both BPE without merges:
+//   bytes   256 tokens, one per byte, spelled as in GPT-2's byte-level BPE
+//   chars   one token per character; the id is its place in the vocabulary
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ class Tokenizer {
   /// Writes directory / "tokenizer.json" atomically.
   virtual void save(const std::filesystem::path& directory) const = 0;
 
-  /// The tokenizer saved in `directory`. Raises Error with the path if there is none or it is bad.
+  /// The tokenizer saved in `directory`. Raises Error with the path if the file is missing, damaged
+  /// or of another kind.
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& directory);
 
   static constexpr const char* kFileName = "tokenizer.json";

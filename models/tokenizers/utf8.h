@@ -12,7 +12,7 @@ struct CodePoint {
 };
 
 /// The code point that starts at byte `position`, which must lie inside the text. Raises Error with
-/// the position if no valid one does: stray or missing continuation bytes, overlong forms,
+/// the position if no valid one starts there: stray or missing continuation bytes, overlong forms,
 /// surrogates and values above U+10FFFF are all invalid.
 CodePoint code_point_at(std::string_view text, std::size_t position);
 

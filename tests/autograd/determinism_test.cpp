@@ -42,7 +42,7 @@ Tensor random_tensor(const Shape& shape, const Mode& mode, const std::string& na
   return tensor;
 }
 
-/// A parameter whose windows are open on random data, the gradient's in f32 (f64 for f64).
+/// A parameter with windows open on random data, the gradient's in f32 (f64 for f64).
 struct OpenParameter {
   OpenParameter(const std::string& name, const Shape& shape, const Mode& mode)
       : parameter(name, shape, Initializer::zeros()),

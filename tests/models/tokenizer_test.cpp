@@ -1,10 +1,13 @@
 #include "models/tokenizers/tokenizer.h"
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
 #include "models/tokenizers/bytes.h"
 #include "models/tokenizers/chars.h"
+#include "models/tokenizers/tokenizer_file.h"
 #include "models/tokenizers/utf8.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
@@ -14,6 +17,7 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
+using nlohmann::json;
 using Tokens = std::vector<std::int32_t>;
 
 std::string every_byte() {
@@ -112,29 +116,75 @@ TEST_CASE("a saved tokenizer loads as the same tokenizer") {
   REQUIRE(loaded->decode(chars.encode(text)) == text);
 
   ByteTokenizer().save(folder.path());
-  REQUIRE(Tokenizer::load(folder.path())->vocab_size() == 256);
+  const auto bytes = Tokenizer::load(folder.path());
+  REQUIRE(bytes->vocab_size() == 256);
+  REQUIRE(bytes->encode(text) == ByteTokenizer().encode(text));
 }
 
-TEST_CASE("the file format is the documented one") {
+TEST_CASE("a tokenizer.json has the parts that Hugging Face's tokenizers reads") {
   const test::TemporaryDirectory folder;
-  write_file_atomically(folder / "tokenizer.json",
-                        R"({"type": "chars", "characters": ["b", "é", "a"]})");
-  REQUIRE(Tokenizer::load(folder.path())->encode("aéb") == Tokens{2, 1, 0});
+  CharTokenizer::from_characters({"b", "é", "a"}).save(folder.path());
+  const json chars = json::parse(read_text_file(folder / "tokenizer.json"));
+  REQUIRE(chars.at("model").at("type") == "BPE");
+  REQUIRE(chars.at("model").at("vocab") == json{{"b", 0}, {"é", 1}, {"a", 2}});
+  REQUIRE(chars.at("model").at("merges") == json::array());
+  REQUIRE(chars.at("added_tokens") == json::array());
+  REQUIRE(chars.at("pre_tokenizer").is_null());
+  REQUIRE(chars.at("decoder") == json{{"type", "Fuse"}});
+
+  ByteTokenizer().save(folder.path());
+  const json bytes = json::parse(read_text_file(folder / "tokenizer.json"));
+  REQUIRE(bytes.at("pre_tokenizer").at("type") == "ByteLevel");
+  REQUIRE(bytes.at("pre_tokenizer").at("use_regex") == false);
+  REQUIRE(bytes.at("decoder").at("type") == "ByteLevel");
+}
+
+TEST_CASE("bytes are spelled as in GPT-2's vocabulary") {
+  // From bytes_to_unicode of the published code: space, newline, DEL, NBSP, soft hyphen, and
+  // printable bytes.
+  CHECK(spelling_of_byte(' ') == "Ġ");
+  CHECK(spelling_of_byte('\n') == "Ċ");
+  CHECK(spelling_of_byte(0) == "Ā");
+  CHECK(spelling_of_byte(0x7f) == "ġ");
+  CHECK(spelling_of_byte(0xa0) == "ł");
+  CHECK(spelling_of_byte(0xad) == "Ń");
+  CHECK(spelling_of_byte('A') == "A");
+  CHECK(spelling_of_byte(0xe9) == "é");
+  const std::vector<std::string> all = ByteTokenizer::vocabulary();
+  CHECK(std::set<std::string>(all.begin(), all.end()).size() == 256);
 }
 
 TEST_CASE("a bad tokenizer file is refused with its path") {
   const test::TemporaryDirectory folder;
   REQUIRE_THROWS_WITH(Tokenizer::load(folder.path()), Contains("tokenizer.json"));
-  for (const char* bad :
-       {"", "not json", "[]", "{}", R"({"type": 7})", R"({"type": "words"})",
-        R"({"type": "chars"})", R"({"type": "chars", "characters": "ab"})",
-        R"({"type": "chars", "characters": ["ab"]})", R"({"type": "chars", "characters": [""]})",
-        R"({"type": "chars", "characters": [1]})",
-        R"({"type": "chars", "characters": ["a", "a"]})"}) {
-    CAPTURE(bad);
+  const auto with_vocabulary = [](const std::string& vocabulary) {
+    return R"({"model": {"type": "BPE", "vocab": )" + vocabulary + "}}";
+  };
+  for (const std::string& bad :
+       {std::string(),
+        std::string("not json"),
+        std::string("[]"),
+        std::string("{}"),
+        std::string(R"({"type": "chars", "characters": ["a"]})"),
+        std::string(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}}})"),
+        std::string(R"({"model": {"type": "BPE"}})"),
+        std::string(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a a"]}})"),
+        std::string(R"({"model": {"type": "BPE", "vocab": {"a": 0}}, "added_tokens": [1]})"),
+        std::string(R"({"model": {"type": "BPE", "vocab": {"a": 0}}, "pre_tokenizer": "x"})"),
+        with_vocabulary(R"(["a"])"),
+        with_vocabulary(R"({"ab": 0})"),
+        with_vocabulary(R"({"": 0})"),
+        with_vocabulary(R"({"a": 1})"),
+        with_vocabulary(R"({"a": -1})"),
+        with_vocabulary(R"({"a": 0.5})"),
+        with_vocabulary(R"({"a": 0, "b": 0})"),
+        with_vocabulary(R"({"a": 0, "a": 1})"),
+        with_vocabulary(std::string(100000, '[')),
+        std::string(R"({"model": {"type": "BPE", "vocab": {"a": 0}},
+                        "pre_tokenizer": {"type": "ByteLevel"}})")}) {
+    CAPTURE(bad.substr(0, 100));
     write_file_atomically(folder / "tokenizer.json", bad);
-    REQUIRE_THROWS_WITH(Tokenizer::load(folder.path()),
-                        Contains("tokenizer.json: not a tokenizer"));
+    REQUIRE_THROWS_WITH(Tokenizer::load(folder.path()), Contains("tokenizer.json: "));
   }
 }
 

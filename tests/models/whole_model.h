@@ -1,4 +1,4 @@
-// A language model with memory: one rank owns every parameter whole.
+// A language model with memory: one rank owns all parameters.
 #pragma once
 
 #include <filesystem>

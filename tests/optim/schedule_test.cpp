@@ -128,7 +128,7 @@ TEST_CASE("schedule: wrong options are named") {
   REQUIRE_THAT(message_of([](auto& o) { o.total_steps = 0; }), Contains("total_steps is 0"));
   REQUIRE_THAT(message_of([](auto& o) { o.decay_steps = 102; }), Contains("decay_steps is 102"));
   REQUIRE_THROWS_WITH(learning_rate_at(options_of(ScheduleKind::linear), -1),
-                      Contains("counted from 0"));
+                      Contains("step is -1"));
 }
 
 }  // namespace tessera

@@ -37,7 +37,7 @@ class Continuation {
   }
 
  private:
-  /// Forgets all but the last half context (or, of a long prompt, all that fits).
+  /// Empties the cache; the next pass reads the last half context again.
   void restart() {
     const auto count = static_cast<std::int64_t>(tokens_.size());
     const std::int64_t half = std::max<std::int64_t>(1, model_.shape().context / 2);
@@ -55,7 +55,7 @@ class Continuation {
 
 void generate(const GenerateOptions& options, const std::function<void(std::string_view)>& write) {
   check_sampling(options.sampling);
-  check(options.tokens >= 0, "cannot generate {} tokens", options.tokens);
+  check(options.tokens >= 0, "--tokens is {}; expected at least 0", options.tokens);
   const std::optional<Device> device = parse_device(options.device);
   check(device.has_value(), "--device: expected auto, cpu, cuda or cuda:N, got '{}'",
         options.device);

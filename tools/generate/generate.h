@@ -19,13 +19,14 @@ struct GenerateOptions {
   std::int64_t tokens = 200;
   std::uint64_t seed = 0;
   int threads = 0;
-  /// As parse_device (runtime/device.h) reads it.
+  /// A text that parse_device (runtime/device.h) reads.
   std::string device = "auto";
 };
 
-/// Hands the prompt and then each piece of the continuation to `write` as it is made. The same
-/// options give the same text. When the model's context is full, it goes on from the last half of
-/// it. Raises Error if the model cannot be read or the prompt not be spelled.
+/// Calls `write` with the prompt, then with each token's text as soon as it is generated. The same
+/// options give the same text. When the model's context is full, generation continues from its last
+/// half. Raises Error if the model cannot be read, or if the vocabulary lacks a character of the
+/// prompt.
 void generate(const GenerateOptions& options, const std::function<void(std::string_view)>& write);
 
 }  // namespace tessera

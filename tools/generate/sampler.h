@@ -13,7 +13,7 @@ struct SamplingOptions {
   double temperature = 1.0;
   /// Only the k likeliest tokens; 0: all.
   std::int64_t top_k = 0;
-  /// Only the fewest likeliest tokens whose probabilities sum to at least this (nucleus sampling,
+  /// Only the fewest likeliest tokens with probabilities that sum to at least this (nucleus sampling,
   /// Holtzman et al. 2020); 1: all. Applied after top_k.
   double top_p = 1.0;
 };
