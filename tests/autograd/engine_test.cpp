@@ -143,7 +143,7 @@ TEST_CASE("misuse of backward is named") {
   REQUIRE_THROWS_WITH(backward(scale(constant, 2.0)), Catch::Contains("does not depend on a leaf"));
   const Variable x = Variable::leaf(ones({2}));
   REQUIRE_THROWS_WITH(backward(scale(x, 2.0)), Catch::Contains("seed"));
-  REQUIRE_THROWS_WITH(backward(scale(x, 2.0), ones({3})), Catch::Contains("does not fit"));
+  REQUIRE_THROWS_WITH(backward(scale(x, 2.0), ones({3})), Catch::Contains("the seed is f32 [3]"));
   REQUIRE_THROWS_WITH(scale(x, 2.0).gradient(), Catch::Contains("leaves only"));
   REQUIRE_THROWS_WITH(Variable::leaf(Tensor::zeros({2}, DType::i32)), Catch::Contains("floating"));
   const Parameter closed("closed", {2, 2}, Initializer::zeros());
