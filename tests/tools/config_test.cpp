@@ -312,6 +312,16 @@ TEST_CASE("an error of several keys gets the place of the first one that it name
   CHECK(message("optimizer.warmup_steps 9 is more than train.steps 5") ==
         "command line: optimizer.warmup_steps 9 is more than train.steps 5");
   CHECK(message("data.train is not set") == "data.train is not set");
+  const auto key_message = [&](std::string_view key) -> std::string {
+    try {
+      check_key(config, key, [] { throw Error("cannot open x"); });
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(key_message("train.steps") == "run.yaml:2: train.steps: cannot open x");
+  CHECK(key_message("data.val") == "data.val: cannot open x");
 }
 
 TEST_CASE("errors of overrides name the command line") {

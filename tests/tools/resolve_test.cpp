@@ -135,6 +135,18 @@ TEST_CASE("errors of several keys together keep file and line, and no rank is na
   CHECK_THAT(error_of({"train.dir="}), StartsWith("command line: train.dir is empty"));
   CHECK_THAT(error_of({"model.layers=3", "model.init_from=" + (folder / "none").string()}),
              Contains("none"));
+  const std::vector<std::string> two_ranks = {"sharding.strategy=ddp", "runtime.ranks=2"};
+  const auto error_of_two = [&](const std::string& override) {
+    std::vector<std::string> overrides = two_ranks;
+    overrides.push_back(override);
+    return error_of(overrides);
+  };
+  CHECK_THAT(error_of_two("data.val=missing.bin"),
+             StartsWith("command line: data.val: ") && Contains("missing.bin"));
+  CHECK_THAT(error_of_two("model.frozen=transformer.h.7."),
+             StartsWith("command line: model.frozen: "));
+  CHECK_THAT(error_of_two("sharding.activation_checkpointing=from 2"),
+             StartsWith("command line: sharding.activation_checkpointing: "));
 }
 
 TEST_CASE("products of sizes that would overflow are refused before anything is built") {
@@ -153,7 +165,7 @@ TEST_CASE("eval_batches 0 is every sequence of the file, for any batch size") {
   config.train.eval_batches = 0;
   config.runtime.ranks = 1;
   std::vector<double> losses;
-  for (const std::int64_t batch : {1, 4, 6}) {
+  for (const std::int64_t batch : {1, 5, 7}) {
     config.data.batch_size = batch;
     config.train.dir = folder / ("run" + std::to_string(batch));
     train(config);

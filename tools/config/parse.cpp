@@ -207,4 +207,14 @@ void check_with_place(const Config& config, const std::function<void()>& body) {
   }
 }
 
+void check_key(const Config& config, std::string_view key, const std::function<void()>& body) {
+  check_with_place(config, [&] {
+    try {
+      body();
+    } catch (const Error& error) {
+      fail("{}: {}", key, error.what());
+    }
+  });
+}
+
 }  // namespace tessera

@@ -34,4 +34,7 @@ std::string to_yaml(const Config& config);
 /// A message without a configured key stays as it is.
 void check_with_place(const Config& config, const std::function<void()>& body);
 
+/// The same for a `body` that uses the value of one key: "run.yaml:7: data.val: cannot open ...".
+void check_key(const Config& config, std::string_view key, const std::function<void()>& body);
+
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/checkpointing.h"
 #include "autograd/freeze.h"
 #include "models/hugging_face.h"
 #include "models/tokenizers/tokenizer.h"
@@ -175,12 +176,16 @@ void check_ranks(const ResolvedConfig& run, int ranks) {
 }
 
 std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run) {
-  std::unique_ptr<LanguageModel> model;
-  check_with_place(run.config, [&] {
-    model = make_model(run.model);
-    freeze(*model, run.config.model.frozen);
-  });
+  auto model = make_model(run.model);
+  check_key(run.config, "model.frozen", [&] { freeze(*model, run.config.model.frozen); });
   return model;
+}
+
+void check_model_keys(const ResolvedConfig& run) {
+  const auto model = make_model(run);
+  check_key(run.config, "sharding.activation_checkpointing", [&] {
+    set_checkpointing(model->units(), run.config.sharding.activation_checkpointing);
+  });
 }
 
 std::string describe_model(const ResolvedConfig& run) {

@@ -34,6 +34,10 @@ ResolvedConfig resolve(const Config& config);
 /// micro-batches.
 void check_ranks(const ResolvedConfig& run, int ranks);
 
+/// Raises Error, with the place of the key, if model.frozen or sharding.activation_checkpointing
+/// names parts that the model does not have.
+void check_model_keys(const ResolvedConfig& run);
+
 /// The model, without memory for its parameters.
 std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run);
 

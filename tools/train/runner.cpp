@@ -27,14 +27,17 @@ std::string count_of(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-TokenLoader open_tokens(const fs::path& path, const ResolvedConfig& run, SampleOrder order) {
-  return {open_verified(path, shape_of(run.model).vocab_size), run.config.data.sequence_length,
-          order, static_cast<std::uint64_t>(run.config.train.seed)};
-}
-
-std::optional<TokenLoader> open_validation(const ResolvedConfig& run) {
-  if (run.config.data.val.empty()) return std::nullopt;
-  return open_tokens(run.config.data.val, run, SampleOrder::sequential);
+/// The tokens of the file at `path`, the value of `key`; no loader for an empty path.
+std::optional<TokenLoader> open_tokens(std::string_view key, const fs::path& path,
+                                       const ResolvedConfig& run, SampleOrder order) {
+  if (path.empty()) return std::nullopt;
+  std::optional<TokenLoader> loader;
+  check_key(run.config, key, [&] {
+    loader.emplace(open_verified(path, shape_of(run.model).vocab_size),
+                   run.config.data.sequence_length, order,
+                   static_cast<std::uint64_t>(run.config.train.seed));
+  });
+  return loader;
 }
 
 /// The tokenizer of the data or of the model that training starts from, after a check that it can be
@@ -63,15 +66,15 @@ BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step,
 }  // namespace
 
 RunData::RunData(const ResolvedConfig& run)
-    : train(open_tokens(run.config.data.train, run, SampleOrder::shuffled)),
-      val(open_validation(run)),
+    : train(open_tokens("data.train", run.config.data.train, run, SampleOrder::shuffled).value()),
+      val(open_tokens("data.val", run.config.data.val, run, SampleOrder::sequential)),
       tokenizer(tokenizer_text(run.config)) {}
 
-Runner::Runner(const ResolvedConfig& run, Communicator& world)
+Runner::Runner(const ResolvedConfig& run, const RunData& data, Communicator& world)
     : run_(run),
       world_(world),
+      data_(data),
       session_(run, world),
-      data_(run),
       rates_(rates_of(run, session_, world)),
       tracer_(run_.config.train, world),  // its barrier: every rank has read its weights
       meter_(world) {
@@ -200,6 +203,7 @@ void Runner::raise_if_stopped(std::int64_t step) const {
 void Runner::save() {
   const fs::path unfinished = RunFolder::unfinished_model(config_.train.dir);
   save_pretrained(unfinished, session_.model(), session_.strategy());
+  world_.raise_if_aborted();
   if (output_) {
     if (!data_.tokenizer.empty()) {
       write_file_atomically(unfinished / Tokenizer::kFileName, data_.tokenizer);

@@ -16,8 +16,9 @@
 
 namespace tessera {
 
-/// The tokens of a run, opened and checked against the model.
+/// The tokens of a run, opened and checked against the model. All ranks of a process share it.
 struct RunData {
+  /// Raises Error, with the place of the key, if a file cannot be used.
   explicit RunData(const ResolvedConfig& run);
 
   TokenLoader train;
@@ -29,9 +30,9 @@ struct RunData {
 /// Every rank of `world` makes one and calls execute().
 class Runner {
  public:
-  /// Raises Error if the model, the data or the folder of the run cannot be used. Nothing is written
-  /// before model and data are known to be good.
-  Runner(const ResolvedConfig& run, Communicator& world);
+  /// Raises Error if the model or the folder of the run cannot be used. Nothing is written before
+  /// the model is known to be good. `data` must outlive the runner.
+  Runner(const ResolvedConfig& run, const RunData& data, Communicator& world);
 
   /// Trains. A collective.
   void execute();
@@ -63,8 +64,8 @@ class Runner {
   ResolvedConfig run_;
   const Config& config_ = run_.config;
   Communicator& world_;
+  const RunData& data_;
   TrainingSession session_;
-  RunData data_;
   Rates rates_;
   Tracer tracer_;
   IntervalMeter meter_;

@@ -11,7 +11,6 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
-#include "tools/config/parse.h"
 #include "tools/train/optimizer.h"
 
 namespace tessera {
@@ -32,9 +31,7 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
     load_parameters(config.model.init_from, strategy_->shards());
     strategy_->weights_changed();
   }
-  check_with_place(config, [&] {
-    set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
-  });
+  set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
   if (run.sharding.compute_dtype == DType::f16) scaler_.emplace();
   optimizer_ = make_optimizer(config.optimizer, strategy_->shards());
 }

@@ -45,14 +45,17 @@ WorldOptions world_options(const Config& config) {
 void train(const Config& config) {
   const WorldOptions options = world_options(config);
   std::optional<ResolvedConfig> run;
+  std::optional<RunData> data;
   check_once([&] {
     check_training(config);
     run = resolve(config);
     check_ranks(*run, planned_ranks(options));
+    check_model_keys(*run);
+    data.emplace(*run);
   });
   run_world(options, [&](Communicator& world) {
     set_attention_backend(config.kernels.attention);
-    Runner(*run, world).execute();
+    Runner(*run, *data, world).execute();
   });
 }
 
