@@ -1,24 +1,81 @@
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/numeric.h"
 #include "kernels/gradient_norm/clip.h"
+#include "kernels/gradient_norm/fixed_point.h"
 #include "kernels/gradient_norm/op.h"
-#include "kernels/reduce/op.h"
 #include "runtime/category.h"
+#include "runtime/threads.h"
 
 namespace tessera::cpu {
+namespace {
+
+/// Elements per partial result.
+constexpr std::int64_t kChunk = 1 << 16;
+
+/// Calls work(x, count, i) for the i-th chunk of a tensor, in parallel.
+template <typename F>
+void for_each_chunk(const Tensor& tensor, F work) {
+  visit_floating(tensor.dtype(), [&](auto type) {
+    using T = decltype(type);
+    if constexpr (sizeof(T) <= 4) {
+      const T* x = tensor.data<T>();
+      parallel_for(tensor.numel(), kChunk, [=](std::int64_t begin, std::int64_t end) {
+        work(x + begin, end - begin, begin / kChunk);
+      });
+    }
+  });
+}
+
+/// Workspace for one partial result per chunk.
+Tensor partial_results(const Tensor& tensor, std::int64_t words, DType dtype) {
+  const CategoryScope category(Category::workspace);
+  return Tensor::empty_on_host({chunk_count(tensor.numel(), kChunk), words}, dtype);
+}
+
+// The bits of |x| are ordered as the values are, with NaN above infinity. So an integer maximum
+// finds the largest magnitude and lets NaN through.
+template <typename T>
+std::int32_t largest_bits(const T* __restrict__ x, std::int64_t count) {
+  std::int32_t largest = 0;
+#pragma omp simd reduction(max : largest)
+  for (std::int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, std::bit_cast<std::int32_t>(load(x[i])) & 0x7fffffff);
+  }
+  return largest;
+}
+
+// With scale = 2^(30 - exponent), (x scale)^2 = (x 2^-exponent)^2 2^60. Both products are exact in
+// double: they have 24 and 48 significant bits.
+template <typename T>
+FixedPointSum chunk_sum_of_squares(const T* __restrict__ x, std::int64_t count, double scale) {
+  std::int64_t high = 0, low = 0;
+#pragma omp simd reduction(+ : high, low)
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double scaled = static_cast<double>(load(x[i])) * scale;
+    const auto square = static_cast<std::int64_t>(scaled * scaled);
+    high += square >> kLowBits;
+    low += square & kLowMask;
+  }
+  return FixedPointSum{high, low}.carried();
+}
+
+}  // namespace
 
 void largest_magnitude(Out largest, std::span<const Tensor> tensors) {
-  const CategoryScope category(Category::workspace);
-  const Tensor result = Tensor::empty_on_host({1}, DType::f32);
-  float maximum = 0.0f;
+  std::int32_t bits = 0;
   for (const Tensor& tensor : tensors) {
-    cpu::max_abs(result, tensor);
-    const float here = *result.data<float>();
-    if (!(here <= maximum)) maximum = here;  // NaN is the largest
-    if (std::isnan(maximum)) break;
+    const Tensor memory = partial_results(tensor, 1, DType::i32);
+    auto* const partials = memory.data<std::int32_t>();
+    for_each_chunk(tensor, [=](const auto* x, std::int64_t count, std::int64_t i) {
+      partials[i] = largest_bits(x, count);
+    });
+    for (std::int64_t i = 0; i < memory.numel(); ++i) bits = std::max(bits, partials[i]);
   }
-  *largest.data<float>() = maximum;
+  *largest.data<float>() = std::bit_cast<float>(bits);
 }
 
 void sum_of_squares(Out words, const Tensor& largest, std::span<const Tensor> tensors) {
@@ -27,8 +84,20 @@ void sum_of_squares(Out words, const Tensor& largest, std::span<const Tensor> te
   if (!std::isfinite(bound)) return;  // the norm is `largest`
   int exponent = 0;
   std::frexp(bound, &exponent);  // bound < 2^exponent
+  const double scale = std::ldexp(1.0, kLowBits - exponent);
+  auto* const total = words.data<std::int64_t>();
   for (const Tensor& tensor : tensors) {
-    cpu::sum_of_squares(words, tensor, exponent, Accumulate::yes);
+    const Tensor memory = partial_results(tensor, 2, DType::i64);
+    auto* const partials = memory.data<std::int64_t>();
+    for_each_chunk(tensor, [=](const auto* x, std::int64_t count, std::int64_t i) {
+      const FixedPointSum sum = chunk_sum_of_squares(x, count, scale);
+      partials[2 * i] = sum.high;
+      partials[2 * i + 1] = sum.low;
+    });
+    for (std::int64_t i = 0; i < memory.size(0); ++i) {
+      total[0] += partials[2 * i];
+      total[1] += partials[2 * i + 1];
+    }
   }
 }
 

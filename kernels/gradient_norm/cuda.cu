@@ -1,10 +1,11 @@
 // The norm in two passes over the gradient, 4 bytes (2 in 16 bits) read per element in each.
 //
 // A block takes a chunk of 8192 elements of one tensor (kernels/cuda/multi_tensor.h), a thread four
-// at a time, and adds its result to the total by one integer atomic: maxima and integer sums are
-// the same in any order, so the order in which blocks arrive does not matter.
+// at a time. The block adds its result to the total by one integer atomic per word. Maxima and sums
+// of integers are the same in any order, so the order in which blocks arrive does not matter.
 #include "kernels/cuda/multi_tensor.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/gradient_norm/fixed_point.h"
 #include "kernels/gradient_norm/op.h"
 
 namespace tessera::cuda {
@@ -18,8 +19,7 @@ struct Item {
   __device__ bool has_quads() const { return gpu::are_quads(x); }
 };
 
-/// Calls f(x) with four elements at a time, or one and three zeros; several loads are
-/// under way at a time.
+/// Calls f(x) with four elements at a time, or one and three zeros. Several loads are in flight.
 template <typename T, typename F>
 __device__ void for_each_quad(const gpu::Chunk<Item<T>>& chunk, F f) {
   const T* x = chunk.item.x;
@@ -28,6 +28,25 @@ __device__ void for_each_quad(const gpu::Chunk<Item<T>>& chunk, F f) {
                                const float alone[4] = {gpu::load(x[i]), 0.0f, 0.0f, 0.0f};
                                f(alone);
                              });
+}
+
+/// The values of all threads of a block combined, in thread 0. `combine` takes two integers and
+/// does not depend on their order.
+template <typename Value, typename Combine>
+__device__ Value combine_block(Value value, Combine combine) {
+  TESSERA_SHARED(Value, partial, [gpu::kThreads / 32]);
+  const auto combine_warp = [&](Value total) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+      total = combine(total, __shfl_xor_sync(gpu::kFullWarp, total, distance));
+    }
+    return total;
+  };
+  value = combine_warp(value);
+  __syncthreads();  // the readers of an earlier call are done
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
+  __syncthreads();
+  return combine_warp(threadIdx.x < gpu::kThreads / 32 ? partial[threadIdx.x] : Value{0});
 }
 
 // The bits of |x| are ordered as the values are, with NaN above infinity.
@@ -41,11 +60,8 @@ __global__ void __launch_bounds__(gpu::kThreads)
       largest = max(largest, static_cast<int>(__float_as_uint(x[j]) & 0x7fffffffu));
     }
   });
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    largest = max(largest, __shfl_xor_sync(gpu::kFullWarp, largest, distance));
-  }
-  if (threadIdx.x % 32 == 0) atomicMax(result, largest);
+  largest = combine_block(largest, [](int a, int b) { return max(a, b); });
+  if (threadIdx.x == 0) atomicMax(result, largest);
 }
 
 // The least e with x < 2^e; x is finite and not negative.
@@ -56,10 +72,10 @@ __device__ int exponent_above(float x) {
 }
 
 // floor((x 2^-exponent)^2 2^60) in integers, for |x| < 2^exponent. |x| is a whole number below 2^24
-// times 2^power, so its square is one of 48 bits times 4^power, to be shifted to the left by
-// 2 (power - exponent) + 60 bits: 12 at most, unless all numbers are denormal. So 12 bits (or, for
-// these, more) to the left and then the rest to the right: about 18 instructions an element, and
-// memory leaves an H200 time for about 27 in f32.
+// times 2^power, so its square is a number of 48 bits times 4^power. It is shifted to the left by
+// 2 (power - exponent) + 60 bits, which is 12 at most unless all numbers are denormal. The code
+// shifts 12 bits (or more, for denormal numbers) to the left and then the rest to the right. That
+// is about 18 instructions per element; memory leaves an H200 time for about 27 in f32.
 __device__ std::uint64_t fixed_point_square(float x, int exponent) {
   const unsigned bits = __float_as_uint(x) & 0x7fffffffu;
   const int biased = static_cast<int>(bits >> 23);
@@ -73,23 +89,6 @@ __device__ std::uint64_t fixed_point_square(float x, int exponent) {
 
 using Word = unsigned long long;
 
-/// The sum over the block in thread 0.
-__device__ Word block_sum(Word value) {
-  TESSERA_SHARED(Word, partial, [gpu::kThreads / 32]);
-  const auto warp_sum = [](Word sum) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) {
-      sum += __shfl_xor_sync(gpu::kFullWarp, sum, distance);
-    }
-    return sum;
-  };
-  value = warp_sum(value);
-  __syncthreads();  // the readers of an earlier call are done
-  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
-  __syncthreads();
-  return warp_sum(threadIdx.x < gpu::kThreads / 32 ? partial[threadIdx.x] : 0);
-}
-
 template <typename T>
 __global__ void __launch_bounds__(gpu::kThreads)
     squares_kernel(const __grid_constant__ gpu::TensorList<Item<T>> list, const float* largest,
@@ -98,21 +97,22 @@ __global__ void __launch_bounds__(gpu::kThreads)
   const int exponent = exponent_above(*largest);
   Word high = 0, low = 0;
   for_each_quad(gpu::Chunk<Item<T>>::of_block(list), [&](const float(&x)[4]) {
-    unsigned high_of_four = 0, low_of_four = 0;  // of numbers below 2^30
+    unsigned high_of_four = 0, low_of_four = 0;  // sums of four numbers below 2^30
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const std::uint64_t square = fixed_point_square(x[j], exponent);
-      high_of_four += static_cast<unsigned>(square >> 30);
-      low_of_four += static_cast<unsigned>(square) & ((1u << 30) - 1);
+      high_of_four += static_cast<unsigned>(square >> kLowBits);
+      low_of_four += static_cast<unsigned>(square & kLowMask);
     }
     high += high_of_four;
     low += low_of_four;
   });
-  high = block_sum(high);
-  low = block_sum(low);
+  const auto add = [](Word a, Word b) { return a + b; };
+  high = combine_block(high, add);
+  low = combine_block(low, add);
   if (threadIdx.x == 0) {
-    atomicAdd(words, high);
-    atomicAdd(words + 1, low);
+    atomicAdd(words, high + (low >> kLowBits));
+    atomicAdd(words + 1, low & kLowMask);
   }
 }
 
@@ -122,8 +122,10 @@ __global__ void clip_kernel(float* factor, const float* largest, const std::int6
     *factor = NAN;
     return;
   }
+  // FixedPointSum::root
+  const std::int64_t high = words[0] + (words[1] >> kLowBits), low = words[1] & kLowMask;
   const double sum =
-      ldexp(static_cast<double>(words[0]), -30) + ldexp(static_cast<double>(words[1]), -60);
+      ldexp(static_cast<double>(high), -kLowBits) + ldexp(static_cast<double>(low), -2 * kLowBits);
   const double norm = ldexp(sqrt(sum), exponent_above(*largest)) / s.loss_scale;
   const double clipped = s.max_norm > 0.0 && norm > s.max_norm ? s.max_norm / norm : 1.0;
   *factor = static_cast<float>(clipped / s.loss_scale);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/checks.h"
+#include "kernels/gradient_norm/fixed_point.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 
@@ -48,9 +49,7 @@ double GradientNorm::value() const {
   if (!std::isfinite(largest)) return largest;
   int exponent = 0;
   std::frexp(largest, &exponent);
-  const double sum = std::ldexp(static_cast<double>(record[0]), -30) +
-                     std::ldexp(static_cast<double>(record[1]), -60);
-  return std::ldexp(std::sqrt(sum), exponent);
+  return FixedPointSum{record[0], record[1]}.root(exponent);
 }
 
 void largest_magnitude(const GradientNorm& norm, std::span<const Tensor> tensors) {
@@ -79,7 +78,7 @@ void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,
     check_shape(op, argument, {1});
     check_dtype(op, argument, DType::f32);
   }
-  check(settings.loss_scale > 0.0, "{}: the scale of the loss is {}; it must be above 0", op,
+  check(settings.loss_scale > 0.0, "{}: the loss scale is {}; it must be above 0", op,
         settings.loss_scale);
   if (factor.device().is_cpu()) return cpu::clip_factor(factor, norm, loss, settings);
   if constexpr (kHasCuda) return cuda::clip_factor(factor, norm, loss, settings);

@@ -1,18 +1,20 @@
-// The norm of a gradient that lies in many tensors, on many ranks, and the factor that clips it
-// (Pascanu, Mikolov, Bengio 2013). Nothing is read by the host on the way.
+// The norm of a gradient and the factor that clips it (Pascanu, Mikolov, Bengio 2013).
+//
+// The gradient lies in many tensors on many ranks. The host reads nothing on the way:
 //
 //   largest_magnitude  largest = max |x| over all elements; 0 if there are none, NaN if one is NaN
 //                      (then the ranks take the maximum of theirs)
 //   sum_of_squares     with the least e such that largest < 2^e, the sum over all elements of
-//                      q = floor((x 2^-e)^2 2^60), in two words: sum(q >> 30) and sum(q mod 2^30)
+//                      q = floor((x 2^-e)^2 2^60), in two words: high 2^30 + low
 //                      (then the ranks add theirs)
 //   norm               2^e sqrt(high 2^-30 + low 2^-60);  largest itself if that is not finite
 //   clip_factor        max_norm / norm if norm > max_norm, else 1 (see clip.h), divided by the
-//                      scale of the loss
+//                      loss scale
 //
 // Sums of integers do not depend on their order: any partition of the elements over ranks, blocks
-// and threads gives one result, exact for fewer than 2^33 elements. Tensors are f32, bf16 or f16,
-// all of one dtype, and may be empty. In sum_of_squares no |x| may be greater than `largest`.
+// and threads gives one norm. kernels/gradient_norm/fixed_point.h explains the words and how many
+// elements they hold. Tensors are f32, bf16 or f16, all of one dtype, and may be empty. In
+// sum_of_squares no |x| may be greater than `largest`.
 #pragma once
 
 #include <span>
@@ -21,7 +23,7 @@
 
 namespace tessera {
 
-/// A norm as the device holds it, in 24 bytes that the host can read at once.
+/// A norm in device memory: 24 bytes, which the host reads in one copy.
 class GradientNorm {
  public:
   /// Not yet computed.
@@ -44,14 +46,14 @@ void largest_magnitude(const GradientNorm& norm, std::span<const Tensor> tensors
 void sum_of_squares(const GradientNorm& norm, std::span<const Tensor> tensors);
 
 struct ClipSettings {
-  /// The largest norm to let pass; 0: any.
+  /// Norms above it are clipped; 0 means no clipping.
   double max_norm = 0.0;
-  /// What the loss, and so every gradient, was multiplied with.
+  /// The factor of the loss, and so of every gradient.
   double loss_scale = 1.0;
 };
 
-/// factor [1] f32: what the optimizer multiplies gradients by. NaN, with which an optimizer changes
-/// nothing, if the norm or `loss` ([1] f32) is not finite.
+/// factor [1] f32: the optimizer multiplies gradients by it. NaN if the norm or `loss` ([1] f32) is
+/// not finite; an optimizer then changes nothing.
 void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,
                  const ClipSettings& settings);
 

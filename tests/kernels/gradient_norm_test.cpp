@@ -1,12 +1,15 @@
 #include "kernels/gradient_norm/op.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 
 #include "kernels/gradient_norm/clip.h"
+#include "kernels/tree_reduce/op.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
+#include "tests/support/schedules.h"
 
 namespace tessera {
 namespace {
@@ -22,33 +25,39 @@ GradientNorm norm_of(const std::vector<Tensor>& tensors) {
   return norm;
 }
 
-std::vector<std::int64_t> words_of(const std::vector<Tensor>& tensors) {
-  return norm_of(tensors).words().to_vector<std::int64_t>();
+// The sum of fixed-point squares that two words stand for.
+__extension__ using Int128 = __int128;
+
+Int128 total_of(const GradientNorm& norm) {
+  const auto words = norm.words().to_vector<std::int64_t>();
+  return (Int128{words[0]} << 30) + words[1];
 }
 
-// The words by their definition, in long double arithmetic, which is exact here.
-std::vector<std::int64_t> expected_words(const std::vector<Tensor>& tensors) {
+// The same sum by its definition, in long double arithmetic, which is exact here.
+Int128 expected_total(const std::vector<Tensor>& tensors) {
   double largest = 0.0;
   for (const Tensor& tensor : tensors) {
     for (const double x : to_doubles(tensor)) largest = std::max(largest, std::fabs(x));
   }
   int exponent = 0;
   std::frexp(largest, &exponent);
-  std::int64_t high = 0, low = 0;
+  Int128 total = 0;
   for (const Tensor& tensor : tensors) {
     for (const double x : to_doubles(tensor)) {
       const long double scaled = std::ldexp(static_cast<long double>(x), -exponent);
-      const auto q = static_cast<std::int64_t>(std::ldexp(scaled * scaled, 60));
-      high += q >> 30;
-      low += q & ((1 << 30) - 1);
+      total += static_cast<std::int64_t>(std::ldexp(scaled * scaled, 60));
     }
   }
-  return {high, low};
+  return total;
+}
+
+Tensor f32_tensor(const std::vector<float>& values) {
+  return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
 }
 
 }  // namespace
 
-TEST_CASE("gradient_norm: largest and words are those of the definition") {
+TEST_CASE("gradient_norm: the sum of squares is that of the definition, bit for bit") {
   const test::Rank rank;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const double scale : {1e-42, 1e-30, 1e-3, 1.0, 1e4, 1e37}) {
@@ -60,7 +69,7 @@ TEST_CASE("gradient_norm: largest and words are those of the definition") {
       }
       tensors.push_back(normal_tensor({500}, dtype, "cut", scale).slice(3, 497));
       INFO(name_of(dtype) << " times " << scale);
-      REQUIRE(words_of(tensors) == expected_words(tensors));
+      REQUIRE((total_of(norm_of(tensors)) == expected_total(tensors)));
     }
   }
 }
@@ -71,10 +80,10 @@ TEST_CASE("gradient_norm: more tensors than a launch takes, in any order") {
   for (int i = 0; i < 200; ++i) {
     tensors.push_back(normal_tensor({1 + i % 9}, DType::f32, std::to_string(i)));
   }
-  const std::vector<std::int64_t> expected = expected_words(tensors);
-  REQUIRE(words_of(tensors) == expected);
+  const Int128 expected = expected_total(tensors);
+  REQUIRE((total_of(norm_of(tensors)) == expected));
   std::reverse(tensors.begin(), tensors.end());
-  REQUIRE(words_of(tensors) == expected);
+  REQUIRE((total_of(norm_of(tensors)) == expected));
 }
 
 TEST_CASE("gradient_norm: the largest alone, wherever it is, gives its square") {
@@ -116,12 +125,53 @@ TEST_CASE("gradient_norm: a rank sums by the largest element of all ranks") {
   largest_magnitude(norm, std::vector{mine});
   norm.largest().copy_from(theirs);  // as the maximum over ranks does
   sum_of_squares(norm, std::vector{mine});
-  auto words = norm.words().to_vector<std::int64_t>();
-  const auto last = expected_words({theirs});
-  REQUIRE(std::vector{words[0] + last[0], words[1] + last[1]} == expected_words({mine, theirs}));
+  REQUIRE((total_of(norm) + expected_total({theirs}) == expected_total({mine, theirs})));
 }
 
-TEST_CASE("clip_factor: what the host would work out in double") {
+TEST_CASE("gradient_norm: any order and any partition of the elements gives the same bits") {
+  const test::Rank rank;
+  constexpr std::int64_t kCount = 30'011;
+  const Tensor x = normal_tensor({kCount}, DType::f32, "x");
+  const double expected = norm_of({x}).value();
+  const auto ordered = x.to_vector<float>();
+  std::vector<float> values(ordered.rbegin(), ordered.rend());
+  REQUIRE(norm_of({f32_tensor(values)}).value() == expected);
+  const RandomPermutation permutation(RandomStream(3, "order"), kCount);
+  for (std::int64_t i = 0; i < kCount; ++i) values[i] = ordered[permutation(i)];
+  REQUIRE(norm_of({f32_tensor(values)}).value() == expected);
+  for (const std::int64_t parts : {2, 3, 7, 64}) {
+    std::vector<Tensor> pieces;
+    for (std::int64_t part = parts - 1; part >= 0; --part) {
+      pieces.push_back(x.slice(part * kCount / parts, (part + 1) * kCount / parts));
+    }
+    REQUIRE(norm_of(pieces).value() == expected);
+  }
+}
+
+TEST_CASE("gradient_norm: the same bits under every schedule, at any address") {
+  const test::Rank owner;  // the tensors outlive the contexts of the schedules
+  const Tensor aligned = normal_tensor({50'001}, DType::bf16, "x");
+  const Int128 expected = expected_total({aligned});
+  for (const Tensor& x : {aligned, test::unaligned(aligned)}) {
+    current_stream().synchronize();  // their streams do not wait for this one
+    test::for_every_schedule([&] { REQUIRE((total_of(norm_of({x})) == expected)); });
+  }
+}
+
+TEST_CASE("gradient_norm: the words of 2^20 ranks with 20,000 elements each do not overflow") {
+  const test::Rank rank;
+  const GradientNorm norm = norm_of({normal_tensor({20'000}, DType::f32, "g", 0.1)});
+  const double alone = norm.value();
+  for (int doubling = 0; doubling < 20; ++doubling) {
+    tree_reduce(norm.words(), std::vector{norm.words(), norm.words()}, Reduction::sum);
+  }
+  REQUIRE(norm.value() == Approx(1024.0 * alone).epsilon(1e-14));
+  const Tensor loss = f32_tensor({2.5f}), factor = Tensor::empty({1}, DType::f32);
+  clip_factor(factor, norm, loss, {.max_norm = 1.0});
+  REQUIRE(factor.item<float>() == static_cast<float>(1.0 / norm.value()));
+}
+
+TEST_CASE("clip_factor: the same factor as on the host in double") {
   const test::Rank rank;
   const Tensor loss = Tensor::from(std::vector{2.5f}, {1}), factor = Tensor::empty({1}, DType::f32);
   const GradientNorm norm = norm_of({normal_tensor({1000}, DType::f32, "g", 0.1)});
@@ -161,7 +211,7 @@ TEST_CASE("gradient_norm, clip_factor: wrong arguments are named") {
   REQUIRE_THROWS_WITH(clip_factor(two, norm, f32, {}), Contains("factor is f32 [2]"));
   REQUIRE_THROWS_WITH(clip_factor(f32, norm, bf16, {}), Contains("loss is bf16 [1]"));
   REQUIRE_THROWS_WITH(clip_factor(f32, norm, f32, {.loss_scale = 0.0}),
-                      Contains("scale of the loss is 0"));
+                      Contains("loss scale is 0"));
 }
 
 }  // namespace tessera
