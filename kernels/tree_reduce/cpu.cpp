@@ -12,12 +12,12 @@
 namespace tessera::cpu {
 namespace {
 
-// Up to so many ranks the tree is an expression, formed element by element in one pass over memory.
-// Beyond, it is walked in blocks.
+// Up to this many sources the tree is one expression per element, in one pass over memory. The tree
+// of more sources is walked in blocks.
 constexpr std::size_t kWidestExpression = 8;
-// Elements whose tree is walked at once: the partial sums of all levels stay in the first cache.
+// Elements of a block. The partial sums of all levels stay in the first-level cache.
 constexpr std::int64_t kBlock = 1024;
-// Elements that a thread takes at a time.
+// Elements per task of a thread.
 constexpr std::int64_t kChunk = 64 * kBlock;
 
 /// How many of `count` sources are in the first half of their tree.

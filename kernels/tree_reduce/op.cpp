@@ -20,7 +20,7 @@ void check_reducible(const Tensor& source, Reduction reduction) {
 }  // namespace
 
 void tree_reduce(Out result, std::span<const Tensor> sources, Reduction reduction) {
-  check(!sources.empty(), "tree_reduce: there is nothing to reduce");
+  check(!sources.empty(), "tree_reduce: no sources; it needs at least one");
   const bool widened = result.dtype() == DType::f32 && size_of(sources[0].dtype()) == 2;
   for (const Tensor& source : sources) {
     check_on_one_device("tree_reduce", {{"result", result}, {"a source", source}});
@@ -32,9 +32,6 @@ void tree_reduce(Out result, std::span<const Tensor> sources, Reduction reductio
   }
   check_reducible(sources[0], reduction);
   if (result.device().is_cpu()) return cpu::tree_reduce(result, sources, reduction);
-  check(sources.size() <= kTreeReduceMostSources,
-        "tree_reduce takes {} sources on a GPU, not {}: use fewer ranks", kTreeReduceMostSources,
-        sources.size());
   if constexpr (kHasCuda) return cuda::tree_reduce(result, sources, reduction);
   fail_no_kernel("tree_reduce", result.device());
 }

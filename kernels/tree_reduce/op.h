@@ -1,8 +1,8 @@
-// Reductions over tensors, such as those that ranks bring, in a fixed balanced tree.
+// Reductions over tensors, such as one from each rank, in a fixed balanced tree.
 //
-// Floating-point addition depends on its order, so the order is part of the contract: the sum of n
+// Floating-point addition depends on its order, so the order is part of the contract. The sum of n
 // values is that of the first p plus that of the rest, with p the largest power of two below n, and
-// so on down. It depends on the number of sources alone, never on who adds or on timing. Eight:
+// so on down. It depends on the number of sources alone, never on timing. Eight:
 //
 //        +---------- + ----------+
 //     +--- + ---+             +--- + ---+
@@ -22,13 +22,11 @@ namespace tessera {
 enum class Reduction { sum, maximum };
 
 /// result[i] = reduction over r of sources[r][i], for tensors of equal count and dtype. Sums of
-/// f32, bf16 and f16 are formed in f32 and rounded once at the end; `result` has the sources'
-/// dtype, or f32 beside 16-bit sources. Sums of i64 are exact. Maxima of f32 let NaN through.
-/// `result` may be one of the sources, unless it is wider. The same bits on every device, which on
-/// CUDA takes kTreeReduceMostSources at most.
+/// f32, bf16 and f16 are formed in f32 and rounded once at the end. `result` has the sources' dtype,
+/// or f32 for 16-bit sources. Sums of i64 are exact. Maxima of f32 let NaN through. `result` may be
+/// one of the sources, unless it is wider. The bits are the same on every device. On a GPU more than
+/// 128 sources take workspace: one partial sum per 128 sources and element.
 void tree_reduce(Out result, std::span<const Tensor> sources, Reduction reduction);
-
-inline constexpr std::size_t kTreeReduceMostSources = 128;
 
 namespace cpu {
 decltype(tessera::tree_reduce) tree_reduce;
