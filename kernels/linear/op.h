@@ -1,4 +1,4 @@
-// Linear layers, with the steps around the matrix product that a GPU fuses into it:
+// Linear layers, with the steps around the matrix product that a GPU fuses into it.
 //
 //   linear_forward          y = x W + b
 //   linear_gelu_forward     pre = x W + b,  y = gelu(pre)
@@ -7,14 +7,15 @@
 //
 //   x [N, I], y [N, O], W [I, O] = weight or, with Transpose::yes, weight [O, I] transposed; bias
 //   [O] may be undefined. Saved for backward: x for the weight's gradient, pre for gelu's. dweight
-//   has x's dtype or is f32 beside a 16-bit x, and is stored as weight is; so is dbias, which may
-//   be undefined.
+//   and dbias have x's dtype or, for a 16-bit x, f32. dweight is stored as weight is; dbias may be
+//   undefined.
 //
 // On the CPU these are matmul, bias and gelu one after the other. On a GPU they are one product
-// with an epilogue (kernels/cuda/gemm.h) where the library has it: bias and gelu then read the
-// product before it is rounded, so 16-bit results differ from the separate steps in their last bit
-// (and pre is what gelu read, rounded). dbias is a by-product only where both gradients are
-// overwritten and have one dtype; the library cannot accumulate it.
+// with an epilogue (kernels/cuda/gemm.h) where the library has it. Bias and gelu then read the
+// product before it is rounded, so 16-bit results differ from the separate steps in their last bit,
+// and pre is the input of gelu, rounded. In f32 gelu is always a separate step: the epilogue's tanh
+// is a hardware approximation. dbias comes with the product only where both gradients are
+// overwritten and have one dtype, because the library cannot accumulate it.
 #pragma once
 
 #include "kernels/op.h"
@@ -34,7 +35,7 @@ void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tenso
                             Accumulate accumulate_dbias);
 
 namespace cuda {
-// In one product; false, with nothing done, where the library has none for these arguments.
+// As one product. False, and nothing is done, if the library has none for these arguments.
 bool linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
                     const Tensor& bias);
 bool linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
