@@ -6,6 +6,7 @@
 #include "kernels/cast/op.h"
 #include "kernels/checks.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/matmul/blas_buffers.h"
 #include "kernels/matmul/op.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -13,7 +14,7 @@
 namespace tessera::cpu {
 namespace {
 
-// One product of the batch, c [M, N] = op(a) op(b); the leading dimensions are those as stored.
+// One product of the batch, c [M, N] = op(a) op(b). The leading dimensions are those in memory.
 struct Problem {
   std::int64_t M = 0, N = 0, K = 0, batch = 1;
   bool transpose_a = false, transpose_b = false;
@@ -52,8 +53,8 @@ void multiply_block(const Problem& p, int rows, int columns, const T* a, const T
   const auto k = static_cast<int>(p.K), ldb = static_cast<int>(p.b_stride());
   const T beta = p.accumulate ? 1 : 0;
   if (p.M == 1) {
-    // Generating text multiplies one row at a time: c^T = op(b)^T a^T, bound by reading b once,
-    // where gemm would first copy it into tiles.
+    // Generating text multiplies one row at a time: c^T = op(b)^T a^T. gemv only reads b once, where
+    // gemm would first copy it into tiles.
     if (p.transpose_b) return gemv(CblasNoTrans, columns, k, b, ldb, a, beta, c);
     return gemv(CblasTrans, k, columns, b, ldb, a, beta, c);
   }
@@ -63,9 +64,9 @@ void multiply_block(const Problem& p, int rows, int columns, const T* a, const T
 
 // ---- The cut into blocks
 
-// Every block packs its part of a and b anew, a cost in proportion to 1/height + 1/width; every
-// product should make work for many threads. Measured on GPT-2's shapes: blocks of 512 x 384 run at
-// 0.95 of an uncut product's rate, 256 x 192 at 0.91.
+// Every block packs its own part of a and b, which costs in proportion to 1/height + 1/width. But
+// every product should make work for many threads. Measured on GPT-2's shapes: blocks of 512 x 384
+// run at 0.95 of an uncut product's rate, 256 x 192 at 0.91.
 constexpr std::int64_t kLargestSide = 512;
 // A product is cut further into this many blocks while they keep kAmpleArea elements, ...
 constexpr std::int64_t kManyBlocks = 8;
@@ -73,7 +74,7 @@ constexpr std::int64_t kAmpleArea = 256 * 256;
 // ... and a small one into this many while they keep this many multiplications (about 0.1 ms).
 constexpr std::int64_t kFewBlocks = 4;
 constexpr std::int64_t kAmpleWork = 6'000'000;
-// Blocks begin at multiples of this: whole tiles of the micro-kernels.
+// Blocks begin at multiples of it: whole tiles of OpenBLAS' micro-kernels.
 constexpr std::int64_t kTile = 16;
 
 struct Grid {
@@ -87,7 +88,7 @@ std::int64_t part(std::int64_t extent, std::int64_t parts) {
   return chunk_count(chunk_count(extent, parts), kTile) * kTile;
 }
 
-/// A function of the shape alone, so that the sums are formed alike for any number of threads.
+/// A function of the shape alone, so that the bits do not depend on the number of threads.
 Grid cut(const Problem& p) {
   std::int64_t rows = chunk_count(p.M, kLargestSide), columns = chunk_count(p.N, kLargestSide);
   for (;;) {
@@ -102,7 +103,7 @@ Grid cut(const Problem& p) {
   }
 }
 
-/// All blocks of all products of the batch, shared out over the rank's threads.
+/// Computes all blocks of all products of the batch on the rank's threads.
 template <typename T>
 void multiply(const Problem& p, const T* a, const T* b, T* c) {
   const Grid grid = cut(p);
@@ -142,8 +143,8 @@ Problem problem_of(const Tensor& c, const Tensor& a, Transpose transpose_a, Tran
                   .accumulate = accumulate == Accumulate::yes};
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();
   check(p.M <= kMost && p.N <= kMost && p.K <= kMost,
-        "matmul: M = {}, N = {}, K = {}: OpenBLAS counts in 32 bits; split the product", p.M, p.N,
-        p.K);
+        "matmul: M = {}, N = {}, K = {}: OpenBLAS' sizes are 32-bit integers; split the product",
+        p.M, p.N, p.K);
   return p;
 }
 
@@ -151,9 +152,7 @@ Problem problem_of(const Tensor& c, const Tensor& a, Transpose transpose_a, Tran
 
 void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Transpose transpose_b,
             Accumulate accumulate) {
-  // The rank's threads are ours to share out; OpenBLAS must not start more of its own.
-  [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true);
-
+  context().state<BlasBuffers>();
   Problem p = problem_of(c, a, transpose_a, transpose_b, accumulate);
   if (c.numel() == 0) return;
   if (p.K == 0) {
