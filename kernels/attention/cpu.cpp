@@ -19,7 +19,7 @@ struct ForwardScratch {
   Tile<C> output_columns;  // [head_size][lane]: the sum of p * v so far, relative to `maximum`
   C* maximum;              // [lane]: of the scores so far
   C* sum;                  // [lane]: of exp(score - maximum) so far
-  C* correction;           // [lane]: what the last tile's new maximum makes of the older sums
+  C* correction;           // [lane]: factor of the older sums after the last tile's new maximum
 
   ForwardScratch(C* data, std::int64_t head_size) {
     ScratchCutter<C> cutter(data);
@@ -132,7 +132,7 @@ void forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k, cons
     const typename ScratchPool<C>::Piece piece(pool);
     const ForwardScratch<C> scratch(piece.data(), q.head_size);
     const std::int64_t row = task / blocks, batch = row / q.heads, head = row % q.heads;
-    // The last blocks see the most keys: started first, they do not keep others waiting.
+    // The last blocks see the most keys. They start first, so that no thread ends with a long one.
     const std::int64_t first_query = (blocks - 1 - task % blocks) * kTile;
     const TilePosition tile{.first_query = first_query,
                             .queries = std::min(kTile, q.tokens - first_query),
@@ -145,14 +145,14 @@ void forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k, cons
 
 template <typename C>
 struct BackwardScratch {
-  // Of the whole sequence.
+  // For the whole sequence.
   Tile<C> keys, values, d_keys, d_values;  // [key][head_size]
-  // Of a block of queries.
+  // For a block of queries.
   Tile<C> queries, d_output, d_queries;     // [lane][head_size]; queries are scaled
   Tile<C> query_columns, d_output_columns;  // [head_size][lane]
   C* logsumexp;                             // [lane]
   C* delta;                                 // [lane]: sum(dO * O)
-  // Of a tile.
+  // For a tile.
   Tile<C> scores, d_scores;  // [key][lane]
 
   BackwardScratch(C* data, std::int64_t tokens, std::int64_t head_size) {
@@ -223,7 +223,7 @@ void visit_keys(const BackwardScratch<C>& s, const TilePosition& tile, std::int6
   });
 }
 
-/// What a block of queries brings along: Q and dO, also transposed, logsumexp and D.
+/// Loads a block of queries: Q and dO, also transposed, logsumexp and D.
 template <typename T>
 void load_queries(const BackwardScratch<compute_t<T>>& s, const TilePosition& tile,
                   const Tile<T>& q, const Tile<T>& o, const Tile<T>& d_o,

@@ -1,4 +1,4 @@
-// Which of the kernels for GPUs takes a call.
+// Chooses the GPU kernel for each call of attention.
 #include <algorithm>
 #include <initializer_list>
 
@@ -7,6 +7,7 @@
 #include "runtime/backends.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "runtime/cuda/status.h"
 
 namespace tessera::cuda {
 namespace attention {
@@ -21,6 +22,33 @@ bool has_aligned_rows(const Heads& x) {
 
 namespace {
 
+/// The limit of the rank's device, asked once.
+struct SharedMemoryLimit {
+  int bytes = 0;
+
+  SharedMemoryLimit() {
+    int device = 0;
+    check_status(cudaGetDevice(&device), "cudaGetDevice");
+    check_status(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                 "cudaDeviceGetAttribute");
+  }
+};
+
+}  // namespace
+
+std::size_t shared_memory_limit() {
+  return static_cast<std::size_t>(context().state<SharedMemoryLimit>().bytes);
+}
+
+void check_shared_memory(const char* op, std::int64_t head_size, std::size_t bytes) {
+  tessera::check(bytes <= shared_memory_limit(),
+                 "{}: heads of {} channels take {} bytes of shared memory per block, and this GPU "
+                 "has {}; use smaller heads, or another GPU",
+                 op, head_size, bytes, shared_memory_limit());
+}
+
+namespace {
+
 bool are_aligned(std::initializer_list<const Heads*> heads) {
   return std::ranges::all_of(heads, [](const Heads* x) { return has_aligned_rows(*x); });
 }
@@ -31,7 +59,7 @@ bool suits_tensor_cores(std::initializer_list<const Heads*> heads, float scale) 
          scale > 0.0f && are_aligned(heads);
 }
 
-/// One query has no diagonal, and cuDNN's backward pass refuses it.
+/// cuDNN's backward pass refuses a single query.
 [[maybe_unused]] bool suits_cudnn(std::initializer_list<const Heads*> heads) {
   const Heads& q = **heads.begin();
   return attention_backend() == AttentionBackend::cudnn && q.tensor.dtype() != DType::f32 &&

@@ -1,9 +1,8 @@
-// Attention by cuDNN's fused kernels, through its C++ frontend: the alternative to our own that
-// `kernels.attention: cudnn` selects.
+// Attention by cuDNN's fused kernels, selected by `kernels.attention: cudnn`.
 //
-// A plan is an operation graph compiled for one set of shapes, strides and scale. Making one takes
-// cuDNN long, so a rank keeps those it has made. A plan's workspace comes from our allocator; the
-// backward one is large, since the deterministic algorithm writes out dS (B heads Tq Tkv elements).
+// A plan is an operation graph compiled for one set of shapes, strides and scale. Compiling takes
+// long, so a rank keeps its plans. A plan's workspace comes from our allocator. The backward one is
+// large: the deterministic algorithm writes dS to memory (B heads Tq Tkv elements).
 #include <cudnn.h>
 
 #include <bit>
@@ -43,7 +42,7 @@ void check_frontend(frontend::error_t status, const char* step) {
         status.get_message());
 }
 
-/// What distinguishes plans: everything but addresses.
+/// Plans differ in everything but addresses.
 using Key = std::vector<std::int64_t>;
 
 Key key_of(std::initializer_list<const Heads*> all, float scale) {
@@ -72,7 +71,7 @@ class Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  /// The plan of this key; `describe(graph)` says what it computes if it is new.
+  /// The plan of this key. If it is new, `describe(graph)` builds its operation graph.
   template <typename F>
   Plan& plan(const Key& key, F describe) {
     std::unique_ptr<Plan>& plan = plans_[key];
@@ -118,7 +117,7 @@ Tensor_attributes statistics_attributes(const Heads& q) {
       .set_data_type(frontend::DataType_t::FLOAT);
 }
 
-/// Marks a result as an output that lies as `like` says.
+/// Marks a result as an output with the layout of `like`.
 void set_output(const std::shared_ptr<Tensor_attributes>& result, const Tensor_attributes& like) {
   result->set_output(true)
       .set_uid(like.get_uid())

@@ -18,8 +18,8 @@ void check_fits(std::string_view op, const HeadsArgument& argument) {
   const Heads& x = argument.heads;
   check(x.offset >= 0 && x.batch_stride >= 0 && x.token_stride >= 0 && x.batch >= 0 &&
             x.tokens >= 0 && x.heads >= 1 && x.head_size >= 1,
-        "{}: {} has {} x {} elements of {} heads of {} at offset {}, strides {} and {}; none may "
-        "be negative, and there must be a head and a channel",
+        "{}: {} has {} x {} tokens of {} heads of {} channels at offset {}, strides {} and {}; "
+        "expected at least one head and one channel, and no negative number",
         op, argument.name, x.batch, x.tokens, x.heads, x.head_size, x.offset, x.batch_stride,
         x.token_stride);
   if (x.batch == 0 || x.tokens == 0) return;
@@ -45,8 +45,8 @@ void check_queries_and_keys(std::string_view op, const Heads& q, const Heads& k)
         "{}: q has {} batch elements and heads of {}, k has {} and {}; they must be equal", op,
         q.batch, q.head_size, k.batch, k.head_size);
   check(q.heads % k.heads == 0,
-        "{}: {} query heads cannot share {} key heads; the first must be a multiple of the second",
-        op, q.heads, k.heads);
+        "{}: {} query heads and {} key heads; the first must be a multiple of the second", op,
+        q.heads, k.heads);
   check(q.tokens <= k.tokens,
         "{}: {} queries but only {} keys; the queries are the last positions of the keys", op,
         q.tokens, k.tokens);
@@ -67,7 +67,8 @@ Heads heads_of(const Tensor& tensor, std::int64_t first_channel, std::int64_t he
             first_channel + heads * head_size <= channels,
         "heads_of: {} heads of {} from channel {} do not fit {}", heads, head_size, first_channel,
         describe(tensor));
-  check(tokens <= tensor.size(1), "heads_of: {} tokens are not in {}", tokens, describe(tensor));
+  check(tokens <= tensor.size(1), "heads_of: {} tokens of {}; expected at most its second extent",
+        tokens, describe(tensor));
   return {.tensor = tensor,
           .offset = first_channel,
           .batch_stride = tensor.size(1) * channels,

@@ -32,7 +32,7 @@ struct Heads {
 };
 
 /// `heads` heads of `head_size` starting at channel `first_channel` of a [B, T, C] tensor.
-/// With `tokens` >= 0 only the first that many of the T positions count (a partly filled cache).
+/// With `tokens` >= 0 only the first `tokens` of the T positions count (a partly filled cache).
 Heads heads_of(const Tensor& tensor, std::int64_t first_channel, std::int64_t heads,
                std::int64_t head_size, std::int64_t tokens = -1);
 

@@ -1,9 +1,8 @@
-// What attention's forward and backward share on the CPU: tiles of scores and moving rows in and
-// out of them.
+// Tiles of scores for attention on the CPU, forward and backward.
 //
 // A tile of scores is stored with one row per key and one *lane* (column) per query. So the maximum
-// and the sum over keys are plain elementwise operations between rows, keys and values are used as
-// they lie in memory, and of the inputs only the queries must be transposed.
+// and the sum over keys are elementwise operations between rows. Keys and values are used as they
+// lie in memory; only the queries must be transposed.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +17,10 @@ namespace tessera::cpu {
 
 /// Queries, and keys, of a tile: 64 x 64 floats are 16 KB, half of a first-level cache.
 inline constexpr std::int64_t kAttentionTile = 64;
-/// Tiles on the diagonal are worked on in bands of this many keys, to skip most of what is masked.
+/// Tiles on the diagonal are computed in bands of this many keys, to skip most masked scores.
 inline constexpr std::int64_t kAttentionBand = 16;
 
-/// Which queries and keys a tile of scores is about.
+/// The queries and keys of a tile of scores.
 struct TilePosition {
   std::int64_t first_query = 0;
   std::int64_t queries = 0;
@@ -30,7 +29,7 @@ struct TilePosition {
   /// Tkv - Tq: query i sees keys 0 .. i + shift.
   std::int64_t shift = 0;
 
-  /// How many lanes, from the first on, do not see the tile's key j. The others do.
+  /// The number of lanes, from the first on, that do not see the tile's key j. The others do.
   std::int64_t hidden(std::int64_t j) const {
     return std::clamp<std::int64_t>(first_key + j - shift - first_query, 0, queries);
   }
@@ -45,7 +44,7 @@ struct Band {
   std::int64_t keys() const { return end - begin; }
 };
 
-/// Calls body(band) for the bands of a tile in order; a tile that every query sees whole is one.
+/// Calls body(band) for the bands of a tile in order. A tile without masked scores is one band.
 template <typename T, typename F>
 void for_each_band(const TilePosition& tile, F&& body) {
   const std::int64_t step = tile.hidden(tile.keys - 1) == 0 ? tile.keys : kAttentionBand;
@@ -55,7 +54,7 @@ void for_each_band(const TilePosition& tile, F&& body) {
   }
 }
 
-/// Sets the lanes of every key that do not see it, computed or not, to `value`.
+/// Sets the lanes that do not see a key to `value`, for every key, whether computed or not.
 template <typename T>
 void mask(const Tile<T>& scores, const TilePosition& tile, T value) {
   for (std::int64_t j = 0; j < tile.keys; ++j) {

@@ -1,4 +1,4 @@
-// Attention in 16 bits with heads of 64 and 128: what GPUs compute on tensor cores.
+// Attention in 16 bits with heads of 64 and 128, which GPUs compute on tensor cores.
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -63,8 +63,8 @@ TEST_CASE("16-bit attention of no queries has zero gradients under every schedul
 
 }  // namespace
 
-// Queries and keys of: one; a tail only; whole tiles; one tile more; two blocks of 128 rows, the
-// second of 2; decoding; a diagonal off the corner. Heads: one, as many, grouped.
+// Queries and keys: one; a tail only; whole tiles; one more tile; two blocks of 128 rows, the second
+// of 2; decoding; a diagonal off the corner. Heads: one, as many as key heads, grouped.
 TEST_CASE("16-bit attention of heads of 64 errs at most twice as much as the plain formula") {
   const test::Rank rank;
   for (const Sizes& sizes : {Sizes{2, 1, 1, 1, 1, 64}, Sizes{1, 33, 33, 3, 1, 64},
@@ -99,7 +99,7 @@ TEST_CASE("16-bit attention takes rows at any address and any scale") {
     const Heads x = heads_of(packed, first_channel, 1, 64);
     for (const float scale : {0.125f, 0.0f, -0.125f}) {
       attention_forward(heads_of(o, first_channel, 1, 64), logsumexp, x, x, x, scale);
-      // The first query sees itself alone, the others' outputs are means of rows of normal values.
+      // The first query sees itself alone. With scale 0 an output is the mean of the visible rows.
       const std::vector<double> in = elements(x), out = elements(heads_of(o, first_channel, 1, 64));
       REQUIRE(std::equal(in.begin(), in.begin() + 64, out.begin()));
       if (scale != 0.0f) continue;
@@ -112,12 +112,12 @@ TEST_CASE("16-bit attention takes rows at any address and any scale") {
   }
 }
 
-TEST_CASE("16-bit attention's last queries are the whole's, bit for bit") {
+TEST_CASE("16-bit attention of the last queries alone gives the bits of all queries") {
   const test::Rank rank;
   for (const std::int64_t head_size : {64, 128}) {
     const Problem whole({1, 70, 70, 1, 1, head_size}, DType::bf16);
     whole.forward();
-    // Beginning with a row that is the first of a tile, so that both see the same tiles.
+    // The first of these rows is also the first of a tile, so that both see the same tiles.
     const Tensor q = test::poisoned({1, 6, head_size}, DType::bf16);
     const Tensor rows = whole.q.tensor.reshape({70, 3 * head_size}).slice(64, 70);
     std::vector<bfloat16> last;

@@ -1,4 +1,4 @@
-// Problems for attention with their answers by the book, for its tests.
+// Problems for attention's tests, with references in double.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,7 @@ struct AttentionProblem {
   void backward() const { attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale); }
 };
 
-/// The elements that a Heads means, in the order batch, token, head, channel.
+/// The elements of a Heads in the order batch, token, head, channel.
 inline std::vector<double> elements(const Heads& x) {
   const std::vector<double> all = to_doubles(x.tensor);
   std::vector<double> values;
@@ -71,9 +71,9 @@ inline double rounded_to(DType dtype, double value) {
   return dtype == DType::f32 ? single : value;
 }
 
-/// Attention by the book in double: every score of a head at once, the softmax's Jacobian as it is.
-/// With `storage` all that a framework without a fused kernel keeps in tensors (S, P, dP, dS and
-/// the outputs) is rounded to that dtype: the formula written out there.
+/// Attention in double: every score of a head at once, and the softmax's Jacobian written out. With
+/// `storage` every tensor of a framework without a fused kernel (S, P, dP, dS and the outputs) is
+/// rounded to that dtype.
 struct AttentionReference {
   std::vector<double> o, logsumexp, dq, dk, dv;
 

@@ -104,7 +104,7 @@ TEST_CASE("attention gives the same bits under every schedule") {
   }
 }
 
-TEST_CASE("attention writes nothing beside its heads and tokens") {
+TEST_CASE("attention writes nothing outside its heads and tokens") {
   const test::Rank rank;
   const Tensor qkv = test::normal_tensor({2, 9, 24}, DType::f32, "qkv");
   const Tensor o = Tensor::zeros({2, 12, 20}, DType::f32);
@@ -125,7 +125,7 @@ TEST_CASE("attention over a partly filled cache sees only the tokens that count"
   const test::Rank rank;
   const Problem problem({2, 3, 20, 4, 2, 8}, DType::f32);
   const Tensor q = problem.q.tensor;
-  // The same keys and values at the front of a cache of 32 positions, the rest poison.
+  // The same keys and values at the front of a cache of 32 positions; the rest is poisoned.
   const Tensor cache = test::poisoned({2, 32, 64}, DType::f32);
   for (std::int64_t b = 0; b < 2; ++b) {
     cache.reshape({64, 64})

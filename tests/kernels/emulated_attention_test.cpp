@@ -1,23 +1,128 @@
-// What only the emulator sees of attention.
+// Properties of attention's kernels that only the emulator shows.
 #include <catch2/catch.hpp>
+#include <string>
+#include <vector>
 
+#include "kernels/attention/cuda/arguments.h"
 #include "runtime/emulation/device/emulator.h"
+#include "runtime/emulation/toolkit/emulated_device.h"
 #include "tests/kernels/attention_problem.h"
 #include "tests/support/rank.h"
 
 namespace tessera {
+namespace {
+
+using Sizes = test::AttentionSizes;
+
+/// Emulates a GPU of this compute capability for the scope.
+struct Capability {
+  emulation::DeviceOptionsGuard guard;
+
+  explicit Capability(int capability) : guard(options(capability)) {}
+  static emulation::DeviceOptions options(int capability) {
+    emulation::DeviceOptions all = emulation::device_options();
+    all.capability = capability;
+    return all;
+  }
+};
+
+/// Outputs and gradients on a GPU of this compute capability.
+std::vector<std::vector<double>> results_on(int capability, const Sizes& sizes, DType dtype) {
+  const Capability gpu(capability);
+  const test::Rank rank;
+  const test::AttentionProblem problem(sizes, dtype);
+  problem.forward();
+  problem.backward();
+  std::vector<std::vector<double>> all;
+  for (const Heads& x : {problem.o, problem.dq, problem.dk, problem.dv}) {
+    all.push_back(test::elements(x));
+  }
+  return all;
+}
+
+}  // namespace
 
 TEST_CASE("tensor cores read attention's tiles without bank conflicts") {
-  const test::Rank rank;
-  for (const std::int64_t head_size : {64, 128}) {
-    const test::AttentionProblem problem({1, 70, 70, 1, 1, head_size}, DType::bf16);
-    emulation::reset_statistics();
-    problem.forward();
-    problem.backward();
-    test::elements(problem.dq);  // launches wait for whoever wants their results
-    REQUIRE(emulation::statistics().matrix_loads > 0);
-    REQUIRE(emulation::statistics().bank_conflicts == 0);
+  for (const int capability : {90, 86}) {
+    const Capability gpu(capability);
+    const test::Rank rank;
+    for (const std::int64_t head_size : {64, 128}) {
+      const test::AttentionProblem problem({1, 70, 70, 1, 1, head_size}, DType::bf16);
+      emulation::reset_statistics();
+      problem.forward();
+      problem.backward();
+      test::elements(problem.dq);  // launches run when the host waits for their results
+      REQUIRE(emulation::statistics().matrix_loads > 0);
+      REQUIRE(emulation::statistics().bank_conflicts == 0);
+    }
   }
+}
+
+// The tile of dK and dV depends on the GPU. Tails and a diagonal off the corner, grouped heads.
+TEST_CASE("attention of heads of 128 gives the same bits on GPUs with 99, 163 and 227 KiB") {
+  for (const Sizes& sizes : {Sizes{1, 150, 150, 1, 1, 128}, Sizes{1, 33, 140, 4, 2, 128}}) {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      const auto expected = results_on(90, sizes, dtype);
+      for (const int capability : {80, 86, 89}) {
+        INFO(name_of(dtype) << " on sm_" << capability);
+        REQUIRE((results_on(capability, sizes, dtype) == expected));
+      }
+    }
+  }
+}
+
+TEST_CASE("attention of heads that a GPU has no shared memory for is an error that says so") {
+  using Catch::Contains;
+  const Capability gpu(86);
+  const test::Rank rank;
+  const test::AttentionProblem problem({1, 5, 5, 1, 1, 136}, DType::f32);
+  REQUIRE_THROWS_WITH(problem.forward(),
+                      Contains("attention_forward: heads of 136 channels take 105984 bytes of "
+                               "shared memory per block, and this GPU has 101376"));
+  REQUIRE_THROWS_WITH(problem.backward(),
+                      Contains("attention_backward: heads of 136 channels take 145408 bytes"));
+  const test::AttentionProblem smaller({1, 5, 5, 1, 1, 128}, DType::f32);
+  smaller.forward();
+  smaller.backward();
+  current_stream().synchronize();
+}
+
+TEST_CASE("attention's schedule visits every tile of every head once, a section after the other") {
+  for (const unsigned tiles : {1u, 2u, 3u, 7u}) {
+    for (const unsigned heads : {1u, 2u, 5u, 11u}) {
+      for (unsigned section = 1; section <= heads; ++section) {
+        CAPTURE(tiles, heads, section);
+        cuda::attention::Schedule schedule(tiles, 1, heads, 0);
+        schedule.section = section;
+        std::vector<int> visits(std::size_t{tiles} * heads, 0);
+        unsigned last_section = 0;
+        int last_turn = 0;
+        for (unsigned block = 0; block < tiles * heads; ++block) {
+          const auto place = schedule.place_of(block);
+          REQUIRE(0 <= place.turn);
+          REQUIRE(place.turn < static_cast<int>(tiles));
+          REQUIRE(0 <= place.head);
+          REQUIRE(place.head < static_cast<int>(heads));
+          ++visits[static_cast<std::size_t>(place.head) * tiles +
+                   static_cast<std::size_t>(place.turn)];
+          const unsigned of_section = static_cast<unsigned>(place.head) / section;
+          REQUIRE(of_section >= last_section);
+          if (of_section > last_section) last_turn = 0;
+          REQUIRE(place.turn >= last_turn);  // longest tiles first within a section
+          last_section = of_section, last_turn = place.turn;
+        }
+        REQUIRE(visits == std::vector<int>(visits.size(), 1));
+      }
+    }
+  }
+}
+
+TEST_CASE("attention's schedule cuts heads into sections that fit the cache") {
+  using cuda::attention::Schedule;
+  CHECK(Schedule(1000, 128, 64, 1 << 10).section == 64);  // all of them
+  CHECK(Schedule(1000, 128, 64, 4 << 20).section == 4);
+  CHECK(Schedule(1000, 128, 64, std::int64_t{1} << 40).section == 1);
+  CHECK(Schedule(1000, 128, 64, 1).tiles == 8);
 }
 
 }  // namespace tessera

@@ -59,15 +59,15 @@ FAULTS = {
     "the wait leaves the newest copies in flight": (
         "kernels/attention/cuda/backward_mma.cu",
         "    gpu::copy_async_wait<0>();\n"
-        "    __syncthreads();  // everybody's copies have landed, and nobody reads the last tiles any more\n"
+        "    __syncthreads();  // all copies have arrived, and no warp reads the last tiles any more\n"
         "    if (step + 1 < steps) load_queries(step + 1);",
         "    gpu::copy_async_wait<1>();\n"
-        "    __syncthreads();  // everybody's copies have landed, and nobody reads the last tiles any more\n"
+        "    __syncthreads();  // all copies have arrived, and no warp reads the last tiles any more\n"
         "    if (step + 1 < steps) load_queries(step + 1);",
         ["kernels_attention_16bit"]),
     "the next tile is asked for while others read what it replaces": (
         "kernels/attention/cuda/forward_mma.cu",
-        "    __syncthreads();  // everybody's copies have landed, and nobody reads the last tiles any more\n"
+        "    __syncthreads();  // all copies have arrived, and no warp reads the last tiles any more\n"
         "    if (step + 1 < steps) load_keys(step + 1);\n",
         "    if (step + 1 < steps) load_keys(step + 1);\n"
         "    __syncthreads();\n",
@@ -78,13 +78,13 @@ FAULTS = {
         "return column < row + last_seen;",
         ["kernels_attention_16bit"]),
     "neighbouring query heads read different key heads": (
-        "kernels/attention/cuda/forward_mma.cu",
+        "kernels/attention/cuda/arguments.h",
         "kv_head = head / n.group();",
         "kv_head = head % n.kv_heads;",
         ["kernels_attention_16bit"]),
     "logsumexp without the maximum": (
         "kernels/attention/cuda/forward_mma.cu",
-        "softmax.maximum[m][half] * n.scale + logf(sum);",
+        "softmax.maximum.values[m][half] * n.scale + logf(sum);",
         "logf(sum);",
         ["kernels_attention_16bit"]),
     "a shuffle at the wrong distance": (
@@ -97,6 +97,11 @@ FAULTS = {
         "(chunk ^ (row & 7)) * 8",
         "chunk * 8",
         ["kernels_emulated_attention"]),
+    "no barrier between sending P and receiving it": (
+        "kernels/attention/cuda/backward_mma.cu",
+        "    __syncthreads();  // P is in shared memory\n",
+        "",
+        ["kernels_attention_16bit"]),
     "D of the wrong head": (
         "kernels/attention/cuda/query_statistics.cu",
         "const std::int64_t at = static_cast<std::int64_t>(batch) * n.heads + head;",
@@ -197,8 +202,15 @@ FAULTS = {
         ["kernels_gradient_norm"]),
     "a shuffle of half a warp": (
         "kernels/gradient_norm/cuda.cu",
-        "__shfl_xor_sync(gpu::kFullWarp, largest, distance)",
-        "__shfl_xor_sync(0xffffu, largest, distance)",
+        "__shfl_xor_sync(gpu::kFullWarp, total, distance)",
+        "__shfl_xor_sync(0xffffu, total, distance)",
+        ["kernels_gradient_norm"]),
+    "the words are not carried, so that they overflow when many ranks add": (
+        "kernels/gradient_norm/cuda.cu",
+        "    atomicAdd(words, high + (low >> kLowBits));\n"
+        "    atomicAdd(words + 1, low & kLowMask);\n",
+        "    atomicAdd(words, high);\n"
+        "    atomicAdd(words + 1, low);\n",
         ["kernels_gradient_norm"]),
     "a total that is not set to zero": (
         "kernels/gradient_norm/cuda.cu",
@@ -209,6 +221,12 @@ FAULTS = {
         "kernels/tree_reduce/cuda.cu",
         "return begin + j >= 0 && begin + j < count;",
         "return begin + j < count;",
+        ["kernels_tree_reduce"]),
+
+    "the last run of sources, fewer than 128, is left out": (
+        "kernels/tree_reduce/cuda.cu",
+        "begin < sources.size(); begin += kRun",
+        "begin + kRun <= sources.size(); begin += kRun",
         ["kernels_tree_reduce"]),
 
     # ---- cross-entropy

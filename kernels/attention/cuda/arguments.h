@@ -1,5 +1,4 @@
-// The arguments of attention as device code takes them, and which part of the work is whose
-// block's.
+// The arguments of attention's kernels, and the part of the work that each block takes.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include "kernels/attention/cuda/launchers.h"
 #include "kernels/cuda/language.h"
 #include "kernels/cuda/numeric.h"
+#include "runtime/integer.h"
 
 namespace tessera::cuda::attention {
 
@@ -14,7 +14,7 @@ inline constexpr float kLog2E = 1.44269504f;  // 1 / ln 2
 inline constexpr float kLn2 = 0.69314718f;
 
 /// `index`, for addresses that are to be computed where they are used (gpu::unhoisted).
-__device__ inline int anew(int index) {
+__device__ inline int unhoisted(int index) {
   return static_cast<int>(gpu::unhoisted(static_cast<unsigned>(index)));
 }
 
@@ -65,8 +65,8 @@ struct Extents {
   __host__ __device__ float scale_log2() const { return scale * kLog2E; }
 };
 
-/// What backward needs of each query besides its rows, in order batch, head, query; the queries of
-/// a head are filled up to whole tiles with {infinity, 0}, which makes P and dS vanish.
+/// Two numbers per query that backward reads next to its rows, in order batch, head, query. The
+/// queries of a head are padded to whole tiles with {infinity, 0}, which makes P and dS zero.
 struct QueryStatistics {
   float logsumexp;  // in base 2
   float delta;      // D = sum(dO * O)
@@ -119,18 +119,21 @@ struct BackwardArguments {
   }
 };
 
-/// The order of blocks: all heads' longest tiles first, so that none is left with a long one at the
-/// end; but in sections of heads whose keys and values fit the L2 cache together, since every tile
-/// of a head reads them again.
+/// The order of blocks. The longest tiles of all heads come first, so that no block is left with a
+/// long one at the end. Heads are taken in sections whose keys and values fit the L2 cache together,
+/// because every tile of a head reads them again.
+///
+///   3 tiles, 5 heads, sections of 2:   turn 0 of heads 0, 1;  turn 1 of heads 0, 1;  turn 2 ...;
+///                                      turn 0 of heads 2, 3;  ...           turn 0 of head 4; ...
 struct Schedule {
   unsigned tiles;    // of each head
   unsigned heads;    // of all batch elements
-  unsigned section;  // heads
+  unsigned section;  // heads, at least 1
 
   /// A head's tiles of `rows_per_tile` tokens; each reads up to `bytes_per_head` again.
   Schedule(std::int64_t tokens, int rows_per_tile, std::int64_t all_heads,
            std::int64_t bytes_per_head)
-      : tiles(static_cast<unsigned>((tokens + rows_per_tile - 1) / rows_per_tile)),
+      : tiles(static_cast<unsigned>(ceil_div(tokens, rows_per_tile))),
         heads(static_cast<unsigned>(all_heads)),
         section(static_cast<unsigned>(
             std::clamp<std::int64_t>(kCacheBytes / (bytes_per_head + 1), 1, all_heads))) {}
@@ -138,7 +141,7 @@ struct Schedule {
   dim3 blocks() const { return dim3(tiles * heads); }
 
   struct Place {
-    int rank;  // 0 for a head's longest tile
+    int turn;  // 0 for a head's longest tile
     int head;  // of all batch elements
   };
   __device__ Place place_of(unsigned block) const {
@@ -148,8 +151,38 @@ struct Schedule {
   }
 
  private:
-  // Half of an A100's or H100's L2 cache, of which each half serves its own side of the chip.
+  // Half of an A100's or H100's L2 cache. Each half of the cache serves its own side of the chip.
   static constexpr std::int64_t kCacheBytes = 20 << 20;
+};
+
+/// A block that owns `rows` queries of one head, from first_query on, and visits the keys that they
+/// see. The last queries see the most keys: their tiles are the longest.
+struct QueryBlock {
+  int all_head, batch, head, kv_head, rows, first_query;
+
+  __device__ QueryBlock(const Extents& n, const Schedule& schedule, int rows_of_tile)
+      : rows(rows_of_tile) {
+    const Schedule::Place place = schedule.place_of(blockIdx.x);
+    all_head = place.head;
+    batch = all_head / n.heads, head = all_head % n.heads, kv_head = head / n.group();
+    first_query = (static_cast<int>(schedule.tiles) - 1 - place.turn) * rows;
+  }
+  __device__ int visible_keys(const Extents& n) const {
+    return min(first_query + rows + n.shift(), n.keys);
+  }
+};
+
+/// A block that owns keys [first_key, first_key + rows) of one key/value head and visits the queries
+/// that see them, of all query heads in the group. The first keys are seen by the most queries.
+struct KeyBlock {
+  int batch, kv_head, first_key, first_seeing_query;
+
+  __device__ KeyBlock(const Extents& n, const Schedule& schedule, int rows) {
+    const Schedule::Place place = schedule.place_of(blockIdx.x);
+    batch = place.head / n.kv_heads, kv_head = place.head % n.kv_heads;
+    first_key = place.turn * rows;
+    first_seeing_query = max(first_key - n.shift(), 0);
+  }
 };
 
 }  // namespace tessera::cuda::attention

@@ -1,9 +1,9 @@
-// Attention's forward pass on tensor cores (mma.sync, sm_80 and later) for bf16 and f16 and heads
-// of 64 or 128: FlashAttention-2 (Dao 2023, algorithm 1).
+// Attention's forward pass on tensor cores (mma.sync, sm_80 and later).
 //
-// A block of 4 warps owns 128 queries of one head, 32 a warp, and visits the keys in tiles of 64;
-// while a tile is computed with, the next is on its way (cp.async). Scores, weights and outputs
-// stay in registers; only the tiles on the diagonal are masked.
+// For bf16 and f16 and heads of 64 or 128: FlashAttention-2 (Dao 2023, algorithm 1). A block of 4
+// warps owns 128 queries of one head, 32 per warp, and visits the keys in tiles of 64 (48 with heads
+// of 128). The next tile is loaded while one is computed with (cp.async). Scores, weights and
+// outputs stay in registers. Only the tiles on the diagonal are masked.
 //
 //                    keys: 64   64   64   64   64            a warp's part of a tile
 //   queries   0-127       | D  | D  |                        S = Q K^T      32 x 64, registers
@@ -23,8 +23,8 @@ namespace {
 constexpr int kWarps = 4, kThreads = kWarps * 32;
 constexpr int kM = 2;  // 16-row pieces of a warp
 constexpr int kQueries = kWarps * kM * 16;
-/// Keys of a tile: as many as the registers have room for, beside a warp's outputs. Shared memory
-/// then holds two blocks on a multiprocessor, from sm_80 on.
+/// Keys of a tile: as many as the registers have room for next to a warp's outputs. Two blocks then
+/// fit the shared memory of a multiprocessor of sm_80 or sm_90.
 template <int kHeadSize>
 constexpr int kKeysAtOnce = kHeadSize == 64 ? 64 : 48;
 
@@ -43,26 +43,24 @@ __global__ void __launch_bounds__(kThreads)
   const auto queries = take<QueryTile, T>(shared);
   const auto keys = take<KeyTiles, T>(shared), values = take<KeyTiles, T>(shared);
   const Extents& n = x.extents;
-  const auto [rank, all_head] = schedule.place_of(blockIdx.x);
-  const int batch = all_head / n.heads, head = all_head % n.heads, kv_head = head / n.group();
-  const int first_query = (static_cast<int>(schedule.tiles) - 1 - rank) * kQueries;
-  const int first_row = first_query + warp_row<kM>();  // the warp's
+  const QueryBlock block(n, schedule, kQueries);
+  const int batch = block.batch, head = block.head, kv_head = block.kv_head;
+  const int first_row = block.first_query + warp_row<kM>();  // the warp's
   const auto load_keys = [&](int step) {
-    load_async<kThreads>(keys[step], x.k.rows(anew(batch), kv_head), step * kKeys, n.keys);
-    load_async<kThreads>(values[step], x.v.rows(anew(batch), kv_head), step * kKeys, n.keys);
+    load_async<kThreads>(keys[step], x.k.rows(unhoisted(batch), kv_head), step * kKeys, n.keys);
+    load_async<kThreads>(values[step], x.v.rows(unhoisted(batch), kv_head), step * kKeys, n.keys);
     gpu::copy_async_commit();
   };
 
-  load_async<kThreads>(queries, x.q.rows(batch, head), first_query, n.queries);
+  load_async<kThreads>(queries, x.q.rows(batch, head), block.first_query, n.queries);
   load_keys(0);
   OnlineSoftmax<kM> softmax;
   Fragment<kM, kHeadSize> outputs;
   outputs.clear();
-  const int visible = min(first_query + kQueries + n.shift(), n.keys);
-  const int steps = (visible + kKeys - 1) / kKeys;
+  const int steps = (block.visible_keys(n) + kKeys - 1) / kKeys;
   for (int step = 0; step < steps; ++step) {
     gpu::copy_async_wait<0>();
-    __syncthreads();  // everybody's copies have landed, and nobody reads the last tiles any more
+    __syncthreads();  // all copies have arrived, and no warp reads the last tiles any more
     if (step + 1 < steps) load_keys(step + 1);
     const int last_seen = first_row + n.shift() - step * kKeys;  // by the warp's first row
     if (first_row >= n.queries || last_seen + 16 * kM - 1 < 0) continue;
@@ -76,21 +74,17 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (first_row >= n.queries) return;
 
-  float factor[kM][2];
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float sum = softmax.template over_row<gpu::Sum>(softmax.sum[m][half]);
-      const int query = first_row + row_of(m, 2 * half);
-      factor[m][half] = 1.0f / sum;
-      if (threadIdx.x % 4 == 0 && query < n.queries) {
-        x.logsumexp[static_cast<std::int64_t>(all_head) * n.queries + query] =
-            softmax.maximum[m][half] * n.scale + logf(sum);
-      }
+  RowValues<kM> factors;
+  factors.for_each([&](float& factor, int m, int half) {
+    const float sum = softmax.template over_row<gpu::Sum>(softmax.sum.values[m][half]);
+    const int query = first_row + row_of(m, 2 * half);
+    factor = 1.0f / sum;
+    if (threadIdx.x % 4 == 0 && query < n.queries) {
+      x.logsumexp[static_cast<std::int64_t>(block.all_head) * n.queries + query] =
+          softmax.maximum.values[m][half] * n.scale + logf(sum);
     }
-  }
-  store(x.o.rows(batch, head), first_row, n.queries, outputs, factor, queries, warp_row<kM>());
+  });
+  store(x.o.rows(batch, head), first_row, n.queries, outputs, factors, queries, warp_row<kM>());
 }
 
 template <typename T, int kHeadSize>

@@ -19,15 +19,41 @@ template <int kM, int kN>
 struct Fragment {
   float values[kM][kN / 8][4];
 
-  __device__ void clear() {
+  /// f(value, m, n, i) for each of the lane's values.
+  template <typename F>
+  __device__ void for_each(F f) {
 #pragma unroll
-    for (auto& rows : values) {
+    for (int m = 0; m < kM; ++m) {
 #pragma unroll
-      for (auto& piece : rows) {
+      for (int n = 0; n < kN / 8; ++n) {
 #pragma unroll
-        for (float& value : piece) value = 0.0f;
+        for (int i = 0; i < 4; ++i) f(values[m][n][i], m, n, i);
       }
     }
+  }
+  __device__ void clear() {
+    for_each([](float& value, int, int, int) { value = 0.0f; });
+  }
+};
+
+/// One number for each of the lane's rows: [m][half].
+template <int kM>
+struct RowValues {
+  float values[kM][2];
+
+  /// f(value, m, half) for each of the lane's rows.
+  template <typename F>
+  __device__ void for_each(F f) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) f(values[m][half], m, half);
+    }
+  }
+  __device__ static RowValues all(float value) {
+    RowValues result;
+    result.for_each([=](float& x, int, int) { x = value; });
+    return result;
   }
 };
 
@@ -68,7 +94,7 @@ __device__ void multiply(Fragment<kM, kN>& c, const SharedTile<T, kRows, kHeadSi
   }
 }
 
-/// c += P Y with P rounded to T: columns of p meet rows of y.
+/// c += P Y with P rounded to T. Column k of p is multiplied with row k of y.
 template <typename T, int kM, int kK, int kHeadSize>
 __device__ void multiply_add(Fragment<kM, kHeadSize>& c, const Fragment<kM, kK>& p,
                              const SharedTile<T, kK, kHeadSize>& y) {
@@ -97,73 +123,54 @@ __device__ void multiply_add(Fragment<kM, kHeadSize>& c, const Fragment<kM, kK>&
   }
 }
 
-/// Scores where seen(row, column) is false become -infinity.
+/// Sets scores to -infinity where seen(row, column) is false.
 template <int kM, int kN, typename F>
 __device__ void mask(Fragment<kM, kN>& scores, F seen) {
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < kN / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (!seen(row_of(m, i), column_of(n, i))) scores.values[m][n][i] = -INFINITY;
-      }
-    }
-  }
+  scores.for_each([&](float& score, int m, int n, int i) {
+    if (!seen(row_of(m, i), column_of(n, i))) score = -INFINITY;
+  });
 }
 
-/// The softmax of forward, tile by tile: of each of the lane's rows the largest score so far and
+/// The softmax of forward, tile by tile: for each of the lane's rows the largest score so far, and
 /// the lane's share of the sum of weights relative to it.
 template <int kM>
 struct OnlineSoftmax {
-  float maximum[kM][2], sum[kM][2];
-
-  __device__ OnlineSoftmax() {
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-      maximum[m][0] = maximum[m][1] = -INFINITY;
-      sum[m][0] = sum[m][1] = 0.0f;
-    }
-  }
+  RowValues<kM> maximum = RowValues<kM>::all(-INFINITY), sum = RowValues<kM>::all(0.0f);
 
   /// Turns a tile's scores into weights and corrects the outputs so far. Every row has seen a key
   /// by the end of the first tile. The scale is folded into the exponent: one multiply-add each.
   template <int kN, int kHeadSize>
   __device__ void update(Fragment<kM, kN>& scores, Fragment<kM, kHeadSize>& outputs,
                          float scale_log2) {
+    maximum.for_each([&](float& largest, int m, int half) {
+      float raised = largest;
 #pragma unroll
-    for (int m = 0; m < kM; ++m) {
+      for (const auto& piece : scores.values[m]) {
+        raised = fmaxf(raised, fmaxf(piece[2 * half], piece[2 * half + 1]));
+      }
+      raised = over_row<gpu::Maximum>(raised);
+      const float correction = gpu::fast_exp2((largest - raised) * scale_log2);
+      const float reference = raised * scale_log2;
+      largest = raised;
+      float total = sum.values[m][half] * correction;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float raised = maximum[m][half];
+      for (auto& piece : scores.values[m]) {
 #pragma unroll
-        for (const auto& piece : scores.values[m]) {
-          raised = fmaxf(raised, fmaxf(piece[2 * half], piece[2 * half + 1]));
-        }
-        raised = over_row<gpu::Maximum>(raised);
-        const float correction = gpu::fast_exp2((maximum[m][half] - raised) * scale_log2);
-        const float reference = raised * scale_log2;
-        maximum[m][half] = raised;
-        float total = sum[m][half] * correction;
-#pragma unroll
-        for (auto& piece : scores.values[m]) {
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            piece[i] = gpu::fast_exp2(fmaf(piece[i], scale_log2, -reference));
-            total += piece[i];
-          }
-        }
-        sum[m][half] = total;
-#pragma unroll
-        for (auto& piece : outputs.values[m]) {
-          piece[2 * half] *= correction;
-          piece[2 * half + 1] *= correction;
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          piece[i] = gpu::fast_exp2(fmaf(piece[i], scale_log2, -reference));
+          total += piece[i];
         }
       }
-    }
+      sum.values[m][half] = total;
+#pragma unroll
+      for (auto& piece : outputs.values[m]) {
+        piece[2 * half] *= correction;
+        piece[2 * half + 1] *= correction;
+      }
+    });
   }
 
-  /// Over the four lanes that share a row.
+  /// The reduction over the four lanes that share a row.
   template <typename Operation>
   __device__ static float over_row(float value) {
     value = Operation::combine(value, __shfl_xor_sync(gpu::kFullWarp, value, 1));
@@ -171,12 +178,12 @@ struct OnlineSoftmax {
   }
 };
 
-/// Writes the warp's rows, which begin at row `first` of the block's tile, to the head's rows from
-/// token `first_token` on; each lane's rows times their factors. They pass through the warp's own
-/// rows of `tile`, which nobody else reads, so that whole lines go out.
+/// Writes the warp's rows to the head's rows from token `first_token` on, each times its factor.
+/// The rows begin at row `first` of the block's tile. They pass through the same rows of `tile`,
+/// which no other warp reads, so that whole lines go out.
 template <typename T, int kM, int kRows, int kHeadSize>
 __device__ void store(const Rows<T>& to, int first_token, int count,
-                      const Fragment<kM, kHeadSize>& c, const float (&factor)[kM][2],
+                      const Fragment<kM, kHeadSize>& c, const RowValues<kM>& factors,
                       const SharedTile<T, kRows, kHeadSize>& tile, int first) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   __syncwarp();
@@ -187,10 +194,10 @@ __device__ void store(const Rows<T>& to, int first_token, int count,
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float* const pair = c.values[m][n] + 2 * half;
+        const float factor = factors.values[m][half];
         T* const at =
             tile.data + place_of<kHeadSize>(first + row_of(m, 2 * half), n) + lane % 4 * 2;
-        *reinterpret_cast<unsigned*>(at) =
-            gpu::pack<T>(pair[0] * factor[m][half], pair[1] * factor[m][half]);
+        *reinterpret_cast<unsigned*>(at) = gpu::pack<T>(pair[0] * factor, pair[1] * factor);
       }
     }
   }

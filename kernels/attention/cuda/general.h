@@ -1,4 +1,4 @@
-// What the general kernels of attention are made of.
+// The parts of attention's general kernels.
 //
 // A block of 4 warps owns 32 *rows* and visits *columns* in tiles of 32. Forward and dQ: rows are
 // queries, columns keys; dK and dV: rows are keys, columns queries. All tiles are floats in shared
@@ -22,12 +22,13 @@ namespace tessera::cuda::attention::general {
 
 inline constexpr int kWarps = 4, kThreads = kWarps * 32;
 inline constexpr int kRowsPerWarp = 8, kRows = kWarps * kRowsPerWarp;
-inline constexpr int kColumns = 32;  // a lane each
+inline constexpr int kColumns = 32;  // one per lane
 
 /// kRows or kColumns rows of up to kChannels floats.
 template <int kChannels>
 struct Tile {
-  // 16 bytes more than whole bank rows: lanes that read 16 bytes of one row each do not collide.
+  // 16 bytes more than whole rows of banks: lanes that read 16 bytes of different rows do not
+  // conflict.
   static constexpr int kStride = kChannels + 4;
   static constexpr std::size_t kSize = 32 * kStride;
   float* data;
@@ -71,7 +72,7 @@ __device__ void multiply(float (&product)[kRowsPerWarp], const float* rows,
   }
 }
 
-/// Moves a warp's scores from "a lane has a column" to "every lane reads all columns".
+/// Moves a warp's scores from one column per lane to all columns for every lane.
 struct Weights {
   static constexpr int kStride = kRowsPerWarp + 4;  // as for Tile
   static constexpr std::size_t kSize = kWarps * kColumns * kStride;
@@ -86,13 +87,13 @@ struct Weights {
   }
 };
 
-/// What a lane holds of its warp's outputs.
+/// A lane's part of its warp's outputs.
 template <int kChannels>
 struct Outputs {
   static constexpr int kPerLane = kChannels / 32;
   float values[kRowsPerWarp][kPerLane] = {};
 
-  /// values += weights * columns, the weights having been written by the whole warp.
+  /// values += weights * columns. The whole warp has written its weights before.
   __device__ void add(const Weights& weights, const Tile<kChannels>& columns) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     for (int j = 0; j < kColumns; ++j) {
@@ -124,7 +125,7 @@ struct Outputs {
   }
 };
 
-/// Calls f with the channels that a tile has room for, as a type, for heads of `head_size`.
+/// Calls f(Channels<n>) with the smallest tile width n that holds heads of `head_size` channels.
 template <int kChannels>
 struct Channels {
   static constexpr int kValue = kChannels;

@@ -1,7 +1,8 @@
-// Attention's backward pass in plain multiply-adds (Dao 2023, algorithm 2, in two kernels). Scores
-// are recomputed from logsumexp. dK and dV are sums over queries, dQ is a sum over keys; a kernel
-// for each makes every output element one thread's sum in a fixed order: 7 products instead of 5,
-// and no atomics. A block of the first kernel serves all query heads that read its keys.
+// Attention's backward pass in plain multiply-adds (Dao 2023, algorithm 2, in two kernels).
+//
+// Scores are recomputed from logsumexp. dK and dV are sums over queries, dQ is a sum over keys. With
+// one kernel for each, one thread sums every output element in a fixed order: 7 products instead of
+// 5, and no atomics. A block of the first kernel serves all query heads that read its keys.
 //
 // Traffic per head: each kernel streams two of Q, dO, K, V once per 32 rows of the other two,
 // mostly from L2.
@@ -25,9 +26,8 @@ __global__ void __launch_bounds__(kThreads)
   const Tile<kChannels> keys(shared), values(shared), queries(shared), d_output(shared);
   const Weights weights(shared), d_scores(shared);
   const Extents& n = x.extents;
-  const auto [rank, all_head] = schedule.place_of(blockIdx.x);
-  const int batch = all_head / n.kv_heads, kv_head = all_head % n.kv_heads;
-  const int first_key = rank * kRows;  // the first keys are seen by the most queries
+  const KeyBlock block(n, schedule, kRows);
+  const int batch = block.batch, kv_head = block.kv_head, first_key = block.first_key;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * kRowsPerWarp;
   const int first_row = first_key + warp_row;  // the warp's
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
   load(keys, x.k.rows(batch, kv_head), first_key, n.keys, n.head_size);
   load(values, x.v.rows(batch, kv_head), first_key, n.keys, n.head_size);
   Outputs<kChannels> dk, dv;
-  const int first_seeing = max(first_key - n.shift(), 0) / kColumns * kColumns;
+  const int first_seeing = block.first_seeing_query / kColumns * kColumns;
   for (int head = kv_head * n.group(); head < (kv_head + 1) * n.group(); ++head) {
     const QueryStatistics* const statistics = x.statistics_of(batch, head);
     for (int first_query = first_seeing; first_query < n.queries; first_query += kColumns) {
@@ -73,19 +73,19 @@ __global__ void __launch_bounds__(kThreads)
   const Tile<kChannels> queries(shared), d_output(shared), keys(shared), values(shared);
   const Weights d_scores(shared);
   const Extents& n = x.extents;
-  const auto [rank, all_head] = schedule.place_of(blockIdx.x);
-  const int batch = all_head / n.heads, head = all_head % n.heads, kv_head = head / n.group();
-  const int first_query = (static_cast<int>(schedule.tiles) - 1 - rank) * kRows;
+  const QueryBlock block(n, schedule, kRows);
+  const int batch = block.batch, head = block.head, kv_head = block.kv_head;
+  const int first_query = block.first_query;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * kRowsPerWarp;
   const int first_row = first_query + warp_row;  // the warp's
-  // Up to whole tiles of queries there are statistics, and a tile of keys begins with one seen.
+  // The statistics are padded to whole tiles of queries, and the first key of a tile is seen.
   const QueryStatistics* const statistics = x.statistics_of(batch, head) + first_row;
 
   load(queries, x.q.rows(batch, head), first_query, n.queries, n.head_size);
   load(d_output, x.d_o.rows(batch, head), first_query, n.queries, n.head_size);
   Outputs<kChannels> dq;
-  const int visible = min(first_query + kRows + n.shift(), n.keys);
+  const int visible = block.visible_keys(n);
   for (int first_key = 0; first_key < visible; first_key += kColumns) {
     __syncthreads();  // all warps are done with the last tile
     load(keys, x.k.rows(batch, kv_head), first_key, n.keys, n.head_size);
@@ -124,6 +124,7 @@ void backward_general(const BackwardCall& call, const Tensor& statistics) {
                               bytes * extents.keys / extents.group());
     visit_channels(extents.head_size, [&](auto channels) {
       constexpr int kChannels = decltype(channels)::kValue;
+      check_shared_memory("attention_backward", extents.head_size, shared_bytes<kChannels>(2));
       gpu::launch(key_value_gradient_kernel<T, kChannels>, by_keys.blocks(), dim3(kThreads),
                   shared_bytes<kChannels>(2), gpu::stream(), arguments, by_keys);
       if (extents.queries == 0) return;

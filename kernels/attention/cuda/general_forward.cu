@@ -1,5 +1,7 @@
-// Attention's forward pass in plain multiply-adds: the readable first rung. Online softmax over
-// tiles of 32 queries by 32 keys (Milakov, Gimelshein 2018; Dao et al. 2022, algorithm 1).
+// Attention's forward pass in plain multiply-adds: the version to read first.
+//
+// Online softmax over tiles of 32 queries by 32 keys (Milakov, Gimelshein 2018; Dao et al. 2022,
+// algorithm 1).
 //
 // Traffic per head: Q and O once, K and V once per 32 queries (mostly from L2). Work: 2 Tq Tkv d
 // multiply-adds, half of it if causal, against a shared-memory bound of about two thirds of the
@@ -13,8 +15,8 @@ namespace tessera::cuda::attention {
 namespace general {
 namespace {
 
-/// A warp's part of the softmax: of 8 rows the maximum so far, in base 2, and the lane's share of
-/// the sum so far.
+/// A warp's part of the softmax: for each of 8 rows the maximum so far, in base 2, and the lane's
+/// share of the sum so far.
 struct OnlineSoftmax {
   float maximum[kRowsPerWarp], sum[kRowsPerWarp];
 
@@ -54,9 +56,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Tile<kChannels> queries(shared), keys(shared), values(shared);
   const Weights weights(shared);
   const Extents& n = x.extents;
-  const auto [rank, all_head] = schedule.place_of(blockIdx.x);
-  const int batch = all_head / n.heads, head = all_head % n.heads, kv_head = head / n.group();
-  const int first_query = (static_cast<int>(schedule.tiles) - 1 - rank) * kRows;
+  const QueryBlock block(n, schedule, kRows);
+  const int batch = block.batch, head = block.head, kv_head = block.kv_head;
+  const int first_query = block.first_query;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * kRowsPerWarp;
   const int first_row = first_query + warp_row;  // the warp's
@@ -64,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   load(queries, x.q.rows(batch, head), first_query, n.queries, n.head_size);
   OnlineSoftmax softmax;
   Outputs<kChannels> outputs;
-  const int visible = min(first_query + kRows + n.shift(), n.keys);
+  const int visible = block.visible_keys(n);
   for (int first_key = 0; first_key < visible; first_key += kColumns) {
     __syncthreads();  // all warps are done with the last tile
     load(keys, x.k.rows(batch, kv_head), first_key, n.keys, n.head_size);
@@ -91,7 +93,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (float& value : outputs.values[i]) value /= sum;
     if (lane == 0 && first_row + i < n.queries) {
-      x.logsumexp[static_cast<std::int64_t>(all_head) * n.queries + first_row + i] =
+      x.logsumexp[static_cast<std::int64_t>(block.all_head) * n.queries + first_row + i] =
           (softmax.maximum[i] + log2f(sum)) * kLn2;
     }
   }
@@ -111,6 +113,8 @@ void forward_general(const ForwardCall& call) {
         2 * call.k.tokens * call.k.head_size * std::int64_t{sizeof(T)} / extents.group());
     general::visit_channels(extents.head_size, [&](auto channels) {
       constexpr int kChannels = decltype(channels)::kValue;
+      check_shared_memory("attention_forward", extents.head_size,
+                          general::shared_bytes<kChannels>());
       gpu::launch(general::forward_kernel<T, kChannels>, schedule.blocks(), dim3(general::kThreads),
                   general::shared_bytes<kChannels>(), gpu::stream(), arguments, schedule);
     });

@@ -1,5 +1,7 @@
-// The kernels of attention, as the host calls them. Each takes f32, bf16 and f16 unless it says
-// otherwise, and at least one query, key and batch element.
+// The host's functions that launch attention's kernels.
+//
+// Each takes f32, bf16 and f16 unless it says otherwise, and at least one query, key and batch
+// element.
 #pragma once
 
 #include "kernels/attention/op.h"
@@ -22,7 +24,14 @@ struct BackwardCall {
 /// Does every row of every head begin at a multiple of 16 bytes?
 bool has_aligned_rows(const Heads& x);
 
-/// Plain multiply-adds in f32, for heads of up to 256 channels and rows at any address.
+/// Bytes of shared memory that one block may use on the current device: 99 KiB on sm_86 and sm_89,
+/// 163 KiB on sm_80, 227 KiB on sm_90.
+std::size_t shared_memory_limit();
+/// Raises Error if a kernel for heads of `head_size` channels needs more than that.
+void check_shared_memory(const char* op, std::int64_t head_size, std::size_t bytes);
+
+/// Plain multiply-adds in f32, for heads of up to 256 channels (128 where a block's shared memory is
+/// 99 KiB) and rows at any address.
 inline constexpr std::int64_t kMostChannels = 256;
 void forward_general(const ForwardCall& call);
 void backward_general(const BackwardCall& call, const Tensor& statistics);
@@ -32,11 +41,11 @@ void forward_mma(const ForwardCall& call);
 void backward_mma(const BackwardCall& call, const Tensor& statistics);
 
 /// cuDNN's kernels, in builds that have them (kHasCudnn): bf16 and f16, heads of a multiple of 8
-/// channels and at most 128, rows at multiples of 16 bytes, more than one query.
+/// channels and at most 128, rows at multiples of 16 bytes, at least two queries.
 void forward_cudnn(const ForwardCall& call);
 void backward_cudnn(const BackwardCall& call);
 
-/// The statistics of every query (QueryStatistics) that both backward passes start from.
+/// The QueryStatistics of all queries, which both backward passes read.
 Tensor query_statistics(const BackwardCall& call);
 
 }  // namespace tessera::cuda::attention

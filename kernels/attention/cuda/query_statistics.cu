@@ -1,6 +1,8 @@
-// What both backward passes start from: per query its logsumexp in base 2 and D = sum(dO * O),
-// which stands for the sum over keys of P dP (Dao 2023, section 3.1.2). Reads O and dO once and
-// writes 8 bytes a query. Eight lanes share a row, sixteen bytes each at a time.
+// Statistics of every query for the backward passes.
+//
+// Per query: its logsumexp in base 2, and D = sum(dO * O), which equals the sum over keys of P dP
+// (Dao 2023, section 3.1.2). The kernel reads O and dO once and writes 8 bytes per query. Eight lanes
+// share a row; each reads sixteen bytes at a time.
 #include "kernels/attention/cuda/arguments.h"
 #include "kernels/attention/cuda/launchers.h"
 #include "kernels/cuda/launch.h"
@@ -12,7 +14,7 @@ namespace {
 
 constexpr int kLanesPerRow = 8, kRowsPerBlock = gpu::kThreads / kLanesPerRow;
 
-/// The lane's share of the product of two rows.
+/// The lane's part of the dot product of two rows.
 template <typename T>
 __device__ float share(const T* x, const T* y, int count, bool vectors) {
   constexpr int kWidth = gpu::Vector<T>::kSize;
@@ -33,7 +35,7 @@ __device__ float share(const T* x, const T* y, int count, bool vectors) {
   return sum;
 }
 
-// Neighbouring rows of threads are neighbouring heads of a token, which lie side by side.
+// Neighbouring rows of threads are neighbouring heads of a token, which are adjacent in memory.
 template <typename T>
 __global__ void __launch_bounds__(gpu::kThreads)
     statistics_kernel(BackwardArguments<T> x, std::int64_t rows, bool vectors) {

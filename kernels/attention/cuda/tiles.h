@@ -1,9 +1,9 @@
-// Tiles of 16-bit rows in shared memory: how they get there and how tensor cores read them.
+// Tiles of 16-bit rows in shared memory: how they are loaded and how tensor cores read them.
 //
 // A tile is a row of kHeadSize elements per token, cut into chunks of 16 bytes. ldmatrix reads the
-// same chunk of eight rows at a time. Rows are 128 or 256 bytes, so these eight would lie in the
-// same four of the 32 banks; swizzled, chunk c of row r lies at c ^ (r % 8), and they lie in all
-// banks:
+// same chunk of eight rows at a time. Rows are 128 or 256 bytes, so without a swizzle these eight
+// chunks share four of the 32 banks. With it, chunk c of row r lies at c ^ (r % 8), and the eight
+// chunks cover all banks:
 //
 //              place 0   1   2   3   4   5   6   7
 //        row 0    c0  c1  c2  c3  c4  c5  c6  c7
@@ -18,9 +18,8 @@
 
 namespace tessera::cuda::attention {
 
-/// Where chunk `chunk` of row `row` lies, in elements. Eight rows further is 8 kHeadSize further,
-/// and the even chunk c more is at "^ 8 c": constants that instructions hold, once one place is
-/// known.
+/// The place of chunk `chunk` of row `row`, in elements. From one place others follow by constants:
+/// eight rows down is + 8 kHeadSize, and an even number c of chunks to the right is ^ 8 c.
 template <int kHeadSize>
 __device__ int place_of(int row, int chunk) {
   return row * kHeadSize + (chunk ^ (row & 7)) * 8;
@@ -32,7 +31,7 @@ struct SharedTile {
   T* data;
 };
 
-/// Two tiles, of which one is computed with while the other is loaded.
+/// Two tiles: the kernel computes with one while the other is loaded.
 template <typename Tile, typename T>
 struct DoubleBuffer {
   static constexpr int kElements = 2 * Tile::kElements;
@@ -41,13 +40,13 @@ struct DoubleBuffer {
   __device__ Tile operator[](int step) const { return {data + step % 2 * Tile::kElements}; }
 };
 
-/// Hands out memory for a tile, or two.
+/// Memory for a tile or a double buffer.
 template <typename Tile, typename T>
 __device__ Tile take(gpu::SharedMemory& shared) {
   return {shared.take<T>(Tile::kElements, 128)};
 }
 
-/// Begins to copy rows [first, first + kRows) of a head; zeros beyond `count` rows.
+/// Starts to copy rows [first, first + kRows) of a head, with zeros beyond `count` rows.
 template <int kThreads, typename T, int kRows, int kHeadSize>
 __device__ void load_async(const SharedTile<T, kRows, kHeadSize>& tile, const Rows<T>& source,
                            int first, int count) {
@@ -64,15 +63,15 @@ __device__ void load_async(const SharedTile<T, kRows, kHeadSize>& tile, const Ro
   }
 }
 
-// The operands of mma.m16n8k16, read by ldmatrix as four 8 x 8 matrices: lane l gives the address
-// of row l % 8 of matrix l / 8. Each reader knows its lane's place in the tile's first 16 rows and
-// 16 channels.
+// Readers of the operands of mma.m16n8k16. ldmatrix reads four 8 x 8 matrices: lane l gives the
+// address of row l % 8 of matrix l / 8. Each reader holds its lane's place in the tile's first 16
+// rows and 16 channels.
 
 __device__ inline int unhoisted_lane() {
   return static_cast<int>(gpu::unhoisted(threadIdx.x) % 32);
 }
 
-/// Of rows as left operand.
+/// The tile's rows are the rows of the left operand.
 template <int kHeadSize>
 struct LeftReader {
   int place;
@@ -81,14 +80,14 @@ struct LeftReader {
     const int lane = unhoisted_lane();
     place = place_of<kHeadSize>(first_row + lane % 16, lane / 16);
   }
-  /// 16 rows from 16 m on, channels from 16 step on.
+  /// 16 rows from row 16 m, 16 channels from channel 16 step.
   template <typename T>
   __device__ void read(unsigned (&a)[4], const T* tile, int m, int step) const {
     gpu::load_matrices<false>(a, tile + 16 * m * kHeadSize + (place ^ 16 * step));
   }
 };
 
-/// Of rows as columns of the right operand.
+/// The tile's rows are the columns of the right operand.
 template <int kHeadSize>
 struct TransposedReader {
   int place;
@@ -97,7 +96,7 @@ struct TransposedReader {
     const int lane = unhoisted_lane();
     place = place_of<kHeadSize>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
   }
-  /// Two operands: channels from 16 step on as rows, rows from 16 n on as columns, eight each.
+  /// Two operands of 8 columns each: channels from 16 step, rows from 16 n.
   template <typename T>
   __device__ void read(unsigned (&b)[2][2], const T* tile, int n, int step) const {
     unsigned r[4];
@@ -106,13 +105,13 @@ struct TransposedReader {
   }
 };
 
-/// Of rows as rows of the right operand.
+/// The tile's rows are the rows of the right operand.
 template <int kHeadSize>
 struct RightReader {
   int place;
 
   __device__ RightReader() : place(LeftReader<kHeadSize>(0).place) {}
-  /// Two operands: rows from 16 step on, channels from 16 n on, eight each.
+  /// Two operands of 8 columns each: rows from 16 step, channels from 16 n.
   template <typename T>
   __device__ void read(unsigned (&b)[2][2], const T* tile, int n, int step) const {
     unsigned r[4];
