@@ -11,11 +11,10 @@
 namespace tessera::cpu {
 namespace {
 
-/// Elements whose exponentials are added in storage precision before the sum is widened.
+/// Exponentials are added in storage precision over this many elements, then in double.
 constexpr std::int64_t kSumBlock = 1024;
 
-/// Rows per chunk of the parallel loops: at least 16384 elements, so that a chunk is worth a
-/// thread.
+/// Rows per chunk of the parallel loops. A chunk of at least 16384 elements is worth a thread.
 std::int64_t rows_per_chunk(std::int64_t classes) {
   return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, classes));
 }
@@ -31,8 +30,8 @@ compute_t<T> maximum(const T* logits, std::int64_t classes) {
   return result;
 }
 
-/// logsumexp(logits) = maximum + log_of_sum, in two parts: a loss is the difference of two logits
-/// plus the second, and would lose digits if the first were added before.
+/// logsumexp(logits) = maximum + log_of_sum, in two parts. A loss is the difference of two logits
+/// plus log_of_sum; it would lose digits if the maximum were added first.
 template <typename C>
 struct LogSumExp {
   C maximum = 0;

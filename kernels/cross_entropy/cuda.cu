@@ -4,15 +4,15 @@
 //   backward    reads N V s, writes N V s
 //   both        reads N V s, writes N V s: a row stays in shared memory in between
 //
-// A row is a block's, and every thread takes each blockDim-th vector of 16 bytes (row.h):
+// One block per row. Thread t takes vectors t, t + blockDim, ... of 16 bytes each (row.h):
 //
 //   row n   |t0|t1|t2| ... |t511|t0|t1| ...       block n, up to 512 threads
 //            \_ maximum and sum of every thread, online; then of the block _/
 //
-// Rows longer than the shared memory (99 KiB: 50,688 logits of 16 bits, and two blocks on a
-// multiprocessor of sm_90) are read again beyond it, while the second-level cache still has them.
-// Gradients are written over the logits by the thread that read them; only the target's logit is
-// read by others, before the block's first barrier.
+// A row's first 99 KiB stay in shared memory: 50,688 logits of 16 bits, with two blocks on a
+// multiprocessor of sm_90. The rest is read again, while the second-level cache still has it. The
+// thread that read a logit overwrites it with its gradient. Other threads read only the target's
+// logit, before the block's first barrier.
 #include <algorithm>
 
 #include "kernels/cross_entropy/op.h"
@@ -26,10 +26,10 @@ namespace {
 
 /// Two blocks fill a multiprocessor, with registers for four loads a thread.
 constexpr int kMostThreads = 512;
-/// For every device from sm_80 on, beside the static shared memory of the reductions.
+/// 99 KiB, which every device from sm_80 on has, less the static shared memory of the reductions.
 constexpr std::int64_t kMostKept = 99 * 1024 - 256;
 
-/// What the kernels know of the targets.
+/// The targets as the kernels take them.
 struct Targets {
   const std::int32_t* targets;
   std::int64_t classes;
@@ -37,7 +37,7 @@ struct Targets {
   int ignore_index;
   FaultSlot fault;
 
-  /// The row's class; -1 if it has none. One thread reports a target that is no class.
+  /// The row's class; -1 if it has no target. One thread reports a target that is not a class.
   __device__ std::int64_t of_row(std::int64_t n) const {
     const std::int32_t target = targets[n];
     if (target == ignore_index) return -1;
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kMostThreads, 2)
     if (threadIdx.x == 0) losses[n] = 0.0f;
     return gpu::zero_row(row, parts);
   }
-  const float at_target = gpu::load(row[target]);  // before anybody overwrites it
+  const float at_target = gpu::load(row[target]);  // before any thread overwrites it
   const auto sum = gpu::sum_of_row(row, parts, [&](unsigned j, const uint4& raw) {
     if (j < kept_vectors) kept[j] = raw;
   });
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kMostThreads, 2)
       });
 }
 
-/// One block: losses are one number per token, next to nothing beside the logits.
+/// One block: losses are one number per token, very few next to the logits.
 __global__ void __launch_bounds__(kMostThreads)
     scaled_sum_kernel(float* result, const float* losses, std::int64_t count, float scale) {
   float sum = 0.0f;
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kMostThreads)
   if (threadIdx.x == 0) *result = scale * sum;
 }
 
-/// A warp at least, a thread per vector at most.
+/// At least a warp, at most one thread per vector.
 template <typename T>
 dim3 threads_for(std::int64_t classes) {
   const std::int64_t vectors = (classes + gpu::Vector<T>::kSize - 1) / gpu::Vector<T>::kSize;

@@ -1,4 +1,4 @@
-// Device code for one row of logits, shared out over the threads of a block.
+// Device code for one row of logits, which the threads of a block share.
 #pragma once
 
 #include "kernels/cuda/numeric.h"
@@ -6,18 +6,18 @@
 
 namespace tessera::gpu {
 
-/// How a row of elements at any address is read 16 bytes at a time:
+/// A row at any address, cut so that most of it is read 16 bytes at a time:
 ///
 ///   single ... | vector | vector | ... | vector | single ...
 ///              ^ first multiple of 16 bytes
 ///
-/// A thread meets the same elements in every pass, so what it alone reads it may overwrite.
+/// A thread gets the same elements in every pass, so it may overwrite them.
 template <typename T>
 class RowParts {
  public:
   static constexpr int kSize = Vector<T>::kSize;
 
-  /// Without `vectorized`, single elements only: for rows of two tensors that are aligned apart.
+  /// Without `vectorized`, single elements only: for two tensors with rows of different alignment.
   __device__ RowParts(const T* row, std::int64_t count, bool vectorized = true) : count_(count) {
     const auto past_boundary =
         static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(row) % 16 / sizeof(T));
@@ -70,9 +70,9 @@ __device__ float exponential(float x) {
   }
 }
 
-/// The largest of some numbers and the sum of e^(x - largest), in one pass over them: whenever a
-/// larger one comes, the sum so far is scaled down (Milakov, Gimelshein 2018, "Online normalizer
-/// calculation for softmax").
+/// The largest of some numbers and the sum of e^(x - largest), in one pass over them. A new largest
+/// number scales the sum so far down (Milakov, Gimelshein 2018, "Online normalizer calculation for
+/// softmax").
 template <typename T>
 struct OnlineSum {
   float maximum = -INFINITY;
@@ -92,7 +92,7 @@ struct OnlineSum {
     for (int i = 0; i < kCount; ++i) sum += exponential<T>(x[i] - reference);
   }
 
-  /// Of all the block's numbers, in every thread.
+  /// The sum over all the block's numbers, in every thread.
   __device__ OnlineSum over_block() const {
     const float largest = block_reduce<Maximum>(maximum);
     return {largest, block_reduce<Sum>(sum * exponential<T>(maximum - finite(largest)))};
@@ -103,7 +103,7 @@ struct OnlineSum {
   }
 
  private:
-  /// No number but -infinity has come: e^(x - 0) is 0 too, where x - x would be no number.
+  /// 0 if all numbers were -infinity: then e^(x - 0) is 0, where x - x would be NaN.
   __device__ static float finite(float largest) {
     return largest == -INFINITY ? 0.0f : largest;
   }
@@ -136,8 +136,8 @@ class GradientOfRow {
   __device__ float operator()(float logit, std::int64_t v) const {
     return v == target_ ? at_target(logit) : elsewhere(logit);
   }
-  /// Of the vector that begins with element `first`. Few have the target: it is looked for once,
-  /// not with every element.
+  /// The gradient of the vector that begins with element `first`. Few vectors hold the target, so
+  /// one test per vector looks for it.
   __device__ Vector<T> operator()(const Vector<T>& logits, std::int64_t first) const {
     Vector<T> gradient;
 #pragma unroll

@@ -1,5 +1,6 @@
-// Cross-entropy on a GPU for rows that need not follow each other without gaps: what
-// linear_cross_entropy does with a chunk of logits.
+// Cross-entropy on a GPU of rows with gaps between them.
+//
+// linear_cross_entropy calls it for a chunk of logits.
 #pragma once
 
 #include "kernels/op.h"
@@ -15,7 +16,7 @@ struct LogitRows {
   int ignore_index;
 };
 
-/// losses [rows] f32, 0 where ignored. A target that is no class becomes the stream's fault.
+/// losses [rows] f32, 0 where ignored. A target that is not a class becomes the stream's fault.
 void losses_of_rows(Out losses, const LogitRows& rows);
 
 /// The same, and the logits become their gradients: scale * (softmax - one-hot), zero where

@@ -7,7 +7,7 @@
 
 namespace tessera::cpu {
 
-/// Every target is a class in [0, classes) or ignore_index; otherwise Error names the position.
+/// Raises Error, with the position, unless every target is a class in [0, classes) or ignore_index.
 void check_targets(std::string_view op, const Tensor& targets, std::int64_t classes,
                    int ignore_index);
 

@@ -47,7 +47,7 @@ using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-// ---- Our words in the library's
+// ---- Our terms in the library's
 
 cudaDataType_t data_type(DType dtype) {
   switch (dtype) {
@@ -95,7 +95,7 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attr
       "cublasLtMatmulPreferenceSetAttribute");
 }
 
-/// A row-major matrix as stored, which to the library has `columns` rows.
+/// A row-major matrix as stored. To the library it has `columns` rows.
 Layout layout_of(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                  std::int64_t batch) {
   Layout layout;
@@ -110,9 +110,12 @@ Layout layout_of(DType dtype, std::int64_t rows, std::int64_t columns, std::int6
   return layout;
 }
 
-// ---- Alignment: what the algorithms of a shape depend on beside the shape
+// ---- Alignment: the algorithms of a shape depend on it, too
 
-constexpr std::uint32_t kFullAlignment = 16;  // a load of one thread, a row of a bulk copy
+/// The most that is reported to the library: a load of one thread, a row of a bulk copy. A greater
+/// alignment is not reported although it may exist. It depends on where a strategy places a weight
+/// (16 elements are guaranteed), and with it the choice of algorithm, and the bits.
+constexpr std::uint32_t kFullAlignment = 16;
 
 /// The largest power of two, up to 16, that divides a pointer and the bytes to the next matrix.
 std::uint32_t alignment_of(const void* pointer, std::size_t step = 0) {
@@ -136,8 +139,7 @@ struct Alignments {
   }
 };
 
-/// There is no way to tell the library how bias and aux are aligned: an epilogue may take it that
-/// they are.
+/// The library cannot be told how bias and aux are aligned. An epilogue may assume that they are.
 bool suits_epilogue(const GemmMatrices& at) {
   return alignment_of(at.bias) == kFullAlignment && alignment_of(at.aux) == kFullAlignment;
 }
@@ -149,7 +151,7 @@ auto key_of(const Gemm& g, const Alignments& alignments) {
 
 // ---- One kind of product, ready to be run
 
-/// What the library is told of a kind of product.
+/// The description of a kind of product in the library's types.
 struct Problem {
   Description description;
   Layout a, b, c;
@@ -215,7 +217,7 @@ std::vector<Algorithm> suggestions(cublasLtHandle_t handle, const Problem& probl
   return algorithms;
 }
 
-// ---- What a rank keeps
+// ---- The plans and workspaces of a rank
 
 class Library {
  public:
@@ -243,7 +245,7 @@ class Library {
   Algorithm fastest(const Problem& problem, const std::vector<Algorithm>& candidates,
                     const Gemm& gemm, const GemmMatrices& at);
 
-  /// op(a) op(b) into `c`, on top of what at.c holds if accumulating.
+  /// c = op(a) op(b), plus at.c if accumulating.
   cublasStatus_t launch(const Problem& problem, const Algorithm& algorithm, const GemmMatrices& at,
                         void* c, bool accumulate) {
     const float alpha = 1.0f, beta = accumulate ? 1.0f : 0.0f;
@@ -252,7 +254,7 @@ class Library {
                           &algorithm, workspace(), kGemmWorkspaceBytes, native(current_stream()));
   }
 
-  /// One for each stream: products on two streams may run side by side.
+  /// One for each stream: products on two streams may run at the same time.
   void* workspace() {
     Tensor& memory = workspaces_[current_stream().id()];
     if (!memory.defined()) {
@@ -294,7 +296,7 @@ class StopWatch {
   StopWatch(const StopWatch&) = delete;
   StopWatch& operator=(const StopWatch&) = delete;
 
-  /// Milliseconds of the GPU for what `work` queues on `stream`.
+  /// Milliseconds that the GPU takes for the calls that `work` queues on `stream`.
   template <typename Work>
   float time(cudaStream_t stream, Work work) {
     check_status(cudaEventRecord(events_[0], stream), "cudaEventRecord");
@@ -311,8 +313,8 @@ class StopWatch {
   std::array<cudaEvent_t, 2> events_{};
 };
 
-/// Where trials write. Outside the rank's allocator: gone again before the first step is over, so
-/// no part of what a run needs. Null when there is no memory left.
+/// Memory that trials write to. It is freed before the first step ends, so it is not charged to the
+/// rank's allocator. Null if there is no memory left.
 class Scratch {
  public:
   explicit Scratch(std::size_t bytes) {
@@ -329,8 +331,7 @@ class Scratch {
   void* data_ = nullptr;
 };
 
-/// The candidate with the shortest median time. Only what the product will overwrite anyway, and
-/// scratch memory, is written.
+/// The candidate with the shortest median time. Trials write to scratch memory only.
 Algorithm Library::fastest(const Problem& problem, const std::vector<Algorithm>& candidates,
                            const Gemm& gemm, const GemmMatrices& at) {
   const std::int64_t rows = gemm.M * gemm.batch;

@@ -1,12 +1,11 @@
-// Matrix products by cuBLASLt, with what it can do to a product before storing it.
+// Matrix products by cuBLASLt, with epilogues: steps that follow the product before it is stored.
 //
 // All in row-major terms: c [M, N] (+)= op(a) [M, K] op(b) [K, N]. The library counts in columns:
 // read column by column our matrices are their transposes, and it computes c^T = op(b)^T op(a)^T.
 //
-// For every shape the library is asked once which algorithms it has, and one is kept with the rank
-// (MatmulOptions in kernels/matmul/options.h says how it is chosen). Of the algorithms that share out a
-// sum over k, only those are asked for that add the parts in f32 and in a fixed order: equal calls
-// give equal bits.
+// The library is asked once per shape for its algorithms, and the rank keeps one (MatmulOptions in
+// kernels/matmul/options.h says how it is chosen). Some algorithms split a sum over k. Only those
+// are asked for that add the parts in f32 and in a fixed order: equal calls give equal bits.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +14,8 @@
 
 namespace tessera::cuda {
 
-/// Memory for the library's partial sums: so many bytes for every stream on which a rank
-/// multiplies, charged to `workspace` from the first product to the end of the rank's context.
+/// Bytes for the library's partial sums, for every stream on which a rank multiplies. Charged to
+/// `workspace` from the first product to the end of the rank's context.
 inline constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
 
 enum class Epilogue {
@@ -24,8 +23,8 @@ enum class Epilogue {
   bias,             // c = product + bias [N] in every row
   bias_gelu,        // aux [M, N] = product + bias; c = gelu(aux before it is rounded)
   gelu_backward,    // c = product * gelu'(aux [M, N])
-  row_sums_of_a,    // beside c: bias [M] = sums of op(a)'s rows
-  column_sums_of_b  // beside c: bias [N] = sums of op(b)'s columns
+  row_sums_of_a,    // next to c: bias [M] = sums of op(a)'s rows
+  column_sums_of_b  // next to c: bias [N] = sums of op(b)'s columns
 };
 
 /// A kind of product: everything but where the matrices are.
@@ -35,7 +34,7 @@ struct Gemm {
   bool accumulate = false;
   DType in = DType::f32;   // of a and b
   DType out = DType::f32;  // of c, bias and aux: that of a and b, or f32
-  /// Elements from one row as stored to the next; 0 where rows follow each other without gaps.
+  /// Elements from one stored row to the next; 0 where rows follow each other without gaps.
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
   std::int64_t batch = 1;  // matrices without gaps between them; only with Epilogue::none
   Epilogue epilogue = Epilogue::none;
@@ -49,8 +48,8 @@ struct GemmMatrices {
   void* aux = nullptr;
 };
 
-/// Queues the product on the current stream. False, and nothing happens, if the library has no
-/// algorithm for it: a caller that asked for an epilogue can then do with several steps.
+/// Queues the product on the current stream. False, and nothing is queued, if the library has no
+/// algorithm for it: a caller that asked for an epilogue can then take several steps.
 bool try_gemm(const Gemm& gemm, const GemmMatrices& at);
 
 /// Queues the product on the current stream. Raises Error if the library has no algorithm for it.

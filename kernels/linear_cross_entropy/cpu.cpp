@@ -11,7 +11,7 @@
 namespace tessera::cpu {
 namespace {
 
-/// The memory that one chunk after the other works in.
+/// Memory that all chunks use, one after the other.
 struct ChunkWorkspace {
   Tensor logits;     // [chunk, V] f32 or f64; becomes dlogits in place
   Tensor logsumexp;  // [chunk]
@@ -28,12 +28,12 @@ struct ChunkWorkspace {
 void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                           const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
                           int ignore_index, std::int64_t chunk) {
-  // All at once, so that nothing is written before and positions are those of the whole batch.
+  // Checked for the whole batch, before anything is written. Positions are those in the batch.
   check_targets("linear_cross_entropy", targets, weight.size(0), ignore_index);
   const CategoryScope scope(Category::workspace);
   const DType dtype = statistics_dtype(x.dtype());
   const std::int64_t tokens = x.size(0);
-  // Every chunk multiplies with the weight twice: it is widened once, not by each product.
+  // Every chunk multiplies with the weight twice, so it is widened once, outside the products.
   const Tensor wide_weight = widened(weight);
   const Tensor losses = Tensor::empty({tokens}, dtype);
   const ChunkWorkspace workspace(std::min(chunk, tokens), weight.size(0), dtype, loss_scale);

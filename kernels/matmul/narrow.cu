@@ -1,5 +1,5 @@
 // c = round(product) or c = round(c + product): 6 or 8 bytes per element, one element per thread.
-// Nothing that training repeats comes here, so it stays simple.
+// Not used in training; kept simple.
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/numeric.h"
 #include "kernels/matmul/narrow.h"

@@ -3,15 +3,15 @@
 //   2-D:  op(A) [M, K], op(B) [K, N], C [M, N];  op(X) is X or its transpose
 //   3-D:  the same for every index of a leading batch dimension, equal in A, B and C
 //
-// A and B have one dtype (f32, bf16, f16, f64). C has the same; or f32 beside 16-bit A and B, which
-// is how weight gradients of 16-bit activations accumulate in full precision; or 16 bits beside f32
-// A and B, which is how products of widened operands are rounded once. Sums are f32 (f64 for f64).
+// A and B have one dtype (f32, bf16, f16, f64). C has the same dtype, or one of two others. An f32 C
+// of 16-bit A and B lets weight gradients of 16-bit activations accumulate in full precision. A
+// 16-bit C of f32 A and B rounds products of widened operands once. Sums are f32 (f64 for f64).
 // K = 0 yields zeros (or leaves C when accumulating).
 //
-// On the CPU the product is cut into blocks of C that depend on the shape only; each is one
-// single-threaded OpenBLAS call, and the rank's threads share them out. So the bits do not depend
-// on the number of threads, and several ranks can multiply side by side in one process. On a GPU it
-// is cuBLASLt's (kernels/cuda/gemm.h says how its algorithm is chosen, and that it keeps 32 MiB of
+// On the CPU the product is cut into blocks of C that depend on the shape only. Each is one
+// single-threaded OpenBLAS call on one of the rank's threads. So the bits do not depend on the
+// number of threads, and several ranks can multiply at the same time in one process. On a GPU it is
+// cuBLASLt's (kernels/cuda/gemm.h says how its algorithm is chosen, and that it keeps 32 MiB of
 // workspace per stream); f32 factors are not rounded to tf32 unless the context's options allow it.
 #pragma once
 

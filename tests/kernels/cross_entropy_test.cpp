@@ -35,7 +35,7 @@ DType wide(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-/// Classes drawn at random, but the second position (if there are three) has none.
+/// Classes drawn at random; the second of three or more positions is ignored.
 Tensor some_targets(std::int64_t rows, std::int64_t classes) {
   auto values = test::index_tensor({rows}, classes, "targets").to_vector<std::int32_t>();
   if (rows > 2) values[1] = kIgnoreIndex;
@@ -117,7 +117,7 @@ TEST_CASE("cross-entropy neither overflows nor loses the small difference of hug
   CHECK(values[1] == 0.0f);
 }
 
-TEST_CASE("ignored positions have no loss and no gradient, whatever their logits") {
+TEST_CASE("ignored positions have no loss and no gradient, even with logits of NaN") {
   const test::Rank rank;
   const Tensor logits = test::poisoned({2, 3}, DType::f32);
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{7, 7}, {2});
@@ -163,7 +163,7 @@ TEST_CASE("cross-entropy of no rows does nothing") {
   cross_entropy_backward(logits, rows, logits, rows, targets);
 }
 
-TEST_CASE("cross-entropy names the position of a target that is no class") {
+TEST_CASE("cross-entropy names the position of a target that is not a class") {
   using Catch::Contains;
   const test::Rank rank;
   const Tensor logits = Tensor::zeros({3, 5}, DType::f32);
@@ -176,7 +176,7 @@ TEST_CASE("cross-entropy names the position of a target that is no class") {
                              : Contains("targets[2] is " + std::to_string(wrong) + ", which");
     const auto forward = [&] {
       cross_entropy_forward(loss, logsumexp, logits, targets);
-      current_stream().synchronize();  // where a GPU's bad data comes to light
+      current_stream().synchronize();  // raises the fault that a GPU reports
     };
     const auto backward = [&] {
       cross_entropy_backward(dlogits, loss, logits, logsumexp, targets);
@@ -201,7 +201,7 @@ TEST_CASE("cross-entropy of slices at odd addresses") {
       const Reference reference(logits, targets, to_doubles(dloss), kIgnoreIndex);
       cross_entropy_forward(loss, logsumexp, logits, targets);
       CHECK(relative_error(to_doubles(loss), reference.loss) <= bounds.loss);
-      // Logits and gradients that are aligned alike, and apart.
+      // Logits and gradients of equal and of different alignment.
       for (const std::int64_t begin : {1, 2}) {
         const Tensor dlogits = whole.slice(begin, begin + 4);
         cross_entropy_backward(dlogits, dloss, logits, logsumexp, targets);

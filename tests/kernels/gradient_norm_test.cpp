@@ -86,7 +86,7 @@ TEST_CASE("gradient_norm: more tensors than a launch takes, in any order") {
   REQUIRE((total_of(norm_of(tensors)) == expected));
 }
 
-TEST_CASE("gradient_norm: the largest alone, wherever it is, gives its square") {
+TEST_CASE("gradient_norm: of one element that is not zero, at any position") {
   const test::Rank rank;
   for (const std::int64_t position : {0, 1, 3, 255, 256, 1023, 1024, 8191, 8192, 9000}) {
     std::vector<float> values(9001, 0.0f);
@@ -97,7 +97,7 @@ TEST_CASE("gradient_norm: the largest alone, wherever it is, gives its square") 
   }
 }
 
-TEST_CASE("gradient_norm: nothing, zeros, and the ends of the range") {
+TEST_CASE("gradient_norm: no elements, zeros, and the ends of the range") {
   const test::Rank rank;
   const float largest = std::numeric_limits<float>::max();
   const float smallest = std::numeric_limits<float>::denorm_min();
@@ -108,7 +108,7 @@ TEST_CASE("gradient_norm: nothing, zeros, and the ends of the range") {
         Approx(std::sqrt(2.0) * double{largest}));
 }
 
-TEST_CASE("gradient_norm: infinity is the norm, and NaN anywhere is") {
+TEST_CASE("gradient_norm: infinity gives infinity, and NaN anywhere gives NaN") {
   const test::Rank rank;
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::nanf("");
   const Tensor a = normal_tensor({9000}, DType::f32, "a");

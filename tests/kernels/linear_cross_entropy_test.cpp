@@ -30,14 +30,14 @@ Tensor tensor_of(const std::vector<float>& values, const Shape& shape, DType dty
   return tensor;
 }
 
-/// Random classes, but every fifth position has none.
+/// Random classes; every fifth position is ignored.
 Tensor some_targets(std::int64_t tokens, std::int64_t classes) {
   auto values = test::index_tensor({tokens}, classes, "targets").to_vector<std::int32_t>();
   for (std::int64_t i = 2; i < tokens; i += 5) values[i] = kIgnoreIndex;
   return Tensor::from(values, {tokens});
 }
 
-/// As it is read back from storage that a GPU keeps logits and their gradients in.
+/// `value` rounded to the dtype in which a GPU stores logits and their gradients.
 double stored(double value, DType dtype) {
   if (test::kOnGpu && dtype == DType::bf16) return static_cast<float>(bfloat16(float(value)));
   if (test::kOnGpu && dtype == DType::f16) return static_cast<float>(float16(float(value)));
@@ -70,8 +70,8 @@ struct Problem {
   }
 };
 
-/// The whole of it in double, with all logits of a token at once; on a GPU with their rounding to
-/// `storage`, so that it does not hide errors.
+/// The operation in double, with all logits of a token at once. On a GPU logits and their gradients
+/// are rounded to `storage`, as the kernels do, so that the bounds need not allow for it.
 struct Reference {
   double loss = 0.0;
   std::vector<double> dx, dweight;
@@ -145,7 +145,28 @@ TEST_CASE("linear_cross_entropy equals matmul, softmax and their gradients in fl
   }
 }
 
-TEST_CASE("linear_cross_entropy adds to the weight's gradient when told to") {
+// Rows near 48 KiB. A kernel gets that much shared memory without asking, less its own variables.
+TEST_CASE("linear_cross_entropy of vocabularies near the default limit of shared memory") {
+  const test::Rank rank;
+  for (const auto& [dtype, classes] : {std::pair<DType, std::int64_t>{DType::bf16, 24'455},
+                                       {DType::bf16, 24'456},
+                                       {DType::bf16, 24'576},
+                                       {DType::bf16, 24'584},
+                                       {DType::f32, 12'227},
+                                       {DType::f32, 12'228},
+                                       {DType::f32, 12'288},
+                                       {DType::f32, 12'292}}) {
+    CAPTURE(name_of(dtype), classes);
+    const Problem problem(2, 2, classes, dtype, DType::f32);
+    const Reference reference(problem);
+    problem.run(Accumulate::no, kAutomaticChunk);
+    const bool narrow = dtype == DType::bf16;
+    CHECK(relative_error(to_doubles(problem.loss), {reference.loss}) <= (narrow ? 1e-4 : 1e-6));
+    CHECK(relative_error(to_doubles(problem.dx), reference.dx) <= (narrow ? 0x1p-8 : 2e-6));
+  }
+}
+
+TEST_CASE("linear_cross_entropy adds to the weight's gradient if asked to") {
   const test::Rank rank;
   for (const std::int64_t chunk : {4, 100}) {
     const Problem problem(10, 8, 15);
@@ -207,7 +228,7 @@ TEST_CASE("linear_cross_entropy gives the same bits under every schedule") {
   for (const auto& result : results) CHECK(result == results[0]);
 }
 
-TEST_CASE("rounded logits cost the loss and the gradients no more than their rounding") {
+TEST_CASE("rounded logits change the loss and the gradients by no more than their rounding") {
   const test::Rank rank;
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const Problem problem(50, 32, 83, dtype, DType::f32);
@@ -221,7 +242,7 @@ TEST_CASE("rounded logits cost the loss and the gradients no more than their rou
   }
 }
 
-TEST_CASE("one class costs nothing, whatever its logit") {
+TEST_CASE("a single class has a loss of zero at any logit") {
   const test::Rank rank;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Problem problem(6, 4, 1, dtype);
@@ -248,7 +269,7 @@ TEST_CASE("huge logits neither overflow nor lose the loss") {
   }
 }
 
-TEST_CASE("linear_cross_entropy of rows longer than what a GPU's block can hold") {
+TEST_CASE("linear_cross_entropy of rows longer than a block's shared memory") {
   const test::Rank rank;
   for (const Types& types : kTypes) {
     if (types.dweight_dtype != statistics_dtype(types.dtype)) continue;
@@ -262,7 +283,7 @@ TEST_CASE("linear_cross_entropy of rows longer than what a GPU's block can hold"
   }
 }
 
-TEST_CASE("the workspace of linear_cross_entropy is what op.h says, to the byte") {
+TEST_CASE("the workspace of linear_cross_entropy has the size that op.h gives, to the byte") {
   test::Rank rank;
   auto& allocator = rank.context.allocator();
   const std::int64_t tokens = 50, channels = 8, classes = 1000, chunk = 16;
@@ -272,7 +293,7 @@ TEST_CASE("the workspace of linear_cross_entropy is what op.h says, to the byte"
     allocator.reset_peaks();
     problem.run(Accumulate::no, chunk);
     const std::int64_t size = size_of(dtype), widened = dtype == DType::f32 ? 0 : 4;
-    // In f32 the most is in use at the end, with one partial result of the losses' sum.
+    // In f32 the peak is at the end, with one partial sum of the losses.
     const std::int64_t on_cpu = 4 * chunk * (classes + 2) + (widened ? 0 : 8) +
                                 widened * (classes * channels + 2 * chunk * channels);
     const std::int64_t on_gpu = size * chunk * 1024 + std::int64_t{cuda::kGemmWorkspaceBytes};
@@ -281,7 +302,7 @@ TEST_CASE("the workspace of linear_cross_entropy is what op.h says, to the byte"
   }
 }
 
-TEST_CASE("the workspace holds the logits of one chunk, however many tokens there are", "[cpu]") {
+TEST_CASE("the workspace holds the logits of one chunk, for any number of tokens", "[cpu]") {
   test::Rank rank;
   const auto workspace = [&](std::int64_t tokens, std::int64_t chunk) {
     const Problem problem(tokens, 8, 1000);
@@ -293,7 +314,7 @@ TEST_CASE("the workspace holds the logits of one chunk, however many tokens ther
   const std::int64_t few = workspace(64, 16);
   CHECK(few >= 16 * kLogitRow);
   CHECK(few < 17 * kLogitRow);
-  // Beside the logits only one number per token, its loss.
+  // Next to the logits only one number per token, its loss.
   CHECK(workspace(512, 16) - few <= (512 - 64) * static_cast<std::int64_t>(sizeof(float)));
   CHECK(workspace(512, 32) - workspace(512, 16) >= 16 * kLogitRow);
 }
@@ -325,7 +346,7 @@ TEST_CASE("linear_cross_entropy names a wrong target by its position in the batc
   problem.targets = Tensor::from(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 0, 1, 6, -1}, {10});
   const auto run = [&] {
     problem.run(Accumulate::no, 4);
-    current_stream().synchronize();  // where a GPU's bad data comes to light
+    current_stream().synchronize();  // raises the fault that a GPU reports
   };
   REQUIRE_THROWS_WITH(run(), test::kOnGpu ? Contains("the target at position 8 is neither a class")
                                           : Contains("targets[8] is 6"));

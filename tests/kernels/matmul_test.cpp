@@ -21,7 +21,7 @@ Shape stored(std::int64_t batch, std::int64_t rows, std::int64_t columns, Transp
   return batch == 0 ? Shape{rows, columns} : Shape{batch, rows, columns};
 }
 
-/// The product, and the sum of the products' magnitudes: what rounding errors are relative to.
+/// The product, and the sum of the products' magnitudes, to which rounding errors are relative.
 struct Reference {
   std::vector<double> value, magnitude;
 };
@@ -45,7 +45,7 @@ Reference multiply(const Size& s, const Tensor& a, const Tensor& b, Transpose ta
   return result;
 }
 
-/// Largest error in units of what rounding may do: once in c's dtype, K times at most in the sum.
+/// The largest error in units of the error bound: one rounding in c's dtype and K in the sum.
 double excess(const Tensor& c, const Reference& r, std::int64_t K, DType sum) {
   const auto values = test::to_doubles(c);
   double worst = 0.0;
@@ -167,7 +167,7 @@ TEST_CASE("matmul reads and writes slices at odd addresses") {
     const Tensor whole = test::poisoned({7, 9}, dtype), c = whole.slice(1, 6);
     const Reference expected = multiply({0, 5, 9, 7}, a, b, Transpose::no, Transpose::no);
     const DType sum = dtype == DType::f64 ? DType::f64 : DType::f32;
-    // Aligned first: what was chosen for these shapes must not be used for the odd addresses.
+    // Aligned first: the plan for these shapes must not be used for the odd addresses.
     matmul(test::poisoned({5, 9}, dtype), a.clone(), b.clone());
     matmul(c, a, b);
     REQUIRE(excess(c, expected, 7, sum) <= 1.0);
@@ -188,7 +188,7 @@ TEST_CASE("matmul of a batch of more products than a grid has rows") {
   REQUIRE(excess(c, expected, 2, DType::f32) <= 1.0);
 }
 
-TEST_CASE("matmul gives equal bits to equal calls, whatever was multiplied in between") {
+TEST_CASE("matmul gives equal bits to equal calls with other products in between") {
   const test::Rank rank;
   const Tensor a = test::normal_tensor({40, 200}, DType::bf16, "a");
   const Tensor b = test::normal_tensor({200, 24}, DType::bf16, "b");
@@ -271,7 +271,7 @@ TEST_CASE("matmul refuses arguments that do not fit together") {
       matmul(zeros({2, 4}, DType::f16), zeros({2, 3}, DType::bf16), zeros({3, 4}, DType::bf16)),
       Catch::Contains("c must have the same dtype"));
   REQUIRE_THROWS_WITH(matmul(a, a, zeros({3, 3})), Catch::Contains("matmul: c overlaps a"));
-  if constexpr (kHasCuda) {  // what the library cannot do is described
+  if constexpr (kHasCuda) {  // a product that the library lacks
     if (!test::kOnGpu) return;
     const cuda::Gemm overlapping_rows{.M = 2, .N = 4, .K = 3, .c_stride = 3};
     const cuda::GemmMatrices at{a.raw(), b.raw(), c.raw()};
