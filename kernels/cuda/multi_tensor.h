@@ -67,7 +67,7 @@ struct Chunk {
 /// Calls launch(list) for lists of all items with elements.
 template <typename Item, typename Launch>
 void for_each_list(std::span<const Item> items, Launch launch) {
-  TensorList<Item> list;
+  TensorList<Item> list{};  // zeros: all of it travels with the launch
   const auto flush = [&] {
     if (list.size > 0) launch(list);
     list.size = 0;
