@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention/cuda/arguments.h"
+#include "kernels/attention/cuda/schedule.h"
 #include "runtime/emulation/device/emulator.h"
 #include "runtime/emulation/toolkit/emulated_device.h"
 #include "tests/kernels/attention_problem.h"

@@ -102,6 +102,16 @@ FAULTS = {
         "    __syncthreads();  // P is in shared memory\n",
         "",
         ["kernels_attention_16bit"]),
+    "heads of 128 take the large tile on every GPU": (
+        "kernels/attention/cuda/backward_mma.cu",
+        "kHeadSize == 64 || LargeMemory::kBytes <= shared_memory_limit()",
+        "kHeadSize == 64 || LargeMemory::kBytes > 0",
+        ["kernels_emulated_attention"]),
+    "a section of heads is as wide as all that remain": (
+        "kernels/attention/cuda/schedule.h",
+        "const unsigned width = min(section, heads - first),",
+        "const unsigned width = heads - first,",
+        ["kernels_emulated_attention"]),
     "D of the wrong head": (
         "kernels/attention/cuda/query_statistics.cu",
         "const std::int64_t at = static_cast<std::int64_t>(batch) * n.heads + head;",
@@ -321,6 +331,11 @@ FAULTS = {
         "kernels/linear/cuda.cpp",
         "as_stored ? Epilogue::column_sums_of_b : Epilogue::row_sums_of_a",
         "as_stored ? Epilogue::row_sums_of_a : Epilogue::column_sums_of_b",
+        ["kernels_linear"]),
+    "f32 results take gelu's approximate epilogue": (
+        "kernels/linear/cuda.cpp",
+        "return size_of(product.out) == 2 && product.N % 8 == 0;",
+        "return product.N % 8 == 0;",
         ["kernels_linear"]),
     "streams share a workspace": (
         "kernels/cuda/gemm.cpp",

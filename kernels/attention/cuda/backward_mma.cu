@@ -130,8 +130,8 @@ struct KeyValueMemory {
   }
 };
 
-/// A pair of warps at one step: its first row in the block's tile of keys, and the pair's first key
-/// less the queries' shift, counted from the tile's first query.
+/// A pair of warps at one step. Its keys begin at row `row` of the block's tile. The first of them is
+/// seen by the queries from column `first_seen_by` of the step's tile on.
 struct PairPosition {
   int row, first_seen_by;
 };
