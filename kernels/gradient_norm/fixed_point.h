@@ -1,4 +1,4 @@
-// Sums of squares in fixed point, which do not depend on the order of the terms.
+// Sums of squares in fixed point, independent of the order of their terms.
 //
 // A sum of floats depends on its order, a sum of integers does not. So each square becomes an
 // integer. With the least e such that |x| < 2^e for every element on every rank:

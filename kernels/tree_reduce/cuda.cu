@@ -141,8 +141,9 @@ struct Place {
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) values[j] = from_sum<Result>(sum[j]);
     if (is_vector()) {
-      using Raw = std::conditional_t<sizeof(values) == 8, uint2, uint4>;  // f32 becomes 16 bits
-      constexpr int kVectors = sizeof(values) / sizeof(Raw);              // 16 bits become f32
+      constexpr std::size_t kBytes = kWidth * sizeof(Result);  // 8 where f32 becomes 16 bits
+      using Raw = std::conditional_t<kBytes == 8, uint2, uint4>;
+      constexpr int kVectors = kBytes / sizeof(Raw);  // two where 16 bits become f32
       Raw raw[kVectors];
       memcpy(raw, values, sizeof(values));
 #pragma unroll

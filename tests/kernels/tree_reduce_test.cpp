@@ -98,7 +98,7 @@ TEST_CASE("tree_reduce: more sources than one launch takes follow the same tree"
 }
 
 TEST_CASE("tree_reduce: the workspace of many sources is returned") {
-  const test::Rank rank;
+  test::Rank rank;
   const std::vector<Tensor> sources = make_sources(200, 67, DType::bf16);
   const auto workspace = [&] { return rank.context.allocator().account()[Category::workspace]; };
   check_sums(poisoned({67}, DType::bf16), sources);
