@@ -12,8 +12,6 @@ Every ```cpp block carries a marker in the line before it:
 Other marks:
 
   <!-- printed by footprints -->       The text from here to <!-- end --> is the output of the program.
-  <!-- lines of FSDP: at most 900 -->  A table follows. Its rows link a file and give its number of lines;
-                                       the last row has the sum.
 
 Links lead to files and headings that exist. Paths in backticks exist, unless they contain NAME. A name quoted after the word
 "test" is the name of a test case. The figures in FIGURES equal the output of their scripts.
@@ -32,8 +30,7 @@ PAGES = ["README.md", "CONTRIBUTING.md", "docs/**/*.md"]
 FENCE = re.compile(r"^([^\n]*)\n```(\w*)\n(.*?)^```$", re.S | re.M)
 MARKER = re.compile(r"<!-- (?:from (\S+)|program (\S+)|(sketch)) -->$")
 PRINTED = re.compile(r"<!-- printed by (\S+) -->\n(.*?)<!-- end -->", re.S)
-LINES = re.compile(r"<!-- lines of ([^:]+): at most (\d+) -->\n+((?:\|.*\n)+)")
-ANY_MARKER = re.compile(r"<!-- (?:from|program|sketch|printed by|lines of)\b")
+ANY_MARKER = re.compile(r"<!-- (?:from|program|sketch|printed by)\b")
 LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
 TEST_NAME = re.compile(r'\btests? "([^"]+)"')
 CODE_PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/|[\w.-]+(?:/[\w.-]+)+\.(?:h|cpp|cu|cuh|py|sh|md|yaml|svg|cmake))`")
@@ -148,31 +145,8 @@ def findings_in_fences(text, tree):
             yield f"the program {program} fails"
         elif shown.strip() != output.strip():
             yield f"{program} prints something else"
-    used += len(LINES.findall(text))
     if used != len(ANY_MARKER.findall(text)):
-        yield "a marker has no block, no table or no <!-- end --> after it"
-
-
-def findings_in_line_counts(text, page, tree):
-    """Checks tables that list files with their numbers of lines."""
-    for name, limit, table in LINES.findall(text):
-        total = 0
-        for row in table.strip().splitlines():
-            numbers = re.findall(r"\|\s*\**([\d,]+)\**\s*(?=\|)", row)
-            if not numbers:
-                continue
-            shown = int(numbers[-1].replace(",", ""))
-            links = LINK.findall(row)
-            if links:
-                source = tree.read(resolved(page, links[0]))
-                lines = len(source.splitlines()) if source is not None else None
-                if lines != shown:
-                    yield f"lines of {name}: {links[0]} has {lines} lines; the table says {shown}"
-                total += shown
-            elif shown != total:
-                yield f"lines of {name}: the sum is {total}; the table says {shown}"
-        if total == 0 or total > int(limit):
-            yield f"lines of {name}: {total}; expected 1 to {limit}"
+        yield "a marker has no block or no <!-- end --> after it"
 
 
 def resolved(page, target):
@@ -213,7 +187,6 @@ def findings_in_references(text, page, tree):
 def findings_in(text, page, tree):
     """The findings in one page, whose path from the root is `page`."""
     yield from findings_in_fences(text, tree)
-    yield from findings_in_line_counts(text, page, tree)
     yield from findings_in_references(text, page, tree)
 
 

@@ -88,19 +88,6 @@ class FenceTest(unittest.TestCase):
         self.assertEqual(len(check(page, FakeTree(output=None))), 1)
 
 
-class LineCountTest(unittest.TestCase):
-    PAGE = ("<!-- lines of it: at most {} -->\n\n| file | lines |\n|---|--:|\n"
-            "| [b](../a/b.cpp) | {} |\n| [hello](../examples/hello.cpp) | 5 |\n| sum | {} |\n")
-
-    def test_right_counts_pass(self):
-        self.assertEqual(check(self.PAGE.format(12, 7, 12)), [])
-
-    def test_a_wrong_count_a_wrong_sum_and_too_many_lines_are_found(self):
-        self.assertIn("has 7 lines; the table says 8", check(self.PAGE.format(20, 8, 13))[0])
-        self.assertIn("the sum is 12", check(self.PAGE.format(12, 7, 13))[0])
-        self.assertIn("expected 1 to 11", check(self.PAGE.format(11, 7, 12))[0])
-
-
 class ReferenceTest(unittest.TestCase):
     def test_links_that_lead_somewhere_pass(self):
         self.assertEqual(check("[a](../a/b.cpp) [b](#second-part) [c](page.md#a-page-code) "
