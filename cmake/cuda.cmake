@@ -29,8 +29,9 @@ elseif(TESSERA_CUDA STREQUAL "emulated")
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   add_library(tessera::emulation ALIAS tessera_toolkit)
   target_compile_definitions(tessera_toolkit PUBLIC TESSERA_EMULATED)
-  # What runs the kernels must be fast, since tests wait for it, and unseen by the thread sanitizer, to
-  # which every CUDA thread is a thread. It is told of the sanitizers; the kernels are instrumented.
+  # The engine that runs the kernels must be fast, since tests wait for it. It is not instrumented: to
+  # the thread sanitizer every CUDA thread is a thread. The engine calls the sanitizers itself; the
+  # kernels are instrumented.
   set(engine_options -O2)
   if(TESSERA_SANITIZE)
     list(APPEND engine_options -fno-sanitize=all)

@@ -41,11 +41,11 @@ std::unique_ptr<MemorySource> host_memory() {
   return std::make_unique<HostMemory>();
 }
 
-void HostMemorySource::lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int) {
+void HostMemorySource::mark_used(std::byte* data, std::size_t bytes, std::size_t block_bytes, int) {
   unpoison_first(data, bytes, block_bytes);
 }
 
-void HostMemorySource::take_back(std::byte* data, std::size_t block_bytes, int) {
+void HostMemorySource::mark_unused(std::byte* data, std::size_t block_bytes, int) {
   poison(data, block_bytes);
 }
 
@@ -82,7 +82,7 @@ Allocator::Block Allocator::allocate(std::size_t bytes, Category category, int s
     if (data == nullptr) fail_out_of_memory(bytes, category);
     account_.reserved += static_cast<std::int64_t>(reserved);
   }
-  source_->lend(data, bytes, reserved, stream);
+  source_->mark_used(data, bytes, reserved, stream);
   charge(category, static_cast<std::int64_t>(bytes));
   return {data, bytes, category, stream};
 }
@@ -99,7 +99,7 @@ void Allocator::release(const Block& block) {
   const std::lock_guard lock(mutex_);
   charge(block.category, -static_cast<std::int64_t>(block.bytes));
   const std::size_t reserved = size_class(block.bytes);
-  source_->take_back(block.data, reserved, block.stream);
+  source_->mark_unused(block.data, reserved, block.stream);
   free_[{block.stream, reserved}].push_back(block.data);
 }
 

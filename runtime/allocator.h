@@ -35,15 +35,16 @@ class MemorySource {
 
   /// The cache's reports to memory checkers, in the order of `stream`: the first `bytes` bytes of
   /// the block are in use from here on, or none are. Checkers report accesses to other bytes.
-  virtual void lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) = 0;
-  virtual void take_back(std::byte* data, std::size_t block_bytes, int stream) = 0;
+  virtual void mark_used(std::byte* data, std::size_t bytes, std::size_t block_bytes,
+                         int stream) = 0;
+  virtual void mark_unused(std::byte* data, std::size_t block_bytes, int stream) = 0;
 };
 
 /// Memory that the host reads and writes. The address sanitizer knows which bytes are in use.
 class HostMemorySource : public MemorySource {
  public:
-  void lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) final;
-  void take_back(std::byte* data, std::size_t block_bytes, int stream) final;
+  void mark_used(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) final;
+  void mark_unused(std::byte* data, std::size_t block_bytes, int stream) final;
 };
 
 /// Pages of the host's heap.

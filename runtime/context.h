@@ -2,7 +2,7 @@
 //
 // A rank is a thread (or the only thread of a process) with a device, streams, an allocator, a
 // thread team, a profiler and a position in the random sequence. The current context is
-// thread-local, so N ranks may be N threads of one process and share nothing by accident.
+// thread-local, so N ranks may be N threads of one process without sharing state by accident.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct ContextOptions {
 struct RandomPosition {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
-  /// Global index: accumulation step * ranks + rank, so K micro-batches on one rank draw what K
-  /// ranks draw.
+  /// Global index: accumulation step * ranks + rank, so K micro-batches on one rank draw the same
+  /// numbers as K ranks.
   std::uint64_t micro_batch = 0;
 };
 

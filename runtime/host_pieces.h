@@ -1,4 +1,4 @@
-// Fills a tensor on any device from the host, with a bounded amount of host memory.
+// Fills a tensor on any device from the host, piece by piece.
 #pragma once
 
 #include <cstdint>

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// Parses a JSON text whose objects and lists are nested at most `deepest` levels, so that code may
-/// walk the value recursively. Raises Error if the text is not JSON, is nested deeper, has a zero
-/// byte, or gives an object the same key twice (the parser would keep the last one silently).
+/// Parses a JSON text with at most `deepest` levels of objects and lists, so that code may walk the
+/// value recursively. Raises Error if the text is not JSON, is nested deeper, has a zero byte, or
+/// gives an object the same key twice (the parser would keep the last one silently).
 /// Messages are sentences about `subject`: "it is nested more than 64 levels deep".
 nlohmann::json parse_json(std::string_view text, int deepest = 64, std::string_view subject = "it");
 

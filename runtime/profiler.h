@@ -2,9 +2,9 @@
 //
 //   { Span span("forward"); ... }
 //
-// A span adds to its name's total, which is how a step's forward_ms and backward_ms are measured.
-// While tracing is on, it is also kept for write_chrome_trace, whose file opens in Perfetto
-// (ui.perfetto.dev): one process per rank, one track per stream.
+// A span adds to its name's total: a step's forward_ms and backward_ms are such totals. While
+// tracing is on, it is also kept for write_chrome_trace. Perfetto (ui.perfetto.dev) opens the file
+// and shows one process per rank and one track per stream.
 //
 // On the CPU a span takes the host's time. On a GPU it takes the GPU's time, from the point of the
 // stream where the span began to the point where it ended: the host only queues work and is ahead.
@@ -68,7 +68,7 @@ class Profiler {
   Clock::time_point origin() const { return origin_; }
 
  private:
-  /// A span whose times a GPU knows or will know.
+  /// A span between two events of a GPU.
   struct Queued {
     std::string name, track;
     TimePoint begin, end;
@@ -107,8 +107,8 @@ class Span {
 /// issued to another stream. Kept while tracing is on.
 void mark(std::string_view name);
 
-/// The records as trace events whose times count from `zero`: one rank's part of a trace of several
-/// processes.
+/// The records as trace events, with times that count from `zero`: one rank's part of a trace of
+/// several processes.
 std::string trace_events(const Profiler& profiler, Profiler::Clock::time_point zero);
 
 /// Writes the events of all ranks (see trace_events) as one Chrome trace, atomically.

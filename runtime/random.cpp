@@ -39,7 +39,7 @@ RandomPermutation::RandomPermutation(const RandomStream& stream, std::uint64_t s
   while (half_bits_ < 32 && (std::uint64_t{1} << (2 * half_bits_)) < size) ++half_bits_;
 }
 
-// Six rounds of a balanced Feistel network whose round function is Philox.
+// Six rounds of a balanced Feistel network. The round function is Philox.
 std::uint64_t RandomPermutation::encrypt(std::uint64_t value) const {
   const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
   std::uint64_t left = value >> half_bits_;

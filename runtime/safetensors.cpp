@@ -220,7 +220,7 @@ Tensor SafetensorsFile::tensor(const std::string& name) const {
     return Tensor::view(Storage::borrow(data.data(), data.size(), file_), 0, info.shape,
                         info.dtype);
   }
-  // The heap's alignment suits every dtype. Host memory, whatever the context's device is.
+  // The heap's alignment suits every dtype. The copy is host memory, with any device.
   const auto copy = std::make_shared<const std::vector<std::byte>>(data.begin(), data.end());
   return Tensor::view(Storage::borrow(copy->data(), copy->size(), copy), 0, info.shape, info.dtype);
 }

@@ -37,8 +37,8 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool contains(const std::string& name) const { return tensors_.contains(name); }
   /// A view of the mapped file: read-only host memory, not copied. Rows [begin, end) by
-  /// Tensor::slice touch only their pages. Data whose file offset does not fit the dtype's alignment
-  /// is copied. Raises Error if the file has no such tensor.
+  /// Tensor::slice touch only their pages. Data at a file offset that does not fit the dtype's
+  /// alignment is copied. Raises Error if the file has no such tensor.
   Tensor tensor(const std::string& name) const;
 
  private:

@@ -53,7 +53,7 @@ __device__ inline float fast_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 #else
-  return exp2f(x);
+  return emulation::approximate_exp2(x);
 #endif
 }
 
@@ -65,7 +65,7 @@ __device__ inline float fast_reciprocal(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 #else
-  return 1.0f / x;
+  return emulation::approximate_reciprocal(x);
 #endif
 }
 

@@ -32,8 +32,8 @@ class DeviceMemory final : public MemorySource {
   // cudaFree waits until the GPU has finished all its work, so the block is no longer in use.
   void release(std::byte* data, std::size_t) override { cudaFree(data); }
 
-  void lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) override;
-  void take_back(std::byte* data, std::size_t block_bytes, int stream) override;
+  void mark_used(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) override;
+  void mark_unused(std::byte* data, std::size_t block_bytes, int stream) override;
 
  private:
   int index_;
@@ -41,22 +41,23 @@ class DeviceMemory final : public MemorySource {
 };
 
 #if defined(TESSERA_EMULATED)
-void DeviceMemory::lend(std::byte* data, std::size_t bytes, std::size_t block_bytes, int stream) {
+void DeviceMemory::mark_used(std::byte* data, std::size_t bytes, std::size_t block_bytes,
+                             int stream) {
   if (context_or_null() != nullptr && current_stream().id() == stream) {
     streams_[stream] = native(current_stream());
   }
   if (const auto found = streams_.find(stream); found != streams_.end()) {
-    emulation::lend(found->second, data, bytes, block_bytes);
+    emulation::mark_used(found->second, data, bytes, block_bytes);
   }
 }
-void DeviceMemory::take_back(std::byte* data, std::size_t block_bytes, int stream) {
+void DeviceMemory::mark_unused(std::byte* data, std::size_t block_bytes, int stream) {
   if (const auto found = streams_.find(stream); found != streams_.end()) {
-    emulation::take_back(found->second, data, block_bytes);
+    emulation::mark_unused(found->second, data, block_bytes);
   }
 }
 #else  // no checker watches a GPU's memory
-void DeviceMemory::lend(std::byte*, std::size_t, std::size_t, int) {}
-void DeviceMemory::take_back(std::byte*, std::size_t, int) {}
+void DeviceMemory::mark_used(std::byte*, std::size_t, std::size_t, int) {}
+void DeviceMemory::mark_unused(std::byte*, std::size_t, int) {}
 #endif
 
 class PinnedMemory final : public HostMemorySource {

@@ -1,4 +1,4 @@
-// CUDA's words mean what the CUDA C++ Programming Guide says, under every schedule.
+// CUDA's language extensions have the meaning of the CUDA C++ Programming Guide.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -78,8 +78,7 @@ TEST_CASE("threads and blocks run in the schedule's order") {
   }
 }
 
-// The sum of 0..1023 by shuffles and one barrier, in every thread; `turns` times with the same
-// arrays.
+// Every thread sums 0..1023 by shuffles and one barrier, `turns` times with the same arrays.
 template <typename T>
 struct Adder {
   template <int distance>
@@ -126,7 +125,7 @@ __global__ void shuffle(int* out, int which, int argument, int width) {
   out[value] = result;
 }
 
-// Section "Warp Shuffle Functions": what lies outside the segment gives the lane its own value;
+// Section "Warp Shuffle Functions": a source outside the segment gives the lane its own value;
 // __shfl_sync takes the source modulo the width; __shfl_xor_sync may read earlier segments.
 int shuffled_from(int lane, int which, int argument, int width) {
   const int base = lane / width * width;
@@ -164,7 +163,7 @@ __global__ void vote(unsigned* out) {
   own[3] = static_cast<unsigned>(__all_sync(kFullWarp, lane < 32));
   own[4] = static_cast<unsigned>(__all_sync(kFullWarp, lane != 7));
   own[5] = 0;
-  if (lane < 16) {  // the halves go separate ways, each with its own mask
+  if (lane < 16) {  // the halves diverge, each with its own mask
     own[5] = __ballot_sync(0x0000ffffu, lane % 2);
     __syncwarp(0x0000ffffu);
   } else {
@@ -298,13 +297,13 @@ TEST_CASE("atomics of all threads add up") {
   }
 }
 
-__global__ void leave_early(int* out) {  // without barriers, threads may end when they like
+__global__ void leave_early(int* out) {  // without barriers, threads may end early
   if (threadIdx.x % 2 == 0) return;
   if (threadIdx.x < 32) __syncwarp(0xaaaaaaaau);
   out[threadIdx.x] = 1;
 }
 
-TEST_CASE("threads that no one waits for may end early") {
+TEST_CASE("threads may end early if no other thread waits for them") {
   std::vector<int> out(64, 0);
   launch(leave_early, dim3(1), dim3(64), 0, out.data());
   for (int i = 0; i < 64; ++i) REQUIRE(out[i] == i % 2);
@@ -332,7 +331,7 @@ TEST_CASE("threads that never wait share a stack, and barriers and collectives a
   launch(write_coordinates, dim3(3), dim3(100), 0, blocks.data(), threads.data());
   REQUIRE(emulation::statistics().blocks == 3);
   REQUIRE(emulation::statistics().barriers == 0);
-#if !defined(__SANITIZE_THREAD__)  // to which each thread must have a stack of its own
+#if !defined(__SANITIZE_THREAD__)  // under which each thread has its own stack
   REQUIRE(emulation::statistics().switches == 0);
 #endif
   emulation::reset_statistics();

@@ -1,5 +1,5 @@
-// Each kernel breaks one rule; the emulator must say which, and where. What only sanitizers see is
-// in planted.cpp.
+// Each kernel breaks one rule. The emulator must name the rule and the place. Bugs that only
+// sanitizers see are in planted.cpp.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -18,7 +18,7 @@ using test::kFullWarp;
 using test::kSchedules;
 using test::launch;
 
-/// What the emulator says of the kernel, which must be the same rule under every schedule.
+/// The emulator's complaints about the kernel, one for every schedule.
 template <typename Kernel, typename... Arguments>
 std::vector<std::string> complaints(Kernel kernel, unsigned threads, std::size_t shared_bytes,
                                     Arguments... arguments) {
@@ -51,7 +51,7 @@ __global__ void exit_before_barrier() {
 }
 
 TEST_CASE("misuse: a thread ends while others wait for it at a barrier") {
-  REQUIRE_COMPLAINTS("threads wait for others that do not come", exit_before_barrier, 64u, 0);
+  REQUIRE_COMPLAINTS("threads wait for others that never arrive", exit_before_barrier, 64u, 0);
   REQUIRE_COMPLAINTS("40 (the first is 0) wait in __syncthreads at " + at(kEarlyExit),
                      exit_before_barrier, 64u, 0);
   REQUIRE_COMPLAINTS("24 (the first is 40) have ended", exit_before_barrier, 64u, 0);
@@ -83,11 +83,11 @@ TEST_CASE("misuse: different barriers on one line") {
   REQUIRE_COMPLAINTS("while other threads wait in", barrier_and_count, 64u, 0);
 }
 
-__global__ void barrier_in_loop() {  // as many turns as the thread's warp has number
+__global__ void barrier_in_loop() {  // warp i makes i + 1 turns
   for (unsigned i = 0; i < 1 + threadIdx.x / 32; ++i) __syncthreads();
 }
 
-TEST_CASE("misuse: a barrier in a loop that some leave early") {
+TEST_CASE("misuse: a barrier in a loop that some threads leave early") {
   REQUIRE_COMPLAINTS("32 (the first is 0) have ended", barrier_in_loop, 64u, 0);
 }
 
@@ -101,7 +101,7 @@ __global__ void half_a_warp() {
   __syncthreads();
 }
 
-TEST_CASE("misuse: half a warp in a shuffle of all") {
+TEST_CASE("misuse: half a warp in a shuffle of the whole warp") {
   REQUIRE_COMPLAINTS("wait in __shfl_xor_sync with mask ffffffff at " + at(kHalf), half_a_warp, 32u,
                      0);
   REQUIRE_COMPLAINTS("wait in __syncthreads at " + at(kBarrier + 1), half_a_warp, 32u, 0);
@@ -196,11 +196,11 @@ TEST_CASE("misuse: asynchronous copies") {
   require(copy<Fault::no_commit>, "ends with asynchronous copies in flight");
   require(copy<Fault::to_unaligned>, "cp.async to an address not aligned to 16 bytes");
   require(copy<Fault::from_unaligned>, "cp.async from an address not aligned to 16 bytes");
-  require(copy<Fault::to_global>, "cp.async to what is not shared memory");
+  require(copy<Fault::to_global>, "cp.async to an address outside shared memory");
   require(copy<Fault::too_many_bytes>, "cp.async of more than 16 bytes");
 }
 
-TEST_CASE("misuse: what an asynchronous copy will bring is read before it is waited for") {
+TEST_CASE("misuse: the destination of an asynchronous copy is read before the wait") {
   const std::vector<uint4> in(33, uint4{1, 2, 3, 4});
   std::vector<uint4> out(32);
   launch(copy<Fault::waits_too_late>, dim3(1), dim3(32), 0, in.data(), out.data());
@@ -268,7 +268,7 @@ __global__ void declaration_and_launch() {
   some[threadIdx.x] = 0;
 }
 
-TEST_CASE("misuse: more shared memory than a GPU has") {
+TEST_CASE("misuse: more shared memory than a block can have") {
   REQUIRE_COMPLAINTS("more than 48 KiB of shared memory in declarations", large_declaration, 32u,
                      0);
   REQUIRE_COMPLAINTS("nothing", declaration_and_launch, 32u, (227 - 4) * 1024);
@@ -396,11 +396,11 @@ TEST_CASE("misuse: grids and blocks that no GPU takes") {
   REQUIRE_THAT(complaint(dim3(0x80000000u), dim3(1)), Contains("a grid of 2147483648 x 1 x 1"));
 }
 
-// ---- What shows by the result under some schedule -----------------------------------------------
+// ---- Bugs that change the result under some schedule --------------------------------------------
 
 enum class Missing { nothing, first_barrier, last_barrier, warp_barrier, order_of_blocks };
 
-/// Two rounds of handing a value to the mirrored thread; and to the next lane.
+/// Two rounds in which every thread passes a value to the mirrored thread and to the next lane.
 template <Missing missing>
 __global__ void exchange(float* out, int* last_block) {
   TESSERA_SHARED(float, values, [64]);
@@ -421,7 +421,7 @@ __global__ void exchange(float* out, int* last_block) {
   if (missing == Missing::order_of_blocks && t == 0) *last_block = static_cast<int>(blockIdx.x);
 }
 
-/// Did all schedules give the same?
+/// Did all schedules give the same result?
 template <Missing missing>
 bool is_steady() {
   std::vector<std::vector<float>> results;

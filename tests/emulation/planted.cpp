@@ -1,5 +1,6 @@
-// planted NAME: runs a kernel with the bug NAME in it, which the sanitizers must report. Prints
-// "not noticed" if the program gets to its end. tests/CMakeLists.txt says what each must give.
+// planted NAME: runs a kernel with the bug NAME, which the sanitizers must report.
+//
+// Prints "not noticed" if the program reaches its end. tests.cmake has the expected reports.
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -39,13 +40,15 @@ enum class Bug {
   same_word_by_all_blocks,
   same_word_by_distant_blocks,
   count_without_atomics,
+  no_fence_before_count,
+  no_fence_after_count,
   vector_stores,
   refill_too_early,
 };
 
-// Sums of blocks, and each block's elements turned around.
+// Sums of blocks, the total by the last block to finish, and each block's elements reversed.
 template <Bug bug>
-__global__ void kernel(const float* in, float* sums, float* turned, int* count) {
+__global__ void kernel(const float* in, float* sums, float* turned, int* count, float* total) {
   TESSERA_SHARED(float, partial, [4]);
   TESSERA_SHARED(float, row, [kThreads]);
   TESSERA_SHARED(uint4, staged, [kThreads]);
@@ -112,20 +115,31 @@ __global__ void kernel(const float* in, float* sums, float* turned, int* count) 
   if (bug == Bug::same_word_by_distant_blocks && t == 0 && blockIdx.x % 3 == 0) sums[0] = sum;
   if (bug == Bug::count_without_atomics) ++*count;
   atomicAdd(count + 1, 1);
+  if (t == 0) {
+    if (bug != Bug::no_fence_before_count) __threadfence();
+    const bool is_last = atomicAdd(count + 2, 1) == static_cast<int>(gridDim.x) - 1;
+    if (bug != Bug::no_fence_after_count) __threadfence();
+    if (is_last) {
+      for (unsigned block = 0; block < gridDim.x; ++block) *total += sums[block];
+    }
+  }
   if (i < kCount) turned[i] = opposite;
 }
 
 template <Bug bug>
 void run() {
   const int blocks = bug == Bug::same_word_by_distant_blocks ? 16 : kBlocks;
-  // Each ends where its allocation ends, and begins at a multiple of 16.
+  // Each array ends at the end of its allocation and begins at a multiple of 16.
   const auto in = std::make_unique<float[]>(kCount), turned = std::make_unique<float[]>(kCount);
   std::vector<float> sums(static_cast<std::size_t>(blocks));
-  std::vector<int> count(2);
+  std::vector<int> count(3);
+  float total = 0;
   for (int i = 0; i < kCount; ++i) in[static_cast<std::size_t>(i)] = static_cast<float>(i);
   launch(kernel<bug>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 256, in.get(),
-         sums.data(), turned.get(), count.data());
-  if (bug == Bug::none && (sums[0] != 127 * 64 || count[1] != blocks * kThreads)) {
+         sums.data(), turned.get(), count.data(), &total);
+  const bool is_right =
+      sums[0] == 127 * 64 && count[1] == blocks * kThreads && total == sums[0] + sums[1];
+  if (bug == Bug::none && !is_right) {
     std::puts("wrong sums");
   }
 }
@@ -151,6 +165,8 @@ const std::map<std::string, void (*)()> kBugs = {
     BUG(same_word_by_all_blocks),
     BUG(same_word_by_distant_blocks),
     BUG(count_without_atomics),
+    BUG(no_fence_before_count),
+    BUG(no_fence_after_count),
     BUG(vector_stores),
     BUG(refill_too_early),
 };

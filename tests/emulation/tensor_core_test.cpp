@@ -1,6 +1,7 @@
-// The emulated fragment layouts against CuTe's algebra for SM80_16x8x16 (thread, value) -> element,
-// which is written independently of runtime/emulation/device/tensor_core.cpp; ldmatrix by its
-// definition.
+// The emulated tensor core's fragment layouts against CuTe's, and ldmatrix against its definition.
+//
+// CuTe's algebra for SM80_16x8x16, (thread, value) -> element, is written here independently of
+// runtime/emulation/device/tensor_core.cpp.
 #include <catch2/catch.hpp>
 
 #include <cstring>
@@ -72,7 +73,7 @@ __global__ void load(const std::uint16_t* in, unsigned* out) {
 }
 
 // PTX, "ldmatrix": lane l receives of each matrix row l / 4, columns 2 (l % 4) and the next.
-TEST_CASE("ldmatrix hands out rows, or columns when it transposes") {
+TEST_CASE("ldmatrix gives rows, or columns when it transposes") {
   std::vector<std::uint16_t> in(256);
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<std::uint16_t>(i);
   for (const auto& schedule : kSchedules) {
@@ -113,12 +114,13 @@ TEST_CASE("bank conflicts of ldmatrix are counted") {
     REQUIRE(emulation::statistics().matrix_loads == 4);
     return emulation::statistics().bank_conflicts;
   };
-  REQUIRE(conflicts(16, false) == 0);    // rows one after another
-  REQUIRE(conflicts(144, false) == 0);   // padded by 16 bytes
-  REQUIRE(conflicts(128, true) == 0);    // exchanged
-  REQUIRE(conflicts(0, false) == 0);     // all read the same row
-  REQUIRE(conflicts(32, false) == 4);    // two rows each in 4 of 8 groups of banks
-  REQUIRE(conflicts(128, false) == 28);  // all in one: 7 turns more for each of 4 matrices
+  REQUIRE(conflicts(16, false) == 0);   // rows one after another
+  REQUIRE(conflicts(144, false) == 0);  // padded by 16 bytes
+  REQUIRE(conflicts(128, true) == 0);   // exchanged
+  REQUIRE(conflicts(0, false) == 0);    // all read the same row
+  REQUIRE(conflicts(32, false) == 4);   // two rows each in 4 of 8 groups of banks
+  REQUIRE(conflicts(128, false) ==
+          28);  // all in one bank group: 7 extra turns for each of 4 matrices
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-# The emulator's own tests: what CUDA's words mean, and that breaking their rules is noticed.
+# The emulator's own tests: the meaning of CUDA's language, and that broken rules are noticed.
 
 add_custom_target(tests_emulation)
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*_test.cpp)
 if(TESSERA_SANITIZE MATCHES "thread")
-  list(APPEND test_spec "~[races]") # these have some
+  list(APPEND test_spec "~[races]") # these contain races on purpose
 endif()
 foreach(source ${sources})
   tessera_test(emulation ${source})
@@ -42,5 +42,5 @@ endif()
 if(TESSERA_SANITIZE MATCHES "thread")
   planted("ThreadSanitizer: data race" read_before_barrier write_before_barrier
     same_words_by_all_warps no_warp_barrier shuffle_as_barrier same_word_by_all_blocks
-    same_word_by_distant_blocks count_without_atomics vector_stores refill_too_early)
+    same_word_by_distant_blocks count_without_atomics no_fence_before_count no_fence_after_count vector_stores refill_too_early)
 endif()

@@ -48,7 +48,7 @@ TEST_CASE("peak rates are those of the data sheets") {
   }
 }
 
-TEST_CASE("the peak of what is not in the table is unknown") {
+TEST_CASE("the peak of a GPU or dtype outside the table is unknown") {
   REQUIRE_FALSE(cuda::peak_flops({"NVIDIA B200", 148, 1.965e9, 0, 10, 0}, DType::bf16).has_value());
   REQUIRE_FALSE(cuda::peak_flops({"NVIDIA H100", 132, 0.0, 0, 9, 0}, DType::bf16).has_value());
 }
@@ -78,7 +78,7 @@ TEST_CASE("moments measure the device's time between two points of the current s
 }
 
 #if defined(TESSERA_EMULATED)
-TEST_CASE("device names: auto is a GPU where there is one") {
+TEST_CASE("the device name auto is a GPU if the machine has one") {
   REQUIRE(parse_device("auto") == Device{DeviceType::cuda, 0});
   const emulation::DeviceOptionsGuard none({.devices = 0});
   REQUIRE(parse_device("auto") == Device{});
@@ -88,7 +88,7 @@ TEST_CASE("device names: auto is a GPU where there is one") {
       Contains("cuda:0 is not available: no GPU was found (no CUDA-capable device is detected)"));
 }
 
-TEST_CASE("each context works on its own device, on whichever is current") {
+TEST_CASE("each context works on its own device, whichever is current") {
   const emulation::DeviceOptionsGuard two({.devices = 2});
   const test::Rank first;
   const Tensor here = Tensor::from(std::vector<float>{1, 2}, {2});

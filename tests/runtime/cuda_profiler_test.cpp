@@ -1,4 +1,4 @@
-// Spans on a GPU: their times are the GPU's, whatever the host does meanwhile.
+// Spans on a GPU measure the GPU's time, not the host's.
 #include <catch2/catch.hpp>
 #include <optional>
 #include <thread>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kTick = 1e-3;  // in milliseconds: a GPU's clock of events counts half microseconds
 
-/// Work of a millisecond or so, which the host only queues.
+/// Queues work of about a millisecond.
 void work() {
   const Tensor a = Tensor::zeros({8 << 20}, DType::f32);
   a.clone();
@@ -26,7 +26,7 @@ double since_origin_us(const Profiler& profiler) {
 
 }  // namespace
 
-TEST_CASE("a span's time is the GPU's, not that of queueing") {
+TEST_CASE("a span measures the GPU's work, not its queueing") {
   const test::Rank rank;
   const cuda::Moment before;
   std::optional<cuda::Moment> begin, end;
@@ -43,7 +43,7 @@ TEST_CASE("a span's time is the GPU's, not that of queueing") {
   CHECK(context().profiler().total_ms("other") == 0.0);
 }
 
-TEST_CASE("a total on a GPU is a sum that can be begun anew") {
+TEST_CASE("a total on a GPU is a sum that can be reset") {
   const test::Rank rank;
   Profiler& profiler = context().profiler();
   double least = 0.0;
@@ -55,7 +55,7 @@ TEST_CASE("a total on a GPU is a sum that can be begun anew") {
     least += end.milliseconds_since(begin);
   };
   for (int i = 0; i < 4; ++i) {
-    measure();  // finds the earlier ones done
+    measure();  // adds the earlier spans, which are done
     const double total = profiler.total_ms("work");
     REQUIRE(total >= least - kTick);
     REQUIRE(profiler.total_ms("work") == total);
@@ -64,12 +64,12 @@ TEST_CASE("a total on a GPU is a sum that can be begun anew") {
   REQUIRE(profiler.total_ms("work") == 0.0);
   profiler.set_tracing(true);
   measure();
-  profiler.reset_totals();  // what is traced stays traced
+  profiler.reset_totals();  // traced spans stay traced
   REQUIRE(profiler.total_ms("work") == 0.0);
   REQUIRE(profiler.records().size() == 1);
 }
 
-TEST_CASE("a stream's wait for another one is time of the span around it") {
+TEST_CASE("a stream's wait for another stream counts in the span around it") {
   const test::Rank rank;
   const Stream& side = context().side_stream("side");
   std::optional<cuda::Moment> begin, end;

@@ -1,4 +1,4 @@
-// Streams of a GPU: what waits for what, and how long memory is held.
+// Streams of a GPU: the order of work, and how long memory is held.
 #include "runtime/cuda/stream.h"
 
 #include <catch2/catch.hpp>
@@ -53,14 +53,14 @@ TEST_CASE("a side stream's work is held until the compute stream has waited for 
   REQUIRE(live_bytes() == before + 6000);
   while (!event.complete()) {
   }
-  REQUIRE(live_bytes() == before + 6000);  // a query changes nothing: accounts know no time
+  REQUIRE(live_bytes() == before + 6000);  // a query releases nothing
   current_stream().wait(event);
   REQUIRE(live_bytes() == before + 2000);
   side().synchronize();
   REQUIRE(live_bytes() == before);
 }
 
-TEST_CASE("another side stream's wait is none of the compute stream's") {
+TEST_CASE("a wait by another side stream does not release memory") {
   const test::Rank rank;
   const std::int64_t before = live_bytes();
   use_on_side(Tensor::zeros({1000}, DType::f32));
@@ -76,13 +76,13 @@ TEST_CASE("host memory in a copy is held until the host has waited") {
   const std::int64_t before = live_host_bytes();
   target.copy_from(Tensor::empty_on_host({100}, DType::f32));
   REQUIRE(live_host_bytes() == before + 400);
-  current_stream().wait(current_stream().record());  // stream to stream: the host knows nothing
+  current_stream().wait(current_stream().record());  // stream to stream: the host has not waited
   REQUIRE(live_host_bytes() == before + 400);
   current_stream().synchronize();
   REQUIRE(live_host_bytes() == before);
 }
 
-TEST_CASE("a stream's end is the end of what it held") {
+TEST_CASE("a destroyed stream releases the memory that it held") {
   std::shared_ptr<Allocator> allocator;
   {
     const test::Rank rank;
@@ -103,7 +103,7 @@ TEST_CASE("an event outlives its stream and context") {
   REQUIRE(event.complete());
 }
 
-TEST_CASE("a stream of the CPU's and a stream of a GPU wait for each other") {
+TEST_CASE("a stream of the CPU and a stream of a GPU wait for each other") {
   const test::Rank rank;
   const Stream worker = Stream::worker("worker", 7, nullptr);
   std::vector<int> order;
@@ -116,7 +116,7 @@ TEST_CASE("a stream of the CPU's and a stream of a GPU wait for each other") {
   REQUIRE_THROWS_WITH(cuda::native(worker), Contains("stream worker is not a GPU's"));
 }
 
-TEST_CASE("what fails on the host while work is queued goes to whoever queued it") {
+TEST_CASE("an exception while work is queued goes to the caller of enqueue") {
   const test::Rank rank;
   REQUIRE_THROWS_WITH(side().enqueue([] { throw Error("no"); }), "no");
   REQUIRE_NOTHROW(side().synchronize());
@@ -172,7 +172,7 @@ TEST_CASE("a missing wait between streams shows") {
   }
 }
 
-TEST_CASE("a kernel's failure is shown with what the emulator knows") {
+TEST_CASE("a kernel's failure is shown with the emulator's message") {
   {
     const test::Rank rank;
     emulation::enqueue(cuda::native(current_stream()), [] { throw Error("thread 3 fell over"); });
@@ -185,12 +185,12 @@ TEST_CASE("a kernel's failure is shown with what the emulator knows") {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-TEST_CASE("a block given back too early, or overrun, is reported") {
+TEST_CASE("a block released too early, or overrun, is reported") {
   enum class Mistake { none, too_early, too_far };
   for (const Mistake mistake : {Mistake::none, Mistake::too_early, Mistake::too_far}) {
     const test::Child child = test::run_child([&] {
       const test::Rank rank;
-      for (int i = 0; i < 2; ++i) {  // fresh, then from the cache
+      for (int i = 0; i < 2; ++i) {  // new, then from the cache
         Tensor tensor = Tensor::zeros({100}, DType::f32);
         float* const data = tensor.data<float>();
         side().wait(current_stream().record());

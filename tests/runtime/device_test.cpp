@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-TEST_CASE("devices have names, and names have devices") {
+TEST_CASE("a device's name leads back to the device") {
   for (const Device& device :
        {Device{}, Device{DeviceType::cuda, 0}, Device{DeviceType::cuda, 12}}) {
     REQUIRE(parse_device(to_string(device)) == device);
@@ -15,7 +15,7 @@ TEST_CASE("devices have names, and names have devices") {
   REQUIRE(parse_device("auto").has_value());
 }
 
-TEST_CASE("other texts name no device") {
+TEST_CASE("other texts give no device") {
   for (const char* text : {"", "gpu", "CPU", "cpu:0", "cuda:", "cuda:-1", "cuda:1x", "cuda:x",
                            "cuda: 1", "cuda:99999999999", "cuda1", "Cuda"}) {
     CAPTURE(text);

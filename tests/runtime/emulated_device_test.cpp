@@ -1,4 +1,4 @@
-// The emulated CUDA runtime: does it do what the toolkit promises and no more?
+// The emulated CUDA runtime keeps the toolkit's promises, and promises no more.
 #include "runtime/emulation/toolkit/emulated_device.h"
 
 #include <catch2/catch.hpp>
@@ -67,7 +67,7 @@ void set(int* device, int value, cudaStream_t stream) {
 
 }  // namespace
 
-TEST_CASE("work runs when the host waits for it, and only what that wait requires") {
+TEST_CASE("work runs when the host waits for it, and only as far as that wait requires") {
   const Stream a, b;
   std::vector<char> order;
   emulation::enqueue(a, [&] { order.push_back('a'); });
@@ -93,7 +93,7 @@ TEST_CASE("eager work runs at once") {
   REQUIRE(runs == 1);
 }
 
-TEST_CASE("a wait is for the recording that was last when it was queued") {
+TEST_CASE("a wait is for the event's last recording before the wait was queued") {
   const Stream a, b;
   std::vector<int> order;
   const Event event;
@@ -137,7 +137,7 @@ TEST_CASE("events measure the time between them") {
   REQUIRE(cudaEventElapsedTime(&milliseconds, start, untimed) == cudaErrorInvalidResourceHandle);
 }
 
-TEST_CASE("pinned memory is read when the copy's turn comes, pageable memory at once") {
+TEST_CASE("pinned memory is read when the copy runs, pageable memory at once") {
   const Stream stream;
   const Ints device(2), pinned(1, /*on_host=*/true);
   int pageable = 5;
@@ -162,7 +162,7 @@ TEST_CASE(
   REQUIRE(value_of(device.data, stream) == 6);
 }
 
-TEST_CASE("fresh memory reads as 0xff, also where something was before") {
+TEST_CASE("new memory reads as 0xff, also at addresses that were used before") {
   const Stream stream;
   for (int i = 0; i < 3; ++i) {
     const Ints device(1000);
@@ -172,7 +172,7 @@ TEST_CASE("fresh memory reads as 0xff, also where something was before") {
   }
 }
 
-TEST_CASE("memory has an end") {
+TEST_CASE("an allocation beyond the device's memory is refused") {
   const DeviceOptionsGuard small({.memory_bytes = 1000});
   const Ints first(200);
   void* second = nullptr;
@@ -195,7 +195,7 @@ TEST_CASE("cudaFree waits for the device") {
   REQUIRE(*pinned.data == 9);
 }
 
-TEST_CASE("wrong pointers are refused in words") {
+TEST_CASE("wrong pointers are refused with the reason") {
   const Stream stream;
   const Ints device(10);
   int host = 0;
@@ -206,17 +206,17 @@ TEST_CASE("wrong pointers are refused in words") {
   refused(cudaMemcpyAsync(device.data + 5, device.data, 24, cudaMemcpyDefault, stream),
           "past the end of a block of 40 bytes");
   refused(cudaMemcpyAsync(device.data + 1, device.data, 8, cudaMemcpyDefault, stream),
-          "places that overlap");
+          "the ranges overlap");
   check(cudaMemcpyAsync(device.data + 2, device.data, 8, cudaMemcpyDefault, stream));
   refused(cudaMemsetAsync(device.data, 0, 41, stream), "past the end of a block of 40 bytes");
   refused(cudaMemsetAsync(&host, 0, 4, stream), "the host's heap");
-  refused(cudaFree(device.data + 1), "no block of device memory");
-  refused(cudaFreeHost(&host), "no block of host memory");
+  refused(cudaFree(device.data + 1), "not the beginning of a block of device memory");
+  refused(cudaFreeHost(&host), "not the beginning of a block of host memory");
   void* freed = nullptr;
   check(cudaMalloc(&freed, 100));
   check(cudaFree(freed));
-  refused(cudaFree(freed), "or not any more");
-  refused(cudaMemcpyAsync(&host, freed, 4, cudaMemcpyDefault, stream), "memory that was freed");
+  refused(cudaFree(freed), "not the beginning of a block of device memory");
+  refused(cudaMemcpyAsync(&host, freed, 4, cudaMemcpyDefault, stream), "the memory was freed");
 }
 
 TEST_CASE("handles that were destroyed, and the default stream, are refused") {
@@ -237,7 +237,7 @@ TEST_CASE("handles that were destroyed, and the default stream, are refused") {
   REQUIRE(cudaStreamCreateWithFlags(&stream, 0) == cudaErrorInvalidValue);
 }
 
-TEST_CASE("what a kernel throws is the device's failure, now and ever after") {
+TEST_CASE("an exception in a kernel fails the device for good") {
   const Stream stream;
   const Event event;
   const Ints device(1);
@@ -257,7 +257,7 @@ TEST_CASE("what a kernel throws is the device's failure, now and ever after") {
   REQUIRE_FALSE(ran);
 }
 
-TEST_CASE("several devices: memory, streams and events are one's own, copies go between") {
+TEST_CASE("every device has its own memory, streams and events; copies go between devices") {
   const DeviceOptionsGuard two({.devices = 2});
   int count = 0;
   check(cudaGetDeviceCount(&count));
@@ -281,14 +281,14 @@ TEST_CASE("several devices: memory, streams and events are one's own, copies go 
   check(cudaSetDevice(0));
 }
 
-TEST_CASE("without a device there is none") {
+TEST_CASE("a machine without GPUs has no device") {
   const DeviceOptionsGuard none({.devices = 0});
   int count = 5;
   REQUIRE(cudaGetDeviceCount(&count) == cudaErrorNoDevice);
   REQUIRE(count == 0);
 }
 
-TEST_CASE("shuffled: a missing wait shows under some seed, what is ordered stays ordered") {
+TEST_CASE("shuffled: a missing wait shows under some seed; ordered work stays ordered") {
   int early = 0;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     const DeviceOptionsGuard shuffled({.progress = Progress::shuffled, .seed = seed});
@@ -296,7 +296,7 @@ TEST_CASE("shuffled: a missing wait shows under some seed, what is ordered stays
     const Event event;
     const Ints source(1), with_wait(1), without(1);
     set(source.data, 7, a);
-    copy(without.data, source.data, 1, b);  // nobody waits for a
+    copy(without.data, source.data, 1, b);  // no wait for a
     check(cudaEventRecord(event, a));
     check(cudaStreamWaitEvent(b, event, 0));
     copy(with_wait.data, source.data, 1, b);
@@ -345,7 +345,7 @@ TEST_CASE("threads share the device, each with its own stream") {
   REQUIRE(sums == std::vector{1225, 1275, 1325});
 }
 
-TEST_CASE("a stream may wait for a point that another thread has still to queue") {
+TEST_CASE("a stream may wait for a point that another thread queues later") {
   using namespace emulation;
   const Stream a, b;
   const auto point = std::make_shared<Point>();
@@ -382,7 +382,7 @@ TEST_CASE("streams that wait for one another fail the device instead of hanging"
   forget_failures();
 }
 
-TEST_CASE("what is not given back is counted") {
+TEST_CASE("leaks are counted") {
   REQUIRE(emulation::leaks().empty());
   const Stream stream;
   const Event event;
@@ -392,7 +392,7 @@ TEST_CASE("what is not given back is counted") {
           "1 events");
 }
 
-// What ends the program: each body runs in a process of its own.
+// These end the program: each body runs in its own process.
 
 TEST_CASE("the host may not touch device memory") {
   const test::Child child = test::run_child([] {
@@ -417,14 +417,14 @@ TEST_CASE("work may not touch another device's memory") {
   REQUIRE_THAT(child.output, Contains("work on another device touches memory of device 1"));
 }
 
-TEST_CASE("a program that leaks says so and fails") {
+TEST_CASE("a program that leaks prints the leaks and fails") {
   const test::Child child = test::run_child([] {
     void* data = nullptr;
     cudaMalloc(&data, 100);
     std::exit(0);
   });
   REQUIRE(child.failed());
-  REQUIRE_THAT(child.output, Contains("without giving back 1 blocks of device memory (100 bytes)"));
+  REQUIRE_THAT(child.output, Contains("without freeing 1 blocks of device memory (100 bytes)"));
 }
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -446,14 +446,14 @@ TEST_CASE("a byte before or after a block, or in a freed one, is reported") {
   }
 }
 
-TEST_CASE("a cached block is taken back and lent in the stream's order") {
+TEST_CASE("a cached block is marked unused and used in the stream's order") {
   for (const bool other_stream : {false, true}) {
     const test::Child child = test::run_child([&] {
       const Stream a, b;
       const Ints device(128);
-      emulation::lend(a, device.data, 400, 512);
+      emulation::mark_used(a, device.data, 400, 512);
       set(device.data + 99, 1, other_stream ? b : a);
-      emulation::take_back(a, device.data, 512);
+      emulation::mark_unused(a, device.data, 512);
       check(cudaStreamSynchronize(a));
       check(cudaStreamSynchronize(b));
     });
@@ -463,7 +463,7 @@ TEST_CASE("a cached block is taken back and lent in the stream's order") {
   const test::Child child = test::run_child([&] {
     const Stream a;
     const Ints device(128);
-    emulation::lend(a, device.data, 400, 512);
+    emulation::mark_used(a, device.data, 400, 512);
     set(device.data + 100, 1, a);
     check(cudaStreamSynchronize(a));
   });

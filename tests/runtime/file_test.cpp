@@ -47,7 +47,7 @@ TEST_CASE("an empty file maps to an empty span") {
   REQUIRE(MappedFile(folder / "empty").bytes().empty());
 }
 
-TEST_CASE("what cannot be mapped is refused with path and reason") {
+TEST_CASE("a path that cannot be mapped is refused with path and reason") {
   const test::TemporaryDirectory folder;
   REQUIRE_THROWS_WITH(MappedFile(folder / "none"),
                       Contains("none") && Contains("No such file or directory"));
@@ -56,7 +56,7 @@ TEST_CASE("what cannot be mapped is refused with path and reason") {
   REQUIRE_THROWS_WITH(MappedFile("/dev/null"), Contains("not a regular file"));
 }
 
-TEST_CASE("an atomic write makes or replaces the file and leaves nothing else") {
+TEST_CASE("an atomic write makes or replaces the file and leaves no other file") {
   const test::TemporaryDirectory folder;
   const fs::path path = folder / "file";
   write_file_atomically(path, "first, and longer");
@@ -68,7 +68,7 @@ TEST_CASE("an atomic write makes or replaces the file and leaves nothing else") 
   REQUIRE(files_in(folder.path()) == 1);
 }
 
-TEST_CASE("while an atomic write runs, the old file is what others see") {
+TEST_CASE("while an atomic write runs, readers see the old file") {
   const test::TemporaryDirectory folder;
   const fs::path path = folder / "file";
   write_file_atomically(path, "old");
@@ -95,13 +95,13 @@ TEST_CASE("a writer that throws leaves the old file and no temporary") {
   REQUIRE(files_in(folder.path()) == 1);
 }
 
-TEST_CASE("whatever a writer throws, no temporary remains") {
+TEST_CASE("no temporary remains after an exception of any type") {
   const test::TemporaryDirectory folder;
   REQUIRE_THROWS_AS(write_file_atomically(folder / "file", [](std::ostream&) { throw 42; }), int);
   REQUIRE(files_in(folder.path()) == 0);
 }
 
-TEST_CASE("a stream that fails is an error even if the writer does not look") {
+TEST_CASE("a failed stream is an error even if the writer does not check") {
   const test::TemporaryDirectory folder;
   const fs::path path = folder / "file";
   write_file_atomically(path, "old");
@@ -115,7 +115,7 @@ TEST_CASE("a stream that fails is an error even if the writer does not look") {
 TEST_CASE("an unwritable target is an error that names it") {
   const test::TemporaryDirectory folder;
   std::ofstream(folder / "plain").flush();
-  // Root may write anywhere but below a regular file, and not into /proc.
+  // Even root cannot create files below a regular file or in /proc.
   REQUIRE_THROWS_WITH(
       write_file_atomically(folder / "plain" / "file", "text"),
       Contains((folder / "plain" / "file").string()) && Contains("Not a directory"));
@@ -127,7 +127,7 @@ TEST_CASE("an unwritable target is an error that names it") {
   REQUIRE(files_in(folder.path()) == 2);
 }
 
-TEST_CASE("threads that write one file at once leave one whole version") {
+TEST_CASE("threads that write one file at once leave one complete version") {
   const test::TemporaryDirectory folder;
   const fs::path path = folder / "file";
   std::vector<std::thread> writers;
@@ -142,9 +142,9 @@ TEST_CASE("threads that write one file at once leave one whole version") {
   REQUIRE(files_in(folder.path()) == 1);
 }
 
-TEST_CASE("a leftover temporary of a killed run is not in the way") {
+TEST_CASE("a leftover temporary of a killed run does no harm") {
   const test::TemporaryDirectory folder;
-  std::string name;  // of the temporary, seen while it exists
+  std::string name;  // the temporary's, while it exists
   write_file_atomically(folder / "file", [&](std::ostream&) {
     name = fs::directory_iterator(folder.path())->path().filename();
   });
@@ -154,7 +154,7 @@ TEST_CASE("a leftover temporary of a killed run is not in the way") {
   REQUIRE(read_text_file(folder / name) == "leftover");
 }
 
-TEST_CASE("text is read whole, whatever its length") {
+TEST_CASE("text of any length is read completely") {
   const test::TemporaryDirectory folder;
   const std::string text(200001, 'x');
   write_file_atomically(folder / "text", text);
@@ -164,7 +164,7 @@ TEST_CASE("text is read whole, whatever its length") {
   REQUIRE_THROWS_WITH(read_text_file(folder.path()), Contains("directory"));
 }
 
-TEST_CASE("a writable folder is made with its parents, and proven") {
+TEST_CASE("a writable folder is made with its parents") {
   const test::TemporaryDirectory folder;
   make_writable_directory(folder / "a" / "b" / "c");
   make_writable_directory(folder / "a" / "b" / "c");

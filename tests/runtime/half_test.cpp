@@ -41,7 +41,7 @@ void for_many_floats(F f) {
 
 }  // namespace
 
-TEST_CASE("every float16 has the value that binary16 defines and converts back to itself") {
+TEST_CASE("every float16 has binary16's value and converts back to itself") {
   int wrong = 0;
   for (std::uint32_t i = 0; i < 0x10000u; ++i) {
     float16 half;
@@ -104,7 +104,7 @@ TEST_CASE("float to bfloat16 rounds to nearest, ties to even") {
   REQUIRE(wrong == 0);
 }
 
-TEST_CASE("NaN stays NaN whatever its payload") {
+TEST_CASE("NaN stays NaN with any payload") {
   for (const std::uint32_t bits :
        {0x7f800001u, 0x7fffffffu, 0x7fc00000u, 0xff800001u, 0xffffffffu}) {
     const float nan = std::bit_cast<float>(bits);

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-TEST_CASE("a tensor is filled from the host in pieces, in order and whole") {
+TEST_CASE("a tensor is filled from the host in consecutive pieces") {
   const test::Rank rank;
   for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1000}, std::int64_t{18'000'000}}) {
     const Tensor tensor = Tensor::empty({count}, DType::i32);
@@ -28,7 +28,7 @@ TEST_CASE("a tensor is filled from the host in pieces, in order and whole") {
     std::iota(expected.begin(), expected.end(), 0);
     REQUIRE((tensor.to_vector<std::int32_t>() == expected));
   }
-  // What a GPU's tensor was written through is no more than one piece, and free again.
+  // A GPU's tensor is written through a buffer of one piece, which is released.
   const MemoryAccount account = context().host_allocator().account();
   if (!test::device().is_cpu()) REQUIRE(account[Category::workspace].peak == 32 << 20);
   REQUIRE(account[Category::workspace].current == 0);

@@ -14,7 +14,7 @@ TEST_CASE("edit distance counts insertions, deletions and replacements") {
   CHECK(edit_distance("same", "same") == 0);
 }
 
-TEST_CASE("the nearest name is found, if one is near") {
+TEST_CASE("the nearest name is found if it is near enough") {
   const std::vector<std::string> names = {"data.batch_size", "optimizer.learning_rate",
                                           "optimizer.beta1", "optimizer.beta2"};
   CHECK(nearest_name("optimizer.learnig_rate", names) == "optimizer.learning_rate");

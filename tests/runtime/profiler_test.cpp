@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// Adds a span of known times: `begin_us` after the profiler's origin.
+/// Adds a span of known times. `begin_us` counts from the profiler's origin.
 void add(Profiler& profiler, const char* name, const char* track, int begin_us, int end_us) {
   profiler.add(name, track, {.host = profiler.origin() + microseconds(begin_us)},
                {.host = profiler.origin() + microseconds(end_us)});
@@ -63,7 +63,7 @@ TEST_CASE("totals sum the spans of a name over all tracks") {
   REQUIRE(profiler.total_ms("gather") == Approx(1.75));
 }
 
-TEST_CASE("records are kept while tracing is on, and only then") {
+TEST_CASE("records are kept only while tracing is on") {
   Profiler profiler(0);
   add(profiler, "before", "compute", 0, 1);
   profiler.set_tracing(true);
@@ -78,7 +78,7 @@ TEST_CASE("records are kept while tracing is on, and only then") {
   REQUIRE(records[0].duration_us == Approx(2.0));
 }
 
-TEST_CASE("a mark is a point in a trace, kept while tracing is on, and adds to no total") {
+TEST_CASE("a mark is an instant in a trace and adds to no total") {
   const test::Rank rank(1);
   Profiler& profiler = context().profiler();
   mark("before");
@@ -121,7 +121,7 @@ TEST_CASE("a span belongs to the stream it runs on") {
   REQUIRE(records[1].track == "compute");
 }
 
-TEST_CASE("a span without a context measures nothing and hurts nobody") {
+TEST_CASE("a span without a context does nothing") {
   REQUIRE_NOTHROW(Span("nowhere"));
 }
 
@@ -200,7 +200,7 @@ TEST_CASE("ranks made at different times share the trace's clock") {
   REQUIRE(barriers[1].at("ts").get<double>() == Approx(ts).margin(0.01));
 }
 
-TEST_CASE("a trace survives awkward names and having nothing to tell") {
+TEST_CASE("a trace is valid JSON with awkward names and without records") {
   REQUIRE(trace_of({}).empty());
   Profiler profiler(0);
   profiler.set_tracing(true);

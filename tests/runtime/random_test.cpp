@@ -20,8 +20,8 @@ double mean_of(F&& f) {
   return sum / kSamples;
 }
 
-/// A mean of kSamples independent values of this variance is closer than this to its expectation,
-/// but for six standard deviations: once in 500 million.
+/// Six standard deviations of the mean of kSamples independent values of this variance. A mean is
+/// farther from its expectation once in 500 million.
 double six_sigma(double variance) {
   return 6.0 * std::sqrt(variance / kSamples);
 }
@@ -103,7 +103,7 @@ TEST_CASE("normal values have a standard normal's moments and tails") {
   const double p = std::erfc(std::sqrt(2.0));
   const double tail = mean_of([&](std::uint64_t i) { return std::abs(random.normal(i)) > 2.0f; });
   REQUIRE(std::abs(tail - p) < six_sigma(p * (1.0 - p)));
-  // Neighbours share the two words of Box and Muller, yet are independent.
+  // Neighbours share the two words of the Box-Muller transform and are independent.
   for (const std::uint64_t lag : {1, 2, 3}) {
     const double covariance =
         mean_of([&](std::uint64_t i) { return random.normal(i) * random.normal(i + lag); });
@@ -132,7 +132,7 @@ TEST_CASE("below() is uniform over its range and refuses an empty one") {
   REQUIRE_THROWS_AS(random.below(0, 0), Error);
 }
 
-TEST_CASE("values are functions of their address: no order, no state") {
+TEST_CASE("values are functions of their address, without order or state") {
   const RandomStream random(8, "address");
   const float normal = random.normal(12345);
   for (std::uint64_t i = 0; i < 100; ++i) random.normal(i);

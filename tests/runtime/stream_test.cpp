@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// Blocks work until the test lets it go on: makes "not yet" certain without sleeping.
+/// Blocks work until the test opens it. So "not yet" is certain without sleeping.
 class Gate {
  public:
   void open() {
@@ -45,7 +45,7 @@ TEST_CASE("an inline stream runs work at once, on the caller") {
   REQUIRE(stream.id() == 0);
   stream.synchronize();
   REQUIRE_THROWS_WITH(stream.enqueue(explode), "boom");
-  REQUIRE_NOTHROW(stream.synchronize());  // who threw was told; nothing is left to report
+  REQUIRE_NOTHROW(stream.synchronize());  // enqueue has thrown; there is nothing to report
 }
 
 TEST_CASE("a worker stream runs work in order on one other thread") {
@@ -121,7 +121,7 @@ TEST_CASE("a ring of streams passes a token in order, with and without delays") 
     std::vector<Stream> streams;
     for (int i = 0; i < 3; ++i) streams.push_back(Stream::worker("s", 1 + i, nullptr));
     if (delayed) streams[1].set_delay(short_delay);
-    std::vector<int> order;  // guarded by the events alone
+    std::vector<int> order;  // only the events order accesses
     Event last;
     for (int i = 0; i < 30; ++i) {
       const Stream& stream = streams[i % 3];
@@ -174,7 +174,7 @@ TEST_CASE("a failure travels along the streams that wait for it") {
   REQUIRE_THROWS_WITH(second.synchronize(), "boom");
   REQUIRE_FALSE(ran);
   REQUIRE_THROWS_WITH(compute.wait(event), "boom");
-  // Also when the event is long complete.
+  // Also if the event is already complete.
   REQUIRE(event.complete());
   const Stream third = Stream::worker("third", 3, nullptr);
   third.wait(event);
@@ -196,7 +196,7 @@ TEST_CASE("work queued from within work runs inline") {
   REQUIRE(order == std::vector<int>{1, 2, 3, 4});
 }
 
-TEST_CASE("a worker stream runs what is queued before it goes away") {
+TEST_CASE("a worker stream runs all queued work before it is destroyed") {
   std::atomic<int> works = 0;
   {
     const Stream stream = Stream::worker("side", 1, nullptr);
@@ -219,7 +219,7 @@ TEST_CASE("an event outlives its stream") {
 
 TEST_CASE("several threads may queue on one stream") {
   const Stream stream = Stream::worker("side", 1, nullptr);
-  int sum = 0;  // touched by the stream's thread alone
+  int sum = 0;  // used by the stream's thread only
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {

@@ -18,7 +18,7 @@ struct Child {
 };
 
 /// Runs `body()` in a copy of this process and waits for its end. Only the calling thread is
-/// copied: nobody may hold a lock that the body needs.
+/// copied, so no other thread may hold a lock that the body needs.
 template <typename Body>
 Child run_child(Body body) {
   int ends[2];
@@ -28,7 +28,7 @@ Child run_child(Body body) {
     dup2(ends[1], STDOUT_FILENO);
     dup2(ends[1], STDERR_FILENO);
     close(ends[0]);
-    // The test runner's report of a crash would be this child's, too.
+    // Without this the child, too, would print the test runner's report of a crash.
     for (const int signal : {SIGSEGV, SIGABRT}) std::signal(signal, SIG_DFL);
     try {
       body();

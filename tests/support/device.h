@@ -1,4 +1,4 @@
-// The device that tests run on: the one this build is for.
+// The device that tests run on.
 #pragma once
 
 #include <cstdlib>
@@ -9,8 +9,8 @@
 
 namespace tessera::test {
 
-/// Builds with the CUDA backend test it, on a GPU or emulated, unless the environment says
-/// TESSERA_TEST_DEVICE=cpu: so CTest runs the tests tagged [cpu], and any other on request.
+/// Builds with the CUDA backend test that backend, on a GPU or emulated. With TESSERA_TEST_DEVICE=cpu
+/// in the environment they test the CPU; CTest sets it for tests tagged [cpu].
 inline const bool kOnGpu = [] {
   const char* asked = std::getenv("TESSERA_TEST_DEVICE");
   return kHasCuda && (asked == nullptr || std::string_view(asked) != "cpu");

@@ -1,5 +1,6 @@
-// What ranks that are threads found wrong. Catch's assertions belong to one thread: ranks collect,
-// and the test looks at the end.
+// Collects failures of ranks that are threads.
+//
+// Catch's assertions work on one thread only, so the test checks the collection at its end.
 #pragma once
 
 #include <mutex>

@@ -1,4 +1,4 @@
-// Finite-difference checks of differentiable operations, in f64: on the CPU.
+// Finite-difference checks of differentiable operations, in f64 on the CPU.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -31,7 +31,7 @@ struct OwnedParameter {
   Tensor gradient;
 };
 
-/// What is differentiated: leaves (f64 tensors) and parameters to a result.
+/// The differentiated function: from leaves (f64 tensors) and parameters to a result.
 struct GradientCheck {
   std::function<Variable(const std::vector<Variable>&)> function;
   std::vector<Tensor> leaves;

@@ -1,14 +1,17 @@
 // The test runner: Catch2's own main.
 //
-// Builds with the emulated GPU take three more options: --thread-order, the order in which threads
-// and blocks run; --architecture, the GPU that is emulated; --kernel-uses, which prints a table of
-// all launches at the end.
+// Builds with the emulated GPU take four more options:
+//   --thread-order  the order in which threads and blocks run
+//   --architecture  the emulated GPU's compute capability
+//   --arithmetic    exact, or with the errors of a GPU's approximate functions
+//   --kernel-uses   print all launches at the end
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 
 #if defined(TESSERA_EMULATED)
 #include <cstdio>
 
+#include "runtime/emulation/device/arithmetic.h"
 #include "runtime/emulation/device/emulator.h"
 #include "runtime/emulation/toolkit/emulated_device.h"
 
@@ -38,9 +41,24 @@ int main(int argc, char** argv) {
     return ParserResult::ok(Catch::clara::ParseResultType::Matched);
   };
   const auto set_architecture = [](int capability) {
+    using Catch::clara::ParserResult;
     auto options = tessera::emulation::device_options();
     options.capability = capability;
-    tessera::emulation::set_device_options(options);
+    try {
+      tessera::emulation::set_device_options(options);
+    } catch (const std::exception& error) {
+      return ParserResult::runtimeError(std::string("--architecture: ") + error.what());
+    }
+    return ParserResult::ok(Catch::clara::ParseResultType::Matched);
+  };
+  const auto set_arithmetic = [](const std::string& name) {
+    using tessera::emulation::Arithmetic;
+    if (name != "exact" && name != "approximate") {
+      return Catch::clara::ParserResult::runtimeError("--arithmetic is exact or approximate");
+    }
+    tessera::emulation::set_arithmetic(name == "exact" ? Arithmetic::exact
+                                                       : Arithmetic::approximate);
+    return Catch::clara::ParserResult::ok(Catch::clara::ParseResultType::Matched);
   };
   bool lists_uses = false;
   session.cli(session.cli() |
@@ -48,6 +66,8 @@ int main(int argc, char** argv) {
                   "the order of a GPU's threads and blocks") |
               Catch::clara::Opt(set_architecture, "80|86|89|90")["--architecture"](
                   "the compute capability of the emulated GPU") |
+              Catch::clara::Opt(set_arithmetic, "exact|approximate")["--arithmetic"](
+                  "errors of a GPU's approximate functions, as large as its manual allows") |
               Catch::clara::Opt(lists_uses)["--kernel-uses"](
                   "print the launches of every kernel with its shared memory"));
 #endif

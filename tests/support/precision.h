@@ -1,4 +1,4 @@
-// What a dtype can hold, for tolerances derived from it.
+// The precision of dtypes, for tolerances.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace tessera::test {
 
-/// What this build's kernels compute with: f64 is for the CPU only.
+/// The dtypes of this build's kernels: f64 is for the CPU only.
 inline const std::vector<DType> kFloating =
     kOnGpu ? std::vector{DType::f32, DType::bf16, DType::f16}
            : std::vector{DType::f32, DType::bf16, DType::f16, DType::f64};
@@ -33,8 +33,8 @@ inline double unit_roundoff(DType dtype) {
   }
 }
 
-/// How exact a result is that is computed in f32 (f64) over a row and rounded once to `dtype`: a
-/// bound on its relative error in the Euclidean norm.
+/// A bound on the relative error, in the Euclidean norm, of a result that is computed in f32 (or f64)
+/// over a row and rounded once to `dtype`.
 struct Precision {
   DType dtype;
   double bound;
@@ -46,13 +46,13 @@ inline const std::vector<Precision> kPrecisions = [] {
   return precisions;
 }();
 
-/// The same for sums in f32 over rows of `columns` elements, one after the other in the worst case:
-/// roundings are independent, so the error grows with the root of their number.
+/// The same for sums in f32 over rows of `columns` elements, added one after the other in the worst
+/// case. Roundings are independent, so the error grows with the root of their number.
 inline double f32_sum_bound(std::int64_t columns) {
   return 2e-6 * std::sqrt(std::max(1.0, static_cast<double>(columns) / 1024.0));
 }
 
-/// A tensor full of NaN: an output that is read before it is written shows.
+/// A tensor full of NaN. It shows if an output is read before it is written.
 inline Tensor poisoned(const Shape& shape, DType dtype) {
   Tensor tensor;
   const bool floating = visit_floating(dtype, [&](auto type) {

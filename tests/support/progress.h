@@ -1,4 +1,4 @@
-// What runs on several streams, or GPUs, must not depend on when they get to it.
+// Results must not depend on the progress of streams and GPUs.
 #pragma once
 
 #include <functional>
@@ -9,9 +9,9 @@
 
 namespace tessera::test {
 
-/// Calls `body` for many ways in which GPUs may get on with their queues: on the emulated one, with
-/// work done as late as possible, at once, or whenever `seeds` seeds choose; on one GPU and on
-/// several. Elsewhere calls it once.
+/// Calls `body` for many orders of progress. On the emulated GPU, work is done as late as possible,
+/// at once, or as each of `seeds` seeds chooses, on one device and on several. In other builds calls
+/// it once.
 inline void for_every_progress(int seeds, const std::function<void()>& body) {
 #if defined(TESSERA_EMULATED)
   using emulation::Progress;

@@ -40,7 +40,7 @@ inline Tensor normal_tensor(const Shape& shape, DType dtype, std::string_view na
   return tensor_of(values, shape, dtype);
 }
 
-/// A copy that begins one element behind an address for 16-byte vectors, as slices may.
+/// A copy that begins one element after a multiple of 16 bytes, as slices may.
 inline Tensor unaligned(const Tensor& tensor) {
   const Tensor memory = Tensor::empty({tensor.numel() + 1}, tensor.dtype());
   const Tensor copy = memory.slice(1, tensor.numel() + 1).reshape(tensor.shape());
@@ -59,7 +59,7 @@ inline Tensor index_tensor(const Shape& shape, std::int64_t bound, std::string_v
   return Tensor::from(values, shape);
 }
 
-/// Every element as double, whatever the floating dtype.
+/// Every element as double, from any floating dtype.
 inline std::vector<double> to_doubles(const Tensor& tensor) {
   std::vector<double> values;
   const bool floating = visit_floating(tensor.dtype(), [&](auto type) {
@@ -95,7 +95,7 @@ inline std::vector<std::uint8_t> bytes_of(const Tensor& tensor) {
       .to_vector<std::uint8_t>();
 }
 
-/// Are all bytes equal? (Stricter than ==: tells -0 from 0 and compares NaN.)
+/// Are all bytes equal? (Stricter than ==: -0 differs from 0, and NaN equals NaN.)
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && bytes_of(a) == bytes_of(b);
 }

@@ -1,4 +1,4 @@
-// A context to run tests in: construct one at the top of a test case (or one per thread count).
+// A context to run tests in: construct one at the top of a test case.
 #pragma once
 
 #include "runtime/context.h"

@@ -12,7 +12,7 @@ inline constexpr emulation::Schedule kSchedules[] = {
     {emulation::Order::shuffled, emulation::Order::forward, 2},
 };
 
-/// The emulator's schedule for as long as this lives.
+/// Sets the emulator's schedule for the scope.
 class ScheduleGuard {
  public:
   explicit ScheduleGuard(emulation::Schedule schedule) : before_(emulation::schedule()) {

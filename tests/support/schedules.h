@@ -1,4 +1,4 @@
-// Results must not depend on who works when: running a test's body under several schedules.
+// Runs a test's body under several schedules: results must not depend on the order of work.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace tessera::test {
 
 /// Calls `body()` in a Rank of its own under every schedule:
 ///   - on the emulated GPU, four orders of threads and blocks;
-///   - on a GPU, four times: it has an order of its own every time;
+///   - on a GPU, four times, each in an order of the GPU's;
 ///   - on the CPU, with 1, 2 and 3 threads.
 /// Tensors that outlive the body need a Rank around the call.
 template <typename Body>
@@ -35,8 +35,7 @@ void for_every_schedule(Body body) {
   }
 }
 
-/// What `compute()` gave under each schedule, for a test to compare: all equal, where results must
-/// not depend on it.
+/// The results of `compute()` under each schedule. The test checks that they are equal.
 template <typename Compute>
 auto under_every_schedule(Compute compute) {
   std::vector<decltype(compute())> results;

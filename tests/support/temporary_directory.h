@@ -1,4 +1,4 @@
-// A folder of its own for a test case, removed at the end of the scope.
+// A new folder for a test case, removed at the end of the scope.
 #pragma once
 
 #include <stdlib.h>

@@ -42,7 +42,7 @@ void begin_copy(const Copy& copy, const Site& site) {
   if (misaligned(copy.shared)) block.fail("cp.async to an address not aligned to 16 bytes", site);
   if (misaligned(copy.global)) block.fail("cp.async from an address not aligned to 16 bytes", site);
   if (!block.shared().contains(copy.shared, 16)) {
-    block.fail("cp.async to what is not shared memory", site);
+    block.fail("cp.async to an address outside shared memory", site);
   }
   if (copy.bytes > 16) block.fail("cp.async of more than 16 bytes", site);
   block.thread().copies.add(copy);

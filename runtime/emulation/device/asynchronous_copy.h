@@ -1,7 +1,7 @@
-// cp.async: copies of 16 bytes from global to shared memory that happen while the thread goes on.
+// cp.async: copies of 16 bytes from global to shared memory, while the thread goes on.
 //
-// Until the thread waits, the destination holds NaNs, and the copy is made only when it does: a
-// missing wait shows, and so does a buffer that is refilled while others still read it.
+// The destination holds NaNs until the thread waits, and the copy is made at the wait. So a missing
+// wait shows, and so does a buffer that is refilled while other threads still read it.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,18 @@ namespace tessera::emulation {
 struct Copy {
   void* shared;
   const void* global;
-  unsigned bytes;  // of 16; the rest becomes zero
+  unsigned bytes;  // at most 16; the other bytes become zero
 };
 
-/// The copies of one thread that have not been waited for, oldest first, in groups.
+/// One thread's copies that it has not waited for, in groups, oldest first.
 class PendingCopies {
  public:
   bool empty() const { return copies_.empty(); }
   void clear();
   void add(const Copy& copy);
   void commit();
-  /// The next copy that must be made before at most `groups` groups are in flight; false if none.
+  /// Takes the next copy to be made so that at most `groups` groups stay in flight; false if there
+  /// is no such copy.
   bool take(unsigned groups, Copy& copy);
 
  private:
@@ -37,7 +38,7 @@ void begin_copy(const Copy& copy, const std::source_location& site);
 void commit_copies();
 bool take_copy(unsigned groups, Copy& copy);
 
-// The accesses themselves are the kernel's: they are compiled with it, where sanitizers see them.
+// The accesses are compiled with the kernel, so sanitizers see them.
 
 inline void copy_async(void* shared, const void* global, unsigned bytes,
                        const std::source_location& site = std::source_location::current()) {

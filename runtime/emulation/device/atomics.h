@@ -1,7 +1,7 @@
 // Atomic operations, on global and shared memory.
 //
-// They order memory (acquire and release), which CUDA's do not: a lock or a counter made with them
-// and without __threadfence works here, and may not on a GPU.
+// They order no other memory, as in CUDA: a lock or a counter needs __threadfence. Without it the
+// thread sanitizer reports a race.
 #pragma once
 
 #include <atomic>
@@ -9,12 +9,15 @@
 
 namespace tessera::emulation {
 
-/// Replaces *address by change(*address); what was there before.
+void fence_device();
+void fence_block();
+
+/// Replaces *address by change(*address). Returns the old value.
 template <typename T, typename Change>
 T change_atomically(T* address, Change change) {
   std::atomic_ref<T> target(*address);
-  T old = target.load(std::memory_order_acquire);
-  while (!target.compare_exchange_weak(old, change(old), std::memory_order_acq_rel)) {
+  T old = target.load(std::memory_order_relaxed);
+  while (!target.compare_exchange_weak(old, change(old), std::memory_order_relaxed)) {
   }
   return old;
 }
@@ -42,13 +45,19 @@ T atomicOr(T* address, std::type_identity_t<T> value) {
 }
 template <typename T>
 T atomicExch(T* address, std::type_identity_t<T> value) {
-  return std::atomic_ref<T>(*address).exchange(value, std::memory_order_acq_rel);
+  return std::atomic_ref<T>(*address).exchange(value, std::memory_order_relaxed);
 }
 template <typename T>
 T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
-  std::atomic_ref<T>(*address).compare_exchange_strong(compare, value, std::memory_order_acq_rel);
+  std::atomic_ref<T>(*address).compare_exchange_strong(compare, value, std::memory_order_relaxed);
   return compare;
 }
 
-inline void __threadfence() {}
-inline void __threadfence_block() {}
+/// The thread's accesses before the fence come before accesses that another thread makes after a
+/// later fence. (Between two threads of a block __threadfence_block is enough.)
+inline void __threadfence() {
+  tessera::emulation::fence_device();
+}
+inline void __threadfence_block() {
+  tessera::emulation::fence_block();
+}

@@ -10,7 +10,7 @@ namespace tessera::emulation {
 
 Block block;
 
-// ---- Who runs next ----------------------------------------------------------------------------
+// ---- The order of threads ---------------------------------------------------------------------
 
 namespace {
 
@@ -20,7 +20,7 @@ unsigned lowest(unsigned bits) {
 unsigned highest(unsigned bits) {
   return 31u - static_cast<unsigned>(std::countl_zero(bits));
 }
-/// The first set bit beyond `position`, going up or down, and around.
+/// The next set bit above (below) `position`, going around at the end.
 unsigned following(unsigned bits, unsigned position) {
   const unsigned above = bits & ~((2u << position) - 1u);
   return lowest(above != 0 ? above : bits);
@@ -75,7 +75,7 @@ void Block::enter(Thread& thread) {
   if (thread.fiber == nullptr) thread.fiber = &fibers_.take();
 }
 
-// What runs on every fiber: threads, one after another.
+// Every fiber runs threads, one after another.
 void Block::fiber_main() {
   Fiber::begin();
   for (;;) {
@@ -116,7 +116,7 @@ void Block::run_thread() {
   --unfinished_;
 }
 
-// The running thread gives way until it is made ready.
+// The running thread waits until it is made ready.
 void Block::suspend(const char* waits_in, unsigned mask, const Site& site) {
   Thread& self = *running_;
   self.waits_in = waits_in;
@@ -129,7 +129,7 @@ void Block::suspend(const char* waits_in, unsigned mask, const Site& site) {
   Fiber::change(*self.fiber, *other->fiber);
 }
 
-// After a failure the other threads stay where they are. Their frames own nothing.
+// After a failure the other threads are dropped where they wait. Their frames own no resources.
 void Block::abandon_fibers() {
   for (const Thread& thread : threads_) {
     if (thread.fiber != nullptr && !thread.done) thread.fiber->publish_for(&end_);
@@ -181,7 +181,7 @@ void Block::run(uint3 index, void (*body)(const void*), const void* arguments) {
     thread.done = false;
     thread.copies.clear();
   }
-  const bool up = schedule_.threads != Order::reverse;  // next() goes on from here, and around
+  const bool up = schedule_.threads != Order::reverse;  // next() starts from here
   warp_ = up ? 0 : static_cast<unsigned>(warps_.size()) - 1;
   lane_ = up ? kWarpSize - 1 : 0;
   Thread& first = *next();
@@ -236,7 +236,7 @@ int Block::synchronize(const char* kind, bool predicate, const Site& site) {
       warps_[warp].at_barrier = 0;
     }
   }
-  // The next barrier cannot be complete before this thread has come to it.
+  // The next barrier cannot be complete before this thread reaches it.
   const int result = barrier.result;
   acquire(order);
   return result;

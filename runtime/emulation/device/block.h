@@ -1,9 +1,9 @@
-// The block that runs: its threads, in which order they do, and where they wait for each other.
+// The running block: its threads, their order, and the places where they wait for each other.
 //
-// Every CUDA thread runs until it has to wait for others; then it gives way to the next that can
-// run, directly, without going through a scheduler of its own. A thread that never waits costs one
-// function call: it runs on the stack that the thread before it has left. One that waits keeps its
-// stack, a fiber, until it ends.
+// A CUDA thread runs until it must wait for others. Then it switches directly to the next thread
+// that can run; there is no separate scheduler. A thread that never waits costs one function call:
+// it runs on the stack of the thread before it. A thread that waits keeps its stack, a fiber, until
+// it ends.
 #pragma once
 
 #include <array>
@@ -23,28 +23,28 @@ namespace tessera::emulation {
 
 inline constexpr unsigned kWarpSize = 32;
 
-using Site = std::source_location;  // where in the kernel
+using Site = std::source_location;  // a place in the kernel
 
 /// One of the block's threads.
 struct Thread {
   unsigned number = 0;  // x fastest; its lane is number % 32
   uint3 index{};
-  Fiber* fiber = nullptr;  // its stack, once it runs
+  Fiber* fiber = nullptr;  // its stack, from its first step on
   bool done = false;
   PendingCopies copies;
   // While it waits.
   const char* waits_in = nullptr;
   Site site;
-  unsigned mask = 0;         // of a warp's collective
-  void* operands = nullptr;  // likewise, on the thread's stack
+  unsigned mask = 0;         // in a warp's collective
+  void* operands = nullptr;  // in a warp's collective; on the thread's stack
 };
 
-/// What the lanes of a mask do together; at most one per lane waits to be complete.
+/// An operation of the lanes of a mask. At most one per lane is incomplete.
 struct Collective {
   unsigned mask = 0, arrived = 0;
   const char* kind = nullptr;
   Site site;
-  char* order = nullptr;  // where lanes publish to each other
+  char* order = nullptr;  // the point at which lanes publish to each other
 };
 
 struct Warp {
@@ -67,36 +67,36 @@ struct Barrier {
 
 class Block {
  public:
-  // ---- The grid's view ----
+  // ---- For the grid ----
 
-  /// Runs the block at `index` whose threads each call body(arguments). Raises Failure.
+  /// Runs the block at `index`: each of its threads calls body(arguments). Raises Failure.
   void run(uint3 index, void (*body)(const void*), const void* arguments);
   /// Before the blocks of a grid run, and after.
   void begin_grid(const Launch& launch);
   void end_grid();
-  /// A number below `bound` (below 2^32), from the schedule's seed.
+  /// A pseudo-random number below `bound` (at most 2^32), from the schedule's seed.
   unsigned draw(unsigned bound);
 
   Statistics statistics{};
 
-  // ---- The kernel's view ----
+  // ---- For the kernel ----
 
   Thread& thread() { return *running_; }
   unsigned lane() const { return running_->number % kWarpSize; }
   SharedMemory& shared() { return shared_; }
 
-  /// Waits until every thread of the block has come here; the number of those with predicate true.
+  /// Waits until every thread of the block is here. Returns the number of true predicates.
   int synchronize(const char* kind, bool predicate, const Site& site);
 
-  /// Waits until every lane of `mask` has come here with its operands; the last of them calls
-  /// `execute` for all. lanes[i] are lane i's operands, null if it is not in the mask.
+  /// Waits until every lane of `mask` is here with its operands. The last lane calls `execute` for
+  /// all. lanes[i] holds lane i's operands, or null if lane i is not in the mask.
   using Execute = void (*)(void* const* lanes);
   void collective(unsigned mask, const char* kind, void* operands, Execute execute,
                   bool orders_memory, const Site& site);
 
-  /// Raises Failure "block (0,0,0) thread (5,0,0) at kernel.cu:12: WHAT".
-  [[noreturn]] void fail(const std::string& what, const Site& site) const;
-  [[noreturn]] void fail(const std::string& what) const;
+  /// Raises Failure "block (0,0,0) thread (5,0,0) at kernel.cu:12: RULE".
+  [[noreturn]] void fail(const std::string& rule, const Site& site) const;
+  [[noreturn]] void fail(const std::string& rule) const;
 
  private:
   static void fiber_main();
@@ -129,7 +129,7 @@ class Block {
   char start_ = 0, end_ = 0;  // points of order
 };
 
-/// The one that runs: one at a time in the process (launch.cpp).
+/// The running block: one at a time in the process (launch.cpp).
 extern Block block;
 
 /// "kernel.cu:12".

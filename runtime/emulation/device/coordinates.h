@@ -1,4 +1,4 @@
-// Who the running thread is. Plain globals, so that a debugger's conditions such as
+// The running thread's coordinates. Plain globals, so that a debugger's conditions such as
 // `break kernel.cu:42 if threadIdx.x == 5` work.
 #pragma once
 

@@ -1,5 +1,6 @@
-// What tests ask of the emulator of CUDA kernels: in which order threads run, what was counted.
-// Kernels do not include this; docs/emulation.md says how it works.
+// The emulator's interface to tests: the order of threads, and counters.
+//
+// Kernels do not include this. docs/emulation.md explains the emulator.
 #pragma once
 
 #include <cstddef>
@@ -12,27 +13,27 @@
 
 namespace tessera::emulation {
 
-/// What the emulator raises when a kernel breaks a rule: where, and which rule.
+/// Raised when a kernel breaks a rule. The message names the place and the rule.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// forward and reverse run one warp as far as it can go before the next, which gives the largest
-/// skew between warps; shuffled draws which warp and lane come next at every switch.
+/// forward and reverse run one warp as far as it can go before the next, so warps are as far apart
+/// as they can be. shuffled draws the next warp and lane at every switch.
 enum class Order : std::uint8_t { forward, reverse, shuffled };
 
-/// "forward", "reverse" or "shuffled"; nothing for other names.
+/// Reads "forward", "reverse" or "shuffled"; no value for other names.
 std::optional<Order> parse_order(std::string_view name);
 
-/// In which order the threads of a block run, and the blocks of a grid.
+/// The order of the threads of a block and of the blocks of a grid.
 struct Schedule {
   Order threads = Order::forward;
   Order blocks = Order::forward;
-  std::uint64_t seed = 1;  // of what is shuffled
+  std::uint64_t seed = 1;  // for shuffled orders
 };
 
-/// The schedule of launches from now on, in the whole process: a kernel keeps the one that it was
-/// launched under.
+/// Sets the schedule of later launches in the whole process. A queued kernel keeps the schedule of
+/// its launch.
 void set_schedule(Schedule schedule);
 Schedule schedule();
 
@@ -43,7 +44,7 @@ struct Statistics {
   std::uint64_t collectives = 0;     // shuffles, votes, matrix instructions: once per warp
   std::uint64_t switches = 0;        // from one thread's stack to another's
   std::uint64_t matrix_loads = 0;    // of 8x8 elements, by ldmatrix
-  std::uint64_t bank_conflicts = 0;  // turns beyond the first that these took to read shared memory
+  std::uint64_t bank_conflicts = 0;  // extra turns of matrix loads to read shared memory
 };
 Statistics statistics();
 void reset_statistics();

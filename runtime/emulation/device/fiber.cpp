@@ -6,8 +6,8 @@
 #include "runtime/emulation/device/sanitizers.h"
 
 #if !defined(TESSERA_EMULATION_UCONTEXT)
-// Saves the registers that a function must preserve on the running stack and that stack's pointer
-// in *save; continues where the stack `load` was left. System V ABI for x86-64, figure 3.4.
+// Saves the registers that a function must preserve on the running stack, and the stack's pointer in
+// *save. Then continues on the stack `load`. System V ABI for x86-64, figure 3.4.
 extern "C" void tessera_change_stack(void** save, void* load);
 asm(R"(
 .pushsection .text.tessera_change_stack,"ax",@progbits
@@ -40,8 +40,8 @@ namespace {
 
 constexpr std::size_t kGuardBytes = 4096;
 
-// Where a stack begins, below its end. Were it at the same place in every page, the threads of a
-// block would fight for the same few lines of the caches.
+// A stack's beginning, in bytes below its end. Stacks begin at different places in their pages:
+// otherwise the threads of a block would compete for the same few cache lines.
 std::size_t beginning() {
   static std::size_t stacks = 0;
   return stacks++ * 320 % 4096;
@@ -70,7 +70,7 @@ Fiber::Fiber(void (*entry)()) {
 #else
   void** top = reinterpret_cast<void**>(memory_ + kGuardBytes + kStackBytes - beginning());
   *--top = nullptr;                              // entry's return address: ends backtraces
-  *--top = reinterpret_cast<void*>(entry);       // where the first change of stacks jumps to
+  *--top = reinterpret_cast<void*>(entry);       // the first change of stacks jumps there
   for (int i = 0; i < 6; ++i) *--top = nullptr;  // the registers that it restores
   stack_pointer_ = top;
 #endif
@@ -91,8 +91,8 @@ void Fiber::adopt() {
 #endif
 }
 
-// The address sanitizer is told the bounds of the stack that is entered, and tells those of the one
-// that was left: this is how an adopted stack's become known.
+// The address sanitizer takes the bounds of the stack that is entered and returns those of the stack
+// that was left. This is how the bounds of an adopted stack become known.
 void Fiber::change(Fiber& from, Fiber& to) {
   left = &from;
 #if defined(TESSERA_EMULATION_ASAN)

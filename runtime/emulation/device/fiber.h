@@ -1,4 +1,4 @@
-// A fiber: a stack on which code runs until it gives way to another fiber of the same OS thread.
+// A fiber: a stack and the code that runs on it until it switches to another fiber.
 #pragma once
 
 #include <cstddef>
@@ -12,37 +12,37 @@
 
 namespace tessera::emulation {
 
-/// Below each stack lies a page that cannot be touched: a kernel that needs more stack ends the
-/// program with SIGSEGV there ("stack-overflow" under the address sanitizer).
+/// A guard page lies below each stack. A kernel that needs more stack ends the program with SIGSEGV
+/// ("stack-overflow" under the address sanitizer).
 inline constexpr std::size_t kStackBytes = 256 * 1024;
 
 class Fiber {
  public:
-  /// For the code that already runs, on its own stack.
+  /// The fiber of code that already runs, on its own stack.
   Fiber() = default;
-  /// For `entry`, which must not return. It begins when the fiber is first switched to.
+  /// A new stack for `entry`, which must not return. It begins at the first switch to the fiber.
   explicit Fiber(void (*entry)());
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Before the code that already runs is left: it is the calling OS thread's.
+  /// Takes over the calling OS thread. Called before the code that already runs is left.
   void adopt();
 
-  /// Suspends what runs, as `from`, and continues `to`. Returns when somebody switches to `from`.
+  /// Suspends the running code as `from` and continues `to`. Returns at the next switch to `from`.
   static void change(Fiber& from, Fiber& to);
-  /// To be called first of all in `entry`.
+  /// `entry` calls this first.
   static void begin();
 
-  /// What the running code calls before this fiber, which will never be continued, is destroyed:
-  /// what was done on it comes before what others do after acquire(point).
+  /// Called before a fiber is destroyed that will never be continued: its accesses come before those
+  /// of other fibers after acquire(point).
   void publish_for(void* point);
 
  private:
 #if defined(TESSERA_EMULATION_UCONTEXT)
   ucontext_t context_{};
 #else
-  void* stack_pointer_ = nullptr;  // where its registers are saved
+  void* stack_pointer_ = nullptr;  // its registers are saved there
 #endif
   char* memory_ = nullptr;  // guard page and stack; null for an adopted stack
   // The sanitizers' view of it.

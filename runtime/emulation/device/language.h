@@ -1,7 +1,7 @@
-// CUDA C++ for the host compiler: kernels compiled against this run on the CPU, thread by thread.
-// docs/emulation.md says how, and what it finds.
+// CUDA C++ for the host compiler: kernels run on the CPU, thread by thread.
 //
-// There is no __shared__: TESSERA_SHARED and gpu::SharedMemory (kernels/cuda/language.h) are it.
+// docs/emulation.md explains how, and which errors it finds. TESSERA_SHARED and gpu::SharedMemory
+// (kernels/cuda/language.h) replace __shared__.
 #pragma once
 
 #define __global__
@@ -13,6 +13,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
+#include "runtime/emulation/device/arithmetic.h"
 #include "runtime/emulation/device/asynchronous_copy.h"
 #include "runtime/emulation/device/atomics.h"
 #include "runtime/emulation/device/builtins.h"

@@ -1,4 +1,4 @@
-// What the emulator says of a kernel that breaks a rule.
+// Messages about kernels that break a rule.
 #include <cstdio>
 #include <cstring>
 
@@ -13,7 +13,7 @@ std::string triple(uint3 index) {
          std::to_string(index.z) + ")";
 }
 
-std::string what_it_does(const Thread& thread) {
+std::string state_of(const Thread& thread) {
   if (thread.done) return "have ended";
   char mask[32] = "";
   if (thread.mask != 0) std::snprintf(mask, sizeof(mask), " with mask %08x", thread.mask);
@@ -28,34 +28,34 @@ std::string place(const Site& site) {
          std::to_string(site.line());
 }
 
-void Block::fail(const std::string& what) const {
-  throw Failure("block " + triple(blockIdx) + " thread " + triple(running_->index) + ": " + what);
+void Block::fail(const std::string& rule) const {
+  throw Failure("block " + triple(blockIdx) + " thread " + triple(running_->index) + ": " + rule);
 }
 
-void Block::fail(const std::string& what, const Site& site) const {
+void Block::fail(const std::string& rule, const Site& site) const {
   throw Failure("block " + triple(blockIdx) + " thread " + triple(running_->index) + " at " +
-                place(site) + ": " + what);
+                place(site) + ": " + rule);
 }
 
-// Nobody can go on: groups the threads by where they are.
+// No thread can go on. Groups the threads by the places where they wait.
 std::string Block::divergence() const {
   struct Group {
-    std::string what;
+    std::string state;
     unsigned first, count;
   };
   std::vector<Group> groups;
   for (const Thread& thread : threads_) {
-    const std::string what = what_it_does(thread);
+    const std::string state = state_of(thread);
     std::size_t group = 0;
-    while (group < groups.size() && groups[group].what != what) ++group;
-    if (group == groups.size()) groups.push_back({what, thread.number, 0});
+    while (group < groups.size() && groups[group].state != state) ++group;
+    if (group == groups.size()) groups.push_back({state, thread.number, 0});
     ++groups[group].count;
   }
-  std::string message = "block " + triple(blockIdx) + ": threads wait for others that do not come";
+  std::string message = "block " + triple(blockIdx) + ": threads wait for others that never arrive";
   const char* separator = ": ";
   for (const Group& group : groups) {
     message += separator + std::to_string(group.count) + " (the first is " +
-               std::to_string(group.first) + ") " + group.what;
+               std::to_string(group.first) + ") " + group.state;
     separator = "; ";
   }
   return message;

@@ -1,8 +1,8 @@
-// What the emulator tells the sanitizers. Builds without them compile this to nothing.
+// The emulator's calls to the sanitizers. They are empty in builds without sanitizers.
 //
-// The emulator's own sources are not instrumented for the thread sanitizer (cmake/cuda.cmake): to
-// it every CUDA thread is a thread, and only the kernel's accesses count, ordered only by what
-// orders them on a GPU. Allocating and freeing it watches all the same; Unobserved hides those.
+// To the thread sanitizer every CUDA thread is a thread. The emulator's own sources are not
+// instrumented (cmake/cuda.cmake), so it sees only the kernel's accesses and only the orders that
+// exist on a GPU. It still sees the emulator's allocations; Unobserved hides those.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ inline constexpr bool kRacesAreWatched = true;
 inline constexpr bool kRacesAreWatched = false;
 #endif
 
-/// All that this thread did so far comes before what others do after acquire(point).
+/// This thread's accesses so far come before those of other threads after acquire(point).
 inline void publish([[maybe_unused]] void* point) {
 #if defined(TESSERA_EMULATION_TSAN)
   __tsan_release(point);
@@ -41,7 +41,7 @@ inline void acquire([[maybe_unused]] void* point) {
 #endif
 }
 
-/// While it lives, the thread sanitizer looks away.
+/// Suppresses thread-sanitizer tracking of this thread for the scope.
 struct Unobserved {
 #if defined(TESSERA_EMULATION_TSAN)
   Unobserved() {
@@ -59,7 +59,7 @@ struct Unobserved {
   Unobserved& operator=(const Unobserved&) = delete;
 };
 
-/// Accesses to poisoned memory end the program with the address sanitizer's report.
+/// The address sanitizer ends the program at an access to poisoned memory.
 inline void poison([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) {
 #if defined(TESSERA_EMULATION_ASAN)
   __asan_poison_memory_region(data, bytes);

@@ -16,13 +16,13 @@ class SharedMemory {
   void begin_block();
   void end_block();
 
-  /// The array of the static declaration that `tag` stands for. It is aligned as its type asks and
-  /// no better: a declaration of floats cannot be read as float4.
+  /// The array of the static declaration with this tag. It is aligned as its type requires and no
+  /// better, so a declaration of floats cannot be read as float4.
   void* variable(const void* tag, std::size_t bytes, std::size_t alignment);
-  /// The array at [offset, offset + bytes) of the dynamic shared memory. Its address has the same
-  /// remainder by 128 as on a GPU, so alignment and banks are the same.
+  /// The array at [offset, offset + bytes) of the dynamic shared memory. Its address modulo 128 is
+  /// that on a GPU, so alignment and banks are the same.
   void* piece(std::size_t offset, std::size_t bytes);
-  /// Bytes in static declarations that a block of the grid has come to: the most of any block.
+  /// Bytes of static declarations in a block: the most of any block of the grid.
   std::size_t static_bytes() const { return most_static_bytes_; }
   /// Do these bytes lie in one of the arrays?
   bool contains(const void* data, std::size_t bytes) const;
@@ -44,10 +44,10 @@ class SharedMemory {
   SharedMemoryLimits limits_;
   std::unique_ptr<char, Free> arena_;
   std::size_t used_ = 0;            // of the arena
-  std::vector<char*> allocations_;  // where races are watched: instead of the arena
+  std::vector<char*> allocations_;  // under the thread sanitizer, in place of the arena
 };
 
-/// The array of a TESSERA_SHARED declaration, for the block that runs.
+/// The running block's array of a TESSERA_SHARED declaration.
 void* shared_variable(const void* tag, std::size_t bytes, std::size_t alignment);
 template <typename T>
 T& shared_variable(const void* tag) {

@@ -1,7 +1,9 @@
 #include "runtime/emulation/device/tensor_core.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "runtime/emulation/device/arithmetic.h"
 #include "runtime/emulation/device/block.h"
 
 namespace tessera::emulation {
@@ -17,8 +19,8 @@ struct Load {
   }
 };
 
-// The 32 banks of 4 bytes serve one row of 16 bytes per group of 4 banks at a time. Rows at the
-// same address are read once.
+// A turn reads one row of 16 bytes from each group of 4 of the 32 banks. Rows at the same address
+// are read once.
 unsigned turns_to_read(const Load* const* rows) {
   unsigned turns = 1;
   const auto address = [&](int i) { return reinterpret_cast<std::uintptr_t>(rows[i]->address); };
@@ -62,6 +64,33 @@ float element(unsigned pair, int half) {
   return static_cast<float>(value);
 }
 
+void add_rounded(float (&c)[16][8], const float (&a)[16][16], const float (&b)[16][8]) {
+  for (int m = 0; m < 16; ++m) {
+    for (int k = 0; k < 16; ++k) {
+      for (int n = 0; n < 8; ++n) c[m][n] += a[m][k] * b[k][n];
+    }
+  }
+}
+
+float truncated(double value) {
+  const float nearest = static_cast<float>(value);
+  return std::fabs(nearest) > std::fabs(value) ? std::nextafter(nearest, 0.0f) : nearest;
+}
+
+// Fasi, Higham, Mikaitis, Pranesh: "Numerical behavior of NVIDIA tensor cores", PeerJ Computer
+// Science 7 (2021): an A100 adds 8 products to the accumulator at a time and truncates the sum.
+void add_truncated(float (&c)[16][8], const float (&a)[16][16], const float (&b)[16][8]) {
+  for (int m = 0; m < 16; ++m) {
+    for (int n = 0; n < 8; ++n) {
+      for (int first = 0; first < 16; first += 8) {
+        double sum = c[m][n];
+        for (int k = first; k < first + 8; ++k) sum += double{a[m][k]} * double{b[k][n]};
+        c[m][n] = truncated(sum);
+      }
+    }
+  }
+}
+
 template <typename T>
 void multiply(void* const* lanes) {
   const auto* const* products = reinterpret_cast<const Product* const*>(lanes);
@@ -77,11 +106,7 @@ void multiply(void* const* lanes) {
       for (int r = 0; r < 2; ++r) c[group + r * 8][pair + half] = own.c[2 * r + half];
     }
   }
-  for (int m = 0; m < 16; ++m) {
-    for (int k = 0; k < 16; ++k) {
-      for (int n = 0; n < 8; ++n) c[m][n] += a[m][k] * b[k][n];
-    }
-  }
+  is_approximate() ? add_truncated(c, a, b) : add_rounded(c, a, b);
   for (int lane = 0; lane < 32; ++lane) {
     const int group = lane / 4, pair = lane % 4 * 2;
     for (int r = 0; r < 4; ++r) products[lane]->c[r] = c[group + r / 2 * 8][pair + r % 2];

@@ -1,8 +1,31 @@
 #include "runtime/emulation/device/threads.h"
 
+#include "runtime/emulation/device/atomics.h"
 #include "runtime/emulation/device/block.h"
+#include "runtime/emulation/device/coordinates.h"
+#include "runtime/emulation/device/sanitizers.h"
 
 namespace tessera::emulation {
+namespace {
+
+// Points of order: one for the device, and one for each of 64 blocks that run after one another.
+char device_fence[8];
+char block_fences[64][8];
+
+void pass(char* point) {
+  acquire(point);
+  publish(point);
+}
+
+}  // namespace
+
+void fence_device() {
+  pass(device_fence);
+}
+
+void fence_block() {
+  pass(block_fences[(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % 64]);
+}
 
 unsigned lane() {
   return block.lane();

@@ -1,7 +1,7 @@
-// How threads of a block wait for and talk to each other: barriers, shuffles, votes.
+// Barriers, shuffles and votes of a block's threads.
 //
-// Every function takes, last, the place in the kernel that it is called from, which callers leave
-// to its default. Threads that meet must have come to the same place.
+// The last parameter of every function is the calling place in the kernel; callers leave it to its
+// default. Threads that wait for each other must be at the same place.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ unsigned lane();
 int synchronize_block(const char* kind, bool predicate, const Site& site);
 void synchronize_warp(unsigned mask, const Site& site);
 unsigned vote(unsigned mask, bool predicate, const char* kind, const Site& site);
-/// The value that lane `source` brings. It must be in the mask.
+/// The value of lane `source`, which must be in the mask.
 std::uint64_t exchange(unsigned mask, std::uint64_t value, unsigned source, const char* kind,
                        const Site& site);
 /// The lowest lane of the caller's segment of `width` lanes, a power of two.
@@ -35,7 +35,7 @@ T exchange(unsigned mask, T value, unsigned source, const char* kind, const Site
 
 }  // namespace tessera::emulation
 
-// ---- Barriers: what threads did before is seen by the others after ------------------------------
+// ---- Barriers: accesses before are visible to the other threads after ---------------------------
 
 inline void __syncthreads(const std::source_location& site = std::source_location::current()) {
   tessera::emulation::synchronize_block("__syncthreads", false, site);

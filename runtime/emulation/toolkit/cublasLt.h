@@ -1,5 +1,6 @@
-// The part of cuBLASLt that Tessera uses, carried out on the CPU
-// (runtime/emulation/toolkit/cublas_lt.cpp). Values of enumerators are the library's own.
+// The part of cuBLASLt that Tessera uses, carried out on the CPU (cublas_lt.cpp).
+//
+// Values of enumerators are the library's own.
 #pragma once
 
 #include <cstddef>
@@ -107,7 +108,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* returned);
 
-/// D = alpha op(A) op(B) + beta C, then the epilogue; matrices are column-major.
+/// D = alpha op(A) op(B) + beta C, then the epilogue. Matrices are column-major.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                               const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
                               const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,

@@ -1,11 +1,11 @@
-// cuBLASLt on the CPU, stricter than the library: what it would let pass and answer slowly or
-// wrongly (a pointer less aligned than was promised, an algorithm chosen for another problem, a
-// workspace that is too small) is refused here.
+// cuBLASLt on the CPU, stricter than the library.
 //
-// Every problem has several algorithms, as on a GPU: the whole sum over k at once; the sum in two
-// halves, the first of which waits in the workspace, for matrices that are aligned; and one that
-// adds the halves in the output's type, which is the first choice wherever the mask of reduction
-// schemes lets it in.
+// Calls that the library would answer slowly or wrongly are refused here: a pointer less aligned
+// than was promised, an algorithm chosen for another problem, a workspace that is too small.
+//
+// As on a GPU, every problem has several algorithms. One forms the whole sum over k at once. One, for
+// aligned matrices, forms two halves and keeps the first in the workspace. One adds the halves in
+// the output's type; it is the first choice if the mask of reduction schemes allows it.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -32,7 +32,7 @@ using tessera::emulation::size_of;
 using tessera::emulation::Sum;
 using tessera::emulation::workspace_bytes;
 
-// ---- What makes sense
+// ---- Valid problems
 
 bool same(const Layout& x, const Layout& y) {
   return x.type == y.type && x.rows == y.rows && x.columns == y.columns &&
@@ -40,7 +40,7 @@ bool same(const Layout& x, const Layout& y) {
          x.batch_stride == y.batch_stride;
 }
 
-/// Room for its columns, and the matrices of a batch apart.
+/// Is there room for the columns, and are the matrices of a batch disjoint?
 bool well_formed(const Layout& x) {
   if (x.rows < 1 || x.columns < 1 || x.batches < 1 || x.batches > 65535) return false;
   if (x.leading_dimension < x.rows) return false;
@@ -89,7 +89,7 @@ cublasStatus_t check(const Problem& p, const Layout& c) {
 
 struct Algorithm {
   Sum sum;
-  std::uint64_t problem;       // what it was chosen for
+  std::uint64_t problem;       // the fingerprint of the problem that it was chosen for
   std::uint32_t alignment[4];  // promised
   std::uint64_t workspace_bytes;
 };

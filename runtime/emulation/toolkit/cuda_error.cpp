@@ -1,5 +1,4 @@
-// The emulated runtime's errors: numbers and texts as the toolkit's, and beside them what the
-// emulation knows of the reason.
+// The emulated runtime's errors: the toolkit's numbers and texts, with the emulation's reason.
 #include "runtime/emulation/toolkit/cuda_error.h"
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 namespace tessera::emulation {
 namespace {
 
-/// What the calling thread's last failed call returned, and why.
+/// The calling thread's last failed call: its error and the reason.
 struct LastError {
   cudaError_t error = cudaSuccess;
   cudaError_t explained = cudaSuccess;

@@ -7,7 +7,7 @@
 
 namespace tessera::emulation {
 
-/// Makes `error` the calling thread's last, with its reason, and returns it.
+/// Makes `error` the calling thread's last error, with a reason, and returns it.
 cudaError_t refuse(cudaError_t error, std::string why = {});
 
 }  // namespace tessera::emulation

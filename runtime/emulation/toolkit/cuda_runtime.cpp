@@ -1,5 +1,6 @@
-// The emulated CUDA runtime: the toolkit's calls, put into the words of device_queue.h. Strict
-// where the toolkit is: a call that it would refuse, or whose outcome it leaves open, is an error.
+// The emulated CUDA runtime: the toolkit's calls, carried out by device_queue.h.
+//
+// A call that the toolkit would refuse is an error. So is a call with an undefined outcome.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -27,8 +28,7 @@ cudaError_t refuse_failed(int device) {
 
 cudaError_t check_stream(cudaStream_t stream) {
   if (stream == nullptr) {
-    return refuse(cudaErrorInvalidResourceHandle,
-                  "the default stream, which others wait for, is not emulated");
+    return refuse(cudaErrorInvalidResourceHandle, "the default stream is not emulated");
   }
   if (stream->destroyed) {
     return refuse(cudaErrorInvalidResourceHandle, "the stream was destroyed");
@@ -38,32 +38,33 @@ cudaError_t check_stream(cudaStream_t stream) {
 
 cudaError_t check_event(cudaEvent_t event) {
   if (event == nullptr || event->destroyed) {
-    return refuse(cudaErrorInvalidResourceHandle, "the event was destroyed, or is none");
+    return refuse(cudaErrorInvalidResourceHandle, "the event was destroyed or is null");
   }
   return cudaSuccess;
 }
 
-/// Where `bytes` bytes at `data` lie.
-struct Place {
+/// The kind of memory at an address.
+struct Memory {
   enum { device, pinned, pageable } kind = pageable;
   unsigned devices = 0;  // a bit, of device memory
 };
 
-cudaError_t find_place(Place& place, const void* data, std::size_t bytes, const char* call) {
+cudaError_t find_memory(Memory& memory, const void* data, std::size_t bytes, const char* call) {
   const Devices& devices = Devices::get();
   if (!devices.memory.covers(data)) {
-    place.kind = devices.is_host_block(data, bytes) ? Place::pinned : Place::pageable;
+    memory.kind = devices.is_host_block(data, bytes) ? Memory::pinned : Memory::pageable;
     return cudaSuccess;
   }
   const DeviceMemory::Block* const block = devices.memory.find(data);
   if (block == nullptr) {
-    return refuse(cudaErrorInvalidValue, std::string(call) + " is given memory that was freed");
+    return refuse(cudaErrorInvalidValue, std::string(call) + ": the memory was freed");
   }
   if (static_cast<const std::byte*>(data) + bytes > block->data + block->bytes) {
-    return refuse(cudaErrorInvalidValue, std::string(call) + " goes past the end of a block of " +
+    return refuse(cudaErrorInvalidValue, std::string(call) +
+                                             ": the range goes past the end of a block of " +
                                              std::to_string(block->bytes) + " bytes");
   }
-  place = {Place::device, 1u << block->device};
+  memory = {Memory::device, 1u << block->device};
   return cudaSuccess;
 }
 
@@ -132,7 +133,7 @@ std::string leaks() {
   return Devices::get().leaks();
 }
 
-void lend(cudaStream_t stream, void* data, std::size_t bytes, std::size_t block_bytes) {
+void mark_used(cudaStream_t stream, void* data, std::size_t bytes, std::size_t block_bytes) {
   const auto lock = Devices::get().lock();
   const auto work = [=] { unpoison_first(data, bytes, block_bytes); };
   const bool at_once = stream->destroyed || !Devices::get().failure(stream->device).empty();
@@ -140,7 +141,7 @@ void lend(cudaStream_t stream, void* data, std::size_t bytes, std::size_t block_
   Devices::get().enqueue(*stream, {.work = work, .devices = 1u << stream->device});
 }
 
-void take_back(cudaStream_t stream, void* data, std::size_t block_bytes) {
+void mark_unused(cudaStream_t stream, void* data, std::size_t block_bytes) {
   const auto lock = Devices::get().lock();
   const auto work = [=] {
     unpoison(data, block_bytes);
@@ -232,7 +233,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   devices.dynamic_bytes[{current_device, kernel}] = static_cast<std::size_t>(value);
   return cudaSuccess;
 }
-// Copies go straight from any device to any other, and kernels never get at another's memory.
+// Copies go from any device to any other. Kernels cannot access another device's memory.
 cudaError_t cudaDeviceCanAccessPeer(int* possible, int device, int peer) {
   *possible = device != peer;
   return cudaSuccess;
@@ -266,7 +267,7 @@ cudaError_t cudaFree(void* data) {
   const DeviceMemory::Block* const block = devices.memory.find(data);
   if (block == nullptr || block->data != data) {
     return refuse(cudaErrorInvalidValue,
-                  "cudaFree is given what is no block of device memory, or not any more");
+                  "cudaFree: the address is not the beginning of a block of device memory");
   }
   const int device = block->device;
   devices.synchronize_device(device, lock);
@@ -293,29 +294,29 @@ cudaError_t cudaFreeHost(void* data) {
   }
   if (!devices.forget_host_block(data)) {
     return refuse(cudaErrorInvalidValue,
-                  "cudaFreeHost is given what is no block of host memory, or not any more");
+                  "cudaFreeHost: the address is not the beginning of a block of host memory");
   }
   std::free(data);
   return cudaSuccess;
 }
 
-// Pinned memory is read and written when the copy's turn comes; pageable memory is read at once,
-// into a buffer of the driver's, and when it is written the host waits ("API synchronization
-// behavior" in the toolkit's manual).
+// Pinned memory is read and written when the copy runs. Pageable memory is read at once, into the
+// driver's buffer. A copy to pageable memory makes the host wait ("API synchronization behavior" in
+// the toolkit's manual).
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   Devices& devices = Devices::get();
   auto lock = devices.lock();
   if (const auto error = check_stream(stream)) return error;
-  Place target, source;
-  if (const auto error = find_place(target, to, bytes, "cudaMemcpyAsync")) return error;
-  if (const auto error = find_place(source, from, bytes, "cudaMemcpyAsync")) return error;
+  Memory target, source;
+  if (const auto error = find_memory(target, to, bytes, "cudaMemcpyAsync")) return error;
+  if (const auto error = find_memory(source, from, bytes, "cudaMemcpyAsync")) return error;
   const auto* const first = static_cast<const std::byte*>(from);
   if (to < first + bytes && first < static_cast<std::byte*>(to) + bytes) {
-    return refuse(cudaErrorInvalidValue, "cudaMemcpyAsync is given places that overlap");
+    return refuse(cudaErrorInvalidValue, "cudaMemcpyAsync: the ranges overlap");
   }
   Item item{.devices = target.devices | source.devices};
-  if (source.kind == Place::pageable) {
+  if (source.kind == Memory::pageable) {
     item.work = [=, staged = std::vector<std::byte>(first, first + bytes)] {
       std::memcpy(to, staged.data(), bytes);
     };
@@ -323,8 +324,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     item.work = [=] { std::memcpy(to, from, bytes); };
   }
   devices.enqueue(*stream, std::move(item));
-  const bool between_hosts = target.kind != Place::device && source.kind != Place::device;
-  if (target.kind == Place::pageable || between_hosts) devices.synchronize(*stream, lock);
+  const bool between_hosts = target.kind != Memory::device && source.kind != Memory::device;
+  if (target.kind == Memory::pageable || between_hosts) devices.synchronize(*stream, lock);
   return refuse_failed(stream->device);
 }
 
@@ -332,13 +333,13 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
   Devices& devices = Devices::get();
   const auto lock = devices.lock();
   if (const auto error = check_stream(stream)) return error;
-  Place place;
-  if (const auto error = find_place(place, data, bytes, "cudaMemsetAsync")) return error;
-  if (place.kind == Place::pageable) {
-    return refuse(cudaErrorInvalidValue, "cudaMemsetAsync is given memory of the host's heap");
+  Memory memory;
+  if (const auto error = find_memory(memory, data, bytes, "cudaMemsetAsync")) return error;
+  if (memory.kind == Memory::pageable) {
+    return refuse(cudaErrorInvalidValue, "cudaMemsetAsync: the memory is on the host's heap");
   }
   devices.enqueue(*stream,
-                  {.work = [=] { std::memset(data, value, bytes); }, .devices = place.devices});
+                  {.work = [=] { std::memset(data, value, bytes); }, .devices = memory.devices});
   return cudaSuccess;
 }
 
@@ -424,7 +425,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const auto error = check_stream(stream)) return error;
   if (const auto error = check_event(event)) return error;
   if (event->device != stream->device) {
-    return refuse(cudaErrorInvalidResourceHandle, "the event is of another device than the stream");
+    return refuse(cudaErrorInvalidResourceHandle,
+                  "the event belongs to another device than the stream");
   }
   event->point = std::make_shared<Point>();
   Devices::get().enqueue(*stream, {.pass = event->point});
@@ -454,8 +456,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   for (cudaEvent_t event : {start, end}) {
     if (const auto error = check_event(event)) return error;
     if (!event->timed || event->point == nullptr) {
-      return refuse(cudaErrorInvalidResourceHandle,
-                    "the event was not recorded, or without a time");
+      return refuse(cudaErrorInvalidResourceHandle, "the event was not recorded or has no time");
     }
     if (!event->point->passed) return refuse(cudaErrorNotReady);
   }

@@ -16,7 +16,7 @@ namespace tessera::emulation {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-/// Addresses, not memory: pages exist once they are touched.
+/// Address space. A page takes memory once it is touched.
 constexpr std::size_t kArenaBytes = std::size_t{64} << 30;
 constexpr std::size_t kMostDevices = 16;
 
@@ -24,7 +24,7 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
-// What the handler below reads: a signal may come at any time, so nothing here ever moves.
+// The signal handler reads these at any time, so they never move.
 struct Range {
   std::byte* begin;
   bool open;
@@ -32,8 +32,8 @@ struct Range {
 Range ranges[kMostDevices];
 struct sigaction next_handler;
 
-/// Says what a fault in device memory means, then lets the next handler (the sanitizer's, the test
-/// runner's) see the fault again.
+/// Explains a fault in device memory, then lets the next handler (the sanitizer's, the test runner's)
+/// see the fault again.
 void explain_fault(int signal, siginfo_t* info, void*) {
   const auto* const address = static_cast<std::byte*>(info->si_addr);
   bool working = false;
@@ -50,7 +50,7 @@ void explain_fault(int signal, siginfo_t* info, void*) {
   sigaction(signal, &next_handler, nullptr);
 }
 
-/// Test runners put their own handler in front of each test: this one goes before it again.
+/// Test runners install their own handler for each test. This one is installed in front of it again.
 void handle_faults() {
   struct sigaction current {};
   sigaction(SIGSEGV, nullptr, &current);
@@ -77,8 +77,8 @@ DeviceMemory::Arena& DeviceMemory::arena(int device) {
   return *arenas_[static_cast<std::size_t>(device)];
 }
 
-/// The first gap from the cursor on: memory that was given back is not handed out again until all
-/// addresses have been used, so that a late user hits a hole.
+/// The first gap after the cursor. Freed addresses are not handed out again until all others have
+/// been used, so a late access to a freed block faults.
 std::byte* DeviceMemory::place_for(const Arena& arena, std::size_t bytes) const {
   const std::size_t wanted = kPage + whole_pages(bytes) + kPage;  // untouchable on both sides
   for (std::byte* at : {arena.cursor, arena.begin}) {

@@ -1,6 +1,7 @@
-// Emulated device memory: one range of addresses per device, which the host cannot touch except
-// while the device works. A block may be overrun by no byte under the address sanitizer. Fresh
-// memory reads as 0xff: NaN as a float.
+// Emulated device memory: one range of addresses per device.
+//
+// The host cannot touch the range except while the device works. Under the address sanitizer an
+// overrun of a block by one byte is an error. New memory reads as 0xff: NaN as a float.
 //
 // Callers hold the lock of Devices.
 #pragma once
@@ -20,28 +21,28 @@ class DeviceMemory {
     int device;
   };
 
-  /// Null if there is none left of `limit`.
+  /// Null if fewer than `bytes` are left of `limit`.
   void* allocate(int device, std::size_t bytes, std::size_t limit);
   /// `data` is the beginning of a block.
   void release(void* data);
   /// The block that `data` lies in, or null.
   const Block* find(const void* data) const;
-  /// Does `data` lie where device memory is, allocated or not?
+  /// Is `data` an address of device memory, allocated or not?
   bool covers(const void* data) const;
 
   std::size_t blocks() const { return blocks_.size(); }
   std::size_t bytes() const;
 
   /// From here on the calling thread may touch the memory of the devices in the set (bit i: device
-  /// i) and no other device's.
+  /// i) and of no other device.
   void open(unsigned devices);
   void close() { open(0); }
 
  private:
   struct Arena {
     std::byte* begin = nullptr;
-    std::byte* cursor = nullptr;  // where the next block is looked for
-    std::byte* top = nullptr;     // the end of what was ever handed out
+    std::byte* cursor = nullptr;  // the search for the next block starts here
+    std::byte* top = nullptr;     // the end of all memory ever handed out
     std::byte* open_to = nullptr;
     std::size_t live_bytes = 0;
   };

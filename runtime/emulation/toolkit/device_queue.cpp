@@ -17,13 +17,13 @@ void report_leaks() {
   const auto lock = Devices::get().lock();
   const std::string leaks = Devices::get().leaks();
   if (leaks.empty()) return;
-  std::fprintf(stderr, "emulated device: the program ends without giving back %s\n", leaks.c_str());
+  std::fprintf(stderr, "emulated device: the program ends without freeing %s\n", leaks.c_str());
   std::_Exit(1);
 }
 
 }  // namespace
 
-// Never destroyed: what static objects own may be given back later than anything else.
+// Never destroyed: static objects may free device memory after all other destructors.
 Devices& Devices::get() {
   static Devices* const devices = [] {
     std::atexit(report_leaks);
@@ -52,7 +52,7 @@ CUevent_st* Devices::make_event(int device, bool timed) {
 
 void Devices::enqueue(CUstream_st& stream, Item item) {
   if (item.pass) item.pass->stream = &stream;
-  if (!failure(stream.device).empty()) {  // the work is lost, and nobody waits for it
+  if (!failure(stream.device).empty()) {  // the work is dropped, and waits for it return
     if (item.pass) item.pass->passed = true;
     return;
   }
@@ -105,7 +105,7 @@ CUstream_st* Devices::next_for(const Point& point) {
     if (is_ready(*wanted->stream)) return wanted->stream;
     wanted = wanted->stream->items.front().wait.get();
   }
-  fail(point.stream->device, "streams wait for one another: none can go on");
+  fail(point.stream->device, "streams wait for one another: none can continue");
   return nullptr;
 }
 
@@ -148,7 +148,7 @@ void Devices::run_first(CUstream_st& stream) {
   }
 }
 
-/// As CUDA does: the device is lost, with all that it was given.
+/// As in CUDA, the device is lost with all its queued work.
 void Devices::fail(int device, const std::string& why) {
   failures_.emplace(device, why);
   for (const auto& stream : streams_) {

@@ -1,8 +1,9 @@
-// The streams of the emulated devices, and which of their work runs when.
+// The streams of the emulated devices and the order in which their work runs.
 //
-// A stream is a list of items: work, points that others may wait for, waits for others' points. The
-// first item of a stream may run unless it is a wait for a point that has not been passed. Who runs
-// it is whoever waits (Progress in toolkit/emulated_device.h), under one lock for all devices.
+// A stream is a list of items: work, points that others may wait for, and waits for others' points.
+// The first item of a stream may run unless it is a wait for a point that has not been passed. The
+// host thread that waits runs the items (Progress in toolkit/emulated_device.h), under one lock for
+// all devices.
 #pragma once
 
 #include <chrono>
@@ -22,11 +23,11 @@
 
 namespace tessera::emulation {
 
-/// A place in a stream, as an event's: once per recording.
+/// A place in a stream. Every recording of an event makes one.
 struct Point {
-  CUstream_st* stream = nullptr;  // that comes past; null until it is queued there
+  CUstream_st* stream = nullptr;  // null until the point is queued
   bool passed = false;
-  bool asked_for = false;  // by a query, which gets no for an answer the first time
+  bool asked_for = false;  // a query has asked; the first answer is always no
   std::chrono::steady_clock::time_point time;
 };
 using PointHandle = std::shared_ptr<Point>;
@@ -34,7 +35,7 @@ using PointHandle = std::shared_ptr<Point>;
 /// One of work, pass and wait is set.
 struct Item {
   std::function<void()> work;
-  unsigned devices = 0;  // whose memory the work may touch: a bit each
+  unsigned devices = 0;  // bit i: the work may touch the memory of device i
   PointHandle pass;
   PointHandle wait;
 };
@@ -52,12 +53,12 @@ struct CUevent_st {
   int device;
   bool timed;
   bool destroyed = false;
-  tessera::emulation::PointHandle point;  // of the last recording
+  tessera::emulation::PointHandle point;  // the last recording
 };
 
 namespace tessera::emulation {
 
-/// Everything that the emulated devices are. Except for get and lock, callers hold the lock.
+/// The state of all emulated devices. Callers hold the lock, except for get() and lock().
 class Devices {
  public:
   static Devices& get();
@@ -68,7 +69,7 @@ class Devices {
   std::map<std::pair<int, const void*>, std::size_t> dynamic_bytes;
 
   const DeviceOptions& options() const { return options_; }
-  /// First runs all that was queued.
+  /// Runs all queued work first.
   void set_options(const DeviceOptions& options, std::unique_lock<std::mutex>& lock);
 
   CUstream_st* make_stream(int device);
@@ -77,13 +78,13 @@ class Devices {
   void enqueue(CUstream_st& stream, Item item);
   /// Runs until the point has been passed, or its device has failed.
   void run_until(const PointHandle& point, std::unique_lock<std::mutex>& lock);
-  /// Runs all that the stream (the device) has been given.
+  /// Runs all work of the stream (of the device).
   void synchronize(CUstream_st& stream, std::unique_lock<std::mutex>& lock);
   void synchronize_device(int device, std::unique_lock<std::mutex>& lock);
-  /// Has it been passed? Whoever asks again and again gets yes in the end.
+  /// Has the point been passed? Repeated queries make progress, so the answer is yes in the end.
   bool query(const PointHandle& point);
 
-  /// What work on the device threw; empty if nothing.
+  /// The message of the exception that failed the device; empty if it has not failed.
   std::string failure(int device) const;
   /// Passes a point that no stream passes.
   void pass(Point& point) {
@@ -98,8 +99,8 @@ class Devices {
   bool is_host_block(const void* data, std::size_t bytes) const;
 
  private:
-  /// The stream whose first item must run before the point can be passed; null if that is for
-  /// another thread to queue.
+  /// The first item of this stream must run before the point can be passed; null if another host
+  /// thread has still to queue the point.
   CUstream_st* next_for(const Point& point);
   CUstream_st* any_ready();
   void run_first(CUstream_st& stream);
@@ -110,8 +111,7 @@ class Devices {
   std::mutex mutex_;
   std::condition_variable changed_;
   DeviceOptions options_;
-  // Handles stay valid for good, so that the use of one that was destroyed is an error, not a
-  // crash.
+  // Handles are never freed, so the use of a destroyed one is an error and not a crash.
   std::vector<std::unique_ptr<CUstream_st>> streams_;
   std::vector<std::unique_ptr<CUevent_st>> events_;
   std::map<const void*, std::size_t> host_blocks_;

@@ -51,7 +51,7 @@ struct DeviceOptions {
 };
 
 DeviceOptions device_options();
-/// Carries out all queued work, then sets the options and forgets what kernels asked for. Raises
+/// Carries out all queued work, then sets the options and resets the attributes of kernels. Raises
 /// Error for an architecture that is not emulated.
 void set_device_options(const DeviceOptions& options);
 
@@ -75,14 +75,14 @@ class DeviceOptionsGuard {
 /// Forgets all failures. On a GPU only the end of the process does.
 void forget_failures();
 
-/// Lists objects that were not given back: "2 blocks of device memory (768 bytes), 1 streams". Empty
-/// if there are none. A program that ends with a leak prints the list and exits with 1.
+/// Lists objects that were not freed: "2 blocks of device memory (768 bytes), 1 streams". Empty if
+/// there are none. A program that ends with a leak prints the list and exits with 1.
 std::string leaks();
 
 /// A caching allocator reports its use of a block of device memory, in the stream's order: from here
-/// on its first `bytes` bytes are in use (lend), or none are (take_back). The address sanitizer
+/// on its first `bytes` bytes are in use (mark_used), or none are (mark_unused). The address sanitizer
 /// reports accesses to other bytes. Without it, bytes that are not in use read as 0xff.
-void lend(cudaStream_t stream, void* data, std::size_t bytes, std::size_t block_bytes);
-void take_back(cudaStream_t stream, void* data, std::size_t block_bytes);
+void mark_used(cudaStream_t stream, void* data, std::size_t bytes, std::size_t block_bytes);
+void mark_unused(cudaStream_t stream, void* data, std::size_t block_bytes);
 
 }  // namespace tessera::emulation

@@ -1,8 +1,9 @@
-// NCCL among threads: every communicator has a thread of its own that meets the other ranks' and
-// then queues copies and sums on the streams of the calls. Streams wait for each other by events.
+// NCCL for threads of one process.
 //
-// An operation has two halves: every rank copies what it needs of the others' buffers, and when all
-// have copied (in the streams' order), writes its own. So buffers may be used in place.
+// Every communicator has its own thread. It waits for the other ranks' threads, then queues copies
+// and sums on the streams of the calls. Streams wait for each other by events. An operation has two
+// halves: every rank copies the parts of the others' buffers that it needs; when all have copied, in
+// stream order, every rank writes its own buffer. So buffers may be used in place.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -19,8 +20,8 @@ namespace {
 
 using tessera::emulation::Clique;
 using tessera::emulation::Kind;
-using tessera::emulation::Meeting;
 using tessera::emulation::Operation;
+using tessera::emulation::Rendezvous;
 using tessera::emulation::size_of;
 
 thread_local std::string last_error;
@@ -61,7 +62,7 @@ struct ncclComm {
     state = to;
     error = why;
   }
-  /// Does `work` on the communicator's thread; when it returns the communicator is as it says.
+  /// Runs `work` on the communicator's thread. `work` sets the final state.
   template <typename Work>
   void start(Work work) {
     if (worker.joinable()) worker.join();
@@ -83,13 +84,13 @@ struct ncclComm {
 
 namespace {
 
-// ---- What an operation reads and writes
+// ---- Reads and writes of an operation
 
 std::size_t bytes_read_of_each(const Operation& side) {
   return side.count * size_of(side.type);
 }
 
-/// Which ranks' buffers a rank reads.
+/// The other sides' buffers that a rank reads, by rank.
 std::vector<int> sources_of(const Operation& side, int rank, int ranks) {
   if (side.kind == Kind::message)
     return side.from == nullptr ? std::vector{side.peer} : std::vector<int>{};
@@ -100,12 +101,12 @@ std::vector<int> sources_of(const Operation& side, int rank, int ranks) {
   return all;
 }
 
-// ---- Carrying a group out
+// ---- Execution of a group
 
-/// One operation of a group on its way.
+/// One operation of a group in progress.
 struct Call {
   Operation side;
-  std::shared_ptr<Meeting> meeting;
+  std::shared_ptr<Rendezvous> rendezvous;
   int sides;
   std::vector<std::byte*> copies;  // of the sources
 };
@@ -121,7 +122,7 @@ cudaEvent_t point(cudaStream_t stream) {
 std::vector<int> readers_of(const Call& call, int rank, int ranks) {
   std::vector<int> readers;
   for (int r = 0; r < ranks; ++r) {
-    const auto& side = call.meeting->sides[static_cast<std::size_t>(r)];
+    const auto& side = call.rendezvous->sides[static_cast<std::size_t>(r)];
     if (side == nullptr) continue;
     const std::vector<int> sources = sources_of(*side, r, ranks);
     if (std::count(sources.begin(), sources.end(), rank) > 0) readers.push_back(r);
@@ -129,7 +130,7 @@ std::vector<int> readers_of(const Call& call, int rank, int ranks) {
   return readers;
 }
 
-/// No more than the operation needs: that a broadcast's other ranks have come is no promise.
+/// Waits only for the given ranks. A broadcast, for example, does not promise that all have arrived.
 void wait_for(const Call& call, const std::vector<int>& ranks,
               const std::vector<cudaEvent_t>& events) {
   for (const int r : ranks) {
@@ -137,18 +138,18 @@ void wait_for(const Call& call, const std::vector<int>& ranks,
   }
 }
 
-Call find_meeting(ncclComm& comm, const Operation& side) {
+Call find_rendezvous(ncclComm& comm, const Operation& side) {
   if (side.kind != Kind::message) {
     const int ranks = comm.clique->ranks();
-    return {side, comm.clique->meeting(-1, -1, comm.collectives++, ranks), ranks, {}};
+    return {side, comm.clique->rendezvous(-1, -1, comm.collectives++, ranks), ranks, {}};
   }
   const int from = side.from != nullptr ? comm.rank : side.peer;
   const int to = side.from != nullptr ? side.peer : comm.rank;
-  return {side, comm.clique->meeting(from, to, comm.messages[{from, to}]++, 2), 2, {}};
+  return {side, comm.clique->rendezvous(from, to, comm.messages[{from, to}]++, 2), 2, {}};
 }
 
 bool agree(const Call& call) {
-  for (const auto& other : call.meeting->sides) {
+  for (const auto& other : call.rendezvous->sides) {
     if (other == nullptr) continue;
     const Operation& mine = call.side;
     const bool message = mine.kind == Kind::message;
@@ -160,13 +161,13 @@ bool agree(const Call& call) {
   return true;
 }
 
-/// The first half: copies of what the others hold.
+/// The first half: copies from the other ranks' buffers.
 bool read(ncclComm& comm, Call& call) {
   const std::vector<int> sources = sources_of(call.side, comm.rank, comm.clique->ranks());
-  wait_for(call, sources, call.meeting->ready);
+  wait_for(call, sources, call.rendezvous->ready);
   const std::size_t bytes = bytes_read_of_each(call.side);
   for (const int r : sources) {
-    const Operation& theirs = *call.meeting->sides[static_cast<std::size_t>(r)];
+    const Operation& theirs = *call.rendezvous->sides[static_cast<std::size_t>(r)];
     const auto* from = static_cast<const std::byte*>(theirs.from);
     if (call.side.kind == Kind::reduce_scatter) {
       from += bytes * static_cast<std::size_t>(comm.rank);
@@ -178,13 +179,13 @@ bool read(ncclComm& comm, Call& call) {
       return false;
     call.copies.push_back(static_cast<std::byte*>(copy));
   }
-  comm.clique->have_read(*call.meeting, comm.rank, point(call.side.stream));
+  comm.clique->have_read(*call.rendezvous, comm.rank, point(call.side.stream));
   return true;
 }
 
 /// The second half: the result.
 bool write(ncclComm& comm, const Call& call) {
-  wait_for(call, readers_of(call, comm.rank, comm.clique->ranks()), call.meeting->read);
+  wait_for(call, readers_of(call, comm.rank, comm.clique->ranks()), call.rendezvous->read);
   if (call.copies.empty()) return true;
   const Operation& side = call.side;
   const bool sums = side.kind == Kind::reduce_scatter || side.kind == Kind::all_reduce ||
@@ -210,11 +211,11 @@ void carry_out(ncclComm& comm, const std::vector<Operation>& group) {
   std::vector<Call> calls;
   for (const Operation& side : group) {
     if (never_ends) comm.gate.stop(side.stream);
-    calls.push_back(find_meeting(comm, side));
-    comm.clique->come(*calls.back().meeting, comm.rank, side, point(side.stream));
+    calls.push_back(find_rendezvous(comm, side));
+    comm.clique->arrive(*calls.back().rendezvous, comm.rank, side, point(side.stream));
   }
   for (Call& call : calls) {
-    if (!comm.clique->wait_until_all_came(*call.meeting, call.sides, comm.leave)) return;
+    if (!comm.clique->wait_until_all_arrived(*call.rendezvous, call.sides, comm.leave)) return;
     if (!agree(call)) {
       return comm.set_state(ncclInvalidUsage, "ranks disagree about a call");
     }
@@ -223,7 +224,7 @@ void carry_out(ncclComm& comm, const std::vector<Operation>& group) {
     if (!read(comm, call)) return comm.set_state(ncclUnhandledCudaError, "copying failed");
   }
   for (Call& call : calls) {
-    if (!comm.clique->wait_until_all_have_read(*call.meeting, call.sides, comm.leave)) return;
+    if (!comm.clique->wait_until_all_have_read(*call.rendezvous, call.sides, comm.leave)) return;
     if (!write(comm, call)) return comm.set_state(ncclUnhandledCudaError, "writing failed");
   }
   comm.set_state(ncclSuccess);
@@ -256,7 +257,7 @@ ncclResult_t check_comm(ncclComm_t comm) {
                 "the communicator is busy or has failed: ask for its state first");
 }
 
-/// Two buffers of so many bytes at a distance that the call allows: the documented one, or apart.
+/// Do the two buffers lie as the call allows: at the documented offset, or disjoint?
 bool in_place_or_apart(const Operation& side, int rank, int ranks) {
   if (side.from == nullptr || side.to == nullptr || side.kind == Kind::message) return true;
   const auto from = reinterpret_cast<std::uintptr_t>(side.from);
@@ -324,7 +325,7 @@ ncclResult_t ncclGroupStart() {
 }
 
 ncclResult_t ncclGroupEnd() {
-  if (group.depth == 0) return refuse(ncclInvalidUsage, "a group ends that has not begun");
+  if (group.depth == 0) return refuse(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--group.depth > 0) return ncclSuccess;
   const Group ended = std::move(group);
   group = {};
@@ -360,7 +361,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     if (clique == nullptr) clique = std::make_shared<Clique>(ranks);
     if (clique->ranks() != ranks) {
       delete made;
-      return refuse(ncclInvalidArgument, "ranks disagree about how many they are");
+      return refuse(ncclInvalidArgument, "ranks disagree about the number of ranks");
     }
     made->clique = clique;
     live.insert(made);

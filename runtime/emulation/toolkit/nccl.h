@@ -1,10 +1,9 @@
-// The part of NCCL's interface that Tessera uses, among threads of one process on emulated GPUs.
+// The part of NCCL's interface that Tessera uses, for threads of one process.
 //
-// Stricter than the library: communicators must be non-blocking, and finalized before they are
-// destroyed; nothing may be asked of one that is still busy; buffers of a call are in place as
-// documented or apart; and what ranks disagree about, on which the library would hang, is an error.
-// Sums are formed in another order than anybody should rely on, rounded at every step, and maxima
-// lose NaN, as the library's do.
+// It is stricter than the library. Communicators must be non-blocking, and finalized before they are
+// destroyed. A busy communicator takes no calls. The buffers of a call are in place as documented,
+// or disjoint. A call that the ranks disagree about is an error; the library would hang. Sums are
+// formed in an order of their own and rounded at every step, and maxima lose NaN, as in the library.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +52,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 const char* ncclGetErrorString(ncclResult_t result);
-/// Of the calling thread's last refused call, or of the communicator's own failure.
+/// The reason for the calling thread's last refused call, or for the communicator's failure.
 const char* ncclGetLastError(ncclComm_t comm);
 
 ncclResult_t ncclGroupStart();

@@ -4,7 +4,7 @@
 
 namespace tessera::emulation {
 
-Meeting::~Meeting() {
+Rendezvous::~Rendezvous() {
   for (const auto* events : {&ready, &read}) {
     for (const cudaEvent_t event : *events) {
       if (event != nullptr) cudaEventDestroy(event);
@@ -34,38 +34,38 @@ bool Clique::duplicate_device() {
   return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
 }
 
-std::shared_ptr<Meeting> Clique::meeting(int from, int to, std::uint64_t number, int sides) {
+std::shared_ptr<Rendezvous> Clique::rendezvous(int from, int to, std::uint64_t number, int sides) {
   const std::lock_guard lock(mutex_);
-  auto& found = meetings_[{from, to, number}];
-  if (found == nullptr) found = std::make_shared<Meeting>(devices_.size());
-  const std::shared_ptr<Meeting> meeting = found;
-  if (++meeting->found == sides) meetings_.erase({from, to, number});
-  return meeting;
+  auto& found = rendezvous_[{from, to, number}];
+  if (found == nullptr) found = std::make_shared<Rendezvous>(devices_.size());
+  const std::shared_ptr<Rendezvous> rendezvous = found;
+  if (++rendezvous->found == sides) rendezvous_.erase({from, to, number});
+  return rendezvous;
 }
 
-void Clique::come(Meeting& meeting, int rank, const Operation& side, cudaEvent_t ready) {
+void Clique::arrive(Rendezvous& rendezvous, int rank, const Operation& side, cudaEvent_t ready) {
   const std::lock_guard lock(mutex_);
-  meeting.sides[static_cast<std::size_t>(rank)] = std::make_unique<Operation>(side);
-  meeting.ready[static_cast<std::size_t>(rank)] = ready;
-  ++meeting.came;
+  rendezvous.sides[static_cast<std::size_t>(rank)] = std::make_unique<Operation>(side);
+  rendezvous.ready[static_cast<std::size_t>(rank)] = ready;
+  ++rendezvous.arrived;
   changed_.notify_all();
 }
 
-bool Clique::wait_until_all_came(Meeting& meeting, int sides, const bool& leave) {
+bool Clique::wait_until_all_arrived(Rendezvous& rendezvous, int sides, const bool& leave) {
   std::unique_lock lock(mutex_);
-  return wait(lock, leave, [&] { return meeting.came == sides; });
+  return wait(lock, leave, [&] { return rendezvous.arrived == sides; });
 }
 
-void Clique::have_read(Meeting& meeting, int rank, cudaEvent_t read) {
+void Clique::have_read(Rendezvous& rendezvous, int rank, cudaEvent_t read) {
   const std::lock_guard lock(mutex_);
-  meeting.read[static_cast<std::size_t>(rank)] = read;
-  ++meeting.have_read;
+  rendezvous.read[static_cast<std::size_t>(rank)] = read;
+  ++rendezvous.have_read;
   changed_.notify_all();
 }
 
-bool Clique::wait_until_all_have_read(Meeting& meeting, int sides, const bool& leave) {
+bool Clique::wait_until_all_have_read(Rendezvous& rendezvous, int sides, const bool& leave) {
   std::unique_lock lock(mutex_);
-  return wait(lock, leave, [&] { return meeting.have_read == sides; });
+  return wait(lock, leave, [&] { return rendezvous.have_read == sides; });
 }
 
 void Clique::wait_for_abort(const bool& leave) {

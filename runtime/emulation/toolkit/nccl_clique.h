@@ -1,4 +1,4 @@
-// Where the ranks of an emulated NCCL communicator find each other.
+// The rendezvous of the ranks of an emulated NCCL communicator.
 #pragma once
 
 #include <condition_variable>
@@ -27,19 +27,19 @@ struct Operation {
   cudaStream_t stream;
 };
 
-/// The ranks' sides of one operation, by rank; of a message only two come. A rank's stream may be
-/// waited for at two points: its buffers hold what is to be read, and it has read the others'.
-struct Meeting {
-  explicit Meeting(std::size_t ranks) : sides(ranks), ready(ranks), read(ranks) {}
-  ~Meeting();
-  Meeting(const Meeting&) = delete;
-  Meeting& operator=(const Meeting&) = delete;
+/// The ranks' sides of one operation, by rank. A message has only two sides. Other streams may wait
+/// for two points of a rank's stream: its buffers are ready to be read; it has read the others'.
+struct Rendezvous {
+  explicit Rendezvous(std::size_t ranks) : sides(ranks), ready(ranks), read(ranks) {}
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
 
   std::vector<std::unique_ptr<Operation>> sides;
   std::vector<cudaEvent_t> ready;
   std::vector<cudaEvent_t> read;
   int found = 0;
-  int came = 0;
+  int arrived = 0;
   int have_read = 0;
 };
 
@@ -49,20 +49,20 @@ class Clique {
 
   int ranks() const { return static_cast<int>(devices_.size()); }
 
-  /// Returns when all ranks have come. `leave` turns true when this rank is aborted.
+  /// Returns when all ranks have connected; false if `leave` became true (this rank was aborted).
   bool connect(int rank, int device, const bool& leave);
-  /// Returns when all ranks have come to take leave.
+  /// Returns when all ranks have finalized; false if `leave` became true.
   bool finalize(const bool& leave);
 
-  /// The meeting of the number-th operation between these ranks (-1, -1: all of them), which as
-  /// many sides ask for.
-  std::shared_ptr<Meeting> meeting(int from, int to, std::uint64_t number, int sides);
-  void come(Meeting& meeting, int rank, const Operation& side, cudaEvent_t ready);
-  bool wait_until_all_came(Meeting& meeting, int sides, const bool& leave);
-  void have_read(Meeting& meeting, int rank, cudaEvent_t read);
-  bool wait_until_all_have_read(Meeting& meeting, int sides, const bool& leave);
+  /// The rendezvous of operation `number` between these ranks (-1, -1: all ranks). It is forgotten
+  /// once `sides` ranks have asked for it.
+  std::shared_ptr<Rendezvous> rendezvous(int from, int to, std::uint64_t number, int sides);
+  void arrive(Rendezvous& rendezvous, int rank, const Operation& side, cudaEvent_t ready);
+  bool wait_until_all_arrived(Rendezvous& rendezvous, int sides, const bool& leave);
+  void have_read(Rendezvous& rendezvous, int rank, cudaEvent_t read);
+  bool wait_until_all_have_read(Rendezvous& rendezvous, int sides, const bool& leave);
   void wait_for_abort(const bool& leave);
-  /// Sets `leave`, and wakes whoever waits with it.
+  /// Sets `leave` and wakes the waits that take it.
   void abort(bool& leave);
   bool duplicate_device();
 
@@ -78,7 +78,7 @@ class Clique {
   std::vector<int> devices_;
   int connected_ = 0;
   int finalized_ = 0;
-  std::map<std::tuple<int, int, std::uint64_t>, std::shared_ptr<Meeting>> meetings_;
+  std::map<std::tuple<int, int, std::uint64_t>, std::shared_ptr<Rendezvous>> rendezvous_;
 };
 
 }  // namespace tessera::emulation

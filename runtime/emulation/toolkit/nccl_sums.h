@@ -1,4 +1,4 @@
-// What an emulated NCCL adds up, and in which order.
+// The sums of an emulated NCCL and their order.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@ namespace tessera::emulation {
 
 std::size_t size_of(ncclDataType_t type);
 
-/// to[i] = reduction over the copies' element i. As a ring would do it: one rank after the other,
-/// beginning with another one in each part of the result, rounded to the type every time.
+/// to[i] = reduction over element i of the copies. As in a ring, ranks are added one after the other,
+/// each part of the result begins with another rank, and every partial sum is rounded to the type.
 void write_sum(void* to, const std::vector<std::byte*>& copies, std::size_t count,
                ncclDataType_t type, ncclRedOp_t operation);
 

@@ -36,7 +36,7 @@ void write(void* data, cudaDataType_t type, std::int64_t i, float value) {
   }
 }
 
-/// op(x) as floats, row-major [rows, columns], reading just the elements that belong to it.
+/// op(x) as floats, row-major [rows, columns]. Reads only the matrix's own elements.
 std::vector<float> widened(const void* data, const Layout& x, bool transposed, bool tf32) {
   const std::int64_t rows = transposed ? x.columns : x.rows;
   const std::int64_t columns = transposed ? x.rows : x.columns;
@@ -97,7 +97,7 @@ class Product {
   }
 
  private:
-  /// The part of op(A) op(B) that k in [begin, end) makes, row-major [m, n].
+  /// The sum over k in [begin, end) of op(A) op(B), row-major [m, n].
   std::vector<float> partial_sum(std::int64_t begin, std::int64_t end) const {
     [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true);
     std::vector<float> sum(static_cast<std::size_t>(p_.m() * p_.n()), 0.0f);
@@ -138,7 +138,7 @@ class Product {
     }
   }
 
-  /// Sums over k: of op(A)'s rows for BGRADA, of op(B)'s columns for BGRADB.
+  /// Sums over k: op(A)'s rows for BGRADA, op(B)'s columns for BGRADB.
   void reduce_bias_gradient() const {
     const bool of_a = p_.description.epilogue == CUBLASLT_EPILOGUE_BGRADA;
     if (!of_a && p_.description.epilogue != CUBLASLT_EPILOGUE_BGRADB) return;

@@ -1,4 +1,4 @@
-// The product that the emulated cuBLASLt carries out: what a problem is, and its arithmetic.
+// The matrix product of the emulated cuBLASLt: its problem and its arithmetic.
 #pragma once
 
 #include <cublasLt.h>
@@ -33,11 +33,11 @@ struct Problem {
   std::int64_t k() const { return description.transpose_a == CUBLAS_OP_T ? a.rows : a.columns; }
 };
 
-/// How the sum over k is formed: at once; in two halves, the first of which waits in the workspace;
-/// or so that the first half is rounded to the output's type, as reductions in that type do.
+/// How the sum over k is formed: at once; in two halves, with the first half in the workspace; or in
+/// two halves with the first rounded to the output's type, as reductions in that type do.
 enum class Sum : std::uint64_t { whole, in_halves, in_output_type };
 
-/// Bytes of workspace that the way of summing needs.
+/// Bytes of workspace that this sum needs.
 std::uint64_t workspace_bytes(const Problem& problem, Sum sum);
 
 std::size_t size_of(cudaDataType_t type);
