@@ -503,7 +503,11 @@ TEST_CASE("a kernel cannot be allowed more shared memory than a block can have")
   REQUIRE(emulation::shared_memory_limits(&kernel).dynamic_bytes == 227 * 1024);
   REQUIRE(cudaFuncSetAttribute(&kernel, kAttribute, 227 * 1024 + 1) == cudaErrorInvalidValue);
   REQUIRE(cudaFuncSetAttribute(&kernel, kAttribute, -1) == cudaErrorInvalidValue);
-  emulation::set_device_options(emulation::device_options());  // forgets it
+  emulation::DeviceOptions options = emulation::device_options();
+  { const emulation::DeviceOptionsGuard same(options); }
+  REQUIRE(emulation::shared_memory_limits(&kernel).dynamic_bytes == 227 * 1024);
+  options.capability = 89;
+  const emulation::DeviceOptionsGuard other(options);
   REQUIRE_FALSE(emulation::shared_memory_limits(&kernel).dynamic_bytes.has_value());
 }
 

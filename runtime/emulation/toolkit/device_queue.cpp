@@ -34,8 +34,8 @@ Devices& Devices::get() {
 
 void Devices::set_options(const DeviceOptions& options, std::unique_lock<std::mutex>& lock) {
   for (int device = 0; device < options_.devices; ++device) synchronize_device(device, lock);
+  if (options.capability != options_.capability) dynamic_bytes.clear();  // other limits
   options_ = options;
-  dynamic_bytes.clear();  // another architecture has other limits
   random_ = 0;
   busiest_ = nullptr;
 }
