@@ -12,9 +12,30 @@ namespace tessera::emulation {
 void fence_device();
 void fence_block();
 
+// Under the thread sanitizer, around every atomic operation; see fence_device.
+void begin_atomic(void* address);
+void end_atomic(void* address);
+
+struct AtomicScope {
+#if defined(__SANITIZE_THREAD__)
+  explicit AtomicScope(void* at) : address(at) {
+    begin_atomic(address);
+  }
+  ~AtomicScope() {
+    end_atomic(address);
+  }
+  void* address;
+#else
+  explicit AtomicScope(void*) {}
+#endif
+  AtomicScope(const AtomicScope&) = delete;
+  AtomicScope& operator=(const AtomicScope&) = delete;
+};
+
 /// Replaces *address by change(*address). Returns the old value.
 template <typename T, typename Change>
 T change_atomically(T* address, Change change) {
+  const AtomicScope scope(address);
   std::atomic_ref<T> target(*address);
   T old = target.load(std::memory_order_relaxed);
   while (!target.compare_exchange_weak(old, change(old), std::memory_order_relaxed)) {
@@ -45,16 +66,19 @@ T atomicOr(T* address, std::type_identity_t<T> value) {
 }
 template <typename T>
 T atomicExch(T* address, std::type_identity_t<T> value) {
+  const tessera::emulation::AtomicScope scope(address);
   return std::atomic_ref<T>(*address).exchange(value, std::memory_order_relaxed);
 }
 template <typename T>
 T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
+  const tessera::emulation::AtomicScope scope(address);
   std::atomic_ref<T>(*address).compare_exchange_strong(compare, value, std::memory_order_relaxed);
   return compare;
 }
 
-/// The thread's accesses before the fence come before accesses that another thread makes after a
-/// later fence. (Between two threads of a block __threadfence_block is enough.)
+/// Orders the accesses of two threads that use one atomic variable: accesses before a fence and an
+/// atomic operation come before accesses after a later atomic operation and a fence. Both threads
+/// need the fence. (Between threads of one block __threadfence_block is enough.)
 inline void __threadfence() {
   tessera::emulation::fence_device();
 }

@@ -180,6 +180,8 @@ void Block::run(uint3 index, void (*body)(const void*), const void* arguments) {
     thread.fiber = nullptr;
     thread.done = false;
     thread.copies.clear();
+    thread.has_fenced = false;
+    thread.atomics.clear();
   }
   const bool up = schedule_.threads != Order::reverse;  // next() starts from here
   warp_ = up ? 0 : static_cast<unsigned>(warps_.size()) - 1;

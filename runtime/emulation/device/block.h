@@ -32,6 +32,9 @@ struct Thread {
   Fiber* fiber = nullptr;  // its stack, from its first step on
   bool done = false;
   PendingCopies copies;
+  // Under the thread sanitizer.
+  bool has_fenced = false;       // its atomic operations publish its accesses
+  std::vector<void*> atomics{};  // variables used since its last fence
   // While it waits.
   const char* waits_in = nullptr;
   Site site;

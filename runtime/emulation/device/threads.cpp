@@ -1,5 +1,7 @@
 #include "runtime/emulation/device/threads.h"
 
+#include <algorithm>
+
 #include "runtime/emulation/device/atomics.h"
 #include "runtime/emulation/device/block.h"
 #include "runtime/emulation/device/coordinates.h"
@@ -8,23 +10,38 @@
 namespace tessera::emulation {
 namespace {
 
-// Points of order: one for the device, and one for each of 64 blocks that run after one another.
-char device_fence[8];
+// Points of order, one for each of 64 blocks that run after one another.
 char block_fences[64][8];
 
-void pass(char* point) {
-  acquire(point);
-  publish(point);
-}
+constexpr std::size_t kMostAtomics = 64;
 
 }  // namespace
 
+// The rule of C++ for fences: a fence before a relaxed write synchronizes with a fence after a
+// relaxed read of the same variable.
+void begin_atomic(void* address) {
+  if (block.thread().has_fenced) publish(address);
+}
+
+void end_atomic(void* address) {
+  std::vector<void*>& used = block.thread().atomics;
+  if (std::find(used.begin(), used.end(), address) != used.end()) return;
+  if (used.size() == kMostAtomics) return acquire(address);  // never report a false race
+  const Unobserved unobserved;
+  used.push_back(address);
+}
+
 void fence_device() {
-  pass(device_fence);
+  Thread& thread = block.thread();
+  for (void* address : thread.atomics) acquire(address);
+  thread.atomics.clear();
+  thread.has_fenced = true;
 }
 
 void fence_block() {
-  pass(block_fences[(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % 64]);
+  char* point = block_fences[(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % 64];
+  acquire(point);
+  publish(point);
 }
 
 unsigned lane() {
