@@ -293,10 +293,11 @@ inline void check_two_streams(Communicator& world, Findings& findings) {
 inline void check_time(Communicator& world, Findings& findings) {
   Profiler& profiler = context().profiler();
   const Stream& side = context().side_stream("communication");
+  world.barrier(compute());  // so that all ranks but rank 0 wait for most of its sleep
   const std::size_t earlier = profiler.records().size();
   profiler.set_tracing(true);
   const double before = world.busy_ms();
-  if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const Tensor x = tensor_of(world.rank(), 8);
   side.wait(compute().record());
   world.all_reduce({x}, side, "h.0").synchronize();

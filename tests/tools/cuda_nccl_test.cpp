@@ -69,7 +69,7 @@ TEST_CASE("sharding.deterministic gives a run through NCCL the bits of a run of 
 
 TEST_CASE("a step that an abort has cut short raises on every rank") {
   const Gpus gpus(2);
-  Config config = workload("tiny", 0, 0);
+  Config config = workload("tiny", {});
   config.sharding.strategy = StrategyKind::ddp;
   std::atomic<int> trusted = 0;
   const auto body = [&](Communicator& world) {
