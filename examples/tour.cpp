@@ -63,12 +63,12 @@ int main() {
   const Sample sample = draw(512, /*seed=*/2);
   const auto forward = [&](const Variable& points) { return network(points); };
   for (int step = 0; step <= 200; ++step) {
-    strategy->start_step();
+    Step sharded = strategy->start_step();
     const Variable logits = units[0]->run(forward, Variable(sample.points));
     const Variable loss = cross_entropy(logits, sample.labels);
     backward(loss);
-    strategy->finish_backward();
-    optimizer.step(/*learning_rate=*/0.02);
+    sharded.finish_micro_batch();
+    sharded.update([&] { optimizer.step(/*learning_rate=*/0.02); });
     if (step % 50 == 0) fmt::print("step {:3}  loss {:.4f}\n", step, loss.data().item<float>());
   }
 }

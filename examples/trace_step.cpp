@@ -36,16 +36,15 @@ Tensor random_tokens(int step, int rank) {
 
 void train_step(Gpt2& model, Strategy& strategy, Optimizer& optimizer, int step, int rank) {
   const Tensor tokens = random_tokens(step, rank);
-  strategy.start_step();
+  Step sharded = strategy.start_step();
   const Variable loss = model.loss(tokens, tokens, 1.0 / (kTokens * kRanks), /*training=*/true);
   backward(loss);
-  strategy.finish_backward();
-  strategy.gradient_norm();
-  {
+  sharded.finish_micro_batch();
+  sharded.gradient_norm();
+  sharded.update([&] {
     const Span span("optimizer");
     optimizer.step(/*learning_rate=*/1e-3);
-  }
-  strategy.weights_changed();
+  });
 }
 
 void trace_rank(Communicator& world, const ShardingOptions& options, const std::string& path,

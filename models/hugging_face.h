@@ -28,9 +28,9 @@ std::unique_ptr<LanguageModel> make_pretrained(const std::filesystem::path& fold
 
 /// Fills the shards from the folder's safetensors, converting to f32; only the shards' own elements
 /// are read. `shards` lists every parameter of the model, with empty shards where a rank owns
-/// nothing. Raises Error, before anything is written, if a parameter is missing, has another shape,
-/// or the files hold an unknown tensor. Raises Error as well if a value is NaN or infinite; other
-/// shards may have been filled then.
+/// nothing. Call it in Strategy::write_masters(). Raises Error, before anything is written, if a
+/// parameter is missing, has another shape, or the files hold an unknown tensor. Raises Error as well
+/// if a value is NaN or infinite; other shards may have been filled then.
 void load_parameters(const std::filesystem::path& folder, const std::vector<Shard>& shards);
 
 /// Writes config.json and model.safetensors (f32), each file atomically, the weights last. A

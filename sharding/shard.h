@@ -17,8 +17,9 @@ namespace tessera {
 struct Shard {
   Parameter parameter;
   /// Master values, f32. Shaped like the parameter if this rank owns all of it, flat otherwise.
+  /// Written in Step::update() and Strategy::write_masters() only.
   Tensor data;
-  /// The reduced gradient, f32. Valid from the step's last finish_backward() to the next
+  /// The reduced gradient, f32. Valid from the step's last finish_micro_batch() to the next
   /// start_step(). Undefined for a frozen parameter.
   Tensor gradient;
   /// Flat index, within the parameter, of the shard's first element.

@@ -1,11 +1,14 @@
-// Bucket: neighbouring units whose parameters travel together.
+// Bucket: parameters of neighbouring units that travel together.
 //
-// Units are what a model is made of; buckets are what a strategy moves. By default each unit is a
-// bucket of its own. Larger buckets mean fewer, longer messages and more memory for parameters in
-// transit. Parameters own no memory, so buckets are cheap to make for a model of any size.
+// Units are the pieces of a model; buckets are the pieces that a strategy moves. By default each
+// unit is a bucket of its own. Larger buckets mean fewer, longer messages and more memory for
+// parameters in transit. Where rules place the parameters of a unit differently (placement.h), the
+// unit has a bucket for each placement. Parameters own no memory, so buckets are cheap to make for
+// a model of any size.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,16 +25,25 @@ struct Bucket {
   std::vector<Parameter> parameters;
   /// See Unit::at_both_ends().
   bool at_both_ends = false;
+  /// It has one of the model's two large tables, the embedding or the head.
+  bool has_table = false;
+  /// Index of its placement.
+  int placement = 0;
 
   std::int64_t numel() const;
 };
+
+/// The index of a parameter's placement.
+using PlacementIndex = std::function<int(const Parameter&)>;
 
 /// Cuts a model's units into buckets as `rule` says:
 ///   "unit"        every unit is a bucket
 ///   "5000000"     neighbouring units are joined until a bucket has so many parameters
 ///   "h.0,h.4"     a bucket begins at each of the units named, and at the first
-/// A unit at both ends of the model always is a bucket of its own. Raises Error on another rule or
-/// an unknown unit.
-std::vector<Bucket> make_buckets(const Units& units, const std::string& rule = "unit");
+/// A unit at both ends of the model is never joined with another. Then each bucket is cut again by
+/// the placements of its parameters; without `placement` all have the same. Raises Error on another
+/// rule, an unknown unit, or a parameter that two units list.
+std::vector<Bucket> make_buckets(const Units& units, const std::string& rule = "unit",
+                                 const PlacementIndex& placement = {});
 
 }  // namespace tessera

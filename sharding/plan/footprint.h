@@ -1,14 +1,14 @@
 // Footprint: memory and traffic of one rank, by closed formulas.
 //
-// What the allocator and the communicators measure equals this, to the byte; docs/sharding.md
-// derives the formulas. Nothing is run and nothing allocated, so a thousand ranks cost no more than
+// The decisions come from the plan; the sums are formulas of this file. The allocator and the
+// communicators measure the same numbers, to the byte. docs/sharding.md derives the formulas.
+// Nothing is run and nothing allocated, so a plan for a thousand ranks costs no more than one for
 // two.
 #pragma once
 
 #include <cstdint>
 
-#include "autograd/unit.h"
-#include "sharding/plan/options.h"
+#include "sharding/plan/plan.h"
 
 namespace tessera {
 
@@ -21,7 +21,7 @@ struct Footprint {
   /// Bytes that this rank sends in one training step: parameters, gradients, the gradient's norm
   /// and the loss.
   std::int64_t bytes_sent = 0;
-  /// What is offloaded: bytes in this rank's host memory.
+  /// Bytes in this rank's host memory, next to a GPU.
   struct Host {
     std::int64_t parameters = 0;
     std::int64_t gradients = 0;
@@ -29,13 +29,15 @@ struct Footprint {
   } host;
 };
 
-/// With `options.offload` the device is a GPU (sharding/strategy/offload.h: options_on).
-///
-/// Bytes sent are those of a step that follows an update, when no slot holds anything. They are too
-/// many, by gathers for backward, if a unit at both ends is trained at the end only and the buckets
-/// behind its beginning are frozen: what a unit trains is known, not in which of its runs.
+/// Bytes sent are those of a step that follows an update, when no slot holds a bucket. They are too
+/// many, by gathers for backward, in one case: a unit at both ends is trained at the end only, and
+/// the buckets behind its beginning are frozen. The plan knows which parameters a unit trains, but
+/// not in which of its runs.
 ///
 /// `optimizer_bytes` per trained element that a rank owns: 8 for AdamW's two f32 moments.
+Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes = 8);
+
+/// The same for a plan of `world_size` ranks on one node of GPUs.
 Footprint footprint_of(const Units& units, const ShardingOptions& options, int world_size, int rank,
                        std::int64_t optimizer_bytes = 8);
 

@@ -1,14 +1,14 @@
-// What a training run says about sharding, and what each strategy makes of it.
+// ShardingOptions: the settings of a training run that concern sharding.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/enum_names.h"
-#include "sharding/plan/mesh.h"
-#include "sharding/plan/partition.h"
 
 namespace tessera {
 
@@ -26,25 +26,53 @@ inline StrategyKind strategy_from_name(std::string_view name) {
   return enum_from_name<StrategyKind>(name);
 }
 
-/// What lies in host memory beside a GPU; see sharding/strategy/offload.h.
+/// The state that moves from a GPU to host memory; see sharding/strategy/offload/offload.h.
 enum class Offload { none, optimizer, all };
 
 template <>
 inline constexpr EnumNames<Offload> kEnumNames<Offload> = {"offload", {"none", "optimizer", "all"}};
 
+inline std::string_view name_of(Offload offload) {
+  return enum_name(offload);
+}
+/// Raises Error that lists the names.
+inline Offload offload_from_name(std::string_view name) {
+  return enum_from_name<Offload>(name);
+}
+
+/// Places the parameters with matching names under another strategy than the rest.
+struct PlacementRule {
+  /// Compared with the whole name of a parameter; '*' stands for any run of characters.
+  std::string pattern;
+  StrategyKind strategy = StrategyKind::ddp;
+  /// fsdp and hsdp: as ShardingOptions::flatten_parameters.
+  bool flatten_parameters = false;
+  bool operator==(const PlacementRule&) const = default;
+};
+
+/// Rules from a text such as "*.experts.* -> hsdp, *.ln_* -> ddp". "fsdp_flat" and "hsdp_flat"
+/// stand for flattened parameters. Raises Error on another form.
+std::vector<PlacementRule> parse_placement_rules(std::string_view text);
+
+/// Whether '*' in `pattern` can be filled in so that it equals `name`.
+bool matches_pattern(std::string_view pattern, std::string_view name);
+
 struct ShardingOptions {
   StrategyKind strategy = StrategyKind::single;
   /// fsdp and hsdp: slices of each bucket as one vector (FSDP1), not of every tensor (FSDP2).
   bool flatten_parameters = false;
-  /// hsdp: ranks that share one replica. 0: half of all ranks, or less: a power of two, so that
-  /// sums have the bits of ddp's.
+  /// hsdp: ranks that share one replica. 0: the ranks of a node where there are several nodes, half
+  /// of the ranks on one node; in both cases a power of two, so that sums have the bits of ddp's.
   int shard_size = 0;
+  /// Exceptions from `strategy`. The first rule that matches a parameter's name places it.
+  std::vector<PlacementRule> rules = {};
   /// See make_buckets.
   std::string buckets = "unit";
-  /// zero3, fsdp, hsdp: over how many ranks a bucket stays spread between forward and backward.
-  /// 0: over all that share it; 1: it stays whole; k, a divisor: in groups of k ranks (not zero3).
+  /// zero3, fsdp, hsdp: over how many ranks a bucket is sharded between forward and backward.
+  /// 0: over all that share it; 1: it stays gathered; k, a divisor: in groups of k ranks (not
+  /// zero3).
   int reshard_group = 0;
-  /// zero3, fsdp, hsdp: how many inner buckets may be whole at a time; 1 means no prefetching.
+  /// zero3, fsdp, hsdp: how many inner buckets may be gathered at a time; 1 means no prefetching.
   int live_gathers = 2;
   bool prefetch_in_forward = true;
   bool prefetch_in_backward = true;
@@ -53,25 +81,23 @@ struct ShardingOptions {
   /// With several micro-batches: reduce after each (true), or keep whole gradients on every rank
   /// and reduce their sum at the end (false): less traffic, more memory, other rounding.
   bool reduce_every_micro_batch = true;
-  /// What parameters are gathered and computed with: f32, bf16 or f16. Masters are f32.
+  /// hsdp with several micro-batches that are each reduced: sum across the replicas after the last
+  /// only. The slow links between nodes then carry one sum per step; it rounds in another order.
+  bool sum_replicas_once = false;
+  /// The dtype that parameters are gathered and computed in: f32, bf16 or f16. Masters are f32.
   DType compute_dtype = DType::f32;
-  /// What gradients are reduced in. (Sums over ranks are formed in f32 in any case.)
+  /// The dtype that gradients are sent in. (Sums over ranks are formed in f32 in any case.)
   DType reduce_dtype = DType::f32;
-  /// `all` is for zero3, fsdp and hsdp.
+  /// `all` is for zero3, fsdp and hsdp. On a CPU there is no other memory: it changes nothing.
   Offload offload = Offload::none;
 };
 
-/// A strategy as a point in the space of strategies.
-struct Recipe {
-  Mesh mesh;
-  Layout layout = Layout::whole;
-  /// Every rank holds all parameters at all times; otherwise only while a bucket is in use.
-  bool whole_parameters = true;
-  /// Every rank holds all gradients; otherwise only until a bucket is reduced.
-  bool whole_gradients = true;
+/// The job that a plan is made for.
+struct Machine {
+  int ranks = 1;
+  /// 0: all ranks are on one node. 1: nodes tell nothing about neighbours.
+  int ranks_per_node = 0;
+  Device device = {DeviceType::cuda, 0};
 };
-
-/// Raises Error if the options contradict each other or do not suit so many ranks.
-Recipe recipe_of(const ShardingOptions& options, int world_size);
 
 }  // namespace tessera

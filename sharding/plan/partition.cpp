@@ -6,17 +6,10 @@
 #include <numeric>
 
 #include "runtime/check.h"
+#include "runtime/integer.h"
 
 namespace tessera {
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return ceil_div(value, multiple) * multiple;
-}
 
 /// Elements per row; a parameter without dimensions is one row.
 std::int64_t row_elements(const Shape& shape) {
@@ -31,7 +24,7 @@ std::int64_t slice_elements(const Shape& shape, int shards) {
   return ceil_div(rows, shards) * row_elements(shape);
 }
 
-/// Lays the bucket's parameters [first, last) behind what is there, as `layout` says.
+/// Appends the bucket's parameters [first, last) to its buffer, as `layout` says.
 /// `owners[i]` is the owner of parameter i, for Layout::tensors.
 void append(BucketLayout& bucket, std::size_t first, std::size_t last, Layout layout, int shards,
             const int* owners) {
@@ -54,12 +47,16 @@ void append(BucketLayout& bucket, std::size_t first, std::size_t last, Layout la
 }
 
 BucketLayout lay_out(const Bucket& bucket, Layout layout, int shards, const int* owners) {
-  BucketLayout result{
-      .name = bucket.name, .parameters = bucket.parameters, .at_both_ends = bucket.at_both_ends};
+  BucketLayout result{.name = bucket.name,
+                      .parameters = bucket.parameters,
+                      .units = bucket.units,
+                      .at_both_ends = bucket.at_both_ends,
+                      .has_table = bucket.has_table};
   const auto trained = static_cast<std::size_t>(
       std::count_if(bucket.parameters.begin(), bucket.parameters.end(),
                     [](const Parameter& parameter) { return parameter.trainable(); }));
   append(result, 0, trained, layout, shards, owners);
+  result.trained_count = static_cast<int>(trained);
   result.trainable_elements = result.elements;
   result.trainable_segments = static_cast<int>(result.segments.size());
   append(result, trained, bucket.parameters.size(), layout, shards, owners);
@@ -91,20 +88,16 @@ const Segment& segment_at(const BucketLayout& bucket, std::int64_t element) {
 
 }  // namespace
 
-std::string_view name_of(Layout layout) {
-  constexpr std::string_view names[] = {"whole", "tensors", "rows", "flat"};
-  return names[static_cast<int>(layout)];
-}
-
 Partition::Partition(Layout layout, int shards, const std::vector<Bucket>& buckets)
     : layout_(layout), shards_(shards) {
-  check(shards >= 1, "a partition needs at least one rank, not {}", shards);
+  check(shards >= 1, "a partition has {} shards; expected at least 1", shards);
   std::vector<int> owners;
   if (layout == Layout::tensors) owners = balanced_owners(buckets, shards);
   const int* next_owner = owners.data();
   for (const Bucket& bucket : buckets) {
     buckets_.push_back(lay_out(bucket, layout, shards, next_owner));
     if (layout == Layout::tensors) next_owner += bucket.parameters.size();
+    first_.push_back(first_.back() + buckets_.back().parameter_count());
   }
 }
 
@@ -132,7 +125,7 @@ std::int64_t Partition::owned_elements(int shard, bool trainable_only) const {
 }
 
 Range part_of(const Segment& segment, int shards, int shard) {
-  check(segment.owner < 0, "a segment that one rank owns has no parts");
+  check(segment.owner < 0, "a segment with one owner has no equal parts");
   const std::int64_t part = segment.range.count / shards;
   return {segment.range.first + part * shard, part};
 }
@@ -174,7 +167,7 @@ std::string to_string(const Partition& partition) {
 }
 
 std::vector<int> contiguous_min_max(const std::vector<std::int64_t>& sizes, int parts) {
-  // How many runs it takes if none may exceed `limit`, taking as much as fits into each.
+  // The number of runs if no run exceeds `limit` and each takes as many elements as fit.
   const auto runs_needed = [&](std::int64_t limit) {
     int runs = 1;
     std::int64_t sum = 0;

@@ -3,9 +3,9 @@
 // The pure heart of the sharding layer: computed from shapes alone, shared by strategies, the
 // optimizer, the planner and checkpoints, and as easily made for 1024 ranks as for 2.
 //
-// While a bucket of parameters is whole, it lies in one buffer. A layout says where in that buffer
-// each parameter lies and how the buffer is cut into one piece per rank. Three parameters on two
-// ranks ('|' ends rank 0's part, '.' is padding):
+// A gathered bucket lies in one buffer. A layout says where in that buffer each parameter lies and
+// how the buffer is cut into one part per shard. Three parameters on two
+// shards ('|' ends shard 0's part, '.' is padding):
 //
 //   whole     AAAAAAAAAA BBBBB CCC             every rank owns everything          single, ddp
 //   tensors   AAAAAAAAAA|BBBBB CCC             whole tensors, contiguous           zero3
@@ -24,12 +24,9 @@
 #include <vector>
 
 #include "sharding/plan/bucket.h"
+#include "sharding/plan/placement.h"
 
 namespace tessera {
-
-enum class Layout { whole, tensors, rows, flat };
-
-std::string_view name_of(Layout layout);
 
 /// Elements [first, first + count).
 struct Range {
@@ -39,15 +36,15 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// A stretch of a bucket's buffer that travels as one tensor.
+/// A stretch of a bucket's buffer that is sent as one tensor.
 struct Segment {
   Range range;
   /// The shard that owns all of it; -1: it is cut into equal parts, one per shard.
   int owner = -1;
 };
 
-/// One bucket's buffer. What is to be trained comes first, so that gradients, which only exist for
-/// that, lie in a buffer of the same layout that just ends earlier.
+/// One bucket's buffer. The trained parameters come first. Only they have gradients, so these lie in
+/// a buffer of the same layout that ends earlier.
 struct BucketLayout {
   std::string name;
   std::vector<Parameter> parameters;
@@ -56,10 +53,23 @@ struct BucketLayout {
   std::vector<Segment> segments;
   /// Size of the buffer, padding included.
   std::int64_t elements = 0;
-  /// The same for what is trained: the first so many elements and segments.
+  /// Elements, segments and number of the trained parameters, which come first.
   std::int64_t trainable_elements = 0;
   int trainable_segments = 0;
+  int trained_count = 0;
+  /// See Bucket.
+  std::vector<int> units;
   bool at_both_ends = false;
+  bool has_table = false;
+
+  int parameter_count() const { return static_cast<int>(parameters.size()); }
+  /// Where `part` of a parameter lies in the buffer.
+  Range place_of(int parameter, const Range& part) const {
+    return {offsets[parameter] + part.first, part.count};
+  }
+  Range place_of(int parameter) const {
+    return place_of(parameter, {0, parameters[parameter].numel()});
+  }
 };
 
 class Partition {
@@ -73,19 +83,26 @@ class Partition {
   int shards() const { return shards_; }
   const std::vector<BucketLayout>& buckets() const { return buckets_; }
 
-  /// What `shard` owns of a parameter, as flat elements of it. Its place in the bucket's buffer is
-  /// offsets[parameter] + first. May be empty.
+  /// Parameters of all buckets.
+  int parameter_count() const { return first_.back(); }
+  /// The number of a parameter among all, bucket by bucket.
+  int index_of(int bucket, int parameter) const { return first_[bucket] + parameter; }
+
+  /// The flat elements of a parameter that `shard` owns; see BucketLayout::place_of. May be empty.
   Range owned(int bucket, int parameter, int shard) const;
-  /// Elements that `shard` owns in all, without padding; of parameters to be trained, if asked.
+  /// Elements that `shard` owns in all, without padding; optionally of trained parameters only.
   std::int64_t owned_elements(int shard, bool trainable_only = false) const;
 
  private:
   Layout layout_;
   int shards_;
   std::vector<BucketLayout> buckets_;
+  /// Per bucket, the number of its first parameter; then the number of all.
+  std::vector<int> first_ = {0};
 };
 
-/// The part of a segment that belongs to `shard`. Raises Error for a segment with one owner.
+/// The elements of the buffer that are `shard`'s equal part of a segment. Raises Error for a segment
+/// with one owner.
 Range part_of(const Segment& segment, int shards, int shard);
 
 /// A table: a line per parameter, a column per shard (the first and last few of many), and how even

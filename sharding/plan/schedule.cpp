@@ -6,12 +6,14 @@ namespace tessera {
 
 Slots Slots::assign(const std::vector<BucketLayout>& buckets, int turns) {
   const auto count = static_cast<int>(buckets.size());
-  const bool tied = std::any_of(buckets.begin(), buckets.end(),
-                                [](const BucketLayout& bucket) { return bucket.at_both_ends; });
   Slots slots;
   for (int b = 0; b < count; ++b) {
-    const bool at_an_end = tied ? buckets[b].at_both_ends : count > 2 && (b == 0 || b == count - 1);
-    slots.of_bucket.push_back(turns == 0 ? b : at_an_end ? turns : b % turns);
+    const bool inner = !buckets[b].has_table || (count <= 2 && !buckets[b].at_both_ends);
+    if (turns == 0) {
+      slots.of_bucket.push_back(b);
+    } else {
+      slots.of_bucket.push_back(inner ? b % turns : turns);
+    }
   }
   for (const int slot : slots.of_bucket) slots.count = std::max(slots.count, slot + 1);
   return slots;

@@ -1,14 +1,13 @@
 // Schedule: the order in which buckets are used, and the fixed memory each of them uses.
 //
-// The order of a model's units is known before anything runs, so nothing has to be recorded: a
-// forward pass runs the buckets in order (one at both ends of the model comes again at the end), a
-// backward pass runs them in reverse as far down as there is something to train.
+// The order of a model's units is known before anything runs, so nothing has to be recorded. A
+// forward pass runs the buckets in order; a bucket at both ends of the model comes again at the
+// end. A backward pass runs them in reverse, down to the lowest bucket with a trained parameter.
 //
-// Whole buckets and their gradients live in slots, allocated once. A slot belongs to fixed buckets:
-// those inside the model take turns (bucket i uses slot i mod n, so that neighbours never share
-// one), the first and the last, which hold the large embedding tables, share one of their own. A
-// slot keeps a bucket until another one needs it, so what a pass used last is there when the way
-// back begins.
+// Gathered buckets and their gradients lie in slots, which are allocated once. Buckets inside the
+// model take turns: bucket i uses slot i mod n, so that neighbours never share a slot. The first and
+// the last bucket hold the large tables and share a slot of their own. A slot keeps a bucket until
+// another bucket needs the slot. So the last buckets of forward are there when backward begins.
 #pragma once
 
 #include <vector>
@@ -17,12 +16,12 @@
 
 namespace tessera {
 
-/// Which slot each bucket uses, and how many there are.
+/// The slot of each bucket.
 struct Slots {
   std::vector<int> of_bucket;
   int count = 0;
 
-  /// Slots that inner buckets share by turns: `turns`; 0: every bucket has a slot of its own.
+  /// Inner buckets share `turns` slots; 0: every bucket has a slot of its own.
   static Slots assign(const std::vector<BucketLayout>& buckets, int turns);
   /// The size of each slot: that of its largest bucket.
   std::vector<std::int64_t> sizes(const std::vector<std::int64_t>& bucket_elements) const;

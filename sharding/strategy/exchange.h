@@ -1,38 +1,36 @@
-// Exchange: what ranks send each other about a bucket. It is what tells the strategies apart.
+// Exchange: the collectives that move a bucket between ranks.
 //
-// A bucket's buffer (sharding/plan/partition.h) is gathered to make its parameters whole and reduced
-// when its gradients are complete. Both are queued on a stream.
+// A bucket's buffer (sharding/plan/partition.h) is gathered before its parameters are used, and
+// reduced when its gradients are complete. Both are queued on a stream. Each layout has an exchange
+// of its own; a strategy is little more than a layout, an exchange and the axes of the mesh.
 #pragma once
 
 #include <memory>
 
 #include "runtime/stream.h"
-#include "sharding/comm/communicator.h"
-#include "sharding/plan/partition.h"
+#include "runtime/tensor.h"
+#include "sharding/plan/plan.h"
+#include "sharding/strategy/mesh_communicators.h"
 
 namespace tessera {
 
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  /// `buffer`, in which this rank's own part is up to date, becomes whole.
+  /// Fills `buffer` with the parts of all shards. This rank's own part is up to date already.
   virtual void gather(const BucketLayout& bucket, const Tensor& buffer, const Stream& stream) = 0;
-  /// This rank's own part of `buffer`, which ends with the trained elements, becomes the sum over
-  /// all ranks. The other parts are used up.
+  /// Turns this rank's own part of `buffer` into the sum over all shards. The buffer ends with the
+  /// trained elements; its other parts are used up.
   virtual void reduce(const BucketLayout& bucket, const Tensor& buffer, const Stream& stream) = 0;
+  /// Turns this rank's own part of `buffer` into the sum over the replicas, if there are several.
+  virtual void sum_replicas(const BucketLayout& bucket, const Tensor& buffer,
+                            const Stream& stream) = 0;
 };
 
-/// Every rank keeps everything, so there is nothing to gather; gradients are all-reduced.
-std::unique_ptr<Exchange> make_all_reduce_exchange(std::shared_ptr<Communicator> ranks);
-/// Every rank owns an equal slice of every segment: all-gather and reduce-scatter, in place.
-std::unique_ptr<Exchange> make_slice_exchange(std::shared_ptr<Communicator> ranks);
-/// Every segment has one owner: it broadcasts the parameters and gets the sum of the gradients.
-std::unique_ptr<Exchange> make_owner_exchange(std::shared_ptr<Communicator> ranks);
-/// Slices within `shards`, which then are summed across `replicas`.
-std::unique_ptr<Exchange> make_hybrid_exchange(std::shared_ptr<Communicator> shards,
-                                               std::shared_ptr<Communicator> replicas);
-
-/// The trained, or all, segments of a bucket as windows into its buffer.
-Tensors segments_of(const BucketLayout& bucket, const Tensor& buffer, bool trained_only);
+/// The exchange for a group's layout. The communicators must outlive it.
+std::unique_ptr<Exchange> make_exchange(const GroupPlan& group, MeshCommunicators& communicators);
+/// That of the reshard group which `shard` is in; null unless the plan reshards to groups.
+std::unique_ptr<Exchange> make_reshard_exchange(const GroupPlan& group, int shard,
+                                                MeshCommunicators& communicators);
 
 }  // namespace tessera

@@ -2,93 +2,56 @@
 
 #include <algorithm>
 
-#include "kernels/add/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "sharding/comm/stream.h"
 
 namespace tessera {
-namespace {
 
-// One slot is written while the other is reduced.
-constexpr int kTurns = 2;
-
-}  // namespace
-
-GradientBuckets::GradientBuckets(const BucketResources& resources, bool whole_gradients)
-    : resources_(resources) {
-  const ShardingOptions& options = resources.options;
-  const bool several = options.micro_batches > 1;
-  sum_first_ = several && !options.reduce_every_micro_batch;
-  own_buffers_ = whole_gradients || sum_first_;
-  in_place_ = whole_gradients && (sum_first_ || !several);
-  assignment_ = Slots::assign(buckets(), own_buffers_ ? 0 : kTurns);
-  states_.resize(buckets().size());
-  sums_.resize(resources.shards.size());
-
+GradientBuckets::GradientBuckets(const GroupResources& resources, GradientSums& sums)
+    : resources_(resources), sums_(sums), states_(resources.buckets().size()) {
+  const GroupPlan& group = resources.group;
+  const bool own_buffers = has_own_buffer(group.gradients);
   std::vector<std::int64_t> elements;
-  for (const BucketLayout& bucket : buckets()) elements.push_back(bucket.trainable_elements);
+  for (const BucketLayout& bucket : resources.buckets()) {
+    elements.push_back(bucket.trainable_elements);
+  }
   {
-    const CategoryScope category(own_buffers_ ? Category::gradients : Category::communication);
-    for (const std::int64_t size : assignment_.sizes(elements)) {
+    const CategoryScope category(own_buffers ? Category::gradients : Category::communication);
+    for (const std::int64_t size : group.gradient_slots.sizes(elements)) {
       buffers_.push_back({.data = Tensor::zeros({size}, DType::f32)});
     }
   }
-  if (options.reduce_dtype != DType::f32) {
+  if (group.placement.reduce_dtype != DType::f32) {
     const CategoryScope category(Category::communication);
-    narrow_ =
-        Tensor::zeros({*std::max_element(elements.begin(), elements.end())}, options.reduce_dtype);
+    const std::int64_t largest = *std::max_element(elements.begin(), elements.end());
+    narrow_ = Tensor::zeros({largest}, group.placement.reduce_dtype);
   }
-  for (std::size_t b = 0; b < buckets().size(); ++b) {
-    make_gradients(static_cast<int>(b));
-    if (own_buffers_) open(static_cast<int>(b));
+  for (int b = 0; b < group.bucket_count(); ++b) {
+    make_gradients(b);
+    if (own_buffers) open(b);
   }
-  if (options.offload == Offload::all && several && !sum_first_) make_scratch();
 }
 
 void GradientBuckets::make_gradients(int b) {
-  const CategoryScope category(Category::gradients);
-  const Offload offload = resources_.options.offload;
-  const BucketLayout& bucket = buckets()[b];
-  Shard* shards = resources_.first_shard(b);
-  for (int p = 0; p < static_cast<int>(bucket.parameters.size()); ++p) {
-    if (!bucket.parameters[p].trainable()) continue;
-    const Range range{shards[p].first, shards[p].data.numel()};
-    const Shape& shape = shards[p].data.shape();
-    Tensor& sum = sums_[shards + p - resources_.shards.data()];
-    if (in_place_) {
-      sum = place_of(bucket, p, range, buffers_[b].data).reshape(shape);
-    } else if (offload != Offload::all) {
-      sum = Tensor::zeros(shape, DType::f32);
-    }
-    if (offload == Offload::none) {
-      shards[p].gradient = sum;
-    } else {
-      shards[p].gradient = Tensor::empty_on_host(shape, DType::f32);
-      shards[p].gradient.zero();
-    }
+  const bool in_place = resources_.group.gradients == GradientCase::reduce_in_place;
+  const Tensors places = own_places(b);
+  for (int p = 0; p < bucket(b).trained_count; ++p) {
+    sums_.make(b, p, in_place ? places[p] : Tensor());
   }
-}
-
-void GradientBuckets::make_scratch() {
-  std::int64_t largest = 0;
-  for (const Shard& shard : resources_.shards) {
-    if (shard.gradient.defined()) largest = std::max(largest, shard.gradient.numel());
-  }
-  const CategoryScope category(Category::communication);
-  scratch_ = Tensor::empty({largest}, DType::f32);
 }
 
 GradientBuckets::~GradientBuckets() {
-  for (const BucketLayout& bucket : buckets()) {
+  for (const BucketLayout& bucket : resources_.buckets()) {
     for (const Parameter& parameter : bucket.parameters) parameter.close_gradient();
   }
 }
 
 void GradientBuckets::start_step() {
   micro_batch_ = 0;
-  for (std::size_t b = 0; b < buckets().size(); ++b) {
-    close(static_cast<int>(b));
+  for (int b = 0; b < resources_.group.bucket_count(); ++b) {
+    close(b);
     states_[b] = {};
   }
 }
@@ -96,17 +59,16 @@ void GradientBuckets::start_step() {
 void GradientBuckets::open(int b) {
   State& state = states_[b];
   Buffer& buffer = buffer_of(b);
-  const BucketLayout& bucket = buckets()[b];
-  if (state.open || bucket.trainable_elements == 0) return;
-  check(buffer.bucket < 0, "gradients of bucket '{}' come while those of '{}' are incomplete",
-        bucket.name, buckets()[std::max(0, buffer.bucket)].name);
+  if (state.open || bucket(b).trainable_elements == 0) return;
+  check(buffer.bucket < 0,
+        "gradients of bucket '{}' are written while those of '{}' are incomplete; run the backward "
+        "pass of one loss before the forward pass of the next",
+        bucket(b).name, bucket(std::max(0, buffer.bucket)).name);
   wait_for_communication(buffer.released);
-  mark("open gradients " + bucket.name);
+  mark("open gradients " + bucket(b).name);
   buffer.bucket = b;
-  for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
-    const Parameter& parameter = bucket.parameters[p];
-    if (!parameter.trainable()) continue;
-    parameter.open_gradient(window_of(bucket, static_cast<int>(p), buffer.data));
+  for (int p = 0; p < bucket(b).trained_count; ++p) {
+    bucket(b).parameters[p].open_gradient(window_of(bucket(b), p, buffer.data));
   }
   state.open = true;
 }
@@ -114,111 +76,84 @@ void GradientBuckets::open(int b) {
 void GradientBuckets::close(int b) {
   if (states_[b].open) buffer_of(b).bucket = -1;
   states_[b].open = false;
-  for (const Parameter& parameter : buckets()[b].parameters) {
-    if (!own_buffers_) parameter.close_gradient();
-    parameter.reset_gradient();  // what comes next belongs to another micro-batch
+  for (const Parameter& parameter : bucket(b).parameters) {
+    if (!has_own_buffer(resources_.group.gradients)) parameter.close_gradient();
+    parameter.reset_gradient();  // the next contribution belongs to another micro-batch
   }
 }
 
 void GradientBuckets::complete(int b) {
   states_[b].completed = true;
-  const BucketLayout& bucket = buckets()[b];
-  if (bucket.trainable_elements == 0 || (sum_first_ && !last_micro_batch())) return;
-  for (const Parameter& parameter : bucket.parameters) {
-    if (parameter.trainable() && !parameter.has_gradient()) parameter.gradient().zero();
+  if (bucket(b).trainable_elements == 0) return;
+  if (reduces_once(resources_.group.gradients) && !last_micro_batch()) return;
+  for (int p = 0; p < bucket(b).trained_count; ++p) {
+    const Parameter& parameter = bucket(b).parameters[p];
+    if (!parameter.has_gradient()) parameter.gradient().zero();
   }
-  if (resources_.exchange == nullptr) {  // another micro-batch may simply add to it
-    if (!last_micro_batch() || !offloads(resources_.options)) return;
-    communication_stream().wait(context().compute_stream().record());
-    return copy_to_host(b);
-  }
+  if (resources_.exchange == nullptr) return sums_.complete(b);  // the buffer holds the sum
   close(b);
   reduce(b);
-  states_[b].landed = true;
 }
 
 void GradientBuckets::reduce(int b) {
-  const BucketLayout& bucket = buckets()[b];
-  Buffer& buffer = buffer_of(b);
-  const Tensor whole = buffer.data.slice(0, bucket.trainable_elements);
-  mark("reduce " + bucket.name);
+  mark("reduce " + bucket(b).name);
   const Stream& stream = communication_stream();
   stream.wait(context().compute_stream().record());
-  if (narrow_.defined()) {
-    const Tensor sent = narrow_.slice(0, bucket.trainable_elements);
-    stream.enqueue([sent, whole] { copy_or_cast(sent, whole); });
-    resources_.exchange->reduce(bucket, sent, stream);
-    stream.enqueue([sent, whole] { copy_or_cast(whole, sent); });
-  } else {
-    resources_.exchange->reduce(bucket, whole, stream);
-  }
-  if (!in_place_) land(b);
-  if (last_micro_batch()) copy_to_host(b);
-  buffer.released = stream.record();
-}
-
-void GradientBuckets::land(int b) {
-  const BucketLayout& bucket = buckets()[b];
-  const Shard* shards = resources_.first_shard(b);
-  for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
-    const Tensor& gradient = shards[p].gradient;
-    if (!gradient.defined() || gradient.numel() == 0) continue;
-    const Range range{shards[p].first, gradient.numel()};
-    const Tensor reduced =
-        place_of(bucket, static_cast<int>(p), range, buffer_of(b).data).reshape(gradient.shape());
-    const bool first = !states_[b].landed;
-    const Tensor& sum = sum_of(b, static_cast<int>(p));
-    if (!sum.defined()) {
-      land_on_host(gradient, reduced, first);
-      continue;
+  in_reduce_dtype(b, [&](const Tensor& sent) {
+    resources_.exchange->reduce(bucket(b), sent, stream);
+    if (!resources_.group.sums_replicas_once) {
+      resources_.exchange->sum_replicas(bucket(b), sent, stream);
     }
-    communication_stream().enqueue(
-        [sum, reduced, first] { first ? sum.copy_from(reduced) : add(sum, sum, reduced); });
-  }
-}
-
-void GradientBuckets::land_on_host(const Tensor& gradient, const Tensor& reduced, bool first) {
-  const Stream& stream = communication_stream();
-  if (first) return stream.enqueue([=] { gradient.copy_from(reduced); });
-  const Tensor sum = scratch_.slice(0, gradient.numel()).reshape(gradient.shape());
-  stream.enqueue([=] {
-    sum.copy_from(gradient);
-    add(sum, sum, reduced);
-    gradient.copy_from(sum);
   });
+  if (resources_.group.gradients != GradientCase::reduce_in_place) accumulate(b);
+  if (last_micro_batch()) {
+    if (resources_.group.sums_replicas_once) sum_replicas(b);
+    sums_.complete(b);
+  }
+  buffer_of(b).released = stream.record();
 }
 
-void GradientBuckets::copy_to_host(int b) {
-  if (resources_.options.offload != Offload::optimizer) return;
-  const Shard* shards = resources_.first_shard(b);
-  for (int p = 0; p < static_cast<int>(buckets()[b].parameters.size()); ++p) {
-    if (!shards[p].gradient.defined()) continue;
-    communication_stream().enqueue(
-        [to = shards[p].gradient, from = sum_of(b, p)] { to.copy_from(from); });
-  }
+template <typename ExchangeCall>
+void GradientBuckets::in_reduce_dtype(int b, const ExchangeCall& exchange) {
+  const Tensor whole = buffer_of(b).data.slice(0, bucket(b).trainable_elements);
+  if (!narrow_.defined()) return exchange(whole);
+  const Tensor sent = narrow_.slice(0, bucket(b).trainable_elements);
+  queue_copies({{.to = sent, .from = whole}});
+  exchange(sent);
+  queue_copies({{.to = whole, .from = sent}});
 }
 
-std::vector<Tensor> GradientBuckets::reduced() const {
-  std::vector<Tensor> gradients;
-  for (std::size_t i = 0; i < sums_.size(); ++i) {
-    const Tensor& gradient = resources_.shards[i].gradient;
-    if (gradient.defined()) gradients.push_back(sums_[i].defined() ? sums_[i] : gradient);
+void GradientBuckets::accumulate(int b) {
+  const bool first = !states_[b].has_sum;
+  sums_.add(b, own_places(b), first);
+  states_[b].has_sum = true;
+}
+
+void GradientBuckets::sum_replicas(int b) {
+  const Tensors places = own_places(b);
+  queue_accumulation(places, sums_.of(b), /*first=*/true);
+  in_reduce_dtype(b, [&](const Tensor& sent) {
+    resources_.exchange->sum_replicas(bucket(b), sent, communication_stream());
+  });
+  sums_.add(b, places, /*first=*/true);
+}
+
+Tensors GradientBuckets::own_places(int b) {
+  Tensors places;
+  for (int p = 0; p < bucket(b).trained_count; ++p) {
+    places.push_back(resources_.own_place(b, p, buffer_of(b).data));
   }
-  return gradients;
+  return places;
 }
 
 void GradientBuckets::finish_micro_batch() {
-  for (int b = static_cast<int>(buckets().size()) - 1; b >= 0; --b) {
+  for (int b = resources_.group.bucket_count() - 1; b >= 0; --b) {
     if (states_[b].completed) continue;
     open(b);
     complete(b);
   }
-  const bool last = last_micro_batch();
   for (State& state : states_) state.completed = false;
   ++micro_batch_;
-  if (last && (resources_.exchange != nullptr || offloads(resources_.options))) {
-    wait_for_communication(communication_stream().record());
-  }
 }
 
 }  // namespace tessera

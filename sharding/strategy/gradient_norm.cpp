@@ -15,7 +15,7 @@ void reduce_over(Communicator* group, const Tensor& value, Reduction reduction) 
   wait_for_communication(group->all_reduce({value}, stream, "gradient norm", reduction));
 }
 
-/// Offloaded gradients, beside a GPU.
+/// Whether the gradients are offloaded from a GPU.
 bool lie_on_host(const std::vector<Tensor>& gradients) {
   return !gradients.empty() && gradients.front().device().is_cpu() && !context().device().is_cpu();
 }
@@ -26,20 +26,20 @@ GradientNorm gradient_norm(const std::vector<Tensor>& gradients, Communicator* g
   const CategoryScope category(Category::workspace);
   const GradientNorm norm = GradientNorm::empty();
   const bool on_host = lie_on_host(gradients);
-  // Where the gradients are; what the ranks reduce is on the device in any case.
+  // On the side of the gradients; the ranks reduce on the device in any case.
   const GradientNorm here = on_host ? GradientNorm::empty_on_host() : norm;
-  const auto bring = [&](const Tensor& to, const Tensor& from) {
+  const auto copy_if_on_host = [&](const Tensor& to, const Tensor& from) {
     if (!on_host) return;
     to.copy_from(from);
     context().compute_stream().synchronize();
   };
   if (on_host) context().compute_stream().synchronize();  // the gradients have arrived
   largest_magnitude(here, gradients);
-  bring(norm.largest(), here.largest());
+  copy_if_on_host(norm.largest(), here.largest());
   reduce_over(group, norm.largest(), Reduction::maximum);
-  bring(here.largest(), norm.largest());
+  copy_if_on_host(here.largest(), norm.largest());
   sum_of_squares(here, gradients);
-  bring(norm.words(), here.words());
+  copy_if_on_host(norm.words(), here.words());
   reduce_over(group, norm.words(), Reduction::sum);
   return norm;
 }

@@ -1,43 +1,92 @@
-// Strategy: who owns which part of the parameters, and when parts become whole.
+// Strategy: carries a plan out on one rank.
 //
-// Five hooks, called around every unit, are all that a strategy adds to training. Then a step is
+// It owns this rank's shards and hooks into the model's units: parameters are gathered before a
+// unit uses them and resharded after, gradients are reduced when they are complete. A training step
+// is a Step (step.h):
 //
-//   start_step();  for every micro-batch { forward; backward; finish_backward(); }
-//   optimizer updates shards();  weights_changed();
+//   Step step = strategy.start_step();
+//   for (every micro-batch) { forward; backward; step.finish_micro_batch(); }
+//   step.update([&] { optimizer.step(...); });
+//
+// Masters are written in no other place than in update() and write_masters().
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
-#include "autograd/parameter.h"
 #include "autograd/unit.h"
 #include "kernels/gradient_norm/op.h"
 #include "sharding/comm/communicator.h"
-#include "sharding/plan/options.h"
+#include "sharding/plan/plan.h"
 #include "sharding/shard.h"
+#include "sharding/strategy/parameter_group.h"
+#include "sharding/strategy/step.h"
 
 namespace tessera {
 
-class Strategy : public UnitHooks, public ShardedParameters {
+class Strategy final : public UnitHooks, public ShardedParameters {
  public:
-  /// A micro-batch's backward pass has ended. After the step's last, every reduction has landed in
-  /// the shards' gradients.
-  virtual void finish_backward() = 0;
+  /// Creates this rank's shards, with initial values made from `seed`, and attaches itself to the
+  /// units, which must outlive it. A collective over `world`, which must outlive the strategy; null
+  /// for strategy single.
+  Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicator* world);
+  ~Strategy() override;
 
-  /// Forgets the last step's gradients: the next contribution overwrites.
-  virtual void start_step() = 0;
-  /// The masters hold new values, which every later use of the parameters must see.
-  virtual void weights_changed() = 0;
+  const Plan& plan() const { return plan_; }
 
-  /// The norm of the whole gradient, on the device; every rank gets the same bits. A collective.
-  virtual GradientNorm gradient_norm() = 0;
+  /// Begins a step: the last step's gradients are forgotten. Raises Error if the last step was
+  /// neither applied by update() nor given up by discard(), or if a parameter has been frozen or
+  /// unfrozen since the strategy was made.
+  Step start_step();
+  /// Runs `write`, which may overwrite the shards' data, as when weights are loaded. No gather reads
+  /// them meanwhile, and every later use of the parameters sees the new values. A collective. Raises
+  /// Error within a step.
+  void write_masters(const std::function<void()>& write);
+
+  const std::vector<Shard>& shards() const override { return shards_; }
+  void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) override;
+
+  void before_forward(Unit& unit) override;
+  void after_forward(Unit& unit) override;
+  void before_backward(Unit& unit) override;
+  void after_backward(Unit& unit) override;
+
+ private:
+  friend class Step;
+
+  /// A bucket that has parameters of a unit.
+  struct UnitBucket {
+    ParameterGroup* group = nullptr;
+    int bucket = 0;
+    bool first_unit = false;  // of the bucket
+    bool last_unit = false;
+  };
+
+  void make_groups(std::uint64_t seed);
+  void check_trained_set() const;
+  void check_masters(const Unit& unit) const;
+  void finish_micro_batch();
+  void write(const std::function<void()>& write);
+  void end_step();
+  GradientNorm gradient_norm();
+
+  const Plan plan_;
+  const Units& units_;
+  Communicator* const world_;  // null for strategy single
+  const int rank_;
+  MeshCommunicators communicators_;
+  std::vector<Shard> shards_;
+  std::vector<std::unique_ptr<ParameterGroup>> groups_;
+  std::map<const Unit*, std::vector<UnitBucket>> buckets_of_;
+  /// Whether the strategy queues work on the communication stream.
+  bool uses_communication_stream_;
+  StepProtocol protocol_;
 };
 
-/// Creates this rank's shards, with initial values made from `seed`, and attaches the strategy to
-/// the units, which must outlive it. A collective over `world`, which must outlive the strategy;
-/// strategy `single` does without.
+/// Plans for this rank's device and the ranks of `world`, and makes the strategy.
 std::unique_ptr<Strategy> make_strategy(const Units& units, const ShardingOptions& options,
                                         std::uint64_t seed, Communicator* world);
 

@@ -67,11 +67,12 @@ struct WholeModel {
   /// One training step's forward and backward pass, of `scale` times the mean loss; the gradients
   /// are in the shards then.
   float differentiate(const Tensor& inputs, const Tensor& targets, double scale = 1.0) const {
-    strategy->start_step();
+    Step step = strategy->start_step();
     const Variable loss =
         model->loss(inputs, targets, scale * mean_scale(targets), /*training=*/true);
     backward(loss);
-    strategy->finish_backward();
+    step.finish_micro_batch();
+    step.discard();  // the tests update in their own ways
     return loss.data().item<float>();
   }
 

@@ -1,9 +1,12 @@
-// Communication that comes late, by random amounts, changes no bit: what it must wait for, and what
-// must wait for it, does. On GPUs both streams come late, in every way that their waits allow.
+// Communication that is delayed by random times changes no bit: every wait that is needed is there.
+//
+// On GPUs both streams are delayed, in every way that their waits allow.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <thread>
 
 #include "sharding/comm/threads/threads.h"
+#include "sharding/strategy/mesh_communicators.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
 #include "tests/support/progress.h"
@@ -65,6 +68,26 @@ void expect_no_change(const ShardingOptions& options, int ranks = 2) {
 }
 
 }  // namespace
+
+TEST_CASE("delays: communicators live until the calls that are queued on them are done", "[cpu]") {
+  std::atomic<int> alive = 0;
+  run_ranks({.ranks = 4, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+    const Stream& stream = context().side_stream("communication");
+    std::weak_ptr<Communicator> split_off;
+    {
+      const Mesh mesh = {.axes = {{"replica", 2}, {"shard", 2}}};
+      MeshCommunicators communicators(mesh, &world);
+      communicators.along({"shard"}).barrier(stream);
+      split_off = communicators.owned().front();
+      stream.enqueue([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        alive += !split_off.expired();
+      });
+    }
+    stream.synchronize();
+  });
+  CHECK(alive == 4);
+}
 
 TEST_CASE("delays: ddp") {
   expect_no_change({.strategy = StrategyKind::ddp});

@@ -16,7 +16,7 @@ using test::ToyTraining;
 namespace {
 
 void expect_rejected(const ShardingOptions& options, int ranks, const std::string& message) {
-  REQUIRE_THROWS_WITH(recipe_of(options, ranks), Catch::Contains(message));
+  REQUIRE_THROWS_WITH(check_options(options, {.ranks = ranks}), Catch::Contains(message));
 }
 
 /// The message that run_ranks raises when `body` runs on four ranks. It must not take long.
@@ -51,7 +51,7 @@ constexpr StrategyKind kSeveralRanks[] = {StrategyKind::ddp,   StrategyKind::zer
 }  // namespace
 
 TEST_CASE("options that contradict each other are rejected") {
-  expect_rejected({.strategy = StrategyKind::single}, 2, "take ddp");
+  expect_rejected({.strategy = StrategyKind::single}, 2, "choose ddp");
   expect_rejected({.strategy = StrategyKind::hsdp, .shard_size = 3}, 8, "shard_size 3");
   expect_rejected({.strategy = StrategyKind::ddp, .flatten_parameters = true}, 2,
                   "flatten_parameters is for fsdp and hsdp, not ddp");
@@ -94,6 +94,7 @@ TEST_CASE("weights used outside their unit are an error, not old values") {
     ToyNet net;
     const auto strategy = make_strategy(net.units, {.strategy = StrategyKind::fsdp}, 3, &world);
     const Tensor ids = ToyTraining::tokens("ids", 0, 0);
+    const NoGradient no_gradient;
     net.loss(ids, ids, 1.0);
     CHECK_THROWS_WITH(embedding(ids, net.table),
                       Catch::Contains("'table' was used while its window is closed"));

@@ -1,7 +1,10 @@
-// The order in which things are issued, which is what overlap rests on; not their times. (Where a
-// pass ends shows in a span, and on a GPU a span says when the GPU computed: tests that ask for it
-// are about the CPU.)
+// The order in which work is issued, and which work computation waits for. Overlap rests on both.
+//
+// Times are not looked at. (The end of a pass shows in a span, and on a GPU a span says when the GPU
+// computed: tests that ask for it are about the CPU.)
 #include <catch2/catch.hpp>
+#include <condition_variable>
+#include <mutex>
 #include <set>
 
 #include "sharding/comm/threads/threads.h"
@@ -16,7 +19,7 @@ using Log = std::vector<std::string>;
 
 namespace {
 
-/// What rank 0's compute stream issues in one step: marks, and units' passes as "forward x ends".
+/// The marks of rank 0's compute stream in one step, and the ends of passes as "forward x ends".
 Log log_of(const ShardingOptions& options, int layers, bool checkpointing, int ranks = 2) {
   Log log;
   run_ranks({.ranks = ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
@@ -66,6 +69,82 @@ std::size_t most_live_gathers(const Log& log) {
   return most;
 }
 
+/// Holds back the communication stream. What waits for work behind a closed gate waits in vain, and
+/// after two seconds the gate opens and remembers it.
+class Gate {
+ public:
+  void close() { set(false); }
+  void open() { set(true); }
+
+  /// Called before each piece of the stream's work.
+  void pass() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::seconds(2), [&] { return open_; })) {
+      waited_in_vain_ = true;
+      open_ = true;
+    }
+  }
+  bool waited_in_vain() {
+    const std::lock_guard lock(mutex_);
+    return waited_in_vain_;
+  }
+
+ private:
+  void set(bool open) {
+    const std::lock_guard lock(mutex_);
+    open_ = open;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+  bool waited_in_vain_ = false;
+};
+
+/// Hooks that close the gate before the reduction of one unit is queued, and open it when the next
+/// unit has begun its backward pass.
+struct GatedHooks final : UnitHooks {
+  GatedHooks(UnitHooks& strategy, Gate& gate, std::string reduced, std::string next)
+      : strategy(strategy), gate(gate), reduced(std::move(reduced)), next(std::move(next)) {}
+
+  void before_forward(Unit& unit) override { strategy.before_forward(unit); }
+  void after_forward(Unit& unit) override { strategy.after_forward(unit); }
+  void before_backward(Unit& unit) override {
+    strategy.before_backward(unit);
+    if (unit.name() != next) return;
+    began_without_waiting = !gate.waited_in_vain();
+    gate.open();
+  }
+  void after_backward(Unit& unit) override {
+    if (unit.name() == reduced) gate.close();
+    strategy.after_backward(unit);
+  }
+
+  UnitHooks& strategy;
+  Gate& gate;
+  const std::string reduced, next;
+  bool began_without_waiting = false;
+};
+
+/// Does a unit's backward pass begin while the gradients of the unit before it are on their way?
+bool overlaps_reduction(const ShardingOptions& options) {
+  bool overlaps = false;
+  run_ranks({.ranks = 1, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+    ToyNet net(4);
+    const auto strategy = make_strategy(net.units, options, 3, &world);
+    Gate gate;
+    GatedHooks hooks(*strategy, gate, "layer.3", "layer.2");
+    for (const auto& unit : net.units) unit->attach(&hooks);
+    context().side_stream("communication").set_delay([&] { gate.pass(); });
+    ToyTraining().differentiate(net, *strategy, world, 1, 0);
+    context().side_stream("communication").synchronize();
+    context().side_stream("communication").set_delay({});
+    overlaps = hooks.began_without_waiting;
+  });
+  return overlaps;
+}
+
 }  // namespace
 
 TEST_CASE("order: the whole story of an fsdp step", "[cpu]") {
@@ -109,6 +188,16 @@ TEST_CASE("order: what comes next is gathered before computation ends", "[cpu]")
   }
 }
 
+TEST_CASE("order: backward goes on while gradients are reduced", "[cpu]") {
+  // The next unit's weights are in their slot, and its gradients have a buffer that is free: it must
+  // wait for no communication at all.
+  for (const auto kind : {StrategyKind::ddp, StrategyKind::zero1, StrategyKind::zero2,
+                          StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp}) {
+    INFO(name_of(kind));
+    CHECK(overlaps_reduction({.strategy = kind}));
+  }
+}
+
 TEST_CASE("order: no more is gathered at a time than allowed") {
   for (const int live_gathers : {1, 2, 3}) {
     const Log log =
@@ -117,7 +206,7 @@ TEST_CASE("order: no more is gathered at a time than allowed") {
   }
 }
 
-TEST_CASE("order: weights are let go before their gradients are reduced") {
+TEST_CASE("order: weights are resharded before their gradients are reduced") {
   for (const auto kind : {StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp}) {
     const Log log = log_of({.strategy = kind}, 5, false);
     CHECK(count(log, "reduce ") == 6);

@@ -15,8 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import planting
 
 TESTS = [f"test_sharding_{name}" for name in (
-    "strategy", "order", "delay", "schedule", "partition", "unit", "gradient_norm", "comm", "launcher",
-    "tree_exchange", "mpi")]
+    "strategy", "order", "delay", "schedule", "partition", "plan", "step", "unit", "gradient_norm",
+    "random_options", "comm", "launcher", "tree_exchange", "mpi")]
 
 # A file, text that occurs in it exactly once, and what replaces it.
 FAULTS = {
@@ -24,22 +24,30 @@ FAULTS = {
         "sharding/strategy/gradient_buckets.cpp",
         "  close(b);\n  reduce(b);",
         "  close(b);\n  if (b != 1) reduce(b);"),
-    "let weights go too early": (
+    "reshard too early": (
         "sharding/strategy/gathered_parameters.cpp",
-        "if (slot.open || holds(slot, bucket)) return;",
-        "if (holds(slot, bucket)) return;\n    const_cast<Slot&>(slot).open = false;"),
+        "if (slot.open || holds(slot, b)) return;",
+        "if (holds(slot, b)) return;\n  const_cast<Slot&>(slot).open = false;"),
     "use weights before they have arrived": (
         "sharding/strategy/gathered_parameters.cpp",
         "wait_for_communication(slot.ready);",
         ""),
+    "wait for all communication before using weights": (
+        "sharding/strategy/gathered_parameters.cpp",
+        "wait_for_communication(slot.ready);",
+        "wait_for_communication(communication_stream().record());"),
     "write gradients while they are being reduced": (
         "sharding/strategy/gradient_buckets.cpp",
         "wait_for_communication(buffer.released);",
         ""),
-    "update from gradients that have not landed": (
+    "wait for all communication before writing gradients": (
         "sharding/strategy/gradient_buckets.cpp",
-        "if (last && (resources_.exchange != nullptr || offloads(resources_.options))) {",
-        "if (false) {"),
+        "wait_for_communication(buffer.released);",
+        "wait_for_communication(communication_stream().record());"),
+    "update from gradients that have not arrived": (
+        "sharding/strategy/strategy.cpp",
+        "if (last && uses_communication_stream_) wait_for_communication",
+        "if (false) wait_for_communication"),
     "average where gradients are to be added": (
         "kernels/tree_reduce/cpu.cpp",
         "const auto add = [](float a, float b) { return a + b; };",
@@ -47,25 +55,29 @@ FAULTS = {
     "stale weights after a step": (
         "sharding/strategy/gathered_parameters.cpp",
         "++generation_;",
-        ""),
+        "generation_ = 1;"),
     "forget to gather updated slices": (
         "sharding/strategy/resident_parameters.cpp",
-        "const bool slices = resources_.partition.layout() != Layout::whole;",
-        "const bool slices = resources_.partition.layout() == Layout::rows;"),
+        "const bool owns_slices = resources_.group.placement.layout != Layout::whole;",
+        "const bool owns_slices = resources_.group.placement.layout == Layout::rows;"),
     "drop an empty shard's collective": (
         "sharding/strategy/exchange/slices.cpp",
-        "ranks_->all_gather(",
-        "const Range mine = part_of(bucket.segments.back(), ranks_->size(), ranks_->rank());\n"
-        "    if (mine.first >= bucket.offsets.back() + bucket.parameters.back().numel()) return;\n"
-        "    ranks_->all_gather("),
+        "shards_.all_gather(",
+        "const Range mine = part_of(bucket.segments.back(), shards_.size(), shards_.rank());\n"
+        "  if (mine.first >= bucket.place_of(bucket.parameter_count() - 1).end()) return;\n"
+        "  shards_.all_gather("),
     "hsdp without the sum across replicas": (
         "sharding/strategy/exchange/slices.cpp",
         "replicas_->all_reduce(",
         "if (false) replicas_->all_reduce("),
     "count the norm once per rank where gradients are whole": (
-        "sharding/strategy/sharded_strategy.cpp",
-        "disjoint ? groups_.shards.get() : nullptr",
-        "groups_.replicas.get()"),
+        "sharding/strategy/strategy.cpp",
+        "alone ? nullptr : &communicators_.along(plan_.norm_axes)",
+        "plan_.communicates ? &communicators_.along({\"replica\", \"shard\"}) : nullptr"),
+    "count every replica in the norm of several placements": (
+        "sharding/plan/plan.cpp",
+        "mesh.position_along(rank, group.placement.replicate) == 0",
+        "true"),
     "the norm of this rank's part only": (
         "sharding/strategy/gradient_norm.cpp",
         "reduce_over(group, norm.words(), Reduction::sum);",
@@ -76,42 +88,75 @@ FAULTS = {
         "--unit_.pending_runs_;"),
     "later micro-batches overwrite the first": (
         "sharding/strategy/gradient_buckets.cpp",
-        "const bool first = !states_[b].landed;",
+        "const bool first = !states_[b].has_sum;",
         "const bool first = true;"),
+    "sum across the replicas twice": (
+        "sharding/strategy/gradient_buckets.cpp",
+        "if (!resources_.group.sums_replicas_once) {",
+        "{"),
     "gradients of unused parameters are left as they were": (
         "sharding/strategy/gradient_buckets.cpp",
-        "if (parameter.trainable() && !parameter.has_gradient()) parameter.gradient().zero();",
+        "if (!parameter.has_gradient()) parameter.gradient().zero();",
         ""),
     "reduce what is frozen": (
         "sharding/plan/partition.cpp",
-        "result.trainable_elements = result.elements;\n"
+        "result.trained_count = static_cast<int>(trained);\n"
+        "  result.trainable_elements = result.elements;\n"
         "  result.trainable_segments = static_cast<int>(result.segments.size());\n"
         "  append(result, trained, bucket.parameters.size(), layout, shards, owners);",
-        "append(result, trained, bucket.parameters.size(), layout, shards, owners);\n"
+        "result.trained_count = static_cast<int>(trained);\n"
+        "  append(result, trained, bucket.parameters.size(), layout, shards, owners);\n"
         "  result.trainable_elements = result.elements;\n"
         "  result.trainable_segments = static_cast<int>(result.segments.size());"),
-    "reduce before letting the weights go": (
-        "sharding/strategy/sharded_strategy.cpp",
-        "    parameters_->close(bucket, /*again_in_backward=*/false);\n"
-        "    gradients_->complete(bucket);",
-        "    gradients_->complete(bucket);\n"
-        "    parameters_->close(bucket, /*again_in_backward=*/false);"),
+    "reduce before resharding": (
+        "sharding/strategy/parameter_group.cpp",
+        "  parameters_->close(bucket, /*again_in_backward=*/false);\n"
+        "  gradients_->complete(bucket);",
+        "  gradients_->complete(bucket);\n"
+        "  parameters_->close(bucket, /*again_in_backward=*/false);"),
     "prefetch what has just been used": (
-        "sharding/strategy/sharded_strategy.cpp",
-        "const int next = position + direction * ahead;",
-        "const int next = position - direction * ahead;"),
+        "sharding/strategy/parameter_group.cpp",
+        "const int next = position + sign * ahead;",
+        "const int next = position - sign * ahead;"),
+    "gather frozen buckets in backward": (
+        "sharding/strategy/parameter_group.cpp",
+        "const int first = direction == Direction::forward ? 0 : schedule.backward_end;",
+        "const int first = 0;"),
+    "leave a bucket open that no hook ended": (
+        "sharding/strategy/parameter_group.cpp",
+        "if (in_backward_[b]) after_backward(b);",
+        "(void)b;"),
     "gather again what a slot still holds": (
         "sharding/strategy/gathered_parameters.cpp",
-        "if (!holds(slot, b)) gather(b, pass);",
-        "if (!slot.open) gather(b, pass);"),
+        "if (!holds(slot, b)) gather(b, direction);",
+        "if (!slot.open) gather(b, direction);"),
+    "reshard to a group of all shards": (
+        "sharding/plan/placement.cpp",
+        "if (placement.layout == Layout::tensors || group == shards) return;",
+        "if (placement.layout == Layout::tensors) return;"),
+    "reshard groups of ranks that are no neighbours": (
+        "sharding/plan/plan.cpp",
+        "return {.number = shard / placement.reshard_ranks, "
+        ".position = shard % placement.reshard_ranks};",
+        "const int groups = shards / placement.reshard_ranks;\n"
+        "  return {.number = shard % groups, .position = shard / groups};"),
+    "drop communicators that queued calls use": (
+        "sharding/strategy/mesh_communicators.cpp",
+        "if (!owned_.empty()) communication_stream().enqueue([owned = owned_] {});",
+        ""),
+    "write masters while gathers read them": (
+        "sharding/strategy/strategy.cpp",
+        "if (uses_communication_stream_) wait_for_communication(communication_stream().record());\n"
+        "  // The host",
+        "// The host"),
     "sums over ranks in another order": (
         "kernels/tree_reduce/cpu.cpp",
         "std::bit_floor(count - 1)",
         "count - 1"),
-    "ceil division that loses the last rows": (
+    "slices that lose the last rows": (
         "sharding/plan/partition.cpp",
-        "return (a + b - 1) / b;",
-        "return a / b;"),
+        "return ceil_div(rows, shards) * row_elements(shape);",
+        "return rows / shards * row_elements(shape);"),
     "a process that PMI started trains alone": (
         "sharding/comm/launcher.cpp",
         'if (const auto launch = find_mpi(environment, "PMI_SIZE", "PMI_RANK")) return launch;',

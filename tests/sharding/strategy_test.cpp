@@ -9,7 +9,6 @@
 
 #include "sharding/comm/threads/threads.h"
 #include "sharding/plan/footprint.h"
-#include "sharding/strategy/offload.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
 #include "tests/support/findings.h"
@@ -55,8 +54,9 @@ using Prepare = std::function<void(ToyNet&)>;
 /// Memory and traffic of a rank after training, against the prediction.
 void expect_footprint(const ToyNet& net, const ShardingOptions& options, const Communicator& world,
                       std::int64_t bytes_sent_per_step, Findings& findings) {
-  const Footprint predicted = footprint_of(net.units, options_on(context().device(), options),
-                                           world.size(), world.rank(), /*optimizer_bytes=*/0);
+  const Machine machine = {.ranks = world.size(), .device = context().device()};
+  const Footprint predicted = footprint_of(make_plan(net.units, options, machine), world.rank(),
+                                           /*optimizer_bytes=*/0);
   const MemoryAccount account = context().allocator().account();
   const auto expect = [&](const char* what, std::int64_t expected, std::int64_t measured) {
     findings.expect(expected == measured, fmt::format("rank {}: {} predicted {}, measured {}",
@@ -141,7 +141,8 @@ TEST_CASE("hsdp's rows are a power of two, about half of all ranks, unless told 
   const std::vector<std::pair<int, int>> expected = {
       {1, 1}, {2, 1}, {3, 1}, {4, 2}, {6, 2}, {8, 4}, {10, 2}, {12, 4}, {48, 16}, {1024, 512}};
   for (const auto& [ranks, row] : expected) {
-    CHECK(recipe_of(options_of(StrategyKind::hsdp), ranks).mesh == Mesh{ranks / row, row});
+    const Mesh mesh = mesh_of(options_of(StrategyKind::hsdp), {.ranks = ranks});
+    CHECK(mesh == Mesh{{{"replica", ranks / row}, {"shard", row}}});
   }
 }
 
@@ -342,10 +343,12 @@ TEST_CASE("evaluation between steps sees new weights and changes nothing") {
             strategy->visit_whole([&](const Parameter& parameter, const Tensor& data) {
               now[parameter.name()] = data.to_vector<float>();
             });
-            for (const Shard& shard : whole->shards()) {
-              shard.data.copy_from(
-                  Tensor::from(now.at(shard.parameter.name()), shard.data.shape()));
-            }
+            whole->write_masters([&] {
+              for (const Shard& shard : whole->shards()) {
+                shard.data.copy_from(
+                    Tensor::from(now.at(shard.parameter.name()), shard.data.shape()));
+              }
+            });
             const float expected =
                 fresh.loss(training.tokens("ids", 99, 0), training.tokens("targets", 99, 0), 1.0)
                     .data()
@@ -437,8 +440,9 @@ TEST_CASE("offload: values loaded into the masters are those that are computed w
     ShardingOptions options;
     options.offload = offload;
     const auto strategy = make_strategy(net.units, options, 3, nullptr);
-    for (const Shard& shard : strategy->shards()) shard.data.zero();
-    strategy->weights_changed();
+    strategy->write_masters([&] {
+      for (const Shard& shard : strategy->shards()) shard.data.zero();
+    });
     strategy->before_forward(*net.units.front());
     CHECK(test::to_doubles(net.table.data()) ==
           std::vector<double>(static_cast<std::size_t>(net.table.numel()), 0.0));
@@ -448,7 +452,8 @@ TEST_CASE("offload: values loaded into the masters are those that are computed w
 
 TEST_CASE("offload: all is refused where parameters stay whole") {
   ShardingOptions options{.strategy = StrategyKind::zero2, .offload = Offload::all};
-  REQUIRE_THROWS_WITH(recipe_of(options, 2), Catch::Contains("sharding.offload all is for zero3"));
+  REQUIRE_THROWS_WITH(check_options(options, {.ranks = 2}),
+                      Catch::Contains("sharding.offload all is for zero3"));
 }
 
 }  // namespace tessera

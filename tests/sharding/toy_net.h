@@ -105,10 +105,9 @@ struct ToyTraining {
     return Tensor::from(ids, {kTokens});
   }
 
-  /// This rank's share of the sum of losses; gradients land in the shards.
-  float differentiate(ToyNet& net, Strategy& strategy, Communicator& world, int micro_batches,
-                      int step) const {
-    strategy.start_step();
+  /// Forward and backward of a step's micro-batches. Returns this rank's share of the sum of losses.
+  float accumulate_gradients(ToyNet& net, Step& sharded, Communicator& world, int micro_batches,
+                             int step) const {
     const double factor = 1.0 / static_cast<double>(kTokens * micro_batches * world.size());
     float sum = 0.0f;
     for (int i = 0; i < micro_batches; ++i) {
@@ -117,15 +116,24 @@ struct ToyTraining {
           net.loss(tokens("ids", step, micro_batch), tokens("targets", step, micro_batch), factor);
       sum += loss.data().item<float>();
       backward(loss);
-      strategy.finish_backward();
+      sharded.finish_micro_batch();
     }
     return sum;
   }
 
-  void update(Strategy& strategy, double norm) const {
+  /// A step without an update: afterwards the shards hold the gradients.
+  float differentiate(ToyNet& net, Strategy& strategy, Communicator& world, int micro_batches,
+                      int step) const {
+    Step sharded = strategy.start_step();
+    const float loss = accumulate_gradients(net, sharded, world, micro_batches, step);
+    sharded.discard();
+    return loss;
+  }
+
+  void update(const std::vector<Shard>& shards, double norm) const {
     const double scale = norm > clip_norm ? clip_norm / norm : 1.0;
-    context().compute_stream().synchronize();  // what is offloaded has arrived
-    for (const Shard& shard : strategy.shards()) {
+    context().compute_stream().synchronize();  // offloaded gradients have arrived
+    for (const Shard& shard : shards) {
       if (!shard.gradient.defined()) continue;
       const Shape& shape = shard.data.shape();
       const Tensor step = shard.data.device().is_cpu() ? Tensor::empty_on_host(shape, DType::f32)
@@ -133,20 +141,20 @@ struct ToyTraining {
       tessera::scale(step, shard.gradient.reshape(shard.data.shape()), -learning_rate * scale);
       tessera::add(shard.data, shard.data, step);
     }
-    strategy.weights_changed();
   }
 
   /// One step as one rank of `world`; every rank adds the same to `trained`.
   void step(ToyNet& net, Strategy& strategy, Communicator& world, int micro_batches, int step,
             Trained& trained) const {
-    const float loss = differentiate(net, strategy, world, micro_batches, step);
+    Step sharded = strategy.start_step();
+    const float loss = accumulate_gradients(net, sharded, world, micro_batches, step);
     const Tensor sum = Tensor::from(std::vector{loss}, {1});
     const Stream& stream = context().side_stream("communication");
     stream.wait(context().compute_stream().record());
     world.all_reduce({sum}, stream, "loss").synchronize();
     trained.losses.push_back(sum.item<float>());
-    trained.norms.push_back(strategy.gradient_norm().value());
-    update(strategy, trained.norms.back());
+    trained.norms.push_back(sharded.gradient_norm().value());
+    sharded.update([&] { update(strategy.shards(), trained.norms.back()); });
   }
 
   static void collect_weights(Strategy& strategy, Trained& trained) {

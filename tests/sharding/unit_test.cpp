@@ -117,13 +117,15 @@ TEST_CASE("single: a parameter that a step does not use gets a zero gradient, no
   TiedNet net(false);
   const auto strategy = make_single_strategy(net.units, 1);
   const Tensor x = normal_tensor({3, 4}, DType::f32, "x");
-  strategy->start_step();
-  backward(net(x), normal_tensor({3, 4}, DType::f32, "seed"));
-  strategy->finish_backward();
+  const auto step_with = [&](const std::function<Variable()>& forward) {
+    Step step = strategy->start_step();
+    backward(forward(), normal_tensor({3, 4}, DType::f32, "seed"));
+    step.finish_micro_batch();
+    step.discard();
+  };
+  step_with([&] { return net(x); });
   CHECK(net.b.gradient().to_vector<float>() != std::vector<float>(16, 0.0f));
-  strategy->start_step();
-  backward(linear(Variable(x), net.a, Parameter()), normal_tensor({3, 4}, DType::f32, "seed"));
-  strategy->finish_backward();
+  step_with([&] { return linear(Variable(x), net.a, Parameter()); });
   CHECK(net.b.gradient().to_vector<float>() == std::vector<float>(16, 0.0f));
 }
 

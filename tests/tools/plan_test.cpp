@@ -64,7 +64,7 @@ TEST_CASE("plan: a strategy that does not suit the ranks says why, the others ar
   CHECK_THAT(line_of(page, "zero3"), Contains("MiB"));
   Config single = fsdp("gpt2-mini");
   single.sharding.strategy = StrategyKind::single;
-  REQUIRE_THROWS_WITH(plan(single, {.ranks = 5}), Contains("take ddp"));
+  REQUIRE_THROWS_WITH(plan(single, {.ranks = 5}), Contains("choose ddp"));
   REQUIRE_THROWS_WITH(plan(fsdp("gpt2-mini"), {.ranks = 6, .nodes = 4}),
                       Contains("6 ranks cannot be spread evenly over 4 nodes"));
 }

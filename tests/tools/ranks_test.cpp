@@ -258,8 +258,9 @@ TEST_CASE("f16 skips steps that overflow, and gives up when the loss scale is at
   const auto body = [&](Communicator& world) {
     TrainingSession session(resolve(config), world);
     const Shard& shard = session.strategy().shards()[0];
-    shard.data.copy_from(Tensor::full(shard.data.shape(), DType::f32, 1e9));  // infinite in f16
-    session.strategy().weights_changed();
+    session.strategy().write_masters([&] {  // infinite in f16
+      shard.data.copy_from(Tensor::full(shard.data.shape(), DType::f32, 1e9));
+    });
     const auto source = random_tokens(config.data, session.model().shape().vocab_size);
     for (int step = 1; step <= 20; ++step) {
       const StepResult result = session.step(step, source);

@@ -82,12 +82,13 @@ class Reference {
   /// With `update` false the gradient is computed and nothing changes, as in a skipped step.
   ReferenceStep step(std::int64_t step, bool update = true) {
     const Batch batch = masked_tokens(config_.data, step, 0, config_.data.batch_size);
-    strategy_->start_step();
+    Step sharded = strategy_->start_step();
     const Variable loss =
         model_->loss(batch.inputs, batch.targets, 1.0 / valid_targets_of(batch), true);
     const double mean = loss.data().item<float>();
     backward(loss);
-    strategy_->finish_backward();
+    sharded.finish_micro_batch();
+    sharded.discard();  // apply() updates by formula
     Values gradients;
     double squares = 0.0;
     for (const Shard& shard : strategy_->shards()) {
@@ -155,12 +156,13 @@ class Reference {
   }
 
   void write_weights() {
-    for (const Shard& shard : strategy_->shards()) {
-      const std::vector<double>& w = weights_[shard.parameter.name()];
-      const std::vector<float> rounded(w.begin(), w.end());
-      shard.data.copy_from(Tensor::from(rounded, shard.data.shape()));
-    }
-    strategy_->weights_changed();
+    strategy_->write_masters([&] {
+      for (const Shard& shard : strategy_->shards()) {
+        const std::vector<double>& w = weights_[shard.parameter.name()];
+        const std::vector<float> rounded(w.begin(), w.end());
+        shard.data.copy_from(Tensor::from(rounded, shard.data.shape()));
+      }
+    });
   }
 
   Config config_;
@@ -290,11 +292,12 @@ TEST_CASE("session: steps that f16 skips leave weights and moments as they are")
   // A final norm that is far too large: gradients above 1 overflow at the first loss scales.
   constexpr const char* kLarge = "transformer.ln_f.weight";
   const auto enlarge = [&](TrainingSession& session) {
-    for (const Shard& shard : session.strategy().shards()) {
-      if (shard.parameter.name() != kLarge || shard.data.numel() == 0) continue;
-      shard.data.copy_from(Tensor::full(shard.data.shape(), DType::f32, 60.0));
-    }
-    session.strategy().weights_changed();
+    session.strategy().write_masters([&] {
+      for (const Shard& shard : session.strategy().shards()) {
+        if (shard.parameter.name() != kLarge || shard.data.numel() == 0) continue;
+        shard.data.copy_from(Tensor::full(shard.data.shape(), DType::f32, 60.0));
+      }
+    });
   };
   const Trained found = train_session(config, 2, enlarge);
   int skipped = 0;

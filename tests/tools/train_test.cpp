@@ -232,7 +232,7 @@ TEST_CASE("bad runs end with one line of advice, before anything is written") {
   fails_with([](Config& c) { c.data.accumulation_steps = 3; },
              "data.batch_size 4 is not a multiple of data.accumulation_steps 3");
   fails_with([](Config& c) { c.runtime.ranks = 2; },
-             "sharding.strategy single is for one rank, and there are 2; take ddp");
+             "sharding.strategy single is for one rank, and there are 2; choose ddp");
   fails_with([](Config& c) { c.sharding.strategy = StrategyKind::fsdp, c.runtime.ranks = 3; },
              "data.accumulation_steps 1 times the number of ranks, 3 (runtime.ranks)");
   fails_with([](Config& c) { c.sharding.flatten_parameters = true; }, "flatten_parameters");

@@ -11,7 +11,6 @@
 #include "runtime/context.h"
 #include "runtime/hash.h"
 #include "sharding/comm/stream.h"
-#include "sharding/strategy/offload.h"
 #include "tools/bench/median.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
@@ -92,9 +91,8 @@ class Trial {
                   .threads = context().threads().size()}) {
     const ContextGuard guard(context_);
     session_.emplace(resolve(config_), world);
-    predicted_ = footprint_of(
-        session_->model().units(), options_on(context().device(), sharding_options(config_)),
-        world.size(), world.rank(), optimizer_bytes_per_element(config_.optimizer));
+    predicted_ = footprint_of(session_->strategy().plan(), world.rank(),
+                              optimizer_bytes_per_element(config_.optimizer));
     communication_stream().synchronize();
   }
 
@@ -127,12 +125,13 @@ class Trial {
   /// The figures without the times.
   StrategyFigures figures() {
     const ContextGuard guard(context_);
-    const Mesh mesh = recipe_of(sharding_options(config_), world_.size()).mesh;
-    const bool even_rows = std::has_single_bit(static_cast<unsigned>(mesh.shards));
+    const Mesh& mesh = session_->strategy().plan().mesh;
+    const int shards = mesh.size_along({"shard"});
+    const bool even_rows = std::has_single_bit(static_cast<unsigned>(shards));
     StrategyFigures figures{.strategy = variant_,
                             .loss = result_.loss,
                             .gradient_norm = result_.gradient_norm,
-                            .same_tree = mesh.replicas == 1 || even_rows,
+                            .same_tree = mesh.size_along({"replica"}) == 1 || even_rows,
                             .predicted = largest(predicted_, world_),
                             .measured = largest(measured_, world_),
                             .total = largest(total_, world_),

@@ -68,8 +68,7 @@ void generate(const GenerateOptions& options, const std::function<void(std::stri
         "{}: vocabulary mismatch: the tokenizer has {} tokens, the model {}", folder.string(),
         tokenizer->vocab_size(), model->shape().vocab_size);
   const auto strategy = make_single_strategy(model->units(), options.seed);
-  load_parameters(folder, strategy->shards());
-  strategy->weights_changed();
+  strategy->write_masters([&] { load_parameters(folder, strategy->shards()); });
 
   std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
   check(!prompt.empty(), "the prompt is empty: give at least one character to continue");

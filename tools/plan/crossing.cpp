@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sharding/plan/footprint.h"
+#include "sharding/plan/placement.h"
 
 namespace tessera {
 namespace {
@@ -29,20 +30,22 @@ double bytes_in_row(const Units& units, const ShardingOptions& options, int shar
 
 std::optional<double> bytes_across_nodes(const Units& units, const ShardingOptions& options,
                                          int ranks, int ranks_per_node, double bytes_sent) {
-  const Mesh mesh = recipe_of(options, ranks).mesh;
-  const bool rows_in_nodes = ranks_per_node % mesh.shards == 0;
-  const bool nodes_in_rows = mesh.shards % ranks_per_node == 0;
+  const Mesh mesh = mesh_of(options, {.ranks = ranks, .ranks_per_node = ranks_per_node});
+  const int shards = mesh.size_along({"shard"});
+  const int replicas = mesh.size_along({"replica"});
+  const bool rows_in_nodes = ranks_per_node % shards == 0;
+  const bool nodes_in_rows = shards % ranks_per_node == 0;
   if (!rows_in_nodes && !nodes_in_rows) return std::nullopt;
   double in_row = 0.0;
-  if (mesh.replicas == 1) {
+  if (replicas == 1) {
     in_row = bytes_sent;
-  } else if (mesh.shards > 1) {
-    in_row = bytes_in_row(units, options, mesh.shards);
+  } else if (shards > 1) {
+    in_row = bytes_in_row(units, options, shards);
   }
-  const int row_on_node = std::min(mesh.shards, ranks_per_node);
-  const int column_on_node = std::max(1, ranks_per_node / mesh.shards);
-  return in_row * share_across(mesh.shards, row_on_node) +
-         (bytes_sent - in_row) * share_across(mesh.replicas, column_on_node);
+  const int row_on_node = std::min(shards, ranks_per_node);
+  const int column_on_node = std::max(1, ranks_per_node / shards);
+  return in_row * share_across(shards, row_on_node) +
+         (bytes_sent - in_row) * share_across(replicas, column_on_node);
 }
 
 }  // namespace tessera

@@ -38,12 +38,18 @@ struct Prediction {
   Spread parameters, gradients, optimizer, communication, total, on_host, bytes_sent;
 };
 
-Prediction predict(const Units& units, const Config& config, int ranks) {
-  const ShardingOptions options = sharding_options(config);
+/// The machine that `options` describe: GPUs, since offloading changes nothing on a CPU.
+Machine machine_of(const PlanOptions& options) {
+  return {.ranks = options.ranks,
+          .ranks_per_node = options.nodes > 1 ? options.ranks / options.nodes : 0};
+}
+
+Prediction predict(const Units& units, const Config& config, const PlanOptions& options) {
+  const Plan plan = make_plan(units, sharding_options(config), machine_of(options));
   const std::int64_t optimizer_bytes = optimizer_bytes_per_element(config.optimizer);
   Prediction all;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Footprint one = footprint_of(units, options, ranks, rank, optimizer_bytes);
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const Footprint one = footprint_of(plan, rank, optimizer_bytes);
     all.parameters.add(one.parameters);
     all.gradients.add(one.gradients);
     all.optimizer.add(one.optimizer);
@@ -90,7 +96,7 @@ std::string comparison_row(const Units& units, const Config& config, const std::
                            const PlanOptions& options) {
   const std::string line = fmt::format("  {:<10}", name);
   try {
-    const Prediction p = predict(units, config, options.ranks);
+    const Prediction p = predict(units, config, options);
     std::string text = line;
     for (const Spread* spread :
          {&p.parameters, &p.gradients, &p.optimizer, &p.communication, &p.total, &p.bytes_sent}) {
@@ -127,20 +133,20 @@ std::string plan(const Config& config, const PlanOptions& given) {
         "{} ranks cannot be spread evenly over {} nodes", ranks, options.nodes);
   const ResolvedConfig run = resolve(config);
   const ShardingOptions& sharding = run.sharding;
-  const Recipe recipe = recipe_of(sharding, ranks);
   const std::unique_ptr<LanguageModel> model = make_model(run);
   const Units& units = model->units();
+  const Plan sharded = make_plan(units, sharding, machine_of(options));
 
   std::int64_t parameters = 0;
   for (const Parameter& parameter : parameters_of(*model)) parameters += parameter.numel();
   std::string text = fmt::format(
       "{} on {} rank{} (replicas x shards: {} x {}){}: {} parameters in {} units, computed with in "
       "{}, {}\n\n",
-      variant_name(sharding), ranks, ranks == 1 ? "" : "s", recipe.mesh.replicas,
-      recipe.mesh.shards,
+      variant_name(sharding), ranks, ranks == 1 ? "" : "s", sharded.mesh.size_along({"replica"}),
+      sharded.mesh.size_along({"shard"}),
       options.nodes > 1 ? fmt::format(", {} per node", ranks / options.nodes) : "", parameters,
       units.size(), name_of(sharding.compute_dtype), enum_name(config.optimizer.name));
-  text += details(predict(units, config, ranks));
+  text += details(predict(units, config, options));
   text += "\nEvery strategy, the rank with the most";
   if (options.nodes > 1) text += " (and what leaves a node, the mean)";
   text += ":\n\n";
@@ -150,10 +156,7 @@ std::string plan(const Config& config, const PlanOptions& given) {
       "and "
       "sharding.activation_checkpointing and are not predicted.\n";
   if (options.partition) {
-    const Partition partition(recipe.layout, recipe.mesh.shards,
-                              make_buckets(units, sharding.buckets));
-    text += '\n';
-    text += to_string(partition);
+    for (const GroupPlan& group : sharded.groups) text += '\n' + to_string(group.partition);
   }
   return text;
 }

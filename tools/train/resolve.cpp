@@ -8,6 +8,7 @@
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
 #include "runtime/json.h"
+#include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/data/manifest.h"
@@ -167,7 +168,7 @@ ResolvedConfig resolve(const Config& config) {
 void check_ranks(const ResolvedConfig& run, int ranks) {
   const DataConfig& data = run.config.data;
   check_with_place(run.config, [&] {
-    recipe_of(run.sharding, ranks);
+    check_options(run.sharding, {.ranks = ranks});
     check(data.batch_size % (data.accumulation_steps * ranks) == 0,
           "data.batch_size {} is not a multiple of data.accumulation_steps {} times the number of "
           "ranks, {} (runtime.ranks)",

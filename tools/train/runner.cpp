@@ -8,6 +8,7 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/file.h"
+#include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/data/manifest.h"
@@ -106,7 +107,8 @@ Config Runner::as_run() const {
   config.runtime.threads = context().threads().size();
   config.runtime.device = first_device(config.runtime);
   if (config.sharding.strategy == StrategyKind::hsdp) {
-    config.sharding.shard_size = recipe_of(run_.sharding, world_.size()).mesh.shards;
+    const Machine machine = {.ranks = world_.size(), .ranks_per_node = world_.ranks_per_node()};
+    config.sharding.shard_size = mesh_of(run_.sharding, machine).size_along({"shard"});
   }
   return config;
 }

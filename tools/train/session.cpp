@@ -28,8 +28,7 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   strategy_ = make_strategy(model_->units(), run.sharding,
                             static_cast<std::uint64_t>(config.train.seed), &world);
   if (!config.model.init_from.empty()) {
-    load_parameters(config.model.init_from, strategy_->shards());
-    strategy_->weights_changed();
+    strategy_->write_masters([&] { load_parameters(config.model.init_from, strategy_->shards()); });
   }
   set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
   if (run.sharding.compute_dtype == DType::f16) scaler_.emplace();
@@ -40,17 +39,16 @@ TrainingSession::~TrainingSession() = default;
 
 StepResult TrainingSession::step(std::int64_t step, const BatchSource& source) {
   const double scale = scaler_ ? scaler_->scale() : 1.0;
-  strategy_->start_step();
+  Step sharded = strategy_->start_step();
   const std::int64_t targets = source.valid_targets(step, 0, run_.config.data.batch_size);
   check(targets > 0, "step {}: no target of the batch is valid", step);
-  const Tensor loss = accumulate_gradients(step, scale / static_cast<double>(targets), source);
+  const Tensor loss =
+      accumulate_gradients(sharded, step, scale / static_cast<double>(targets), source);
   const Span span("optimizer");
   sum_over_ranks(loss);
-  const GradientNorm norm = strategy_->gradient_norm();
+  const GradientNorm norm = sharded.gradient_norm();
   const double learning_rate = learning_rate_at(run_.schedule, step - 1);
-  update_parameters(learning_rate, norm, loss, scale);
-
-  world_.next_step(communication_stream());
+  update_parameters(sharded, learning_rate, norm, loss, scale);
 
   // Everything is queued; here the host waits for the device.
   const StepResult result = {.loss = static_cast<float>(loss.item<float>() / scale),
@@ -68,16 +66,16 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source) {
   return result;
 }
 
-void TrainingSession::update_parameters(double learning_rate, const GradientNorm& norm,
-                                        const Tensor& loss, double loss_scale) {
+void TrainingSession::update_parameters(Step& sharded, double learning_rate,
+                                        const GradientNorm& norm, const Tensor& loss,
+                                        double loss_scale) {
   const Tensor factor = Tensor::empty({1}, DType::f32);
   clip_factor(factor, norm, loss,
               {.max_norm = run_.config.optimizer.clip_norm, .loss_scale = loss_scale});
-  optimizer_->step(learning_rate, factor);
-  strategy_->weights_changed();
+  sharded.update([&] { optimizer_->step(learning_rate, factor); });
 }
 
-Tensor TrainingSession::accumulate_gradients(std::int64_t step, double loss_scale,
+Tensor TrainingSession::accumulate_gradients(Step& sharded, std::int64_t step, double loss_scale,
                                              const BatchSource& source) {
   const std::int64_t micro_batches = run_.config.data.accumulation_steps;
   const std::int64_t rows = rows_per_micro_batch();
@@ -100,7 +98,7 @@ Tensor TrainingSession::accumulate_gradients(std::int64_t step, double loss_scal
     }
     const Span span("backward");
     backward(loss);
-    strategy_->finish_backward();
+    sharded.finish_micro_batch();
   }
   return total;
 }

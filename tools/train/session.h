@@ -86,12 +86,13 @@ class TrainingSession {
  private:
   /// Forward and backward of this rank's micro-batches. Returns the rank's sum of losses times
   /// `loss_scale`, [1] f32.
-  Tensor accumulate_gradients(std::int64_t step, double loss_scale, const BatchSource& source);
+  Tensor accumulate_gradients(Step& sharded, std::int64_t step, double loss_scale,
+                              const BatchSource& source);
   /// In place.
   void sum_over_ranks(const Tensor& value) const;
   /// Clips and updates. If the norm or the loss is not finite, nothing changes.
-  void update_parameters(double learning_rate, const GradientNorm& norm, const Tensor& loss,
-                         double loss_scale);
+  void update_parameters(Step& sharded, double learning_rate, const GradientNorm& norm,
+                         const Tensor& loss, double loss_scale);
 
   ResolvedConfig run_;
   Communicator& world_;

@@ -5,6 +5,7 @@
 #include "kernels/attention/backend.h"
 #include "runtime/check.h"
 #include "sharding/comm/world.h"
+#include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
 #include "tools/train/runner.h"
 

@@ -1,0 +1,173 @@
+#include "sharding/plan/placement.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+const Axes kNone = {};
+const Axes kReplicas = {"replica"};
+const Axes kShards = {"shard"};
+const Axes kBoth = {"replica", "shard"};
+
+/// The largest power of two that is at most `most` and divides `ranks`.
+int power_of_two_in(int ranks, int most) {
+  auto size = static_cast<int>(std::bit_floor(static_cast<unsigned>(std::max(1, most))));
+  while (ranks % size != 0) size /= 2;
+  return size;
+}
+
+/// hsdp's shards per replica unless the options name a number: the ranks of a node, or half of all.
+int default_shard_size(const Machine& machine) {
+  const int on_node = machine.ranks_per_node;
+  const bool several_nodes = on_node > 1 && on_node < machine.ranks;
+  if (!several_nodes) return power_of_two_in(machine.ranks, machine.ranks / 2);
+  const int in_node = power_of_two_in(on_node, on_node);
+  return power_of_two_in(machine.ranks, in_node);
+}
+
+/// Whether the strategy itself or one of the rules is hsdp.
+bool has_hsdp(const ShardingOptions& options) {
+  return options.strategy == StrategyKind::hsdp ||
+         std::any_of(options.rules.begin(), options.rules.end(),
+                     [](const PlacementRule& rule) { return rule.strategy == StrategyKind::hsdp; });
+}
+
+bool is_fsdp(StrategyKind kind) {
+  return kind == StrategyKind::fsdp || kind == StrategyKind::hsdp;
+}
+
+void check_rules(const ShardingOptions& options) {
+  check(options.rules.empty() || options.strategy != StrategyKind::single,
+        "sharding rules are for several ranks, and strategy single is for one; choose ddp");
+  for (const PlacementRule& rule : options.rules) {
+    check(rule.strategy != StrategyKind::single,
+          "the rule '{} -> single' keeps gradients apart on every rank; choose ddp, which keeps "
+          "parameters whole and sums their gradients",
+          rule.pattern);
+    check(!rule.flatten_parameters || is_fsdp(rule.strategy),
+          "the rule for '{}' flattens parameters, which is for fsdp and hsdp, not {}", rule.pattern,
+          name_of(rule.strategy));
+  }
+}
+
+/// The row of the table in placement.h.
+Placement row_of(StrategyKind kind, bool flatten) {
+  const Layout slices = flatten ? Layout::flat : Layout::rows;
+  constexpr auto kWhole = Held::whole;
+  constexpr auto kSharded = Held::sharded;
+  const std::string name(name_of(kind));
+  switch (kind) {  //        sharded  replicated  layout           parameters  gradients
+    case StrategyKind::single:
+      return {name, /*    */ kNone, kNone, /*  */ Layout::whole, /*   */ kWhole, /* */ kWhole};
+    case StrategyKind::ddp:
+      return {name, /*    */ kNone, kBoth, /*  */ Layout::whole, /*   */ kWhole, /* */ kWhole};
+    case StrategyKind::zero1:
+      return {name, /*    */ kBoth, kNone, /*  */ Layout::flat, /*    */ kWhole, /* */ kWhole};
+    case StrategyKind::zero2:
+      return {name, /*    */ kBoth, kNone, /*  */ Layout::flat, /*    */ kWhole, /* */ kSharded};
+    case StrategyKind::zero3:
+      return {name, /*    */ kBoth, kNone, /*  */ Layout::tensors, /* */ kSharded, kSharded};
+    case StrategyKind::fsdp:
+      return {name, /*    */ kBoth, kNone, /*  */ slices, /*          */ kSharded, kSharded};
+    case StrategyKind::hsdp:
+      return {name, /*    */ kShards, kReplicas, slices, /*        */ kSharded, kSharded};
+  }
+  fail("there is no strategy number {}", static_cast<int>(kind));
+}
+
+void set_reshard(Placement& placement, int group, int shards) {
+  if (placement.parameters == Held::whole || group == 0) return;
+  if (group == 1) {
+    placement.reshard = Reshard::never;
+    return;
+  }
+  check(shards % group == 0,
+        "sharding.reshard_after_forward {} does not divide the {} ranks that share the model",
+        group, shards);
+  if (placement.layout == Layout::tensors || group == shards) return;
+  placement.reshard = Reshard::to_groups;
+  placement.reshard_ranks = group;
+}
+
+Placement make_placement(StrategyKind kind, bool flatten, const ShardingOptions& options,
+                         const Mesh& mesh, const Device& device) {
+  Placement placement = row_of(kind, flatten);
+  if (flatten) placement.name += " flat";
+  set_reshard(placement, options.reshard_group, mesh.size_along(placement.shard));
+  placement.compute_dtype = options.compute_dtype;
+  placement.reduce_dtype = options.reduce_dtype;
+  if (!device.is_cpu()) placement.offload = options.offload;
+  if (placement.offload == Offload::all && placement.parameters == Held::whole) {
+    placement.offload = Offload::optimizer;  // whole parameters have to be on the device
+  }
+  return placement;
+}
+
+}  // namespace
+
+Mesh mesh_of(const ShardingOptions& options, const Machine& machine) {
+  int shards = machine.ranks;
+  if (options.strategy == StrategyKind::ddp) shards = 1;
+  if (has_hsdp(options)) {
+    shards = options.shard_size > 0 ? options.shard_size : default_shard_size(machine);
+  }
+  return {.axes = {{"replica", machine.ranks / shards}, {"shard", shards}}};
+}
+
+std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
+                                     const Device& device) {
+  std::vector<Placement> placements = {
+      make_placement(options.strategy, options.flatten_parameters, options, mesh, device)};
+  for (const PlacementRule& rule : options.rules) {
+    placements.push_back(
+        make_placement(rule.strategy, rule.flatten_parameters, options, mesh, device));
+  }
+  return placements;
+}
+
+void check_options(const ShardingOptions& options, const Machine& machine) {
+  const std::string_view strategy = name_of(options.strategy);
+  const int ranks = machine.ranks;
+  check(ranks >= 1, "the number of ranks is {}; expected at least 1", ranks);
+  check(options.strategy != StrategyKind::single || ranks == 1,
+        "sharding.strategy single is for one rank, and there are {}; choose ddp", ranks);
+  check(!options.flatten_parameters || is_fsdp(options.strategy),
+        "sharding.flatten_parameters is for fsdp and hsdp, not {}", strategy);
+  check(options.shard_size == 0 || has_hsdp(options), "sharding.shard_size is for hsdp, not {}",
+        strategy);
+  check(options.shard_size >= 0 && (options.shard_size == 0 || ranks % options.shard_size == 0),
+        "sharding.shard_size {} does not divide the {} ranks into equal groups", options.shard_size,
+        ranks);
+  check(options.reshard_group >= 0,
+        "sharding.reshard_after_forward is {}; expected a number from 2", options.reshard_group);
+  check(options.reshard_group <= 1 || is_fsdp(options.strategy),
+        "sharding.reshard_after_forward {}: groups are for fsdp and hsdp, not {}",
+        options.reshard_group, strategy);
+  check(options.live_gathers >= 1, "sharding.live_gathers is {}; expected at least 1",
+        options.live_gathers);
+  check(options.offload != Offload::all || options.strategy >= StrategyKind::zero3,
+        "sharding.offload all is for zero3, fsdp and hsdp: with {} every GPU holds all parameters; "
+        "choose optimizer",
+        strategy);
+  check(options.micro_batches >= 1, "a step has {} micro-batches; expected at least 1",
+        options.micro_batches);
+  for (const DType dtype : {options.compute_dtype, options.reduce_dtype}) {
+    check(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16,
+          "training computes and reduces in f32, bf16 or f16, not {}", name_of(dtype));
+  }
+  check_rules(options);
+  placements_of(options, mesh_of(options, machine), machine.device);  // checks the groups
+}
+
+int placement_of(const ShardingOptions& options, std::string_view parameter) {
+  for (std::size_t i = 0; i < options.rules.size(); ++i) {
+    if (matches_pattern(options.rules[i].pattern, parameter)) return static_cast<int>(i) + 1;
+  }
+  return 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+// Placement: where a bucket's parameters, gradients and masters are, over a mesh.
+//
+// A strategy is a name for a placement of every parameter. On a mesh of replicas x shards, "both"
+// standing for both axes:
+//
+//            sharded over  replicated over  layout           parameters  gradients
+//   single   -             -                whole            whole       whole
+//   ddp      -             both             whole            whole       whole
+//   zero1    both          -                flat             whole       whole
+//   zero2    both          -                flat             whole       sharded
+//   zero3    both          -                tensors          sharded     sharded
+//   fsdp     both          -                rows, or flat    sharded     sharded
+//   hsdp     shard         replica          rows, or flat    sharded     sharded
+//
+// The mesh is N x 1 for ddp, 1 x N for zero and fsdp, and R x F for hsdp. Rules give parameters
+// with certain names another placement (options.h). So one model may keep its small parameters
+// whole under ddp and shard the rest, or shard its experts within a node and the rest over all ranks.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sharding/plan/mesh.h"
+#include "sharding/plan/options.h"
+
+namespace tessera {
+
+/// How a bucket's buffer is cut into one part per shard; see partition.h.
+enum class Layout { whole, tensors, rows, flat };
+
+template <>
+inline constexpr EnumNames<Layout> kEnumNames<Layout> = {"layout",
+                                                         {"whole", "tensors", "rows", "flat"}};
+
+inline std::string_view name_of(Layout layout) {
+  return enum_name(layout);
+}
+
+/// What a rank holds between the uses of a bucket: all of it, or its own part.
+enum class Held { whole, sharded };
+
+/// What happens to a gathered bucket after forward.
+enum class Reshard {
+  to_all,     // each rank keeps its own part; backward gathers from all shards
+  to_groups,  // each rank keeps 1/k; backward gathers among k neighbours
+  never,      // the bucket stays gathered until the weights change
+};
+
+struct Placement {
+  /// "fsdp", "hsdp flat": for tables and messages.
+  std::string name;
+  /// The axes that the bucket is cut over, and those whose ranks hold the same part and sum it.
+  Axes shard;
+  Axes replicate;
+  Layout layout = Layout::whole;
+  Held parameters = Held::whole;
+  Held gradients = Held::whole;
+  Reshard reshard = Reshard::to_all;
+  /// Ranks per group, for Reshard::to_groups.
+  int reshard_ranks = 1;
+  DType compute_dtype = DType::f32;
+  DType reduce_dtype = DType::f32;
+  Offload offload = Offload::none;
+
+  bool operator==(const Placement&) const = default;
+};
+
+/// The mesh {"replica", R}, {"shard", S} that the options ask for.
+Mesh mesh_of(const ShardingOptions& options, const Machine& machine);
+
+/// The placements that the options name: first that of the strategy, then one per rule.
+std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
+                                     const Device& device);
+
+/// Raises Error if the options contradict each other or do not suit the machine.
+void check_options(const ShardingOptions& options, const Machine& machine);
+
+/// Index into placements_of() of the placement for a parameter with this name.
+int placement_of(const ShardingOptions& options, std::string_view parameter);
+
+}  // namespace tessera

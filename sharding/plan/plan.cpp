@@ -1,0 +1,197 @@
+#include "sharding/plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+/// One gradient slot is written while the other is reduced.
+constexpr int kGradientSlots = 2;
+
+Masters masters_of(const Placement& placement) {
+  if (placement.offload != Offload::none) return Masters::on_host;
+  const bool whole_f32 =
+      placement.parameters == Held::whole && placement.compute_dtype == DType::f32;
+  return whole_f32 ? Masters::in_buffer : Masters::separate;
+}
+
+GradientCase gradient_case_of(const Placement& placement, const ShardingOptions& options,
+                              bool communicates) {
+  const bool several = options.micro_batches > 1;
+  // Without other ranks there is nothing to reduce: micro-batches are summed in the buffer.
+  const bool reduces_each = several && options.reduce_every_micro_batch && communicates;
+  if (placement.gradients == Held::whole) {
+    return reduces_each ? GradientCase::accumulate_from_buffer : GradientCase::reduce_in_place;
+  }
+  return several && !reduces_each ? GradientCase::sum_then_reduce
+                                  : GradientCase::accumulate_from_slot;
+}
+
+GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buckets,
+                     const ShardingOptions& options, const Mesh& mesh, bool communicates) {
+  const int shards = mesh.size_along(placement.shard);
+  Partition partition(placement.layout, shards, buckets);
+  Schedule schedule(partition.buckets());
+  GroupPlan group{.placement = placement,
+                  .partition = std::move(partition),
+                  .schedule = std::move(schedule),
+                  .shards = shards,
+                  .replicas = mesh.size_along(placement.replicate),
+                  .masters = masters_of(placement),
+                  .gradients = gradient_case_of(placement, options, communicates)};
+  if (placement.parameters == Held::sharded) {
+    const bool stays = placement.reshard == Reshard::never;
+    group.gather_slots = Slots::assign(group.buckets(), stays ? 0 : options.live_gathers);
+  }
+  group.gradient_slots =
+      Slots::assign(group.buckets(), has_own_buffer(group.gradients) ? 0 : kGradientSlots);
+  group.sums_replicas_once = options.sum_replicas_once && options.micro_batches > 1 &&
+                             placement.layout != Layout::whole && group.replicas > 1 &&
+                             !reduces_once(group.gradients);
+  return group;
+}
+
+/// The index of the first placement that equals each one: equal placements form one group.
+std::vector<int> first_equal(const std::vector<Placement>& placements) {
+  std::vector<int> first;
+  for (const Placement& placement : placements) {
+    const auto found = std::find(placements.begin(), placements.end(), placement);
+    first.push_back(static_cast<int>(found - placements.begin()));
+  }
+  return first;
+}
+
+Axes norm_axes_of(const Plan& plan) {
+  const Axes& shard = plan.groups.front().placement.shard;
+  const bool same = std::all_of(plan.groups.begin(), plan.groups.end(),
+                                [&](const GroupPlan& g) { return g.placement.shard == shard; });
+  if (same) return shard;
+  Axes all;
+  for (const Axis& axis : plan.mesh.axes) all.push_back(axis.name);
+  return all;
+}
+
+}  // namespace
+
+bool has_own_buffer(GradientCase gradients) {
+  return gradients != GradientCase::accumulate_from_slot;
+}
+
+bool reduces_once(GradientCase gradients) {
+  return gradients == GradientCase::reduce_in_place || gradients == GradientCase::sum_then_reduce;
+}
+
+ReshardGroup GroupPlan::reshard_group_of(int shard) const {
+  return {.number = shard / placement.reshard_ranks, .position = shard % placement.reshard_ranks};
+}
+
+bool Plan::counts_in_norm(const GroupPlan& group, int rank) const {
+  return norm_axes == group.placement.shard ||
+         mesh.position_along(rank, group.placement.replicate) == 0;
+}
+
+Plan make_plan(const Units& units, const ShardingOptions& options, const Machine& machine) {
+  check_options(options, machine);
+  Plan plan{.mesh = mesh_of(options, machine),
+            .communicates = options.strategy != StrategyKind::single,
+            .micro_batches = options.micro_batches,
+            .live_gathers = options.live_gathers,
+            .prefetch_in_forward = options.prefetch_in_forward,
+            .prefetch_in_backward = options.prefetch_in_backward};
+  const std::vector<Placement> placements = placements_of(options, plan.mesh, machine.device);
+  const std::vector<int> first = first_equal(placements);
+  std::map<int, std::vector<Bucket>> by_placement;
+  for (Bucket& bucket : make_buckets(units, options.buckets, [&](const Parameter& parameter) {
+         return first[placement_of(options, parameter.name())];
+       })) {
+    by_placement[bucket.placement].push_back(std::move(bucket));
+  }
+  check(!by_placement.empty(), "the model has no units");
+  for (const auto& [index, buckets] : by_placement) {
+    plan.groups.push_back(
+        make_group(placements[index], buckets, options, plan.mesh, plan.communicates));
+  }
+  plan.norm_axes = norm_axes_of(plan);
+  return plan;
+}
+
+namespace {
+
+std::string text_of(Masters masters) {
+  switch (masters) {
+    case Masters::in_buffer:
+      return "f32, windows into the buffers that units compute with";
+    case Masters::separate:
+      return "f32, in memory of their own";
+    case Masters::on_host:
+      return "f32, in host memory";
+  }
+  return {};
+}
+
+std::string text_of(GradientCase gradients) {
+  switch (gradients) {
+    case GradientCase::reduce_in_place:
+      return "a buffer per bucket, reduced in place once a step";
+    case GradientCase::sum_then_reduce:
+      return "a buffer per bucket sums the micro-batches, then is reduced into the shards";
+    case GradientCase::accumulate_from_buffer:
+      return "a buffer per bucket, reduced and added to the shards after each micro-batch";
+    case GradientCase::accumulate_from_slot:
+      return "two slots shared by turns, reduced and added to the shards after each micro-batch";
+  }
+  return {};
+}
+
+std::string parameters_of(const GroupPlan& group) {
+  const Placement& placement = group.placement;
+  if (placement.parameters == Held::whole) {
+    return fmt::format("whole on every rank, in {}", name_of(placement.compute_dtype));
+  }
+  const std::string gathered = fmt::format(
+      "gathered in {} into {} slots", name_of(placement.compute_dtype), group.gather_slots.count);
+  switch (placement.reshard) {
+    case Reshard::to_all:
+      return gathered + ", resharded after forward";
+    case Reshard::to_groups:
+      return fmt::format("{}, resharded to groups of {} after forward", gathered,
+                         placement.reshard_ranks);
+    case Reshard::never:
+      return gathered + ", kept until the weights change";
+  }
+  return {};
+}
+
+std::int64_t elements_of(const GroupPlan& group) {
+  std::int64_t elements = 0;
+  for (const BucketLayout& bucket : group.buckets()) {
+    for (const Parameter& parameter : bucket.parameters) elements += parameter.numel();
+  }
+  return elements;
+}
+
+}  // namespace
+
+std::string to_string(const Plan& plan) {
+  std::string text = fmt::format("mesh        {}\n", to_string(plan.mesh));
+  for (const GroupPlan& group : plan.groups) {
+    text +=
+        fmt::format("\n{}: {} parameters in {} bucket{}\n", group.placement.name,
+                    elements_of(group), group.bucket_count(), group.bucket_count() == 1 ? "" : "s");
+    text += fmt::format("layout      {}, {} shard{} x {} replica{}\n",
+                        name_of(group.placement.layout), group.shards, group.shards == 1 ? "" : "s",
+                        group.replicas, group.replicas == 1 ? "" : "s");
+    text += fmt::format("parameters  {}\n", parameters_of(group));
+    text += fmt::format("masters     {}\n", text_of(group.masters));
+    text += fmt::format("gradients   {}\n", text_of(group.gradients));
+    if (group.sums_replicas_once) text += "replicas    summed after the last micro-batch\n";
+  }
+  return text;
+}
+
+}  // namespace tessera

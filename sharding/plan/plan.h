@@ -1,0 +1,96 @@
+// Plan: every decision about sharding, made once before training.
+//
+// A plan is a value. It is computed from the units' shapes, the options and the size of the job, and
+// needs no ranks and no memory. The strategy carries it out, the footprint adds up its sizes, and
+// `tessera plan` prints it. Each of them switches over the named cases below.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sharding/plan/partition.h"
+#include "sharding/plan/placement.h"
+#include "sharding/plan/schedule.h"
+
+namespace tessera {
+
+/// Where the f32 masters of a rank's own part lie.
+enum class Masters {
+  in_buffer,  // windows into the whole buffers that units compute with: an update is in place
+  separate,   // memory of their own on the device; copied, and rounded if need be, before use
+  on_host,    // host memory; see sharding/strategy/offload/offload.h
+};
+
+/// Where a bucket's gradients are written, when they are reduced, and where the sums are kept.
+///
+///                          backward writes to   reduced            the shards' gradients are
+///   reduce_in_place        the bucket's buffer  once a step        windows into the buffer
+///   sum_then_reduce        the bucket's buffer  once a step        memory of their own
+///   accumulate_from_buffer the bucket's buffer  each micro-batch   memory of their own, added to
+///   accumulate_from_slot   one of two slots     each micro-batch   memory of their own, added to
+enum class GradientCase {
+  reduce_in_place,
+  sum_then_reduce,
+  accumulate_from_buffer,
+  accumulate_from_slot,
+};
+
+/// Whether each bucket has a gradient buffer of its own, or shares two slots.
+bool has_own_buffer(GradientCase gradients);
+/// Whether micro-batches are summed in the buffer and reduced once, after the last.
+bool reduces_once(GradientCase gradients);
+
+/// A rank's neighbours for Reshard::to_groups.
+struct ReshardGroup {
+  /// Among the shards: group 0 has shards 0 to k - 1, group 1 the next k.
+  int number = 0;
+  int position = 0;
+};
+
+/// The buckets of one placement: FSDP2's parameter group, except that it covers the whole model.
+struct GroupPlan {
+  Placement placement;
+  Partition partition;
+  Schedule schedule;
+  /// Sizes of the mesh along placement.shard and placement.replicate.
+  int shards = 1;
+  int replicas = 1;
+  /// The slots that buckets are gathered into; none if parameters are held whole.
+  Slots gather_slots;
+  Masters masters = Masters::in_buffer;
+  GradientCase gradients = GradientCase::reduce_in_place;
+  Slots gradient_slots;
+  /// The sum across replicas waits for the last micro-batch.
+  bool sums_replicas_once = false;
+
+  const std::vector<BucketLayout>& buckets() const { return partition.buckets(); }
+  int bucket_count() const { return static_cast<int>(buckets().size()); }
+  ReshardGroup reshard_group_of(int shard) const;
+};
+
+struct Plan {
+  Mesh mesh;
+  std::vector<GroupPlan> groups;
+  /// False for strategy single: ranks send nothing, and no communicator is needed.
+  bool communicates = true;
+  /// The gradient norm is a sum over the ranks along these axes; see counts_in_norm.
+  Axes norm_axes;
+  int micro_batches = 1;
+  /// Prefetching keeps at most this many inner buckets of a group gathered.
+  int live_gathers = 2;
+  bool prefetch_in_forward = true;
+  bool prefetch_in_backward = true;
+
+  /// Whether `rank` adds its part of a group's gradients to the norm. Where the ranks along
+  /// norm_axes hold the same part, the first of them does.
+  bool counts_in_norm(const GroupPlan& group, int rank) const;
+};
+
+/// Raises Error if the options contradict each other or do not suit the machine, or if the model
+/// has no parameters or lists one in two units.
+Plan make_plan(const Units& units, const ShardingOptions& options, const Machine& machine);
+
+/// The mesh, and a paragraph per group: its placement, and where everything lies.
+std::string to_string(const Plan& plan);
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+// Parameters that are gathered only while units compute with them: ZeRO-3, FSDP, HSDP.
+//
+// A bucket is gathered into the slot that the plan gives it (sharding/plan/schedule.h). The slot
+// holds it until another bucket needs the slot or the weights change. So a bucket that is needed
+// again soon, as the last buckets of forward are, is not gathered again. Windows are open only
+// between open() and close(). Using a parameter outside is an error, even if the slot still holds it.
+//
+// Three events keep the two streams in order:
+//
+//   ready      the gather into the slot has ended             open waits: computation may read
+//   released   computation has stopped reading the slot       gather waits: it may overwrite
+//   changed    the optimizer has written the masters          gather waits: it may read them
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sharding/strategy/own_values.h"
+#include "sharding/strategy/parameter_store.h"
+
+namespace tessera {
+
+class GatheredParameters final : public ParameterStore {
+ public:
+  GatheredParameters(const GroupResources& resources, OwnValues& own_values);
+  ~GatheredParameters() override;
+
+  Tensor make_master(int bucket, int parameter) override;
+  void prefetch(int bucket, Direction direction) override;
+  /// Raises Error if the slot's present bucket is in use.
+  void open(int bucket, Direction direction) override;
+  void close(int bucket, bool again_in_backward) override;
+  void masters_changed() override;
+
+ private:
+  struct Slot {
+    Tensor buffer;
+    int bucket = -1;
+    std::uint64_t generation = 0;  // of the weights that it holds
+    bool open = false;
+    Event ready;
+    Event released;
+  };
+
+  const BucketLayout& bucket(int b) const { return resources_.buckets()[b]; }
+  Slot& slot_of(int bucket) { return slots_[resources_.group.gather_slots.of_bucket[bucket]]; }
+  bool holds(const Slot& slot, int bucket) const {
+    return slot.bucket == bucket && slot.generation == generation_;
+  }
+  void gather(int bucket, Direction direction);
+  /// Copies of this rank's 1/k of a gathered bucket: out of the buffer, or back into it.
+  Copies copies_out(int bucket, const Tensor& buffer) const;
+  Copies copies_back(int bucket, const Tensor& buffer) const;
+
+  const GroupResources resources_;
+  OwnValues& own_values_;
+  std::vector<Slot> slots_;
+  /// Reshard::to_groups: per bucket, the parts of its segments that this rank keeps.
+  std::vector<Tensors> kept_;
+  std::uint64_t generation_ = 0;
+  Event changed_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,56 @@
+#include "sharding/strategy/gradient_sums.h"
+
+#include "kernels/add/op.h"
+#include "runtime/category.h"
+#include "sharding/comm/stream.h"
+#include "sharding/strategy/offload/host_gradients.h"
+
+namespace tessera {
+namespace {
+
+class DeviceGradients final : public GradientSums {
+ public:
+  explicit DeviceGradients(const GroupResources& resources) : resources_(resources) {}
+
+  void make(int b, int p, const Tensor& window) override {
+    Shard& shard = resources_.shard_of(b, p);
+    const CategoryScope category(Category::gradients);
+    shard.gradient = window.defined() ? window.reshape(shard.data.shape())
+                                      : Tensor::zeros(shard.data.shape(), DType::f32);
+  }
+
+  void add(int b, const Tensors& reduced, bool first) override {
+    queue_accumulation(of(b), reduced, first);
+  }
+
+  void complete(int) override {}
+
+  Tensors of(int b) const override {
+    Tensors sums;
+    for (int p = 0; p < resources_.buckets()[b].trained_count; ++p) {
+      sums.push_back(resources_.shard_of(b, p).gradient);
+    }
+    return sums;
+  }
+
+ private:
+  const GroupResources resources_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSums> make_gradient_sums(const GroupResources& resources) {
+  if (resources.group.placement.offload != Offload::none) {
+    return std::make_unique<HostGradients>(resources);
+  }
+  return std::make_unique<DeviceGradients>(resources);
+}
+
+void queue_accumulation(Tensors sums, Tensors values, bool first) {
+  communication_stream().enqueue([sums = std::move(sums), values = std::move(values), first] {
+    if (!first) return add_all(sums, values);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i].copy_from(values[i]);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+#include "sharding/strategy/own_values.h"
+
+#include "runtime/category.h"
+#include "sharding/strategy/offload/host_values.h"
+
+namespace tessera {
+namespace {
+
+class DeviceValues final : public OwnValues {
+ public:
+  explicit DeviceValues(const GroupResources& resources) : resources_(resources) {}
+
+  Tensor make_master(std::int64_t elements) override {
+    const CategoryScope category(Category::parameters);
+    return Tensor::empty({elements}, DType::f32);
+  }
+
+  void masters_changed() override {}
+
+  void fill_own_part(int b, const Tensor& buffer) override {
+    Copies copies;
+    for (int p = 0; p < resources_.buckets()[b].parameter_count(); ++p) {
+      copies.push_back({resources_.own_place(b, p, buffer), resources_.shard_of(b, p).data});
+    }
+    queue_copies(std::move(copies));
+  }
+
+ private:
+  const GroupResources resources_;
+};
+
+}  // namespace
+
+std::unique_ptr<OwnValues> make_own_values(const GroupResources& resources) {
+  if (resources.group.placement.offload != Offload::none) {
+    return std::make_unique<HostValues>(resources);
+  }
+  return std::make_unique<DeviceValues>(resources);
+}
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+// OwnValues: the values that a rank contributes when buckets are gathered or filled.
+//
+// They are the f32 masters themselves, unless the masters are offloaded (offload/host_values.h).
+#pragma once
+
+#include <memory>
+
+#include "sharding/strategy/group_resources.h"
+
+namespace tessera {
+
+class OwnValues {
+ public:
+  virtual ~OwnValues() = default;
+  /// Memory for an f32 master that is not a window into a buffer.
+  virtual Tensor make_master(std::int64_t elements) = 0;
+  /// The masters hold new values.
+  virtual void masters_changed() = 0;
+  /// Queues, on the communication stream, copies of this rank's part of a bucket to its place in
+  /// `buffer`.
+  virtual void fill_own_part(int bucket, const Tensor& buffer) = 0;
+};
+
+/// On the device, or on the host if the placement offloads masters.
+std::unique_ptr<OwnValues> make_own_values(const GroupResources& resources);
+
+}  // namespace tessera

@@ -1,0 +1,146 @@
+#include "sharding/strategy/parameter_group.h"
+
+#include <algorithm>
+
+#include "runtime/check.h"
+#include "runtime/context.h"
+#include "sharding/comm/stream.h"
+
+namespace tessera {
+ParameterGroup::ParameterGroup(const Plan& plan, const GroupPlan& group, int rank,
+                               std::span<Shard> shards, MeshCommunicators& communicators,
+                               std::uint64_t seed)
+    : group_(group),
+      exchange_(plan.communicates ? make_exchange(group, communicators) : nullptr),
+      reshard_exchange_(make_reshard_exchange(
+          group, plan.mesh.position_along(rank, group.placement.shard), communicators)),
+      resources_{.plan = plan,
+                 .group = group,
+                 .shard = plan.mesh.position_along(rank, group.placement.shard),
+                 .shards = shards,
+                 .exchange = exchange_.get(),
+                 .reshard_exchange = reshard_exchange_.get()},
+      own_values_(make_own_values(resources_)),
+      parameters_(make_parameter_store(resources_, *own_values_)),
+      sums_(make_gradient_sums(resources_)),
+      in_backward_(group.buckets().size(), false) {
+  make_masters(seed);
+  gradients_ = std::make_unique<GradientBuckets>(resources_, *sums_);
+}
+
+void ParameterGroup::make_masters(std::uint64_t seed) {
+  for (int b = 0; b < group_.bucket_count(); ++b) {
+    for (int p = 0; p < group_.buckets()[b].parameter_count(); ++p) {
+      Shard& shard = resources_.shard_of(b, p);
+      const Range owned = resources_.owned(b, p);
+      shard.first = owned.first;
+      shard.data = parameters_->make_master(b, p);
+      if (owned.count == shard.parameter.numel()) {
+        shard.data = shard.data.reshape(shard.parameter.shape());
+      }
+      shard.parameter.initialize(shard.data, shard.first, seed);
+    }
+  }
+}
+
+void ParameterGroup::before_forward(int bucket, bool trains) {
+  position_ = next_position(bucket);
+  parameters_->open(bucket, Direction::forward);
+  // The loss of a language model computes the gradients of the head in forward.
+  const bool last = position_ + 1 == group_.schedule.steps();
+  if (last && trains) gradients_->open(bucket);
+}
+
+void ParameterGroup::prefetch_forward() {
+  if (resources_.plan.prefetch_in_forward) prefetch_after(position_, Direction::forward);
+}
+
+void ParameterGroup::after_forward(int bucket, bool trains) {
+  parameters_->close(bucket, /*again_in_backward=*/trains);
+}
+
+void ParameterGroup::before_backward(int bucket) {
+  if (in_backward_[bucket]) return;
+  in_backward_[bucket] = true;
+  parameters_->open(bucket, Direction::backward);
+  gradients_->open(bucket);
+  if (!resources_.plan.prefetch_in_backward) return;
+  const std::vector<int>& order = group_.schedule.forward;
+  const auto last_use = std::find(order.rbegin(), order.rend(), bucket);
+  prefetch_after(static_cast<int>(order.rend() - last_use) - 1, Direction::backward);
+}
+
+void ParameterGroup::after_backward(int bucket) {
+  in_backward_[bucket] = false;
+  // Reshard before the reduction is queued, so that the next gather finds the slot free.
+  parameters_->close(bucket, /*again_in_backward=*/false);
+  gradients_->complete(bucket);
+}
+
+void ParameterGroup::finish_micro_batch() {
+  // A bucket is still open if its first units have nothing to train: no hook ended it.
+  for (int b = group_.bucket_count() - 1; b >= 0; --b) {
+    if (in_backward_[b]) after_backward(b);
+  }
+  gradients_->finish_micro_batch();
+}
+
+void ParameterGroup::start_step() {
+  std::fill(in_backward_.begin(), in_backward_.end(), false);
+  gradients_->start_step();
+}
+
+int ParameterGroup::next_position(int bucket) const {
+  const Schedule& schedule = group_.schedule;
+  for (int i = 1; i <= schedule.steps(); ++i) {
+    const int position = (position_ + i) % schedule.steps();
+    if (schedule.forward[position] == bucket) return position;
+  }
+  fail("bucket '{}' is not part of the forward pass", group_.buckets()[bucket].name);
+}
+
+void ParameterGroup::prefetch_after(int position, Direction direction) {
+  const Schedule& schedule = group_.schedule;
+  const int first = direction == Direction::forward ? 0 : schedule.backward_end;
+  const int sign = direction == Direction::forward ? 1 : -1;
+  for (int ahead = 1; ahead < resources_.plan.live_gathers; ++ahead) {
+    const int next = position + sign * ahead;
+    if (next < first || next >= schedule.steps()) return;
+    parameters_->prefetch(schedule.forward[next], direction);
+  }
+}
+
+Tensors ParameterGroup::gradients() const {
+  Tensors all;
+  for (int b = 0; b < group_.bucket_count(); ++b) {
+    for (const Tensor& sum : sums_->of(b)) all.push_back(sum);
+  }
+  return all;
+}
+
+void ParameterGroup::visit_whole(
+    const std::function<void(const Parameter&, const Tensor&)>& visit) {
+  const bool owns_all = group_.placement.layout == Layout::whole;
+  for (int b = 0; b < group_.bucket_count(); ++b) {
+    const BucketLayout& bucket = group_.buckets()[b];
+    Tensor buffer;
+    if (!owns_all) {
+      buffer = Tensor::zeros({bucket.elements}, DType::f32);
+      communication_stream().wait(context().compute_stream().record());
+      Copies copies;
+      for (int p = 0; p < bucket.parameter_count(); ++p) {
+        copies.push_back({resources_.own_place(b, p, buffer), resources_.shard_of(b, p).data});
+      }
+      queue_copies(std::move(copies));
+      exchange_->gather(bucket, buffer, communication_stream());
+      wait_for_communication(communication_stream().record());
+    }
+    for (int p = 0; p < bucket.parameter_count(); ++p) {
+      const Parameter& parameter = bucket.parameters[p];
+      visit(parameter, owns_all ? resources_.shard_of(b, p).data.reshape(parameter.shape())
+                                : window_of(bucket, p, buffer));
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+// ParameterGroup: one group of the plan on one rank, and what happens around each of its buckets.
+//
+// The five calls are the same for every strategy. Three parts tell strategies apart: where
+// parameters are kept (parameter_store.h), where gradients go (gradient_buckets.h), and the
+// collectives (exchange.h).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "sharding/strategy/gradient_buckets.h"
+#include "sharding/strategy/own_values.h"
+#include "sharding/strategy/parameter_store.h"
+
+namespace tessera {
+
+class ParameterGroup {
+ public:
+  /// Gives the group's shards, one per parameter, their memory and their initial values. The plan,
+  /// the shards and the communicators must outlive the group.
+  ParameterGroup(const Plan& plan, const GroupPlan& group, int rank, std::span<Shard> shards,
+                 MeshCommunicators& communicators, std::uint64_t seed);
+
+  /// The first unit of the bucket is about to run. `trains`: a backward pass will follow.
+  void before_forward(int bucket, bool trains);
+  /// Gathers ahead of the bucket whose forward has just begun.
+  void prefetch_forward();
+  /// The last unit of the bucket has run.
+  void after_forward(int bucket, bool trains);
+  /// A unit of the bucket is about to go backward.
+  void before_backward(int bucket);
+  /// The bucket's first unit has gone backward, and so have all others.
+  void after_backward(int bucket);
+  /// The micro-batch's backward pass is over.
+  void finish_micro_batch();
+
+  void start_step();
+  void masters_changed() { parameters_->masters_changed(); }
+
+  /// The group's reduced gradients on this rank.
+  Tensors gradients() const;
+  /// Gathers the f32 masters bucket by bucket and calls `visit` with each parameter.
+  void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit);
+
+ private:
+  void make_masters(std::uint64_t seed);
+  /// The position in the forward pass at which `bucket` runs next.
+  int next_position(int bucket) const;
+  /// Gathers the buckets that follow `position` in the direction of the pass, as far as slots allow.
+  void prefetch_after(int position, Direction direction);
+
+  const GroupPlan& group_;
+  std::unique_ptr<Exchange> exchange_;          // null for strategy single
+  std::unique_ptr<Exchange> reshard_exchange_;  // null unless the plan reshards to groups
+  const GroupResources resources_;
+  std::unique_ptr<OwnValues> own_values_;
+  std::unique_ptr<ParameterStore> parameters_;
+  std::unique_ptr<GradientSums> sums_;
+  std::unique_ptr<GradientBuckets> gradients_;
+  /// Index into schedule.forward of the bucket that ran last.
+  int position_ = -1;
+  std::vector<bool> in_backward_;  // per bucket
+};
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+// Parameters that are whole on every rank at all times: single, DDP, ZeRO-1, ZeRO-2.
+//
+// In f32 the masters are windows into the whole buffers, and an update is in place. Otherwise the
+// buffers are a rounded copy of the masters. Where a rank owns slices (ZeRO-1 and 2), the slices are
+// gathered after each update, bucket by bucket, while the next forward pass begins.
+#pragma once
+
+#include <vector>
+
+#include "sharding/strategy/own_values.h"
+#include "sharding/strategy/parameter_store.h"
+
+namespace tessera {
+
+class ResidentParameters final : public ParameterStore {
+ public:
+  ResidentParameters(const GroupResources& resources, OwnValues& own_values);
+  ~ResidentParameters() override;
+
+  Tensor make_master(int bucket, int parameter) override;
+  void prefetch(int, Direction) override {}
+  /// The windows are open already; computation waits for the bucket's values.
+  void open(int bucket, Direction direction) override;
+  void close(int, bool) override {}
+  void masters_changed() override;
+
+ private:
+  struct Whole {
+    Tensor buffer;
+    Event current;  // the buffer holds the masters' values
+  };
+
+  const GroupResources resources_;
+  OwnValues& own_values_;
+  std::vector<Whole> wholes_;  // per bucket
+};
+
+}  // namespace tessera

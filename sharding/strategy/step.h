@@ -1,0 +1,51 @@
+// Step: one training step, from the first micro-batch to the update of the masters.
+//
+// A step makes the calls of a strategy that must come in order. A call in the wrong place raises
+// Error, which names the step and the missing call; it never computes with stale weights.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "kernels/gradient_norm/op.h"
+
+namespace tessera {
+
+class Strategy;
+
+/// The state of the protocol that steps keep.
+struct StepProtocol {
+  /// Steps begun.
+  std::int64_t step = 0;
+  enum class Phase { between_steps, micro_batches, complete } phase = Phase::between_steps;
+  /// Micro-batches finished in this step.
+  int finished = 0;
+  enum class Masters { current, being_written, torn } masters = Masters::current;
+};
+
+class Step {
+ public:
+  explicit Step(Strategy& strategy);
+  /// A step that ends early, as by an exception, is given up.
+  ~Step();
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  /// A micro-batch's backward pass has ended. After the last, the shards' gradients are complete.
+  void finish_micro_batch();
+  /// The norm of the whole gradient, on the device; every rank gets the same bits. A collective.
+  GradientNorm gradient_norm();
+  /// Runs `write`, which updates the shards' data from their gradients: Strategy::write_masters for
+  /// this step. A collective.
+  void update(const std::function<void()>& write);
+  /// Ends the step with the masters as they are. A collective.
+  void discard();
+
+ private:
+  /// Raises Error unless all micro-batches are finished and the step has not ended.
+  void check_complete(const char* call) const;
+
+  Strategy& strategy_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,202 @@
+#include "sharding/strategy/strategy.h"
+
+#include "autograd/variable.h"
+#include "runtime/check.h"
+#include "runtime/context.h"
+#include "sharding/comm/stream.h"
+#include "sharding/strategy/gradient_norm.h"
+
+namespace tessera {
+namespace {
+
+using Phase = StepProtocol::Phase;
+using MasterState = StepProtocol::Masters;
+
+bool offloads(const Plan& plan) {
+  for (const GroupPlan& group : plan.groups) {
+    if (group.placement.offload != Offload::none) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicator* world)
+    : plan_(std::move(plan)),
+      units_(units),
+      world_(world),
+      rank_(world == nullptr ? 0 : world->rank()),
+      communicators_(plan_.mesh, world),
+      uses_communication_stream_(plan_.communicates || offloads(plan_)) {
+  make_groups(seed);
+  for (const auto& group : groups_) group->masters_changed();
+  for (const auto& unit : units) unit->attach(this);
+}
+
+Strategy::~Strategy() {
+  for (const auto& unit : units_) unit->attach(nullptr);
+}
+
+void Strategy::make_groups(std::uint64_t seed) {
+  check(
+      world_ != nullptr || !plan_.communicates,
+      "a strategy for several ranks needs a communicator, even of one rank; only single has none");
+  for (const GroupPlan& group : plan_.groups) {
+    for (const BucketLayout& bucket : group.buckets()) {
+      for (const Parameter& parameter : bucket.parameters)
+        shards_.push_back({.parameter = parameter});
+    }
+  }
+  std::span<Shard> rest = shards_;
+  for (const GroupPlan& group : plan_.groups) {
+    const auto count = static_cast<std::size_t>(group.partition.parameter_count());
+    groups_.push_back(std::make_unique<ParameterGroup>(plan_, group, rank_, rest.first(count),
+                                                       communicators_, seed));
+    rest = rest.subspan(count);
+    for (int b = 0; b < group.bucket_count(); ++b) {
+      const std::vector<int>& units = group.buckets()[b].units;
+      for (const int unit : units) {
+        buckets_of_[units_[unit].get()].push_back({.group = groups_.back().get(),
+                                                   .bucket = b,
+                                                   .first_unit = unit == units.front(),
+                                                   .last_unit = unit == units.back()});
+      }
+    }
+  }
+}
+
+Step Strategy::start_step() {
+  check(protocol_.phase != Phase::micro_batches, "step {} has not ended; finish or drop it first",
+        protocol_.step);
+  check(protocol_.phase != Phase::complete,
+        "step {} ended without update(); write the masters in step.update(), or call "
+        "step.discard() to leave them as they are",
+        protocol_.step);
+  check_trained_set();
+  ++protocol_.step;
+  protocol_.phase = Phase::micro_batches;
+  protocol_.finished = 0;
+  for (const auto& group : groups_) group->start_step();
+  return Step(*this);
+}
+
+void Strategy::check_trained_set() const {
+  for (const GroupPlan& group : plan_.groups) {
+    for (const BucketLayout& bucket : group.buckets()) {
+      for (int p = 0; p < bucket.parameter_count(); ++p) {
+        const Parameter& parameter = bucket.parameters[p];
+        const bool planned = p < bucket.trained_count;
+        check(parameter.trainable() == planned,
+              "parameter '{}' was {} after the strategy was made; freeze parameters first, or make "
+              "a new strategy",
+              parameter.name(), planned ? "frozen" : "unfrozen");
+      }
+    }
+  }
+}
+
+void Strategy::before_forward(Unit& unit) {
+  check_masters(unit);
+  const std::vector<UnitBucket>& buckets = buckets_of_[&unit];
+  const bool trains = gradients_enabled() && protocol_.phase == Phase::micro_batches;
+  for (const UnitBucket& here : buckets) {
+    if (here.first_unit) here.group->before_forward(here.bucket, trains);
+  }
+  for (const UnitBucket& here : buckets) {
+    if (here.first_unit) here.group->prefetch_forward();
+  }
+}
+
+void Strategy::after_forward(Unit& unit) {
+  for (const UnitBucket& here : buckets_of_[&unit]) {
+    if (here.last_unit) here.group->after_forward(here.bucket, gradients_enabled());
+  }
+}
+
+void Strategy::before_backward(Unit& unit) {
+  check(protocol_.phase == Phase::micro_batches,
+        "unit '{}' goes backward outside the micro-batches of a step (steps so far: {}); call "
+        "start_step() before forward",
+        unit.name(), protocol_.step);
+  for (const UnitBucket& here : buckets_of_[&unit]) here.group->before_backward(here.bucket);
+}
+
+void Strategy::after_backward(Unit& unit) {
+  for (const UnitBucket& here : buckets_of_[&unit]) {
+    if (here.first_unit) here.group->after_backward(here.bucket);
+  }
+}
+
+void Strategy::check_masters(const Unit& unit) const {
+  check(protocol_.masters != MasterState::being_written,
+        "unit '{}' runs while the masters are being written; leave write_masters() or update() "
+        "first",
+        unit.name());
+  check(protocol_.masters != MasterState::torn,
+        "unit '{}' runs after a write of the masters failed half-way; load them again in "
+        "write_masters()",
+        unit.name());
+}
+
+void Strategy::finish_micro_batch() {
+  for (const auto& group : groups_) group->finish_micro_batch();
+  const bool last = protocol_.finished + 1 == plan_.micro_batches;
+  if (last && uses_communication_stream_) wait_for_communication(communication_stream().record());
+}
+
+void Strategy::end_step() {
+  protocol_.phase = Phase::between_steps;
+  if (plan_.communicates) world_->next_step(communication_stream());
+}
+
+void Strategy::write_masters(const std::function<void()>& write_them) {
+  check(protocol_.phase == Phase::between_steps,
+        "step {} is under way; write the masters in step.update(), or call step.discard() first",
+        protocol_.step);
+  write(write_them);
+}
+
+void Strategy::write(const std::function<void()>& write_them) {
+  check(protocol_.masters != MasterState::being_written, "the masters are being written already");
+  if (uses_communication_stream_) wait_for_communication(communication_stream().record());
+  // The host may write offloaded masters.
+  if (offloads(plan_)) communication_stream().synchronize();
+  protocol_.masters = MasterState::being_written;
+  try {
+    write_them();
+  } catch (...) {
+    protocol_.masters = MasterState::torn;
+    throw;
+  }
+  protocol_.masters = MasterState::current;
+  for (const auto& group : groups_) group->masters_changed();
+}
+
+GradientNorm Strategy::gradient_norm() {
+  Tensors gradients;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (!plan_.counts_in_norm(plan_.groups[g], rank_)) continue;
+    for (const Tensor& gradient : groups_[g]->gradients()) gradients.push_back(gradient);
+  }
+  const bool alone = plan_.norm_axes.empty();
+  return tessera::gradient_norm(gradients,
+                                alone ? nullptr : &communicators_.along(plan_.norm_axes));
+}
+
+void Strategy::visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) {
+  for (const auto& group : groups_) group->visit_whole(visit);
+  // The caller completes its file only if the values are those of a healthy run.
+  if (world_ != nullptr) world_->raise_if_aborted();
+}
+
+std::unique_ptr<Strategy> make_strategy(const Units& units, const ShardingOptions& options,
+                                        std::uint64_t seed, Communicator* world) {
+  const Machine machine = {.ranks = world == nullptr ? 1 : world->size(),
+                           .ranks_per_node = world == nullptr ? 0 : world->ranks_per_node(),
+                           .device = context().device()};
+  check(world != nullptr || options.strategy == StrategyKind::single,
+        "strategy {} needs a communicator, even of one rank", name_of(options.strategy));
+  return std::make_unique<Strategy>(units, make_plan(units, options, machine), seed, world);
+}
+
+}  // namespace tessera

@@ -1,0 +1,61 @@
+#include "sharding/strategy/windows.h"
+
+#include "kernels/cast/op.h"
+#include "sharding/comm/stream.h"
+
+namespace tessera {
+namespace {
+
+/// Copies pairs of one dtype, one by one; casts all others in one kernel.
+void run_copies(const Copies& copies) {
+  Tensors ys, xs;
+  for (const auto& [to, from] : copies) {
+    if (to.dtype() == from.dtype()) {
+      to.copy_from(from);
+    } else {
+      ys.push_back(to);
+      xs.push_back(from);
+    }
+  }
+  if (!ys.empty()) cast_all(ys, xs);
+}
+
+std::size_t count_of(const BucketLayout& bucket, Segments which) {
+  return which == Segments::all ? bucket.segments.size()
+                                : static_cast<std::size_t>(bucket.trainable_segments);
+}
+
+}  // namespace
+
+Tensor window_of(const Tensor& buffer, const Range& range) {
+  return buffer.slice(range.first, range.end());
+}
+
+Tensor window_of(const BucketLayout& bucket, int parameter, const Tensor& buffer) {
+  return window_of(buffer, bucket.place_of(parameter))
+      .reshape(bucket.parameters[parameter].shape());
+}
+
+Tensors segments_of(const BucketLayout& bucket, const Tensor& buffer, Segments which) {
+  Tensors segments;
+  for (std::size_t i = 0; i < count_of(bucket, which); ++i) {
+    segments.push_back(window_of(buffer, bucket.segments[i].range));
+  }
+  return segments;
+}
+
+Tensors parts_of(const BucketLayout& bucket, const Tensor& buffer, int shards, int shard,
+                 Segments which) {
+  Tensors parts;
+  for (std::size_t i = 0; i < count_of(bucket, which); ++i) {
+    parts.push_back(window_of(buffer, part_of(bucket.segments[i], shards, shard)));
+  }
+  return parts;
+}
+
+void queue_copies(Copies copies) {
+  if (copies.empty()) return;
+  communication_stream().enqueue([copies = std::move(copies)] { run_copies(copies); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,238 @@
+// The decisions of a plan: mesh, placements, rules, groups, and where everything lies.
+#include "sharding/plan/plan.h"
+
+#include <catch2/catch.hpp>
+
+#include "runtime/check.h"
+#include "sharding/plan/footprint.h"
+#include "tests/sharding/toy_net.h"
+
+namespace tessera {
+
+using test::ToyNet;
+
+namespace {
+
+using Ints = std::vector<int>;
+
+Mesh mesh_2_by_4() {
+  return {.axes = {{"replica", 2}, {"shard", 4}}};
+}
+
+Ints positions(const Mesh& mesh, const Axes& along) {
+  Ints all;
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    all.push_back(mesh.position_along(rank, along));
+  }
+  return all;
+}
+
+Ints groups(const Mesh& mesh, const Axes& along) {
+  Ints all;
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    all.push_back(mesh.group_along(rank, along));
+  }
+  return all;
+}
+
+/// hsdp's shards per replica, by default.
+int default_shards(int ranks, int ranks_per_node) {
+  const Mesh mesh =
+      mesh_of({.strategy = StrategyKind::hsdp}, {.ranks = ranks, .ranks_per_node = ranks_per_node});
+  return mesh.size_along({"shard"});
+}
+
+GradientCase gradient_case(StrategyKind strategy, int micro_batches, bool every) {
+  const ToyNet net;
+  const Plan plan = make_plan(
+      net.units,
+      {.strategy = strategy, .micro_batches = micro_batches, .reduce_every_micro_batch = every},
+      {.ranks = strategy == StrategyKind::single ? 1 : 2});
+  return plan.groups.front().gradients;
+}
+
+/// Names of the parameters that a group places.
+std::vector<std::string> names_in(const GroupPlan& group) {
+  std::vector<std::string> names;
+  for (const BucketLayout& bucket : group.buckets()) {
+    for (const Parameter& parameter : bucket.parameters) names.push_back(parameter.name());
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("mesh: groups along the last axis are neighbours, along the first they are strided") {
+  const Mesh mesh = mesh_2_by_4();
+  CHECK(mesh.world_size() == 8);
+  CHECK(positions(mesh, {"shard"}) == Ints{0, 1, 2, 3, 0, 1, 2, 3});
+  CHECK(groups(mesh, {"shard"}) == Ints{0, 0, 0, 0, 1, 1, 1, 1});
+  CHECK(positions(mesh, {"replica"}) == Ints{0, 0, 0, 0, 1, 1, 1, 1});
+  CHECK(groups(mesh, {"replica"}) == Ints{0, 1, 2, 3, 0, 1, 2, 3});
+  CHECK(positions(mesh, {"replica", "shard"}) == Ints{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(groups(mesh, {"replica", "shard"}) == Ints(8, 0));
+  CHECK(positions(mesh, {}) == Ints(8, 0));
+  CHECK(to_string(mesh) == "replica 2 x shard 4");
+  REQUIRE_THROWS_WITH(mesh.size_along({"expert"}), Catch::Contains("no axis 'expert'"));
+}
+
+TEST_CASE("hsdp: replicas are nodes where there are several, as far as sums keep ddp's tree") {
+  CHECK(default_shards(16, 8) == 8);
+  CHECK(default_shards(128, 8) == 8);
+  CHECK(default_shards(12, 6) == 2);  // rows of 6 add in another order
+  CHECK(default_shards(8, 8) == 4);   // one node: half of the ranks
+  CHECK(default_shards(8, 0) == 4);
+  CHECK(default_shards(8, 1) == 4);  // a rank per node: neighbours have nothing in common
+}
+
+TEST_CASE("reshard groups are neighbours") {
+  const ToyNet net;
+  const Plan plan =
+      make_plan(net.units, {.strategy = StrategyKind::fsdp, .reshard_group = 2}, {.ranks = 4});
+  Ints numbers, positions;
+  for (int shard = 0; shard < 4; ++shard) {
+    numbers.push_back(plan.groups[0].reshard_group_of(shard).number);
+    positions.push_back(plan.groups[0].reshard_group_of(shard).position);
+  }
+  CHECK(numbers == Ints{0, 0, 1, 1});
+  CHECK(positions == Ints{0, 1, 0, 1});
+}
+
+TEST_CASE("a reshard group of all shards is no group") {
+  const ToyNet net;
+  const auto reshard = [&](int group) {
+    const ShardingOptions options = {.strategy = StrategyKind::fsdp, .reshard_group = group};
+    return make_plan(net.units, options, {.ranks = 4}).groups[0].placement.reshard;
+  };
+  CHECK(reshard(0) == Reshard::to_all);
+  CHECK(reshard(1) == Reshard::never);
+  CHECK(reshard(2) == Reshard::to_groups);
+  CHECK(reshard(4) == Reshard::to_all);
+}
+
+TEST_CASE("gradients: each case of docs/sharding.md") {
+  using enum GradientCase;
+  for (const auto kind : {StrategyKind::ddp, StrategyKind::zero1}) {
+    CHECK(gradient_case(kind, 1, true) == reduce_in_place);
+    CHECK(gradient_case(kind, 2, true) == accumulate_from_buffer);
+    CHECK(gradient_case(kind, 2, false) == reduce_in_place);
+  }
+  for (const auto kind : {StrategyKind::zero2, StrategyKind::zero3, StrategyKind::fsdp}) {
+    CHECK(gradient_case(kind, 1, true) == accumulate_from_slot);
+    CHECK(gradient_case(kind, 2, true) == accumulate_from_slot);
+    CHECK(gradient_case(kind, 2, false) == sum_then_reduce);
+  }
+  CHECK(gradient_case(StrategyKind::single, 2, true) == reduce_in_place);
+}
+
+TEST_CASE("rules: the first that matches places a parameter, and a unit has several buckets") {
+  const ToyNet net(2);
+  ShardingOptions options{.strategy = StrategyKind::fsdp};
+  options.rules = parse_placement_rules("*.bias -> ddp, layer.1.* -> zero3, norm.* -> ddp");
+  const Plan plan = make_plan(net.units, options, {.ranks = 4});
+  REQUIRE(plan.groups.size() == 3);
+  CHECK(plan.groups[0].placement.name == "fsdp");
+  CHECK(names_in(plan.groups[0]) ==
+        std::vector<std::string>{"table", "layer.0.up", "layer.0.down"});
+  CHECK(plan.groups[1].placement.name == "ddp");
+  CHECK(names_in(plan.groups[1]) ==
+        std::vector<std::string>{"norm.weight", "norm.bias", "layer.0.bias", "layer.1.bias"});
+  CHECK(plan.groups[1].replicas == 4);
+  CHECK(plan.groups[2].placement.name == "zero3");
+  CHECK(names_in(plan.groups[2]) == std::vector<std::string>{"layer.1.up", "layer.1.down"});
+  // The norm counts every element once: a replicated one on the first rank.
+  CHECK(plan.norm_axes == Axes{"replica", "shard"});
+  CHECK(plan.counts_in_norm(plan.groups[1], 0));
+  CHECK_FALSE(plan.counts_in_norm(plan.groups[1], 1));
+  CHECK(plan.counts_in_norm(plan.groups[0], 1));
+}
+
+TEST_CASE("rules: hsdp for some parameters, all ranks for the others") {
+  const ToyNet net;
+  ShardingOptions options{.strategy = StrategyKind::fsdp, .shard_size = 2};
+  options.rules = parse_placement_rules("layer.* -> hsdp_flat");
+  const Plan plan = make_plan(net.units, options, {.ranks = 8});
+  REQUIRE(plan.groups.size() == 2);
+  CHECK(plan.groups[0].shards == 8);
+  CHECK(plan.groups[1].shards == 2);
+  CHECK(plan.groups[1].replicas == 4);
+  CHECK(plan.groups[1].placement.layout == Layout::flat);
+}
+
+TEST_CASE("rules: texts and patterns") {
+  CHECK(parse_placement_rules("").empty());
+  CHECK(parse_placement_rules(" a* -> fsdp_flat ") ==
+        std::vector<PlacementRule>{{"a*", StrategyKind::fsdp, true}});
+  REQUIRE_THROWS_WITH(parse_placement_rules("a fsdp"),
+                      Catch::Contains("'name pattern -> strategy'"));
+  REQUIRE_THROWS_WITH(parse_placement_rules("a -> fsdp3"), Catch::Contains("unknown strategy"));
+  CHECK(matches_pattern("*.bias", "h.0.bias"));
+  CHECK_FALSE(matches_pattern("*.bias", "h.0.bias.x"));
+  CHECK(matches_pattern("h.*.mlp.*", "h.10.mlp.c_fc.weight"));
+  CHECK_FALSE(matches_pattern("h.1.*", "h.10.ln"));
+  CHECK(matches_pattern("*", ""));
+  ShardingOptions options{.strategy = StrategyKind::fsdp};
+  options.rules = {{"*", StrategyKind::single}};
+  REQUIRE_THROWS_WITH(check_options(options, {.ranks = 2}), Catch::Contains("choose ddp"));
+}
+
+TEST_CASE("a parameter that two units list is an error that names both") {
+  const Parameter table("table", {4, 2}, Initializer::zeros());
+  Units units;
+  units.push_back(std::make_unique<Unit>("embedding", std::vector{table}));
+  units.push_back(std::make_unique<Unit>("head", std::vector{table}));
+  REQUIRE_THROWS_WITH(
+      make_plan(units, {.strategy = StrategyKind::fsdp}, {.ranks = 2}),
+      Catch::Contains("parameter 'table' is listed by unit 'embedding' and by unit 'head'"));
+}
+
+TEST_CASE("offload moves masters to the host next to a GPU, and nothing on a CPU") {
+  const ToyNet net;
+  const ShardingOptions options{.strategy = StrategyKind::fsdp, .offload = Offload::all};
+  const auto masters = [&](DeviceType device) {
+    const Machine machine = {.ranks = 2, .device = {device, 0}};
+    return make_plan(net.units, options, machine).groups[0].masters;
+  };
+  CHECK(masters(DeviceType::cuda) == Masters::on_host);
+  CHECK(masters(DeviceType::cpu) == Masters::separate);
+}
+
+TEST_CASE("sum_replicas_once: hsdp sends one sum per step across replicas") {
+  // Of the bytes of a step, those across replicas are what is left without a second replica.
+  const ToyNet net;
+  ShardingOptions options{
+      .strategy = StrategyKind::hsdp, .shard_size = 2, .reshard_group = 1, .micro_batches = 3};
+  const auto bytes = [&] { return footprint_of(net.units, options, 4, 0).bytes_sent; };
+  const std::int64_t each = bytes();
+  options.sum_replicas_once = true;
+  const Partition partition(Layout::rows, 2, make_buckets(net.units));
+  std::int64_t own_parts = 0;
+  for (const BucketLayout& bucket : partition.buckets()) {
+    for (const Segment& segment : bucket.segments) own_parts += segment.range.count / 2;
+  }
+  // Two ranks exchange halves there and back: as many elements as they sum. Two sums are saved.
+  CHECK(each - bytes() == 2 * 4 * own_parts);
+}
+
+TEST_CASE("a plan prints where everything lies") {
+  const ToyNet net(2);
+  ShardingOptions options{.strategy = StrategyKind::fsdp, .compute_dtype = DType::bf16};
+  options.rules = parse_placement_rules("*.bias -> ddp");
+  CHECK(to_string(make_plan(net.units, options, {.ranks = 4})) ==
+        "mesh        replica 1 x shard 4\n"
+        "\n"
+        "fsdp: 324 parameters in 3 buckets\n"
+        "layout      rows, 4 shards x 1 replica\n"
+        "parameters  gathered in bf16 into 3 slots, resharded after forward\n"
+        "masters     f32, in memory of their own\n"
+        "gradients   two slots shared by turns, reduced and added to the shards after each "
+        "micro-batch\n"
+        "\n"
+        "ddp: 26 parameters in 3 buckets\n"
+        "layout      whole, 1 shard x 4 replicas\n"
+        "parameters  whole on every rank, in bf16\n"
+        "masters     f32, in memory of their own\n"
+        "gradients   a buffer per bucket, reduced in place once a step\n");
+}
+
+}  // namespace tessera

@@ -1,0 +1,275 @@
+// Random combinations of options against ddp and against the footprint.
+//
+// Each case draws a model, a strategy and all its options. Its losses, norms and weights must have
+// ddp's bits, and its memory and traffic must be the footprint's, to the byte. The cases are the
+// same in every run. TESSERA_RANDOM_CASES=10000 in the environment runs more of them; a mismatch
+// prints the case and its number, and TESSERA_RANDOM_FIRST=NUMBER begins there.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "runtime/random.h"
+#include "sharding/comm/threads/threads.h"
+#include "sharding/plan/footprint.h"
+#include "tests/sharding/toy_net.h"
+#include "tests/support/device.h"
+
+namespace tessera {
+
+using test::ToyNet;
+using test::ToyTraining;
+using test::Trained;
+
+namespace {
+
+/// Draws for one case: addressed by the number of the case, so each can be run alone.
+class Draws {
+ public:
+  explicit Draws(std::uint64_t number) : random_(/*seed=*/11, "random options", number) {}
+
+  int below(int bound) {
+    return static_cast<int>(random_.below(next_++, static_cast<std::uint64_t>(bound)));
+  }
+  bool coin() { return below(2) == 0; }
+  template <typename T>
+  T one_of(std::initializer_list<T> values) {
+    return values.begin()[below(static_cast<int>(values.size()))];
+  }
+
+ private:
+  RandomStream random_;
+  std::uint64_t next_ = 0;
+};
+
+struct Case {
+  int ranks = 1;
+  int layers = 1;
+  bool tied = true;
+  /// Frozen parameters, and the units that recompute, by number.
+  std::vector<int> frozen;
+  std::vector<bool> recomputes;
+  /// Evaluate after each step: what a step finds in the slots differs then.
+  bool evaluates = false;
+  /// Delay the communication stream by random times.
+  bool delays = false;
+  ShardingOptions options;
+};
+
+bool is_fsdp(StrategyKind kind) {
+  return kind == StrategyKind::fsdp || kind == StrategyKind::hsdp;
+}
+
+/// A row of hsdp's mesh that has ddp's sums: a power of two that divides the ranks.
+int draw_shard_size(Draws& draws, int ranks) {
+  int size = 1 << draws.below(4);
+  while (ranks % size != 0) size /= 2;
+  return size;
+}
+
+std::vector<PlacementRule> draw_rules(Draws& draws) {
+  std::vector<PlacementRule> rules;
+  for (int i = draws.one_of({0, 0, 0, 1, 2}); i > 0; --i) {
+    const auto kind = draws.one_of({StrategyKind::ddp, StrategyKind::zero1, StrategyKind::zero2,
+                                    StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp});
+    rules.push_back({.pattern = draws.one_of<const char*>(
+                         {"*.bias", "*.up", "layer.*", "layer.1.*", "norm.*", "table", "*"}),
+                     .strategy = kind,
+                     .flatten_parameters = is_fsdp(kind) && draws.coin()});
+  }
+  return rules;
+}
+
+ShardingOptions draw_options(Draws& draws, int ranks) {
+  ShardingOptions options;
+  options.strategy = draws.one_of({StrategyKind::zero1, StrategyKind::zero2, StrategyKind::zero3,
+                                   StrategyKind::fsdp, StrategyKind::fsdp, StrategyKind::hsdp,
+                                   StrategyKind::hsdp});
+  options.flatten_parameters = is_fsdp(options.strategy) && draws.coin();
+  options.rules = draw_rules(draws);
+  const Machine machine = {.ranks = ranks, .device = test::device()};
+  bool hsdp = options.strategy == StrategyKind::hsdp;
+  for (const PlacementRule& rule : options.rules) hsdp |= rule.strategy == StrategyKind::hsdp;
+  if (hsdp) options.shard_size = draw_shard_size(draws, ranks);
+  const int shards = mesh_of(options, machine).size_along({"shard"});
+  options.buckets = draws.one_of<const char*>({"unit", "unit", "200", "1000", "100000"});
+  options.reshard_group = draws.one_of({0, 0, 1, 2, 3, 4, shards});
+  const bool fits = is_fsdp(options.strategy) && shards % std::max(1, options.reshard_group) == 0;
+  if (options.reshard_group > 1 && !fits) options.reshard_group = 0;
+  options.live_gathers = draws.one_of({1, 2, 2, 3, 4, 9});
+  options.prefetch_in_forward = draws.below(3) > 0;
+  options.prefetch_in_backward = draws.below(3) > 0;
+  options.micro_batches = draws.one_of({1, 1, 2, 3});
+  options.reduce_every_micro_batch = draws.coin();
+  options.compute_dtype = draws.one_of({DType::f32, DType::f32, DType::bf16, DType::f16});
+  // hsdp rounds a 16-bit sum twice, in the row and across; ddp rounds it once.
+  if (!hsdp) options.reduce_dtype = draws.one_of({DType::f32, DType::f32, DType::bf16});
+  return options;
+}
+
+Case draw_case(std::uint64_t number) {
+  Draws draws(number);
+  Case drawn;
+  drawn.ranks = draws.one_of({1, 2, 3, 4, 4, 5, 6, 8, 8});
+  drawn.layers = draws.one_of({0, 1, 2, 3, 4, 5, 7});
+  drawn.tied = draws.coin();
+  drawn.evaluates = draws.below(4) == 0;
+  drawn.delays = draws.below(4) == 0;
+  for (int i = draws.below(5) == 0 ? draws.below(12) : draws.below(3); i > 0; --i) {
+    drawn.frozen.push_back(draws.below(30));
+  }
+  for (int i = 0; i < 4; ++i) drawn.recomputes.push_back(draws.coin());
+  drawn.options = draw_options(draws, drawn.ranks);
+  return drawn;
+}
+
+std::string to_string(const Case& drawn) {
+  const ShardingOptions& o = drawn.options;
+  std::vector<std::string> rules;
+  for (const PlacementRule& rule : o.rules) {
+    rules.push_back(fmt::format("{} -> {}{}", rule.pattern, name_of(rule.strategy),
+                                rule.flatten_parameters ? "_flat" : ""));
+  }
+  std::string recomputes;
+  for (const bool here : drawn.recomputes) recomputes += here ? '1' : '0';
+  return fmt::format(
+      "{}{}, {} ranks, {} layers, tied {}, rules [{}], shard_size {}, buckets '{}', "
+      "reshard_group {}, live_gathers {}, prefetch {}/{}, micro_batches {}, every {}, compute {}, "
+      "reduce {}, frozen [{}], recomputes {}, evaluates {}, delays {}",
+      name_of(o.strategy), o.flatten_parameters ? " flat" : "", drawn.ranks, drawn.layers,
+      drawn.tied, fmt::join(rules, ", "), o.shard_size, o.buckets, o.reshard_group, o.live_gathers,
+      o.prefetch_in_forward, o.prefetch_in_backward, o.micro_batches, o.reduce_every_micro_batch,
+      name_of(o.compute_dtype), name_of(o.reduce_dtype), fmt::join(drawn.frozen, ","), recomputes,
+      drawn.evaluates, drawn.delays);
+}
+
+/// Freezes and checkpoints as the case says; one parameter at least stays trained.
+void prepare(ToyNet& net, const Case& drawn) {
+  std::vector<Parameter> parameters;
+  for (const auto& unit : net.units) {
+    for (const Parameter& parameter : unit->parameters()) parameters.push_back(parameter);
+  }
+  for (const int i : drawn.frozen) {
+    parameters[static_cast<std::size_t>(i) % parameters.size()].set_trainable(false);
+  }
+  const bool any_trained = std::any_of(parameters.begin(), parameters.end(),
+                                       [](const Parameter& p) { return p.trainable(); });
+  if (!any_trained) parameters.back().set_trainable(true);
+  for (std::size_t i = 1; i < net.units.size(); ++i) {
+    net.units[i]->set_checkpointing(drawn.recomputes[i % drawn.recomputes.size()]);
+  }
+}
+
+void delay_communication(int rank) {
+  const RandomStream random(/*seed=*/13, "delays", static_cast<std::uint64_t>(rank));
+  context().side_stream("communication").set_delay([random, calls = std::uint64_t{0}]() mutable {
+    const std::uint64_t microseconds = random.below(calls++, 400);
+    if (microseconds < 200) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+  });
+}
+
+/// Mismatches of a rank's memory and traffic.
+std::vector<std::string> footprint_mismatches(const Case& drawn, const Plan& plan,
+                                              const Communicator& world, std::int64_t bytes_sent) {
+  const Footprint predicted = footprint_of(plan, world.rank(), /*optimizer_bytes=*/0);
+  const MemoryAccount account = context().allocator().account();
+  std::vector<std::string> mismatches;
+  const auto expect = [&](const char* what, std::int64_t expected, std::int64_t measured) {
+    if (expected == measured) return;
+    mismatches.push_back(fmt::format("rank {}: {} predicted {}, measured {}", world.rank(), what,
+                                     expected, measured));
+  };
+  expect("parameters", predicted.parameters, account[Category::parameters].peak);
+  expect("gradients", predicted.gradients, account[Category::gradients].peak);
+  expect("communication", predicted.communication, account[Category::communication].peak);
+  // A step after an evaluation finds buckets in the slots.
+  if (!drawn.evaluates) expect("bytes sent", predicted.bytes_sent, bytes_sent);
+  return mismatches;
+}
+
+Trained train(const Case& drawn, const ShardingOptions& options,
+              std::vector<std::string>& mismatches) {
+  Trained result;
+  std::mutex mutex;
+  run_ranks({.ranks = drawn.ranks,
+             .device = test::device(),
+             .threads = 1,
+             .deadline = std::chrono::seconds(30)},
+            [&](Communicator& world) {
+              ToyNet net(drawn.layers, /*checkpointing=*/false, drawn.tied);
+              prepare(net, drawn);
+              const ToyTraining training{.steps = 3};
+              const auto strategy = make_strategy(net.units, options, 3, &world);
+              const Stream& stream = context().side_stream("communication");
+              if (drawn.delays) delay_communication(world.rank());
+              Trained trained;
+              std::int64_t sent = 0;
+              for (int step = 0; step < training.steps; ++step) {
+                stream.synchronize();
+                sent = world.bytes_sent();
+                training.step(net, *strategy, world, options.micro_batches, step, trained);
+                if (!drawn.evaluates) continue;
+                const NoGradient no_gradient;
+                net.loss(training.tokens("ids", 99, 0), training.tokens("targets", 99, 0), 1.0);
+              }
+              stream.synchronize();
+              const auto found =
+                  footprint_mismatches(drawn, strategy->plan(), world, world.bytes_sent() - sent);
+              training.collect_weights(*strategy, trained);
+              const std::lock_guard lock(mutex);
+              mismatches.insert(mismatches.end(), found.begin(), found.end());
+              if (world.rank() == 0) result = trained;
+            });
+  return result;
+}
+
+/// The same training under plain ddp.
+ShardingOptions ddp_like(const ShardingOptions& options) {
+  ShardingOptions ddp = options;
+  ddp.strategy = StrategyKind::ddp;
+  ddp.flatten_parameters = false;
+  ddp.shard_size = 0;
+  ddp.reshard_group = 0;
+  ddp.rules.clear();
+  return ddp;
+}
+
+/// Everything that is wrong about a case, or an empty text.
+std::string mismatches_of(const Case& drawn) {
+  std::vector<std::string> mismatches;
+  try {
+    const Trained expected = train(drawn, ddp_like(drawn.options), mismatches);
+    const Trained trained = train(drawn, drawn.options, mismatches);
+    if (trained.losses != expected.losses) mismatches.push_back("losses differ from ddp's");
+    if (trained.norms != expected.norms) mismatches.push_back("norms differ from ddp's");
+    if (trained.weights != expected.weights) mismatches.push_back("weights differ from ddp's");
+  } catch (const std::exception& error) {
+    mismatches.push_back(fmt::format("raises: {}", error.what()));
+  }
+  return fmt::format("{}", fmt::join(mismatches, "; "));
+}
+
+int environment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+}  // namespace
+
+TEST_CASE("random options: ddp's bits and the footprint's bytes") {
+  const int first = environment("TESSERA_RANDOM_FIRST", 0);
+  const int cases = environment("TESSERA_RANDOM_CASES", test::kOnGpu ? 4 : 150);
+  int wrong = 0;
+  for (int number = first; number < first + cases && wrong < 10; ++number) {
+    const Case drawn = draw_case(static_cast<std::uint64_t>(number));
+    const std::string mismatches = mismatches_of(drawn);
+    if (mismatches.empty()) continue;
+    ++wrong;
+    FAIL_CHECK("case " << number << ": " << to_string(drawn) << "\n  " << mismatches);
+  }
+  CHECK(wrong == 0);
+}
+
+}  // namespace tessera
