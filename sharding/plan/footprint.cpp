@@ -23,10 +23,22 @@ std::int64_t sent_by_slices(std::int64_t elements, int ranks) {
   return elements / ranks * (ranks - 1);
 }
 
+/// Bytes of one kind of reduction: sent to be added, and sent as sums.
+struct Reduced {
+  std::int64_t added = 0;
+  std::int64_t copied = 0;
+
+  Reduced& operator+=(const Reduced& other) {
+    added += other.added;
+    copied += other.copied;
+    return *this;
+  }
+};
+
 /// The other ranks' shares to them, then the own sum to all.
-std::int64_t sent_by_all_reduce(std::int64_t elements, int ranks, int rank) {
+Reduced sent_by_all_reduce(std::int64_t elements, int ranks, int rank) {
   const std::int64_t own = share_of(elements, rank, ranks).count();
-  return elements - own + own * (ranks - 1);
+  return {.added = elements - own, .copied = own * (ranks - 1)};
 }
 
 std::int64_t sent_by_broadcast(std::int64_t elements, int ranks, int rank, int root) {
@@ -34,8 +46,33 @@ std::int64_t sent_by_broadcast(std::int64_t elements, int ranks, int rank, int r
 }
 
 /// The other ranks' shares to them, then the own sum to the root.
-std::int64_t sent_by_reduce(std::int64_t elements, int ranks, int rank, int root) {
-  return elements - (rank == root ? share_of(elements, rank, ranks).count() : 0);
+Reduced sent_by_reduce(std::int64_t elements, int ranks, int rank, int root) {
+  const std::int64_t own = share_of(elements, rank, ranks).count();
+  return {.added = elements - own, .copied = rank == root ? 0 : own};
+}
+
+/// The difference between the numbers of neighbours along `along`: the ranks of all later axes.
+int stride_along(const Mesh& mesh, const Axes& along) {
+  int stride = 1;
+  for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) {
+    if (std::find(along.begin(), along.end(), axis->name) != along.end()) break;
+    stride *= axis->size;
+  }
+  return stride;
+}
+
+void add_flow(std::vector<Flow>& flows, const Mesh& mesh, const Axes& along, bool adds,
+              std::int64_t bytes) {
+  flows.push_back({.ranks = mesh.size_along(along),
+                   .stride = stride_along(mesh, along),
+                   .adds = adds,
+                   .bytes = static_cast<double>(bytes)});
+}
+
+void add_flows(std::vector<Flow>& flows, const Mesh& mesh, const Axes& along,
+               const Reduced& bytes) {
+  add_flow(flows, mesh, along, true, bytes.added);
+  add_flow(flows, mesh, along, false, bytes.copied);
 }
 
 /// What one group of the plan adds to the footprint of one rank.
@@ -63,10 +100,35 @@ class GroupFootprint {
     add_gradients(footprint);
     const bool on_host = placement_.offload != Offload::none;
     (on_host ? footprint.host.optimizer : footprint.optimizer) += optimizer_bytes * owned_trained_;
-    if (plan_.communicates) add_traffic(footprint);
+  }
+
+  void add_traffic(std::vector<Flow>& flows) const {
+    const GatherCounts gathers = gather_counts();
+    const int reductions = reduces_once(group_.gradients) ? 1 : plan_.micro_batches;
+    const int replica_sums = group_.sums_replicas_once ? 1 : reductions;
+    std::int64_t forward = 0, backward = 0;
+    Reduced in_shards, across_replicas;
+    for (int b = 0; b < group_.bucket_count(); ++b) {
+      const BucketLayout& bucket = group_.buckets()[b];
+      forward += computed_ * gathers.forward[b] * gathered(bucket);
+      backward += computed_ * gathers.backward[b] *
+                  (in_groups() ? gathered_in_group(bucket) : gathered(bucket));
+      in_shards += times(reduced_ * reductions, reduced_in_shards(bucket));
+      across_replicas += times(reduced_ * replica_sums, reduced_across_replicas(bucket));
+    }
+    const Mesh& mesh = plan_.mesh;
+    add_flow(flows, mesh, placement_.shard, false, forward);
+    add_flow(flows, mesh, placement_.shard, false, backward);
+    if (in_groups()) flows.back().ranks = placement_.reshard_ranks;
+    add_flows(flows, mesh, placement_.shard, in_shards);
+    add_flows(flows, mesh, placement_.replicate, across_replicas);
   }
 
  private:
+  static Reduced times(std::int64_t factor, const Reduced& elements) {
+    return {.added = factor * elements.added, .copied = factor * elements.copied};
+  }
+
   void add_parameters(Footprint& footprint) const {
     if (placement_.parameters == Held::whole) {
       footprint.parameters += computed_ * sum(elements_);
@@ -127,20 +189,6 @@ class GroupFootprint {
     return most;
   }
 
-  void add_traffic(Footprint& footprint) const {
-    const GatherCounts gathers = gather_counts();
-    const int reductions = reduces_once(group_.gradients) ? 1 : plan_.micro_batches;
-    const int replica_sums = group_.sums_replicas_once ? 1 : reductions;
-    for (int b = 0; b < group_.bucket_count(); ++b) {
-      const BucketLayout& bucket = group_.buckets()[b];
-      footprint.bytes_sent += computed_ * gathers.forward[b] * gathered(bucket);
-      footprint.bytes_sent += computed_ * gathers.backward[b] *
-                              (in_groups() ? gathered_in_group(bucket) : gathered(bucket));
-      footprint.bytes_sent += reduced_ * reductions * reduced_in_shards(bucket);
-      footprint.bytes_sent += reduced_ * replica_sums * reduced_across_replicas(bucket);
-    }
-  }
-
   GatherCounts gather_counts() const {
     if (placement_.parameters == Held::sharded) {
       return gathers_per_step(group_.schedule, group_.gather_slots, plan_.micro_batches);
@@ -169,20 +217,20 @@ class GroupFootprint {
     return elements;
   }
 
-  std::int64_t reduced_in_shards(const BucketLayout& bucket) const {
-    if (placement_.layout == Layout::whole) return 0;
-    std::int64_t elements = 0;
+  Reduced reduced_in_shards(const BucketLayout& bucket) const {
+    Reduced elements;
+    if (placement_.layout == Layout::whole) return elements;
     for (int i = 0; i < bucket.trainable_segments; ++i) {
       const Segment& segment = bucket.segments[i];
       const std::int64_t count = segment.range.count;
       elements += segment.owner >= 0 ? sent_by_reduce(count, group_.shards, shard_, segment.owner)
-                                     : sent_by_slices(count, group_.shards);
+                                     : Reduced{.added = sent_by_slices(count, group_.shards)};
     }
     return elements;
   }
 
-  std::int64_t reduced_across_replicas(const BucketLayout& bucket) const {
-    std::int64_t elements = 0;
+  Reduced reduced_across_replicas(const BucketLayout& bucket) const {
+    Reduced elements;
     for (int i = 0; i < bucket.trainable_segments; ++i) {
       const std::int64_t own = bucket.segments[i].range.count / group_.shards;
       elements += sent_by_all_reduce(own, group_.replicas, replica_);
@@ -223,14 +271,28 @@ Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes)
   for (const GroupPlan& group : plan.groups) {
     GroupFootprint(plan, group, rank).add_to(footprint, optimizer_bytes);
   }
-  if (!plan.communicates) return footprint;
-  // The norm: one f32 and two i64. The loss: one f32.
-  const int ranks = plan.mesh.size_along(plan.norm_axes);
-  const int position = plan.mesh.position_along(rank, plan.norm_axes);
-  footprint.bytes_sent += 4 * sent_by_all_reduce(1, ranks, position);
-  footprint.bytes_sent += 8 * sent_by_all_reduce(2, ranks, position);
-  footprint.bytes_sent += 4 * sent_by_all_reduce(1, plan.mesh.world_size(), rank);
+  for (const Flow& flow : traffic_of(plan, rank)) {
+    footprint.bytes_sent += static_cast<std::int64_t>(flow.bytes);
+  }
   return footprint;
+}
+
+std::vector<Flow> traffic_of(const Plan& plan, int rank) {
+  std::vector<Flow> flows;
+  if (!plan.communicates) return flows;
+  for (const GroupPlan& group : plan.groups) GroupFootprint(plan, group, rank).add_traffic(flows);
+  // The norm: one f32 and two i64. The loss: one f32.
+  const auto add_all_reduce = [&](std::int64_t elements, std::int64_t size, const Axes& along) {
+    const Reduced sent = sent_by_all_reduce(elements, plan.mesh.size_along(along),
+                                            plan.mesh.position_along(rank, along));
+    add_flows(flows, plan.mesh, along, {.added = size * sent.added, .copied = size * sent.copied});
+  };
+  add_all_reduce(1, 4, plan.norm_axes);
+  add_all_reduce(2, 8, plan.norm_axes);
+  Axes all;
+  for (const Axis& axis : plan.mesh.axes) all.push_back(axis.name);
+  add_all_reduce(1, 4, all);
+  return flows;
 }
 
 Footprint footprint_of(const Units& units, const ShardingOptions& options, int world_size, int rank,

@@ -1,8 +1,11 @@
+// `tessera plan`: the page, and the traffic that leaves a node.
 #include "tools/plan/plan.h"
 
-#include <catch2/catch.hpp>
+#include <fmt/format.h>
 
-#include "models/gpt2/model.h"
+#include <catch2/catch.hpp>
+#include <sstream>
+
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/crossing.h"
@@ -14,25 +17,61 @@ using Catch::Contains;
 
 namespace {
 
-Config fsdp(const std::string& preset) {
+Config fsdp(const std::string& preset, std::int64_t batch = 8) {
   Config config;
   config.model.preset = preset;
   config.sharding.strategy = StrategyKind::fsdp;
+  config.data.batch_size = batch;
   return config;
 }
 
-/// The line of a page that begins with `word`, its words separated by one space; the last if there
-/// are several.
-std::string line_of(const std::string& page, const std::string& word) {
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream stream(line);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+/// The words of the last line of a page that begins with `first`.
+std::vector<std::string> row_of(const std::string& page, const std::string& first) {
   std::istringstream lines(page);
-  std::string found;
+  std::vector<std::string> found;
   for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string joined;
-    for (std::string w; words >> w;) joined += (joined.empty() ? "" : " ") + w;
-    if (joined.starts_with(word + " ")) found = joined;
+    const std::vector<std::string> words = words_of(line);
+    if (!words.empty() && words.front() == first) found = words;
   }
+  INFO(page << "no line begins with " << first);
+  REQUIRE_FALSE(found.empty());
   return found;
+}
+
+std::string line_of(const std::string& page, const std::string& first) {
+  return fmt::format("{}", fmt::join(row_of(page, first), " "));
+}
+
+/// The numbers of a strategy's row: parameters, gradients, optimizer, slots, total, sent per step,
+/// and with several nodes the two columns of bytes that leave a node.
+std::vector<double> numbers_of(const std::string& page, const std::string& strategy) {
+  std::vector<double> numbers;
+  for (const std::string& word : row_of(page, strategy)) {
+    if (word.find('.') != word.npos) numbers.push_back(std::stod(word));
+  }
+  return numbers;
+}
+
+/// Mean bytes per rank that leave a node of `ranks_per_node`.
+Crossing crossing(const ShardingOptions& options, int ranks, int ranks_per_node) {
+  const auto model = make_model(resolve(workload("tiny", {})));
+  const Plan plan =
+      make_plan(model->units(), options, {.ranks = ranks, .ranks_per_node = ranks_per_node});
+  Crossing mean;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto one = bytes_across_nodes(traffic_of(plan, rank), ranks_per_node);
+    REQUIRE(one.has_value());
+    mean.direct += one->direct / ranks;
+    mean.rings += one->rings / ranks;
+  }
+  return mean;
 }
 
 }  // namespace
@@ -41,88 +80,151 @@ TEST_CASE("plan: GPT-2 on one rank takes 4 + 4 + 8 bytes for each of its 1244398
   Config config = fsdp("gpt2");
   config.sharding.strategy = StrategyKind::single;
   const std::string page = plan(config, {});
-  CHECK_THAT(page, Contains("single on 1 rank ") && Contains("124439808 parameters in 13 units"));
-  CHECK_THAT(line_of(page, "optimizer"), Contains("995518464"));  // 8 * 124439808
-  CHECK_THAT(page, Contains("activations") && Contains("not predicted"));
+  CHECK_THAT(page, Contains("single on 1 rank\n") && Contains("124.44M parameters") &&
+                       Contains("in 13 units"));
+  CHECK(row_of(page, "optimizer").back() == "995518464");  // 8 * 124439808
+  CHECK_THAT(page, Contains("Not included:") && Contains("activations"));
 }
 
-TEST_CASE("plan: 1024 ranks, every strategy in one table") {
-  const std::string page = plan(fsdp("gpt2"), {.ranks = 1024, .nodes = 128});
-  CHECK_THAT(page, Contains("fsdp on 1024 ranks") && Contains("8 per node"));
-  for (const std::string& name : strategy_variants()) CHECK_FALSE(line_of(page, name).empty());
+TEST_CASE("plan: 1024 ranks, every strategy in one table of one unit") {
+  const std::string page = plan(fsdp("gpt2", 1024), {.ranks = 1024, .nodes = 128});
+  CHECK_THAT(page, Contains("fsdp on 1024 ranks, 8 per node") && Contains("in MiB:"));
+  for (const std::string& name : strategy_variants()) CHECK(numbers_of(page, name).size() == 8);
   // ddp keeps 16 bytes per parameter, padding aside, on any number of ranks.
-  CHECK_THAT(line_of(page, "ddp"), Contains("474.70 MiB 474.70 MiB 949.40 MiB 0 B"));
-  // The mean over all ranks of what they own is the model's 4 bytes per parameter over 1024.
-  CHECK_THAT(line_of(page, "parameters"), Contains("474.70 KiB"));
+  CHECK_THAT(line_of(page, "ddp"), Contains("474.70 474.70 949.40 0.00 1898.80"));
+  // The mean over all ranks of the parameters that they own is 4 bytes per parameter over 1024.
+  CHECK(row_of(page, "parameters")[2] == "0.46");
+  CHECK_THAT(line_of(page, "hsdp"), Contains("128 x 8"));
 }
 
-TEST_CASE("plan: a strategy that does not suit the ranks says why, the others are shown") {
-  Config groups_of_five = fsdp("gpt2-mini");
-  groups_of_five.sharding.reshard_group = 5;
-  const std::string page = plan(groups_of_five, {.ranks = 5});  // hsdp's rows are of one rank
-  CHECK_THAT(line_of(page, "hsdp"), Contains("5 does not divide the 1 ranks that share the model"));
-  CHECK_THAT(line_of(page, "zero3"), Contains("MiB"));
-  Config single = fsdp("gpt2-mini");
+TEST_CASE("plan: the table shows the rank with the most, and totals with the slots") {
+  const std::string page = plan(fsdp("gpt2"), {.ranks = 8});
+  // zero3 owns whole tensors: the rank with the most has more than an eighth, the others less.
+  CHECK(8 * numbers_of(page, "zero3")[0] > 1.5 * 474.70);
+  for (const char* name : {"ddp", "zero1", "zero2", "fsdp", "hsdp"}) {  // ranks are alike
+    CAPTURE(name);
+    const std::vector<double> row = numbers_of(page, name);
+    CHECK(row[4] == Approx(row[0] + row[1] + row[2] + row[3]).margin(0.03));
+  }
+  CHECK(numbers_of(page, "fsdp")[3] > 100.0);
+}
+
+TEST_CASE("plan: the plan is printed, with its mesh") {
+  CHECK_THAT(plan(fsdp("gpt2-mini"), {.ranks = 4}), Contains("replica 1 x shard 4"));
+}
+
+TEST_CASE("plan: a run that train would refuse is refused") {
+  CHECK_THROWS_WITH(plan(fsdp("gpt2-mini", 8), {.ranks = 16}),
+                    Contains("data.batch_size 8 is not a multiple"));
+  CHECK_THROWS_WITH(plan(fsdp("gpt2-mini", 6), {.ranks = 6, .nodes = 4}),
+                    Contains("6 ranks cannot be spread evenly over 4 nodes"));
+  Config single = fsdp("gpt2-mini", 5);
   single.sharding.strategy = StrategyKind::single;
-  REQUIRE_THROWS_WITH(plan(single, {.ranks = 5}), Contains("choose ddp"));
-  REQUIRE_THROWS_WITH(plan(fsdp("gpt2-mini"), {.ranks = 6, .nodes = 4}),
-                      Contains("6 ranks cannot be spread evenly over 4 nodes"));
+  CHECK_THROWS_WITH(plan(single, {.ranks = 5}), Contains("choose ddp"));
 }
 
-TEST_CASE("plan: the partition is printed on request, the optimizer's state as it is") {
+TEST_CASE("plan: the row of a strategy that does not suit the ranks has the reason") {
+  Config groups_of_five = fsdp("gpt2-mini", 5);
+  groups_of_five.sharding.reshard_group = 5;
+  const std::string page = plan(groups_of_five, {.ranks = 5});
+  CHECK_THAT(line_of(page, "hsdp"), Contains("5 does not divide"));
+  CHECK(numbers_of(page, "zero3").size() == 6);
+}
+
+TEST_CASE("plan: the partition is printed on request, and the optimizer's state counts") {
   Config config = fsdp("gpt2-mini");
   CHECK_THAT(plan(config, {.ranks = 2}), !Contains("elements owned by rank"));
   CHECK_THAT(plan(config, {.ranks = 2, .partition = true}),
              Contains("rows over 2 ranks: elements owned by rank") &&
                  Contains("transformer.h.3.mlp.c_proj.weight"));
   config.optimizer.name = OptimizerKind::sgd;
-  CHECK_THAT(line_of(plan(config, {.ranks = 2}), "optimizer"), Contains("0 B 0 B 0 B 0"));
+  CHECK(row_of(plan(config, {.ranks = 2}), "optimizer").back() == "0");
   config.optimizer.momentum = 0.9;
   const std::string page = plan(config, {.ranks = 2});
-  CHECK(line_of(page, "optimizer").substr(10) == line_of(page, "parameters").substr(11));
+  CHECK(line_of(page, "optimizer").substr(10) == line_of(page, "gradients").substr(10));
 }
 
-TEST_CASE("what leaves a node: by group, on a mesh of rows and columns") {
-  const auto model = make_model(resolve(workload("tiny", 0, 0)));
-  const auto share = [&](StrategyKind kind, int shard_size, int ranks_per_node) {
-    const ShardingOptions options{.strategy = kind, .shard_size = shard_size};
-    return bytes_across_nodes(model->units(), options, 8, ranks_per_node, 1e9);
-  };
-  // Of seven others, four are on the other node; on one node, none; on eight, all.
-  CHECK(*share(StrategyKind::fsdp, 0, 4) == Approx(1e9 * 4 / 7));
-  CHECK(*share(StrategyKind::ddp, 0, 4) == Approx(1e9 * 4 / 7));
-  CHECK(*share(StrategyKind::zero3, 0, 8) == 0.0);
-  CHECK(*share(StrategyKind::ddp, 0, 1) == Approx(1e9));
-  // Rows of 4 on nodes of 4: what is sent within the row stays, the rest leaves. Rows of 2 on the
-  // same nodes: of the column's three others, two are elsewhere. Rows of 4 on nodes of 2: of the
-  // row's three others, two.
-  const double row_of_4 = 1e9 - *share(StrategyKind::hsdp, 4, 4);
-  const double row_of_2 = 1e9 - *share(StrategyKind::hsdp, 2, 2);
-  CHECK(row_of_4 > 0.0);
-  CHECK(*share(StrategyKind::hsdp, 2, 4) == Approx((1e9 - row_of_2) * 2 / 3));
-  CHECK(*share(StrategyKind::hsdp, 4, 2) == Approx(row_of_4 * 2 / 3 + 1e9 - row_of_4));
-  CHECK_FALSE(bytes_across_nodes(model->units(), {.strategy = StrategyKind::hsdp, .shard_size = 4},
-                                 12, 6, 1)
-                  .has_value());
-}
-
-TEST_CASE("what leaves a node: a row's own traffic is that of the exchanges in it") {
-  // By hand, for one micro-batch in f32 with parameters kept whole after forward: each element is
-  // gathered once and reduced once, and a rank of a row of 2 sends half of all, padding included.
-  // Between them the ranks of a row send the norm's f32 and two i64 as well.
-  const auto model = make_model(resolve(workload("tiny", 0, 0)));
-  const ShardingOptions options{
-      .strategy = StrategyKind::hsdp, .shard_size = 2, .reshard_group = 1};
-  const Partition partition(Layout::rows, 2, make_buckets(model->units()));
-  double elements = 0.0;
-  for (const BucketLayout& bucket : partition.buckets()) {
-    for (const Segment& segment : bucket.segments) {
-      elements += static_cast<double>(segment.range.count);
+TEST_CASE("traffic: the flows of every strategy add up to the bytes sent") {
+  const auto model = make_model(resolve(workload("tiny", {})));
+  for (const std::string& name : strategy_variants()) {
+    for (const int micro_batches : {1, 3}) {
+      CAPTURE(name, micro_batches);
+      Config config = variant_of(fsdp("gpt2-mini"), name);
+      config.data.accumulation_steps = micro_batches;
+      const Plan plan = make_plan(model->units(), sharding_options(config), {.ranks = 8});
+      for (int rank = 0; rank < 8; ++rank) {
+        double sum = 0.0;
+        for (const Flow& flow : traffic_of(plan, rank)) sum += flow.bytes;
+        CHECK(sum == static_cast<double>(footprint_of(plan, rank).bytes_sent));
+      }
     }
   }
-  const double in_row = 2 * 4 * elements / 2 + (4.0 + 16.0);
-  CHECK(1e9 - *bytes_across_nodes(model->units(), options, 4, 2, 1e9) ==
-        Approx(in_row).margin(0.5));
+}
+
+TEST_CASE("crossing: direct sends cross as often as pairs of ranks lie on two nodes") {
+  for (const int group : {2, 4, 8, 16}) {
+    for (const int stride : {1, 2, 8}) {
+      for (const int node : {1, 2, 4, 8, 16}) {
+        CAPTURE(group, stride, node);
+        int pairs = 0, crossing = 0;
+        for (int a = 0; a < group; ++a) {
+          for (int b = 0; b < group; ++b) {
+            if (a == b) continue;
+            ++pairs;
+            crossing += a * stride / node != b * stride / node;
+          }
+        }
+        const Flow flow{.ranks = group, .stride = stride, .bytes = 1e6};
+        const auto found = bytes_across_nodes({flow}, node);
+        REQUIRE(found.has_value());
+        CHECK(found->direct == Approx(1e6 * crossing / pairs));
+      }
+    }
+  }
+}
+
+TEST_CASE("crossing: reductions add inside a node first, and rings cross once per node") {
+  // 16 ranks on 2 nodes send 15/16 of 16 MB each. Sums of 2 MB per rank cross to the other node: of
+  // every 16th of the sum one message, 1 MB, and in a ring one rank of 8 sends all it has across.
+  const Flow sum{.ranks = 16, .adds = true, .bytes = 15e6};
+  CHECK(bytes_across_nodes({sum}, 8)->direct == Approx(1e6));
+  CHECK(bytes_across_nodes({sum}, 8)->rings == Approx(15e6 / 8));
+  // Nodes of 6 have no tree of their own: the sums are direct, (12 - 6) / 11.
+  const Flow six{.ranks = 12, .adds = true, .bytes = 11e6};
+  CHECK(bytes_across_nodes({six}, 6)->direct == Approx(6e6));
+  CHECK(bytes_across_nodes({sum}, 16)->direct == 0.0);
+  CHECK(bytes_across_nodes({sum}, 16)->rings == 0.0);
+  // Nodes of 6 cut groups of 4 unevenly.
+  CHECK_FALSE(bytes_across_nodes({{.ranks = 4, .stride = 1, .bytes = 1.0}}, 6).has_value());
+}
+
+TEST_CASE("crossing: gathers in groups of a node's ranks stay on the node") {
+  const auto leaves = [](int reshard_group) {
+    return crossing({.strategy = StrategyKind::fsdp, .reshard_group = reshard_group}, 16, 4);
+  };
+  // With `never`, forward gathers and reductions are all there is. Groups of a node add gathers for
+  // backward, none of which leaves it; groups of two nodes add some; all 16 ranks the most.
+  const Crossing never = leaves(1);
+  CHECK(leaves(4).direct == Approx(never.direct));
+  CHECK(leaves(4).rings == Approx(never.rings));
+  CHECK(leaves(8).direct > 1.05 * never.direct);
+  CHECK(leaves(0).direct > leaves(8).direct);
+}
+
+TEST_CASE("crossing: hsdp with a replica per node sends only sums of shards across") {
+  const ShardingOptions hsdp{.strategy = StrategyKind::hsdp, .shard_size = 4};
+  const auto model = make_model(resolve(workload("tiny", {})));
+  const Plan plan = make_plan(model->units(), hsdp, {.ranks = 8, .ranks_per_node = 4});
+  // By hand: 2 replicas; an all_reduce of every fourth of the gradients sends a half, and a half of
+  // the sums: one fourth of all bytes, padding included. The norm's 4 + 16 and the loss's 4 bytes go
+  // between all ranks or the shards of a replica.
+  double elements = 0.0;
+  for (const BucketLayout& bucket : plan.groups.front().buckets()) {
+    for (int i = 0; i < bucket.trainable_segments; ++i) {
+      elements += static_cast<double>(bucket.segments[static_cast<std::size_t>(i)].range.count);
+    }
+  }
+  CHECK(crossing(hsdp, 8, 4).direct == Approx(4.0 * elements / 4).margin(24.0));
 }
 
 }  // namespace tessera

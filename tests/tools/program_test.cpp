@@ -113,7 +113,8 @@ TEST_CASE("plan prints a page, --ranks of train is the key runtime.ranks") {
   const Outcome page = run({"plan", folder / "run.yaml", "--ranks", "4", "model.layers=2"});
   CHECK(page.status == 0);
   CHECK_THAT(page.out, Contains("fsdp on 4 ranks"));
-  CHECK_THAT(run({"plan", folder / "run.yaml", "runtime.ranks=3"}).out, Contains("on 3 ranks"));
+  CHECK_THAT(run({"plan", folder / "run.yaml", "runtime.ranks=3", "data.batch_size=6"}).out,
+             Contains("on 3 ranks"));
   const Outcome uneven =
       run({"train", folder / "run.yaml", "--ranks", "3", "data.train=x", "data.batch_size=4"});
   CHECK(uneven.status == 1);

@@ -1,22 +1,29 @@
-// How much of what ranks send leaves their node.
+// The part of a step's traffic that leaves a node.
 //
-// On a mesh (sharding/plan/mesh.h) a rank sends within its row, to the ranks that share the model with
-// it, and within its column, to those that hold the same part of it. Ranks are numbered node by
-// node. Collectives send a group's other members equal parts, on average over the ranks, so that of
-// what goes to a group of G ranks, m of them on each node, (G - m) / (G - 1) leaves the node.
+// Ranks are numbered node by node. A flow (sharding/plan/footprint.h) has G ranks, m of them on each
+// node. Two ways of carrying it are counted:
+//
+//   direct   MPI, threads, and NCCL with sharding.deterministic. Every rank sends to every other one,
+//            so (G - m) / (G - 1) of the bytes leave the node. Reductions add inside a node first
+//            where m is a power of two, and send one m-th across: (G/m - 1) / (G - 1).
+//   rings    NCCL's default. Every rank sends to its neighbour, and one rank of m has its neighbour
+//            on another node: 1 / m.
 #pragma once
 
 #include <optional>
+#include <vector>
 
-#include "autograd/unit.h"
-#include "sharding/plan/options.h"
+#include "sharding/plan/footprint.h"
 
 namespace tessera {
 
-/// Of the `bytes_sent` that a rank sends in a step, mean over the ranks, how many leave its node.
-/// Nothing if some rows are cut by the nodes' borders and others not. (The loss, a few bytes among
-/// all ranks, is taken for traffic of the column.)
-std::optional<double> bytes_across_nodes(const Units& units, const ShardingOptions& options,
-                                         int ranks, int ranks_per_node, double bytes_sent);
+struct Crossing {
+  double direct = 0.0;
+  double rings = 0.0;
+};
+
+/// Bytes of the flows that leave a node, as the mean over the ranks. No value if the nodes' borders
+/// cut some groups of ranks and not others.
+std::optional<Crossing> bytes_across_nodes(const std::vector<Flow>& flows, int ranks_per_node);
 
 }  // namespace tessera

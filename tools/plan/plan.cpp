@@ -1,162 +1,173 @@
 #include "tools/plan/plan.h"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "runtime/check.h"
-#include "sharding/plan/bucket.h"
 #include "sharding/plan/footprint.h"
-#include "sharding/plan/partition.h"
+#include "sharding/plan/plan.h"
 #include "tools/config/sharding_options.h"
-#include "tools/plan/crossing.h"
+#include "tools/plan/prediction.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/resolve.h"
 
 namespace tessera {
 namespace {
 
-/// One figure over all ranks.
-struct Spread {
-  std::int64_t least = std::numeric_limits<std::int64_t>::max();
-  std::int64_t most = 0;
-  double sum = 0.0;
-  int ranks = 0;
+int ranks_per_node(const PlanOptions& options) {
+  return options.nodes > 1 ? options.ranks / options.nodes : 0;
+}
 
-  void add(std::int64_t value) {
-    least = std::min(least, value);
-    most = std::max(most, value);
-    sum += static_cast<double>(value);
-    ++ranks;
-  }
-  double mean() const { return sum / ranks; }
-};
-
-struct Prediction {
-  Spread parameters, gradients, optimizer, communication, total, on_host, bytes_sent;
-};
-
-/// The machine that `options` describe: GPUs, since offloading changes nothing on a CPU.
+/// GPUs: on a CPU offloading would change nothing.
 Machine machine_of(const PlanOptions& options) {
-  return {.ranks = options.ranks,
-          .ranks_per_node = options.nodes > 1 ? options.ranks / options.nodes : 0};
+  return {.ranks = options.ranks, .ranks_per_node = ranks_per_node(options)};
 }
 
-Prediction predict(const Units& units, const Config& config, const PlanOptions& options) {
-  const Plan plan = make_plan(units, sharding_options(config), machine_of(options));
-  const std::int64_t optimizer_bytes = optimizer_bytes_per_element(config.optimizer);
-  Prediction all;
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    const Footprint one = footprint_of(plan, rank, optimizer_bytes);
-    all.parameters.add(one.parameters);
-    all.gradients.add(one.gradients);
-    all.optimizer.add(one.optimizer);
-    all.communication.add(one.communication);
-    all.total.add(one.parameters + one.gradients + one.optimizer + one.communication);
-    all.on_host.add(one.host.parameters + one.host.gradients + one.host.optimizer);
-    all.bytes_sent.add(one.bytes_sent);
+/// One unit for all bytes of a table.
+class Unit {
+ public:
+  explicit Unit(std::int64_t most) : is_gibi_(most >= std::int64_t{100} << 30) {}
+
+  const char* name() const { return is_gibi_ ? "GiB" : "MiB"; }
+  std::string text(double bytes) const {
+    return fmt::format("{:.2f}", bytes / (is_gibi_ ? 0x1p30 : 0x1p20));
   }
-  return all;
-}
 
-/// "1.50 GiB": a number of four digits at most before the point.
-std::string readable(double bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  while (bytes >= 1024.0 && unit + 1 < std::size(kUnits)) {
-    bytes /= 1024.0;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, kUnits[unit]);
-}
-
-std::string row_of(const char* name, const Spread& spread) {
-  return fmt::format("  {:<14} {:>12} {:>12} {:>12} {:>18}\n", name,
-                     readable(static_cast<double>(spread.least)), readable(spread.mean()),
-                     readable(static_cast<double>(spread.most)), spread.most);
-}
+ private:
+  bool is_gibi_;
+};
 
 /// The configured strategy, by category.
 std::string details(const Prediction& p) {
-  std::string text = fmt::format("  {:<14} {:>12} {:>12} {:>12} {:>18}\n", "per rank", "least",
-                                 "mean", "most", "most, in bytes");
-  text += row_of("parameters", p.parameters);
-  text += row_of("gradients", p.gradients);
-  text += row_of("optimizer", p.optimizer);
-  text += row_of("communication", p.communication);
-  text += row_of("total", p.total);
-  if (p.on_host.most > 0) text += row_of("in host memory", p.on_host);
-  text += row_of("sent per step", p.bytes_sent);
+  const Unit unit(p.total.most);
+  constexpr const char* kRow = "  {:<14} {:>12} {:>12} {:>12} {:>18}\n";
+  const std::string name = unit.name();
+  std::string text = fmt::format(kRow, "per rank", "least " + name, "mean " + name, "most " + name,
+                                 "most, in bytes");
+  const auto add = [&](const char* label, const Spread& spread) {
+    text += fmt::format(kRow, label, unit.text(static_cast<double>(spread.least)),
+                        unit.text(spread.mean()), unit.text(static_cast<double>(spread.most)),
+                        spread.most);
+  };
+  add("parameters", p.parameters);
+  add("gradients", p.gradients);
+  add("optimizer", p.optimizer);
+  add("slots", p.slots);
+  add("total", p.total);
+  if (p.on_host.most > 0) add("in host memory", p.on_host);
+  add("sent per step", p.bytes_sent);
   return text;
 }
 
-std::string comparison_row(const Units& units, const Config& config, const std::string& name,
-                           const PlanOptions& options) {
-  const std::string line = fmt::format("  {:<10}", name);
+/// A row of the table of strategies.
+struct Row {
+  std::string name;
+  /// The mesh of hsdp: "16 x 8" replicas x shards.
+  std::string mesh;
+  Prediction prediction;
+  /// Instead of a prediction, if the strategy does not suit the ranks.
+  std::string problem;
+};
+
+Row row_of(const Units& units, const Config& config, const std::string& name,
+           const PlanOptions& options) {
+  Row row{.name = name};
   try {
-    const Prediction p = predict(units, config, options);
-    std::string text = line;
-    for (const Spread* spread :
-         {&p.parameters, &p.gradients, &p.optimizer, &p.communication, &p.total, &p.bytes_sent}) {
-      text += fmt::format(" {:>13}", readable(static_cast<double>(spread->most)));
-    }
-    if (options.nodes == 1) return text + "\n";
-    const std::optional<double> crossing =
-        bytes_across_nodes(units, sharding_options(config), options.ranks,
-                           options.ranks / options.nodes, p.bytes_sent.mean());
-    return text + fmt::format(" {:>13}\n", crossing ? readable(*crossing) : "?");
+    const Plan plan = make_plan(units, sharding_options(config), machine_of(options));
+    const int replicas = plan.mesh.size_along({"replica"}),
+              shards = plan.mesh.size_along({"shard"});
+    if (replicas > 1 && shards > 1) row.mesh = fmt::format("{} x {}", replicas, shards);
+    row.prediction =
+        predict(plan, ranks_per_node(options), optimizer_bytes_per_element(config.optimizer));
   } catch (const Error& error) {
-    return fmt::format("{} {}\n", line, error.what());
+    row.problem = error.what();
   }
+  return row;
+}
+
+std::string text_of(const Row& row, const Unit& unit, bool several_nodes) {
+  std::string text = fmt::format("  {:<10} {:>9}", row.name, row.mesh);
+  if (!row.problem.empty()) return fmt::format("{} {}\n", text, row.problem);
+  const Prediction& p = row.prediction;
+  for (const Spread* spread :
+       {&p.parameters, &p.gradients, &p.optimizer, &p.slots, &p.total, &p.bytes_sent}) {
+    text += fmt::format(" {:>11}", unit.text(static_cast<double>(spread->most)));
+  }
+  if (!several_nodes) return text + "\n";
+  const auto& leaves = p.leaves_node;
+  return text + fmt::format(" {:>11} {:>11}\n", leaves ? unit.text(leaves->direct) : "uneven",
+                            leaves ? unit.text(leaves->rings) : "uneven");
 }
 
 std::string comparison(const Units& units, const Config& config, const PlanOptions& options) {
-  std::string text =
-      fmt::format("  {:<10} {:>13} {:>13} {:>13} {:>13} {:>13} {:>13}", "most", "parameters",
-                  "gradients", "optimizer", "communication", "total", "sent per step");
-  text += options.nodes > 1 ? fmt::format(" {:>13}\n", "leaves node") : "\n";
+  std::vector<Row> rows;
+  std::int64_t most = 0;
   for (const std::string& name : strategy_variants()) {
-    text += comparison_row(units, variant_of(config, name), name, options);
+    rows.push_back(row_of(units, variant_of(config, name), name, options));
+    most = std::max(most, rows.back().prediction.total.most);
+  }
+  const Unit unit(most);
+  const bool several_nodes = options.nodes > 1;
+  std::string text = fmt::format(
+      "Every strategy, the rank with the most, in {}:\n\n"
+      "  {:<10} {:>9} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}",
+      unit.name(), "", "mesh", "parameters", "gradients", "optimizer", "slots", "total",
+      "sent/step");
+  text += several_nodes ? fmt::format(" {:>11} {:>11}\n", "leaves node", "(in rings)") : "\n";
+  for (const Row& row : rows) text += text_of(row, unit, several_nodes);
+  if (several_nodes) {
+    text +=
+        "\n'leaves node' is the mean per rank and step of the bytes that a rank sends to another "
+        "node: with direct\n"
+        "sends (MPI, or sharding.deterministic), and in parentheses in rings (NCCL's default).\n";
   }
   return text;
 }
+
+std::string heading(const ResolvedConfig& run, const PlanOptions& options, std::size_t units) {
+  const DataConfig& data = run.config.data;
+  std::string text = fmt::format("{} on {} rank{}", variant_name(run.sharding), options.ranks,
+                                 options.ranks == 1 ? "" : "s");
+  if (options.nodes > 1) text += fmt::format(", {} per node", ranks_per_node(options));
+  text += fmt::format("\n{} in {} units\n", describe_model(run), units);
+  text += fmt::format("computed in {}, {}, batch {} x {} in {} micro-batch{} per rank\n\n",
+                      name_of(run.sharding.compute_dtype), enum_name(run.config.optimizer.name),
+                      data.batch_size, data.sequence_length, data.accumulation_steps,
+                      data.accumulation_steps == 1 ? "" : "es");
+  return text;
+}
+
+constexpr const char* kNotIncluded =
+    "\nThese bytes are exact. Not included:\n"
+    "  activations, which depend on the batch, the sequence and sharding.activation_checkpointing\n"
+    "  workspaces of kernels, and on a GPU 32 MiB of cuBLASLt's per stream and 32 MiB for staging\n"
+    "  on a GPU, memory of others: the CUDA context, NCCL's buffers (they grow with the ranks)\n"
+    "  the allocator's rounding of blocks up to its size classes\n";
 
 }  // namespace
 
 std::string plan(const Config& config, const PlanOptions& given) {
   PlanOptions options = given;
   if (options.ranks == 0) options.ranks = std::max(1, static_cast<int>(config.runtime.ranks));
-  const int ranks = options.ranks;
-  check(options.nodes >= 1 && ranks % options.nodes == 0,
-        "{} ranks cannot be spread evenly over {} nodes", ranks, options.nodes);
+  check(options.nodes >= 1 && options.ranks % options.nodes == 0,
+        "{} ranks cannot be spread evenly over {} nodes", options.ranks, options.nodes);
   const ResolvedConfig run = resolve(config);
-  const ShardingOptions& sharding = run.sharding;
+  check_ranks(run, options.ranks);
   const std::unique_ptr<LanguageModel> model = make_model(run);
   const Units& units = model->units();
-  const Plan sharded = make_plan(units, sharding, machine_of(options));
+  const Plan sharded = make_plan(units, run.sharding, machine_of(options));
 
-  std::int64_t parameters = 0;
-  for (const Parameter& parameter : parameters_of(*model)) parameters += parameter.numel();
-  std::string text = fmt::format(
-      "{} on {} rank{} (replicas x shards: {} x {}){}: {} parameters in {} units, computed with in "
-      "{}, {}\n\n",
-      variant_name(sharding), ranks, ranks == 1 ? "" : "s", sharded.mesh.size_along({"replica"}),
-      sharded.mesh.size_along({"shard"}),
-      options.nodes > 1 ? fmt::format(", {} per node", ranks / options.nodes) : "", parameters,
-      units.size(), name_of(sharding.compute_dtype), enum_name(config.optimizer.name));
-  text += details(predict(units, config, options));
-  text += "\nEvery strategy, the rank with the most";
-  if (options.nodes > 1) text += " (and what leaves a node, the mean)";
-  text += ":\n\n";
-  text += comparison(units, config, options);
-  text +=
-      "\nTo these bytes, which are exact, come the activations, which depend on batch, sequence "
-      "and "
-      "sharding.activation_checkpointing and are not predicted.\n";
+  std::string text = heading(run, options, units.size());
+  text += fmt::format("{}\n", to_string(sharded));
+  text += details(
+      predict(sharded, ranks_per_node(options), optimizer_bytes_per_element(run.config.optimizer)));
+  text += fmt::format("\n{}", comparison(units, run.config, options));
+  text += kNotIncluded;
   if (options.partition) {
-    for (const GroupPlan& group : sharded.groups) text += '\n' + to_string(group.partition);
+    for (const GroupPlan& group : sharded.groups) {
+      text += fmt::format("\n{}", to_string(group.partition));
+    }
   }
   return text;
 }

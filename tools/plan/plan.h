@@ -1,5 +1,4 @@
-// What a run would need, without running it: memory and traffic of every rank, for any number of
-// ranks.
+// tessera plan: the memory and traffic of a run on any number of ranks, without running it.
 #pragma once
 
 #include <string>
@@ -9,18 +8,18 @@
 namespace tessera {
 
 struct PlanOptions {
-  /// 0: as runtime.ranks says.
+  /// 0: the value of runtime.ranks.
   int ranks = 0;
-  /// Machines that the ranks are spread over, neighbours together.
+  /// Machines. Each has the same number of ranks, with consecutive numbers.
   int nodes = 1;
-  /// Also says which rank owns what.
+  /// Also prints the elements that each rank owns.
   bool partition = false;
 };
 
-/// A page for a person: the configured strategy's memory by category and bytes sent per step,
-/// least, mean and most over the ranks, and a table of all strategies. On several nodes also what
-/// crosses from node to node. The batch does not matter and need not suit the ranks. Raises Error
-/// if the configured strategy does not suit so many ranks, or the nodes would not get equally many.
+/// A page of text. First the configured strategy: its plan, memory by category and bytes sent per
+/// step (least, mean and most over the ranks). Then a table of all strategies. With several nodes the
+/// table has the bytes that leave a node. Raises Error if `tessera train` would refuse the
+/// configuration on so many ranks, or if the nodes cannot have equally many.
 std::string plan(const Config& config, const PlanOptions& options);
 
 }  // namespace tessera

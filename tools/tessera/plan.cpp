@@ -15,8 +15,10 @@ void add_plan(CLI::App& app) {
   struct Options {
     std::string config;
     std::vector<std::string> overrides;
+    std::vector<int> ranks;
     PlanOptions plan;
   };
+  constexpr int kMostRanks = 1 << 20;
   CLI::App* command =
       app.add_subcommand("plan", "Predict memory and traffic of any number of ranks.");
   const auto options = std::make_shared<Options>();
@@ -25,15 +27,24 @@ void add_plan(CLI::App& app) {
       ->type_name("CONFIG.yaml");
   command->add_option("overrides", options->overrides, "Keys to set after the file")
       ->type_name("key.path=value");
-  command->add_option("--ranks", options->plan.ranks, "Ranks; runtime.ranks if left out")
-      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--ranks", options->ranks,
+                   "Numbers of ranks, separated by commas; runtime.ranks by default")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, kMostRanks));
   command->add_option("--nodes", options->plan.nodes, "Machines that the ranks are spread over")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, kMostRanks));
   command->add_flag("--partition", options->plan.partition,
                     "Also print the elements that each rank owns");
   command->callback([options] {
-    std::cout << plan(load_config(options->config, options->overrides), options->plan)
-              << std::flush;
+    const Config config = load_config(options->config, options->overrides);
+    if (options->ranks.empty()) options->ranks = {0};
+    for (const int ranks : options->ranks) {
+      options->plan.ranks = ranks;
+      std::cout << plan(config, options->plan) << (ranks == options->ranks.back() ? "" : "\n")
+                << std::flush;
+    }
   });
 }
 

@@ -1,0 +1,33 @@
+#include "tools/plan/prediction.h"
+
+#include <vector>
+
+namespace tessera {
+
+Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_bytes) {
+  const int ranks = plan.mesh.world_size();
+  Prediction all;
+  std::vector<Flow> mean;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Footprint one = footprint_of(plan, rank, optimizer_bytes);
+    all.parameters.add(one.parameters);
+    all.gradients.add(one.gradients);
+    all.optimizer.add(one.optimizer);
+    all.slots.add(one.communication);
+    all.total.add(one.parameters + one.gradients + one.optimizer + one.communication);
+    all.on_host.add(one.host.parameters + one.host.gradients + one.host.optimizer);
+    all.bytes_sent.add(one.bytes_sent);
+    if (ranks_per_node == 0) continue;
+    const std::vector<Flow> flows = traffic_of(plan, rank);
+    if (mean.empty()) mean.resize(flows.size());
+    for (std::size_t i = 0; i < flows.size(); ++i) {
+      const double bytes = mean[i].bytes + flows[i].bytes / ranks;
+      mean[i] = flows[i];
+      mean[i].bytes = bytes;
+    }
+  }
+  if (ranks_per_node > 0) all.leaves_node = bytes_across_nodes(mean, ranks_per_node);
+  return all;
+}
+
+}  // namespace tessera

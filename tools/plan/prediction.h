@@ -1,0 +1,42 @@
+// Prediction: the footprints of all ranks of a plan.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "sharding/plan/footprint.h"
+#include "tools/plan/crossing.h"
+
+namespace tessera {
+
+/// One figure over all ranks.
+struct Spread {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  std::int64_t most = 0;
+  double sum = 0.0;
+  int ranks = 0;
+
+  void add(std::int64_t value) {
+    least = std::min(least, value);
+    most = std::max(most, value);
+    sum += static_cast<double>(value);
+    ++ranks;
+  }
+  double mean() const { return sum / ranks; }
+};
+
+struct Prediction {
+  Spread parameters, gradients, optimizer, slots;
+  /// Parameters, gradients, optimizer and slots of one rank.
+  Spread total;
+  Spread on_host, bytes_sent;
+  /// Mean bytes per rank that leave a node. No value on one node, or if nodes cut groups unevenly.
+  std::optional<Crossing> leaves_node;
+};
+
+/// `ranks_per_node` is 0 on one node; `optimizer_bytes` is per trained element.
+Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_bytes);
+
+}  // namespace tessera
