@@ -53,10 +53,10 @@ class Unit {
 
   /// forward(input) between the hooks, as one stretch of the backward pass. A unit may
   /// run several times per forward pass (tied weights): after_backward is told once all of its runs
-  /// have been through backward. A run whose graph is dropped instead does not count.
+  /// have been through backward. A run does not count if its graph is dropped instead.
   Variable run(const std::function<Variable(const Variable&)>& forward, const Variable& input);
   /// The same, keeping activations in any case: for a part that must run once, such as the head,
-  /// whose loss writes gradients in forward.
+  /// which writes gradients in forward.
   Variable run_once(const std::function<Variable(const Variable&)>& forward, const Variable& input);
 
  private:
@@ -70,7 +70,7 @@ class Unit {
   bool at_both_ends_;
   UnitHooks* hooks_ = nullptr;
   bool checkpointing_ = false;
-  /// Recorded runs whose backward is still to come.
+  /// Recorded runs that have not been through backward.
   int pending_runs_ = 0;
 };
 

@@ -75,7 +75,7 @@ void add_flows(std::vector<Flow>& flows, const Mesh& mesh, const Axes& along,
   add_flow(flows, mesh, along, false, bytes.copied);
 }
 
-/// What one group of the plan adds to the footprint of one rank.
+/// The part of one rank's footprint that is due to one group of the plan.
 class GroupFootprint {
  public:
   GroupFootprint(const Plan& plan, const GroupPlan& group, int rank)
@@ -238,7 +238,7 @@ class GroupFootprint {
     return elements;
   }
 
-  /// What a rank keeps of every bucket among its reshard group.
+  /// Elements that a rank keeps of all buckets among its reshard group.
   std::int64_t kept_elements() const {
     std::int64_t elements = 0;
     for (const BucketLayout& bucket : group_.buckets()) {

@@ -43,8 +43,8 @@ struct Segment {
   int owner = -1;
 };
 
-/// One bucket's buffer. The trained parameters come first. Only they have gradients, so these lie in
-/// a buffer of the same layout that ends earlier.
+/// One bucket's buffer. The trained parameters come first. Only they have gradients, so gradients
+/// lie in a buffer of the same layout that ends earlier.
 struct BucketLayout {
   std::string name;
   std::vector<Parameter> parameters;
@@ -101,17 +101,17 @@ class Partition {
   std::vector<int> first_ = {0};
 };
 
-/// The elements of the buffer that are `shard`'s equal part of a segment. Raises Error for a segment
-/// with one owner.
+/// The elements of the buffer that are `shard`'s equal part of a segment. Raises Error if the
+/// segment has one owner.
 Range part_of(const Segment& segment, int shards, int shard);
 
 /// A table: a line per parameter, a column per shard (the first and last few of many), and how even
 /// the shards are.
 std::string to_string(const Partition& partition);
 
-/// Cuts a sequence of sizes into `parts` contiguous runs whose largest sum is as small as possible,
-/// exactly. Returns the run of each element. Trailing runs are empty if there are fewer elements
-/// than parts.
+/// Cuts a sequence of sizes into `parts` contiguous runs. The largest sum of a run is as small as
+/// possible, exactly. Returns the run of each element. Trailing runs are empty if there are fewer
+/// elements than parts.
 std::vector<int> contiguous_min_max(const std::vector<std::int64_t>& sizes, int parts);
 
 }  // namespace tessera

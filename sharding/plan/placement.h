@@ -14,7 +14,8 @@
 //
 // The mesh is N x 1 for ddp, 1 x N for zero and fsdp, and R x F for hsdp. Rules give parameters
 // with certain names another placement (options.h). So one model may keep its small parameters
-// whole under ddp and shard the rest, or shard its experts within a node and the rest over all ranks.
+// whole under ddp and shard the rest. Or it may shard its experts within a node, and the rest over
+// all ranks.
 #pragma once
 
 #include <string>
@@ -37,10 +38,10 @@ inline std::string_view name_of(Layout layout) {
   return enum_name(layout);
 }
 
-/// What a rank holds between the uses of a bucket: all of it, or its own part.
+/// The share of a bucket that a rank holds between uses: all of it, or its own part.
 enum class Held { whole, sharded };
 
-/// What happens to a gathered bucket after forward.
+/// The fate of a gathered bucket after forward.
 enum class Reshard {
   to_all,     // each rank keeps its own part; backward gathers from all shards
   to_groups,  // each rank keeps 1/k; backward gathers among k neighbours
@@ -50,7 +51,8 @@ enum class Reshard {
 struct Placement {
   /// "fsdp", "hsdp flat": for tables and messages.
   std::string name;
-  /// The axes that the bucket is cut over, and those whose ranks hold the same part and sum it.
+  /// The bucket is cut over the axes `shard`. Along `replicate`, ranks hold the same part and sum
+  /// its gradients.
   Axes shard;
   Axes replicate;
   Layout layout = Layout::whole;

@@ -33,10 +33,11 @@ GradientCase gradient_case_of(const Placement& placement, const ShardingOptions&
 }
 
 GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buckets,
-                     const ShardingOptions& options, const Mesh& mesh, bool communicates) {
+                     const ShardingOptions& options, const Mesh& mesh, bool communicates,
+                     int lowest_trained) {
   const int shards = mesh.size_along(placement.shard);
   Partition partition(placement.layout, shards, buckets);
-  Schedule schedule(partition.buckets());
+  Schedule schedule(partition.buckets(), lowest_trained);
   GroupPlan group{.placement = placement,
                   .partition = std::move(partition),
                   .schedule = std::move(schedule),
@@ -54,6 +55,20 @@ GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buck
                              placement.layout != Layout::whole && group.replicas > 1 &&
                              !reduces_once(group.gradients);
   return group;
+}
+
+/// The lowest unit that a backward pass reaches.
+int lowest_trained_unit(const Units& units) {
+  int lowest = 0;
+  for (const auto& unit : units) {
+    const std::vector<Parameter>& parameters = unit->parameters();
+    if (std::any_of(parameters.begin(), parameters.end(),
+                    [](const Parameter& parameter) { return parameter.trainable(); })) {
+      break;
+    }
+    ++lowest;
+  }
+  return lowest;
 }
 
 /// The index of the first placement that equals each one: equal placements form one group.
@@ -113,8 +128,8 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
   }
   check(!by_placement.empty(), "the model has no units");
   for (const auto& [index, buckets] : by_placement) {
-    plan.groups.push_back(
-        make_group(placements[index], buckets, options, plan.mesh, plan.communicates));
+    plan.groups.push_back(make_group(placements[index], buckets, options, plan.mesh,
+                                     plan.communicates, lowest_trained_unit(units)));
   }
   plan.norm_axes = norm_axes_of(plan);
   return plan;

@@ -1,6 +1,7 @@
 #include "sharding/plan/schedule.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace tessera {
 
@@ -27,13 +28,27 @@ std::vector<std::int64_t> Slots::sizes(const std::vector<std::int64_t>& bucket_e
   return sizes;
 }
 
-Schedule::Schedule(const std::vector<BucketLayout>& buckets) {
+namespace {
+
+int lowest_trained_unit(const std::vector<BucketLayout>& buckets) {
+  for (const BucketLayout& bucket : buckets) {
+    if (bucket.trainable_elements > 0) return bucket.units.front();
+  }
+  return std::numeric_limits<int>::max();
+}
+
+}  // namespace
+
+Schedule::Schedule(const std::vector<BucketLayout>& buckets)
+    : Schedule(buckets, lowest_trained_unit(buckets)) {}
+
+Schedule::Schedule(const std::vector<BucketLayout>& buckets, int lowest_trained) {
   const auto count = static_cast<int>(buckets.size());
   for (int b = 0; b < count; ++b) forward.push_back(b);
   for (int b = 0; b < count; ++b) {
     if (buckets[b].at_both_ends && count > 1) forward.push_back(b);
   }
-  while (backward_end < steps() && buckets[forward[backward_end]].trainable_elements == 0) {
+  while (backward_end < steps() && buckets[forward[backward_end]].units.back() < lowest_trained) {
     ++backward_end;
   }
 }

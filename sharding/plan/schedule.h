@@ -33,7 +33,11 @@ struct Schedule {
   /// Backward runs forward[size - 1] down to forward[backward_end].
   int backward_end = 0;
 
+  /// Backward goes down to the lowest of these buckets that has a trained parameter.
   explicit Schedule(const std::vector<BucketLayout>& buckets);
+  /// Backward goes down to the unit `lowest_trained`, which may have its trained parameters in
+  /// buckets of another placement.
+  Schedule(const std::vector<BucketLayout>& buckets, int lowest_trained);
   int steps() const { return static_cast<int>(forward.size()); }
 };
 

@@ -31,7 +31,7 @@ class GradientBuckets {
  private:
   struct Buffer {
     Tensor data;
-    int bucket = -1;  // whose windows are open on it
+    int bucket = -1;  // the bucket with open windows on it
     Event released;   // the reduction has ended: backward may write again
   };
   struct State {
@@ -61,7 +61,8 @@ class GradientBuckets {
   const GroupResources resources_;
   GradientSums& sums_;
   std::vector<Buffer> buffers_;
-  /// What is sent, for a 16-bit reduce dtype. One buffer suffices: reductions run one by one.
+  /// Sent in place of the buffer, for a 16-bit reduce dtype. Reductions run one by one, so one is
+  /// enough.
   Tensor narrow_;
   std::vector<State> states_;  // per bucket
   int micro_batch_ = 0;

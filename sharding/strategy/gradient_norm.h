@@ -1,6 +1,6 @@
 // The global gradient norm, with the same bits under every partition.
 //
-// Floating-point sums depend on their order, and so on which rank owns what. Integers do not: find
+// Floating-point sums depend on their order, and so on the partition. Integer sums do not: find
 // the largest |g| anywhere, scale by its power of two, and add the squares as 64-bit fixed-point
 // numbers (kernels/gradient_norm/op.h). Any order, any split over ranks and threads gives the same
 // norm. Both reductions over the ranks take place wherever the gradients are: the host waits only

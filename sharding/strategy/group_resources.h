@@ -1,4 +1,4 @@
-// GroupResources: what the parts of a parameter group share on one rank.
+// GroupResources: the values that the parts of a parameter group share on one rank.
 #pragma once
 
 #include <span>

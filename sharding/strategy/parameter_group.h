@@ -1,4 +1,4 @@
-// ParameterGroup: one group of the plan on one rank, and what happens around each of its buckets.
+// ParameterGroup: one group of the plan on one rank, with the hooks around its buckets.
 //
 // The five calls are the same for every strategy. Three parts tell strategies apart: where
 // parameters are kept (parameter_store.h), where gradients go (gradient_buckets.h), and the
@@ -24,7 +24,7 @@ class ParameterGroup {
 
   /// The first unit of the bucket is about to run. `trains`: a backward pass will follow.
   void before_forward(int bucket, bool trains);
-  /// Gathers ahead of the bucket whose forward has just begun.
+  /// Gathers the next buckets, once the forward pass of a bucket has begun.
   void prefetch_forward();
   /// The last unit of the bucket has run.
   void after_forward(int bucket, bool trains);
@@ -47,7 +47,7 @@ class ParameterGroup {
   void make_masters(std::uint64_t seed);
   /// The position in the forward pass at which `bucket` runs next.
   int next_position(int bucket) const;
-  /// Gathers the buckets that follow `position` in the direction of the pass, as far as slots allow.
+  /// Gathers the buckets that follow `position` in the direction of the pass, as slots allow.
   void prefetch_after(int position, Direction direction);
 
   const GroupPlan& group_;

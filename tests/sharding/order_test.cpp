@@ -1,7 +1,7 @@
 // The order in which work is issued, and which work computation waits for. Overlap rests on both.
 //
-// Times are not looked at. (The end of a pass shows in a span, and on a GPU a span says when the GPU
-// computed: tests that ask for it are about the CPU.)
+// Times are not looked at. (The end of a pass shows in a span, and on a GPU a span says when the
+// GPU computed: tests that ask for it are about the CPU.)
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <mutex>
@@ -69,8 +69,8 @@ std::size_t most_live_gathers(const Log& log) {
   return most;
 }
 
-/// Holds back the communication stream. What waits for work behind a closed gate waits in vain, and
-/// after two seconds the gate opens and remembers it.
+/// Holds back the communication stream. A wait for work behind a closed gate is in vain; after two
+/// seconds the gate opens and remembers it.
 class Gate {
  public:
   void close() { set(false); }
@@ -189,8 +189,8 @@ TEST_CASE("order: what comes next is gathered before computation ends", "[cpu]")
 }
 
 TEST_CASE("order: backward goes on while gradients are reduced", "[cpu]") {
-  // The next unit's weights are in their slot, and its gradients have a buffer that is free: it must
-  // wait for no communication at all.
+  // The next unit's weights are in their slot, and its gradients have a buffer that is free. So it
+  // must wait for no communication at all.
   for (const auto kind : {StrategyKind::ddp, StrategyKind::zero1, StrategyKind::zero2,
                           StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp}) {
     INFO(name_of(kind));
@@ -234,7 +234,7 @@ TEST_CASE("order: collectives per step are what accumulation asks for") {
                            4, false);
     return std::pair(count(log, "gather "), count(log, "reduce "));
   };
-  // Of 4 layers in 2 slots a pass there finds 2, after the first, and so does a pass back.
+  // 4 layers share 2 slots: each pass after the first finds 2 of them still gathered.
   CHECK(counts(true, 0) == std::pair<std::size_t, std::size_t>(5 + 2 + 2 * (2 + 2), 3 * 5));
   CHECK(counts(false, 0) == std::pair<std::size_t, std::size_t>(5 + 2 + 2 * (2 + 2), 5));
   CHECK(counts(true, 1) == std::pair<std::size_t, std::size_t>(5, 3 * 5));

@@ -1,4 +1,4 @@
-// Who owns what: by hand for small cases, by invariants for all layouts, at up to 1024 ranks.
+// The owners of elements: by hand for small cases, by invariants for all layouts and 1,024 ranks.
 #include "sharding/plan/partition.h"
 
 #include <catch2/catch.hpp>
@@ -164,7 +164,7 @@ TEST_CASE("buffers: aligned, without overlap, cut evenly, and trained parameters
   }
 }
 
-TEST_CASE("contiguous_min_max: as good as trying every cut, and nobody is left out") {
+TEST_CASE("contiguous_min_max: as good as trying every cut, and every part gets an element") {
   const std::vector<std::vector<std::int64_t>> examples = {{10, 1, 1, 1},
                                                            {1, 1, 1, 10},
                                                            {5, 5, 5, 5, 5},

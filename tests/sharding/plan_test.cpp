@@ -159,6 +159,21 @@ TEST_CASE("rules: hsdp for some parameters, all ranks for the others") {
   CHECK(plan.groups[1].placement.layout == Layout::flat);
 }
 
+TEST_CASE("rules: backward reaches a frozen bucket if other placements train below it") {
+  const ToyNet net(2, /*checkpointing=*/false, /*tied=*/false);
+  net.layers[0].bias.set_trainable(false);
+  ShardingOptions options{.strategy = StrategyKind::fsdp};
+  options.rules = parse_placement_rules("*.bias -> zero3");
+  const auto lowest = [&] {
+    return make_plan(net.units, options, {.ranks = 2}).groups[1].schedule.backward_end;
+  };
+  CHECK(lowest() == 0);  // the embedding is trained
+  for (const Parameter& frozen : {net.table, net.layers[0].up, net.layers[0].down}) {
+    frozen.set_trainable(false);
+  }
+  CHECK(lowest() == 1);
+}
+
 TEST_CASE("rules: texts and patterns") {
   CHECK(parse_placement_rules("").empty());
   CHECK(parse_placement_rules(" a* -> fsdp_flat ") ==
@@ -198,7 +213,6 @@ TEST_CASE("offload moves masters to the host next to a GPU, and nothing on a CPU
 }
 
 TEST_CASE("sum_replicas_once: hsdp sends one sum per step across replicas") {
-  // Of the bytes of a step, those across replicas are what is left without a second replica.
   const ToyNet net;
   ShardingOptions options{
       .strategy = StrategyKind::hsdp, .shard_size = 2, .reshard_group = 1, .micro_batches = 3};

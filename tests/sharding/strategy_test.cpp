@@ -1,5 +1,5 @@
-// One loss: every strategy trains to the same bits. Every byte: what is predicted is what is
-// measured. Both over the options that strategies have.
+// One loss: every strategy trains to the same bits. Every byte: the footprint equals the
+// measurement. Both are tested over the options that strategies have.
 #include "sharding/strategy/strategy.h"
 
 #include <fmt/format.h>
@@ -277,7 +277,7 @@ TEST_CASE("one rank with as many micro-batches as ranks has the same gradients t
   }
 }
 
-TEST_CASE("a gradient is the sum of what the ranks compute, whoever owns it") {
+TEST_CASE("a gradient is the sum of the ranks' gradients, under every partition") {
   // Each rank's own gradients by a strategy of its own, added up in the documented tree.
   constexpr int kRanks = 4;
   std::map<std::string, std::vector<std::vector<float>>> local;

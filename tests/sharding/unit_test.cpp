@@ -1,4 +1,4 @@
-// Units call the strategy's hooks in order, and the single strategy owns what it should.
+// Units call the strategy's hooks in order, and strategy single owns every parameter.
 #include "autograd/unit.h"
 
 #include <catch2/catch.hpp>
