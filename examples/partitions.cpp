@@ -27,11 +27,11 @@ Units small_model() {
       "embedding",
       std::vector{Parameter("table", {kVocab, kWidth}, zeros), Parameter("norm", {kWidth}, zeros)},
       /*at_both_ends=*/true));
-  for (const char* name : {"layer 0", "layer 1"}) {
+  for (const std::string layer : {"layer 0", "layer 1"}) {
     units.push_back(std::make_unique<Unit>(
-        name,
-        std::vector{Parameter("up", {kWidth, kHidden}, zeros), Parameter("bias", {kHidden}, zeros),
-                    Parameter("down", {kHidden, kWidth}, zeros)}));
+        layer, std::vector{Parameter(layer + ".up", {kWidth, kHidden}, zeros),
+                           Parameter(layer + ".bias", {kHidden}, zeros),
+                           Parameter(layer + ".down", {kHidden, kWidth}, zeros)}));
   }
   return units;
 }
@@ -56,7 +56,8 @@ Json parameters_of(const BucketLayout& bucket) {
   Json parameters = Json::array();
   for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
     const Parameter& parameter = bucket.parameters[p];
-    parameters.push_back({{"name", parameter.name()},
+    const std::string& name = parameter.name();
+    parameters.push_back({{"name", name.substr(name.find('.') + 1)},
                           {"shape", fmt::format("{}", fmt::join(parameter.shape(), " x "))},
                           {"first", bucket.offsets[p]},
                           {"count", parameter.numel()}});

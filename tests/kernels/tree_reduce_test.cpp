@@ -106,7 +106,8 @@ TEST_CASE("tree_reduce: the workspace of many sources is returned") {
   CHECK(workspace().peak == (test::kOnGpu ? 2 * 67 * 4 : 0));  // f32, of 128 and of 72 sources
 }
 
-TEST_CASE("tree_reduce: every dtype and size; 16 bits are summed in f32 and rounded at most once") {
+TEST_CASE(
+    "tree_reduce: every dtype and size, where 16 bits are summed in f32 and rounded at most once") {
   const test::Rank rank;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const std::int64_t numel : {0, 1, 3, 4, 7, 8, 9, 64, 1023, 2049, 3000}) {

@@ -131,7 +131,7 @@ TEST_CASE("errors of several keys together keep file and line, and no rank is na
              StartsWith("run.yaml:") && Contains("data.batch_size 4 is not a multiple"));
   CHECK_THAT(error_of({"optimizer.warmup_steps=13"}),
              StartsWith("command line: optimizer.warmup_steps 13 is more than train.steps 12"));
-  CHECK_THAT(error_of({"runtime.ranks=2"}), StartsWith("run.yaml:") && Contains("take ddp"));
+  CHECK_THAT(error_of({"runtime.ranks=2"}), StartsWith("run.yaml:") && Contains("choose ddp"));
   CHECK_THAT(error_of({"train.dir="}), StartsWith("command line: train.dir is empty"));
   CHECK_THAT(error_of({"model.layers=3", "model.init_from=" + (folder / "none").string()}),
              Contains("none"));
