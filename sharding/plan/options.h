@@ -53,6 +53,8 @@ struct PlacementRule {
 /// Rules from a text such as "*.experts.* -> hsdp, *.ln_* -> ddp". "fsdp_flat" and "hsdp_flat"
 /// stand for flattened parameters. Raises Error on another form.
 std::vector<PlacementRule> parse_placement_rules(std::string_view text);
+/// The text that parse_placement_rules reads to the same rules.
+std::string to_string(const std::vector<PlacementRule>& rules);
 
 /// Whether '*' in `pattern` can be filled in so that it equals `name`.
 bool matches_pattern(std::string_view pattern, std::string_view name);
@@ -91,6 +93,9 @@ struct ShardingOptions {
   /// `all` is for zero3, fsdp and hsdp. On a CPU there is no other memory: it changes nothing.
   Offload offload = Offload::none;
 };
+
+/// Whether the strategy itself or one of the rules is hsdp.
+bool has_hsdp(const ShardingOptions& options);
 
 /// The job that a plan is made for.
 struct Machine {

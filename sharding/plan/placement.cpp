@@ -29,28 +29,22 @@ int default_shard_size(const Machine& machine) {
   return power_of_two_in(machine.ranks, in_node);
 }
 
-/// Whether the strategy itself or one of the rules is hsdp.
-bool has_hsdp(const ShardingOptions& options) {
-  return options.strategy == StrategyKind::hsdp ||
-         std::any_of(options.rules.begin(), options.rules.end(),
-                     [](const PlacementRule& rule) { return rule.strategy == StrategyKind::hsdp; });
-}
-
 bool is_fsdp(StrategyKind kind) {
   return kind == StrategyKind::fsdp || kind == StrategyKind::hsdp;
 }
 
 void check_rules(const ShardingOptions& options) {
   check(options.rules.empty() || options.strategy != StrategyKind::single,
-        "sharding rules are for several ranks, and strategy single is for one; choose ddp");
+        "sharding.rules are for several ranks, and strategy single is for one; choose ddp");
   for (const PlacementRule& rule : options.rules) {
     check(rule.strategy != StrategyKind::single,
-          "the rule '{} -> single' keeps gradients apart on every rank; choose ddp, which keeps "
+          "sharding.rules: '{} -> single' keeps gradients apart on every rank; choose ddp, which "
+          "keeps "
           "parameters whole and sums their gradients",
           rule.pattern);
     check(!rule.flatten_parameters || is_fsdp(rule.strategy),
-          "the rule for '{}' flattens parameters, which is for fsdp and hsdp, not {}", rule.pattern,
-          name_of(rule.strategy));
+          "sharding.rules: '{} -> {}_flat': flattened parameters are for fsdp and hsdp",
+          rule.pattern, name_of(rule.strategy));
   }
 }
 

@@ -16,7 +16,7 @@ import planting
 
 TESTS = [f"test_sharding_{name}" for name in (
     "strategy", "order", "delay", "schedule", "partition", "plan", "step", "unit", "gradient_norm",
-    "random_options", "comm", "launcher", "tree_exchange", "mpi")]
+    "random_options", "replica_sums", "comm", "launcher", "tree_exchange", "mpi")]
 
 # A file, text that occurs in it exactly once, and what replaces it.
 FAULTS = {
@@ -94,6 +94,10 @@ FAULTS = {
         "sharding/strategy/gradient_buckets.cpp",
         "if (!resources_.group.sums_replicas_once) {",
         "{"),
+    "leave out the sum across the replicas after the last micro-batch": (
+        "sharding/strategy/gradient_buckets.cpp",
+        "if (resources_.group.sums_replicas_once) sum_replicas(b);",
+        ""),
     "gradients of unused parameters are left as they were": (
         "sharding/strategy/gradient_buckets.cpp",
         "if (!parameter.has_gradient()) parameter.gradient().zero();",

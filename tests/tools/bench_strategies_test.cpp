@@ -126,7 +126,7 @@ TEST_CASE(
   write_file_atomically(model,
                         "model: {layers: 3, heads: 2, width: 24, context: 19, vocab_size: 257}\n"
                         "data: {batch_size: 8, sequence_length: 19, accumulation_steps: 2}\n"
-                        "sharding: {activation_checkpointing: full}\n");
+                        "sharding: {activation_checkpointing: full, rules: '*.bias -> ddp'}\n");
   const auto activations = [&](const std::string& overrides) {
     const Outcome outcome =
         bench_strategies("--device cpu --steps 1 --threads 1 --strategies fsdp " + overrides +
@@ -135,6 +135,7 @@ TEST_CASE(
     INFO(outcome.text);
     REQUIRE(outcome.status == 0);
     const json report = json::parse(read_text_file(file));
+    CHECK(report["config"]["sharding.rules"] == "*.bias -> ddp");
     return std::pair(report["config"]["data.accumulation_steps"].get<std::string>() + ", " +
                          report["config"]["sharding.activation_checkpointing"].get<std::string>(),
                      report["strategies"][0]["activations_bytes"].get<std::int64_t>());

@@ -161,6 +161,12 @@ TEST_CASE("sharding: keys become options") {
   CHECK_FALSE(options({"sharding.prefetch=forward"}).prefetch_in_backward);
   CHECK_FALSE(options({"sharding.prefetch=none"}).prefetch_in_backward);
   CHECK_FALSE(options({"sharding.reduce=last_micro_batch"}).reduce_every_micro_batch);
+  CHECK_FALSE(defaults.sum_replicas_once);
+  CHECK(options({"sharding.sum_replicas_once=true"}).sum_replicas_once);
+  CHECK(defaults.rules.empty());
+  CHECK(options({"sharding.rules=*.bias -> ddp, h.* -> hsdp_flat"}).rules ==
+        std::vector<PlacementRule>{{"*.bias", StrategyKind::ddp},
+                                   {"h.*", StrategyKind::hsdp, /*flatten_parameters=*/true}});
   CHECK(options({"sharding.reduce_dtype=bf16"}).reduce_dtype == DType::bf16);
   CHECK(options({"runtime.compute_dtype=f16"}).compute_dtype == DType::f16);
   CHECK(options({"data.accumulation_steps=5"}).micro_batches == 5);
@@ -175,6 +181,13 @@ TEST_CASE("sharding: bad values are named with file, line and key") {
     CHECK_THAT(error_of("", {"sharding.reshard_after_forward=" + text}),
                Contains("number of ranks"));
   }
+  CHECK(error_of("sharding:\n  rules: '*.bias ddp'\n") ==
+        "run.yaml:2: sharding.rules: the rule '*.bias ddp' has another form than 'name pattern -> "
+        "strategy'");
+  CHECK_THAT(error_of("sharding:\n  rules: '*.bias -> dpd'\n"),
+             Contains("run.yaml:2: sharding.rules: unknown strategy 'dpd'") && Contains("ddp"));
+  CHECK_THAT(error_of("sharding:\n  rules: *.bias -> ddp\n"),
+             Contains("run.yaml:2: ") && Contains("put a value that begins with '*' in quotes"));
   CHECK_THAT(error_of("sharding: {strategy: zero4}"), Contains("one of single, ddp, zero1"));
   CHECK_THAT(error_of("runtime: {compute_dtype: f64}"), Contains("one of f32, bf16, f16"));
 }
@@ -193,6 +206,18 @@ TEST_CASE("sharding: variants keep the keys that suit them") {
     CHECK_NOTHROW(check_options(options, {.ranks = 4}));
   }
   REQUIRE_THROWS_WITH(variant_of(base, "single"), Contains("ddp, zero1"));
+}
+
+TEST_CASE("sharding: variants keep the rules, and an hsdp rule the size of its shards") {
+  const Config base = parse(
+      "", {"sharding.shard_size=2", "sharding.strategy=fsdp", "sharding.rules=*.mlp.* -> hsdp"});
+  for (const std::string& name : strategy_variants()) {
+    CAPTURE(name);
+    const ShardingOptions options = sharding_options(variant_of(base, name));
+    CHECK(options.rules == base.sharding.rules);
+    CHECK(options.shard_size == 2);
+    CHECK_NOTHROW(check_options(options, {.ranks = 4}));
+  }
 }
 
 TEST_CASE("text of several forms is checked where it stands") {

@@ -111,6 +111,15 @@ TEST_CASE("plan: the table shows the rank with the most, and totals with the slo
 
 TEST_CASE("plan: the plan is printed, with its mesh") {
   CHECK_THAT(plan(fsdp("gpt2-mini"), {.ranks = 4}), Contains("replica 1 x shard 4"));
+  Config mixed = fsdp("gpt2-mini");
+  mixed.sharding.rules = parse_placement_rules("*.mlp.* -> hsdp, *.ln_* -> ddp");
+  mixed.sharding.sum_replicas_once = true;
+  mixed.data.accumulation_steps = 2;
+  CHECK_THAT(plan(mixed, {.ranks = 4}), Contains("replica 2 x shard 2") && Contains("\nfsdp: ") &&
+                                            Contains("\nhsdp: ") && Contains("\nddp: ") &&
+                                            Contains("summed after the last micro-batch"));
+  mixed.sharding.rules = parse_placement_rules("*.moe.* -> ddp");
+  CHECK_THROWS_WITH(plan(mixed, {.ranks = 4}), Contains("'*.moe.*' matches no parameter"));
 }
 
 TEST_CASE("plan: a run that train would refuse is refused") {

@@ -5,11 +5,14 @@
 #include <map>
 #include <set>
 
+#include "runtime/safetensors.h"
 #include "sharding/comm/threads/threads.h"
 #include "sharding/plan/footprint.h"
 #include "tests/support/findings.h"
+#include "tests/support/rank.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/bench/workload.h"
+#include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/generate/generate.h"
 #include "tools/train/resolve.h"
@@ -33,6 +36,17 @@ Config ranked(Config config, const std::string& strategy, int ranks,
   config.runtime.threads = 1;
   config.train.dir = folder / (strategy + std::to_string(ranks));
   return config;
+}
+
+/// The saved model's tensors by name.
+std::map<std::string, std::vector<float>> saved_weights(const std::filesystem::path& run) {
+  const test::Rank rank;  // reading a tensor needs a stream
+  const SafetensorsFile file(run / "model/model.safetensors");
+  std::map<std::string, std::vector<float>> weights;
+  for (const auto& [name, info] : file.tensors()) {
+    weights[name] = file.tensor(name).to_vector<float>();
+  }
+  return weights;
 }
 
 /// Loss, validation loss and gradient norm of every line, as text.
@@ -60,6 +74,36 @@ TEST_CASE("two ranks train by every strategy to the same metrics and the same sa
     if (strategy != "ddp") train(other);
     CHECK(results_of(other.train.dir) == results_of(ddp.train.dir));
     CHECK(model_bytes(other.train.dir) == model_bytes(ddp.train.dir));
+  }
+}
+
+TEST_CASE("sharding.rules: small parameters whole, the others by fsdp, with ddp's bits") {
+  const TemporaryDirectory folder;
+  const Config ddp = ranked(tiny_run(folder), "ddp", 2, folder);
+  train(ddp);
+  Config mixed = ranked(tiny_run(folder), "fsdp", 2, folder);
+  mixed.sharding.rules = parse_placement_rules("*.bias -> ddp, *.ln_* -> ddp");
+  train(mixed);
+  CHECK(results_of(mixed.train.dir).size() == 12);
+  CHECK(results_of(mixed.train.dir) == results_of(ddp.train.dir));
+  // Both files have the same tensors, in another order.
+  CHECK(saved_weights(mixed.train.dir) == saved_weights(ddp.train.dir));
+  // The written configuration starts the same run again.
+  const Config written = load_config(mixed.train.dir / "config.yaml", {});
+  CHECK(written.sharding.rules == mixed.sharding.rules);
+  // Every parameter that the rules name is whole on each rank.
+  const auto model = make_model(resolve(mixed));
+  const Plan plan = make_plan(model->units(), sharding_options(written), {.ranks = 2});
+  REQUIRE(plan.groups.size() == 2);
+  for (const GroupPlan& group : plan.groups) {
+    const bool whole = group.placement.name == "ddp";
+    for (const BucketLayout& bucket : group.buckets()) {
+      for (const Parameter& parameter : bucket.parameters) {
+        const std::string& name = parameter.name();
+        const bool named = name.ends_with(".bias") || name.find(".ln_") != std::string::npos;
+        CHECK(named == whole);
+      }
+    }
   }
 }
 

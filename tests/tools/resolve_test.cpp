@@ -147,6 +147,11 @@ TEST_CASE("errors of several keys together keep file and line, and no rank is na
              StartsWith("command line: model.frozen: "));
   CHECK_THAT(error_of_two("sharding.activation_checkpointing=from 2"),
              StartsWith("command line: sharding.activation_checkpointing: "));
+  CHECK_THAT(error_of_two("sharding.rules=*.ln_9.* -> ddp"),
+             StartsWith("command line: sharding.rules: the pattern '*.ln_9.*' matches no parameter "
+                        "of this model; names are like 'transformer.ln_f.bias'"));
+  CHECK_THAT(error_of_two("sharding.rules=* -> single"),
+             StartsWith("command line: sharding.rules: '* -> single'") && Contains("choose ddp"));
 }
 
 TEST_CASE("products of sizes that would overflow are refused before anything is built") {

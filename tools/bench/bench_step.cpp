@@ -261,6 +261,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     tessera::check_ranks(resolved, /*ranks=*/1);
+    tessera::check_model_keys(resolved);
     const tessera::RuntimeConfig& runtime = resolved.config.runtime;
     const int threads = options.threads > 0 ? options.threads : static_cast<int>(runtime.threads);
     tessera::run_ranks(

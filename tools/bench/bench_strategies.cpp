@@ -175,7 +175,9 @@ void print_heading(const Options& options, const ResolvedConfig& run, int ranks)
 /// Raises Error, before anything runs, if a strategy or the batch does not suit so many ranks.
 void check_strategies(const Options& options, const Config& config, int ranks) {
   for (const std::string& strategy : options.strategies) {
-    check_ranks(resolve(variant_of(config, strategy)), ranks);
+    const ResolvedConfig run = resolve(variant_of(config, strategy));
+    check_ranks(run, ranks);
+    check_model_keys(run);
   }
 }
 

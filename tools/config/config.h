@@ -85,12 +85,14 @@ struct ShardingConfig {
   StrategyKind strategy = StrategyKind::single;
   bool flatten_parameters = false;
   std::int64_t shard_size = 0;
+  std::vector<PlacementRule> rules;
   std::string buckets = "unit";
   /// sharding.reshard_after_forward, as ShardingOptions::reshard_group.
   int reshard_group = 0;
   std::int64_t live_gathers = 2;
   Prefetch prefetch = Prefetch::both;
   ReduceAfter reduce = ReduceAfter::every_micro_batch;
+  bool sum_replicas_once = false;
   DType reduce_dtype = DType::f32;
   CommunicatorKind communicator = CommunicatorKind::automatic;
   bool deterministic = false;

@@ -142,9 +142,17 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
       flag_key("sharding.flatten_parameters", sharding.flatten_parameters,
                "fsdp, hsdp: cut a bucket as one vector (FSDP1), not every parameter by rows "
                "(FSDP2)."),
-      whole_number_key("sharding.shard_size", sharding.shard_size, 0, kMostRanks,
-                       "hsdp: ranks that share one replica, neighbours; 0 = half of all ranks, or "
-                       "the next smaller power of two that divides them."),
+      whole_number_key(
+          "sharding.shard_size", sharding.shard_size, 0, kMostRanks,
+          "hsdp: ranks that share one replica, neighbours; 0 = the ranks of a node, or "
+          "half of all ranks on one node; of both the largest power of two in it."),
+      form_key(
+          "sharding.rules", sharding.rules, "rules such as `*.bias -> ddp, *.mlp.* -> hsdp`",
+          [](std::string_view text) { return std::optional(parse_placement_rules(text)); },
+          [](const std::vector<PlacementRule>& rules) { return to_string(rules); },
+          "Another strategy for the parameters whose whole names match a pattern, in which `*` "
+          "stands for any text. The first rule that matches counts; `fsdp_flat` and `hsdp_flat` "
+          "flatten. In YAML, put the rules in quotes. Empty = one strategy for all."),
       text_key("sharding.buckets", sharding.buckets,
                "The groups of parameters that travel together: `unit` = each unit of the model by "
                "itself (the embedding, every block); a number = neighbouring units, until they "
@@ -165,6 +173,9 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
                  "With several micro-batches: reduce the gradients of each, or keep whole "
                  "gradients on every rank and reduce their sum: less traffic, more memory, other "
                  "rounding."),
+      flag_key("sharding.sum_replicas_once", sharding.sum_replicas_once,
+               "hsdp that reduces every micro-batch: sum across the replicas after the last one "
+               "only: one sum per step on the links between nodes, other rounding."),
       training_dtype_key("sharding.reduce_dtype", sharding.reduce_dtype,
                          "The dtype that gradients are sent in; sums over ranks are formed in f32 "
                          "in any case."),

@@ -18,7 +18,8 @@ struct Key {
   std::string name;  // "data.batch_size"
   /// The values that parse accepts, for messages: "a whole number from 1 to 4096".
   std::string expected;
-  /// Stores the value that a text spells. Returns false, and stores nothing, on any other text.
+  /// Stores the value that a text spells. On any other text it stores nothing, and returns false or
+  /// raises an Error that says what is wrong.
   std::function<bool(std::string_view text)> parse;
   /// The value as text that parse reads back to the same value.
   std::function<std::string()> text;

@@ -51,7 +51,7 @@ struct Target {
     if (key == keys.end()) {
       fail("{}: unknown key '{}'; {}", place, name, did_you_mean(name, names_of(keys)));
     }
-    if (!key->parse(text)) {
+    if (!parse(*key, text, place)) {
       const std::optional<std::string> other = value_synonym(text);
       const bool helps = other && key->parse(*other);
       fail("{}: {}: expected {}, got {}{}", place, name, key->expected, excerpt(text),
@@ -62,6 +62,15 @@ struct Target {
 
   Config& config;
   std::vector<Key> keys;
+
+ private:
+  static bool parse(const Key& key, const std::string& text, const std::string& place) {
+    try {
+      return key.parse(text);
+    } catch (const Error& error) {
+      fail("{}: {}: {}", place, key.name, error.what());
+    }
+  }
 };
 
 /// Walks a YAML document and stores its values.
@@ -138,13 +147,22 @@ std::string tab_hint(const std::string& yaml, int line) {
   return has_tab ? "; the line is indented with a TAB, and YAML allows spaces only" : "";
 }
 
+/// Advice if a value begins with '*', which stands for an alias in YAML.
+std::string quote_hint(const std::string& yaml, int line) {
+  std::istringstream lines(yaml);
+  std::string text;
+  for (int i = 0; i <= line; ++i) std::getline(lines, text);
+  const bool has_alias = text.find(": *") != std::string::npos;
+  return has_alias ? "; put a value that begins with '*' in quotes" : "";
+}
+
 /// The documents in a text; an empty text has none.
 std::vector<YAML::Node> documents_in(const std::string& yaml, const std::string& source) {
   try {
     return YAML::LoadAll(yaml);
   } catch (const YAML::Exception& error) {
-    fail("{}:{}: not valid YAML: {}{}", source, error.mark.line + 1, error.msg,
-         tab_hint(yaml, error.mark.line));
+    fail("{}:{}: not valid YAML: {}{}{}", source, error.mark.line + 1, error.msg,
+         tab_hint(yaml, error.mark.line), quote_hint(yaml, error.mark.line));
   }
 }
 

@@ -33,6 +33,7 @@ ShardingOptions sharding_options(const Config& config) {
       .strategy = sharding.strategy,
       .flatten_parameters = sharding.flatten_parameters,
       .shard_size = static_cast<int>(sharding.shard_size),
+      .rules = sharding.rules,
       .buckets = sharding.buckets,
       .reshard_group = sharding.reshard_group,
       .live_gathers = static_cast<int>(sharding.live_gathers),
@@ -40,6 +41,7 @@ ShardingOptions sharding_options(const Config& config) {
       .prefetch_in_backward = prefetch == Prefetch::both || prefetch == Prefetch::backward,
       .micro_batches = static_cast<int>(config.data.accumulation_steps),
       .reduce_every_micro_batch = sharding.reduce == ReduceAfter::every_micro_batch,
+      .sum_replicas_once = sharding.sum_replicas_once,
       .compute_dtype = config.runtime.compute_dtype,
       .reduce_dtype = sharding.reduce_dtype,
       .offload = sharding.offload,
@@ -65,7 +67,7 @@ Config variant_of(const Config& base, const std::string& variant) {
   const bool is_fsdp =
       sharding.strategy == StrategyKind::fsdp || sharding.strategy == StrategyKind::hsdp;
   const bool gathers = is_fsdp || sharding.strategy == StrategyKind::zero3;
-  if (sharding.strategy != StrategyKind::hsdp) sharding.shard_size = 0;
+  if (!has_hsdp(sharding_options(config))) sharding.shard_size = 0;
   if (!gathers && sharding.offload == Offload::all) sharding.offload = Offload::optimizer;
   if (!is_fsdp && sharding.reshard_group > 1) sharding.reshard_group = 0;
   return config;

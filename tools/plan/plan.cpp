@@ -154,6 +154,7 @@ std::string plan(const Config& config, const PlanOptions& given) {
         "{} ranks cannot be spread evenly over {} nodes", options.ranks, options.nodes);
   const ResolvedConfig run = resolve(config);
   check_ranks(run, options.ranks);
+  check_model_keys(run);
   const std::unique_ptr<LanguageModel> model = make_model(run);
   const Units& units = model->units();
   const Plan sharded = make_plan(units, run.sharding, machine_of(options));

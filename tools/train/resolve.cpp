@@ -182,11 +182,29 @@ std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run) {
   return model;
 }
 
+namespace {
+
+void check_patterns(const std::vector<PlacementRule>& rules,
+                    const std::vector<Parameter>& parameters) {
+  for (const PlacementRule& rule : rules) {
+    const bool matches =
+        std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
+          return matches_pattern(rule.pattern, parameter.name());
+        });
+    check(matches, "the pattern '{}' matches no parameter of this model; names are like '{}'",
+          rule.pattern, parameters.back().name());
+  }
+}
+
+}  // namespace
+
 void check_model_keys(const ResolvedConfig& run) {
   const auto model = make_model(run);
   check_key(run.config, "sharding.activation_checkpointing", [&] {
     set_checkpointing(model->units(), run.config.sharding.activation_checkpointing);
   });
+  check_key(run.config, "sharding.rules",
+            [&] { check_patterns(run.sharding.rules, parameters_of(*model)); });
 }
 
 std::string describe_model(const ResolvedConfig& run) {
