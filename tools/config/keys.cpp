@@ -145,7 +145,7 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
       whole_number_key(
           "sharding.shard_size", sharding.shard_size, 0, kMostRanks,
           "hsdp: ranks that share one replica, neighbours; 0 = the ranks of a node, or "
-          "half of all ranks on one node; of both the largest power of two in it."),
+          "half of all ranks on one node, rounded down to a power of two."),
       form_key(
           "sharding.rules", sharding.rules, "rules such as `*.bias -> ddp, *.mlp.* -> hsdp`",
           [](std::string_view text) { return std::optional(parse_placement_rules(text)); },
