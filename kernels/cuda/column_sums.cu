@@ -15,11 +15,11 @@ constexpr int kMost = 2;
 /// The destination of a vector of sums, or null.
 struct Target {
   void* data;
-  std::int64_t dtype;  // a DType, without padding in the kernel's parameters
+  DType dtype;
 
   __device__ void add(std::int64_t column, float total, bool accumulate) const {
     const auto add_to = [=](auto& sum) { store(sum, accumulate ? load(sum) + total : total); };
-    switch (static_cast<DType>(dtype)) {
+    switch (dtype) {
       case DType::bf16:
         return add_to(static_cast<bfloat16*>(data)[column]);
       case DType::f16:
@@ -67,7 +67,7 @@ void add_lines(std::initializer_list<Tensor> sums, const PartialLines& lines,
   int count = 0;
   for (const Tensor& sum : sums) {
     if (sum.defined()) {
-      targets.of[count] = {sum.raw(), static_cast<std::int64_t>(sum.dtype())};
+      targets.of[count] = {sum.raw(), sum.dtype()};
       columns = sum.numel();
     }
     ++count;

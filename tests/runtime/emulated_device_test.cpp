@@ -257,7 +257,7 @@ TEST_CASE("an exception in a kernel fails the device for good") {
   REQUIRE_FALSE(ran);
 }
 
-TEST_CASE("every device has its own memory, streams and events; copies go between devices") {
+TEST_CASE("every device has its own memory, streams and events, and copies go between devices") {
   const DeviceOptionsGuard two({.devices = 2});
   int count = 0;
   check(cudaGetDeviceCount(&count));
@@ -288,7 +288,7 @@ TEST_CASE("a machine without GPUs has no device") {
   REQUIRE(count == 0);
 }
 
-TEST_CASE("shuffled: a missing wait shows under some seed; ordered work stays ordered") {
+TEST_CASE("shuffled: a missing wait shows under some seed, and ordered work stays ordered") {
   int early = 0;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     const DeviceOptionsGuard shuffled({.progress = Progress::shuffled, .seed = seed});

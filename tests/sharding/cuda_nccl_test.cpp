@@ -148,7 +148,7 @@ TEST_CASE("nccl: sums inside nodes and across them have the bits of one sum over
   }
 }
 
-TEST_CASE("nccl: its own sums are right to rounding; others go through the tree") {
+TEST_CASE("nccl: its own sums are right to rounding, and others go through the tree") {
   for (const int ranks : {2, 4}) {
     expect({}, ranks, check_any_order);
     expect({}, ranks, check_exact_ones);

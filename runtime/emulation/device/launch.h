@@ -40,12 +40,19 @@ void check_parameter(int number, const void* parameter, std::size_t bytes);
 /// Raises Failure.
 void run(const Launch& launch, void (*body)(const void*), const void* arguments);
 
+/// The same, without the parameter's padding, which may hold old bytes of the stack.
+template <typename Parameter>
+void check_parameter(int number, Parameter value) {
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&value);
+#endif
+  check_parameter(number, &value, sizeof value);
+}
+
 template <typename... Parameters>
 void check_parameters(const std::tuple<Parameters...>& values) {
   int number = 0;
-  std::apply(
-      [&](const Parameters&... each) { (check_parameter(++number, &each, sizeof each), ...); },
-      values);
+  std::apply([&](const Parameters&... each) { (check_parameter(++number, each), ...); }, values);
 }
 
 /// Runs kernel(values...) to its end. Raises Failure.
