@@ -55,6 +55,19 @@ void ParameterGroup::prefetch_forward() {
   if (resources_.plan.prefetch_in_forward) prefetch_after(position_, Direction::forward);
 }
 
+void ParameterGroup::prefetch_first() {
+  const Plan& plan = resources_.plan;
+  if (!plan.prefetch_in_forward || plan.live_gathers == 1 || group_.gather_slots.count == 0) return;
+  std::vector<bool> taken(static_cast<std::size_t>(group_.gather_slots.count), false);
+  const int buckets = std::min(plan.live_gathers, group_.bucket_count());
+  for (int b = 0; b < buckets; ++b) {
+    const int slot = group_.gather_slots.of_bucket[b];
+    if (taken[slot]) return;
+    taken[slot] = true;
+    parameters_->prefetch(b, Direction::forward);
+  }
+}
+
 void ParameterGroup::after_forward(int bucket, bool trains) {
   parameters_->close(bucket, /*again_in_backward=*/trains);
 }

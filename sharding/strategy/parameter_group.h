@@ -37,6 +37,8 @@ class ParameterGroup {
 
   void start_step();
   void masters_changed() { parameters_->masters_changed(); }
+  /// Gathers the first buckets of the next forward pass.
+  void prefetch_first();
 
   /// The group's reduced gradients on this rank.
   Tensors gradients() const;

@@ -170,6 +170,7 @@ void Strategy::write(const std::function<void()>& write_them) {
   }
   protocol_.masters = MasterState::current;
   for (const auto& group : groups_) group->masters_changed();
+  for (const auto& group : groups_) group->prefetch_first();
 }
 
 GradientNorm Strategy::gradient_norm() {

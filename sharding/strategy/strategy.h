@@ -42,7 +42,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   /// unfrozen since the strategy was made.
   Step start_step();
   /// Runs `write`, which may overwrite the shards' data, as when weights are loaded. No gather reads
-  /// them meanwhile, and every later use of the parameters sees the new values. A collective. Raises
+  /// them meanwhile, and every later use of the parameters sees the new values. Then queues the
+  /// first gathers of the next forward pass. A collective. Raises
   /// Error within a step.
   void write_masters(const std::function<void()>& write);
 

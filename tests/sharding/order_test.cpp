@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 
+#include "sharding/comm/stream.h"
 #include "sharding/comm/threads/threads.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
@@ -20,7 +21,9 @@ using Log = std::vector<std::string>;
 namespace {
 
 /// The marks of rank 0's compute stream in one step, and the ends of passes as "forward x ends".
-Log log_of(const ShardingOptions& options, int layers, bool checkpointing, int ranks = 2) {
+/// `update` writes masters before the step, as part of the log.
+Log log_of(const ShardingOptions& options, int layers, bool checkpointing, int ranks = 2,
+           bool update = false) {
   Log log;
   run_ranks({.ranks = ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
     ToyNet net(layers, checkpointing);
@@ -28,6 +31,10 @@ Log log_of(const ShardingOptions& options, int layers, bool checkpointing, int r
     Profiler& profiler = context().profiler();
     profiler.set_tracing(true);
     const ToyTraining training;
+    if (update) {
+      strategy->write_masters([] { mark("masters written"); });
+      mark("next step");
+    }
     training.differentiate(net, *strategy, world, options.micro_batches, 0);
     if (world.rank() != 0) return;
     std::vector<std::pair<double, std::string>> events;
@@ -213,6 +220,23 @@ TEST_CASE("order: weights are resharded before their gradients are reduced") {
     for (std::size_t i = 1; i < log.size(); ++i) {
       if (log[i].starts_with("reduce ")) CHECK(log[i - 1] == "close " + log[i].substr(7));
     }
+  }
+}
+
+TEST_CASE("order: an update gathers the first buckets of the next step", "[cpu]") {
+  for (const int live_gathers : {2, 3}) {
+    const ShardingOptions options = {.strategy = StrategyKind::fsdp, .live_gathers = live_gathers};
+    const Log log = log_of(options, 5, false, /*ranks=*/2, /*update=*/true);
+    Log expected = {"masters written", "gather ends"};
+    for (int i = 0; i + 1 < live_gathers; ++i) {
+      expected.push_back("gather layer." + std::to_string(i));
+    }
+    expected.push_back("next step");
+    expected.push_back("open ends");
+    REQUIRE(log.size() > expected.size());
+    CHECK(Log(log.begin(), log.begin() + static_cast<std::ptrdiff_t>(expected.size())) == expected);
+    // The step has as many gathers as one without an update before it.
+    CHECK(count(log, "gather ") == count(log_of(options, 5, false), "gather "));
   }
 }
 

@@ -118,6 +118,10 @@ FAULTS = {
         "  gradients_->complete(bucket);",
         "  gradients_->complete(bucket);\n"
         "  parameters_->close(bucket, /*again_in_backward=*/false);"),
+    "no gather before the first forward hook": (
+        "sharding/strategy/strategy.cpp",
+        "for (const auto& group : groups_) group->prefetch_first();",
+        ""),
     "prefetch what has just been used": (
         "sharding/strategy/parameter_group.cpp",
         "const int next = position + sign * ahead;",

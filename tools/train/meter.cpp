@@ -41,6 +41,7 @@ void IntervalMeter::start() {
   steps_ = 0;
   sum_of_losses_ = 0.0;
   largest_norm_ = 0.0;
+  communication_stream().synchronize();  // gathers that the last update queued
   busy_ms_ = world_.busy_ms();
   bytes_sent_ = world_.bytes_sent();
   begin_ = Clock::now();
