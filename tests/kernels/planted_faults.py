@@ -382,6 +382,13 @@ FAULTS = {
         "if (for_host || id() != kComputeStream) work_->add",
         "if (for_host) work_->add",
         ["runtime_cuda_stream"]),
+
+    # ---- training through the emulated NCCL
+    "sharding.deterministic does nothing": (
+        "tools/train/trainer.cpp",
+        ".deterministic = config.sharding.deterministic,",
+        ".deterministic = false,",
+        ["tools_cuda_nccl"]),
 }
 
 if __name__ == "__main__":
