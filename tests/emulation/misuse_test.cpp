@@ -265,7 +265,7 @@ __global__ void large_declaration() {
 
 __global__ void declaration_and_launch() {
   TESSERA_SHARED(float, some, [1024]);
-  some[threadIdx.x] = 0;
+  some[blockDim.x * threadIdx.y + threadIdx.x] = 0;
 }
 
 TEST_CASE("misuse: more shared memory than a block can have") {
