@@ -26,7 +26,7 @@ inline StrategyKind strategy_from_name(std::string_view name) {
   return enum_from_name<StrategyKind>(name);
 }
 
-/// The state that moves from a GPU to host memory; see sharding/strategy/offload/offload.h.
+/// The state that moves from a GPU to host memory; see docs/sharding.md, "Offload".
 enum class Offload { none, optimizer, all };
 
 template <>

@@ -18,7 +18,7 @@ namespace tessera {
 enum class Masters {
   in_buffer,  // windows into the whole buffers that units compute with: an update is in place
   separate,   // memory of their own on the device; copied, and rounded if need be, before use
-  on_host,    // host memory; see sharding/strategy/offload/offload.h
+  on_host,    // host memory; see sharding/strategy/offload/host_values.h
 };
 
 /// Where a bucket's gradients are written, when they are reduced, and where the sums are kept.
