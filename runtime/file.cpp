@@ -1,6 +1,7 @@
 #include "runtime/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,10 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
+#include <regex>
 #include <system_error>
 #include <utility>
 
 #include "runtime/check.h"
+#include "runtime/descriptor.h"
 
 namespace tessera {
 namespace {
@@ -23,20 +26,6 @@ std::string reason_of(int code) {
   return std::generic_category().message(code);
 }
 
-/// An open file descriptor, closed at the end of the scope.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { ::close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
 int open_for_reading(const fs::path& path, int flags = 0) {
   const int number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
   if (number < 0) fail("cannot open {}: {}", path.string(), reason_of(errno));
@@ -47,7 +36,8 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-/// A new file in `folder` that disappears at the end of the scope unless it was renamed.
+/// A new file in `folder` that disappears at the end of the scope unless it was renamed. It is locked
+/// while it exists: the file of a killed process is not, which is how a later one knows it.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const fs::path& folder) : descriptor_(create(folder, path_)) {}
@@ -56,6 +46,19 @@ class TemporaryFile {
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  /// Removes the files in `folder` that killed processes have left.
+  static void remove_stale(const fs::path& folder) {
+    const std::regex form(R"(\.tessera-\d+-\d+\.tmp)");
+    std::error_code code;
+    for (fs::directory_iterator entry(folder, code), end; !code && entry != end;
+         entry.increment(code)) {
+      if (!std::regex_match(entry->path().filename().string(), form)) continue;
+      const Descriptor file(::open(entry->path().c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+      const bool stale = file.number() >= 0 && ::flock(file.number(), LOCK_EX | LOCK_NB) == 0;
+      if (stale) ::unlink(entry->path().c_str());
+    }
+  }
 
   const fs::path& path() const { return path_; }
 
@@ -75,10 +78,16 @@ class TemporaryFile {
   // has it, and no file of a killed run is overwritten.
   static int create(const fs::path& folder, fs::path& path) {
     for (int attempt = 0;; ++attempt) {
-      path = folder / fmt::format(".{}.{}.tmp", ::getpid(), attempt);
+      path = folder / fmt::format(".tessera-{}-{}.tmp", ::getpid(), attempt);
       const int number = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (number >= 0) return number;
-      if (errno != EEXIST) fail("cannot write to folder {}: {}", folder.string(), reason_of(errno));
+      if (number < 0 && errno == EEXIST) continue;
+      if (number < 0) fail("cannot write to folder {}: {}", folder.string(), reason_of(errno));
+      // Another process may have removed the file before it was locked. Then the next name is taken.
+      // On file systems without locks no file counts as stale.
+      struct stat status {};
+      const bool locked = ::flock(number, LOCK_EX) == 0;
+      if (!locked || (::fstat(number, &status) == 0 && status.st_nlink > 0)) return number;
+      ::close(number);
     }
   }
 
@@ -162,6 +171,7 @@ void make_writable_directory(const fs::path& directory) {
   std::error_code code;
   fs::create_directories(directory, code);
   check(!code, "cannot create folder {}: {}", directory.string(), code.message());
+  TemporaryFile::remove_stale(directory);
   // Permission bits do not show everything: root may write anywhere but to a read-only disk.
   const TemporaryFile probe(directory);
 }

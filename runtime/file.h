@@ -40,7 +40,8 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 /// The whole file as text. Raises Error with path and reason.
 std::string read_text_file(const std::filesystem::path& path);
 
-/// Creates `directory` and its parents and checks that files can be created in it. Raises Error.
+/// Creates `directory` and its parents and checks that files can be created in it. Removes temporary
+/// files that killed processes have left there. Raises Error.
 void make_writable_directory(const std::filesystem::path& directory);
 
 }  // namespace tessera

@@ -21,24 +21,17 @@ std::string reason_of(int code) {
 InputFile::InputFile(const std::filesystem::path& path)
     // O_NONBLOCK: a named pipe without a writer is refused below, not waited for.
     : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (descriptor_ < 0) fail("cannot open {}: {}", path.string(), reason_of(errno));
+  if (descriptor_.number() < 0) fail("cannot open {}: {}", path.string(), reason_of(errno));
   struct stat status {};
-  const bool known = ::fstat(descriptor_, &status) == 0;
-  if (!known || !S_ISREG(status.st_mode)) {
-    const std::string reason = known ? "it is not a regular file" : reason_of(errno);
-    ::close(descriptor_);  // no destructor runs after an exception here
-    fail("cannot read {}: {}", path.string(), reason);
-  }
+  const bool known = ::fstat(descriptor_.number(), &status) == 0;
+  check(known, "cannot read {}: {}", path.string(), reason_of(errno));
+  check(S_ISREG(status.st_mode), "cannot read {}: it is not a regular file", path.string());
   size_ = status.st_size;
-}
-
-InputFile::~InputFile() {
-  ::close(descriptor_);
 }
 
 void InputFile::read(std::int64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t got = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
+    const ssize_t got = ::pread(descriptor_.number(), bytes.data(), bytes.size(), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail("cannot read {}: {}", path_.string(), reason_of(errno));
     check(got > 0, "{} ends at byte {}, but had {} bytes when it was opened; leave it as it is",

@@ -9,15 +9,14 @@
 #include <filesystem>
 #include <span>
 
+#include "runtime/descriptor.h"
+
 namespace tessera {
 
 class InputFile {
  public:
   /// Raises Error with the path unless it is a regular file that can be read.
   explicit InputFile(const std::filesystem::path& path);
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   /// Bytes in the file when it was opened.
@@ -29,7 +28,7 @@ class InputFile {
 
  private:
   std::filesystem::path path_;
-  int descriptor_;
+  Descriptor descriptor_;
   std::int64_t size_ = 0;
 };
 

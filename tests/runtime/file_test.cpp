@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/error.h"
+#include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -152,6 +153,34 @@ TEST_CASE("a leftover temporary of a killed run does no harm") {
   write_file_atomically(folder / "file", "new");
   REQUIRE(read_text_file(folder / "file") == "new");
   REQUIRE(read_text_file(folder / name) == "leftover");
+}
+
+TEST_CASE(
+    "a folder that is made writable loses the temporaries of killed processes, and no others") {
+  const test::TemporaryDirectory folder;
+  const auto temporary_of = [&] {
+    for (const auto& entry : fs::directory_iterator(folder.path())) {
+      if (entry.path().extension() == ".tmp") return entry.path();
+    }
+    throw Error("there is no temporary");
+  };
+  // The child ends inside a write, without destructors.
+  test::run_child([&] { write_file_atomically(folder / "a", [](std::ostream&) { _exit(0); }); });
+  const fs::path stale = temporary_of();
+  std::ofstream(folder / "mine.tmp").flush();
+  CHECK(files_in(folder.path()) == 2);
+  make_writable_directory(folder.path());
+  CHECK_FALSE(fs::exists(stale));
+  CHECK(fs::exists(folder / "mine.tmp"));
+  fs::remove(folder / "mine.tmp");
+  // A temporary in use stays.
+  write_file_atomically(folder / "b", [&](std::ostream& stream) {
+    const fs::path used = temporary_of();
+    make_writable_directory(folder.path());
+    CHECK(fs::exists(used));
+    stream << "text";
+  });
+  CHECK(read_text_file(folder / "b") == "text");
 }
 
 TEST_CASE("text of any length is read completely") {
