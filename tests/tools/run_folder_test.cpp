@@ -76,6 +76,49 @@ TEST_CASE("a folder holds one run at a time") {
   CHECK_NOTHROW(train(config));
 }
 
+TEST_CASE("a folder that could not be prepared is not locked any more") {
+  const TemporaryDirectory folder;
+  const fs::path run = folder / "run";
+  fs::create_directory(run);
+  write_file_atomically(run / "config.yaml", "");
+  write_file_atomically(run / "earlier.1", "a file where a folder is to be made");
+  CHECK_THROWS_WITH(RunFolder(run), Contains("cannot make folder"));
+  fs::remove(run / "earlier.1");
+  CHECK_NOTHROW(RunFolder(run));
+}
+
+TEST_CASE("a folder that is deleted, moved or replaced gets no files any more") {
+  const TemporaryDirectory folder;
+  const fs::path run = folder / "run";
+  const RunFolder held(run);
+  CHECK_NOTHROW(held.check_in_place());
+  fs::rename(run, folder / "moved");
+  CHECK_THROWS_WITH(held.check_in_place(), Contains("was deleted, moved or replaced"));
+  fs::create_directories(RunFolder::unfinished_model(run));
+  CHECK_THROWS_WITH(held.finish_model(), Contains("was deleted, moved or replaced"));
+  CHECK_FALSE(fs::exists(RunFolder::model(run)));
+}
+
+TEST_CASE("an error that all ranks share names no rank") {
+  const TemporaryDirectory folder;
+  Config good = tiny_run(folder);
+  good.sharding.strategy = StrategyKind::fsdp;
+  good.runtime.ranks = 2;
+  const auto fails_with = [&](auto change, const std::string& beginning) {
+    Config config = good;
+    change(config);
+    INFO(beginning);
+    CHECK_THROWS_WITH(train(config), Catch::StartsWith(beginning));
+    CHECK_FALSE(fs::exists(good.train.dir));
+  };
+  fails_with([](Config& c) { c.sharding.buckets = "h.9"; }, "sharding.buckets: 'h.9' is no unit");
+  fails_with([](Config& c) { c.sharding.buckets = "0"; }, "sharding.buckets is 0; expected");
+  fails_with([&](Config& c) { c.train.dir = folder / "text.txt" / "run"; }, "train.dir: cannot");
+  fails_with([&](Config& c) { c.train.trace = folder / "text.txt" / "t"; }, "train.trace: cannot");
+  const RunFolder held(folder / "held");
+  fails_with([&](Config& c) { c.train.dir = held.path(); }, "train.dir " + held.path().string());
+}
+
 TEST_CASE("an output that cannot be written is found before the first step") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);

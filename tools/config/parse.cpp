@@ -230,7 +230,9 @@ void check_key(const Config& config, std::string_view key, const std::function<v
     try {
       body();
     } catch (const Error& error) {
-      fail("{}: {}", key, error.what());
+      const std::string_view message = error.what();
+      if (message.find(key) != message.npos) throw;
+      fail("{}: {}", key, message);
     }
   });
 }

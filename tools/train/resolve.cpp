@@ -8,6 +8,7 @@
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
 #include "runtime/json.h"
+#include "sharding/plan/bucket.h"
 #include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
@@ -203,6 +204,8 @@ void check_model_keys(const ResolvedConfig& run) {
   check_key(run.config, "sharding.activation_checkpointing", [&] {
     set_checkpointing(model->units(), run.config.sharding.activation_checkpointing);
   });
+  check_key(run.config, "sharding.buckets",
+            [&] { make_buckets(model->units(), run.sharding.buckets); });
   check_key(run.config, "sharding.rules",
             [&] { check_patterns(run.sharding.rules, parameters_of(*model)); });
 }

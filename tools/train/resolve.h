@@ -34,8 +34,8 @@ ResolvedConfig resolve(const Config& config);
 /// micro-batches.
 void check_ranks(const ResolvedConfig& run, int ranks);
 
-/// Raises Error, with the place of the key, if model.frozen, sharding.activation_checkpointing or
-/// sharding.rules name parts that the model does not have.
+/// Raises Error, with the place of the key, if model.frozen, sharding.activation_checkpointing,
+/// sharding.buckets or sharding.rules name parts that the model does not have.
 void check_model_keys(const ResolvedConfig& run);
 
 /// The model, without memory for its parameters.

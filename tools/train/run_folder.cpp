@@ -2,37 +2,66 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <system_error>
 
 #include "runtime/check.h"
 #include "runtime/file.h"
+#include "tools/config/parse.h"
 
 namespace tessera {
 
+namespace {
+
 namespace fs = std::filesystem;
 
-RunFolder::RunFolder(const fs::path& path) : path_(path) {
-  make_writable_directory(path_);
-  lock();
+/// Makes `path` if it does not exist.
+const fs::path& made(const fs::path& path) {
+  make_writable_directory(path);
+  return path;
+}
+
+/// Raises Error if the folder `path` cannot be made or files cannot be created in it.
+void check_can_be_made(const fs::path& path) {
+  std::error_code code;
+  fs::path existing = fs::absolute(path);
+  while (!fs::exists(existing, code)) existing = existing.parent_path();
+  make_writable_directory(existing);
+}
+
+void check_is_no_folder(const fs::path& file) {
+  check(!fs::is_directory(file), "{} is a folder; name a file in it", file.string());
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const fs::path& folder)
+    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  check(descriptor_.number() >= 0, "cannot open folder {}: {}", folder.string(),
+        std::generic_category().message(errno));
+  const bool in_use = ::flock(descriptor_.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  check(!in_use, "train.dir {} is in use by another run; choose another folder", folder.string());
+}
+
+bool FolderLock::is_at(const fs::path& path) const {
+  struct stat locked {
+  }, found{};
+  return ::fstat(descriptor_.number(), &locked) == 0 && ::stat(path.c_str(), &found) == 0 &&
+         locked.st_dev == found.st_dev && locked.st_ino == found.st_ino;
+}
+
+RunFolder::RunFolder(const fs::path& path) : path_(path), lock_(made(path)) {
   fs::remove_all(unfinished_model(path_));  // a killed run may have left one
   move_earlier_run();
 }
 
-RunFolder::~RunFolder() {
-  if (descriptor_ >= 0) ::close(descriptor_);  // unlocks
-}
-
-void RunFolder::lock() {
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // Some network file systems cannot lock a folder. Then runs are not kept apart.
-  if (descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
-  const bool in_use = errno == EWOULDBLOCK;
-  ::close(descriptor_);
-  descriptor_ = -1;
-  check(!in_use, "train.dir {} is in use by another run; choose another folder", path_.string());
+void RunFolder::check_in_place() const {
+  check(lock_.is_at(path_),
+        "train.dir {} was deleted, moved or replaced while the run wrote to it; the run stops, and "
+        "no model was saved",
+        path_.string());
 }
 
 void RunFolder::move_earlier_run() {
@@ -51,14 +80,31 @@ void RunFolder::move_earlier_run() {
 }
 
 void RunFolder::finish_model() const {
+  check_in_place();
   std::error_code code;
   fs::rename(unfinished_model(path_), model(path_), code);
   check(!code, "cannot rename {} to {}: {}", unfinished_model(path_).string(),
         model(path_).string(), code.message());
 }
 
+void check_outputs(const Config& config) {
+  const fs::path& folder = config.train.dir;
+  check_key(config, "train.dir", [&] {
+    check_can_be_made(folder);
+    if (fs::exists(folder)) {
+      const FolderLock lock(folder);
+    }
+  });
+  const fs::path& trace = config.train.trace;
+  if (trace.empty()) return;
+  check_key(config, "train.trace", [&] {
+    check_is_no_folder(trace);
+    check_can_be_made(fs::absolute(trace).parent_path());
+  });
+}
+
 void check_output_file(const fs::path& path) {
-  check(!fs::is_directory(path), "{} is a folder; name a file in it", path.string());
+  check_is_no_folder(path);
   make_writable_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 

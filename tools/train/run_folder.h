@@ -2,10 +2,25 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
-#include <string>
+
+#include "runtime/descriptor.h"
+#include "tools/config/config.h"
 
 namespace tessera {
+
+/// An exclusive lock on the folder of a run, held until the end of the scope.
+class FolderLock {
+ public:
+  /// Raises Error if another run holds the lock. Some network file systems cannot lock a folder.
+  /// Then runs are not kept apart.
+  explicit FolderLock(const std::filesystem::path& folder);
+
+  /// Whether `path` still names the folder that was locked.
+  bool is_at(const std::filesystem::path& path) const;
+
+ private:
+  Descriptor descriptor_;
+};
 
 /// Rank 0 holds it for the length of a run.
 class RunFolder {
@@ -14,9 +29,6 @@ class RunFolder {
   /// metrics.jsonl, model/) move together to earlier.1/, earlier.2/, .... Raises Error if the folder
   /// cannot be written, or if another run holds it.
   explicit RunFolder(const std::filesystem::path& path);
-  ~RunFolder();
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   /// The folder that the earlier run was moved to; empty if there was none.
@@ -29,15 +41,21 @@ class RunFolder {
   }
   /// Renames the unfinished model to the finished one: its files appear together.
   void finish_model() const;
+  /// Raises Error if the folder was deleted, moved or replaced since this run began: its files would
+  /// be lost, or lie among those of another run.
+  void check_in_place() const;
 
  private:
-  void lock();
   void move_earlier_run();
 
   std::filesystem::path path_;
+  FolderLock lock_;
   std::filesystem::path earlier_;
-  int descriptor_ = -1;
 };
+
+/// Raises Error, with the place of the key, if train.dir or train.trace cannot be written, or if
+/// another run holds train.dir. Makes no folder.
+void check_outputs(const Config& config);
 
 /// Raises Error if a file cannot be created at `path` or is a folder. Makes the folders above it.
 void check_output_file(const std::filesystem::path& path);

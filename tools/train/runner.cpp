@@ -174,7 +174,10 @@ void Runner::report(std::int64_t step, const StepResult& result, bool evaluates)
   if (rates_.peak) metrics.mfu = flops / *rates_.peak;
   if (evaluates) metrics.val_loss = validation_loss(step);
   meter_.fill(metrics);
-  if (output_) output_->reporter.report(metrics);
+  if (output_) {
+    output_->folder.check_in_place();
+    output_->reporter.report(metrics);
+  }
   meter_.start();
 }
 
@@ -203,6 +206,7 @@ void Runner::raise_if_stopped(std::int64_t step) const {
 /// The model's files are written to a folder of another name, which is renamed when it is complete.
 /// The trace comes last.
 void Runner::save() {
+  if (output_) output_->folder.check_in_place();
   const fs::path unfinished = RunFolder::unfinished_model(config_.train.dir);
   save_pretrained(unfinished, session_.model(), session_.strategy());
   world_.raise_if_aborted();

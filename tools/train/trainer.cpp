@@ -4,9 +4,11 @@
 
 #include "kernels/attention/backend.h"
 #include "runtime/check.h"
+#include "sharding/comm/launcher.h"
 #include "sharding/comm/world.h"
 #include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
+#include "tools/train/run_folder.h"
 #include "tools/train/runner.h"
 
 namespace tessera {
@@ -54,6 +56,8 @@ void train(const Config& config) {
     check_model_keys(*run);
     data.emplace(*run);
   });
+  // Under a launcher rank 0 alone finds out: the other machines need not have the folder.
+  if (find_launch().kind == Launch::Kind::none) check_outputs(config);
   run_world(options, [&](Communicator& world) {
     set_attention_backend(config.kernels.attention);
     Runner(*run, *data, world).execute();
