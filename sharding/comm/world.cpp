@@ -1,5 +1,6 @@
 #include "sharding/comm/world.h"
 
+#include <csignal>
 #include <string>
 #include <thread>
 
@@ -102,6 +103,7 @@ void run_processes(const WorldOptions& options, const Launch& launch, const Body
 }  // namespace
 
 void exit_quietly() {
+  std::signal(SIGTERM, SIG_DFL);  // the launcher's: a program's handler might print a line
   std::this_thread::sleep_for(std::chrono::seconds(30));
   throw FailedElsewhere();
 }

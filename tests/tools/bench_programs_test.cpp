@@ -32,6 +32,14 @@ Outcome run(const std::string& arguments, const TemporaryDirectory& folder) {
   return {WEXITSTATUS(status), read_text_file(out)};
 }
 
+/// Runs `command` in bash, where $bin is the folder of the programs. The text is standard error.
+Outcome shell(const std::string& command, const TemporaryDirectory& folder) {
+  const std::string err = folder / "err.txt";
+  const std::string line = "bin=" TESSERA_BINARY_DIR "/bin; { " + command + "; } 2> " + err;
+  const int status = std::system(("bash -c '" + line + "'").c_str());
+  return {WEXITSTATUS(status), read_text_file(err)};
+}
+
 std::string device() {
   return " --device " + to_string(test::device());
 }
@@ -260,6 +268,64 @@ TEST_CASE("bench_collectives: rates on the device, next to a copy's") {
     CHECK(row["copy_bytes_per_second"].get<double>() > 0.0);
     CHECK(row["ratio"].get<double>() > 0.0);
   }
+}
+
+namespace {
+
+/// Starts `program` with these variables in its environment, sends it a signal and returns the
+/// outcome.
+Outcome stopped(const std::string& variables, const std::string& program, const std::string& signal,
+                const TemporaryDirectory& folder) {
+  // Waits until the program catches SIGINT (bit 1) and SIGTERM (bit 14).
+  const std::string caught = "\"^SigCgt:.*[4567cdef]..[2367abef]$\"";
+  return shell(variables + " $bin/" + program + device() + " > /dev/null & until grep -q " +
+                   caught + " /proc/$!/status; do sleep 0.1; done; kill -" + signal +
+                   " $!; wait $!",
+               folder);
+}
+
+}  // namespace
+
+TEST_CASE("a signal ends each benchmark with one line and the signal's status") {
+  const TemporaryDirectory folder;
+  const std::string endless =
+      "bench_kernels --models tiny --tokens 16 --flush-mib 1 --threads 1 --runs 1000000000";
+  for (const std::string& program :
+       {endless, std::string("bench_step --model tiny --threads 1 --steps 1000000"),
+        std::string("bench_strategies --model tiny --threads 1 --steps 1000000"),
+        std::string("bench_collectives --ranks 1 --kib 64 --pairs 100000000")}) {
+    CAPTURE(program);
+    const std::string name = program.substr(0, program.find(' '));
+    for (const auto& [signal, status] : {std::pair("INT", 130), std::pair("TERM", 143)}) {
+      const Outcome outcome = stopped("", program, signal, folder);
+      CHECK(outcome.status == status);
+      CHECK(outcome.text == name + ": stopped by SIG" + signal + "\n");
+    }
+  }
+  // A launcher's other processes leave the line to the first one.
+  const std::string second = "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1";
+  const Outcome quiet = stopped(second, endless, "TERM", folder);
+  CHECK(quiet.status == 143);
+  CHECK(quiet.text.empty());
+}
+
+TEST_CASE("closed descriptors and a full disk: a benchmark's report stays whole") {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "step.json";
+  const std::string step = "$bin/bench_step --model tiny --threads 1 --steps 1" + device();
+  CHECK(shell(step + " --json " + file + " <&- >&-", folder).status == 0);
+  CHECK(json::parse(read_text_file(file))["program"] == "bench_step");
+  const Outcome full = shell(step + " > /dev/full", folder);
+  CHECK(full.status == 1);
+  CHECK(full.text == "bench_step: standard output could not be written: No space left on device\n");
+  // A reader that leaves is an error, not a signal, and the rest is not measured.
+  const std::string rows = folder / "rows.json";
+  const Outcome piped = shell(
+      "set -o pipefail; $bin/bench_kernels --op add --json " + rows + device() + kQuick + " | true",
+      folder);
+  CHECK_FALSE(std::filesystem::exists(rows));
+  CHECK(piped.status == 1);
+  CHECK_THAT(piped.text, Contains("standard output could not be written: Broken pipe"));
 }
 
 }  // namespace tessera

@@ -82,6 +82,9 @@ TEST_CASE("train under mpirun: a failure is reported once") {
     const std::size_t reported = outcome.text.find("tessera: ");
     REQUIRE(reported != std::string::npos);
     CHECK(outcome.text.find("tessera: ", reported + 1) == std::string::npos);
+    // mpirun ends the other process by SIGTERM.
+    CHECK(outcome.text.find("stopping after") == std::string::npos);
+    CHECK(outcome.text.find("stopped by") == std::string::npos);
     return outcome.text.substr(reported);
   };
   Config diverges = config;

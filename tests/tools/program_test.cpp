@@ -6,13 +6,17 @@
 #include <fstream>
 #include <iostream>
 #include <sstream>
+#include <thread>
 
 #include "runtime/file.h"
+#include "sharding/comm/world.h"
+#include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/config/reference.h"
 #include "tools/data/manifest.h"
+#include "tools/program/process.h"
 #include "tools/tessera/commands.h"
 
 namespace tessera {
@@ -219,6 +223,57 @@ TEST_CASE("a signal stops a run after its step, with one line and the signal's s
     CHECK_THAT(outcome.err, Contains("tessera: stopped by SIG" + std::string(name)) &&
                                 Contains("of 1000000000; no model was written"));
   }
+}
+
+TEST_CASE("a folder that is deleted during its run is an error, and does not appear again") {
+  const test::TemporaryDirectory folder;
+  Config config = test::tiny_run(folder);
+  config.train.steps = 1000000000;
+  write_file_atomically(folder / "run.yaml", to_yaml(config));
+  const std::string run = config.train.dir.string();
+  const ShellOutcome outcome = shell(
+      "tessera train " + (folder / "run.yaml").string() + " > /dev/null & while [ ! -s " + run +
+          "/metrics.jsonl ]; do sleep 0.1; done; mv " + run + " " + run + ".moved; wait $!",
+      folder);
+  CHECK(outcome.status == 1);
+  CHECK(lines_of(outcome.err) == 1);
+  CHECK_THAT(outcome.err,
+             Contains("tessera: train.dir " + run + " was deleted, moved or replaced"));
+  CHECK_FALSE(std::filesystem::exists(config.train.dir));
+}
+
+TEST_CASE("a limit of file sizes is one line, and no temporary remains") {
+  const test::TemporaryDirectory folder;
+  const Config config = test::tiny_run(folder);
+  write_file_atomically(folder / "run.yaml", to_yaml(config));
+  const std::string prepare = "tessera prepare --tokenizer bytes --input " +
+                              (folder / "text.txt").string() + " --out " +
+                              (folder / "limited").string();
+  const ShellOutcome train = shell(
+      "ulimit -f 16; tessera train " + (folder / "run.yaml").string() + " > /dev/null", folder);
+  for (const ShellOutcome& outcome : {train, shell("ulimit -f 4; " + prepare, folder)}) {
+    CHECK(outcome.status == 1);
+    CHECK(lines_of(outcome.err) == 1);
+    CHECK_THAT(outcome.err, Contains("File too large"));
+  }
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+    CHECK(entry.path().extension() != ".tmp");
+  }
+  CHECK_FALSE(std::filesystem::exists(config.train.dir / "model"));
+}
+
+TEST_CASE("a process that leaves the report to another one ends without a line") {
+  const test::Child child = test::run_child([] {
+    start_process("test");
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      ::kill(::getpid(), SIGTERM);  // as the launcher does
+    }).detach();
+    exit_quietly();
+  });
+  CHECK(WIFSIGNALED(child.status));
+  CHECK(WTERMSIG(child.status) == SIGTERM);
+  CHECK(child.output.empty());
 }
 
 }  // namespace tessera

@@ -36,11 +36,11 @@
 #include <vector>
 
 #include "runtime/context.h"
-#include "runtime/error.h"
 #include "sharding/comm/world.h"
 #include "tools/bench/command_line.h"
 #include "tools/bench/median.h"
 #include "tools/bench/report.h"
+#include "tools/program/command_line.h"
 
 namespace tessera {
 namespace {
@@ -139,7 +139,7 @@ void print_row(const nlohmann::ordered_json& row) {
              row["time_us"].get<double>(), giga("algbw_bytes_per_second"),
              giga("busbw_bytes_per_second"), giga("touched_bytes_per_second"),
              giga("copy_bytes_per_second"), row["ratio"].get<double>());
-  std::fflush(stdout);
+  flush_output();
 }
 
 void print_heading(const Communicator& world, const Options& options) {
@@ -175,9 +175,10 @@ void run(Communicator& world, const Options& options) {
 }  // namespace
 }  // namespace tessera
 
-int main(int argc, char** argv) {
+int main(int count, char** arguments) {
   tessera::Options options;
-  CLI::App app("Times every collective over sizes, next to the device's rate of copying");
+  CLI::App app("Times every collective over sizes, next to the device's rate of copying",
+               "bench_collectives");
   app.add_option("--ranks", options.world.ranks,
                  "Ranks, as threads of this process; not under mpirun")
       ->check(CLI::PositiveNumber);
@@ -191,18 +192,10 @@ int main(int argc, char** argv) {
   app.add_option("--pairs", options.pairs, "Timed pairs of a copy and a collective")
       ->check(CLI::PositiveNumber);
   app.add_option("--json", options.json, "Also write the figures to this file");
-  try {
-    app.parse(argc, argv);
+  return tessera::run_main(app, count, arguments, [&] {
     options.world.device = tessera::device_of_option(options.device);
     tessera::run_world(options.world,
                        [&](tessera::Communicator& world) { tessera::run(world, options); });
     return 0;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const tessera::FailedElsewhere&) {
-    return 1;
-  } catch (const tessera::Error& error) {
-    fmt::print(stderr, "bench_collectives: {}\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -25,6 +25,7 @@
 #include "tools/bench/stopwatch.h"
 #include "tools/measure/matmul_rate.h"
 #include "tools/measure/noise.h"
+#include "tools/program/command_line.h"
 
 namespace tessera {
 namespace {
@@ -129,7 +130,7 @@ void print_row(const KernelCase& kernel, const Measured& measured) {
              kernel.shape, name_of(kernel.dtype), measured.ms, measured.rate / unit,
              measured.baseline_rate / unit, copies ? "GB/s" : (giga ? "GFLOP/s" : "TFLOP/s"),
              measured.baseline, measured.rate / measured.baseline_rate);
-  std::fflush(stdout);
+  flush_output();
 }
 
 /// The cases that the options select. Raises Error if there are none.
@@ -170,10 +171,11 @@ void run(const Options& options) {
 }  // namespace
 }  // namespace tessera
 
-int main(int argc, char** argv) {
+int main(int count, char** arguments) {
   tessera::Options options;
   CLI::App app(
-      "Times every kernel over real models' shapes, next to a copy or plain matrix products");
+      "Times every kernel over real models' shapes, next to a copy or plain matrix products",
+      "bench_kernels");
   app.add_option("--device", options.device, "auto, cpu, cuda or cuda:1");
   app.add_option("--op", options.op, "Only operations whose name contains this");
   app.add_option("--dtype", options.dtype, "f32, bf16 or f16; by default bf16 on a GPU, else f32");
@@ -190,16 +192,10 @@ int main(int argc, char** argv) {
                  "Size of the flush before each run and of the copy; 0: larger than every cache")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--json", options.json, "Also write the rows to this file");
-  try {
-    app.parse(argc, argv);
+  return tessera::run_main(app, count, arguments, [&] {
     tessera::run_ranks(
         {.device = tessera::device_of_option(options.device), .threads = options.threads},
         [&](tessera::Communicator&) { tessera::run(options); });
     return 0;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const tessera::Error& error) {
-    fmt::print(stderr, "bench_kernels: {}\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -23,7 +23,6 @@
 
 #include "kernels/attention/backend.h"
 #include "runtime/context.h"
-#include "runtime/error.h"
 #include "runtime/integer.h"
 #include "sharding/comm/stream.h"
 #include "sharding/comm/threads/threads.h"
@@ -33,6 +32,7 @@
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/measure/matmul_rate.h"
+#include "tools/program/command_line.h"
 #include "tools/train/resolve.h"
 #include "tools/train/session.h"
 
@@ -247,12 +247,11 @@ void add_options(CLI::App& app, Options& options) {
 }  // namespace
 }  // namespace tessera
 
-int main(int argc, char** argv) {
+int main(int count, char** arguments) {
   tessera::Options options;
-  CLI::App app("Times a training step by phase, next to the device's matmul rate");
+  CLI::App app("Times a training step by phase, next to the device's matmul rate", "bench_step");
   tessera::add_options(app, options);
-  try {
-    app.parse(argc, argv);
+  return tessera::run_main(app, count, arguments, [&] {
     const tessera::ResolvedConfig resolved =
         tessera::resolve(tessera::workload(options.workload.model, options.workload.overrides));
     if (options.print_shape) {
@@ -268,10 +267,5 @@ int main(int argc, char** argv) {
         {.device = tessera::first_device(runtime), .threads = threads},
         [&](tessera::Communicator& world) { tessera::run(options, resolved, world); });
     return 0;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const tessera::Error& error) {
-    fmt::print(stderr, "bench_step: {}\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -26,6 +26,7 @@
 #include "tools/bench/report.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
+#include "tools/program/command_line.h"
 #include "tools/train/resolve.h"
 
 namespace tessera {
@@ -169,7 +170,7 @@ void print_heading(const Options& options, const ResolvedConfig& run, int ranks)
              ranks == 1 ? "" : "s", to_string(context().device()), context().threads().size(),
              context().threads().size() == 1 ? "" : "s", options.steps, options.rounds,
              options.rounds == 1 ? "" : "s");
-  std::fflush(stdout);
+  flush_output();
 }
 
 /// Raises Error, before anything runs, if a strategy or the batch does not suit so many ranks.
@@ -223,12 +224,12 @@ void add_options(CLI::App& app, Options& options) {
 }  // namespace
 }  // namespace tessera
 
-int main(int argc, char** argv) {
+int main(int count, char** arguments) {
   tessera::Options options;
-  CLI::App app("Compares sharding strategies: memory, traffic, time, and whether the bits agree");
+  CLI::App app("Compares sharding strategies: memory, traffic, time, and whether the bits agree",
+               "bench_strategies");
   tessera::add_options(app, options);
-  try {
-    app.parse(argc, argv);
+  return tessera::run_main(app, count, arguments, [&] {
     std::atomic<bool> agreed = true;
     tessera::ResolvedConfig resolved;
     tessera::WorldOptions world_options;
@@ -242,12 +243,5 @@ int main(int argc, char** argv) {
       if (!tessera::run(options, resolved, world)) agreed = false;
     });
     return agreed ? 0 : 1;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const tessera::FailedElsewhere&) {
-    return 1;
-  } catch (const tessera::Error& error) {
-    fmt::print(stderr, "bench_strategies: {}\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -17,9 +17,8 @@ void add_generate(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_config_reference(CLI::App& app);
 
-/// Runs the program on its arguments (without the program's name) and returns its exit status:
-/// 0, 1 after an error (one line of stderr, from one process of a run), 2 after wrong usage, or 128 +
-/// the number of the signal that stopped a run.
+/// Runs the program on its arguments (without the program's name) and returns its exit status; see
+/// tools/program/command_line.h.
 int run_program(std::span<const std::string> arguments);
 
 }  // namespace tessera

@@ -2,10 +2,10 @@
 #include <string>
 #include <vector>
 
+#include "tools/program/process.h"
 #include "tools/tessera/commands.h"
-#include "tools/tessera/startup.h"
 
 int main(int count, char** arguments) {
-  tessera::open_standard_descriptors();
+  tessera::start_process("tessera");
   return tessera::run_program(std::vector<std::string>(arguments + 1, arguments + count));
 }

@@ -4,9 +4,8 @@
 #include <vector>
 
 #include "tools/config/parse.h"
+#include "tools/program/stop.h"
 #include "tools/tessera/commands.h"
-#include "tools/tessera/startup.h"
-#include "tools/train/stop.h"
 #include "tools/train/trainer.h"
 
 namespace tessera {
@@ -30,7 +29,6 @@ void add_train(CLI::App& app) {
     if (options->ranks > 0) {
       options->overrides.push_back("runtime.ranks=" + std::to_string(options->ranks));
     }
-    ignore_write_signals();
     remember_stop_signals();
     train(load_config(options->config, options->overrides));
   });

@@ -12,7 +12,7 @@
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/data/manifest.h"
-#include "tools/train/stop.h"
+#include "tools/program/stop.h"
 
 namespace tessera {
 namespace {
