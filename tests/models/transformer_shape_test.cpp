@@ -9,32 +9,21 @@ namespace {
 
 using Catch::Contains;
 
-// Llama 3 8B (Grattafiori et al. 2024, table 3): grouped queries and a gated feed-forward layer.
-constexpr TransformerShape kLlama{.vocab_size = 128256,
-                                  .context = 8192,
-                                  .layers = 32,
-                                  .width = 4096,
-                                  .heads = 32,
-                                  .kv_heads = 8,
-                                  .head_size = 128,
-                                  .mlp_width = 14336,
-                                  .gated_mlp = true};
-
-// The weights of matrix products, counted by hand: q, k, v, o; gate, up, down; the head.
+// The weights in its matrix products, counted by hand: q, k, v, o; gate, up, down; the head.
 constexpr double kLlamaWeights =
     32.0 * (4096 * 4096 + 2 * 4096 * 1024 + 4096 * 4096 + 3.0 * 4096 * 14336) + 128256.0 * 4096;
 
 TEST_CASE("grouped queries and gated feed-forward layers are counted") {
   double products = 0.0;
-  for (const MatmulShape& product : training_matmuls(kLlama, 512)) products += product.flops();
+  for (const MatmulShape& product : training_matmuls(kLlama3_8B, 512)) products += product.flops();
   REQUIRE(products == 512 * 6 * kLlamaWeights);
   const double attention = 6.0 * 32 * 4096 * 256;
-  REQUIRE(training_flops(kLlama, 2, 256) == 512 * (6 * kLlamaWeights + attention));
+  REQUIRE(training_flops(kLlama3_8B, 2, 256) == 512 * (6 * kLlamaWeights + attention));
 }
 
 TEST_CASE("every product of a step has the layout of its weight") {
   for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
-    TransformerShape shape = kLlama;
+    TransformerShape shape = kLlama3_8B;
     shape.layout = layout;
     // The down projection: 14336 channels to 4096. Forward, input gradient, weight gradient.
     const bool in_out = layout == WeightLayout::in_out;

@@ -35,23 +35,6 @@ Key path_key(std::string name, std::filesystem::path& field, std::string documen
 /// "one of a, b, c".
 std::string one_of(std::span<const std::string_view> names);
 
-/// One of the names of an enumeration.
-template <typename Enum>
-Key choice_key(std::string name, Enum& field, std::string documentation) {
-  const auto parse = [&field](std::string_view text) {
-    const auto names = enum_names<Enum>();
-    const auto found = std::find(names.begin(), names.end(), text);
-    if (found == names.end()) return false;
-    field = static_cast<Enum>(found - names.begin());
-    return true;
-  };
-  return {.name = std::move(name),
-          .expected = one_of(enum_names<Enum>()),
-          .parse = parse,
-          .text = [&field] { return std::string(enum_name(field)); },
-          .documentation = std::move(documentation)};
-}
-
 /// A value with a parser of its own, which returns no value for texts of another form.
 template <typename Value, typename Parse, typename Write>
 Key form_key(std::string name, Value& field, std::string forms, Parse parse, Write write,
@@ -66,6 +49,24 @@ Key form_key(std::string name, Value& field, std::string forms, Parse parse, Wri
               },
           .text = [&field, write] { return std::string(write(field)); },
           .documentation = std::move(documentation)};
+}
+
+/// A value with a name. `names` are static; from_name and to_name map them to values and back.
+template <typename Value, typename FromName, typename ToName>
+Key name_key(std::string name, Value& field, std::span<const std::string_view> names,
+             FromName from_name, ToName to_name, std::string documentation) {
+  const auto parse = [names, from_name](std::string_view text) {
+    const bool known = std::find(names.begin(), names.end(), text) != names.end();
+    return known ? std::optional<Value>(from_name(text)) : std::nullopt;
+  };
+  return form_key(std::move(name), field, one_of(names), parse, to_name, std::move(documentation));
+}
+
+/// One of the names of an enumeration.
+template <typename Enum>
+Key choice_key(std::string name, Enum& field, std::string documentation) {
+  return name_key(std::move(name), field, enum_names<Enum>(), enum_from_name<Enum>, enum_name<Enum>,
+                  std::move(documentation));
 }
 
 }  // namespace tessera

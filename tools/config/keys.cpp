@@ -24,25 +24,14 @@ constexpr Bounds kBelowOne = {.least = 0.0, .most = 1.0, .most_excluded = true};
 /// A dtype that training computes and reduces in.
 Key training_dtype_key(std::string name, DType& field, std::string documentation) {
   static constexpr std::string_view kNames[] = {"f32", "bf16", "f16"};
-  const auto parse = [](std::string_view text) -> std::optional<DType> {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      if (name_of(dtype) == text) return dtype;
-    }
-    return std::nullopt;
-  };
   const auto write = [](DType dtype) { return name_of(dtype); };
-  return form_key(std::move(name), field, one_of(kNames), parse, write, std::move(documentation));
+  return name_key(std::move(name), field, kNames, dtype_from_name, write, std::move(documentation));
 }
 
 Key preset_key(std::string name, std::string& field, std::string documentation) {
   static const std::vector<std::string_view> presets = model_presets();
-  const auto parse = [](std::string_view text) {
-    const bool known = std::find(presets.begin(), presets.end(), text) != presets.end();
-    return known ? std::optional(std::string(text)) : std::nullopt;
-  };
-  return form_key(
-      std::move(name), field, one_of(presets), parse, [](const std::string& text) { return text; },
-      std::move(documentation));
+  const auto copy = [](std::string_view text) { return std::string(text); };
+  return name_key(std::move(name), field, presets, copy, copy, std::move(documentation));
 }
 
 Key device_key(std::string name, std::optional<Device>& field, std::string documentation) {
