@@ -101,8 +101,8 @@ Trained train(int ranks, const ShardingOptions& options, Findings& findings,
 }
 
 /// Trains with all strategies, each with the options `vary` gives it, and compares with ddp.
-void expect_one_loss(int ranks, const std::function<void(ShardingOptions&)>& vary = {},
-                     const Prepare& prepare = {}, bool tied = true) {
+void expect_equal_bits(int ranks, const std::function<void(ShardingOptions&)>& vary = {},
+                       const Prepare& prepare = {}, bool tied = true) {
   Findings findings;
   Trained ddp;
   for (auto& [name, options] : all_strategies()) {
@@ -121,11 +121,11 @@ void expect_one_loss(int ranks, const std::function<void(ShardingOptions&)>& var
 
 }  // namespace
 
-TEST_CASE("one loss and every byte: any number of ranks") {
-  for (const int ranks : {1, 2, 3, 4, 6, 8}) expect_one_loss(ranks);
+TEST_CASE("equal bits, predicted bytes: 1 to 8 ranks") {
+  for (const int ranks : {1, 2, 3, 4, 6, 8}) expect_equal_bits(ranks);
 }
 
-TEST_CASE("two rows of three ranks add in another order than six at once: equal to 1e-6") {
+TEST_CASE("hsdp on 2 x 3 ranks sums in another order than ddp on 6: equal to 1e-6") {
   Findings findings;
   const Trained ddp = train(6, options_of(StrategyKind::ddp), findings);
   const Trained hsdp = train(6, {.strategy = StrategyKind::hsdp, .shard_size = 3}, findings);
@@ -137,7 +137,7 @@ TEST_CASE("two rows of three ranks add in another order than six at once: equal 
   CHECK(findings.wrong() == std::vector<std::string>{});
 }
 
-TEST_CASE("hsdp's rows are a power of two, about half of all ranks, unless told otherwise") {
+TEST_CASE("hsdp's default shard size is a power of two, about half of all ranks") {
   const std::vector<std::pair<int, int>> expected = {
       {1, 1}, {2, 1}, {3, 1}, {4, 2}, {6, 2}, {8, 4}, {10, 2}, {12, 4}, {48, 16}, {1024, 512}};
   for (const auto& [ranks, row] : expected) {
@@ -146,31 +146,31 @@ TEST_CASE("hsdp's rows are a power of two, about half of all ranks, unless told 
   }
 }
 
-TEST_CASE("one loss and every byte: with activation checkpointing") {
+TEST_CASE("equal bits, predicted bytes: activation checkpointing") {
   Findings findings;
   const Trained kept = train(4, options_of(StrategyKind::fsdp), findings);
   const Prepare recompute = [](ToyNet& net) {
     for (const auto& unit : net.units) unit->set_checkpointing(true);
   };
-  expect_one_loss(4, {}, recompute);
+  expect_equal_bits(4, {}, recompute);
   CHECK(train(4, options_of(StrategyKind::fsdp), findings, recompute) == kept);
 }
 
-TEST_CASE("one loss and every byte: several micro-batches, reduced each or at the end") {
+TEST_CASE("equal bits, predicted bytes: micro-batches, each reduced or their sum") {
   for (const bool every : {true, false}) {
-    expect_one_loss(4, [&](ShardingOptions& options) {
+    expect_equal_bits(4, [&](ShardingOptions& options) {
       options.micro_batches = 3;
       options.reduce_every_micro_batch = every;
     });
   }
 }
 
-TEST_CASE("one loss and every byte: what is kept whole, and how far ahead is gathered") {
+TEST_CASE("equal bits, predicted bytes: resharding and the number of live gathers") {
   using Counts = std::vector<int>;  // emulated GPUs take long
   for (const int reshard_group : {0, 1, 2}) {
     for (const int live_gathers : test::kOnGpu ? Counts{1, 10} : Counts{1, 2, 3, 10}) {
       for (const int micro_batches : test::kOnGpu ? Counts{2} : Counts{1, 2}) {
-        expect_one_loss(4, [&](ShardingOptions& options) {
+        expect_equal_bits(4, [&](ShardingOptions& options) {
           options.micro_batches = micro_batches;
           options.live_gathers = live_gathers;
           const bool groups = options.strategy == StrategyKind::fsdp;
@@ -183,16 +183,16 @@ TEST_CASE("one loss and every byte: what is kept whole, and how far ahead is gat
   }
 }
 
-TEST_CASE("one loss and every byte: larger buckets") {
+TEST_CASE("equal bits, predicted bytes: larger buckets") {
   for (const char* buckets : {"200", "100000", "layer.1,layer.3"}) {
-    expect_one_loss(4, [&](ShardingOptions& options) { options.buckets = buckets; });
+    expect_equal_bits(4, [&](ShardingOptions& options) { options.buckets = buckets; });
   }
 }
 
-TEST_CASE("one loss and every byte: embeddings that are not tied") {
+TEST_CASE("equal bits, predicted bytes: untied embeddings") {
   for (const int live_gathers : {1, 2, 6}) {
     for (const int micro_batches : {1, 2}) {
-      expect_one_loss(
+      expect_equal_bits(
           4,
           [&](ShardingOptions& options) {
             options.live_gathers = live_gathers;
@@ -203,14 +203,14 @@ TEST_CASE("one loss and every byte: embeddings that are not tied") {
   }
 }
 
-TEST_CASE("one loss and every byte: without prefetching") {
-  expect_one_loss(4, [](ShardingOptions& options) {
+TEST_CASE("equal bits, predicted bytes: no prefetching") {
+  expect_equal_bits(4, [](ShardingOptions& options) {
     options.prefetch_in_forward = false;
     options.prefetch_in_backward = false;
   });
 }
 
-TEST_CASE("one loss and every byte: frozen parameters") {
+TEST_CASE("equal bits, predicted bytes: frozen parameters") {
   const std::vector<Prepare> frozen = {
       [](ToyNet& net) { net.layers[1].up.set_trainable(false); },
       [](ToyNet& net) {  // a whole bucket in the middle
@@ -220,15 +220,15 @@ TEST_CASE("one loss and every byte: frozen parameters") {
       },
   };
   for (const Prepare& prepare : frozen) {
-    expect_one_loss(4, {}, prepare);
-    expect_one_loss(
+    expect_equal_bits(4, {}, prepare);
+    expect_equal_bits(
         2, [](ShardingOptions& options) { options.micro_batches = 2; }, prepare);
   }
 }
 
-TEST_CASE("one loss and every byte: 16-bit parameters in transit and in use") {
+TEST_CASE("equal bits, predicted bytes: parameters gathered and computed with in 16 bits") {
   for (const DType dtype : {DType::bf16, DType::f16}) {
-    expect_one_loss(4, [&](ShardingOptions& options) { options.compute_dtype = dtype; });
+    expect_equal_bits(4, [&](ShardingOptions& options) { options.compute_dtype = dtype; });
   }
 }
 
@@ -247,7 +247,7 @@ TEST_CASE("16-bit reductions: bits agree where each sum is rounded once") {
   }
 }
 
-TEST_CASE("one rank with as many micro-batches as ranks has the same gradients to rounding") {
+TEST_CASE("four micro-batches on one rank have the gradients of four ranks, to rounding") {
   const auto gradients_of = [](int ranks, int micro_batches) {
     std::map<std::string, std::vector<float>> gradients;
     run_ranks({.ranks = ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
@@ -277,7 +277,7 @@ TEST_CASE("one rank with as many micro-batches as ranks has the same gradients t
   }
 }
 
-TEST_CASE("a gradient is the sum of the ranks' gradients, under every partition") {
+TEST_CASE("every strategy's gradient is the sum of the ranks' gradients") {
   // Each rank's own gradients by a strategy of its own, added up in the documented tree.
   constexpr int kRanks = 4;
   std::map<std::string, std::vector<std::vector<float>>> local;
@@ -314,7 +314,7 @@ TEST_CASE("a gradient is the sum of the ranks' gradients, under every partition"
   }
 }
 
-TEST_CASE("evaluation between steps sees new weights and changes nothing") {
+TEST_CASE("evaluation between steps uses the new weights and leaves training unchanged") {
   for (const auto& [name, options] : all_strategies()) {
     for (const int reshard_group : {0, 1}) {
       ShardingOptions varied = options;
@@ -396,7 +396,7 @@ TEST_CASE("a parameter that no rank uses in a step gets a gradient of zero") {
   }
 }
 
-TEST_CASE("offload: the bits of a run that offloads nothing, every byte accounted for") {
+TEST_CASE("offload: the bits of a run without offload, and the predicted bytes") {
   Findings findings;
   for (const auto& [name, options] : all_strategies()) {
     for (const auto& [dtype, micro_batches, reduce_every] : {std::tuple{DType::f32, 1, true},
@@ -433,7 +433,7 @@ TEST_CASE("offload: one rank without a communicator") {
   CHECK(findings.wrong() == std::vector<std::string>{});
 }
 
-TEST_CASE("offload: values loaded into the masters are those that are computed with") {
+TEST_CASE("offload: forward computes with the values written to the masters") {
   const test::Rank rank;
   for (const Offload offload : {Offload::none, Offload::optimizer}) {
     ToyNet net(1);
@@ -450,7 +450,7 @@ TEST_CASE("offload: values loaded into the masters are those that are computed w
   }
 }
 
-TEST_CASE("offload: all is refused where parameters stay whole") {
+TEST_CASE("offload: all is refused for strategies that gather no parameters") {
   ShardingOptions options{.strategy = StrategyKind::zero2, .offload = Offload::all};
   REQUIRE_THROWS_WITH(check_options(options, {.ranks = 2}),
                       Catch::Contains("sharding.offload all is for zero3"));
