@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// Elements per row; a parameter without dimensions is one row.
+/// Elements per row.
 std::int64_t row_elements(const Shape& shape) {
   std::int64_t elements = 1;
   for (int dim = 1; dim < shape.rank(); ++dim) elements *= shape[dim];
@@ -20,30 +20,43 @@ std::int64_t row_elements(const Shape& shape) {
 
 /// Elements of a slice of dimension 0: ceil(rows / shards) rows.
 std::int64_t slice_elements(const Shape& shape, int shards) {
-  const std::int64_t rows = shape.rank() == 0 ? 1 : shape[0];
-  return ceil_div(rows, shards) * row_elements(shape);
+  return ceil_div(shape[0], shards) * row_elements(shape);
 }
 
-/// Appends the bucket's parameters [first, last) to its buffer, as `layout` says.
-/// `owners[i]` is the owner of parameter i, for Layout::tensors.
+/// Whether a parameter is a segment of its own. The others of a bucket are one segment together.
+bool is_segment(const Parameter& parameter, Layout layout) {
+  return layout == Layout::tensors || (layout == Layout::rows && parameter.shape().rank() > 1);
+}
+
+/// Appends the bucket's parameters [first, last) to its buffer: segments of one parameter, then the
+/// segment of all others. `owners[i]` is the owner of parameter i, for Layout::tensors.
 void append(BucketLayout& bucket, std::size_t first, std::size_t last, Layout layout, int shards,
             const int* owners) {
-  const std::int64_t begin = bucket.elements;
-  std::int64_t end = begin;
+  bucket.offsets.resize(last);
+  std::vector<std::size_t> joined;
   for (std::size_t i = first; i < last; ++i) {
-    const Shape& shape = bucket.parameters[i].shape();
-    end = round_up(end, Partition::kAlignment);
-    bucket.offsets.push_back(end);
+    const Parameter& parameter = bucket.parameters[i];
+    if (!is_segment(parameter, layout)) {
+      joined.push_back(i);
+      continue;
+    }
+    const bool cut = layout == Layout::rows;
+    const std::int64_t begin = bucket.elements;
     const std::int64_t elements =
-        layout == Layout::rows ? shards * slice_elements(shape, shards) : shape.numel();
-    if (layout == Layout::rows) bucket.segments.push_back({{end, elements}});
-    if (layout == Layout::tensors) bucket.segments.push_back({{end, elements}, owners[i]});
-    end += elements;
+        cut ? shards * slice_elements(parameter.shape(), shards) : parameter.numel();
+    bucket.offsets[i] = begin;
+    bucket.segments.push_back({{begin, elements}, cut ? -1 : owners[i]});
+    bucket.elements = round_up(begin + elements, Partition::kAlignment);
   }
-  if (layout == Layout::flat) end = begin + round_up(end - begin, shards * Partition::kAlignment);
-  const bool joined = layout == Layout::flat || layout == Layout::whole;
-  if (joined && end > begin) bucket.segments.push_back({{begin, end - begin}});
-  bucket.elements = round_up(end, Partition::kAlignment);
+  const std::int64_t begin = bucket.elements;
+  for (const std::size_t i : joined) {
+    bucket.offsets[i] = bucket.elements;
+    bucket.elements =
+        round_up(bucket.elements + bucket.parameters[i].numel(), Partition::kAlignment);
+  }
+  const std::int64_t elements = round_up(bucket.elements - begin, shards * Partition::kAlignment);
+  if (elements > 0) bucket.segments.push_back({{begin, elements}});
+  bucket.elements = begin + elements;
 }
 
 BucketLayout lay_out(const Bucket& bucket, Layout layout, int shards, const int* owners) {

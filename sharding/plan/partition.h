@@ -9,13 +9,15 @@
 //
 //   whole     AAAAAAAAAA BBBBB CCC             every rank owns everything          single, ddp
 //   tensors   AAAAAAAAAA|BBBBB CCC             whole tensors, contiguous           zero3
-//   rows      AAAAA|AAAAA BBB|BB. CC|C.        slices of dimension 0 of each       fsdp, hsdp
+//   rows      AAAAA|AAAAA BBBB|B CCC           slices of dimension 0 of each       fsdp, hsdp
 //   flat      AAAAAAAAA|A BBBBB CCC            slices of the bucket as one vector  zero1, zero2,
 //                                                                                  fsdp flattened
-// Slices of dimension 0 have ceil(rows / ranks) rows, so only the last ranks' are short or empty
-// and all padding is at the end: the whole parameter is a prefix of its padded buffer, and
+// Here A is a matrix, and B and C are vectors: biases and the weights of norms. Under `rows` a
+// matrix is cut into slices of ceil(rows / shards) rows. Only the last shards' slices are short or
+// empty, and all padding is at the end. So the whole matrix is a prefix of its padded segment, and
 // gathering needs no copies. (The rule is torch.chunk's, as in PyTorch's FSDP2; `flat` is its
-// FSDP1.)
+// FSDP1.) The vectors are cut as one segment, as under `flat`: a few elements per rank and vector
+// would not be worth a message each.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 #include "sharding/plan/partition.h"
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <numeric>
 
 #include "runtime/check.h"
@@ -69,6 +70,22 @@ TEST_CASE("rows: slices of dimension 0 by torch.chunk's rule") {
   const Partition partition(Layout::rows, 4, one_bucket({parameter("x", {5, 3})}));
   CHECK(owned_by_all(partition, 0) == std::vector<Range>{{0, 6}, {6, 6}, {12, 3}, {0, 0}});
   CHECK(partition.buckets()[0].segments[0].range == Range{0, 24});  // four slices of two rows
+}
+
+TEST_CASE("rows: the vectors of a bucket are one segment behind the matrices") {
+  // 2 x 2 rows of 3 at 0; 2 x 1 row of 4 at 16; then 5 elements at 32 and 20 at 48: two parts of 32.
+  const Partition partition(Layout::rows, 2,
+                            one_bucket({parameter("b", {5}), parameter("x", {3, 3}),
+                                        parameter("c", {20}), parameter("y", {2, 4})}));
+  const BucketLayout& bucket = partition.buckets()[0];
+  CHECK(bucket.offsets == std::vector<std::int64_t>{32, 0, 48, 16});
+  REQUIRE(bucket.segments.size() == 3);
+  CHECK(bucket.segments[0].range == Range{0, 12});
+  CHECK(bucket.segments[1].range == Range{16, 8});
+  CHECK(bucket.segments[2].range == Range{32, 64});
+  CHECK(bucket.elements == 96);
+  CHECK(owned_by_all(partition, 0) == std::vector<Range>{{0, 5}, {0, 0}});
+  CHECK(owned_by_all(partition, 2) == std::vector<Range>{{0, 16}, {16, 4}});
 }
 
 TEST_CASE("flat: slices of the bucket as one vector") {
@@ -139,12 +156,18 @@ TEST_CASE("buffers: aligned, without overlap, cut evenly, and trained parameters
       INFO(name_of(layout) << " over " << shards);
       const Partition partition(layout, shards, buckets);
       for (const BucketLayout& bucket : partition.buckets()) {
-        std::int64_t end = 0;
+        std::map<std::int64_t, std::int64_t> ends;  // by the begin of each parameter's place
         for (std::size_t p = 0; p < bucket.parameters.size(); ++p) {
+          const Parameter& parameter = bucket.parameters[p];
           CHECK(bucket.offsets[p] % Partition::kAlignment == 0);
-          CHECK(bucket.offsets[p] >= end);
-          end = bucket.offsets[p] + bucket.parameters[p].numel();
-          CHECK(bucket.parameters[p].trainable() == (end <= bucket.trainable_elements && end > 0));
+          const std::int64_t last = bucket.offsets[p] + parameter.numel();
+          CHECK(parameter.trainable() == (last <= bucket.trainable_elements && last > 0));
+          if (parameter.numel() > 0) CHECK(ends.emplace(bucket.offsets[p], last).second);
+        }
+        std::int64_t end = 0;
+        for (const auto& [begin, last] : ends) {
+          CHECK(begin >= end);
+          end = last;
         }
         CHECK(end <= bucket.elements);
         end = 0;
