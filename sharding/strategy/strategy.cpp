@@ -29,7 +29,7 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
       communicators_(plan_.mesh, world),
       uses_communication_stream_(plan_.communicates || offloads(plan_)) {
   make_groups(seed);
-  for (const auto& group : groups_) group->masters_changed();
+  masters_changed();
   for (const auto& unit : units) unit->attach(this);
 }
 
@@ -169,6 +169,10 @@ void Strategy::write(const std::function<void()>& write_them) {
     throw;
   }
   protocol_.masters = MasterState::current;
+  masters_changed();
+}
+
+void Strategy::masters_changed() {
   for (const auto& group : groups_) group->masters_changed();
   for (const auto& group : groups_) group->prefetch_first();
 }

@@ -30,8 +30,8 @@ namespace tessera {
 class Strategy final : public UnitHooks, public ShardedParameters {
  public:
   /// Creates this rank's shards, with initial values made from `seed`, and attaches itself to the
-  /// units, which must outlive it. A collective over `world`, which must outlive the strategy; null
-  /// for strategy single.
+  /// units, which must outlive it. Queues the first gathers. A collective over `world`, which must
+  /// outlive the strategy; null for strategy single.
   Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicator* world);
   ~Strategy() override;
 
@@ -71,6 +71,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   void check_masters(const Unit& unit) const;
   void finish_micro_batch();
   void write(const std::function<void()>& write);
+  /// Queues the first gathers of the next forward pass.
+  void masters_changed();
   void end_step();
   GradientNorm gradient_norm();
 
