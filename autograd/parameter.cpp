@@ -1,6 +1,7 @@
 #include "autograd/parameter.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -91,25 +92,24 @@ Accumulate Parameter::next_contribution() const {
 void Parameter::initialize(const Tensor& part, std::int64_t first, std::uint64_t seed) const {
   const RandomStream random(seed, name());
   const Initializer initializer = state_->initializer;
-  const auto fill = [&]<typename T>(T* values, std::int64_t count, std::int64_t offset) {
-    parallel_for(count, std::int64_t{1} << 14, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const double value =
-            initializer.kind == Initializer::Kind::constant
-                ? initializer.value
-                : initializer.value * random.normal(static_cast<std::uint64_t>(offset + i));
-        values[i] = static_cast<T>(value);
-      }
-    });
+  const auto value_at = [&](std::int64_t i) {
+    return initializer.kind == Initializer::Kind::constant
+               ? initializer.value
+               : initializer.value * random.normal(static_cast<std::uint64_t>(i));
   };
   write_from_host(part, [&](const Tensor& piece, std::int64_t begin) {
-    if (piece.dtype() == DType::f32) {
-      return fill(piece.data<float>(), piece.numel(), first + begin);
-    }
-    if (piece.dtype() == DType::f64) {
-      return fill(piece.data<double>(), piece.numel(), first + begin);
-    }
-    fail("parameter '{}' is initialized in f32 or f64, not {}", name(), name_of(piece.dtype()));
+    const bool floating = visit_floating(piece.dtype(), [&]<typename T>(T) {
+      T* values = piece.data<T>();
+      // A 16-bit value is the rounded f32 value: the same bits as a copy of an f32 master.
+      using Exact = std::conditional_t<std::is_same_v<T, double>, double, float>;
+      parallel_for(piece.numel(), std::int64_t{1} << 14, [&](std::int64_t from, std::int64_t to) {
+        for (std::int64_t i = from; i < to; ++i) {
+          values[i] = static_cast<T>(static_cast<Exact>(value_at(first + begin + i)));
+        }
+      });
+    });
+    check(floating, "parameter '{}' is initialized in a floating dtype, not {}", name(),
+          name_of(piece.dtype()));
   });
 }
 

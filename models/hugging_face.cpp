@@ -101,8 +101,14 @@ void load_parameters(const fs::path& given, const std::vector<Shard>& shards) {
   for (std::size_t i = 0; i < shards.size(); ++i) {
     // Converted on the host, where the file is mapped: the same bits on every device.
     write_from_host(shards[i].data, [&](const Tensor& piece, std::int64_t begin) {
-      copy_or_cast(piece, sources[i].slice(begin, begin + piece.numel()));
-      check(all_finite({piece.data<float>(), static_cast<std::size_t>(piece.numel())}),
+      const Tensor source = sources[i].slice(begin, begin + piece.numel());
+      copy_or_cast(piece, source);
+      Tensor values = piece;
+      if (piece.dtype() != DType::f32) {  // a frozen parameter
+        values = Tensor::empty_on_host(piece.shape(), DType::f32);
+        copy_or_cast(values, piece);
+      }
+      check(all_finite({values.data<float>(), static_cast<std::size_t>(values.numel())}),
             "{}: parameter '{}' has a value that is NaN or infinite; the file is damaged, or the "
             "training run diverged",
             folder.string(), shards[i].parameter.name());

@@ -16,7 +16,8 @@ namespace tessera {
 /// compute stream before the host reads or writes them.
 struct Shard {
   Parameter parameter;
-  /// Master values, f32. Shaped like the parameter if this rank owns all of it, flat otherwise.
+  /// The rank's own values: the f32 masters, or a frozen parameter's values in the compute dtype.
+  /// Shaped like the parameter if this rank owns all of it, flat otherwise.
   /// Written in Step::update() and Strategy::write_masters() only.
   Tensor data;
   /// The reduced gradient, f32. Valid from the step's last finish_micro_batch() to the next
@@ -32,8 +33,8 @@ class ShardedParameters {
   virtual ~ShardedParameters() = default;
   /// This rank's shards: one for every parameter of the model.
   virtual const std::vector<Shard>& shards() const = 0;
-  /// Gathers the f32 master of one parameter after another, in the order of shards(), and calls
-  /// `visit` with each. A collective: every rank must call it. The tensor is valid during the call.
+  /// Gathers one parameter after another in f32, in the order of shards(), and calls `visit` with
+  /// each. A collective: every rank must call it. The tensor is valid during the call.
   virtual void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) = 0;
 };
 

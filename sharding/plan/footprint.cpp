@@ -87,7 +87,8 @@ class GroupFootprint {
         computed_(size(group.placement.compute_dtype)),
         reduced_(size(group.placement.reduce_dtype)),
         owned_(group.partition.owned_elements(shard_)),
-        owned_trained_(group.partition.owned_elements(shard_, /*trainable_only=*/true)) {
+        owned_trained_(group.partition.owned_elements(shard_, /*trainable_only=*/true)),
+        owned_frozen_(owned_ - owned_trained_) {
     for (const BucketLayout& bucket : group.buckets()) {
       elements_.push_back(bucket.elements);
       trained_.push_back(bucket.trainable_elements);
@@ -141,15 +142,18 @@ class GroupFootprint {
   }
 
   void add_masters(Footprint& footprint) const {
+    // Frozen parameters that are held whole are in the buffers already.
+    const std::int64_t frozen =
+        placement_.parameters == Held::whole ? 0 : computed_ * owned_frozen_;
     switch (group_.masters) {
       case Masters::in_buffer:
         return;
       case Masters::separate:
-        footprint.parameters += 4 * owned_;
+        footprint.parameters += 4 * owned_trained_ + frozen;
         return;
       case Masters::on_host:
-        footprint.host.parameters += 4 * owned_;
-        if (computed_ != 4) footprint.host.parameters += computed_ * owned_;  // rounded copies
+        footprint.host.parameters += 4 * owned_trained_ + frozen;
+        if (computed_ != 4) footprint.host.parameters += computed_ * owned_trained_;  // rounded
     }
   }
 
@@ -260,6 +264,7 @@ class GroupFootprint {
   const std::int64_t reduced_;
   const std::int64_t owned_;
   const std::int64_t owned_trained_;
+  const std::int64_t owned_frozen_;
   std::vector<std::int64_t> elements_;  // per bucket
   std::vector<std::int64_t> trained_;
 };

@@ -105,6 +105,15 @@ ReshardGroup GroupPlan::reshard_group_of(int shard) const {
   return {.number = shard / placement.reshard_ranks, .position = shard % placement.reshard_ranks};
 }
 
+bool GroupPlan::lies_in_buffer(const Parameter& parameter) const {
+  return masters == Masters::in_buffer ||
+         (placement.parameters == Held::whole && !parameter.trainable());
+}
+
+DType GroupPlan::own_dtype(const Parameter& parameter) const {
+  return parameter.trainable() ? DType::f32 : placement.compute_dtype;
+}
+
 bool Plan::counts_in_norm(const GroupPlan& group, int rank) const {
   return norm_axes == group.placement.shard ||
          mesh.position_along(rank, group.placement.replicate) == 0;
@@ -182,6 +191,11 @@ std::string parameters_of(const GroupPlan& group) {
   return {};
 }
 
+std::string sent_in(const GroupPlan& group) {
+  const DType dtype = group.placement.reduce_dtype;
+  return dtype == DType::f32 ? "" : fmt::format("; sent in {}", name_of(dtype));
+}
+
 std::int64_t elements_of(const GroupPlan& group) {
   std::int64_t elements = 0;
   for (const BucketLayout& bucket : group.buckets()) {
@@ -203,7 +217,7 @@ std::string to_string(const Plan& plan) {
                         group.replicas, group.replicas == 1 ? "" : "s");
     text += fmt::format("parameters  {}\n", parameters_of(group));
     text += fmt::format("masters     {}\n", text_of(group.masters));
-    text += fmt::format("gradients   {}\n", text_of(group.gradients));
+    text += fmt::format("gradients   {}{}\n", text_of(group.gradients), sent_in(group));
     if (group.sums_replicas_once) text += "replicas    summed after the last micro-batch\n";
   }
   return text;

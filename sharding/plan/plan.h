@@ -14,7 +14,8 @@
 
 namespace tessera {
 
-/// Where the f32 masters of a rank's own part lie.
+/// Where the f32 masters of a rank's own part lie. Frozen parameters have none: the rank's own part
+/// of those is in the compute dtype, in the buffer if parameters are held whole.
 enum class Masters {
   in_buffer,  // windows into the whole buffers that units compute with: an update is in place
   separate,   // memory of their own on the device; copied, and rounded if need be, before use
@@ -66,6 +67,10 @@ struct GroupPlan {
   const std::vector<BucketLayout>& buckets() const { return partition.buckets(); }
   int bucket_count() const { return static_cast<int>(buckets().size()); }
   ReshardGroup reshard_group_of(int shard) const;
+  /// Whether the rank's own part of a parameter is a window into its bucket's buffer.
+  bool lies_in_buffer(const Parameter& parameter) const;
+  /// The dtype of the rank's own part.
+  DType own_dtype(const Parameter& parameter) const;
 };
 
 struct Plan {

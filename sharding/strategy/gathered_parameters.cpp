@@ -37,8 +37,9 @@ GatheredParameters::~GatheredParameters() {
   }
 }
 
-Tensor GatheredParameters::make_master(int bucket, int parameter) {
-  return own_values_.make_master(resources_.owned(bucket, parameter).count);
+Tensor GatheredParameters::make_own(int b, int p) {
+  return own_values_.make(resources_.owned(b, p).count,
+                          resources_.group.own_dtype(resources_.parameter(b, p)));
 }
 
 void GatheredParameters::prefetch(int b, Direction direction) {

@@ -25,7 +25,7 @@ class GatheredParameters final : public ParameterStore {
   GatheredParameters(const GroupResources& resources, OwnValues& own_values);
   ~GatheredParameters() override;
 
-  Tensor make_master(int bucket, int parameter) override;
+  Tensor make_own(int bucket, int parameter) override;
   void prefetch(int bucket, Direction direction) override;
   /// Raises Error if the slot's present bucket is in use.
   void open(int bucket, Direction direction) override;

@@ -25,6 +25,9 @@ struct GroupResources {
   Exchange* reshard_exchange = nullptr;
 
   const std::vector<BucketLayout>& buckets() const { return group.buckets(); }
+  const Parameter& parameter(int bucket, int parameter) const {
+    return buckets()[bucket].parameters[parameter];
+  }
   int index_of(int bucket, int parameter) const {
     return group.partition.index_of(bucket, parameter);
   }

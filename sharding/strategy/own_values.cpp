@@ -10,9 +10,9 @@ class DeviceValues final : public OwnValues {
  public:
   explicit DeviceValues(const GroupResources& resources) : resources_(resources) {}
 
-  Tensor make_master(std::int64_t elements) override {
+  Tensor make(std::int64_t elements, DType dtype) override {
     const CategoryScope category(Category::parameters);
-    return Tensor::empty({elements}, DType::f32);
+    return Tensor::empty({elements}, dtype);
   }
 
   void masters_changed() override {}
@@ -20,6 +20,7 @@ class DeviceValues final : public OwnValues {
   void fill_own_part(int b, const Tensor& buffer) override {
     Copies copies;
     for (int p = 0; p < resources_.buckets()[b].parameter_count(); ++p) {
+      if (resources_.group.lies_in_buffer(resources_.parameter(b, p))) continue;
       copies.push_back({resources_.own_place(b, p, buffer), resources_.shard_of(b, p).data});
     }
     queue_copies(std::move(copies));

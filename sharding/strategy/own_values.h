@@ -12,12 +12,12 @@ namespace tessera {
 class OwnValues {
  public:
   virtual ~OwnValues() = default;
-  /// Memory for an f32 master that is not a window into a buffer.
-  virtual Tensor make_master(std::int64_t elements) = 0;
+  /// Memory for own values that are no window into a buffer.
+  virtual Tensor make(std::int64_t elements, DType dtype) = 0;
   /// The masters hold new values.
   virtual void masters_changed() = 0;
   /// Queues, on the communication stream, copies of this rank's part of a bucket to its place in
-  /// `buffer`.
+  /// `buffer`. Windows into the buffer are there already.
   virtual void fill_own_part(int bucket, const Tensor& buffer) = 0;
 };
 

@@ -2,11 +2,23 @@
 
 #include <algorithm>
 
+#include "kernels/cast/op.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
 
 namespace tessera {
+namespace {
+
+Tensor in_f32(const Tensor& x) {
+  if (x.dtype() == DType::f32) return x;
+  const Tensor y = Tensor::empty(x.shape(), DType::f32);
+  cast(y, x);
+  return y;
+}
+
+}  // namespace
+
 ParameterGroup::ParameterGroup(const Plan& plan, const GroupPlan& group, int rank,
                                std::span<Shard> shards, MeshCommunicators& communicators,
                                std::uint64_t seed)
@@ -24,17 +36,17 @@ ParameterGroup::ParameterGroup(const Plan& plan, const GroupPlan& group, int ran
       parameters_(make_parameter_store(resources_, *own_values_)),
       sums_(make_gradient_sums(resources_)),
       in_backward_(group.buckets().size(), false) {
-  make_masters(seed);
+  make_shards(seed);
   gradients_ = std::make_unique<GradientBuckets>(resources_, *sums_);
 }
 
-void ParameterGroup::make_masters(std::uint64_t seed) {
+void ParameterGroup::make_shards(std::uint64_t seed) {
   for (int b = 0; b < group_.bucket_count(); ++b) {
     for (int p = 0; p < group_.buckets()[b].parameter_count(); ++p) {
       Shard& shard = resources_.shard_of(b, p);
       const Range owned = resources_.owned(b, p);
       shard.first = owned.first;
-      shard.data = parameters_->make_master(b, p);
+      shard.data = parameters_->make_own(b, p);
       if (owned.count == shard.parameter.numel()) {
         shard.data = shard.data.reshape(shard.parameter.shape());
       }
@@ -150,7 +162,7 @@ void ParameterGroup::visit_whole(
     }
     for (int p = 0; p < bucket.parameter_count(); ++p) {
       const Parameter& parameter = bucket.parameters[p];
-      visit(parameter, owns_all ? resources_.shard_of(b, p).data.reshape(parameter.shape())
+      visit(parameter, owns_all ? in_f32(resources_.shard_of(b, p).data.reshape(parameter.shape()))
                                 : window_of(bucket, p, buffer));
     }
   }

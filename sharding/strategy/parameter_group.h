@@ -46,7 +46,7 @@ class ParameterGroup {
   void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit);
 
  private:
-  void make_masters(std::uint64_t seed);
+  void make_shards(std::uint64_t seed);
   /// The position in the forward pass at which `bucket` runs next.
   int next_position(int bucket) const;
   /// Gathers the buckets that follow `position` in the direction of the pass, as slots allow.

@@ -16,8 +16,8 @@ enum class Direction { forward, backward };
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
-  /// Memory for this rank's master of a parameter, f32 and flat.
-  virtual Tensor make_master(int bucket, int parameter) = 0;
+  /// Memory for this rank's own part of a parameter, flat: f32 if it is trained.
+  virtual Tensor make_own(int bucket, int parameter) = 0;
   /// Starts to gather a bucket if its memory is free.
   virtual void prefetch(int bucket, Direction direction) = 0;
   /// Unshards a bucket and opens its parameters' windows.

@@ -24,11 +24,12 @@ ResidentParameters::~ResidentParameters() {
   }
 }
 
-Tensor ResidentParameters::make_master(int bucket, int parameter) {
-  if (resources_.group.masters == Masters::in_buffer) {
-    return resources_.own_place(bucket, parameter, wholes_[bucket].buffer);
+Tensor ResidentParameters::make_own(int b, int p) {
+  const Parameter& parameter = resources_.parameter(b, p);
+  if (resources_.group.lies_in_buffer(parameter)) {
+    return resources_.own_place(b, p, wholes_[b].buffer);
   }
-  return own_values_.make_master(resources_.owned(bucket, parameter).count);
+  return own_values_.make(resources_.owned(b, p).count, resources_.group.own_dtype(parameter));
 }
 
 void ResidentParameters::open(int bucket, Direction) {

@@ -17,7 +17,7 @@ class ResidentParameters final : public ParameterStore {
   ResidentParameters(const GroupResources& resources, OwnValues& own_values);
   ~ResidentParameters() override;
 
-  Tensor make_master(int bucket, int parameter) override;
+  Tensor make_own(int bucket, int parameter) override;
   void prefetch(int, Direction) override {}
   /// The windows are open already; computation waits for the bucket's values.
   void open(int bucket, Direction direction) override;

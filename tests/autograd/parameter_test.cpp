@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernels/cast/op.h"
 #include "runtime/context.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -29,14 +30,24 @@ TEST_CASE("initial values have the same bits on every device, whichever part is 
   REQUIRE(part.to_vector<float>()[0] != on_cpu[333]);
 }
 
-TEST_CASE("constants and f64 are initial values too, 16 bits are not") {
+TEST_CASE("initial values: constants, f64, and 16 bits as the rounded f32 values") {
   const test::Rank rank;
   const Tensor doubles = Tensor::empty({3}, DType::f64);
   Parameter("ones", {3}, Initializer::ones()).initialize(doubles, 0, 1);
   REQUIRE(doubles.to_vector<double>() == std::vector<double>(3, 1.0));
-  REQUIRE_THROWS_WITH(
-      Parameter("w", {3}, Initializer::zeros()).initialize(Tensor::empty({3}, DType::bf16), 0, 1),
-      Catch::Contains("'w'") && Catch::Contains("bf16"));
+
+  const Parameter weight("w", {100}, Initializer::normal(0.02));
+  const Tensor exact = Tensor::empty({100}, DType::f32);
+  weight.initialize(exact, 0, 1);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Tensor narrow = Tensor::empty({60}, dtype);
+    weight.initialize(narrow, 40, 1);
+    const Tensor rounded = Tensor::empty({60}, dtype);
+    cast(rounded, exact.slice(40, 100));
+    CHECK(test::same_bits(narrow, rounded));
+  }
+  REQUIRE_THROWS_WITH(weight.initialize(Tensor::empty({100}, DType::i32), 0, 1),
+                      Catch::Contains("'w'") && Catch::Contains("i32"));
 }
 
 }  // namespace tessera

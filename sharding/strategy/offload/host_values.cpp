@@ -20,21 +20,22 @@ HostValues::HostValues(const GroupResources& resources) : resources_(resources) 
   }
 }
 
-Tensor HostValues::make_master(std::int64_t elements) {
+Tensor HostValues::make(std::int64_t elements, DType dtype) {
   const CategoryScope category(Category::parameters);
-  return Tensor::empty_on_host({elements}, DType::f32);
+  return Tensor::empty_on_host({elements}, dtype);
 }
 
 void HostValues::masters_changed() {
   communication_stream().synchronize();
   current_.assign(current_.size(), false);
   const DType dtype = resources_.group.placement.compute_dtype;
-  if (dtype == DType::f32) return;
   const CategoryScope category(Category::parameters);
-  for (std::size_t i = 0; i < resources_.shards.size(); ++i) {
-    const Tensor& master = resources_.shards[i].data;
-    if (i == rounded_.size()) rounded_.push_back(Tensor::empty_on_host(master.shape(), dtype));
-    cast(rounded_[i], master);
+  rounded_.resize(resources_.shards.size());
+  for (std::size_t i = 0; i < rounded_.size(); ++i) {
+    const Tensor& own = resources_.shards[i].data;
+    if (own.dtype() == dtype) continue;
+    if (!rounded_[i].defined()) rounded_[i] = Tensor::empty_on_host(own.shape(), dtype);
+    cast(rounded_[i], own);
   }
 }
 
@@ -42,6 +43,7 @@ void HostValues::fill_own_part(int b, const Tensor& buffer) {
   const bool stays_on_device = !on_device_.empty();
   Copies up, in_place;
   for (int p = 0; p < resources_.buckets()[b].parameter_count(); ++p) {
+    if (resources_.group.lies_in_buffer(resources_.parameter(b, p))) continue;
     const int index = resources_.index_of(b, p);
     const Tensor place = resources_.own_place(b, p, buffer);
     if (!stays_on_device) {
@@ -59,7 +61,7 @@ void HostValues::fill_own_part(int b, const Tensor& buffer) {
 
 const Tensor& HostValues::on_host(int index) const {
   const auto i = static_cast<std::size_t>(index);
-  return rounded_.empty() ? resources_.shards[i].data : rounded_[i];
+  return rounded_[i].defined() ? rounded_[i] : resources_.shards[i].data;
 }
 
 }  // namespace tessera

@@ -14,7 +14,7 @@ class HostValues final : public OwnValues {
  public:
   explicit HostValues(const GroupResources& resources);
 
-  Tensor make_master(std::int64_t elements) override;
+  Tensor make(std::int64_t elements, DType dtype) override;
   /// Waits for the copies that still read the old values.
   void masters_changed() override;
   void fill_own_part(int bucket, const Tensor& buffer) override;
@@ -24,7 +24,7 @@ class HostValues final : public OwnValues {
   const Tensor& on_host(int index) const;
 
   const GroupResources resources_;
-  std::vector<Tensor> rounded_;    // per shard, unless computed in f32
+  std::vector<Tensor> rounded_;    // per shard; undefined where the own values need no rounding
   std::vector<Tensor> on_device_;  // per shard, with offload `optimizer` and sharded parameters
   std::vector<bool> current_;      // per bucket: whether on_device_ holds the masters' values
 };
