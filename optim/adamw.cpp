@@ -21,11 +21,11 @@ NamedTensors AdamW::state() const {
   return tensors;
 }
 
-void AdamW::update(double learning_rate, const GradientScale& gradient_scale) {
+void AdamW::update(const std::vector<std::size_t>& which, double learning_rate,
+                   const GradientScale& gradient_scale) {
   std::vector<AdamWTensors> tensors;
-  for (std::size_t i = 0; i < shards().size(); ++i) {
+  for (const std::size_t i : which) {
     const ParameterShard& shard = shards()[i];
-    if (shard.data.numel() == 0) continue;  // it may have no gradient
     tensors.push_back({.p = shard.data,
                        .m = m_[i],
                        .v = v_[i],

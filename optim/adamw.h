@@ -30,7 +30,8 @@ class AdamW final : public Optimizer {
   NamedTensors state() const override;
 
  private:
-  void update(double learning_rate, const GradientScale& gradient_scale) override;
+  void update(const std::vector<std::size_t>& shards, double learning_rate,
+              const GradientScale& gradient_scale) override;
 
   AdamWOptions options_;
   std::vector<Tensor> m_;

@@ -7,6 +7,14 @@
 #include "runtime/describe.h"
 
 namespace tessera {
+namespace {
+
+/// The CPU updates shards in host memory, even on a GPU's rank.
+bool lies_on_host(const ParameterShard& shard) {
+  return shard.data.device().is_cpu();
+}
+
+}  // namespace
 
 Optimizer::Optimizer(std::vector<ParameterShard> shards, bool takes_bf16)
     : shards_(std::move(shards)) {
@@ -19,8 +27,12 @@ Optimizer::Optimizer(std::vector<ParameterShard> shards, bool takes_bf16)
 }
 
 void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) {
-  for (const ParameterShard& shard : shards_) {
+  std::vector<std::size_t> on_device,
+      on_host;  // empty shards are in neither: they may lack a gradient
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    const ParameterShard& shard = shards_[i];
     if (shard.data.numel() == 0) continue;
+    (lies_on_host(shard) ? on_host : on_device).push_back(i);
     check(shard.gradient.defined(), "optimizer: {} has no gradient; run backward first",
           shard.name);
     check(shard.gradient.numel() == shard.data.numel(),
@@ -29,13 +41,13 @@ void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) 
   }
   ++steps_;
   may_have_been_skipped_ = true;
+  if (!on_device.empty()) update(on_device, learning_rate, gradient_scale);
+  if (on_host.empty()) return;
+  // On a GPU's rank, copies of the gradients and of the scale may still be under way.
+  current_stream().synchronize();
   GradientScale scale = gradient_scale;
-  if (on_host()) {
-    // On a GPU's rank, copies of the gradients and of the scale may still be under way.
-    current_stream().synchronize();
-    if (scale.tensor.defined()) scale.tensor = scale.tensor.to_host();
-  }
-  update(learning_rate, scale);
+  if (scale.tensor.defined()) scale.tensor = scale.tensor.to_host();
+  update(on_host, learning_rate, scale);
 }
 
 void Optimizer::step_was_skipped() {
@@ -51,17 +63,13 @@ void Optimizer::set_steps(std::int64_t steps) {
   may_have_been_skipped_ = false;
 }
 
-bool Optimizer::on_host() const {
-  return !shards_.empty() && shards_.front().data.device().is_cpu();
-}
-
 std::vector<Tensor> Optimizer::zeros_like_shards() const {
   const CategoryScope scope(Category::optimizer);
   std::vector<Tensor> tensors;
   for (const ParameterShard& shard : shards_) {
     const Shape& shape = shard.data.shape();
-    tensors.push_back(on_host() ? Tensor::empty_on_host(shape, DType::f32)
-                                : Tensor::empty(shape, DType::f32));
+    tensors.push_back(lies_on_host(shard) ? Tensor::empty_on_host(shape, DType::f32)
+                                          : Tensor::empty(shape, DType::f32));
     tensors.back().zero();
   }
   return tensors;

@@ -79,13 +79,12 @@ class Optimizer {
   /// host's), charged to Category::optimizer.
   std::vector<Tensor> zeros_like_shards() const;
 
-  /// Updates all shards; steps() already counts this update.
-  virtual void update(double learning_rate, const GradientScale& gradient_scale) = 0;
+  /// Updates the shards with these indices, which lie in one memory, as does the scale; steps()
+  /// already counts this update.
+  virtual void update(const std::vector<std::size_t>& shards, double learning_rate,
+                      const GradientScale& gradient_scale) = 0;
 
  private:
-  /// Whether the shards lie in host memory. The CPU then updates them, even on a GPU's rank.
-  bool on_host() const;
-
   std::vector<ParameterShard> shards_;
   std::int64_t steps_ = 0;
   bool may_have_been_skipped_ = false;

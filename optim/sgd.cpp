@@ -22,11 +22,11 @@ NamedTensors Sgd::state() const {
   return tensors;
 }
 
-void Sgd::update(double learning_rate, const GradientScale& gradient_scale) {
+void Sgd::update(const std::vector<std::size_t>& which, double learning_rate,
+                 const GradientScale& gradient_scale) {
   std::vector<SgdTensors> tensors;
-  for (std::size_t i = 0; i < shards().size(); ++i) {
+  for (const std::size_t i : which) {
     const ParameterShard& shard = shards()[i];
-    if (shard.data.numel() == 0) continue;  // it may have no gradient
     tensors.push_back({.p = shard.data,
                        .b = momentum_.empty() ? Tensor() : momentum_[i],
                        .gradient = shard.gradient,

@@ -23,7 +23,8 @@ class Sgd final : public Optimizer {
   NamedTensors state() const override;
 
  private:
-  void update(double learning_rate, const GradientScale& gradient_scale) override;
+  void update(const std::vector<std::size_t>& shards, double learning_rate,
+              const GradientScale& gradient_scale) override;
 
   SgdOptions options_;
   std::vector<Tensor> momentum_;

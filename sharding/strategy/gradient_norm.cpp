@@ -1,5 +1,7 @@
 #include "sharding/strategy/gradient_norm.h"
 
+#include <cmath>
+
 #include "runtime/category.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
@@ -15,31 +17,61 @@ void reduce_over(Communicator* group, const Tensor& value, Reduction reduction) 
   wait_for_communication(group->all_reduce({value}, stream, "gradient norm", reduction));
 }
 
-/// Whether the gradients are offloaded from a GPU.
-bool lie_on_host(const std::vector<Tensor>& gradients) {
-  return !gradients.empty() && gradients.front().device().is_cpu() && !context().device().is_cpu();
-}
+/// The part of a norm that is due to gradients in host memory. Gradients may be on both sides, as
+/// offloading is a setting of each placement. The ranks reduce on the device in any case.
+class HostPart {
+ public:
+  explicit HostPart(Tensors gradients) : gradients_(std::move(gradients)) {
+    if (gradients_.empty()) return;
+    context().compute_stream().synchronize();  // the gradients have arrived
+    norm_ = GradientNorm::empty_on_host();
+  }
+
+  void add_largest(const Tensor& largest) const {
+    if (gradients_.empty()) return;
+    largest_magnitude(norm_, gradients_);
+    const float host = norm_.largest().item<float>();
+    const float device = largest.item<float>();
+    // NaN must win, and it compares as false.
+    if (device >= host || std::isnan(device)) return;
+    largest.copy_from(norm_.largest());
+  }
+
+  /// `largest` is that of all ranks.
+  void add_squares(const Tensor& largest, const Tensor& words) const {
+    if (gradients_.empty()) return;
+    norm_.largest().copy_from(largest);
+    context().compute_stream().synchronize();
+    sum_of_squares(norm_, gradients_);
+    const Tensor device = words.to_host();
+    for (int i = 0; i < 2; ++i) {
+      norm_.words().data<std::int64_t>()[i] += device.data<std::int64_t>()[i];
+    }
+    words.copy_from(norm_.words());
+    context().compute_stream().synchronize();
+  }
+
+ private:
+  const Tensors gradients_;
+  GradientNorm norm_;
+};
 
 }  // namespace
 
 GradientNorm gradient_norm(const std::vector<Tensor>& gradients, Communicator* group) {
   const CategoryScope category(Category::workspace);
+  const Device device = context().device();
+  Tensors on_device, on_host;
+  for (const Tensor& gradient : gradients) {
+    (gradient.device() == device ? on_device : on_host).push_back(gradient);
+  }
+  const HostPart host(std::move(on_host));
   const GradientNorm norm = GradientNorm::empty();
-  const bool on_host = lie_on_host(gradients);
-  // On the side of the gradients; the ranks reduce on the device in any case.
-  const GradientNorm here = on_host ? GradientNorm::empty_on_host() : norm;
-  const auto copy_if_on_host = [&](const Tensor& to, const Tensor& from) {
-    if (!on_host) return;
-    to.copy_from(from);
-    context().compute_stream().synchronize();
-  };
-  if (on_host) context().compute_stream().synchronize();  // the gradients have arrived
-  largest_magnitude(here, gradients);
-  copy_if_on_host(norm.largest(), here.largest());
+  largest_magnitude(norm, on_device);
+  host.add_largest(norm.largest());
   reduce_over(group, norm.largest(), Reduction::maximum);
-  copy_if_on_host(here.largest(), norm.largest());
-  sum_of_squares(here, gradients);
-  copy_if_on_host(norm.words(), here.words());
+  sum_of_squares(norm, on_device);
+  host.add_squares(norm.largest(), norm.words());
   reduce_over(group, norm.words(), Reduction::sum);
   return norm;
 }

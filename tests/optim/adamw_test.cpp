@@ -22,6 +22,12 @@ ParameterShard shard(const std::string& name, std::int64_t count, bool decay = t
           .decay = decay};
 }
 
+Tensor on_host(const Tensor& tensor) {
+  const Tensor copy = Tensor::empty_on_host(tensor.shape(), tensor.dtype());
+  copy.copy_from(tensor);
+  return copy;
+}
+
 }  // namespace
 
 TEST_CASE("AdamW: five steps agree with torch.optim.AdamW") {
@@ -187,11 +193,6 @@ TEST_CASE("AdamW: a skipped step changes nothing and does not count") {
 TEST_CASE("AdamW: shards in host memory are updated there, with the device's bits") {
   test::Rank rank;
   const ParameterShard s = shard("w", 1030);
-  const auto on_host = [](const Tensor& tensor) {
-    const Tensor copy = Tensor::empty_on_host(tensor.shape(), tensor.dtype());
-    copy.copy_from(tensor);
-    return copy;
-  };
   // Copied by the device: the optimizer waits for them.
   AdamW there({{.name = "w", .data = on_host(s.data), .gradient = on_host(s.gradient)}});
   const std::int64_t before = rank.context.allocator().account()[Category::optimizer].current;
@@ -210,6 +211,28 @@ TEST_CASE("AdamW: shards in host memory are updated there, with the device's bit
   REQUIRE(same_bits(here.shards()[0].data, there.shards()[0].data));
   REQUIRE(same_bits(here.state()[0].second, there.state()[0].second));
   REQUIRE(same_bits(here.state()[1].second, there.state()[1].second));
+}
+
+TEST_CASE("AdamW: shards in both memories are each updated where they are") {
+  const test::Rank rank;
+  const ParameterShard a = shard("a", 100), b = shard("b", 200), c = shard("c", 300);
+  const auto moved = [](const ParameterShard& s) {
+    return ParameterShard{.name = s.name, .data = on_host(s.data), .gradient = on_host(s.gradient)};
+  };
+  const auto copied = [](const ParameterShard& s) {
+    return ParameterShard{.name = s.name, .data = s.data.clone(), .gradient = s.gradient};
+  };
+  AdamW mixed({moved(a), copied(b), moved(c)});
+  AdamW here({a, b, c});
+  for (AdamW* optimizer : {&mixed, &here}) {
+    optimizer->step(0.01, Tensor::from(std::vector{0.25f}, {1}));
+    optimizer->step(0.01);
+    REQUIRE(optimizer->steps() == 2);
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(same_bits(mixed.shards()[i].data, here.shards()[i].data));
+    CHECK(same_bits(mixed.state()[2 * i].second, here.state()[2 * i].second));
+  }
 }
 
 TEST_CASE("AdamW: a missing or ill-fitting gradient is an error, before anything changes") {
