@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,14 +48,29 @@ struct PlacementRule {
   StrategyKind strategy = StrategyKind::ddp;
   /// fsdp and hsdp: as ShardingOptions::flatten_parameters.
   bool flatten_parameters = false;
+  /// These replace the options of the same names; an empty one leaves the option as it is.
+  std::optional<int> reshard_group = {};
+  std::optional<DType> compute_dtype = {};
+  std::optional<DType> reduce_dtype = {};
+  std::optional<Offload> offload = {};
+
   bool operator==(const PlacementRule&) const = default;
 };
 
 /// Rules from a text such as "*.experts.* -> hsdp, *.ln_* -> ddp". "fsdp_flat" and "hsdp_flat"
-/// stand for flattened parameters. Raises Error on another form.
+/// stand for flattened parameters. Settings may follow the strategy:
+/// "*.head.* -> fsdp reshard_after_forward=false reduce_dtype=bf16". Raises Error on another form.
 std::vector<PlacementRule> parse_placement_rules(std::string_view text);
 /// The text that parse_placement_rules reads to the same rules.
 std::string to_string(const std::vector<PlacementRule>& rules);
+/// The part of that text that follows the arrow: "fsdp_flat reduce_dtype=bf16".
+std::string recipe_of(const PlacementRule& rule);
+
+/// "true", "false" or a number of ranks as ShardingOptions::reshard_group: 0, 1, or the number.
+/// Empty for any other text.
+std::optional<int> parse_reshard(std::string_view text);
+/// The text that parse_reshard reads to the same value.
+std::string reshard_text(int reshard_group);
 
 /// Whether '*' in `pattern` can be filled in so that it equals `name`.
 bool matches_pattern(std::string_view pattern, std::string_view name);
@@ -96,6 +112,8 @@ struct ShardingOptions {
 
 /// Whether the strategy itself or one of the rules is hsdp.
 bool has_hsdp(const ShardingOptions& options);
+/// Whether the model, or the part of it that a rule names, is computed in `dtype`.
+bool computes_in(const ShardingOptions& options, DType dtype);
 
 /// The job that a plan is made for.
 struct Machine {

@@ -33,19 +33,61 @@ bool is_fsdp(StrategyKind kind) {
   return kind == StrategyKind::fsdp || kind == StrategyKind::hsdp;
 }
 
+bool shards_parameters(StrategyKind kind) {
+  return is_fsdp(kind) || kind == StrategyKind::zero3;
+}
+
+/// Raises Error if a rule's settings contradict its strategy. `prefix` stands before the setting.
+void check_rule(const PlacementRule& rule, std::string_view prefix) {
+  const std::string_view strategy = name_of(rule.strategy);
+  check(!rule.flatten_parameters || is_fsdp(rule.strategy),
+        "{}flatten_parameters is for fsdp and hsdp, not {}", prefix, strategy);
+  const int group = rule.reshard_group.value_or(0);
+  check(group >= 0, "{}reshard_after_forward is {}; expected a number from 2", prefix, group);
+  check(group <= 1 || is_fsdp(rule.strategy),
+        "{}reshard_after_forward {}: groups are for fsdp and hsdp, not {}", prefix, group,
+        strategy);
+  check(rule.offload != Offload::all || shards_parameters(rule.strategy),
+        "{}offload all is for zero3, fsdp and hsdp: with {} every GPU holds all parameters; choose "
+        "optimizer",
+        prefix, strategy);
+  for (const std::optional<DType>& dtype : {rule.compute_dtype, rule.reduce_dtype}) {
+    const DType given = dtype.value_or(DType::f32);
+    check(given == DType::f32 || given == DType::bf16 || given == DType::f16,
+          "training computes and reduces in f32, bf16 or f16, not {}", name_of(given));
+  }
+}
+
 void check_rules(const ShardingOptions& options) {
   check(options.rules.empty() || options.strategy != StrategyKind::single,
         "sharding.rules are for several ranks, and strategy single is for one; choose ddp");
   for (const PlacementRule& rule : options.rules) {
     check(rule.strategy != StrategyKind::single,
           "sharding.rules: '{} -> single' keeps gradients apart on every rank; choose ddp, which "
-          "keeps "
-          "parameters whole and sums their gradients",
+          "keeps parameters whole and sums their gradients",
           rule.pattern);
-    check(!rule.flatten_parameters || is_fsdp(rule.strategy),
-          "sharding.rules: '{} -> {}_flat': flattened parameters are for fsdp and hsdp",
-          rule.pattern, name_of(rule.strategy));
+    check_rule(rule, fmt::format("sharding.rules: '{} -> {}': ", rule.pattern, recipe_of(rule)));
   }
+}
+
+/// The rule for all parameters that no other rule matches.
+PlacementRule rule_for_the_rest(const ShardingOptions& options) {
+  return {.pattern = "*",
+          .strategy = options.strategy,
+          .flatten_parameters = options.flatten_parameters,
+          .reshard_group = options.reshard_group,
+          .compute_dtype = options.compute_dtype,
+          .reduce_dtype = options.reduce_dtype,
+          .offload = options.offload};
+}
+
+/// Drops the settings of `rule` that `rest` has, too.
+PlacementRule without_repetition(PlacementRule rule, const PlacementRule& rest) {
+  if (rule.reshard_group == rest.reshard_group) rule.reshard_group.reset();
+  if (rule.compute_dtype == rest.compute_dtype) rule.compute_dtype.reset();
+  if (rule.reduce_dtype == rest.reduce_dtype) rule.reduce_dtype.reset();
+  if (rule.offload == rest.offload) rule.offload.reset();
+  return rule;
 }
 
 /// The row of the table in placement.h.
@@ -87,14 +129,17 @@ void set_reshard(Placement& placement, int group, int shards) {
   placement.reshard_ranks = group;
 }
 
-Placement make_placement(StrategyKind kind, bool flatten, const ShardingOptions& options,
-                         const Mesh& mesh, const Device& device) {
-  Placement placement = row_of(kind, flatten);
-  if (flatten) placement.name += " flat";
-  set_reshard(placement, options.reshard_group, mesh.size_along(placement.shard));
-  placement.compute_dtype = options.compute_dtype;
-  placement.reduce_dtype = options.reduce_dtype;
-  if (!device.is_cpu()) placement.offload = options.offload;
+/// A setting that the rule leaves open is that of `rest`.
+Placement make_placement(const PlacementRule& given, const PlacementRule& rest, const Mesh& mesh,
+                         const Device& device) {
+  const PlacementRule rule = without_repetition(given, rest);
+  Placement placement = row_of(rule.strategy, rule.flatten_parameters);
+  placement.name = recipe_of(rule);
+  set_reshard(placement, rule.reshard_group.value_or(*rest.reshard_group),
+              mesh.size_along(placement.shard));
+  placement.compute_dtype = rule.compute_dtype.value_or(*rest.compute_dtype);
+  placement.reduce_dtype = rule.reduce_dtype.value_or(*rest.reduce_dtype);
+  if (!device.is_cpu()) placement.offload = rule.offload.value_or(*rest.offload);
   if (placement.offload == Offload::all && placement.parameters == Held::whole) {
     placement.offload = Offload::optimizer;  // whole parameters have to be on the device
   }
@@ -114,11 +159,10 @@ Mesh mesh_of(const ShardingOptions& options, const Machine& machine) {
 
 std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
                                      const Device& device) {
-  std::vector<Placement> placements = {
-      make_placement(options.strategy, options.flatten_parameters, options, mesh, device)};
+  const PlacementRule rest = rule_for_the_rest(options);
+  std::vector<Placement> placements = {make_placement(rest, rest, mesh, device)};
   for (const PlacementRule& rule : options.rules) {
-    placements.push_back(
-        make_placement(rule.strategy, rule.flatten_parameters, options, mesh, device));
+    placements.push_back(make_placement(rule, rest, mesh, device));
   }
   return placements;
 }
@@ -129,30 +173,16 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
   check(ranks >= 1, "the number of ranks is {}; expected at least 1", ranks);
   check(options.strategy != StrategyKind::single || ranks == 1,
         "sharding.strategy single is for one rank, and there are {}; choose ddp", ranks);
-  check(!options.flatten_parameters || is_fsdp(options.strategy),
-        "sharding.flatten_parameters is for fsdp and hsdp, not {}", strategy);
   check(options.shard_size == 0 || has_hsdp(options), "sharding.shard_size is for hsdp, not {}",
         strategy);
   check(options.shard_size >= 0 && (options.shard_size == 0 || ranks % options.shard_size == 0),
         "sharding.shard_size {} does not divide the {} ranks into equal groups", options.shard_size,
         ranks);
-  check(options.reshard_group >= 0,
-        "sharding.reshard_after_forward is {}; expected a number from 2", options.reshard_group);
-  check(options.reshard_group <= 1 || is_fsdp(options.strategy),
-        "sharding.reshard_after_forward {}: groups are for fsdp and hsdp, not {}",
-        options.reshard_group, strategy);
   check(options.live_gathers >= 1, "sharding.live_gathers is {}; expected at least 1",
         options.live_gathers);
-  check(options.offload != Offload::all || options.strategy >= StrategyKind::zero3,
-        "sharding.offload all is for zero3, fsdp and hsdp: with {} every GPU holds all parameters; "
-        "choose optimizer",
-        strategy);
   check(options.micro_batches >= 1, "a step has {} micro-batches; expected at least 1",
         options.micro_batches);
-  for (const DType dtype : {options.compute_dtype, options.reduce_dtype}) {
-    check(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16,
-          "training computes and reduces in f32, bf16 or f16, not {}", name_of(dtype));
-  }
+  check_rule(rule_for_the_rest(options), "sharding.");
   check_rules(options);
   placements_of(options, mesh_of(options, machine), machine.device);  // checks the groups
 }

@@ -191,6 +191,86 @@ TEST_CASE("rules: texts and patterns") {
   REQUIRE_THROWS_WITH(check_options(options, {.ranks = 2}), Catch::Contains("choose ddp"));
 }
 
+TEST_CASE("rules: a setting of a rule replaces the option for its parameters only") {
+  const ToyNet net;
+  ShardingOptions options{.strategy = StrategyKind::fsdp,
+                          .reshard_group = 2,
+                          .compute_dtype = DType::bf16,
+                          .offload = Offload::all};
+  options.rules = parse_placement_rules(
+      "layer.0.* -> fsdp reshard_after_forward=false compute_dtype=f32 offload=none, "
+      "layer.1.* -> fsdp  reduce_dtype=bf16, layer.2.* -> fsdp offload=all, layer.3.* -> ddp");
+  CHECK(parse_placement_rules(to_string(options.rules)) == options.rules);
+  const Plan plan = make_plan(net.units, options, {.ranks = 4});
+  REQUIRE(plan.groups.size() == 4);  // the setting of layer 2 is the option's: no group of its own
+
+  const Placement& rest = plan.groups[0].placement;
+  CHECK(rest.name == "fsdp");
+  CHECK(rest.reshard == Reshard::to_groups);
+  CHECK(rest.compute_dtype == DType::bf16);
+  CHECK(rest.reduce_dtype == DType::f32);
+  CHECK(plan.groups[0].masters == Masters::on_host);
+  const Placement& first = plan.groups[1].placement;
+  CHECK(first.reshard == Reshard::never);
+  CHECK(first.compute_dtype == DType::f32);
+  CHECK(plan.groups[1].masters == Masters::separate);
+  const Placement& second = plan.groups[2].placement;
+  CHECK(second.name == "fsdp reduce_dtype=bf16");
+  CHECK(second.reshard == Reshard::to_groups);
+  CHECK(second.reduce_dtype == DType::bf16);
+  // ddp takes the option as far as it can: whole parameters stay on the GPU, masters do not.
+  CHECK(plan.groups[3].placement.offload == Offload::optimizer);
+}
+
+TEST_CASE("rules: a setting that does not suit its strategy is an error that quotes the rule") {
+  ShardingOptions options{.strategy = StrategyKind::fsdp};
+  const auto error_of = [&](std::string_view rules) -> std::string {
+    try {
+      options.rules = parse_placement_rules(rules);
+      check_options(options, {.ranks = 4});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(error_of("a -> zero1 offload=all") ==
+        "sharding.rules: 'a -> zero1 offload=all': offload all is for zero3, fsdp and hsdp: with "
+        "zero1 every GPU holds all parameters; choose optimizer");
+  CHECK(error_of("a -> zero3 reshard_after_forward=2") ==
+        "sharding.rules: 'a -> zero3 reshard_after_forward=2': reshard_after_forward 2: groups are "
+        "for fsdp and hsdp, not zero3");
+  CHECK(error_of("a -> ddp reduce_dtype=i32") ==
+        "training computes and reduces in f32, bf16 or f16, not i32");
+  CHECK(error_of("a -> fsdp reshard_after_forward=3") ==
+        "sharding.reshard_after_forward 3 does not divide the 4 ranks that share the model");
+  CHECK(error_of("a -> fsdp reshard_after_forward=0") ==
+        "reshard_after_forward: expected true, false or a number of ranks from 2, got '0'");
+  CHECK(error_of("a -> fsdp buckets=2") ==
+        "a rule has no setting 'buckets'; the settings are reshard_after_forward, compute_dtype, "
+        "reduce_dtype and offload");
+}
+
+TEST_CASE("frozen parameters have no f32 master") {
+  const ToyNet net;
+  for (const auto& unit : net.units) {
+    for (const Parameter& parameter : unit->parameters()) parameter.set_trainable(false);
+  }
+  net.layers[3].up.set_trainable(true);  // 60 of 638 elements
+  const auto parameters = [&](StrategyKind strategy, DType dtype) {
+    const ShardingOptions options{.strategy = strategy, .compute_dtype = dtype};
+    return footprint_of(net.units, options, /*world_size=*/2, /*rank=*/0).parameters;
+  };
+  const Partition whole(Layout::whole, 1, make_buckets(net.units));
+  std::int64_t elements = 0;
+  for (const BucketLayout& bucket : whole.buckets()) elements += bucket.elements;
+  CHECK(parameters(StrategyKind::ddp, DType::f32) == 4 * elements);
+  CHECK(parameters(StrategyKind::ddp, DType::bf16) == 2 * elements + 4 * 60);
+  const Partition rows(Layout::rows, 2, make_buckets(net.units));
+  const std::int64_t owned = rows.owned_elements(0);
+  CHECK(parameters(StrategyKind::fsdp, DType::f32) == 4 * owned);
+  CHECK(parameters(StrategyKind::fsdp, DType::bf16) == 2 * (owned - 30) + 4 * 30);
+}
+
 TEST_CASE("a parameter that two units list is an error that names both") {
   const Parameter table("table", {4, 2}, Initializer::zeros());
   Units units;
@@ -231,7 +311,7 @@ TEST_CASE("sum_replicas_once: hsdp sends one sum per step across replicas") {
 TEST_CASE("a plan prints where everything lies") {
   const ToyNet net(2);
   ShardingOptions options{.strategy = StrategyKind::fsdp, .compute_dtype = DType::bf16};
-  options.rules = parse_placement_rules("*.bias -> ddp");
+  options.rules = parse_placement_rules("*.bias -> ddp reduce_dtype=bf16");
   CHECK(to_string(make_plan(net.units, options, {.ranks = 4})) ==
         "mesh        replica 1 x shard 4\n"
         "\n"
@@ -242,11 +322,11 @@ TEST_CASE("a plan prints where everything lies") {
         "gradients   two slots shared by turns, reduced and added to the shards after each "
         "micro-batch\n"
         "\n"
-        "ddp: 26 parameters in 3 buckets\n"
+        "ddp reduce_dtype=bf16: 26 parameters in 3 buckets\n"
         "layout      whole, 1 shard x 4 replicas\n"
         "parameters  whole on every rank, in bf16\n"
         "masters     f32, in memory of their own\n"
-        "gradients   a buffer per bucket, reduced in place once a step\n");
+        "gradients   a buffer per bucket, reduced in place once a step; sent in bf16\n");
 }
 
 }  // namespace tessera

@@ -161,10 +161,26 @@ FAULTS = {
         "kernels/tree_reduce/cpu.cpp",
         "std::bit_floor(count - 1)",
         "count - 1"),
+    "a message for every vector of a bucket": (
+        "sharding/plan/partition.cpp",
+        "(layout == Layout::rows && parameter.shape().rank() > 1)",
+        "layout == Layout::rows"),
+    "f32 masters for frozen parameters": (
+        "sharding/plan/plan.cpp",
+        "return parameter.trainable() ? DType::f32 : placement.compute_dtype;",
+        "return parameter.name().empty() ? placement.compute_dtype : DType::f32;"),
+    "a rule's compute_dtype does nothing": (
+        "sharding/plan/placement.cpp",
+        "rule.compute_dtype.value_or(*rest.compute_dtype)",
+        "*rest.compute_dtype"),
+    "a new strategy queues no gathers": (
+        "sharding/strategy/strategy.cpp",
+        "  make_groups(seed);\n  masters_changed();",
+        "  make_groups(seed);\n  for (const auto& group : groups_) group->masters_changed();"),
     "slices that lose the last rows": (
         "sharding/plan/partition.cpp",
-        "return ceil_div(rows, shards) * row_elements(shape);",
-        "return rows / shards * row_elements(shape);"),
+        "return ceil_div(shape[0], shards) * row_elements(shape);",
+        "return shape[0] / shards * row_elements(shape);"),
     "a process that PMI started trains alone": (
         "sharding/comm/launcher.cpp",
         'if (const auto launch = find_mpi(environment, "PMI_SIZE", "PMI_RANK")) return launch;',

@@ -82,6 +82,31 @@ std::vector<PlacementRule> draw_rules(Draws& draws) {
   return rules;
 }
 
+/// Gives some rules settings of their own.
+void draw_settings(Draws& draws, ShardingOptions& options, int shards, bool hsdp) {
+  // A bias is added in the dtype of its matrix.
+  const bool cuts_layers = std::any_of(
+      options.rules.begin(), options.rules.end(),
+      [](const PlacementRule& rule) { return rule.pattern == "*.bias" || rule.pattern == "*.up"; });
+  for (PlacementRule& rule : options.rules) {
+    if (draws.coin()) continue;
+    const bool gathers = is_fsdp(rule.strategy) || rule.strategy == StrategyKind::zero3;
+    if (gathers && draws.coin()) {
+      rule.reshard_group = draws.one_of({0, 1, 2, 4});
+      const bool fits = is_fsdp(rule.strategy) && shards % std::max(1, *rule.reshard_group) == 0;
+      if (*rule.reshard_group > 1 && !fits) rule.reshard_group = 1;
+    }
+    if (!cuts_layers && draws.coin()) {
+      rule.compute_dtype = draws.one_of({DType::f32, DType::bf16, DType::f16});
+    }
+    if (!hsdp && draws.coin()) rule.reduce_dtype = draws.one_of({DType::f32, DType::bf16});
+    if (draws.coin()) {
+      rule.offload = draws.one_of({Offload::none, Offload::optimizer, Offload::all});
+      if (rule.offload == Offload::all && !gathers) rule.offload = Offload::optimizer;
+    }
+  }
+}
+
 ShardingOptions draw_options(Draws& draws, int ranks) {
   ShardingOptions options;
   options.strategy = draws.one_of({StrategyKind::zero1, StrategyKind::zero2, StrategyKind::zero3,
@@ -106,6 +131,7 @@ ShardingOptions draw_options(Draws& draws, int ranks) {
   options.compute_dtype = draws.one_of({DType::f32, DType::f32, DType::bf16, DType::f16});
   // hsdp rounds a 16-bit sum twice, in the row and across; ddp rounds it once.
   if (!hsdp) options.reduce_dtype = draws.one_of({DType::f32, DType::f32, DType::bf16});
+  draw_settings(draws, options, shards, hsdp);
   return options;
 }
 
@@ -127,11 +153,6 @@ Case draw_case(std::uint64_t number) {
 
 std::string to_string(const Case& drawn) {
   const ShardingOptions& o = drawn.options;
-  std::vector<std::string> rules;
-  for (const PlacementRule& rule : o.rules) {
-    rules.push_back(fmt::format("{} -> {}{}", rule.pattern, name_of(rule.strategy),
-                                rule.flatten_parameters ? "_flat" : ""));
-  }
   std::string recomputes;
   for (const bool here : drawn.recomputes) recomputes += here ? '1' : '0';
   return fmt::format(
@@ -139,7 +160,7 @@ std::string to_string(const Case& drawn) {
       "reshard_group {}, live_gathers {}, prefetch {}/{}, micro_batches {}, every {}, compute {}, "
       "reduce {}, frozen [{}], recomputes {}, evaluates {}, delays {}",
       name_of(o.strategy), o.flatten_parameters ? " flat" : "", drawn.ranks, drawn.layers,
-      drawn.tied, fmt::join(rules, ", "), o.shard_size, o.buckets, o.reshard_group, o.live_gathers,
+      drawn.tied, to_string(o.rules), o.shard_size, o.buckets, o.reshard_group, o.live_gathers,
       o.prefetch_in_forward, o.prefetch_in_backward, o.micro_batches, o.reduce_every_micro_batch,
       name_of(o.compute_dtype), name_of(o.reduce_dtype), fmt::join(drawn.frozen, ","), recomputes,
       drawn.evaluates, drawn.delays);
@@ -230,14 +251,19 @@ Trained train(const Case& drawn, const ShardingOptions& options,
   return result;
 }
 
-/// The same training under plain ddp.
+/// The same training under ddp, in the same dtypes.
 ShardingOptions ddp_like(const ShardingOptions& options) {
   ShardingOptions ddp = options;
   ddp.strategy = StrategyKind::ddp;
   ddp.flatten_parameters = false;
   ddp.shard_size = 0;
   ddp.reshard_group = 0;
-  ddp.rules.clear();
+  for (PlacementRule& rule : ddp.rules) {
+    rule = {.pattern = rule.pattern,
+            .strategy = StrategyKind::ddp,
+            .compute_dtype = rule.compute_dtype,
+            .reduce_dtype = rule.reduce_dtype};
+  }
   return ddp;
 }
 

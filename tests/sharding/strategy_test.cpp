@@ -421,6 +421,21 @@ TEST_CASE("offload: the bits of a run without offload, and the predicted bytes")
   }
 }
 
+TEST_CASE("offload: rules offload some parameters, and the norm covers both memories") {
+  Findings findings;
+  for (const int micro_batches : {1, 2}) {
+    ShardingOptions options{.strategy = StrategyKind::fsdp, .micro_batches = micro_batches};
+    const Trained expected = train(2, options, findings);
+    options.rules = parse_placement_rules(
+        "layer.0.* -> fsdp offload=all, layer.1.* -> zero2 offload=optimizer, norm.* -> ddp");
+    CHECK(train(2, options, findings) == expected);
+    options.offload = Offload::all;
+    options.rules = parse_placement_rules("layer.*.up -> fsdp offload=none, table -> ddp");
+    CHECK(train(2, options, findings) == expected);
+  }
+  CHECK(findings.wrong() == std::vector<std::string>{});
+}
+
 TEST_CASE("offload: one rank without a communicator") {
   Findings findings;
   const auto train_alone = [&](Offload offload) {

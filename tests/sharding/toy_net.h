@@ -53,11 +53,18 @@ struct ToyNet {
     }
   }
 
+  /// Rules may have parameters computed in different dtypes: `x` in that of `parameter`.
+  static Variable in_dtype_of(const Variable& x, const Parameter& parameter) {
+    const DType dtype = parameter.data().dtype();
+    return x.data().dtype() == dtype ? x : cast(x, dtype);
+  }
+
   /// factor * sum of the cross-entropies.
   Variable loss(const Tensor& ids, const Tensor& targets, double factor) const {
     Variable x = units[0]->run_once([&](const Variable&) { return embedding(ids, table); }, {});
     for (std::size_t i = 0; i < layers.size(); ++i) {
-      const auto run = [layer = layers[i]](const Variable& h) {
+      const auto run = [layer = layers[i]](const Variable& before) {
+        const Variable h = in_dtype_of(before, layer.up);
         const Variable hidden = gelu(linear(h, layer.up, layer.bias, WeightLayout::in_out));
         return add(h, linear(hidden, layer.down, Parameter(), WeightLayout::in_out));
       };
@@ -66,8 +73,9 @@ struct ToyNet {
     Unit& last = head.defined() ? *units.back() : *units.front();
     return last.run_once(
         [&](const Variable& h) {
-          const Variable y = layer_norm(h, norm_weight, norm_bias, 1e-5f);
-          return linear_cross_entropy(y, head.defined() ? head : table, targets, factor);
+          const Variable y = layer_norm(in_dtype_of(h, norm_weight), norm_weight, norm_bias, 1e-5f);
+          const Parameter& last = head.defined() ? head : table;
+          return linear_cross_entropy(in_dtype_of(y, last), last, targets, factor);
         },
         x);
   }

@@ -71,9 +71,11 @@ std::vector<Key> model_keys(ModelConfig& model) {
                "Folder with a model to start from: `model.safetensors` and `config.json`, as "
                "Hugging Face or `tessera train` writes them. Its sizes replace the preset's. Its "
                "tokenizer, if it has one, must be the data's. Empty = random initialization."),
-      text_key("model.frozen", model.frozen,
-               "Parameters that are not trained: prefixes of their names, separated by commas, "
-               "such as `transformer.wte,transformer.h.0.`; empty = all are trained."),
+      text_key(
+          "model.frozen", model.frozen,
+          "Parameters that are not trained: prefixes of their names, separated by commas, "
+          "such as `transformer.wte,transformer.h.0.`; empty = all are trained. They are kept in "
+          "`runtime.compute_dtype`: a 16-bit run saves their rounded values."),
   };
 }
 
@@ -141,7 +143,9 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           [](const std::vector<PlacementRule>& rules) { return to_string(rules); },
           "Another strategy for the parameters whose whole names match a pattern, in which `*` "
           "stands for any text. The first rule that matches counts; `fsdp_flat` and `hsdp_flat` "
-          "flatten. In YAML, put the rules in quotes. Empty = one strategy for all."),
+          "flatten. Settings may follow the strategy, as in `*.mlp.* -> fsdp "
+          "reshard_after_forward=false`: `reshard_after_forward`, `compute_dtype`, `reduce_dtype`, "
+          "`offload`. In YAML, put the rules in quotes. Empty = one strategy for all."),
       text_key("sharding.buckets", sharding.buckets,
                "The groups of parameters that travel together: `unit` = each unit of the model by "
                "itself (the embedding, every block); a number = neighbouring units, until they "

@@ -1,7 +1,6 @@
 #include "tools/config/sharding_options.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "runtime/check.h"
 
@@ -11,20 +10,6 @@ namespace {
 constexpr std::string_view kFlat = "_flat";
 
 }  // namespace
-
-std::optional<int> parse_reshard(std::string_view text) {
-  if (text == "true") return 0;
-  if (text == "false") return 1;
-  int ranks = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  if (error != std::errc() || end != text.data() + text.size() || ranks < 2) return std::nullopt;
-  return ranks;
-}
-
-std::string reshard_text(int reshard_group) {
-  if (reshard_group < 2) return reshard_group == 0 ? "true" : "false";
-  return std::to_string(reshard_group);
-}
 
 ShardingOptions sharding_options(const Config& config) {
   const ShardingConfig& sharding = config.sharding;

@@ -1,7 +1,6 @@
 // From configuration keys to the options of the sharding layer; strategies by name.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,12 +11,6 @@
 namespace tessera {
 
 ShardingOptions sharding_options(const Config& config);
-
-/// sharding.reshard_after_forward as ShardingOptions::reshard_group: "true" is 0, "false" is 1, and
-/// a number of ranks from 2 is itself. No value for any other text.
-std::optional<int> parse_reshard(std::string_view text);
-/// The text that parse_reshard reads to the same value.
-std::string reshard_text(int reshard_group);
 
 /// Every strategy for several ranks: "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat", "hsdp".
 const std::vector<std::string>& strategy_variants();

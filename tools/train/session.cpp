@@ -27,14 +27,11 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   const Config& config = run.config;
   strategy_ = make_strategy(model_->units(), run.sharding,
                             static_cast<std::uint64_t>(config.train.seed), &world);
-  // Even without a model to load: the first gathers of step 1 are then queued before it, as an
-  // update does for the later steps.
-  strategy_->write_masters([&] {
-    if (config.model.init_from.empty()) return;
-    load_parameters(config.model.init_from, strategy_->shards());
-  });
+  if (!config.model.init_from.empty()) {
+    strategy_->write_masters([&] { load_parameters(config.model.init_from, strategy_->shards()); });
+  }
   set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
-  if (run.sharding.compute_dtype == DType::f16) scaler_.emplace();
+  if (computes_in(run.sharding, DType::f16)) scaler_.emplace();
   optimizer_ = make_optimizer(config.optimizer, strategy_->shards());
 }
 
