@@ -2,8 +2,11 @@
 // stand-in for the library that is stricter than it; on a machine with GPUs, as many ranks as GPUs.
 #include "sharding/comm/nccl/nccl.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "runtime/cuda/backend.h"
@@ -206,23 +209,66 @@ TEST_CASE("nccl: two ranks on one GPU are an error") {
 
 namespace {
 
-/// Reads the sum of an all_reduce on the host, and asks whether it may be trusted.
-void read_a_sum(Communicator& world) {
+/// Ends a wait that the program does not end by itself, so that its test fails instead of hanging.
+class Rescue {
+ public:
+  explicit Rescue(Communicator& world)
+      : thread_([this, &world] {
+          std::unique_lock lock(mutex_);
+          const auto over = [this] { return over_; };
+          if (!changed_.wait_for(lock, std::chrono::seconds(20), over)) world.abort("rescued");
+        }) {}
+  ~Rescue() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Rescue(const Rescue&) = delete;
+  Rescue& operator=(const Rescue&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;
+};
+
+/// Reads the sum of an all_reduce on the host, and asks whether it may be trusted. `meanwhile` runs
+/// when the all_reduce has been queued.
+void read_a_sum(
+    Communicator& world, const Body& meanwhile = [](Communicator&) {}) {
+  const Rescue rescue(world);
   const Tensor x = tensor_of(world.rank(), 4);
   world.all_reduce({x}, compute(), "h.0");
+  meanwhile(world);
   x.to_vector<float>();
   world.raise_if_aborted();
   throw Error("the sum was trusted");
 }
 
+const Body kReadASum = [](Communicator& world) { read_a_sum(world); };
+
 }  // namespace
 
 TEST_CASE("nccl: a call that never ends on the GPU is named when the deadline has passed") {
   const emulation::NcclFaultsGuard guard({.never_ends = true});
-  CHECK_THROWS_WITH(run(2, {.deadline = std::chrono::milliseconds(300)}, read_a_sum),
+  CHECK_THROWS_WITH(run(2, {.deadline = std::chrono::milliseconds(300)}, kReadASum),
                     Catch::Matches("rank [01]: call 0, all_reduce of 16 bytes in 1 tensor, for "
                                    "h.0, was queued 300 ms ago and has not ended on the GPU.*") &&
                         Catch::Contains("sharding.timeout"));
+}
+
+TEST_CASE("nccl: calls that have ended do not count as overdue, however long the run takes") {
+  const auto body = [](Communicator& world) {
+    world.barrier(compute());
+    compute().synchronize();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    world.raise_if_aborted();
+  };
+  CHECK_NOTHROW(run(2, {.deadline = std::chrono::seconds(2)}, body));
 }
 
 TEST_CASE("nccl: results that an abort has cut short are refused on every rank") {
@@ -247,25 +293,39 @@ TEST_CASE("nccl: results that an abort has cut short are refused on every rank")
   CHECK(refused == 2);
 }
 
-TEST_CASE("nccl: ranks that never reach NCCL end the run when the deadline has passed") {
-  const emulation::NcclFaultsGuard guard({.never_queued = true});
-  CHECK_THROWS_WITH(run(2, {.deadline = std::chrono::milliseconds(300)}, read_a_sum),
-                    Catch::Contains("waited 300 ms in call 0, all_reduce of 16 bytes in 1 tensor, "
-                                    "for h.0 for other ranks to reach NCCL"));
-}
-
-TEST_CASE("nccl: an error that NCCL reports later, of a broken link, ends the run") {
-  const auto body = [](Communicator& world) {
-    world.barrier(compute());
-    compute().synchronize();
-    if (world.rank() == 1) emulation::break_nccl_links("the cable is out");
-    for (int i = 0; i < 1000 && !world.aborted(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+TEST_CASE("nccl: ranks that abort at the same time all give the reason of the first") {
+  std::atomic<bool> first_has_aborted = false;
+  Findings findings;
+  const auto body = [&](Communicator& world) {
+    if (world.rank() == 0) {
+      world.abort("the first reason");
+      first_has_aborted = true;
+    } else {
+      while (!first_has_aborted) std::this_thread::yield();
+      world.abort("the second reason");
     }
+    findings.expect(world.aborted() == "the first reason", *world.aborted());
     world.raise_if_aborted();
   };
-  CHECK_THROWS_WITH(run(2, kDeterministic, body),
-                    Catch::Contains("NCCL: ") && Catch::Contains("the cable is out"));
+  CHECK_THROWS_WITH(run(2, kDeterministic, body), "the first reason");
+  CHECK(findings.wrong() == std::vector<std::string>{});
+}
+
+TEST_CASE("nccl: ranks that never reach NCCL end the run when the deadline has passed") {
+  const emulation::NcclFaultsGuard guard({.never_queued = true});
+  CHECK_THROWS_WITH(run(2, {.deadline = std::chrono::milliseconds(300)}, kReadASum),
+                    Catch::Matches("rank [01]: waited 300 ms in call 0, all_reduce of 16 bytes in "
+                                   "1 tensor, for h.0 for other ranks to reach NCCL"));
+}
+
+TEST_CASE("nccl: an error that NCCL reports later, of a broken link, ends the calls under way") {
+  const emulation::NcclFaultsGuard guard({.never_ends = true});
+  const auto break_links = [](Communicator& world) {
+    if (world.rank() == 1) emulation::break_nccl_links("the cable is out");
+  };
+  CHECK_THROWS_WITH(
+      run(2, kDeterministic, [&](Communicator& world) { read_a_sum(world, break_links); }),
+      Catch::Matches("rank [01]: NCCL: .*the cable is out"));
 }
 
 TEST_CASE("nccl: an exception between two calls of a group leaves no group open") {

@@ -134,7 +134,7 @@ TEST_CASE("processes that disagree after two steps are both named at the step's 
 TEST_CASE("a missing process is named when the deadline has passed") {
   expect_failure(3, "is missing",
                  "waited 500 ms in call 0, all_reduce of 16 bytes in 1 tensor, for h.0 for rank 1");
-  expect_failure(2, "leaves early", "rank 0 waited 500 ms in call 0, barrier");
+  expect_failure(2, "leaves early", "tessera: rank 0: waited 500 ms in call 0, barrier");
 }
 
 TEST_CASE("mpirun ends the others when a process is killed, and names it") {

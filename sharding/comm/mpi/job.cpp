@@ -137,7 +137,7 @@ void MpiJob::fail_timeout(std::vector<Pending>& pending, const std::string& call
   }
   std::sort(missing.begin(), missing.end());
   missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-  fail("rank {} waited {} ms in {} for {}", rank_, deadline_.count(), call, list_ranks(missing));
+  fail("waited {} ms in {} for {}", deadline_.count(), call, list_ranks(missing));
 }
 
 void MpiJob::abort(const std::string& reason) {

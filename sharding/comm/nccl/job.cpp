@@ -12,7 +12,8 @@ namespace {
 
 constexpr auto kWatchInterval = std::chrono::milliseconds(20);
 
-/// A call younger than this is not asked about: nearly all have ended by then.
+/// A call younger than this is not asked about: nearly all have ended by then. Half of the deadline
+/// if that is less, so that a call is asked about before it is overdue.
 constexpr auto kYoung = std::chrono::milliseconds(1000);
 
 /// Rank 0 of the group makes an id, under which its ranks find each other.
@@ -123,8 +124,7 @@ void NcclJob::wait_until_queued(ncclComm_t comm, const std::function<std::string
       if (state == ncclSuccess) return;
     }
     if (Clock::now() > end) {
-      fail("rank {} waited {} ms in {} for other ranks to reach NCCL", control_.rank(),
-           deadline_.count(), describe());
+      fail("waited {} ms in {} for other ranks to reach NCCL", deadline_.count(), describe());
     }
     std::this_thread::yield();
   }
@@ -147,6 +147,11 @@ void NcclJob::fail_with(const std::string& reason) {
   under_way_.clear();
 }
 
+void NcclJob::abort_all(const std::string& reason) {
+  control_.abort(reason);
+  fail_with(control_.aborted().value_or(reason));
+}
+
 std::optional<std::string> NcclJob::find_broken_link() {
   for (const ncclComm_t comm : comms_) {
     ncclResult_t state = ncclSuccess;
@@ -159,15 +164,14 @@ std::optional<std::string> NcclJob::find_broken_link() {
 
 std::optional<std::string> NcclJob::find_overdue_call() {
   const auto now = Clock::now();
-  const auto young = std::min<std::chrono::milliseconds>(kYoung, deadline_);
+  const auto young = std::min<std::chrono::milliseconds>(kYoung, deadline_ / 2);
   for (auto call = under_way_.begin(); call != under_way_.end() && now - call->queued > young;) {
     if (call->end.complete()) {
       call = under_way_.erase(call);
     } else if (now - call->queued > deadline_) {
       return fmt::format(
           "{}, was queued {} ms ago and has not ended on the GPU: another rank's GPU or the "
-          "network "
-          "has stopped, or sharding.timeout is too short",
+          "network has stopped, or sharding.timeout is too short",
           call->description, deadline_.count());
     } else {
       ++call;
@@ -197,8 +201,7 @@ void NcclJob::watch() {
     }
     if (!reason) continue;
     lock.unlock();
-    control_.abort(*reason);
-    fail_with(*reason);
+    abort_all(*reason);
     lock.lock();
   }
 }

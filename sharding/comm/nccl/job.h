@@ -48,8 +48,10 @@ class NcclJob {
   std::optional<std::string> failure();
   /// Raises Error with the reason if this or another rank has failed.
   void raise_if_failed();
-  /// Keeps the first reason and aborts all communicators.
+  /// Keeps the first reason and aborts this rank's NCCL communicators.
   void fail_with(const std::string& reason);
+  /// The same on every rank, with the reason of the rank that is first to call this.
+  void abort_all(const std::string& reason);
 
   /// Waits until everything queued anywhere has ended, then finalizes NCCL. A collective.
   void finish();

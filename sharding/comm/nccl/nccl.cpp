@@ -41,10 +41,7 @@ class NcclCommunicator final : public Communicator {
     own_control_ = std::move(control);
   }
 
-  void abort(const std::string& reason) override {
-    control_.abort(reason);
-    job_.fail_with(reason);
-  }
+  void abort(const std::string& reason) override { job_.abort_all(reason); }
   std::optional<std::string> aborted() override {
     const auto reason = job_.failure();
     return reason ? reason : control_.aborted();
