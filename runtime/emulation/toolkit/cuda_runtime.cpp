@@ -2,6 +2,7 @@
 //
 // A call that the toolkit would refuse is an error. So is a call with an undefined outcome.
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -68,6 +69,14 @@ cudaError_t find_memory(Memory& memory, const void* data, std::size_t bytes, con
   return cudaSuccess;
 }
 
+void list_peer_copy(const Memory& target, const Memory& source) {
+  std::vector<PeerCopy>* const copies = Devices::get().peer_copies;
+  const bool between_devices = target.kind == Memory::device && source.kind == Memory::device &&
+                               target.devices != source.devices;
+  if (copies == nullptr || !between_devices) return;
+  copies->push_back({std::countr_zero(source.devices), std::countr_zero(target.devices)});
+}
+
 }  // namespace
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {
@@ -121,6 +130,21 @@ void set_device_options(const DeviceOptions& options) {
   Devices& devices = Devices::get();
   auto lock = devices.lock();
   devices.set_options(options, lock);
+}
+
+PeerCopies::PeerCopies() {
+  const auto lock = Devices::get().lock();
+  Devices::get().peer_copies = &copies_;
+}
+
+PeerCopies::~PeerCopies() {
+  const auto lock = Devices::get().lock();
+  Devices::get().peer_copies = nullptr;
+}
+
+std::vector<PeerCopy> PeerCopies::take() {
+  const auto lock = Devices::get().lock();
+  return std::exchange(copies_, {});
 }
 
 void forget_failures() {
@@ -315,6 +339,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   if (to < first + bytes && first < static_cast<std::byte*>(to) + bytes) {
     return refuse(cudaErrorInvalidValue, "cudaMemcpyAsync: the ranges overlap");
   }
+  list_peer_copy(target, source);
   Item item{.devices = target.devices | source.devices};
   if (source.kind == Memory::pageable) {
     item.work = [=, staged = std::vector<std::byte>(first, first + bytes)] {

@@ -20,6 +20,7 @@
 #include <emulated_device.h>
 
 #include "runtime/emulation/toolkit/device_memory.h"
+#include "runtime/emulation/toolkit/peer_copies.h"
 
 namespace tessera::emulation {
 
@@ -67,6 +68,9 @@ class Devices {
   DeviceMemory memory;
   /// Dynamic shared memory that kernels asked for (cudaFuncSetAttribute), by device and kernel.
   std::map<std::pair<int, const void*>, std::size_t> dynamic_bytes;
+
+  /// Where copies between devices are listed, if they are.
+  std::vector<PeerCopy>* peer_copies = nullptr;
 
   const DeviceOptions& options() const { return options_; }
   /// Runs all queued work first.
