@@ -1,7 +1,10 @@
 // Training through NCCL: the configuration's keys reach it, and an abort leaves no trusted result.
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <thread>
 
+#include "models/hugging_face.h"
 #include "runtime/device.h"
 #include "sharding/comm/nccl/nccl.h"
 #include "sharding/comm/threads/threads.h"
@@ -67,39 +70,81 @@ TEST_CASE("sharding.deterministic gives a run through NCCL the bits of a run of 
   CHECK(losses(CommunicatorKind::nccl, false, "nccl") != threads);
 }
 
-TEST_CASE("a step that an abort has cut short raises on every rank") {
+namespace {
+
+constexpr const char* kReason = "rank 1: the disk is full";
+
+/// Trains one step by ddp on two ranks, then runs `body`, and expects that an abort ends the run.
+void expect_abort(
+    const std::function<void(TrainingSession&, const BatchSource&, Communicator&)>& body) {
   const Gpus gpus(2);
   Config config = workload("tiny", {});
   config.sharding.strategy = StrategyKind::ddp;
-  std::atomic<int> trusted = 0;
-  const auto body = [&](Communicator& world) {
+  const auto with_session = [&](Communicator& world) {
     TrainingSession session(resolve(config), world);
     const auto source = random_tokens(config.data, session.model().shape().vocab_size);
     session.step(1, source);
     world.barrier(context().compute_stream());
     context().compute_stream().synchronize();
+    body(session, source, world);
+  };
+  const emulation::NcclFaultsGuard guard({});
+  CHECK_THROWS_WITH(
+      run_ranks({.ranks = 2, .device = test::device(), .threads = 1},
+                [&](Communicator& control) { run_with_nccl(control, {}, with_session); }),
+      Catch::Contains(kReason));
+}
+
+/// Rank 1 aborts while `results` waits for a collective that never ends. Returns how many ranks
+/// trusted the results.
+int count_trusted(const std::function<void(TrainingSession&, const BatchSource&)>& results) {
+  std::atomic<int> trusted = 0;
+  expect_abort([&](TrainingSession& session, const BatchSource& source, Communicator& world) {
     std::thread disk;
     if (world.rank() == 1) {
       emulation::set_nccl_faults({.never_ends = true});
       disk = std::thread([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(500));
-        world.abort("rank 1: the disk is full");
+        world.abort(kReason);
       });
     }
     try {
-      session.step(2, source);
+      results(session, source);
       ++trusted;
     } catch (const Error&) {
       if (disk.joinable()) disk.join();
       throw;
     }
     if (disk.joinable()) disk.join();
-  };
-  const emulation::NcclFaultsGuard guard({});
-  CHECK_THROWS_WITH(run_ranks({.ranks = 2, .device = test::device(), .threads = 1},
-                              [&](Communicator& control) { run_with_nccl(control, {}, body); }),
-                    Catch::Contains("the disk is full"));
-  CHECK(trusted == 0);
+  });
+  return trusted;
+}
+
+}  // namespace
+
+TEST_CASE("a step that an abort has cut short raises on every rank") {
+  CHECK(count_trusted([](TrainingSession& session, const BatchSource& source) {
+          session.step(2, source);
+        }) == 0);
+}
+
+TEST_CASE("an evaluation that an abort has cut short raises on every rank") {
+  CHECK(count_trusted([](TrainingSession& session, const BatchSource& source) {
+          session.evaluate(2, source);
+        }) == 0);
+}
+
+TEST_CASE("after an abort no model is saved, though saving what is whole communicates nothing") {
+  const TemporaryDirectory folder;
+  std::atomic<int> saved = 0;
+  expect_abort([&](TrainingSession& session, const BatchSource&, Communicator& world) {
+    if (world.rank() == 1) world.abort(kReason);
+    while (!world.aborted()) std::this_thread::yield();
+    save_pretrained(folder / "model", session.model(), session.strategy());
+    ++saved;
+  });
+  CHECK(saved == 0);
+  CHECK_FALSE(std::filesystem::exists(folder / "model/model.safetensors"));
 }
 
 }  // namespace tessera

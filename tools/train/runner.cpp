@@ -209,7 +209,6 @@ void Runner::save() {
   if (output_) output_->folder.check_in_place();
   const fs::path unfinished = RunFolder::unfinished_model(config_.train.dir);
   save_pretrained(unfinished, session_.model(), session_.strategy());
-  world_.raise_if_aborted();
   if (output_) {
     if (!data_.tokenizer.empty()) {
       write_file_atomically(unfinished / Tokenizer::kFileName, data_.tokenizer);
