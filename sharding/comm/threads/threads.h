@@ -2,7 +2,8 @@
 //
 // This communicator serves laptops, tests and several ranks on one device. A rank reads the other
 // ranks' memory directly. On GPUs a call is queued like a kernel: streams wait for each other. The
-// host waits until all ranks have made the call, and for no device.
+// host waits until all ranks have made the call, and for no device. All ranks are on one machine,
+// which is one node. So sums are formed in one stage (tree_exchange.h has two, for several nodes).
 #pragma once
 
 #include <functional>
