@@ -2,7 +2,9 @@
 """Plants faults in the sharding layer, one at a time, and sees the tests turn red.
 
   tests/sharding/planted_faults.py           builds a copy of the sources below build/planted_faults,
-                                             plants each fault there and runs the sharding tests
+                                             plants each fault there and runs the sharding tests;
+                                             faults of ranks on GPUs are planted in
+                                             build-emulated/planted_faults, and the tests of these run
   tests/sharding/planted_faults.py NAME...   only these
   tests/sharding/planted_faults.py --check   only sees that every fault still fits the sources
 
@@ -201,6 +203,18 @@ FAULTS = {
         "sharding/comm/communicator.cpp",
         "if (const auto reason = aborted()) throw Error(*reason);",
         ""),
+    "parameters may be frozen after the strategy was made": (
+        "sharding/strategy/strategy.cpp",
+        "  check_trained_set();\n",
+        ""),
+    "sums across nodes come before those inside": (
+        "sharding/comm/tree_exchange.h",
+        "  int own_node() const { return rank / per_node; }\n"
+        "  int own_number() const { return rank % per_node; }\n"
+        "  int rank_at(int node, int number) const { return node * per_node + number; }",
+        "  int own_node() const { return rank % nodes(); }\n"
+        "  int own_number() const { return rank / nodes(); }\n"
+        "  int rank_at(int node, int number) const { return number * nodes() + node; }"),
     "two stages of sums for nodes of any size": (
         "sharding/comm/tree_exchange.cpp",
         "std::has_single_bit(static_cast<unsigned>(ranks_per_node))",
@@ -215,7 +229,102 @@ FAULTS = {
         ""),
 }
 
+# The same for ranks that own an emulated GPU each, and the tests that are run.
+FAULTS_ON_GPUS = {
+    "a call that never ends on the GPU has no deadline": (
+        "sharding/comm/nccl/job.cpp",
+        "  if (!own) own = find_overdue_call();\n",
+        "",
+        ["sharding_cuda_nccl"]),
+    "calls that have ended count as overdue": (
+        "sharding/comm/nccl/job.cpp",
+        "if (call->end.complete()) {",
+        "if (false) {",
+        ["sharding_cuda_nccl"]),
+    "an overdue call is not named": (
+        "sharding/comm/nccl/job.cpp",
+        "call->description, deadline_.count());",
+        "\"a call\", deadline_.count());",
+        ["sharding_cuda_nccl"]),
+    "the rank of an overdue call is not named": (
+        "sharding/comm/nccl/job.cpp",
+        "return failure_of(control_.rank(), control_.size(), *own);",
+        "return own;",
+        ["sharding_cuda_nccl"]),
+    "a call that is never queued has no deadline": (
+        "sharding/comm/nccl/job.cpp",
+        "if (Clock::now() > end) {",
+        "if (Clock::now() > end && false) {",
+        ["sharding_cuda_nccl"]),
+    "an exception leaves a group of NCCL calls open": (
+        "sharding/comm/nccl/job.cpp",
+        "if (open_) ncclGroupEnd();",
+        "",
+        ["sharding_cuda_nccl"]),
+    "broken links are not noticed": (
+        "sharding/comm/nccl/job.cpp",
+        "auto own = find_broken_link();",
+        "std::optional<std::string> own;",
+        ["sharding_cuda_nccl"]),
+    "each rank keeps its own reason of an abort": (
+        "sharding/comm/nccl/job.cpp",
+        "fail_with(control_.aborted().value_or(reason));",
+        "fail_with(reason);",
+        ["sharding_cuda_nccl"]),
+    "threads with a GPU each do not take NCCL": (
+        "sharding/comm/world.cpp",
+        "kHasNccl && own_a_gpu_each(options));",
+        "kHasNccl && own_a_gpu_each(options) && false);",
+        ["sharding_cuda_nccl"]),
+    "threads that share GPUs take NCCL": (
+        "sharding/comm/world.cpp",
+        "options.ranks <= cuda::device_count();",
+        "cuda::device_count() > 0;",
+        ["sharding_cuda_nccl"]),
+    "maxima are formed in the tree": (
+        "sharding/comm/nccl/nccl.cpp",
+        "      return false;\n    }\n    if (options_.deterministic) return true;",
+        "    }\n    if (options_.deterministic) return true;",
+        ["sharding_cuda_nccl"]),
+    "maxima by NCCL lose NaN": (
+        "sharding/comm/nccl/nccl.cpp",
+        "maximum ? ncclUint32 : type_of(to.dtype());",
+        "type_of(to.dtype());",
+        ["sharding_cuda_nccl"]),
+    "all ranks read from rank 0 first": (
+        "sharding/comm/threads/threads.cpp",
+        "return (rank() + k) % size();",
+        "return k % size();",
+        ["sharding_emulated_threads"]),
+    "all ranks read sources of sums from rank 0 first": (
+        "sharding/comm/devices.cpp",
+        "(static_cast<std::size_t>(own) + 1 + k) % sources.size();",
+        "(static_cast<std::size_t>(own) * 0 + k) % sources.size();",
+        ["sharding_emulated_threads"]),
+    "the results of a step are trusted after an abort": (
+        "tools/train/session.cpp",
+        "  world_.raise_if_aborted();\n  const bool finite",
+        "  const bool finite",
+        ["tools_cuda_nccl"]),
+    "the results of an evaluation are trusted after an abort": (
+        "tools/train/session.cpp",
+        "  world_.raise_if_aborted();\n  return result;",
+        "  return result;",
+        ["tools_cuda_nccl"]),
+    "a model is saved after an abort": (
+        "sharding/strategy/strategy.cpp",
+        "if (world_ != nullptr) world_->raise_if_aborted();",
+        "",
+        ["tools_cuda_nccl"]),
+}
+
 if __name__ == "__main__":
-    sys.exit(planting.main(
-        sys.argv[1:], {name: planting.Fault(*fault, TESTS) for name, fault in FAULTS.items()},
-        folder="build/planted_faults", preset="release"))
+    sys.exit(planting.run(sys.argv[1:], [
+        planting.Batch(
+            {name: planting.Fault(*fault, TESTS) for name, fault in FAULTS.items()},
+            folder="build/planted_faults", preset="release"),
+        planting.Batch(
+            {name: planting.Fault(path, old, new, [f"test_{test}" for test in tests])
+             for name, (path, old, new, tests) in FAULTS_ON_GPUS.items()},
+            folder="build-emulated/planted_faults", preset="emulated",
+            options=("-D", "TESSERA_WERROR=ON"), selection=("~[cpu]",))]))

@@ -1,6 +1,6 @@
 """Plants faults in a copy of the sources, one at a time, and sees tests turn red.
 
-The programs that do so are a table of faults and a call of main() each. Their arguments:
+The programs that do so are tables of faults and a call of main() or run() each. Their arguments:
 
   (none)     builds the copy, sees the tests green, plants each fault there and expects a red test
   NAME...    only these faults
@@ -91,8 +91,40 @@ def misfits(faults):
     return wrong
 
 
-def main(arguments, faults, folder, preset, options=(), selection=()):
-    """`faults` by name. The copy lies in `folder` and is built as the CMake preset says."""
+class Batch(NamedTuple):
+    """Faults by name that share a copy of the sources. The copy lies in `folder` and is built as the
+    CMake preset says."""
+    faults: dict
+    folder: str
+    preset: str
+    options: tuple = ()
+    selection: tuple = ()  # of the test cases, as Catch takes it
+
+
+def plant(batch, names):
+    """Plants the named faults of a batch. The number that no test noticed, or None if the tests are
+    red without any fault."""
+    chosen = {name: fault for name, fault in batch.faults.items() if name in names}
+    copy = Copy(batch.folder, batch.preset, batch.options, batch.selection)
+    copy.update()
+    tests = list(dict.fromkeys(test for fault in chosen.values() for test in fault.tests))
+    if not copy.configure() or not copy.build(tests):
+        print(f"the tests do not build without any fault: see {copy.log}")
+        return None
+    red = copy.first_red(tests)
+    if red is not None:
+        print(f"{red} is red without any fault")
+        return None
+    missed = 0
+    for name, fault in chosen.items():
+        red = copy.noticed(fault)
+        print(f"{name:<58} {'noticed by ' + red if red else 'NOT NOTICED'}", flush=True)
+        missed += red is None or red.startswith("THE")
+    return missed
+
+
+def run(arguments, batches):
+    faults = {name: fault for batch in batches for name, fault in batch.faults.items()}
     wrong = misfits(faults)
     if wrong or arguments == ["--check"]:
         print("\n".join(wrong) or f"{len(faults)} faults fit the sources")
@@ -101,21 +133,19 @@ def main(arguments, faults, folder, preset, options=(), selection=()):
     if unknown:
         print(f"there is no fault {', '.join(unknown)}; there are: {', '.join(faults)}")
         return 1
-    chosen = {name: faults[name] for name in arguments or faults}
-    copy = Copy(folder, preset, options, selection)
-    copy.update()
-    tests = list(dict.fromkeys(test for fault in chosen.values() for test in fault.tests))
-    if not copy.configure() or not copy.build(tests):
-        print(f"the tests do not build without any fault: see {copy.log}")
-        return 1
-    red = copy.first_red(tests)
-    if red is not None:
-        print(f"{red} is red without any fault")
-        return 1
+    names = set(arguments or faults)
     missed = 0
-    for name, fault in chosen.items():
-        red = copy.noticed(fault)
-        print(f"{name:<58} {'noticed by ' + red if red else 'NOT NOTICED'}", flush=True)
-        missed += red is None or red.startswith("THE")
+    for batch in batches:
+        if names.isdisjoint(batch.faults):
+            continue
+        more = plant(batch, names)
+        if more is None:
+            return 1
+        missed += more
     print(f"{missed} not noticed" if missed else "all noticed")
     return 1 if missed else 0
+
+
+def main(arguments, faults, **copy):
+    """run() with one batch."""
+    return run(arguments, [Batch(faults, **copy)])
