@@ -31,7 +31,8 @@ Variable checkpoint(std::function<Variable(const Variable&)> function, const Var
     const NoGradient scope;
     result = function(Variable(input.data())).data();
   }
-  // Dropout addresses its mask by the position, which may be another micro-batch's in backward.
+  // Dropout computes its mask from the position. In backward the context may have moved on to the
+  // position of another micro-batch.
   const RandomPosition position = context().random();
   const auto recompute = [function = std::move(function), x = input.data(),
                           wants_dx = input.requires_gradient(), position](Tensor dy) -> Gradients {

@@ -19,16 +19,15 @@ namespace tessera {
 /// graph can be run once; a second run raises Error.
 void backward(const Variable& root, Tensor seed = {});
 
-/// Within a node's backward: is this the root's, and its gradient the 1 of a backward without a
-/// seed? Then it is known without reading it back from a GPU.
+/// Inside a node's backward: whether the node is the root of a backward without a seed. Then its
+/// gradient is 1, and the host need not read it back from a GPU.
 bool gradient_is_known_one();
 
 /// A stretch of the forward pass. Its backward has a beginning and an end.
 ///
 /// Nodes recorded inside the stretch have consecutive sequence numbers, so in backward they run
-/// consecutively too. The engine calls before_backward ahead of the first of them and
-/// after_backward behind the last, when every gradient that the stretch contributes has been
-/// written.
+/// consecutively too. The engine calls before_backward before the first of them. It calls
+/// after_backward after the last, when all gradients of the stretch have been written.
 class BackwardScope {
  public:
   virtual ~BackwardScope() = default;

@@ -7,8 +7,8 @@
 
 #include "autograd/parameter.h"
 #include "autograd/variable.h"
-// Five names are overloaded: op.h declares the kernel's backends by the type of the name, so it comes
-// before the operation.
+// These five operations have the names of their kernels. Each op.h takes the type of the kernel's
+// name, so it comes before the operation that overloads the name.
 #include "kernels/add/op.h"
 #include "kernels/cast/op.h"
 #include "kernels/cross_entropy/op.h"

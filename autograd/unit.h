@@ -1,8 +1,8 @@
 // Unit: the granule of sharding, checkpointing and tracing.
 //
-// A model lists its units in forward order: the embedding, every block, the head. Each names the
-// parameters that must be whole while it runs. A model runs its parts through Unit::run and knows
-// nothing else of how its parameters are kept.
+// A model lists its units in forward order: the embedding, every block, the head. Each unit names
+// the parameters that it computes with. A model runs its parts through Unit::run, whose hooks
+// gather and release these parameters. The model does not know how they are sharded.
 #pragma once
 
 #include <functional>
@@ -51,12 +51,12 @@ class Unit {
   void set_checkpointing(bool on) { checkpointing_ = on; }
   bool checkpointing() const { return checkpointing_; }
 
-  /// forward(input) between the hooks, as one stretch of the backward pass. A unit may
-  /// run several times per forward pass (tied weights): after_backward is told once all of its runs
-  /// have been through backward. A run does not count if its graph is dropped instead.
+  /// forward(input) between the hooks, as one stretch of the backward pass. A unit may run several
+  /// times per forward pass (tied weights). after_backward is called once, when all of these runs
+  /// have been through backward. A run whose graph is dropped does not count.
   Variable run(const std::function<Variable(const Variable&)>& forward, const Variable& input);
-  /// The same, keeping activations in any case: for a part that must run once, such as the head,
-  /// which writes gradients in forward.
+  /// The same, but never computes activations again. The head needs it: it writes gradients in
+  /// forward, so it must run once.
   Variable run_once(const std::function<Variable(const Variable&)>& forward, const Variable& input);
 
  private:

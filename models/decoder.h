@@ -65,7 +65,7 @@ class Decoder : public LanguageModel {
   virtual const Parameter& head_weight() const = 0;
 
  private:
-  /// The residual stream [B, T, width] behind the last block.
+  /// The residual stream [B, T, width] after the last block.
   Variable trunk(const Tensor& ids, const Pass& pass);
   void check_tokens(const Tensor& ids, const Pass& pass) const;
   /// The unit of the final norm and the head.

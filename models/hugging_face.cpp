@@ -33,7 +33,7 @@ bool has_weights(const fs::path& folder) {
          fs::exists(folder / "model.safetensors.index.json");
 }
 
-/// Are all exponents below that of NaN and infinity?
+/// Whether no value is NaN or infinite: both have the largest exponent.
 bool all_finite(std::span<const float> values) {
   constexpr std::uint32_t kExponent = 0x7f800000u;
   std::uint32_t found = 0;
@@ -82,7 +82,8 @@ std::unique_ptr<LanguageModel> make_pretrained(const fs::path& given) {
   const fs::path folder = model_folder(given);
   const Hyperparameters hyperparameters = read_hyperparameters(folder);
   auto model = make_model(hyperparameters);
-  // Before the caller allocates memory for sizes that only config.json claims.
+  // So far only config.json gives these sizes. The files are checked before the caller allocates
+  // memory for the parameters.
   WeightFiles weights(folder, family_of(hyperparameters).tensor_names);
   for (const Parameter& parameter : parameters_of(*model)) weights.find(parameter);
   return model;

@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-/// `folder`, or its folder model/: the one with a config.json. Raises Error if neither has one.
+/// Returns `folder` or `folder`/model, the one with a config.json. Raises Error if neither has one.
 std::filesystem::path model_folder(const std::filesystem::path& folder);
 
 /// The contents of `folder`'s config.json. Raises Error if the file or its model type is not

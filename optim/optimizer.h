@@ -32,8 +32,9 @@ struct ParameterShard {
   std::int64_t first = 0;
 };
 
-/// The factor of all gradients (clipping, unscaling): a number, or a tensor [1] f32 that the device
-/// has computed. If the tensor's value is not finite, the step changes nothing.
+/// The factor that all gradients are multiplied by, for clipping and against loss scaling. It is a
+/// number, or a tensor [1] f32 that the device has computed. If the tensor's value is not finite,
+/// the step changes nothing.
 struct GradientScale {
   GradientScale(double number = 1.0) : number(number) {}
   GradientScale(const Tensor& tensor) : tensor(tensor) {}
@@ -60,7 +61,7 @@ class Optimizer {
 
   /// Updates done so far.
   std::int64_t steps() const { return steps_; }
-  /// Continues as after this many updates. A checkpoint is loaded by this and by filling state().
+  /// Sets the number of updates. To load a checkpoint, call this and fill state().
   void set_steps(std::int64_t steps);
 
   /// The tensors that a checkpoint must hold: "<parameter>.m" and so on, in the order of the shards.

@@ -40,7 +40,7 @@ struct ScheduleOptions {
   /// The floor as a fraction of the peak.
   double minimum_ratio = 0.1;
   std::int64_t warmup_steps = 0;
-  /// `constant` does not use it.
+  /// Steps of the whole run. `constant` does not use it.
   std::int64_t total_steps = 0;
   /// Only for warmup_stable_decay.
   std::int64_t decay_steps = 0;

@@ -37,7 +37,8 @@ fs::path folder_of(const fs::path& path) {
 }
 
 /// A new file in `folder` that disappears at the end of the scope unless it was renamed. It is locked
-/// while it exists: the file of a killed process is not, which is how a later one knows it.
+/// while it exists. The file of a killed process is no longer locked, so a later process may remove
+/// it.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const fs::path& folder) : descriptor_(create(folder, path_)) {}

@@ -42,8 +42,8 @@ struct Options {
   std::string json;
 };
 
-/// --ranks, or the configuration's, or under a launcher its own. Otherwise two, so that strategies
-/// differ.
+/// The number of ranks: --ranks, or runtime.ranks, or 0 for the launcher's. Without any of them
+/// two, because strategies do not differ on one rank.
 int ranks_of(const Options& options, const Config& config) {
   if (options.ranks > 0) return options.ranks;
   if (config.runtime.ranks > 0) return static_cast<int>(config.runtime.ranks);

@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// The common entries, for the current context.
+/// A report with the entries of every benchmark: program, time, host, device, ranks, threads.
 nlohmann::ordered_json new_report(std::string_view program);
 
 /// Every key of the configuration with its value as text.

@@ -7,11 +7,11 @@
 
 namespace tessera {
 
-/// Advice for a key, or its last part, under the name that nanoGPT, Transformers or torchtitan give
-/// it: "block_size" is 'data.sequence_length', and 'model.context' for the model.
+/// Advice for the name that nanoGPT, Transformers or torchtitan give a key, or the key's last part:
+/// "block_size" is 'data.sequence_length', and 'model.context' for the model.
 std::optional<std::string> key_synonym(std::string_view name);
 
-/// The value for one of another spelling: "bf16" for "bfloat16", "cuda" for "gpu", "fsdp" for
+/// The value that another spelling means: "bf16" for "bfloat16", "cuda" for "gpu", "fsdp" for
 /// "FSDP", "1000" for "1e3".
 std::optional<std::string> value_synonym(std::string_view value);
 

@@ -38,7 +38,7 @@ class Unit {
   bool is_gibi_;
 };
 
-/// The configured strategy, by category.
+/// The configured strategy's bytes, a row per category.
 std::string details(const Prediction& p) {
   const Unit unit(p.total.most);
   constexpr const char* kRow = "  {:<14} {:>12} {:>12} {:>12} {:>18}\n";

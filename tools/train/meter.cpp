@@ -50,7 +50,7 @@ void IntervalMeter::start() {
 void IntervalMeter::add_step(const StepResult& result) {
   ++steps_;
   sum_of_losses_ += result.loss;
-  // NaN and infinity of a skipped step are the largest.
+  // The norm of a skipped step is NaN or infinite. Both count as the largest.
   if (!(result.gradient_norm <= largest_norm_)) largest_norm_ = result.gradient_norm;
 }
 

@@ -28,7 +28,8 @@ class Progress {
   /// Prints a line that stays, above the bar.
   void log(std::string_view line);
 
-  /// The reason why standard output could not be written, if it could not; later text is dropped.
+  /// The system's reason if standard output could not be written, else empty. After a failure text
+  /// is dropped.
   const std::string& failure() const { return failure_; }
 
   /// "[#####     ]  50%  1000/2000  loss 1.9876  0:35 left", in at most `columns` columns: a narrow

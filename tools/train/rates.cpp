@@ -9,11 +9,11 @@
 namespace tessera {
 namespace {
 
-// The fastest of several: a machine is disturbed more often than it is too fast.
+// The fastest of several counts: other programs slow a measurement down, and nothing speeds it up.
 constexpr int kRepeats = 5;
 
-/// On the CPU on the threads of all ranks, with the shapes that all ranks compute at a time. On a
-/// GPU with one rank's shapes, times the number of GPUs.
+/// On the CPU the threads of all ranks multiply matrices of the shapes that all ranks compute at a
+/// time. On GPUs one rank's shapes are timed on one GPU, and the rate counts for each of them.
 double measure(const ResolvedConfig& run, TrainingSession& session, int ranks) {
   const int gpus = gpus_of(context().device(), ranks);
   const int ranks_at_a_time = gpus > 0 ? 1 : ranks;

@@ -100,7 +100,7 @@ std::string spelling(const Tokenizer& tokenizer, std::int32_t token) {
   return excerpt(tokenizer.decode({&token, 1}));
 }
 
-/// A model that goes on with other tokens would read scrambled text.
+/// To a model that was trained with another tokenizer the data would be scrambled text.
 void check_same_tokenizer(const fs::path& model, const fs::path& data) {
   if (!fs::exists(model / Tokenizer::kFileName) || !fs::exists(data / Tokenizer::kFileName)) return;
   const auto of_model = Tokenizer::load(model);

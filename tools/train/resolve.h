@@ -30,8 +30,8 @@ struct ResolvedConfig {
 /// key.
 ResolvedConfig resolve(const Config& config);
 
-/// Raises Error unless the sharding suits so many ranks and a batch can be dealt evenly to their
-/// micro-batches.
+/// Raises Error unless the sharding suits this number of ranks and a batch divides evenly among
+/// their micro-batches.
 void check_ranks(const ResolvedConfig& run, int ranks);
 
 /// Raises Error, with the place of the key, if model.frozen, sharding.activation_checkpointing,

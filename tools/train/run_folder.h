@@ -34,7 +34,7 @@ class RunFolder {
   /// The folder that the earlier run was moved to; empty if there was none.
   const std::filesystem::path& earlier() const { return earlier_; }
 
-  /// The folder of the finished model, and the one that it is written to before.
+  /// The folder of the finished model, and the folder that its files are written to first.
   static std::filesystem::path model(const std::filesystem::path& run) { return run / "model"; }
   static std::filesystem::path unfinished_model(const std::filesystem::path& run) {
     return run / "model.unfinished";
