@@ -17,4 +17,18 @@ __device__ inline float sigmoid(float x) {
   return fast_reciprocal(1.0f + expf(-x));
 }
 
+/// s = sigmoid(x) and 1 - s, for derivatives.
+struct SigmoidPair {
+  float s, complement;
+};
+
+/// The complement is e^-x s, which has a small relative error. 1 - s would keep the reciprocal's
+/// error of one unit in the last place, and derivatives multiply that error by x or x^3. Where e^-x
+/// overflows, s and the complement are both 0. Derivatives are 0 there, as they should be.
+__device__ inline SigmoidPair sigmoid_pair(float x) {
+  constexpr float kLargest = 0x1.fffffep127f;
+  const float power = expf(-x), s = fast_reciprocal(1.0f + power);
+  return {s, fminf(power, kLargest) * s};
+}
+
 }  // namespace tessera::gpu

@@ -12,19 +12,19 @@ namespace {
 constexpr float kTwoRootTwoOverPi = 1.5957691216057307117597842397375f;  // 2 sqrt(2 / pi)
 constexpr float kCubic = 0.044715f;
 
-__device__ inline float sigmoid_of_2u(float x) {
-  return gpu::sigmoid(kTwoRootTwoOverPi * (x + kCubic * x * x * x));
+__device__ inline float two_u(float x) {
+  return kTwoRootTwoOverPi * (x + kCubic * x * x * x);
 }
 
 struct Forward {
-  __device__ float operator()(float x) const { return x * sigmoid_of_2u(x); }
+  __device__ float operator()(float x) const { return x * gpu::sigmoid(two_u(x)); }
 };
 
 struct Backward {
   __device__ float operator()(float dy, float x) const {
-    const float s = sigmoid_of_2u(x);
+    const auto [s, complement] = gpu::sigmoid_pair(two_u(x));
     const float two_du = kTwoRootTwoOverPi * (1.0f + 3 * kCubic * x * x);
-    return dy * (s + x * s * (1.0f - s) * two_du);
+    return dy * (s + x * s * complement * two_du);
   }
 };
 

@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(kThreads)
   gpu::load_all(u, up.at(n, column));
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
-    const float s = gpu::sigmoid(g[i]);
-    const float of_gate = d[i] * u[i] * (s * (1.0f + g[i] * (1.0f - s)));
+    const auto [s, complement] = gpu::sigmoid_pair(g[i]);
+    const float of_gate = d[i] * u[i] * (s * (1.0f + g[i] * complement));
     u[i] = d[i] * (g[i] * s);
     g[i] = of_gate;
   }

@@ -102,8 +102,10 @@ TEST_CASE("equal logits cost the logarithm of the number of classes") {
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{0, 50256}, {2});
   const Tensor loss = Tensor::empty({2}, DType::f32), logsumexp = Tensor::empty({2}, DType::f32);
   cross_entropy_forward(loss, logsumexp, logits, targets);
+  // The sum is exact. A GPU's logf errs by one unit in the last place, and the result is rounded.
+  constexpr double kBound = 1.5 * 0x1p-23;
   for (const double value : to_doubles(loss))
-    CHECK(value == Approx(std::log(50257.0)).epsilon(1e-7));
+    CHECK(value == Approx(std::log(50257.0)).epsilon(kBound));
 }
 
 TEST_CASE("cross-entropy neither overflows nor loses the small difference of huge logits") {

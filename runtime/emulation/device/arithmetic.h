@@ -41,9 +41,14 @@ inline float flushed(float x) {
   return is_approximate() && std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
 }
 
+/// The same for e^x and 2^x. The manuals say that these are 1 at 0.
+inline float approximated_power(float exact, float x, int ulps) {
+  return x == 0.0f ? exact : approximated(exact, x, ulps);
+}
+
 // PTX ISA: ex2.approx.ftz.f32 has a relative error of 2^-22.5 at most, rcp.approx.ftz.f32 one unit.
 inline float approximate_exp2(float x) {
-  return flushed(approximated(std::exp2(x), x, 2));
+  return flushed(approximated_power(std::exp2(x), x, 2));
 }
 inline float approximate_reciprocal(float x) {
   return flushed(approximated(1.0f / x, x, 1));
@@ -56,10 +61,10 @@ inline float approximate_reciprocal(float x) {
 namespace tessera {
 
 inline float expf(float x) {
-  return emulation::approximated(std::exp(x), x, 2);
+  return emulation::approximated_power(std::exp(x), x, 2);
 }
 inline float exp2f(float x) {
-  return emulation::approximated(std::exp2(x), x, 2);
+  return emulation::approximated_power(std::exp2(x), x, 2);
 }
 inline float logf(float x) {
   return emulation::approximated(std::log(x), x, 1);

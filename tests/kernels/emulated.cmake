@@ -1,0 +1,16 @@
+# Some tests of kernels again, on other emulated GPUs than the default one, an exact sm_90.
+
+# again(OPTION PROGRAM TESTS): the tests of test_kernels_PROGRAM that match TESTS, with the OPTION.
+function(again option program tests)
+  set(name "kernels/${program}: again with ${option}")
+  add_test(NAME ${name} COMMAND test_kernels_${program} ${tests} "~[cpu]" ${option} --warn NoTests)
+  set_tests_properties(${name} PROPERTIES LABELS kernels TIMEOUT 300)
+endfunction()
+
+# sm_89 has 99 KiB of shared memory, so attention's backward pass takes a smaller tile there.
+again(--architecture=89 attention_16bit "*errs*")
+
+# A GPU's exp, log and 1/x are wrong by a few units in the last place. These kernels call them.
+foreach(program attention attention_16bit cross_entropy linear_cross_entropy gelu swiglu)
+  again(--arithmetic=approximate ${program} "~*schedule*")
+endforeach()
