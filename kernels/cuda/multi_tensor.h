@@ -94,28 +94,42 @@ void launch_for_each_list(std::span<const Item> items, Kernel kernel,
   });
 }
 
-/// Four neighbouring elements as floats, in one load or store of 16 bytes (f32) or 8 (16 bits).
+/// Four neighbouring elements as stored, in one load or store of 16 bytes (f32) or 8 (16 bits).
+template <typename T>
+struct Four {
+  using Raw = std::conditional_t<sizeof(T) == 4, uint4, uint2>;
+  T values[4];
+
+  __device__ static Four load(const T* source) {
+    const Raw raw = *reinterpret_cast<const Raw*>(source);
+    Four four;
+    memcpy(static_cast<void*>(four.values), &raw, sizeof raw);
+    return four;
+  }
+  __device__ void store(T* destination) const {
+    Raw raw;
+    memcpy(&raw, values, sizeof raw);
+    *reinterpret_cast<Raw*>(destination) = raw;
+  }
+};
+
+/// The same as floats.
 template <typename T>
 struct Quad {
-  using Raw = std::conditional_t<sizeof(T) == 4, uint4, uint2>;
   float values[4];
 
   __device__ static Quad load(const T* source) {
-    const Raw raw = *reinterpret_cast<const Raw*>(source);
-    T elements[4];
-    memcpy(static_cast<void*>(elements), &raw, sizeof raw);
+    const auto stored = Four<T>::load(source);
     Quad result;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) result.values[i] = gpu::load(elements[i]);
+    for (int i = 0; i < 4; ++i) result.values[i] = gpu::load(stored.values[i]);
     return result;
   }
   __device__ void store(T* destination) const {
-    T elements[4];
+    Four<T> stored;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) gpu::store(elements[i], values[i]);
-    Raw raw;
-    memcpy(&raw, elements, sizeof raw);
-    *reinterpret_cast<Raw*>(destination) = raw;
+    for (int i = 0; i < 4; ++i) gpu::store(stored.values[i], values[i]);
+    stored.store(destination);
   }
 };
 

@@ -177,8 +177,8 @@ FAULTS = {
         ["kernels_cast"]),
     "add_all overwrites its sums": (
         "kernels/add/cuda.cu",
-        "total.values[j] += added.values[j];",
-        "total.values[j] = added.values[j];",
+        "gpu::store(sum, gpu::load(sum) + gpu::load(addend));",
+        "gpu::store(sum, gpu::load(addend));",
         ["kernels_add"]),
     "the tensors of the last launch are left out": (
         "kernels/cuda/multi_tensor.h",
