@@ -3,10 +3,17 @@
 
 BUILD is the folder of a configured build with TESSERA_CUDA=on; nothing in it is changed. Compiles the
 device files whose paths contain a PATTERN (all by default) with ptxas's own report, and prints one
-line per kernel and architecture: registers, bytes of stack and spilled bytes.
+line per kernel and architecture: registers, bytes of stack, spilled bytes, the most threads of a
+block, and the blocks for which a multiprocessor has registers.
 
-Exits 1 if there is a warning, or if a kernel keeps registers in memory (spills, or a stack) in one
-of the folders below: their kernels are shaped so that they need not.
+Exits 1 if
+  - there is a warning;
+  - a kernel has no __launch_bounds__: its block may be launched with more threads than there are
+    registers for;
+  - the registers of a block, or of as many blocks as __launch_bounds__ promises, are more than a
+    multiprocessor has;
+  - a kernel keeps registers in memory (spills, or a stack) in one of the folders below: their
+    kernels are shaped so that they need not.
 """
 
 import json
@@ -18,12 +25,40 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 FOLDERS = "adamw|attention|cross_entropy|gradient_norm|layer_norm|rms_norm|tree_reduce"
 MUST_NOT_SPILL = re.compile(f"kernels/({FOLDERS})/")
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
+# In PTX, the lines between an entry's parameters and its body.
+BOUNDS = re.compile(r"\.entry (\w+)\([^)]*\)([^{]*)\{")
+THREADS = re.compile(r"\.maxntid (\d+)(?:, (\d+))?(?:, (\d+))?")
+BLOCKS = re.compile(r"\.minnctapersm (\d+)")
+
+# "CUDA C++ Programming Guide", "Technical Specifications per Compute Capability": 8.0 to 9.0.
+REGISTER_FILE = 64 * 1024
+WARP_UNIT = 256  # a warp's registers are a multiple
+
+
+class Kernel(NamedTuple):
+    name: str
+    architecture: str
+    registers: int = 0
+    stack: int = 0
+    spilled: int = 0
+    threads: int = 0  # by __launch_bounds__; 0 without
+    least_blocks: int = 1  # of a multiprocessor, by __launch_bounds__
+
+    def block_registers(self):
+        warps = (self.threads + 31) // 32
+        of_warp = (32 * self.registers + WARP_UNIT - 1) // WARP_UNIT * WARP_UNIT
+        return warps * of_warp
+
+    def blocks(self):
+        return REGISTER_FILE // self.block_registers() if self.threads else 0
+
 
 
 def device_files(build, patterns):
@@ -35,32 +70,54 @@ def device_files(build, patterns):
                 yield path, shlex.split(entry["command"]), entry["directory"]
 
 
-def with_report(command, output):
-    """The command for the device's code alone, into another file, with ptxas's report."""
+def with_report(command, scratch):
+    """The command for the device's code alone, into the folder, with ptxas's report and the PTX."""
     command = list(command)
-    command[command.index("-o") + 1] = output
+    command[command.index("-o") + 1] = os.path.join(scratch, "kernels.fatbin")
     command[command.index("-c")] = "-fatbin"
-    return command + ["-Xptxas", "-v"]
+    return command + ["-Xptxas", "-v", "--keep", "--keep-dir", scratch]
 
 
 def compile_one(device_file):
     path, command, folder = device_file
     with tempfile.TemporaryDirectory() as scratch:
-        command = with_report(command, os.path.join(scratch, "kernels.fatbin"))
-        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return path, result.returncode, result.stdout + result.stderr
+        result = subprocess.run(with_report(command, scratch), cwd=folder, capture_output=True,
+                                text=True, check=False)
+        bounds = {}
+        for ptx in Path(scratch).glob("*.ptx"):
+            architecture = "sm_" + ptx.name.rsplit(".compute_")[-1].removesuffix(".ptx")
+            bounds.update({(name, architecture): found
+                           for name, found in bounds_in(ptx.read_text(encoding="utf-8")).items()})
+    report = result.stdout + result.stderr
+    return path, result.returncode, report, parse(report, bounds)
 
 
-def parse(report):
-    """(name, architecture, registers, stack, spilled) of every kernel in ptxas's report."""
+def bounds_in(ptx):
+    """{name: (threads, least blocks)} of the kernels with __launch_bounds__."""
+    found = {}
+    for name, directives in BOUNDS.findall(ptx):
+        if match := THREADS.search(directives):
+            threads = int(match[1]) * int(match[2] or 1) * int(match[3] or 1)
+            blocks = BLOCKS.search(directives)
+            found[name] = (threads, int(blocks[1]) if blocks else 1)
+    return found
+
+
+def parse(report, bounds):
+    """The Kernels of ptxas's report."""
     kernels = []
     for line in report.splitlines():
         if match := ENTRY.search(line):
-            kernels.append([match[1], match[2], 0, 0, 0])
+            kernel = Kernel(match[1], match[2])
+            if kernel[:2] in bounds:
+                threads, blocks = bounds[kernel[:2]]
+                kernel = kernel._replace(threads=threads, least_blocks=blocks)
+            kernels.append(kernel)
         elif kernels and (match := FRAME.search(line)):
-            kernels[-1][3:] = [int(match[1]), int(match[2]) + int(match[3])]
+            kernels[-1] = kernels[-1]._replace(stack=int(match[1]),
+                                               spilled=int(match[2]) + int(match[3]))
         elif kernels and (match := REGISTERS.search(line)):
-            kernels[-1][2] = int(match[1])
+            kernels[-1] = kernels[-1]._replace(registers=int(match[1]))
     return kernels
 
 
@@ -72,18 +129,22 @@ def readable(names):
     return [re.sub(r"(tessera|cuda|gpu|\(anonymous namespace\))::", "", name) for name in filtered]
 
 
-def faults(path, status, report):
-    """Warnings, spills and stacks, one line each."""
+def faults(path, status, report, kernels):
+    """One line each."""
     found = []
     if status != 0:
         found.append(f"{path}: does not compile:\n{report}")
     found += [f"{path}: {line}" for line in report.splitlines() if "warning" in line.lower()]
-    if MUST_NOT_SPILL.search(path):
-        for name, architecture, _, stack, spilled in parse(report):
-            if stack + spilled > 0:
-                name = readable([name])[0]
-                found.append(f"{path}: {name} has {stack} bytes of stack and spills {spilled} on "
-                             f"{architecture}")
+    for kernel in kernels:
+        def add(text, kernel=kernel):
+            found.append(f"{path}: {readable([kernel.name])[0]} on {kernel.architecture}: {text}")
+        if kernel.threads == 0:
+            add("no __launch_bounds__")
+        elif kernel.blocks() < kernel.least_blocks:
+            add(f"{kernel.least_blocks} blocks take "
+                f"{kernel.least_blocks * kernel.block_registers()} registers of {REGISTER_FILE}")
+        if MUST_NOT_SPILL.search(path) and kernel.stack + kernel.spilled > 0:
+            add(f"{kernel.stack} bytes of stack, {kernel.spilled} spilled")
     return found
 
 
@@ -100,15 +161,14 @@ def main(arguments):
         print(f"check_ptxas.py: {build} compiles no such device file", file=sys.stderr)
         return 2
     found = []
-    print("registers  stack  spilled  architecture  kernel")
+    print("registers  stack  spilled  threads  blocks  architecture  kernel")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for path, status, report in pool.map(compile_one, files):
+        for path, status, report, kernels in pool.map(compile_one, files):
             print(path)
-            kernels = parse(report)
-            for kernel, name in zip(kernels, readable([k[0] for k in kernels])):
-                _, architecture, registers, stack, spilled = kernel
-                print(f"{registers:9}  {stack:5}  {spilled:7}  {architecture:12}  {name}")
-            found += faults(path, status, report)
+            for kernel, name in zip(kernels, readable([k.name for k in kernels])):
+                print(f"{kernel.registers:9}  {kernel.stack:5}  {kernel.spilled:7}  "
+                      f"{kernel.threads:7}  {kernel.blocks():6}  {kernel.architecture:12}  {name}")
+            found += faults(path, status, report, kernels)
     for fault in found:
         print("FAULT", fault)
     return 1 if found else 0

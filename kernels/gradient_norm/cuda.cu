@@ -116,8 +116,10 @@ __global__ void __launch_bounds__(gpu::kThreads)
   }
 }
 
-__global__ void clip_kernel(float* factor, const float* largest, const std::int64_t* words,
-                            const float* loss, ClipSettings s) {
+/// One thread.
+__global__ void __launch_bounds__(1)
+    clip_kernel(float* factor, const float* largest, const std::int64_t* words, const float* loss,
+                ClipSettings s) {
   if (!isfinite(*largest) || !isfinite(*loss)) {
     *factor = NAN;
     return;

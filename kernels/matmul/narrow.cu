@@ -8,7 +8,8 @@ namespace tessera::cuda {
 namespace {
 
 template <typename T>
-__global__ void narrow_kernel(T* c, const float* product, std::int64_t count, bool accumulate) {
+__global__ void __launch_bounds__(gpu::kThreads)
+    narrow_kernel(T* c, const float* product, std::int64_t count, bool accumulate) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= count) return;
   const float before = accumulate ? gpu::load(c[i]) : 0.0f;
