@@ -22,4 +22,11 @@ void set_attention_backend(AttentionBackend backend) {
   context().state<AttentionBackend>() = backend;
 }
 
+CudnnOrder cudnn_order() {
+  return context().state<CudnnOrder>();
+}
+void set_cudnn_order(CudnnOrder order) {
+  context().state<CudnnOrder>() = order;
+}
+
 }  // namespace tessera

@@ -17,4 +17,10 @@ AttentionBackend attention_backend();
 /// Raises Error if this build or the rank's device has no such kernels.
 void set_attention_backend(AttentionBackend backend);
 
+/// Whether cuDNN's backward pass gives the same bits in every run. It does by default. In any order
+/// it is faster and takes less memory; benchmarks compare with both.
+enum class CudnnOrder { same, any };
+CudnnOrder cudnn_order();
+void set_cudnn_order(CudnnOrder order);
+
 }  // namespace tessera

@@ -2,7 +2,8 @@
 //
 // A plan is an operation graph compiled for one set of shapes, strides and scale. Compiling takes
 // long, so a rank keeps its plans. A plan's workspace comes from our allocator. The backward one is
-// large: the deterministic algorithm writes dS to memory (B heads Tq Tkv elements).
+// large: the deterministic algorithm writes dS to memory (B heads Tq Tkv elements). Benchmarks may
+// choose the other one.
 #include <cudnn.h>
 
 #include <bit>
@@ -17,6 +18,7 @@
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
 
+#include "kernels/attention/backend.h"
 #include "kernels/attention/cuda/launchers.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -158,9 +160,9 @@ void describe_backward(frontend::graph::Graph& graph, const BackwardCall& x) {
   const auto o = graph.tensor(heads_attributes(x.o, kO));
   const auto d_o = graph.tensor(heads_attributes(x.d_o, kDO));
   const auto statistics = graph.tensor(statistics_attributes(x.q));
-  auto attributes =
-      frontend::graph::SDPA_backward_attributes().set_deterministic_algorithm(true).set_attn_scale(
-          x.scale);
+  auto attributes = frontend::graph::SDPA_backward_attributes()
+                        .set_deterministic_algorithm(cudnn_order() == CudnnOrder::same)
+                        .set_attn_scale(x.scale);
   set_causal(attributes, x.q, x.k);
   const auto [dq, dk, dv] = graph.sdpa_backward(q, k, v, o, d_o, statistics, attributes);
   set_output(dq, heads_attributes(x.dq, kDQ));
@@ -184,9 +186,10 @@ void forward_cudnn(const ForwardCall& x) {
 
 void backward_cudnn(const BackwardCall& x) {
   Library& library = context().state<Library>();
+  Key key = key_of({&x.q, &x.k, &x.v, &x.o, &x.d_o, &x.dq, &x.dk, &x.dv}, x.scale);
+  key.push_back(static_cast<std::int64_t>(cudnn_order()));
   const Plan& plan =
-      library.plan(key_of({&x.q, &x.k, &x.v, &x.o, &x.d_o, &x.dq, &x.dk, &x.dv}, x.scale),
-                   [&](frontend::graph::Graph& graph) { describe_backward(graph, x); });
+      library.plan(key, [&](frontend::graph::Graph& graph) { describe_backward(graph, x); });
   library.run(plan, {{kQ, address(x.q)},
                      {kK, address(x.k)},
                      {kV, address(x.v)},

@@ -6,8 +6,8 @@
 // A kernel bound by memory is compared with a copy on the same device that is larger than every
 // cache: the bytes that the kernel must move over its time, against the bytes that the copy reads and
 // writes over its time. A kernel bound by arithmetic is compared with plain matrix products (cuBLASLt
-// or OpenBLAS) of its shapes; attention is compared with cuDNN's in builds that have it. The baseline
-// is timed again next to every case, so that a drifting clock slows both. Caches are flushed before
+// or OpenBLAS) of its shapes; attention is compared with cuDNN's in builds that have it, its backward
+// pass with cuDNN's deterministic and its faster one. The baseline is timed again next to every case, so that a drifting clock slows both. Caches are flushed before
 // each run. Times are the median of the runs. A ratio is the kernel's rate over the baseline's: 1 is
 // equally fast.
 #include <fmt/format.h>
@@ -74,9 +74,11 @@ double median_ms(const KernelCase& kernel, const Stopwatch& stopwatch) {
 }
 
 /// Milliseconds of the same calls by cuDNN.
-double cudnn_ms(const KernelCase& kernel, const Stopwatch& stopwatch) {
+double cudnn_ms(const KernelCase& kernel, CudnnOrder order, const Stopwatch& stopwatch) {
   set_attention_backend(AttentionBackend::cudnn);
+  set_cudnn_order(order);
   const double ms = median_ms(kernel, stopwatch);
+  set_cudnn_order(CudnnOrder::same);
   set_attention_backend(AttentionBackend::tessera);
   return ms;
 }
@@ -101,8 +103,13 @@ Measured measure(const KernelCase& kernel, const Stopwatch& stopwatch) {
                 on_cpu ? "openblas" : "cublaslt"};
       break;
     case Baseline::cudnn:
-      result = {ms, rate(kernel.flops, ms), rate(kernel.flops, cudnn_ms(kernel, stopwatch)),
-                "cudnn"};
+      result = {ms, rate(kernel.flops, ms),
+                rate(kernel.flops, cudnn_ms(kernel, CudnnOrder::same, stopwatch)), "cudnn"};
+      break;
+    case Baseline::cudnn_any_order:
+      result = {ms, rate(kernel.flops, ms),
+                rate(kernel.flops, cudnn_ms(kernel, CudnnOrder::any, stopwatch)),
+                "cudnn any order"};
       break;
   }
   context().allocator().trim();
@@ -126,7 +133,7 @@ void print_row(const KernelCase& kernel, const Measured& measured) {
   const bool copies = kernel.baseline == Baseline::copy;
   const bool giga = copies || context().device().is_cpu();  // a CPU reaches no TFLOP/s
   const double unit = giga ? 1e9 : 1e12;
-  fmt::print("{:<25} {:<34} {:<5} {:>9.4f} {:>9.2f} {:>9.2f} {:<7} {:<8} {:>6.2f}\n", kernel.op,
+  fmt::print("{:<25} {:<34} {:<5} {:>9.4f} {:>9.2f} {:>9.2f} {:<7} {:<15} {:>6.2f}\n", kernel.op,
              kernel.shape, name_of(kernel.dtype), measured.ms, measured.rate / unit,
              measured.baseline_rate / unit, copies ? "GB/s" : (giga ? "GFLOP/s" : "TFLOP/s"),
              measured.baseline, measured.rate / measured.baseline_rate);
@@ -155,7 +162,7 @@ void run(const Options& options) {
   const Stopwatch stopwatch(options.runs, options.flushed_mib << 20);
   fmt::print("{}, median of {} runs from cold caches\n", to_string(context().device()),
              options.runs);
-  fmt::print("{:<25} {:<34} {:<5} {:>9} {:>9} {:>9} {:<7} {:<8} {:>6}\n", "op", "shape", "dtype",
+  fmt::print("{:<25} {:<34} {:<5} {:>9} {:>9} {:>9} {:<7} {:<15} {:>6}\n", "op", "shape", "dtype",
              "ms", "rate", "baseline", "", "of", "ratio");
   nlohmann::ordered_json report = new_report("bench_kernels");
   report["runs"] = options.runs;

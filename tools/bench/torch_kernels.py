@@ -183,6 +183,14 @@ def linear_cross_entropy(bench, shape, dtype, wrap):
     return lambda: torch.autograd.grad(loss_of(x, weight), [x, weight])
 
 
+def cross_entropy_chunk(bench, shape, dtype, wrap):
+    rows, vocab = numbers_of(shape)
+    logits = bench.noise(rows, vocab, dtype=dtype, gradient=True)
+    targets = bench.ids(rows, vocab)
+    loss_of = wrap(lambda logits: F.cross_entropy(logits, targets))
+    return lambda: torch.autograd.grad(loss_of(logits), [logits])
+
+
 def f32_tensors(bench, shape):
     """As many tensors with as many elements together, of one size."""
     total, count = numbers_of(shape)
@@ -208,6 +216,8 @@ def run_of(bench, op, shape, dtype, wrap):
     """The function to time, or None if PyTorch has no counterpart."""
     if op == "linear_cross_entropy":
         return linear_cross_entropy(bench, shape, dtype, wrap)
+    if op == "cross_entropy_chunk":
+        return cross_entropy_chunk(bench, shape, dtype, wrap)
     if op == "adamw":
         return adamw(bench, shape)
     if op == "gradient_norm":

@@ -66,16 +66,21 @@ void add_attention(CaseList& list, const Packed& p, const std::string& shape) {
         };
       },
       baseline(dtype));
-  list.compute_bound(
-      "attention_backward", shape, 2 * (qkv + o), 0.5, backward,
-      [=] {
-        return [=, t = operands(p, dtype)] {
-          attention_backward(p.queries(t.d_qkv), p.keys(t.d_qkv), p.values(t.d_qkv),
-                             p.outputs(t.d_o), p.queries(t.qkv), p.keys(t.qkv), p.values(t.qkv),
-                             p.outputs(t.o), t.logsumexp, scale);
-        };
-      },
-      baseline(dtype));
+  const auto add_backward = [&](Baseline baseline) {
+    list.compute_bound(
+        "attention_backward", shape, 2 * (qkv + o), 0.5, backward,
+        [=] {
+          return [=, t = operands(p, dtype)] {
+            attention_backward(p.queries(t.d_qkv), p.keys(t.d_qkv), p.values(t.d_qkv),
+                               p.outputs(t.d_o), p.queries(t.qkv), p.keys(t.qkv), p.values(t.qkv),
+                               p.outputs(t.o), t.logsumexp, scale);
+          };
+        },
+        baseline);
+  };
+  add_backward(baseline(dtype));
+  // cuDNN's backward pass is faster in any order.
+  if (baseline(dtype) == Baseline::cudnn) add_backward(Baseline::cudnn_any_order);
 }
 
 void add_rope(CaseList& list, const Packed& p) {

@@ -17,8 +17,9 @@
 namespace tessera {
 
 /// The rate that a kernel's rate is divided by, measured in the same run: the bytes per second of a
-/// copy, the FLOP/s of plain matrix products of the kernel's shapes, or cuDNN's attention.
-enum class Baseline { copy, matmul, cudnn };
+/// copy, the FLOP/s of plain matrix products of the kernel's shapes, or cuDNN's attention, with the
+/// same bits in every run or in any order.
+enum class Baseline { copy, matmul, cudnn, cudnn_any_order };
 
 /// Allocates the operands and returns the function to time.
 using Preparation = std::function<std::function<void()>()>;

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
 #include "kernels/cross_entropy/op.h"
+#include "kernels/cross_entropy/rows.h"
 #include "kernels/linear_cross_entropy/op.h"
+#include "runtime/backends.h"
+#include "runtime/context.h"
 #include "runtime/integer.h"
 #include "tools/bench/cases/cases.h"
 #include "tools/measure/noise.h"
@@ -32,6 +35,35 @@ void add_head(CaseList& list) {
       });
 }
 
+/// The loss between the products of linear_cross_entropy: losses of a chunk of logits, which become
+/// their gradients. A GPU has one kernel for it, the CPU two calls in f32.
+void add_chunk(CaseList& list) {
+  const bool on_cpu = context().device().is_cpu();
+  const DType dtype = on_cpu ? DType::f32 : list.dtype;
+  const std::int64_t N =
+      std::min(list.rows, on_cpu ? cpu::kCrossEntropyChunk : cuda::kCrossEntropyChunk);
+  const std::int64_t V = list.model.vocab_size, stride = on_cpu ? V : round_up(V, 64);
+  const auto run = [=](const Tensor& logits, const Tensor& losses, const Tensor& logsumexp,
+                       const Tensor& dloss, const Tensor& targets) {
+    if constexpr (kHasCuda) {
+      if (!on_cpu) {
+        const float scale = 1.0f / static_cast<float>(N);
+        const cuda::LogitRows rows{logits, V, targets, 0, kIgnoreIndex};
+        return cuda::losses_and_gradients_of_rows(losses, rows, scale);
+      }
+    }
+    cross_entropy_forward(losses, logsumexp, logits, targets);
+    cross_entropy_backward(logits, dloss, logits, logsumexp, targets);
+  };
+  list.memory_bound(
+      "cross_entropy_chunk", fmt::format("{} x {}", N, V), 2 * CaseList::bytes(N, V, dtype), [=] {
+        return [=, logits = noise({N, stride}, dtype), losses = Tensor::empty({N}, DType::f32),
+                logsumexp = Tensor::empty({N}, DType::f32),
+                dloss = Tensor::full({N}, DType::f32, 1.0 / static_cast<double>(N)),
+                targets = random_ids(N, V)] { run(logits, losses, logsumexp, dloss, targets); };
+      });
+}
+
 struct Operands {
   Tensor logits, dlogits, loss, logsumexp, dloss, targets;
 };
@@ -40,6 +72,7 @@ struct Operands {
 
 void add_loss_cases(CaseList& list) {
   add_head(list);
+  add_chunk(list);
   // One chunk of logits of linear_cross_entropy on a GPU.
   const std::int64_t N = std::min(list.rows, cuda::kCrossEntropyChunk), V = list.model.vocab_size;
   const auto make = [N, V, dtype = list.dtype] {
