@@ -118,7 +118,7 @@ struct ThreadTeam::Impl {
   }
 
   const int size;
-  // A flag, not a mutex: a thread asks again in a nested loop.
+  // A flag instead of a mutex: a thread that holds it asks again in a nested loop.
   std::atomic<bool> busy{false};
   std::vector<std::thread> workers;
   // The round: written by the caller before `round` is bumped, read by workers after.

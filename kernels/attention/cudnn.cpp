@@ -44,7 +44,7 @@ void check_frontend(frontend::error_t status, const char* step) {
         status.get_message());
 }
 
-/// Plans differ in everything but addresses.
+/// Calls that differ in addresses alone share a plan.
 using Key = std::vector<std::int64_t>;
 
 Key key_of(std::initializer_list<const Heads*> all, float scale) {

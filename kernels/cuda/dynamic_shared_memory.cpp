@@ -16,8 +16,8 @@ struct AllowedSharedMemory {
   std::map<const void*, std::size_t> bytes;
 };
 
-/// The limit belongs to the device, which ranks share. So it is only raised: a rank that asks for
-/// less must not take from another rank.
+/// The limit belongs to the device, which ranks share. So it is only raised. A rank that asks for
+/// less must not lower it for another rank.
 void raise_limit(const void* kernel, std::size_t bytes) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);

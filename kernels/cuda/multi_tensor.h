@@ -4,9 +4,9 @@
 //   blocks    | A 0    A 8192    A 16384 |  B 0    |  C 0    C 8192 |
 //
 // The list of tensors is a parameter of the launch, passed by value: parameters, up to 4 KB on
-// every GPU, lie in constant memory. So the list needs no copy to the device and need not outlive
-// the launch, and the host does not wait. A block finds its tensor by bisection, in 7 steps. The
-// list holds about 70 optimizer tensors or 120 pairs; longer lists take several launches.
+// every GPU, lie in constant memory. So the list needs no copy to the device, and the host does not
+// wait. The list need not outlive the launch. A block finds its tensor by bisection, in 7 steps.
+// The list holds about 70 optimizer tensors or 120 pairs. Longer lists take several launches.
 #pragma once
 
 #include <span>

@@ -27,7 +27,7 @@ void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose tran
 void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
                          Transpose transpose_weight, const Tensor& bias);
 
-/// `pre` is undefined unless x was gelu(pre); dx is then the gradient of pre.
+/// If x was gelu(pre), dx is the gradient of pre. Otherwise `pre` is undefined.
 void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
                            Transpose transpose_weight, const Tensor& pre = {});
 void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,

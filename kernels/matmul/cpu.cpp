@@ -47,7 +47,7 @@ void gemv(CBLAS_TRANSPOSE op, int m, int n, const double* a, int lda, const doub
   cblas_dgemv(CblasRowMajor, op, m, n, 1.0, a, lda, x, 1, beta, y, 1);
 }
 
-/// The block of `rows` x `columns` of c whose first elements of a, b and c are given.
+/// Computes a block of c, `rows` x `columns`. `a`, `b` and `c` point to the block's first elements.
 template <typename T>
 void multiply_block(const Problem& p, int rows, int columns, const T* a, const T* b, T* c) {
   const auto k = static_cast<int>(p.K), ldb = static_cast<int>(p.b_stride());

@@ -7,8 +7,8 @@
 // for each of at most 528 chunks of rows.
 //
 // forward    one row a team: sum of squares, over the thread's elements and the team, then y.
-// backward   one chunk of rows a block, row by row: dx, and in registers the sum dweight. A second,
-//            small kernel adds the chunks' sums.
+// backward   one chunk of rows a block, row by row: dx, and the sum dweight, which stays in
+//            registers. A second, small kernel adds the chunks' sums.
 #include "kernels/cuda/column_sums.h"
 #include "kernels/rms_norm/op.h"
 

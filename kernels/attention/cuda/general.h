@@ -11,8 +11,8 @@
 //                row 7                  [ s7  s7  ...  s7 ]     its maximum a warp reduction
 //   outputs    lane j of a warp holds channels j, j + 32, ... of its 8 rows.
 //
-// Both read 8 rows' worth of values from shared memory by broadcast and one by lane, so that an
-// element read serves up to 8 multiply-adds.
+// Both read the values of 8 rows from shared memory by broadcast, and one value per lane. A value
+// that is read serves up to 8 multiply-adds.
 #pragma once
 
 #include "kernels/attention/cuda/arguments.h"

@@ -17,7 +17,7 @@ struct Copy {
   unsigned bytes;  // at most 16; the other bytes become zero
 };
 
-/// One thread's copies that it has not waited for, in groups, oldest first.
+/// The copies that a thread has not waited for, in groups, oldest first.
 class PendingCopies {
  public:
   bool empty() const { return copies_.empty(); }
