@@ -15,6 +15,7 @@
 #pragma once
 
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "kernels/attention/op.h"
@@ -25,6 +26,13 @@ namespace tessera {
 enum class RopePairs {
   half_split,  // (i, i + D / 2): GPT-NeoX; Hugging Face's Llama and Qwen, which permute the weights
   interleaved,  // (2i, 2i + 1): the paper; Meta's Llama, Llama 4
+};
+
+/// All frequencies are divided by `factor` (position interpolation; Chen et al. 2023).
+struct LinearScaling {
+  double factor = 1.0;
+
+  bool operator==(const LinearScaling&) const = default;
 };
 
 /// Llama 3.1's frequencies for longer contexts. A wave has n periods in the original context:
@@ -39,11 +47,52 @@ struct Llama3Scaling {
   double low_frequency_factor = 1.0;
   double high_frequency_factor = 4.0;
   double original_context = 8192.0;
+
+  bool operator==(const Llama3Scaling&) const = default;
 };
 
-/// f_i for i < head_size / 2.
-std::vector<double> rope_frequencies(std::int64_t head_size, double theta,
-                                     const std::optional<Llama3Scaling>& scaling = std::nullopt);
+/// YaRN (Peng et al. 2023). Pair i of D / 2 blends f_i and f_i / factor, linear in i:
+///
+///   c(n) = D ln(original_context / (2 pi n)) / (2 ln theta)     the pair with n periods
+///   i <= c(fast_periods)     f_i
+///   i >= c(slow_periods)     f_i / factor
+///
+/// Cosines and sines are multiplied by `amplitude`, so scores by its square.
+struct YarnScaling {
+  double factor = 1.0;
+  double original_context = 4096.0;
+  double fast_periods = 32.0;
+  double slow_periods = 1.0;
+  /// Whether c(fast_periods) is rounded down, and c(slow_periods) up.
+  bool whole_pairs = true;
+  /// None: 0.1 ln(factor) + 1, or 1 if the factor is at most 1.
+  std::optional<double> amplitude;
+
+  bool operator==(const YarnScaling&) const = default;
+};
+
+using RopeScaling = std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling>;
+
+/// How angles are computed before they are rounded to the table's dtype.
+enum class RopeAngles {
+  /// In double: in f32 an angle of 10^5 has an error of 2^-8 before its cosine is taken.
+  exact,
+  /// Every step in f32, as in Transformers. For equal numbers at far positions.
+  f32,
+};
+
+struct RopeFrequencies {
+  /// f_i for i < head_size / 2.
+  std::vector<double> of_pair;
+  /// Cosines and sines are multiplied by it; 1 except for YaRN.
+  double amplitude = 1.0;
+  RopeAngles angles = RopeAngles::exact;
+};
+
+/// Raises Error unless head_size is even, and theta, factors and contexts are positive.
+RopeFrequencies rope_frequencies(std::int64_t head_size, double theta,
+                                 const RopeScaling& scaling = {},
+                                 RopeAngles angles = RopeAngles::exact);
 
 /// cos and sin of every position's angles, [positions, head_size / 2], f32 (f64 for f64).
 struct RopeTable {
@@ -51,11 +100,9 @@ struct RopeTable {
   RopePairs pairs = RopePairs::half_split;
 };
 
-/// Angles and functions are computed in double and rounded once: in f32 an angle of 10^5 would have
-/// an error of 2^-8 before its cosine is taken. The table is on the current context's device,
-/// charged to the current category.
-RopeTable rope_table(std::int64_t positions, const std::vector<double>& frequencies,
-                     RopePairs pairs, DType dtype = DType::f32);
+/// The table is on the current context's device, charged to the current category.
+RopeTable rope_table(std::int64_t positions, const RopeFrequencies& frequencies, RopePairs pairs,
+                     DType dtype = DType::f32);
 
 /// The positions of tokens. Token t of batch element b has position first + t, or first + each[b,
 /// t] if `each` (i32 [B, T]; packed documents) is defined.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -7,59 +8,145 @@
 namespace tessera {
 namespace {
 
-double scaled(double frequency, const Llama3Scaling& scaling) {
-  // Periods of the wave in the original context.
-  const double turns = scaling.original_context * frequency / (2.0 * std::numbers::pi);
-  const double low = scaling.low_frequency_factor, high = scaling.high_frequency_factor;
-  if (turns >= high) return frequency;
-  if (turns < low) return frequency / scaling.factor;
-  const double blend = (turns - low) / (high - low);
-  return (1.0 - blend) * frequency / scaling.factor + blend * frequency;
+// Frequencies are computed in T: double, or float for RopeAngles::f32. The order of operations is
+// that of Transformers' modeling_rope_utils.py, so that float gives its bits.
+
+void check_scaling(const std::monostate&) {}
+
+void check_scaling(const LinearScaling& scaling) {
+  check(scaling.factor > 0.0, "rope_frequencies: factor is {}; it must be positive",
+        scaling.factor);
+}
+
+void check_scaling(const Llama3Scaling& scaling) {
+  check(scaling.factor > 0.0 && scaling.original_context > 0.0 &&
+            scaling.high_frequency_factor >= scaling.low_frequency_factor,
+        "rope_frequencies: factor is {}, original_context {}, low_frequency_factor {} and "
+        "high_frequency_factor {}; the first two must be positive, and the high factor at least "
+        "the low one",
+        scaling.factor, scaling.original_context, scaling.low_frequency_factor,
+        scaling.high_frequency_factor);
+}
+
+void check_scaling(const YarnScaling& scaling) {
+  check(scaling.factor > 0.0 && scaling.original_context > 0.0 && scaling.slow_periods > 0.0 &&
+            scaling.fast_periods >= scaling.slow_periods && scaling.amplitude.value_or(1.0) > 0.0,
+        "rope_frequencies: factor is {}, original_context {}, fast_periods {}, slow_periods {} and "
+        "amplitude {}; all must be positive, and the fast periods at least the slow ones",
+        scaling.factor, scaling.original_context, scaling.fast_periods, scaling.slow_periods,
+        scaling.amplitude.value_or(1.0));
+}
+
+template <typename T>
+void apply(const std::monostate&, std::vector<T>&, double) {}
+
+template <typename T>
+void apply(const LinearScaling& scaling, std::vector<T>& frequencies, double) {
+  for (T& f : frequencies) f /= static_cast<T>(scaling.factor);
+}
+
+template <typename T>
+void apply(const Llama3Scaling& scaling, std::vector<T>& frequencies, double) {
+  const T low = static_cast<T>(scaling.low_frequency_factor);
+  const T high = static_cast<T>(scaling.high_frequency_factor);
+  const T factor = static_cast<T>(scaling.factor);
+  for (T& f : frequencies) {
+    const T wavelength = static_cast<T>(2.0 * std::numbers::pi) / f;
+    // Periods of the wave in the original context.
+    const T periods = static_cast<T>(scaling.original_context) / wavelength;
+    if (periods >= high) continue;
+    if (periods < low) {
+      f /= factor;
+      continue;
+    }
+    const T blend = (periods - low) / (high - low);
+    const T slow = (T{1} - blend) * f / factor, kept = blend * f;
+    f = slow + kept;
+  }
+}
+
+template <typename T>
+void apply(const YarnScaling& scaling, std::vector<T>& frequencies, double theta) {
+  const auto pairs = static_cast<double>(frequencies.size());
+  const auto pair_with = [&](double periods) {
+    const double waves = scaling.original_context / (periods * 2.0 * std::numbers::pi);
+    return 2.0 * pairs * std::log(waves) / (2.0 * std::log(theta));
+  };
+  double first = pair_with(scaling.fast_periods), last = pair_with(scaling.slow_periods);
+  if (scaling.whole_pairs) first = std::floor(first), last = std::ceil(last);
+  first = std::max(first, 0.0);
+  last = std::min(last, 2.0 * pairs - 1.0);
+  if (first == last) last += 0.001;  // a step
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    const T place = (static_cast<T>(i) - static_cast<T>(first)) / static_cast<T>(last - first);
+    const T kept = T{1} - std::clamp(place, T{0}, T{1});
+    const T f = frequencies[i];
+    const T slow = f / static_cast<T>(scaling.factor);
+    const T slow_part = slow * (T{1} - kept), kept_part = f * kept;
+    frequencies[i] = slow_part + kept_part;
+  }
+}
+
+template <typename T>
+std::vector<double> frequencies_in(std::int64_t head_size, double theta,
+                                   const RopeScaling& scaling) {
+  std::vector<T> frequencies;
+  for (std::int64_t i = 0; i < head_size; i += 2) {
+    const T exponent = static_cast<T>(i) / static_cast<T>(head_size);
+    const T power = static_cast<T>(std::pow(theta, static_cast<double>(exponent)));
+    frequencies.push_back(T{1} / power);
+  }
+  std::visit([&](const auto& kind) { apply(kind, frequencies, theta); }, scaling);
+  return {frequencies.begin(), frequencies.end()};
+}
+
+double amplitude_of(const RopeScaling& scaling) {
+  const auto* const yarn = std::get_if<YarnScaling>(&scaling);
+  if (yarn == nullptr) return 1.0;
+  if (yarn->amplitude) return *yarn->amplitude;
+  return yarn->factor <= 1.0 ? 1.0 : 0.1 * std::log(yarn->factor) + 1.0;
 }
 
 }  // namespace
 
-std::vector<double> rope_frequencies(std::int64_t head_size, double theta,
-                                     const std::optional<Llama3Scaling>& scaling) {
+RopeFrequencies rope_frequencies(std::int64_t head_size, double theta, const RopeScaling& scaling,
+                                 RopeAngles angles) {
   check(head_size >= 2 && head_size % 2 == 0,
         "rope_frequencies: head_size is {}; it must be even and at least 2", head_size);
   check(theta > 0.0, "rope_frequencies: theta is {}; it must be positive", theta);
-  if (scaling) {
-    check(scaling->factor > 0.0 && scaling->original_context > 0.0 &&
-              scaling->high_frequency_factor >= scaling->low_frequency_factor,
-          "rope_frequencies: factor is {}, original_context {}, low_frequency_factor {} and "
-          "high_frequency_factor {}; the first two must be positive, and the high factor at least "
-          "the low one",
-          scaling->factor, scaling->original_context, scaling->low_frequency_factor,
-          scaling->high_frequency_factor);
-  }
-  std::vector<double> frequencies;
-  for (std::int64_t i = 0; i < head_size / 2; ++i) {
-    const double f =
-        std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_size));
-    frequencies.push_back(scaling ? scaled(f, *scaling) : f);
-  }
-  return frequencies;
+  std::visit([](const auto& kind) { check_scaling(kind); }, scaling);
+  return {.of_pair = angles == RopeAngles::exact ? frequencies_in<double>(head_size, theta, scaling)
+                                                 : frequencies_in<float>(head_size, theta, scaling),
+          .amplitude = amplitude_of(scaling),
+          .angles = angles};
 }
 
-RopeTable rope_table(std::int64_t positions, const std::vector<double>& frequencies,
-                     RopePairs pairs, DType dtype) {
-  check(positions >= 0 && !frequencies.empty(),
+RopeTable rope_table(std::int64_t positions, const RopeFrequencies& frequencies, RopePairs pairs,
+                     DType dtype) {
+  const std::vector<double>& of_pair = frequencies.of_pair;
+  check(positions >= 0 && !of_pair.empty(),
         "rope_table: there are {} positions and {} frequencies; positions must be at least 0 and "
         "frequencies at least 1",
-        positions, frequencies.size());
+        positions, of_pair.size());
   check(dtype == DType::f32 || dtype == DType::f64,
         "rope_table: the dtype is {}; it must be f32, or f64 for f64 heads", name_of(dtype));
-  const Shape shape{positions, static_cast<std::int64_t>(frequencies.size())};
+  const bool in_f32 = frequencies.angles == RopeAngles::f32;
+  const auto scaled = [&](double value) {
+    if (!in_f32) return value * frequencies.amplitude;
+    const float product = static_cast<float>(value) * static_cast<float>(frequencies.amplitude);
+    return static_cast<double>(product);
+  };
+  const Shape shape{positions, static_cast<std::int64_t>(of_pair.size())};
   RopeTable table{.pairs = pairs};
   visit_floating(dtype, [&](auto type) {
     using T = decltype(type);
     std::vector<T> cosine, sine;
     for (std::int64_t position = 0; position < positions; ++position) {
-      for (const double frequency : frequencies) {
-        const double angle = static_cast<double>(position) * frequency;
-        cosine.push_back(static_cast<T>(std::cos(angle)));
-        sine.push_back(static_cast<T>(std::sin(angle)));
+      for (const double frequency : of_pair) {
+        double angle = static_cast<double>(position) * frequency;
+        if (in_f32) angle = static_cast<float>(angle);
+        cosine.push_back(static_cast<T>(scaled(std::cos(angle))));
+        sine.push_back(static_cast<T>(scaled(std::sin(angle))));
       }
     }
     table.cosine = Tensor::from(cosine, shape);

@@ -198,6 +198,21 @@ FAULTS = {
         "const unsigned batch = n / of.tokens, token = n % of.tokens;",
         "const unsigned batch = n / of.tokens, token = n;",
         ["kernels_rope"]),
+    "YaRN's amplitude is forgotten": (
+        "kernels/rope/table.cpp",
+        "if (!in_f32) return value * frequencies.amplitude;",
+        "if (!in_f32) return value;",
+        ["kernels_rope"]),
+    "YaRN's ramp counts channels, not pairs": (
+        "kernels/rope/table.cpp",
+        "return 2.0 * pairs * std::log(waves) / (2.0 * std::log(theta));",
+        "return 2.0 * pairs * std::log(waves) / std::log(theta);",
+        ["kernels_rope"]),
+    "angles in f32 are not rounded": (
+        "kernels/rope/table.cpp",
+        "if (in_f32) angle = static_cast<float>(angle);",
+        "",
+        ["kernels_rope"]),
 
     # ---- reductions and sums
     "no barrier between the warps' results and their reader": (

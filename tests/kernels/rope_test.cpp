@@ -1,5 +1,6 @@
 #include "kernels/rope/op.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <complex>
@@ -216,8 +217,8 @@ TEST_CASE("rope_frequencies scales as Llama 3.1 does") {
   // Transformers' _compute_llama3_parameters, in terms of wavelengths.
   for (const double factor : {8.0, 32.0}) {
     const Llama3Scaling scaling{.factor = factor};
-    const auto plain = rope_frequencies(128, 500'000.0);
-    const auto frequencies = rope_frequencies(128, 500'000.0, scaling);
+    const auto plain = rope_frequencies(128, 500'000.0).of_pair;
+    const auto frequencies = rope_frequencies(128, 500'000.0, scaling).of_pair;
     int kept = 0, slowed = 0;
     for (std::size_t i = 0; i < plain.size(); ++i) {
       const double wavelength = 2.0 * std::numbers::pi / plain[i];
@@ -243,7 +244,8 @@ TEST_CASE("rope_frequencies: equal low and high factors make the ramp a step") {
   // slowed by 8, others kept.
   const double theta = 500'000.0, turns = 2.0;
   const Llama3Scaling step{.low_frequency_factor = turns, .high_frequency_factor = turns};
-  const auto plain = rope_frequencies(128, theta), frequencies = rope_frequencies(128, theta, step);
+  const auto plain = rope_frequencies(128, theta).of_pair;
+  const auto frequencies = rope_frequencies(128, theta, step).of_pair;
   int kept = 0;
   for (std::size_t i = 0; i < plain.size(); ++i) {
     const bool slow = 2.0 * std::numbers::pi / plain[i] > 8192.0 / turns;
@@ -254,11 +256,120 @@ TEST_CASE("rope_frequencies: equal low and high factors make the ramp a step") {
   // A frequency exactly at the step is kept: here the first, 1, with two periods in the context.
   Llama3Scaling at_step = step;
   at_step.original_context = 4.0 * std::numbers::pi;
-  CHECK(rope_frequencies(2, theta, at_step) == std::vector<double>{1.0});
+  CHECK(rope_frequencies(2, theta, at_step).of_pair == std::vector<double>{1.0});
   Llama3Scaling crossed = step;
   crossed.high_frequency_factor = 1.9;
   REQUIRE_THROWS_WITH(rope_frequencies(128, theta, crossed),
                       Catch::Contains("low_frequency_factor 2 and high_frequency_factor 1.9"));
+}
+
+TEST_CASE("rope_frequencies: linear scaling divides every frequency") {
+  const auto plain = rope_frequencies(64, kTheta).of_pair;
+  const RopeFrequencies scaled = rope_frequencies(64, kTheta, LinearScaling{.factor = 3.0});
+  for (std::size_t i = 0; i < plain.size(); ++i) CHECK(scaled.of_pair[i] == plain[i] / 3.0);
+  CHECK(scaled.amplitude == 1.0);
+  REQUIRE_THROWS_WITH(rope_frequencies(64, kTheta, LinearScaling{.factor = 0.0}),
+                      Catch::Contains("factor is 0"));
+}
+
+TEST_CASE("rope_frequencies scales as YaRN does") {
+  // Peng et al. 2023, definition 2, in terms of wavelengths: the ramp is linear in the pair's
+  // number, and log theta of a wavelength is linear in that number.
+  const double theta = 1e6, context = 32'768.0, factor = 4.0;
+  const YarnScaling scaling{.factor = factor, .original_context = context, .whole_pairs = false};
+  const auto plain = rope_frequencies(128, theta).of_pair;
+  const auto frequencies = rope_frequencies(128, theta, scaling).of_pair;
+  int kept = 0, slowed = 0;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const double periods = context * plain[i] / (2.0 * std::numbers::pi);
+    const double place = std::log(32.0 / periods) / std::log(32.0 / 1.0);
+    const double ramp = std::min(std::max(place, 0.0), 1.0);
+    CHECK(frequencies[i] ==
+          Approx(plain[i] / factor * ramp + plain[i] * (1.0 - ramp)).epsilon(1e-12));
+    kept += ramp == 0.0;
+    slowed += ramp == 1.0;
+  }
+  CHECK(kept == 24);
+  CHECK(slowed == 24);
+  CHECK(rope_frequencies(128, theta, scaling).amplitude == Approx(0.1 * std::log(4.0) + 1.0));
+  CHECK(rope_frequencies(128, theta, YarnScaling{.factor = 0.5}).amplitude == 1.0);
+  REQUIRE_THROWS_WITH(rope_frequencies(128, theta, YarnScaling{.fast_periods = 0.5}),
+                      Catch::Contains("fast_periods 0.5, slow_periods 1"));
+}
+
+TEST_CASE("rope_table multiplies cosines and sines by YaRN's amplitude") {
+  const test::Rank rank;
+  const YarnScaling scaling{.factor = 4.0, .amplitude = 1.25};
+  const RopeTable plain =
+      rope_table(1, rope_frequencies(8, kTheta), RopePairs::half_split, DType::f64);
+  const RopeTable loud =
+      rope_table(1, rope_frequencies(8, kTheta, scaling), RopePairs::half_split, DType::f64);
+  CHECK(to_doubles(plain.cosine) == std::vector<double>(4, 1.0));
+  CHECK(to_doubles(loud.cosine) == std::vector<double>(4, 1.25));
+}
+
+TEST_CASE("rope_table with f32 angles equals Transformers at far positions") {
+  // LlamaRotaryEmbedding of transformers 5.23.0 at position 100,003. Exact cosines of pairs 1 to 4
+  // differ from these by up to 1e-3.
+  const test::Rank rank;
+  struct FarCase {
+    double theta;
+    RopeScaling scaling;
+    std::vector<double> frequencies, cosine, sine;
+  };
+  const FarCase llama3{5e5,
+                       Llama3Scaling{},
+                       {1, 0.193922758, 0.0376060307, 0.00729266508, 0.000524846022, 3.42810235e-05,
+                        6.64786967e-06, 1.28917316e-06},
+                       {0.984314859, -0.981235385, -0.973799825, 0.905221581, -0.605104208,
+                        -0.959206998, 0.787035942, 0.991701186},
+                       {-0.176420853, 0.19281359, -0.227406889, 0.424939901, 0.796146274,
+                        -0.282704622, 0.616907179, 0.128564358}};
+  const FarCase yarn{1e6,
+                     YarnScaling{.factor = 4.0, .original_context = 32768.0},
+                     {1, 0.177827939, 0.0316227786, 0.00421755994, 0.000500000024, 4.44569851e-05,
+                      7.90569356e-06, 1.40585337e-06},
+                     {1.12076986, -0.38283965, -0.40089336, 0.797177374, 1.09918654, -0.299928427,
+                      0.800939202, 1.12739527},
+                     {-0.200877979, 1.07233894, 1.06572115, 0.813010037, -0.297095984, -1.09841704,
+                      0.809304357, 0.159552574}};
+  const FarCase uneven_yarn{1e6,
+                            YarnScaling{.factor = 4.0,
+                                        .original_context = 32768.0,
+                                        .fast_periods = 16.0,
+                                        .slow_periods = 2.0,
+                                        .whole_pairs = false,
+                                        .amplitude = 1.25},
+                            {1, 0.177827939, 0.0316227786, 0.00562341325, 0.000595679972,
+                             4.44569851e-05, 7.90569356e-06, 1.40585337e-06},
+                            {1.23039353, -0.420285612, -0.44010517, -1.24989223, -1.24093962,
+                             -0.32926473, 0.879279912, 1.23766696},
+                            {-0.220526069, 1.17722559, 1.16996038, -0.0164124537, 0.150228918,
+                             -1.2058543, 0.888463259, 0.17515859}};
+  const FarCase linear{1e4,
+                       LinearScaling{.factor = 3.0},
+                       {0.333333343, 0.0333333351, 0.00333333318, 0.000333333359},
+                       {-0.450286865, -0.979306936, 0.944574118, -0.340654045},
+                       {0.892883956, -0.202380672, 0.32829833, 0.940188706}};
+  for (const FarCase& far : {llama3, yarn, uneven_yarn, linear}) {
+    const auto pairs = static_cast<std::int64_t>(far.cosine.size());
+    const auto frequencies = rope_frequencies(2 * pairs, far.theta, far.scaling, RopeAngles::f32);
+    const RopeTable table = rope_table(100'004, frequencies, RopePairs::half_split);
+    const auto cosine = to_doubles(table.cosine.slice(100'003, 100'004));
+    const auto sine = to_doubles(table.sine.slice(100'003, 100'004));
+    const RopeTable exact = rope_table(100'004, rope_frequencies(2 * pairs, far.theta, far.scaling),
+                                       RopePairs::half_split);
+    double difference = 0.0;
+    for (std::size_t i = 0; i < cosine.size(); ++i) {
+      CAPTURE(pairs, i);
+      CHECK(frequencies.of_pair[i] == static_cast<float>(far.frequencies[i]));
+      CHECK(cosine[i] == Approx(far.cosine[i]).margin(2e-7));
+      CHECK(sine[i] == Approx(far.sine[i]).margin(2e-7));
+      const double exact_cosine = to_doubles(exact.cosine.slice(100'003, 100'004))[i];
+      difference = std::max(difference, std::abs(exact_cosine - cosine[i]));
+    }
+    CHECK(difference > 1e-5);
+  }
 }
 
 TEST_CASE("rope names a position outside the table") {
