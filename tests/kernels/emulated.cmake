@@ -2,9 +2,10 @@
 
 # again(OPTION PROGRAM TESTS): the tests of test_kernels_PROGRAM that match TESTS, with the OPTION.
 function(again option program tests)
-  set(name "kernels/${program}: again with ${option}")
+  set(name "kernels/emulated_gpu:${program} again with ${option}")
   add_test(NAME ${name} COMMAND test_kernels_${program} ${tests} "~[cpu]" ${option} --warn NoTests)
-  set_tests_properties(${name} PROPERTIES LABELS kernels TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES LABELS kernels TIMEOUT 300
+    ENVIRONMENT TESSERA_TEST_DEVICE=cuda)
 endfunction()
 
 # sm_89 has 99 KiB of shared memory, so attention's backward pass takes a smaller tile there.
