@@ -22,12 +22,16 @@ namespace {
 
 /// The marks of rank 0's compute stream in the first step, and the ends of passes as "forward x
 /// ends". The log begins with the gathers that the new strategy queues; or, with `update`, with a
-/// write of the masters before the step.
+/// write of the masters before the step. `frozen` layers, the first ones, and the ends are not
+/// trained.
 Log log_of(const ShardingOptions& options, int layers, bool checkpointing, int ranks = 2,
-           bool update = false) {
+           bool update = false, int frozen = 0) {
   Log log;
   run_ranks({.ranks = ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
     ToyNet net(layers, checkpointing);
+    for (int i = 0; frozen > 0 && i <= frozen; ++i) {
+      for (const Parameter& parameter : net.units[i]->parameters()) parameter.set_trainable(false);
+    }
     Profiler& profiler = context().profiler();
     profiler.set_tracing(!update);
     const auto strategy = make_strategy(net.units, options, 3, &world);
@@ -212,6 +216,17 @@ TEST_CASE("order: no more is gathered at a time than allowed") {
     const Log log =
         log_of({.strategy = StrategyKind::fsdp, .live_gathers = live_gathers}, 7, false);
     CHECK(most_live_gathers(log) == static_cast<std::size_t>(live_gathers));
+  }
+}
+
+TEST_CASE("order: backward gathers no bucket below the lowest trained one", "[cpu]") {
+  for (const int live_gathers : {2, 3}) {
+    const Log log = log_of({.strategy = StrategyKind::fsdp, .live_gathers = live_gathers}, 6, false,
+                           /*ranks=*/2, /*update=*/false, /*frozen=*/2);
+    for (const int layer : {0, 1}) {
+      CHECK(count(log, "gather layer." + std::to_string(layer)) == 1);  // in forward
+    }
+    CHECK(count(log, "gather layer.2") == 2);
   }
 }
 
