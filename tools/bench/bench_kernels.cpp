@@ -4,12 +4,12 @@
 //                 [--json F]
 //
 // A kernel bound by memory is compared with a copy on the same device that is larger than every
-// cache: the bytes that the kernel must move over its time, against the bytes that the copy reads and
-// writes over its time. A kernel bound by arithmetic is compared with plain matrix products (cuBLASLt
-// or OpenBLAS) of its shapes; attention is compared with cuDNN's in builds that have it, its backward
-// pass with cuDNN's deterministic and its faster one. The baseline is timed again next to every case, so that a drifting clock slows both. Caches are flushed before
-// each run. Times are the median of the runs. A ratio is the kernel's rate over the baseline's: 1 is
-// equally fast.
+// cache: the bytes that the kernel must move over its time, against the bytes that the copy reads
+// and writes over its time. A kernel bound by arithmetic is compared with plain matrix products
+// (cuBLASLt or OpenBLAS) of its shapes; attention is compared with cuDNN's in builds that have it,
+// its backward pass with cuDNN's deterministic and its faster one. The baseline is timed again next
+// to every case, so that a drifting clock slows both. Caches are flushed before each run. Times are
+// the median of the runs. A ratio is the kernel's rate over the baseline's: 1 is equally fast.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

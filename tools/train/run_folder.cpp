@@ -46,8 +46,8 @@ FolderLock::FolderLock(const fs::path& folder)
 }
 
 bool FolderLock::is_at(const fs::path& path) const {
-  struct stat locked {
-  }, found{};
+  struct stat locked = {};
+  struct stat found = {};
   return ::fstat(descriptor_.number(), &locked) == 0 && ::stat(path.c_str(), &found) == 0 &&
          locked.st_dev == found.st_dev && locked.st_ino == found.st_ino;
 }
