@@ -363,6 +363,14 @@ Variable dropout(Variable x, float probability, const RandomStream& random) {
   });
 }
 
+namespace {
+
+float attention_scale(std::int64_t head_size) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size)));
+}
+
+}  // namespace
+
 Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads) {
   check(qkv.shape().rank() == 3 && heads >= 1 && kv_heads >= 1 &&
             qkv.shape()[2] % (heads + 2 * kv_heads) == 0,
@@ -371,7 +379,7 @@ Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_head
   const std::int64_t batch = qkv.shape()[0];
   const std::int64_t tokens = qkv.shape()[1];
   const std::int64_t head_size = qkv.shape()[2] / (heads + 2 * kv_heads);
-  const auto factor = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size)));
+  const float factor = attention_scale(head_size);
   const auto queries = [heads, head_size](const Tensor& x) {
     return heads_of(x, 0, heads, head_size);
   };
@@ -393,6 +401,33 @@ Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_head
     return {dx};
   };
   return differentiable(y, {qkv}, false, backward);
+}
+
+Variable attention(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
+                   std::int64_t kv_heads) {
+  check(q.shape().rank() == 3 && k.shape().rank() == 3 && heads >= 1 && kv_heads >= 1 &&
+            q.shape()[2] % heads == 0 && k.shape() == v.shape() &&
+            k.shape() == Shape{q.shape()[0], q.shape()[1], q.shape()[2] / heads * kv_heads},
+        "attention: q is {}, k is {} and v is {}; expected [B, T, {} D], [B, T, {} D] and the same",
+        describe(q.data()), describe(k.data()), describe(v.data()), heads, kv_heads);
+  const std::int64_t head_size = q.shape()[2] / heads;
+  const float factor = attention_scale(head_size);
+  const auto all = [head_size](const Tensor& x) {
+    return heads_of(x, 0, x.size(2) / head_size, head_size);
+  };
+
+  const Tensor queries = q.data(), keys = k.data(), values = v.data();
+  const Tensor y = like(queries);
+  const Tensor logsumexp =
+      activation({q.shape()[0], heads, q.shape()[1]}, statistics_dtype(q.dtype()));
+  attention_forward(all(y), logsumexp, all(queries), all(keys), all(values), factor);
+  const auto backward = [=](Tensor dy) -> Gradients {
+    const Tensor dq = like(queries), dk = like(keys), dv = like(values);
+    attention_backward(all(dq), all(dk), all(dv), all(dy), all(queries), all(keys), all(values),
+                       all(y), logsumexp, factor);
+    return {dq, dk, dv};
+  };
+  return differentiable(y, {q, k, v}, false, backward);
 }
 
 Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const RopeTable& table,

@@ -75,6 +75,10 @@ Variable dropout(Variable x, float probability, const RandomStream& random);
 /// queries' heads, then the keys', then the values'. Result [B, T, heads * head_size]. The scale is
 /// 1 / sqrt(head_size).
 Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads);
+/// The same for separate queries [B, T, heads * head_size] and keys and values
+/// [B, T, kv_heads * head_size].
+Variable attention(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
+                   std::int64_t kv_heads);
 
 /// Rotates the first `heads` heads of `head_size` of x [B, T, C] by their positions' angles; the
 /// other channels are copied. With packed heads, one call rotates queries and keys and leaves the

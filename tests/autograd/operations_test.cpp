@@ -303,6 +303,22 @@ TEST_CASE("attention: gradients with plain and grouped heads", "[cpu]") {
   }
 }
 
+TEST_CASE("attention: gradients with separate queries, keys and values", "[cpu]") {
+  const test::Rank rank;
+  for (const std::int64_t kv_heads : {4, 2, 1}) {
+    GradientCheck{
+        [&](const Inputs& x) { return attention(x[0], x[1], x[2], 4, kv_heads); },
+        {leaf({2, 5, 12}, "q"), leaf({2, 5, 3 * kv_heads}, "k"), leaf({2, 5, 3 * kv_heads}, "v")},
+        {}}
+        .run();
+  }
+  const Variable q(leaf({2, 5, 12})), k(leaf({2, 5, 6})), short_k(leaf({2, 4, 6}));
+  REQUIRE_THROWS_WITH(attention(q, short_k, short_k, 4, 2),
+                      Catch::Contains("k is f64 [2, 4, 6]") &&
+                          Catch::Contains("expected [B, T, 4 D], [B, T, 2 D]"));
+  REQUIRE_THROWS_WITH(attention(q, k, k, 5, 2), Catch::Contains("[B, T, 5 D]"));
+}
+
 TEST_CASE("cross_entropy: gradients of the mean over valid targets", "[cpu]") {
   const test::Rank rank;
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6}, {4});
