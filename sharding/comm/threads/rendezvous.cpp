@@ -79,12 +79,14 @@ bool Rendezvous::arrive(std::unique_lock<std::mutex>& lock, int rank, const std:
 
 /// Asks for a short while whether `done`, before the caller goes to sleep: most ranks arrive within
 /// microseconds of each other, and waking a sleeping thread costs tens of them. Each time it offers
-/// the core to other threads first.
+/// the core to other threads first. On a busy machine one such offer may last milliseconds, so the
+/// while is a time and not a number of offers.
 template <typename Done>
 void Rendezvous::poll(std::unique_lock<std::mutex>& lock, const Done& done) {
-  constexpr int kPolls = 200;
+  using Clock = std::chrono::steady_clock;
   lock.unlock();
-  for (int i = 0; i < kPolls && !done(); ++i) std::this_thread::yield();
+  const auto end = Clock::now() + std::chrono::microseconds(100);
+  while (!done() && Clock::now() < end) std::this_thread::yield();
   lock.lock();
 }
 
