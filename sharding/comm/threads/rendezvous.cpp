@@ -79,15 +79,24 @@ bool Rendezvous::arrive(std::unique_lock<std::mutex>& lock, int rank, const std:
 
 /// Asks for a short while whether `done`, before the caller goes to sleep: most ranks arrive within
 /// microseconds of each other, and waking a sleeping thread costs tens of them. Each time it offers
-/// the core to other threads first. On a busy machine one such offer may last milliseconds, so the
-/// while is a time and not a number of offers.
+/// the core to other threads first. On a busy machine one such offer may last milliseconds, longer
+/// than a sleep. After such an offer the next calls go to sleep at once.
 template <typename Done>
 void Rendezvous::poll(std::unique_lock<std::mutex>& lock, const Done& done) {
   using Clock = std::chrono::steady_clock;
+  constexpr auto kWhile = std::chrono::microseconds(100);
+  constexpr auto kBusy = std::chrono::milliseconds(1);
+  constexpr int kCallsWithoutPolling = 1000;
+  if (calls_without_polling_ > 0) {
+    --calls_without_polling_;
+    return;
+  }
   lock.unlock();
-  const auto end = Clock::now() + std::chrono::microseconds(100);
-  while (!done() && Clock::now() < end) std::this_thread::yield();
+  const auto begin = Clock::now();
+  while (!done() && Clock::now() < begin + kWhile) std::this_thread::yield();
+  const bool busy = Clock::now() > begin + kBusy;
   lock.lock();
+  if (busy) calls_without_polling_ = kCallsWithoutPolling;
 }
 
 std::vector<int> Rendezvous::missing() const {
