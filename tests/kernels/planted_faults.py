@@ -358,6 +358,88 @@ FAULTS = {
         "workspaces_[0]",
         ["kernels_matmul"]),
 
+    # ---- mixture of experts
+    "of equal logits the higher expert is chosen": (
+        "kernels/router/cuda.cu",
+        "if (has(i) || (any && value <= largest)) return;",
+        "if (has(i) || (any && value < largest)) return;",
+        ["kernels_router"]),
+    "among lanes with equal logits the highest expert is chosen": (
+        "kernels/router/cuda.cu",
+        "const unsigned candidate = any && largest == winner ? best : 0xffffffffu;\n"
+        "      const unsigned expert = ~warp_max(~candidate);",
+        "const unsigned candidate = any && largest == winner ? best : 0u;\n"
+        "      const unsigned expert = warp_max(candidate);",
+        ["kernels_router"]),
+    "the bias is part of the softmax's sum only": (
+        "kernels/router/cuda.cu",
+        "(kind == RouterWeights::sigmoid ? sigmoid(l) : softmax(l)) + bias[e];",
+        "(kind == RouterWeights::sigmoid ? sigmoid(l) : softmax(l + bias[e]));",
+        ["kernels_router"]),
+    "normalized weights sum over all experts": (
+        "kernels/router/cuda.cu",
+        "softmax(token, kind == RouterWeights::softmax) {}",
+        "softmax(token, true) {}",
+        ["kernels_router"]),
+    "logits that were not chosen have no gradient": (
+        "kernels/router/cuda.cu",
+        "const bool counts = token.has(i) || kind == RouterWeights::softmax;",
+        "const bool counts = token.has(i);",
+        ["kernels_router"]),
+    "the first experts without tokens have no offset": (
+        "kernels/dispatch/cuda.cu",
+        "const std::int64_t first = p == 0 ? 0 : expert_of(sorted[p - 1]) + 1;",
+        "const std::int64_t first = p == 0 ? expert_of(sorted[0]) : expert_of(sorted[p - 1]) + 1;",
+        ["kernels_dispatch"]),
+    "combine adds the slots backwards": (
+        "kernels/dispatch/cuda.cu",
+        "    gpu::load_all(values, x + slots.place(s) * columns + column);\n"
+        "    const float weight = slots.weight(s);",
+        "    const std::int64_t t = (2 * n + 1) * slots.per_token - 1 - s;\n"
+        "    gpu::load_all(values, x + slots.place(t) * columns + column);\n"
+        "    const float weight = slots.weight(t);",
+        ["kernels_dispatch"]),
+    "a weight's gradient is that of another slot": (
+        "kernels/dispatch/cuda.cu",
+        "if (threadIdx.x == 0) gpu::store(dweights[slot], dot);",
+        "if (threadIdx.x == 0) gpu::store(dweights[slots.place(slot)], dot);",
+        ["kernels_dispatch"]),
+    "dispatched rows are weighed by the token's first slot": (
+        "kernels/dispatch/cuda.cu",
+        "    scale(values, slots.weight(s));\n",
+        "    scale(values, slots.weight(n * slots.per_token));\n",
+        ["kernels_dispatch"]),
+    "tiles of the second 32 experts begin at 0": (
+        "kernels/grouped_matmul/groups.h",
+        "    before += __shfl_sync(gpu::kFullWarp, end, 31);\n",
+        "",
+        ["kernels_grouped_matmul"]),
+    "the grid has no tile for an expert's last rows": (
+        "kernels/grouped_matmul/groups.h",
+        "static_cast<unsigned>(P / side + experts)",
+        "static_cast<unsigned>(ceil_div(P, side))",
+        ["kernels_grouped_matmul"]),
+    "an expert without tokens keeps its old gradient": (
+        "kernels/grouped_matmul/groups.h",
+        "return count > 0 || !accumulate;",
+        "return count > 0;",
+        ["kernels_grouped_matmul"]),
+    "a tile reads on into the next expert's rows": (
+        "kernels/grouped_matmul/tensor_core_tile.h",
+        "const bool inside = x < kept_end && k < depth_end;",
+        "const bool inside = x < kept_end;",
+        ["kernels_grouped_matmul"]),
+    "the tile's operands are copied without a wait": (
+        "kernels/grouped_matmul/tensor_core_tile.h",
+        "    gpu::copy_async_wait<0>();\n",
+        "",
+        ["kernels_grouped_matmul"]),
+    "no barrier after the tiles have been read": (
+        "kernels/grouped_matmul/cuda.cu",
+        "    __syncthreads();  // all threads have read the tiles\n",
+        "",
+        ["kernels_grouped_matmul"]),
+
     # ---- optimizers
     "weight decay goes through the moments": (
         "kernels/adamw/cuda.cu",

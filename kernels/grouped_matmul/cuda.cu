@@ -1,0 +1,131 @@
+// Grouped products: a block computes a square tile of one expert's result.
+//
+// Two kernels. The tensor cores take 16-bit operands with rows aligned to 16 bytes. The general
+// kernel takes the others, f32 among them, in f32 without tensor cores. Neither splits a sum, and
+// each runs over the depth in order, so the bits are the same in every run.
+#include "kernels/grouped_matmul/groups.h"
+#include "kernels/grouped_matmul/op.h"
+#include "kernels/grouped_matmul/tensor_core_tile.h"
+
+namespace tessera::cuda {
+namespace {
+
+using groups::ExpertProduct;
+using groups::Operand;
+using groups::Problem;
+
+// ---- The general kernel: 256 threads, 4 x 4 elements each
+
+constexpr int kSide = 64;
+constexpr int kDepth = 16;
+constexpr int kPitch = kSide + 4;
+
+/// Copies depths [depth, depth + kDepth) of kSide kept indices; 0 outside the operand. Neighbouring
+/// threads read neighbouring elements.
+template <typename T>
+__device__ void load_tile(float (&tile)[kDepth][kPitch], const Operand<T>& from, std::int64_t kept,
+                          std::int64_t kept_end, std::int64_t depth, std::int64_t depth_end) {
+  for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += gpu::kThreads) {
+    const int x = from.depth_contiguous ? i / kDepth : i % kSide;
+    const int k = from.depth_contiguous ? i % kDepth : i / kSide;
+    const bool inside = kept + x < kept_end && depth + k < depth_end;
+    tile[k][x] = inside ? gpu::load(*from.at(kept + x, depth + k)) : 0.0f;
+  }
+}
+
+template <typename T, typename U>
+__global__ void __launch_bounds__(gpu::kThreads) general_kernel(Problem<T, U> problem) {
+  TESSERA_SHARED(float, left, [kDepth][kPitch]);
+  TESSERA_SHARED(float, right, [kDepth][kPitch]);
+  ExpertProduct<T, U> p;
+  if (!problem.find(p, kSide)) return;
+  const int row = static_cast<int>(threadIdx.x) / 16 * 4;
+  const int column = static_cast<int>(threadIdx.x) % 16 * 4;
+  float sum[4][4] = {};
+  for (std::int64_t depth = 0; depth < p.depth; depth += kDepth) {
+    load_tile(left, p.a, p.row, p.rows, depth, p.depth);
+    load_tile(right, p.b, p.column, p.columns, depth, p.depth);
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sum[i][j] += left[k][row + i] * right[k][column + j];
+      }
+    }
+    __syncthreads();  // all threads have read the tiles
+  }
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < 4; ++j) {
+      const std::int64_t m = p.row + row + i, n = p.column + column + j;
+      if (m >= p.rows || n >= p.columns) continue;
+      U& to = p.c[m * p.columns + n];
+      gpu::store(to, (problem.accumulate ? gpu::load(to) : 0.0f) + sum[i][j]);
+    }
+  }
+}
+
+// ---- The choice of the kernel
+
+template <typename T, typename U>
+void multiply(const Problem<T, U>& problem) {
+  if constexpr (sizeof(T) == 2) {
+    const std::int64_t rows = problem.of_weights ? problem.M : problem.K;
+    if (gpu::is_vectorizable(problem.a, rows) && gpu::is_vectorizable(problem.b, problem.N) &&
+        gpu::is_vectorizable(problem.c, problem.N)) {
+      return groups::multiply_on_tensor_cores(problem);
+    }
+  }
+  gpu::launch(general_kernel<T, U>, problem.grid(kSide), dim3(gpu::kThreads), 0, gpu::stream(),
+              problem);
+}
+
+}  // namespace
+
+void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                    Transpose transpose_b) {
+  if (c.numel() == 0 || b.size(0) == 0) return;
+  gpu::visit(c.dtype(), [&](auto type) {
+    using T = decltype(type);
+    multiply(Problem<T, T>{.a = a.data<T>(),
+                           .b = b.data<T>(),
+                           .c = c.data<T>(),
+                           .offsets = offsets.data<std::int32_t>(),
+                           .experts = static_cast<int>(b.size(0)),
+                           .P = a.size(0),
+                           .M = 0,
+                           .N = c.size(1),
+                           .K = a.size(1),
+                           .of_weights = false,
+                           .transpose_b = transpose_b == Transpose::yes,
+                           .accumulate = false});
+  });
+}
+
+void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                           Accumulate accumulate) {
+  if (c.numel() == 0) return;
+  gpu::visit(a.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const auto to = [&](auto result) {
+      using U = decltype(result);
+      multiply(Problem<T, U>{.a = a.data<T>(),
+                             .b = b.data<T>(),
+                             .c = c.data<U>(),
+                             .offsets = offsets.data<std::int32_t>(),
+                             .experts = static_cast<int>(c.size(0)),
+                             .P = a.size(0),
+                             .M = c.size(1),
+                             .N = c.size(2),
+                             .K = 0,
+                             .of_weights = true,
+                             .transpose_b = false,
+                             .accumulate = accumulate == Accumulate::yes});
+    };
+    if (c.dtype() == a.dtype()) return to(type);
+    to(float{});
+  });
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,109 @@
+// How a block of a grouped product finds its expert and its operands.
+#pragma once
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/reduce.h"
+
+namespace tessera::cuda::groups {
+
+/// An operand of one expert's product, by the index that the product keeps (a row of c for a, a
+/// column for b) and by the depth that it sums over.
+template <typename T>
+struct Operand {
+  const T* first;
+  std::int64_t stride;    // between neighbours of the other index than the contiguous one
+  bool depth_contiguous;  // or the kept index is
+
+  __device__ const T* at(std::int64_t kept, std::int64_t depth) const {
+    return first + (depth_contiguous ? kept * stride + depth : depth * stride + kept);
+  }
+};
+
+/// One expert's product, and the first element of the block's tile.
+template <typename T, typename U>
+struct ExpertProduct {
+  Operand<T> a, b;
+  U* c;
+  std::int64_t rows, columns, depth;
+  std::int64_t row, column;
+};
+
+struct TileOfExpert {
+  int expert;  // -1: there is no such tile
+  std::int64_t tile;
+};
+
+/// Expert e's rows are cut into tiles of `tile_rows`. The tiles of all experts are numbered in order;
+/// finds tile `index`. The whole warp calls it: it adds up the tiles of 32 experts at a time.
+__device__ inline TileOfExpert find_tile(const std::int32_t* offsets, int experts, int tile_rows,
+                                         std::int64_t index) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  std::int64_t before = 0;  // tiles of the experts before these 32
+  for (int first = 0; first < experts; first += 32) {
+    const int e = first + lane;
+    const int tiles = e < experts ? (offsets[e + 1] - offsets[e] + tile_rows - 1) / tile_rows : 0;
+    int end = tiles;  // of the tiles of the experts up to this one
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int other = __shfl_up_sync(gpu::kFullWarp, end, distance);
+      if (lane >= distance) end += other;
+    }
+    const unsigned behind = __ballot_sync(gpu::kFullWarp, before + end > index);
+    if (behind != 0) {
+      const int found = __ffs(static_cast<int>(behind)) - 1;
+      return {first + found, index - before - __shfl_sync(gpu::kFullWarp, end - tiles, found)};
+    }
+    before += __shfl_sync(gpu::kFullWarp, end, 31);
+  }
+  return {-1, 0};
+}
+
+/// The products of all experts: c = a op(b), or c_e (+)= a^T b for the weights.
+template <typename T, typename U>
+struct Problem {
+  const T* a;
+  const T* b;
+  U* c;
+  const std::int32_t* offsets;
+  int experts;
+  std::int64_t P;        // dispatched rows, at most
+  std::int64_t M, N, K;  // M of the weights only, K of the rows only
+  bool of_weights;
+  bool transpose_b;
+  bool accumulate;
+
+  /// One block per tile: the largest number that there can be.
+  dim3 grid(int side) const {
+    const auto tiles = [=](std::int64_t extent) {
+      return static_cast<unsigned>(ceil_div(extent, side));
+    };
+    if (of_weights) return dim3(tiles(M), tiles(N), static_cast<unsigned>(experts));
+    return dim3(static_cast<unsigned>(P / side + experts), tiles(N));
+  }
+
+  /// Finds this block's product. Returns false if the block has no tile.
+  __device__ bool find(ExpertProduct<T, U>& product, int side) const {
+    product.column = static_cast<std::int64_t>(blockIdx.y) * side;
+    if (of_weights) {
+      const int e = static_cast<int>(blockIdx.z);
+      const std::int64_t first = offsets[e], count = offsets[e + 1] - first;
+      product.a = {a + first * M, M, false};
+      product.b = {b + first * N, N, false};
+      product.c = c + e * M * N;
+      product.rows = M, product.columns = N, product.depth = count;
+      product.row = static_cast<std::int64_t>(blockIdx.x) * side;
+      return count > 0 || !accumulate;
+    }
+    const TileOfExpert tile = find_tile(offsets, experts, side, blockIdx.x);
+    if (tile.expert < 0) return false;
+    const std::int64_t first = offsets[tile.expert];
+    product.a = {a + first * K, K, true};
+    product.b = {b + tile.expert * K * N, transpose_b ? K : N, transpose_b};
+    product.c = c + first * N;
+    product.rows = offsets[tile.expert + 1] - first, product.columns = N, product.depth = K;
+    product.row = tile.tile * side;
+    return true;
+  }
+};
+
+}  // namespace tessera::cuda::groups

@@ -1,0 +1,61 @@
+#include "kernels/grouped_matmul/op.h"
+
+#include <cstdint>
+
+#include "kernels/checks.h"
+#include "runtime/check.h"
+#include "runtime/describe.h"
+
+namespace tessera {
+namespace {
+
+/// Checks a [P, ...], the stacked matrices [E, ...] and offsets [E + 1].
+void check_groups(std::string_view op, const Argument& rows, const Argument& stacked,
+                  const Tensor& offsets) {
+  check_rank(op, rows, 2);
+  check_rank(op, stacked, 3);
+  check_dtype(op, {"offsets", offsets}, DType::i32);
+  check_shape(op, {"offsets", offsets}, {stacked.tensor.size(0) + 1});
+  check(rows.tensor.size(0) <= INT32_MAX, "{}: {} is {}; at most {} rows are possible", op,
+        rows.name, describe(rows.tensor), INT32_MAX);
+}
+
+}  // namespace
+
+void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                    Transpose transpose_b) {
+  constexpr std::string_view op = "grouped_matmul";
+  check_on_one_device(op, {{"c", c}, {"a", a}, {"b", b}, {"offsets", offsets}});
+  check_same_floating(op, {{"c", c}, {"a", a}, {"b", b}});
+  check_groups(op, {"a", a}, {"b", b}, offsets);
+  const bool transposed = transpose_b == Transpose::yes;
+  const std::int64_t K = b.size(transposed ? 2 : 1), N = b.size(transposed ? 1 : 2);
+  check(a.size(1) == K, "{}: a is {} and b is {}{}; a must have {} columns", op, describe(a),
+        describe(b), transposed ? ", transposed" : "", K);
+  check_shape(op, {"c", c}, {a.size(0), N});
+  check_apart(op, {"c", c}, {"a", a});
+  check_apart(op, {"c", c}, {"b", b});
+  if (c.device().is_cpu()) return cpu::grouped_matmul(c, a, b, offsets, transpose_b);
+  if constexpr (kHasCuda) return cuda::grouped_matmul(c, a, b, offsets, transpose_b);
+  fail_no_kernel(op, c.device());
+}
+
+void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                           Accumulate accumulate) {
+  constexpr std::string_view op = "grouped_matmul_weight";
+  check_on_one_device(op, {{"c", c}, {"a", a}, {"b", b}, {"offsets", offsets}});
+  check_same_floating(op, {{"a", a}, {"b", b}});
+  check_same_dtype_or_f32(op, {"c", c}, {"a", a});
+  check_groups(op, {"a", a}, {"c", c}, offsets);
+  check_rank(op, {"b", b}, 2);
+  check(a.size(0) == b.size(0), "{}: a is {} and b is {}; their rows must be equal", op,
+        describe(a), describe(b));
+  check_shape(op, {"c", c}, {offsets.numel() - 1, a.size(1), b.size(1)});
+  check_apart(op, {"c", c}, {"a", a});
+  check_apart(op, {"c", c}, {"b", b});
+  if (c.device().is_cpu()) return cpu::grouped_matmul_weight(c, a, b, offsets, accumulate);
+  if constexpr (kHasCuda) return cuda::grouped_matmul_weight(c, a, b, offsets, accumulate);
+  fail_no_kernel(op, c.device());
+}
+
+}  // namespace tessera

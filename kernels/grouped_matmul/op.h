@@ -1,0 +1,47 @@
+// Products of the dispatched rows of each expert with the expert's weight.
+//
+// Expert e has the rows [offsets[e], offsets[e + 1]) of a dispatched tensor (dispatch/op.h), and
+// matrix e of a stacked weight.
+//
+//   grouped_matmul          c[rows of e] = a[rows of e] op(b_e)
+//                           a [P, K], op(b_e) [K, N], c [P, N]; b [E, K, N], or [E, N, K] transposed
+//   grouped_matmul_weight   c_e = a[rows of e]^T b[rows of e], or c_e += ...
+//                           a [P, M], b [P, N], c [E, M, N]
+//
+// offsets [E + 1] i32 ascend from 0; rows from offsets[E] on are neither read nor written. An expert
+// without rows costs nothing, and its matrix of c is zero (or stays, when accumulating).
+//
+// A linear layer with weights [E, out, in], y_e = x_e W_e^T, takes
+//
+//   y = grouped_matmul(x, W, transposed), dx = grouped_matmul(dy, W), dW = ..._weight(dy, x)
+//
+// and with weights [E, in, out] y = (x, W), dx = (dy, W, transposed), dW = (x, dy).
+//
+// All tensors have one floating dtype; c of grouped_matmul_weight may be f32 while a and b have 16
+// bits. Sums are f32 (f64 for f64), rounded once.
+//
+// All experts are one parallel loop, or one launch. On the CPU each expert's product is cut into
+// blocks by its own shape (matmul/blocks.h), so its bits depend neither on the number of threads nor
+// on the other experts. On a GPU the grid has the largest number of tiles that P rows of E experts
+// can have, and each block looks for its expert in `offsets`: the host does not know the counts.
+#pragma once
+
+#include "kernels/op.h"
+
+namespace tessera {
+
+void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                    Transpose transpose_b = Transpose::no);
+void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                           Accumulate accumulate = Accumulate::no);
+
+namespace cpu {
+decltype(tessera::grouped_matmul) grouped_matmul;
+decltype(tessera::grouped_matmul_weight) grouped_matmul_weight;
+}  // namespace cpu
+namespace cuda {
+decltype(tessera::grouped_matmul) grouped_matmul;
+decltype(tessera::grouped_matmul_weight) grouped_matmul_weight;
+}  // namespace cuda
+
+}  // namespace tessera

@@ -1,0 +1,239 @@
+#include "kernels/grouped_matmul/op.h"
+
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "tests/support/precision.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+#include "tests/support/schedules.h"
+
+namespace tessera {
+namespace {
+
+using test::normal_tensor;
+using test::to_doubles;
+
+constexpr Transpose kBoth[] = {Transpose::no, Transpose::yes};
+
+/// The rows of each expert, a's columns and the weight's other extent.
+struct Sizes {
+  std::vector<std::int32_t> counts;
+  std::int64_t in, out;
+
+  std::int64_t experts() const { return static_cast<std::int64_t>(counts.size()); }
+  std::int64_t rows() const { return std::accumulate(counts.begin(), counts.end(), 0); }
+  Tensor offsets() const {
+    std::vector<std::int32_t> values{0};
+    for (const std::int32_t count : counts) values.push_back(values.back() + count);
+    return Tensor::from(values, {experts() + 1});
+  }
+};
+
+std::vector<std::int32_t> thin(std::int64_t experts) {
+  std::vector<std::int32_t> counts;
+  for (std::int32_t e = 0; e < experts; ++e) counts.push_back(e % 3 == 1 ? e % 5 : 0);
+  return counts;
+}
+
+const std::vector<Sizes> kSizes = {
+    {{1}, 1, 1},        {{3, 0, 5}, 7, 9},  {{0, 0, 70, 1}, 17, 66}, {{129, 0, 2, 64}, 72, 136},
+    {{5, 130}, 128, 8}, {thin(70), 24, 40}, {{0, 0}, 8, 8},          {{}, 8, 8},
+    {{2, 3}, 0, 8},     {{2, 3}, 8, 0},     {{40, 3}, 264, 24}};
+
+/// A product and the sum of its terms' magnitudes, to which rounding errors are relative.
+struct Sum {
+  double value = 0.0, magnitude = 0.0;
+  void add(double term) { value += term, magnitude += std::fabs(term); }
+};
+
+struct Reference {
+  std::vector<Sum> y, dx, dweight;
+};
+
+/// The three products of a linear layer with weights [E, in, out].
+Reference reference(const Sizes& n, const Tensor& x, const Tensor& weight, const Tensor& dy) {
+  const auto X = to_doubles(x), W = to_doubles(weight), D = to_doubles(dy);
+  Reference r{std::vector<Sum>(n.rows() * n.out), std::vector<Sum>(n.rows() * n.in),
+              std::vector<Sum>(n.experts() * n.in * n.out)};
+  std::int64_t row = 0;
+  for (std::int64_t e = 0; e < n.experts(); ++e) {
+    for (std::int32_t count = n.counts[e]; count > 0; --count, ++row) {
+      for (std::int64_t i = 0; i < n.in; ++i) {
+        for (std::int64_t j = 0; j < n.out; ++j) {
+          const std::int64_t w = (e * n.in + i) * n.out + j;
+          r.y[row * n.out + j].add(X[row * n.in + i] * W[w]);
+          r.dx[row * n.in + i].add(D[row * n.out + j] * W[w]);
+          r.dweight[w].add(X[row * n.in + i] * D[row * n.out + j]);
+        }
+      }
+    }
+  }
+  return r;
+}
+
+/// The largest error in units of the bound: one rounding in c's dtype, and one per term in the sum.
+double excess(const Tensor& c, const std::vector<Sum>& expected, std::int64_t terms, DType sum) {
+  const auto values = to_doubles(c);
+  REQUIRE(values.size() == expected.size());
+  double worst = 0.0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double allowed =
+        1.001 * test::unit_roundoff(c.dtype()) * std::fabs(expected[i].value) +
+        2.0 * std::sqrt(double(terms) + 1.0) * test::unit_roundoff(sum) * expected[i].magnitude +
+        1e-7 * (c.dtype() == DType::f16) + 1e-300;
+    const double error = std::fabs(values[i] - expected[i].value) / allowed;
+    if (!(error <= worst)) worst = std::isnan(error) ? HUGE_VAL : error;
+  }
+  return worst;
+}
+
+/// [E, in, out] as [E, out, in].
+Tensor swapped(const Tensor& weight) {
+  const auto values = to_doubles(weight);
+  const std::int64_t E = weight.size(0), in = weight.size(1), out = weight.size(2);
+  std::vector<double> result(values.size());
+  for (std::int64_t i = 0; i < weight.numel(); ++i) {
+    const std::int64_t e = i / (in * out), a = i / out % in, b = i % out;
+    result[(e * out + b) * in + a] = values[i];
+  }
+  return test::tensor_of(result, {E, out, in}, weight.dtype());
+}
+
+Tensor product(const Tensor& a, const Tensor& b, const Tensor& offsets, Transpose transpose) {
+  const Tensor c =
+      test::poisoned({a.size(0), b.size(transpose == Transpose::yes ? 1 : 2)}, a.dtype());
+  grouped_matmul(c, a, b, offsets, transpose);
+  return c;
+}
+
+void check_products(const Sizes& n, DType dtype) {
+  const DType sum = statistics_dtype(dtype);
+  const Tensor x = normal_tensor({n.rows(), n.in}, dtype, "x");
+  const Tensor weight = normal_tensor({n.experts(), n.in, n.out}, dtype, "weight");
+  const Tensor dy = normal_tensor({n.rows(), n.out}, dtype, "dy");
+  const Tensor offsets = n.offsets();
+  Reference r = reference(n, x, weight, dy);
+  for (const Transpose stored : kBoth) {
+    const bool swap = stored == Transpose::yes;
+    const Tensor w = swap ? swapped(weight) : weight;
+    CHECK(excess(product(x, w, offsets, stored), r.y, n.in, sum) <= 1.0);
+    const Transpose other = swap ? Transpose::no : Transpose::yes;
+    CHECK(excess(product(dy, w, offsets, other), r.dx, n.out, sum) <= 1.0);
+  }
+  for (const DType to : {dtype, sum}) {
+    const Tensor dw = test::poisoned(weight.shape(), to);
+    grouped_matmul_weight(dw, x, dy, offsets);
+    CHECK(excess(dw, r.dweight, n.rows(), sum) <= 1.0);
+    auto twice = r.dweight;
+    const auto before = to_doubles(dw);
+    for (std::size_t i = 0; i < twice.size(); ++i) twice[i].add(before[i]);
+    grouped_matmul_weight(dw, x, dy, offsets, Accumulate::yes);
+    CHECK(excess(dw, twice, n.rows(), sum) <= 1.0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "grouped_matmul: every expert's products, in every dtype, size and layout of the weight") {
+  for (const DType dtype : test::kFloating) {
+    for (const Sizes& n : kSizes) {
+      CAPTURE(name_of(dtype), n.counts, n.in, n.out);
+      test::for_every_schedule([&] { check_products(n, dtype); });
+    }
+  }
+}
+
+TEST_CASE("grouped_matmul of unaligned operands") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    const Sizes n{{66, 0, 3}, 64, 72};
+    const Tensor x = normal_tensor({69, 64}, dtype, "x"), offsets = n.offsets();
+    const Tensor w = normal_tensor({3, 64, 72}, dtype, "w"),
+                 dy = normal_tensor({69, 72}, dtype, "dy");
+    const auto expected = reference(n, x, w, dy);
+    const Tensor y = test::unaligned(test::poisoned({69, 72}, dtype));
+    grouped_matmul(y, test::unaligned(x), test::unaligned(w), offsets);
+    CHECK(excess(y, expected.y, 64, statistics_dtype(dtype)) <= 1.0);
+    const Tensor dw = test::unaligned(test::poisoned(w.shape(), dtype));
+    grouped_matmul_weight(dw, x, test::unaligned(dy), offsets);
+    CHECK(excess(dw, expected.dweight, 69, statistics_dtype(dtype)) <= 1.0);
+  }
+}
+
+TEST_CASE("grouped_matmul does not touch rows behind the last expert's") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    const Tensor a = normal_tensor({5, 8}, dtype, "a"), b = normal_tensor({2, 8, 8}, dtype, "b");
+    const Tensor offsets = Tensor::from(std::vector<std::int32_t>{0, 1, 3}, {3});
+    const Tensor c = test::poisoned({5, 8}, dtype);
+    grouped_matmul(c, a, b, offsets);
+    const auto values = to_doubles(c);
+    for (int i = 0; i < 40; ++i) CHECK(std::isnan(values[i]) == (i >= 24));
+  }
+}
+
+TEST_CASE("grouped_matmul: an expert's bits do not depend on the other experts") {
+  const test::Rank rank;
+  const std::int64_t in = 40, out = 48;
+  for (const DType dtype : test::kFloating) {
+    const Tensor x = normal_tensor({90, in}, dtype, "x"),
+                 w = normal_tensor({9, in, out}, dtype, "w");
+    const Sizes all{{10, 0, 20, 5, 30, 1, 14, 10, 0}, in, out};
+    const Tensor y = product(x, w, all.offsets(), Transpose::no);
+    const Sizes alone{{30}, in, out};
+    const Tensor part = product(x.slice(35, 65), w.slice(4, 5), alone.offsets(), Transpose::no);
+    CHECK(test::same_bits(part, y.slice(35, 65)));
+  }
+}
+
+TEST_CASE("grouped_matmul has the same bits for any number of threads", "[cpu]") {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    std::vector<std::vector<double>> results;
+    for (const int threads : {1, 2, 3}) {
+      const test::Rank rank(threads);
+      const Sizes n{{700, 0, 33, 1, 250}, 96, 530};
+      const Tensor x = normal_tensor({n.rows(), n.in}, dtype, "x");
+      const Tensor w = normal_tensor({5, n.in, n.out}, dtype, "w");
+      results.push_back(to_doubles(product(x, w, n.offsets(), Transpose::no)));
+      const Tensor dw = test::poisoned(w.shape(), dtype);
+      grouped_matmul_weight(dw, x, normal_tensor({n.rows(), n.out}, dtype, "dy"), n.offsets());
+      const auto more = to_doubles(dw);
+      results.back().insert(results.back().end(), more.begin(), more.end());
+    }
+    CHECK(results[0] == results[1]);
+    CHECK(results[0] == results[2]);
+  }
+}
+
+TEST_CASE("grouped_matmul refuses arguments that do not fit together") {
+  using Catch::Contains;
+  const test::Rank rank;
+  const auto zeros = [](const Shape& shape) { return Tensor::zeros(shape, DType::f32); };
+  const Tensor a = zeros({5, 4}), b = zeros({2, 4, 6}), c = zeros({5, 6});
+  const Tensor offsets = Tensor::from(std::vector<std::int32_t>{0, 2, 5}, {3});
+  REQUIRE_THROWS_WITH(grouped_matmul(c, zeros({5, 3}), b, offsets),
+                      Contains("a is f32 [5, 3] and b is f32 [2, 4, 6]; a must have 4 columns"));
+  REQUIRE_THROWS_WITH(grouped_matmul(c, a, b, offsets, Transpose::yes), Contains("6 columns"));
+  REQUIRE_THROWS_WITH(grouped_matmul(zeros({5, 5}), a, b, offsets), Contains("c"));
+  REQUIRE_THROWS_WITH(grouped_matmul(c, a, b, Tensor::zeros({2}, DType::i32)), Contains("offsets"));
+  REQUIRE_THROWS_WITH(grouped_matmul(c, a, b, Tensor::zeros({3}, DType::i64)), Contains("offsets"));
+  REQUIRE_THROWS_WITH(grouped_matmul_weight(b, a, zeros({4, 6}), offsets),
+                      Contains("a is f32 [5, 4] and b is f32 [4, 6]; their rows must be equal"));
+  REQUIRE_THROWS_WITH(grouped_matmul_weight(zeros({2, 4, 4}), a, a.clone(), zeros({3})),
+                      Contains("offsets"));
+  REQUIRE_THROWS_WITH(grouped_matmul_weight(zeros({2, 4, 5}), a, c, offsets), Contains("c"));
+}
+
+TEST_CASE("grouped_matmul on the CPU refuses offsets that do not ascend", "[cpu]") {
+  const test::Rank rank;
+  const Tensor a = Tensor::zeros({5, 4}, DType::f32), b = Tensor::zeros({2, 4, 6}, DType::f32);
+  const Tensor c = Tensor::zeros({5, 6}, DType::f32);
+  for (const auto& wrong : {std::vector<std::int32_t>{1, 2, 5}, {0, 3, 2}, {0, 2, 6}}) {
+    REQUIRE_THROWS_WITH(grouped_matmul(c, a, b, Tensor::from(wrong, {3})),
+                        Catch::Contains("offsets must ascend from 0 to at most 5"));
+  }
+}
+
+}  // namespace tessera
