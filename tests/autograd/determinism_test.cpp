@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "autograd/engine.h"
+#include "autograd/experts.h"
 #include "autograd/operations.h"
 #include "kernels/cast/op.h"
 #include "tests/support/precision.h"
@@ -107,6 +108,23 @@ std::vector<Operation> operations() {
        }},
       {"gelu", {kRows, 130}, {}, [](const Variable& x, const P&) { return gelu(x); }},
       {"swiglu", {kRows, 130}, {}, [](const Variable& x, const P&) { return swiglu(x); }},
+      {"route",
+       {kRows, 40},
+       {},
+       [](const Variable& x, const P&) {
+         return route(x, {.experts_per_token = 5, .weights = RouterWeights::softmax, .bias = {}})
+             .weights;
+       }},
+      {"experts",
+       {kRows, 48},
+       {{9, 64, 48}, {9, 48, 32}},
+       [=](const Variable& x, const P& p) {
+         const Variable logits(normal_tensor({kRows, 9}, DType::bf16, "logits"));
+         const Routing routing =
+             route(cast(logits, x.dtype()),
+                   {.experts_per_token = 2, .weights = RouterWeights::sigmoid, .bias = {}});
+         return experts(scale(x, 0.125), routing, p[0].parameter, p[1].parameter, {});
+       }},
       {"rope",
        {3, kTokens, 130},
        {},

@@ -1,0 +1,203 @@
+#include "autograd/experts.h"
+
+#include <utility>
+
+#include "kernels/dispatch/op.h"
+#include "kernels/grouped_matmul/op.h"
+#include "kernels/swiglu/op.h"
+#include "runtime/category.h"
+#include "runtime/check.h"
+#include "runtime/describe.h"
+
+namespace tessera {
+namespace {
+
+Tensor activation(const Shape& shape, DType dtype) {
+  const CategoryScope category(Category::activations);
+  return Tensor::empty(shape, dtype);
+}
+Tensor like(const Tensor& x) {
+  return activation(x.shape(), x.dtype());
+}
+
+/// [..., C] as [N, C].
+Tensor as_rows(const Tensor& x) {
+  check(x.rank() >= 1, "rows need at least one dimension, got {}", describe(x));
+  const std::int64_t columns = x.size(-1);
+  return x.reshape({columns == 0 ? 0 : x.numel() / columns, columns});
+}
+
+/// The stacked linear layers of all experts.
+struct Layer {
+  Parameter weight;
+  WeightLayout layout;
+
+  Transpose forward() const {
+    return layout == WeightLayout::out_in ? Transpose::yes : Transpose::no;
+  }
+  Transpose backward() const {
+    return layout == WeightLayout::out_in ? Transpose::no : Transpose::yes;
+  }
+  std::int64_t inputs() const { return weight.shape()[layout == WeightLayout::out_in ? 2 : 1]; }
+  std::int64_t outputs() const { return weight.shape()[layout == WeightLayout::out_in ? 1 : 2]; }
+
+  Tensor operator()(const Tensor& x, const Tensor& offsets) const {
+    const Tensor y = activation({x.size(0), outputs()}, x.dtype());
+    grouped_matmul(y, x, weight.data(), offsets, forward());
+    return y;
+  }
+  Tensor input_gradient(const Tensor& dy, const Tensor& offsets) const {
+    const Tensor dx = activation({dy.size(0), inputs()}, dy.dtype());
+    grouped_matmul(dx, dy, weight.data(), offsets, backward());
+    return dx;
+  }
+  void accumulate_gradient(const Tensor& x, const Tensor& dy, const Tensor& offsets) const {
+    const bool out_in = layout == WeightLayout::out_in;
+    grouped_matmul_weight(weight.gradient(), out_in ? dy : x, out_in ? x : dy, offsets,
+                          weight.next_contribution());
+  }
+};
+
+/// h = silu(gate) * up.
+Tensor gated(const Tensor& gate_up) {
+  const Tensor h = activation({gate_up.size(0), gate_up.size(1) / 2}, gate_up.dtype());
+  swiglu_forward(h, first_half(gate_up), second_half(gate_up));
+  return h;
+}
+
+/// The tensors and choices of one call.
+struct Call {
+  Layer gate_up, down;
+  WeighedInput weighed;
+  Tensor weights, places, offsets;
+
+  bool weighs(WeighedInput input) const { return weighed == input; }
+
+  /// The rows that gate_up multiplies.
+  Tensor dispatched(const Tensor& rows) const {
+    const Tensor y = activation({places.numel(), rows.size(1)}, rows.dtype());
+    dispatch(y, rows, places, weighs(WeighedInput::gate_up) ? weights : Tensor());
+    return y;
+  }
+  void weigh_h(const Tensor& h) const {
+    if (weighs(WeighedInput::down)) weigh(h, h, places, weights);
+  }
+};
+
+/// The gradients of one call, with respect to the rows and the weights.
+class Backward {
+ public:
+  Backward(Call call, Tensor rows, Tensor gate_up)
+      : call_(std::move(call)), rows_(std::move(rows)), gate_up_(std::move(gate_up)) {}
+
+  /// Returns {dx, dweights}. Each tensor is released as soon as it has been read.
+  Gradients operator()(const Tensor& dy, bool wants_dx, bool wants_dweights) {
+    dweights_ = like(call_.weights);
+    Tensor dh = through_down(dy);
+    if (!wants_dx && !wants_dweights && !call_.gate_up.weight.trainable()) return {{}, {}};
+    swiglu_backward(first_half(gate_up_), second_half(gate_up_), dh, first_half(gate_up_),
+                    second_half(gate_up_));
+    dh = {};
+    const Tensor dx = through_gate_up(wants_dx, wants_dweights);
+    return {dx, wants_dweights ? dweights_ : Tensor()};
+  }
+
+ private:
+  /// Adds to down's gradient. Returns h's gradient.
+  Tensor through_down(const Tensor& dy) {
+    const Tensor dispatched_dy = activation({call_.places.numel(), dy.size(1)}, dy.dtype());
+    dispatch(dispatched_dy, dy, call_.places);
+    const Tensor dh = call_.down.input_gradient(dispatched_dy, call_.offsets);
+    const Tensor h = gated(gate_up_);
+    if (call_.weighs(WeighedInput::down)) {
+      weigh_backward(dh, dweights_, dh, h, call_.places, call_.weights);
+    }
+    if (call_.down.weight.trainable()) {
+      call_.weigh_h(h);
+      call_.down.accumulate_gradient(h, dispatched_dy, call_.offsets);
+    }
+    return dh;
+  }
+
+  /// Adds to gate_up's gradient; gate_up_ holds the gradient of its result. Returns dx.
+  Tensor through_gate_up(bool wants_dx, bool wants_dweights) {
+    if (call_.gate_up.weight.trainable()) {
+      call_.gate_up.accumulate_gradient(call_.dispatched(rows_), gate_up_, call_.offsets);
+    }
+    const bool weighed = call_.weighs(WeighedInput::gate_up);
+    if (!wants_dx && !(weighed && wants_dweights)) return {};
+    const Tensor drows = call_.gate_up.input_gradient(gate_up_, call_.offsets);
+    gate_up_ = {};
+    if (weighed) {
+      const Tensor x = like(drows);
+      dispatch(x, rows_, call_.places);
+      weigh_backward(drows, dweights_, drows, x, call_.places, call_.weights);
+    }
+    if (!wants_dx) return {};
+    const Tensor dx = like(rows_);
+    combine(dx, drows, call_.places);
+    return dx;
+  }
+
+  Call call_;
+  Tensor rows_, gate_up_, dweights_;
+};
+
+void check_parameters(const Variable& x, const Call& call) {
+  const std::int64_t C = x.shape()[-1], E = call.offsets.numel() - 1;
+  const Layer &up = call.gate_up, &down = call.down;
+  const Shape &a = up.weight.shape(), &b = down.weight.shape();
+  check(a.rank() == 3 && b.rank() == 3 && a[0] == E && b[0] == E && up.inputs() == C &&
+            down.outputs() == C && up.outputs() == 2 * down.inputs(),
+        "experts: x is {}, gate_up {} and down {} for {} experts; as [in, out] of each expert they "
+        "must be [C, 2 F] and [F, C]",
+        describe(x.data()), to_string(a), to_string(b), E);
+}
+
+}  // namespace
+
+Routing route(const Variable& logits, const RouterOptions& options) {
+  const Tensor rows = as_rows(logits.data());
+  const Shape shape{rows.size(0), options.experts_per_token};
+  const Tensor weights = activation(shape, rows.dtype());
+  const Tensor experts = activation(shape, DType::i32), places = activation(shape, DType::i32);
+  const Tensor offsets = activation({rows.size(1) + 1}, DType::i32);
+  router_forward(weights, experts, rows, options.bias, options.weights);
+  dispatch_order(places, offsets, experts);
+  const auto backward = [rows, experts, kind = options.weights,
+                         shape = logits.shape()](Tensor dweights) -> Gradients {
+    const Tensor dlogits = like(rows);
+    router_backward(dlogits, dweights, rows, experts, kind);
+    return {dlogits.reshape(shape)};
+  };
+  return {differentiable(weights, {logits}, false, backward), experts, places, offsets};
+}
+
+Variable experts(const Variable& x, const Routing& routing, const Parameter& gate_up,
+                 const Parameter& down, const ExpertOptions& options) {
+  const Call call{.gate_up = {gate_up, options.layout},
+                  .down = {down, options.layout},
+                  .weighed = options.weighed,
+                  .weights = routing.weights.data(),
+                  .places = routing.places,
+                  .offsets = routing.offsets};
+  check_parameters(x, call);
+  const Tensor rows = as_rows(x.data());
+  const Tensor pre = call.gate_up(call.dispatched(rows), call.offsets);
+  Tensor h = gated(pre);
+  call.weigh_h(h);
+  const Tensor results = call.down(h, call.offsets);
+  h = {};
+  const Tensor y = like(x.data());
+  combine(as_rows(y), results, call.places);
+  return differentiable(y, {x, routing.weights}, gate_up.trainable() || down.trainable(),
+                        [backward = Backward(call, rows, pre), needs_dx = x.requires_gradient(),
+                         needs_dw = routing.weights.requires_gradient(),
+                         shape = x.shape()](Tensor dy) mutable -> Gradients {
+                          Gradients gradients = backward(as_rows(dy), needs_dx, needs_dw);
+                          if (needs_dx) gradients[0] = gradients[0].reshape(shape);
+                          return gradients;
+                        });
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+// The feed-forward layer of a mixture of experts.
+//
+// The operations are in kernels/router, kernels/dispatch and kernels/grouped_matmul; the chapter on
+// them is docs/kernels/moe.md.
+//
+//   const Routing routing = route(linear(x, router, {}), {.experts_per_token = 8});
+//   const Variable y = experts(x, routing, gate_up, down, options);
+#pragma once
+
+#include "autograd/operations.h"
+#include "kernels/router/op.h"
+
+namespace tessera {
+
+/// Where N tokens go: k of E experts each.
+struct Routing {
+  Variable weights;  // [N, k]
+  Tensor experts;    // [N, k] i32, ascending in each row
+  Tensor places;     // [N, k] i32: each slot's dispatched row (kernels/dispatch/op.h)
+  Tensor offsets;    // [E + 1] i32: expert e has the dispatched rows [offsets[e], offsets[e + 1])
+};
+
+struct RouterOptions {
+  std::int64_t experts_per_token = 1;
+  RouterWeights weights = RouterWeights::softmax;
+  /// [E] f32 (f64 for f64), added for the choice only; may be undefined.
+  Tensor bias;
+};
+
+/// Routes tokens by their logits [..., E].
+Routing route(const Variable& logits, const RouterOptions& options);
+
+/// Which of an expert's matrices takes its input times the token's weight. Llama 4 multiplies the
+/// expert's input. Qwen3-MoE multiplies its result, which is the same as the input of `down`.
+enum class WeighedInput { gate_up, down };
+
+struct ExpertOptions {
+  /// The layout of each expert's matrices. out_in: gate_up is [E, 2 F, C] and down [E, C, F]; in_out:
+  /// [E, C, 2 F] and [E, F, C]. gate_up has the gate's F outputs, then those of up.
+  WeightLayout layout = WeightLayout::out_in;
+  WeighedInput weighed = WeighedInput::down;
+};
+
+/// x [..., C] -> [..., C]: the sum over a token's experts e with weights w_e of
+///
+///   WeighedInput::down      (w_e h) down_e with h = silu(gate) * up and (gate, up) = x gate_up_e
+///   WeighedInput::gate_up   h down_e with (gate, up) = (w_e x) gate_up_e
+///
+/// in one node. It saves x, the weights and (gate, up), [N k, 2 F]; the dispatched rows and h are
+/// computed again in backward. An expert without tokens adds nothing to its gradients.
+Variable experts(const Variable& x, const Routing& routing, const Parameter& gate_up,
+                 const Parameter& down, const ExpertOptions& options);
+
+}  // namespace tessera
