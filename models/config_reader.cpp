@@ -8,19 +8,20 @@
 namespace tessera {
 namespace {
 
-[[noreturn]] void fail_on(const char* key, const nlohmann::json& value, std::string_view expected) {
-  const auto handler = nlohmann::json::error_handler_t::replace;
-  const std::string text =
-      value.is_string() ? value.get_ref<const std::string&>() : value.dump(-1, ' ', false, handler);
-  fail("config.json: {} is {}; expected {}", key, excerpt(text), expected);
-}
-
 bool fits_in_63_bits(const nlohmann::json& value) {
   return !value.is_number_unsigned() ||
          value.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max();
 }
 
 }  // namespace
+
+void ConfigReader::fail_on(const char* key, const nlohmann::json& value,
+                           std::string_view expected) const {
+  const auto handler = nlohmann::json::error_handler_t::replace;
+  const std::string text =
+      value.is_string() ? value.get_ref<const std::string&>() : value.dump(-1, ' ', false, handler);
+  fail("config.json: {}{} is {}; expected {}", prefix_, key, excerpt(text), expected);
+}
 
 const nlohmann::json* ConfigReader::find(const char* key) const {
   const auto found = config_.find(key);
@@ -29,11 +30,29 @@ const nlohmann::json* ConfigReader::find(const char* key) const {
 
 std::int64_t ConfigReader::whole(const char* key) const {
   const nlohmann::json* value = find(key);
-  check(value != nullptr, "config.json: {} is missing; expected a whole number", key);
+  check(value != nullptr, "config.json: {}{} is missing; expected a whole number", prefix_, key);
   if (!value->is_number_integer() || !fits_in_63_bits(*value)) {
     fail_on(key, *value, "a whole number");
   }
   return value->get<std::int64_t>();
+}
+
+std::int64_t ConfigReader::whole(const char* key, std::int64_t fallback) const {
+  return has(key) ? whole(key) : fallback;
+}
+
+bool ConfigReader::flag(const char* key, bool fallback) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) fail_on(key, *value, "true or false");
+  return value->get<bool>();
+}
+
+std::optional<ConfigReader> ConfigReader::object(const char* key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) fail_on(key, *value, "an object");
+  return ConfigReader(*value, prefix_ + key + ".");
 }
 
 double ConfigReader::number(const char* key, double fallback) const {

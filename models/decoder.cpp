@@ -16,12 +16,40 @@ Variable attend(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads, 
   return Variable(cached_attention(qkv.data(), heads, kv_heads, *pass.cache, layer));
 }
 
-void Decoder::add_tied_ends(const std::vector<const Module*>& modules) {
+Variable attend(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
+                std::int64_t kv_heads, const Pass& pass, std::int64_t layer) {
+  if (pass.cache == nullptr) return attention(q, k, v, heads, kv_heads);
+  return Variable(
+      cached_attention(q.data(), k.data(), v.data(), heads, kv_heads, *pass.cache, layer));
+}
+
+namespace {
+
+std::vector<Parameter> parameters_of_all(const std::vector<const Module*>& modules) {
   std::vector<Parameter> parameters;
   for (const Module* module : modules) {
     for (const Parameter& parameter : parameters_of(*module)) parameters.push_back(parameter);
   }
-  units_.push_back(std::make_unique<Unit>("embedding", parameters, /*at_both_ends=*/true));
+  return parameters;
+}
+
+}  // namespace
+
+void Decoder::add_tied_ends(const std::vector<const Module*>& modules) {
+  units_.push_back(
+      std::make_unique<Unit>("embedding", parameters_of_all(modules), /*at_both_ends=*/true));
+}
+
+void Decoder::add_embedding(const Module& module) {
+  units_.push_back(std::make_unique<Unit>("embedding", parameters_of(module)));
+}
+
+void Decoder::add_head(const std::vector<const Module*>& modules) {
+  units_.push_back(std::make_unique<Unit>("head", parameters_of_all(modules)));
+}
+
+Unit& Decoder::head_unit() const {
+  return units_.front()->at_both_ends() ? *units_.front() : *units_.back();
 }
 
 void Decoder::add_block(const std::string& unit_name, std::unique_ptr<DecoderBlock> block) {

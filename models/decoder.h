@@ -34,6 +34,11 @@ struct Pass {
 Variable attend(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
                 std::int64_t layer);
 
+/// The same for separate queries [B, T, heads * head_size], and keys and values [B, T, kv_heads *
+/// head_size].
+Variable attend(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
+                std::int64_t kv_heads, const Pass& pass, std::int64_t layer);
+
 class DecoderBlock : public Module {
  public:
   /// [B, T, width] to [B, T, width]. Runs a second time in backward if the block is recomputed.
@@ -52,10 +57,17 @@ class Decoder : public LanguageModel {
  protected:
   explicit Decoder(const TransformerShape& shape) : shape_(shape) {}
 
+  // A model adds its units in forward order: tied ends, then the blocks; or the embedding, the
+  // blocks, and the head.
+
   /// Adds the first unit: the embedding with the head, which share a weight, and the final norm.
   void add_tied_ends(const std::vector<const Module*>& modules);
+  /// Adds the first unit: an embedding that is not the head's weight.
+  void add_embedding(const Module& module);
   /// Adds the next block, as a unit of this name.
   void add_block(const std::string& unit_name, std::unique_ptr<DecoderBlock> block);
+  /// Adds the last unit: the final norm and a head with a weight of its own.
+  void add_head(const std::vector<const Module*>& modules);
   const std::vector<std::unique_ptr<DecoderBlock>>& blocks() const { return blocks_; }
 
   /// Token ids [B, T] to the residual stream [B, T, width].
@@ -69,7 +81,7 @@ class Decoder : public LanguageModel {
   Variable trunk(const Tensor& ids, const Pass& pass);
   void check_tokens(const Tensor& ids, const Pass& pass) const;
   /// The unit of the final norm and the head.
-  Unit& head_unit() const { return *units_.front(); }
+  Unit& head_unit() const;
 
   TransformerShape shape_;
   std::vector<std::unique_ptr<DecoderBlock>> blocks_;

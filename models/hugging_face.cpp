@@ -84,21 +84,22 @@ std::unique_ptr<LanguageModel> make_pretrained(const fs::path& given) {
   auto model = make_model(hyperparameters);
   // So far only config.json gives these sizes. The files are checked before the caller allocates
   // memory for the parameters.
-  WeightFiles weights(folder, family_of(hyperparameters).tensor_names);
-  for (const Parameter& parameter : parameters_of(*model)) weights.find(parameter);
+  WeightFiles(folder, family_of(hyperparameters).tensor_names).check_holds(parameters_of(*model));
   return model;
 }
 
 void load_parameters(const fs::path& given, const std::vector<Shard>& shards) {
   const fs::path folder = model_folder(given);
-  WeightFiles weights(folder, family_of(read_config(folder)).tensor_names);
+  const WeightFiles weights(folder, family_of(read_config(folder)).tensor_names);
+  std::vector<Parameter> parameters;
+  for (const Shard& shard : shards) parameters.push_back(shard.parameter);
+  weights.check_holds(parameters);
   std::vector<Tensor> sources;
   for (const Shard& shard : shards) {
     const Tensor whole = weights.find(shard.parameter);
     const std::int64_t count = shard.data.numel();
     sources.push_back(whole.reshape({whole.numel()}).slice(shard.first, shard.first + count));
   }
-  weights.check_all_used();
   for (std::size_t i = 0; i < shards.size(); ++i) {
     // Converted on the host, where the file is mapped: the same bits on every device.
     write_from_host(shards[i].data, [&](const Tensor& piece, std::int64_t begin) {

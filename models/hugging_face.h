@@ -22,8 +22,8 @@ std::filesystem::path model_folder(const std::filesystem::path& folder);
 /// usable, or if config.json has more layers than the weights.
 Hyperparameters read_hyperparameters(const std::filesystem::path& folder);
 
-/// The model in `folder`, without memory for its parameters. Raises Error if a parameter is missing
-/// from the weights or has another shape there.
+/// The model in `folder`, without memory for its parameters. Raises one Error that lists every
+/// parameter that is missing or of another shape in the files, and every unknown tensor.
 std::unique_ptr<LanguageModel> make_pretrained(const std::filesystem::path& folder);
 
 /// Fills the shards from the folder's safetensors, converting to f32; only the shards' own elements

@@ -5,27 +5,51 @@
 #include "kernels/attention/op.h"
 
 namespace tessera {
+namespace {
+
+/// Adds fresh rows to those of the cache's tokens.
+void append(Tensor& rows, const Tensor& fresh, const KeyValueCache& cache) {
+  const std::int64_t channels = fresh.size(2);
+  if (!rows.defined()) rows = Tensor::empty({1, cache.capacity, channels}, fresh.dtype());
+  rows.reshape({cache.capacity, channels})
+      .slice(cache.length, cache.length + fresh.size(1))
+      .copy_from(fresh);
+}
+
+Tensor attend_to(const Heads& q, const Heads& k, const Heads& v) {
+  const DType dtype = q.tensor.dtype();
+  const Tensor y = Tensor::empty({1, q.tokens, q.heads * q.head_size}, dtype);
+  const Tensor logsumexp = Tensor::empty({1, q.heads, q.tokens}, statistics_dtype(dtype));
+  attention_forward(heads_of(y, 0, q.heads, q.head_size), logsumexp, q, k, v,
+                    static_cast<float>(1.0 / std::sqrt(static_cast<double>(q.head_size))));
+  return y;
+}
+
+}  // namespace
 
 Tensor cached_attention(const Tensor& qkv, std::int64_t heads, std::int64_t kv_heads,
                         KeyValueCache& cache, std::int64_t layer) {
-  const std::int64_t channels = qkv.size(2);
-  const std::int64_t head_size = channels / (heads + 2 * kv_heads);
-  const std::int64_t fresh = qkv.size(1);
-  const std::int64_t tokens = cache.length + fresh;
-
-  Tensor& rows = cache.layers[static_cast<std::size_t>(layer)];
-  if (!rows.defined()) rows = Tensor::empty({1, cache.capacity, channels}, qkv.dtype());
-  rows.reshape({cache.capacity, channels}).slice(cache.length, tokens).copy_from(qkv);
-
-  const Tensor y = Tensor::empty({1, fresh, heads * head_size}, qkv.dtype());
-  const Tensor logsumexp = Tensor::empty({1, heads, fresh}, statistics_dtype(qkv.dtype()));
+  const std::int64_t head_size = qkv.size(2) / (heads + 2 * kv_heads);
+  const std::int64_t tokens = cache.length + qkv.size(1);
+  Tensor& rows = cache.layers[static_cast<std::size_t>(layer)].keys;
+  append(rows, qkv, cache);
   const std::int64_t keys = heads * head_size;
   const std::int64_t values = keys + kv_heads * head_size;
-  attention_forward(heads_of(y, 0, heads, head_size), logsumexp, heads_of(qkv, 0, heads, head_size),
-                    heads_of(rows, keys, kv_heads, head_size, tokens),
-                    heads_of(rows, values, kv_heads, head_size, tokens),
-                    static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size))));
-  return y;
+  return attend_to(heads_of(qkv, 0, heads, head_size),
+                   heads_of(rows, keys, kv_heads, head_size, tokens),
+                   heads_of(rows, values, kv_heads, head_size, tokens));
+}
+
+Tensor cached_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads,
+                        std::int64_t kv_heads, KeyValueCache& cache, std::int64_t layer) {
+  const std::int64_t head_size = q.size(2) / heads;
+  const std::int64_t tokens = cache.length + q.size(1);
+  KeyValueCache::Layer& rows = cache.layers[static_cast<std::size_t>(layer)];
+  append(rows.keys, k, cache);
+  append(rows.values, v, cache);
+  return attend_to(heads_of(q, 0, heads, head_size),
+                   heads_of(rows.keys, 0, kv_heads, head_size, tokens),
+                   heads_of(rows.values, 0, kv_heads, head_size, tokens));
 }
 
 }  // namespace tessera

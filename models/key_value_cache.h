@@ -16,8 +16,12 @@ struct KeyValueCache {
   explicit KeyValueCache(const TransformerShape& shape)
       : layers(static_cast<std::size_t>(shape.layers)), capacity(shape.context) {}
 
-  /// The packed query, key and value rows of every layer: [1, capacity, channels].
-  std::vector<Tensor> layers;
+  /// The rows of a layer's tokens, [1, capacity, channels]. Packed rows of queries, keys and values
+  /// are one tensor, `keys`.
+  struct Layer {
+    Tensor keys, values;
+  };
+  std::vector<Layer> layers;
   /// Tokens in the cache.
   std::int64_t length = 0;
   std::int64_t capacity = 0;
@@ -28,5 +32,8 @@ struct KeyValueCache {
 /// the trunk raises it once all layers have run. No gradients. Result [1, n, heads * head_size].
 Tensor cached_attention(const Tensor& qkv, std::int64_t heads, std::int64_t kv_heads,
                         KeyValueCache& cache, std::int64_t layer);
+/// The same for separate rows: q [1, n, heads * head_size], k and v [1, n, kv_heads * head_size].
+Tensor cached_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads,
+                        std::int64_t kv_heads, KeyValueCache& cache, std::int64_t layer);
 
 }  // namespace tessera

@@ -34,6 +34,13 @@ void LayerNorm::visit_parameters(const std::function<void(const Parameter&)>& vi
   visit(bias);
 }
 
+RmsNorm::RmsNorm(const std::string& name, std::int64_t width, float epsilon)
+    : weight(name + ".weight", {width}, Initializer::ones()), epsilon(epsilon) {}
+
+void RmsNorm::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
+  visit(weight);
+}
+
 Variable Dropout::operator()(Variable x, bool training) const {
   if (!training) return x;
   const RandomPosition& at = context().random();

@@ -49,6 +49,21 @@ struct LayerNorm final : Module {
   float epsilon;
 };
 
+struct RmsNorm final : Module {
+  RmsNorm(const std::string& name, std::int64_t width, float epsilon);
+
+  /// x [..., width].
+  Variable operator()(const Variable& x) const { return rms_norm(x, weight, epsilon); }
+  /// The sum x + branch and its norm.
+  SumAndNorm operator()(const Variable& x, Variable branch) const {
+    return add_rms_norm(x, std::move(branch), weight, epsilon);
+  }
+  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
+
+  Parameter weight;
+  float epsilon;
+};
+
 struct Dropout {
   std::string site;  // names the place in the model
   float probability = 0.0f;

@@ -7,13 +7,15 @@
 #include "models/config_reader.h"
 #include "models/gpt2/model.h"
 #include "models/gpt2/weights.h"
+#include "models/llama/model.h"
+#include "models/llama/weights.h"
 #include "runtime/check.h"
 
 namespace tessera {
 
 const std::vector<ModelFamily>& model_families() {
   static const std::vector<ModelFamily> families = {
-      {.model_type = "gpt2",
+      {.model_types = {"gpt2"},
        .presets = gpt2_presets(),
        .preset = [](std::string_view name) -> Hyperparameters { return gpt2_preset(name); },
        .config_from = [](const nlohmann::json& config) -> Hyperparameters {
@@ -23,6 +25,16 @@ const std::vector<ModelFamily>& model_families() {
          return std::make_unique<Gpt2>(std::get<Gpt2Config>(hyperparameters));
        },
        .tensor_names = gpt2_tensor_names()},
+      {.model_types = {enum_names<LlamaKind>().begin(), enum_names<LlamaKind>().end()},
+       .presets = llama_presets(),
+       .preset = [](std::string_view name) -> Hyperparameters { return llama_preset(name); },
+       .config_from = [](const nlohmann::json& config) -> Hyperparameters {
+         return llama_config_from(config);
+       },
+       .make = [](const Hyperparameters& hyperparameters) -> std::unique_ptr<LanguageModel> {
+         return std::make_unique<Llama>(std::get<LlamaConfig>(hyperparameters));
+       },
+       .tensor_names = llama_tensor_names()},
   };
   return families;
 }
@@ -48,8 +60,10 @@ const ModelFamily& family_of(const nlohmann::json& config) {
   const std::string model_type = ConfigReader(config).text("model_type", "");
   std::vector<std::string_view> known;
   for (const ModelFamily& family : model_families()) {
-    if (family.model_type == model_type) return family;
-    known.push_back(family.model_type);
+    for (const std::string_view type : family.model_types) {
+      if (type == model_type) return family;
+      known.push_back(type);
+    }
   }
   fail("config.json: model_type is {}; expected one of {}", excerpt(model_type),
        fmt::join(known, ", "));

@@ -13,17 +13,18 @@
 
 #include "models/gpt2/config.h"
 #include "models/language_model.h"
+#include "models/llama/config.h"
 #include "models/tensor_names.h"
 
 namespace tessera {
 
 /// The hyperparameters of a model of any family. Every alternative has the members vocab_size,
 /// context, layers, heads, width and dropout; check_config and shape_of take it.
-using Hyperparameters = std::variant<Gpt2Config>;
+using Hyperparameters = std::variant<Gpt2Config, LlamaConfig>;
 
 struct ModelFamily {
-  /// The model_type of its config.json.
-  std::string_view model_type;
+  /// The values of model_type in its config.json.
+  std::vector<std::string_view> model_types;
   std::vector<std::string_view> presets;
   Hyperparameters (*preset)(std::string_view name);
   Hyperparameters (*config_from)(const nlohmann::json& config);

@@ -30,18 +30,6 @@ struct TransformerShape {
   WeightLayout layout = WeightLayout::out_in;
 };
 
-/// Llama 3 8B (Grattafiori et al. 2024, table 3): grouped queries and a gated feed-forward layer. A
-/// shape to measure kernels on.
-inline constexpr TransformerShape kLlama3_8B = {.vocab_size = 128256,
-                                                .context = 8192,
-                                                .layers = 32,
-                                                .width = 4096,
-                                                .heads = 32,
-                                                .kv_heads = 8,
-                                                .head_size = 128,
-                                                .mlp_width = 14336,
-                                                .gated_mlp = true};
-
 /// The largest sizes that a model may have. They are far above any published model, and small
 /// enough that no product of sizes overflows 64 bits.
 struct LargestSizes {

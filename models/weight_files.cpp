@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "runtime/check.h"
 #include "runtime/json.h"
@@ -10,6 +11,9 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// As many problems of a folder as an error lists.
+constexpr std::size_t kMostProblems = 8;
 
 /// The files that an index names, each once.
 std::set<std::string> files_of_index(const fs::path& path) {
@@ -59,27 +63,47 @@ WeightFiles::WeightFiles(const fs::path& folder, const TensorNames& names)
   }
 }
 
-Tensor WeightFiles::find(const Parameter& parameter) {
-  const std::vector<std::string> names = names_.names_of_parameter(parameter.name());
-  const auto name = std::find_if(names.begin(), names.end(),
-                                 [&](const std::string& n) { return where_.contains(n); });
-  check(name != names.end(), "{}: parameter '{}' is missing", folder_.string(), parameter.name());
-  const Tensor stored = where_.at(*name)->tensor(*name);
-  check(stored.shape() == parameter.shape(), "{}: parameter '{}' has shape {}, expected {}",
-        folder_.string(), parameter.name(), to_string(stored.shape()),
-        to_string(parameter.shape()));
-  check(is_floating(stored.dtype()), "{}: parameter '{}' has dtype {}, expected a floating one",
-        folder_.string(), parameter.name(), name_of(stored.dtype()));
-  used_.insert(*name);
-  return stored;
+std::optional<std::string> WeightFiles::stored_name(const Parameter& parameter) const {
+  for (const std::string& name : names_.names_of_parameter(parameter.name())) {
+    if (where_.contains(name)) return name;
+  }
+  return std::nullopt;
 }
 
-void WeightFiles::check_all_used() const {
-  for (const auto& [name, file] : where_) {
-    check(used_.contains(name) || names_.is_not_a_parameter(name),
-          "{}: tensor {} does not belong to this model; is config.json of another model?",
-          folder_.string(), excerpt(name));
+void WeightFiles::check_holds(const std::vector<Parameter>& parameters) const {
+  std::vector<std::string> problems;
+  std::set<std::string> used;
+  for (const Parameter& parameter : parameters) {
+    const auto name = stored_name(parameter);
+    if (!name) {
+      problems.push_back(fmt::format("parameter '{}' is missing", parameter.name()));
+      continue;
+    }
+    used.insert(*name);
+    const TensorInfo& stored = where_.at(*name)->tensors().at(*name);
+    if (stored.shape != parameter.shape()) {
+      problems.push_back(fmt::format("parameter '{}' has shape {}, expected {}", parameter.name(),
+                                     to_string(stored.shape), to_string(parameter.shape())));
+    } else if (!is_floating(stored.dtype)) {
+      problems.push_back(fmt::format("parameter '{}' has dtype {}, expected a floating one",
+                                     parameter.name(), name_of(stored.dtype)));
+    }
   }
+  for (const auto& [name, file] : where_) {
+    if (used.contains(name) || names_.is_not_a_parameter(name)) continue;
+    problems.push_back(fmt::format("tensor {} does not belong to this model", excerpt(name)));
+  }
+  if (problems.empty()) return;
+  const std::size_t more = problems.size() - std::min(problems.size(), kMostProblems);
+  problems.resize(problems.size() - more);
+  fail("{}: {}{}; is config.json of another model?", folder_.string(), fmt::join(problems, "; "),
+       more == 0 ? "" : fmt::format("; and {} more", more));
+}
+
+Tensor WeightFiles::find(const Parameter& parameter) const {
+  const auto name = stored_name(parameter);
+  check(name.has_value(), "{}: parameter '{}' is missing", folder_.string(), parameter.name());
+  return where_.at(*name)->tensor(*name);
 }
 
 std::int64_t WeightFiles::layers() const {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,22 +20,24 @@ class WeightFiles {
   /// the folder has neither.
   WeightFiles(const std::filesystem::path& folder, const TensorNames& names);
 
-  /// The stored tensor of a parameter, on the host. Raises Error if it is missing, of another shape
-  /// or not floating-point.
-  Tensor find(const Parameter& parameter);
-  /// Raises Error if the files hold a tensor that find() has not returned and that the model family
-  /// does not ignore.
-  void check_all_used() const;
+  /// Raises one Error that lists every parameter that is missing, of another shape or not
+  /// floating-point, and every tensor that is neither one of the parameters nor ignored by the model
+  /// family.
+  void check_holds(const std::vector<Parameter>& parameters) const;
+  /// The stored tensor of a parameter, on the host. The parameters must have passed check_holds.
+  Tensor find(const Parameter& parameter) const;
 
   /// The number of blocks that the tensors' names tell of.
   std::int64_t layers() const;
 
  private:
+  /// The name under which the files hold a parameter; none if they do not.
+  std::optional<std::string> stored_name(const Parameter& parameter) const;
+
   std::filesystem::path folder_;
   TensorNames names_;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, const SafetensorsFile*> where_;
-  std::set<std::string> used_;
 };
 
 }  // namespace tessera

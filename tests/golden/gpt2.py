@@ -1,219 +1,47 @@
 """Writes tests/golden/gpt2/: three small GPT-2s and Transformers' results with them.
 
-Each configuration becomes a folder:
-
-  config.json, model.safetensors   the float32 model, as GPT2LMHeadModel.save_pretrained writes it
-  expected.safetensors             a batch and the reference results (README.md lists the tensors)
-  bf16.safetensors                 (some) the same batch from weights rounded to bfloat16: the exact
-                                   results, and those of PyTorch in bfloat16
-
-The reference runs in float64 from the float32 weights, so its own rounding is far below the
-tolerance of the tests (1e-5). Every reference is guarded here: two implementations of attention must
-agree, and PyTorch itself, run in float32, must stay within a quarter of that tolerance.
+reference.py describes the files.
 
 Usage: python tests/golden/gpt2.py        (README.md says what to install)
 """
 
-import copy
 import pathlib
 from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
-import transformers
-from safetensors.torch import save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
-IGNORE_INDEX = -100
-ADAMW_STEPS = 10
-TOLERANCE = 1e-5  # of the tests that read these files
-MIN_MARGIN = 1e-3  # between the two largest logits, wherever a greedy choice is made
+from reference import Case, randomize, write_all
+
 ROOT = pathlib.Path(__file__).parent / "gpt2"
 
 
-@dataclass(frozen=True)
-class Case:
-    name: str
+@dataclass(frozen=True, kw_only=True)
+class Gpt2Case(Case):
     layers: int
     width: int
     heads: int
-    vocab_size: int
     context: int
-    batch: int
-    sequence: int
-    ignored: int = 0  # targets that do not count
-    bf16: bool = False  # also a reference for computing in bfloat16
-    prompt: int = 0  # tokens to continue greedily; 0: no generation
-    generated: int = 0
-    seed: int = 0
 
 
 CASES = [
-    Case("plain", layers=2, width=32, heads=2, vocab_size=97, context=32, batch=2, sequence=16,
+    Gpt2Case(name="plain", layers=2, width=32, heads=2, vocab_size=97, context=32, batch=2, sequence=16,
          bf16=True, prompt=5, generated=20, seed=32),
     # Nothing divides anything: head size 6, full context, ignored targets.
-    Case("odd", layers=3, width=30, heads=5, vocab_size=101, context=17, batch=3, sequence=17,
+    Gpt2Case(name="odd", layers=3, width=30, heads=5, vocab_size=101, context=17, batch=3, sequence=17,
          ignored=7, bf16=True, seed=2),
     # One sequence just longer than a power of two, well within the context.
-    Case("one_layer", layers=1, width=48, heads=3, vocab_size=65, context=64, batch=1, sequence=33,
+    Gpt2Case(name="one_layer", layers=1, width=48, heads=3, vocab_size=65, context=64, batch=1, sequence=33,
          seed=3),
 ]
 
 
 def make_model(case):
-    """A float32 model, every parameter random: a bias or norm left at 0 or 1 would hide mistakes.
-
-    The scale 0.2 gives activations, attention scores and logits of order one at these widths.
-    """
     config = GPT2Config(
         vocab_size=case.vocab_size, n_positions=case.context, n_embd=case.width,
         n_layer=case.layers, n_head=case.heads, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
         bos_token_id=None, eos_token_id=None)
-    model = GPT2LMHeadModel(config)
-    generator = torch.Generator().manual_seed(case.seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            center = 1.0 if parameter.dim() == 1 and name.endswith("weight") else 0.0
-            noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(center + 0.2 * noise)
-    return model.eval()
-
-
-def make_batch(case):
-    generator = torch.Generator().manual_seed(1000 + case.seed)
-    shape = (case.batch, case.sequence)
-    ids = torch.randint(case.vocab_size, shape, generator=generator)
-    targets = torch.randint(case.vocab_size, shape, generator=generator)
-    places = torch.randperm(ids.numel(), generator=generator)[:case.ignored]
-    targets.view(-1)[places] = IGNORE_INDEX
-    return ids, targets
-
-
-def reference_model(model, dtype=torch.float64, attention="eager"):
-    model = copy.deepcopy(model).to(dtype)
-    model.set_attn_implementation(attention)
-    return model
-
-
-def loss_of(model, ids, targets):
-    """Logits, and the mean over valid targets; targets are already shifted by the caller."""
-    logits = model(input_ids=ids, use_cache=False).logits
-    loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1),
-                           ignore_index=IGNORE_INDEX)
-    return logits, loss
-
-
-def logits_loss_gradients(model, ids, targets):
-    """named_parameters() yields the tied embedding once, with the sum of its two gradients."""
-    model.zero_grad()
-    logits, loss = loss_of(model, ids, targets)
-    loss.backward()
-    result = {"logits": logits.detach(), "loss": loss.detach().view(1)}
-    for name, parameter in model.named_parameters():
-        result["grad." + name] = parameter.grad.clone()
-    return result
-
-
-def adamw_losses(model, ids, targets):
-    """The loss before each step on the one batch, and after the last: ADAMW_STEPS + 1 values."""
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
-    optimizer = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
-        lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
-    losses = []
-    for _ in range(ADAMW_STEPS):
-        optimizer.zero_grad()
-        loss = loss_of(model, ids, targets)[1]
-        loss.backward()
-        losses.append(loss.detach())
-        optimizer.step()
-    losses.append(loss_of(model, ids, targets)[1].detach())
-    return torch.stack(losses)
-
-
-def greedy_tokens(model, case):
-    """Prompt and continuation. Refuses a choice that float32 rounding could flip."""
-    generator = torch.Generator().manual_seed(2000 + case.seed)
-    prompt = torch.randint(case.vocab_size, (1, case.prompt), generator=generator)
-    tokens = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
-                            max_new_tokens=case.generated, pad_token_id=0)
-    assert tokens.shape == (1, case.prompt + case.generated)
-    with torch.no_grad():
-        top = model(tokens[:, :-1]).logits[0, case.prompt - 1:].topk(2)
-    assert torch.equal(top.indices[:, 0], tokens[0, case.prompt:]), "generate() was not greedy"
-    margin = (top.values[:, 0] - top.values[:, 1]).min().item()
-    assert margin > MIN_MARGIN, f"two logits only {margin:.1e} apart: choose another seed"
-    assert len(set(tokens[0].tolist())) > 10, "the continuation repeats itself: choose another seed"
-    print(f"  greedy: {tokens[0].tolist()}, smallest margin {margin:.3f}")
-    return prompt[0], tokens[0, case.prompt:]
-
-
-def relative_error(a, b):
-    return ((a.double() - b.double()).norm() / b.double().norm()).item()
-
-
-def guard(case, model, ids, targets, expected, losses):
-    """Raises unless a correct float32 implementation stays well within the tests' tolerance."""
-    exact = logits_loss_gradients(reference_model(model, attention="sdpa"), ids, targets)
-    single = logits_loss_gradients(reference_model(model, torch.float32), ids, targets)
-    between = max(relative_error(exact[name], expected[name]) for name in expected)
-    worst = max(expected, key=lambda name: relative_error(single[name], expected[name]))
-    rounding = relative_error(single[worst], expected[worst])
-    drift = (adamw_losses(reference_model(model, torch.float32), ids, targets) / losses - 1).abs()
-    print(f"  eager against sdpa in float64: {between:.1e}; PyTorch in float32: {rounding:.1e} "
-          f"({worst}), losses of AdamW {drift.max():.1e}")
-    assert between < 1e-12
-    assert rounding < TOLERANCE / 4 and drift.max() < TOLERANCE / 4
-    assert (targets == IGNORE_INDEX).sum() == case.ignored
-
-
-def bf16_results(model, ids, targets):
-    """From weights rounded to bfloat16: exact results, and those of PyTorch in bfloat16 ("bf16.")."""
-    rounded = reference_model(model, torch.bfloat16, attention="sdpa")
-    exact = logits_loss_gradients(reference_model(rounded), ids, targets)
-    low = logits_loss_gradients(rounded, ids, targets)
-    errors = {name: relative_error(low[name], exact[name]) for name in exact}
-    worst = max(errors, key=errors.get)
-    print(f"  PyTorch in bfloat16: logits {errors['logits']:.1e}, loss {errors['loss']:.1e}, "
-          f"gradients up to {errors[worst]:.1e} ({worst})")
-    expected = {name: t if name == "loss" else t.float() for name, t in exact.items()}
-    return expected | {"bf16." + name: t for name, t in low.items()}
-
-
-def save_results(tensors, path):
-    # One entry, because the order of several is not fixed and the file should be.
-    made_by = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    save_file({name: t.contiguous() for name, t in tensors.items()}, path,
-              metadata={"made_by": made_by})
-
-
-def write(case):
-    print(case.name)
-    model = make_model(case)
-    ids, targets = make_batch(case)
-    reference = logits_loss_gradients(reference_model(model), ids, targets)
-    losses = adamw_losses(reference_model(model), ids, targets)
-    guard(case, model, ids, targets, reference, losses)
-    print(f"  losses: {losses[0]:.6f} .. {losses[-1]:.6f}")
-
-    expected = {name: t if name == "loss" else t.float() for name, t in reference.items()}
-    expected |= {"input_ids": ids.int(), "targets": targets.int(), "adamw_losses": losses}
-    if case.prompt:
-        prompt, continuation = greedy_tokens(reference_model(model), case)
-        expected |= {"prompt": prompt.int(), "continuation": continuation.int()}
-
-    folder = ROOT / case.name
-    folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder)
-    (folder / "generation_config.json").unlink(missing_ok=True)
-    save_results(expected, folder / "expected.safetensors")
-    if case.bf16:
-        save_results(bf16_results(model, ids, targets), folder / "bf16.safetensors")
+    return randomize(GPT2LMHeadModel(config), case.seed)
 
 
 if __name__ == "__main__":
-    transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(1)  # the order of sums, and so every bit, is then fixed
-    for each in CASES:
-        write(each)
+    write_all(ROOT, CASES, make_model, agreement=1e-12)

@@ -32,11 +32,11 @@ json read_json(const std::filesystem::path& path) {
 }
 
 json golden_config() {
-  return read_json(golden_folder("plain") / "config.json");
+  return read_json(golden_folder("gpt2/plain") / "config.json");
 }
 
 NamedTensors golden_weights() {
-  const SafetensorsFile file(golden_folder("plain") / "model.safetensors");
+  const SafetensorsFile file(golden_folder("gpt2/plain") / "model.safetensors");
   NamedTensors weights;
   for (const auto& [name, info] : file.tensors()) weights.emplace_back(name, file.tensor(name));
   return weights;
@@ -60,7 +60,7 @@ NamedTensors changed_weights(Change change) {
 }
 
 void require_golden_weights(const std::vector<Shard>& shards) {
-  const SafetensorsFile file(golden_folder("plain") / "model.safetensors");
+  const SafetensorsFile file(golden_folder("gpt2/plain") / "model.safetensors");
   REQUIRE(shards.size() == file.tensors().size());
   for (const Shard& shard : shards) {
     CAPTURE(shard.parameter.name());
@@ -84,7 +84,7 @@ std::string config_error(const std::string& key, const json& value) {
 TEST_CASE("a folder written by Transformers comes back as it was") {
   const test::Rank rank;
   const TemporaryDirectory saved;
-  const WholeModel whole(golden_folder("plain"));
+  const WholeModel whole(golden_folder("gpt2/plain"));
   require_golden_weights(whole.shards());
   save_pretrained(saved.path(), *whole.model, *whole.strategy);
 
@@ -98,6 +98,46 @@ TEST_CASE("a folder written by Transformers comes back as it was") {
     if (key == "tokenizer_class") continue;  // for AutoTokenizer; the model does not read it
     REQUIRE(value == golden_config().at(key));
   }
+}
+
+TEST_CASE("every family's folder comes back as it was") {
+  const test::Rank rank;
+  const std::string name = GENERATE("llama/llama3", "llama/odd", "llama/one_kv_head", "llama/qwen2",
+                                    "llama/qwen3", "llama/qwen3_tied");
+  CAPTURE(name);
+  const TemporaryDirectory saved;
+  const WholeModel whole(golden_folder(name));
+  save_pretrained(saved.path(), *whole.model, *whole.strategy);
+  const SafetensorsFile written(saved / "model.safetensors");
+  const SafetensorsFile expected(golden_folder(name) / "model.safetensors");
+  REQUIRE(written.tensors().size() == expected.tensors().size());
+  for (const auto& [tensor, info] : expected.tensors()) {
+    CAPTURE(tensor);
+    CHECK(test::same_bits(written.tensor(tensor), expected.tensor(tensor)));
+  }
+  CHECK(WholeModel(saved.path()).model->config() == whole.model->config());
+}
+
+TEST_CASE("one error lists everything that does not fit") {
+  const test::Rank rank;
+  const TemporaryDirectory folder;
+  NamedTensors weights = changed_weights([](std::string& name, Tensor& tensor) {
+    if (name == kSomeWeight) name = "transformer.h.1.attn.other.weight";
+    if (name == "transformer.ln_f.bias") tensor = Tensor::zeros({31}, DType::f32);
+    if (name == "transformer.ln_f.weight") tensor = Tensor::zeros({32}, DType::i32);
+  });
+  write_model(folder.path(), weights);
+  REQUIRE_THROWS_WITH(
+      make_pretrained(folder.path()),
+      Contains("parameter 'transformer.h.1.attn.c_attn.weight' is missing") &&
+          Contains("parameter 'transformer.ln_f.bias' has shape [31], expected [32]") &&
+          Contains("parameter 'transformer.ln_f.weight' has dtype i32") &&
+          Contains("transformer.h.1.attn.other.weight\" does not belong to this model"));
+  // A long list is cut.
+  weights.resize(2);
+  weights.emplace_back("transformer.h.1.more", Tensor::zeros({1}, DType::f32));
+  write_model(folder.path(), weights);
+  REQUIRE_THROWS_WITH(make_pretrained(folder.path()), Contains("; and ") && Contains(" more; is"));
 }
 
 TEST_CASE("a saved config.json says all that Transformers needs") {
@@ -166,13 +206,13 @@ TEST_CASE("weights of 16 bits are widened") {
 
 TEST_CASE("a rank reads just its own part of a parameter") {
   const test::Rank rank;
-  const WholeModel whole(golden_folder("plain"));
+  const WholeModel whole(golden_folder("gpt2/plain"));
   std::vector<Shard> shards = whole.shards();
   for (Shard& shard : shards) {
     shard.first = shard.parameter.numel() / 3;
     shard.data = Tensor::zeros({shard.parameter.numel() / 2}, DType::f32);
   }
-  load_parameters(golden_folder("plain"), shards);
+  load_parameters(golden_folder("gpt2/plain"), shards);
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const Tensor flat = whole.shards()[i].data.reshape({shards[i].parameter.numel()});
     const std::int64_t end = shards[i].first + shards[i].data.numel();
@@ -185,7 +225,7 @@ TEST_CASE("of several ranks only the first writes") {
   for (const int rank : {1, 0}) {
     RankContext context({.rank = rank, .world_size = 2, .threads = 1});
     const ContextGuard guard(context);
-    const WholeModel whole(golden_folder("plain"));
+    const WholeModel whole(golden_folder("gpt2/plain"));
     save_pretrained(folder / "model", *whole.model, *whole.strategy);
     REQUIRE(std::filesystem::exists(folder / "model") == (rank == 0));
   }
@@ -194,7 +234,7 @@ TEST_CASE("of several ranks only the first writes") {
 TEST_CASE("weights that do not fit are refused before anything is written") {
   const test::Rank rank;
   const TemporaryDirectory folder;
-  const WholeModel whole(golden_folder("plain"));
+  const WholeModel whole(golden_folder("gpt2/plain"));
   NamedTensors weights;
   std::string reason;
   SECTION("missing") {
@@ -295,7 +335,8 @@ TEST_CASE("text of a config.json is quoted with its control characters escaped")
     FAIL("accepted");
   } catch (const Error& error) {
     const std::string message = error.what();
-    REQUIRE_THAT(message, Contains("u001b") && Contains("expected one of gpt2"));
+    REQUIRE_THAT(message,
+                 Contains("u001b") && Contains("expected one of gpt2, llama, qwen2, qwen3"));
     REQUIRE(message.find('\x1b') == message.npos);
     REQUIRE(message.size() < 400);
   }
@@ -366,7 +407,7 @@ TEST_CASE("a model cannot be saved where a file is in the way") {
   const test::Rank rank;
   const TemporaryDirectory folder;
   std::ofstream(folder / "file") << "in the way";
-  const WholeModel whole(golden_folder("plain"));
+  const WholeModel whole(golden_folder("gpt2/plain"));
   REQUIRE_THROWS_WITH(save_pretrained(folder / "file", *whole.model, *whole.strategy),
                       Contains("file"));
   REQUIRE(read_text_file(folder / "file") == "in the way");
@@ -395,7 +436,7 @@ TEST_CASE("the hub's gpt2 config.json gives the preset") {
 }
 
 TEST_CASE("a config.json of a model that would compute something else is refused") {
-  REQUIRE_THAT(config_error("model_type", "llama"), Contains("model_type") && Contains("llama"));
+  REQUIRE_THAT(config_error("model_type", "bert"), Contains("model_type") && Contains("bert"));
   REQUIRE_THAT(config_error("vocab_size", "many"), Contains("vocab_size"));
   REQUIRE_THAT(config_error("n_layer", 1.5), Contains("n_layer"));
   REQUIRE_THAT(config_error("activation_function", "relu"), Contains("relu"));

@@ -13,19 +13,25 @@ using Catch::Contains;
 TEST_CASE("every family stands at its place in the table") {
   REQUIRE(model_families().size() == std::variant_size_v<Hyperparameters>);
   for (const ModelFamily& family : model_families()) {
-    CAPTURE(family.model_type);
+    CAPTURE(family.model_types);
     REQUIRE_FALSE(family.presets.empty());
     for (const std::string_view preset : family.presets) {
       CHECK(&family_of(model_preset(preset)) == &family);
     }
-    CHECK(&family_of(nlohmann::json{{"model_type", family.model_type}}) == &family);
+    for (const std::string_view type : family.model_types) {
+      CHECK(&family_of(nlohmann::json{{"model_type", type}}) == &family);
+    }
   }
 }
 
 TEST_CASE("no two families share a preset or a model type") {
   std::set<std::string_view> types;
-  for (const ModelFamily& family : model_families()) types.insert(family.model_type);
-  REQUIRE(types.size() == model_families().size());
+  std::size_t count = 0;
+  for (const ModelFamily& family : model_families()) {
+    types.insert(family.model_types.begin(), family.model_types.end());
+    count += family.model_types.size();
+  }
+  REQUIRE(types.size() == count);
   const std::vector<std::string_view> presets = model_presets();
   REQUIRE(std::set<std::string_view>(presets.begin(), presets.end()).size() == presets.size());
 }

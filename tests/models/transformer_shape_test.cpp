@@ -4,11 +4,14 @@
 #include <set>
 #include <tuple>
 
+#include "models/llama/config.h"
+
 namespace tessera {
 namespace {
 
 using Catch::Contains;
 
+const TransformerShape kLlama3_8B = shape_of(llama_preset("llama3-8b"));
 // The weights in its matrix products, counted by hand: q, k, v, o; gate, up, down; the head.
 constexpr double kLlamaWeights =
     32.0 * (4096 * 4096 + 2 * 4096 * 1024 + 4096 * 4096 + 3.0 * 4096 * 14336) + 128256.0 * 4096;

@@ -17,9 +17,9 @@
 
 namespace tessera::test {
 
-/// A folder below tests/golden/gpt2.
+/// A folder below tests/golden: "gpt2/plain".
 inline std::filesystem::path golden_folder(const std::string& name) {
-  return std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/golden/gpt2" / name;
+  return std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/golden" / name;
 }
 
 /// The factor that turns a sum of losses into their mean over the valid targets.

@@ -186,8 +186,7 @@ int main(int count, char** arguments) {
   app.add_option("--device", options.device, "auto, cpu, cuda or cuda:1");
   app.add_option("--op", options.op, "Only operations whose name contains this");
   app.add_option("--dtype", options.dtype, "f32, bf16 or f16; by default bf16 on a GPU, else f32");
-  app.add_option("--models", options.models,
-                 "Models with the shapes: gpt2, gpt2-xl, llama3-8b, tiny")
+  app.add_option("--models", options.models, "Models with the shapes: presets, or tiny")
       ->delimiter(',');
   app.add_option("--tokens", options.rows, "Tokens: rows of activations")
       ->check(CLI::PositiveNumber);

@@ -52,6 +52,9 @@ struct ModelConfig {
   std::int64_t width = 0;
   std::int64_t context = 0;
   std::int64_t vocab_size = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_size = 0;
+  std::int64_t mlp_width = 0;
   double dropout = 0.0;
   std::filesystem::path init_from;
   std::string frozen;

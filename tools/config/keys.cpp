@@ -51,9 +51,10 @@ Key device_key(std::string name, std::optional<Device>& field, std::string docum
 
 std::vector<Key> model_keys(ModelConfig& model) {
   return {
-      preset_key("model.preset", model.preset,
-                 "Sizes to start from: the published ones, or `gpt2-mini` for a laptop. The keys "
-                 "below override them one by one."),
+      preset_key(
+          "model.preset", model.preset,
+          "Sizes to start from: the published ones, or one that ends in `-mini` for a laptop. "
+          "The keys below override them one by one."),
       whole_number_key("model.layers", model.layers, 0, LargestSizes::layers,
                        "Number of blocks; 0 = the preset's."),
       whole_number_key("model.heads", model.heads, 0, LargestSizes::heads,
@@ -65,8 +66,17 @@ std::vector<Key> model_keys(ModelConfig& model) {
       whole_number_key("model.vocab_size", model.vocab_size, 0, LargestSizes::vocab_size,
                        "Number of different tokens; 0 = from the manifest next to `data.train`, or "
                        "the preset's if there is no manifest."),
+      whole_number_key("model.kv_heads", model.kv_heads, 0, LargestSizes::heads,
+                       "Heads of keys and values, a divisor of `model.heads`; 0 = the preset's. "
+                       "GPT-2 has as many as `model.heads`."),
+      whole_number_key("model.head_size", model.head_size, 0, LargestSizes::width,
+                       "Channels of an attention head; 0 = the preset's, which is mostly the width "
+                       "divided by the heads. GPT-2 has no other."),
+      whole_number_key("model.mlp_width", model.mlp_width, 0, LargestSizes::width,
+                       "Channels inside the feed-forward layer; 0 = the preset's. GPT-2 has four "
+                       "times the width."),
       number_key("model.dropout", model.dropout, kBelowOne,
-                 "Probability of dropping an activation in training."),
+                 "Probability of dropping an activation in training; GPT-2 only."),
       path_key("model.init_from", model.init_from,
                "Folder with a model to start from: `model.safetensors` and `config.json`, as "
                "Hugging Face or `tessera train` writes them. Its sizes replace the preset's. Its "

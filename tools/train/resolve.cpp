@@ -61,10 +61,28 @@ Hyperparameters hyperparameters_of(const ModelConfig& config) {
         set("model.width", sizes.width, config.width);
         set("model.context", sizes.context, config.context);
         set("model.vocab_size", sizes.vocab_size, config.vocab_size);
+        if constexpr (requires { sizes.kv_heads; }) {
+          set("model.kv_heads", sizes.kv_heads, config.kv_heads);
+          set("model.head_size", sizes.head_size, config.head_size);
+          set("model.mlp_width", sizes.mlp_width, config.mlp_width);
+        }
         sizes.dropout = config.dropout;
       },
       result);
   return result;
+}
+
+/// Sizes that follow from others in some families may be repeated in the configuration but not
+/// changed.
+void check_derived_sizes(const TransformerShape& model, const ModelConfig& config) {
+  const auto check_equal = [&](std::string_view key, std::int64_t size, std::int64_t configured) {
+    check(configured == 0 || configured == size,
+          "{} is {}, but preset {} with these sizes has {}; leave the key out", key, configured,
+          config.preset, size);
+  };
+  check_equal("model.kv_heads", model.kv_heads, config.kv_heads);
+  check_equal("model.head_size", model.head_size, config.head_size);
+  check_equal("model.mlp_width", model.mlp_width, config.mlp_width);
 }
 
 /// Bounds the products of sizes, before anything is computed from them.
@@ -152,6 +170,7 @@ ResolvedConfig resolve(const Config& config) {
     run.model = hyperparameters_of(config.model);
     run.vocabulary_origin = choose_vocabulary(run.model, config, manifest, data_vocabulary);
     check_config(run.model);
+    check_derived_sizes(shape_of(run.model), config.model);
     check_model(shape_of(run.model), config, data_vocabulary);
   });
   const TransformerShape shape = shape_of(run.model);

@@ -16,7 +16,7 @@
 namespace tessera {
 
 struct ResolvedConfig {
-  /// As given, but with the model's sizes in place of zeros.
+  /// As given, but with the model's layers, heads, width, context and vocabulary in place of zeros.
   Config config;
   Hyperparameters model;
   /// The origin of the vocabulary size, for headers: "from data/mine/manifest.json".

@@ -35,8 +35,8 @@ struct KernelCase {
   Preparation prepare;
 };
 
-/// The shape of a preset, of llama3-8b, or of "tiny" (for tests). The context is the length of the
-/// benchmark's sequences. Raises Error that lists the names.
+/// The shape of a preset, or of "tiny" (for tests). The context is the length of the benchmark's
+/// sequences, at most 4096. Raises Error that lists the names.
 TransformerShape model_shape(const std::string& name);
 
 /// The cases of one model.

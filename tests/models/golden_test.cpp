@@ -1,5 +1,5 @@
-// GPT-2 against Hugging Face Transformers on the same weights. tests/golden/README.md describes the
-// files.
+// Every family against Hugging Face Transformers on the same weights. tests/golden/README.md describes
+// the files.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
@@ -22,6 +22,10 @@ using test::WholeModel;
 
 constexpr double kTolerance = 1e-5;
 constexpr int kAdamWSteps = 10;
+
+const std::vector<std::string> kModels = {"gpt2/plain",   "gpt2/odd",    "gpt2/one_layer",
+                                          "llama/llama3", "llama/odd",   "llama/one_kv_head",
+                                          "llama/qwen2",  "llama/qwen3", "llama/qwen3_tied"};
 
 /// A model with Transformers' weights, a batch, and Transformers' results.
 struct Golden : WholeModel {
@@ -55,7 +59,9 @@ std::int32_t largest(const Tensor& logits) {
 
 TEST_CASE("logits agree with Transformers") {
   const test::Rank rank;
-  const Golden golden(GENERATE("plain", "odd", "one_layer"));
+  const std::string name = GENERATE(from_range(kModels));
+  CAPTURE(name);
+  const Golden golden(name);
   const NoGradient no_gradient;
   const Tensor logits = golden.model->logits(golden.inputs).data();
   REQUIRE(logits.shape() == golden.expected.tensor("logits").shape());
@@ -64,14 +70,18 @@ TEST_CASE("logits agree with Transformers") {
 
 TEST_CASE("the loss agrees with Transformers") {
   const test::Rank rank;
-  const Golden golden(GENERATE("plain", "odd", "one_layer"));
+  const std::string name = GENERATE(from_range(kModels));
+  CAPTURE(name);
+  const Golden golden(name);
   const double loss = golden.values("loss").front();
   REQUIRE(golden.evaluate(golden.inputs, golden.targets) == Approx(loss).epsilon(kTolerance));
 }
 
 TEST_CASE("every gradient agrees with Transformers") {
   const test::Rank rank;
-  const Golden golden(GENERATE("plain", "odd", "one_layer"));
+  const std::string name = GENERATE(from_range(kModels));
+  CAPTURE(name);
+  const Golden golden(name);
   const float loss = golden.differentiate(golden.inputs, golden.targets);
   REQUIRE(loss == Approx(golden.values("loss").front()).epsilon(kTolerance));
 
@@ -87,7 +97,7 @@ TEST_CASE("every gradient agrees with Transformers") {
 
 TEST_CASE("micro-batches add up to the gradients of the whole batch") {
   const test::Rank rank;
-  const Golden golden(GENERATE("plain", "odd"));
+  const Golden golden(GENERATE("gpt2/plain", "gpt2/odd", "llama/odd", "llama/qwen3"));
   const double scale = test::mean_scale(golden.targets);
   Step step = golden.strategy->start_step();
   for (std::int64_t row = 0; row < golden.inputs.size(0); ++row) {
@@ -104,7 +114,9 @@ TEST_CASE("micro-batches add up to the gradients of the whole batch") {
 
 TEST_CASE("the losses of ten AdamW steps agree with PyTorch") {
   const test::Rank rank;
-  const Golden golden(GENERATE("plain", "odd", "one_layer"));
+  const std::string name = GENERATE(from_range(kModels));
+  CAPTURE(name);
+  const Golden golden(name);
   const std::vector<double> expected = golden.values("adamw_losses");
   REQUIRE(expected.size() == kAdamWSteps + 1);
 
@@ -121,7 +133,7 @@ TEST_CASE("the losses of ten AdamW steps agree with PyTorch") {
 
 TEST_CASE("greedy generation with the cache gives the tokens of Transformers") {
   const test::Rank rank;
-  const Golden golden("plain");
+  const Golden golden(GENERATE("gpt2/plain", "llama/llama3", "llama/qwen2", "llama/qwen3"));
   const auto expected = golden.expected.tensor("continuation").to_vector<std::int32_t>();
 
   KeyValueCache cache(golden.model->shape());

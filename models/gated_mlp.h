@@ -1,0 +1,25 @@
+// GatedMlp: the SwiGLU feed-forward layer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "models/layers.h"
+
+namespace tessera {
+
+/// down_proj(silu(gate_proj(x)) * up_proj(x)) (Shazeer 2020, "GLU Variants Improve Transformer").
+struct GatedMlp final : Module {
+  GatedMlp(const std::string& name, std::int64_t width, std::int64_t inner, bool with_bias,
+           Initializer initializer);
+
+  /// [..., width] to [..., width], through `inner` channels.
+  Variable operator()(const Variable& x) const {
+    return down_proj(swiglu(gate_proj(x), up_proj(x)));
+  }
+  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
+
+  Linear gate_proj, up_proj, down_proj;
+};
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+// Hyperparameters of Llama, Qwen2.5 and dense Qwen3: presets, checks, and config.json.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+#include <vector>
+
+#include "models/rope_config.h"
+#include "models/transformer_shape.h"
+#include "runtime/enum_names.h"
+
+namespace tessera {
+
+/// The model_type of the config.json. It decides what the other members cannot express:
+///
+///   llama   attention_bias adds biases to q, k, v and o; mlp_bias to the MLP
+///   qwen2   q, k and v always have biases, o never (Qwen2.5)
+///   qwen3   as llama without mlp_bias; queries and keys are normalized per head
+enum class LlamaKind { llama, qwen2, qwen3 };
+template <>
+inline constexpr EnumNames<LlamaKind> kEnumNames<LlamaKind> = {"model_type",
+                                                               {"llama", "qwen2", "qwen3"}};
+
+struct LlamaConfig {
+  LlamaKind kind = LlamaKind::llama;
+  std::int64_t vocab_size = 32000;
+  std::int64_t context = 4096;
+  std::int64_t layers = 32;
+  std::int64_t heads = 32;
+  /// Heads of keys and values, a divisor of `heads`.
+  std::int64_t kv_heads = 32;
+  /// 0: width / heads.
+  std::int64_t head_size = 0;
+  std::int64_t width = 4096;
+  std::int64_t mlp_width = 11008;
+  double norm_epsilon = 1e-5;
+  RopeConfig rope;
+  /// Exact for training; f32 repeats Transformers' numbers at far positions. Not in config.json.
+  RopeAngles rope_angles = RopeAngles::exact;
+  /// Whether the head's weight is the embedding's.
+  bool tied = false;
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  /// These models have none; a member of every family. Must be 0.
+  double dropout = 0.0;
+};
+
+/// The published sizes of Llama 2, 3, 3.1 and 3.2, Qwen2.5 and Qwen3, and "llama3-mini" and
+/// "qwen3-mini" (laptop size: 4 layers, context 256, tied).
+const std::vector<std::string_view>& llama_presets();
+/// Raises Error if `name` is not one of llama_presets().
+LlamaConfig llama_preset(std::string_view name);
+
+/// From a Hugging Face config.json. Raises Error if an entry is missing or not supported.
+LlamaConfig llama_config_from(const nlohmann::json& config);
+/// The Hugging Face config.json, in the dialect of Transformers 4.x, which 5.x reads too.
+nlohmann::json to_json(const LlamaConfig& config);
+
+/// Raises Error if a size is out of bounds, sizes do not divide each other, or an option is not one
+/// of the kind.
+void check_config(const LlamaConfig& config);
+
+/// The configuration must have passed check_config.
+TransformerShape shape_of(const LlamaConfig& config);
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+#include "models/llama/model.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "models/gated_mlp.h"
+#include "models/self_attention.h"
+
+namespace tessera {
+namespace {
+
+// Transformers' initializer_range. Unlike GPT-2, layers that end a branch do not start smaller.
+const Initializer kInitial = Initializer::normal(0.02);
+
+RmsNorm norm(const std::string& name, const LlamaConfig& config) {
+  return RmsNorm(name, config.width, static_cast<float>(config.norm_epsilon));
+}
+
+SelfAttentionOptions attention_options(const LlamaConfig& config) {
+  return {.width = config.width,
+          .heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_size = shape_of(config).head_size,
+          .qkv_bias = config.attention_bias || config.kind == LlamaKind::qwen2,
+          .output_bias = config.attention_bias,
+          .qk_norm = config.kind == LlamaKind::qwen3,
+          .norm_epsilon = static_cast<float>(config.norm_epsilon),
+          .initializer = kInitial};
+}
+
+class Block final : public DecoderBlock {
+ public:
+  Block(const std::string& name, std::int64_t layer, const LlamaConfig& config,
+        std::shared_ptr<const RotaryEmbedding> rotary)
+      : layer_(layer),
+        self_attn_(name + ".self_attn", attention_options(config), std::move(rotary)),
+        mlp_(name + ".mlp", config.width, config.mlp_width, config.mlp_bias, kInitial),
+        input_layernorm_(norm(name + ".input_layernorm", config)),
+        post_attention_layernorm_(norm(name + ".post_attention_layernorm", config)) {}
+
+  Variable forward(const Variable& x, const Pass& pass) const override {
+    const auto [middle, normed] =
+        post_attention_layernorm_(x, self_attn_(input_layernorm_(x), pass, layer_));
+    return add(middle, mlp_(normed));
+  }
+
+  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override {
+    for (const Module* part : std::initializer_list<const Module*>{
+             &self_attn_, &mlp_, &input_layernorm_, &post_attention_layernorm_}) {
+      part->visit_parameters(visit);
+    }
+  }
+
+ private:
+  std::int64_t layer_;
+  SelfAttention self_attn_;
+  GatedMlp mlp_;
+  RmsNorm input_layernorm_;
+  RmsNorm post_attention_layernorm_;
+};
+
+/// The configuration, checked before a member is made from it.
+const LlamaConfig& checked(const LlamaConfig& config) {
+  check_config(config);
+  return config;
+}
+
+std::shared_ptr<const RotaryEmbedding> rotary_of(const LlamaConfig& config) {
+  return std::make_shared<RotaryEmbedding>(
+      rope_frequencies(shape_of(config).head_size, config.rope.theta, config.rope.scaling,
+                       config.rope_angles),
+      RopePairs::half_split, config.context);
+}
+
+}  // namespace
+
+Llama::Llama(const LlamaConfig& config)
+    : Decoder(shape_of(checked(config))),
+      config_(config),
+      embed_tokens_("model.embed_tokens", config.vocab_size, config.width, kInitial),
+      norm_(norm("model.norm", config)) {
+  if (config.tied) {
+    add_tied_ends({&embed_tokens_, &norm_});
+  } else {
+    add_embedding(embed_tokens_);
+  }
+  const auto rotary = rotary_of(config);
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    const std::string name = "layers." + std::to_string(i);
+    add_block(name, std::make_unique<Block>("model." + name, i, config, rotary));
+  }
+  if (!config.tied) {
+    lm_head_.emplace("lm_head", config.width, config.vocab_size, /*with_bias=*/false,
+                     WeightLayout::out_in, kInitial);
+    add_head({&norm_, &*lm_head_});
+  }
+}
+
+nlohmann::json Llama::config() const {
+  return to_json(config_);
+}
+
+void Llama::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
+  embed_tokens_.visit_parameters(visit);
+  for (const auto& block : blocks()) block->visit_parameters(visit);
+  norm_.visit_parameters(visit);
+  if (lm_head_) lm_head_->visit_parameters(visit);
+}
+
+}  // namespace tessera

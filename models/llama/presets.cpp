@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <array>
+
+#include "models/llama/config.h"
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+struct Preset {
+  std::string_view name;
+  LlamaConfig config;
+};
+
+constexpr RopeConfig kLlama3Rope = {.theta = 500'000.0};
+
+/// Llama 3.1 and 3.2: Llama 3's waves, slowed for a context of 128 Ki tokens.
+RopeConfig slowed_rope(double factor) {
+  return {.theta = 500'000.0, .scaling = Llama3Scaling{.factor = factor}};
+}
+
+/// Touvron et al. 2023, "Llama 2", and its config.json.
+LlamaConfig llama2(std::int64_t layers, std::int64_t heads, std::int64_t width,
+                   std::int64_t mlp_width) {
+  return {
+      .layers = layers, .heads = heads, .kv_heads = heads, .width = width, .mlp_width = mlp_width};
+}
+
+/// Grattafiori et al. 2024, table 3; Llama 3.2's sizes are those of its config.json.
+LlamaConfig llama3(std::int64_t layers, std::int64_t heads, std::int64_t width,
+                   std::int64_t mlp_width, const RopeConfig& rope = kLlama3Rope) {
+  return {.vocab_size = 128256,
+          .context = std::holds_alternative<Llama3Scaling>(rope.scaling) ? 131072 : 8192,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = 8,
+          .width = width,
+          .mlp_width = mlp_width,
+          .rope = rope};
+}
+
+/// Qwen Team 2024, "Qwen2.5 Technical Report", table 1.
+LlamaConfig qwen2(std::int64_t layers, std::int64_t heads, std::int64_t kv_heads,
+                  std::int64_t width, std::int64_t mlp_width) {
+  return {.kind = LlamaKind::qwen2,
+          .vocab_size = 151936,
+          .context = 131072,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .width = width,
+          .mlp_width = mlp_width,
+          .norm_epsilon = 1e-6,
+          .rope = {.theta = 1e6}};
+}
+
+/// Qwen Team 2025, "Qwen3 Technical Report", table 1.
+LlamaConfig qwen3(std::int64_t layers, std::int64_t heads, std::int64_t width,
+                  std::int64_t mlp_width) {
+  return {.kind = LlamaKind::qwen3,
+          .vocab_size = 151936,
+          .context = 40960,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = 8,
+          .head_size = 128,
+          .width = width,
+          .mlp_width = mlp_width,
+          .norm_epsilon = 1e-6,
+          .rope = {.theta = 1e6}};
+}
+
+LlamaConfig tied(LlamaConfig config) {
+  config.tied = true;
+  return config;
+}
+
+LlamaConfig with_context(LlamaConfig config, std::int64_t context) {
+  config.context = context;
+  return config;
+}
+
+LlamaConfig with_vocabulary(LlamaConfig config, std::int64_t vocab_size) {
+  config.vocab_size = vocab_size;
+  return config;
+}
+
+LlamaConfig with_kv_heads(LlamaConfig config, std::int64_t kv_heads) {
+  config.kv_heads = kv_heads;
+  return config;
+}
+
+/// A family's model for a laptop. The feed-forward layer is 8/3 of the width, rounded up to 16.
+LlamaConfig mini(const LlamaConfig& family) {
+  return tied(with_vocabulary(with_kv_heads(with_context(family, 256), 2), 32000));
+}
+
+const std::array<Preset, 15>& presets() {
+  static const std::array<Preset, 15> all = {{
+      {"llama2-7b", llama2(32, 32, 4096, 11008)},
+      {"llama2-13b", llama2(40, 40, 5120, 13824)},
+      {"llama3-8b", llama3(32, 32, 4096, 14336)},
+      {"llama3-70b", llama3(80, 64, 8192, 28672)},
+      {"llama3.1-8b", llama3(32, 32, 4096, 14336, slowed_rope(8.0))},
+      {"llama3.2-1b", tied(llama3(16, 32, 2048, 8192, slowed_rope(32.0)))},
+      {"llama3.2-3b", tied(llama3(28, 24, 3072, 8192, slowed_rope(32.0)))},
+      {"qwen2.5-0.5b", tied(with_context(qwen2(24, 14, 2, 896, 4864), 32768))},
+      {"qwen2.5-1.5b", tied(qwen2(28, 12, 2, 1536, 8960))},
+      {"qwen2.5-7b", with_vocabulary(qwen2(28, 28, 4, 3584, 18944), 152064)},
+      {"qwen3-0.6b", tied(qwen3(28, 16, 1024, 3072))},
+      {"qwen3-1.7b", tied(qwen3(28, 16, 2048, 6144))},
+      {"qwen3-8b", qwen3(36, 32, 4096, 12288)},
+      {"llama3-mini", mini(llama3(4, 4, 256, 688))},
+      {"qwen3-mini", mini(qwen3(4, 2, 256, 688))},
+  }};
+  return all;
+}
+
+}  // namespace
+
+const std::vector<std::string_view>& llama_presets() {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> result;
+    for (const Preset& preset : presets()) result.push_back(preset.name);
+    return result;
+  }();
+  return names;
+}
+
+LlamaConfig llama_preset(std::string_view name) {
+  const auto found = std::find_if(presets().begin(), presets().end(),
+                                  [&](const Preset& preset) { return preset.name == name; });
+  check(found != presets().end(), "unknown preset '{}': choose one of {}", name,
+        fmt::join(llama_presets(), ", "));
+  return found->config;
+}
+
+}  // namespace tessera

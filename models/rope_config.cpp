@@ -1,0 +1,142 @@
+#include "models/rope_config.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runtime/check.h"
+#include "runtime/json.h"
+
+namespace tessera {
+namespace {
+
+LinearScaling read_linear(const ConfigReader& scaling) {
+  return {.factor = scaling.number("factor", 1.0)};
+}
+
+Llama3Scaling read_llama3(const ConfigReader& scaling, double context) {
+  const Llama3Scaling defaults;
+  return {
+      .factor = scaling.number("factor", defaults.factor),
+      .low_frequency_factor = scaling.number("low_freq_factor", defaults.low_frequency_factor),
+      .high_frequency_factor = scaling.number("high_freq_factor", defaults.high_frequency_factor),
+      .original_context = scaling.number("original_max_position_embeddings", context)};
+}
+
+/// YaRN's amplitude for a factor and a weight of its logarithm.
+double yarn_amplitude(double factor, double weight) {
+  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+}
+
+/// A number; `fallback` if it is missing, null or 0, as in Transformers.
+double number_or(const ConfigReader& scaling, const char* key, double fallback) {
+  const double value = scaling.number(key, 0.0);
+  return value == 0.0 ? fallback : value;
+}
+
+YarnScaling read_yarn(const ConfigReader& scaling, double context) {
+  const double original = scaling.number("original_max_position_embeddings", context);
+  YarnScaling result{.factor = scaling.number("factor", context / original),
+                     .original_context = original,
+                     .fast_periods = number_or(scaling, "beta_fast", 32.0),
+                     .slow_periods = number_or(scaling, "beta_slow", 1.0),
+                     .whole_pairs = scaling.flag("truncate", true)};
+  const double numerator = scaling.number("mscale", 0.0);
+  const double denominator = scaling.number("mscale_all_dim", 0.0);
+  if (scaling.has("attention_factor")) {
+    result.amplitude = scaling.number("attention_factor", 1.0);
+  } else if (numerator != 0.0 && denominator != 0.0) {
+    result.amplitude =
+        yarn_amplitude(result.factor, numerator) / yarn_amplitude(result.factor, denominator);
+  }
+  return result;
+}
+
+void check_whole_head(const ConfigReader& reader) {
+  const double part = reader.number("partial_rotary_factor", 1.0);
+  check(part == 1.0,
+        "config.json: partial_rotary_factor is {}; expected 1, the only supported value", part);
+}
+
+RopeScaling read_scaling(const ConfigReader& scaling, std::int64_t context) {
+  const std::string kind = scaling.text("rope_type", scaling.text("type", "default"));
+  const auto positions = static_cast<double>(context);
+  if (kind == "default") return {};
+  if (kind == "linear") return read_linear(scaling);
+  if (kind == "llama3") return read_llama3(scaling, positions);
+  if (kind == "yarn") return read_yarn(scaling, positions);
+  fail("config.json: rope_type is {}; expected default, linear, llama3 or yarn", excerpt(kind));
+}
+
+nlohmann::json to_json(const std::monostate&) {
+  return nullptr;
+}
+
+nlohmann::json to_json(const LinearScaling& scaling) {
+  return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+}
+
+/// A context as Transformers writes it: a whole number.
+std::int64_t whole(double context) {
+  return static_cast<std::int64_t>(context);
+}
+
+nlohmann::json to_json(const Llama3Scaling& scaling) {
+  return {{"rope_type", "llama3"},
+          {"factor", scaling.factor},
+          {"low_freq_factor", scaling.low_frequency_factor},
+          {"high_freq_factor", scaling.high_frequency_factor},
+          {"original_max_position_embeddings", whole(scaling.original_context)}};
+}
+
+nlohmann::json to_json(const YarnScaling& scaling) {
+  nlohmann::json result = {{"rope_type", "yarn"},
+                           {"factor", scaling.factor},
+                           {"original_max_position_embeddings", whole(scaling.original_context)},
+                           {"beta_fast", scaling.fast_periods},
+                           {"beta_slow", scaling.slow_periods},
+                           {"truncate", scaling.whole_pairs}};
+  if (scaling.amplitude) result["attention_factor"] = *scaling.amplitude;
+  return result;
+}
+
+}  // namespace
+
+RopeConfig read_rope(const ConfigReader& config, std::int64_t context) {
+  const auto old_dialect = config.object("rope_scaling");
+  const auto new_dialect = config.object("rope_parameters");
+  check(!old_dialect || !new_dialect,
+        "config.json: rope_scaling and rope_parameters are both given; expected one of them");
+  check_whole_head(config);
+  RopeConfig result{.theta = config.number("rope_theta", 10000.0)};
+  if (const auto& scaling = new_dialect ? new_dialect : old_dialect) {
+    check_whole_head(*scaling);
+    result.theta = scaling->number("rope_theta", result.theta);
+    result.scaling = read_scaling(*scaling, context);
+  }
+  return result;
+}
+
+void write_rope(nlohmann::json& config, const RopeConfig& rope) {
+  config["rope_theta"] = rope.theta;
+  config["rope_scaling"] =
+      std::visit([](const auto& scaling) { return to_json(scaling); }, rope.scaling);
+}
+
+void check_rope(const RopeConfig& rope, std::int64_t head_size) {
+  check(std::isfinite(rope.theta) && rope.theta > 1.0,
+        "rope_theta is {}; expected a number above 1", rope.theta);
+  const auto* const yarn = std::get_if<YarnScaling>(&rope.scaling);
+  const auto* const llama3 = std::get_if<Llama3Scaling>(&rope.scaling);
+  for (const double context : {yarn != nullptr ? yarn->original_context : 1.0,
+                               llama3 != nullptr ? llama3->original_context : 1.0}) {
+    check(context >= 1.0 && context <= 0x1p40,
+          "original_max_position_embeddings is {}; expected at least 1", context);
+  }
+  const RopeFrequencies frequencies = rope_frequencies(head_size, rope.theta, rope.scaling);
+  bool finite = std::isfinite(frequencies.amplitude);
+  for (const double frequency : frequencies.of_pair) finite = finite && std::isfinite(frequency);
+  check(finite, "rope_scaling gives frequencies that are not finite");
+}
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+// The rotary embedding's part of a config.json.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+
+#include "kernels/rope/op.h"
+#include "models/config_reader.h"
+
+namespace tessera {
+
+struct RopeConfig {
+  double theta = 10000.0;
+  RopeScaling scaling;
+};
+
+/// Reads both dialects of Transformers:
+///
+///   4.x   rope_theta, and rope_scaling {rope_type or type, factor, ...}
+///   5.x   rope_parameters {rope_theta, rope_type, factor, ...}
+///
+/// `context` is the original context where the file names none. Raises Error for a kind of scaling
+/// that is not default, linear, llama3 or yarn, for a part of the channels, and if both dialects are
+/// given.
+RopeConfig read_rope(const ConfigReader& config, std::int64_t context);
+
+/// Adds rope_theta and rope_scaling (4.x) to a config.json.
+void write_rope(nlohmann::json& config, const RopeConfig& rope);
+
+/// Raises Error unless every number is positive and finite.
+void check_rope(const RopeConfig& rope, std::int64_t head_size);
+
+}  // namespace tessera

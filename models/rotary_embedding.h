@@ -1,0 +1,30 @@
+// RotaryEmbedding: the rotation of queries and keys, with a table that all layers share.
+#pragma once
+
+#include <cstdint>
+
+#include "autograd/operations.h"
+
+namespace tessera {
+
+class RotaryEmbedding {
+ public:
+  /// `context`: the most positions that the table will ever need.
+  RotaryEmbedding(RopeFrequencies frequencies, RopePairs pairs, std::int64_t context);
+
+  /// x [B, T, heads * head_size], rotated; its first token has position `first_position`. In place if
+  /// x is a temporary.
+  Variable operator()(Variable x, std::int64_t heads, std::int64_t first_position) const;
+
+ private:
+  /// The table of at least `positions` positions for heads of `dtype`. It grows with the longest
+  /// sequence, so that a long context costs no memory until it is used.
+  const RopeTable& table(std::int64_t positions, DType dtype) const;
+
+  RopeFrequencies frequencies_;
+  RopePairs pairs_;
+  std::int64_t context_;
+  mutable RopeTable table_;
+};
+
+}  // namespace tessera

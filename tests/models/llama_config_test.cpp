@@ -1,0 +1,180 @@
+// config.json of the llama family: both dialects of Transformers, and what is refused.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "models/llama/config.h"
+#include "runtime/error.h"
+#include "runtime/file.h"
+#include "tests/models/whole_model.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using nlohmann::json;
+
+json golden_config(const std::string& name) {
+  return json::parse(read_text_file(test::golden_folder(name) / "config.json"));
+}
+
+/// The same config.json in the dialect of Transformers 4.x.
+json old_dialect(json config) {
+  json rope = config.at("rope_parameters");
+  config.erase("rope_parameters");
+  config["rope_theta"] = rope.at("rope_theta");
+  rope.erase("rope_theta");
+  if (rope.at("rope_type") == "default") return config;
+  rope["type"] = rope.at("rope_type");  // the older of its two spellings
+  rope.erase("rope_type");
+  config["rope_scaling"] = rope;
+  return config;
+}
+
+std::string refusal(const std::string& key, const json& value,
+                    const std::string& name = "llama/llama3") {
+  json config = golden_config(name);
+  config[key] = value;
+  try {
+    llama_config_from(config);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// The scaling that is read from an object of the old dialect.
+RopeScaling scaling_of(const json& scaling) {
+  json config = old_dialect(golden_config("llama/qwen3"));
+  config["max_position_embeddings"] = 4096;
+  config["rope_scaling"] = scaling;
+  return llama_config_from(config).rope.scaling;
+}
+
+}  // namespace
+
+TEST_CASE("both dialects of a config.json give the same model") {
+  const std::string name = GENERATE("llama3", "odd", "one_kv_head", "qwen2", "qwen3", "qwen3_tied");
+  CAPTURE(name);
+  const json config = golden_config("llama/" + name);
+  const json written = to_json(llama_config_from(config));
+  CHECK(to_json(llama_config_from(old_dialect(config))) == written);
+  CHECK(to_json(llama_config_from(written)) == written);
+  // What Transformers wrote and this program writes in the same words.
+  for (const auto& [key, value] : written.items()) {
+    CAPTURE(key);
+    if (key == "rope_theta" || key == "rope_scaling" || !config.contains(key)) continue;
+    CHECK(value == config.at(key));
+  }
+}
+
+TEST_CASE("the hub's config.json of Llama 3.1 8B gives the preset") {
+  const json config = {
+      {"model_type", "llama"},
+      {"architectures", {"LlamaForCausalLM"}},
+      {"attention_bias", false},
+      {"bos_token_id", 128000},
+      {"hidden_act", "silu"},
+      {"hidden_size", 4096},
+      {"initializer_range", 0.02},
+      {"intermediate_size", 14336},
+      {"max_position_embeddings", 131072},
+      {"mlp_bias", false},
+      {"num_attention_heads", 32},
+      {"num_hidden_layers", 32},
+      {"num_key_value_heads", 8},
+      {"pretraining_tp", 1},
+      {"rms_norm_eps", 1e-05},
+      {"rope_scaling",
+       {{"factor", 8.0},
+        {"low_freq_factor", 1.0},
+        {"high_freq_factor", 4.0},
+        {"original_max_position_embeddings", 8192},
+        {"rope_type", "llama3"}}},
+      {"rope_theta", 500000.0},
+      {"tie_word_embeddings", false},
+      {"torch_dtype", "bfloat16"},
+      {"vocab_size", 128256},
+  };
+  CHECK(to_json(llama_config_from(config)) == to_json(llama_preset("llama3.1-8b")));
+}
+
+TEST_CASE("entries that a config.json leaves out have Transformers' defaults") {
+  json config = golden_config("llama/llama3");
+  for (const char* key : {"num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters",
+                          "tie_word_embeddings", "attention_bias", "mlp_bias", "hidden_act"}) {
+    config.erase(key);
+  }
+  const LlamaConfig read = llama_config_from(config);
+  CHECK(read.kv_heads == read.heads);
+  CHECK(read.head_size == read.width / read.heads);
+  CHECK(read.norm_epsilon == 1e-6);
+  CHECK(read.rope.theta == 10000.0);
+  CHECK(read.rope.scaling == RopeScaling());
+  CHECK_FALSE(read.tied);
+  json qwen3 = golden_config("llama/qwen3");
+  qwen3.erase("head_dim");
+  CHECK(llama_config_from(qwen3).head_size == 128);
+}
+
+TEST_CASE("every kind of RoPE scaling is read") {
+  CHECK(scaling_of(nullptr) == RopeScaling());
+  CHECK(scaling_of({{"type", "linear"}, {"factor", 2.0}}) == RopeScaling(LinearScaling{2.0}));
+  // Llama 4 Scout's factors are equal. The original context defaults to the model's.
+  CHECK(scaling_of({{"rope_type", "llama3"},
+                    {"factor", 16.0},
+                    {"low_freq_factor", 1.0},
+                    {"high_freq_factor", 1.0}}) ==
+        RopeScaling(Llama3Scaling{16.0, 1.0, 1.0, 4096.0}));
+  CHECK(scaling_of({{"type", "yarn"}, {"factor", 4.0}, {"beta_fast", nullptr}}) ==
+        RopeScaling(YarnScaling{.factor = 4.0, .original_context = 4096.0}));
+  // The factor defaults to how far the context is stretched.
+  CHECK(scaling_of({{"type", "yarn"},
+                    {"original_max_position_embeddings", 1024},
+                    {"attention_factor", 1.5},
+                    {"beta_slow", 2},
+                    {"truncate", false}}) == RopeScaling(YarnScaling{.factor = 4.0,
+                                                                     .original_context = 1024.0,
+                                                                     .slow_periods = 2.0,
+                                                                     .whole_pairs = false,
+                                                                     .amplitude = 1.5}));
+  const RopeScaling scaled =
+      scaling_of({{"type", "yarn"}, {"factor", 40.0}, {"mscale", 0.707}, {"mscale_all_dim", 1.0}});
+  const double expected = (0.1 * 0.707 * std::log(40.0) + 1.0) / (0.1 * std::log(40.0) + 1.0);
+  CHECK(std::get<YarnScaling>(scaled).amplitude.value() == Approx(expected).epsilon(1e-14));
+}
+
+TEST_CASE("a config.json that would compute something else is refused by its key") {
+  CHECK_THAT(refusal("hidden_act", "gelu"), Contains("hidden_act is \"gelu\"; expected 'silu'"));
+  CHECK_THAT(refusal("quantization_config", {{"bits", 4}}), Contains("quantization_config"));
+  CHECK_THAT(refusal("partial_rotary_factor", 0.5), Contains("partial_rotary_factor is 0.5"));
+  CHECK_THAT(refusal("use_sliding_window", true, "llama/qwen3"), Contains("use_sliding_window"));
+  CHECK_THAT(refusal("layer_types", {"sliding_attention"}, "llama/qwen3"), Contains("layer_types"));
+  CHECK_THAT(refusal("mlp_bias", true, "llama/qwen3"), Contains("mlp_bias"));
+  CHECK_THAT(refusal("attention_bias", false, "llama/qwen2"), Contains("attention_bias"));
+  CHECK_THAT(refusal("rope_scaling", {{"type", "linear"}}),
+             Contains("rope_scaling and rope_parameters are both given"));
+  CHECK_THAT(refusal("rope_parameters", {{"rope_type", "longrope"}}),
+             Contains("rope_type is \"longrope\"; expected default, linear, llama3 or yarn"));
+  CHECK_THAT(refusal("rope_parameters", {{"rope_type", "yarn"}, {"factor", "four"}}),
+             Contains("rope_parameters.factor is \"four\"; expected a number"));
+  CHECK_THAT(refusal("rope_parameters", {{"partial_rotary_factor", 0.25}}),
+             Contains("partial_rotary_factor is 0.25"));
+  CHECK_THAT(refusal("rope_parameters", 7),
+             Contains("rope_parameters is \"7\"; expected an object"));
+  CHECK_THAT(
+      refusal("rope_parameters", {{"rope_type", "yarn"}, {"original_max_position_embeddings", 0}}),
+      Contains("original_max_position_embeddings is 0"));
+  CHECK_THAT(refusal("rope_parameters", {{"rope_type", "llama3"}, {"factor", 5e-324}}),
+             Contains("not finite"));
+  CHECK_THAT(refusal("tie_word_embeddings", "yes"), Contains("tie_word_embeddings"));
+  CHECK_THAT(refusal("hidden_size", std::uint64_t{1} << 63), Contains("hidden_size"));
+  CHECK_THAT(refusal("hidden_size", std::int64_t{1} << 62),
+             Contains("width is 4611686018427387904"));
+  CHECK_THAT(refusal("intermediate_size", -4), Contains("mlp_width is -4"));
+  CHECK_THAT(refusal("num_key_value_heads", 0), Contains("kv_heads is 0"));
+  CHECK_THAT(refusal("head_dim", 0, "llama/qwen2"), Contains("no error"));  // null in old files
+  CHECK_THAT(refusal("head_dim", -2), Contains("head_size is -2"));
+}
+
+}  // namespace tessera
