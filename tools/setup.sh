@@ -8,7 +8,7 @@ packages=(
   g++ cmake ninja-build ccache git pkg-config python3
   # The variant with POSIX threads; where others are installed too, Debian's alternatives prefer it.
   libopenblas-pthread-dev
-  libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
+  libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev
   libopenmpi-dev openmpi-bin
   catch2 clang-format-14
   "$@"

@@ -1,5 +1,6 @@
 #include "models/tokenizers/bytes.h"
 
+#include "models/tokenizers/byte_spelling.h"
 #include "models/tokenizers/tokenizer_file.h"
 #include "runtime/check.h"
 

@@ -1,10 +1,10 @@
 // From text to token ids and back.
 //
-// A tokenizer is saved as `tokenizer.json` next to the data or the model that it belongs to. The
-// file is in the format of Hugging Face's tokenizers library, so Transformers reads it too. Two
-// kinds of it are read here, both BPE without merges:
+// A tokenizer is saved as `tokenizer.json` next to the data or the model that it belongs to, in the
+// format of Hugging Face's tokenizers library. The kinds:
 //   bytes   256 tokens, one per byte, spelled as in GPT-2's byte-level BPE
 //   chars   one token per character; the id is its place in the vocabulary
+//   BPE     a published tokenizer (bpe_tokenizer.h); also from GPT-2's vocab.json and merges.txt
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,14 @@ class Tokenizer {
 
   /// Raises Error if the text cannot be spelled in the vocabulary.
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  /// As encode, but a text that looks like an added token ("<|endoftext|>") is text.
+  virtual std::vector<std::int32_t> encode_plain(std::string_view text) const {
+    return encode(text);
+  }
+  /// The tokens of a text between those that begin and end every text, if the tokenizer has any.
+  virtual std::vector<std::int32_t> with_special_tokens(std::vector<std::int32_t> tokens) const {
+    return tokens;
+  }
   /// Raises Error if a token is outside the vocabulary.
   virtual std::string decode(std::span<const std::int32_t> tokens) const = 0;
   /// Tokens are 0, ..., vocab_size() - 1.
@@ -30,8 +38,10 @@ class Tokenizer {
   /// Writes directory / "tokenizer.json" atomically.
   virtual void save(const std::filesystem::path& directory) const = 0;
 
-  /// The tokenizer saved in `directory`. Raises Error with the path if the file is missing, damaged
-  /// or of another kind.
+  /// Whether `directory` has the files of a tokenizer.
+  static bool exists(const std::filesystem::path& directory);
+  /// The tokenizer saved in `directory`. Raises Error with the path if its files are missing, damaged
+  /// or not supported.
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& directory);
 
   static constexpr const char* kFileName = "tokenizer.json";

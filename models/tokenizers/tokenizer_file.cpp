@@ -11,10 +11,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-bool is_printable(int byte) {
-  return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xff && byte != 0xad);
-}
-
 /// Whether the entry is missing, null or empty.
 bool is_absent(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
@@ -36,46 +32,34 @@ std::vector<std::string> vocabulary_of(const nlohmann::json& ids_of_tokens) {
   return vocabulary;
 }
 
-TokenizerFile tokenizer_from(const nlohmann::json& file) {
-  check(file.is_object() && file.contains("model") && file["model"].is_object(),
-        "it has no object 'model'; prepare the data with this version of tessera");
+}  // namespace
+
+std::optional<TokenizerFile> tokenizer_file_from(const nlohmann::json& file) {
+  if (!file.is_object() || !file.contains("model") || !file["model"].is_object()) return {};
   const nlohmann::json& model = file["model"];
-  check(model.contains("type") && model["type"] == "BPE" && is_absent(model, "merges"),
-        "its model is not BPE without merges; tessera prepare writes such files");
-  check(model.contains("vocab") && model["vocab"].is_object(), "its model has no object 'vocab'");
-  check(is_absent(file, "added_tokens") && is_absent(file, "normalizer") &&
-            is_absent(file, "post_processor"),
-        "it has added tokens, a normalizer or a post-processor, which are not supported");
-  TokenizerFile tokenizer{.vocabulary = vocabulary_of(model["vocab"])};
+  const bool without_merges = model.value("type", nlohmann::json()) == "BPE" &&
+                              is_absent(model, "merges") && model.contains("vocab") &&
+                              model["vocab"].is_object();
+  const bool other_stages = !is_absent(file, "added_tokens") || !is_absent(file, "normalizer") ||
+                            !is_absent(file, "post_processor") || !is_absent(model, "unk_token");
+  if (!without_merges || other_stages) return {};
+  TokenizerFile tokenizer;
   if (!is_absent(file, "pre_tokenizer")) {
+    // A file of bytes differs from another ByteLevel one in its vocabulary.
     const nlohmann::json& splitter = file["pre_tokenizer"];
-    check(splitter.is_object() && splitter.value("type", nlohmann::json()) == "ByteLevel",
-          "its pre-tokenizer is not ByteLevel");
+    if (splitter != nlohmann::json(byte_level_stage(false)) || model["vocab"].size() != 256)
+      return {};
     tokenizer.byte_level = true;
   }
+  tokenizer.vocabulary = vocabulary_of(model["vocab"]);
   return tokenizer;
 }
 
-Json byte_level() {
+nlohmann::ordered_json byte_level_stage(bool use_regex) {
   return {{"type", "ByteLevel"},
           {"add_prefix_space", false},
           {"trim_offsets", false},
-          {"use_regex", false}};
-}
-
-}  // namespace
-
-TokenizerFile read_tokenizer_file(const std::filesystem::path& path) {
-  check(std::filesystem::exists(path),
-        "{}: no tokenizer here; tessera prepare writes one with the data, and tessera train copies "
-        "it next to the model",
-        path.string());
-  const nlohmann::json file = read_json_file(path);
-  try {
-    return tokenizer_from(file);
-  } catch (const Error& error) {
-    fail("{}: not a tokenizer of bytes or characters: {}", path.string(), error.what());
-  }
+          {"use_regex", use_regex}};
 }
 
 void write_tokenizer_file(const std::filesystem::path& path, const TokenizerFile& tokenizer) {
@@ -90,9 +74,9 @@ void write_tokenizer_file(const std::filesystem::path& path, const TokenizerFile
       {"padding", nullptr},
       {"added_tokens", Json::array()},
       {"normalizer", nullptr},
-      {"pre_tokenizer", tokenizer.byte_level ? byte_level() : Json()},
+      {"pre_tokenizer", tokenizer.byte_level ? byte_level_stage(false) : Json()},
       {"post_processor", nullptr},
-      {"decoder", tokenizer.byte_level ? byte_level() : Json{{"type", "Fuse"}}},
+      {"decoder", tokenizer.byte_level ? byte_level_stage(false) : Json{{"type", "Fuse"}}},
       {"model",
        {{"type", "BPE"},
         {"dropout", nullptr},
@@ -106,17 +90,6 @@ void write_tokenizer_file(const std::filesystem::path& path, const TokenizerFile
         {"merges", Json::array()}}},
   };
   write_file_atomically(path, file.dump(1) + "\n");
-}
-
-std::string spelling_of_byte(unsigned char byte) {
-  int code_point = byte;
-  if (!is_printable(byte)) {
-    code_point = 0x100;
-    for (int other = 0; other < byte; ++other) code_point += is_printable(other) ? 0 : 1;
-  }
-  if (code_point < 0x80) return std::string(1, static_cast<char>(code_point));
-  return {static_cast<char>(0xc0 | (code_point >> 6)),
-          static_cast<char>(0x80 | (code_point & 0x3f))};
 }
 
 }  // namespace tessera

@@ -1,7 +1,9 @@
-// Reading and writing tokenizer.json in the format of Hugging Face's tokenizers library.
+// The tokenizer.json of the tokenizers of bytes and of characters.
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,15 +17,14 @@ struct TokenizerFile {
   bool byte_level = false;
 };
 
-/// Raises Error with the path if the file is missing or damaged, if its ids are not 0, 1, 2, ..., or
-/// if it is a tokenizer that this struct cannot describe.
-TokenizerFile read_tokenizer_file(const std::filesystem::path& path);
+/// Nothing if the file describes a tokenizer of another kind. Raises Error if its ids are not
+/// 0, 1, 2, ...
+std::optional<TokenizerFile> tokenizer_file_from(const nlohmann::json& description);
 /// Writes the file atomically.
 void write_tokenizer_file(const std::filesystem::path& path, const TokenizerFile& tokenizer);
 
-/// The character that stands for a byte in a byte-level vocabulary, as UTF-8. Printable bytes of
-/// Latin-1 stand for themselves; the others, in ascending order, are U+0100, U+0101, ... (Radford et
-/// al. 2019, bytes_to_unicode in the published code.)
-std::string spelling_of_byte(unsigned char byte);
+/// The ByteLevel stage of a tokenizer.json, as pre-tokenizer and as decoder. `use_regex`: it cuts
+/// text as GPT-2 does.
+nlohmann::ordered_json byte_level_stage(bool use_regex);
 
 }  // namespace tessera

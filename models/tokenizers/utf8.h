@@ -1,7 +1,8 @@
-// Reading UTF-8 strictly (RFC 3629).
+// Reading UTF-8 strictly (RFC 3629), and repairing it.
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace tessera {
@@ -15,5 +16,15 @@ struct CodePoint {
 /// the position if no valid one starts there: stray or missing continuation bytes, overlong forms,
 /// surrogates and values above U+10FFFF are all invalid.
 CodePoint code_point_at(std::string_view text, std::size_t position);
+
+/// Appends a code point.
+void append_utf8(std::string& text, char32_t code_point);
+
+/// Whether all of the text is valid UTF-8.
+bool is_valid_utf8(std::string_view text);
+
+/// The text with U+FFFD in place of every maximal invalid part (Unicode, chapter 3, "U+FFFD
+/// substitution of maximal subparts"), as Python's errors="replace" and Rust's from_utf8_lossy do.
+std::string repaired_utf8(std::string_view text);
 
 }  // namespace tessera
