@@ -1,9 +1,9 @@
 // Byte-pair encoding: a vocabulary, and merges in the order of their priority.
 //
-// A piece of text begins as one symbol per character (or per byte). The neighbours whose merge comes
-// first in the list become one symbol, the leftmost such pair first, until no merge applies. The
-// symbols that remain are the tokens. (Sennrich et al. 2016; the results are those of Hugging Face's
-// tokenizers, models/bpe.)
+// A piece of text begins as one symbol per character (or per byte). The neighbours whose merge
+// comes first in the list become one symbol, the leftmost such pair first, until no merge applies.
+// The symbols that remain are the tokens. (Sennrich et al. 2016; the results are those of Hugging
+// Face's tokenizers, models/bpe.)
 #pragma once
 
 #include <array>
@@ -69,7 +69,8 @@ class Bpe {
  public:
   using Merges = std::vector<std::pair<std::string, std::string>>;
 
-  /// `ids` gives every token's id. Raises Error if a merge names a token that it lacks, or makes one.
+  /// `ids` gives every token's id. Raises Error if a merge names a token that it lacks, or makes
+  /// one.
   Bpe(TextMap<std::int32_t> ids, const Merges& merges, const BpeOptions& options);
 
   const TextMap<std::int32_t>& ids() const { return ids_; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/tokenizers/tokenizer_file.h"
 #include "models/tokenizers/utf8.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -287,8 +288,14 @@ std::string BpeTokenizer::decode(std::span<const std::int32_t> tokens) const {
   return text;
 }
 
+std::string BpeTokenizer::spelling(std::int32_t token) const {
+  if (token < 0 || token >= vocab_size()) return {};
+  return texts_[static_cast<std::size_t>(token)];
+}
+
 void BpeTokenizer::save(const std::filesystem::path& directory) const {
   write_file_atomically(directory / kFileName, parts_.file);
+  write_tokenizer_config(directory, parts_.config);
 }
 
 std::unique_ptr<PieceCache> BpeTokenizer::take_cache() const {

@@ -35,6 +35,8 @@ class BpeTokenizer : public Tokenizer {
     std::vector<std::int32_t> before, after;
     /// The file itself, which `save` writes again.
     std::string file;
+    /// The tokenizer_config.json next to it; a short one if it is empty.
+    std::string config;
   };
 
   /// Raises Error if two tokens have one id, or one text has two ids.
@@ -46,6 +48,7 @@ class BpeTokenizer : public Tokenizer {
   std::vector<std::int32_t> with_special_tokens(std::vector<std::int32_t> tokens) const override;
   std::string decode(std::span<const std::int32_t> tokens) const override;
   std::int64_t vocab_size() const override { return static_cast<std::int64_t>(texts_.size()); }
+  std::string spelling(std::int32_t token) const override;
   void save(const std::filesystem::path& directory) const override;
 
  private:

@@ -23,8 +23,13 @@ std::string ByteTokenizer::decode(std::span<const std::int32_t> tokens) const {
   return text;
 }
 
+std::string ByteTokenizer::spelling(std::int32_t token) const {
+  if (token < 0 || token >= 256) return {};
+  return spelling_of_byte(static_cast<unsigned char>(token));
+}
+
 void ByteTokenizer::save(const std::filesystem::path& directory) const {
-  write_tokenizer_file(directory / kFileName, {.vocabulary = vocabulary(), .byte_level = true});
+  write_tokenizer_file(directory, {.vocabulary = vocabulary(), .byte_level = true});
 }
 
 std::vector<std::string> ByteTokenizer::vocabulary() {

@@ -59,8 +59,13 @@ std::string CharTokenizer::decode(std::span<const std::int32_t> tokens) const {
   return text;
 }
 
+std::string CharTokenizer::spelling(std::int32_t token) const {
+  if (token < 0 || token >= vocab_size()) return {};
+  return characters_[static_cast<std::size_t>(token)];
+}
+
 void CharTokenizer::save(const std::filesystem::path& directory) const {
-  write_tokenizer_file(directory / kFileName, {.vocabulary = characters_});
+  write_tokenizer_file(directory, {.vocabulary = characters_});
 }
 
 }  // namespace tessera

@@ -18,6 +18,7 @@ class CharTokenizer : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> tokens) const override;
   std::int64_t vocab_size() const override { return static_cast<std::int64_t>(characters_.size()); }
+  std::string spelling(std::int32_t token) const override;
   void save(const std::filesystem::path& directory) const override;
 
  private:

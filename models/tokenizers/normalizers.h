@@ -15,7 +15,8 @@ using Normalizer = std::function<void(std::string& text)>;
 /// not empty. Raises Error for other kinds.
 std::vector<Normalizer> make_normalizers(const nlohmann::json& description);
 
-/// `text` with every match of a tokenizer.json `pattern` ({"String": ...} or {"Regex": ...}) replaced.
+/// `text` with every match of a tokenizer.json `pattern` ({"String": ...} or {"Regex": ...})
+/// replaced.
 Normalizer make_replacement(const nlohmann::json& pattern, const std::string& content);
 
 }  // namespace tessera

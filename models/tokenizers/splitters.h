@@ -44,8 +44,8 @@ struct SplitterChain {
   bool byte_level = false;
 };
 
-/// The stages of tokenizer.json's `pre_tokenizer`: Split, ByteLevel, Metaspace, Digits, Sequence; an
-/// empty list for null. Raises Error for other kinds.
+/// The stages of tokenizer.json's `pre_tokenizer`: Split, ByteLevel, Metaspace, Digits, Sequence;
+/// an empty list for null. Raises Error for other kinds.
 SplitterChain make_splitters(const nlohmann::json& description);
 
 /// Cuts before every U+2581 that follows another character (see Bpe::words_stay_apart).

@@ -15,7 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::unique_ptr<Tokenizer> tokenizer_from(std::string text) {
+std::unique_ptr<Tokenizer> tokenizer_from(const fs::path& directory) {
+  std::string text = read_text_file(directory / Tokenizer::kFileName);
   const nlohmann::json description = parse_json(text);
   const auto own = tokenizer_file_from(description);
   if (own && own->byte_level && own->vocabulary == ByteTokenizer::vocabulary()) {
@@ -24,7 +25,9 @@ std::unique_ptr<Tokenizer> tokenizer_from(std::string text) {
   if (own && !own->byte_level) {
     return std::make_unique<CharTokenizer>(CharTokenizer::from_characters(own->vocabulary));
   }
-  return read_tokenizer_json(description, std::move(text));
+  const fs::path config = directory / Tokenizer::kConfigName;
+  return read_tokenizer_json(description, std::move(text),
+                             fs::exists(config) ? read_text_file(config) : "");
 }
 
 }  // namespace
@@ -41,7 +44,7 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& directory) {
         directory.string());
   const fs::path path = directory / kFileName;
   try {
-    return fs::exists(path) ? tokenizer_from(read_text_file(path)) : read_gpt2_files(directory);
+    return fs::exists(path) ? tokenizer_from(directory) : read_gpt2_files(directory);
   } catch (const Error& error) {
     fail("{}: not a tokenizer: {}", (fs::exists(path) ? path : directory).string(), error.what());
   }

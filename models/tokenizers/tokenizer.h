@@ -35,16 +35,20 @@ class Tokenizer {
   virtual std::string decode(std::span<const std::int32_t> tokens) const = 0;
   /// Tokens are 0, ..., vocab_size() - 1.
   virtual std::int64_t vocab_size() const = 0;
-  /// Writes directory / "tokenizer.json" atomically.
+  /// The token as the vocabulary spells it. Empty if there is no such token.
+  virtual std::string spelling(std::int32_t token) const = 0;
+  /// Writes tokenizer.json and tokenizer_config.json, with which Transformers' AutoTokenizer opens
+  /// the folder. Each is replaced atomically.
   virtual void save(const std::filesystem::path& directory) const = 0;
 
   /// Whether `directory` has the files of a tokenizer.
   static bool exists(const std::filesystem::path& directory);
-  /// The tokenizer saved in `directory`. Raises Error with the path if its files are missing, damaged
-  /// or not supported.
+  /// The tokenizer saved in `directory`. Raises Error with the path if its files are missing,
+  /// damaged or not supported.
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& directory);
 
   static constexpr const char* kFileName = "tokenizer.json";
+  static constexpr const char* kConfigName = "tokenizer_config.json";
 };
 
 }  // namespace tessera

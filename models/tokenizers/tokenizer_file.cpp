@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
 #include "runtime/file.h"
 #include "runtime/json.h"
@@ -62,7 +63,7 @@ nlohmann::ordered_json byte_level_stage(bool use_regex) {
           {"use_regex", use_regex}};
 }
 
-void write_tokenizer_file(const std::filesystem::path& path, const TokenizerFile& tokenizer) {
+void write_tokenizer_file(const std::filesystem::path& directory, const TokenizerFile& tokenizer) {
   Json vocabulary = Json::object();
   for (std::size_t id = 0; id < tokenizer.vocabulary.size(); ++id) {
     vocabulary[tokenizer.vocabulary[id]] = id;
@@ -89,7 +90,15 @@ void write_tokenizer_file(const std::filesystem::path& path, const TokenizerFile
         {"vocab", vocabulary},
         {"merges", Json::array()}}},
   };
-  write_file_atomically(path, file.dump(1) + "\n");
+  write_file_atomically(directory / Tokenizer::kFileName, file.dump(1) + "\n");
+  write_tokenizer_config(directory, "");
+}
+
+void write_tokenizer_config(const std::filesystem::path& directory, const std::string& text) {
+  const Json complete = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                         {"clean_up_tokenization_spaces", false}};
+  write_file_atomically(directory / Tokenizer::kConfigName,
+                        text.empty() ? complete.dump(1) + "\n" : text);
 }
 
 }  // namespace tessera

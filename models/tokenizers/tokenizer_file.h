@@ -20,8 +20,10 @@ struct TokenizerFile {
 /// Nothing if the file describes a tokenizer of another kind. Raises Error if its ids are not
 /// 0, 1, 2, ...
 std::optional<TokenizerFile> tokenizer_file_from(const nlohmann::json& description);
-/// Writes the file atomically.
-void write_tokenizer_file(const std::filesystem::path& path, const TokenizerFile& tokenizer);
+/// Writes tokenizer.json and tokenizer_config.json, each atomically.
+void write_tokenizer_file(const std::filesystem::path& directory, const TokenizerFile& tokenizer);
+/// Writes tokenizer_config.json. If `text` is empty, it says that tokenizer.json is complete.
+void write_tokenizer_config(const std::filesystem::path& directory, const std::string& text);
 
 /// The ByteLevel stage of a tokenizer.json, as pre-tokenizer and as decoder. `use_regex`: it cuts
 /// text as GPT-2 does.

@@ -158,7 +158,8 @@ json read_merges(const fs::path& path) {
 
 }  // namespace
 
-std::unique_ptr<BpeTokenizer> read_tokenizer_json(const json& description, std::string file) {
+std::unique_ptr<BpeTokenizer> read_tokenizer_json(const json& description, std::string file,
+                                                  std::string config) {
   const Fields fields(description, "tokenizer.json");
   const Fields model = fields.object("model");
   SplitterChain splitters = make_splitters(fields.at("pre_tokenizer"));
@@ -168,7 +169,8 @@ std::unique_ptr<BpeTokenizer> read_tokenizer_json(const json& description, std::
                             .splitters = std::move(splitters),
                             .bpe = bpe_from(model, byte_level),
                             .decoders = make_decoders(fields.at("decoder")),
-                            .file = std::move(file)};
+                            .file = std::move(file),
+                            .config = std::move(config)};
   append_post_processor(fields.at("post_processor"), parts);
   return std::make_unique<BpeTokenizer>(std::move(parts));
 }

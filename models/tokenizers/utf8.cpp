@@ -14,8 +14,8 @@ struct Reading {
   bool valid;
 };
 
-/// The values that the second byte of a sequence may have: a shorter form must not exist, surrogates
-/// and values above U+10FFFF neither.
+/// The values that the second byte of a sequence may have: a shorter form must not exist,
+/// surrogates and values above U+10FFFF neither.
 bool may_follow(unsigned char first, unsigned char second) {
   if (first == 0xe0) return second >= 0xa0 && second <= 0xbf;
   if (first == 0xed) return second >= 0x80 && second <= 0x9f;

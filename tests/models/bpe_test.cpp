@@ -144,8 +144,8 @@ TEST_CASE("split behaviours are those of Hugging Face's documentation") {
 
 TEST_CASE("a long text has the ids of its parts, for any number of threads") {
   const auto tokenizer = Tokenizer::load(TESSERA_SOURCE_DIR "/tests/golden/tokenizers/llama4");
-  // The pieces of a long number begin at every third digit, which a thread that begins inside cannot
-  // know. There is a piece's end between one block and the next.
+  // The pieces of a long number begin at every third digit, which a thread that begins inside
+  // cannot know. There is a piece's end between one block and the next.
   std::string block = "fox";
   for (int i = 0; i < 10'007; ++i) block += static_cast<char>('0' + i % 7);
   block += std::string(301, ' ') + "jumps  \n\n\n\t over日本" + std::string(5'000, 'q') + "!";

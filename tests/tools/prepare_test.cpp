@@ -35,7 +35,8 @@ std::set<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-const std::set<std::string> kAllFiles = {"train.bin", "val.bin", "tokenizer.json", "manifest.json"};
+const std::set<std::string> kAllFiles = {"train.bin", "val.bin", "tokenizer.json",
+                                         "tokenizer_config.json", "manifest.json"};
 
 }  // namespace
 
@@ -140,10 +141,10 @@ TEST_CASE("bad input is refused before anything is written") {
   REQUIRE_NOTHROW(with({latin1}, "bytes"));
 }
 
-TEST_CASE("a text with more characters than a token file can number is refused") {
+TEST_CASE("a text with more than 65536 characters has tokens of 32 bits") {
   const test::TemporaryDirectory folder;
   std::string text;
-  for (std::uint32_t code = 0x10000; code < 0x10000 + 65536; ++code) {
+  for (std::uint32_t code = 0x10000; code < 0x10000 + 65537; ++code) {
     for (const std::uint32_t byte : {0xf0 | code >> 18, 0x80 | (code >> 12 & 0x3f),
                                      0x80 | (code >> 6 & 0x3f), 0x80 | (code & 0x3f)}) {
       text.push_back(static_cast<char>(byte));
@@ -152,10 +153,40 @@ TEST_CASE("a text with more characters than a token file can number is refused")
   const auto run = [&](std::string_view part) {
     return prepare({.inputs = {write_text(folder / "a.txt", part)},
                     .tokenizer = "chars",
-                    .out = folder / "out"});
+                    .out = folder / "out",
+                    .val_fraction = 0.0});
   };
-  REQUIRE_THROWS_WITH(run(text), Contains("65536 different characters"));
-  REQUIRE(run(std::string_view(text).substr(4)).vocab_size == 65535);
+  REQUIRE(run(text).vocab_size == 65537);
+  REQUIRE(tokens_in(folder / "out/train.bin").back() == 65536);
+  REQUIRE(fs::file_size(folder / "out/train.bin") == 1024 + 4 * 65537);
+  REQUIRE(read_manifest(folder / "out").train_tokens == 65537);
+  REQUIRE_NOTHROW(open_verified(folder / "out/train.bin", 65537));
+  REQUIRE(run(std::string_view(text).substr(4)).vocab_size == 65536);
+  REQUIRE(fs::file_size(folder / "out/train.bin") == 1024 + 2 * 65536);
+}
+
+TEST_CASE("prepare takes the tokenizer of a Hugging Face folder") {
+  const test::TemporaryDirectory folder;
+  const fs::path from = TESSERA_SOURCE_DIR "/tests/golden/tokenizers/llama4";
+  const fs::path text = write_text(folder / "a.txt", "Hello, world! 1234<|end_of_text|>\n");
+  const Manifest manifest = prepare(
+      {.inputs = {text}, .tokenizer = from.string(), .out = folder / "out", .val_fraction = 0.0});
+  const auto tokenizer = Tokenizer::load(from);
+  REQUIRE(manifest.vocab_size == 1002);
+  REQUIRE(manifest.tokenizer == from.string());
+  const auto expected = tokenizer->encode("Hello, world! 1234<|end_of_text|>\n");
+  REQUIRE(tokens_in(folder / "out/train.bin") ==
+          std::vector<TokenId>(expected.begin(), expected.end()));
+  REQUIRE(names_in(folder / "out") == kAllFiles);
+  REQUIRE(read_text_file(folder / "out/tokenizer.json") == read_text_file(from / "tokenizer.json"));
+  write_text(folder / "latin1.txt", "na\xefve");
+  REQUIRE_THROWS_WITH(
+      prepare(
+          {.inputs = {folder / "latin1.txt"}, .tokenizer = from.string(), .out = folder / "out"}),
+      Contains("latin1.txt: not valid UTF-8 at byte 2"));
+  REQUIRE_THROWS_WITH(
+      prepare({.inputs = {text}, .tokenizer = folder.path().string(), .out = folder / "out"}),
+      Contains("no tokenizer here"));
 }
 
 TEST_CASE("an output folder that cannot be written is refused and its files kept") {
@@ -176,7 +207,7 @@ TEST_CASE("a file that cannot be replaced leaves no manifest that claims otherwi
   fs::create_directories(folder / "out/val.bin/in the way");
   REQUIRE_THROWS_WITH(prepare(options), Contains("val.bin"));
   REQUIRE(names_in(folder / "out") ==
-          std::set<std::string>{"train.bin", "val.bin", "tokenizer.json"});
+          std::set<std::string>{"train.bin", "val.bin", "tokenizer.json", "tokenizer_config.json"});
 }
 
 TEST_CASE("a bad manifest is refused with its path and the entry") {
@@ -197,10 +228,10 @@ TEST_CASE("a bad manifest is refused with its path and the entry") {
   REQUIRE_THROWS_WITH(read_manifest(folder.path()), Contains("manifest.json"));
   const std::string prefix = path.string() + ": not a manifest of prepared data: ";
   const std::pair<const char*, const char*> kBad[] = {
-      {"31.9", "vocab_size is 31.9; expected a whole number from 1 to 65536"},
+      {"31.9", "vocab_size is 31.9; expected a whole number from 1 to 2147483647"},
       {"0", "vocab_size is 0; expected"},
       {"-4", "vocab_size is -4; expected"},
-      {"65537", "vocab_size is 65537; expected"},
+      {"2147483648", "vocab_size is 2147483648; expected"},
       {"18446744073709551615", "vocab_size is 18446744073709551615; expected"},
       {"\"many\"", "vocab_size is \"many\"; expected"},
       {"[[[[[[[[4]]]]]]]]", "vocab_size is of type array; expected"}};

@@ -74,6 +74,29 @@ TEST_CASE("prepare prints one line and exits with 0") {
   REQUIRE(read_manifest(folder / "out").train_tokens == 6);
 }
 
+TEST_CASE("encode prints the ids of its input on one line") {
+  const std::string folder = TESSERA_SOURCE_DIR "/tests/golden/tokenizers/llama4";
+  const auto encoded = [&](const std::string& text, const std::vector<std::string>& more) {
+    std::istringstream input(text);
+    std::streambuf* const terminal = std::cin.rdbuf(input.rdbuf());
+    std::vector<std::string> arguments = {"encode", "--tokenizer", folder};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    std::cin.rdbuf(terminal);
+    CHECK(outcome.status == 0);
+    CHECK(outcome.err.empty());
+    return outcome.out;
+  };
+  // Bytes begin at id 0 in the order of their spelling: ! is 0.
+  CHECK(encoded("!", {}) == "0\n");
+  CHECK(encoded("!<|end_of_text|>\"", {}) == "0 1001 1\n");
+  CHECK(encoded("!<|end_of_text|>", {"--plain"}).starts_with("0 27 "));
+  CHECK(encoded("", {}) == "\n");
+  const Outcome missing = run({"encode", "--tokenizer", "no/folder"});
+  CHECK(missing.status == 1);
+  CHECK_THAT(missing.err, Contains("no/folder: no tokenizer here"));
+}
+
 TEST_CASE("a tenth is kept for validation by default") {
   const test::TemporaryDirectory folder;
   std::ofstream(folder / "a.txt") << std::string(100, 'a');

@@ -19,11 +19,11 @@ void put(std::string& bytes, std::uint32_t value, int count) {
 
 /// A token file byte by byte, as the format says.
 std::string token_file_bytes(std::uint32_t magic, std::uint32_t version, std::uint32_t count,
-                             const std::vector<TokenId>& tokens) {
+                             const std::vector<TokenId>& tokens, int width = 2) {
   std::string bytes;
   for (const std::uint32_t field : {magic, version, count}) put(bytes, field, 4);
   bytes.resize(1024, '\0');
-  for (const TokenId token : tokens) put(bytes, token, 2);
+  for (const TokenId token : tokens) put(bytes, token, width);
   return bytes;
 }
 
@@ -60,6 +60,27 @@ TEST_CASE("a token file in llm.c's layout is read") {
   REQUIRE(file.path() == folder / "t.bin");
 }
 
+TEST_CASE("a vocabulary beyond 65536 tokens is written in llm.c's layout of 32 bits, and read") {
+  const test::TemporaryDirectory folder;
+  const std::vector<TokenId> tokens = {0, 65535, 65536, 128255, 7};
+  const std::string expected = token_file_bytes(20240801, 7, 5, tokens, 4);
+  write_token_file(folder / "t.bin", tokens, 128256);
+  REQUIRE(read_bytes(folder / "t.bin") == expected);
+  const TokenFile file(write_bytes(folder / "u.bin", expected));
+  REQUIRE(tokens_of(file) == tokens);
+  TokenId middle[2];
+  file.read(2, middle);
+  REQUIRE(middle[1] == 128255);
+  REQUIRE_NOTHROW(file.verify(128256));
+  REQUIRE_THROWS_WITH(file.verify(128255), Contains("token 128255 at position 3"));
+  write_token_file(folder / "t.bin", kTokens, 65536);
+  REQUIRE(read_bytes(folder / "t.bin") == token_file_bytes(20240520, 1, 5, kTokens));
+  write_token_file(folder / "t.bin", kTokens, 65537);
+  REQUIRE(read_bytes(folder / "t.bin") == token_file_bytes(20240801, 7, 5, kTokens, 4));
+  REQUIRE_THROWS_WITH(write_token_file(folder / "t.bin", tokens, 65537),
+                      Contains("token 128255 at position 3"));
+}
+
 TEST_CASE("copies of a token file share its tokens") {
   const test::TemporaryDirectory folder;
   write_token_file(folder / "t.bin", kTokens);
@@ -84,8 +105,13 @@ TEST_CASE("a bad token file is refused with path and reason") {
   CHECK_THROWS_WITH(TokenFile(folder / "none.bin"), Contains("none.bin"));
   CHECK_THROWS_WITH(open(""), Contains("bad.bin: too short") && Contains("0 bytes"));
   CHECK_THROWS_WITH(open(good.substr(0, 1023)), Contains("too short") && Contains("1023"));
-  CHECK_THROWS_WITH(open(token_file_bytes(20240801, 1, 5, kTokens)),
-                    Contains("bad.bin: not a token file: the magic number is 20240801"));
+  CHECK_THROWS_WITH(open(token_file_bytes(20240802, 1, 5, kTokens)),
+                    Contains("bad.bin: not a token file: the magic number is 20240802"));
+  CHECK_THROWS_WITH(
+      open(token_file_bytes(20240801, 1, 5, kTokens)),
+      Contains("bad.bin: the token file has version 1; this program reads version 7"));
+  CHECK_THROWS_WITH(open(token_file_bytes(20240801, 7, 5, kTokens)),
+                    Contains("bad.bin: odd length: 10 bytes of tokens of 4 bytes"));
   CHECK_THROWS_WITH(open(token_file_bytes(20240520, 7, 5, kTokens)),
                     Contains("bad.bin: the token file has version 7"));
   CHECK_THROWS_WITH(open(token_file_bytes(20240520, 1, 0x80000000u, kTokens)),

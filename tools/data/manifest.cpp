@@ -107,14 +107,15 @@ const Manifest::File* find_output(const Manifest& manifest, const fs::path& name
 void check_size(const Manifest& manifest, const char* name, std::int64_t tokens) {
   const Manifest::File* file = find_output(manifest, name);
   check(file != nullptr, "outputs does not list {}", name);
-  const std::int64_t expected = TokenFile::kHeaderBytes + 2 * tokens;
+  const std::int64_t expected =
+      TokenFile::kHeaderBytes + bytes_per_token(manifest.vocab_size) * tokens;
   check(file->bytes == expected, "{} has {} bytes; {} tokens take {}", name, file->bytes, tokens,
         expected);
 }
 
 Manifest manifest_from(const json& object) {
   constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
-  constexpr std::int64_t kMostIds = std::int64_t{std::numeric_limits<TokenId>::max()} + 1;
+  constexpr std::int64_t kMostIds = std::numeric_limits<std::int32_t>::max();
   const Entries entries(object);
   Manifest manifest{.tokenizer = entries.text("tokenizer"),
                     .vocab_size = entries.integer("vocab_size", 1, kMostIds),

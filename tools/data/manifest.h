@@ -20,7 +20,7 @@ struct Manifest {
     std::uint64_t checksum = 0;  // FNV-1a of all bytes
   };
 
-  std::string tokenizer;  // "bytes" or "chars"
+  std::string tokenizer;  // "bytes", "chars", or the folder of the tokenizer
   std::int64_t vocab_size = 0;
   std::int64_t train_tokens = 0;
   std::int64_t val_tokens = 0;

@@ -9,6 +9,7 @@
 #include "models/tokenizers/chars.h"
 #include "models/tokenizers/utf8.h"
 #include "runtime/check.h"
+#include "runtime/context.h"
 #include "runtime/file.h"
 #include "runtime/hash.h"
 #include "tools/data/token_file.h"
@@ -96,17 +97,16 @@ void check_utf8(const Sources& sources) {
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const Sources& sources) {
   if (kind == "bytes") return std::make_unique<ByteTokenizer>();
-  check(kind == "chars", "unknown tokenizer '{}': choose bytes or chars", kind);
+  check(kind == "chars" || fs::is_directory(kind),
+        "unknown tokenizer '{}': choose bytes, chars, or a folder with tokenizer.json", kind);
   check_utf8(sources);
-  auto tokenizer = std::make_unique<CharTokenizer>(CharTokenizer::from_text(sources.text));
-  check(tokenizer->vocab_size() <= 65535,
-        "the text has {} different characters, but token files hold ids of 16 bits; use "
-        "--tokenizer bytes",
-        tokenizer->vocab_size());
-  return tokenizer;
+  if (kind != "chars") return Tokenizer::load(kind);
+  return std::make_unique<CharTokenizer>(CharTokenizer::from_text(sources.text));
 }
 
 std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text) {
+  RankContext rank;
+  const ContextGuard guard(rank);
   const std::vector<std::int32_t> tokens = tokenizer.encode(text);
   return {tokens.begin(), tokens.end()};
 }
@@ -125,8 +125,8 @@ void write_folder(const fs::path& folder, const Tokenizer& tokenizer,
                   std::span<const TokenId> train, std::span<const TokenId> val,
                   Manifest& manifest) {
   const StagingFolder staging(folder);
-  write_token_file(staging.path() / "train.bin", train);
-  write_token_file(staging.path() / "val.bin", val);
+  write_token_file(staging.path() / "train.bin", train, manifest.vocab_size);
+  write_token_file(staging.path() / "val.bin", val, manifest.vocab_size);
   for (const char* name : {"train.bin", "val.bin"}) {
     manifest.outputs.push_back(describe_file(staging.path() / name, name));
   }
@@ -136,7 +136,8 @@ void write_folder(const fs::path& folder, const Tokenizer& tokenizer,
   // An earlier manifest does not describe the files that follow.
   std::error_code code;
   fs::remove(folder / Manifest::kFileName, code);
-  for (const char* name : {"train.bin", "val.bin", Tokenizer::kFileName, Manifest::kFileName}) {
+  for (const char* name : {"train.bin", "val.bin", Tokenizer::kFileName, Tokenizer::kConfigName,
+                           Manifest::kFileName}) {
     staging.move_out(name);
   }
 }

@@ -16,8 +16,13 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "numbers are read as they are stored");
 
 using Header = std::array<std::int32_t, TokenFile::kHeaderBytes / 4>;
-constexpr std::int32_t kMagic = 20240520;
-constexpr std::int32_t kVersion = 1;
+constexpr std::int64_t kPiece = 1 << 20;  // tokens converted at a time
+
+struct Format {
+  std::int32_t magic, version;
+  std::int64_t width;  // bytes of a token
+};
+constexpr std::array<Format, 2> kFormats = {{{20240520, 1, 2}, {20240801, 7, 4}}};
 
 Header read_header(const InputFile& file) {
   Header header{};
@@ -28,22 +33,26 @@ Header read_header(const InputFile& file) {
   return header;
 }
 
-void check_header(const Header& header, const InputFile& file) {
+const Format& format_of(const Header& header, const InputFile& file) {
   const std::string path = file.path().string();
-  check(header[0] == kMagic, "{}: not a token file: the magic number is {}; expected {}", path,
-        header[0], kMagic);
-  check(header[1] == kVersion, "{}: the token file has version {}; this program reads version {}",
-        path, header[1], kVersion);
+  const auto format = std::ranges::find(kFormats, header[0], &Format::magic);
+  check(format != kFormats.end(), "{}: not a token file: the magic number is {}; expected {} or {}",
+        path, header[0], kFormats[0].magic, kFormats[1].magic);
+  check(header[1] == format->version,
+        "{}: the token file has version {}; this program reads version {}", path, header[1],
+        format->version);
   check(header[2] >= 0, "{}: the header claims {} tokens", path, header[2]);
+  return *format;
 }
 
-void check_size(const Header& header, const InputFile& file) {
+void check_size(const Header& header, std::int64_t width, const InputFile& file) {
   const std::string path = file.path().string();
   const std::int64_t data = file.size() - TokenFile::kHeaderBytes;
-  const std::int64_t expected = 2 * std::int64_t{header[2]};
-  check(data % 2 == 0, "{}: odd length: {} bytes of tokens of 2 bytes each", path, data);
+  const std::int64_t expected = width * std::int64_t{header[2]};
+  check(data % width == 0, "{}: odd length: {} bytes of tokens of {} bytes each", path, data,
+        width);
   check(data == expected, "{}: {}: {} tokens in the header, {} in the file", path,
-        data < expected ? "truncated" : "too long", header[2], data / 2);
+        data < expected ? "truncated" : "too long", header[2], data / width);
 }
 
 void check_below(std::span<const TokenId> tokens, std::int64_t first, std::int64_t vocab_size,
@@ -57,20 +66,36 @@ void check_below(std::span<const TokenId> tokens, std::int64_t first, std::int64
        path.string(), *bad, first + (bad - tokens.begin()), vocab_size);
 }
 
+/// Calls `take` with the bytes of the tokens as they are in a file, piece by piece.
+template <typename Take>
+void for_bytes(std::span<const TokenId> tokens, std::int64_t width, const Take& take) {
+  if (width == 4) return take(std::as_bytes(tokens));
+  std::vector<std::uint16_t> narrow;
+  while (!tokens.empty()) {
+    const auto piece = tokens.first(std::min(tokens.size(), static_cast<std::size_t>(kPiece)));
+    narrow.assign(piece.begin(), piece.end());
+    take(std::as_bytes(std::span(narrow)));
+    tokens = tokens.subspan(piece.size());
+  }
+}
+
 }  // namespace
 
 TokenFile::TokenFile(const std::filesystem::path& path) : file_(std::make_shared<InputFile>(path)) {
   const Header header = read_header(*file_);
-  check_header(header, *file_);
-  check_size(header, *file_);
+  width_ = format_of(header, *file_).width;
+  check_size(header, width_, *file_);
 }
 
 void TokenFile::read(std::int64_t first, std::span<TokenId> tokens) const {
-  file_->read(kHeaderBytes + 2 * first, std::as_writable_bytes(tokens));
+  const std::int64_t offset = kHeaderBytes + width_ * first;
+  if (width_ == 4) return file_->read(offset, std::as_writable_bytes(tokens));
+  std::vector<std::uint16_t> narrow(tokens.size());
+  file_->read(offset, std::as_writable_bytes(std::span(narrow)));
+  std::ranges::copy(narrow, tokens.begin());
 }
 
 void TokenFile::verify(std::int64_t vocab_size, std::optional<std::uint64_t> checksum) const {
-  constexpr std::int64_t kPiece = 1 << 20;
   Fnv1a hash;
   if (checksum) {
     Header header{};
@@ -82,7 +107,8 @@ void TokenFile::verify(std::int64_t vocab_size, std::optional<std::uint64_t> che
     piece.resize(static_cast<std::size_t>(std::min(kPiece, size() - first)));
     read(first, piece);
     check_below(piece, first, vocab_size, path());
-    if (checksum) hash.add(std::as_bytes(std::span(piece)));
+    if (checksum)
+      for_bytes(piece, width_, [&](std::span<const std::byte> bytes) { hash.add(bytes); });
   }
   check(
       !checksum || hash.value() == *checksum,
@@ -91,15 +117,20 @@ void TokenFile::verify(std::int64_t vocab_size, std::optional<std::uint64_t> che
       path().string(), hash.value(), checksum.value_or(0));
 }
 
-void write_token_file(const std::filesystem::path& path, std::span<const TokenId> tokens) {
+void write_token_file(const std::filesystem::path& path, std::span<const TokenId> tokens,
+                      std::int64_t vocab_size) {
   check(tokens.size() <= std::numeric_limits<std::int32_t>::max(),
         "cannot write {}: {} tokens, but a token file holds at most 2^31 - 1", path.string(),
         tokens.size());
-  const Header header = {kMagic, kVersion, static_cast<std::int32_t>(tokens.size())};
+  check_below(tokens, 0, vocab_size, path);
+  const Format& format = kFormats[bytes_per_token(vocab_size) == 2 ? 0 : 1];
+  const Header header = {format.magic, format.version, static_cast<std::int32_t>(tokens.size())};
   write_file_atomically(path, [&](std::ostream& stream) {
     stream.write(reinterpret_cast<const char*>(header.data()), sizeof(header));
-    stream.write(reinterpret_cast<const char*>(tokens.data()),
-                 static_cast<std::streamsize>(tokens.size_bytes()));
+    for_bytes(tokens, format.width, [&](std::span<const std::byte> bytes) {
+      stream.write(reinterpret_cast<const char*>(bytes.data()),
+                   static_cast<std::streamsize>(bytes.size()));
+    });
   });
 }
 

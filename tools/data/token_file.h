@@ -1,9 +1,10 @@
 // Token files: a tokenized corpus in one flat array.
 //
-// The format is llm.c's (dev/data/data_common.py, "GPT-2"): its files work here, and ours there.
-// Numbers are little-endian:
-//   int32[256]   header: [0] = 20240520, [1] = 1 (version), [2] = number of tokens, rest 0
-//   uint16[n]    the tokens
+// The formats are llm.c's (dev/data/data_common.py): its files work here, and ours there. Numbers
+// are little-endian:
+//   int32[256]   header: [0] = magic number, [1] = version, [2] = number of tokens, rest 0
+//   the tokens   uint16[n] with magic number 20240520 and version 1 (llm.c's "gpt-2"), or
+//                uint32[n] with magic number 20240801 and version 7 (llm.c's "llama-3")
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,12 @@
 
 namespace tessera {
 
-using TokenId = std::uint16_t;
+using TokenId = std::uint32_t;
+
+/// Bytes of a token in the file of a vocabulary: 2 up to 65536 tokens, else 4.
+constexpr std::int64_t bytes_per_token(std::int64_t vocab_size) {
+  return vocab_size <= 65536 ? 2 : 4;
+}
 
 /// An open token file. Copies share it, and several threads may read it.
 class TokenFile {
@@ -31,20 +37,23 @@ class TokenFile {
   /// Bytes of the file.
   std::int64_t bytes() const { return file_->size(); }
   /// Number of tokens.
-  std::int64_t size() const { return (bytes() - kHeaderBytes) / 2; }
+  std::int64_t size() const { return (bytes() - kHeaderBytes) / width_; }
 
   /// Reads tokens [first, first + tokens.size()). Raises Error if the file has become shorter.
   void read(std::int64_t first, std::span<TokenId> tokens) const;
 
-  /// Reads the whole file once. Raises Error with the first token that is not below `vocab_size`, or
-  /// if the FNV-1a checksum of the file's bytes differs from `checksum`.
+  /// Reads the whole file once. Raises Error with the first token that is not below `vocab_size`,
+  /// or if the FNV-1a checksum of the file's bytes differs from `checksum`.
   void verify(std::int64_t vocab_size, std::optional<std::uint64_t> checksum = {}) const;
 
  private:
   std::shared_ptr<const InputFile> file_;
+  std::int64_t width_ = 2;  // bytes of a token
 };
 
-/// Writes a token file, atomically.
-void write_token_file(const std::filesystem::path& path, std::span<const TokenId> tokens);
+/// Writes a token file, atomically, in the format of the vocabulary's size. Raises Error if a token
+/// is not below `vocab_size`.
+void write_token_file(const std::filesystem::path& path, std::span<const TokenId> tokens,
+                      std::int64_t vocab_size = 65536);
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/strategy/strategy.h"
+#include "tools/generate/text_stream.h"
 
 namespace tessera {
 namespace {
@@ -70,9 +71,11 @@ void generate(const GenerateOptions& options, const std::function<void(std::stri
   const auto strategy = make_single_strategy(model->units(), options.seed);
   strategy->write_masters([&] { load_parameters(folder, strategy->shards()); });
 
-  std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
+  std::vector<std::int32_t> prompt =
+      tokenizer->with_special_tokens(tokenizer->encode(options.prompt));
   check(!prompt.empty(), "the prompt is empty: give at least one character to continue");
   write(options.prompt);
+  TextStream stream(*tokenizer, prompt);
   Continuation text(*model, std::move(prompt));
   const RandomStream random(options.seed, "sampling");
   for (std::int64_t i = 0; i < options.tokens; ++i) {
@@ -81,8 +84,9 @@ void generate(const GenerateOptions& options, const std::function<void(std::stri
     const auto token = static_cast<std::int32_t>(
         sample(logits, options.sampling, random, static_cast<std::uint64_t>(i)));
     text.append(token);
-    write(tokenizer->decode(std::span(&token, 1)));
+    write(stream.push(token));
   }
+  write(stream.finish());
 }
 
 }  // namespace tessera

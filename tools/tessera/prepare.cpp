@@ -26,9 +26,12 @@ void add_prepare(CLI::App& app) {
   command->add_option("--input", options->inputs, "Text files, joined in this order")
       ->required()
       ->type_name("PATH");
-  command->add_option("--tokenizer", options->tokenizer, "What a token is: bytes or chars")
+  command
+      ->add_option("--tokenizer", options->tokenizer,
+                   "bytes, chars, or a folder with a Hugging Face tokenizer")
       ->required()
-      ->check(CLI::IsMember({"bytes", "chars"}));
+      ->type_name("bytes|chars|DIR")
+      ->check(CLI::IsMember({"bytes", "chars"}) | CLI::ExistingDirectory);
   command->add_option("--out", options->out, "Folder for train.bin, val.bin and the tokenizer")
       ->required()
       ->type_name("DIR");

@@ -103,11 +103,11 @@ void check_products(const TransformerShape& model, const DataConfig& data) {
         data.batch_size, data.sequence_length, activations);
 }
 
-/// The first token that two tokenizers decode to different texts; no value if they are the same.
+/// The first token that two tokenizers spell differently; no value if they are the same.
 std::optional<std::int32_t> first_difference(const Tokenizer& a, const Tokenizer& b) {
   const std::int64_t common = std::min(a.vocab_size(), b.vocab_size());
   for (std::int32_t token = 0; token < common; ++token) {
-    if (a.decode({&token, 1}) != b.decode({&token, 1})) return token;
+    if (a.spelling(token) != b.spelling(token)) return token;
   }
   if (a.vocab_size() == b.vocab_size()) return std::nullopt;
   return static_cast<std::int32_t>(common);
@@ -115,12 +115,12 @@ std::optional<std::int32_t> first_difference(const Tokenizer& a, const Tokenizer
 
 std::string spelling(const Tokenizer& tokenizer, std::int32_t token) {
   if (token >= tokenizer.vocab_size()) return "missing";
-  return excerpt(tokenizer.decode({&token, 1}));
+  return excerpt(tokenizer.spelling(token));
 }
 
 /// To a model that was trained with another tokenizer the data would be scrambled text.
 void check_same_tokenizer(const fs::path& model, const fs::path& data) {
-  if (!fs::exists(model / Tokenizer::kFileName) || !fs::exists(data / Tokenizer::kFileName)) return;
+  if (!Tokenizer::exists(model) || !Tokenizer::exists(data)) return;
   const auto of_model = Tokenizer::load(model);
   const auto of_data = Tokenizer::load(data);
   const std::optional<std::int32_t> token = first_difference(*of_model, *of_data);

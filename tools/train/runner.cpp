@@ -41,15 +41,12 @@ std::optional<TokenLoader> open_tokens(std::string_view key, const fs::path& pat
   return loader;
 }
 
-/// The tokenizer of the data or of the model that training starts from, after a check that it can be
-/// read.
-std::string tokenizer_text(const Config& config) {
+/// The tokenizer of the data or of the model that training starts from; null if they have none.
+std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   for (const fs::path& folder : {config.data.train.parent_path(), config.model.init_from}) {
-    if (folder.empty() || !fs::exists(folder / Tokenizer::kFileName)) continue;
-    Tokenizer::load(folder);
-    return read_text_file(folder / Tokenizer::kFileName);
+    if (!folder.empty() && Tokenizer::exists(folder)) return Tokenizer::load(folder);
   }
-  return {};
+  return nullptr;
 }
 
 /// Batches of a token file: every target is valid.
@@ -69,7 +66,7 @@ BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step,
 RunData::RunData(const ResolvedConfig& run)
     : train(open_tokens("data.train", run.config.data.train, run, SampleOrder::shuffled).value()),
       val(open_tokens("data.val", run.config.data.val, run, SampleOrder::sequential)),
-      tokenizer(tokenizer_text(run.config)) {}
+      tokenizer(load_tokenizer(run.config)) {}
 
 Runner::Runner(const ResolvedConfig& run, const RunData& data, Communicator& world)
     : run_(run),
@@ -210,9 +207,7 @@ void Runner::save() {
   const fs::path unfinished = RunFolder::unfinished_model(config_.train.dir);
   save_pretrained(unfinished, session_.model(), session_.strategy());
   if (output_) {
-    if (!data_.tokenizer.empty()) {
-      write_file_atomically(unfinished / Tokenizer::kFileName, data_.tokenizer);
-    }
+    if (data_.tokenizer) data_.tokenizer->save(unfinished);
     output_->folder.finish_model();
   }
   const std::string problem = tracer_.write();

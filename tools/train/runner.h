@@ -2,10 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "models/tokenizers/tokenizer.h"
 #include "tools/data/loader.h"
 #include "tools/train/meter.h"
 #include "tools/train/rates.h"
@@ -23,8 +25,8 @@ struct RunData {
 
   TokenLoader train;
   std::optional<TokenLoader> val;
-  /// The contents of the tokenizer's file, saved with the model. Empty if the data has none.
-  std::string tokenizer;
+  /// Saved with the model. Null if neither the data nor the model that training starts from has one.
+  std::unique_ptr<Tokenizer> tokenizer;
 };
 
 /// Every rank of `world` makes one and calls execute().
