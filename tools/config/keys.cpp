@@ -92,7 +92,8 @@ std::vector<Key> model_keys(ModelConfig& model) {
 std::vector<Key> data_keys(DataConfig& data) {
   return {
       path_key("data.train", data.train,
-               "Token file to train on, as `tessera prepare` writes it. Training needs one."),
+               "Token file to train on, as `tessera prepare` writes it: llm.c's format, with ids "
+               "of 16 or 32 bits. Training needs one."),
       path_key("data.val", data.val,
                "Token file to measure the validation loss on; empty = no validation."),
       whole_number_key("data.batch_size", data.batch_size, 1, kMostTokens,
