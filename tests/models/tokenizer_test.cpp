@@ -161,25 +161,17 @@ TEST_CASE("a bad tokenizer file is refused with its path") {
     return R"({"model": {"type": "BPE", "vocab": )" + vocabulary + "}}";
   };
   for (const std::string& bad :
-       {std::string(),
-        std::string("not json"),
-        std::string("[]"),
-        std::string("{}"),
+       {std::string(), std::string("not json"), std::string("[]"), std::string("{}"),
         std::string(R"({"type": "chars", "characters": ["a"]})"),
         std::string(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}}})"),
         std::string(R"({"model": {"type": "BPE"}})"),
         std::string(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a a"]}})"),
         std::string(R"({"model": {"type": "BPE", "vocab": {"a": 0}}, "added_tokens": [1]})"),
         std::string(R"({"model": {"type": "BPE", "vocab": {"a": 0}}, "pre_tokenizer": "x"})"),
-        with_vocabulary(R"(["a"])"),
-        with_vocabulary(R"({"ab": 0})"),
-        with_vocabulary(R"({"": 0})"),
-        with_vocabulary(R"({"a": 1})"),
-        with_vocabulary(R"({"a": -1})"),
-        with_vocabulary(R"({"a": 0.5})"),
-        with_vocabulary(R"({"a": 0, "b": 0})"),
-        with_vocabulary(R"({"a": 0, "a": 1})"),
-        with_vocabulary(std::string(100000, '['))}) {
+        with_vocabulary(R"(["a"])"), with_vocabulary(R"({"ab": 0})"), with_vocabulary(R"({"": 0})"),
+        with_vocabulary(R"({"a": 1})"), with_vocabulary(R"({"a": -1})"),
+        with_vocabulary(R"({"a": 0.5})"), with_vocabulary(R"({"a": 0, "b": 0})"),
+        with_vocabulary(R"({"a": 0, "a": 1})"), with_vocabulary(std::string(100000, '['))}) {
     CAPTURE(bad.substr(0, 100));
     write_file_atomically(folder / "tokenizer.json", bad);
     REQUIRE_THROWS_WITH(Tokenizer::load(folder.path()), Contains("tokenizer.json: "));
