@@ -86,6 +86,38 @@ TEST_CASE("bench_strategies: two ranks, all strategies, every figure of the JSON
   CHECK(rows[0]["memory"]["optimizer"]["measured"] == 8 * kParameters);
 }
 
+TEST_CASE("bench_strategies: one loss and every byte of the llama family, on 1, 2 and 4 ranks") {
+  const TemporaryDirectory folder;
+  const std::string preset = GENERATE("llama3-mini", "qwen3-mini", "llama2-7b");
+  const int ranks = GENERATE(1, 2, 4);
+  const std::string dtype = ranks == 2 ? "bf16" : "f32";
+  CAPTURE(preset, ranks, dtype);
+  const std::string model = folder / "model.yaml", file = folder / "figures.json";
+  // llama2-7b is not tied: its head is a unit of its own.
+  write_file_atomically(model, "model: {preset: " + preset +
+                                   ", layers: 2, heads: 4, kv_heads: 2, width: 24, mlp_width: 40, "
+                                   "context: 19, vocab_size: 257}\n"
+                                   "data: {batch_size: 8, sequence_length: 19}\n"
+                                   "optimizer: {clip_norm: 0.1}\n");
+  const Outcome outcome = bench_strategies(
+      "--device cpu --threads 1 --steps 2 --rounds 1 --ranks " + std::to_string(ranks) +
+          " --dtype " + dtype + " --json " + file + " --model " + model,
+      folder);
+  INFO(outcome.text);
+  REQUIRE(outcome.status == 0);
+  CHECK_THAT(outcome.text, Catch::Contains("All agree: one loss, one gradient norm, the same "
+                                           "weights"));
+  const json report = json::parse(read_text_file(file));
+  REQUIRE(report["strategies"].size() == strategy_variants().size());
+  for (const json& row : report["strategies"]) {
+    CAPTURE(row.dump());
+    CHECK(row["bytes_sent"]["predicted"] == row["bytes_sent"]["measured"]);
+    for (const char* category : {"parameters", "gradients", "optimizer", "slots"}) {
+      CHECK(row["memory"][category]["predicted"] == row["memory"][category]["measured"]);
+    }
+  }
+}
+
 TEST_CASE("bench_strategies: sums in another order agree to rounding") {
   const TemporaryDirectory folder;
   const std::string model = folder / "model.yaml";

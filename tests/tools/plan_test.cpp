@@ -86,6 +86,18 @@ TEST_CASE("plan: GPT-2 on one rank takes 4 + 4 + 8 bytes for each of its 1244398
   CHECK_THAT(page, Contains("Not included:") && Contains("activations"));
 }
 
+TEST_CASE("plan: every preset, on an odd number of ranks") {
+  for (const std::string_view preset : model_presets()) {
+    CAPTURE(preset);
+    Config config = fsdp(std::string(preset), 6);
+    config.data.sequence_length = 16;
+    CHECK_THAT(plan(config, {.ranks = 3}), Contains("fsdp on 3 ranks"));
+  }
+  // Llama 3 8B is not tied: the embedding, 32 blocks and the head.
+  CHECK_THAT(plan(fsdp("llama3-8b", 1024), {.ranks = 1024}),
+             Contains("8030.26M parameters") && Contains("in 34 units"));
+}
+
 TEST_CASE("plan: 1024 ranks, every strategy in one table of one unit") {
   const std::string page = plan(fsdp("gpt2", 1024), {.ranks = 1024, .nodes = 128});
   CHECK_THAT(page, Contains("fsdp on 1024 ranks, 8 per node") && Contains("in MiB:"));

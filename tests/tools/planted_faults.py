@@ -56,6 +56,26 @@ FAULTS = {
         "one.optimizer + one.communication);",
         "one.optimizer);",
         ["plan"]),
+    "export fills files beyond their most bytes": (
+        "tools/export/export.cpp",
+        "bytes + more > options.file_bytes",
+        "bytes > options.file_bytes",
+        ["export"]),
+    "export drops the tokenizer's token ids": (
+        "tools/export/export.cpp",
+        "if (original.contains(key)) config[key] = original[key];",
+        "if (original.contains(key)) config[key] = nullptr;",
+        ["export"]),
+    "export writes over a model": (
+        "tools/export/export.cpp",
+        "  check_empty(options.out);\n",
+        "  check_empty(options.out / \"model\");\n",
+        ["export"]),
+    "overrides of kv_heads are ignored": (
+        "tools/train/resolve.cpp",
+        "set(\"model.kv_heads\", sizes.kv_heads, config.kv_heads);",
+        "",
+        ["resolve"]),
     "the optimizer does not learn where a shard begins": (
         "optim/shards.h",
         ".first = shard.first",

@@ -74,6 +74,34 @@ TEST_CASE("a header says where the vocabulary comes from") {
   CHECK_THAT(describe_model(resolve(without)), Contains("no manifest next to data.train"));
 }
 
+TEST_CASE("sizes of a family's own override the preset's; sizes that follow may only be repeated") {
+  Config config;
+  config.model.preset = "llama3-mini";
+  config.data.sequence_length = 16;
+  config.model.kv_heads = 4;
+  config.model.head_size = 32;
+  config.model.mlp_width = 96;
+  const TransformerShape shape = shape_of(resolve(config).model);
+  CHECK(shape.kv_heads == 4);
+  CHECK(shape.head_size == 32);
+  CHECK(shape.mlp_width == 96);
+  config.model.kv_heads = 3;
+  CHECK_THROWS_WITH(resolve(config), Contains("multiple of the 3 kv_heads"));
+  config.model.kv_heads = 0;
+  config.model.dropout = 0.1;
+  CHECK_THROWS_WITH(resolve(config), Contains("dropout is 0.1; expected 0"));
+
+  Config gpt2;
+  gpt2.data.sequence_length = 16;
+  gpt2.model.mlp_width = 1024;  // gpt2-mini's
+  CHECK_NOTHROW(resolve(gpt2));
+  gpt2.model.mlp_width = 512;
+  CHECK_THROWS_WITH(resolve(gpt2), Contains("model.mlp_width is 512") && Contains("has 1024"));
+  gpt2.model.mlp_width = 0;
+  gpt2.model.kv_heads = 2;
+  CHECK_THROWS_WITH(resolve(gpt2), Contains("model.kv_heads is 2") && Contains("has 4"));
+}
+
 TEST_CASE("a written configuration has the values of the run and no zeros for derived ones") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);

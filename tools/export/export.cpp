@@ -1,0 +1,159 @@
+#include "tools/export/export.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kernels/cast/op.h"
+#include "models/hugging_face.h"
+#include "models/registry.h"
+#include "models/weight_files.h"
+#include "runtime/check.h"
+#include "runtime/context.h"
+#include "runtime/file.h"
+#include "runtime/json.h"
+#include "runtime/safetensors.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array kCopied = {"tokenizer.json",
+                                "tokenizer_config.json",
+                                "tokenizer.model",
+                                "special_tokens_map.json",
+                                "added_tokens.json",
+                                "vocab.json",
+                                "merges.txt",
+                                "chat_template.jinja",
+                                "generation_config.json"};
+
+/// Keys that a tokenizer decides. The model does not know them.
+constexpr std::array kTokenKeys = {"bos_token_id", "eos_token_id", "pad_token_id"};
+
+/// A file's parameters, with the stored tensors on the host.
+using Part = std::vector<std::pair<std::string, Tensor>>;
+
+void check_empty(const fs::path& folder) {
+  if (!fs::exists(folder)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const fs::path name = entry.path().filename();
+    check(name != "config.json" && name.extension() != ".safetensors" &&
+              name != "model.safetensors.index.json",
+          "{}: a model is here already ({}); choose another folder", folder.string(),
+          name.string());
+  }
+}
+
+/// The dtype in which a stored tensor is written.
+DType written_dtype(const Tensor& stored, const ExportOptions& options) {
+  return options.dtype.value_or(stored.dtype());
+}
+
+std::int64_t bytes_of(const Tensor& stored, const ExportOptions& options) {
+  return stored.numel() * static_cast<std::int64_t>(size_of(written_dtype(stored, options)));
+}
+
+/// The stored tensors in the order of the parameters, cut into files.
+std::vector<Part> parts_of(const LanguageModel& model, const WeightFiles& weights,
+                           const ExportOptions& options) {
+  std::vector<Part> parts(1);
+  std::int64_t bytes = 0;
+  for (const Parameter& parameter : parameters_of(model)) {
+    const Tensor stored = weights.find(parameter);
+    const std::int64_t more = bytes_of(stored, options);
+    if (bytes + more > options.file_bytes && !parts.back().empty()) {
+      parts.emplace_back();
+      bytes = 0;
+    }
+    parts.back().emplace_back(parameter.name(), stored);
+    bytes += more;
+  }
+  return parts;
+}
+
+void write_part(const fs::path& path, const Part& part, const ExportOptions& options) {
+  TensorInfos infos;
+  for (const auto& [name, stored] : part) {
+    infos.push_back({name, {.dtype = written_dtype(stored, options), .shape = stored.shape()}});
+  }
+  write_safetensors(path, infos, {{"format", "pt"}}, [&](const auto& write) {
+    for (const auto& [name, stored] : part) {
+      const DType dtype = written_dtype(stored, options);
+      if (dtype == stored.dtype()) {
+        write(stored);
+        continue;
+      }
+      const Tensor converted = Tensor::empty_on_host(stored.shape(), dtype);
+      cast(converted, stored);
+      write(converted);
+    }
+  });
+}
+
+void write_weights(const std::vector<Part>& parts, const ExportOptions& options) {
+  if (parts.size() == 1) return write_part(options.out / "model.safetensors", parts[0], options);
+  nlohmann::json files = nlohmann::json::object();
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, parts.size());
+    write_part(options.out / name, parts[i], options);
+    for (const auto& [parameter, stored] : parts[i]) {
+      files[parameter] = name;
+      total += bytes_of(stored, options);
+    }
+  }
+  const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", files}};
+  write_file_atomically(options.out / "model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+std::string torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return "bfloat16";
+    case DType::f16:
+      return "float16";
+    case DType::f64:
+      return "float64";
+    default:
+      return "float32";
+  }
+}
+
+void write_config(const fs::path& folder, const LanguageModel& model, DType dtype,
+                  const fs::path& out) {
+  const nlohmann::json original = read_json_file(folder / "config.json");
+  nlohmann::json config = model.config();
+  for (const char* key : kTokenKeys) {
+    if (original.contains(key)) config[key] = original[key];
+  }
+  config["torch_dtype"] = torch_name(dtype);
+  write_file_atomically(out / "config.json", config.dump(2) + "\n");
+}
+
+}  // namespace
+
+void export_model(const ExportOptions& options) {
+  check(options.file_bytes >= 1, "the most bytes of a file are {}; expected at least 1",
+        options.file_bytes);
+  RankContext context;
+  const ContextGuard guard(context);
+  const fs::path folder = model_folder(options.model);
+  check_empty(options.out);
+  const auto model = make_pretrained(folder);
+  const WeightFiles weights(folder, family_of(model->config()).tensor_names);
+  const std::vector<Part> parts = parts_of(*model, weights, options);
+
+  make_writable_directory(options.out);
+  write_weights(parts, options);
+  for (const char* name : kCopied) {
+    if (fs::exists(folder / name)) {
+      write_file_atomically(options.out / name, read_text_file(folder / name));
+    }
+  }
+  write_config(folder, *model, written_dtype(parts[0][0].second, options), options.out);
+}
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+// Writing a model as a folder that Transformers loads.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "runtime/dtype.h"
+
+namespace tessera {
+
+struct ExportOptions {
+  /// A run folder, its model/, or a Hugging Face model folder.
+  std::filesystem::path model;
+  /// Must not hold a model yet.
+  std::filesystem::path out;
+  /// None: every tensor keeps its stored dtype.
+  std::optional<DType> dtype;
+  /// The most bytes of tensors in one file; a tensor is never cut.
+  std::int64_t file_bytes = 5'000'000'000;
+};
+
+/// Writes what AutoModelForCausalLM and AutoTokenizer load:
+///
+///   config.json                     in the dialect of Transformers 4.x, written last
+///   model.safetensors               or model-00001-of-00003.safetensors, ... and
+///                                   model.safetensors.index.json
+///   tokenizer.json, ...             files of the tokenizer and of generation, copied
+///
+/// At most one tensor is in memory. Raises Error if the model cannot be read or `out` holds one.
+void export_model(const ExportOptions& options);
+
+}  // namespace tessera
