@@ -1,3 +1,6 @@
+#include <vector>
+
+#include "kernels/attention/first_key.h"
 #include "kernels/attention/op.h"
 #include "kernels/attention/tiles.h"
 #include "kernels/cpu/scratch.h"
@@ -102,7 +105,7 @@ void forward_block(const Heads& o, compute_t<T>* logsumexp, const Heads& q, cons
   std::fill_n(s.maximum, kTile, -std::numeric_limits<C>::infinity());
   std::fill_n(s.sum, kTile, C{0});
   const std::int64_t visible = tile.first_query + tile.queries + tile.shift;
-  for (tile.first_key = 0; tile.first_key < visible; tile.first_key += kTile) {
+  for (; tile.first_key < visible; tile.first_key += kTile) {
     tile.keys = std::min(kTile, visible - tile.first_key);
     load_rows(s.keys, head_rows<T>(k, batch, kv_head).from(tile.first_key, 0), tile.keys,
               head_size);
@@ -120,24 +123,49 @@ void forward_block(const Heads& o, compute_t<T>* logsumexp, const Heads& q, cons
   }
 }
 
+/// A block of queries of one head, with the first tile of keys that it sees.
+struct ForwardTask {
+  std::int64_t batch, head;
+  TilePosition tile;
+};
+
+/// Every run's blocks begin at its first query. The last blocks of a run see the most keys. They
+/// come first, so that no thread ends with a long one.
+std::vector<ForwardTask> forward_tasks(const Heads& q, const Heads& k, const Tensor& first_key) {
+  std::vector<ForwardTask> tasks;
+  for (std::int64_t batch = 0; batch < q.batch; ++batch) {
+    const std::vector<QueryRun> runs = query_runs(first_key, batch, q.tokens);
+    for (std::int64_t head = 0; head < q.heads; ++head) {
+      for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+        for (std::int64_t block = chunk_count(run->queries, kTile) - 1; block >= 0; --block) {
+          tasks.push_back({batch,
+                           head,
+                           {.first_query = run->first_query + block * kTile,
+                            .queries = std::min(kTile, run->queries - block * kTile),
+                            .first_key = run->first_key,
+                            .shift = k.tokens - q.tokens}});
+        }
+      }
+    }
+  }
+  return tasks;
+}
+
 template <typename T>
 void forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k, const Heads& v,
-             compute_t<T> scale) {
+             compute_t<T> scale, const Tensor& first_key) {
   using C = compute_t<T>;
-  const std::int64_t blocks = chunk_count(q.tokens, kTile);
-  const std::int64_t tasks = q.batch * q.heads * blocks;
-  ScratchPool<C> pool(ForwardScratch<C>::elements(q.head_size), tasks);
+  const std::vector<ForwardTask> tasks = forward_tasks(q, k, first_key);
+  const auto count = static_cast<std::int64_t>(tasks.size());
+  ScratchPool<C> pool(ForwardScratch<C>::elements(q.head_size), count);
   C* const all_logsumexp = logsumexp.data<C>();
-  parallel_for(tasks, 1, [&](std::int64_t task, std::int64_t) {
+  parallel_for(count, 1, [&](std::int64_t i, std::int64_t) {
     const typename ScratchPool<C>::Piece piece(pool);
     const ForwardScratch<C> scratch(piece.data(), q.head_size);
-    const std::int64_t row = task / blocks, batch = row / q.heads, head = row % q.heads;
-    // The last blocks see the most keys. They start first, so that no thread ends with a long one.
-    const std::int64_t first_query = (blocks - 1 - task % blocks) * kTile;
-    const TilePosition tile{.first_query = first_query,
-                            .queries = std::min(kTile, q.tokens - first_query),
-                            .shift = k.tokens - q.tokens};
-    forward_block<T>(o, all_logsumexp + row * q.tokens, q, k, v, scale, batch, head, tile, scratch);
+    const ForwardTask& task = tasks[static_cast<std::size_t>(i)];
+    const std::int64_t row = task.batch * q.heads + task.head;
+    forward_block<T>(o, all_logsumexp + row * q.tokens, q, k, v, scale, task.batch, task.head,
+                     task.tile, scratch);
   });
 }
 
@@ -248,8 +276,33 @@ void load_queries(const BackwardScratch<compute_t<T>>& s, const TilePosition& ti
 
 struct BackwardArguments {
   const Heads &dq, &dk, &dv, &d_o, &q, &k, &v, &o;
-  const Tensor& logsumexp;
+  const Tensor &logsumexp, &first_key;
 };
+
+/// Adds one run's part to dK and dV, and writes its dQ.
+template <typename T>
+void backward_run(const BackwardArguments& x, compute_t<T> scale, std::int64_t batch,
+                  std::int64_t head, const QueryRun& run, const BackwardScratch<compute_t<T>>& s) {
+  const std::int64_t head_size = x.q.head_size, end = run.first_query + run.queries;
+  const compute_t<T>* const logsumexp =
+      x.logsumexp.data<compute_t<T>>() + (batch * x.q.heads + head) * x.q.tokens;
+  TilePosition tile{.first_query = run.first_query, .shift = x.k.tokens - x.q.tokens};
+  for (; tile.first_query < end; tile.first_query += kTile) {
+    const auto rows = [&](const Heads& heads) {
+      return head_rows<T>(heads, batch, head).from(tile.first_query, 0);
+    };
+    tile.queries = std::min(kTile, end - tile.first_query);
+    load_queries(s, tile, rows(x.q), rows(x.o), rows(x.d_o), logsumexp + tile.first_query,
+                 head_size, scale);
+    std::fill_n(s.d_queries.data, kTile * s.d_queries.row_stride, 0);
+    const std::int64_t visible = tile.first_query + tile.queries + tile.shift;
+    for (tile.first_key = run.first_key; tile.first_key < visible; tile.first_key += kTile) {
+      tile.keys = std::min(kTile, visible - tile.first_key);
+      visit_keys(s, tile, head_size);
+    }
+    store_rows(rows(x.dq), s.d_queries, tile.queries, head_size, scale);
+  }
+}
 
 template <typename T>
 void backward_head(const BackwardArguments& x, compute_t<T> scale, std::int64_t batch,
@@ -261,24 +314,9 @@ void backward_head(const BackwardArguments& x, compute_t<T> scale, std::int64_t 
   load_rows(s.values, head_rows<T>(x.v, batch, kv_head), k.tokens, head_size);
   std::fill_n(s.d_keys.data, k.tokens * s.d_keys.row_stride, C{0});
   std::fill_n(s.d_values.data, k.tokens * s.d_values.row_stride, C{0});
+  const std::vector<QueryRun> runs = query_runs(x.first_key, batch, q.tokens);
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const C* const logsumexp = x.logsumexp.data<C>() + (batch * q.heads + head) * q.tokens;
-    TilePosition tile{.shift = k.tokens - q.tokens};
-    for (; tile.first_query < q.tokens; tile.first_query += kTile) {
-      const auto rows = [&](const Heads& heads) {
-        return head_rows<T>(heads, batch, head).from(tile.first_query, 0);
-      };
-      tile.queries = std::min(kTile, q.tokens - tile.first_query);
-      load_queries(s, tile, rows(q), rows(x.o), rows(x.d_o), logsumexp + tile.first_query,
-                   head_size, scale);
-      std::fill_n(s.d_queries.data, kTile * s.d_queries.row_stride, C{0});
-      const std::int64_t visible = tile.first_query + tile.queries + tile.shift;
-      for (tile.first_key = 0; tile.first_key < visible; tile.first_key += kTile) {
-        tile.keys = std::min(kTile, visible - tile.first_key);
-        visit_keys(s, tile, head_size);
-      }
-      store_rows(rows(x.dq), s.d_queries, tile.queries, head_size, scale);
-    }
+    for (const QueryRun& run : runs) backward_run<T>(x, scale, batch, head, run, s);
   }
   store_rows(head_rows<T>(x.dk, batch, kv_head), s.d_keys, k.tokens, head_size);
   store_rows(head_rows<T>(x.dv, batch, kv_head), s.d_values, k.tokens, head_size);
@@ -300,16 +338,17 @@ void backward(const BackwardArguments& x, compute_t<T> scale) {
 }  // namespace
 
 void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k,
-                       const Heads& v, float scale) {
-  visit_floating(q.tensor.dtype(),
-                 [&](auto type) { forward<decltype(type)>(o, logsumexp, q, k, v, scale); });
+                       const Heads& v, float scale, const Tensor& first_key) {
+  visit_floating(q.tensor.dtype(), [&](auto type) {
+    forward<decltype(type)>(o, logsumexp, q, k, v, scale, first_key);
+  });
 }
 
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
                         const Heads& q, const Heads& k, const Heads& v, const Heads& o,
-                        const Tensor& logsumexp, float scale) {
+                        const Tensor& logsumexp, float scale, const Tensor& first_key) {
   visit_floating(q.tensor.dtype(), [&](auto type) {
-    backward<decltype(type)>({dq, dk, dv, d_o, q, k, v, o, logsumexp}, scale);
+    backward<decltype(type)>({dq, dk, dv, d_o, q, k, v, o, logsumexp, first_key}, scale);
   });
 }
 

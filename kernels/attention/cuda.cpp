@@ -55,12 +55,15 @@ bool are_aligned(std::initializer_list<const Heads*> heads) {
 
 bool suits_tensor_cores(std::initializer_list<const Heads*> heads, float scale) {
   const Heads& q = **heads.begin();
-  return q.tensor.dtype() != DType::f32 && (q.head_size == 64 || q.head_size == 128) &&
+  return q.tensor.dtype() != DType::f32 &&
+         std::ranges::find(kTensorCoreHeads, q.head_size) != kTensorCoreHeads.end() &&
          scale > 0.0f && are_aligned(heads);
 }
 
-/// cuDNN's backward pass refuses a single query.
-[[maybe_unused]] bool suits_cudnn(std::initializer_list<const Heads*> heads) {
+/// cuDNN's backward pass refuses a single query. Its kernels know no first_key.
+[[maybe_unused]] bool suits_cudnn(std::initializer_list<const Heads*> heads,
+                                  const Tensor& first_key) {
+  if (first_key.defined()) return false;
   const Heads& q = **heads.begin();
   return attention_backend() == AttentionBackend::cudnn && q.tensor.dtype() != DType::f32 &&
          q.head_size <= 128 && q.tokens > 1 && are_aligned(heads);
@@ -75,13 +78,13 @@ void check_head_size(std::string_view op, std::int64_t head_size) {
 }  // namespace attention
 
 void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k,
-                       const Heads& v, float scale) {
+                       const Heads& v, float scale, const Tensor& first_key) {
   using namespace attention;
   check_head_size("attention_forward", q.head_size);
   if (q.batch == 0 || q.tokens == 0) return;
-  const ForwardCall call{o, logsumexp, q, k, v, scale};
+  const ForwardCall call{o, logsumexp, q, k, v, scale, first_key};
   if constexpr (kHasCudnn) {
-    if (suits_cudnn({&q, &k, &v, &o})) return forward_cudnn(call);
+    if (suits_cudnn({&q, &k, &v, &o}, first_key)) return forward_cudnn(call);
   }
   const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o}, scale);
   on_tensor_cores ? forward_mma(call) : forward_general(call);
@@ -89,17 +92,19 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
 
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
                         const Heads& q, const Heads& k, const Heads& v, const Heads& o,
-                        const Tensor& logsumexp, float scale) {
+                        const Tensor& logsumexp, float scale, const Tensor& first_key) {
   using namespace attention;
   check_head_size("attention_backward", q.head_size);
   if (k.batch == 0 || k.tokens == 0) return;
-  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale};
+  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key};
   if constexpr (kHasCudnn) {
-    if (suits_cudnn({&q, &k, &v, &o, &d_o, &dq, &dk, &dv})) return backward_cudnn(call);
+    if (suits_cudnn({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, first_key)) return backward_cudnn(call);
   }
   const Tensor statistics = query_statistics(call);
   const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, scale);
-  on_tensor_cores ? backward_mma(call, statistics) : backward_general(call, statistics);
+  if (!on_tensor_cores) return backward_general(call, statistics);
+  key_value_gradient_mma(call, statistics);
+  if (q.tokens > 0) query_gradient_mma(call, statistics);
 }
 
 }  // namespace tessera::cuda

@@ -57,6 +57,24 @@ void check_logsumexp(std::string_view op, const Tensor& logsumexp, const Heads& 
   check_shape(op, {"logsumexp", logsumexp}, {q.batch, q.heads, q.tokens});
 }
 
+/// `first_key` is undefined, or fits the queries. Its numbers are checked where they can be read.
+void check_first_key(std::string_view op, const Tensor& first_key, const Heads& q, const Heads& k) {
+  if (!first_key.defined()) return;
+  check_on_one_device(op, {{"first_key", first_key}, {"q", q.tensor}});
+  check_dtype(op, {"first_key", first_key}, DType::i32);
+  check_shape(op, {"first_key", first_key}, {q.batch, q.tokens});
+  if (!first_key.device().is_cpu()) return;
+  const std::int32_t* const keys = first_key.data<std::int32_t>();
+  for (std::int64_t i = 0; i < first_key.numel(); ++i) {
+    const std::int64_t query = i % q.tokens, position = k.tokens - q.tokens + query;
+    const std::int64_t least = query == 0 ? 0 : keys[i - 1];
+    check(least <= keys[i] && keys[i] <= position,
+          "{}: first_key of query {} of batch element {} is {}; expected {} (the query before it) "
+          "to {} (its own position)",
+          op, query, i / q.tokens, keys[i], least, position);
+  }
+}
+
 }  // namespace
 
 Heads heads_of(const Tensor& tensor, std::int64_t first_channel, std::int64_t heads,
@@ -80,7 +98,7 @@ Heads heads_of(const Tensor& tensor, std::int64_t first_channel, std::int64_t he
 }
 
 void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k,
-                       const Heads& v, float scale) {
+                       const Heads& v, float scale, const Tensor& first_key) {
   constexpr std::string_view op = "attention_forward";
   check_on_one_device(op, {{"o", o.tensor},
                            {"logsumexp", logsumexp},
@@ -95,14 +113,19 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
   check_like(op, {"v", v}, {"k", k});
   check_queries_and_keys(op, q, k);
   check_logsumexp(op, logsumexp, q);
-  if (q.tensor.device().is_cpu()) return cpu::attention_forward(o, logsumexp, q, k, v, scale);
-  if constexpr (kHasCuda) return cuda::attention_forward(o, logsumexp, q, k, v, scale);
+  check_first_key(op, first_key, q, k);
+  if (q.tensor.device().is_cpu()) {
+    return cpu::attention_forward(o, logsumexp, q, k, v, scale, first_key);
+  }
+  if constexpr (kHasCuda) {
+    return cuda::attention_forward(o, logsumexp, q, k, v, scale, first_key);
+  }
   fail_no_kernel(op, q.tensor.device());
 }
 
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
                         const Heads& q, const Heads& k, const Heads& v, const Heads& o,
-                        const Tensor& logsumexp, float scale) {
+                        const Tensor& logsumexp, float scale, const Tensor& first_key) {
   constexpr std::string_view op = "attention_backward";
   check_on_one_device(op, {{"dq", dq.tensor},
                            {"dk", dk.tensor},
@@ -139,11 +162,12 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
   }
   check_queries_and_keys(op, q, k);
   check_logsumexp(op, logsumexp, q);
+  check_first_key(op, first_key, q, k);
   if (q.tensor.device().is_cpu()) {
-    return cpu::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale);
+    return cpu::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key);
   }
   if constexpr (kHasCuda) {
-    return cuda::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale);
+    return cuda::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key);
   }
   fail_no_kernel(op, q.tensor.device());
 }

@@ -12,6 +12,23 @@
 // tile (Dao 2023, algorithm 2); with D = sum(dO * O) per query:
 //   dV = P^T dO;  dS = P * (dO V^T - D);  dQ = scale * dS K;  dK = scale * dS^T Q
 // Deterministic: every output element is summed by one thread in a fixed order.
+//
+// `first_key` [B, Tq] (i32) hides keys at the other end: query i of batch element b sees keys
+// first_key[b, i] .. Tkv - Tq + i. Numbers do not fall within a batch element, and no query's is
+// beyond its own position. That is one number per token for packed documents, for Llama 4's chunks
+// and for both (first_key.h). An undefined tensor hides nothing.
+//
+// No kernel has a second mask. Queries with the same first key are a *run*. Work is cut at the runs'
+// borders, and tiles are counted from a run's first key:
+//
+//             keys   a a a a a b b b b
+//   queries   a      D                     tiles of hidden scores are never visited, and a run's
+//             a      # D                   tiles are those of its document alone. So packed
+//             b                D           documents give the bits of each document alone: o,
+//             b                # D         logsumexp, dq, dk and dv.
+//
+// Runs of many queries are fast. Where every query has a first key of its own (a sliding window),
+// the results are right but slow: each query is a tile.
 #pragma once
 
 #include "kernels/op.h"
@@ -36,11 +53,13 @@ struct Heads {
 Heads heads_of(const Tensor& tensor, std::int64_t first_channel, std::int64_t heads,
                std::int64_t head_size, std::int64_t tokens = -1);
 
+/// Numbers in `first_key` that break its rules raise Error: on the CPU here, on a GPU at the next
+/// synchronization (attention_backward relies on forward's check there).
 void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k,
-                       const Heads& v, float scale);
+                       const Heads& v, float scale, const Tensor& first_key = Tensor());
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
                         const Heads& q, const Heads& k, const Heads& v, const Heads& o,
-                        const Tensor& logsumexp, float scale);
+                        const Tensor& logsumexp, float scale, const Tensor& first_key = Tensor());
 
 namespace cpu {
 decltype(tessera::attention_forward) attention_forward;

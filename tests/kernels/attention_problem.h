@@ -23,6 +23,7 @@ struct AttentionProblem {
   float scale;
   Heads q, k, v, o, d_o, dq, dk, dv;
   Tensor logsumexp;
+  Tensor first_key;  // undefined: plain causal attention
 
   AttentionProblem(const AttentionSizes& n, DType type, double input_scale = 1.0)
       : sizes(n), dtype(type), scale(1.0f / std::sqrt(static_cast<float>(n.head_size))) {
@@ -46,8 +47,10 @@ struct AttentionProblem {
   Heads query_heads(const Tensor& tensor) const {
     return heads_of(tensor, 0, sizes.heads, sizes.head_size);
   }
-  void forward() const { attention_forward(o, logsumexp, q, k, v, scale); }
-  void backward() const { attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale); }
+  void forward() const { attention_forward(o, logsumexp, q, k, v, scale, first_key); }
+  void backward() const {
+    attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key);
+  }
 };
 
 /// The elements of a Heads in the order batch, token, head, channel.
@@ -85,6 +88,7 @@ struct AttentionReference {
         k(elements(x.k)),
         v(elements(x.v)),
         d_o(elements(x.d_o)) {
+    if (x.first_key.defined()) first_key = x.first_key.to_vector<std::int32_t>();
     o.resize(q.size());
     dq.resize(q.size());
     dk.resize(k.size());
@@ -122,23 +126,26 @@ struct AttentionReference {
 
   void query(std::int64_t b, std::int64_t h, std::int64_t i) {
     const std::int64_t visible = n.keys - n.queries + i + 1, at = q_at(b, i, h);
+    const std::int64_t first = first_key.empty() ? 0 : first_key[b * n.queries + i];
     std::vector<double> p, dp;
-    for (std::int64_t j = 0; j < visible; ++j) {
+    for (std::int64_t j = first; j < visible; ++j) {
       p.push_back(rounded(scale * dot(q, at, k, k_at(b, j, h))));
     }
     const double largest = *std::max_element(p.begin(), p.end());
     double sum = 0.0, mean = 0.0;
     for (double& score : p) sum += score = std::exp(score - largest);
     logsumexp[(b * n.heads + h) * n.queries + i] = largest + std::log(sum);
-    for (std::int64_t j = 0; j < visible; ++j) {
-      p[j] = rounded(p[j] / sum);
+    for (std::int64_t j = first; j < visible; ++j) {
+      double& weight = p[j - first];
+      weight = rounded(weight / sum);
       dp.push_back(rounded(dot(d_o, at, v, k_at(b, j, h))));
-      mean += p[j] * dp[j];
-      add(o, at, p[j], v, k_at(b, j, h));
+      mean += weight * dp.back();
+      add(o, at, weight, v, k_at(b, j, h));
     }
-    for (std::int64_t j = 0; j < visible; ++j) {
-      const double ds = scale * rounded(p[j] * (dp[j] - mean));
-      add(dv, k_at(b, j, h), p[j], d_o, at);
+    for (std::int64_t j = first; j < visible; ++j) {
+      const double weight = p[j - first];
+      const double ds = scale * rounded(weight * (dp[j - first] - mean));
+      add(dv, k_at(b, j, h), weight, d_o, at);
       add(dq, at, ds, k, k_at(b, j, h));
       add(dk, k_at(b, j, h), ds, q, at);
     }
@@ -148,6 +155,7 @@ struct AttentionReference {
   AttentionSizes n;
   double scale;
   std::vector<double> q, k, v, d_o;
+  std::vector<std::int32_t> first_key;
 };
 
 }  // namespace tessera::test

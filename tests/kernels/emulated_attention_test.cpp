@@ -27,10 +27,14 @@ struct Capability {
 };
 
 /// Outputs and gradients on a GPU of this compute capability.
-std::vector<std::vector<double>> results_on(int capability, const Sizes& sizes, DType dtype) {
+std::vector<std::vector<double>> results_on(int capability, const Sizes& sizes, DType dtype,
+                                            const std::vector<std::int32_t>& first_key = {}) {
   const Capability gpu(capability);
   const test::Rank rank;
-  const test::AttentionProblem problem(sizes, dtype);
+  test::AttentionProblem problem(sizes, dtype);
+  if (!first_key.empty()) {
+    problem.first_key = Tensor::from(first_key, {sizes.batch, sizes.queries});
+  }
   problem.forward();
   problem.backward();
   std::vector<std::vector<double>> all;
@@ -46,7 +50,7 @@ TEST_CASE("tensor cores read attention's tiles without bank conflicts") {
   for (const int capability : {90, 86}) {
     const Capability gpu(capability);
     const test::Rank rank;
-    for (const std::int64_t head_size : {64, 128}) {
+    for (const std::int64_t head_size : {64, 80, 96, 128}) {
       const test::AttentionProblem problem({1, 70, 70, 1, 1, head_size}, DType::bf16);
       emulation::reset_statistics();
       problem.forward();
@@ -55,6 +59,29 @@ TEST_CASE("tensor cores read attention's tiles without bank conflicts") {
       REQUIRE(emulation::statistics().matrix_loads > 0);
       REQUIRE(emulation::statistics().bank_conflicts == 0);
     }
+  }
+}
+
+// Documents as long as a block have no tile in common.
+TEST_CASE("attention of packed documents reads the tiles of the documents alone, and no others") {
+  const test::Rank rank;
+  const auto reads = [](const test::AttentionProblem& problem) {
+    emulation::reset_statistics();
+    problem.forward();
+    problem.backward();
+    test::elements(problem.dq);  // launches run when the host waits for their results
+    return emulation::statistics().matrix_loads;
+  };
+  for (const std::int64_t head_size : {64, 128}) {
+    const test::AttentionProblem alone({1, 128, 128, 1, 1, head_size}, DType::bf16);
+    test::AttentionProblem packed({1, 384, 384, 1, 1, head_size}, DType::bf16);
+    const std::uint64_t causal = reads(packed), of_one = reads(alone);
+    std::vector<std::int32_t> first;
+    for (int t = 0; t < 384; ++t) first.push_back(t / 128 * 128);
+    packed.first_key = Tensor::from(first, {1, 384});
+    REQUIRE(of_one > 0);
+    REQUIRE(reads(packed) == 3 * of_one);
+    REQUIRE(causal > 5 * of_one);
   }
 }
 
@@ -68,6 +95,13 @@ TEST_CASE("attention of heads of 128 gives the same bits on GPUs with 99, 163 an
         REQUIRE((results_on(capability, sizes, dtype) == expected));
       }
     }
+  }
+  std::vector<std::int32_t> documents(150, 0);
+  std::fill(documents.begin() + 71, documents.end(), 71);
+  for (const std::int64_t head_size : {80, 128}) {
+    const Sizes sizes{1, 150, 150, 1, 1, head_size};
+    const auto expected = results_on(90, sizes, DType::bf16, documents);
+    REQUIRE((results_on(86, sizes, DType::bf16, documents) == expected));
   }
 }
 

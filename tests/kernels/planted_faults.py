@@ -26,15 +26,15 @@ FAULTS = {
         ["kernels_attention"]),
     "no barrier between loading a tile and reading it": (
         "kernels/attention/cuda/general_backward.cu",
-        "      load(d_output, x.d_o.rows(batch, head), first_query, n.queries, n.head_size);\n"
-        "      __syncthreads();\n",
-        "      load(d_output, x.d_o.rows(batch, head), first_query, n.queries, n.head_size);\n",
+        "        load(d_output, x.d_o.rows(batch, head), first_query, range.end, n.head_size);\n"
+        "        __syncthreads();\n",
+        "        load(d_output, x.d_o.rows(batch, head), first_query, range.end, n.head_size);\n",
         ["kernels_attention"]),
     "no __syncwarp between writing weights and reading them": (
         "kernels/attention/cuda/general_forward.cu",
-        "    weights.write(score);\n"
-        "    __syncwarp();\n",
-        "    weights.write(score);\n",
+        "      weights.write(score);\n"
+        "      __syncwarp();\n",
+        "      weights.write(score);\n",
         ["kernels_attention"]),
     "a head's last channels are followed by the next head's": (
         "kernels/attention/cuda/general.h",
@@ -57,20 +57,20 @@ FAULTS = {
         "",
         ["kernels_attention_16bit"]),
     "the wait leaves the newest copies in flight": (
-        "kernels/attention/cuda/backward_mma.cu",
-        "    gpu::copy_async_wait<0>();\n"
-        "    __syncthreads();  // all copies have arrived, and no warp reads the last tiles any more\n"
-        "    if (step + 1 < steps) load_queries(step + 1);",
-        "    gpu::copy_async_wait<1>();\n"
-        "    __syncthreads();  // all copies have arrived, and no warp reads the last tiles any more\n"
-        "    if (step + 1 < steps) load_queries(step + 1);",
+        "kernels/attention/cuda/key_value_gradient_mma.cu",
+        "      gpu::copy_async_wait<0>();\n"
+        "      __syncthreads();  // all copies have arrived, and no warp reads the last tiles any more\n"
+        "      if (step + 1 < steps) load_queries(step + 1);",
+        "      gpu::copy_async_wait<1>();\n"
+        "      __syncthreads();  // all copies have arrived, and no warp reads the last tiles any more\n"
+        "      if (step + 1 < steps) load_queries(step + 1);",
         ["kernels_attention_16bit"]),
     "the next tile is asked for while others read what it replaces": (
         "kernels/attention/cuda/forward_mma.cu",
-        "    __syncthreads();  // all copies have arrived, and no warp reads the last tiles any more\n"
-        "    if (step + 1 < steps) load_keys(step + 1);\n",
-        "    if (step + 1 < steps) load_keys(step + 1);\n"
-        "    __syncthreads();\n",
+        "      __syncthreads();  // all copies have arrived, and no warp reads the last tiles any more\n"
+        "      if (step + 1 < steps) load_keys(step + 1);\n",
+        "      if (step + 1 < steps) load_keys(step + 1);\n"
+        "      __syncthreads();\n",
         ["kernels_attention_16bit"]),
     "the causal mask hides the query's own key": (
         "kernels/attention/cuda/forward_mma.cu",
@@ -98,12 +98,12 @@ FAULTS = {
         "chunk * 8",
         ["kernels_emulated_attention"]),
     "no barrier between sending P and receiving it": (
-        "kernels/attention/cuda/backward_mma.cu",
-        "    __syncthreads();  // P is in shared memory\n",
+        "kernels/attention/cuda/key_value_gradient_mma.cu",
+        "      __syncthreads();  // P is in shared memory\n",
         "",
         ["kernels_attention_16bit"]),
     "heads of 128 take the large tile on every GPU": (
-        "kernels/attention/cuda/backward_mma.cu",
+        "kernels/attention/cuda/key_value_gradient_mma.cu",
         "kHeadSize == 64 || LargeMemory::kBytes <= shared_memory_limit()",
         "kHeadSize == 64 || LargeMemory::kBytes > 0",
         ["kernels_emulated_attention"]),
@@ -116,6 +116,56 @@ FAULTS = {
         "kernels/attention/cuda/query_statistics.cu",
         "const std::int64_t at = static_cast<std::int64_t>(batch) * n.heads + head;",
         "const std::int64_t at = static_cast<std::int64_t>(batch) * n.kv_heads + head;",
+        ["kernels_attention_16bit"]),
+    "a document's tiles begin at the row's first key": (
+        "kernels/attention/cuda/pieces.h",
+        "min(max(key, 0), first + n.shift())",
+        "0",
+        ["kernels_attention_first_key"]),
+    "no barrier between the pieces of a block": (
+        "kernels/attention/cuda/pieces.h",
+        "    __syncthreads();  // all warps are done with the last piece\n",
+        "",
+        ["kernels_attention_first_key"]),
+    "a document's keys are seen by the queries after it": (
+        "kernels/attention/cuda/pieces.h",
+        "max(first_keys[end_query - 1] - n.shift(), 0), end_query}",
+        "max(first_keys[end_query - 1] - n.shift(), 0), n.queries}",
+        ["kernels_attention_first_key"]),
+    "tiles of queries are counted from query 0": (
+        "kernels/attention/cuda/pieces.h",
+        "{max(first_keys[end_query - 1] - n.shift(), 0), end_query}",
+        "{0, end_query}",
+        ["kernels_attention_first_key"]),
+    "first keys are not checked": (
+        "kernels/attention/cuda/pieces.h",
+        "first_keys[query] >= least && ",
+        "",
+        ["kernels_attention_first_key"]),
+    "a piece is stored over the one before it": (
+        "kernels/attention/cuda/fragments.h",
+        "    if (first_token + row < range.first) continue;\n",
+        "",
+        ["kernels_attention_first_key"]),
+    "the next document's queries are loaded": (
+        "kernels/attention/cuda/key_value_gradient_mma.cu",
+        "x.d_o.rows(batch, head), first_query, range.end);",
+        "x.d_o.rows(batch, head), first_query, n.queries);",
+        ["kernels_attention_first_key"]),
+    "a document that begins at an odd query reads the statistics of the one before": (
+        "kernels/attention/cuda/key_value_gradient_mma.cu",
+        "memory.statistics_of(step) + odd;",
+        "memory.statistics_of(step);",
+        ["kernels_attention_first_key"]),
+    "the next document's keys are loaded": (
+        "kernels/attention/cuda/forward_mma.cu",
+        "count = piece.end + n.shift();",
+        "count = n.keys;",
+        ["kernels_attention_first_key"]),
+    "the last channels of heads of 80 are not loaded": (
+        "kernels/attention/cuda/tiles.h",
+        "chunk >= kHeadSize / 8) return;",
+        "chunk >= kHeadSize / 8 - 1) return;",
         ["kernels_attention_16bit"]),
 
     # ---- norms and bias

@@ -3,7 +3,8 @@
 
 #include "kernels/attention/cuda/launchers.h"
 #include "kernels/attention/cuda/schedule.h"
-#include "kernels/cuda/language.h"
+#include "kernels/cuda/fault.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/numeric.h"
 
 namespace tessera::cuda::attention {
@@ -75,12 +76,24 @@ __host__ __device__ inline int padded_queries(int queries) {
   return (queries + kStatisticsPadding - 1) / kStatisticsPadding * kStatisticsPadding;
 }
 
+/// first_key in device memory, or null.
+inline const std::int32_t* device_first_keys(const Tensor& first_key) {
+  return first_key.defined() ? first_key.data<std::int32_t>() : nullptr;
+}
+/// The numbers of one batch element.
+__device__ inline const std::int32_t* first_keys_of(const std::int32_t* first_key, int batch,
+                                                    const Extents& n) {
+  return first_key == nullptr ? nullptr : first_key + static_cast<std::int64_t>(batch) * n.queries;
+}
+
 template <typename T>
 struct ForwardArguments {
   DeviceHeads<T> o;
   float* logsumexp;
   DeviceHeads<T> q, k, v;
   Extents extents;
+  const std::int32_t* first_key;
+  FaultSlot fault;  // of first_key
 
   explicit ForwardArguments(const ForwardCall& x)
       : o(x.o),
@@ -88,7 +101,13 @@ struct ForwardArguments {
         q(x.q),
         k(x.k),
         v(x.v),
-        extents(x.q, x.k, x.scale) {}
+        extents(x.q, x.k, x.scale),
+        first_key(device_first_keys(x.first_key)) {
+    if (first_key == nullptr) return;
+    fault = fault_slot(current_stream(),
+                       "attention_forward: the number at position {} of first_key is below the one "
+                       "before it, or beyond its query");
+  }
 };
 
 template <typename T>
@@ -97,6 +116,7 @@ struct BackwardArguments {
   const float* logsumexp;
   QueryStatistics* statistics;  // workspace
   Extents extents;
+  const std::int32_t* first_key;
 
   BackwardArguments(const BackwardCall& x, const Tensor& workspace)
       : dq(x.dq),
@@ -109,7 +129,8 @@ struct BackwardArguments {
         o(x.o),
         logsumexp(x.logsumexp.data<float>()),
         statistics(reinterpret_cast<QueryStatistics*>(workspace.data<float>())),
-        extents(x.q, x.k, x.scale) {}
+        extents(x.q, x.k, x.scale),
+        first_key(device_first_keys(x.first_key)) {}
   /// The statistics of one head's queries.
   __device__ const QueryStatistics* statistics_of(int batch, int head) const {
     return statistics + (static_cast<std::int64_t>(batch) * extents.heads + head) *
@@ -124,27 +145,32 @@ struct QueryBlock {
 
   __device__ QueryBlock(const Extents& n, const Schedule& schedule, int rows_of_tile)
       : rows(rows_of_tile) {
-    const Schedule::Place place = schedule.place_of(blockIdx.x);
+    const Schedule::Place place = schedule.place_of(gpu::unhoisted(blockIdx.x));
     all_head = place.head;
     batch = all_head / n.heads, head = all_head % n.heads, kv_head = head / n.group();
     first_query = (static_cast<int>(schedule.tiles) - 1 - place.turn) * rows;
   }
-  __device__ int visible_keys(const Extents& n) const {
-    return min(first_query + rows + n.shift(), n.keys);
+  __device__ int first() const { return first_query; }
+  __device__ int end(const Extents& n) const { return min(first_query + rows, n.queries); }
+  /// The end of the keys that the block's queries before `end_query` see.
+  __device__ int visible_keys(const Extents& n, int end_query) const {
+    return min(first_query + rows, end_query) + n.shift();
   }
 };
 
 /// A block that owns keys [first_key, first_key + rows) of one key/value head and visits the queries
 /// that see them, of all query heads in the group. The first keys are seen by the most queries.
 struct KeyBlock {
-  int batch, kv_head, first_key, first_seeing_query;
+  int batch, kv_head, rows, first_key;
 
-  __device__ KeyBlock(const Extents& n, const Schedule& schedule, int rows) {
-    const Schedule::Place place = schedule.place_of(blockIdx.x);
+  __device__ KeyBlock(const Extents& n, const Schedule& schedule, int rows_of_tile)
+      : rows(rows_of_tile) {
+    const Schedule::Place place = schedule.place_of(gpu::unhoisted(blockIdx.x));
     batch = place.head / n.kv_heads, kv_head = place.head % n.kv_heads;
     first_key = place.turn * rows;
-    first_seeing_query = max(first_key - n.shift(), 0);
   }
+  __device__ int first() const { return first_key; }
+  __device__ int end(const Extents& n) const { return min(first_key + rows, n.keys); }
 };
 
 }  // namespace tessera::cuda::attention

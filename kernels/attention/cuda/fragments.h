@@ -9,6 +9,7 @@
 // result in 16 bits is that of a left operand: P goes from one product to the next in registers.
 #pragma once
 
+#include "kernels/attention/cuda/pieces.h"
 #include "kernels/attention/cuda/tiles.h"
 #include "kernels/cuda/numeric.h"
 #include "kernels/cuda/reduce.h"
@@ -57,16 +58,18 @@ struct RowValues {
   }
 };
 
-/// The row (column) of values[m][n][i], and the first row of the warp's part of a block's tile.
-__device__ inline int row_of(int m, int i) {
-  return 16 * m + static_cast<int>(threadIdx.x % 32 / 4) + i / 2 * 8;
-}
-__device__ inline int column_of(int n, int i) {
-  return 8 * n + static_cast<int>(threadIdx.x % 4) * 2 + i % 2;
-}
+/// The rows and columns of a lane's values.
+struct LanePlaces {
+  int lane = unhoisted_lane();
+
+  /// The row (column) of values[m][n][i].
+  __device__ int row_of(int m, int i) const { return 16 * m + lane / 4 + i / 2 * 8; }
+  __device__ int column_of(int n, int i) const { return 8 * n + lane % 4 * 2 + i % 2; }
+};
+/// The first row of the warp's part of a block's tile.
 template <int kM>
 __device__ int warp_row() {
-  return static_cast<int>(threadIdx.x) / 32 * 16 * kM;
+  return static_cast<int>(gpu::unhoisted(threadIdx.x)) / 32 * 16 * kM;
 }
 
 /// c = X Y^T: rows [first, first + 16 kM) of x times every row of y.
@@ -126,8 +129,9 @@ __device__ void multiply_add(Fragment<kM, kHeadSize>& c, const Fragment<kM, kK>&
 /// Sets scores to -infinity where seen(row, column) is false.
 template <int kM, int kN, typename F>
 __device__ void mask(Fragment<kM, kN>& scores, F seen) {
+  const LanePlaces places;
   scores.for_each([&](float& score, int m, int n, int i) {
-    if (!seen(row_of(m, i), column_of(n, i))) score = -INFINITY;
+    if (!seen(places.row_of(m, i), places.column_of(n, i))) score = -INFINITY;
   });
 }
 
@@ -137,8 +141,8 @@ template <int kM>
 struct OnlineSoftmax {
   RowValues<kM> maximum = RowValues<kM>::all(-INFINITY), sum = RowValues<kM>::all(0.0f);
 
-  /// Turns a tile's scores into weights and corrects the outputs so far. Every row has seen a key
-  /// by the end of the first tile. The scale is folded into the exponent: one multiply-add each.
+  /// Turns a tile's scores into weights and corrects the outputs so far. Every row that is stored has
+  /// seen a key by the end of the first tile. The scale is folded into the exponent: one multiply-add each.
   template <int kN, int kHeadSize>
   __device__ void update(Fragment<kM, kN>& scores, Fragment<kM, kHeadSize>& outputs,
                          float scale_log2) {
@@ -178,14 +182,15 @@ struct OnlineSoftmax {
   }
 };
 
-/// Writes the warp's rows to the head's rows from token `first_token` on, each times its factor.
-/// The rows begin at row `first` of the block's tile. They pass through the same rows of `tile`,
-/// which no other warp reads, so that whole lines go out.
+/// Writes the warp's rows to the head's rows from token `first_token` on, each times its factor, as
+/// far as they are in `range`. The rows begin at row `first` of the block's tile. They pass through
+/// the same rows of `tile`, which no other warp reads, so that whole lines go out.
 template <typename T, int kM, int kRows, int kHeadSize>
-__device__ void store(const Rows<T>& to, int first_token, int count,
+__device__ void store(const Rows<T>& to, int first_token, const TokenRange& range,
                       const Fragment<kM, kHeadSize>& c, const RowValues<kM>& factors,
                       const SharedTile<T, kRows, kHeadSize>& tile, int first) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const LanePlaces places;
+  const int lane = places.lane;
   __syncwarp();
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
@@ -196,7 +201,7 @@ __device__ void store(const Rows<T>& to, int first_token, int count,
         const float* const pair = c.values[m][n] + 2 * half;
         const float factor = factors.values[m][half];
         T* const at =
-            tile.data + place_of<kHeadSize>(first + row_of(m, 2 * half), n) + lane % 4 * 2;
+            tile.data + place_of<kHeadSize>(first + places.row_of(m, 2 * half), n) + lane % 4 * 2;
         *reinterpret_cast<unsigned*>(at) = gpu::pack<T>(pair[0] * factor, pair[1] * factor);
       }
     }
@@ -205,7 +210,8 @@ __device__ void store(const Rows<T>& to, int first_token, int count,
   constexpr int kChunks = kHeadSize / 8;
   for (int i = lane; i < 16 * kM * kChunks; i += 32) {
     const int row = i / kChunks, chunk = i % kChunks;
-    if (first_token + row >= count) break;
+    if (first_token + row < range.first) continue;
+    if (first_token + row >= range.end) break;
     *reinterpret_cast<uint4*>(to[first_token + row] + chunk * 8) =
         *reinterpret_cast<const uint4*>(tile.data + place_of<kHeadSize>(first + row, chunk));
   }

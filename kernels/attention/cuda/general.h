@@ -16,6 +16,7 @@
 #pragma once
 
 #include "kernels/attention/cuda/arguments.h"
+#include "kernels/attention/cuda/pieces.h"
 #include "kernels/cuda/numeric.h"
 
 namespace tessera::cuda::attention::general {
@@ -41,7 +42,8 @@ struct Tile {
 template <typename T, int kChannels>
 __device__ void load(const Tile<kChannels>& tile, const Rows<T>& source, int first, int count,
                      int channels) {
-  for (int i = static_cast<int>(threadIdx.x); i < 32 * kChannels; i += kThreads) {
+  const int thread = unhoisted(static_cast<int>(threadIdx.x));
+  for (int i = thread; i < 32 * kChannels; i += kThreads) {
     const int row = i / kChannels, channel = i % kChannels;
     const bool inside = first + row < count && channel < channels;
     tile.row(row)[channel] = inside ? gpu::load(source[first + row][channel]) : 0.0f;
@@ -109,14 +111,17 @@ struct Outputs {
     }
   }
 
-  /// Writes factor * values to the warp's rows of the tile that begins at `first`.
+  /// Writes factor * values to the warp's rows, as far as they are in `range`. The block's tile
+  /// begins at `first`.
   template <typename T>
-  __device__ void store(const Rows<T>& to, int first, int count, int channels, float factor) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+  __device__ void store(const Rows<T>& to, int first, const TokenRange& range, int channels,
+                        float factor) const {
+    const int thread = unhoisted(static_cast<int>(threadIdx.x)), lane = thread % 32;
 #pragma unroll
     for (int i = 0; i < kRowsPerWarp; ++i) {
-      const int row = first + static_cast<int>(threadIdx.x) / 32 * kRowsPerWarp + i;
-      if (row >= count) break;
+      const int row = first + thread / 32 * kRowsPerWarp + i;
+      if (row < range.first) continue;
+      if (row >= range.end) break;
 #pragma unroll
       for (int n = 0; n < kPerLane; ++n) {
         if (lane + 32 * n < channels) gpu::store(to[row][lane + 32 * n], factor * values[i][n]);

@@ -26,44 +26,49 @@ __global__ void __launch_bounds__(kThreads)
   const Tile<kChannels> keys(shared), values(shared), queries(shared), d_output(shared);
   const Weights weights(shared), d_scores(shared);
   const Extents& n = x.extents;
-  const KeyBlock block(n, schedule, kRows);
-  const int batch = block.batch, kv_head = block.kv_head, first_key = block.first_key;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp_row = static_cast<int>(threadIdx.x) / 32 * kRowsPerWarp;
-  const int first_row = first_key + warp_row;  // the warp's
-
-  load(keys, x.k.rows(batch, kv_head), first_key, n.keys, n.head_size);
-  load(values, x.v.rows(batch, kv_head), first_key, n.keys, n.head_size);
-  Outputs<kChannels> dk, dv;
-  const int first_seeing = block.first_seeing_query / kColumns * kColumns;
-  for (int head = kv_head * n.group(); head < (kv_head + 1) * n.group(); ++head) {
-    const QueryStatistics* const statistics = x.statistics_of(batch, head);
-    for (int first_query = first_seeing; first_query < n.queries; first_query += kColumns) {
-      __syncthreads();  // all warps are done with the last tile
-      load(queries, x.q.rows(batch, head), first_query, n.queries, n.head_size);
-      load(d_output, x.d_o.rows(batch, head), first_query, n.queries, n.head_size);
-      __syncthreads();
-      if (first_row >= n.keys) continue;
-      const int query = first_query + lane;
-      const QueryStatistics of_query = statistics[query];
-      float p[kRowsPerWarp], ds[kRowsPerWarp];
-      multiply(p, keys.row(warp_row), queries, n.head_size);
-      multiply(ds, values.row(warp_row), d_output, n.head_size);
+  const auto visit = [&](const KeyBlock& block, const KeyPiece& piece) {
+    const int thread = unhoisted(static_cast<int>(threadIdx.x));
+    const int lane = thread % 32, warp_row = thread / 32 * kRowsPerWarp;
+    const int batch = block.batch, kv_head = block.kv_head, first_key = block.first_key;
+    const int first_row = first_key + warp_row;  // the warp's
+    load(keys, x.k.rows(batch, kv_head), first_key, n.keys, n.head_size);
+    load(values, x.v.rows(batch, kv_head), first_key, n.keys, n.head_size);
+    const bool has_rows = first_row < piece.end && first_row + kRowsPerWarp > piece.first;
+    const TokenRange range = piece.queries;
+    Outputs<kChannels> dk, dv;
+    const int before = max(max(first_key, piece.first) - n.shift() - range.first, 0);
+    for (int head = kv_head * n.group(); head < (kv_head + 1) * n.group(); ++head) {
+      const QueryStatistics* const statistics = x.statistics_of(batch, head);
+      for (int first_query = range.first + before / kColumns * kColumns; first_query < range.end;
+           first_query += kColumns) {
+        __syncthreads();  // all warps are done with the last tile
+        load(queries, x.q.rows(batch, head), first_query, range.end, n.head_size);
+        load(d_output, x.d_o.rows(batch, head), first_query, range.end, n.head_size);
+        __syncthreads();
+        if (!has_rows) continue;
+        const int query = first_query + lane;
+        const QueryStatistics of_query =
+            query < range.end ? statistics[query] : QueryStatistics{INFINITY, 0.0f};
+        float p[kRowsPerWarp], ds[kRowsPerWarp];
+        multiply(p, keys.row(warp_row), queries, n.head_size);
+        multiply(ds, values.row(warp_row), d_output, n.head_size);
 #pragma unroll
-      for (int i = 0; i < kRowsPerWarp; ++i) {
-        const bool seen = first_row + i <= query + n.shift();
-        p[i] = seen ? exp2f(p[i] * n.scale_log2() - of_query.logsumexp) : 0.0f;
-        ds[i] = p[i] * (ds[i] - of_query.delta);
+        for (int i = 0; i < kRowsPerWarp; ++i) {
+          const bool seen = first_row + i <= query + n.shift();
+          p[i] = seen ? exp2f(p[i] * n.scale_log2() - of_query.logsumexp) : 0.0f;
+          ds[i] = p[i] * (ds[i] - of_query.delta);
+        }
+        weights.write(p);
+        d_scores.write(ds);
+        __syncwarp();
+        dv.add(weights, d_output);
+        dk.add(d_scores, queries);
       }
-      weights.write(p);
-      d_scores.write(ds);
-      __syncwarp();
-      dv.add(weights, d_output);
-      dk.add(d_scores, queries);
     }
-  }
-  dk.store(x.dk.rows(batch, kv_head), first_key, n.keys, n.head_size, n.scale);
-  dv.store(x.dv.rows(batch, kv_head), first_key, n.keys, n.head_size, 1.0f);
+    dk.store(x.dk.rows(batch, kv_head), first_key, piece, n.head_size, n.scale);
+    dv.store(x.dv.rows(batch, kv_head), first_key, piece, n.head_size, 1.0f);
+  };
+  for_each_piece<KeyBlock, KeyPiece, true>(schedule, kRows, n, x.first_key, visit);
 }
 
 template <typename T, int kChannels>
@@ -73,39 +78,43 @@ __global__ void __launch_bounds__(kThreads)
   const Tile<kChannels> queries(shared), d_output(shared), keys(shared), values(shared);
   const Weights d_scores(shared);
   const Extents& n = x.extents;
-  const QueryBlock block(n, schedule, kRows);
-  const int batch = block.batch, head = block.head, kv_head = block.kv_head;
-  const int first_query = block.first_query;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp_row = static_cast<int>(threadIdx.x) / 32 * kRowsPerWarp;
-  const int first_row = first_query + warp_row;  // the warp's
-  // The statistics are padded to whole tiles of queries, and the first key of a tile is seen.
-  const QueryStatistics* const statistics = x.statistics_of(batch, head) + first_row;
-
-  load(queries, x.q.rows(batch, head), first_query, n.queries, n.head_size);
-  load(d_output, x.d_o.rows(batch, head), first_query, n.queries, n.head_size);
-  Outputs<kChannels> dq;
-  const int visible = block.visible_keys(n);
-  for (int first_key = 0; first_key < visible; first_key += kColumns) {
-    __syncthreads();  // all warps are done with the last tile
-    load(keys, x.k.rows(batch, kv_head), first_key, n.keys, n.head_size);
-    load(values, x.v.rows(batch, kv_head), first_key, n.keys, n.head_size);
-    __syncthreads();
-    if (first_row >= n.queries) continue;
-    float p[kRowsPerWarp], ds[kRowsPerWarp];
-    multiply(p, queries.row(warp_row), keys, n.head_size);
-    multiply(ds, d_output.row(warp_row), values, n.head_size);
+  const auto visit = [&](const QueryBlock& block, const QueryPiece& piece) {
+    const int thread = unhoisted(static_cast<int>(threadIdx.x));
+    const int lane = thread % 32, warp_row = thread / 32 * kRowsPerWarp;
+    const int batch = block.batch, head = block.head, kv_head = block.kv_head;
+    const int first_query = block.first_query;
+    const int first_row = first_query + warp_row;  // the warp's
+    // The statistics are padded to whole tiles of queries, and the first key of a tile is seen.
+    const QueryStatistics* const statistics = x.statistics_of(batch, head) + first_row;
+    load(queries, x.q.rows(batch, head), first_query, n.queries, n.head_size);
+    load(d_output, x.d_o.rows(batch, head), first_query, n.queries, n.head_size);
+    const auto has_rows = [&] {
+      return first_row < piece.end && first_row + kRowsPerWarp > piece.first;
+    };
+    Outputs<kChannels> dq;
+    const int visible = block.visible_keys(n, piece.end);
+    for (int first_key = piece.first_key; first_key < visible; first_key += kColumns) {
+      __syncthreads();  // all warps are done with the last tile
+      load(keys, x.k.rows(batch, kv_head), first_key, visible, n.head_size);
+      load(values, x.v.rows(batch, kv_head), first_key, visible, n.head_size);
+      __syncthreads();
+      if (!has_rows()) continue;
+      float p[kRowsPerWarp], ds[kRowsPerWarp];
+      multiply(p, queries.row(warp_row), keys, n.head_size);
+      multiply(ds, d_output.row(warp_row), values, n.head_size);
 #pragma unroll
-    for (int i = 0; i < kRowsPerWarp; ++i) {
-      const bool seen = first_key + lane <= first_row + i + n.shift();
-      p[i] = seen ? exp2f(p[i] * n.scale_log2() - statistics[i].logsumexp) : 0.0f;
-      ds[i] = p[i] * (ds[i] - statistics[i].delta);
+      for (int i = 0; i < kRowsPerWarp; ++i) {
+        const bool seen = first_key + lane <= first_row + i + n.shift();
+        p[i] = seen ? exp2f(p[i] * n.scale_log2() - statistics[i].logsumexp) : 0.0f;
+        ds[i] = p[i] * (ds[i] - statistics[i].delta);
+      }
+      d_scores.write(ds);
+      __syncwarp();
+      dq.add(d_scores, keys);
     }
-    d_scores.write(ds);
-    __syncwarp();
-    dq.add(d_scores, keys);
-  }
-  dq.store(x.dq.rows(batch, head), first_query, n.queries, n.head_size, n.scale);
+    dq.store(x.dq.rows(batch, head), first_query, piece, n.head_size, n.scale);
+  };
+  for_each_piece<QueryBlock, QueryPiece, true>(schedule, kRows, n, x.first_key, visit);
 }
 
 }  // namespace

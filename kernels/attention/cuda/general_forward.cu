@@ -56,48 +56,54 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Tile<kChannels> queries(shared), keys(shared), values(shared);
   const Weights weights(shared);
   const Extents& n = x.extents;
-  const QueryBlock block(n, schedule, kRows);
-  const int batch = block.batch, head = block.head, kv_head = block.kv_head;
-  const int first_query = block.first_query;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp_row = static_cast<int>(threadIdx.x) / 32 * kRowsPerWarp;
-  const int first_row = first_query + warp_row;  // the warp's
-
-  load(queries, x.q.rows(batch, head), first_query, n.queries, n.head_size);
-  OnlineSoftmax softmax;
-  Outputs<kChannels> outputs;
-  const int visible = block.visible_keys(n);
-  for (int first_key = 0; first_key < visible; first_key += kColumns) {
-    __syncthreads();  // all warps are done with the last tile
-    load(keys, x.k.rows(batch, kv_head), first_key, n.keys, n.head_size);
-    load(values, x.v.rows(batch, kv_head), first_key, n.keys, n.head_size);
-    __syncthreads();
-    if (first_row >= n.queries) continue;
-    float score[kRowsPerWarp];
-    multiply(score, queries.row(warp_row), keys, n.head_size);
+  check_first_keys(x, QueryBlock(n, schedule, kRows));
+  const auto visit = [&](const QueryBlock& block, const QueryPiece& piece) {
+    const int thread = unhoisted(static_cast<int>(threadIdx.x));
+    const int lane = thread % 32, warp_row = thread / 32 * kRowsPerWarp;
+    const int batch = block.batch, head = block.head, kv_head = block.kv_head;
+    const int first_query = block.first_query;
+    const int first_row = first_query + warp_row;  // the warp's
+    load(queries, x.q.rows(batch, head), first_query, n.queries, n.head_size);
+    const auto has_rows = [&] {
+      return first_row < piece.end && first_row + kRowsPerWarp > piece.first;
+    };
+    OnlineSoftmax softmax;
+    Outputs<kChannels> outputs;
+    const int visible = block.visible_keys(n, piece.end);
+    for (int first_key = piece.first_key; first_key < visible; first_key += kColumns) {
+      __syncthreads();  // all warps are done with the last tile
+      load(keys, x.k.rows(batch, kv_head), first_key, visible, n.head_size);
+      load(values, x.v.rows(batch, kv_head), first_key, visible, n.head_size);
+      __syncthreads();
+      if (!has_rows()) continue;
+      float score[kRowsPerWarp];
+      multiply(score, queries.row(warp_row), keys, n.head_size);
+#pragma unroll
+      for (int i = 0; i < kRowsPerWarp; ++i) {
+        const bool seen = first_key + lane <= first_row + i + n.shift();
+        score[i] = seen ? score[i] * n.scale_log2() : -INFINITY;
+      }
+      softmax.update(score, outputs);
+      weights.write(score);
+      __syncwarp();
+      outputs.add(weights, values);
+      __syncwarp();
+    }
+    if (!has_rows()) return;
 #pragma unroll
     for (int i = 0; i < kRowsPerWarp; ++i) {
-      const bool seen = first_key + lane <= first_row + i + n.shift();
-      score[i] = seen ? score[i] * n.scale_log2() : -INFINITY;
-    }
-    softmax.update(score, outputs);
-    weights.write(score);
-    __syncwarp();
-    outputs.add(weights, values);
-    __syncwarp();
-  }
-  if (first_row >= n.queries) return;
+      const float sum = gpu::warp_reduce<gpu::Sum>(softmax.sum[i]);
+      const int query = first_row + i;
 #pragma unroll
-  for (int i = 0; i < kRowsPerWarp; ++i) {
-    const float sum = gpu::warp_reduce<gpu::Sum>(softmax.sum[i]);
-#pragma unroll
-    for (float& value : outputs.values[i]) value /= sum;
-    if (lane == 0 && first_row + i < n.queries) {
-      x.logsumexp[static_cast<std::int64_t>(block.all_head) * n.queries + first_row + i] =
-          (softmax.maximum[i] + log2f(sum)) * kLn2;
+      for (float& value : outputs.values[i]) value /= sum;
+      if (lane == 0 && query >= piece.first && query < piece.end) {
+        x.logsumexp[static_cast<std::int64_t>(block.all_head) * n.queries + query] =
+            (softmax.maximum[i] + log2f(sum)) * kLn2;
+      }
     }
-  }
-  outputs.store(x.o.rows(batch, head), first_query, n.queries, n.head_size, 1.0f);
+    outputs.store(x.o.rows(batch, head), first_query, piece, n.head_size, 1.0f);
+  };
+  for_each_piece<QueryBlock, QueryPiece, true>(schedule, kRows, n, x.first_key, visit);
 }
 
 }  // namespace

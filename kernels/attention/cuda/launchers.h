@@ -4,6 +4,8 @@
 // element.
 #pragma once
 
+#include <array>
+
 #include "kernels/attention/op.h"
 
 namespace tessera::cuda::attention {
@@ -13,12 +15,14 @@ struct ForwardCall {
   Out logsumexp;
   const Heads &q, &k, &v;
   float scale;
+  const Tensor& first_key;
 };
 
 struct BackwardCall {
   const Heads &dq, &dk, &dv, &d_o, &q, &k, &v, &o;
   const Tensor& logsumexp;
   float scale;
+  const Tensor& first_key;
 };
 
 /// Does every row of every head begin at a multiple of 16 bytes?
@@ -36,12 +40,15 @@ inline constexpr std::int64_t kMostChannels = 256;
 void forward_general(const ForwardCall& call);
 void backward_general(const BackwardCall& call, const Tensor& statistics);
 
-/// Tensor cores: bf16 and f16, heads of 64 or 128, rows at multiples of 16 bytes, scale > 0.
+/// Tensor cores: bf16 and f16, heads of 64, 80, 96 or 128, rows at multiples of 16 bytes, scale > 0.
+inline constexpr std::array<std::int64_t, 4> kTensorCoreHeads = {64, 80, 96, 128};
 void forward_mma(const ForwardCall& call);
-void backward_mma(const BackwardCall& call, const Tensor& statistics);
+void key_value_gradient_mma(const BackwardCall& call, const Tensor& statistics);
+/// At least one query.
+void query_gradient_mma(const BackwardCall& call, const Tensor& statistics);
 
 /// cuDNN's kernels, in builds that have them (kHasCudnn): bf16 and f16, heads of a multiple of 8
-/// channels and at most 128, rows at multiples of 16 bytes, at least two queries.
+/// channels and at most 128, rows at multiples of 16 bytes, at least two queries, no first_key.
 void forward_cudnn(const ForwardCall& call);
 void backward_cudnn(const BackwardCall& call);
 

@@ -1,9 +1,9 @@
 // Tiles of 16-bit rows in shared memory: how they are loaded and how tensor cores read them.
 //
 // A tile is a row of kHeadSize elements per token, cut into chunks of 16 bytes. ldmatrix reads the
-// same chunk of eight rows at a time. Rows are 128 or 256 bytes, so without a swizzle these eight
-// chunks share four of the 32 banks. With it, chunk c of row r lies at c ^ (r % 8), and the eight
-// chunks cover all banks:
+// same chunk of eight rows at a time. Rows lie 128 or 256 bytes apart (heads of 80 and 96 leave the
+// rest of 256 bytes empty), so without a swizzle these eight chunks share four of the 32 banks. With
+// it, chunk c of row r lies at c ^ (r % 8), and the eight chunks cover all banks:
 //
 //              place 0   1   2   3   4   5   6   7
 //        row 0    c0  c1  c2  c3  c4  c5  c6  c7
@@ -18,16 +18,20 @@
 
 namespace tessera::cuda::attention {
 
+/// Elements from one row of a tile to the next.
+template <int kHeadSize>
+constexpr int kRowStride = (kHeadSize + 63) / 64 * 64;
+
 /// The place of chunk `chunk` of row `row`, in elements. From one place others follow by constants:
-/// eight rows down is + 8 kHeadSize, and an even number c of chunks to the right is ^ 8 c.
+/// eight rows down is + 8 kRowStride, and an even number c of chunks to the right is ^ 8 c.
 template <int kHeadSize>
 __device__ int place_of(int row, int chunk) {
-  return row * kHeadSize + (chunk ^ (row & 7)) * 8;
+  return row * kRowStride<kHeadSize> + (chunk ^ (row & 7)) * 8;
 }
 
 template <typename T, int kRows, int kHeadSize>
 struct SharedTile {
-  static constexpr int kElements = kRows * kHeadSize;
+  static constexpr int kElements = kRows * kRowStride<kHeadSize>;
   T* data;
 };
 
@@ -50,15 +54,17 @@ __device__ Tile take(gpu::SharedMemory& shared) {
 template <int kThreads, typename T, int kRows, int kHeadSize>
 __device__ void load_async(const SharedTile<T, kRows, kHeadSize>& tile, const Rows<T>& source,
                            int first, int count) {
-  constexpr int kChunks = kHeadSize / 8, kRowsAtOnce = kThreads / kChunks;
+  constexpr int kStride = kRowStride<kHeadSize>, kChunks = kStride / 8;
+  constexpr int kRowsAtOnce = kThreads / kChunks;
   static_assert(kThreads % kChunks == 0 && kRows % kRowsAtOnce == 0);
   const unsigned thread = gpu::unhoisted(threadIdx.x);
   const int row = static_cast<int>(thread / kChunks), chunk = static_cast<int>(thread % kChunks);
+  if (kHeadSize < kStride && chunk >= kHeadSize / 8) return;
   const T* from = source[first + row] + chunk * 8;
   T* const to = tile.data + place_of<kHeadSize>(row, chunk);
 #pragma unroll
   for (int i = 0; i < kRows; i += kRowsAtOnce) {
-    gpu::copy_async(to + i * kHeadSize, from, first + row + i < count ? 16 : 0);
+    gpu::copy_async(to + i * kStride, from, first + row + i < count ? 16 : 0);
     from += kRowsAtOnce * source.stride;
   }
 }
@@ -83,7 +89,7 @@ struct LeftReader {
   /// 16 rows from row 16 m, 16 channels from channel 16 step.
   template <typename T>
   __device__ void read(unsigned (&a)[4], const T* tile, int m, int step) const {
-    gpu::load_matrices<false>(a, tile + 16 * m * kHeadSize + (place ^ 16 * step));
+    gpu::load_matrices<false>(a, tile + 16 * m * kRowStride<kHeadSize> + (place ^ 16 * step));
   }
 };
 
@@ -100,7 +106,7 @@ struct TransposedReader {
   template <typename T>
   __device__ void read(unsigned (&b)[2][2], const T* tile, int n, int step) const {
     unsigned r[4];
-    gpu::load_matrices<false>(r, tile + 16 * n * kHeadSize + (place ^ 16 * step));
+    gpu::load_matrices<false>(r, tile + 16 * n * kRowStride<kHeadSize> + (place ^ 16 * step));
     b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
   }
 };
@@ -115,9 +121,25 @@ struct RightReader {
   template <typename T>
   __device__ void read(unsigned (&b)[2][2], const T* tile, int n, int step) const {
     unsigned r[4];
-    gpu::load_matrices<true>(r, tile + 16 * step * kHeadSize + (place ^ 16 * n));
+    gpu::load_matrices<true>(r, tile + 16 * step * kRowStride<kHeadSize> + (place ^ 16 * n));
     b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
   }
 };
+
+/// Calls f(HeadSize<n>{}, T{}) for a call's head size and dtype.
+template <int kHeadSize>
+struct HeadSize {
+  static constexpr int kValue = kHeadSize;
+};
+template <typename F>
+void visit_tensor_core_heads(const Heads& q, F f) {
+  const auto with_head_size = [&](auto element) {
+    if (q.head_size == 64) return f(HeadSize<64>{}, element);
+    if (q.head_size == 80) return f(HeadSize<80>{}, element);
+    if (q.head_size == 96) return f(HeadSize<96>{}, element);
+    f(HeadSize<128>{}, element);
+  };
+  q.tensor.dtype() == DType::bf16 ? with_head_size(bfloat16{}) : with_head_size(float16{});
+}
 
 }  // namespace tessera::cuda::attention

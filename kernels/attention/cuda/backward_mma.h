@@ -1,0 +1,39 @@
+// What the two kernels of attention's backward pass on tensor cores share.
+//
+// Dao 2023, algorithm 2, as two kernels of one form. Each owns *rows* and visits *columns* in tiles:
+//
+//            rows (stay)     columns (stream by)     S, P, dS        sums in registers
+//   dK, dV   keys: K, V      queries: Q, dO, stats   [key][query]    dV += P dO    dK += dS Q
+//   dQ       queries: Q, dO  keys: K, V              [query][key]    dQ += dS K
+//
+// In both, S and dP come out of mma in the layout in which P and dS go in again as left operands.
+// One warp sums every element of an output in a fixed order: deterministic without atomics. S and dP
+// are computed twice: 7 products instead of 5. A block of the first kernel visits all query heads
+// that read its keys, so grouped heads need neither copies of K and V nor sums of dK and dV
+// afterwards.
+//
+// Traffic per head: each kernel reads its rows once and the columns once per 128 rows (mostly from
+// L2); 7 * 2 Tq Tkv d FLOP in all, half of it if causal.
+#pragma once
+
+#include "kernels/attention/cuda/fragments.h"
+
+namespace tessera::cuda::attention {
+
+/// The work of one block: 128 rows, 16 kM for each warp or pair of warps, and kColumns columns at a
+/// time. More rows per warp mean fewer reads of shared memory per product, and more columns mean
+/// fewer barriers, as far as 255 registers go.
+template <int kPieces, int kColumnsAtOnce, int kWarpsPerRows>
+struct BlockSize {
+  static constexpr int kM = kPieces, kColumns = kColumnsAtOnce;
+  static constexpr int kRows = 128, kTeams = kRows / (16 * kM);
+  static constexpr int kThreads = kTeams * kWarpsPerRows * 32;
+};
+
+/// Two tiles of rows, and two double buffers of columns.
+template <typename Size, typename T, int kHeadSize>
+constexpr std::size_t tile_bytes() {
+  return sizeof(T) * kRowStride<kHeadSize> * (2 * Size::kRows + 4 * Size::kColumns);
+}
+
+}  // namespace tessera::cuda::attention
