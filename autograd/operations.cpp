@@ -371,7 +371,8 @@ float attention_scale(std::int64_t head_size) {
 
 }  // namespace
 
-Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads) {
+Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads,
+                   const Tensor& first_key) {
   check(qkv.shape().rank() == 3 && heads >= 1 && kv_heads >= 1 &&
             qkv.shape()[2] % (heads + 2 * kv_heads) == 0,
         "attention: {} cannot hold {} query heads and {} key and value heads of one size",
@@ -393,18 +394,18 @@ Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_head
   const Tensor x = qkv.data();
   const Tensor y = activation({batch, tokens, heads * head_size}, qkv.dtype());
   const Tensor logsumexp = activation({batch, heads, tokens}, statistics_dtype(qkv.dtype()));
-  attention_forward(queries(y), logsumexp, queries(x), keys(x), values(x), factor);
-  const auto backward = [x, y, logsumexp, queries, keys, values, factor](Tensor dy) -> Gradients {
+  attention_forward(queries(y), logsumexp, queries(x), keys(x), values(x), factor, first_key);
+  const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dx = like(x);
     attention_backward(queries(dx), keys(dx), values(dx), queries(dy), queries(x), keys(x),
-                       values(x), queries(y), logsumexp, factor);
+                       values(x), queries(y), logsumexp, factor, first_key);
     return {dx};
   };
   return differentiable(y, {qkv}, false, backward);
 }
 
 Variable attention(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
-                   std::int64_t kv_heads) {
+                   std::int64_t kv_heads, const Tensor& first_key) {
   check(q.shape().rank() == 3 && k.shape().rank() == 3 && heads >= 1 && kv_heads >= 1 &&
             q.shape()[2] % heads == 0 && k.shape() == v.shape() &&
             k.shape() == Shape{q.shape()[0], q.shape()[1], q.shape()[2] / heads * kv_heads},
@@ -420,11 +421,11 @@ Variable attention(const Variable& q, const Variable& k, const Variable& v, std:
   const Tensor y = like(queries);
   const Tensor logsumexp =
       activation({q.shape()[0], heads, q.shape()[1]}, statistics_dtype(q.dtype()));
-  attention_forward(all(y), logsumexp, all(queries), all(keys), all(values), factor);
+  attention_forward(all(y), logsumexp, all(queries), all(keys), all(values), factor, first_key);
   const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dq = like(queries), dk = like(keys), dv = like(values);
     attention_backward(all(dq), all(dk), all(dv), all(dy), all(queries), all(keys), all(values),
-                       all(y), logsumexp, factor);
+                       all(y), logsumexp, factor, first_key);
     return {dq, dk, dv};
   };
   return differentiable(y, {q, k, v}, false, backward);

@@ -73,12 +73,14 @@ Variable dropout(Variable x, float probability, const RandomStream& random);
 
 /// Causal self-attention over packed heads: x [B, T, (heads + 2 kv_heads) * head_size] holds the
 /// queries' heads, then the keys', then the values'. Result [B, T, heads * head_size]. The scale is
-/// 1 / sqrt(head_size).
-Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads);
+/// 1 / sqrt(head_size). `first_key` (i32 [B, T]) is the first key that each query sees
+/// (kernels/attention/first_key.h); undefined for the first of all.
+Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads,
+                   const Tensor& first_key = Tensor());
 /// The same for separate queries [B, T, heads * head_size] and keys and values
 /// [B, T, kv_heads * head_size].
 Variable attention(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
-                   std::int64_t kv_heads);
+                   std::int64_t kv_heads, const Tensor& first_key = Tensor());
 
 /// Rotates the first `heads` heads of `head_size` of x [B, T, C] by their positions' angles; the
 /// other channels are copied. With packed heads, one call rotates queries and keys and leaves the

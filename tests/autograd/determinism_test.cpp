@@ -144,6 +144,16 @@ std::vector<Operation> operations() {
        {3, kTokens, (4 + 2 * 2) * 20},
        {},
        [](const Variable& x, const P&) { return attention(x, 4, 2); }},
+      {"attention with first keys",
+       {3, kTokens, (4 + 2 * 2) * 20},
+       {},
+       [](const Variable& x, const P&) {
+         std::vector<std::int32_t> first_key;
+         for (std::int64_t i = 0; i < 3 * kTokens; ++i) {
+           first_key.push_back(static_cast<std::int32_t>(i % kTokens / 37 * 37));
+         }
+         return attention(x, 4, 2, Tensor::from(first_key, {3, kTokens}));
+       }},
       {"cross_entropy",
        {kRows, 300},
        {},

@@ -303,6 +303,20 @@ TEST_CASE("attention: gradients with plain and grouped heads", "[cpu]") {
   }
 }
 
+TEST_CASE("attention: gradients with a first key per query", "[cpu]") {
+  const test::Rank rank;
+  const Tensor first_key =
+      Tensor::from(std::vector<std::int32_t>{0, 0, 2, 2, 2, 0, 1, 1, 3, 4}, {2, 5});
+  GradientCheck{[&](const Inputs& x) { return attention(x[0], 4, 2, first_key); },
+                {leaf({2, 5, (4 + 2 * 2) * 3})},
+                {}}
+      .run();
+  GradientCheck{[&](const Inputs& x) { return attention(x[0], x[1], x[2], 4, 2, first_key); },
+                {leaf({2, 5, 12}, "q"), leaf({2, 5, 6}, "k"), leaf({2, 5, 6}, "v")},
+                {}}
+      .run();
+}
+
 TEST_CASE("attention: gradients with separate queries, keys and values", "[cpu]") {
   const test::Rank rank;
   for (const std::int64_t kv_heads : {4, 2, 1}) {
