@@ -102,6 +102,8 @@ TEST_CASE("bench_kernels: every kernel has a row with a baseline") {
                                      "rope_backward",
                                      "attention_forward",
                                      "attention_backward",
+                                     "attention_packed_forward",
+                                     "attention_packed_backward",
                                      "gelu_forward",
                                      "gelu_backward",
                                      "swiglu_forward",

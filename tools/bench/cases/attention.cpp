@@ -1,3 +1,4 @@
+#include "kernels/attention/first_key.h"
 #include "kernels/attention/op.h"
 
 #include <fmt/format.h>
@@ -12,6 +13,9 @@
 
 namespace tessera {
 namespace {
+
+/// Documents of equal length that a row packs, in the cases of packed documents.
+constexpr std::int64_t kDocuments = 8;
 
 /// Queries, keys and values, packed in [B, T, (H + 2 KV) D]; outputs [B, T, H D].
 struct Packed {
@@ -30,6 +34,16 @@ struct Operands {
   Tensor qkv, d_qkv, o, d_o, logsumexp;
 };
 
+/// The first keys of documents of `document` tokens, packed in every row; undefined for one of T.
+Tensor first_keys_of(const Packed& p, std::int64_t document) {
+  if (document == p.T) return {};
+  std::vector<std::int32_t> starts;
+  for (std::int64_t t = 0; t < p.B * p.T; ++t) {
+    starts.push_back(static_cast<std::int32_t>(t % p.T / document * document));
+  }
+  return first_keys(Tensor::from(starts, {p.B, p.T}), 0);
+}
+
 Operands operands(const Packed& p, DType dtype) {
   return {.qkv = noise({p.B, p.T, p.columns()}, dtype),
           .d_qkv = Tensor::empty({p.B, p.T, p.columns()}, dtype),
@@ -43,44 +57,49 @@ Baseline baseline(DType dtype) {
   return has_cudnn ? Baseline::cudnn : Baseline::matmul;
 }
 
-void add_attention(CaseList& list, const Packed& p, const std::string& shape) {
+/// Attention in every document of `document` tokens. `name` comes before "_forward".
+void add_attention(CaseList& list, const Packed& p, std::int64_t document, const std::string& name,
+                   const std::string& shape) {
   const DType dtype = list.dtype;
+  const std::int64_t T = document, count = p.B * p.H * (p.T / document);
   // S = Q K^T, O = P V.
   const std::vector<MatmulShape> forward = {
-      {.m = p.T, .n = p.T, .k = p.D, .transpose_b = Transpose::yes, .count = p.B * p.H},
-      {.m = p.T, .n = p.D, .k = p.T, .count = p.B * p.H}};
+      {.m = T, .n = T, .k = p.D, .transpose_b = Transpose::yes, .count = count},
+      {.m = T, .n = p.D, .k = T, .count = count}};
   // S again and dP = dO V^T, dQ = dS K, dK = dS^T Q, dV = P^T dO.
   const std::vector<MatmulShape> backward = {
-      {.m = p.T, .n = p.T, .k = p.D, .transpose_b = Transpose::yes, .count = 2 * p.B * p.H},
-      {.m = p.T, .n = p.D, .k = p.T, .count = p.B * p.H},
-      {.m = p.T, .n = p.D, .k = p.T, .transpose_a = Transpose::yes, .count = 2 * p.B * p.H}};
+      {.m = T, .n = T, .k = p.D, .transpose_b = Transpose::yes, .count = 2 * count},
+      {.m = T, .n = p.D, .k = T, .count = count},
+      {.m = T, .n = p.D, .k = T, .transpose_a = Transpose::yes, .count = 2 * count}};
   const double qkv = list.bytes(p.B * p.T, p.columns());
   const double o = list.bytes(p.B * p.T, p.H * p.D);
   const float scale = 1.0f / std::sqrt(static_cast<float>(p.D));
+  // cuDNN's kernels take no first keys.
+  const Baseline whole = document == p.T ? baseline(dtype) : Baseline::matmul;
   list.compute_bound(
-      "attention_forward", shape, qkv + o, 0.5, forward,
+      name + "_forward", shape, qkv + o, 0.5, forward,
       [=] {
-        return [=, t = operands(p, dtype)] {
+        return [=, t = operands(p, dtype), first_key = first_keys_of(p, document)] {
           attention_forward(p.outputs(t.o), t.logsumexp, p.queries(t.qkv), p.keys(t.qkv),
-                            p.values(t.qkv), scale);
+                            p.values(t.qkv), scale, first_key);
         };
       },
-      baseline(dtype));
+      whole);
   const auto add_backward = [&](Baseline baseline) {
     list.compute_bound(
-        "attention_backward", shape, 2 * (qkv + o), 0.5, backward,
+        name + "_backward", shape, 2 * (qkv + o), 0.5, backward,
         [=] {
-          return [=, t = operands(p, dtype)] {
+          return [=, t = operands(p, dtype), first_key = first_keys_of(p, document)] {
             attention_backward(p.queries(t.d_qkv), p.keys(t.d_qkv), p.values(t.d_qkv),
                                p.outputs(t.d_o), p.queries(t.qkv), p.keys(t.qkv), p.values(t.qkv),
-                               p.outputs(t.o), t.logsumexp, scale);
+                               p.outputs(t.o), t.logsumexp, scale, first_key);
           };
         },
         baseline);
   };
-  add_backward(baseline(dtype));
+  add_backward(whole);
   // cuDNN's backward pass is faster in any order.
-  if (baseline(dtype) == Baseline::cudnn) add_backward(Baseline::cudnn_any_order);
+  if (whole == Baseline::cudnn) add_backward(Baseline::cudnn_any_order);
 }
 
 void add_rope(CaseList& list, const Packed& p) {
@@ -109,8 +128,12 @@ void add_attention_cases(CaseList& list) {
                     .KV = model.kv_heads,
                     .D = model.head_size};
   add_rope(list, p);
-  add_attention(list, p,
-                fmt::format("{} x {}/{} heads x {} x {}, causal", p.B, p.H, p.KV, p.T, p.D));
+  const std::string heads = fmt::format("{} x {}/{} heads", p.B, p.H, p.KV);
+  add_attention(list, p, p.T, "attention", fmt::format("{} x {} x {}, causal", heads, p.T, p.D));
+  if (p.T % kDocuments != 0) return;
+  const std::int64_t document = p.T / kDocuments;
+  add_attention(list, p, document, "attention_packed",
+                fmt::format("{} x {}*{} x {}", heads, kDocuments, document, p.D));
 }
 
 }  // namespace tessera
