@@ -2,8 +2,11 @@
 
 #include <utility>
 
+#include "autograd/engine.h"
 #include "kernels/dispatch/op.h"
 #include "kernels/grouped_matmul/op.h"
+#include "kernels/reduce/op.h"
+#include "kernels/router_loss/op.h"
 #include "kernels/swiglu/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
@@ -25,6 +28,12 @@ Tensor as_rows(const Tensor& x) {
   check(x.rank() >= 1, "rows need at least one dimension, got {}", describe(x));
   const std::int64_t columns = x.size(-1);
   return x.reshape({columns == 0 ? 0 : x.numel() / columns, columns});
+}
+
+/// A gradient of one element, as double.
+double scalar_value(const Tensor& dy) {
+  if (gradient_is_known_one()) return 1.0;
+  return dy.dtype() == DType::f64 ? dy.item<double>() : dy.item<float>();
 }
 
 /// The stacked linear layers of all experts.
@@ -198,6 +207,22 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
                           if (needs_dx) gradients[0] = gradients[0].reshape(shape);
                           return gradients;
                         });
+}
+
+Variable router_loss(const Variable& logits, const Tensor& factors, double z) {
+  const Tensor rows = as_rows(logits.data());
+  const DType dtype = statistics_dtype(rows.dtype());
+  const Tensor losses = activation({rows.size(0)}, dtype), total = activation({1}, dtype);
+  router_loss_forward(losses, rows, factors, z);
+  sum(total, losses);
+  const auto backward = [rows, factors, z, dtype, shape = logits.shape()](Tensor dy) -> Gradients {
+    const CategoryScope category(Category::activations);
+    const Tensor dlosses = Tensor::full({rows.size(0)}, dtype, scalar_value(dy));
+    const Tensor dlogits = like(rows);
+    router_loss_backward(dlogits, dlosses, rows, factors, z);
+    return {dlogits.reshape(shape)};
+  };
+  return differentiable(total, {logits}, false, backward);
 }
 
 }  // namespace tessera

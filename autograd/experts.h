@@ -51,4 +51,8 @@ struct ExpertOptions {
 Variable experts(const Variable& x, const Routing& routing, const Parameter& gate_up,
                  const Parameter& down, const ExpertOptions& options);
 
+/// The sum over tokens of router_loss (kernels/router_loss/op.h), a scalar [1], for logits [..., E].
+/// `factors` [E] f32 (f64 for f64) have no gradient.
+Variable router_loss(const Variable& logits, const Tensor& factors, double z);
+
 }  // namespace tessera

@@ -115,6 +115,13 @@ std::vector<Operation> operations() {
          return route(x, {.experts_per_token = 5, .weights = RouterWeights::softmax, .bias = {}})
              .weights;
        }},
+      {"router_loss",
+       {kRows, 40},
+       {},
+       [](const Variable& x, const P&) {
+         const Tensor factors = normal_tensor({40}, statistics_dtype(x.dtype()), "factors");
+         return router_loss(x, factors, 0.01);
+       }},
       {"experts",
        {kRows, 48},
        {{9, 64, 48}, {9, 48, 32}},

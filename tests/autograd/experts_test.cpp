@@ -146,6 +146,17 @@ TEST_CASE("route: gradients of the weights with respect to the logits", "[cpu]")
   }
 }
 
+TEST_CASE("router_loss: gradients of the logits", "[cpu]") {
+  const test::Rank rank;
+  const Tensor factors = leaf({7}, "factors");
+  for (const double z : {0.0, 0.2}) {
+    const auto loss = [&](const Inputs& x) { return router_loss(x[0], factors, z); };
+    GradientCheck{loss, {leaf({2, 4, 7}, "logits")}, {}}.run();
+    const auto scaled = [&](const Inputs& x) { return scale(loss(x), -0.75); };
+    GradientCheck{scaled, {leaf({2, 4, 7}, "logits")}, {}}.run();
+  }
+}
+
 TEST_CASE("experts: gradients of tokens, logits and weights", "[cpu]") {
   const test::Rank rank;
   for (const Family& family : kFamilies) {

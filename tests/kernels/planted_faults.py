@@ -477,7 +477,7 @@ FAULTS = {
     "a tile reads on into the next expert's rows": (
         "kernels/grouped_matmul/tensor_core_tile.h",
         "const bool inside = x < kept_end && k < depth_end;",
-        "const bool inside = x < kept_end;",
+        "const bool inside = x < kept_end && k <= depth_end;",
         ["kernels_grouped_matmul"]),
     "the tile's operands are copied without a wait": (
         "kernels/grouped_matmul/tensor_core_tile.h",
@@ -489,6 +489,17 @@ FAULTS = {
         "    __syncthreads();  // all threads have read the tiles\n",
         "",
         ["kernels_grouped_matmul"]),
+
+    "the router's loss sees the factors' mean over experts": (
+        "kernels/router_loss/cuda.cu",
+        "dloss[n] * p(e) * (factors[e] - mean + slope)",
+        "dloss[n] * p(e) * (factors[e] - mean / experts + slope)",
+        ["kernels_router_loss"]),
+    "the router's loss squares a lane's share of logsumexp": (
+        "kernels/router_loss/cuda.cu",
+        "    sum = gpu::warp_reduce<gpu::Sum>(sum);\n",
+        "",
+        ["kernels_router_loss"]),
 
     # ---- optimizers
     "weight decay goes through the moments": (
