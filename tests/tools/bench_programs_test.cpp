@@ -98,6 +98,12 @@ TEST_CASE("bench_kernels: every kernel has a row with a baseline") {
                                      "linear_bias_gelu",
                                      "linear_dweight_dbias",
                                      "linear_dx_gelu",
+                                     "grouped_matmul_8",
+                                     "grouped_matmul_dx_8",
+                                     "grouped_matmul_dweight_8",
+                                     "grouped_matmul_64",
+                                     "grouped_matmul_dx_64",
+                                     "grouped_matmul_dweight_64",
                                      "rope_forward",
                                      "rope_backward",
                                      "attention_forward",
@@ -139,6 +145,10 @@ TEST_CASE("bench_kernels: bytes and operations are the shapes'") {
   CHECK(linear["shape"] == "16 x 48 x 32");
   CHECK(linear["flops"] == 2 * 16 * 48 * 32);
   CHECK(linear["bytes"] == 4 * (16 * 32 + 32 * 48 + 2 * 16 * 48));
+  const json grouped = row("grouped_matmul_dweight_8");
+  CHECK(grouped["shape"] == "32 x 6 x 32, 8 experts");
+  CHECK(grouped["flops"] == 2 * 32 * 6 * 32);
+  CHECK(grouped["bytes"] == 4 * (32 * 32 + 32 * 6 + 8 * 6 * 32));
   const json attention = row("attention_backward");
   CHECK(attention["shape"] == "2 x 2/1 heads x 8 x 16, causal");
   CHECK(attention["flops"] == 5 * 2 * 2 * 2 * 8 * 8 * 16 / 2);

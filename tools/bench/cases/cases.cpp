@@ -73,6 +73,7 @@ std::vector<KernelCase> kernel_cases(const TransformerShape& model, std::int64_t
   add_embedding_cases(list);
   add_norm_cases(list);
   add_linear_cases(list);
+  add_moe_cases(list);
   add_attention_cases(list);
   add_elementwise_cases(list);
   add_loss_cases(list);

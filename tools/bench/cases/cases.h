@@ -74,6 +74,7 @@ class CaseList {
 void add_embedding_cases(CaseList& list);
 void add_norm_cases(CaseList& list);
 void add_linear_cases(CaseList& list);
+void add_moe_cases(CaseList& list);
 void add_elementwise_cases(CaseList& list);
 void add_attention_cases(CaseList& list);
 void add_loss_cases(CaseList& list);

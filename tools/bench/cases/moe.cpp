@@ -1,0 +1,59 @@
+// The products of a mixture of experts, with matrices [F / 8, C] as Qwen3-MoE has, and skewed loads.
+//
+// Each token takes two experts. Expert e has about 1 / (e + 1) of the load of expert 0, as words have by
+// Zipf's law. The baseline is one product with the same operations.
+#include <fmt/format.h>
+
+#include "kernels/grouped_matmul/op.h"
+#include "tools/bench/cases/cases.h"
+#include "tools/measure/noise.h"
+
+namespace tessera {
+namespace {
+
+/// The offsets of `experts` experts in `rows` rows.
+Tensor skewed_offsets(std::int64_t rows, std::int64_t experts) {
+  double total = 0.0, sum = 0.0;
+  for (std::int64_t e = 1; e <= experts; ++e) total += 1.0 / static_cast<double>(e);
+  std::vector<std::int32_t> offsets{0};
+  for (std::int64_t e = 1; e <= experts; ++e) {
+    sum += 1.0 / static_cast<double>(e);
+    offsets.push_back(static_cast<std::int32_t>(static_cast<double>(rows) * sum / total));
+  }
+  offsets.back() = static_cast<std::int32_t>(rows);
+  return Tensor::from(offsets, {experts + 1});
+}
+
+}  // namespace
+
+void add_moe_cases(CaseList& list) {
+  const std::int64_t P = 2 * list.rows, C = list.model.width, F = list.model.mlp_width / 8;
+  const DType dtype = list.dtype;
+  for (const std::int64_t E : {8, 64}) {
+    const std::string shape = fmt::format("{} x {} x {}, {} experts", P, F, C, E);
+    const double bytes = list.bytes(P, C) + list.bytes(P, F) + list.bytes(E * F, C);
+    const MatmulShape forward = {.m = P, .n = F, .k = C, .transpose_b = Transpose::yes};
+    list.compute_bound(fmt::format("grouped_matmul_{}", E), shape, bytes, 1.0, {forward}, [=] {
+      return [y = Tensor::empty({P, F}, dtype), x = noise({P, C}, dtype),
+              weight = noise({E, F, C}, dtype), offsets = skewed_offsets(P, E)] {
+        grouped_matmul(y, x, weight, offsets, Transpose::yes);
+      };
+    });
+    const MatmulShape input = {.m = P, .n = C, .k = F};
+    list.compute_bound(fmt::format("grouped_matmul_dx_{}", E), shape, bytes, 1.0, {input}, [=] {
+      return [dx = Tensor::empty({P, C}, dtype), dy = noise({P, F}, dtype),
+              weight = noise({E, F, C}, dtype),
+              offsets = skewed_offsets(P, E)] { grouped_matmul(dx, dy, weight, offsets); };
+    });
+    const MatmulShape weight = {.m = F, .n = C, .k = P, .transpose_a = Transpose::yes};
+    list.compute_bound(
+        fmt::format("grouped_matmul_dweight_{}", E), shape, bytes, 1.0, {weight}, [=] {
+          return [dweight = Tensor::empty({E, F, C}, dtype), dy = noise({P, F}, dtype),
+                  x = noise({P, C}, dtype), offsets = skewed_offsets(P, E)] {
+            grouped_matmul_weight(dweight, dy, x, offsets);
+          };
+        });
+  }
+}
+
+}  // namespace tessera
