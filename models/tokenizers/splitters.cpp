@@ -1,5 +1,6 @@
 #include "models/tokenizers/splitters.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>

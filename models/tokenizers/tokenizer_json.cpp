@@ -1,5 +1,6 @@
 #include "models/tokenizers/tokenizer_json.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Plants faults in the models' sources, one at a time, and sees their tests turn red.
+
+  tests/models/planted_faults.py           builds a copy of the sources below build/planted_faults,
+                                           plants each fault there and runs tests that may see it
+  tests/models/planted_faults.py NAME...   only these
+  tests/models/planted_faults.py --check   only sees that every fault still fits the sources
+
+A fault that no test notices is a gap in the tests: the program ends with 1 and names it.
+"""
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import planting
+
+# A file, text that occurs in it exactly once, what replaces it, and the tests that are run.
+FAULTS = {
+    "of equal pairs the rightmost merges first": (
+        "models/tokenizers/bpe_merge.cpp",
+        "left > other.left",
+        "left < other.left",
+        ["bpe"]),
+    "a queued pair is merged although one of the two has changed": (
+        "models/tokenizers/bpe_merge.cpp",
+        "if (current && after_[next.left] == next.right) merge(next);",
+        "if (after_[next.left] == next.right) merge(next);",
+        ["bpe"]),
+    "unknown characters are fused though the file does not say so": (
+        "models/tokenizers/bpe.cpp",
+        "if (unknown_waits && !options_.fuse_unknown) symbols",
+        "if (false) symbols",
+        ["bpe"]),
+    "a whole piece of the vocabulary is merged all the same": (
+        "models/tokenizers/bpe.cpp",
+        "if (options_.ignore_merges) {\n    if (const auto",
+        "if (false) {\n    if (const auto",
+        ["bpe"]),
+    "an added token keeps the spaces after it as text": (
+        "models/tokenizers/added_tokens.cpp",
+        "while (token->takes_right && ",
+        "while (false && ",
+        ["tokenizer_golden"]),
+    "an added token is found inside a word": (
+        "models/tokenizers/added_tokens.cpp",
+        "if (token->single_word && ",
+        "if (false && ",
+        ["tokenizer_golden"]),
+    "threads agree before they do": (
+        "models/tokenizers/bpe_tokenizer.cpp",
+        "mark != job.marks.end() && mark->text == next) break;",
+        "mark != job.marks.end()) break;",
+        ["bpe"]),
+    "\\s is PCRE2's": (
+        "models/tokenizers/regex.cpp",
+        'made += "\\\\p{White_Space}";',
+        'made += "\\\\s";',
+        ["bpe"]),
+    "broken bytes become one U+FFFD": (
+        "models/tokenizers/utf8.cpp",
+        "if (!may_follow(i == 1 ? first : 0x80, next)) return {{0, i}, false};",
+        "if (!may_follow(i == 1 ? first : 0x80, next)) return {{0, length}, false};",
+        ["bpe"]),
+    "NFC only decomposes": (
+        "models/tokenizers/normalizers.cpp",
+        "unicode_form(UTF8PROC_COMPOSE, true)",
+        "unicode_form(UTF8PROC_DECOMPOSE, true)",
+        ["tokenizer_golden"]),
+    "every piece gets the space of the first": (
+        "models/tokenizers/splitters.cpp",
+        "(prepend_ == Prepend::first && text.at_start)",
+        "(prepend_ == Prepend::first)",
+        ["tokenizer_golden"]),
+    "the template's token comes after the text": (
+        "models/tokenizers/tokenizer_json.cpp",
+        "auto& side = after_text ? parts.after : parts.before;",
+        "auto& side = parts.after;",
+        ["tokenizer_golden"]),
+}
+
+if __name__ == "__main__":
+    sys.exit(planting.main(
+        sys.argv[1:],
+        {name: planting.Fault(path, old, new, [f"test_models_{test}" for test in tests])
+         for name, (path, old, new, tests) in FAULTS.items()},
+        folder="build/planted_faults", preset="release"))
