@@ -56,7 +56,7 @@ TEXTS = [
     "HTTPServer iPhone McDonald \u01c5\u01c8 \u01f2abc \u02b0\u02b2 \u00aa\u00ba", "a_b-c/d\\e|f~g`h@i#j$k%l^m&n*o(p)q",
     "https://example.org/a?b=c&d=%20#e", "!!!???... --- === //// \r\n////\n", "\u2581\u2581x \u2581 y\u2581",
     "<s>a</s> <s> b </s>c", "x<unk>y <0x41><0x0A>", "<|begin_of_text|>Hi<|end_of_text|>", "<|begin_of_text|><|begin_of_text|>",
-    "<mask>", "a <mask> b", "a  <mask>  b<mask>", "word wordy aword word.", "  <tool>  x</tool>\n\n<tool>",
+    "<mask>", "a <mask> b", "<mas <masx> <mask>>", "a  <mask>  b<mask>", "word wordy aword word.", "  <tool>  x</tool>\n\n<tool>",
     "\u00c9t\u00e9 E\u0301te\u0301 \u00c9T\u00c9", "\x00\x01\x7f\x80\x9f\xad", "\ufffd\uffff\U0010ffff\ue000", "\u0378\u0530",
     "x" * 300, " " * 70 + "x" + "\n" * 40, "ab" * 100 + " " + "\u65e5" * 50, "aA" * 40 + "Aa" * 40,
     " ".join(SENTENCES[:3]), "\n".join(SENTENCES),
@@ -82,10 +82,9 @@ def llama2(metaspace):
     as the published file does."""
     made = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     specials = ["<unk>", "<s>", "</s>"]
-    replaced = [line.replace(" ", "\u2581") for line in SENTENCES]
     made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
-    made.train_from_iterator(SENTENCES, trainer(900, special_tokens=specials + bytes_, limit_alphabet=90))
+    made.train_from_iterator(SENTENCES[:9], trainer(800, special_tokens=specials + bytes_))
     if metaspace:
         made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
         made.decoder = decoders.Sequence([decoders.Metaspace(prepend_scheme="first", split=False), decoders.ByteFallback(), decoders.Fuse()])
@@ -123,7 +122,7 @@ def added():
     made.train_from_iterator(SENTENCES, trainer(700, initial_alphabet=bytes_of_gpt2()))
     made.add_tokens([AddedToken("<mask>", lstrip=True, normalized=False), AddedToken("<tool>", rstrip=True),
                      AddedToken("</tool>", normalized=False), AddedToken("word", single_word=True),
-                     AddedToken("E\u0301t\u00e9", normalized=True), AddedToken("<too", normalized=False)])
+                     AddedToken("E\u0301t\u00e9", normalized=True), AddedToken("<mas", normalized=False)])
     made.add_special_tokens(["<|begin_of_text|>"])
     # Whole pieces in the vocabulary that no merge makes.
     file = json.loads(made.to_str())

@@ -23,8 +23,8 @@ FAULTS = {
         ["bpe"]),
     "a queued pair is merged although one of the two has changed": (
         "models/tokenizers/bpe_merge.cpp",
-        "if (current && after_[next.left] == next.right) merge(next);",
-        "if (after_[next.left] == next.right) merge(next);",
+        "symbols_[next.left] == next.left_id && symbols_[next.right] == next.right_id;",
+        "symbols_[next.right] == next.right_id;",
         ["bpe"]),
     "unknown characters are fused though the file does not say so": (
         "models/tokenizers/bpe.cpp",
