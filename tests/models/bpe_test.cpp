@@ -147,7 +147,7 @@ TEST_CASE("a long text has the ids of its parts, for any number of threads") {
   // The pieces of a long number begin at every third digit, which a thread that begins inside
   // cannot know. There is a piece's end between one block and the next.
   std::string block = "fox";
-  for (int i = 0; i < 100'003; ++i) block += static_cast<char>('0' + i % 7);
+  for (int i = 0; i < 100'004; ++i) block += static_cast<char>('0' + i % 7);
   block += std::string(301, ' ') + "jumps  \n\n\n\t over日本" + std::string(500, 'q') + "!";
   const Tokens of_block = tokenizer->encode(block);
   std::string text;
