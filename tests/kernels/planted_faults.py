@@ -140,7 +140,7 @@ FAULTS = {
     "first keys are not checked": (
         "kernels/attention/cuda/pieces.h",
         "first_keys[query] >= least && ",
-        "",
+        "first_keys[query] >= least - n.keys && ",
         ["kernels_attention_first_key"]),
     "a piece is stored over the one before it": (
         "kernels/attention/cuda/fragments.h",
