@@ -203,7 +203,7 @@ TEST_CASE("an expression that backtracks without end is an error") {
   REQUIRE_THROWS(Regex("\\C"));
 }
 
-TEST_CASE("\\s is Unicode's white space") {
+TEST_CASE("the class s of a regular expression is Unicode's white space") {
   const auto is_space = [](const char* text) {
     return Regex::Search(Regex("\\s"), text).next(0).has_value();
   };

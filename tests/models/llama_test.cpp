@@ -94,7 +94,7 @@ TEST_CASE("the llama family's presets have the published numbers of parameters, 
   REQUIRE_THROWS_WITH(llama_preset("llama-3"), Contains("llama-3") && Contains("llama3-mini"));
 }
 
-TEST_CASE("a tied head is part of the first unit; an untied one is the last unit") {
+TEST_CASE("a tied head is part of the first unit, an untied one is the last unit") {
   LlamaConfig tied = kTiny;
   tied.tied = true;
   REQUIRE(unit_names(Llama(kTiny)) ==

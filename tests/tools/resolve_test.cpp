@@ -74,7 +74,8 @@ TEST_CASE("a header says where the vocabulary comes from") {
   CHECK_THAT(describe_model(resolve(without)), Contains("no manifest next to data.train"));
 }
 
-TEST_CASE("sizes of a family's own override the preset's; sizes that follow may only be repeated") {
+TEST_CASE(
+    "sizes of a family's own override the preset's, and sizes that follow may only be repeated") {
   Config config;
   config.model.preset = "llama3-mini";
   config.data.sequence_length = 16;
