@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "autograd/engine.h"
+#include "autograd/activations.h"
 #include "kernels/dispatch/op.h"
 #include "kernels/grouped_matmul/op.h"
 #include "kernels/reduce/op.h"
@@ -14,27 +14,6 @@
 
 namespace tessera {
 namespace {
-
-Tensor activation(const Shape& shape, DType dtype) {
-  const CategoryScope category(Category::activations);
-  return Tensor::empty(shape, dtype);
-}
-Tensor like(const Tensor& x) {
-  return activation(x.shape(), x.dtype());
-}
-
-/// [..., C] as [N, C].
-Tensor as_rows(const Tensor& x) {
-  check(x.rank() >= 1, "rows need at least one dimension, got {}", describe(x));
-  const std::int64_t columns = x.size(-1);
-  return x.reshape({columns == 0 ? 0 : x.numel() / columns, columns});
-}
-
-/// A gradient of one element, as double.
-double scalar_value(const Tensor& dy) {
-  if (gradient_is_known_one()) return 1.0;
-  return dy.dtype() == DType::f64 ? dy.item<double>() : dy.item<float>();
-}
 
 /// The stacked linear layers of all experts.
 struct Layer {
@@ -217,7 +196,7 @@ Variable router_loss(const Variable& logits, const Tensor& factors, double z) {
   sum(total, losses);
   const auto backward = [rows, factors, z, dtype, shape = logits.shape()](Tensor dy) -> Gradients {
     const CategoryScope category(Category::activations);
-    const Tensor dlosses = Tensor::full({rows.size(0)}, dtype, scalar_value(dy));
+    const Tensor dlosses = Tensor::full({rows.size(0)}, dtype, scalar_gradient(dy));
     const Tensor dlogits = like(rows);
     router_loss_backward(dlogits, dlosses, rows, factors, z);
     return {dlogits.reshape(shape)};

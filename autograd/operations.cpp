@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "autograd/activations.h"
 #include "autograd/engine.h"
 #include "kernels/add/op.h"
 #include "kernels/attention/op.h"
@@ -23,22 +24,6 @@
 
 namespace tessera {
 namespace {
-
-Tensor activation(const Shape& shape, DType dtype) {
-  const CategoryScope category(Category::activations);
-  return Tensor::empty(shape, dtype);
-}
-
-Tensor like(const Tensor& x) {
-  return activation(x.shape(), x.dtype());
-}
-
-/// [..., C] as [N, C].
-Tensor as_rows(const Tensor& x) {
-  check(x.rank() >= 1, "rows need at least one dimension, got {}", describe(x));
-  const std::int64_t columns = x.size(-1);
-  return x.reshape({columns == 0 ? 0 : x.numel() / columns, columns});
-}
 
 /// The tensor that dx is written to: dy itself if this handle is its only owner.
 Tensor reuse(const Tensor& dy) {
@@ -77,12 +62,6 @@ void accumulate_gradients(const Parameter& weight, const Parameter& bias, const 
   } else if (bias.trainable()) {
     bias_backward(bias.gradient(), dy, bias.next_contribution());
   }
-}
-
-/// The gradient of a scalar of either floating dtype, as double.
-double value_of(const Tensor& scalar) {
-  if (gradient_is_known_one()) return 1.0;
-  return scalar.dtype() == DType::f64 ? scalar.item<double>() : scalar.item<float>();
 }
 
 }  // namespace
@@ -464,7 +443,7 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore
 
   const auto backward = [x, logsumexp, flat, dtype, mean, ignore_index](Tensor dy) -> Gradients {
     const CategoryScope category(Category::activations);
-    const Tensor dlosses = Tensor::full({flat.numel()}, dtype, mean * value_of(dy));
+    const Tensor dlosses = Tensor::full({flat.numel()}, dtype, mean * scalar_gradient(dy));
     const Tensor dx = like(x);
     cross_entropy_backward(dx, dlosses, x, logsumexp, flat, ignore_index);
     return {dx};
@@ -488,7 +467,7 @@ Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const 
                        loss_scale, accumulate, ignore_index, chunk);
   return differentiable(
       loss, {x}, weight.trainable(), [dx, x_shape = x.shape()](Tensor dy) -> Gradients {
-        const double seed = value_of(dy);
+        const double seed = scalar_gradient(dy);
         check(seed == 1.0,
               "linear_cross_entropy: backward's seed is {}; expected 1, because the gradients were "
               "computed in forward. Pass the factor as loss_scale and end the graph here",

@@ -90,12 +90,13 @@ PlacementRule without_repetition(PlacementRule rule, const PlacementRule& rest) 
   return rule;
 }
 
-/// The row of the table in placement.h.
-Placement row_of(StrategyKind kind, bool flatten) {
-  const Layout slices = flatten ? Layout::flat : Layout::rows;
+/// The row of the table in placement.h for the rule's strategy.
+Placement row_of(const PlacementRule& rule) {
+  const StrategyKind kind = rule.strategy;
+  const Layout slices = rule.flatten_parameters ? Layout::flat : Layout::rows;
   constexpr auto kWhole = Held::whole;
   constexpr auto kSharded = Held::sharded;
-  const std::string name(name_of(kind));
+  const std::string name = recipe_of(rule);
   switch (kind) {  //        sharded  replicated  layout           parameters  gradients
     case StrategyKind::single:
       return {name, /*    */ kNone, kNone, /*  */ Layout::whole, /*   */ kWhole, /* */ kWhole};
@@ -133,8 +134,7 @@ void set_reshard(Placement& placement, int group, int shards) {
 Placement make_placement(const PlacementRule& given, const PlacementRule& rest, const Mesh& mesh,
                          const Device& device) {
   const PlacementRule rule = without_repetition(given, rest);
-  Placement placement = row_of(rule.strategy, rule.flatten_parameters);
-  placement.name = recipe_of(rule);
+  Placement placement = row_of(rule);
   set_reshard(placement, rule.reshard_group.value_or(*rest.reshard_group),
               mesh.size_along(placement.shard));
   placement.compute_dtype = rule.compute_dtype.value_or(*rest.compute_dtype);
