@@ -1,7 +1,8 @@
 # tessera_library(NAME DEPENDS targets... PRIVATE targets...)
 #
-# The static library tessera_NAME (alias tessera::NAME) of every .cpp below the folder NAME, with the
-# project's compile options. Includes are written from the root: "runtime/tensor.h".
+# The library tessera_NAME (alias tessera::NAME) of every .cpp below the folder NAME, with the project's
+# compile options. It is static unless BUILD_SHARED_LIBS is on. Includes are written from the root:
+# "runtime/tensor.h".
 
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -33,7 +34,7 @@ function(tessera_library name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/cuda/|/emulation/|/(cuda|cudnn)\\.cpp$") # see cuda.cmake
-  add_library(tessera_${name} STATIC ${sources})
+  add_library(tessera_${name} ${sources})
   add_library(tessera::${name} ALIAS tessera_${name})
   set_target_properties(tessera_${name} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(tessera_${name} PUBLIC
