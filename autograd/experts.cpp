@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "autograd/activations.h"
+#include "kernels/add/op.h"
 #include "kernels/dispatch/op.h"
 #include "kernels/grouped_matmul/op.h"
 #include "kernels/reduce/op.h"
@@ -202,6 +203,21 @@ Variable router_loss(const Variable& logits, const Tensor& factors, double z) {
     return {dlogits.reshape(shape)};
   };
   return differentiable(total, {logits}, false, backward);
+}
+
+Variable add_router_loss(const Variable& logits, std::shared_ptr<const RouterLossTerms> terms) {
+  const Tensor rows = as_rows(logits.data());
+  const auto backward = [rows, terms = std::move(terms),
+                         shape = logits.shape()](Tensor dy) -> Gradients {
+    const CategoryScope category(Category::activations);
+    const Tensor dlosses =
+        Tensor::full({rows.size(0)}, statistics_dtype(rows.dtype()), terms->scale);
+    const Tensor dlogits = like(rows);
+    router_loss_backward(dlogits, dlosses, rows, terms->factors, terms->z);
+    add(dlogits, dlogits, dy.reshape(rows.shape()));
+    return {dlogits.reshape(shape)};
+  };
+  return differentiable(logits.data(), {logits}, false, backward);
 }
 
 }  // namespace tessera

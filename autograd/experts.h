@@ -7,6 +7,8 @@
 //   const Variable y = experts(x, routing, gate_up, down, options);
 #pragma once
 
+#include <memory>
+
 #include "autograd/operations.h"
 #include "kernels/router/op.h"
 
@@ -54,5 +56,18 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
 /// The sum over tokens of router_loss (kernels/router_loss/op.h), a scalar [1], for logits [..., E].
 /// `factors` [E] f32 (f64 for f64) have no gradient.
 Variable router_loss(const Variable& logits, const Tensor& factors, double z);
+
+/// The losses of one router. They are read in backward, so they may be set after the router's
+/// forward pass: a loss on the loads of all layers is known when the last layer has routed.
+struct RouterLossTerms {
+  Tensor factors;  // [E] f32 (f64 for f64)
+  double z = 0.0;
+  /// The gradient of the terms' sum: 1, or the factor of a scaled loss.
+  double scale = 1.0;
+};
+
+/// `logits` as they are. In backward the gradient of terms->scale * router_loss(logits,
+/// terms->factors, terms->z) is added to theirs.
+Variable add_router_loss(const Variable& logits, std::shared_ptr<const RouterLossTerms> terms);
 
 }  // namespace tessera

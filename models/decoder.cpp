@@ -85,7 +85,9 @@ Variable Decoder::loss(const Tensor& inputs, const Tensor& targets, double loss_
   check(targets.shape() == inputs.shape(),
         "the targets are {}; expected the shape of the inputs, {}", describe(targets),
         describe(inputs));
+  if (training && routers_) routers_->start_forward();
   const Variable x = trunk(inputs, {.training = training});
+  if (training && routers_) routers_->finish_forward();
   return head_unit().run_once(
       [&](const Variable& h) {
         return linear_cross_entropy(final_norm(h), head_weight(), targets, loss_scale);

@@ -12,9 +12,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/language_model.h"
+#include "models/routers.h"
 
 namespace tessera {
 
@@ -53,6 +55,7 @@ class Decoder : public LanguageModel {
                 bool training) final;
   Variable logits(const Tensor& inputs) final;
   Tensor next_logits(const Tensor& tokens, KeyValueCache& cache) final;
+  Routers* routers() const final { return routers_.get(); }
 
  protected:
   explicit Decoder(const TransformerShape& shape) : shape_(shape) {}
@@ -66,6 +69,8 @@ class Decoder : public LanguageModel {
   void add_embedding(const Module& module);
   /// Adds the next block, as a unit of this name.
   void add_block(const std::string& unit_name, std::unique_ptr<DecoderBlock> block);
+  /// The routers that the blocks route through.
+  void set_routers(std::shared_ptr<Routers> routers) { routers_ = std::move(routers); }
   /// Adds the last unit: the final norm and a head with a weight of its own.
   void add_head(const std::vector<const Module*>& modules);
   const std::vector<std::unique_ptr<DecoderBlock>>& blocks() const { return blocks_; }
@@ -86,6 +91,7 @@ class Decoder : public LanguageModel {
   TransformerShape shape_;
   std::vector<std::unique_ptr<DecoderBlock>> blocks_;
   Units units_;
+  std::shared_ptr<Routers> routers_;
 };
 
 }  // namespace tessera

@@ -12,6 +12,8 @@
 
 namespace tessera {
 
+class Routers;
+
 class LanguageModel : public Module {
  public:
   virtual const TransformerShape& shape() const = 0;
@@ -36,6 +38,9 @@ class LanguageModel : public Module {
   /// n. They are f32 in every compute dtype (f64 for f64). No gradients. Raises Error if the cache
   /// would exceed the context.
   virtual Tensor next_logits(const Tensor& tokens, KeyValueCache& cache) = 0;
+
+  /// The routers of a mixture of experts; null if the model has none.
+  virtual Routers* routers() const { return nullptr; }
 
   /// The Hugging Face config.json.
   virtual nlohmann::json config() const = 0;

@@ -146,6 +146,26 @@ TEST_CASE("route: gradients of the weights with respect to the logits", "[cpu]")
   }
 }
 
+TEST_CASE("add_router_loss adds the gradient of router_loss, with terms set after forward",
+          "[cpu]") {
+  const test::Rank rank;
+  const Tensor logits = leaf({2, 3, 5}, "logits"), factors = leaf({5}, "factors");
+  const Tensor seed = leaf({6, 2}, "seed");
+  const auto weights_of = [](const Variable& of) {
+    return route(of, {.experts_per_token = 2, .weights = RouterWeights::softmax, .bias = {}})
+        .weights;
+  };
+  const Variable once = Variable::leaf(logits), apart = Variable::leaf(logits);
+  const auto terms = std::make_shared<RouterLossTerms>();
+  const Variable weights = weights_of(add_router_loss(once, terms));
+  *terms = {.factors = factors, .z = 0.25, .scale = 3.0};
+  backward(weights, seed);
+
+  backward(weights_of(apart), seed);
+  backward(router_loss(apart, factors, 0.25), Tensor::full({1}, DType::f64, 3.0));
+  CHECK(test::relative_error(to_doubles(once.gradient()), to_doubles(apart.gradient())) < 1e-14);
+}
+
 TEST_CASE("router_loss: gradients of the logits", "[cpu]") {
   const test::Rank rank;
   const Tensor factors = leaf({7}, "factors");

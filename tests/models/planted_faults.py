@@ -76,6 +76,36 @@ FAULTS = {
         "auto& side = after_text ? parts.after : parts.before;",
         "auto& side = parts.after;",
         ["tokenizer_golden"]),
+    "a block that runs again in backward counts its tokens again": (
+        "models/routers.cpp",
+        "if (recording_) offsets_of_pass_.push_back(routing.offsets);",
+        "if (in_step_) (recording_ ? offsets_of_pass_ : offsets_of_step_).push_back(routing.offsets);",
+        ["routers"]),
+    "the counts of a micro-batch replace those of the one before": (
+        "models/routers.cpp",
+        "  offsets_of_step_.insert(offsets_of_step_.end(), ",
+        "  offsets_of_step_.clear();\n  offsets_of_step_.insert(offsets_of_step_.end(), ",
+        ["routers"]),
+    "biases move although the routers have moved on to their old copies": (
+        "models/routers.cpp",
+        "  device_biases_[layer] = {};",
+        "",
+        ["routers"]),
+    "hf's loads are those of each layer": (
+        "models/routers.cpp",
+        "for (const Tensor& offsets : offsets_of_pass_) add_counts(sums, 0, offsets);",
+        "add_counts(sums, 0, offsets_of_pass_.front());",
+        ["routers"]),
+    "lagged gives every layer the loads of the first": (
+        "models/routers.cpp",
+        "lagged ? counts_of_layer(last_counts_, layer) :",
+        "lagged ? counts_of_layer(last_counts_, 0) :",
+        ["routers"]),
+    "the routers' losses are not scaled as the model's": (
+        "models/routers.cpp",
+        "terms->scale = step_.loss_scale;",
+        "terms->scale = 1.0;",
+        ["routers"]),
 }
 
 if __name__ == "__main__":
