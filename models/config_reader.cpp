@@ -41,6 +41,20 @@ std::int64_t ConfigReader::whole(const char* key, std::int64_t fallback) const {
   return has(key) ? whole(key) : fallback;
 }
 
+std::vector<std::int64_t> ConfigReader::wholes(const char* key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return {};
+  std::vector<std::int64_t> numbers;
+  if (!value->is_array()) fail_on(key, *value, "a list of whole numbers");
+  for (const nlohmann::json& element : *value) {
+    if (!element.is_number_integer() || !fits_in_63_bits(element)) {
+      fail_on(key, *value, "a list of whole numbers");
+    }
+    numbers.push_back(element.get<std::int64_t>());
+  }
+  return numbers;
+}
+
 bool ConfigReader::flag(const char* key, bool fallback) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return fallback;

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "runtime/json.h"
 
@@ -28,6 +29,8 @@ class ConfigReader {
   double number(const char* key, double fallback) const;
   /// True or false; `fallback` if the key is missing or null.
   bool flag(const char* key, bool fallback) const;
+  /// Whole numbers of at most 63 bits; none if the key is missing or null.
+  std::vector<std::int64_t> wholes(const char* key) const;
   /// The object under a key; none if the key is missing or null. Errors in it name both keys.
   std::optional<ConfigReader> object(const char* key) const;
   /// A text; `fallback` if the key is missing or null.

@@ -69,8 +69,10 @@ class Decoder : public LanguageModel {
   void add_embedding(const Module& module);
   /// Adds the next block, as a unit of this name.
   void add_block(const std::string& unit_name, std::unique_ptr<DecoderBlock> block);
-  /// The routers that the blocks route through.
-  void set_routers(std::shared_ptr<Routers> routers) { routers_ = std::move(routers); }
+  /// The routers that the blocks route through, if a block has experts.
+  void set_routers(std::shared_ptr<Routers> routers) {
+    if (routers->layers() > 0) routers_ = std::move(routers);
+  }
   /// Adds the last unit: the final norm and a head with a weight of its own.
   void add_head(const std::vector<const Module*>& modules);
   const std::vector<std::unique_ptr<DecoderBlock>>& blocks() const { return blocks_; }

@@ -1,11 +1,13 @@
 #include "models/hugging_face.h"
 
+#include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 
 #include "kernels/cast/op.h"
+#include "models/routers.h"
 #include "models/weight_files.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -52,6 +54,44 @@ void copy_or_cast(const Tensor& to, const Tensor& from) {
   }
 }
 
+/// Fills `to` with the elements of `tensors`, laid end to end, from element `first` on.
+void copy_elements(const Tensor& to, const NamedTensors& tensors, std::int64_t first) {
+  std::int64_t begin = 0;  // of the tensor, among all elements
+  for (const auto& [name, tensor] : tensors) {
+    const std::int64_t end = begin + tensor.numel();
+    const std::int64_t from = std::max(begin, first), until = std::min(end, first + to.numel());
+    if (from < until) {
+      const Tensor flat = tensor.reshape({tensor.numel()});
+      copy_or_cast(to.slice(from - first, until - first), flat.slice(from - begin, until - begin));
+    }
+    begin = end;
+  }
+}
+
+/// The routers' biases that files hold in addition to the parameters.
+void read_router_biases(const WeightFiles& weights, const LanguageModel& model) {
+  Routers* const routers = model.routers();
+  if (routers == nullptr) return;
+  for (std::size_t layer = 0; layer < routers->biases().size(); ++layer) {
+    const std::optional<Tensor> stored = weights.find(routers->biases()[layer].name);
+    if (!stored) continue;
+    check(stored->dtype() == DType::f32, "{} has dtype {}, expected f32",
+          routers->biases()[layer].name, name_of(stored->dtype()));
+    const auto* values = stored->data<float>();
+    routers->set_bias(layer, {values, values + stored->numel()});
+  }
+}
+
+/// The routers' biases as tensors; none if the model has none.
+NamedTensors router_biases(const LanguageModel& model) {
+  NamedTensors tensors;
+  if (model.routers() == nullptr || !model.routers()->has_biases()) return tensors;
+  for (const RouterBias& bias : model.routers()->biases()) {
+    tensors.emplace_back(bias.name, Tensor::from(bias.values, {model.routers()->experts()}));
+  }
+  return tensors;
+}
+
 }  // namespace
 
 fs::path model_folder(const fs::path& folder) {
@@ -85,7 +125,18 @@ std::unique_ptr<LanguageModel> make_pretrained(const fs::path& given) {
   // So far only config.json gives these sizes. The files are checked before the caller allocates
   // memory for the parameters.
   WeightFiles(folder, family_of(hyperparameters).tensor_names).check_holds(parameters_of(*model));
+  load_router_biases(folder, *model);
   return model;
+}
+
+void load_router_biases(const fs::path& given, const LanguageModel& model) {
+  const fs::path folder = model_folder(given);
+  if (model.routers() == nullptr) return;
+  try {
+    read_router_biases(WeightFiles(folder, family_of(model.config()).tensor_names), model);
+  } catch (const Error& error) {
+    fail("{}: {}", folder.string(), error.what());
+  }
 }
 
 void load_parameters(const fs::path& given, const std::vector<Shard>& shards) {
@@ -94,17 +145,11 @@ void load_parameters(const fs::path& given, const std::vector<Shard>& shards) {
   std::vector<Parameter> parameters;
   for (const Shard& shard : shards) parameters.push_back(shard.parameter);
   weights.check_holds(parameters);
-  std::vector<Tensor> sources;
   for (const Shard& shard : shards) {
-    const Tensor whole = weights.find(shard.parameter);
-    const std::int64_t count = shard.data.numel();
-    sources.push_back(whole.reshape({whole.numel()}).slice(shard.first, shard.first + count));
-  }
-  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const NamedTensors sources = weights.find(shard.parameter);
     // Converted on the host, where the file is mapped: the same bits on every device.
-    write_from_host(shards[i].data, [&](const Tensor& piece, std::int64_t begin) {
-      const Tensor source = sources[i].slice(begin, begin + piece.numel());
-      copy_or_cast(piece, source);
+    write_from_host(shard.data, [&](const Tensor& piece, std::int64_t begin) {
+      copy_elements(piece, sources, shard.first + begin);
       Tensor values = piece;
       if (piece.dtype() != DType::f32) {  // a frozen parameter
         values = Tensor::empty_on_host(piece.shape(), DType::f32);
@@ -113,7 +158,7 @@ void load_parameters(const fs::path& given, const std::vector<Shard>& shards) {
       check(all_finite({values.data<float>(), static_cast<std::size_t>(values.numel())}),
             "{}: parameter '{}' has a value that is NaN or infinite; the file is damaged, or the "
             "training run diverged",
-            folder.string(), shards[i].parameter.name());
+            folder.string(), shard.parameter.name());
     });
   }
 }
@@ -124,15 +169,25 @@ void save_pretrained(const fs::path& folder, const LanguageModel& model,
     parameters.visit_whole([](const Parameter&, const Tensor&) {});
     return;
   }
+  const TensorNames names = family_of(model.config()).tensor_names;
+  const NamedTensors biases = router_biases(model);
   TensorInfos infos;
   for (const Shard& shard : parameters.shards()) {
-    infos.push_back({shard.parameter.name(), {.shape = shard.parameter.shape()}});
+    for (const StoredTensor& tensor :
+         usual_tensors(shard.parameter.name(), shard.parameter.shape(), names)) {
+      infos.push_back({tensor.name, {.shape = tensor.shape}});
+    }
   }
+  for (const auto& [name, bias] : biases) infos.push_back({name, {.shape = bias.shape()}});
   make_writable_directory(folder);
   write_file_atomically(folder / kConfig, model.config().dump(2) + "\n");
   write_safetensors(
       folder / "model.safetensors", infos, {{"format", "pt"}}, [&](const auto& write) {
-        parameters.visit_whole([&](const Parameter&, const Tensor& whole) { write(whole); });
+        parameters.visit_whole([&](const Parameter& parameter, const Tensor& whole) {
+          const auto tensors = usual_tensors(parameter.name(), parameter.shape(), names);
+          for (const Tensor& piece : cut(whole, tensors)) write(piece);
+        });
+        for (const auto& [name, bias] : biases) write(bias);
       });
 }
 

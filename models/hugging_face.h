@@ -26,6 +26,10 @@ Hyperparameters read_hyperparameters(const std::filesystem::path& folder);
 /// parameter that is missing or of another shape in the files, and every unknown tensor.
 std::unique_ptr<LanguageModel> make_pretrained(const std::filesystem::path& folder);
 
+/// Sets the biases of the model's routers to those in the folder, if it has any. Raises Error if a
+/// bias has another dtype or number of values. make_pretrained calls it.
+void load_router_biases(const std::filesystem::path& folder, const LanguageModel& model);
+
 /// Fills the shards from the folder's safetensors, converting to f32; only the shards' own elements
 /// are read. `shards` lists every parameter of the model, with empty shards where a rank owns
 /// nothing. Call it in Strategy::write_masters(). Raises Error, before anything is written, if a
@@ -33,9 +37,9 @@ std::unique_ptr<LanguageModel> make_pretrained(const std::filesystem::path& fold
 /// if a value is NaN or infinite; other shards may have been filled then.
 void load_parameters(const std::filesystem::path& folder, const std::vector<Shard>& shards);
 
-/// Writes config.json and model.safetensors (f32), each file atomically, the weights last. A
-/// collective: every rank calls it, the first writes. No rank ever holds more than one whole
-/// parameter in addition to its shards.
+/// Writes config.json and model.safetensors (f32, with the biases of routers, if there are any), each
+/// file atomically, the weights last. A collective: every rank calls it, the first writes. No rank
+/// ever holds more than one whole parameter in addition to its shards.
 void save_pretrained(const std::filesystem::path& folder, const LanguageModel& model,
                      ShardedParameters& parameters);
 

@@ -9,6 +9,8 @@
 #include "models/gpt2/weights.h"
 #include "models/llama/model.h"
 #include "models/llama/weights.h"
+#include "models/qwen3_moe/model.h"
+#include "models/qwen3_moe/weights.h"
 #include "runtime/check.h"
 
 namespace tessera {
@@ -35,6 +37,16 @@ const std::vector<ModelFamily>& model_families() {
          return std::make_unique<Llama>(std::get<LlamaConfig>(hyperparameters));
        },
        .tensor_names = llama_tensor_names()},
+      {.model_types = {"qwen3_moe"},
+       .presets = qwen3_moe_presets(),
+       .preset = [](std::string_view name) -> Hyperparameters { return qwen3_moe_preset(name); },
+       .config_from = [](const nlohmann::json& config) -> Hyperparameters {
+         return qwen3_moe_config_from(config);
+       },
+       .make = [](const Hyperparameters& hyperparameters) -> std::unique_ptr<LanguageModel> {
+         return std::make_unique<Qwen3Moe>(std::get<Qwen3MoeConfig>(hyperparameters));
+       },
+       .tensor_names = qwen3_moe_tensor_names()},
   };
   return families;
 }

@@ -12,6 +12,8 @@
 namespace tessera {
 namespace {
 
+constexpr std::string_view kBiasName = ".e_score_correction_bias";
+
 /// f32 or f64 values on the device.
 Tensor tensor_of(const std::vector<double>& values, DType dtype) {
   const CategoryScope category(Category::other);
@@ -30,11 +32,15 @@ void add_counts(std::vector<std::int64_t>& sums, std::int64_t layer, const Tenso
 
 }  // namespace
 
+bool is_router_bias(std::string_view tensor) {
+  return tensor.ends_with(kBiasName);
+}
+
 Routers::Routers(std::int64_t experts, std::int64_t experts_per_token, RouterWeights weights)
     : experts_(experts), experts_per_token_(experts_per_token), weights_(weights) {}
 
 std::int64_t Routers::add_layer(const std::string& router) {
-  biases_.push_back({.name = router + ".e_score_correction_bias", .values = {}});
+  biases_.push_back({.name = router + std::string(kBiasName), .values = {}});
   device_biases_.emplace_back();
   terms_.push_back(std::make_shared<RouterLossTerms>());
   return layers() - 1;

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "autograd/experts.h"
@@ -55,6 +56,9 @@ struct RouterBias {
   /// One value per expert; empty as long as there is no bias.
   std::vector<float> values;
 };
+
+/// Whether a tensor of a file is one, by its name.
+bool is_router_bias(std::string_view tensor);
 
 /// The loads of a step's experts, over all ranks and micro-batches.
 struct ExpertLoads {

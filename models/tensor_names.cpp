@@ -4,6 +4,26 @@
 
 namespace tessera {
 
+std::vector<StoredTensor> usual_tensors(const std::string& parameter, const Shape& shape,
+                                        const TensorNames& names) {
+  std::vector<StoredTensor> tensors;
+  if (names.parts_of_parameter != nullptr) tensors = names.parts_of_parameter(parameter, shape);
+  if (tensors.empty()) tensors.push_back({parameter, shape});
+  return tensors;
+}
+
+std::vector<Tensor> cut(const Tensor& whole, const std::vector<StoredTensor>& tensors) {
+  const Tensor flat = whole.reshape({whole.numel()});
+  std::vector<Tensor> pieces;
+  std::int64_t begin = 0;
+  for (const StoredTensor& tensor : tensors) {
+    const std::int64_t end = begin + tensor.shape.numel();
+    pieces.push_back(flat.slice(begin, end).reshape(tensor.shape));
+    begin = end;
+  }
+  return pieces;
+}
+
 std::optional<std::int64_t> layer_of(std::string_view tensor, const TensorNames& names) {
   for (std::size_t at = tensor.find(names.before_layer); at != tensor.npos;
        at = tensor.find(names.before_layer, at + 1)) {

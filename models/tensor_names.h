@@ -7,7 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/tensor.h"
+
 namespace tessera {
+
+/// A tensor of a file.
+struct StoredTensor {
+  std::string name;
+  Shape shape;
+};
 
 struct TensorNames {
   /// The names under which a file may hold a parameter, the usual one first.
@@ -17,7 +25,18 @@ struct TensorNames {
   bool (*is_not_a_parameter)(std::string_view tensor);
   /// The text before a block's number: "h." in "transformer.h.3.ln_1.weight".
   std::string_view before_layer;
+  /// The tensors that files usually hold in a parameter's place. End to end, their elements are the
+  /// parameter's. None for a parameter that is one tensor; null if all parameters are.
+  std::vector<StoredTensor> (*parts_of_parameter)(const std::string& parameter,
+                                                  const Shape& shape) = nullptr;
 };
+
+/// The tensors that files usually hold for a parameter: its parts, or itself.
+std::vector<StoredTensor> usual_tensors(const std::string& parameter, const Shape& shape,
+                                        const TensorNames& names);
+
+/// A whole parameter's elements as these tensors: views of `whole`.
+std::vector<Tensor> cut(const Tensor& whole, const std::vector<StoredTensor>& tensors);
 
 /// The number of the block that a tensor belongs to; none for the embedding and the head.
 std::optional<std::int64_t> layer_of(std::string_view tensor, const TensorNames& names);

@@ -24,10 +24,21 @@ struct TransformerShape {
   std::int64_t head_size = 0;
   /// Channels inside the feed-forward layer.
   std::int64_t mlp_width = 0;
+  /// Layers that are mixtures of experts instead.
+  struct Experts {
+    /// How many layers are.
+    std::int64_t layers = 0;
+    std::int64_t count = 0;
+    std::int64_t per_token = 0;
+    /// Channels inside an expert, and inside the one that every token takes (0: no such expert).
+    std::int64_t width = 0;
+    std::int64_t shared_width = 0;
+  };
   /// Whether the feed-forward layer has a gate next to its first product (SwiGLU).
   bool gated_mlp = false;
   /// How the blocks store their weights. The head's weight is always [vocab_size, width].
   WeightLayout layout = WeightLayout::out_in;
+  Experts experts = {};
 };
 
 /// The largest sizes that a model may have. They are far above any published model, and small
@@ -37,6 +48,8 @@ struct LargestSizes {
   static constexpr std::int64_t context = std::int64_t{1} << 24;
   static constexpr std::int64_t layers = 4096;
   static constexpr std::int64_t width = std::int64_t{1} << 20;
+  /// Channels of all experts of a layer together.
+  static constexpr std::int64_t expert_channels = std::int64_t{1} << 22;
   static constexpr std::int64_t heads = std::int64_t{1} << 16;
 };
 
@@ -70,12 +83,13 @@ struct MatmulShape {
 };
 
 /// The matrix products of one forward and backward pass over `tokens` tokens, without attention's.
+/// Experts have equal loads, rounded up.
 std::vector<MatmulShape> training_matmuls(const TransformerShape& shape, std::int64_t tokens);
 
 /// Floating-point operations of one forward and backward pass over `batch` sequences: 6 per token
-/// and weight of a matrix product (the head included, lookups not), and 6 * layers * heads *
-/// head_size * sequence_length per token for causal attention (half of the full square).
-/// Recomputation does not count.
+/// and weight of a matrix product, and 6 * layers * heads * head_size * sequence_length per token for
+/// causal attention (half of the full square). The head counts, lookups do not; of experts only
+/// those count that a token takes. Recomputation does not count.
 double training_flops(const TransformerShape& shape, std::int64_t batch,
                       std::int64_t sequence_length);
 

@@ -63,31 +63,39 @@ WeightFiles::WeightFiles(const fs::path& folder, const TensorNames& names)
   }
 }
 
-std::optional<std::string> WeightFiles::stored_name(const Parameter& parameter) const {
-  for (const std::string& name : names_.names_of_parameter(parameter.name())) {
+std::optional<std::string> WeightFiles::stored_name(const std::string& usual) const {
+  for (const std::string& name : names_.names_of_parameter(usual)) {
     if (where_.contains(name)) return name;
   }
   return std::nullopt;
 }
 
+std::vector<StoredTensor> WeightFiles::expected(const Parameter& parameter) const {
+  if (stored_name(parameter.name())) return {{parameter.name(), parameter.shape()}};
+  return usual_tensors(parameter.name(), parameter.shape(), names_);
+}
+
 void WeightFiles::check_holds(const std::vector<Parameter>& parameters) const {
   std::vector<std::string> problems;
   std::set<std::string> used;
-  for (const Parameter& parameter : parameters) {
-    const auto name = stored_name(parameter);
+  const auto check_tensor = [&](const StoredTensor& tensor) {
+    const auto name = stored_name(tensor.name);
     if (!name) {
-      problems.push_back(fmt::format("parameter '{}' is missing", parameter.name()));
-      continue;
+      problems.push_back(fmt::format("parameter '{}' is missing", tensor.name));
+      return;
     }
     used.insert(*name);
     const TensorInfo& stored = where_.at(*name)->tensors().at(*name);
-    if (stored.shape != parameter.shape()) {
-      problems.push_back(fmt::format("parameter '{}' has shape {}, expected {}", parameter.name(),
-                                     to_string(stored.shape), to_string(parameter.shape())));
+    if (stored.shape != tensor.shape) {
+      problems.push_back(fmt::format("parameter '{}' has shape {}, expected {}", tensor.name,
+                                     to_string(stored.shape), to_string(tensor.shape)));
     } else if (!is_floating(stored.dtype)) {
       problems.push_back(fmt::format("parameter '{}' has dtype {}, expected a floating one",
-                                     parameter.name(), name_of(stored.dtype)));
+                                     tensor.name, name_of(stored.dtype)));
     }
+  };
+  for (const Parameter& parameter : parameters) {
+    for (const StoredTensor& tensor : expected(parameter)) check_tensor(tensor);
   }
   for (const auto& [name, file] : where_) {
     if (used.contains(name) || names_.is_not_a_parameter(name)) continue;
@@ -100,10 +108,28 @@ void WeightFiles::check_holds(const std::vector<Parameter>& parameters) const {
        more == 0 ? "" : fmt::format("; and {} more", more));
 }
 
-Tensor WeightFiles::find(const Parameter& parameter) const {
-  const auto name = stored_name(parameter);
-  check(name.has_value(), "{}: parameter '{}' is missing", folder_.string(), parameter.name());
-  return where_.at(*name)->tensor(*name);
+NamedTensors WeightFiles::find(const Parameter& parameter) const {
+  const auto tensor = [&](const std::string& usual) {
+    const auto name = stored_name(usual);
+    check(name.has_value(), "{}: parameter '{}' is missing", folder_.string(), usual);
+    return where_.at(*name)->tensor(*name);
+  };
+  const std::vector<StoredTensor> usual =
+      usual_tensors(parameter.name(), parameter.shape(), names_);
+  NamedTensors tensors;
+  if (stored_name(parameter.name())) {
+    const std::vector<Tensor> pieces = cut(tensor(parameter.name()), usual);
+    for (std::size_t i = 0; i < usual.size(); ++i) tensors.emplace_back(usual[i].name, pieces[i]);
+    return tensors;
+  }
+  for (const StoredTensor& part : usual) tensors.emplace_back(part.name, tensor(part.name));
+  return tensors;
+}
+
+std::optional<Tensor> WeightFiles::find(const std::string& name) const {
+  const auto stored = stored_name(name);
+  if (!stored) return std::nullopt;
+  return where_.at(*stored)->tensor(*stored);
 }
 
 std::int64_t WeightFiles::layers() const {

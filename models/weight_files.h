@@ -24,15 +24,20 @@ class WeightFiles {
   /// floating-point, and every tensor that is neither one of the parameters nor ignored by the model
   /// family.
   void check_holds(const std::vector<Parameter>& parameters) const;
-  /// The stored tensor of a parameter, on the host. The parameters must have passed check_holds.
-  Tensor find(const Parameter& parameter) const;
+  /// The tensors of a parameter as files usually hold them, on the host. End to end, their elements
+  /// are the parameter's. The parameters must have passed check_holds.
+  NamedTensors find(const Parameter& parameter) const;
+  /// A tensor that is no parameter; none if the files do not have it.
+  std::optional<Tensor> find(const std::string& name) const;
 
   /// The number of blocks that the tensors' names tell of.
   std::int64_t layers() const;
 
  private:
-  /// The name under which the files hold a parameter; none if they do not.
-  std::optional<std::string> stored_name(const Parameter& parameter) const;
+  /// The name under which the files hold a tensor; none if they do not.
+  std::optional<std::string> stored_name(const std::string& usual) const;
+  /// The tensors that the files hold or should hold for a parameter: itself or its parts.
+  std::vector<StoredTensor> expected(const Parameter& parameter) const;
 
   std::filesystem::path folder_;
   TensorNames names_;

@@ -1,33 +1,20 @@
 #include "models/llama/config.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "models/config_reader.h"
+#include "models/decoder_config.h"
 #include "runtime/check.h"
-#include "runtime/json.h"
 
 namespace tessera {
 namespace {
 
 /// Refuses entries that would load and silently compute something else.
 void check_supported(const ConfigReader& reader, const nlohmann::json& config, LlamaKind kind) {
-  const std::string activation = reader.text("hidden_act", "silu");
-  check(activation == "silu", "config.json: hidden_act is {}; expected 'silu'",
-        excerpt(activation));
-  check(!reader.has("quantization_config"),
-        "config.json: quantization_config is given, but quantized weights are not read; expected a "
-        "checkpoint in f32, bf16 or f16");
-  reader.require("use_sliding_window", false);
+  check_supported_decoder(reader, config);
   if (kind != LlamaKind::llama) reader.require("mlp_bias", false);
   if (kind == LlamaKind::qwen2) reader.require("attention_bias", true);
-  if (!reader.has("layer_types")) return;
-  for (const nlohmann::json& layer : config.at("layer_types")) {
-    check(layer == "full_attention",
-          "config.json: layer_types names another layer than full_attention, the only supported "
-          "one");
-  }
 }
 
 /// Transformers' default for a file without head_dim: 0 is width / heads.
@@ -51,18 +38,12 @@ std::string_view architecture(LlamaKind kind) {
   fail("the model's kind is {}; expected llama, qwen2 or qwen3", static_cast<int>(kind));
 }
 
-void check_heads(const LlamaConfig& config) {
-  check_size("kv_heads", config.kv_heads, LargestSizes::heads);
-  check(config.heads % config.kv_heads == 0, "heads is {}; expected a multiple of the {} kv_heads",
-        config.heads, config.kv_heads);
+void check_head_sizes(const LlamaConfig& config) {
   // Transformers refuses such a Llama even if it names a head size.
   const bool must_divide = config.head_size == 0 || config.kind == LlamaKind::llama;
   check(!must_divide || config.width % config.heads == 0,
         "width is {}; expected a multiple of the {} heads", config.width, config.heads);
-  const std::int64_t head_size = head_size_of(config);
-  check_size("head_size", head_size, LargestSizes::heads);
-  check(head_size % 2 == 0, "head_size is {}; expected an even number", head_size);
-  check_size("heads * head_size", config.heads * head_size, LargestSizes::width);
+  check_heads(config.heads, config.kv_heads, head_size_of(config));
 }
 
 }  // namespace
@@ -122,12 +103,11 @@ nlohmann::json to_json(const LlamaConfig& config) {
 
 void check_config(const LlamaConfig& config) {
   check_sizes(config);
-  check_heads(config);
+  check_head_sizes(config);
   check_size("mlp_width", config.mlp_width, LargestSizes::width);
   check(config.dropout == 0.0, "dropout is {}; expected 0: {} models have none", config.dropout,
         enum_name(config.kind));
-  check(std::isfinite(config.norm_epsilon) && config.norm_epsilon > 0.0,
-        "rms_norm_eps is {}; expected a positive number", config.norm_epsilon);
+  check_norm_epsilon(config.norm_epsilon);
   check(!config.attention_bias || config.kind != LlamaKind::qwen2,
         "attention_bias is true; expected false: qwen2 has its own biases");
   check(!config.mlp_bias || config.kind == LlamaKind::llama,

@@ -163,9 +163,10 @@ def save_results(tensors, path):
               metadata={"made_by": made_by})
 
 
-def write(root, case, model, agreement):
+def write(root, case, model, agreement, extra):
     """Writes root/case.name. `agreement`: the most that two implementations of attention may differ
-    in "float64" (Transformers computes some parts of some models in float32 whatever the dtype)."""
+    in "float64" (Transformers computes some parts of some models in float32 whatever the dtype).
+    extra(case, model) returns further tensors of expected.safetensors."""
     print(case.name)
     ids, targets = make_batch(case)
     reference = logits_loss_gradients(reference_model(model), ids, targets)
@@ -179,6 +180,7 @@ def write(root, case, model, agreement):
         prompt, continuation = greedy_tokens(reference_model(model), case)
         expected |= {"prompt": prompt.int(), "continuation": continuation.int()}
 
+    expected |= extra(case, model)
     folder = root / case.name
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
@@ -188,8 +190,8 @@ def write(root, case, model, agreement):
         save_results(bf16_results(model, ids, targets), folder / "bf16.safetensors")
 
 
-def write_all(root, cases, make_model, agreement):
+def write_all(root, cases, make_model, agreement, extra=lambda case, model: {}):
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)  # the order of sums, and so every bit, is then fixed
     for case in cases:
-        write(root, case, make_model(case), agreement)
+        write(root, case, make_model(case), agreement, extra)

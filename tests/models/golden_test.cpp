@@ -2,11 +2,14 @@
 // the files.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "models/routers.h"
 #include "optim/adamw.h"
 #include "optim/shards.h"
+#include "runtime/json.h"
 #include "runtime/safetensors.h"
 #include "tests/models/whole_model.h"
 #include "tests/support/random_tensor.h"
@@ -23,9 +26,17 @@ using test::WholeModel;
 constexpr double kTolerance = 1e-5;
 constexpr int kAdamWSteps = 10;
 
-const std::vector<std::string> kModels = {"gpt2/plain",   "gpt2/odd",    "gpt2/one_layer",
-                                          "llama/llama3", "llama/odd",   "llama/one_kv_head",
-                                          "llama/qwen2",  "llama/qwen3", "llama/qwen3_tied"};
+const std::vector<std::string> kMixtures = {"qwen3_moe/typical", "qwen3_moe/odd",
+                                            "qwen3_moe/all_experts", "qwen3_moe/idle_expert"};
+
+std::vector<std::string> all_models() {
+  std::vector<std::string> models = {"gpt2/plain",   "gpt2/odd",    "gpt2/one_layer",
+                                     "llama/llama3", "llama/odd",   "llama/one_kv_head",
+                                     "llama/qwen2",  "llama/qwen3", "llama/qwen3_tied"};
+  models.insert(models.end(), kMixtures.begin(), kMixtures.end());
+  return models;
+}
+const std::vector<std::string> kModels = all_models();
 
 /// A model with Transformers' weights, a batch, and Transformers' results.
 struct Golden : WholeModel {
@@ -41,6 +52,15 @@ struct Golden : WholeModel {
 
   std::vector<double> values(const std::string& name) const {
     return to_doubles(expected.tensor(name));
+  }
+
+  /// Compares every gradient with the expected one, whose name has this prefix.
+  void check_gradients(const std::string& prefix) const {
+    for (const Shard& shard : shards()) {
+      CAPTURE(shard.parameter.name());
+      const auto reference = values(prefix + shard.parameter.name());
+      CHECK(relative_error(to_doubles(shard.gradient), reference) < kTolerance);
+    }
   }
 };
 
@@ -88,16 +108,30 @@ TEST_CASE("every gradient agrees with Transformers") {
   std::size_t gradients = 0;
   for (const auto& [name, info] : golden.expected.tensors()) gradients += name.starts_with("grad.");
   REQUIRE(golden.shards().size() == gradients);
-  for (const Shard& shard : golden.shards()) {
-    CAPTURE(shard.parameter.name());
-    const auto expected = golden.values("grad." + shard.parameter.name());
-    CHECK(relative_error(to_doubles(shard.gradient), expected) < kTolerance);
-  }
+  golden.check_gradients("grad.");
+}
+
+TEST_CASE("with hf balance the losses and every gradient agree with output_router_logits") {
+  const test::Rank rank;
+  const std::string name = GENERATE(from_range(kMixtures));
+  CAPTURE(name);
+  const Golden golden(name);
+  Routers& routers = *golden.model->routers();
+  const nlohmann::json config = read_json_file(golden_folder(name) / "config.json");
+  routers.set_training({.balance = Balance::hf,
+                        .loss_coefficient = config.at("router_aux_loss_coef").get<double>()});
+  routers.start_step({.tokens = golden.inputs.numel()});
+  const float loss = golden.differentiate(golden.inputs, golden.targets);
+  CHECK(loss == Approx(golden.values("loss").front()).epsilon(kTolerance));
+  const double balance = golden.values("balance_loss").front();
+  CHECK(routers.router_loss().item<float>() == Approx(balance).epsilon(kTolerance));
+  golden.check_gradients("balanced.grad.");
 }
 
 TEST_CASE("micro-batches add up to the gradients of the whole batch") {
   const test::Rank rank;
-  const Golden golden(GENERATE("gpt2/plain", "gpt2/odd", "llama/odd", "llama/qwen3"));
+  const Golden golden(
+      GENERATE("gpt2/plain", "gpt2/odd", "llama/odd", "llama/qwen3", "qwen3_moe/odd"));
   const double scale = test::mean_scale(golden.targets);
   Step step = golden.strategy->start_step();
   for (std::int64_t row = 0; row < golden.inputs.size(0); ++row) {
@@ -105,11 +139,7 @@ TEST_CASE("micro-batches add up to the gradients of the whole batch") {
                                 golden.targets.slice(row, row + 1), scale, /*training=*/true));
   }
   step.finish_micro_batch();
-  for (const Shard& shard : golden.shards()) {
-    CAPTURE(shard.parameter.name());
-    const auto expected = golden.values("grad." + shard.parameter.name());
-    CHECK(relative_error(to_doubles(shard.gradient), expected) < kTolerance);
-  }
+  golden.check_gradients("grad.");
 }
 
 TEST_CASE("the losses of ten AdamW steps agree with PyTorch") {
@@ -133,7 +163,8 @@ TEST_CASE("the losses of ten AdamW steps agree with PyTorch") {
 
 TEST_CASE("greedy generation with the cache gives the tokens of Transformers") {
   const test::Rank rank;
-  const Golden golden(GENERATE("gpt2/plain", "llama/llama3", "llama/qwen2", "llama/qwen3"));
+  const Golden golden(
+      GENERATE("gpt2/plain", "llama/llama3", "llama/qwen2", "llama/qwen3", "qwen3_moe/typical"));
   const auto expected = golden.expected.tensor("continuation").to_vector<std::int32_t>();
 
   KeyValueCache cache(golden.model->shape());

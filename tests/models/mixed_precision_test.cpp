@@ -77,7 +77,8 @@ double norm_of(const WholeModel& whole) {
 TEST_CASE("in bf16 the errors are at most twice those of PyTorch in bf16") {
   const test::Rank rank;
   const std::string name =
-      GENERATE("gpt2/plain", "gpt2/odd", "llama/llama3", "llama/odd", "llama/qwen2", "llama/qwen3");
+      GENERATE("gpt2/plain", "gpt2/odd", "llama/llama3", "llama/odd", "llama/qwen2", "llama/qwen3",
+               "qwen3_moe/typical", "qwen3_moe/all_experts");
   CAPTURE(name);
   const SafetensorsFile batch(golden_folder(name) / "expected.safetensors");
   const SafetensorsFile expected(golden_folder(name) / "bf16.safetensors");

@@ -106,6 +106,36 @@ FAULTS = {
         "terms->scale = step_.loss_scale;",
         "terms->scale = 1.0;",
         ["routers"]),
+    "the router's weights are not divided by their sum": (
+        "models/qwen3_moe/model.cpp",
+        "config.normalized_weights ? RouterWeights::normalized_softmax",
+        "false ? RouterWeights::normalized_softmax",
+        ["golden"]),
+    "mlp_only_layers have experts": (
+        "models/qwen3_moe/config.cpp",
+        "std::count(dense_layers.begin(), dense_layers.end(), layer) == 0",
+        "layer >= 0",
+        ["golden", "qwen3_moe"]),
+    "the first of decoder_sparse_step layers has experts": (
+        "models/qwen3_moe/config.cpp",
+        "(layer + 1) % experts_every == 0",
+        "layer % experts_every == 0",
+        ["golden", "qwen3_moe"]),
+    "an expert's up is read as its gate": (
+        "models/qwen3_moe/weights.cpp",
+        '{"gate_proj", "up_proj"}',
+        '{"up_proj", "gate_proj"}',
+        ["golden"]),
+    "a shard that begins inside an expert is read from the expert's beginning": (
+        "models/hugging_face.cpp",
+        "flat.slice(from - begin, until - begin)",
+        "flat.slice(0, until - from)",
+        ["qwen3_moe"]),
+    "the biases of routers are not saved": (
+        "models/hugging_face.cpp",
+        "for (const auto& [name, bias] : biases) infos.push_back({name, {.shape = bias.shape()}});",
+        "const_cast<NamedTensors&>(biases).clear();",
+        ["qwen3_moe"]),
 }
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "models/llama/config.h"
+#include "models/qwen3_moe/config.h"
 
 namespace tessera {
 namespace {
@@ -22,6 +23,27 @@ TEST_CASE("grouped queries and gated feed-forward layers are counted") {
   REQUIRE(products == 512 * 6 * kLlamaWeights);
   const double attention = 6.0 * 32 * 4096 * 256;
   REQUIRE(training_flops(kLlama3_8B, 2, 256) == 512 * (6 * kLlamaWeights + attention));
+}
+
+TEST_CASE("of experts those count that a token takes") {
+  // Qwen3-30B-A3B's 3.3 billion active parameters: attention, router, 8 experts of 768, head.
+  const TransformerShape shape = shape_of(qwen3_moe_preset("qwen3-30b-a3b"));
+  const double block = 2.0 * 2048 * 4096 + 2.0 * 2048 * 512 + 2048.0 * 128 + 8 * 3.0 * 2048 * 768;
+  const double weights = 48 * block + 151936.0 * 2048;
+  double products = 0.0;
+  for (const MatmulShape& product : training_matmuls(shape, 512)) products += product.flops();
+  REQUIRE(products == 512 * 6 * weights);
+  const double attention = 6.0 * 48 * 4096 * 256;
+  REQUIRE(training_flops(shape, 2, 256) == 512 * (6 * weights + attention));
+
+  // A shared expert, and half of the layers without experts.
+  TransformerShape half = shape;
+  half.experts.layers = 24;
+  half.experts.shared_width = 100;
+  const double dense = block - 8 * 3.0 * 2048 * 768 - 2048.0 * 128 + 3.0 * 2048 * 6144;
+  const double expected =
+      24 * (dense + block + 3.0 * 2048 * 100) + 151936.0 * 2048 + 48.0 * 4096 * 256;
+  REQUIRE(training_flops(half, 2, 256) == 512 * 6 * expected);
 }
 
 TEST_CASE("every product of a step has the layout of its weight") {
@@ -60,6 +82,9 @@ TEST_CASE("the largest model has counts that fit in 64 bits") {
   const __int128 blocks = __int128{12} * Largest::width * Largest::width * Largest::layers;
   const __int128 ends = __int128{Largest::vocab_size + Largest::context} * Largest::width;
   REQUIRE(16 * (blocks + ends) < (__int128{1} << 63));
+  const __int128 experts =
+      __int128{3} * Largest::expert_channels * Largest::width * Largest::layers;
+  REQUIRE(16 * (experts + blocks + ends) < (__int128{1} << 63));
 }
 
 }  // namespace

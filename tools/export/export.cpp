@@ -62,14 +62,15 @@ std::vector<Part> parts_of(const LanguageModel& model, const WeightFiles& weight
   std::vector<Part> parts(1);
   std::int64_t bytes = 0;
   for (const Parameter& parameter : parameters_of(model)) {
-    const Tensor stored = weights.find(parameter);
-    const std::int64_t more = bytes_of(stored, options);
-    if (bytes + more > options.file_bytes && !parts.back().empty()) {
-      parts.emplace_back();
-      bytes = 0;
+    for (const auto& [name, stored] : weights.find(parameter)) {
+      const std::int64_t more = bytes_of(stored, options);
+      if (bytes + more > options.file_bytes && !parts.back().empty()) {
+        parts.emplace_back();
+        bytes = 0;
+      }
+      parts.back().emplace_back(name, stored);
+      bytes += more;
     }
-    parts.back().emplace_back(parameter.name(), stored);
-    bytes += more;
   }
   return parts;
 }

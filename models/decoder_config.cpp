@@ -1,0 +1,54 @@
+#include "models/decoder_config.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "kernels/router/op.h"
+#include "models/transformer_shape.h"
+#include "runtime/check.h"
+#include "runtime/json.h"
+
+namespace tessera {
+
+void check_supported_decoder(const ConfigReader& reader, const nlohmann::json& config) {
+  const std::string activation = reader.text("hidden_act", "silu");
+  check(activation == "silu", "config.json: hidden_act is {}; expected 'silu'",
+        excerpt(activation));
+  check(!reader.has("quantization_config"),
+        "config.json: quantization_config is given, but quantized weights are not read; expected a "
+        "checkpoint in f32, bf16 or f16");
+  reader.require("use_sliding_window", false);
+  if (!reader.has("layer_types")) return;
+  for (const nlohmann::json& layer : config.at("layer_types")) {
+    check(layer == "full_attention",
+          "config.json: layer_types names another layer than full_attention, the only supported "
+          "one");
+  }
+}
+
+void check_heads(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_size) {
+  check_size("kv_heads", kv_heads, LargestSizes::heads);
+  check(heads % kv_heads == 0, "heads is {}; expected a multiple of the {} kv_heads", heads,
+        kv_heads);
+  check_size("head_size", head_size, LargestSizes::heads);
+  check(head_size % 2 == 0, "head_size is {}; expected an even number", head_size);
+  check_size("heads * head_size", heads * head_size, LargestSizes::width);
+}
+
+void check_experts(std::int64_t experts, std::int64_t experts_per_token,
+                   std::int64_t expert_width) {
+  check_size("experts", experts, kMostExperts);
+  check(1 <= experts_per_token && experts_per_token <= experts,
+        "experts_per_token is {}; expected 1 to the number of experts, {}", experts_per_token,
+        experts);
+  check_size("expert_width", expert_width, LargestSizes::width);
+  check_size("experts * expert_width", experts * expert_width, LargestSizes::expert_channels);
+}
+
+void check_norm_epsilon(double epsilon) {
+  check(std::isfinite(epsilon) && epsilon > 0.0, "rms_norm_eps is {}; expected a positive number",
+        epsilon);
+}
+
+}  // namespace tessera

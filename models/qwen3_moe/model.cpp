@@ -1,0 +1,139 @@
+#include "models/qwen3_moe/model.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "models/gated_mlp.h"
+#include "models/moe_mlp.h"
+#include "models/self_attention.h"
+
+namespace tessera {
+namespace {
+
+// Transformers' initializer_range, for the router and every expert too.
+const Initializer kInitial = Initializer::normal(0.02);
+
+RmsNorm norm(const std::string& name, const Qwen3MoeConfig& config) {
+  return RmsNorm(name, config.width, static_cast<float>(config.norm_epsilon));
+}
+
+SelfAttentionOptions attention_options(const Qwen3MoeConfig& config) {
+  return {.width = config.width,
+          .heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_size = shape_of(config).head_size,
+          .qkv_bias = config.attention_bias,
+          .output_bias = config.attention_bias,
+          .qk_norm = true,
+          .norm_epsilon = static_cast<float>(config.norm_epsilon),
+          .initializer = kInitial};
+}
+
+MoeMlpOptions moe_options(const Qwen3MoeConfig& config) {
+  return {.width = config.width,
+          .experts = config.experts,
+          .expert_width = config.expert_width,
+          .experts_as = {.layout = WeightLayout::out_in, .weighed = WeighedInput::down},
+          .initializer = kInitial};
+}
+
+/// What all blocks share.
+struct Shared {
+  std::shared_ptr<const RotaryEmbedding> rotary;
+  std::shared_ptr<Routers> routers;
+};
+
+class Block final : public DecoderBlock {
+ public:
+  Block(const std::string& name, std::int64_t layer, const Qwen3MoeConfig& config,
+        const Shared& shared)
+      : layer_(layer),
+        self_attn_(name + ".self_attn", attention_options(config), shared.rotary),
+        input_layernorm_(norm(name + ".input_layernorm", config)),
+        post_attention_layernorm_(norm(name + ".post_attention_layernorm", config)) {
+    if (config.has_experts(layer)) {
+      experts_.emplace(name + ".mlp", moe_options(config), shared.routers);
+    } else {
+      mlp_.emplace(name + ".mlp", config.width, config.mlp_width, /*with_bias=*/false, kInitial);
+    }
+  }
+
+  Variable forward(const Variable& x, const Pass& pass) const override {
+    const auto [middle, normed] =
+        post_attention_layernorm_(x, self_attn_(input_layernorm_(x), pass, layer_));
+    return add(middle, experts_ ? (*experts_)(normed, pass.training) : (*mlp_)(normed));
+  }
+
+  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override {
+    self_attn_.visit_parameters(visit);
+    if (experts_) experts_->visit_parameters(visit);
+    if (mlp_) mlp_->visit_parameters(visit);
+    input_layernorm_.visit_parameters(visit);
+    post_attention_layernorm_.visit_parameters(visit);
+  }
+
+ private:
+  std::int64_t layer_;
+  SelfAttention self_attn_;
+  std::optional<MoeMlp> experts_;  // one of these two
+  std::optional<GatedMlp> mlp_;
+  RmsNorm input_layernorm_;
+  RmsNorm post_attention_layernorm_;
+};
+
+/// The configuration, checked before a member is made from it.
+const Qwen3MoeConfig& checked(const Qwen3MoeConfig& config) {
+  check_config(config);
+  return config;
+}
+
+Shared shared_of(const Qwen3MoeConfig& config) {
+  return {
+      .rotary = std::make_shared<RotaryEmbedding>(
+          rope_frequencies(shape_of(config).head_size, config.rope.theta, config.rope.scaling,
+                           config.rope_angles),
+          RopePairs::half_split, config.context),
+      .routers = std::make_shared<Routers>(
+          config.experts, config.experts_per_token,
+          config.normalized_weights ? RouterWeights::normalized_softmax : RouterWeights::softmax)};
+}
+
+}  // namespace
+
+Qwen3Moe::Qwen3Moe(const Qwen3MoeConfig& config)
+    : Decoder(shape_of(checked(config))),
+      config_(config),
+      embed_tokens_("model.embed_tokens", config.vocab_size, config.width, kInitial),
+      norm_(norm("model.norm", config)) {
+  if (config.tied) {
+    add_tied_ends({&embed_tokens_, &norm_});
+  } else {
+    add_embedding(embed_tokens_);
+  }
+  const Shared shared = shared_of(config);
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    const std::string name = "layers." + std::to_string(i);
+    add_block(name, std::make_unique<Block>("model." + name, i, config, shared));
+  }
+  set_routers(shared.routers);
+  if (!config.tied) {
+    lm_head_.emplace("lm_head", config.width, config.vocab_size, /*with_bias=*/false,
+                     WeightLayout::out_in, kInitial);
+    add_head({&norm_, &*lm_head_});
+  }
+}
+
+nlohmann::json Qwen3Moe::config() const {
+  return to_json(config_);
+}
+
+void Qwen3Moe::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
+  embed_tokens_.visit_parameters(visit);
+  for (const auto& block : blocks()) block->visit_parameters(visit);
+  norm_.visit_parameters(visit);
+  if (lm_head_) lm_head_->visit_parameters(visit);
+}
+
+}  // namespace tessera
