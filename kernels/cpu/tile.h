@@ -65,6 +65,13 @@ void multiply_block(const Tile<T>& c, const Tile<T>& a, const Tile<T>& b, std::i
                     Accumulate accumulate) {
   constexpr std::int64_t kColumns = kVectors * kVectorSize<T>;
   T sum[kRows][kColumns] = {};
+  if (accumulate == Accumulate::yes) {
+    for (int i = 0; i < kRows; ++i) {
+      const T* before = c.data + i * c.row_stride;
+#pragma omp simd
+      for (int j = 0; j < kColumns; ++j) sum[i][j] = before[j];
+    }
+  }
   for (std::int64_t k = 0; k < depth; ++k) {
     const T* from = b.data + k * b.row_stride;
     for (int i = 0; i < kRows; ++i) {
@@ -75,13 +82,8 @@ void multiply_block(const Tile<T>& c, const Tile<T>& a, const Tile<T>& b, std::i
   }
   for (int i = 0; i < kRows; ++i) {
     T* to = c.data + i * c.row_stride;
-    if (accumulate == Accumulate::yes) {
 #pragma omp simd
-      for (int j = 0; j < kColumns; ++j) to[j] += sum[i][j];
-    } else {
-#pragma omp simd
-      for (int j = 0; j < kColumns; ++j) to[j] = sum[i][j];
-    }
+    for (int j = 0; j < kColumns; ++j) to[j] = sum[i][j];
   }
 }
 
@@ -116,7 +118,8 @@ void multiply_strip(const Tile<T>& c, const Tile<T>& a, const Tile<T>& b, std::i
 }  // namespace detail
 
 /// C = A B, or C += A B. The columns of B and C are contiguous, and `extent.columns` is rounded up
-/// to whole vectors: their rows must have room for that. Sums run over the depth in order.
+/// to whole vectors: their rows must have room for that. Sums run over the depth in order and begin
+/// with C's elements: a product may be cut along the depth without a change of bits.
 template <typename T>
 void multiply(const Tile<T>& c, const Tile<T>& a, const Tile<T>& b, const TileExtent& extent,
               Accumulate accumulate) {

@@ -9,6 +9,7 @@
 #include "kernels/cast/op.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/matmul/blas_buffers.h"
+#include "kernels/matmul/in_order.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 
@@ -23,34 +24,19 @@ void check_extents(const Product<T>& p) {
         p.M, p.N, p.K);
 }
 
-// ---- One block: a call of single-threaded OpenBLAS
+// ---- One block: a call of single-threaded OpenBLAS, or pieces in order
 
-CBLAS_TRANSPOSE stored(bool transposed) {
-  return transposed ? CblasTrans : CblasNoTrans;
+void gemm_of_transposed(bool transpose_b, int m, int n, int k, const float* a, int lda,
+                        const float* b, int ldb, float beta, float* c, int ldc) {
+  cblas_sgemm(CblasRowMajor, CblasTrans, transpose_b ? CblasTrans : CblasNoTrans, m, n, k, 1.0f, a,
+              lda, b, ldb, beta, c, ldc);
 }
-
-void gemm(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, int m, int n, int k, const float* a, int lda,
-          const float* b, int ldb, float beta, float* c, int ldc) {
-  cblas_sgemm(CblasRowMajor, op_a, op_b, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
-}
-void gemm(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, int m, int n, int k, const double* a, int lda,
-          const double* b, int ldb, double beta, double* c, int ldc) {
-  cblas_dgemm(CblasRowMajor, op_a, op_b, m, n, k, 1.0, a, lda, b, ldb, beta, c, ldc);
-}
-void gemv(CBLAS_TRANSPOSE op, int m, int n, const float* a, int lda, const float* x, float beta,
-          float* y) {
-  cblas_sgemv(CblasRowMajor, op, m, n, 1.0f, a, lda, x, 1, beta, y, 1);
-}
-void gemv(CBLAS_TRANSPOSE op, int m, int n, const double* a, int lda, const double* x, double beta,
-          double* y) {
-  cblas_dgemv(CblasRowMajor, op, m, n, 1.0, a, lda, x, 1, beta, y, 1);
+void gemm_of_transposed(bool transpose_b, int m, int n, int k, const double* a, int lda,
+                        const double* b, int ldb, double beta, double* c, int ldc) {
+  cblas_dgemm(CblasRowMajor, CblasTrans, transpose_b ? CblasTrans : CblasNoTrans, m, n, k, 1.0, a,
+              lda, b, ldb, beta, c, ldc);
 }
 
-/// The leading dimensions in memory.
-template <typename T>
-std::int64_t a_stride(const Product<T>& p) {
-  return p.transpose_a ? p.M : p.K;
-}
 template <typename T>
 std::int64_t b_stride(const Product<T>& p) {
   return p.transpose_b ? p.K : p.N;
@@ -58,17 +44,34 @@ std::int64_t b_stride(const Product<T>& p) {
 
 /// Computes a block of c, `rows` x `columns`. `a`, `b` and `c` point to the block's first elements.
 template <typename T>
-void multiply_block(const Product<T>& p, int rows, int columns, const T* a, const T* b, T* c) {
-  const auto k = static_cast<int>(p.K), ldb = static_cast<int>(b_stride(p));
-  const T beta = p.accumulate ? 1 : 0;
-  if (p.M == 1) {
-    // Generating text multiplies one row at a time: c^T = op(b)^T a^T. gemv only reads b once, where
-    // gemm would first copy it into tiles.
-    if (p.transpose_b) return gemv(CblasNoTrans, columns, k, b, ldb, a, beta, c);
-    return gemv(CblasTrans, k, columns, b, ldb, a, beta, c);
+void multiply_in_order(const Product<T>& p, std::int64_t rows, std::int64_t columns, const T* a,
+                       const T* b, T* c) {
+  // Pieces of equal depth. Their borders depend on K alone, and so do an element's bits.
+  const std::int64_t depth = chunk_count(p.K, chunk_count(p.K, kMostDepth));
+  for (std::int64_t k = 0; k < p.K; k += depth) {
+    multiply_in_order(Piece<T>{.rows = rows,
+                               .columns = columns,
+                               .depth = std::min(depth, p.K - k),
+                               .accumulate = p.accumulate || k > 0,
+                               .a = a + k,
+                               .a_row = p.K,
+                               .b = b + k * (p.transpose_b ? 1 : p.N),
+                               .b_stride = b_stride(p),
+                               .b_transposed = p.transpose_b,
+                               .c = c,
+                               .c_row = p.N});
   }
-  gemm(stored(p.transpose_a), stored(p.transpose_b), rows, columns, k, a,
-       static_cast<int>(a_stride(p)), b, ldb, beta, c, static_cast<int>(p.N));
+}
+
+/// The same block by either way. A transposed `a` is a weight's gradient: its rows lie far apart in
+/// memory, which is what OpenBLAS' copies are for.
+template <typename T>
+void multiply_block(const Product<T>& p, std::int64_t rows, std::int64_t columns, const T* a,
+                    const T* b, T* c) {
+  if (!p.transpose_a) return multiply_in_order(p, rows, columns, a, b, c);
+  gemm_of_transposed(p.transpose_b, static_cast<int>(rows), static_cast<int>(columns),
+                     static_cast<int>(p.K), a, static_cast<int>(p.M), b,
+                     static_cast<int>(b_stride(p)), p.accumulate ? 1 : 0, c, static_cast<int>(p.N));
 }
 
 // ---- The cut into blocks
@@ -83,7 +86,7 @@ constexpr std::int64_t kAmpleArea = 256 * 256;
 // ... and a small one into this many while they keep this many multiplications (about 0.1 ms).
 constexpr std::int64_t kFewBlocks = 4;
 constexpr std::int64_t kAmpleWork = 6'000'000;
-// Blocks begin at multiples of it: whole tiles of OpenBLAS' micro-kernels.
+// Blocks begin at multiples of it: whole vectors, and whole tiles of OpenBLAS' micro-kernels.
 constexpr std::int64_t kTile = 16;
 
 struct Grid {
@@ -117,8 +120,8 @@ template <typename T>
 void multiply_block(const Product<T>& p, const Grid& grid, std::int64_t block) {
   const std::int64_t row = block / grid.columns * grid.height;
   const std::int64_t column = block % grid.columns * grid.width;
-  const auto rows = static_cast<int>(std::min(grid.height, p.M - row));
-  const auto columns = static_cast<int>(std::min(grid.width, p.N - column));
+  const std::int64_t rows = std::min(grid.height, p.M - row);
+  const std::int64_t columns = std::min(grid.width, p.N - column);
   multiply_block(p, rows, columns, p.a + row * (p.transpose_a ? 1 : p.K),
                  p.b + column * (p.transpose_b ? p.K : 1), p.c + row * p.N + column);
 }

@@ -1,7 +1,7 @@
 // Matrix products on the CPU, cut into blocks of the result.
 //
-// A block is one call of single-threaded OpenBLAS. The blocks of all products of a list run in one
-// parallel loop on the rank's threads.
+// A block is summed in order (in_order.h) or, where op(a) is a transpose, one call of single-threaded
+// OpenBLAS. The blocks of all products of a list run in one parallel loop on the rank's threads.
 #pragma once
 
 #include <cstdint>

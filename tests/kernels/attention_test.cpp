@@ -139,6 +139,34 @@ TEST_CASE("attention over a partly filled cache sees only the tokens that count"
   REQUIRE(elements(o) == elements(problem.o));
 }
 
+TEST_CASE("a query has the same bits whatever queries are computed with it", "[cpu]") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    const Problem whole({2, 150, 150, 4, 2, 20}, dtype);
+    whole.forward();
+    const auto expected = test::elements(whole.o);
+    // Few and many queries, inside tiles of keys and across their borders.
+    for (const auto& [first, last] : {std::pair{0, 1}, std::pair{5, 6}, std::pair{63, 64},
+                                      std::pair{64, 65}, std::pair{7, 100}, std::pair{149, 150}}) {
+      Problem part({2, last - first, 150, 4, 2, 20}, dtype);
+      part.k = whole.k;
+      part.v = whole.v;
+      part.k.tokens = part.v.tokens = last;
+      part.q = whole.q;
+      part.q.offset += first * part.q.token_stride;
+      part.q.tokens = last - first;
+      part.forward();
+      const auto values = test::elements(part.o);
+      for (std::int64_t b = 0; b < 2; ++b) {
+        const auto from = expected.begin() + (b * 150 + first) * 80;
+        const auto to = values.begin() + b * (last - first) * 80;
+        CAPTURE(name_of(dtype), first, last, b);
+        CHECK(std::equal(from, from + (last - first) * 80, to));
+      }
+    }
+  }
+}
+
 TEST_CASE("attention of no tokens or no batch elements does nothing") {
   const test::Rank rank;
   const Problem no_batch({0, 4, 4, 2, 2, 8}, DType::f32);

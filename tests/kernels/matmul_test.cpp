@@ -146,6 +146,54 @@ TEST_CASE("matmul has the same bits for any number of threads") {
   }
 }
 
+TEST_CASE("a row of a product has the same bits whatever rows are computed with it", "[cpu]") {
+  const test::Rank rank;
+  const std::int64_t rows = 70;
+  // Depths of one piece and of several, columns in whole strips and not.
+  for (const auto& [N, K] :
+       {std::pair{5, 3}, std::pair{64, 320}, std::pair{130, 321}, std::pair{512, 1000}}) {
+    for (const DType dtype : test::kFloating) {
+      for (const Transpose tb : kBoth) {
+        CAPTURE(N, K, name_of(dtype), tb == Transpose::yes);
+        const Tensor a = test::normal_tensor({rows, K}, dtype, "a");
+        const Tensor b = test::normal_tensor(stored(0, K, N, tb), dtype, "b");
+        const Tensor whole = test::poisoned({rows, N}, dtype);
+        matmul(whole, a, b, Transpose::no, tb);
+        for (const auto& [first, last] :
+             {std::pair{0, 1}, std::pair{69, 70}, std::pair{3, 5}, std::pair{1, 30}}) {
+          const Tensor part = test::poisoned({last - first, N}, dtype);
+          matmul(part, a.slice(first, last), b, Transpose::no, tb);
+          CHECK(test::same_bits(part, whole.slice(first, last)));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("an f32 element is one chain of fused multiply-adds per piece of depth", "[cpu]") {
+  const test::Rank rank;
+  for (const auto& [N, K] : {std::pair{33, 320}, std::pair{17, 700}}) {
+    const Tensor a = test::normal_tensor({7, K}, DType::f32, "a");
+    const Tensor b = test::normal_tensor({K, N}, DType::f32, "b");
+    const Tensor c = test::normal_tensor({7, N}, DType::f32, "c");
+    const auto x = a.to_vector<float>(), y = b.to_vector<float>(), before = c.to_vector<float>();
+    matmul(c, a, b, Transpose::no, Transpose::no, Accumulate::yes);
+    const auto values = c.to_vector<float>();
+    const std::int64_t depth = K == 320 ? 320 : 234;  // 700 is 234 + 234 + 232
+    for (std::int64_t i = 0; i < 7 * N; ++i) {
+      float expected = before[i];
+      for (std::int64_t first = 0; first < K; first += depth) {
+        float chain = 0.0f;
+        for (std::int64_t k = first; k < std::min<std::int64_t>(K, first + depth); ++k) {
+          chain = std::fma(x[i / N * K + k], y[k * N + i % N], chain);
+        }
+        expected += chain;
+      }
+      CHECK(values[i] == expected);
+    }
+  }
+}
+
 TEST_CASE("matmul passes infinities and NaN of its inputs on") {
   const test::Rank rank;
   const Tensor a = Tensor::from(std::vector<float>{INFINITY, 1.0f, NAN, 1.0f}, {2, 2});

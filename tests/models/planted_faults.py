@@ -16,6 +16,21 @@ import planting
 
 # A file, text that occurs in it exactly once, what replaces it, and the tests that are run.
 FAULTS = {
+    # ---- the same bits in training and generation
+    "a product of one row adds its depth in shorter pieces": (
+        "kernels/matmul/blocks.cpp",
+        "chunk_count(p.K, kMostDepth));",
+        "chunk_count(p.K, p.M == 1 ? 16 : kMostDepth));",
+        ["same_bits"]),
+    "a product of one row adds its depth backwards": (
+        "kernels/matmul/in_order.cpp",
+        "  for (std::int64_t k = 0; k < p.depth; ++k, ++a, b += b_row) {",
+        "  if (p.rows == 1) a += p.depth - 1, b += (p.depth - 1) * b_row;\n"
+        "  const std::int64_t step = p.rows == 1 ? -1 : 1;\n"
+        "  for (std::int64_t k = 0; k < p.depth; ++k, a += step, b += step * b_row) {",
+        ["same_bits"]),
+
+    # ---- tokenizers and models
     "of equal pairs the rightmost merges first": (
         "models/tokenizers/bpe_merge.cpp",
         "left > other.left",
