@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cast/op.h"
+#include "models/hub.h"
 #include "models/routers.h"
 #include "models/weight_files.h"
 #include "runtime/check.h"
@@ -94,7 +95,8 @@ NamedTensors router_biases(const LanguageModel& model) {
 
 }  // namespace
 
-fs::path model_folder(const fs::path& folder) {
+fs::path model_folder(const fs::path& given) {
+  const fs::path folder = !fs::exists(given) && is_hub_name(given) ? hub_snapshot(given) : given;
   if (fs::exists(folder / kConfig)) return folder;
   if (fs::exists(folder / "model" / kConfig)) return folder / "model";
   fail("{}: no model here: neither config.json nor model/config.json exists", folder.string());

@@ -1,8 +1,8 @@
 // Reading and writing model folders in Hugging Face's layout.
 //
 // A model folder holds config.json and model.safetensors (or model.safetensors.index.json with
-// several files). Every function that reads one also takes the folder of a training run and reads
-// its folder model/.
+// several files). Every function that reads one also takes the folder of a training run, and reads
+// its folder model/, and the name of a model in the cache of Hugging Face's hub.
 #pragma once
 
 #include <filesystem>
@@ -15,8 +15,10 @@
 
 namespace tessera {
 
-/// Returns `folder` or `folder`/model, the one with a config.json. Raises Error if neither has one.
-std::filesystem::path model_folder(const std::filesystem::path& folder);
+/// Returns `given` or `given`/model, the one with a config.json. If no such folder exists and `given`
+/// has the form "org/name", the folder in the cache of Hugging Face's hub (hub.h). Raises Error if
+/// there is no config.json.
+std::filesystem::path model_folder(const std::filesystem::path& given);
 
 /// The contents of `folder`'s config.json. Raises Error if the file or its model type is not
 /// usable, or if config.json has more layers than the weights.

@@ -30,6 +30,18 @@ FAULTS = {
         "  for (std::int64_t k = 0; k < p.depth; ++k, a += step, b += step * b_row) {",
         ["same_bits"]),
 
+    # ---- the hub's cache
+    "a damaged reference leads out of the hub's cache": (
+        "models/hub.cpp",
+        "check(is_part(hash) && fs::is_directory(snapshot),",
+        "check(fs::is_directory(snapshot),",
+        ["hub"]),
+    "a model of the hub hides a folder of its name": (
+        "models/hugging_face.cpp",
+        "!fs::exists(given) && is_hub_name(given) ?",
+        "is_hub_name(given) ?",
+        ["hub"]),
+
     # ---- tokenizers and models
     "of equal pairs the rightmost merges first": (
         "models/tokenizers/bpe_merge.cpp",

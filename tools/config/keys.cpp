@@ -77,10 +77,12 @@ std::vector<Key> model_keys(ModelConfig& model) {
                        "times the width."),
       number_key("model.dropout", model.dropout, kBelowOne,
                  "Probability of dropping an activation in training; GPT-2 only."),
-      path_key("model.init_from", model.init_from,
-               "Folder with a model to start from: `model.safetensors` and `config.json`, as "
-               "Hugging Face or `tessera train` writes them. Its sizes replace the preset's. Its "
-               "tokenizer, if it has one, must be the data's. Empty = random initialization."),
+      path_key(
+          "model.init_from", model.init_from,
+          "Folder with a model to start from: `model.safetensors` and `config.json`, as "
+          "Hugging Face or `tessera train` writes them; or `org/name`, a model that `hf "
+          "download` has put into the cache below HF_HOME. Its sizes replace the preset's. Its "
+          "tokenizer, if it has one, must be the data's. Empty = random initialization."),
       text_key(
           "model.frozen", model.frozen,
           "Parameters that are not trained: prefixes of their names, separated by commas, "

@@ -18,7 +18,8 @@ void add_export(CLI::App& app) {
       app.add_subcommand("export", "Write a model as a folder that Transformers loads.");
   const auto options = std::make_shared<Options>();
   command
-      ->add_option("--model", options->model.model, "A run folder, or a Hugging Face model folder")
+      ->add_option("--model", options->model.model,
+                   "A run folder, a Hugging Face model folder, or org/name in the hub's cache")
       ->required()
       ->type_name("DIR");
   command->add_option("--out", options->model.out, "The folder to write")

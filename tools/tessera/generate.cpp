@@ -11,7 +11,9 @@ namespace tessera {
 void add_generate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("generate", "Continue a text with a trained model.");
   const auto options = std::make_shared<GenerateOptions>();
-  command->add_option("--model", options->model, "A run folder, or a Hugging Face model folder")
+  command
+      ->add_option("--model", options->model,
+                   "A run folder, a Hugging Face model folder, or org/name in the hub's cache")
       ->required()
       ->type_name("DIR");
   command->add_option("--prompt", options->prompt, "The text to continue")

@@ -43,7 +43,9 @@ std::optional<TokenLoader> open_tokens(std::string_view key, const fs::path& pat
 
 /// The tokenizer of the data or of the model that training starts from; null if they have none.
 std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
-  for (const fs::path& folder : {config.data.train.parent_path(), config.model.init_from}) {
+  std::vector<fs::path> folders = {config.data.train.parent_path()};
+  if (!config.model.init_from.empty()) folders.push_back(model_folder(config.model.init_from));
+  for (const fs::path& folder : folders) {
     if (!folder.empty() && Tokenizer::exists(folder)) return Tokenizer::load(folder);
   }
   return nullptr;
