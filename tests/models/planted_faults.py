@@ -42,6 +42,28 @@ FAULTS = {
         "is_hub_name(given) ?",
         ["hub"]),
 
+    # ---- chat templates
+    "qwen3 keeps the thoughts of earlier turns": (
+        "models/chat_template.cpp",
+        "qwen3_answer(content, last, i > question)",
+        "qwen3_answer(content, last, true)",
+        ["chat_template"]),
+    "a tool's answer counts as a question": (
+        "models/chat_template.cpp",
+        'if (message.role == "user" && !of_tool) return i;',
+        'if (message.role == "user" && (of_tool || !of_tool)) return i;',
+        ["chat_template"]),
+    "wide spaces are not stripped": (
+        "models/chat_template.cpp",
+        "if (!space.empty() && text.starts_with(space)) return space.size();",
+        "if (space.empty() && text.starts_with(space)) return 0;",
+        ["chat_template"]),
+    "any template with <|im_start|> is Qwen's": (
+        "models/chat_template.cpp",
+        '"<|im_start|>", "enable_thinking"',
+        '"<|im_start|>", "<|im_end|>"',
+        ["chat_template"]),
+
     # ---- tokenizers and models
     "of equal pairs the rightmost merges first": (
         "models/tokenizers/bpe_merge.cpp",

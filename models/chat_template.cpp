@@ -1,0 +1,276 @@
+#include "models/chat_template.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "runtime/check.h"
+#include "runtime/file.h"
+#include "runtime/json.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool has(std::string_view text, std::string_view phrase) {
+  return text.find(phrase) != std::string_view::npos;
+}
+
+/// A format by the phrases that all its templates have.
+struct Signature {
+  ChatFormat format;
+  std::string_view phrase, another;
+};
+
+// llama3 comes after llama3.1, which has its phrases too.
+constexpr std::array kSignatures = {
+    Signature{ChatFormat::llama2, "[INST]", "<<SYS>>"},
+    Signature{ChatFormat::llama3_1, "<|start_header_id|>", "Cutting Knowledge Date"},
+    Signature{ChatFormat::llama3, "<|start_header_id|>", "<|eot_id|>"},
+    Signature{ChatFormat::llama4, "<|header_start|>", "<|eot|>"},
+    Signature{ChatFormat::qwen2_5, "<|im_start|>", "You are Qwen, created by Alibaba Cloud."},
+    Signature{ChatFormat::qwen3, "<|im_start|>", "enable_thinking"},
+};
+
+ChatFormat format_of(std::string_view text, std::string_view name) {
+  for (const Signature& known : kSignatures) {
+    if (has(text, known.phrase) && has(text, known.another)) return known.format;
+  }
+  fail(
+      "{}: its chat template is not one of those built in (llama2, llama3, llama3.1, llama4, "
+      "qwen2.5, qwen3); it begins with {}",
+      name, excerpt(text));
+}
+
+/// The date that a llama3.1 template names, or today's if it asks for that.
+std::string date_of(std::string_view text) {
+  constexpr std::string_view kSet = "set date_string = \"";
+  if (!has(text, "strftime_now") && has(text, kSet)) {
+    const std::string_view rest = text.substr(text.find(kSet) + kSet.size());
+    return std::string(rest.substr(0, rest.find('"')));
+  }
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::array<char, 32> today{};
+  std::strftime(today.data(), today.size(), "%d %b %Y", &local);
+  return today.data();
+}
+
+/// The bytes of the white space, as Python's str.strip() sees it, that `text` begins with; 0 if
+/// none.
+std::size_t space_at(std::string_view text) {
+  static constexpr std::array<std::string_view, 21> kWide = {
+      "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003",
+      "\u2004", "\u2005", "\u2006", "\u2007", "\u2008", "\u2009", "\u200a",
+      "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
+  const unsigned char first = text.empty() ? 'x' : static_cast<unsigned char>(text.front());
+  if (first == ' ' || (first >= 9 && first <= 13) || (first >= 28 && first <= 31)) return 1;
+  for (const std::string_view space : kWide) {
+    if (!space.empty() && text.starts_with(space)) return space.size();
+  }
+  return 0;
+}
+
+std::string_view stripped(std::string_view text) {
+  while (const std::size_t bytes = space_at(text)) text.remove_prefix(bytes);
+  // A space of two or three bytes is found where it begins.
+  for (bool found = true; found;) {
+    found = false;
+    for (const std::size_t bytes : {1, 2, 3}) {
+      if (text.size() < bytes || space_at(text.substr(text.size() - bytes)) != bytes) continue;
+      text.remove_suffix(bytes);
+      found = true;
+      break;
+    }
+  }
+  return text;
+}
+
+std::string_view without_leading_lines(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of('\n'), text.size()));
+}
+std::string_view without_last_lines(std::string_view text) {
+  return text.substr(0, text.find_last_not_of('\n') + 1);
+}
+
+std::string header(std::string_view begin, std::string_view role, std::string_view end) {
+  return std::string(begin).append(role).append(end) + "\n\n";
+}
+
+std::string llama3_message(std::string_view role, std::string_view content) {
+  return header("<|start_header_id|>", role, "<|end_header_id|>").append(stripped(content)) +
+         "<|eot_id|>";
+}
+
+std::string qwen_message(std::string_view role, std::string_view content) {
+  return ("<|im_start|>" + std::string(role) + "\n").append(content) + "<|im_end|>\n";
+}
+
+/// The last user's message that is not the answer of a tool: qwen3 keeps thoughts after it.
+std::size_t last_question(const std::vector<ChatMessage>& messages) {
+  for (std::size_t i = messages.size(); i-- > 0;) {
+    const ChatMessage& message = messages[i];
+    const bool of_tool = message.content.starts_with("<tool_response>") &&
+                         message.content.ends_with("</tool_response>");
+    if (message.role == "user" && !of_tool) return i;
+  }
+  return messages.size() - 1;
+}
+
+/// An answer for qwen3: its thoughts are rewritten in the turn that is going on, and dropped before.
+std::string qwen3_answer(std::string_view text, bool last, bool going_on) {
+  constexpr std::string_view kThink = "<think>", kEnd = "</think>";
+  std::string_view content = text, thoughts;
+  if (has(text, kEnd)) {
+    content = without_leading_lines(text.substr(text.rfind(kEnd) + kEnd.size()));
+    thoughts = without_last_lines(text.substr(0, text.find(kEnd)));
+    if (has(thoughts, kThink)) thoughts.remove_prefix(thoughts.rfind(kThink) + kThink.size());
+    thoughts = without_leading_lines(thoughts);
+  }
+  if (!going_on || (!last && thoughts.empty())) return std::string(content);
+  return ("<think>\n" + std::string(without_last_lines(thoughts)) + "\n</think>\n\n")
+      .append(without_leading_lines(content));
+}
+
+/// A special token of tokenizer_config.json, a text or an object with one; empty without it.
+std::string token_in(const nlohmann::json& config, const char* key) {
+  const auto value = config.find(key);
+  if (value == config.end()) return {};
+  if (value->is_string()) return value->get<std::string>();
+  if (value->is_object() && value->contains("content") && (*value)["content"].is_string()) {
+    return (*value)["content"].get<std::string>();
+  }
+  return {};
+}
+
+/// The template's text in tokenizer_config.json: a text, or a list of which one is the default.
+std::optional<std::string> template_in(const nlohmann::json& config) {
+  const auto value = config.find("chat_template");
+  if (value == config.end()) return std::nullopt;
+  if (value->is_string()) return value->get<std::string>();
+  if (!value->is_array()) return std::nullopt;
+  for (const nlohmann::json& one : *value) {
+    if (!one.is_object() || one.value("name", nlohmann::json()) != "default") continue;
+    if (one.contains("template") && one["template"].is_string()) {
+      return one["template"].get<std::string>();
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ChatTemplate ChatTemplate::of(const fs::path& folder) {
+  const fs::path config_path = folder / "tokenizer_config.json";
+  const fs::path jinja = folder / "chat_template.jinja";
+  const nlohmann::json config =
+      fs::exists(config_path) ? read_json_file(config_path) : nlohmann::json::object();
+  check(config.is_object(), "{}: not a JSON object", config_path.string());
+  const bool separate = fs::exists(jinja);
+  const std::optional<std::string> text = separate ? read_text_file(jinja) : template_in(config);
+  check(text.has_value(),
+        "{}: no chat template here, neither chat_template.jinja nor a text chat_template in "
+        "tokenizer_config.json: the model was not trained on conversations",
+        folder.string());
+  return ChatTemplate(*text, token_in(config, "bos_token"), token_in(config, "eos_token"),
+                      (separate ? jinja : config_path).string());
+}
+
+ChatTemplate::ChatTemplate(std::string_view text, std::string bos, std::string eos,
+                           std::string_view name)
+    : format_(format_of(text, name)), bos_(std::move(bos)), eos_(std::move(eos)) {
+  if (format_ == ChatFormat::llama3_1) date_ = date_of(text);
+}
+
+std::string ChatTemplate::render(const std::vector<ChatMessage>& messages) const {
+  check(!messages.empty(), "a conversation needs at least one message");
+  for (const ChatMessage& message : messages) {
+    check(message.role == "system" || message.role == "user" || message.role == "assistant",
+          "the role of a message is {}; expected system, user or assistant", excerpt(message.role));
+  }
+  switch (format_) {
+    case ChatFormat::llama2:
+      return render_llama2(messages);
+    case ChatFormat::llama3:
+    case ChatFormat::llama3_1:
+      return render_llama3(messages);
+    case ChatFormat::llama4:
+      return render_llama4(messages);
+    case ChatFormat::qwen2_5:
+    case ChatFormat::qwen3:
+      return render_qwen(messages);
+  }
+  fail("no such chat format");
+}
+
+std::string ChatTemplate::render_llama2(const std::vector<ChatMessage>& messages) const {
+  std::string text;
+  std::string system;
+  const std::size_t first = messages.front().role == "system" ? 1 : 0;
+  if (first == 1) system = "<<SYS>>\n" + messages.front().content + "\n<</SYS>>\n\n";
+  for (std::size_t i = first; i < messages.size(); ++i) {
+    const auto& [role, content] = messages[i];
+    check((role == "user") == ((i - first) % 2 == 0),
+          "Llama 2's conversations alternate between user and assistant and begin with the user; "
+          "message {} is the {}'s",
+          i + 1, role);
+    if (role == "user") {
+      const std::string whole = i == first ? system + content : content;
+      text += (bos_ + "[INST] ").append(stripped(whole)) + " [/INST]";
+    } else if (role == "assistant") {
+      text += std::string(" ").append(stripped(content)) + " " + eos_;
+    }
+  }
+  return text;
+}
+
+std::string ChatTemplate::render_llama3(const std::vector<ChatMessage>& messages) const {
+  std::string text = bos_;
+  std::size_t first = 0;
+  if (format_ == ChatFormat::llama3_1) {
+    first = messages.front().role == "system" ? 1 : 0;
+    text += header("<|start_header_id|>", "system", "<|end_header_id|>") +
+            "Cutting Knowledge Date: December 2023\nToday Date: " + date_ + "\n\n";
+    if (first == 1) text += stripped(messages.front().content);
+    text += "<|eot_id|>";
+  }
+  for (std::size_t i = first; i < messages.size(); ++i) {
+    text += llama3_message(messages[i].role, messages[i].content);
+  }
+  return text + header("<|start_header_id|>", "assistant", "<|end_header_id|>");
+}
+
+std::string ChatTemplate::render_llama4(const std::vector<ChatMessage>& messages) const {
+  std::string text = bos_;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const auto& [role, content] = messages[i];
+    text += header("<|header_start|>", role, "<|header_end|>");
+    text += i == 0 && role == "system" ? stripped(content) : std::string_view(content);
+    text += "<|eot|>";
+  }
+  return text + header("<|header_start|>", "assistant", "<|header_end|>");
+}
+
+std::string ChatTemplate::render_qwen(const std::vector<ChatMessage>& messages) const {
+  const bool qwen3 = format_ == ChatFormat::qwen3;
+  std::string text;
+  if (!qwen3 && messages.front().role != "system") {
+    text += qwen_message("system",
+                         "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
+  }
+  const std::size_t question = last_question(messages);
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const auto& [role, content] = messages[i];
+    const bool answer = qwen3 && role == "assistant";
+    const bool last = i + 1 == messages.size();
+    text += qwen_message(role, answer ? qwen3_answer(content, last, i > question) : content);
+  }
+  return text + "<|im_start|>assistant\n";
+}
+
+}  // namespace tessera
