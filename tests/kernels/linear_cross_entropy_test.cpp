@@ -166,6 +166,25 @@ TEST_CASE("linear_cross_entropy of vocabularies near the default limit of shared
   }
 }
 
+// A GPU computes a large vocabulary in 16 bits in two parts: a multiple of 16, and the rest.
+TEST_CASE("linear_cross_entropy of a large vocabulary of any size") {
+  const test::Rank rank;
+  for (const Types& types : kTypes) {
+    for (const std::int64_t classes : {1024, 1025, 1039, 1040}) {
+      CAPTURE(name_of(types.dtype), name_of(types.dweight_dtype), classes);
+      Problem problem(9, 8, classes, types.dtype, types.dweight_dtype);
+      auto targets = problem.targets.to_vector<std::int32_t>();
+      targets.back() = static_cast<std::int32_t>(classes - 1);  // in the last part
+      problem.targets = Tensor::from(targets, {9});
+      const Reference reference(problem);
+      problem.run(Accumulate::no, /*chunk=*/4);
+      CHECK(relative_error(to_doubles(problem.loss), {reference.loss}) <= types.loss);
+      CHECK(relative_error(to_doubles(problem.dx), reference.dx) <= 1.5 * types.dx);
+      CHECK(relative_error(to_doubles(problem.dweight), reference.dweight) <= types.dweight);
+    }
+  }
+}
+
 TEST_CASE("linear_cross_entropy adds to the weight's gradient if asked to") {
   const test::Rank rank;
   for (const std::int64_t chunk : {4, 100}) {

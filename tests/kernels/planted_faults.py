@@ -350,8 +350,18 @@ FAULTS = {
     "rows of logits are written without their padding": (
         "kernels/linear_cross_entropy/cuda.cpp",
         ",\n"
-        "          .c_stride = logits_.size(1)",
+        "            .c_stride = logits_.size(1)",
         "",
+        ["kernels_linear_cross_entropy"]),
+    "the last classes of a large vocabulary are left out": (
+        "kernels/linear_cross_entropy/cuda.cpp",
+        "{{0, classes - rest}, {classes - rest, rest}}",
+        "{{0, classes - rest}}",
+        ["kernels_linear_cross_entropy"]),
+    "the last classes' part of dx overwrites the rest": (
+        "kernels/linear_cross_entropy/cuda.cpp",
+        ".accumulate = part.first > 0,",
+        ".accumulate = false,",
         ["kernels_linear_cross_entropy"]),
 
     # ---- embedding and its sort
@@ -476,8 +486,8 @@ FAULTS = {
         ["kernels_grouped_matmul"]),
     "a tile reads on into the next expert's rows": (
         "kernels/grouped_matmul/tensor_core_tile.h",
-        "const bool inside = x < kept_end && k < depth_end;",
-        "const bool inside = x < kept_end && k <= depth_end;",
+        "const bool inside = has_column && i < rows;",
+        "const bool inside = has_column && i <= rows;",
         ["kernels_grouped_matmul"]),
     "the tile's operands are copied without a wait": (
         "kernels/grouped_matmul/tensor_core_tile.h",
