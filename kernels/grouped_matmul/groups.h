@@ -78,13 +78,15 @@ struct Problem {
       return static_cast<unsigned>(ceil_div(extent, side));
     };
     if (of_weights) return dim3(tiles(M), tiles(N), static_cast<unsigned>(experts));
-    return dim3(static_cast<unsigned>(P / side + experts), tiles(N));
+    return dim3(tiles(N) * static_cast<unsigned>(P / side + experts));
   }
 
-  /// Finds this block's product. Returns false if the block has no tile.
+  /// Finds this block's product. Returns false if the block has no tile. Neighbouring blocks take
+  /// tiles side by side in c: blocks that run together read few rows of a, once, and the weights of
+  /// one or two experts, which stay in the second-level cache.
   __device__ bool find(ExpertProduct<T, U>& product, int side) const {
-    product.column = static_cast<std::int64_t>(blockIdx.y) * side;
     if (of_weights) {
+      product.column = static_cast<std::int64_t>(blockIdx.y) * side;
       const int e = static_cast<int>(blockIdx.z);
       const std::int64_t first = offsets[e], count = offsets[e + 1] - first;
       product.a = {a + first * M, M, false};
@@ -94,7 +96,9 @@ struct Problem {
       product.row = static_cast<std::int64_t>(blockIdx.x) * side;
       return count > 0 || !accumulate;
     }
-    const TileOfExpert tile = find_tile(offsets, experts, side, blockIdx.x);
+    const auto across = static_cast<unsigned>((N + side - 1) / side);
+    product.column = static_cast<std::int64_t>(blockIdx.x % across) * side;
+    const TileOfExpert tile = find_tile(offsets, experts, side, blockIdx.x / across);
     if (tile.expert < 0) return false;
     const std::int64_t first = offsets[tile.expert];
     product.a = {a + first * K, K, true};

@@ -33,18 +33,23 @@ struct OperandTile {
     return data + (row * kChunks + (chunk ^ (row & 7))) * 8;
   }
 
-  /// Starts copies of the tile that begins at (kept, depth); 0 outside the operand.
+  /// Starts copies of the tile that begins at (kept, depth); 0 outside the operand. A thread copies
+  /// the same chunk of every kStep-th row.
   __device__ void load(const Operand<T>& from, std::int64_t kept, std::int64_t kept_end,
                        std::int64_t depth, std::int64_t depth_end) const {
-#pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += gpu::kThreads) {
-      const int row = i / kChunks, chunk = i % kChunks;
-      const std::int64_t x = kept + (kDepthContiguous ? row : chunk * 8);
-      const std::int64_t k = depth + (kDepthContiguous ? chunk * 8 : row);
-      const bool inside = x < kept_end && k < depth_end;
-      const T* const source =
-          kDepthContiguous ? from.first + x * from.stride + k : from.first + k * from.stride + x;
-      gpu::copy_async(at(row, chunk), inside ? source : from.first, inside ? 16 : 0);
+    constexpr int kStep = gpu::kThreads / kChunks;
+    const int first = static_cast<int>(threadIdx.x) / kChunks;
+    const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+    const std::int64_t row = (kDepthContiguous ? kept : depth) + first;
+    const std::int64_t column = (kDepthContiguous ? depth : kept) + chunk * 8;
+    const bool has_column = column < (kDepthContiguous ? depth_end : kept_end);
+    const auto rows = static_cast<int>((kDepthContiguous ? kept_end : depth_end) - row);
+    const T* source = from.first + row * from.stride + column;
+#pragma unroll
+    for (int i = 0; i < kRows; i += kStep) {
+      const bool inside = has_column && i < rows;
+      gpu::copy_async(at(first + i, chunk), inside ? source : from.first, inside ? 16 : 0);
+      source += kStep * from.stride;
     }
   }
 
@@ -104,7 +109,7 @@ __device__ void store_pair(U* to, float first, float second, bool accumulate) {
 }
 
 template <typename T, typename U, bool kLeftDepth, bool kRightDepth>
-__global__ void __launch_bounds__(gpu::kThreads) tensor_core_kernel(Problem<T, U> problem) {
+__global__ void __launch_bounds__(gpu::kThreads, 2) tensor_core_kernel(Problem<T, U> problem) {
   gpu::SharedMemory memory;
   T* const tiles = memory.take<T>(4 * kTileElements, 128);
   ExpertProduct<T, U> p;
