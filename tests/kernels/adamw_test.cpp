@@ -219,12 +219,15 @@ TEST_CASE("adamw: bf16 parameters keep exact values, infinity and NaN") {
   const AdamWTensors huge = moving(500, 3e38f, "p");
   update(huge, {.learning_rate = -3e38, .epsilon = 0.0});
   for (const double p : to_doubles(huge.p)) REQUIRE(p == std::numeric_limits<double>::infinity());
-  for (const float value : {0.0f, -0.0f, 1.5f, -3e38f, 1e-40f, NAN}) {
+  for (const float value : {0.0f, -0.0f, 1.5f, -3e38f, 1e-40f}) {
     const AdamWTensors c = moving(500, value, "p");
     const Tensor before = c.p.clone();
     update(c, {.learning_rate = 0.0});
     REQUIRE(same_bits(c.p, before));
   }
+  const AdamWTensors unknown = moving(500, NAN, "p");
+  update(unknown, {.learning_rate = 0.0});
+  for (const double p : to_doubles(unknown.p)) REQUIRE(std::isnan(p));  // devices differ in its bits
 }
 
 TEST_CASE("adamw: bf16 neighbours, parameters and steps draw independent bits") {
