@@ -119,7 +119,20 @@ nlohmann::ordered_json shape_entries(const TransformerShape& shape) {
   return {{"layers", shape.layers},       {"width", shape.width},
           {"heads", shape.heads},         {"kv_heads", shape.kv_heads},
           {"head_size", shape.head_size}, {"mlp_width", shape.mlp_width},
-          {"context", shape.context},     {"vocab_size", shape.vocab_size}};
+          {"context", shape.context},     {"vocab_size", shape.vocab_size},
+          {"gated_mlp", shape.gated_mlp}};
+}
+
+std::int64_t parameter_count(const LanguageModel& model) {
+  std::int64_t count = 0;
+  for (const Parameter& parameter : parameters_of(model)) count += parameter.numel();
+  return count;
+}
+
+nlohmann::ordered_json sizes_of(const LanguageModel& model) {
+  nlohmann::ordered_json sizes = shape_entries(model.shape());
+  sizes["parameters"] = parameter_count(model);
+  return sizes;
 }
 
 nlohmann::ordered_json report_of(const Options& options, const ResolvedConfig& run,
@@ -137,7 +150,7 @@ nlohmann::ordered_json report_of(const Options& options, const ResolvedConfig& r
   nlohmann::ordered_json report = new_report("bench_step");
   report.update({{"model", options.workload.model},
                  {"steps", options.steps},
-                 {"parameters", session.parameter_count()},
+                 {"parameters", parameter_count(session.model())},
                  {"strategy", variant_name(run.sharding)},
                  {"step_ms", step_ms},
                  {"data_ms", median_of(timings, &Timing::data_ms)},
@@ -255,8 +268,7 @@ int main(int count, char** arguments) {
     const tessera::ResolvedConfig resolved =
         tessera::resolve(tessera::workload(options.workload.model, options.workload.overrides));
     if (options.print_shape) {
-      const auto model = tessera::make_model(resolved);
-      fmt::print("{}\n", tessera::shape_entries(model->shape()).dump());
+      fmt::print("{}\n", tessera::sizes_of(*tessera::make_model(resolved)).dump());
       return 0;
     }
     tessera::check_ranks(resolved, /*ranks=*/1);

@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
 # on_gpu.sh BUILD OUT [PART...]: runs all checks and benchmarks for a GPU, the most informative first.
 #
-# BUILD is a folder built with the preset cuda. If another machine built it, the tests that run
-# Tessera's programs fail: they look for the programs in the folder where they were built. Every part
-# has a time limit and writes OUT/PART.log; OUT/summary.txt has a line for each. Parts that need a
-# missing tool (PyTorch, compute-sanitizer, MPI, NCCL) are skipped with a line that says so. Exits with 1
-# if a part failed.
+# BUILD is a folder built with the preset cuda, or unpacked from what pack_for_gpu.sh packed. If another
+# machine built it, tests that run Tessera's programs find them only in the folder where they were built.
+# Every part has a time limit and writes OUT/PART.log; OUT/summary.txt has a line for each. A part that
+# stands there as ok is not run again. Parts that need a missing tool (PyTorch, compute-sanitizer, MPI,
+# NCCL) are skipped with a line that says so. Exits with 1 if a part failed.
 #
-#   kernel_tests   tests of the kernels                                  10 min
-#   memcheck       the same under compute-sanitizer                      30 min
-#   racecheck      the same, races in shared memory                      30 min
-#   tests          all other tests                                       20 min
-#   kernels        bench_kernels, against copies, cuBLASLt and cuDNN     10 min
-#   step           bench_step, GPT-2 124M and XL, both attentions        10 min
-#   torch_kernels  the same kernels in PyTorch                           20 min
-#   torch_step     the same steps in PyTorch, eager and compiled         20 min
-#   strategies     four ranks that share the GPU                         10 min
-#   collectives    two ranks that share the GPU                           5 min
-#   nccl           two processes that share the GPU, through NCCL         5 min
+#   kernel_tests   tests of the kernels                                   5 min
+#   kernels        bench_kernels, against copies, cuBLASLt and cuDNN      5 min
+#   step           bench_step of three models, both attentions            5 min
+#   torch_step     the same steps in PyTorch, eager and compiled         10 min
+#   tests          all other tests                                       10 min
+#   strategies     four ranks that share the GPU                          5 min
+#   collectives    two ranks that share the GPU                           3 min
+#   nccl           two processes that share the GPU, through NCCL         3 min
+#   memcheck       tests of attention and norms under compute-sanitizer  10 min
+#   racecheck      the same, races in shared memory                      10 min
+#   torch_kernels  the kernels in PyTorch                                10 min
+#   memcheck_all   tests of all kernels under compute-sanitizer          30 min
+#   racecheck_all  the same, races in shared memory                      30 min
 #
 # PYTHON names a Python that has PyTorch; by default python3.
 #
@@ -25,7 +27,7 @@
 set -uo pipefail
 
 if (($# < 2)); then
-  sed -n '2,26s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,27s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 bin=$1/bin
@@ -49,6 +51,7 @@ wanted() {
 # prints the reason and returns 77 if a tool is missing.
 part() {
   wanted "$1" || return
+  if grep -q "^$1  *[0-9]* s  ok" "$out/summary.txt"; then return; fi
   local begin=$SECONDS status verdict
   timeout --kill-after=10 "$(($2 * 60))" bash -c "$3" >"$out/$1.log" 2>&1
   status=$?
@@ -75,30 +78,34 @@ need_torch() {
   fi
 }
 
-# each PATTERN COMMAND...: runs COMMAND PROGRAM '~[cpu]' for the test programs with matching names. It
-# names the programs that failed, and fails if there is one.
+# each PATTERN COMMAND...: runs COMMAND PROGRAM '~[cpu]' for the test programs with matching names, some
+# at a time, then prints their output. It names the programs that failed, and fails if there is one.
 each() {
-  local pattern=$1 failures="" program
+  local pattern=$1 logs
   shift
-  for program in $(find "$bin" -name 'test_*' -type f -executable | grep -E "$pattern" | sort); do
-    echo "== $(basename "$program")"
-    "$@" "$program" '~[cpu]' --use-colour no || failures+=" $(basename "$program")"
-  done
-  [[ -z $failures ]] || { echo "failed:$failures"; return 1; }
+  logs=$(mktemp -d)
+  # shellcheck disable=SC2016 # the inner shell expands them
+  find "$bin" -name 'test_*' -type f -executable | grep -E "$pattern" | sort |
+    xargs -P "$((($(nproc) + 1) / 2))" -I{} bash -c 'name=$(basename "$2")
+      "${@:3}" "$2" "~[cpu]" --use-colour no >"$1/$name.log" 2>&1 || echo "$name" >>"$1/failed"' \
+      each "$logs" {} "$@"
+  tail -n 100 "$logs"/*.log
+  [[ ! -e $logs/failed ]] || { echo "failed: $(sort "$logs/failed" | xargs)"; return 1; }
 }
 
 kernel_tests() { each '/test_kernels_'; }
 other_tests() { each '/test_(runtime|autograd|sharding|optim|models|tools)_'; }
 
+# sanitized TOOL PATTERN
 sanitized() {
   need compute-sanitizer
-  each '/test_kernels_' compute-sanitizer --tool "$1" --error-exitcode 9
+  each "$2" compute-sanitizer --tool "$1" --error-exitcode 9
 }
 
 kernels() { "$bin/bench_kernels" --device cuda --json "$out/kernels.json"; }
 
 # The steps to compare: model, rows of 1024 tokens.
-steps=("gpt2 16" "gpt2-xl 4")
+steps=("gpt2 16" "gpt2-xl 4" "llama3.2-1b 4")
 
 step() {
   local status=0 attention model batch
@@ -149,19 +156,21 @@ export bin out here python
 export -f need need_torch each sanitized kernel_tests other_tests kernels step torch_kernels \
   torch_step strategies collectives nccl
 
-: >"$out/summary.txt"
+touch "$out/summary.txt"
 if command -v nvidia-smi >/dev/null; then
   say "$(nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format=csv,noheader)"
 fi
-part kernel_tests 10 kernel_tests
-part memcheck 30 'sanitized memcheck'
-part racecheck 30 'sanitized racecheck'
-part tests 20 other_tests
-part kernels 10 kernels
-part step 10 "$(declare -p steps); step"
-part torch_kernels 20 torch_kernels
-part torch_step 20 "$(declare -p steps); torch_step"
-part strategies 10 strategies
-part collectives 5 collectives
-part nccl 5 nccl
+part kernel_tests 5 kernel_tests
+part kernels 5 kernels
+part step 5 "$(declare -p steps); step"
+part torch_step 10 "$(declare -p steps); torch_step"
+part tests 10 other_tests
+part strategies 5 strategies
+part collectives 3 collectives
+part nccl 3 nccl
+part memcheck 10 "sanitized memcheck '/test_kernels_(attention|layer_norm|rms_norm)'"
+part racecheck 10 "sanitized racecheck '/test_kernels_(attention|layer_norm|rms_norm)'"
+part torch_kernels 10 torch_kernels
+part memcheck_all 30 'sanitized memcheck /test_kernels_'
+part racecheck_all 30 'sanitized racecheck /test_kernels_'
 exit $failed

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""torch_step.py: times a GPT-2 training step in PyTorch, eager and compiled, and in Tessera.
+"""torch_step.py: times a training step in PyTorch, eager and compiled, and in Tessera.
 
     torch_step.py --model gpt2 --batch 16 --sequence 1024 --ours build-cuda/bin/bench_step
 
 PyTorch is a baseline of bench_step on a GPU: scaled_dot_product_attention, fused AdamW, gradient
 clipping, f32 parameters under bfloat16 autocast (the usual recipe, as in nanoGPT), random tokens. Its
 vocabulary is rounded up to a multiple of 64, as in nanoGPT, because odd sizes are slow; --vocab sets
-another. bench_step prints the model's sizes and runs the same step. The script prints tokens/s of each
-and their ratios, all in one run on one device. It also works on the CPU, where it is slow.
+another. Models are GPT-2 and Llama; bench_step prints their sizes and runs the same step. The script
+prints tokens/s of each and their ratios, all in one run on one device. It also works on the CPU, where
+it is slow.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 try:
     import torch
@@ -32,8 +34,13 @@ except ModuleNotFoundError:
 class Sizes:
     layers: int
     heads: int
+    kv_heads: int
+    head_size: int
     width: int
+    mlp_width: int
+    gated_mlp: bool
     context: int
+    parameters: int
     vocab: int  # as PyTorch has it
     model_vocab: int  # as FLOPs count it
 
@@ -42,41 +49,38 @@ def sizes_of(options):
     """The sizes of the model, from bench_step; the vocabulary is padded."""
     command = [options.ours, "--model", options.model, "--print-shape"]
     shape = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    if shape["mlp_width"] != 4 * shape["width"] or shape["kv_heads"] != shape["heads"]:
-        sys.exit(f"torch_step.py: {options.model} is not a GPT-2")
     vocab = options.vocab or -(-shape["vocab_size"] // 64) * 64
-    return Sizes(shape["layers"], shape["heads"], shape["width"], shape["context"], vocab,
-                 shape["vocab_size"])
+    return Sizes(vocab=vocab, model_vocab=shape.pop("vocab_size"), **shape)
 
 
-class Block(nn.Module):
+def causal_attention(q, k, v, sizes):
+    """[B, T, heads * head_size] each, to the same shape as q."""
+    q, k, v = (x.unflatten(-1, (-1, sizes.head_size)).transpose(1, 2) for x in (q, k, v))
+    o = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+    return o.transpose(1, 2).flatten(2)
+
+
+class Gpt2Block(nn.Module):
     def __init__(self, sizes):
         super().__init__()
-        width = sizes.width
-        self.heads = sizes.heads
+        self.sizes, width, inner = sizes, sizes.width, sizes.mlp_width
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.fc, self.out = nn.Linear(width, inner), nn.Linear(inner, width)
 
     def forward(self, x):
-        batch, tokens, width = x.shape
-        qkv = self.qkv(self.ln_1(x)).view(batch, tokens, 3, self.heads, width // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.proj(o.transpose(1, 2).reshape(batch, tokens, width))
+        q, k, v = self.qkv(self.ln_1(x)).chunk(3, dim=-1)
+        x = x + self.proj(causal_attention(q, k, v, self.sizes))
         return x + self.out(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
 
 
-class GPT2(nn.Module):
+class Gpt2(nn.Module):
     def __init__(self, sizes):
         super().__init__()
         self.wte = nn.Embedding(sizes.vocab, sizes.width)
         self.wpe = nn.Embedding(sizes.context, sizes.width)
-        self.blocks = nn.ModuleList(Block(sizes) for _ in range(sizes.layers))
+        self.blocks = nn.ModuleList(Gpt2Block(sizes) for _ in range(sizes.layers))
         self.ln_f = nn.LayerNorm(sizes.width)
-        for parameter in self.parameters():
-            if parameter.dim() > 1:
-                nn.init.normal_(parameter, std=0.02)
 
     def forward(self, ids, targets):
         x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
@@ -86,16 +90,89 @@ class GPT2(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def rotate(x, cos, sin, head_size):
+    """RoPE on x [B, T, heads * head_size], half-split pairs."""
+    x = x.unflatten(-1, (-1, head_size))
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(2)
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        self.sizes, width, inner = sizes, sizes.width, sizes.mlp_width
+        queries, keys = sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
+        self.norm_1, self.norm_2 = nn.RMSNorm(width, eps=1e-5), nn.RMSNorm(width, eps=1e-5)
+        self.q, self.o = (nn.Linear(*size, bias=False) for size in ((width, queries), (queries, width)))
+        self.k, self.v = (nn.Linear(width, keys, bias=False) for _ in range(2))
+        self.gate, self.up = (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x, cos, sin):
+        y = self.norm_1(x)
+        q = rotate(self.q(y), cos, sin, self.sizes.head_size)
+        k = rotate(self.k(y), cos, sin, self.sizes.head_size)
+        x = x + self.o(causal_attention(q, k, self.v(y), self.sizes))
+        y = self.norm_2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+class Llama(nn.Module):
+    def __init__(self, sizes, sequence, tied):
+        super().__init__()
+        self.embedding = nn.Embedding(sizes.vocab, sizes.width)
+        self.blocks = nn.ModuleList(LlamaBlock(sizes) for _ in range(sizes.layers))
+        self.norm = nn.RMSNorm(sizes.width, eps=1e-5)
+        self.head = nn.Linear(sizes.width, sizes.vocab, bias=False)
+        if tied:
+            self.head.weight = self.embedding.weight
+        steps = torch.arange(0, sizes.head_size, 2) / sizes.head_size
+        angles = torch.arange(sequence)[:, None] * 500_000.0 ** -steps
+        self.register_buffer("cos", angles.cos()[:, None], persistent=False)
+        self.register_buffer("sin", angles.sin()[:, None], persistent=False)
+
+    def forward(self, ids, targets):
+        x = self.embedding(ids)
+        cos, sin = (table.to(torch.bfloat16 if torch.is_autocast_enabled(x.device.type) else x.dtype)
+                    for table in (self.cos, self.sin))
+        for block in self.blocks:
+            x = block(x, cos, sin)
+        logits = self.head(self.norm(x))
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def make_model(sizes, sequence, device):
+    """A model with bench_step's number of parameters, but for the padded rows of its tables."""
+    models = ([lambda: Llama(sizes, sequence, tied=True), lambda: Llama(sizes, sequence, tied=False)]
+              if sizes.gated_mlp else [lambda: Gpt2(sizes)])
+    for make in models:
+        with torch.device(device):
+            model = make()
+        tables = 1 + any(name == "head.weight" for name, _ in model.named_parameters())
+        padded = tables * (sizes.vocab - sizes.model_vocab) * sizes.width
+        if sum(p.numel() for p in model.parameters()) == sizes.parameters + padded:
+            break
+    else:
+        sys.exit("torch_step.py: the model is neither a GPT-2 nor a Llama without biases")
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=0.02)
+    return model
+
+
 def flops_per_step(sizes, batch, sequence):
     """As bench_step counts: 6 per token and weight in a matrix product, causal attention halved."""
-    weights = 12 * sizes.layers * sizes.width**2 + sizes.model_vocab * sizes.width
-    return batch * sequence * (6 * weights + 6 * sizes.layers * sizes.width * sequence)
+    channels = sizes.heads * sizes.head_size
+    projections = 2 * (sizes.heads + sizes.kv_heads) * sizes.head_size * sizes.width
+    mlp = (3 if sizes.gated_mlp else 2) * sizes.mlp_width * sizes.width
+    weights = sizes.layers * (projections + mlp) + sizes.model_vocab * sizes.width
+    return batch * sequence * (6 * weights + 6 * sizes.layers * channels * sequence)
 
 
 def milliseconds_per_step(options, sizes, compiled):
     torch.manual_seed(0)
     device = torch.device(options.device)
-    model = GPT2(sizes).to(device)
+    model = make_model(sizes, options.sequence, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device.type == "cuda")
     loss_of = torch.compile(model) if compiled else model
     shape = (options.batch, options.sequence)
@@ -130,18 +207,19 @@ def milliseconds_per_step(options, sizes, compiled):
 
 
 def our_milliseconds(options):
-    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "step.json"
         command = [options.ours, "--model", options.model, "--batch", str(options.batch)]
         command += ["--sequence", str(options.sequence), "--steps", str(options.steps)]
         command += ["--device", options.device, "--dtype", options.dtype]
-        command += ["--attention", options.attention, "--json", report.name]
+        command += ["--attention", options.attention, "--json", str(report)]
         subprocess.run(command, check=True)
-        return json.load(report)["step_ms"]
+        return json.loads(report.read_text(encoding="utf-8"))["step_ms"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--model", default="gpt2", help="a preset of GPT-2, or tiny")
+    parser.add_argument("--model", default="gpt2", help="a preset of GPT-2 or Llama, or tiny")
     parser.add_argument("--vocab", type=int, default=0,
                         help="PyTorch's vocabulary; by default the model's, rounded up to 64")
     parser.add_argument("--batch", type=int, default=16)

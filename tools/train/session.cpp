@@ -138,10 +138,4 @@ std::int64_t TrainingSession::rows_per_micro_batch() const {
   return run_.config.data.batch_size / (run_.config.data.accumulation_steps * world_.size());
 }
 
-std::int64_t TrainingSession::parameter_count() const {
-  std::int64_t count = 0;
-  for (const Parameter& parameter : parameters_of(*model_)) count += parameter.numel();
-  return count;
-}
-
 }  // namespace tessera

@@ -79,7 +79,6 @@ class TrainingSession {
 
   LanguageModel& model() { return *model_; }
   Strategy& strategy() { return *strategy_; }
-  std::int64_t parameter_count() const;
   /// Rows that a rank computes at a time.
   std::int64_t rows_per_micro_batch() const;
 

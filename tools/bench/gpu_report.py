@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""gpu_report.py RESULTS: prints the tables of docs/gpu_results.md from a folder that on_gpu.sh wrote.
+
+Reads whatever reports are there: summary.txt, kernels.json, torch_kernels.json, step_*.json,
+torch_step_*.json and strategies_*.json. Rates are of the run's own device.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+
+def table(heads, rows):
+    print("| " + " | ".join(heads) + " |")
+    print("|" + "---|" * len(heads))
+    for row in rows:
+        print("| " + " | ".join(str(cell) for cell in row) + " |")
+    print()
+
+
+def load(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def print_kernels(results):
+    """Each kernel's rate next to its baseline's, and PyTorch's time over ours where it was measured."""
+    path = results / "kernels.json"
+    if not path.exists():
+        return
+    torch_path = results / "torch_kernels.json"
+    torch_rows = load(torch_path) if torch_path.exists() else []
+    compared = {(row["op"], row["shape"], row["dtype"], row["baseline"]): row for row in torch_rows}
+    rows = []
+    for row in load(path)["kernels"]:
+        copies = row["baseline"] == "copy"
+        unit, name = (1e9, "GB/s") if copies else (1e12, "TFLOP/s")
+        ratios = compared.get((row["op"], row["shape"], row["dtype"], row["baseline"]), {})
+        in_torch = (f"{ratios[key]:.2f}" if (key := f"torch_{variant}_ratio") in ratios else "-"
+                    for variant in ("eager", "compile"))
+        rows.append((row["op"], row["shape"], row["dtype"], f"{row['time_ms']:.4f}",
+                     f"{row['rate'] / unit:.0f} {name}", f"{row['baseline']} {row['baseline_rate'] / unit:.0f}",
+                     f"**{row['ratio']:.2f}**", *in_torch))
+    table(("kernel", "shape", "dtype", "ms", "rate", "baseline", "ratio", "torch eager", "torch.compile"), rows)
+
+
+def print_steps(results):
+    """A step of each model with both attentions, and the same step in PyTorch."""
+    rows = []
+    for path in sorted(results.glob("step_*.json")):
+        step = load(path)
+        config = step["config"]
+        size = f"{config['data.batch_size']} x {config['data.sequence_length']}"
+        phases = " + ".join(f"{step[p + '_ms']:.1f}" for p in ("forward", "backward", "optimizer"))
+        rows.append((f"{step['model']}, {size}", f"tessera, attention {path.stem.rsplit('_', 1)[1]}",
+                     f"{step['step_ms']:.1f}", phases, f"{step['tokens_per_second']:,.0f}",
+                     f"{step['mfu']:.3f}" if step["mfu"] else "-", f"{step['ratio']:.2f}", ""))
+    for path in sorted(results.glob("torch_step_*.json")):
+        for row in load(path):
+            rows.append((path.stem.removeprefix("torch_step_"), row["name"], f"{row['step_ms']:.1f}", "",
+                         f"{row['tokens_per_second']:,.0f}", "", "", f"{row['tessera_speed_ratio']:.2f}"))
+    if rows:
+        table(("model", "program", "ms", "forward + backward + optimizer", "tokens/s", "MFU",
+               "of cuBLASLt's products", "tessera is x as fast"), rows)
+
+
+def print_strategies(results):
+    for path in sorted(results.glob("strategies_*.json")):
+        report = load(path)
+        rows = [(row["strategy"], row["loss"], row["weights_checksum"], "yes" if row["same_bits"] else "no",
+                 f"{row['step_ms']:.1f}", f"{row['step_ratio']:.2f}") for row in report["strategies"]]
+        print(f"{path.stem}: {report['ranks']} ranks on one device\n")
+        table(("strategy", "loss", "weights", "same bits", "ms per step", "ratio to the first"), rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("results", type=Path, help="the folder that on_gpu.sh wrote")
+    results = parser.parse_args().results
+    summary = results / "summary.txt"
+    if summary.exists():
+        print("```\n" + summary.read_text(encoding="utf-8") + "```\n")
+    print_kernels(results)
+    print_steps(results)
+    print_strategies(results)
+
+
+if __name__ == "__main__":
+    main()
