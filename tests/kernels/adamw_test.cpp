@@ -227,7 +227,8 @@ TEST_CASE("adamw: bf16 parameters keep exact values, infinity and NaN") {
   }
   const AdamWTensors unknown = moving(500, NAN, "p");
   update(unknown, {.learning_rate = 0.0});
-  for (const double p : to_doubles(unknown.p)) REQUIRE(std::isnan(p));  // devices differ in its bits
+  for (const double p : to_doubles(unknown.p))
+    REQUIRE(std::isnan(p));  // devices differ in its bits
 }
 
 TEST_CASE("adamw: bf16 neighbours, parameters and steps draw independent bits") {
