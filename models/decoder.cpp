@@ -1,5 +1,6 @@
 #include "models/decoder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "autograd/operations.h"
@@ -107,15 +108,42 @@ Tensor Decoder::next_logits(const Tensor& tokens, KeyValueCache& cache) {
   const Variable x = trunk(tokens.reshape({1, tokens.numel()}), {.cache = &cache});
   const Tensor rows = x.data().reshape({tokens.numel(), shape_.width});
   const Variable last(rows.slice(tokens.numel() - 1, tokens.numel()));
-  const Variable row = head_unit().run_once(
-      [&](const Variable& h) {
-        // Not linear(): logits rounded to 16 bits would often tie.
-        const Tensor logits = Tensor::empty({1, shape_.vocab_size}, statistics_dtype(h.dtype()));
-        matmul(logits, final_norm(h).data(), head_weight().data(), Transpose::no, Transpose::yes);
-        return Variable(logits);
-      },
-      last);
+  const Variable row =
+      head_unit().run_once([&](const Variable& h) { return Variable(wide_logits(h)); }, last);
   return row.data().reshape({shape_.vocab_size});
+}
+
+Tensor Decoder::log_probabilities(const Tensor& inputs, const Tensor& targets) {
+  check(targets.shape() == inputs.shape(),
+        "the targets are {}; expected the shape of the inputs, {}", describe(targets),
+        describe(inputs));
+  const NoGradient no_gradient;
+  const CategoryScope category(Category::activations);
+  const Variable x = trunk(inputs, {});
+  const std::int64_t count = inputs.numel();
+  const Tensor rows = x.data().reshape({count, shape_.width});
+  const Tensor result = Tensor::empty({count}, statistics_dtype(x.dtype()));
+  // The logits of all tokens at once could be larger than the model.
+  constexpr std::int64_t kRows = 256;
+  head_unit().run_once(
+      [&](const Variable& h) {
+        for (std::int64_t first = 0; first < count; first += kRows) {
+          const std::int64_t last = std::min(count, first + kRows);
+          const Tensor logits = wide_logits(Variable(h.data().slice(first, last)));
+          result.slice(first, last)
+              .copy_from(log_probabilities_of(logits, targets.reshape({count}).slice(first, last)));
+        }
+        return h;
+      },
+      Variable(rows));
+  return result.reshape(inputs.shape());
+}
+
+Tensor Decoder::wide_logits(const Variable& rows) const {
+  const Tensor logits =
+      Tensor::empty({rows.shape()[0], shape_.vocab_size}, statistics_dtype(rows.dtype()));
+  matmul(logits, final_norm(rows).data(), head_weight().data(), Transpose::no, Transpose::yes);
+  return logits;
 }
 
 }  // namespace tessera

@@ -55,6 +55,7 @@ class Decoder : public LanguageModel {
                 bool training) final;
   Variable logits(const Tensor& inputs) final;
   Tensor next_logits(const Tensor& tokens, KeyValueCache& cache) final;
+  Tensor log_probabilities(const Tensor& inputs, const Tensor& targets) final;
   Routers* routers() const final { return routers_.get(); }
 
  protected:
@@ -87,6 +88,9 @@ class Decoder : public LanguageModel {
   /// The residual stream [B, T, width] after the last block.
   Variable trunk(const Tensor& ids, const Pass& pass);
   void check_tokens(const Tensor& ids, const Pass& pass) const;
+  /// Logits [N, V] of rows [N, width] of the residual stream, f32 (f64 for f64). Not linear(): logits
+  /// rounded to 16 bits would often tie.
+  Tensor wide_logits(const Variable& rows) const;
   /// The unit of the final norm and the head.
   Unit& head_unit() const;
 

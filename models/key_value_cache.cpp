@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/attention/op.h"
+#include "runtime/check.h"
 
 namespace tessera {
 namespace {
@@ -10,6 +11,9 @@ namespace {
 /// Adds fresh rows to those of the cache's tokens.
 void append(Tensor& rows, const Tensor& fresh, const KeyValueCache& cache) {
   const std::int64_t channels = fresh.size(2);
+  check(cache.length + fresh.size(1) <= cache.capacity,
+        "a cache for {} tokens cannot hold {} more than its {}", cache.capacity, fresh.size(1),
+        cache.length);
   if (!rows.defined()) rows = Tensor::empty({1, cache.capacity, channels}, fresh.dtype());
   rows.reshape({cache.capacity, channels})
       .slice(cache.length, cache.length + fresh.size(1))

@@ -1,7 +1,9 @@
 // The keys and values of the tokens that a model has seen.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "autograd/variable.h"
@@ -11,10 +13,12 @@ namespace tessera {
 
 /// With a cache, each further token costs one row of work. It serves one sequence.
 struct KeyValueCache {
-  /// An empty cache. A layer gets its memory with the first token, in the dtype that the model
-  /// computes in.
-  explicit KeyValueCache(const TransformerShape& shape)
-      : layers(static_cast<std::size_t>(shape.layers)), capacity(shape.context) {}
+  /// An empty cache for at most `most_tokens`, or the model's whole context. A layer gets its memory
+  /// with the first token, in the dtype that the model computes in.
+  explicit KeyValueCache(const TransformerShape& shape,
+                         std::int64_t most_tokens = std::numeric_limits<std::int64_t>::max())
+      : layers(static_cast<std::size_t>(shape.layers)),
+        capacity(std::min(shape.context, most_tokens)) {}
 
   /// The rows of a layer's tokens, [1, capacity, channels]. Packed rows of queries, keys and values
   /// are one tensor, `keys`.

@@ -4,8 +4,17 @@
 #include <vector>
 
 #include "kernels/cross_entropy/op.h"
+#include "kernels/scale/op.h"
 
 namespace tessera {
+
+Tensor log_probabilities_of(const Tensor& logits, const Tensor& targets) {
+  const Tensor losses = Tensor::empty(targets.shape(), logits.dtype());
+  const Tensor logsumexp = Tensor::empty(targets.shape(), logits.dtype());
+  cross_entropy_forward(losses, logsumexp, logits, targets);
+  scale(losses, losses, -1.0);
+  return losses;
+}
 
 std::int64_t valid_targets(const Tensor& targets) {
   const std::vector<std::int32_t> ids = targets.to_vector<std::int32_t>();

@@ -42,9 +42,19 @@ class LanguageModel : public Module {
   /// The routers of a mixture of experts; null if the model has none.
   virtual Routers* routers() const { return nullptr; }
 
+  /// Natural logarithms of the probabilities of `targets` [B, T] after each of `inputs` [B, T] (i32),
+  /// [B, T] f32 in every 16-bit or f32 compute dtype (f64 for f64); 0 where a target is -100. On the
+  /// CPU they have the bits of the terms of loss(), and those that next_logits gives in any batch and
+  /// however the tokens are fed. No gradients.
+  virtual Tensor log_probabilities(const Tensor& inputs, const Tensor& targets) = 0;
+
   /// The Hugging Face config.json.
   virtual nlohmann::json config() const = 0;
 };
+
+/// The natural logarithm of the probability of each of `targets` [N] by a row of logits [N, V], which
+/// are f32 or f64. As in LanguageModel::log_probabilities.
+Tensor log_probabilities_of(const Tensor& logits, const Tensor& targets);
 
 /// The number of targets that count: all but -100. Waits for the device if `targets` lies on one.
 std::int64_t valid_targets(const Tensor& targets);

@@ -29,6 +29,11 @@ FAULTS = {
         "  const std::int64_t step = p.rows == 1 ? -1 : 1;\n"
         "  for (std::int64_t k = 0; k < p.depth; ++k, a += step, b += step * b_row) {",
         ["same_bits"]),
+    "log-probabilities of later chunks are those of the first": (
+        "models/decoder.cpp",
+        "wide_logits(Variable(h.data().slice(first, last)))",
+        "wide_logits(Variable(h.data().slice(0, last - first)))",
+        ["same_bits"]),
 
     # ---- the hub's cache
     "a damaged reference leads out of the hub's cache": (

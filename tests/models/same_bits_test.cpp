@@ -1,4 +1,5 @@
 // Training and generation compute the same bits of a token's log-probability.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
 #include <string>
@@ -38,26 +39,24 @@ WholeModel small_model(const std::string& preset) {
   return WholeModel(make_model(hyperparameters));
 }
 
-/// -log p of target `t` of row `row`, as the training forward computes it in a batch.
-float training_loss(const WholeModel& whole, const Tensor& inputs, const Tensor& targets,
-                    std::int64_t row, std::int64_t t) {
+/// log p of target `t` of row `row`: the only term of a training step's loss.
+float in_training(const WholeModel& whole, const Tensor& inputs, const Tensor& targets,
+                  std::int64_t row, std::int64_t t) {
   std::vector<std::int32_t> only(static_cast<std::size_t>(targets.numel()), kIgnoreIndex);
   const auto at = static_cast<std::size_t>(row * targets.size(1) + t);
   only[at] = targets.to_vector<std::int32_t>()[at];
-  const NoGradient no_gradient;
-  return whole.model
-      ->loss(inputs, Tensor::from(only, targets.shape()), /*loss_scale=*/1.0, /*training=*/true)
-      .data()
-      .item<float>();
+  return -whole.model
+              ->loss(inputs, Tensor::from(only, targets.shape()), /*loss_scale=*/1.0,
+                     /*training=*/true)
+              .data()
+              .item<float>();
 }
 
-/// -log p of `target` by the logits of the token.
-float loss_by(const Tensor& logits, std::int32_t target) {
-  const Tensor loss = Tensor::empty({1}, logits.dtype());
-  const Tensor logsumexp = Tensor::empty({1}, logits.dtype());
-  cross_entropy_forward(loss, logsumexp, logits.reshape({1, logits.numel()}),
-                        Tensor::from(std::vector{target}, {1}));
-  return loss.item<float>();
+/// log p of `target` by the logits of one token.
+float by_logits(const Tensor& logits, std::int32_t target) {
+  return log_probabilities_of(logits.reshape({1, logits.numel()}),
+                              Tensor::from(std::vector{target}, {1}))
+      .item<float>();
 }
 
 struct Case {
@@ -71,6 +70,30 @@ const std::vector<Case> kCases = {{"gpt2-mini", DType::f32},   {"gpt2-mini", DTy
 
 }  // namespace
 
+TEST_CASE("log_probabilities are the terms of the training forward's loss, bit for bit", "[cpu]") {
+  const test::Rank rank;
+  const Case c = GENERATE(from_range(kCases));
+  CAPTURE(c.preset, name_of(c.dtype));
+  const WholeModel whole = small_model(c.preset);
+  whole.compute_in(c.dtype);
+  const Tensor inputs = index_tensor({2, kTokens}, kVocabulary, "inputs");
+  const Tensor targets = index_tensor({2, kTokens}, kVocabulary, "targets");
+  const auto all = whole.model->log_probabilities(inputs, targets).to_vector<float>();
+  for (const std::int64_t t : {0, 1, 15, 16, 63, 64, 100, 149}) {
+    CAPTURE(t);
+    CHECK(all[static_cast<std::size_t>(kTokens + t)] == in_training(whole, inputs, targets, 1, t));
+  }
+  // In a batch of one, and without the tokens that follow.
+  for (const std::int64_t tokens : {1, 17, 64, 131}) {
+    const auto first = [&](const Tensor& x) {
+      return x.slice(1, 2).reshape({kTokens}).slice(0, tokens).reshape({1, tokens});
+    };
+    const auto alone =
+        whole.model->log_probabilities(first(inputs), first(targets)).to_vector<float>();
+    CHECK(std::equal(alone.begin(), alone.end(), all.begin() + kTokens));
+  }
+}
+
 TEST_CASE("a token's log-probability has the training forward's bits however it was fed", "[cpu]") {
   const test::Rank rank;
   const Case c = GENERATE(from_range(kCases));
@@ -80,20 +103,23 @@ TEST_CASE("a token's log-probability has the training forward's bits however it 
   const Tensor inputs = index_tensor({3, kTokens}, kVocabulary, "inputs");
   const Tensor targets = index_tensor({3, kTokens}, kVocabulary, "targets");
   const auto all_targets = targets.to_vector<std::int32_t>();
+  const auto expected = whole.model->log_probabilities(inputs, targets).to_vector<float>();
   std::mt19937 random(7);
-  for (const std::int64_t row : {0, 2}) {
+  for (const std::int64_t row : {0, 1, 2}) {
     const Tensor tokens = inputs.slice(row, row + 1).reshape({kTokens});
     KeyValueCache cache(whole.model->shape());
     const std::vector<std::int64_t> feeds = {7, 1, 1, 3, 1};  // then at random
     for (std::size_t i = 0; cache.length < kTokens; ++i) {
       const std::int64_t first = cache.length;
+      const std::int64_t most = row == 0 ? 2 : 40;
       const std::int64_t wanted =
-          i < feeds.size() ? feeds[i] : std::uniform_int_distribution<std::int64_t>(1, 40)(random);
+          i < feeds.size() ? feeds[i]
+                           : std::uniform_int_distribution<std::int64_t>(1, most)(random);
       const std::int64_t last = std::min(kTokens, first + wanted) - 1;
       const Tensor logits = whole.model->next_logits(tokens.slice(first, last + 1), cache);
       CAPTURE(row, first, last);
-      CHECK(loss_by(logits, all_targets[static_cast<std::size_t>(row * kTokens + last)]) ==
-            training_loss(whole, inputs, targets, row, last));
+      const auto at = static_cast<std::size_t>(row * kTokens + last);
+      CHECK(by_logits(logits, all_targets[at]) == expected[at]);
     }
   }
 }

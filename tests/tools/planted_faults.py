@@ -16,6 +16,44 @@ import planting
 
 # A file, text that occurs in it exactly once, what replaces it, and the tests that are run.
 FAULTS = {
+    # ---- generation and scores
+    "a stop token is not among the ids": (
+        "tools/generate/generate.cpp",
+        "    text.append(token);\n    if (job.stop.contains(token)) break;\n",
+        "    if (job.stop.contains(token)) break;\n    text.append(token);\n",
+        ["generate"]),
+    "the model's own stop tokens are read from config.json only": (
+        "tools/generate/stop_tokens.cpp",
+        '{"generation_config.json", "config.json"}',
+        '{"config.json"}',
+        ["generate"]),
+    "a token is scored by the logits after it": (
+        "tools/generate/score.cpp",
+        "tokens_of(rows, first, last, 1))",
+        "tokens_of(rows, first, last, 0))",
+        ["generate"]),
+    "generation ignores the run's strategy": (
+        "tools/generate/inference.cpp",
+        "  options.strategy = sharding.strategy;\n",
+        "",
+        ["generate"]),
+    "generation computes in f32 whatever is asked": (
+        "tools/generate/inference.cpp",
+        ".compute_dtype = dtype};",
+        ".compute_dtype = DType::f32};",
+        ["generate"]),
+    "a chat's prompt gets the tokenizer's special tokens too": (
+        "tools/generate/generate.cpp",
+        "chat ? job.tokenizer->encode(as_conversation(*chat, options.system, prompt.text))",
+        "chat ? job.tokenizer->with_special_tokens(\n"
+        "        job.tokenizer->encode(as_conversation(*chat, options.system, prompt.text)))",
+        ["generate"]),
+    "a chat's system message is dropped": (
+        "tools/generate/prompts.cpp",
+        'if (!system.empty()) messages.push_back({"system", system});',
+        "",
+        ["generate"]),
+    # ---- training
     "evaluation records a graph": (
         "tools/train/session.cpp",
         "  const NoGradient no_gradient;\n",

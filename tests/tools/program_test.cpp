@@ -12,6 +12,7 @@
 #include "sharding/comm/world.h"
 #include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/tools/run_program.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/config/reference.h"
@@ -23,35 +24,8 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
-
-/// Catches the text that is written to a stream during the scope.
-class Redirect {
- public:
-  explicit Redirect(std::ostream& stream) : stream_(stream), old_(stream.rdbuf(text_.rdbuf())) {}
-  ~Redirect() { stream_.rdbuf(old_); }
-  Redirect(const Redirect&) = delete;
-  Redirect& operator=(const Redirect&) = delete;
-
-  std::string text() const { return text_.str(); }
-
- private:
-  std::ostream& stream_;
-  std::ostringstream text_;
-  std::streambuf* old_;
-};
-
-struct Outcome {
-  int status;
-  std::string out;
-  std::string err;
-};
-
-Outcome run(const std::vector<std::string>& arguments) {
-  const Redirect out(std::cout);
-  const Redirect err(std::cerr);
-  const int status = run_program(arguments);
-  return {status, out.text(), err.text()};
-}
+using test::Outcome;
+using test::run;
 
 long lines_of(const std::string& text) {
   return std::count(text.begin(), text.end(), '\n');

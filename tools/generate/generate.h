@@ -1,12 +1,16 @@
-// Continuing a text with a trained model.
+// Continuing texts with a trained model.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "tools/generate/inference.h"
+#include "tools/generate/prompts.h"
 #include "tools/generate/sampler.h"
 
 namespace tessera {
@@ -16,17 +20,43 @@ struct GenerateOptions {
   std::filesystem::path model;
   std::string prompt;
   SamplingOptions sampling;
+  /// The most tokens to add. A stop token ends a text earlier.
   std::int64_t tokens = 200;
   std::uint64_t seed = 0;
   int threads = 0;
-  /// A text that parse_device (runtime/device.h) reads.
+  /// As InferenceOptions has them.
   std::string device = "auto";
+  int ranks = 0;
+  DType dtype = DType::f32;
+  /// The prompts, in place of `prompt`.
+  std::vector<Prompt> prompts;
+  /// Each text is a user's message to a chat model, after this system's message if it is not empty.
+  bool chat = false;
+  std::string system;
+  /// Stop tokens next to the model's own; see add_stop_tokens.
+  std::vector<std::string> stop;
 };
 
-/// Calls `write` with the prompt, then with each token's text as soon as it is generated. The same
-/// options give the same text. When the model's context is full, generation continues from its last
-/// half. Raises Error if the model cannot be read, or if the vocabulary lacks a character of the
+struct Generated {
+  /// The prompt's tokens and the new ones. A stop token is the last one.
+  std::vector<std::int32_t> ids;
+  /// The new tokens' natural logarithms by the model's logits, before temperature, top-k and top-p.
+  /// They have the bits of LanguageModel::log_probabilities as long as the context is not
+  /// full.
+  std::vector<float> log_probabilities;
+};
+
+/// Continues every prompt. Each gives what it gives alone, and the same options give the same
+/// result. When the model's context is full, generation continues from its last half.
+///
+/// `write`, if it is set, gets the text: the prompt (not with `chat`), each token's text as soon as
+/// it is generated, and a line break between two prompts. Without it only texts of prompts need a
+/// tokenizer. Raises Error if the model cannot be read, or if the vocabulary lacks a character of a
 /// prompt.
-void generate(const GenerateOptions& options, const std::function<void(std::string_view)>& write);
+std::vector<Generated> generate(const GenerateOptions& options,
+                                const std::function<void(std::string_view)>& write);
+
+/// One line of JSON: {"ids": [...]}, with the log-probabilities if `all`.
+std::string to_json(const Generated& generated, bool all);
 
 }  // namespace tessera

@@ -4,40 +4,86 @@
 #include <iostream>
 #include <memory>
 
+#include "runtime/check.h"
 #include "tools/tessera/commands.h"
+#include "tools/tessera/model_options.h"
 
 namespace tessera {
+namespace {
+
+struct Options : GenerateOptions {
+  std::string ids;
+  std::filesystem::path prompts_file;
+  bool json = false;
+  bool log_probabilities = false;
+};
+
+void add_prompt_options(CLI::App& command, Options& options) {
+  CLI::Option_group* const prompt = command.add_option_group("prompt");
+  prompt->add_option("--prompt", options.prompt, "The text to continue")->type_name("TEXT");
+  prompt->add_option("--ids", options.ids, "Token ids to continue, such as 1,2,3; needs --json")
+      ->type_name("IDS");
+  prompt
+      ->add_option("--prompts", options.prompts_file,
+                   "One prompt per line; or a JSON list of texts or lists of ids")
+      ->type_name("FILE");
+  prompt->require_option(1);
+  command.add_flag("--chat", options.chat,
+                   "Texts are messages to a chat model, which answers; see its chat template");
+  command.add_option("--system", options.system, "The system's message before --chat's")
+      ->type_name("TEXT");
+}
+
+void add_sampling_options(CLI::App& command, Options& options) {
+  command.add_option("--tokens", options.tokens, "The most tokens to add")->capture_default_str();
+  command
+      .add_option("--stop", options.stop,
+                  "Tokens that end the text, by id or spelling, next to the model's own")
+      ->delimiter(',')
+      ->type_name("TOKEN");
+  command
+      .add_option("--temperature", options.sampling.temperature,
+                  "Divides the logits; 0 takes the likeliest token")
+      ->capture_default_str();
+  command.add_option("--top-k", options.sampling.top_k, "Only the k likeliest tokens; 0: all")
+      ->capture_default_str();
+  command
+      .add_option("--top-p", options.sampling.top_p,
+                  "Only the likeliest tokens that hold this probability; 1: all")
+      ->capture_default_str();
+  command.add_option("--seed", options.seed, "Same seed, same text")->capture_default_str();
+}
+
+void run(Options& options) {
+  if (!options.ids.empty()) {
+    check(options.json, "--ids needs --json: without a tokenizer there is no text");
+    options.prompts = {{.text = {}, .ids = parse_ids(options.ids)}};
+  }
+  if (!options.prompts_file.empty()) options.prompts = read_prompts(options.prompts_file);
+  check(options.system.empty() || options.chat, "--system needs --chat");
+  if (options.json) {
+    for (const Generated& generated : generate(options, {})) {
+      std::cout << to_json(generated, options.log_probabilities) << '\n';
+    }
+    std::cout << std::flush;
+  } else {
+    generate(options, [](std::string_view piece) { std::cout << piece << std::flush; });
+    std::cout << std::endl;
+  }
+}
+
+}  // namespace
 
 void add_generate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "Continue a text with a trained model.");
-  const auto options = std::make_shared<GenerateOptions>();
-  command
-      ->add_option("--model", options->model,
-                   "A run folder, a Hugging Face model folder, or org/name in the hub's cache")
-      ->required()
-      ->type_name("DIR");
-  command->add_option("--prompt", options->prompt, "The text to continue")
-      ->required()
-      ->type_name("TEXT");
-  command->add_option("--tokens", options->tokens, "How many tokens to add")->capture_default_str();
-  command
-      ->add_option("--temperature", options->sampling.temperature,
-                   "Divides the logits; 0 takes the likeliest token")
-      ->capture_default_str();
-  command->add_option("--top-k", options->sampling.top_k, "Only the k likeliest tokens; 0: all")
-      ->capture_default_str();
-  command
-      ->add_option("--top-p", options->sampling.top_p,
-                   "Only the likeliest tokens that hold this probability; 1: all")
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, "Same seed, same text")->capture_default_str();
-  command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")
-      ->capture_default_str();
-  command->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
-  command->callback([options] {
-    generate(*options, [](std::string_view piece) { std::cout << piece << std::flush; });
-    std::cout << std::endl;
-  });
+  CLI::App* command = app.add_subcommand("generate", "Continue texts with a trained model.");
+  const auto options = std::make_shared<Options>();
+  add_model_options(*command, *options);
+  add_prompt_options(*command, *options);
+  add_sampling_options(*command, *options);
+  command->add_flag("--json", options->json, "Print {\"ids\": [...]} for each prompt, no text");
+  command->add_flag("--log-probabilities", options->log_probabilities,
+                    "With --json: also those of the new tokens");
+  command->callback([options] { run(*options); });
 }
 
 }  // namespace tessera

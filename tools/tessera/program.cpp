@@ -12,6 +12,7 @@ void add_commands(CLI::App& app) {
   add_train(app);
   add_encode(app);
   add_generate(app);
+  add_score(app);
   add_export(app);
   add_plan(app);
   add_config_reference(app);

@@ -1,0 +1,54 @@
+#include "tools/generate/inference.h"
+
+#include <memory>
+#include <optional>
+
+#include "models/hugging_face.h"
+#include "runtime/check.h"
+#include "runtime/context.h"
+#include "sharding/comm/world.h"
+#include "sharding/strategy/strategy.h"
+#include "tools/config/parse.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+ShardingOptions inference_sharding(const fs::path& folder, DType dtype, int ranks) {
+  ShardingOptions options{.strategy = StrategyKind::single, .compute_dtype = dtype};
+  if (ranks == 1) return options;
+  options.strategy = StrategyKind::fsdp;
+  const fs::path of_run = folder.parent_path() / "config.yaml";
+  if (folder.filename() != "model" || !fs::exists(of_run)) return options;
+  // The run's other settings are about training.
+  const ShardingConfig sharding = load_config(of_run, {}).sharding;
+  if (sharding.strategy == StrategyKind::single) return options;
+  options.strategy = sharding.strategy;
+  options.flatten_parameters = sharding.flatten_parameters;
+  return options;
+}
+
+void run_model(const InferenceOptions& options, const std::function<void(LanguageModel&)>& body) {
+  const std::optional<Device> device = parse_device(options.device);
+  check(device.has_value(), "--device: expected auto, cpu, cuda or cuda:N, got '{}'",
+        options.device);
+  const WorldOptions world = {
+      .ranks = options.ranks, .device = *device, .threads = options.threads};
+  fs::path folder;
+  ShardingOptions sharding;
+  check_once([&] {
+    folder = fs::weakly_canonical(model_folder(options.model));
+    sharding = inference_sharding(folder, options.dtype, planned_ranks(world));
+  });
+  run_world(world, [&](Communicator& communicator) {
+    const NoGradient no_gradient;
+    const auto model = make_pretrained(folder);
+    // No gradients, no optimizer, and masters in the compute dtype.
+    for (const Parameter& parameter : parameters_of(*model)) parameter.set_trainable(false);
+    const auto strategy = make_strategy(model->units(), sharding, /*seed=*/0, &communicator);
+    strategy->write_masters([&] { load_parameters(folder, strategy->shards()); });
+    body(*model);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// A trained model on one or several ranks, ready to compute without gradients.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "models/language_model.h"
+#include "runtime/dtype.h"
+#include "sharding/plan/options.h"
+
+namespace tessera {
+
+struct InferenceOptions {
+  /// A run folder, a Hugging Face model folder, or a name on the hub (models/hugging_face.h).
+  std::filesystem::path model;
+  /// A text that parse_device (runtime/device.h) reads.
+  std::string device = "auto";
+  int threads = 0;
+  /// 0: the launcher's number, or 1.
+  int ranks = 0;
+  /// Weights, activations and the cache of keys and values are kept in it.
+  DType dtype = DType::f32;
+};
+
+/// How the ranks share the weights of a model in this folder: the strategy of the run whose folder
+/// model/ it is, or fsdp; one rank has them all.
+ShardingOptions inference_sharding(const std::filesystem::path& folder, DType dtype, int ranks);
+
+/// Loads the model and calls `body` on every rank. With several ranks each keeps its share of the
+/// weights. Every rank must then make the same calls to the model: they are collectives, and give every rank the same bits. Raises
+/// Error if the model cannot be read.
+void run_model(const InferenceOptions& options, const std::function<void(LanguageModel&)>& body);
+
+}  // namespace tessera
