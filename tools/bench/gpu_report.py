@@ -23,24 +23,24 @@ def load(path):
 
 
 def print_kernels(results):
-    """Each kernel's rate next to its baseline's, and PyTorch's time over ours where it was measured."""
+    """Milliseconds and ratio to the baseline, a column per model; PyTorch's time over ours if measured."""
     path = results / "kernels.json"
     if not path.exists():
         return
+    report = load(path)
     torch_path = results / "torch_kernels.json"
-    torch_rows = load(torch_path) if torch_path.exists() else []
-    compared = {(row["op"], row["shape"], row["dtype"], row["baseline"]): row for row in torch_rows}
-    rows = []
-    for row in load(path)["kernels"]:
-        copies = row["baseline"] == "copy"
-        unit, name = (1e9, "GB/s") if copies else (1e12, "TFLOP/s")
-        ratios = compared.get((row["op"], row["shape"], row["dtype"], row["baseline"]), {})
-        in_torch = (f"{ratios[key]:.2f}" if (key := f"torch_{variant}_ratio") in ratios else "-"
-                    for variant in ("eager", "compile"))
-        rows.append((row["op"], row["shape"], row["dtype"], f"{row['time_ms']:.4f}",
-                     f"{row['rate'] / unit:.0f} {name}", f"{row['baseline']} {row['baseline_rate'] / unit:.0f}",
-                     f"**{row['ratio']:.2f}**", *in_torch))
-    table(("kernel", "shape", "dtype", "ms", "rate", "baseline", "ratio", "torch eager", "torch.compile"), rows)
+    in_torch = load(torch_path) if torch_path.exists() else []
+    ratios = {(row["op"], row["shape"], row["baseline"]):
+              [row[key] for key in ("torch_eager_ratio", "torch_compile_ratio") if key in row]
+              for row in in_torch}
+    cells = {}  # by kernel and baseline, in the models' order
+    for row in report["kernels"]:
+        cell = f"{row['time_ms']:.3f} ms, **{row['ratio']:.2f}**"
+        for ratio in ratios.get((row["op"], row["shape"], row["baseline"]), []):
+            cell += f", {ratio:.1f}"
+        op = row["op"].replace("_8", " of 8").replace("_64", " of 64")
+        cells.setdefault((op.replace("_", " "), row["baseline"]), []).append(cell)
+    table(("kernel", "baseline", *report.get("models", [])), [(*key, *row) for key, row in cells.items()])
 
 
 def print_steps(results):

@@ -57,11 +57,33 @@ Baseline baseline(DType dtype) {
   return has_cudnn ? Baseline::cudnn : Baseline::matmul;
 }
 
-/// Attention in every document of `document` tokens. `name` comes before "_forward".
+Preparation forward_of(const Packed& p, std::int64_t document, DType dtype) {
+  const float scale = 1.0f / std::sqrt(static_cast<float>(p.D));
+  return [=] {
+    return [=, t = operands(p, dtype), first_key = first_keys_of(p, document)] {
+      attention_forward(p.outputs(t.o), t.logsumexp, p.queries(t.qkv), p.keys(t.qkv),
+                        p.values(t.qkv), scale, first_key);
+    };
+  };
+}
+
+Preparation backward_of(const Packed& p, std::int64_t document, DType dtype) {
+  const float scale = 1.0f / std::sqrt(static_cast<float>(p.D));
+  return [=] {
+    return [=, t = operands(p, dtype), first_key = first_keys_of(p, document)] {
+      attention_backward(p.queries(t.d_qkv), p.keys(t.d_qkv), p.values(t.d_qkv), p.outputs(t.d_o),
+                         p.queries(t.qkv), p.keys(t.qkv), p.values(t.qkv), p.outputs(t.o),
+                         t.logsumexp, scale, first_key);
+    };
+  };
+}
+
+/// Attention in every document of `document` tokens. `name` comes before "_forward". The baseline of
+/// packed documents is the same documents, each in a row of its own.
 void add_attention(CaseList& list, const Packed& p, std::int64_t document, const std::string& name,
                    const std::string& shape) {
   const DType dtype = list.dtype;
-  const std::int64_t T = document, count = p.B * p.H * (p.T / document);
+  const std::int64_t T = document, documents = p.B * (p.T / document), count = p.H * documents;
   // S = Q K^T, O = P V.
   const std::vector<MatmulShape> forward = {
       {.m = T, .n = T, .k = p.D, .transpose_b = Transpose::yes, .count = count},
@@ -73,29 +95,14 @@ void add_attention(CaseList& list, const Packed& p, std::int64_t document, const
       {.m = T, .n = p.D, .k = T, .transpose_a = Transpose::yes, .count = 2 * count}};
   const double qkv = list.bytes(p.B * p.T, p.columns());
   const double o = list.bytes(p.B * p.T, p.H * p.D);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(p.D));
-  // cuDNN's kernels take no first keys.
-  const Baseline whole = document == p.T ? baseline(dtype) : Baseline::matmul;
-  list.compute_bound(
-      name + "_forward", shape, qkv + o, 0.5, forward,
-      [=] {
-        return [=, t = operands(p, dtype), first_key = first_keys_of(p, document)] {
-          attention_forward(p.outputs(t.o), t.logsumexp, p.queries(t.qkv), p.keys(t.qkv),
-                            p.values(t.qkv), scale, first_key);
-        };
-      },
-      whole);
+  const Packed apart = {.B = documents, .T = document, .H = p.H, .KV = p.KV, .D = p.D};
+  const Baseline whole = document == p.T ? baseline(dtype) : Baseline::apart;
+  list.compute_bound(name + "_forward", shape, qkv + o, 0.5, forward,
+                     forward_of(p, document, dtype), whole, forward_of(apart, document, dtype));
   const auto add_backward = [&](Baseline baseline) {
-    list.compute_bound(
-        name + "_backward", shape, 2 * (qkv + o), 0.5, backward,
-        [=] {
-          return [=, t = operands(p, dtype), first_key = first_keys_of(p, document)] {
-            attention_backward(p.queries(t.d_qkv), p.keys(t.d_qkv), p.values(t.d_qkv),
-                               p.outputs(t.d_o), p.queries(t.qkv), p.keys(t.qkv), p.values(t.qkv),
-                               p.outputs(t.o), t.logsumexp, scale, first_key);
-          };
-        },
-        baseline);
+    list.compute_bound(name + "_backward", shape, 2 * (qkv + o), 0.5, backward,
+                       backward_of(p, document, dtype), baseline,
+                       backward_of(apart, document, dtype));
   };
   add_backward(whole);
   // cuDNN's backward pass is faster in any order.

@@ -44,7 +44,7 @@ void CaseList::memory_bound(std::string op, std::string shape, double bytes, Pre
 
 void CaseList::compute_bound(std::string op, std::string shape, double bytes, double share,
                              std::vector<MatmulShape> matmuls, Preparation prepare,
-                             Baseline baseline) {
+                             Baseline baseline, Preparation prepare_apart) {
   double flops = 0.0;
   for (const MatmulShape& matmul : matmuls) flops += share * matmul.flops();
   cases_.push_back({.op = std::move(op),
@@ -54,7 +54,8 @@ void CaseList::compute_bound(std::string op, std::string shape, double bytes, do
                     .flops = flops,
                     .baseline = baseline,
                     .matmuls = std::move(matmuls),
-                    .prepare = std::move(prepare)});
+                    .prepare = std::move(prepare),
+                    .prepare_apart = std::move(prepare_apart)});
 }
 
 Tensor random_ids(std::int64_t count, std::int64_t bound) {

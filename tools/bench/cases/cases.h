@@ -17,9 +17,9 @@
 namespace tessera {
 
 /// The rate that a kernel's rate is divided by, measured in the same run: the bytes per second of a
-/// copy, the FLOP/s of plain matrix products of the kernel's shapes, or cuDNN's attention, with the
-/// same bits in every run or in any order.
-enum class Baseline { copy, matmul, cudnn, cudnn_any_order };
+/// copy, the FLOP/s of plain matrix products of the kernel's shapes, cuDNN's attention, with the same
+/// bits in every run or in any order, or the same kernel on packed documents apart.
+enum class Baseline { copy, matmul, cudnn, cudnn_any_order, apart };
 
 /// Allocates the operands and returns the function to time.
 using Preparation = std::function<std::function<void()>()>;
@@ -33,6 +33,7 @@ struct KernelCase {
   Baseline baseline = Baseline::copy;
   std::vector<MatmulShape> matmuls;
   Preparation prepare;
+  Preparation prepare_apart;  // for Baseline::apart
 };
 
 /// The shape of a preset, or of "tiny" (for tests). The context is the length of the benchmark's
@@ -63,7 +64,7 @@ class CaseList {
   /// Adds a kernel bound by arithmetic, made of `matmuls`. `share` of their operations counts.
   void compute_bound(std::string op, std::string shape, double bytes, double share,
                      std::vector<MatmulShape> matmuls, Preparation prepare,
-                     Baseline baseline = Baseline::matmul);
+                     Baseline baseline = Baseline::matmul, Preparation prepare_apart = {});
 
   std::vector<KernelCase> take() { return std::move(cases_); }
 
