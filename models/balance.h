@@ -18,11 +18,15 @@
 #include <span>
 #include <vector>
 
+#include "runtime/enum_names.h"
 #include "runtime/tensor.h"
 
 namespace tessera {
 
 enum class Balance { none, bias, lagged, hf };
+template <>
+inline constexpr EnumNames<Balance> kEnumNames<Balance> = {"balance",
+                                                           {"none", "bias", "lagged", "hf"}};
 
 /// The counts of a layer from its offsets [E + 1] (kernels/dispatch/op.h). Waits for the device.
 std::vector<std::int64_t> expert_counts(const Tensor& offsets);

@@ -92,7 +92,7 @@ class Routers {
   void finish_forward();
   /// How often this rank chose each expert since start_step(), [layers * E]. Waits for the device.
   std::vector<std::int64_t> counts() const;
-  /// The sum of this rank's balance and z-losses since start_step(), times the loss scale, [1] f32.
+  /// The sum of this rank's balance and z-losses since start_step(), without the loss scale, [1] f32.
   /// The sum over ranks is the step's.
   const Tensor& router_loss() const { return loss_; }
   /// Takes the counts of all ranks: moves the biases, and keeps the counts for `lagged`.

@@ -297,6 +297,11 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   Axes all;
   for (const Axis& axis : plan.mesh.axes) all.push_back(axis.name);
   add_all_reduce(1, 4, all);
+  if (plan.counters > 0) {
+    // The loss of the routers, and the counters.
+    add_all_reduce(1, 4, all);
+    add_all_reduce(plan.counters, 8, all);
+  }
   return flows;
 }
 

@@ -108,6 +108,9 @@ struct ShardingOptions {
   DType reduce_dtype = DType::f32;
   /// `all` is for zero3, fsdp and hsdp. On a CPU there is no other memory: it changes nothing.
   Offload offload = Offload::none;
+  /// Whole numbers that the ranks add up once per step, next to the norm and the loss: a mixture of
+  /// experts has one for each expert of each layer.
+  std::int64_t counters = 0;
 };
 
 /// Whether the strategy itself or one of the rules is hsdp.

@@ -126,7 +126,8 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
             .micro_batches = options.micro_batches,
             .live_gathers = options.live_gathers,
             .prefetch_in_forward = options.prefetch_in_forward,
-            .prefetch_in_backward = options.prefetch_in_backward};
+            .prefetch_in_backward = options.prefetch_in_backward,
+            .counters = options.counters};
   const std::vector<Placement> placements = placements_of(options, plan.mesh, machine.device);
   const std::vector<int> first = first_equal(placements);
   std::map<int, std::vector<Bucket>> by_placement;

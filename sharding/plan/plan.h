@@ -85,6 +85,8 @@ struct Plan {
   int live_gathers = 2;
   bool prefetch_in_forward = true;
   bool prefetch_in_backward = true;
+  /// As ShardingOptions::counters.
+  std::int64_t counters = 0;
 
   /// Whether `rank` adds its part of a group's gradients to the norm. Where the ranks along
   /// norm_axes hold the same part, the first of them does.

@@ -86,9 +86,9 @@ TEST_CASE("bench_strategies: two ranks, all strategies, every figure of the JSON
   CHECK(rows[0]["memory"]["optimizer"]["measured"] == 8 * kParameters);
 }
 
-TEST_CASE("bench_strategies: one loss and every byte of the llama family, on 1, 2 and 4 ranks") {
+TEST_CASE("bench_strategies: one loss and every byte of the other families, on 1, 2 and 4 ranks") {
   const TemporaryDirectory folder;
-  const std::string preset = GENERATE("llama3-mini", "qwen3-mini", "llama2-7b");
+  const std::string preset = GENERATE("llama3-mini", "qwen3-mini", "llama2-7b", "qwen3-moe-mini");
   const int ranks = GENERATE(1, 2, 4);
   const std::string dtype = ranks == 2 ? "bf16" : "f32";
   CAPTURE(preset, ranks, dtype);

@@ -31,13 +31,8 @@ Config short_run(const TemporaryDirectory& folder, const std::string& device) {
   return config;
 }
 
-}  // namespace
-
-TEST_CASE("a run on a GPU is the CPU's run, to rounding") {
-  const TemporaryDirectory folder;
-  const Config on_cpu = short_run(folder, "cpu");
-  Config on_gpu = short_run(folder, "cuda:0");
-  on_gpu.train.measure_matmul_rate = true;
+/// Trains on both devices and compares the lines of metrics. Returns the GPU's.
+std::vector<nlohmann::json> check_same_run(const Config& on_cpu, const Config& on_gpu) {
   train(on_cpu);
   train(on_gpu);
   const auto expected = metrics_of(on_cpu.train.dir);
@@ -51,11 +46,47 @@ TEST_CASE("a run on a GPU is the CPU's run, to rounding") {
   }
   CHECK(found.back()["val_loss"].get<double>() ==
         Approx(expected.back()["val_loss"].get<double>()).epsilon(1e-5));
-  const auto& share = found.back()["matmul_fraction"];
-  CHECK((share.is_null() || (share.get<double>() > 0.0 && share.get<double>() <= 1.0)));
   // The bytes in use are counted on a GPU as on the CPU.
   for (const char* part : {"parameters", "gradients", "optimizer"}) {
     CHECK(found.back()["peak_bytes"][part] == expected.back()["peak_bytes"][part]);
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a run on a GPU is the CPU's run, to rounding") {
+  const TemporaryDirectory folder;
+  const Config on_cpu = short_run(folder, "cpu");
+  Config on_gpu = short_run(folder, "cuda:0");
+  on_gpu.train.measure_matmul_rate = true;
+  const auto found = check_same_run(on_cpu, on_gpu);
+  const auto& share = found.back()["matmul_fraction"];
+  CHECK((share.is_null() || (share.get<double>() > 0.0 && share.get<double>() <= 1.0)));
+}
+
+TEST_CASE("a mixture of experts on a GPU is the CPU's, to rounding, with the same loads") {
+  const TemporaryDirectory folder;
+  Config on_cpu = short_run(folder, "cpu"), on_gpu = short_run(folder, "cuda:0");
+  const Balance balance = GENERATE(Balance::bias, Balance::lagged);
+  for (Config* config : {&on_cpu, &on_gpu}) {
+    config->model = {.preset = "qwen3-moe-mini",
+                     .layers = 2,
+                     .heads = 2,
+                     .width = 16,
+                     .context = 8,
+                     .head_size = 8,
+                     .experts = 6,
+                     .expert_width = 8};
+    config->moe = {.balance = balance, .bias_rate = 0.01, .loss_coefficient = 0.1, .z_loss = 1e-3};
+  }
+  const auto found = check_same_run(on_cpu, on_gpu);
+  const auto expected = metrics_of(on_cpu.train.dir);
+  for (std::size_t i = 0; i < kSteps; ++i) {
+    CAPTURE(i);
+    CHECK(found[i]["expert_load"] == expected[i]["expert_load"]);
+    CHECK(found[i]["router_loss"].get<double>() ==
+          Approx(expected[i]["router_loss"].get<double>()).epsilon(1e-5));
   }
 }
 

@@ -38,13 +38,20 @@ StepMetrics example() {
 TEST_CASE("a metrics line is JSON with the documented fields and no others") {
   StepMetrics metrics = example();
   CHECK_FALSE(json::parse(json_line(metrics)).contains("val_loss"));
+  CHECK_FALSE(json::parse(json_line(metrics)).contains("router_loss"));
   metrics.val_loss = 1.5f;
+  metrics.router_loss = 0.125;
+  metrics.expert_load = {1.5, 2.25};
+  metrics.idle_experts = 3;
   const json line = json::parse(json_line(metrics));
   std::set<std::string> found, documented;
   for (const auto& [name, value] : line.items()) found.insert(name);
   for (const MetricField& field : metric_fields()) documented.insert(std::string(field.name));
   CHECK(found == documented);
   CHECK(line["step"] == 7);
+  CHECK(line["router_loss"] == 0.125);
+  CHECK(line["expert_load"] == json{1.5, 2.25});
+  CHECK(line["idle_experts"] == 3);
   CHECK(line["peak_bytes"]["optimizer"] == 12345);
   CHECK(line["peak_bytes"]["total"] == 99999);
   CHECK(line["time"] == "2026-01-02T03:04:05Z");

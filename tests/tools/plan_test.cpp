@@ -134,9 +134,24 @@ TEST_CASE("plan: the plan is printed, with its mesh") {
   CHECK_THROWS_WITH(plan(mixed, {.ranks = 4}), Contains("'*.moe.*' matches no parameter"));
 }
 
-TEST_CASE("plan: a run that train would refuse is refused") {
-  CHECK_THROWS_WITH(plan(fsdp("gpt2-mini", 8), {.ranks = 16}),
-                    Contains("data.batch_size 8 is not a multiple"));
+TEST_CASE("plan: a batch need not divide among the ranks, but the page says so") {
+  const std::string problem = "tessera train would refuse it: data.batch_size 8 is not a multiple";
+  CHECK_THAT(plan(fsdp("gpt2-mini", 8), {.ranks = 16}),
+             Contains(problem) && Contains("fsdp on 16 ranks"));
+  CHECK_THAT(plan(fsdp("gpt2-mini", 16), {.ranks = 16}), !Contains("would refuse"));
+}
+
+TEST_CASE("plan: experts cut by rows are uneven on more ranks than experts, flat ones are not") {
+  Config config = fsdp("qwen3-30b-a3b");
+  const auto most = [&] {
+    return std::stod(row_of(plan(config, {.ranks = 1024}), "parameters").back());
+  };
+  const double by_rows = most();
+  config.sharding.rules = parse_placement_rules("*.mlp.experts.* -> fsdp_flat");
+  CHECK(by_rows > 7.0 * most());
+}
+
+TEST_CASE("plan: sharding that train would refuse is refused") {
   CHECK_THROWS_WITH(plan(fsdp("gpt2-mini", 6), {.ranks = 6, .nodes = 4}),
                     Contains("6 ranks cannot be spread evenly over 4 nodes"));
   Config single = fsdp("gpt2-mini", 5);

@@ -84,6 +84,43 @@ FAULTS = {
         "loss.data().item<float>() * static_cast<double>(targets);",
         "loss.data().item<float>() * static_cast<double>(count) * all_targets / rows;",
         ["session"]),
+    "biases follow the counts of one rank": (
+        "tools/train/session.cpp",
+        'sum_over_ranks({counts}, "expert counts");',
+        "",
+        ["moe_train"]),
+    "biases follow the counts of the last micro-batch": (
+        "tools/train/session.cpp",
+        "    backward(loss);\n",
+        "    backward(loss);\n    if (Routers* r = model_->routers(); r && i + 2 == micro_batches) {\n"
+        "      r->start_step({.tokens = 1});\n    }\n",
+        ["moe_train"]),
+    "biases move a step late": (
+        "tools/train/session.cpp",
+        "    if (finite) finish_routers();",
+        "    if (finite && step > 1) finish_routers();",
+        ["moe_train"]),
+    "the lagged loss is a mean over a rank's tokens": (
+        "tools/train/session.cpp",
+        "{.tokens = tokens_per_step(data),",
+        "{.tokens = tokens_per_step(data) / world_.size(),",
+        ["moe_train"]),
+    "the counters are not in the predicted traffic": (
+        "sharding/plan/footprint.cpp",
+        "    add_all_reduce(plan.counters, 8, all);",
+        "    add_all_reduce(plan.counters, 4, all);",
+        ["bench_strategies"]),
+    "f16 divides the loss scale out of the routers' loss": (
+        "tools/train/session.cpp",
+        "result.router_loss = routers->router_loss().item<float>();",
+        "result.router_loss = routers->router_loss().item<float>() / scale;",
+        ["moe_train"]),
+    "a model that has biases is tuned without them": (
+        "tools/train/resolve.cpp",
+        "    if (!run.config.model.init_from.empty()) "
+        "load_router_biases(run.config.model.init_from, *model);\n",
+        "",
+        ["moe_train"]),
     "plan shows the rank with the least": (
         "tools/plan/plan.cpp",
         "unit.text(static_cast<double>(spread->most))",

@@ -12,6 +12,7 @@
 
 #include "autograd/checkpointing.h"
 #include "kernels/attention/backend.h"
+#include "models/balance.h"
 #include "optim/schedule.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
@@ -55,9 +56,21 @@ struct ModelConfig {
   std::int64_t kv_heads = 0;
   std::int64_t head_size = 0;
   std::int64_t mlp_width = 0;
+  std::int64_t experts = 0;
+  std::int64_t experts_per_token = 0;
+  std::int64_t expert_width = 0;
   double dropout = 0.0;
   std::filesystem::path init_from;
   std::string frozen;
+};
+
+struct MoeConfig {
+  /// No value: auto.
+  std::optional<Balance> balance;
+  double bias_rate = 1e-3;
+  double loss_coefficient = 1e-3;
+  double z_loss = 0.0;
+  bool force_balance = false;
 };
 
 struct DataConfig {
@@ -132,6 +145,7 @@ struct TrainConfig {
 
 struct Config {
   ModelConfig model;
+  MoeConfig moe;
   DataConfig data;
   OptimizerConfig optimizer;
   ShardingConfig sharding;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/router/op.h"
 #include "models/registry.h"
 #include "tools/config/key_types.h"
 #include "tools/config/sharding_options.h"
@@ -75,6 +76,12 @@ std::vector<Key> model_keys(ModelConfig& model) {
       whole_number_key("model.mlp_width", model.mlp_width, 0, LargestSizes::width,
                        "Channels inside the feed-forward layer; 0 = the preset's. GPT-2 has four "
                        "times the width."),
+      whole_number_key("model.experts", model.experts, 0, kMostExperts,
+                       "Experts of a layer; 0 = the preset's. Only mixtures of experts have any."),
+      whole_number_key("model.experts_per_token", model.experts_per_token, 0, kMostExperts,
+                       "Experts that a token takes; 0 = the preset's."),
+      whole_number_key("model.expert_width", model.expert_width, 0, LargestSizes::width,
+                       "Channels inside an expert; 0 = the preset's."),
       number_key("model.dropout", model.dropout, kBelowOne,
                  "Probability of dropping an activation in training; GPT-2 only."),
       path_key(
@@ -88,6 +95,45 @@ std::vector<Key> model_keys(ModelConfig& model) {
           "Parameters that are not trained: prefixes of their names, separated by commas, "
           "such as `transformer.wte,transformer.h.0.`; empty = all are trained. They are kept in "
           "`runtime.compute_dtype`: a 16-bit run saves their rounded values."),
+  };
+}
+
+/// A balance, or `auto`.
+Key balance_key(std::string name, std::optional<Balance>& field, std::string documentation) {
+  using Choice = std::optional<Balance>;
+  const auto parse = [](std::string_view text) -> std::optional<Choice> {
+    if (text == "auto") return std::make_optional<Choice>();
+    for (const std::string_view name : enum_names<Balance>()) {
+      if (text == name) return std::make_optional<Choice>(enum_from_name<Balance>(name));
+    }
+    return std::nullopt;
+  };
+  const auto write = [](const Choice& balance) {
+    return balance ? enum_name(*balance) : std::string_view("auto");
+  };
+  return form_key(std::move(name), field, "auto or " + one_of(enum_names<Balance>()), parse, write,
+                  std::move(documentation));
+}
+
+std::vector<Key> moe_keys(MoeConfig& moe) {
+  return {
+      balance_key(
+          "moe.balance", moe.balance,
+          "How the experts' loads are kept alike. `bias`: a bias per expert, added for the choice "
+          "only, moves once per step against the expert's load; the model's files hold it. "
+          "`lagged`: a loss on the loads of the step before. `hf`: Transformers' loss on the loads "
+          "of the micro-batch; it depends on how a step is cut into micro-batches. `auto` = `bias` "
+          "for a model with random weights or with biases, else `none`."),
+      number_key("moe.bias_rate", moe.bias_rate, kFromZero,
+                 "bias: how far a bias moves in a step."),
+      number_key("moe.loss_coefficient", moe.loss_coefficient, kFromZero,
+                 "lagged, hf: the factor of the balance loss, which is `experts_per_token` in "
+                 "perfect balance."),
+      number_key("moe.z_loss", moe.z_loss, kFromZero,
+                 "The factor of the router z-loss, the mean square of the logits' logsumexp, which "
+                 "keeps logits small; 0 = none."),
+      flag_key("moe.force_balance", moe.force_balance,
+               "For benchmarks: tokens take the experts in turn, whatever the router says."),
   };
 }
 
@@ -276,6 +322,7 @@ std::string_view Key::section() const {
 const std::vector<Section>& sections() {
   static const std::vector<Section> all = {
       {"model", "The model."},
+      {"moe", "The routers of a mixture of experts."},
       {"data", "The tokens it is trained on."},
       {"optimizer", "How weights follow gradients."},
       {"sharding", "What each rank keeps in memory."},
@@ -289,9 +336,9 @@ const std::vector<Section>& sections() {
 std::vector<Key> keys_of(Config& config) {
   std::vector<Key> keys;
   for (const std::vector<Key>& group :
-       {model_keys(config.model), data_keys(config.data), optimizer_keys(config.optimizer),
-        sharding_keys(config.sharding), runtime_keys(config.runtime), kernels_keys(config.kernels),
-        train_keys(config.train)}) {
+       {model_keys(config.model), moe_keys(config.moe), data_keys(config.data),
+        optimizer_keys(config.optimizer), sharding_keys(config.sharding),
+        runtime_keys(config.runtime), kernels_keys(config.kernels), train_keys(config.train)}) {
     keys.insert(keys.end(), group.begin(), group.end());
   }
   return keys;

@@ -71,10 +71,12 @@ struct Row {
 };
 
 Row row_of(const Units& units, const Config& config, const std::string& name,
-           const PlanOptions& options) {
+           const PlanOptions& options, std::int64_t counters) {
   Row row{.name = name};
   try {
-    const Plan plan = make_plan(units, sharding_options(config), machine_of(options));
+    ShardingOptions sharding = sharding_options(config);
+    sharding.counters = counters;
+    const Plan plan = make_plan(units, sharding, machine_of(options));
     const int replicas = plan.mesh.size_along({"replica"}),
               shards = plan.mesh.size_along({"shard"});
     if (replicas > 1 && shards > 1) row.mesh = fmt::format("{} x {}", replicas, shards);
@@ -100,11 +102,12 @@ std::string text_of(const Row& row, const Unit& unit, bool several_nodes) {
                             leaves ? unit.text(leaves->rings) : "uneven");
 }
 
-std::string comparison(const Units& units, const Config& config, const PlanOptions& options) {
+std::string comparison(const Units& units, const ResolvedConfig& run, const PlanOptions& options) {
   std::vector<Row> rows;
   std::int64_t most = 0;
   for (const std::string& name : strategy_variants()) {
-    rows.push_back(row_of(units, variant_of(config, name), name, options));
+    rows.push_back(
+        row_of(units, variant_of(run.config, name), name, options, run.sharding.counters));
     most = std::max(most, rows.back().prediction.total.most);
   }
   const Unit unit(most);
@@ -135,6 +138,8 @@ std::string heading(const ResolvedConfig& run, const PlanOptions& options, std::
                       name_of(run.sharding.compute_dtype), enum_name(run.config.optimizer.name),
                       data.batch_size, data.sequence_length, data.accumulation_steps,
                       data.accumulation_steps == 1 ? "" : "es");
+  const std::string problem = uneven_batch(run, options.ranks);
+  if (!problem.empty()) text += fmt::format("tessera train would refuse it: {}\n\n", problem);
   return text;
 }
 
@@ -153,7 +158,7 @@ std::string plan(const Config& config, const PlanOptions& given) {
   check(options.nodes >= 1 && options.ranks % options.nodes == 0,
         "{} ranks cannot be spread evenly over {} nodes", options.ranks, options.nodes);
   const ResolvedConfig run = resolve(config);
-  check_ranks(run, options.ranks);
+  check_sharding(run, options.ranks);
   check_model_keys(run);
   const std::unique_ptr<LanguageModel> model = make_model(run);
   const Units& units = model->units();
@@ -163,7 +168,7 @@ std::string plan(const Config& config, const PlanOptions& given) {
   text += fmt::format("{}\n", to_string(sharded));
   text += details(
       predict(sharded, ranks_per_node(options), optimizer_bytes_per_element(run.config.optimizer)));
-  text += fmt::format("\n{}", comparison(units, run.config, options));
+  text += fmt::format("\n{}", comparison(units, run, options));
   text += kNotIncluded;
   if (options.partition) {
     for (const GroupPlan& group : sharded.groups) {

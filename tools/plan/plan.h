@@ -19,7 +19,8 @@ struct PlanOptions {
 /// A page of text. First the configured strategy: its plan, memory by category and bytes sent per
 /// step (least, mean and most over the ranks). Then a table of all strategies. With several nodes the
 /// table has the bytes that leave a node. Raises Error if `tessera train` would refuse the
-/// configuration on so many ranks, or if the nodes cannot have equally many.
+/// configuration on so many ranks, or if the nodes cannot have equally many. A batch that does not
+/// divide among the ranks is noted on the page.
 std::string plan(const Config& config, const PlanOptions& options);
 
 }  // namespace tessera

@@ -1,7 +1,9 @@
 #include "tools/train/metrics.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/check.h"
@@ -29,6 +31,20 @@ int step_width(std::int64_t total_steps) {
   return static_cast<int>(std::max<std::size_t>(6, 2 * std::to_string(total_steps).size() + 1));
 }
 
+/// The largest load of a layer; empty for a step that f16 skipped.
+std::string load_text(const StepMetrics& m) {
+  if (m.expert_load.empty()) return "";
+  return fmt::format("{:.2f}", *std::max_element(m.expert_load.begin(), m.expert_load.end()));
+}
+
+/// The fields of a mixture of experts.
+std::string fields_of_routers(const StepMetrics& m) {
+  std::vector<std::string> loads;
+  for (const double load : m.expert_load) loads.push_back(rounded(load, 4));
+  return fmt::format(R"(, "router_loss": {}, "expert_load": [{}], "idle_experts": {})",
+                     number(*m.router_loss), fmt::join(loads, ", "), m.idle_experts);
+}
+
 std::string percent(double share) {
   return fmt::format(" {:>6.0f}%", 100.0 * share);
 }
@@ -39,6 +55,7 @@ std::string log_heading(const StepMetrics& first, std::int64_t total_steps) {
   std::string line =
       fmt::format("{:>{}}  {:>7}  {:>7} {:>9} {:>7} {:>9} {:>9}", "step", step_width(total_steps),
                   "loss", "val", "lr", "norm", "ms/step", "tokens/s");
+  if (first.router_loss) return line + fmt::format(" {:>7}", "load");
   if (first.mfu) return line + fmt::format(" {:>7}", "MFU");
   if (first.matmul_fraction) return line + fmt::format(" {:>7}", "matmul");
   return line;
@@ -49,6 +66,7 @@ std::string log_line(const StepMetrics& m, std::int64_t total_steps) {
                                  fmt::format("{}/{}", m.step, total_steps), step_width(total_steps),
                                  m.loss, m.val_loss ? fmt::format("{:.4f}", *m.val_loss) : "",
                                  m.learning_rate, m.gradient_norm, m.ms.step, m.tokens_per_second);
+  if (m.router_loss) return line + fmt::format(" {:>7}", load_text(m));
   if (m.mfu) return line + percent(*m.mfu);
   if (m.matmul_fraction) return line + percent(*m.matmul_fraction);
   return line;
@@ -58,6 +76,7 @@ std::string json_line(const StepMetrics& m) {
   std::string line = fmt::format(R"({{"step": {}, "loss": {}, "mean_loss": {})", m.step,
                                  number(m.loss), number(m.mean_loss));
   if (m.val_loss) line += fmt::format(R"(, "val_loss": {})", *m.val_loss);
+  if (m.router_loss) line += fields_of_routers(m);
   line += fmt::format(
       R"(, "learning_rate": {}, "gradient_norm": {}, "max_gradient_norm": {}, "tokens": {}, )"
       R"("tokens_per_second": {}, "matmul_fraction": {}, "mfu": {}, "step_ms": {}, )"
@@ -84,6 +103,13 @@ const std::vector<MetricField>& metric_fields() {
       {"val_loss",
        "Mean cross-entropy of the validation tokens, after the update. Only in lines "
        "with an evaluation."},
+      {"router_loss",
+       "Sum of this step's balance and z-losses, which `loss` does not contain. Only with experts, "
+       "as the next two."},
+      {"expert_load",
+       "For every layer with experts, the largest number of tokens of an expert in this step over "
+       "the mean: 1 in perfect balance. Empty: f16 skipped the step."},
+      {"idle_experts", "The number of experts, of all layers, that had no token in this step."},
       {"learning_rate", "The learning rate of this step."},
       {"gradient_norm",
        "Norm of the whole gradient of this step, before clipping. null: f16 "

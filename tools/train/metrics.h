@@ -29,6 +29,12 @@ struct StepMetrics {
   double gradient_norm = 0.0;
   double max_gradient_norm = 0.0;
 
+  /// A mixture of experts: this step's sum of balance and z-losses, for every layer with experts the
+  /// largest load over the mean, and the experts of all layers without a token.
+  std::optional<double> router_loss = {};
+  std::vector<double> expert_load = {};
+  std::int64_t idle_experts = 0;
+
   /// Tokens that all ranks have trained on since the run began.
   std::int64_t tokens = 0;
   /// Tokens of all ranks per second of the interval, evaluations excluded.
@@ -68,7 +74,8 @@ struct StepMetrics {
 };
 
 /// The heading of log lines, and a line below it. Both have fixed columns and at most 79 characters
-/// (for runs of up to 99,999 steps). A share of a rate has a column if the run reports it.
+/// (for runs of up to 99,999 steps). A mixture of experts has a column for the largest load of a layer
+/// over its mean. Otherwise a share of a rate has one if the run reports it.
 std::string log_heading(const StepMetrics& first, std::int64_t total_steps);
 std::string log_line(const StepMetrics& metrics, std::int64_t total_steps);
 

@@ -5,6 +5,7 @@
 #include "autograd/checkpointing.h"
 #include "autograd/freeze.h"
 #include "models/hugging_face.h"
+#include "models/routers.h"
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
 #include "runtime/json.h"
@@ -66,6 +67,11 @@ Hyperparameters hyperparameters_of(const ModelConfig& config) {
           set("model.head_size", sizes.head_size, config.head_size);
           set("model.mlp_width", sizes.mlp_width, config.mlp_width);
         }
+        if constexpr (requires { sizes.experts; }) {
+          set("model.experts", sizes.experts, config.experts);
+          set("model.experts_per_token", sizes.experts_per_token, config.experts_per_token);
+          set("model.expert_width", sizes.expert_width, config.expert_width);
+        }
         sizes.dropout = config.dropout;
       },
       result);
@@ -83,6 +89,9 @@ void check_derived_sizes(const TransformerShape& model, const ModelConfig& confi
   check_equal("model.kv_heads", model.kv_heads, config.kv_heads);
   check_equal("model.head_size", model.head_size, config.head_size);
   check_equal("model.mlp_width", model.mlp_width, config.mlp_width);
+  check_equal("model.experts", model.experts.count, config.experts);
+  check_equal("model.experts_per_token", model.experts.per_token, config.experts_per_token);
+  check_equal("model.expert_width", model.experts.width, config.expert_width);
 }
 
 /// Bounds the products of sizes, before anything is computed from them.
@@ -91,12 +100,17 @@ void check_products(const TransformerShape& model, const DataConfig& data) {
       static_cast<double>(data.batch_size) * static_cast<double>(data.sequence_length);
   const auto width = static_cast<double>(model.width);
   const auto vocabulary = static_cast<double>(model.vocab_size);
-  const double parameters = 12.0 * width * width * static_cast<double>(model.layers) +
-                            (vocabulary + static_cast<double>(model.context)) * width;
+  const TransformerShape::Experts& experts = model.experts;
+  const double parameters =
+      12.0 * width * width * static_cast<double>(model.layers) +
+      3.0 * width * static_cast<double>(experts.count * experts.width * experts.layers) +
+      (vocabulary + static_cast<double>(model.context)) * width;
   check(parameters <= kMostElements,
         "model.layers {} of model.width {} and a vocabulary of {} are {:.0e} parameters: too many",
         model.layers, model.width, model.vocab_size, parameters);
-  const double activations = tokens * std::max(vocabulary, 4.0 * width);
+  const double of_experts = static_cast<double>(experts.per_token) *
+                            std::max(width, 2.0 * static_cast<double>(experts.width));
+  const double activations = tokens * std::max({vocabulary, 4.0 * width, of_experts});
   check(activations <= kMostElements,
         "data.batch_size {} and data.sequence_length {} are too large: an activation of such a "
         "batch has {:.0e} elements",
@@ -149,6 +163,28 @@ void check_model(const TransformerShape& model, const Config& config,
   }
 }
 
+/// The balance that `auto` stands for.
+Balance usual_balance(const ModelConfig& model) {
+  if (model.init_from.empty()) return Balance::bias;
+  return make_pretrained(model.init_from)->routers()->has_biases() ? Balance::bias : Balance::none;
+}
+
+/// A model without experts accepts no setting for them but the defaults.
+void resolve_balance(MoeConfig& moe, const TransformerShape& model, const ModelConfig& config) {
+  if (model.experts.layers > 0) {
+    if (!moe.balance) moe.balance = usual_balance(config);
+    return;
+  }
+  const auto check_unused = [&](std::string_view key, bool unused, const auto& value) {
+    check(unused, "{} is {}, but the model has no experts; leave the key out", key, value);
+  };
+  const Balance balance = moe.balance.value_or(Balance::none);
+  check_unused("moe.balance", balance == Balance::none, enum_name(balance));
+  check_unused("moe.z_loss", moe.z_loss == 0.0, moe.z_loss);
+  check_unused("moe.force_balance", !moe.force_balance, moe.force_balance);
+  moe.balance = Balance::none;
+}
+
 ScheduleOptions schedule_of(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   return {.kind = optimizer.schedule,
@@ -172,6 +208,7 @@ ResolvedConfig resolve(const Config& config) {
     check_config(run.model);
     check_derived_sizes(shape_of(run.model), config.model);
     check_model(shape_of(run.model), config, data_vocabulary);
+    resolve_balance(run.config.moe, shape_of(run.model), config.model);
   });
   const TransformerShape shape = shape_of(run.model);
   ModelConfig& sizes = run.config.model;
@@ -181,24 +218,51 @@ ResolvedConfig resolve(const Config& config) {
   sizes.context = shape.context;
   sizes.vocab_size = shape.vocab_size;
   run.sharding = sharding_options(config);
+  run.sharding.counters = shape.experts.layers * shape.experts.count;
   run.schedule = schedule_of(config);
   return run;
 }
 
-void check_ranks(const ResolvedConfig& run, int ranks) {
+void check_sharding(const ResolvedConfig& run, int ranks) {
+  check_with_place(run.config, [&] { check_options(run.sharding, {.ranks = ranks}); });
+}
+
+std::string uneven_batch(const ResolvedConfig& run, int ranks) {
   const DataConfig& data = run.config.data;
+  if (data.batch_size % (data.accumulation_steps * ranks) == 0) return "";
+  return fmt::format(
+      "data.batch_size {} is not a multiple of data.accumulation_steps {} times the number of "
+      "ranks, {} (runtime.ranks)",
+      data.batch_size, data.accumulation_steps, ranks);
+}
+
+void check_ranks(const ResolvedConfig& run, int ranks) {
+  check_sharding(run, ranks);
   check_with_place(run.config, [&] {
-    check_options(run.sharding, {.ranks = ranks});
-    check(data.batch_size % (data.accumulation_steps * ranks) == 0,
-          "data.batch_size {} is not a multiple of data.accumulation_steps {} times the number of "
-          "ranks, {} (runtime.ranks)",
-          data.batch_size, data.accumulation_steps, ranks);
+    const std::string problem = uneven_batch(run, ranks);
+    check(problem.empty(), "{}", problem);
   });
 }
+
+namespace {
+
+RouterTraining router_training(const MoeConfig& moe) {
+  return {.balance = moe.balance.value(),
+          .bias_rate = moe.bias_rate,
+          .loss_coefficient = moe.loss_coefficient,
+          .z_loss = moe.z_loss,
+          .force_balance = moe.force_balance};
+}
+
+}  // namespace
 
 std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run) {
   auto model = make_model(run.model);
   check_key(run.config, "model.frozen", [&] { freeze(*model, run.config.model.frozen); });
+  if (Routers* const routers = model->routers()) {
+    if (!run.config.model.init_from.empty()) load_router_biases(run.config.model.init_from, *model);
+    routers->set_training(router_training(run.config.moe));
+  }
   return model;
 }
 

@@ -16,7 +16,8 @@
 namespace tessera {
 
 struct ResolvedConfig {
-  /// As given, but with the model's layers, heads, width, context and vocabulary in place of zeros.
+  /// As given, but with the model's layers, heads, width, context and vocabulary in place of zeros,
+  /// and with a balance in place of `auto`.
   Config config;
   Hyperparameters model;
   /// The origin of the vocabulary size, for headers: "from data/mine/manifest.json".
@@ -30,6 +31,12 @@ struct ResolvedConfig {
 /// key.
 ResolvedConfig resolve(const Config& config);
 
+/// Raises Error unless the sharding suits this number of ranks.
+void check_sharding(const ResolvedConfig& run, int ranks);
+
+/// Empty if a batch divides evenly among the micro-batches of so many ranks; otherwise the problem.
+std::string uneven_batch(const ResolvedConfig& run, int ranks);
+
 /// Raises Error unless the sharding suits this number of ranks and a batch divides evenly among
 /// their micro-batches.
 void check_ranks(const ResolvedConfig& run, int ranks);
@@ -38,7 +45,7 @@ void check_ranks(const ResolvedConfig& run, int ranks);
 /// sharding.buckets or sharding.rules name parts that the model does not have.
 void check_model_keys(const ResolvedConfig& run);
 
-/// The model, without memory for its parameters.
+/// The model, without memory for its parameters. Its routers are ready to train.
 std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run);
 
 /// "0.83M parameters (4 layers x 128, vocabulary 125 from data/mine/manifest.json)".

@@ -163,6 +163,9 @@ void Runner::report(std::int64_t step, const StepResult& result, bool evaluates)
                          .loss = result.loss,
                          .learning_rate = result.learning_rate,
                          .gradient_norm = result.gradient_norm,
+                         .router_loss = result.router_loss,
+                         .expert_load = result.loads.imbalance,
+                         .idle_experts = result.loads.idle,
                          .tokens = step * tokens_per_step(config_.data)};
   const DataConfig& data = config_.data;
   const double steps_per_second = static_cast<double>(meter_.steps()) / meter_.seconds();

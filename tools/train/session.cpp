@@ -40,20 +40,27 @@ TrainingSession::~TrainingSession() = default;
 StepResult TrainingSession::step(std::int64_t step, const BatchSource& source) {
   const double scale = scaler_ ? scaler_->scale() : 1.0;
   Step sharded = strategy_->start_step();
+  if (Routers* const routers = model_->routers()) {
+    const DataConfig& data = run_.config.data;
+    routers->start_step({.tokens = tokens_per_step(data),
+                         .micro_batches = data.accumulation_steps * world_.size(),
+                         .loss_scale = scale});
+  }
   const std::int64_t targets = source.valid_targets(step, 0, run_.config.data.batch_size);
   check(targets > 0, "step {}: no target of the batch is valid", step);
   const Tensor loss =
       accumulate_gradients(sharded, step, scale / static_cast<double>(targets), source);
   const Span span("optimizer");
-  sum_over_ranks(loss);
+  const Routers* const routers = model_->routers();
+  sum_over_ranks(routers == nullptr ? Tensors{loss} : Tensors{loss, routers->router_loss()});
   const GradientNorm norm = sharded.gradient_norm();
   const double learning_rate = learning_rate_at(run_.schedule, step - 1);
   update_parameters(sharded, learning_rate, norm, loss, scale);
 
   // Everything is queued; here the host waits for the device.
-  const StepResult result = {.loss = static_cast<float>(loss.item<float>() / scale),
-                             .gradient_norm = norm.value() / scale,
-                             .learning_rate = learning_rate};
+  StepResult result = {.loss = static_cast<float>(loss.item<float>() / scale),
+                       .gradient_norm = norm.value() / scale,
+                       .learning_rate = learning_rate};
   world_.raise_if_aborted();
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   const bool may_skip = scaler_ && scale > LossScaler::kLeast;
@@ -63,7 +70,22 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source) {
         "touched. Lower optimizer.learning_rate, lengthen optimizer.warmup_steps or check the data",
         step, result.loss, result.gradient_norm);
   if (scaler_) scaler_->update(finite);
+  if (routers != nullptr) {
+    result.router_loss = routers->router_loss().item<float>();
+    if (finite) finish_routers();
+    if (finite) result.loads = routers->loads();
+  }
   return result;
+}
+
+void TrainingSession::finish_routers() const {
+  Routers& routers = *model_->routers();
+  const std::vector<std::int64_t> own = routers.counts();
+  const Tensor counts = Tensor::from(own, {static_cast<std::int64_t>(own.size())});
+  sum_over_ranks({counts}, "expert counts");
+  const auto all = counts.to_vector<std::int64_t>();
+  world_.raise_if_aborted();
+  routers.finish_step(all);
 }
 
 void TrainingSession::update_parameters(Step& sharded, double learning_rate,
@@ -122,16 +144,16 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
   }
   const auto share = static_cast<float>(total / static_cast<double>(all_targets));
   const Tensor mean = Tensor::from(std::vector{share}, {1});
-  sum_over_ranks(mean);
+  sum_over_ranks({mean});
   const float result = mean.item<float>();
   world_.raise_if_aborted();
   return result;
 }
 
-void TrainingSession::sum_over_ranks(const Tensor& value) const {
+void TrainingSession::sum_over_ranks(const Tensors& values, std::string label) const {
   const Stream& stream = communication_stream();
   stream.wait(context().compute_stream().record());
-  wait_for_communication(world_.all_reduce({value}, stream, "loss"));
+  wait_for_communication(world_.all_reduce(values, stream, std::move(label)));
 }
 
 std::int64_t TrainingSession::rows_per_micro_batch() const {

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "models/language_model.h"
+#include "models/routers.h"
 #include "optim/loss_scaler.h"
 #include "optim/optimizer.h"
 #include "sharding/strategy/strategy.h"
@@ -54,6 +55,10 @@ struct StepResult {
   /// Norm of the whole gradient, before clipping. Not finite: the step was skipped (f16 only).
   double gradient_norm = 0.0;
   double learning_rate = 0.0;
+  /// A mixture of experts has these two: the sum of the routers' balance and z-losses, and the loads
+  /// of the whole step. A step that f16 skipped has no loads.
+  std::optional<double> router_loss = {};
+  ExpertLoads loads = {};
 };
 
 /// Every rank of `world`, which must outlive the session, makes one and makes the same calls.
@@ -88,7 +93,9 @@ class TrainingSession {
   Tensor accumulate_gradients(Step& sharded, std::int64_t step, double loss_scale,
                               const BatchSource& source);
   /// In place.
-  void sum_over_ranks(const Tensor& value) const;
+  void sum_over_ranks(const Tensors& values, std::string label = "loss") const;
+  /// Ends the routers' step with the counts of all ranks.
+  void finish_routers() const;
   /// Clips and updates. If the norm or the loss is not finite, nothing changes.
   void update_parameters(Step& sharded, double learning_rate, const GradientNorm& norm,
                          const Tensor& loss, double loss_scale);
