@@ -75,6 +75,24 @@ TEST_CASE("export: a model comes back bit for bit, in one file or in several") {
   CHECK(make_pretrained(again)->config() == make_pretrained(golden_folder(name))->config());
 }
 
+TEST_CASE("export: biases of routers are left out, with a warning") {
+  const test::Rank rank;
+  const TemporaryDirectory folder;
+  const fs::path golden = golden_folder("qwen3_moe/typical"), model = folder / "model";
+  CHECK(export_model({.model = golden, .out = folder / "plain"}).empty());
+  fs::copy(golden, model);
+  NamedTensors weights;
+  for (const auto& [name, tensor] : tensors_in(golden)) weights.emplace_back(name, tensor);
+  for (const char* layer : {"0", "1"}) {
+    weights.emplace_back(fmt::format("model.layers.{}.mlp.gate.e_score_correction_bias", layer),
+                         Tensor::full({8}, DType::f32, 0.25));
+  }
+  write_safetensors(model / "model.safetensors", weights);
+  CHECK_THAT(export_model({.model = model, .out = folder / "out"}),
+             Contains("biases of the routers are left out"));
+  require_same(folder / "out", folder / "plain");
+}
+
 TEST_CASE("export: the index names the file of every tensor, and no file is too large") {
   const test::Rank rank;
   const TemporaryDirectory folder;

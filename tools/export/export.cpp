@@ -1,5 +1,6 @@
 #include "tools/export/export.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,6 +9,7 @@
 #include "kernels/cast/op.h"
 #include "models/hugging_face.h"
 #include "models/registry.h"
+#include "models/routers.h"
 #include "models/weight_files.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -123,6 +125,16 @@ std::string torch_name(DType dtype) {
   }
 }
 
+bool has_router_biases(const LanguageModel& model) {
+  if (model.routers() == nullptr) return false;
+  for (const RouterBias& bias : model.routers()->biases()) {
+    if (std::any_of(bias.values.begin(), bias.values.end(), [](float b) { return b != 0.0f; })) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void write_config(const fs::path& folder, const LanguageModel& model, DType dtype,
                   const fs::path& out) {
   const nlohmann::json original = read_json_file(folder / "config.json");
@@ -136,7 +148,7 @@ void write_config(const fs::path& folder, const LanguageModel& model, DType dtyp
 
 }  // namespace
 
-void export_model(const ExportOptions& options) {
+std::string export_model(const ExportOptions& options) {
   check(options.file_bytes >= 1, "the most bytes of a file are {}; expected at least 1",
         options.file_bytes);
   RankContext context;
@@ -155,6 +167,10 @@ void export_model(const ExportOptions& options) {
     }
   }
   write_config(folder, *model, written_dtype(parts[0][0].second, options), options.out);
+  if (!has_router_biases(*model)) return "";
+  return "the biases of the routers are left out, because Transformers has none in this model: it "
+         "will choose other experts. Train with moe.balance lagged or none for a model that it "
+         "computes alike";
 }
 
 }  // namespace tessera

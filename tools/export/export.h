@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "runtime/dtype.h"
 
@@ -28,6 +29,8 @@ struct ExportOptions {
 ///   tokenizer.json, ...             files of the tokenizer and of generation, copied
 ///
 /// At most one tensor is in memory. Raises Error if the model cannot be read or `out` holds one.
-void export_model(const ExportOptions& options);
+/// Returns a warning if Transformers will compute another model, else an empty text: it has no biases
+/// of Qwen3-MoE's routers, so they are left out.
+std::string export_model(const ExportOptions& options);
 
 }  // namespace tessera

@@ -34,7 +34,8 @@ void add_export(CLI::App& app) {
       ->capture_default_str();
   command->callback([options] {
     if (!options->dtype.empty()) options->model.dtype = dtype_from_name(options->dtype);
-    export_model(options->model);
+    const std::string warning = export_model(options->model);
+    if (!warning.empty()) std::cerr << "warning: " << warning << '\n';
     std::cout << "wrote " << options->model.out.string() << '\n';
   });
 }
