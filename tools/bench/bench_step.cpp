@@ -116,11 +116,21 @@ nlohmann::ordered_json or_null(const std::optional<double>& value) {
 }
 
 nlohmann::ordered_json shape_entries(const TransformerShape& shape) {
-  return {{"layers", shape.layers},       {"width", shape.width},
-          {"heads", shape.heads},         {"kv_heads", shape.kv_heads},
-          {"head_size", shape.head_size}, {"mlp_width", shape.mlp_width},
-          {"context", shape.context},     {"vocab_size", shape.vocab_size},
-          {"gated_mlp", shape.gated_mlp}};
+  nlohmann::ordered_json entries = {
+      {"layers", shape.layers},       {"width", shape.width},
+      {"heads", shape.heads},         {"kv_heads", shape.kv_heads},
+      {"head_size", shape.head_size}, {"mlp_width", shape.mlp_width},
+      {"context", shape.context},     {"vocab_size", shape.vocab_size},
+      {"gated_mlp", shape.gated_mlp}};
+  const TransformerShape::Experts& experts = shape.experts;
+  if (experts.layers > 0) {
+    entries.update({{"layers_with_experts", experts.layers},
+                    {"experts", experts.count},
+                    {"experts_per_token", experts.per_token},
+                    {"expert_width", experts.width},
+                    {"shared_expert_width", experts.shared_width}});
+  }
+  return entries;
 }
 
 std::int64_t parameter_count(const LanguageModel& model) {
@@ -220,6 +230,9 @@ void print(const nlohmann::ordered_json& report, const ResolvedConfig& run, int 
   fmt::print("{} on 1 rank, {} x {} thread{}, median of {} step{}\n", text(report, "strategy"),
              text(report, "device"), threads, threads == 1 ? "" : "s", steps,
              steps == 1 ? "" : "s");
+  if (run.config.moe.force_balance) {
+    fmt::print("  moe.force_balance: tokens take the experts in turn\n");
+  }
   for (const char* phase : {"data", "forward", "backward", "optimizer"}) {
     const double ms = number(report, (std::string(phase) + "_ms").c_str());
     fmt::print("  {:<10} {:>9.2f} ms  {:>4.0f}%\n", phase, ms, 100.0 * ms / step_ms);
