@@ -34,6 +34,7 @@ WholeModel small_model(const std::string& preset) {
           config.kv_heads = 1;
           config.mlp_width = 201;
         }
+        if constexpr (requires { config.expert_width; }) config.expert_width = 67;
       },
       hyperparameters);
   return WholeModel(make_model(hyperparameters));
@@ -64,9 +65,10 @@ struct Case {
   DType dtype;
 };
 
-const std::vector<Case> kCases = {{"gpt2-mini", DType::f32},   {"gpt2-mini", DType::bf16},
-                                  {"llama3-mini", DType::f32}, {"llama3-mini", DType::bf16},
-                                  {"qwen3-mini", DType::f32},  {"qwen3-mini", DType::bf16}};
+const std::vector<Case> kCases = {{"gpt2-mini", DType::f32},      {"gpt2-mini", DType::bf16},
+                                  {"llama3-mini", DType::f32},    {"llama3-mini", DType::bf16},
+                                  {"qwen3-mini", DType::f32},     {"qwen3-mini", DType::bf16},
+                                  {"qwen3-moe-mini", DType::f32}, {"qwen3-moe-mini", DType::bf16}};
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include "models/hugging_face.h"
 #include "sharding/comm/threads/threads.h"
+#include "sharding/plan/footprint.h"
 #include "sharding/strategy/strategy.h"
 #include "tests/support/findings.h"
 #include "tests/support/rank.h"
@@ -262,6 +263,26 @@ TEST_CASE("loads are in the metrics; force_balance makes them equal", "[cpu]") {
   const json forced = metrics_of(config.train.dir)[0];
   CHECK(forced["expert_load"] == json{1.0, 1.0});
   CHECK(forced["idle_experts"] == 0);
+}
+
+TEST_CASE("the traffic of the counts is as predicted", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = variant_of(tiny_moe_run(folder), "zero1");
+  config.runtime.ranks = 2;
+  config.train.steps = 2;
+  config.train.eval_every = 0;
+  train(config);
+  std::int64_t predicted = 0;
+  run_ranks({.ranks = 1}, [&](Communicator&) {
+    const ResolvedConfig run = resolve(config);
+    CHECK(run.sharding.counters == 2 * 6);
+    const auto model = make_model(run);
+    for (const int rank : {0, 1}) {
+      const Footprint one = footprint_of(model->units(), run.sharding, 2, rank);
+      predicted = std::max(predicted, one.bytes_sent);
+    }
+  });
+  for (const json& line : metrics_of(config.train.dir)) CHECK(line["bytes_sent"] == predicted);
 }
 
 TEST_CASE("settings of experts are refused where there are none") {
