@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "autograd/operations.h"
+#include "kernels/attention/first_key.h"
 #include "kernels/matmul/op.h"
+#include "models/documents.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -13,13 +15,13 @@ namespace tessera {
 
 Variable attend(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
                 std::int64_t layer) {
-  if (pass.cache == nullptr) return attention(qkv, heads, kv_heads);
+  if (pass.cache == nullptr) return attention(qkv, heads, kv_heads, pass.first_key);
   return Variable(cached_attention(qkv.data(), heads, kv_heads, *pass.cache, layer));
 }
 
 Variable attend(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
                 std::int64_t kv_heads, const Pass& pass, std::int64_t layer) {
-  if (pass.cache == nullptr) return attention(q, k, v, heads, kv_heads);
+  if (pass.cache == nullptr) return attention(q, k, v, heads, kv_heads, pass.first_key);
   return Variable(
       cached_attention(q.data(), k.data(), v.data(), heads, kv_heads, *pass.cache, layer));
 }
@@ -32,6 +34,16 @@ std::vector<Parameter> parameters_of_all(const std::vector<const Module*>& modul
     for (const Parameter& parameter : parameters_of(*module)) parameters.push_back(parameter);
   }
   return parameters;
+}
+
+/// Lets the tokens of `ids` attend to their own documents, and count their positions from these.
+void place_documents(Pass& pass, const Tensor& ids, const Tensor& starts) {
+  check(starts.shape() == ids.shape(),
+        "the documents' starts are {}; expected the shape of the inputs, {}", describe(starts),
+        describe(ids));
+  const CategoryScope category(Category::activations);
+  pass.document_positions = document_positions(starts);
+  pass.first_key = first_keys(starts, /*chunk=*/0);
 }
 
 }  // namespace
@@ -66,8 +78,9 @@ void Decoder::check_tokens(const Tensor& ids, const Pass& pass) const {
         "a sequence of {} tokens is longer than the model's context of {}", tokens, shape_.context);
 }
 
-Variable Decoder::trunk(const Tensor& ids, const Pass& pass) {
+Variable Decoder::trunk(const Tensor& ids, Pass pass, const Tensor& document_starts) {
   check_tokens(ids, pass);
+  if (document_starts.defined()) place_documents(pass, ids, document_starts);
   Variable x =
       units_.front()->run_once([&](const Variable&) { return embed(ids, pass); }, Variable());
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
@@ -82,12 +95,12 @@ Variable Decoder::trunk(const Tensor& ids, const Pass& pass) {
 }
 
 Variable Decoder::loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
-                       bool training) {
+                       bool training, const Tensor& document_starts) {
   check(targets.shape() == inputs.shape(),
         "the targets are {}; expected the shape of the inputs, {}", describe(targets),
         describe(inputs));
   if (training && routers_) routers_->start_forward();
-  const Variable x = trunk(inputs, {.training = training});
+  const Variable x = trunk(inputs, {.training = training}, document_starts);
   if (training && routers_) routers_->finish_forward();
   return head_unit().run_once(
       [&](const Variable& h) {
@@ -96,8 +109,8 @@ Variable Decoder::loss(const Tensor& inputs, const Tensor& targets, double loss_
       x);
 }
 
-Variable Decoder::logits(const Tensor& inputs) {
-  const Variable x = trunk(inputs, {});
+Variable Decoder::logits(const Tensor& inputs, const Tensor& document_starts) {
+  const Variable x = trunk(inputs, {}, document_starts);
   return head_unit().run_once(
       [&](const Variable& h) { return linear(final_norm(h), head_weight(), Parameter()); }, x);
 }
@@ -105,7 +118,7 @@ Variable Decoder::logits(const Tensor& inputs) {
 Tensor Decoder::next_logits(const Tensor& tokens, KeyValueCache& cache) {
   const NoGradient no_gradient;
   const CategoryScope category(Category::activations);
-  const Variable x = trunk(tokens.reshape({1, tokens.numel()}), {.cache = &cache});
+  const Variable x = trunk(tokens.reshape({1, tokens.numel()}), {.cache = &cache}, Tensor());
   const Tensor rows = x.data().reshape({tokens.numel(), shape_.width});
   const Variable last(rows.slice(tokens.numel() - 1, tokens.numel()));
   const Variable row =

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/rope/op.h"
 #include "models/language_model.h"
 #include "models/routers.h"
 
@@ -26,9 +27,17 @@ struct Pass {
   bool training = false;
   /// The tokens before this pass's, in generation; null otherwise.
   KeyValueCache* cache = nullptr;
+  /// i32 [B, T]: the tokens' positions in their documents. Undefined: a row is one document.
+  Tensor document_positions;
+  /// i32 [B, T]: the first key that each query sees (kernels/attention/first_key.h). Undefined: the
+  /// first of the row.
+  Tensor first_key;
 
   /// The position of the pass's first token.
   std::int64_t first_position() const { return cache != nullptr ? cache->length : 0; }
+  RopePositions positions() const {
+    return {.first = first_position(), .each = document_positions};
+  }
 };
 
 /// Causal self-attention over packed heads (see `attention` in autograd/operations.h), over the
@@ -51,9 +60,9 @@ class Decoder : public LanguageModel {
  public:
   const TransformerShape& shape() const final { return shape_; }
   const Units& units() const final { return units_; }
-  Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
-                bool training) final;
-  Variable logits(const Tensor& inputs) final;
+  Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale, bool training,
+                const Tensor& document_starts = Tensor()) final;
+  Variable logits(const Tensor& inputs, const Tensor& document_starts = Tensor()) final;
   Tensor next_logits(const Tensor& tokens, KeyValueCache& cache) final;
   Tensor log_probabilities(const Tensor& inputs, const Tensor& targets) final;
   Routers* routers() const final { return routers_.get(); }
@@ -85,8 +94,8 @@ class Decoder : public LanguageModel {
   virtual const Parameter& head_weight() const = 0;
 
  private:
-  /// The residual stream [B, T, width] after the last block.
-  Variable trunk(const Tensor& ids, const Pass& pass);
+  /// The residual stream [B, T, width] after the last block. `document_starts` may be undefined.
+  Variable trunk(const Tensor& ids, Pass pass, const Tensor& document_starts);
   void check_tokens(const Tensor& ids, const Pass& pass) const;
   /// Logits [N, V] of rows [N, width] of the residual stream, f32 (f64 for f64). Not linear(): logits
   /// rounded to 16 bits would often tie.

@@ -27,12 +27,15 @@ class LanguageModel : public Module {
   /// loss_scale = 1 / (valid targets of the whole step). Every micro-batch and every rank passes the
   /// same number, and the sum of all their losses is then the mean over the step's valid targets.
   /// Backward must start from this variable. Raises Error if T exceeds the context.
+  ///
+  /// `document_starts` (i32 [B, T], models/documents.h) tells documents in a row apart; undefined: a
+  /// row is one document.
   virtual Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
-                        bool training) = 0;
+                        bool training, const Tensor& document_starts = Tensor()) = 0;
 
   /// Logits [B, T, V] of predicting the next token after each of inputs [B, T], in the dtype that
   /// the model computes in: that of the parameters' windows.
-  virtual Variable logits(const Tensor& inputs) = 0;
+  virtual Variable logits(const Tensor& inputs, const Tensor& document_starts = Tensor()) = 0;
 
   /// Logits [V] of the token after `tokens` [n], which follow the cache's tokens; the cache grows by
   /// n. They are f32 in every compute dtype (f64 for f64). No gradients. Raises Error if the cache

@@ -12,10 +12,11 @@ RotaryEmbedding::RotaryEmbedding(RopeFrequencies frequencies, RopePairs pairs, s
     : frequencies_(std::move(frequencies)), pairs_(pairs), context_(context) {}
 
 Variable RotaryEmbedding::operator()(Variable x, std::int64_t heads,
-                                     std::int64_t first_position) const {
+                                     const RopePositions& positions) const {
   const auto head_size = static_cast<std::int64_t>(2 * frequencies_.of_pair.size());
-  const RopeTable& all = table(first_position + x.shape()[1], x.dtype());
-  return rope(std::move(x), heads, head_size, all, {.first = first_position});
+  // A position in a document is less than the row's length.
+  const RopeTable& all = table(positions.first + x.shape()[1], x.dtype());
+  return rope(std::move(x), heads, head_size, all, positions);
 }
 
 const RopeTable& RotaryEmbedding::table(std::int64_t positions, DType dtype) const {

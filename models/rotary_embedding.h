@@ -12,9 +12,8 @@ class RotaryEmbedding {
   /// `context`: the most positions that the table will ever need.
   RotaryEmbedding(RopeFrequencies frequencies, RopePairs pairs, std::int64_t context);
 
-  /// x [B, T, heads * head_size], rotated; its first token has position `first_position`. In place if
-  /// x is a temporary.
-  Variable operator()(Variable x, std::int64_t heads, std::int64_t first_position) const;
+  /// x [B, T, heads * head_size], rotated by its tokens' positions. In place if x is a temporary.
+  Variable operator()(Variable x, std::int64_t heads, const RopePositions& positions) const;
 
  private:
   /// The table of at least `positions` positions for heads of `dtype`. It grows with the longest

@@ -37,7 +37,7 @@ Variable SelfAttention::positioned(Variable x, std::int64_t heads,
     const Variable per_head = reshape(x, {packed[0], packed[1], heads, head_size_});
     x = reshape((*norm)(per_head), packed);
   }
-  return (*rotary_)(std::move(x), heads, pass.first_position());
+  return (*rotary_)(std::move(x), heads, pass.positions());
 }
 
 void SelfAttention::visit_parameters(const std::function<void(const Parameter&)>& visit) const {

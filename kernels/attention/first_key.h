@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-/// The argument `first_key` of attention, i32 [B, T], on the device of `starts`.
+/// The argument `first_key` of attention, i32 [B, T], on the current context's device.
 /// - starts: i32 [B, T], for each token the position where its document starts. The first token of
 ///   a row is at position `first_position` (the tokens before it are in a cache).
 /// - chunk: tokens that see each other; 0 for no chunks.

@@ -76,6 +76,16 @@ class Block final : public DecoderBlock {
   Dropout mlp_dropout_;
 };
 
+/// i32 [B, T]: the tokens' positions in their documents.
+Tensor positions_of(const Tensor& ids, const Pass& pass) {
+  if (pass.document_positions.defined()) return pass.document_positions;
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(ids.numel()));
+  for (std::int64_t i = 0; i < ids.numel(); ++i) {
+    positions[i] = static_cast<std::int32_t>(pass.first_position() + i % ids.size(1));
+  }
+  return Tensor::from(positions, ids.shape());
+}
+
 /// The configuration, checked before a member is made from it.
 const Gpt2Config& checked(const Gpt2Config& config) {
   check_config(config);
@@ -99,11 +109,7 @@ Gpt2::Gpt2(const Gpt2Config& config)
 }
 
 Variable Gpt2::embed(const Tensor& ids, const Pass& pass) const {
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(ids.numel()));
-  for (std::int64_t i = 0; i < ids.numel(); ++i) {
-    positions[i] = static_cast<std::int32_t>(pass.first_position() + i % ids.size(1));
-  }
-  const Variable x = add(wte_(ids), wpe_(Tensor::from(positions, ids.shape())));
+  const Variable x = add(wte_(ids), wpe_(positions_of(ids, pass)));
   return Dropout{"transformer.dropout", static_cast<float>(config_.dropout)}(x, pass.training);
 }
 

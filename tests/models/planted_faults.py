@@ -68,6 +68,27 @@ FAULTS = {
         '"<|im_start|>", "enable_thinking"',
         '"<|im_start|>", "<|im_end|>"',
         ["chat_template"]),
+    # ---- packed documents
+    "documents in a row share their attention": (
+        "models/decoder.cpp",
+        "pass.first_key = first_keys(starts, /*chunk=*/0);",
+        "pass.first_key = Tensor();",
+        ["documents"]),
+    "rotated positions count from the row's start": (
+        "models/decoder.h",
+        "return {.first = first_position(), .each = document_positions};",
+        "return {.first = first_position(), .each = Tensor()};",
+        ["documents"]),
+    "GPT-2's positions count from the row's start": (
+        "models/gpt2/model.cpp",
+        "if (pass.document_positions.defined()) return",
+        "if (false) return",
+        ["documents"]),
+    "a row goes on with the document of the row before": (
+        "models/documents.cpp",
+        "const bool starts_here = place == 0 || ids",
+        "const bool starts_here = i == 0 || ids",
+        ["documents"]),
 
     # ---- tokenizers and models
     "of equal pairs the rightmost merges first": (

@@ -162,6 +162,19 @@ TEST_CASE("a batch of 0 rows is empty") {
   REQUIRE(loader.load(3, 2, 0, 8).inputs.shape() == Shape{0, 4});
 }
 
+TEST_CASE("with a document token a batch says where its documents start, on the host") {
+  const test::Rank rank;
+  const test::TemporaryDirectory folder;
+  write_token_file(folder / "t.bin", std::vector<TokenId>{7, 1, 7, 2, 3, 7, 4, 5, 6});
+  const TokenLoader loader(TokenFile(folder / "t.bin"), 4, SampleOrder::sequential, 0, 7);
+  const Batch batch = loader.load(0, 0, 2, 2);
+  REQUIRE(batch.document_starts.shape() == Shape{2, 4});
+  REQUIRE(batch.document_starts.device().is_cpu());
+  REQUIRE(batch.document_starts.to_vector<std::int32_t>() == Tokens{0, 0, 2, 2, 0, 1, 1, 1});
+  const TokenLoader without(TokenFile(folder / "t.bin"), 4, SampleOrder::sequential, 0);
+  REQUIRE_FALSE(without.load(0, 0, 2, 2).document_starts.defined());
+}
+
 TEST_CASE("files too short and rows out of range are refused") {
   const test::Rank rank;
   const test::TemporaryDirectory folder;

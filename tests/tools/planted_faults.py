@@ -156,6 +156,21 @@ FAULTS = {
         ".first = shard.first",
         ".first = 0",
         ["optimizer"]),
+    "training does not tell documents apart": (
+        "tools/train/session.cpp",
+        "loss_scale, /*training=*/true,\n                          batch.document_starts);",
+        "loss_scale, /*training=*/true, Tensor());",
+        ["session"]),
+    "validation does not tell documents apart": (
+        "tools/train/session.cpp",
+        "scale, /*training=*/false, batch.document_starts);",
+        "scale, /*training=*/false, Tensor());",
+        ["session"]),
+    "a document token may be outside the vocabulary": (
+        "tools/train/resolve.cpp",
+        "check(number < vocab_size, ",
+        "check(number <= vocab_size, ",
+        ["resolve"]),
 }
 
 if __name__ == "__main__":

@@ -74,6 +74,26 @@ TEST_CASE("a header says where the vocabulary comes from") {
   CHECK_THAT(describe_model(resolve(without)), Contains("no manifest next to data.train"));
 }
 
+TEST_CASE("data.document_token is a number or a spelling of the data's tokenizer") {
+  const TemporaryDirectory folder;
+  Config config = tiny_run(folder);
+  CHECK_FALSE(resolve(config).document_token.has_value());
+  config.data.document_token = "10";
+  CHECK(resolve(config).document_token == 10);
+  config.data.document_token = " ";  // characters in ascending order: the space is the first
+  CHECK(resolve(config).document_token == 0);
+  const auto refused = [&](const std::string& token, const auto& message) {
+    config.data.document_token = token;
+    CHECK_THROWS_WITH(resolve(config), Contains("data.document_token") && message);
+  };
+  refused("11", Contains("11; the model's tokens are 0 to 10"));
+  refused("99999999999999999999", Contains("0 to 10"));
+  refused("- 1", Contains("'-'") || Contains("not in the vocabulary"));
+  refused("1 2", Contains("3 tokens; expected one"));
+  config.data.train = folder / "nowhere/train.bin";
+  refused(" ", Contains("no tokenizer.json") && Contains("number"));
+}
+
 TEST_CASE(
     "sizes of a family's own override the preset's, and sizes that follow may only be repeated") {
   Config config;

@@ -19,6 +19,7 @@ namespace tessera {
 namespace {
 
 using Values = std::map<std::string, std::vector<double>>;
+using Tokens = std::vector<std::int32_t>;
 
 constexpr std::int32_t kIgnored = -100;
 
@@ -345,6 +346,58 @@ TEST_CASE("session: evaluation is the mean over valid targets, on any ranks, of 
       CHECK(losses == std::vector<float>(losses.size(), losses[0]));
       CHECK(losses[0] == Approx(sum / targets).epsilon(1e-5));
     }
+  }
+}
+
+TEST_CASE("session: documents that share a row have the losses of documents alone") {
+  const Config config = small("fsdp", 1);
+  const std::int64_t rows = config.data.batch_size, length = config.data.sequence_length;
+  // Every token whose id is below 64 starts a document.
+  const auto starts_of = [&](const Tensor& inputs) {
+    Tokens starts = inputs.to_vector<std::int32_t>();
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      const auto place = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % length);
+      starts[i] = place == 0 || starts[i] < 64 ? place : starts[i - 1];
+    }
+    return starts;
+  };
+  const BatchSource packed = [&](std::int64_t step, std::int64_t first, std::int64_t count) {
+    Batch batch = masked_tokens(config.data, step, first, count);
+    batch.document_starts = Tensor::from(starts_of(batch.inputs), batch.inputs.shape());
+    return batch;
+  };
+  double expected = 0.0;
+  run_ranks({.ranks = 1, .threads = 1}, [&](Communicator&) {
+    const Batch batch = masked_tokens(config.data, 0, 0, rows);
+    const Tokens starts = starts_of(batch.inputs);
+    const auto model = make_model(resolve(config));
+    const auto strategy =
+        make_single_strategy(model->units(), static_cast<std::uint64_t>(config.train.seed));
+    const NoGradient no_gradient;
+    const std::int64_t all = rows * length;
+    const auto place = [&](std::int64_t i) { return starts[static_cast<std::size_t>(i)]; };
+    for (std::int64_t first = 0, end = 0; first < all; first = end) {
+      for (end = first + 1; end < all && end % length != 0 && place(end) == place(first);) ++end;
+      const auto document = [&](const Tensor& tokens) {
+        return tokens.reshape({all}).slice(first, end).reshape({1, end - first});
+      };
+      expected += model->loss(document(batch.inputs), document(batch.targets), 1.0, false)
+                      .data()
+                      .item<float>();
+    }
+    expected /= valid_targets_of(batch);
+  });
+  for (const int ranks : {1, 2}) {
+    CAPTURE(ranks);
+    run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
+      TrainingSession session(resolve(config), world);
+      CHECK(session.evaluate(rows, packed) == Approx(expected).epsilon(1e-6));
+      CHECK(session.evaluate(rows, masked_source(config.data)) != Approx(expected).epsilon(1e-6));
+      const BatchSource again = [&](std::int64_t, std::int64_t first, std::int64_t count) {
+        return packed.load(0, first, count);
+      };
+      CHECK(session.step(1, again).loss == Approx(expected).epsilon(1e-6));
+    });
   }
 }
 

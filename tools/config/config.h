@@ -79,6 +79,8 @@ struct DataConfig {
   std::int64_t batch_size = 8;
   std::int64_t sequence_length = 128;
   std::int64_t accumulation_steps = 1;
+  /// A number, or a token's spelling. Empty: rows are not cut.
+  std::string document_token;
 };
 
 struct OptimizerConfig {

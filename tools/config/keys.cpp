@@ -151,6 +151,11 @@ std::vector<Key> data_keys(DataConfig& data) {
       whole_number_key("data.accumulation_steps", data.accumulation_steps, 1, kMostTokens,
                        "Micro-batches that each rank's part of a step is cut into, to need less "
                        "memory. The batch size is a multiple of this times the number of ranks."),
+      text_key("data.document_token", data.document_token,
+               "The token at which a document starts, as its number or as the data's tokenizer "
+               "spells it, such as `<s>`. Tokens then attend to their own document only, and "
+               "positions count from its start; so packed documents give the numbers of each "
+               "alone. Empty = a sequence is one document."),
   };
 }
 

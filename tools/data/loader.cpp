@@ -4,14 +4,19 @@
 #include <utility>
 #include <vector>
 
+#include "models/documents.h"
 #include "runtime/check.h"
 #include "runtime/random.h"
 
 namespace tessera {
 
 TokenLoader::TokenLoader(TokenFile file, std::int64_t sequence_length, SampleOrder order,
-                         std::uint64_t seed)
-    : file_(std::move(file)), sequence_length_(sequence_length), order_(order), seed_(seed) {
+                         std::uint64_t seed, std::optional<std::int32_t> document_token)
+    : file_(std::move(file)),
+      sequence_length_(sequence_length),
+      order_(order),
+      seed_(seed),
+      document_token_(document_token) {
   const auto count = file_.size();
   check(sequence_length >= 1, "sequence length {} is not positive", sequence_length);
   check(count > 0, "{} holds no tokens", file_.path().string());
@@ -54,7 +59,8 @@ Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t 
     targets.insert(targets.end(), window.begin() + 1, window.end());
   }
   const Shape shape{rows, sequence_length_};
-  return {Tensor::from(inputs, shape), Tensor::from(targets, shape)};
+  return {Tensor::from(inputs, shape), Tensor::from(targets, shape),
+          document_token_ ? document_starts(inputs, sequence_length_, *document_token_) : Tensor()};
 }
 
 }  // namespace tessera

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "runtime/tensor.h"
 #include "tools/data/token_file.h"
@@ -28,6 +29,8 @@ namespace tessera {
 struct Batch {
   Tensor inputs;   // [rows, T] i32
   Tensor targets;  // [rows, T] i32
+  /// [rows, T] i32 (models/documents.h); undefined: a row is one document.
+  Tensor document_starts = {};
 };
 
 enum class SampleOrder {
@@ -38,9 +41,9 @@ enum class SampleOrder {
 class TokenLoader {
  public:
   /// Raises Error if the file has fewer than sequence_length + 1 tokens. Sequential order ignores
-  /// the seed.
+  /// the seed. With `document_token` documents start at that token, and batches say where.
   TokenLoader(TokenFile file, std::int64_t sequence_length, SampleOrder order,
-              std::uint64_t seed = 0);
+              std::uint64_t seed = 0, std::optional<std::int32_t> document_token = {});
 
   /// Windows per epoch.
   std::int64_t windows() const { return windows_; }
@@ -58,6 +61,7 @@ class TokenLoader {
   std::int64_t sequence_length_;
   SampleOrder order_;
   std::uint64_t seed_;
+  std::optional<std::int32_t> document_token_;
   std::int64_t windows_ = 0;
   /// The grid's offset is below this.
   std::int64_t offsets_ = 1;

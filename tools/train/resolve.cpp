@@ -147,6 +147,25 @@ void check_same_tokenizer(const fs::path& model, const fs::path& data) {
       spelling(*of_model, *token), spelling(*of_data, *token));
 }
 
+/// The token that data.document_token names; none if the key is empty.
+std::optional<std::int32_t> find_document_token(const Config& config, std::int64_t vocab_size) {
+  const std::string& name = config.data.document_token;
+  if (name.empty()) return std::nullopt;
+  if (name.find_first_not_of("0123456789") == name.npos) {
+    const std::int64_t number = name.size() > 9 ? vocab_size : std::stoll(name);
+    check(number < vocab_size, "{}; the model's tokens are 0 to {}", name, vocab_size - 1);
+    return static_cast<std::int32_t>(number);
+  }
+  const fs::path folder = config.data.train.parent_path();
+  check(Tokenizer::exists(folder), "{}, and {} has no {} to look it up; give the token's number",
+        excerpt(name), folder.string(), Tokenizer::kFileName);
+  const std::vector<std::int32_t> tokens = Tokenizer::load(folder)->encode(name);
+  check(tokens.size() == 1, "{}, which is {} tokens; expected one", excerpt(name), tokens.size());
+  check(tokens.front() < vocab_size, "{}, which is token {}; the model's tokens are 0 to {}",
+        excerpt(name), tokens.front(), vocab_size - 1);
+  return tokens.front();
+}
+
 void check_model(const TransformerShape& model, const Config& config,
                  std::int64_t data_vocabulary) {
   check(model.vocab_size >= data_vocabulary,
@@ -209,6 +228,9 @@ ResolvedConfig resolve(const Config& config) {
     check_derived_sizes(shape_of(run.model), config.model);
     check_model(shape_of(run.model), config, data_vocabulary);
     resolve_balance(run.config.moe, shape_of(run.model), config.model);
+  });
+  check_key(config, "data.document_token", [&] {
+    run.document_token = find_document_token(config, shape_of(run.model).vocab_size);
   });
   const TransformerShape shape = shape_of(run.model);
   ModelConfig& sizes = run.config.model;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "models/registry.h"
@@ -22,6 +23,8 @@ struct ResolvedConfig {
   Hyperparameters model;
   /// The origin of the vocabulary size, for headers: "from data/mine/manifest.json".
   std::string vocabulary_origin;
+  /// The token at which documents start; none: a row is one document.
+  std::optional<std::int32_t> document_token;
   ShardingOptions sharding;
   ScheduleOptions schedule;
 };

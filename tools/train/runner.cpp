@@ -36,7 +36,7 @@ std::optional<TokenLoader> open_tokens(std::string_view key, const fs::path& pat
   check_key(run.config, key, [&] {
     loader.emplace(open_verified(path, shape_of(run.model).vocab_size),
                    run.config.data.sequence_length, order,
-                   static_cast<std::uint64_t>(run.config.train.seed));
+                   static_cast<std::uint64_t>(run.config.train.seed), run.document_token);
   });
   return loader;
 }
@@ -136,6 +136,10 @@ std::vector<std::string> Runner::introduction() const {
   }
   if (rates_.peak) {
     lines.push_back(fmt::format("  peak     {:.0f} TFLOP/s by data sheet", *rates_.peak * 1e-12));
+  }
+  if (config_.kernels.attention == AttentionBackend::cudnn && run_.document_token) {
+    lines.push_back(
+        "  note     cuDNN's attention cannot tell packed documents apart: tessera's kernels run");
   }
   return lines;
 }

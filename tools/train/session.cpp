@@ -115,7 +115,8 @@ Tensor TrainingSession::accumulate_gradients(Step& sharded, std::int64_t step, d
     Variable loss;
     {
       const Span span("forward");
-      loss = model_->loss(batch.inputs, batch.targets, loss_scale, /*training=*/true);
+      loss = model_->loss(batch.inputs, batch.targets, loss_scale, /*training=*/true,
+                          batch.document_starts);
       add(total, total, loss.data());
     }
     const Span span("backward");
@@ -139,7 +140,8 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
     // A rank without rows computes row 0 and leaves it out of the sum.
     const Batch batch = count > 0 ? source.load(0, first, count) : source.load(0, 0, 1);
     const double scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
-    const Variable loss = model_->loss(batch.inputs, batch.targets, scale, /*training=*/false);
+    const Variable loss =
+        model_->loss(batch.inputs, batch.targets, scale, /*training=*/false, batch.document_starts);
     if (targets > 0) total += loss.data().item<float>() * static_cast<double>(targets);
   }
   const auto share = static_cast<float>(total / static_cast<double>(all_targets));
