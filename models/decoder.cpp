@@ -118,7 +118,7 @@ Variable Decoder::logits(const Tensor& inputs, const Tensor& document_starts) {
 Tensor Decoder::next_logits(const Tensor& tokens, KeyValueCache& cache) {
   const NoGradient no_gradient;
   const CategoryScope category(Category::activations);
-  const Variable x = trunk(tokens.reshape({1, tokens.numel()}), {.cache = &cache}, Tensor());
+  const Variable x = trunk(tokens.reshape({1, tokens.numel()}), {.cache = &cache});
   const Tensor rows = x.data().reshape({tokens.numel(), shape_.width});
   const Variable last(rows.slice(tokens.numel() - 1, tokens.numel()));
   const Variable row =

@@ -94,8 +94,8 @@ class Decoder : public LanguageModel {
   virtual const Parameter& head_weight() const = 0;
 
  private:
-  /// The residual stream [B, T, width] after the last block. `document_starts` may be undefined.
-  Variable trunk(const Tensor& ids, Pass pass, const Tensor& document_starts);
+  /// The residual stream [B, T, width] after the last block.
+  Variable trunk(const Tensor& ids, Pass pass, const Tensor& document_starts = Tensor());
   void check_tokens(const Tensor& ids, const Pass& pass) const;
   /// Logits [N, V] of rows [N, width] of the residual stream, f32 (f64 for f64). Not linear(): logits
   /// rounded to 16 bits would often tie.
