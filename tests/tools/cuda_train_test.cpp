@@ -65,6 +65,24 @@ TEST_CASE("a run on a GPU is the CPU's run, to rounding") {
   CHECK((share.is_null() || (share.get<double>() > 0.0 && share.get<double>() <= 1.0)));
 }
 
+TEST_CASE("a Llama and a Qwen3 on a GPU are the CPU's, to rounding") {
+  const TemporaryDirectory folder;
+  Config on_cpu = short_run(folder, "cpu"), on_gpu = short_run(folder, "cuda:0");
+  const std::string preset = GENERATE("llama3-mini", "qwen3-mini");
+  CAPTURE(preset);
+  for (Config* config : {&on_cpu, &on_gpu}) {
+    config->model = {.preset = preset,
+                     .layers = 2,
+                     .heads = 2,
+                     .width = 16,
+                     .context = 8,
+                     .kv_heads = 1,
+                     .head_size = 8,
+                     .mlp_width = 24};
+  }
+  check_same_run(on_cpu, on_gpu);
+}
+
 TEST_CASE("a mixture of experts on a GPU is the CPU's, to rounding, with the same loads") {
   const TemporaryDirectory folder;
   Config on_cpu = short_run(folder, "cpu"), on_gpu = short_run(folder, "cuda:0");

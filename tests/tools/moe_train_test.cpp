@@ -1,6 +1,7 @@
 // Training a mixture of experts: counts over micro-batches and ranks, biases, losses and settings.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -246,6 +247,28 @@ TEST_CASE("the routers' losses change gradients but not the loss, and f16 report
   const StepResult half = first_step(0.3, DType::f16);
   CHECK(*half.router_loss == Approx(*with.router_loss).epsilon(1e-3));
   CHECK(half.gradient_norm == Approx(with.gradient_norm).epsilon(1e-2));
+}
+
+TEST_CASE("a step that f16 skips moves no bias and has no loads", "[cpu]") {
+  Config config = fixed_weights(Balance::bias);
+  config.runtime.compute_dtype = DType::f16;
+  run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
+    TrainingSession session(resolve(config), world);
+    const auto source = random_tokens(config.data, session.model().shape().vocab_size);
+    const Tensor& weight = session.strategy().shards()[0].data;
+    const Tensor original = weight.clone();
+    const auto overwrite = [&](const Tensor& with) {
+      session.strategy().write_masters([&] { weight.copy_from(with); });
+    };
+    overwrite(Tensor::full(weight.shape(), DType::f32, 1e9));  // infinite in f16
+    const StepResult skipped = session.step(1, source);
+    CHECK_FALSE(std::isfinite(skipped.gradient_norm));
+    CHECK(skipped.loads.imbalance.empty());
+    CHECK(biases_of(*session.model().routers()) == Biases(2, std::vector<float>(6, 0.0f)));
+    overwrite(original);
+    CHECK(session.step(2, source).loads.imbalance.size() == 2);
+    CHECK(biases_of(*session.model().routers())[0] != std::vector<float>(6, 0.0f));
+  });
 }
 
 TEST_CASE("loads are in the metrics; force_balance makes them equal", "[cpu]") {

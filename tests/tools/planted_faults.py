@@ -100,6 +100,16 @@ FAULTS = {
         "    if (finite) finish_routers();",
         "    if (finite && step > 1) finish_routers();",
         ["moe_train"]),
+    "a step that f16 skips moves the biases": (
+        "tools/train/session.cpp",
+        "    if (finite) finish_routers();",
+        "    finish_routers();",
+        ["moe_train"]),
+    "an export does not say that it leaves out biases": (
+        "tools/export/export.cpp",
+        "[](float b) { return b != 0.0f; }",
+        "[](float) { return false; }",
+        ["export"]),
     "the lagged loss is a mean over a rank's tokens": (
         "tools/train/session.cpp",
         "{.tokens = tokens_per_step(data),",
