@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/llama/model.h"
+#include "models/qwen3_moe/model.h"
 #include "tests/models/whole_model.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -27,6 +28,18 @@ std::unique_ptr<LanguageModel> make_tiny(const std::string& family) {
   if (family == "gpt2") {
     return std::make_unique<Gpt2>(Gpt2Config{
         .vocab_size = kVocabulary, .context = kTokens, .layers = 2, .heads = 3, .width = 24});
+  }
+  if (family == "qwen3_moe") {
+    return std::make_unique<Qwen3Moe>(Qwen3MoeConfig{.vocab_size = kVocabulary,
+                                                     .context = kTokens,
+                                                     .layers = 2,
+                                                     .heads = 4,
+                                                     .kv_heads = 2,
+                                                     .head_size = 6,
+                                                     .width = 24,
+                                                     .experts = 5,
+                                                     .experts_per_token = 2,
+                                                     .expert_width = 9});
   }
   LlamaConfig config{.vocab_size = kVocabulary,
                      .context = kTokens,
@@ -123,7 +136,7 @@ TEST_CASE("starts that no document has are refused, with their place") {
 
 TEST_CASE("packed documents have the logits of each document alone, bit for bit") {
   const test::Rank rank;
-  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3")));
+  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3", "qwen3_moe")));
   whole.compute_in(GENERATE(DType::f32, DType::bf16));
   const NoGradient no_gradient;
   const Ids ids = tokens("inputs");
@@ -151,7 +164,7 @@ TEST_CASE("packed documents have the logits of each document alone, bit for bit"
 
 TEST_CASE("packed documents have the gradients of each document alone") {
   const test::Rank rank;
-  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3")));
+  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3", "qwen3_moe")));
   const DType dtype = GENERATE(DType::f32, DType::bf16);
   whole.compute_in(dtype);
   const Ids ids = tokens("inputs"), next = tokens("targets");
