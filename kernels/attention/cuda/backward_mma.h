@@ -20,14 +20,14 @@
 
 namespace tessera::cuda::attention {
 
-/// The work of one block: 128 rows, 16 kM for each warp or pair of warps, and kColumns columns at a
-/// time. More rows per warp mean fewer reads of shared memory per product, and more columns mean
-/// fewer barriers, as far as 255 registers go.
-template <int kPieces, int kColumnsAtOnce, int kWarpsPerRows>
+/// The work of one block: kRows rows, 16 kM for each team of warps, and kColumns columns at a time.
+/// More rows per warp mean fewer reads of shared memory per product, and more columns mean fewer
+/// barriers, as far as 255 registers go.
+template <int kPieces, int kColumnsAtOnce, int kTeamsOfBlock, int kWarpsPerTeam>
 struct BlockSize {
-  static constexpr int kM = kPieces, kColumns = kColumnsAtOnce;
-  static constexpr int kRows = 128, kTeams = kRows / (16 * kM);
-  static constexpr int kThreads = kTeams * kWarpsPerRows * 32;
+  static constexpr int kM = kPieces, kColumns = kColumnsAtOnce, kTeams = kTeamsOfBlock;
+  static constexpr int kRows = 16 * kM * kTeams;
+  static constexpr int kThreads = kTeams * kWarpsPerTeam * 32;
 };
 
 /// Two tiles of rows, and two double buffers of columns.

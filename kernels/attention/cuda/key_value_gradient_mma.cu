@@ -15,12 +15,13 @@
 namespace tessera::cuda::attention {
 namespace {
 
-/// With 64 queries at a time and heads of 128, a block needs 161 KiB of shared memory. Where a block
-/// has 99 KiB (sm_86, sm_89) it takes 16, in 88.25 KiB. Every output is the same sum of products in
-/// the same order, so both sizes give the same bits.
+/// Two pairs of warps, so that a multiprocessor has room for two blocks: one computes while the other
+/// waits at a barrier. With 64 queries at a time and heads of 128, a block needs 113 KiB of shared
+/// memory. Where a block has 99 KiB (sm_86, sm_89) it takes 32, in 72.5 KiB. Every output is the same
+/// sum of products in the same order, so both sizes give the same bits.
 template <int kQueries>
-using KeyValueGradient = BlockSize<2, kQueries, 2>;
-constexpr int kManyQueries = 64, kFewQueries = 16;
+using KeyValueGradient = BlockSize<2, kQueries, 2, 2>;
+constexpr int kManyQueries = 64, kFewQueries = 32;
 
 /// P on its way from a pair's first warp to the second. A lane reads the values of the same lane.
 template <int kM, int kN>

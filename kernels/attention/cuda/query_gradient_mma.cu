@@ -22,7 +22,7 @@ __device__ void differentiate_softmax(Fragment<kM, kN>& scores, Fragment<kM, kN>
 }
 
 template <int kHeadSize>
-using QueryGradient = BlockSize<2, kHeadSize == 64 ? 64 : 32, 1>;
+using QueryGradient = BlockSize<2, kHeadSize == 64 ? 64 : 32, 4, 1>;
 
 /// kCut: there is a first_key, which may cut the block's queries into pieces.
 template <typename T, int kHeadSize, bool kCut>
