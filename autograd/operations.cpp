@@ -185,6 +185,15 @@ Tensor row_statistic(const Tensor& x) {
   return activation({as_rows(x).size(0)}, statistics_dtype(x.dtype()));
 }
 
+Tensor ones(std::int64_t count, DType dtype) {
+  const CategoryScope category(Category::activations);
+  const Tensor exact = Tensor::full({count}, statistics_dtype(dtype), 1.0);
+  if (exact.dtype() == dtype) return exact;
+  const Tensor rounded = activation({count}, dtype);
+  cast(rounded, exact);
+  return rounded;
+}
+
 /// The tensor for the gradient of a norm's input. It is `received`, the sum that it is added to, if
 /// this handle is the only owner of that.
 Tensor gradient_sum(const Tensor& received, const Tensor& dy) {
@@ -242,6 +251,20 @@ Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon) {
   const Tensor rstd = row_statistic(y);
   rms_norm_forward(y, rstd, x.data(), weight.data(), epsilon);
   return rms_normed(y, x, weight, rstd);
+}
+
+Variable rms_norm(const Variable& x, float epsilon) {
+  const Tensor y = like(x.data());
+  const Tensor rstd = row_statistic(y);
+  // The kernels multiply by a weight; a product with 1 is exact.
+  const Tensor weight = ones(x.shape()[-1], x.dtype());
+  rms_norm_forward(y, rstd, x.data(), weight, epsilon);
+  return adding_differentiable(
+      y, x, false, [weight, rstd, x = x.data()](Tensor dy, Tensor received) {
+        const Tensor dx = gradient_sum(received, dy);
+        add_rms_norm_backward(dx, {}, dy, received, x, weight, rstd, Accumulate::no);
+        return dx;
+      });
 }
 
 SumAndNorm add_layer_norm(const Variable& x, Variable branch, const Parameter& weight,

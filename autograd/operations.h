@@ -47,6 +47,8 @@ Variable embedding(const Tensor& ids, const Parameter& table);
 Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter& bias,
                     float epsilon);
 Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon);
+/// Without a weight, as Llama 4 normalizes queries and keys.
+Variable rms_norm(const Variable& x, float epsilon);
 
 /// A residual stream with a branch added to it, and the sum normalized for the next branch.
 struct SumAndNorm {

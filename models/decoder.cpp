@@ -20,10 +20,11 @@ Variable attend(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads, 
 }
 
 Variable attend(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
-                std::int64_t kv_heads, const Pass& pass, std::int64_t layer) {
-  if (pass.cache == nullptr) return attention(q, k, v, heads, kv_heads, pass.first_key);
-  return Variable(
-      cached_attention(q.data(), k.data(), v.data(), heads, kv_heads, *pass.cache, layer));
+                std::int64_t kv_heads, const Pass& pass, std::int64_t layer, AttentionSpan span) {
+  const Tensor& first_key = span == AttentionSpan::chunk ? pass.first_key_in_chunk : pass.first_key;
+  if (pass.cache == nullptr) return attention(q, k, v, heads, kv_heads, first_key);
+  return Variable(cached_attention(q.data(), k.data(), v.data(), heads, kv_heads, *pass.cache,
+                                   layer, first_key));
 }
 
 namespace {
@@ -41,9 +42,17 @@ void place_documents(Pass& pass, const Tensor& ids, const Tensor& starts) {
   check(starts.shape() == ids.shape(),
         "the documents' starts are {}; expected the shape of the inputs, {}", describe(starts),
         describe(ids));
-  const CategoryScope category(Category::activations);
   pass.document_positions = document_positions(starts);
   pass.first_key = first_keys(starts, /*chunk=*/0);
+}
+
+/// The first keys of queries that see their chunk only. `starts` may be undefined.
+Tensor keys_in_chunks(const Pass& pass, const Tensor& ids, const Tensor& starts,
+                      std::int64_t chunk) {
+  // No position reaches the second chunk.
+  if (pass.first_position() + ids.size(1) <= chunk) return pass.first_key;
+  const Tensor row_starts = starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32);
+  return first_keys(row_starts, chunk, pass.first_position());
 }
 
 }  // namespace
@@ -80,7 +89,13 @@ void Decoder::check_tokens(const Tensor& ids, const Pass& pass) const {
 
 Variable Decoder::trunk(const Tensor& ids, Pass pass, const Tensor& document_starts) {
   check_tokens(ids, pass);
-  if (document_starts.defined()) place_documents(pass, ids, document_starts);
+  {
+    const CategoryScope category(Category::activations);
+    if (document_starts.defined()) place_documents(pass, ids, document_starts);
+    if (shape_.chunks.layers > 0) {
+      pass.first_key_in_chunk = keys_in_chunks(pass, ids, document_starts, shape_.chunks.tokens);
+    }
+  }
   Variable x =
       units_.front()->run_once([&](const Variable&) { return embed(ids, pass); }, Variable());
   for (std::size_t i = 0; i < blocks_.size(); ++i) {

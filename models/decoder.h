@@ -29,9 +29,9 @@ struct Pass {
   KeyValueCache* cache = nullptr;
   /// i32 [B, T]: the tokens' positions in their documents. Undefined: a row is one document.
   Tensor document_positions;
-  /// i32 [B, T]: the first key that each query sees (kernels/attention/first_key.h). Undefined: the
-  /// first of the row.
-  Tensor first_key;
+  /// i32 [B, T]: the first key that each query sees (kernels/attention/first_key.h), of its document
+  /// and of its chunk. Undefined: the first of the row.
+  Tensor first_key, first_key_in_chunk;
 
   /// The position of the pass's first token.
   std::int64_t first_position() const { return cache != nullptr ? cache->length : 0; }
@@ -39,6 +39,9 @@ struct Pass {
     return {.first = first_position(), .each = document_positions};
   }
 };
+
+/// The keys that a query sees, up to itself: its document's, or its chunk's (TransformerShape::chunks).
+enum class AttentionSpan { document, chunk };
 
 /// Causal self-attention over packed heads (see `attention` in autograd/operations.h), over the
 /// cache's tokens too if the pass has a cache. `layer` is the block's number.
@@ -48,7 +51,8 @@ Variable attend(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads, 
 /// The same for separate queries [B, T, heads * head_size], and keys and values [B, T, kv_heads *
 /// head_size].
 Variable attend(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
-                std::int64_t kv_heads, const Pass& pass, std::int64_t layer);
+                std::int64_t kv_heads, const Pass& pass, std::int64_t layer,
+                AttentionSpan span = AttentionSpan::document);
 
 class DecoderBlock : public Module {
  public:

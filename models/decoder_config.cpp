@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-void check_supported_decoder(const ConfigReader& reader, const nlohmann::json& config) {
+void check_supported_decoder(const ConfigReader& reader) {
   const std::string activation = reader.text("hidden_act", "silu");
   check(activation == "silu", "config.json: hidden_act is {}; expected 'silu'",
         excerpt(activation));
@@ -19,8 +19,12 @@ void check_supported_decoder(const ConfigReader& reader, const nlohmann::json& c
         "config.json: quantization_config is given, but quantized weights are not read; expected a "
         "checkpoint in f32, bf16 or f16");
   reader.require("use_sliding_window", false);
-  if (!reader.has("layer_types")) return;
-  for (const nlohmann::json& layer : config.at("layer_types")) {
+}
+
+void check_full_attention(const nlohmann::json& config) {
+  const auto types = config.find("layer_types");
+  if (types == config.end() || types->is_null()) return;
+  for (const nlohmann::json& layer : *types) {
     check(layer == "full_attention",
           "config.json: layer_types names another layer than full_attention, the only supported "
           "one");

@@ -9,8 +9,11 @@
 namespace tessera {
 
 /// Raises Error for entries that would load and silently compute something else: another activation
-/// than SiLU, quantized weights, sliding windows, layers that do not attend to all tokens before.
-void check_supported_decoder(const ConfigReader& reader, const nlohmann::json& config);
+/// than SiLU, quantized weights, sliding windows.
+void check_supported_decoder(const ConfigReader& reader);
+
+/// Raises Error if layer_types names a layer that does not attend to all tokens before.
+void check_full_attention(const nlohmann::json& config);
 
 /// Raises Error unless the heads of keys and values divide the heads, and a head's channels come in
 /// pairs.

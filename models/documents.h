@@ -5,7 +5,7 @@
 //   positions  0 1 2 3 0 1 2 0
 //
 // A token attends to its own document only, and its position is that in the document. So a document
-// gives the same numbers wherever it lies and whatever lies next to it.
+// gives the same numbers in any place and with any neighbours.
 #pragma once
 
 #include <cstdint>

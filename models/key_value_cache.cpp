@@ -20,12 +20,14 @@ void append(Tensor& rows, const Tensor& fresh, const KeyValueCache& cache) {
       .copy_from(fresh);
 }
 
-Tensor attend_to(const Heads& q, const Heads& k, const Heads& v) {
+Tensor attend_to(const Heads& q, const Heads& k, const Heads& v,
+                 const Tensor& first_key = Tensor()) {
   const DType dtype = q.tensor.dtype();
   const Tensor y = Tensor::empty({1, q.tokens, q.heads * q.head_size}, dtype);
   const Tensor logsumexp = Tensor::empty({1, q.heads, q.tokens}, statistics_dtype(dtype));
   attention_forward(heads_of(y, 0, q.heads, q.head_size), logsumexp, q, k, v,
-                    static_cast<float>(1.0 / std::sqrt(static_cast<double>(q.head_size))));
+                    static_cast<float>(1.0 / std::sqrt(static_cast<double>(q.head_size))),
+                    first_key);
   return y;
 }
 
@@ -45,7 +47,8 @@ Tensor cached_attention(const Tensor& qkv, std::int64_t heads, std::int64_t kv_h
 }
 
 Tensor cached_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads,
-                        std::int64_t kv_heads, KeyValueCache& cache, std::int64_t layer) {
+                        std::int64_t kv_heads, KeyValueCache& cache, std::int64_t layer,
+                        const Tensor& first_key) {
   const std::int64_t head_size = q.size(2) / heads;
   const std::int64_t tokens = cache.length + q.size(1);
   KeyValueCache::Layer& rows = cache.layers[static_cast<std::size_t>(layer)];
@@ -53,7 +56,7 @@ Tensor cached_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::
   append(rows.values, v, cache);
   return attend_to(heads_of(q, 0, heads, head_size),
                    heads_of(rows.keys, 0, kv_heads, head_size, tokens),
-                   heads_of(rows.values, 0, kv_heads, head_size, tokens));
+                   heads_of(rows.values, 0, kv_heads, head_size, tokens), first_key);
 }
 
 }  // namespace tessera

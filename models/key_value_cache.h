@@ -37,7 +37,9 @@ struct KeyValueCache {
 Tensor cached_attention(const Tensor& qkv, std::int64_t heads, std::int64_t kv_heads,
                         KeyValueCache& cache, std::int64_t layer);
 /// The same for separate rows: q [1, n, heads * head_size], k and v [1, n, kv_heads * head_size].
+/// `first_key` (i32 [1, n]) is the first key that each query sees; undefined for the first of all.
 Tensor cached_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads,
-                        std::int64_t kv_heads, KeyValueCache& cache, std::int64_t layer);
+                        std::int64_t kv_heads, KeyValueCache& cache, std::int64_t layer,
+                        const Tensor& first_key = Tensor());
 
 }  // namespace tessera

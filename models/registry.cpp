@@ -9,6 +9,8 @@
 #include "models/gpt2/weights.h"
 #include "models/llama/model.h"
 #include "models/llama/weights.h"
+#include "models/llama4/model.h"
+#include "models/llama4/weights.h"
 #include "models/qwen3_moe/model.h"
 #include "models/qwen3_moe/weights.h"
 #include "runtime/check.h"
@@ -47,6 +49,16 @@ const std::vector<ModelFamily>& model_families() {
          return std::make_unique<Qwen3Moe>(std::get<Qwen3MoeConfig>(hyperparameters));
        },
        .tensor_names = qwen3_moe_tensor_names()},
+      {.model_types = {"llama4_text", "llama4"},
+       .presets = llama4_presets(),
+       .preset = [](std::string_view name) -> Hyperparameters { return llama4_preset(name); },
+       .config_from = [](const nlohmann::json& config) -> Hyperparameters {
+         return llama4_config_from(config);
+       },
+       .make = [](const Hyperparameters& hyperparameters) -> std::unique_ptr<LanguageModel> {
+         return std::make_unique<Llama4>(std::get<Llama4Config>(hyperparameters));
+       },
+       .tensor_names = llama4_tensor_names()},
   };
   return families;
 }

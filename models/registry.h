@@ -14,6 +14,7 @@
 #include "models/gpt2/config.h"
 #include "models/language_model.h"
 #include "models/llama/config.h"
+#include "models/llama4/config.h"
 #include "models/qwen3_moe/config.h"
 #include "models/tensor_names.h"
 
@@ -21,7 +22,7 @@ namespace tessera {
 
 /// The hyperparameters of a model of any family. Every alternative has the members vocab_size,
 /// context, layers, heads, width and dropout; check_config and shape_of take it.
-using Hyperparameters = std::variant<Gpt2Config, LlamaConfig, Qwen3MoeConfig>;
+using Hyperparameters = std::variant<Gpt2Config, LlamaConfig, Qwen3MoeConfig, Llama4Config>;
 
 struct ModelFamily {
   /// The values of model_type in its config.json.

@@ -102,13 +102,13 @@ nlohmann::json to_json(const YarnScaling& scaling) {
 
 }  // namespace
 
-RopeConfig read_rope(const ConfigReader& config, std::int64_t context) {
+RopeConfig read_rope(const ConfigReader& config, std::int64_t context, double default_theta) {
   const auto old_dialect = config.object("rope_scaling");
   const auto new_dialect = config.object("rope_parameters");
   check(!old_dialect || !new_dialect,
         "config.json: rope_scaling and rope_parameters are both given; expected one of them");
   check_whole_head(config);
-  RopeConfig result{.theta = config.number("rope_theta", 10000.0)};
+  RopeConfig result{.theta = config.number("rope_theta", default_theta)};
   if (const auto& scaling = new_dialect ? new_dialect : old_dialect) {
     check_whole_head(*scaling);
     result.theta = scaling->number("rope_theta", result.theta);

@@ -22,7 +22,8 @@ struct RopeConfig {
 /// `context` is the original context where the file names none. Raises Error for a kind of scaling
 /// that is not default, linear, llama3 or yarn, for a part of the channels, and if both dialects are
 /// given.
-RopeConfig read_rope(const ConfigReader& config, std::int64_t context);
+RopeConfig read_rope(const ConfigReader& config, std::int64_t context,
+                     double default_theta = 10000.0);
 
 /// Adds rope_theta and rope_scaling (4.x) to a config.json.
 void write_rope(nlohmann::json& config, const RopeConfig& rope);

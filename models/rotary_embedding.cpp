@@ -9,14 +9,20 @@
 namespace tessera {
 
 RotaryEmbedding::RotaryEmbedding(RopeFrequencies frequencies, RopePairs pairs, std::int64_t context)
-    : frequencies_(std::move(frequencies)), pairs_(pairs), context_(context) {}
+    : head_size_(static_cast<std::int64_t>(2 * frequencies.of_pair.size())), context_(context) {
+  make_table_ = [frequencies = std::move(frequencies), pairs](std::int64_t positions, DType dtype) {
+    return rope_table(positions, frequencies, pairs, dtype);
+  };
+}
+
+RotaryEmbedding::RotaryEmbedding(MakeTable make_table, std::int64_t head_size, std::int64_t context)
+    : make_table_(std::move(make_table)), head_size_(head_size), context_(context) {}
 
 Variable RotaryEmbedding::operator()(Variable x, std::int64_t heads,
                                      const RopePositions& positions) const {
-  const auto head_size = static_cast<std::int64_t>(2 * frequencies_.of_pair.size());
   // A position in a document is less than the row's length.
   const RopeTable& all = table(positions.first + x.shape()[1], x.dtype());
-  return rope(std::move(x), heads, head_size, all, positions);
+  return rope(std::move(x), heads, head_size_, all, positions);
 }
 
 const RopeTable& RotaryEmbedding::table(std::int64_t positions, DType dtype) const {
@@ -27,7 +33,7 @@ const RopeTable& RotaryEmbedding::table(std::int64_t positions, DType dtype) con
     const CategoryScope category(Category::other);
     const auto power =
         static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(positions)));
-    table_ = rope_table(std::min(power, context_), frequencies_, pairs_, wanted);
+    table_ = make_table_(std::min(power, context_), wanted);
   }
   return table_;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "autograd/operations.h"
 
@@ -12,6 +13,11 @@ class RotaryEmbedding {
   /// `context`: the most positions that the table will ever need.
   RotaryEmbedding(RopeFrequencies frequencies, RopePairs pairs, std::int64_t context);
 
+  /// The table of so many positions for heads with statistics of this dtype (kernels/op.h).
+  using MakeTable = std::function<RopeTable(std::int64_t positions, DType dtype)>;
+  /// With a table of another kind.
+  RotaryEmbedding(MakeTable make_table, std::int64_t head_size, std::int64_t context);
+
   /// x [B, T, heads * head_size], rotated by its tokens' positions. In place if x is a temporary.
   Variable operator()(Variable x, std::int64_t heads, const RopePositions& positions) const;
 
@@ -20,8 +26,8 @@ class RotaryEmbedding {
   /// sequence, so that a long context costs no memory until it is used.
   const RopeTable& table(std::int64_t positions, DType dtype) const;
 
-  RopeFrequencies frequencies_;
-  RopePairs pairs_;
+  MakeTable make_table_;
+  std::int64_t head_size_;
   std::int64_t context_;
   mutable RopeTable table_;
 };

@@ -1,7 +1,7 @@
 // Routers: all routers of a model together, with their biases, losses and counts.
 //
 // A router chooses the experts of each token (autograd/experts.h). Balance keeps the experts' loads
-// alike in training (models/balance.h has its arithmetic). It needs what no block knows: the loads
+// alike in training (models/balance.h has its arithmetic). It needs more than a block knows: the loads
 // of all layers, of all micro-batches, of all ranks. So a model has one Routers object. Its blocks
 // route through it, and the trainer speaks to it once per step:
 //
@@ -26,7 +26,7 @@
 
 namespace tessera {
 
-/// What routers do in training.
+/// The routers in training.
 struct RouterTraining {
   Balance balance = Balance::none;
   /// bias: how far a bias moves in a step.
@@ -137,7 +137,7 @@ class Routers {
   /// The last step's, of all ranks; empty before.
   std::vector<std::int64_t> last_counts_;
   std::int64_t last_tokens_ = 0;
-  /// force_balance: what is added to the logits.
+  /// force_balance: added to the logits.
   Tensor forced_;
 };
 

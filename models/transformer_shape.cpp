@@ -66,6 +66,22 @@ std::vector<MatmulShape> training_matmuls(const TransformerShape& shape, std::in
   return products;
 }
 
+namespace {
+
+/// The sum over layers of the squares of attention over a sequence, divided by its length.
+double squares(const TransformerShape& shape, std::int64_t sequence_length) {
+  const auto length = static_cast<double>(sequence_length);
+  const double full = static_cast<double>(shape.layers - shape.chunks.layers) * length;
+  if (shape.chunks.layers == 0) return full;
+  const std::int64_t chunk = shape.chunks.tokens;
+  const auto rest = static_cast<double>(sequence_length % chunk);
+  const double in_chunks =
+      static_cast<double>(sequence_length / chunk * chunk) * static_cast<double>(chunk);
+  return full + static_cast<double>(shape.chunks.layers) * (in_chunks + rest * rest) / length;
+}
+
+}  // namespace
+
 double training_flops(const TransformerShape& shape, std::int64_t batch,
                       std::int64_t sequence_length) {
   double weights = static_cast<double>(shape.vocab_size) * static_cast<double>(shape.width);
@@ -73,8 +89,8 @@ double training_flops(const TransformerShape& shape, std::int64_t batch,
     weights += static_cast<double>(weight.blocks * weight.taken) *
                static_cast<double>(weight.inputs) * static_cast<double>(weight.outputs);
   }
-  const double attention = static_cast<double>(shape.layers * shape.heads * shape.head_size) *
-                           static_cast<double>(sequence_length);
+  const double attention =
+      static_cast<double>(shape.heads * shape.head_size) * squares(shape, sequence_length);
   const auto tokens = static_cast<double>(batch) * static_cast<double>(sequence_length);
   return tokens * 6.0 * (weights + attention);
 }

@@ -39,6 +39,12 @@ struct TransformerShape {
   /// How the blocks store their weights. The head's weight is always [vocab_size, width].
   WeightLayout layout = WeightLayout::out_in;
   Experts experts = {};
+  /// Layers with attention within chunks of so many tokens.
+  struct Chunks {
+    std::int64_t layers = 0;
+    std::int64_t tokens = 0;
+  };
+  Chunks chunks = {};
 };
 
 /// The largest sizes that a model may have. They are far above any published model, and small
@@ -88,8 +94,8 @@ std::vector<MatmulShape> training_matmuls(const TransformerShape& shape, std::in
 
 /// Floating-point operations of one forward and backward pass over `batch` sequences: 6 per token
 /// and weight of a matrix product, and 6 * layers * heads * head_size * sequence_length per token for
-/// causal attention (half of the full square). The head counts, lookups do not; of experts only
-/// those count that a token takes. Recomputation does not count.
+/// causal attention: half of the full square, or of the chunks' squares. The head counts, lookups do
+/// not; of experts only those count that a token takes. Recomputation does not count.
 double training_flops(const TransformerShape& shape, std::int64_t batch,
                       std::int64_t sequence_length);
 

@@ -135,6 +135,7 @@ std::optional<Tensor> WeightFiles::find(const std::string& name) const {
 std::int64_t WeightFiles::layers() const {
   std::int64_t layers = 0;
   for (const auto& [name, file] : where_) {
+    if (names_.is_not_a_parameter(name)) continue;
     if (const auto layer = layer_of(name, names_)) layers = std::max(layers, *layer + 1);
   }
   return layers;

@@ -12,7 +12,8 @@ namespace {
 
 /// Refuses entries that would load and silently compute something else.
 void check_supported(const ConfigReader& reader, const nlohmann::json& config, LlamaKind kind) {
-  check_supported_decoder(reader, config);
+  check_supported_decoder(reader);
+  check_full_attention(config);
   if (kind != LlamaKind::llama) reader.require("mlp_bias", false);
   if (kind == LlamaKind::qwen2) reader.require("attention_bias", true);
 }

@@ -79,7 +79,8 @@ Qwen3MoeConfig qwen3_moe_preset(std::string_view name) {
 
 Qwen3MoeConfig qwen3_moe_config_from(const nlohmann::json& config) {
   const ConfigReader reader(config);
-  check_supported_decoder(reader, config);
+  check_supported_decoder(reader);
+  check_full_attention(config);
   const std::int64_t context = reader.whole("max_position_embeddings");
   // Defaults are those of Transformers' Qwen3MoeConfig.
   Qwen3MoeConfig result{

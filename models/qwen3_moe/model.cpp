@@ -39,7 +39,7 @@ MoeMlpOptions moe_options(const Qwen3MoeConfig& config) {
           .initializer = kInitial};
 }
 
-/// What all blocks share.
+/// The parts that all blocks share.
 struct Shared {
   std::shared_ptr<const RotaryEmbedding> rotary;
   std::shared_ptr<Routers> routers;

@@ -3,7 +3,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernels/rms_norm/op.h"
 #include "tests/support/gradient_check.h"
+#include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 
 namespace tessera {
@@ -146,6 +148,19 @@ TEST_CASE("layer_norm and rms_norm: gradients", "[cpu]") {
                 {leaf({2, 3, 7})},
                 {&weight}}
       .run();
+  GradientCheck{[](const Inputs& x) { return rms_norm(x[0], 1e-5f); }, {leaf({2, 3, 7})}, {}}.run();
+}
+
+TEST_CASE("rms_norm without a weight has the bits of one with a weight of ones") {
+  const test::Rank rank;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    CAPTURE(name_of(dtype));
+    const Tensor x = test::normal_tensor({5, 24}, dtype, "x");
+    const Tensor y = Tensor::empty({5, 24}, dtype), rstd = Tensor::empty({5}, DType::f32);
+    const Tensor ones = test::tensor_of(std::vector<double>(24, 1.0), {24}, dtype);
+    rms_norm_forward(y, rstd, x, ones, 1e-5f);
+    CHECK(test::same_bits(rms_norm(Variable(x), 1e-5f).data(), y));
+  }
 }
 
 TEST_CASE("add_layer_norm and add_rms_norm: gradients, whichever results are used", "[cpu]") {

@@ -9,23 +9,18 @@ Usage: python tests/golden/qwen3_moe.py       (README.md says what to install)
 import pathlib
 from dataclasses import dataclass, field
 
-import torch
 import torch.nn.functional as F
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
 from reference import (IGNORE_INDEX, Case, make_batch, randomize, reference_model, relative_error,
                        write_all)
+from routing import check_routing, repel, router_logits
 
 ROOT = pathlib.Path(__file__).parent / "qwen3_moe"
 
 # Norms, angles and softmax are in float32 even in a model of float64.
 AGREEMENT = 2e-6
-# The chosen and the other experts' logits, for every token: far above float32's rounding, so that an
-# implementation in float32 chooses the same experts.
-MIN_ROUTER_MARGIN = 1e-5
-# The same for a model that is computed in bfloat16 too.
-MIN_ROUTER_MARGIN_BF16 = 0.02
 BALANCE_COEFFICIENT = 0.02
 
 
@@ -78,66 +73,14 @@ def make_model(case):
         router_aux_loss_coef=BALANCE_COEFFICIENT, attn_implementation="eager",
         experts_implementation="eager", **case.options)
     model = randomize(Qwen3MoeForCausalLM(config), case.seed)
-    repel(model, case)
-    check_routing(model, case)
+    repel(routers_of(model), model, case)
+    check_routing(routers_of, model, case)
     return model
 
 
-def router_logits(model, ids):
-    """Each layer's logits [tokens, experts], by hooks: versions differ in what they return."""
-    logits, hooks = [], []
-    for layer in model.model.layers:
-        if hasattr(layer.mlp, "gate"):
-            hooks.append(layer.mlp.gate.register_forward_pre_hook(
-                lambda gate, inputs: logits.append(F.linear(
-                    inputs[0].reshape(-1, inputs[0].shape[-1]), gate.weight))))
-    model(input_ids=ids, use_cache=False)
-    for hook in hooks:
-        hook.remove()
-    return logits
-
-
-def repel(model, case):
-    """Moves the router's row of an idle expert, so that its logit is below all others."""
-    ids, _ = make_batch(case)
-    for layer, expert in case.idle:
-        gate = model.model.layers[layer].mlp.gate
-        inputs = []
-        hook = gate.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))
-        with torch.no_grad():
-            model(input_ids=ids, use_cache=False)
-            hook.remove()
-            rows = inputs[0].reshape(-1, inputs[0].shape[-1]).double()
-            # The least-squares row that gives every token the logit -6.
-            target = torch.full((rows.shape[0], 1), -6.0, dtype=torch.float64)
-            gate.weight[expert] = torch.linalg.lstsq(rows, target).solution[:, 0].float()
-
-
-def check_routing(model, case):
-    """Refuses a model whose choice of experts rounding could flip."""
-    counts = count_tokens(reference_model(model), case, MIN_ROUTER_MARGIN)
-    print(f"{case.name}: tokens of the experts of each layer {counts}")
-    for layer, expert in case.idle:
-        assert counts[layer][expert] == 0, "an expert that should be idle has tokens"
-    if case.bf16:
-        rounded = reference_model(reference_model(model, torch.bfloat16))
-        count_tokens(rounded, case, MIN_ROUTER_MARGIN_BF16)
-
-
-def count_tokens(exact, case, least_margin):
-    """The tokens of every layer's experts. Refuses two experts on the edge that are too close."""
-    ids, _ = make_batch(case)
-    chosen = []
-    with torch.no_grad():
-        for logits in router_logits(exact, ids):
-            ordered = logits.sort(dim=-1, descending=True).values
-            if case.experts_per_token < case.experts:
-                k = case.experts_per_token
-                margin = (ordered[:, k - 1] - ordered[:, k]).min().item()
-                assert margin > least_margin, f"experts only {margin:.1e} apart: another seed"
-            top = logits.topk(case.experts_per_token, dim=-1).indices
-            chosen.append(top.flatten().bincount(minlength=case.experts).tolist())
-    return chosen
+def routers_of(model):
+    layers = enumerate(model.model.layers)
+    return {i: layer.mlp.gate for i, layer in layers if hasattr(layer.mlp, "gate")}
 
 
 def balanced(case, model):
@@ -147,7 +90,7 @@ def balanced(case, model):
     exact.zero_grad()
     output = exact(input_ids=ids, use_cache=False, output_router_logits=True)
     balance = BALANCE_COEFFICIENT * output.aux_loss
-    by_hand = load_balancing_loss_func(tuple(router_logits(exact, ids)), case.experts,
+    by_hand = load_balancing_loss_func(tuple(router_logits(routers_of(exact), exact, ids)), case.experts,
                                        case.experts_per_token)
     assert relative_error(by_hand, output.aux_loss) < 1e-6, "the router's logits are other numbers"
     logits = output.logits

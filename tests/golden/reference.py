@@ -1,4 +1,4 @@
-"""What the scripts of all model families share: how a model becomes a folder of golden files.
+"""Shared by the scripts of all model families: how a model becomes a folder of golden files.
 
 Each configuration becomes a folder:
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/llama/model.h"
+#include "models/llama4/model.h"
 #include "models/qwen3_moe/model.h"
 #include "tests/models/whole_model.h"
 #include "tests/support/random_tensor.h"
@@ -40,6 +41,23 @@ std::unique_ptr<LanguageModel> make_tiny(const std::string& family) {
                                                      .experts = 5,
                                                      .experts_per_token = 2,
                                                      .expert_width = 9});
+  }
+  if (family == "llama4") {
+    return std::make_unique<Llama4>(Llama4Config{.vocab_size = kVocabulary,
+                                                 .context = kTokens,
+                                                 .layers = 2,
+                                                 .heads = 4,
+                                                 .kv_heads = 2,
+                                                 .head_size = 6,
+                                                 .width = 24,
+                                                 .mlp_width = 40,
+                                                 .experts = 3,
+                                                 .expert_width = 16,
+                                                 .experts_every = 2,
+                                                 .nope_every = 2,
+                                                 .attention_chunk = 5,
+                                                 .floor_scale = 3,
+                                                 .rope = {.theta = 100.0}});
   }
   LlamaConfig config{.vocab_size = kVocabulary,
                      .context = kTokens,
@@ -136,7 +154,7 @@ TEST_CASE("starts that no document has are refused, with their place") {
 
 TEST_CASE("packed documents have the logits of each document alone, bit for bit") {
   const test::Rank rank;
-  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3", "qwen3_moe")));
+  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3", "qwen3_moe", "llama4")));
   whole.compute_in(GENERATE(DType::f32, DType::bf16));
   const NoGradient no_gradient;
   const Ids ids = tokens("inputs");
@@ -164,7 +182,7 @@ TEST_CASE("packed documents have the logits of each document alone, bit for bit"
 
 TEST_CASE("packed documents have the gradients of each document alone") {
   const test::Rank rank;
-  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3", "qwen3_moe")));
+  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3", "qwen3_moe", "llama4")));
   const DType dtype = GENERATE(DType::f32, DType::bf16);
   whole.compute_in(dtype);
   const Ids ids = tokens("inputs"), next = tokens("targets");

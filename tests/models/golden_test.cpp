@@ -30,9 +30,11 @@ const std::vector<std::string> kMixtures = {"qwen3_moe/typical", "qwen3_moe/odd"
                                             "qwen3_moe/all_experts", "qwen3_moe/idle_expert"};
 
 std::vector<std::string> all_models() {
-  std::vector<std::string> models = {"gpt2/plain",   "gpt2/odd",    "gpt2/one_layer",
-                                     "llama/llama3", "llama/odd",   "llama/one_kv_head",
-                                     "llama/qwen2",  "llama/qwen3", "llama/qwen3_tied"};
+  std::vector<std::string> models = {"gpt2/plain",        "gpt2/odd",    "gpt2/one_layer",
+                                     "llama/llama3",      "llama/odd",   "llama/one_kv_head",
+                                     "llama/qwen2",       "llama/qwen3", "llama/qwen3_tied",
+                                     "llama4/typical",    "llama4/odd",  "llama4/packed",
+                                     "llama4/all_experts"};
   models.insert(models.end(), kMixtures.begin(), kMixtures.end());
   return models;
 }
@@ -43,12 +45,20 @@ struct Golden : WholeModel {
   SafetensorsFile expected;
   Tensor inputs;
   Tensor targets;
+  Tensor document_starts;  // undefined: a row is one document
 
   explicit Golden(const std::string& name)
       : WholeModel(golden_folder(name)),
         expected(golden_folder(name) / "expected.safetensors"),
         inputs(expected.tensor("input_ids").clone()),  // on this build's device
-        targets(expected.tensor("targets").clone()) {}
+        targets(expected.tensor("targets").clone()) {
+    constexpr const char* kStarts = "document_starts";
+    if (expected.contains(kStarts)) document_starts = expected.tensor(kStarts);
+  }
+
+  using WholeModel::differentiate, WholeModel::evaluate;
+  float evaluate() const { return evaluate(inputs, targets, document_starts); }
+  float differentiate() const { return differentiate(inputs, targets, 1.0, document_starts); }
 
   std::vector<double> values(const std::string& name) const {
     return to_doubles(expected.tensor(name));
@@ -83,7 +93,7 @@ TEST_CASE("logits agree with Transformers") {
   CAPTURE(name);
   const Golden golden(name);
   const NoGradient no_gradient;
-  const Tensor logits = golden.model->logits(golden.inputs).data();
+  const Tensor logits = golden.model->logits(golden.inputs, golden.document_starts).data();
   REQUIRE(logits.shape() == golden.expected.tensor("logits").shape());
   REQUIRE(relative_error(to_doubles(logits), golden.values("logits")) < kTolerance);
 }
@@ -94,7 +104,7 @@ TEST_CASE("the loss agrees with Transformers") {
   CAPTURE(name);
   const Golden golden(name);
   const double loss = golden.values("loss").front();
-  REQUIRE(golden.evaluate(golden.inputs, golden.targets) == Approx(loss).epsilon(kTolerance));
+  REQUIRE(golden.evaluate() == Approx(loss).epsilon(kTolerance));
 }
 
 TEST_CASE("every gradient agrees with Transformers") {
@@ -102,7 +112,7 @@ TEST_CASE("every gradient agrees with Transformers") {
   const std::string name = GENERATE(from_range(kModels));
   CAPTURE(name);
   const Golden golden(name);
-  const float loss = golden.differentiate(golden.inputs, golden.targets);
+  const float loss = golden.differentiate();
   REQUIRE(loss == Approx(golden.values("loss").front()).epsilon(kTolerance));
 
   std::size_t gradients = 0;
@@ -121,7 +131,7 @@ TEST_CASE("with hf balance the losses and every gradient agree with output_route
   routers.set_training({.balance = Balance::hf,
                         .loss_coefficient = config.at("router_aux_loss_coef").get<double>()});
   routers.start_step({.tokens = golden.inputs.numel()});
-  const float loss = golden.differentiate(golden.inputs, golden.targets);
+  const float loss = golden.differentiate();
   CHECK(loss == Approx(golden.values("loss").front()).epsilon(kTolerance));
   const double balance = golden.values("balance_loss").front();
   CHECK(routers.router_loss().item<float>() == Approx(balance).epsilon(kTolerance));
@@ -130,8 +140,8 @@ TEST_CASE("with hf balance the losses and every gradient agree with output_route
 
 TEST_CASE("micro-batches add up to the gradients of the whole batch") {
   const test::Rank rank;
-  const Golden golden(
-      GENERATE("gpt2/plain", "gpt2/odd", "llama/odd", "llama/qwen3", "qwen3_moe/odd"));
+  const Golden golden(GENERATE("gpt2/plain", "gpt2/odd", "llama/odd", "llama/qwen3",
+                               "qwen3_moe/odd", "llama4/odd"));
   const double scale = test::mean_scale(golden.targets);
   Step step = golden.strategy->start_step();
   for (std::int64_t row = 0; row < golden.inputs.size(0); ++row) {
@@ -153,18 +163,18 @@ TEST_CASE("the losses of ten AdamW steps agree with PyTorch") {
   AdamW optimizer = make_adamw(golden.shards());
   for (int step = 0; step < kAdamWSteps; ++step) {
     CAPTURE(step);
-    const float loss = golden.differentiate(golden.inputs, golden.targets);
+    const float loss = golden.differentiate();
     CHECK(loss == Approx(expected[step]).epsilon(kTolerance));
     optimizer.step(/*learning_rate=*/1e-3);
   }
-  const float after = golden.evaluate(golden.inputs, golden.targets);
+  const float after = golden.evaluate();
   REQUIRE(after == Approx(expected.back()).epsilon(kTolerance));
 }
 
 TEST_CASE("greedy generation with the cache gives the tokens of Transformers") {
   const test::Rank rank;
-  const Golden golden(
-      GENERATE("gpt2/plain", "llama/llama3", "llama/qwen2", "llama/qwen3", "qwen3_moe/typical"));
+  const Golden golden(GENERATE("gpt2/plain", "llama/llama3", "llama/qwen2", "llama/qwen3",
+                               "qwen3_moe/typical", "llama4/typical"));
   const auto expected = golden.expected.tensor("continuation").to_vector<std::int32_t>();
 
   KeyValueCache cache(golden.model->shape());

@@ -78,11 +78,13 @@ TEST_CASE("in bf16 the errors are at most twice those of PyTorch in bf16") {
   const test::Rank rank;
   const std::string name =
       GENERATE("gpt2/plain", "gpt2/odd", "llama/llama3", "llama/odd", "llama/qwen2", "llama/qwen3",
-               "qwen3_moe/typical", "qwen3_moe/all_experts");
+               "qwen3_moe/typical", "qwen3_moe/all_experts", "llama4/typical", "llama4/packed");
   CAPTURE(name);
   const SafetensorsFile batch(golden_folder(name) / "expected.safetensors");
   const SafetensorsFile expected(golden_folder(name) / "bf16.safetensors");
   const Tensor ids = batch.tensor("input_ids").clone(), next = batch.tensor("targets").clone();
+  const bool packed = batch.contains("document_starts");
+  const Tensor starts = packed ? batch.tensor("document_starts") : Tensor();
   const WholeModel whole(golden_folder(name));
   whole.compute_in(DType::bf16);
   const auto check_error = [&](const std::string& result, const std::vector<double>& ours) {
@@ -93,12 +95,12 @@ TEST_CASE("in bf16 the errors are at most twice those of PyTorch in bf16") {
   };
   {
     const NoGradient no_gradient;
-    const Tensor logits = whole.model->logits(ids).data();
+    const Tensor logits = whole.model->logits(ids, starts).data();
     REQUIRE(logits.dtype() == DType::bf16);
     check_error("logits", to_doubles(logits));
   }
-  const float evaluated = whole.evaluate(ids, next);
-  const float loss = whole.differentiate(ids, next);
+  const float evaluated = whole.evaluate(ids, next, starts);
+  const float loss = whole.differentiate(ids, next, 1.0, starts);
   REQUIRE(loss == evaluated);
   check_error("loss", {loss});
   for (const Shard& shard : whole.shards()) {

@@ -90,6 +90,83 @@ FAULTS = {
         "const bool starts_here = i == 0 || ids",
         ["documents"]),
 
+    # ---- Llama 4
+    "layers with RoPE see all tokens": (
+        "models/llama4/attention.cpp",
+        "rope_ ? AttentionSpan::chunk : AttentionSpan::document",
+        "AttentionSpan::document",
+        ["golden"]),
+    "chunks are counted from the row's start": (
+        "models/decoder.cpp",
+        "starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32)",
+        "Tensor::zeros(ids.shape(), DType::i32)",
+        ["golden", "documents"]),
+    "chunks are counted from the first token that is not in the cache": (
+        "models/decoder.cpp",
+        "return first_keys(row_starts, chunk, pass.first_position());",
+        "return first_keys(row_starts, chunk, 0);",
+        ["llama4", "golden"]),
+    "a sequence of one chunk more needs no first keys": (
+        "models/decoder.cpp",
+        "if (pass.first_position() + ids.size(1) <= chunk) return",
+        "if (pass.first_position() + ids.size(1) <= chunk + 1) return",
+        ["llama4", "golden"]),
+    "queries are normalized before they are rotated": (
+        "models/llama4/attention.cpp",
+        "  x = positions_->rotary(std::move(x), heads, pass.positions());\n  if (!qk_norm_) return x;\n",
+        "  if (!qk_norm_) return x;\n",
+        ["golden"]),
+    "RoPE's pairs are halves": (
+        "models/llama4/attention.cpp",
+        "RopePairs::interleaved, config.context),",
+        "RopePairs::half_split, config.context),",
+        ["golden"]),
+    "no_rope_layers names the layers without RoPE": (
+        "models/llama4/config.cpp",
+        "return rope_layers[static_cast<std::size_t>(layer)] != 0;",
+        "return rope_layers[static_cast<std::size_t>(layer)] == 0;",
+        ["llama4", "golden"]),
+    "the temperature's first step is a token late": (
+        "models/llama4/config.cpp",
+        "(position + 1) / config.floor_scale",
+        "position / config.floor_scale",
+        ["llama4", "golden"]),
+    "layers with RoPE have a temperature": (
+        "models/llama4/attention.cpp",
+        "} else if (temperature_tuning_) {",
+        "}\n  if (temperature_tuning_) {",
+        ["golden"]),
+    "the temperature's positions count from the row's start": (
+        "models/llama4/attention.cpp",
+        "positions_->temperature(std::move(q), heads_, pass.positions())",
+        "positions_->temperature(std::move(q), heads_, {.first = pass.first_position()})",
+        ["documents"]),
+    "a token's weight multiplies its expert's result": (
+        "models/llama4/model.cpp",
+        ".weighed = WeighedInput::gate_up",
+        ".weighed = WeighedInput::down",
+        ["golden"]),
+    "there is no shared expert": (
+        "models/llama4/model.cpp",
+        "          .shared_width = config.expert_width,\n",
+        "",
+        ["golden"]),
+    "an empty moe_layers is as none": (
+        "models/llama4/config.cpp",
+        "if (!expert_layers) return",
+        "if (!expert_layers || expert_layers->empty()) return",
+        ["llama4"]),
+    "files of the whole model are not found": (
+        "models/llama4/weights.cpp",
+        '{parameter, "language_model." + parameter}',
+        "{parameter}",
+        ["llama4"]),
+    "the vision model's layers count": (
+        "models/weight_files.cpp",
+        "if (names_.is_not_a_parameter(name)) continue;",
+        "",
+        ["llama4"]),
+
     # ---- tokenizers and models
     "of equal pairs the rightmost merges first": (
         "models/tokenizers/bpe_merge.cpp",

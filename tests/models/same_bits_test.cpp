@@ -35,6 +35,7 @@ WholeModel small_model(const std::string& preset) {
           config.mlp_width = 201;
         }
         if constexpr (requires { config.expert_width; }) config.expert_width = 67;
+        if constexpr (requires { config.nope_every; }) config.nope_every = 2;
       },
       hyperparameters);
   return WholeModel(make_model(hyperparameters));
@@ -68,7 +69,8 @@ struct Case {
 const std::vector<Case> kCases = {{"gpt2-mini", DType::f32},      {"gpt2-mini", DType::bf16},
                                   {"llama3-mini", DType::f32},    {"llama3-mini", DType::bf16},
                                   {"qwen3-mini", DType::f32},     {"qwen3-mini", DType::bf16},
-                                  {"qwen3-moe-mini", DType::f32}, {"qwen3-moe-mini", DType::bf16}};
+                                  {"qwen3-moe-mini", DType::f32}, {"qwen3-moe-mini", DType::bf16},
+                                  {"llama4-mini", DType::f32},    {"llama4-mini", DType::bf16}};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "models/llama/config.h"
+#include "models/llama4/config.h"
 #include "models/qwen3_moe/config.h"
 
 namespace tessera {
@@ -44,6 +45,21 @@ TEST_CASE("of experts those count that a token takes") {
   const double expected =
       24 * (dense + block + 3.0 * 2048 * 100) + 151936.0 * 2048 + 48.0 * 4096 * 256;
   REQUIRE(training_flops(half, 2, 256) == 512 * 6 * expected);
+}
+
+TEST_CASE("attention in chunks counts the squares of the chunks") {
+  const TransformerShape shape = shape_of(llama4_preset("llama4-mini"));
+  REQUIRE(shape.chunks.layers == 3);  // of 64 tokens
+  TransformerShape full = shape;
+  full.chunks = {};
+  const auto attention = [&](std::int64_t length) {
+    const double less = training_flops(full, 1, length) - training_flops(shape, 1, length);
+    const double each = 6.0 * 4 * 64;  // of a pair of positions in a layer
+    return static_cast<double>(length * length) - less / each / 3;
+  };
+  CHECK(attention(40) == 40 * 40);
+  CHECK(attention(64) == 64 * 64);
+  CHECK(attention(150) == Approx(2 * 64 * 64 + 22 * 22).epsilon(1e-12));
 }
 
 TEST_CASE("every product of a step has the layout of its weight") {

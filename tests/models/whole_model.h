@@ -57,19 +57,21 @@ struct WholeModel {
   }
 
   /// The mean loss, without a graph.
-  float evaluate(const Tensor& inputs, const Tensor& targets) const {
+  float evaluate(const Tensor& inputs, const Tensor& targets,
+                 const Tensor& document_starts = Tensor()) const {
     const NoGradient no_gradient;
-    return model->loss(inputs, targets, mean_scale(targets), /*training=*/false)
+    return model->loss(inputs, targets, mean_scale(targets), /*training=*/false, document_starts)
         .data()
         .item<float>();
   }
 
   /// One training step's forward and backward pass, of `scale` times the mean loss; the gradients
   /// are in the shards then.
-  float differentiate(const Tensor& inputs, const Tensor& targets, double scale = 1.0) const {
+  float differentiate(const Tensor& inputs, const Tensor& targets, double scale = 1.0,
+                      const Tensor& document_starts = Tensor()) const {
     Step step = strategy->start_step();
-    const Variable loss =
-        model->loss(inputs, targets, scale * mean_scale(targets), /*training=*/true);
+    const Variable loss = model->loss(inputs, targets, scale * mean_scale(targets),
+                                      /*training=*/true, document_starts);
     backward(loss);
     step.finish_micro_batch();
     step.discard();  // the tests update in their own ways

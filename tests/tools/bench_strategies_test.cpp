@@ -88,7 +88,8 @@ TEST_CASE("bench_strategies: two ranks, all strategies, every figure of the JSON
 
 TEST_CASE("bench_strategies: one loss and every byte of the other families, on 1, 2 and 4 ranks") {
   const TemporaryDirectory folder;
-  const std::string preset = GENERATE("llama3-mini", "qwen3-mini", "llama2-7b", "qwen3-moe-mini");
+  const std::string preset = GENERATE("llama3-mini", "qwen3-mini", "llama2-7b", "qwen3-moe-mini",
+                                      "llama4-mini", "llama4-scout");
   const int ranks = GENERATE(1, 2, 4);
   const std::string dtype = ranks == 2 ? "bf16" : "f32";
   CAPTURE(preset, ranks, dtype);

@@ -58,8 +58,8 @@ void require_same(const fs::path& a, const fs::path& b) {
 
 TEST_CASE("export: a model comes back bit for bit, in one file or in several") {
   const test::Rank rank;
-  const std::string name =
-      GENERATE("gpt2/odd", "llama/odd", "llama/qwen2", "llama/qwen3", "qwen3_moe/odd");
+  const std::string name = GENERATE("gpt2/odd", "llama/odd", "llama/qwen2", "llama/qwen3",
+                                    "qwen3_moe/odd", "llama4/odd");
   const std::int64_t file_bytes = GENERATE(5'000'000'000, 20'000, 1);
   CAPTURE(name, file_bytes);
   const TemporaryDirectory folder;

@@ -97,6 +97,13 @@ TEST_CASE("data.document_token is a number or a spelling of the data's tokenizer
 TEST_CASE(
     "sizes of a family's own override the preset's, and sizes that follow may only be repeated") {
   Config config;
+  config.model.preset = "llama4-mini";
+  CHECK(shape_of(resolve(config).model).chunks.tokens == 64);
+  config.model.attention_chunk = 16;
+  CHECK(shape_of(resolve(config).model).chunks.tokens == 16);
+  config.model.preset = "gpt2-mini";
+  CHECK_THROWS_WITH(resolve(config), Contains("model.attention_chunk is 16"));
+  config.model.attention_chunk = 0;
   config.model.preset = "llama3-mini";
   config.data.sequence_length = 16;
   config.model.kv_heads = 4;

@@ -59,6 +59,7 @@ struct ModelConfig {
   std::int64_t experts = 0;
   std::int64_t experts_per_token = 0;
   std::int64_t expert_width = 0;
+  std::int64_t attention_chunk = 0;
   double dropout = 0.0;
   std::filesystem::path init_from;
   std::string frozen;

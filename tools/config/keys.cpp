@@ -82,6 +82,9 @@ std::vector<Key> model_keys(ModelConfig& model) {
                        "Experts that a token takes; 0 = the preset's."),
       whole_number_key("model.expert_width", model.expert_width, 0, LargestSizes::width,
                        "Channels inside an expert; 0 = the preset's."),
+      whole_number_key("model.attention_chunk", model.attention_chunk, 0, LargestSizes::context,
+                       "Llama 4: tokens in a chunk. In layers with RoPE a token attends to its own "
+                       "chunk only; 0 = the preset's."),
       number_key("model.dropout", model.dropout, kBelowOne,
                  "Probability of dropping an activation in training; GPT-2 only."),
       path_key(

@@ -72,6 +72,9 @@ Hyperparameters hyperparameters_of(const ModelConfig& config) {
           set("model.experts_per_token", sizes.experts_per_token, config.experts_per_token);
           set("model.expert_width", sizes.expert_width, config.expert_width);
         }
+        if constexpr (requires { sizes.attention_chunk; }) {
+          set("model.attention_chunk", sizes.attention_chunk, config.attention_chunk);
+        }
         sizes.dropout = config.dropout;
       },
       result);
@@ -92,6 +95,7 @@ void check_derived_sizes(const TransformerShape& model, const ModelConfig& confi
   check_equal("model.experts", model.experts.count, config.experts);
   check_equal("model.experts_per_token", model.experts.per_token, config.experts_per_token);
   check_equal("model.expert_width", model.experts.width, config.expert_width);
+  check_equal("model.attention_chunk", model.chunks.tokens, config.attention_chunk);
 }
 
 /// Bounds the products of sizes, before anything is computed from them.

@@ -137,9 +137,13 @@ std::vector<std::string> Runner::introduction() const {
   if (rates_.peak) {
     lines.push_back(fmt::format("  peak     {:.0f} TFLOP/s by data sheet", *rates_.peak * 1e-12));
   }
-  if (config_.kernels.attention == AttentionBackend::cudnn && run_.document_token) {
+  const TransformerShape shape = shape_of(run_.model);
+  const bool hides_keys =
+      run_.document_token ||
+      (shape.chunks.layers > 0 && config_.data.sequence_length > shape.chunks.tokens);
+  if (config_.kernels.attention == AttentionBackend::cudnn && hides_keys) {
     lines.push_back(
-        "  note     cuDNN's attention cannot tell packed documents apart: tessera's kernels run");
+        "  note     cuDNN's attention knows no documents and chunks: there tessera's kernels run");
   }
   return lines;
 }

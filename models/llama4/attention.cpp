@@ -1,0 +1,86 @@
+#include "models/llama4/attention.h"
+
+#include <utility>
+#include <vector>
+
+namespace tessera {
+namespace {
+
+// Transformers' initializer_range.
+const Initializer kInitial = Initializer::normal(0.02);
+
+/// A table of the temperatures of positions 0, 1, ...
+RopeTable temperatures(const Llama4Config& config, std::int64_t positions, DType dtype) {
+  const std::int64_t pairs = shape_of(config).head_size / 2;
+  RopeTable table{.pairs = RopePairs::interleaved};
+  visit_floating(dtype, [&](auto type) {
+    std::vector<decltype(type)> cosine;
+    for (std::int64_t position = 0; position < positions; ++position) {
+      const auto factor = static_cast<decltype(type)>(temperature_of(config, position));
+      cosine.insert(cosine.end(), static_cast<std::size_t>(pairs), factor);
+    }
+    table.cosine = Tensor::from(cosine, {positions, pairs});
+    table.sine = Tensor::zeros({positions, pairs}, dtype);
+  });
+  return table;
+}
+
+Linear projection(const std::string& name, std::int64_t inputs, std::int64_t outputs,
+                  const Llama4Config& config) {
+  return Linear(name, inputs, outputs, config.attention_bias, WeightLayout::out_in, kInitial);
+}
+
+}  // namespace
+
+Llama4Positions::Llama4Positions(const Llama4Config& config)
+    : rotary(rope_frequencies(shape_of(config).head_size, config.rope.theta, config.rope.scaling,
+                              config.rope_angles),
+             RopePairs::interleaved, config.context),
+      temperature([config](std::int64_t positions,
+                           DType dtype) { return temperatures(config, positions, dtype); },
+                  shape_of(config).head_size, config.context) {}
+
+Llama4Attention::Llama4Attention(const std::string& name, std::int64_t layer,
+                                 const Llama4Config& config,
+                                 std::shared_ptr<const Llama4Positions> positions)
+    : layer_(layer),
+      heads_(config.heads),
+      kv_heads_(config.kv_heads),
+      head_size_(shape_of(config).head_size),
+      rope_(config.has_rope(layer)),
+      qk_norm_(config.qk_norm),
+      temperature_tuning_(config.temperature_tuning),
+      norm_epsilon_(static_cast<float>(config.norm_epsilon)),
+      q_proj_(projection(name + ".q_proj", config.width, heads_ * head_size_, config)),
+      k_proj_(projection(name + ".k_proj", config.width, kv_heads_ * head_size_, config)),
+      v_proj_(projection(name + ".v_proj", config.width, kv_heads_ * head_size_, config)),
+      o_proj_(projection(name + ".o_proj", heads_ * head_size_, config.width, config)),
+      positions_(std::move(positions)) {}
+
+Variable Llama4Attention::operator()(const Variable& x, const Pass& pass) const {
+  Variable q = q_proj_(x), k = k_proj_(x);
+  if (rope_) {
+    q = rotated(std::move(q), heads_, pass);
+    k = rotated(std::move(k), kv_heads_, pass);
+  } else if (temperature_tuning_) {
+    q = positions_->temperature(std::move(q), heads_, pass.positions());
+  }
+  const AttentionSpan span = rope_ ? AttentionSpan::chunk : AttentionSpan::document;
+  return o_proj_(attend(q, k, v_proj_(x), heads_, kv_heads_, pass, layer_, span));
+}
+
+Variable Llama4Attention::rotated(Variable x, std::int64_t heads, const Pass& pass) const {
+  x = positions_->rotary(std::move(x), heads, pass.positions());
+  if (!qk_norm_) return x;
+  const Shape packed = x.shape();
+  const Variable per_head = reshape(x, {packed[0], packed[1], heads, head_size_});
+  return reshape(rms_norm(per_head, norm_epsilon_), packed);
+}
+
+void Llama4Attention::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
+  for (const Linear* linear : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) {
+    linear->visit_parameters(visit);
+  }
+}
+
+}  // namespace tessera

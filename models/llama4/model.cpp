@@ -1,0 +1,118 @@
+#include "models/llama4/model.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "models/gated_mlp.h"
+#include "models/llama4/attention.h"
+#include "models/moe_mlp.h"
+
+namespace tessera {
+namespace {
+
+// Transformers' initializer_range, for the router and every expert too.
+const Initializer kInitial = Initializer::normal(0.02);
+
+RmsNorm norm(const std::string& name, const Llama4Config& config) {
+  return RmsNorm(name, config.width, static_cast<float>(config.norm_epsilon));
+}
+
+MoeMlpOptions moe_options(const Llama4Config& config) {
+  return {.width = config.width,
+          .experts = config.experts,
+          .expert_width = config.expert_width,
+          .shared_width = config.expert_width,
+          .router_name = "router",
+          .experts_as = {.layout = WeightLayout::in_out, .weighed = WeighedInput::gate_up},
+          .initializer = kInitial};
+}
+
+/// The parts that all blocks share.
+struct Shared {
+  std::shared_ptr<const Llama4Positions> positions;
+  std::shared_ptr<Routers> routers;
+};
+
+class Block final : public DecoderBlock {
+ public:
+  Block(const std::string& name, std::int64_t layer, const Llama4Config& config,
+        const Shared& shared)
+      : self_attn_(name + ".self_attn", layer, config, shared.positions),
+        input_layernorm_(norm(name + ".input_layernorm", config)),
+        post_attention_layernorm_(norm(name + ".post_attention_layernorm", config)) {
+    if (config.has_experts(layer)) {
+      experts_.emplace(name + ".feed_forward", moe_options(config), shared.routers);
+    } else {
+      mlp_.emplace(name + ".feed_forward", config.width, config.mlp_width, /*with_bias=*/false,
+                   kInitial);
+    }
+  }
+
+  Variable forward(const Variable& x, const Pass& pass) const override {
+    const auto [middle, normed] =
+        post_attention_layernorm_(x, self_attn_(input_layernorm_(x), pass));
+    return add(middle, experts_ ? (*experts_)(normed, pass.training) : (*mlp_)(normed));
+  }
+
+  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override {
+    self_attn_.visit_parameters(visit);
+    if (experts_) experts_->visit_parameters(visit);
+    if (mlp_) mlp_->visit_parameters(visit);
+    input_layernorm_.visit_parameters(visit);
+    post_attention_layernorm_.visit_parameters(visit);
+  }
+
+ private:
+  Llama4Attention self_attn_;
+  std::optional<MoeMlp> experts_;  // one of these two
+  std::optional<GatedMlp> mlp_;
+  RmsNorm input_layernorm_;
+  RmsNorm post_attention_layernorm_;
+};
+
+/// The configuration, checked before a member is made from it.
+const Llama4Config& checked(const Llama4Config& config) {
+  check_config(config);
+  return config;
+}
+
+}  // namespace
+
+Llama4::Llama4(const Llama4Config& config)
+    : Decoder(shape_of(checked(config))),
+      config_(config),
+      embed_tokens_("model.embed_tokens", config.vocab_size, config.width, kInitial),
+      norm_(norm("model.norm", config)) {
+  if (config.tied) {
+    add_tied_ends({&embed_tokens_, &norm_});
+  } else {
+    add_embedding(embed_tokens_);
+  }
+  const Shared shared = {.positions = std::make_shared<Llama4Positions>(config),
+                         .routers = std::make_shared<Routers>(
+                             config.experts, config.experts_per_token, RouterWeights::sigmoid)};
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    const std::string name = "layers." + std::to_string(i);
+    add_block(name, std::make_unique<Block>("model." + name, i, config, shared));
+  }
+  set_routers(shared.routers);
+  if (!config.tied) {
+    lm_head_.emplace("lm_head", config.width, config.vocab_size, /*with_bias=*/false,
+                     WeightLayout::out_in, kInitial);
+    add_head({&norm_, &*lm_head_});
+  }
+}
+
+nlohmann::json Llama4::config() const {
+  return to_json(config_);
+}
+
+void Llama4::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
+  embed_tokens_.visit_parameters(visit);
+  for (const auto& block : blocks()) block->visit_parameters(visit);
+  norm_.visit_parameters(visit);
+  if (lm_head_) lm_head_->visit_parameters(visit);
+}
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+// Llama 4's text model (Meta 2025; transformers 5.23.0, models/llama4/modeling_llama4.py).
+//
+//   x = embed_tokens[ids]
+//   per block:  h = input_layernorm(x)
+//               x = x + self_attn(h)                      (attention.h)
+//               h = post_attention_layernorm(x)
+//               x = x + feed_forward(h), in some layers   down_proj(silu(gate_proj(h)) * up_proj(h))
+//                 in the others   shared_expert(h) + sum of expert_e(w_e h)
+//                                 e: the k largest of l = router(h), w_e = sigmoid(l_e)
+//                                 expert_e(h) = (silu(h gate_e) * (h up_e)) down_e
+//   logits = norm(x) lm_head^T                            (or embed_tokens^T, if tied)
+//
+// Norms are RMSNorm. Parameters have Hugging Face's names and layouts: weights are [out, in], but
+// those of the experts [E, in, out].
+#pragma once
+
+#include <optional>
+
+#include "models/decoder.h"
+#include "models/layers.h"
+#include "models/llama4/config.h"
+
+namespace tessera {
+
+class Llama4 final : public Decoder {
+ public:
+  /// Raises Error if the configuration is not valid. The parameters have no memory until a sharding
+  /// strategy opens them.
+  explicit Llama4(const Llama4Config& config);
+
+  nlohmann::json config() const override;
+  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
+
+ private:
+  Variable embed(const Tensor& ids, const Pass&) const override { return embed_tokens_(ids); }
+  Variable final_norm(const Variable& x) const override { return norm_(x); }
+  const Parameter& head_weight() const override {
+    return lm_head_ ? lm_head_->weight : embed_tokens_.weight;
+  }
+
+  Llama4Config config_;
+  Embedding embed_tokens_;
+  RmsNorm norm_;
+  std::optional<Linear> lm_head_;  // none if it is tied to the embedding
+};
+
+}  // namespace tessera

@@ -1,0 +1,72 @@
+#include <algorithm>
+#include <array>
+
+#include "models/llama4/config.h"
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+struct Preset {
+  std::string_view name;
+  Llama4Config config;
+};
+
+/// Meta 2025, Llama-4-Maverick-17B-128E's config.json: 128 experts in every second layer.
+Llama4Config maverick() {
+  return {.context = 1048576,
+          .experts = 128,
+          .experts_every = 2,
+          .qk_norm = false,
+          .rope = {.theta = 500'000.0}};
+}
+
+/// A model for a laptop: Maverick's layers, Scout's attention. A token's expert and the shared one
+/// have together as many channels as a layer without experts.
+Llama4Config mini() {
+  return {.vocab_size = 32000,
+          .context = 256,
+          .layers = 4,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_size = 64,
+          .width = 256,
+          .mlp_width = 688,
+          .experts = 8,
+          .expert_width = 344,
+          .experts_every = 2,
+          .attention_chunk = 64,
+          .floor_scale = 64,
+          .rope = {.theta = 500'000.0},
+          .tied = true};
+}
+
+const std::array<Preset, 3>& presets() {
+  static const std::array<Preset, 3> all = {{
+      {"llama4-scout", {}},  // Meta 2025, Llama-4-Scout-17B-16E's config.json
+      {"llama4-maverick", maverick()},
+      {"llama4-mini", mini()},
+  }};
+  return all;
+}
+
+}  // namespace
+
+const std::vector<std::string_view>& llama4_presets() {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> result;
+    for (const Preset& preset : presets()) result.push_back(preset.name);
+    return result;
+  }();
+  return names;
+}
+
+Llama4Config llama4_preset(std::string_view name) {
+  const auto found = std::find_if(presets().begin(), presets().end(),
+                                  [&](const Preset& preset) { return preset.name == name; });
+  check(found != presets().end(), "unknown preset '{}': choose one of {}", name,
+        fmt::join(llama4_presets(), ", "));
+  return found->config;
+}
+
+}  // namespace tessera
