@@ -1,6 +1,7 @@
 #include "models/decoder.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "autograd/operations.h"
@@ -13,14 +14,64 @@
 
 namespace tessera {
 
+namespace {
+
+/// f(rows, pass) of every sequence's own rows of `inputs` [1, n, channels], joined.
+template <std::size_t kInputs, typename F>
+Variable for_each_sequence(const std::array<Tensor, kInputs>& inputs, const Pass& pass,
+                           const F& f) {
+  const std::int64_t rows = inputs[0].size(1);
+  Tensor joined;
+  std::int64_t first = 0;
+  for (const Pass& sequence : pass.sequences) {
+    const std::int64_t last = first + sequence.tokens;
+    std::array<Variable, kInputs> own;
+    for (std::size_t i = 0; i < kInputs; ++i) {
+      const std::int64_t channels = inputs[i].size(2);
+      own[i] = Variable(inputs[i]
+                            .reshape({rows, channels})
+                            .slice(first, last)
+                            .reshape({1, sequence.tokens, channels}));
+    }
+    const Tensor result = f(own, sequence).data();
+    if (!joined.defined()) joined = Tensor::empty({rows, result.size(2)}, result.dtype());
+    joined.slice(first, last).copy_from(result.reshape({sequence.tokens, result.size(2)}));
+    first = last;
+  }
+  return Variable(joined.reshape({1, rows, joined.size(1)}));
+}
+
+}  // namespace
+
+TokenPositions Pass::positions() const {
+  TokenPositions positions;
+  positions.first = first_position();
+  positions.each = document_positions;
+  for (const Pass& sequence : sequences) {
+    positions.end = std::max(positions.end, sequence.first_position() + sequence.tokens);
+  }
+  return positions;
+}
+
 Variable attend(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
                 std::int64_t layer) {
+  if (!pass.sequences.empty()) {
+    return for_each_sequence(std::array{qkv.data()}, pass, [&](const auto& own, const Pass& one) {
+      return attend(own[0], heads, kv_heads, one, layer);
+    });
+  }
   if (pass.cache == nullptr) return attention(qkv, heads, kv_heads, pass.first_key);
   return Variable(cached_attention(qkv.data(), heads, kv_heads, *pass.cache, layer));
 }
 
 Variable attend(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
                 std::int64_t kv_heads, const Pass& pass, std::int64_t layer, AttentionSpan span) {
+  if (!pass.sequences.empty()) {
+    const auto attend_one = [&](const auto& own, const Pass& one) {
+      return attend(own[0], own[1], own[2], heads, kv_heads, one, layer, span);
+    };
+    return for_each_sequence(std::array{q.data(), k.data(), v.data()}, pass, attend_one);
+  }
   const Tensor& first_key = span == AttentionSpan::chunk ? pass.first_key_in_chunk : pass.first_key;
   if (pass.cache == nullptr) return attention(q, k, v, heads, kv_heads, first_key);
   return Variable(cached_attention(q.data(), k.data(), v.data(), heads, kv_heads, *pass.cache,
@@ -55,6 +106,42 @@ Tensor keys_in_chunks(const Pass& pass, const Tensor& ids, const Tensor& starts,
   return first_keys(row_starts, chunk, pass.first_position());
 }
 
+/// The new tokens of sequences, one after another: i32 [1, n], and their positions.
+struct JoinedTokens {
+  Tensor ids, positions;
+  std::vector<std::int64_t> ends;  // of the sequences
+};
+
+JoinedTokens join(std::span<const NewTokens> sequences) {
+  std::vector<std::int32_t> positions;
+  std::vector<std::int64_t> ends;
+  for (const NewTokens& sequence : sequences) {
+    for (std::int64_t i = 0; i < sequence.tokens.numel(); ++i) {
+      positions.push_back(static_cast<std::int32_t>(sequence.cache->length + i));
+    }
+    ends.push_back(static_cast<std::int64_t>(positions.size()));
+  }
+  const std::int64_t count = ends.back();
+  const Tensor ids = Tensor::empty({count}, DType::i32);
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const Tensor& own = sequences[i].tokens;
+    ids.slice(ends[i] - own.numel(), ends[i]).copy_from(own);
+  }
+  return {ids.reshape({1, count}), Tensor::from(positions, {1, count}), ends};
+}
+
+/// The rows of x [1, n, channels] before these ends.
+Tensor rows_before(const std::vector<std::int64_t>& ends, const Tensor& x) {
+  const Tensor rows = x.reshape({x.size(1), x.size(2)});
+  const auto count = static_cast<std::int64_t>(ends.size());
+  const Tensor chosen = Tensor::empty({count, x.size(2)}, x.dtype());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t end = ends[static_cast<std::size_t>(i)];
+    chosen.slice(i, i + 1).copy_from(rows.slice(end - 1, end));
+  }
+  return chosen;
+}
+
 }  // namespace
 
 void Decoder::add_tied_ends(const std::vector<const Module*>& modules) {
@@ -87,7 +174,7 @@ void Decoder::check_tokens(const Tensor& ids, const Pass& pass) const {
         "a sequence of {} tokens is longer than the model's context of {}", tokens, shape_.context);
 }
 
-Variable Decoder::trunk(const Tensor& ids, Pass pass, const Tensor& document_starts) {
+Pass Decoder::placed(Pass pass, const Tensor& ids, const Tensor& document_starts) const {
   check_tokens(ids, pass);
   {
     const CategoryScope category(Category::activations);
@@ -96,6 +183,10 @@ Variable Decoder::trunk(const Tensor& ids, Pass pass, const Tensor& document_sta
       pass.first_key_in_chunk = keys_in_chunks(pass, ids, document_starts, shape_.chunks.tokens);
     }
   }
+  return pass;
+}
+
+Variable Decoder::trunk(const Tensor& ids, const Pass& pass) {
   Variable x =
       units_.front()->run_once([&](const Variable&) { return embed(ids, pass); }, Variable());
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
@@ -106,6 +197,7 @@ Variable Decoder::trunk(const Tensor& ids, Pass pass, const Tensor& document_sta
     x = units_[i + 1]->run(forward, x);
   }
   if (pass.cache != nullptr) pass.cache->length += ids.size(1);
+  for (const Pass& sequence : pass.sequences) sequence.cache->length += sequence.tokens;
   return x;
 }
 
@@ -115,7 +207,7 @@ Variable Decoder::loss(const Tensor& inputs, const Tensor& targets, double loss_
         "the targets are {}; expected the shape of the inputs, {}", describe(targets),
         describe(inputs));
   if (training && routers_) routers_->start_forward();
-  const Variable x = trunk(inputs, {.training = training}, document_starts);
+  const Variable x = trunk(inputs, placed({.training = training}, inputs, document_starts));
   if (training && routers_) routers_->finish_forward();
   return head_unit().run_once(
       [&](const Variable& h) {
@@ -125,20 +217,28 @@ Variable Decoder::loss(const Tensor& inputs, const Tensor& targets, double loss_
 }
 
 Variable Decoder::logits(const Tensor& inputs, const Tensor& document_starts) {
-  const Variable x = trunk(inputs, {}, document_starts);
+  const Variable x = trunk(inputs, placed({}, inputs, document_starts));
   return head_unit().run_once(
       [&](const Variable& h) { return linear(final_norm(h), head_weight(), Parameter()); }, x);
 }
 
-Tensor Decoder::next_logits(const Tensor& tokens, KeyValueCache& cache) {
+Tensor Decoder::next_logits(std::span<const NewTokens> sequences) {
+  check(!sequences.empty(), "next_logits of no sequence");
   const NoGradient no_gradient;
   const CategoryScope category(Category::activations);
-  const Variable x = trunk(tokens.reshape({1, tokens.numel()}), {.cache = &cache});
-  const Tensor rows = x.data().reshape({tokens.numel(), shape_.width});
-  const Variable last(rows.slice(tokens.numel() - 1, tokens.numel()));
-  const Variable row =
-      head_unit().run_once([&](const Variable& h) { return Variable(wide_logits(h)); }, last);
-  return row.data().reshape({shape_.vocab_size});
+  const JoinedTokens joined = join(sequences);
+  Pass pass{.document_positions = joined.positions};
+  for (const NewTokens& sequence : sequences) {
+    const std::int64_t tokens = sequence.tokens.numel();
+    pass.sequences.push_back(placed({.cache = sequence.cache, .tokens = tokens},
+                                    sequence.tokens.reshape({1, tokens}), Tensor()));
+  }
+  const bool single = sequences.size() == 1;
+  const Variable x = trunk(joined.ids, single ? pass.sequences.front() : pass);
+  const Variable last(rows_before(joined.ends, x.data()));
+  return head_unit()
+      .run_once([&](const Variable& h) { return Variable(wide_logits(h)); }, last)
+      .data();
 }
 
 Tensor Decoder::log_probabilities(const Tensor& inputs, const Tensor& targets) {
@@ -147,7 +247,7 @@ Tensor Decoder::log_probabilities(const Tensor& inputs, const Tensor& targets) {
         describe(inputs));
   const NoGradient no_gradient;
   const CategoryScope category(Category::activations);
-  const Variable x = trunk(inputs, {});
+  const Variable x = trunk(inputs, placed({}, inputs, Tensor()));
   const std::int64_t count = inputs.numel();
   const Tensor rows = x.data().reshape({count, shape_.width});
   const Tensor result = Tensor::empty({count}, statistics_dtype(x.dtype()));

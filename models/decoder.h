@@ -11,12 +11,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "kernels/rope/op.h"
 #include "models/language_model.h"
+#include "models/rotary_embedding.h"
 #include "models/routers.h"
 
 namespace tessera {
@@ -33,11 +34,15 @@ struct Pass {
   /// and of its chunk. Undefined: the first of the row.
   Tensor first_key, first_key_in_chunk;
 
+  /// In generation, several sequences at once: each one's own pass, with `tokens` of the rows, which
+  /// lie one after another in the only element of the batch. Attention takes the sequences one by
+  /// one; everything else sees rows. Empty if there is one sequence.
+  std::vector<Pass> sequences = {};
+  std::int64_t tokens = 0;
+
   /// The position of the pass's first token.
   std::int64_t first_position() const { return cache != nullptr ? cache->length : 0; }
-  RopePositions positions() const {
-    return {.first = first_position(), .each = document_positions};
-  }
+  TokenPositions positions() const;
 };
 
 /// The keys that a query sees, up to itself: its document's, or its chunk's (TransformerShape::chunks).
@@ -67,7 +72,8 @@ class Decoder : public LanguageModel {
   Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale, bool training,
                 const Tensor& document_starts = Tensor()) final;
   Variable logits(const Tensor& inputs, const Tensor& document_starts = Tensor()) final;
-  Tensor next_logits(const Tensor& tokens, KeyValueCache& cache) final;
+  using LanguageModel::next_logits;
+  Tensor next_logits(std::span<const NewTokens> sequences) final;
   Tensor log_probabilities(const Tensor& inputs, const Tensor& targets) final;
   Routers* routers() const final { return routers_.get(); }
 
@@ -98,8 +104,10 @@ class Decoder : public LanguageModel {
   virtual const Parameter& head_weight() const = 0;
 
  private:
-  /// The residual stream [B, T, width] after the last block.
-  Variable trunk(const Tensor& ids, Pass pass, const Tensor& document_starts = Tensor());
+  /// The residual stream [B, T, width] after the last block. The caches get the tokens' rows.
+  Variable trunk(const Tensor& ids, const Pass& pass);
+  /// The pass with the places of its tokens. `document_starts` may be undefined.
+  Pass placed(Pass pass, const Tensor& ids, const Tensor& document_starts) const;
   void check_tokens(const Tensor& ids, const Pass& pass) const;
   /// Logits [N, V] of rows [N, width] of the residual stream, f32 (f64 for f64). Not linear(): logits
   /// rounded to 16 bits would often tie.

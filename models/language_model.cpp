@@ -8,6 +8,11 @@
 
 namespace tessera {
 
+Tensor LanguageModel::next_logits(const Tensor& tokens, KeyValueCache& cache) {
+  const NewTokens sequence{tokens, &cache};
+  return next_logits(std::span(&sequence, 1)).reshape({shape().vocab_size});
+}
+
 Tensor log_probabilities_of(const Tensor& logits, const Tensor& targets) {
   const Tensor losses = Tensor::empty(targets.shape(), logits.dtype());
   const Tensor logsumexp = Tensor::empty(targets.shape(), logits.dtype());

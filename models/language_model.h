@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 
 #include "autograd/module.h"
 #include "autograd/unit.h"
@@ -13,6 +14,12 @@
 namespace tessera {
 
 class Routers;
+
+/// What a sequence gets in a forward pass of generation.
+struct NewTokens {
+  Tensor tokens;  // i32 [n], at least one
+  KeyValueCache* cache = nullptr;
+};
 
 class LanguageModel : public Module {
  public:
@@ -37,10 +44,12 @@ class LanguageModel : public Module {
   /// the model computes in: that of the parameters' windows.
   virtual Variable logits(const Tensor& inputs, const Tensor& document_starts = Tensor()) = 0;
 
-  /// Logits [V] of the token after `tokens` [n], which follow the cache's tokens; the cache grows by
-  /// n. They are f32 in every compute dtype (f64 for f64). No gradients. Raises Error if the cache
-  /// would exceed the context.
-  virtual Tensor next_logits(const Tensor& tokens, KeyValueCache& cache) = 0;
+  /// Logits [S, V] of the token after each sequence's new tokens, which follow those of its cache;
+  /// the caches grow by them. They are f32 in every compute dtype (f64 for f64). No gradients. A
+  /// sequence has the logits that it has alone. Raises Error if a cache would exceed the context.
+  virtual Tensor next_logits(std::span<const NewTokens> sequences) = 0;
+  /// One sequence's logits [V].
+  Tensor next_logits(const Tensor& tokens, KeyValueCache& cache);
 
   /// The routers of a mixture of experts; null if the model has none.
   virtual Routers* routers() const { return nullptr; }

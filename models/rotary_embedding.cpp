@@ -19,9 +19,10 @@ RotaryEmbedding::RotaryEmbedding(MakeTable make_table, std::int64_t head_size, s
     : make_table_(std::move(make_table)), head_size_(head_size), context_(context) {}
 
 Variable RotaryEmbedding::operator()(Variable x, std::int64_t heads,
-                                     const RopePositions& positions) const {
+                                     const TokenPositions& positions) const {
   // A position in a document is less than the row's length.
-  const RopeTable& all = table(positions.first + x.shape()[1], x.dtype());
+  const std::int64_t end = positions.end > 0 ? positions.end : positions.first + x.shape()[1];
+  const RopeTable& all = table(end, x.dtype());
   return rope(std::move(x), heads, head_size_, all, positions);
 }
 

@@ -8,6 +8,12 @@
 
 namespace tessera {
 
+/// The positions of tokens, and the number of positions that a table for them must have; 0: up to
+/// those of the tokens that follow `first`.
+struct TokenPositions : RopePositions {
+  std::int64_t end = 0;
+};
+
 class RotaryEmbedding {
  public:
   /// `context`: the most positions that the table will ever need.
@@ -19,7 +25,7 @@ class RotaryEmbedding {
   RotaryEmbedding(MakeTable make_table, std::int64_t head_size, std::int64_t context);
 
   /// x [B, T, heads * head_size], rotated by its tokens' positions. In place if x is a temporary.
-  Variable operator()(Variable x, std::int64_t heads, const RopePositions& positions) const;
+  Variable operator()(Variable x, std::int64_t heads, const TokenPositions& positions) const;
 
  private:
   /// The table of at least `positions` positions for heads of `dtype`. It grows with the longest

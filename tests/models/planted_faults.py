@@ -29,6 +29,16 @@ FAULTS = {
         "  const std::int64_t step = p.rows == 1 ? -1 : 1;\n"
         "  for (std::int64_t k = 0; k < p.depth; ++k, a += step, b += step * b_row) {",
         ["same_bits"]),
+    "a batch's positions begin at 0": (
+        "models/decoder.cpp",
+        "static_cast<std::int32_t>(sequence.cache->length + i)",
+        "static_cast<std::int32_t>(i)",
+        ["same_bits"]),
+    "a batch's table of rotations ends with its rows": (
+        "models/decoder.cpp",
+        "std::max(positions.end, sequence.first_position() + sequence.tokens)",
+        "std::int64_t{0}",
+        ["same_bits"]),
     "log-probabilities of later chunks are those of the first": (
         "models/decoder.cpp",
         "wide_logits(Variable(h.data().slice(first, last)))",
@@ -75,9 +85,9 @@ FAULTS = {
         "pass.first_key = Tensor();",
         ["documents"]),
     "rotated positions count from the row's start": (
-        "models/decoder.h",
-        "return {.first = first_position(), .each = document_positions};",
-        "return {.first = first_position(), .each = Tensor()};",
+        "models/decoder.cpp",
+        "  positions.each = document_positions;\n",
+        "",
         ["documents"]),
     "GPT-2's positions count from the row's start": (
         "models/gpt2/model.cpp",

@@ -34,6 +34,7 @@ WholeModel small_model(const std::string& preset) {
           config.kv_heads = 1;
           config.mlp_width = 201;
         }
+        if constexpr (requires { config.nope_every; }) config.nope_every = 2;
         if constexpr (requires { config.expert_width; }) config.expert_width = 67;
         if constexpr (requires { config.nope_every; }) config.nope_every = 2;
       },
@@ -126,6 +127,65 @@ TEST_CASE("a token's log-probability has the training forward's bits however it 
       CHECK(by_logits(logits, all_targets[at]) == expected[at]);
     }
   }
+}
+
+TEST_CASE("a token's log-probability has the training forward's bits in any batch of sequences",
+          "[cpu]") {
+  const test::Rank rank;
+  const Case c = GENERATE(from_range(kCases));
+  CAPTURE(c.preset, name_of(c.dtype));
+  const WholeModel whole = small_model(c.preset);
+  whole.compute_in(c.dtype);
+  constexpr std::int64_t kSequences = 4;
+  const Tensor inputs = index_tensor({kSequences, kTokens}, kVocabulary, "inputs");
+  const Tensor targets = index_tensor({kSequences, kTokens}, kVocabulary, "targets");
+  const auto expected = whole.model->log_probabilities(inputs, targets).to_vector<float>();
+  std::vector<KeyValueCache> caches(kSequences, KeyValueCache(whole.model->shape()));
+  std::mt19937 random(11);
+  for (bool all_fed = false; !all_fed;) {
+    // Some of the sequences, in any order, with any number of tokens each.
+    std::vector<std::size_t> order = {0, 1, 2, 3};
+    std::shuffle(order.begin(), order.end(), random);
+    order.resize(1 + random() % kSequences);
+    std::vector<NewTokens> sequences;
+    std::vector<std::size_t> last;  // of targets
+    for (const std::size_t i : order) {
+      const std::int64_t first = caches[i].length;
+      const auto wanted = static_cast<std::int64_t>(random() % 3 == 0 ? 1 + random() % 40 : 1);
+      const std::int64_t end = std::min(kTokens, first + wanted);
+      if (first == end) continue;
+      const auto row = static_cast<std::int64_t>(i);
+      sequences.push_back(
+          {inputs.slice(row, row + 1).reshape({kTokens}).slice(first, end), &caches[i]});
+      last.push_back(static_cast<std::size_t>(row * kTokens + end - 1));
+    }
+    if (!sequences.empty()) {
+      const Tensor logits = whole.model->next_logits(sequences);
+      REQUIRE(logits.size(0) == static_cast<std::int64_t>(sequences.size()));
+      for (std::size_t i = 0; i < sequences.size(); ++i) {
+        const auto row = static_cast<std::int64_t>(i);
+        const std::int32_t target = targets.to_vector<std::int32_t>()[last[i]];
+        CAPTURE(last[i], sequences.size());
+        CHECK(by_logits(logits.slice(row, row + 1), target) == expected[last[i]]);
+      }
+    }
+    all_fed = std::all_of(caches.begin(), caches.end(),
+                          [](const KeyValueCache& cache) { return cache.length == kTokens; });
+  }
+}
+
+TEST_CASE("a batch with a sequence beyond the context is refused, and no cache grows", "[cpu]") {
+  const test::Rank rank;
+  const WholeModel whole = small_model("llama3-mini");
+  KeyValueCache one(whole.model->shape()), other(whole.model->shape());
+  const Tensor few = index_tensor({3}, kVocabulary, "few");
+  const Tensor many = index_tensor({kTokens + 1}, kVocabulary, "many");
+  const std::vector<NewTokens> sequences = {{few, &one}, {many, &other}};
+  CHECK_THROWS_WITH(whole.model->next_logits(sequences),
+                    Catch::Contains("longer than the model's context of 150"));
+  CHECK(one.length == 0);
+  CHECK_THROWS_WITH(whole.model->next_logits(std::span<const NewTokens>()),
+                    Catch::Contains("no sequence"));
 }
 
 }  // namespace tessera

@@ -277,6 +277,8 @@ TEST_CASE("texts are continued one after another; the same as alone") {
   CHECK(run(with(arguments, {"--prompts", folder / "prompts.txt"})).out == one + other);
   CHECK(run(with(arguments, {"--prompts", folder / "prompts.txt", "--ranks", "3"})).out ==
         one + other);
+  CHECK(run(with(arguments, {"--prompts", folder / "prompts.txt", "--batch", "1"})).out ==
+        one + other);
   // A stop token's text is not printed.
   const auto id = Tokenizer::load(config.train.dir / "model")->encode("2").front();
   const std::string stopped =

@@ -19,8 +19,9 @@ FAULTS = {
     # ---- generation and scores
     "a stop token is not among the ids": (
         "tools/generate/generate.cpp",
-        "    text.append(token);\n    if (job.stop.contains(token)) break;\n",
-        "    if (job.stop.contains(token)) break;\n    text.append(token);\n",
+        "    result_.ids.push_back(token);\n    stopped_ = job_.stop.contains(token);\n",
+        "    stopped_ = job_.stop.contains(token);\n"
+        "    if (!stopped_) result_.ids.push_back(token);\n",
         ["generate"]),
     "the model's own stop tokens are read from config.json only": (
         "tools/generate/stop_tokens.cpp",

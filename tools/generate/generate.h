@@ -30,6 +30,8 @@ struct GenerateOptions {
   DType dtype = DType::f32;
   /// The prompts, in place of `prompt`.
   std::vector<Prompt> prompts;
+  /// The most prompts that are continued at the same time. Weights are read once for all of them.
+  std::int64_t batch = 16;
   /// Each text is a user's message to a chat model, after this system's message if it is not empty.
   bool chat = false;
   std::string system;
@@ -46,8 +48,7 @@ struct Generated {
   std::vector<float> log_probabilities;
 };
 
-/// Continues every prompt. Each gives what it gives alone, and the same options give the same
-/// result. When the model's context is full, generation continues from its last half.
+/// Continues every prompt, each as if it were alone. The same options give the same result. When the model's context is full, generation continues from its last half.
 ///
 /// `write`, if it is set, gets the text: the prompt (not with `chat`), each token's text as soon as
 /// it is generated, and a line break between two prompts. Without it only texts of prompts need a

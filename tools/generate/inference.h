@@ -23,8 +23,8 @@ struct InferenceOptions {
   DType dtype = DType::f32;
 };
 
-/// How the ranks share the weights of a model in this folder: the strategy of the run whose folder
-/// model/ it is, or fsdp; one rank has them all.
+/// How the ranks share the weights of a model in this folder: the strategy of the run that made it,
+/// if it is the folder model/ of a run, or fsdp; one rank has them all.
 ShardingOptions inference_sharding(const std::filesystem::path& folder, DType dtype, int ranks);
 
 /// Loads the model and calls `body` on every rank. With several ranks each keeps its share of the

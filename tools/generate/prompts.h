@@ -20,7 +20,7 @@ struct Prompt {
 /// "1,2,3". Raises Error that begins with "--ids" for another text.
 std::vector<std::int32_t> parse_ids(const std::string& text);
 
-/// The prompts of a file: a JSON list whose elements are texts or lists of ids; or, if the file
+/// The prompts of a file: a JSON list of texts and of lists of ids; or, if the file
 /// does not begin with "[", one text per line. Raises Error with the path.
 std::vector<Prompt> read_prompts(const std::filesystem::path& path);
 

@@ -28,6 +28,9 @@ void add_prompt_options(CLI::App& command, Options& options) {
                    "One prompt per line; or a JSON list of texts or lists of ids")
       ->type_name("FILE");
   prompt->require_option(1);
+  command.add_option("--batch", options.batch, "The most prompts to continue at the same time")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command.add_flag("--chat", options.chat,
                    "Texts are messages to a chat model, which answers; see its chat template");
   command.add_option("--system", options.system, "The system's message before --chat's")
