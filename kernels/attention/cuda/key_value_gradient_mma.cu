@@ -17,8 +17,8 @@ namespace {
 
 /// Two pairs of warps, so that a multiprocessor has room for two blocks: one computes while the other
 /// waits at a barrier. With 64 queries at a time and heads of 128, a block needs 113 KiB of shared
-/// memory. Where a block has 99 KiB (sm_86, sm_89) it takes 32, in 72.5 KiB. Every output is the same
-/// sum of products in the same order, so both sizes give the same bits.
+/// memory; with 32, which is slower, 72.5 KiB. Every output is the same sum of products in the same
+/// order, so both sizes give the same bits.
 template <int kQueries>
 using KeyValueGradient = BlockSize<2, kQueries, 2, 2>;
 constexpr int kManyQueries = 64, kFewQueries = 32;
@@ -225,10 +225,12 @@ void launch(const BackwardCall& call, const BackwardArguments<T>& arguments) {
 template <typename T, int kHeadSize, bool kCut>
 void launch(const BackwardCall& call, const Tensor& workspace) {
   const BackwardArguments<T> arguments(call, workspace);
+  // As many queries as leave room for two blocks. A block's limit is the multiprocessor's memory less
+  // the 1 KiB that every block takes for itself.
   using LargeMemory = KeyValueMemory<T, kHeadSize, KeyValueGradient<kManyQueries>, kCut>;
-  if (kHeadSize == 64 || LargeMemory::kBytes <= shared_memory_limit()) {
+  if (2 * LargeMemory::kBytes + 1024 <= shared_memory_limit()) {
     launch<T, kHeadSize, kManyQueries, kCut>(call, arguments);
-  } else if constexpr (kHeadSize > 64) {
+  } else {
     launch<T, kHeadSize, kFewQueries, kCut>(call, arguments);
   }
 }
