@@ -14,6 +14,7 @@
 #include "runtime/json.h"
 #include "runtime/safetensors.h"
 #include "sharding/strategy/strategy.h"
+#include "tests/support/device.h"
 #include "tests/support/rank.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/run_program.h"
@@ -164,6 +165,27 @@ TEST_CASE("generate's log-probabilities are score's, bit for bit, in any batch a
                   dtype, "--ranks", i == 1 ? "2" : "1"});
     const std::vector<double> all = scored.front()["log_probabilities"].front();
     CHECK(std::vector(all.end() - 9, all.end()) == generated);
+  }
+}
+
+TEST_CASE("a batch on this build's device has the tokens that each prompt has alone") {
+  GenerateOptions options = {.model = kGolden + "llama/qwen3",
+                             .sampling = {.temperature = 0.0},
+                             .tokens = 8,
+                             .threads = 2,
+                             .device = to_string(test::device())};
+  options.prompts = {{.text = {}, .ids = {3}},
+                     {.text = {}, .ids = golden_values<std::int32_t>("llama/qwen3", "prompt")},
+                     {.text = {}, .ids = {9, 8}}};
+  const std::vector<Generated> batch = generate(options, {});
+  REQUIRE(batch.size() == 3);
+  const auto continuation = golden_values<std::int32_t>("llama/qwen3", "continuation");
+  const std::vector<std::int32_t>& ids = batch[1].ids;
+  CHECK(std::equal(ids.end() - 8, ids.end(), continuation.begin()));
+  for (const Generated& together : batch) {
+    GenerateOptions alone = options;
+    alone.prompts = {{.text = {}, .ids = {together.ids.begin(), together.ids.end() - 8}}};
+    CHECK(generate(alone, {}).front().ids == together.ids);
   }
 }
 
