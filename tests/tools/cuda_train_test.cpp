@@ -199,7 +199,7 @@ TEST_CASE("a GPU that is not there is one line") {
   train(trained);
   const Config config = short_run(folder, "cuda:99");
   CHECK_THROWS_WITH(train(config), Contains("device cuda:99 is not available") && !Contains("\n"));
-  CHECK_THROWS_WITH(generate({.model = trained.train.dir, .device = "gpu"}, {}),
+  CHECK_THROWS_WITH(generate({.model = trained.train.dir, .prompt = "1", .device = "gpu"}, {}),
                     Contains("expected auto, cpu, cuda or cuda:N, got 'gpu'"));
 }
 
