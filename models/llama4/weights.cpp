@@ -1,5 +1,7 @@
 #include "models/llama4/weights.h"
 
+#include "models/routers.h"
+
 namespace tessera {
 namespace {
 
@@ -14,7 +16,7 @@ std::vector<std::string> names_of_parameter(const std::string& parameter) {
 bool is_not_a_parameter(std::string_view tensor) {
   return tensor.starts_with("vision_model.") || tensor.starts_with("multi_modal_projector.") ||
          tensor.ends_with(".rotary_emb.inv_freq") || tensor == "lm_head.weight" ||
-         tensor == "language_model.lm_head.weight";
+         tensor == "language_model.lm_head.weight" || is_router_bias(tensor);
 }
 
 }  // namespace

@@ -328,6 +328,27 @@ TEST_CASE("llama4: freezing changes no bit of the other gradients") {
   }
 }
 
+TEST_CASE("llama4: the biases of routers are saved with the model, and change its choices") {
+  const test::Rank rank;
+  const TemporaryDirectory folder;
+  const WholeModel whole(golden_folder("llama4/typical"));
+  const Tensor ids = index_tensor({2, 24}, 97, "inputs");
+  const auto logits_of = [&](const WholeModel& of) {
+    const NoGradient no_gradient;
+    return of.model->logits(ids).data();
+  };
+  const Tensor without = logits_of(whole);
+  const std::vector<float> bias = {0.5f, -0.25f, 0.0f, -0.5f};
+  whole.model->routers()->set_bias(0, std::vector<float>(4, 0.0f));
+  whole.model->routers()->set_bias(1, bias);
+  const Tensor with = logits_of(whole);
+  CHECK_FALSE(same_bits(with, without));
+  save_pretrained(folder.path(), *whole.model, *whole.strategy);
+  const WholeModel again(folder.path());
+  CHECK(again.model->routers()->biases()[1].values == bias);
+  CHECK(same_bits(logits_of(again), with));
+}
+
 TEST_CASE("the text model is read from the files of the whole model, which hold more") {
   const test::Rank rank;
   const std::string name = GENERATE("typical", "odd");  // odd is tied

@@ -171,6 +171,11 @@ FAULTS = {
         '{parameter, "language_model." + parameter}',
         "{parameter}",
         ["llama4"]),
+    "files with biases of Llama 4's routers are refused": (
+        "models/llama4/weights.cpp",
+        " || is_router_bias(tensor);",
+        ";",
+        ["llama4"]),
     "the vision model's layers count": (
         "models/weight_files.cpp",
         "if (names_.is_not_a_parameter(name)) continue;",

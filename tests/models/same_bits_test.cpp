@@ -34,7 +34,6 @@ WholeModel small_model(const std::string& preset) {
           config.kv_heads = 1;
           config.mlp_width = 201;
         }
-        if constexpr (requires { config.nope_every; }) config.nope_every = 2;
         if constexpr (requires { config.expert_width; }) config.expert_width = 67;
         if constexpr (requires { config.nope_every; }) config.nope_every = 2;
       },
