@@ -334,8 +334,13 @@ TEST_CASE("nccl: ranks that never reach NCCL end the run when the deadline has p
 
 TEST_CASE("nccl: an error that NCCL reports later, of a broken link, ends the calls under way") {
   const emulation::NcclFaultsGuard guard({.never_ends = true});
-  const auto break_links = [](Communicator& world) {
-    if (world.rank() == 1) emulation::break_nccl_links("the cable is out");
+  std::atomic<int> queued = 0;
+  const auto break_links = [&](Communicator& world) {
+    ++queued;
+    if (world.rank() != 1) return;
+    while (queued < world.size())
+      std::this_thread::yield();  // or a rank would hear of it as it queues
+    emulation::break_nccl_links("the cable is out");
   };
   CHECK_THROWS_WITH(
       run(2, kDeterministic, [&](Communicator& world) { read_a_sum(world, break_links); }),
