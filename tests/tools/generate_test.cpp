@@ -283,7 +283,7 @@ TEST_CASE("wrong tokens, rows and prompts are one line each") {
   }
 }
 
-TEST_CASE("texts are continued one after another; the same as alone") {
+TEST_CASE("texts are continued one after another, the same as alone") {
   const test::TemporaryDirectory folder;
   const Config config = test::tiny_run(folder);
   write_file_atomically(folder / "run.yaml", to_yaml(config));

@@ -271,7 +271,7 @@ TEST_CASE("a step that f16 skips moves no bias and has no loads", "[cpu]") {
   });
 }
 
-TEST_CASE("loads are in the metrics; force_balance makes them equal", "[cpu]") {
+TEST_CASE("loads are in the metrics, and force_balance makes them equal", "[cpu]") {
   const TemporaryDirectory folder;
   Config config = tiny_moe_run(folder);
   config.train.steps = 1;
