@@ -88,16 +88,20 @@ TEST_CASE("bench_strategies: two ranks, all strategies, every figure of the JSON
 
 namespace {
 
+const std::string kExperts = ", experts: 5, expert_width: 16";
+
 /// One loss and every byte of two layers of a preset under every strategy: in bf16 on two ranks,
 /// otherwise in f32.
-void check_family(const std::string& preset, int ranks) {
+void check_family(const std::string& preset, int ranks, const std::string& keys = "") {
   const TemporaryDirectory folder;
   const std::string dtype = ranks == 2 ? "bf16" : "f32";
   CAPTURE(preset, ranks, dtype);
   const std::string model = folder / "model.yaml", file = folder / "figures.json";
   write_file_atomically(model, "model: {preset: " + preset +
                                    ", layers: 2, heads: 4, kv_heads: 2, width: 24, mlp_width: 40, "
-                                   "context: 19, vocab_size: 257}\n"
+                                   "context: 19, vocab_size: 257" +
+                                   keys +
+                                   "}\n"
                                    "data: {batch_size: 8, sequence_length: 19}\n"
                                    "optimizer: {clip_norm: 0.1}\n");
   const Outcome outcome = bench_strategies(
@@ -122,18 +126,19 @@ void check_family(const std::string& preset, int ranks) {
 }  // namespace
 
 TEST_CASE("bench_strategies: one loss and every byte of Llama and Qwen3", "[cpu]") {
-  check_family("llama3-mini", 4);
-  check_family("qwen3-mini", 2);
-  check_family("llama2-7b", 4);  // not tied: its head is a unit of its own
+  for (const int ranks : {1, 2, 4}) {
+    check_family("llama3-mini", ranks);
+    check_family("qwen3-mini", ranks);
+    check_family("llama2-7b", ranks);  // not tied: its head is a unit of its own
+  }
 }
 
-TEST_CASE("bench_strategies: one loss and every byte of Qwen3-MoE", "[cpu]") {
-  for (const int ranks : {1, 2, 4}) check_family("qwen3-moe-mini", ranks);
-}
-
-TEST_CASE("bench_strategies: one loss and every byte of Llama 4", "[cpu]") {
-  check_family("llama4-mini", 2);
-  check_family("llama4-scout", 4);
+TEST_CASE("bench_strategies: one loss and every byte of Qwen3-MoE and Llama 4", "[cpu]") {
+  for (const int ranks : {1, 2, 4}) {
+    check_family("qwen3-moe-mini", ranks, kExperts);
+    check_family("llama4-mini", ranks, kExperts);
+    check_family("llama4-scout", ranks, kExperts);  // not tied
+  }
 }
 
 TEST_CASE("bench_strategies: sums in another order agree to rounding") {
