@@ -75,7 +75,8 @@ void run_threads(const WorldOptions& options, const Body& body) {
   run_ranks(options, nccl ? with_nccl(options, body) : body);
 }
 
-void run_processes(const WorldOptions& options, const Launch& launch, const Body& body) {
+void run_processes(const WorldOptions& options, const Launch& launch,
+                   [[maybe_unused]] const Body& body) {
   if (options.ranks != 0 && launch.processes != 0 && options.ranks != launch.processes) {
     fail_once(launch, fmt::format("mpirun has started {} ranks, but {} are asked for: leave the "
                                   "number to mpirun -np",
