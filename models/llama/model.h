@@ -13,34 +13,21 @@
 // RoPE's pairs are (i, i + D / 2).
 #pragma once
 
-#include <optional>
-
-#include "models/decoder.h"
-#include "models/layers.h"
 #include "models/llama/config.h"
+#include "models/rms_decoder.h"
 
 namespace tessera {
 
-class Llama final : public Decoder {
+class Llama final : public RmsDecoder {
  public:
   /// Raises Error if the configuration is not valid. The parameters have no memory until a sharding
   /// strategy opens them.
   explicit Llama(const LlamaConfig& config);
 
   nlohmann::json config() const override;
-  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 
  private:
-  Variable embed(const Tensor& ids, const Pass&) const override { return embed_tokens_(ids); }
-  Variable final_norm(const Variable& x) const override { return norm_(x); }
-  const Parameter& head_weight() const override {
-    return lm_head_ ? lm_head_->weight : embed_tokens_.weight;
-  }
-
   LlamaConfig config_;
-  Embedding embed_tokens_;
-  RmsNorm norm_;
-  std::optional<Linear> lm_head_;  // none if it is tied to the embedding
 };
 
 }  // namespace tessera

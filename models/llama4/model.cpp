@@ -80,39 +80,21 @@ const Llama4Config& checked(const Llama4Config& config) {
 }  // namespace
 
 Llama4::Llama4(const Llama4Config& config)
-    : Decoder(shape_of(checked(config))),
-      config_(config),
-      embed_tokens_("model.embed_tokens", config.vocab_size, config.width, kInitial),
-      norm_(norm("model.norm", config)) {
-  if (config.tied) {
-    add_tied_ends({&embed_tokens_, &norm_});
-  } else {
-    add_embedding(embed_tokens_);
-  }
+    : RmsDecoder(
+          shape_of(checked(config)),
+          {.norm_epsilon = config.norm_epsilon, .tied = config.tied, .initializer = kInitial}),
+      config_(config) {
   const Shared shared = {.positions = std::make_shared<Llama4Positions>(config),
                          .routers = std::make_shared<Routers>(
                              config.experts, config.experts_per_token, RouterWeights::sigmoid)};
-  for (std::int64_t i = 0; i < config.layers; ++i) {
-    const std::string name = "layers." + std::to_string(i);
-    add_block(name, std::make_unique<Block>("model." + name, i, config, shared));
-  }
+  add_blocks([&](const std::string& name, std::int64_t layer) {
+    return std::make_unique<Block>(name, layer, config, shared);
+  });
   set_routers(shared.routers);
-  if (!config.tied) {
-    lm_head_.emplace("lm_head", config.width, config.vocab_size, /*with_bias=*/false,
-                     WeightLayout::out_in, kInitial);
-    add_head({&norm_, &*lm_head_});
-  }
 }
 
 nlohmann::json Llama4::config() const {
   return to_json(config_);
-}
-
-void Llama4::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
-  embed_tokens_.visit_parameters(visit);
-  for (const auto& block : blocks()) block->visit_parameters(visit);
-  norm_.visit_parameters(visit);
-  if (lm_head_) lm_head_->visit_parameters(visit);
 }
 
 }  // namespace tessera

@@ -103,37 +103,19 @@ Shared shared_of(const Qwen3MoeConfig& config) {
 }  // namespace
 
 Qwen3Moe::Qwen3Moe(const Qwen3MoeConfig& config)
-    : Decoder(shape_of(checked(config))),
-      config_(config),
-      embed_tokens_("model.embed_tokens", config.vocab_size, config.width, kInitial),
-      norm_(norm("model.norm", config)) {
-  if (config.tied) {
-    add_tied_ends({&embed_tokens_, &norm_});
-  } else {
-    add_embedding(embed_tokens_);
-  }
+    : RmsDecoder(
+          shape_of(checked(config)),
+          {.norm_epsilon = config.norm_epsilon, .tied = config.tied, .initializer = kInitial}),
+      config_(config) {
   const Shared shared = shared_of(config);
-  for (std::int64_t i = 0; i < config.layers; ++i) {
-    const std::string name = "layers." + std::to_string(i);
-    add_block(name, std::make_unique<Block>("model." + name, i, config, shared));
-  }
+  add_blocks([&](const std::string& name, std::int64_t layer) {
+    return std::make_unique<Block>(name, layer, config, shared);
+  });
   set_routers(shared.routers);
-  if (!config.tied) {
-    lm_head_.emplace("lm_head", config.width, config.vocab_size, /*with_bias=*/false,
-                     WeightLayout::out_in, kInitial);
-    add_head({&norm_, &*lm_head_});
-  }
 }
 
 nlohmann::json Qwen3Moe::config() const {
   return to_json(config_);
-}
-
-void Qwen3Moe::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
-  embed_tokens_.visit_parameters(visit);
-  for (const auto& block : blocks()) block->visit_parameters(visit);
-  norm_.visit_parameters(visit);
-  if (lm_head_) lm_head_->visit_parameters(visit);
 }
 
 }  // namespace tessera

@@ -78,6 +78,13 @@ struct WholeModel {
     return loss.data().item<float>();
   }
 
+  /// The loss and every gradient of one training step, to be compared bit for bit.
+  std::vector<std::vector<float>> step_bits(const Tensor& inputs, const Tensor& targets) const {
+    std::vector<std::vector<float>> bits = {{differentiate(inputs, targets)}};
+    for (const Shard& shard : shards()) bits.push_back(shard.gradient.to_vector<float>());
+    return bits;
+  }
+
   const Shard& shard(const std::string& name) const {
     for (const Shard& shard : shards()) {
       if (shard.parameter.name() == name) return shard;
