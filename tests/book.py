@@ -11,7 +11,8 @@ Every ```cpp block carries a marker in the line before it:
 
 Other marks:
 
-  <!-- printed by footprints -->       The text from here to <!-- end --> is the output of the program.
+  <!-- printed by footprints -->       The text from here to <!-- end --> is the output of the program,
+                                       indented or not.
 
 Links lead to files and headings that exist. Paths in backticks exist, unless they contain NAME. A name quoted after the word
 "test" is the name of a test case. The figures in FIGURES equal the output of their scripts.
@@ -21,6 +22,7 @@ Prints one line per finding and exits with status 1 if there is one.
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 # Figure: the program whose output is piped into the script that draws it.
@@ -143,7 +145,7 @@ def findings_in_fences(text, tree):
         output = tree.output_of(program)
         if output is None:
             yield f"the program {program} fails"
-        elif shown.strip() != output.strip():
+        elif textwrap.dedent(shown).strip() != output.strip():
             yield f"{program} prints something else"
     if used != len(ANY_MARKER.findall(text)):
         yield "a marker has no block or no <!-- end --> after it"

@@ -84,6 +84,7 @@ class FenceTest(unittest.TestCase):
     def test_output_is_compared(self):
         page = "<!-- printed by tables -->\n\na table\n\n<!-- end -->\n"
         self.assertEqual(check(page), [])
+        self.assertEqual(check(page.replace("a table", "    a table")), [])
         self.assertEqual(len(check(page, FakeTree(output="another\n"))), 1)
         self.assertEqual(len(check(page, FakeTree(output=None))), 1)
 

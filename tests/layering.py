@@ -60,14 +60,14 @@ def allowed(path):
     if top == "tests" and path.parts[1] in BELOW:
         tested = path.parts[1]
         return BELOW[tested] | {tested, "tests"} | TESTS_ALSO_USE.get(tested, set())
-    return {*FOLDERS, "tests"}
+    return {*FOLDERS, "tests"} | ({"examples"} if top == "examples" else set())
 
 
 def direction_violations(root, path):
     for number, name, quoted in includes(root / path):
         top = name.split("/")[0]
         place = f"{path}:{number}"
-        if top in (*FOLDERS, "tests") and "/" in name:
+        if top in (*FOLDERS, "tests", "examples") and "/" in name:
             if top not in allowed(path):
                 yield f"{place}: {path.parts[0]} must not include {name}"
             elif path.parts[0] == "models" and top == "sharding" and name not in MODELS_MAY_SEE:

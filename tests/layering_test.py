@@ -51,6 +51,12 @@ class LayeringTest(unittest.TestCase):
                 self.assert_only(
                     changes, f"{folder}/up.h:2: {folder} must not include {headers[above]}")
 
+    def test_examples_may_have_several_files_and_nothing_else_includes_them(self):
+        model = {"examples/mine/model.h": '#include "models/gpt2.h"\n'}
+        self.assert_only({**model, "examples/mine/main.cpp": '#include "examples/mine/model.h"\n'})
+        self.assert_only({**model, "tools/mine.cpp": '#include "examples/mine/model.h"\n'},
+                         "tools/mine.cpp:1: tools must not include examples/mine/model.h")
+
     def test_the_order_of_the_folders_is_the_one_of_the_design(self):
         # A second spelling of the arrows, to catch a slip in the table.
         for low, high in [("runtime", "kernels"), ("kernels", "autograd"), ("autograd", "sharding"),

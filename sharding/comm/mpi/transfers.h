@@ -32,7 +32,8 @@ class Transfers {
 
   void send(int to, const void* data, std::int64_t bytes) {
     for_each_message(bytes, [&](std::int64_t offset, int count) {
-      MPI_Request& request = pending_.emplace_back(MPI_REQUEST_NULL, members_[to]).request;
+      MPI_Request& request =
+          pending_.emplace_back(MpiJob::Pending{MPI_REQUEST_NULL, members_[to]}).request;
       check_mpi(MPI_Isend(static_cast<const std::byte*>(data) + offset, count, MPI_BYTE, to, tag_,
                           comm_, &request),
                 "sending");
@@ -45,7 +46,8 @@ class Transfers {
 
   void receive(int from, void* data, std::int64_t bytes) {
     for_each_message(bytes, [&](std::int64_t offset, int count) {
-      MPI_Request& request = pending_.emplace_back(MPI_REQUEST_NULL, members_[from]).request;
+      MPI_Request& request =
+          pending_.emplace_back(MpiJob::Pending{MPI_REQUEST_NULL, members_[from]}).request;
       check_mpi(MPI_Irecv(static_cast<std::byte*>(data) + offset, count, MPI_BYTE, from, tag_,
                           comm_, &request),
                 "receiving");
