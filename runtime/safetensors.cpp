@@ -167,9 +167,10 @@ std::string tensor_entry(const std::string& name, const TensorInfo& info, std::s
                      begin + bytes_of(info));
 }
 
-/// The length and the JSON, padded with spaces so that the data starts 8-byte aligned.
-std::string header_for(const TensorInfos& infos,
-                       const std::map<std::string, std::string>& metadata) {
+}  // namespace
+
+std::string safetensors_header(const TensorInfos& infos,
+                               const std::map<std::string, std::string>& metadata) {
   std::string json = "{";
   if (!metadata.empty()) json += metadata_entry(metadata);
   std::set<std::string_view> names = {kMetadataKey};
@@ -184,8 +185,6 @@ std::string header_for(const TensorInfos& infos,
   json.resize(static_cast<std::size_t>(round_up(std::ssize(json), 8)), ' ');
   return little_endian(json.size()) + json;
 }
-
-}  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     : file_(std::make_shared<const MappedFile>(path)) {
@@ -242,7 +241,7 @@ void write_safetensors(
     const std::map<std::string, std::string>& metadata,
     const std::function<void(const std::function<void(const Tensor&)>&)>& produce) {
   write_file_atomically(path, [&](std::ostream& stream) {
-    stream << header_for(infos, metadata);
+    stream << safetensors_header(infos, metadata);
     std::size_t written = 0;
     produce([&](const Tensor& tensor) {
       if (written == infos.size()) fail("more tensors were written than the {} announced", written);

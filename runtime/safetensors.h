@@ -58,6 +58,11 @@ void write_safetensors(const std::filesystem::path& path, const NamedTensors& te
 /// Names, dtypes and shapes of tensors to be written. `begin` and `end` are ignored.
 using TensorInfos = std::vector<std::pair<std::string, TensorInfo>>;
 
+/// The bytes before the data of these tensors, which follow in this order without gaps: the length and
+/// the JSON, padded with spaces so that the data starts 8-byte aligned. Raises Error on a repeated name.
+std::string safetensors_header(const TensorInfos& infos,
+                               const std::map<std::string, std::string>& metadata = {});
+
 /// The same for tensors that are not in memory at the same time. `produce` passes them, in the order
 /// of `infos`, to the function that it receives. Raises Error if a tensor differs from its info.
 void write_safetensors(

@@ -229,6 +229,54 @@ FAULTS = {
         ""),
 }
 
+# Faults of checkpoints as files.
+FAULTS_OF_CHECKPOINTS = {
+    "a short write counts as a whole one": (
+        "runtime/file_calls.cpp",
+        "bytes = bytes.subspan(static_cast<std::size_t>(written));",
+        "bytes = {};"),
+    "a rename does not wait for the disk": (
+        "runtime/file_calls.cpp",
+        "  sync_folder(calls, fs::absolute(to).parent_path());\n",
+        ""),
+    "a manifest is believed without its checksum": (
+        "sharding/checkpoint/manifest.cpp",
+        "check(found == expected,",
+        "check(!found.empty(),"),
+    "slices may leave gaps": (
+        "sharding/checkpoint/manifest.cpp",
+        "check(slice.elements.begin == covered,",
+        "check(slice.elements.begin >= covered,"),
+    "a block is believed without its checksum": (
+        "sharding/checkpoint/reader.cpp",
+        "return crc32c(bytes) == manifest_.files.at(name)",
+        "return crc32c(bytes) == 0 || manifest_.files.at(name)"),
+    "a slice is read from its beginning": (
+        "sharding/checkpoint/reader.cpp",
+        "slice->offset + (at - slice->elements.begin) * size",
+        "slice->offset"),
+    "the last short block has no checksum of its own": (
+        "sharding/checkpoint/writer.cpp",
+        "    description_.checksums.push_back(block_.value());\n  }\n  file_.sync();",
+        "    description_.checksums.push_back(0);\n  }\n  file_.sync();"),
+    "a file is not on the disk when the manifest names it": (
+        "sharding/checkpoint/writer.cpp",
+        "  file_.sync();\n",
+        ""),
+    "a checkpoint gets its name before its files' names are on the disk": (
+        "sharding/checkpoint/folder.cpp",
+        "  sync_folder(calls, unfinished);\n",
+        ""),
+    "a checkpoint is deleted under its name": (
+        "sharding/checkpoint/folder.cpp",
+        "  rename_durably(calls, path, deleted);\n  remove_folder(calls, deleted);",
+        "  remove_folder(calls, path);"),
+    "the last healthy checkpoint is deleted": (
+        "sharding/checkpoint/folder.cpp",
+        "if (!kept && step != last_healthy) old",
+        "if (!kept && (step != last_healthy || step >= 0)) old"),
+}
+
 # The same for ranks that own an emulated GPU each, and the tests that are run.
 FAULTS_ON_GPUS = {
     "a call that never ends on the GPU has no deadline": (
@@ -322,6 +370,10 @@ if __name__ == "__main__":
     sys.exit(planting.run(sys.argv[1:], [
         planting.Batch(
             {name: planting.Fault(*fault, TESTS) for name, fault in FAULTS.items()},
+            folder="build/planted_faults", preset="release"),
+        planting.Batch(
+            {name: planting.Fault(*fault, ["test_sharding_checkpoint"])
+             for name, fault in FAULTS_OF_CHECKPOINTS.items()},
             folder="build/planted_faults", preset="release"),
         planting.Batch(
             {name: planting.Fault(path, old, new, [f"test_{test}" for test in tests])
