@@ -7,18 +7,21 @@ Every ```cpp block carries a marker in the line before it:
                                        line "// ..." stands for lines left out. Indentation may differ.
   <!-- program first_tensor -->        A whole program: examples/first_tensor.cpp without the comment at
                                        its top. The program runs and exits with status 0.
+  <!-- diff a.cpp b.cpp -->            Above a ```diff block: what differs from a.cpp to b.cpp, without
+                                       the comments at their tops. "book.py --write ROOT" writes it.
   <!-- sketch -->                      Not in the tree. Nothing checks it, so the text calls it a sketch.
 
 Other marks:
 
   <!-- printed by footprints -->       The text from here to <!-- end --> is the output of the program,
-                                       indented or not.
+                                       or of several, separated by commas; indented or not.
 
 Links lead to files and headings that exist. Paths in backticks exist, unless they contain NAME. A name quoted after the word
 "test" is the name of a test case. The figures in FIGURES equal the output of their scripts.
 
 Prints one line per finding and exits with status 1 if there is one.
 """
+import difflib
 import re
 import subprocess
 import sys
@@ -30,9 +33,10 @@ FIGURES = {"docs/figures/partitions.svg": ("partitions", "docs/figures/partition
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/**/*.md"]
 
 FENCE = re.compile(r"^([^\n]*)\n```(\w*)\n(.*?)^```$", re.S | re.M)
-MARKER = re.compile(r"<!-- (?:from (\S+)|program (\S+)|(sketch)) -->$")
-PRINTED = re.compile(r"<!-- printed by (\S+) -->\n(.*?)<!-- end -->", re.S)
-ANY_MARKER = re.compile(r"<!-- (?:from|program|sketch|printed by)\b")
+MARKER = re.compile(r"<!-- (?:from (\S+)|program (\S+)|diff (\S+ \S+)|(sketch)) -->$")
+DIFF = re.compile(r"^(<!-- diff (\S+ \S+) -->)\n```diff\n.*?^```$", re.S | re.M)
+PRINTED = re.compile(r"<!-- printed by (\S+(?:, \S+)*) -->\n(.*?)<!-- end -->", re.S)
+ANY_MARKER = re.compile(r"<!-- (?:from|program|diff|sketch|printed by)\b")
 LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
 TEST_NAME = re.compile(r'\btests? "([^"]+)"')
 CODE_PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/|[\w.-]+(?:/[\w.-]+)+\.(?:h|cpp|cu|cuh|py|sh|md|yaml|svg|cmake))`")
@@ -68,6 +72,20 @@ def is_quoted_from(quote, source):
 
 def without_first_comment(source):
     return re.sub(r"\A(?://.*\n)+\n*", "", source)
+
+
+def diff_of(before, after):
+    """The lines that differ, with two around them. Hunks are separated by a line of dots."""
+    lines = [without_first_comment(text).strip().splitlines() for text in (before, after)]
+    hunks = list(difflib.unified_diff(*lines, n=2, lineterm=""))[2:]
+    return "".join("...\n" if line.startswith("@@") else line + "\n" for line in hunks)
+
+
+def printed(text):
+    """A program's output, which may stand in a block. Hashes of 16 digits count as equal: their bits
+    depend on the processor."""
+    without_hashes = re.sub(r"\b[0-9a-f]{16}\b", "HASH", text)
+    return textwrap.dedent(re.sub(r"^```\w*$", "", without_hashes, flags=re.M)).strip()
 
 
 def test_names(source):
@@ -125,7 +143,7 @@ def findings_in_fences(text, tree):
                 yield f"a C++ block has no marker (from, program or sketch): {first}"
             continue
         used += 1
-        path, program, _ = marker.groups()
+        path, program, files, _ = marker.groups()
         if path:
             source = tree.read(path)
             if source is None:
@@ -140,13 +158,19 @@ def findings_in_fences(text, tree):
                 yield f"examples/{program}.cpp differs from the block"
             elif tree.output_of(program) is None:
                 yield f"the program {program} fails"
-    for program, shown in PRINTED.findall(text):
+        if files:
+            sources = [tree.read(file) for file in files.split()]
+            if None in sources:
+                yield f"there is no {' or no '.join(files.split())}"
+            elif body != diff_of(*sources):
+                yield f"the diff of {files} is another; run tests/book.py --write"
+    for programs, shown in PRINTED.findall(text):
         used += 1
-        output = tree.output_of(program)
-        if output is None:
-            yield f"the program {program} fails"
-        elif textwrap.dedent(shown).strip() != output.strip():
-            yield f"{program} prints something else"
+        outputs = [tree.output_of(program) for program in programs.split(", ")]
+        if None in outputs:
+            yield f"the program {programs} fails"
+        elif printed(shown) != printed("".join(outputs)):
+            yield f"{programs} prints something else"
     if used != len(ANY_MARKER.findall(text)):
         yield "a marker has no block or no <!-- end --> after it"
 
@@ -192,12 +216,29 @@ def findings_in(text, page, tree):
     yield from findings_in_references(text, page, tree)
 
 
+def with_diffs(text, tree):
+    """The page with its diffs made again."""
+    def block(match):
+        sources = [tree.read(file) for file in match[2].split()]
+        return f"{match[1]}\n```diff\n{diff_of(*sources)}```"
+    return DIFF.sub(block, text)
+
+
+def pages_of(tree):
+    return sorted(path for pattern in PAGES for path in tree.root.glob(pattern))
+
+
 def main(arguments):
+    if len(arguments) == 2 and arguments[0] == "--write":
+        tree = Tree(Path(arguments[1]), None)
+        for page in pages_of(tree):
+            page.write_text(with_diffs(page.read_text(encoding="utf-8"), tree), encoding="utf-8")
+        return 0
     if len(arguments) != 2:
-        sys.exit("usage: book.py ROOT BINARIES")
+        sys.exit("usage: book.py ROOT BINARIES, or book.py --write ROOT")
     tree = Tree(*map(Path, arguments))
     findings = []
-    for page in sorted(path for pattern in PAGES for path in tree.root.glob(pattern)):
+    for page in pages_of(tree):
         name = str(page.relative_to(tree.root))
         text = page.read_text(encoding="utf-8")
         findings += [f"{name}: {finding}" for finding in findings_in(text, name, tree)]

@@ -41,6 +41,28 @@ def quoted(*lines, path="a/b.cpp"):
     return block(f"<!-- from {path} -->", *lines)
 
 
+class DiffTest(unittest.TestCase):
+    PAGE = "<!-- diff a/b.cpp a/c.cpp -->\n```diff\n{}```\n"
+    LINES = "...\n   first();\n   second();\n-  third();\n+  fourth();\n }\n"
+
+    def tree(self):
+        tree = FakeTree()
+        tree.files["a/c.cpp"] = "// Another comment.\n" + SOURCE.replace("third", "fourth")
+        return tree
+
+    def test_the_diff_of_two_files_passes(self):
+        self.assertEqual(check(self.PAGE.format(self.LINES), self.tree()), [])
+
+    def test_another_diff_and_a_missing_file_are_found(self):
+        changed = self.PAGE.format(self.LINES.replace("fourth", "fifth"))
+        self.assertIn("is another", check(changed, self.tree())[0])
+        self.assertEqual(check(self.PAGE.format(self.LINES)), ["there is no a/b.cpp or no a/c.cpp"])
+
+    def test_a_diff_is_written_in_place(self):
+        page = "Text.\n" + self.PAGE.format("old\n") + "More.\n"
+        self.assertEqual(book.with_diffs(page, self.tree()), "Text.\n" + self.PAGE.format(self.LINES) + "More.\n")
+
+
 class FenceTest(unittest.TestCase):
     def test_lines_of_the_source_pass_at_any_indentation(self):
         self.assertEqual(check(quoted("void two() {", "  first();")), [])
@@ -80,6 +102,12 @@ class FenceTest(unittest.TestCase):
                                      FakeTree(output=None))[0])
         self.assertEqual(check(block("<!-- program bye -->", "int main() {}")),
                          ["there is no examples/bye.cpp"])
+
+    def test_several_programs_and_hashes_of_any_bits_pass(self):
+        page = "<!-- printed by one, two -->\n```\n{0} loss\n{0} loss\n```\n<!-- end -->\n"
+        tree = FakeTree(output="0123456789abcdef loss\n")
+        self.assertEqual(check(page.format("fedcba9876543210"), tree), [])
+        self.assertEqual(len(check(page.format("fedc"), tree)), 1)
 
     def test_output_is_compared(self):
         page = "<!-- printed by tables -->\n\na table\n\n<!-- end -->\n"

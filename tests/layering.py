@@ -60,7 +60,8 @@ def allowed(path):
     if top == "tests" and path.parts[1] in BELOW:
         tested = path.parts[1]
         return BELOW[tested] | {tested, "tests"} | TESTS_ALSO_USE.get(tested, set())
-    return {*FOLDERS, "tests"} | ({"examples"} if top == "examples" else set())
+    about_examples = "examples" in path.parts[:2]
+    return {*FOLDERS, "tests"} | ({"examples"} if about_examples else set())
 
 
 def direction_violations(root, path):

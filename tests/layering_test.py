@@ -51,9 +51,10 @@ class LayeringTest(unittest.TestCase):
                 self.assert_only(
                     changes, f"{folder}/up.h:2: {folder} must not include {headers[above]}")
 
-    def test_examples_may_have_several_files_and_nothing_else_includes_them(self):
+    def test_examples_may_have_several_files_that_only_they_and_their_tests_include(self):
         model = {"examples/mine/model.h": '#include "models/gpt2.h"\n'}
         self.assert_only({**model, "examples/mine/main.cpp": '#include "examples/mine/model.h"\n'})
+        self.assert_only({**model, "tests/examples/a_test.cpp": '#include "examples/mine/model.h"\n'})
         self.assert_only({**model, "tools/mine.cpp": '#include "examples/mine/model.h"\n'},
                          "tools/mine.cpp:1: tools must not include examples/mine/model.h")
 

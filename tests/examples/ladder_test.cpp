@@ -1,0 +1,103 @@
+// The rungs of the ladder find the losses of the strategies that they explain, and send their bytes.
+#include <fmt/format.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "examples/ladder/ladder.h"
+#include "optim/shards.h"
+#include "sharding/strategy/strategy.h"
+
+namespace tessera::ladder {
+namespace {
+
+/// What a rung does, done by the sharding layer.
+template <StrategyKind kind>
+class Reference final : public Rung {
+ public:
+  using Rung::Rung;
+
+ private:
+  void prepare() override {
+    strategy_ = make_strategy(units(), {.strategy = kind}, kSeed, &world_);
+    optimizer_.emplace(shards_for_optimizer(strategy_->shards()), kAdamW);
+  }
+
+  void step(int step) override {
+    Step sharded = strategy_->start_step();
+    backward(loss(step, rank_));
+    sharded.finish_micro_batch();
+    sharded.update([&] { optimizer_->step(kLearningRate); });
+  }
+
+  std::unique_ptr<Strategy> strategy_;
+  std::optional<AdamW> optimizer_;
+};
+
+/// The line that a rung prints.
+std::string line_of(const std::string& rung, int ranks) {
+  const std::string command = fmt::format(TESSERA_BINARY_DIR "/bin/ladder/{} {} 2>&1", rung, ranks);
+  FILE* const pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 256> buffer{};
+  std::string output;
+  while (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) output += buffer.data();
+  CHECK(pclose(pipe) == 0);
+  return output;
+}
+
+template <StrategyKind kind>
+void check_rung(const std::string& rung, bool sends = true) {
+  for (const int ranks : {2, 4}) {
+    const Outcome reference = run(ranks, ranks, make_rung<Reference<kind>>());
+    const std::int64_t bytes = sends ? reference.bytes_per_step : 0;
+    const std::string expected = fmt::format("  {:016x}  sent {:7}  ", reference.hash(), bytes);
+    const std::string line = line_of(rung, ranks);
+    INFO(rung << " on " << ranks << " ranks prints " << line << "expected " << expected);
+    CHECK(line.find(expected) != std::string::npos);
+  }
+}
+
+TEST_CASE("every rung of the ladder has its strategy's losses, bit for bit, and its bytes",
+          "[cpu]") {
+  check_rung<StrategyKind::ddp>("1_single", /*sends=*/false);
+  check_rung<StrategyKind::ddp>("2_ddp");
+  check_rung<StrategyKind::ddp>("3_ddp_overlapped");
+  check_rung<StrategyKind::zero1>("4_zero1");
+  check_rung<StrategyKind::zero2>("5_zero2");
+  check_rung<StrategyKind::zero3>("6_zero3");
+  check_rung<StrategyKind::fsdp>("7_fsdp");
+  check_rung<StrategyKind::hsdp>("8_hsdp");
+}
+
+TEST_CASE("all strategies behind the rungs have one hash of their losses", "[cpu]") {
+  for (const int ranks : {2, 4}) {
+    const std::uint64_t hash = run(ranks, ranks, make_rung<Reference<StrategyKind::ddp>>()).hash();
+    CHECK(run(ranks, ranks, make_rung<Reference<StrategyKind::zero3>>()).hash() == hash);
+    CHECK(run(ranks, ranks, make_rung<Reference<StrategyKind::hsdp>>()).hash() == hash);
+  }
+}
+
+TEST_CASE("a rung is a file of at most 120 lines", "[cpu]") {
+  for (const char* rung : {"1_single", "2_ddp", "3_ddp_overlapped", "4_zero1", "5_zero2", "6_zero3",
+                           "7_fsdp", "8_hsdp"}) {
+    std::ifstream file(fmt::format(TESSERA_SOURCE_DIR "/examples/ladder/{}.cpp", rung));
+    REQUIRE(file.is_open());
+    int lines = 0;
+    for (std::string line; std::getline(file, line);) ++lines;
+    INFO(rung);
+    CHECK(lines > 0);
+    CHECK(lines <= 120);
+  }
+}
+
+TEST_CASE("a rung takes two or four ranks", "[cpu]") {
+  const std::string command = TESSERA_BINARY_DIR "/bin/ladder/7_fsdp 3 >/dev/null 2>&1";
+  CHECK(std::system(command.c_str()) != 0);
+}
+
+}  // namespace
+}  // namespace tessera::ladder
