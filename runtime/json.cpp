@@ -12,6 +12,40 @@ namespace {
 
 using Json = nlohmann::json;
 
+/// At most `longest` bytes of a text as a JSON string, with "..." for the rest. Control characters are
+/// escaped, DEL and those above it too, which JSON allows; invalid UTF-8 is replaced.
+std::string quoted(std::string_view text, std::size_t longest) {
+  const bool cut = text.size() > longest;
+  const std::string dumped =
+      Json(text.substr(0, longest))
+          .dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+  std::string made;
+  for (std::size_t i = 0; i < dumped.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(dumped[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < dumped.size() ? dumped[i + 1] : 0);
+    if (byte == 0x7f) {
+      made += "\\u007f";
+    } else if (byte == 0xc2 && next < 0xa0) {  // U+0080 to U+009F in UTF-8
+      made += fmt::format("\\u{:04x}", next);
+      ++i;
+    } else {
+      made += dumped[i];
+    }
+  }
+  if (cut) made.insert(made.size() - 1, "...");
+  return made;
+}
+
+/// The parser's message, which repeats the text that it could not read, however long and of any bytes.
+std::string message_of(const Json::exception& error) {
+  constexpr std::size_t kLongest = 200;
+  std::string message = quoted(error.what(), kLongest);
+  message = message.substr(1, message.size() - 2);
+  for (std::size_t at = 0; (at = message.find("\\\"", at)) != message.npos; ++at)
+    message.erase(at, 1);
+  return message;
+}
+
 /// Refuses a hostile text while it is parsed, before its value is built.
 class Guard {
  public:
@@ -47,7 +81,7 @@ Json parse_json(std::string_view text, int deepest, std::string_view subject) {
   try {
     return Json::parse(text, std::ref(guard));
   } catch (const Json::exception& error) {
-    fail("{} is not JSON: {}", subject, error.what());
+    fail("{} is not JSON: {}", subject, message_of(error));
   }
 }
 
@@ -61,13 +95,7 @@ Json read_json_file(const std::filesystem::path& path) {
 }
 
 std::string excerpt(std::string_view text) {
-  constexpr std::size_t kLongest = 60;
-  const bool cut = text.size() > kLongest;
-  const auto handler = Json::error_handler_t::replace;
-  std::string quoted =
-      Json(text.substr(0, kLongest)).dump(-1, ' ', /*ensure_ascii=*/false, handler);
-  if (cut) quoted.insert(quoted.size() - 1, "...");
-  return quoted;
+  return quoted(text, 60);
 }
 
 }  // namespace tessera

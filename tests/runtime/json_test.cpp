@@ -61,7 +61,20 @@ TEST_CASE("messages name the subject and the file") {
   REQUIRE_THROWS_WITH(read_json_file(folder / "missing.json"), Contains("missing.json"));
 }
 
+TEST_CASE("the message about text that is not JSON is short and printable") {
+  CHECK_THROWS_WITH(parse_json("[\x7f"), Contains("last read: '[\\u007f'"));
+  CHECK_THROWS_WITH(parse_json("[\"\xc2\x9b\n"), Contains("last read: '\"\\u009b"));
+  CHECK_THROWS_WITH(parse_json("\"\xff"), Contains("\xef\xbf\xbd"));
+  try {
+    parse_json("[\"" + std::string(1'000'000, 'x') + "\n");
+    FAIL("the text is not JSON");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).size() < 250);
+  }
+}
+
 TEST_CASE("an excerpt is short, quoted and printable") {
+  CHECK(excerpt("\x7f\xc2\x9b\xc2\xa0") == "\"\\u007f\\u009b\xc2\xa0\"");
   CHECK(excerpt("plain") == "\"plain\"");
   CHECK(excerpt("a\n\x1b]0;") == "\"a\\n\\u001b]0;\"");
   CHECK(excerpt("\xff") == "\"\xef\xbf\xbd\"");  // the replacement character
