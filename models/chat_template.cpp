@@ -20,25 +20,70 @@ bool has(std::string_view text, std::string_view phrase) {
   return text.find(phrase) != std::string_view::npos;
 }
 
-/// A format by the phrases that all its templates have.
+/// A format by statements that write messages. All its published templates have them, and those of
+/// other models do not. Lines are compared without the spaces around them.
 struct Signature {
   ChatFormat format;
-  std::string_view phrase, another;
+  std::vector<std::string_view> statements;
 };
 
-// llama3 comes after llama3.1, which has its phrases too.
-constexpr std::array kSignatures = {
-    Signature{ChatFormat::llama2, "[INST]", "<<SYS>>"},
-    Signature{ChatFormat::llama3_1, "<|start_header_id|>", "Cutting Knowledge Date"},
-    Signature{ChatFormat::llama3, "<|start_header_id|>", "<|eot_id|>"},
-    Signature{ChatFormat::llama4, "<|header_start|>", "<|eot|>"},
-    Signature{ChatFormat::qwen2_5, "<|im_start|>", "You are Qwen, created by Alibaba Cloud."},
-    Signature{ChatFormat::qwen3, "<|im_start|>", "enable_thinking"},
-};
+const std::vector<Signature>& signatures() {
+  static const std::vector<Signature> known = {
+      {ChatFormat::llama2,
+       {"{% set system_message = messages[0]['content'] %}{% else %}{% set loop_messages = "
+        "messages "
+        "%}{% set system_message = false %}{% endif %}",
+        "{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}{% elif message['role'] == "
+        "'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"}},
+      {ChatFormat::llama3,
+       {"{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = "
+        "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | "
+        "trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% "
+        "endif %}{{ content }}{% endfor %}{"}},
+      {ChatFormat::llama3_1,
+       {"{{- \"Cutting Knowledge Date: December 2023\n\" }}\n"
+        "{{- \"Today Date: \" + date_string + \"\n\n\" }}",
+        "{{- system_message }}\n{{- \"<|eot_id|>\" }}",
+        "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] "
+        "| trim + '<|eot_id|>' }}"}},
+      {ChatFormat::llama4,
+       {"{%- if user_supplied_system_message %}\n"
+        "{{- \"<|header_start|>system<|header_end|>\n\n\" }}",
+        "{{- system_message }}\n{{- \"<|eot|>\" }}",
+        "{{- '<|header_start|>' + message['role'] + '<|header_end|>\n\n' }}"}},
+      {ChatFormat::qwen2_5,
+       {"{%- else %}\n{{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a "
+        "helpful assistant.<|im_end|>\n' }}",
+        "(message.role == \"assistant\" and not message.tool_calls) %}\n{{- '<|im_start|>' + "
+        "message.role + '\n' + message.content + '<|im_end|>' + '\n' }}"}},
+      {ChatFormat::qwen3,
+       {"namespace(multi_step_tool=true, last_query_index=messages|length - 1)",
+        "'\n<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' + content.lstrip('\n')",
+        "{{- '<|im_start|>assistant\n' }}\n{%- if enable_thinking is defined and enable_thinking "
+        "is false %}\n{{- '<think>\n\n</think>\n\n' }}"}},
+  };
+  return known;
+}
+
+/// The template with line ends for the escape \n, and lines without the spaces around them.
+std::string comparable(std::string_view text) {
+  std::string lines;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool escape = text.substr(i).starts_with("\\n");
+    const bool ends = escape || text[i] == '\n';
+    while (ends && lines.ends_with(' ')) lines.pop_back();
+    const bool leading = text[i] == ' ' && (lines.empty() || lines.back() == '\n');
+    if (!leading) lines += ends ? '\n' : text[i];
+    if (escape) ++i;
+  }
+  return lines;
+}
 
 ChatFormat format_of(std::string_view text, std::string_view name) {
-  for (const Signature& known : kSignatures) {
-    if (has(text, known.phrase) && has(text, known.another)) return known.format;
+  const std::string lines = comparable(text);
+  for (const auto& [format, statements] : signatures()) {
+    const auto stands = [&](std::string_view statement) { return has(lines, statement); };
+    if (std::all_of(statements.begin(), statements.end(), stands)) return format;
   }
   fail(
       "{}: its chat template is not one of those built in (llama2, llama3, llama3.1, llama4, "
@@ -122,7 +167,7 @@ std::size_t last_question(const std::vector<ChatMessage>& messages) {
   return messages.size() - 1;
 }
 
-/// An answer for qwen3: its thoughts are rewritten in the turn that is going on, and dropped before.
+/// An answer for qwen3: its thoughts are rewritten in the turn that is going on, dropped before.
 std::string qwen3_answer(std::string_view text, bool last, bool going_on) {
   constexpr std::string_view kThink = "<think>", kEnd = "</think>";
   std::string_view content = text, thoughts;

@@ -1,8 +1,8 @@
 // Conversations as text, the way chat models were trained on them.
 //
 // Hugging Face keeps a model's chat template as a program in Jinja, in tokenizer_config.json or
-// chat_template.jinja. Tessera has no interpreter. It knows the templates of four families by
-// phrases that only they have, and renders them itself, equal to Transformers'
+// chat_template.jinja. Tessera has no interpreter. It knows the templates of four families by the
+// statements that write the messages, and renders them itself, equal to Transformers'
 // apply_chat_template(..., add_generation_prompt=True):
 //
 //   llama2     <s>[INST] <<SYS>>\n...\n<</SYS>>\n\n... [/INST] ... </s><s>[INST] ... [/INST]
@@ -12,7 +12,12 @@
 //   qwen2.5    <|im_start|>user\n...<|im_end|>\n, with a system's message by default
 //   qwen3      the same without one; an answer's thoughts are kept in the last turn only
 //
-// Tools, images and documents are not supported.
+// Tools, images and documents are not supported. A template with other statements is refused.
+//
+// Each rendering was compared with that of the published template: Llama 2's, 3's, 3.1's, 3.2's,
+// 4's, Qwen2.5's and Qwen3's as they stand in huggingface.js (packages/ollama-utils and
+// packages/jinja/test/e2e.test.js), and Llama 4's in Transformers (processing_llama4.py). No other
+// of the hundred templates there is taken for one of these.
 #pragma once
 
 #include <filesystem>

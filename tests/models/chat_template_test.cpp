@@ -69,7 +69,7 @@ TEST_CASE("every family's chat template renders as Transformers renders it") {
   CHECK(refused >= 3);
 }
 
-TEST_CASE("a template is found in either file of a folder, and goes by its phrases") {
+TEST_CASE("a template is found in either file of a folder, and goes by its statements") {
   const test::TemporaryDirectory folder;
   const nlohmann::json llama2 = golden("llama2"), qwen3 = golden("qwen3");
   const auto write = [&](const nlohmann::json& config) {
@@ -109,6 +109,25 @@ TEST_CASE("other templates, and none, are refused in one line with their place")
     write_file_atomically(folder / "tokenizer_config.json", damaged);
     CHECK_THROWS_WITH(ChatTemplate::of(folder.path()), Contains("no chat template here"));
   }
+}
+
+TEST_CASE("a template that writes messages in another way is refused, whatever else it shares") {
+  const auto [name, statement, other] = GENERATE(table<std::string, std::string, std::string>(
+      {{"llama2", "system_message = false", "system_message = 'You are helpful.'"},
+       {"llama2", "content.strip() + ' '", "content + ' '"},
+       {"llama3", "| trim + '<|eot_id|>'", "+ '<|eot_id|>'"},
+       {"llama3.1", "| trim + '<|eot_id|>'", "+ '<|eot_id|>'"},
+       {"llama3.2", "December 2023", "March 2023"},
+       {"llama4", "'<|header_end|>\\n\\n' }}", "'<|header_end|>\\n' }}"},
+       {"qwen2.5", "You are a helpful assistant.", "You are brief."},
+       {"qwen3", "<|im_start|>assistant\\n' }}", "<|im_start|>assistant\\n<think>\\n' }}"}}));
+  std::string text = golden(name)["template"];
+  CHECK_NOTHROW(ChatTemplate(text, "", "", "golden"));
+  const std::size_t place = text.find(statement);
+  REQUIRE(place != std::string::npos);
+  text.replace(place, statement.size(), other);
+  CHECK_THROWS_WITH(ChatTemplate(text, "", "", "golden"),
+                    Contains("golden: its chat template is not one of those built in"));
 }
 
 TEST_CASE("an unknown role and an empty conversation are refused") {
