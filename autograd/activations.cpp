@@ -16,6 +16,16 @@ Tensor like(const Tensor& x) {
   return activation(x.shape(), x.dtype());
 }
 
+Tensor reuse(const Tensor& x) {
+  return is_sole_owner(x) ? x : like(x);
+}
+
+Variable added(const Tensor& sum, const Variable& x, const Variable& branch) {
+  return differentiable(sum, {x, branch}, false, [](Tensor dsum) -> Gradients {
+    return {dsum, dsum};
+  });
+}
+
 Tensor as_rows(const Tensor& x) {
   check(x.rank() >= 1, "rows need at least one dimension, got {}", describe(x));
   const std::int64_t columns = x.size(-1);

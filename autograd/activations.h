@@ -1,6 +1,7 @@
 // Small functions that the operations of the graph share.
 #pragma once
 
+#include "autograd/variable.h"
 #include "runtime/tensor.h"
 
 namespace tessera {
@@ -9,6 +10,13 @@ namespace tessera {
 Tensor activation(const Shape& shape, DType dtype);
 /// The same, with x's shape and dtype.
 Tensor like(const Tensor& x);
+
+/// The tensor that a gradient is written to: x itself if this handle is its only owner, else new
+/// memory like x. Inside a node's backward only.
+Tensor reuse(const Tensor& x);
+
+/// The node of sum = x + branch.
+Variable added(const Tensor& sum, const Variable& x, const Variable& branch);
 
 /// x [..., C] as [N, C]. Raises Error if x has no dimension.
 Tensor as_rows(const Tensor& x);

@@ -1,0 +1,99 @@
+// Attention and rotary positions.
+#include "autograd/operations.h"
+
+#include <cmath>
+
+#include "autograd/activations.h"
+#include "autograd/engine.h"
+#include "kernels/attention/op.h"
+#include "runtime/category.h"
+#include "runtime/check.h"
+#include "runtime/describe.h"
+
+namespace tessera {
+namespace {
+
+float attention_scale(std::int64_t head_size) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size)));
+}
+
+}  // namespace
+
+Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads,
+                   const Tensor& first_key) {
+  check(qkv.shape().rank() == 3 && heads >= 1 && kv_heads >= 1 &&
+            qkv.shape()[2] % (heads + 2 * kv_heads) == 0,
+        "attention: {} cannot hold {} query heads and {} key and value heads of one size",
+        describe(qkv.data()), heads, kv_heads);
+  const std::int64_t batch = qkv.shape()[0];
+  const std::int64_t tokens = qkv.shape()[1];
+  const std::int64_t head_size = qkv.shape()[2] / (heads + 2 * kv_heads);
+  const float factor = attention_scale(head_size);
+  const auto queries = [heads, head_size](const Tensor& x) {
+    return heads_of(x, 0, heads, head_size);
+  };
+  const auto keys = [heads, kv_heads, head_size](const Tensor& x) {
+    return heads_of(x, heads * head_size, kv_heads, head_size);
+  };
+  const auto values = [heads, kv_heads, head_size](const Tensor& x) {
+    return heads_of(x, (heads + kv_heads) * head_size, kv_heads, head_size);
+  };
+
+  const Tensor x = qkv.data();
+  const Tensor y = activation({batch, tokens, heads * head_size}, qkv.dtype());
+  const Tensor logsumexp = activation({batch, heads, tokens}, statistics_dtype(qkv.dtype()));
+  attention_forward(queries(y), logsumexp, queries(x), keys(x), values(x), factor, first_key);
+  const auto backward = [=](Tensor dy) -> Gradients {
+    const Tensor dx = like(x);
+    attention_backward(queries(dx), keys(dx), values(dx), queries(dy), queries(x), keys(x),
+                       values(x), queries(y), logsumexp, factor, first_key);
+    return {dx};
+  };
+  return differentiable(y, {qkv}, false, backward);
+}
+
+Variable attention(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
+                   std::int64_t kv_heads, const Tensor& first_key) {
+  check(q.shape().rank() == 3 && k.shape().rank() == 3 && heads >= 1 && kv_heads >= 1 &&
+            q.shape()[2] % heads == 0 && k.shape() == v.shape() &&
+            k.shape() == Shape{q.shape()[0], q.shape()[1], q.shape()[2] / heads * kv_heads},
+        "attention: q is {}, k is {} and v is {}; expected [B, T, {} D], [B, T, {} D] and the same",
+        describe(q.data()), describe(k.data()), describe(v.data()), heads, kv_heads);
+  const std::int64_t head_size = q.shape()[2] / heads;
+  const float factor = attention_scale(head_size);
+  const auto all = [head_size](const Tensor& x) {
+    return heads_of(x, 0, x.size(2) / head_size, head_size);
+  };
+
+  const Tensor queries = q.data(), keys = k.data(), values = v.data();
+  const Tensor y = like(queries);
+  const Tensor logsumexp =
+      activation({q.shape()[0], heads, q.shape()[1]}, statistics_dtype(q.dtype()));
+  attention_forward(all(y), logsumexp, all(queries), all(keys), all(values), factor, first_key);
+  const auto backward = [=](Tensor dy) -> Gradients {
+    const Tensor dq = like(queries), dk = like(keys), dv = like(values);
+    attention_backward(all(dq), all(dk), all(dv), all(dy), all(queries), all(keys), all(values),
+                       all(y), logsumexp, factor, first_key);
+    return {dq, dk, dv};
+  };
+  return differentiable(y, {q, k, v}, false, backward);
+}
+
+Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const RopeTable& table,
+              const RopePositions& positions) {
+  const auto own = [](const Tensor& tensor, bool in_place) {
+    if (in_place) return tensor;
+    const CategoryScope category(Category::activations);
+    return tensor.clone();
+  };
+  const Tensor y = own(x.data(), x.is_last());
+  rope_forward(heads_of(y, 0, heads, head_size), table, positions);
+  const auto backward = [own, heads, head_size, table, positions](Tensor dy) -> Gradients {
+    const Tensor dx = own(dy, is_sole_owner(dy));
+    rope_backward(heads_of(dx, 0, heads, head_size), table, positions);
+    return {dx};
+  };
+  return differentiable(y, {std::move(x)}, false, backward);
+}
+
+}  // namespace tessera

@@ -1,0 +1,147 @@
+// Matrix products: linear layers, the feed-forward layer with gelu, and embeddings.
+#include "autograd/operations.h"
+
+#include "autograd/activations.h"
+#include "autograd/engine.h"
+#include "kernels/bias/op.h"
+#include "kernels/embedding/op.h"
+#include "kernels/linear/op.h"
+
+namespace tessera {
+namespace {
+
+Transpose not_(Transpose transpose) {
+  return transpose == Transpose::no ? Transpose::yes : Transpose::no;
+}
+
+Transpose transposition(WeightLayout layout) {
+  return layout == WeightLayout::out_in ? Transpose::yes : Transpose::no;
+}
+std::int64_t outputs_of(const Parameter& weight, WeightLayout layout) {
+  return weight.shape()[layout == WeightLayout::out_in ? 0 : 1];
+}
+Tensor data_of(const Parameter& bias) {
+  return bias.defined() ? bias.data() : Tensor();
+}
+
+/// Adds to the parameters' gradients of a linear layer with input x and result gradient dy. x may be
+/// undefined if the weight is frozen.
+void accumulate_gradients(const Parameter& weight, const Parameter& bias, const Tensor& x,
+                          const Tensor& dy, Transpose transpose) {
+  if (weight.trainable()) {
+    linear_backward_weight(weight.gradient(), bias.trainable() ? bias.gradient() : Tensor(), x, dy,
+                           transpose, weight.next_contribution(),
+                           bias.trainable() ? bias.next_contribution() : Accumulate::no);
+  } else if (bias.trainable()) {
+    bias_backward(bias.gradient(), dy, bias.next_contribution());
+  }
+}
+
+}  // namespace
+
+Variable linear(const Variable& x, const Parameter& weight, const Parameter& bias,
+                WeightLayout layout) {
+  const Transpose transpose = transposition(layout);
+  const Tensor rows = as_rows(x.data());
+  const std::int64_t outputs = outputs_of(weight, layout);
+  const Tensor y = activation({rows.size(0), outputs}, rows.dtype());
+  linear_forward(y, rows, weight.data(), transpose, data_of(bias));
+
+  // Only the weight's gradient needs the input: with a frozen weight it is not kept.
+  const Tensor saved = weight.trainable() ? rows : Tensor();
+  return differentiable(y.reshape(x.shape().with(-1, outputs)), {x},
+                        weight.trainable() || bias.trainable(),
+                        [weight, bias, saved, transpose, needs_dx = x.requires_gradient(),
+                         x_shape = x.shape()](Tensor dy) -> Gradients {
+                          const Tensor dy_rows = as_rows(dy);
+                          accumulate_gradients(weight, bias, saved, dy_rows, transpose);
+                          if (!needs_dx) return {Tensor{}};
+                          const Tensor dx = activation(x_shape, dy.dtype());
+                          linear_backward_input(as_rows(dx), dy_rows, weight.data(), transpose);
+                          return {dx};
+                        });
+}
+
+Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter& fc_bias,
+                  const Parameter& proj_weight, const Parameter& proj_bias, WeightLayout layout) {
+  const Transpose transpose = transposition(layout);
+  const Tensor rows = as_rows(x.data());
+  const std::int64_t outputs = outputs_of(proj_weight, layout);
+  // `pre` is made even if backward does not need it, so that forward has the same bits.
+  const Tensor pre = activation({rows.size(0), outputs_of(fc_weight, layout)}, rows.dtype());
+  const Tensor hidden = like(pre);
+  linear_gelu_forward(hidden, pre, rows, fc_weight.data(), transpose, data_of(fc_bias));
+  const Tensor y = activation({rows.size(0), outputs}, rows.dtype());
+  linear_forward(y, hidden, proj_weight.data(), transpose, data_of(proj_bias));
+
+  const bool fc_trainable = fc_weight.trainable() || fc_bias.trainable();
+  const bool proj_trainable = proj_weight.trainable() || proj_bias.trainable();
+  const bool needs_dx = x.requires_gradient(), needs_dpre = needs_dx || fc_trainable;
+  return differentiable(
+      y.reshape(x.shape().with(-1, outputs)), {x}, fc_trainable || proj_trainable,
+      [fc_weight, fc_bias, proj_weight, proj_bias, transpose, needs_dx, needs_dpre,
+       x_shape = x.shape(), saved_rows = fc_weight.trainable() ? rows : Tensor(),
+       saved_pre = needs_dpre ? pre : Tensor(),
+       saved_hidden = proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
+        accumulate_gradients(proj_weight, proj_bias, saved_hidden, as_rows(dy), transpose);
+        if (!needs_dpre) return {Tensor{}};
+        const Tensor dpre = like(saved_pre);
+        linear_backward_input(dpre, as_rows(dy), proj_weight.data(), transpose, saved_pre);
+        saved_hidden = saved_pre = dy = {};  // as soon as they have been read
+        accumulate_gradients(fc_weight, fc_bias, saved_rows, dpre, transpose);
+        if (!needs_dx) return {Tensor{}};
+        const Tensor dx = activation(x_shape, dpre.dtype());
+        linear_backward_input(as_rows(dx), dpre, fc_weight.data(), transpose);
+        return {dx};
+      });
+}
+
+Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a,
+                Transpose transpose_b) {
+  const bool ta = transpose_a == Transpose::yes;
+  const bool tb = transpose_b == Transpose::yes;
+  const Shape shape = a.shape().with(-2, a.shape()[ta ? -1 : -2]).with(-1, b.shape()[tb ? -2 : -1]);
+  const Tensor c = activation(shape, a.dtype());
+  matmul(c, a.data(), b.data(), transpose_a, transpose_b);
+
+  // With C = op(A) op(B): d op(A) = dC op(B)^T and d op(B) = op(A)^T dC, transposed back if needed.
+  return differentiable(
+      c, {a, b}, false,
+      [x = a.data(), y = b.data(), transpose_a, transpose_b, ta, tb,
+       needs_da = a.requires_gradient(), needs_db = b.requires_gradient()](Tensor dc) -> Gradients {
+        Tensor da, db;
+        if (needs_da) {
+          da = like(x);
+          if (ta) {
+            matmul(da, y, dc, transpose_b, Transpose::yes);
+          } else {
+            matmul(da, dc, y, Transpose::no, not_(transpose_b));
+          }
+        }
+        if (needs_db) {
+          db = like(y);
+          if (tb) {
+            matmul(db, dc, x, Transpose::yes, transpose_a);
+          } else {
+            matmul(db, x, dc, not_(transpose_a), Transpose::no);
+          }
+        }
+        return {da, db};
+      });
+}
+
+Variable embedding(const Tensor& ids, const Parameter& table) {
+  const std::int64_t channels = table.shape()[1];
+  const Tensor flat = ids.reshape({ids.numel()});
+  std::vector<std::int64_t> extents(ids.shape().begin(), ids.shape().end());
+  extents.push_back(channels);
+  const Tensor y = activation({ids.numel(), channels}, table.data().dtype());
+  embedding_forward(y, table.data(), flat);
+  return differentiable(
+      y.reshape(Shape(extents)), {}, table.trainable(), [table, flat](Tensor dy) -> Gradients {
+        embedding_backward(table.gradient(), as_rows(dy), flat, table.next_contribution());
+        return {};
+      });
+}
+
+}  // namespace tessera

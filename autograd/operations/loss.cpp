@@ -1,0 +1,61 @@
+// Cross-entropy, of logits and of the head's product.
+#include "autograd/operations.h"
+
+#include "autograd/activations.h"
+#include "autograd/engine.h"
+#include "kernels/reduce/op.h"
+#include "runtime/category.h"
+#include "runtime/check.h"
+
+namespace tessera {
+
+Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore_index) {
+  const Tensor x = logits.data();
+  const DType dtype = statistics_dtype(x.dtype());
+  const Tensor flat = targets.reshape({targets.numel()});
+  const Tensor losses = activation({flat.numel()}, dtype);
+  const Tensor logsumexp = like(losses);
+  cross_entropy_forward(losses, logsumexp, x, flat, ignore_index);
+  std::int64_t valid = 0;
+  for (const std::int32_t target : flat.to_vector<std::int32_t>()) valid += target != ignore_index;
+  const double mean = valid == 0 ? 0.0 : 1.0 / static_cast<double>(valid);
+  const Tensor total = activation({1}, dtype);
+  sum(total, losses);
+  scale(total, total, mean);
+
+  const auto backward = [x, logsumexp, flat, dtype, mean, ignore_index](Tensor dy) -> Gradients {
+    const CategoryScope category(Category::activations);
+    const Tensor dlosses = Tensor::full({flat.numel()}, dtype, mean * scalar_gradient(dy));
+    const Tensor dx = like(x);
+    cross_entropy_backward(dx, dlosses, x, logsumexp, flat, ignore_index);
+    return {dx};
+  };
+  return differentiable(total, {logits}, false, backward);
+}
+
+Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
+                              double loss_scale, int ignore_index, std::int64_t chunk) {
+  const Tensor rows = as_rows(x.data());
+  const Tensor loss = activation({1}, statistics_dtype(x.dtype()));
+  const bool recording = gradients_enabled() && (x.requires_gradient() || weight.trainable());
+  Tensor dx, dweight;
+  Accumulate accumulate = Accumulate::no;
+  if (recording && x.requires_gradient()) dx = like(rows);
+  if (recording && weight.trainable()) {
+    dweight = weight.gradient();
+    accumulate = weight.next_contribution();
+  }
+  linear_cross_entropy(loss, dx, dweight, rows, weight.data(), targets.reshape({targets.numel()}),
+                       loss_scale, accumulate, ignore_index, chunk);
+  return differentiable(
+      loss, {x}, weight.trainable(), [dx, x_shape = x.shape()](Tensor dy) -> Gradients {
+        const double seed = scalar_gradient(dy);
+        check(seed == 1.0,
+              "linear_cross_entropy: backward's seed is {}; expected 1, because the gradients were "
+              "computed in forward. Pass the factor as loss_scale and end the graph here",
+              seed);
+        return {dx.defined() ? dx.reshape(x_shape) : dx};
+      });
+}
+
+}  // namespace tessera

@@ -1,0 +1,124 @@
+// Norms, alone and with a residual sum.
+#include "autograd/operations.h"
+
+#include "autograd/activations.h"
+#include "autograd/engine.h"
+#include "kernels/layer_norm/op.h"
+#include "kernels/rms_norm/op.h"
+#include "runtime/category.h"
+
+namespace tessera {
+namespace {
+
+/// A parameter's gradient window, or no tensor if it is frozen.
+Tensor wanted_gradient(const Parameter& parameter) {
+  return parameter.trainable() ? parameter.gradient() : Tensor();
+}
+
+/// The statistics that layer_norm saves of every row.
+struct Moments {
+  Tensor mean, rstd;
+};
+
+/// One number for every row of x.
+Tensor row_statistic(const Tensor& x) {
+  return activation({as_rows(x).size(0)}, statistics_dtype(x.dtype()));
+}
+
+Tensor ones(std::int64_t count, DType dtype) {
+  const CategoryScope category(Category::activations);
+  const Tensor exact = Tensor::full({count}, statistics_dtype(dtype), 1.0);
+  if (exact.dtype() == dtype) return exact;
+  const Tensor rounded = activation({count}, dtype);
+  cast(rounded, exact);
+  return rounded;
+}
+
+/// The tensor for the gradient of a norm's input. It is `received`, the sum that it is added to, if
+/// this handle is the only owner of that.
+Tensor gradient_sum(const Tensor& received, const Tensor& dy) {
+  return received.defined() ? reuse(received) : like(dy);
+}
+
+/// The node of y = layer_norm(x).
+Variable layer_normed(const Tensor& y, const Variable& x, const Parameter& weight,
+                      const Parameter& bias, const Moments& moments) {
+  return adding_differentiable(
+      y, x, weight.trainable() || bias.trainable(),
+      [weight, bias, moments, x = x.data()](Tensor dy, Tensor received) {
+        const Tensor dx = gradient_sum(received, dy);
+        Accumulate accumulate = Accumulate::no;
+        for (const Parameter& parameter : {weight, bias}) {
+          if (parameter.trainable()) accumulate = parameter.next_contribution();
+        }
+        add_layer_norm_backward(dx, wanted_gradient(weight), wanted_gradient(bias), dy, received, x,
+                                weight.data(), moments.mean, moments.rstd, accumulate);
+        return dx;
+      });
+}
+
+/// The node of y = rms_norm(x).
+Variable rms_normed(const Tensor& y, const Variable& x, const Parameter& weight,
+                    const Tensor& rstd) {
+  return adding_differentiable(
+      y, x, weight.trainable(), [weight, rstd, x = x.data()](Tensor dy, Tensor received) {
+        const Tensor dx = gradient_sum(received, dy);
+        add_rms_norm_backward(dx, wanted_gradient(weight), dy, received, x, weight.data(), rstd,
+                              weight.trainable() ? weight.next_contribution() : Accumulate::no);
+        return dx;
+      });
+}
+
+}  // namespace
+
+Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter& bias,
+                    float epsilon) {
+  const Tensor y = like(x.data());
+  const Moments moments{row_statistic(y), row_statistic(y)};
+  layer_norm_forward(y, moments.mean, moments.rstd, x.data(), weight.data(), bias.data(), epsilon);
+  return layer_normed(y, x, weight, bias, moments);
+}
+
+Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon) {
+  const Tensor y = like(x.data());
+  const Tensor rstd = row_statistic(y);
+  rms_norm_forward(y, rstd, x.data(), weight.data(), epsilon);
+  return rms_normed(y, x, weight, rstd);
+}
+
+Variable rms_norm(const Variable& x, float epsilon) {
+  const Tensor y = like(x.data());
+  const Tensor rstd = row_statistic(y);
+  // The kernels multiply by a weight; a product with 1 is exact.
+  const Tensor weight = ones(x.shape()[-1], x.dtype());
+  rms_norm_forward(y, rstd, x.data(), weight, epsilon);
+  return adding_differentiable(
+      y, x, false, [weight, rstd, x = x.data()](Tensor dy, Tensor received) {
+        const Tensor dx = gradient_sum(received, dy);
+        add_rms_norm_backward(dx, {}, dy, received, x, weight, rstd, Accumulate::no);
+        return dx;
+      });
+}
+
+SumAndNorm add_layer_norm(const Variable& x, Variable branch, const Parameter& weight,
+                          const Parameter& bias, float epsilon) {
+  const Tensor sum = branch.is_last() ? branch.data() : like(x.data());
+  const Tensor y = like(sum);
+  const Moments moments{row_statistic(y), row_statistic(y)};
+  add_layer_norm_forward(y, sum, moments.mean, moments.rstd, x.data(), branch.data(), weight.data(),
+                         bias.data(), epsilon);
+  const Variable total = added(sum, x, branch);
+  return {total, layer_normed(y, total, weight, bias, moments)};
+}
+
+SumAndNorm add_rms_norm(const Variable& x, Variable branch, const Parameter& weight,
+                        float epsilon) {
+  const Tensor sum = branch.is_last() ? branch.data() : like(x.data());
+  const Tensor y = like(sum);
+  const Tensor rstd = row_statistic(y);
+  add_rms_norm_forward(y, sum, rstd, x.data(), branch.data(), weight.data(), epsilon);
+  const Variable total = added(sum, x, branch);
+  return {total, rms_normed(y, total, weight, rstd)};
+}
+
+}  // namespace tessera
