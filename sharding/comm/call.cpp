@@ -1,6 +1,7 @@
 #include "sharding/comm/call.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -9,11 +10,11 @@
 namespace tessera {
 namespace {
 
-void add(Fnv1a& hash, const Tensors& tensors) {
+void add(Fnv1a& hash, const Tensors& tensors, bool equal_counts) {
   hash.add(static_cast<std::uint64_t>(tensors.size()));
   for (const Tensor& tensor : tensors) {
     hash.add(static_cast<std::uint64_t>(tensor.dtype()));
-    hash.add(static_cast<std::uint64_t>(tensor.numel()));
+    if (equal_counts) hash.add(static_cast<std::uint64_t>(tensor.numel()));
   }
 }
 
@@ -34,8 +35,10 @@ std::uint64_t fingerprint(const Call& call) {
   hash.add(static_cast<std::uint64_t>(call.collective));
   hash.add(static_cast<std::uint64_t>(call.reduction));
   if (call.collective != Collective::split) hash.add(static_cast<std::uint64_t>(call.root));
-  add(hash, call.outputs);
-  add(hash, call.inputs);
+  const bool equal_counts = call.sent_counts.empty();
+  hash.add(static_cast<std::uint64_t>(equal_counts));
+  add(hash, call.outputs, equal_counts);
+  add(hash, call.inputs, equal_counts);
   hash.add(std::string_view(call.label));
   return hash.value();
 }
@@ -50,6 +53,13 @@ void fail_disagreement(int first, const std::string& first_call, int second,
                        const std::string& second_call) {
   fail("ranks disagree: rank {} makes {}, rank {} makes {}", first, first_call, second,
        second_call);
+}
+
+void check_counts(int sender, std::int64_t sent, int receiver, std::int64_t expected,
+                  const Call& call) {
+  check(sent == expected,
+        "ranks disagree: rank {} sends {} elements to rank {}, which expects {}, in {}", sender,
+        sent, receiver, expected, describe(call));
 }
 
 std::string list_ranks(std::span<const int> ranks) {
@@ -82,10 +92,24 @@ std::int64_t bytes_sent_of(const Tensor& tensor, const Call& call, int rank, int
   }
 }
 
+/// The part of `tensor` that belongs to `peer`.
+Tensor part_of(const Tensor& tensor, const std::vector<std::int64_t>& counts, int peer, int ranks) {
+  if (counts.empty()) return share_of(tensor, peer, ranks);
+  const std::int64_t begin =
+      std::accumulate(counts.begin(), counts.begin() + peer, std::int64_t{0});
+  return elements(tensor, {begin, begin + counts[static_cast<std::size_t>(peer)]});
+}
+
 }  // namespace
 
 std::int64_t bytes_sent_by(const Call& call, int rank, int ranks) {
   std::int64_t bytes = 0;
+  if (!call.sent_counts.empty()) {
+    for (int r = 0; r < ranks; ++r) {
+      if (r != rank) bytes += static_cast<std::int64_t>(sent_part(call, 0, r, ranks).bytes());
+    }
+    return bytes;
+  }
   for (const Tensor& tensor : call.inputs_or_outputs())
     bytes += bytes_sent_of(tensor, call, rank, ranks);
   return bytes;
@@ -97,6 +121,14 @@ Tensor elements(const Tensor& tensor, ElementRange range) {
 
 Tensor share_of(const Tensor& tensor, int rank, int ranks) {
   return elements(tensor, share_of(tensor.numel(), rank, ranks));
+}
+
+Tensor sent_part(const Call& call, std::size_t i, int peer, int ranks) {
+  return part_of(call.inputs[i], call.sent_counts, peer, ranks);
+}
+
+Tensor received_part(const Call& call, std::size_t i, int peer, int ranks) {
+  return part_of(call.outputs[i], call.received_counts, peer, ranks);
 }
 
 }  // namespace tessera

@@ -46,6 +46,10 @@ struct Call {
   int root = 0;    // for split: the color
   Reduction reduction = Reduction::sum;
   std::string label;
+  /// all_to_all of unequal parts: the elements for each rank, and from each rank. Empty where parts
+  /// are equal.
+  std::vector<std::int64_t> sent_counts = {};
+  std::vector<std::int64_t> received_counts = {};
   /// Number of the call among those of its communicator, from 0.
   std::uint64_t number = 0;
   /// The ranks compare this call before they exchange anything.
@@ -60,7 +64,7 @@ struct Call {
 std::string describe(const Call& call);
 
 /// A 64-bit hash of everything that ranks must agree on: number, collective, label, root,
-/// reduction, dtypes and counts of the tensors. Colors of a split may differ.
+/// reduction, dtypes and counts of the tensors. Colors of a split and unequal parts may differ.
 std::uint64_t fingerprint(const Call& call);
 
 /// The first rank with another fingerprint than rank 0, or 0 if all are the same. Every rank looks
@@ -70,6 +74,11 @@ int first_disagreement(std::span<const std::uint64_t> fingerprints);
 /// Raises Error about two ranks, with their numbers and the descriptions of their calls.
 [[noreturn]] void fail_disagreement(int first, const std::string& first_call, int second,
                                     const std::string& second_call);
+
+/// Raises Error unless the elements that rank `sender` sends to rank `receiver` are as many as that
+/// one expects.
+void check_counts(int sender, std::int64_t sent, int receiver, std::int64_t expected,
+                  const Call& call);
 
 /// "rank 2" or "ranks 1, 3".
 std::string list_ranks(std::span<const int> ranks);
@@ -87,5 +96,10 @@ Tensor elements(const Tensor& tensor, ElementRange range);
 
 /// The elements that `rank` of `ranks` ranks owns, as a tensor of one dimension.
 Tensor share_of(const Tensor& tensor, int rank, int ranks);
+
+/// The part of input i of an all_to_all that `peer` receives.
+Tensor sent_part(const Call& call, std::size_t i, int peer, int ranks);
+/// The part of output i that `peer` sent.
+Tensor received_part(const Call& call, std::size_t i, int peer, int ranks);
 
 }  // namespace tessera

@@ -23,6 +23,17 @@ void check_pairs(Collective collective, const Tensors& outputs, const Tensors& i
         outputs.size(), inputs.size());
 }
 
+void check_parts(const Parts& parts, int ranks) {
+  const std::vector<std::int64_t>& counts = parts.counts;
+  const bool negative =
+      std::any_of(counts.begin(), counts.end(), [](std::int64_t count) { return count < 0; });
+  const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  check(
+      counts.size() == static_cast<std::size_t>(ranks) && !negative && sum == parts.tensor.numel(),
+      "all_to_all: parts of {} elements are not {} parts of {}", fmt::join(counts, ", "), ranks,
+      describe(parts.tensor));
+}
+
 /// K where ranks 0..K-1, K..2K-1, ... are the nodes' ranks; 1 where there is no such K.
 int count_ranks_per_node(const std::vector<int>& nodes) {
   const auto first_end =
@@ -124,6 +135,22 @@ Event Communicator::all_to_all(const Tensors& received, const Tensors& sent, con
                 .outputs = received,
                 .inputs = sent,
                 .label = std::move(label)},
+               stream);
+}
+
+Event Communicator::all_to_all_parts(const Parts& received, const Parts& sent, const Stream& stream,
+                                     std::string label) {
+  for (const Parts* const parts : {&received, &sent}) check_parts(*parts, size());
+  const auto own = static_cast<std::size_t>(rank());
+  check(received.tensor.dtype() == sent.tensor.dtype() && received.counts[own] == sent.counts[own],
+        "all_to_all: {} cannot receive from {}: the dtype and the rank's own part must be equal",
+        describe(received.tensor), describe(sent.tensor));
+  return queue({.collective = Collective::all_to_all,
+                .outputs = {received.tensor},
+                .inputs = {sent.tensor},
+                .label = std::move(label),
+                .sent_counts = sent.counts,
+                .received_counts = received.counts},
                stream);
 }
 

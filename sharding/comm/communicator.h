@@ -8,7 +8,7 @@
 //   all_reduce      x = reduction over ranks of x                                   (in place)
 //   broadcast       x = root's x                                                    (in place)
 //   reduce          root's x = reduction over ranks of x; other ranks' x are spent  (in place)
-//   all_to_all      part s of `received` = part r of rank s's `sent`
+//   all_to_all      part s of `received` = part r of rank s's `sent`; all_to_all_parts: of any sizes
 //   barrier         no rank continues before all have arrived
 //
 // A call is queued on `stream` and returns the event behind it; it holds its tensors until then.
@@ -45,6 +45,13 @@
 
 namespace tessera {
 
+/// A tensor that is cut into a part per rank, in rank order. Parts may be empty.
+struct Parts {
+  Tensor tensor;
+  /// Elements of each part; their sum is the tensor's.
+  std::vector<std::int64_t> counts;
+};
+
 class Communicator {
  public:
   virtual ~Communicator();
@@ -69,6 +76,10 @@ class Communicator {
                Reduction reduction = Reduction::sum);
   Event all_to_all(const Tensors& received, const Tensors& sent, const Stream& stream,
                    std::string label = {});
+  /// The same with unequal parts. Every rank knows how much it receives from each other: the ranks
+  /// must have exchanged the counts before.
+  Event all_to_all_parts(const Parts& received, const Parts& sent, const Stream& stream,
+                         std::string label = {});
   Event barrier(const Stream& stream);
 
   /// The communicator of those ranks that pass the same color, ordered by their rank here. Blocks.

@@ -256,4 +256,18 @@ void gather_shares(const Call& call, const NodeGrid& grid, Transport& transport)
   transport.finish(0);
 }
 
+void swap_parts(const Call& call, int rank, int ranks, Transport& transport) {
+  Messages messages;
+  for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+    for (int r = 0; r < ranks; ++r) {
+      if (r == rank) continue;
+      messages.received.push_back({r, received_part(call, i, r, ranks)});
+      messages.sent.push_back({r, sent_part(call, i, r, ranks)});
+    }
+    received_part(call, i, rank, ranks).copy_from(sent_part(call, i, rank, ranks));
+  }
+  transport.start(0, messages);
+  transport.finish(0);
+}
+
 }  // namespace tessera

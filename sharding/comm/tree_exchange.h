@@ -87,4 +87,7 @@ void reduce_shares(const Call& call, const NodeGrid& grid, const Staging& stagin
 /// each; then inside the node.
 void gather_shares(const Call& call, const NodeGrid& grid, Transport& transport);
 
+/// An all_to_all: every rank receives its parts of the other ranks' inputs.
+void swap_parts(const Call& call, int rank, int ranks, Transport& transport);
+
 }  // namespace tessera

@@ -64,6 +64,10 @@ TEST_CASE("broadcast and all_to_all move what they say") {
   run(kRanks, test::check_moves);
 }
 
+TEST_CASE("all_to_all moves unequal parts, empty ones too") {
+  run(kRanks, test::check_unequal_parts);
+}
+
 TEST_CASE("split: groups of a mesh, and a sum in two stages has the bits of a sum in one") {
   run(kRanks, test::check_split);
 }
@@ -138,6 +142,14 @@ TEST_CASE("ranks that disagree are both named") {
         group.broadcast({tensor_of(0, 3)}, group.rank() == 2 ? 1 : 0, compute());
       },
       "ranks disagree: rank 0 makes call 1, broadcast");
+  // Rank 2 expects one element more of rank 1 than that one sends.
+  fails_with(
+      [](Communicator& group) {
+        const std::int64_t more = group.rank() == 2 ? 1 : 0;
+        group.all_to_all_parts(Parts{tensor_of(0, 6 + more), {2, 2 + more, 2}},
+                               Parts{tensor_of(0, 6), {2, 2, 2}}, compute(), "rows");
+      },
+      "ranks disagree: rank 1 sends 2 elements to rank 2, which expects 3, in call 0, all_to_all");
 }
 
 TEST_CASE("ranks compare everything about a call but the color of a split") {
@@ -161,6 +173,21 @@ TEST_CASE("ranks compare everything about a call but the color of a split") {
   CHECK(differs([&](Call& other) { other.outputs = {f32, f32}; }));
   CHECK(differs([&](Call& other) { other.inputs = {f32}; }));
   CHECK(differs([](Call& other) { other.number = 8; }));
+
+  // Unequal parts may have another size on each rank.
+  const Call unequal{.collective = Collective::all_to_all,
+                     .outputs = {f32},
+                     .inputs = {longer},
+                     .sent_counts = {5},
+                     .received_counts = {4}};
+  Call other = unequal;
+  other.outputs = {longer}, other.received_counts = {5};
+  CHECK(fingerprint(other) == fingerprint(unequal));
+  other.outputs = {bf16};
+  CHECK(fingerprint(other) != fingerprint(unequal));
+  other = unequal;
+  other.sent_counts.clear();
+  CHECK(fingerprint(other) != fingerprint(unequal));
 
   const auto split = [](int color) { return Call{.collective = Collective::split, .root = color}; };
   CHECK(fingerprint(split(0)) == fingerprint(split(1)));

@@ -223,6 +223,43 @@ inline void check_moves(Communicator& group, Findings& findings) {
   findings.expect(bytes.of(Collective::barrier) == 0, "barrier's bytes");
 }
 
+/// Every rank sends another number of elements to each rank. The last sends and receives nothing
+/// where there are several; others send nothing to some.
+inline void check_unequal_parts(Communicator& group, Findings& findings) {
+  const int n = group.size(), r = group.rank();
+  const auto count = [&](int from, int to) -> std::int64_t {
+    if (n > 1 && (from == n - 1 || to == n - 1)) return 0;
+    return (7 * from + 3 * to) % 5 * 11 + (from == to ? 1 : 0);
+  };
+  const auto begin = [&](int from, int to) {
+    std::int64_t sum = 0;
+    for (int s = 0; s < to; ++s) sum += count(from, s);
+    return sum;
+  };
+  Parts sent, received;
+  std::int64_t coming = 0, to_others = 0;
+  for (int s = 0; s < n; ++s) {
+    sent.counts.push_back(count(r, s));
+    received.counts.push_back(count(s, r));
+    coming += count(s, r);
+    if (s != r) to_others += count(r, s);
+  }
+  sent.tensor = tensor_of(r, begin(r, n));
+  received.tensor = Tensor::empty({coming}, DType::f32);
+  const SentSince bytes(group);
+  group.all_to_all_parts(received, sent, compute(), "rows");
+  std::int64_t at = 0;
+  for (int s = 0; s < n; ++s) {
+    const Floats theirs = values_of(s, begin(s, n));
+    const std::int64_t first = begin(s, r), end = first + count(s, r);
+    findings.expect(received.tensor.slice(at, at + count(s, r)).to_vector<float>() ==
+                        Floats(theirs.begin() + first, theirs.begin() + end),
+                    "part from rank " + std::to_string(s));
+    at += count(s, r);
+  }
+  findings.expect(bytes.of(Collective::all_to_all) == 4 * to_others, "bytes of unequal parts");
+}
+
 /// Rows and columns of a mesh; a sum in two stages has the bits of a sum in one where the numbers
 /// are powers of two.
 inline void check_split(Communicator& world, Findings& findings) {
@@ -337,6 +374,13 @@ inline void check_refusals(Communicator& group, Findings& findings) {
           n > 1 ? "is not one of " + ranks : "is not one of");
   refuses([&] { group.broadcast({odd}, n, compute()); }, "no rank " + ranks + " of " + ranks);
   refuses([&] { group.all_to_all({odd}, {tensor_of(0, 3 * n)}, compute()); }, "cannot receive");
+  const std::vector<std::int64_t> ones(static_cast<std::size_t>(n), 1);
+  const Parts parts{tensor_of(0, n), ones}, more{odd, ones};
+  refuses([&] { group.all_to_all_parts(parts, more, compute()); },
+          "are not " + ranks + " parts of f32 [" + std::to_string(n + 1) + "]");
+  std::vector<std::int64_t> other = ones;
+  other[static_cast<std::size_t>(group.rank())] = 2;
+  refuses([&] { group.all_to_all_parts({odd, other}, parts, compute()); }, "the rank's own part");
 }
 
 struct CommunicatorCheck {
@@ -350,6 +394,7 @@ inline constexpr CommunicatorCheck kCommunicatorChecks[] = {
     {"odd counts", check_odd_counts},
     {"large and mixed", check_large_and_mixed},
     {"moves", check_moves},
+    {"unequal parts", check_unequal_parts},
     {"split", check_split},
     {"side stream", check_side_stream},
     {"two streams", check_two_streams},

@@ -139,6 +139,12 @@ std::map<std::string, Body> bodies() {
            world.next_step(compute());
          }
        }},
+      {"expects too much",
+       [](Communicator& world) {
+         const std::int64_t more = world.rank() == 2 ? 1 : 0;
+         world.all_to_all_parts({tensor_of(0, 6 + more), {2, 2 + more, 2}},
+                                {tensor_of(0, 6), {2, 2, 2}}, compute(), "rows");
+       }},
       {"cannot sum",
        [](Communicator& world) { world.all_reduce({Tensor::zeros({4}, DType::u8)}, compute()); }},
   };

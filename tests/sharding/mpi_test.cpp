@@ -115,6 +115,9 @@ TEST_CASE("processes that disagree are both named") {
       3, "disagrees",
       "ranks disagree: rank 0 makes call 1, all_reduce of 16 bytes in 1 tensor, for h.0, "
       "rank 1 makes call 1, all_reduce of 32 bytes in 1 tensor, for h.0");
+  expect_failure(3, "expects too much",
+                 "rank 2: ranks disagree: rank 1 sends 2 elements to rank 2, which expects 3, in "
+                 "call 0, all_to_all of 28 bytes in 1 tensor, for rows");
   expect_failure(2, "cannot sum", "cannot sum u8 [");
 }
 

@@ -223,6 +223,22 @@ FAULTS = {
         "sharding/comm/tree_exchange.cpp",
         "messages.sent.push_back({peer, pieces.sums[at(node)]});",
         "messages.sent.push_back({peer, pieces.sums[at(grid_.own_node())]});"),
+    "unequal parts are cut by what the rank receives": (
+        "sharding/comm/call.cpp",
+        "part_of(call.inputs[i], call.sent_counts, peer, ranks)",
+        "part_of(call.inputs[i], call.received_counts, peer, ranks)"),
+    "threads do not compare unequal parts": (
+        "sharding/comm/threads/threads.cpp",
+        "if (other == 0) return check_unequal_parts();",
+        "if (other == 0) return;"),
+    "processes do not compare unequal parts": (
+        "sharding/comm/mpi/mpi.cpp",
+        "if (!call.sent_counts.empty()) compare_counts(call);",
+        ""),
+    "unequal parts count as equal in the bytes sent": (
+        "sharding/comm/call.cpp",
+        "if (!call.sent_counts.empty()) {\n    for",
+        "if (call.sent_counts.size() == 1) {\n    for"),
     "calls of a step are not compared": (
         "sharding/comm/communicator.cpp",
         "if (!call.compared) history_.add(call);",

@@ -155,7 +155,23 @@ class MpiCommunicator final : public Communicator {
     for (const Header& header : headers) fingerprints.push_back(header.fingerprint);
     const int other = first_disagreement(fingerprints);
     if (other != 0) fail_for_two(call, other, describe(call));
+    if (!call.sent_counts.empty()) compare_counts(call);
     return headers;
+  }
+
+  /// Every rank learns how much the others send to it.
+  void compare_counts(const Call& call) {
+    std::vector<std::int64_t> coming = call.received_counts;
+    Transfers all(job_, comm_, members_, Transfers::kComparison);
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank()) continue;
+      all.receive(r, &coming[r], sizeof(std::int64_t));
+      all.send(r, &call.sent_counts[r], sizeof(std::int64_t));
+    }
+    all.wait([&] { return describe(call); });
+    for (int r = 0; r < size(); ++r) {
+      check_counts(members_[r], coming[r], members_[rank()], call.received_counts[r], call);
+    }
   }
 
   bool compare(const Call& call, const CallHistory& history) {
@@ -235,7 +251,7 @@ class MpiCommunicator final : public Communicator {
         exchange(transport, from_root(call));
         break;
       case Collective::all_to_all:
-        swap_shares(call, transport);
+        swap_parts(call, rank(), size(), transport);
         break;
       default:
         break;
@@ -246,19 +262,6 @@ class MpiCommunicator final : public Communicator {
   static void exchange(MpiTransport& transport, const Messages& messages) {
     transport.start(0, messages);
     transport.finish(0);
-  }
-
-  void swap_shares(const Call& call, MpiTransport& transport) const {
-    Messages messages;
-    for (std::size_t i = 0; i < call.outputs.size(); ++i) {
-      for (int r = 0; r < size(); ++r) {
-        if (r == rank()) continue;
-        messages.received.push_back({r, share_of(call.outputs[i], r, size())});
-        messages.sent.push_back({r, share_of(call.inputs[i], r, size())});
-      }
-      share_of(call.outputs[i], rank(), size()).copy_from(share_of(call.inputs[i], rank(), size()));
-    }
-    exchange(transport, messages);
   }
 
   Messages from_root(const Call& call) const {

@@ -84,7 +84,7 @@ class NcclCommunicator final : public Communicator {
       case Collective::broadcast:
         return broadcast(call);
       case Collective::all_to_all:
-        return swap_shares(call);
+        return swap_parts_of(call);
       case Collective::barrier:
         return barrier_of(call);
       case Collective::split:
@@ -178,19 +178,9 @@ class NcclCommunicator final : public Communicator {
     take(ncclRecv(tensor.raw(), tensor.bytes(), ncclUint8, peer, comm_, stream()));
   }
 
-  void swap_shares(const Call& call) {
-    Messages messages;
-    for (std::size_t i = 0; i < call.outputs.size(); ++i) {
-      const Tensor& to = call.outputs[i];
-      const Tensor& from = call.inputs[i];
-      share_of(to, rank(), size()).copy_from(share_of(from, rank(), size()));
-      for (int r = 0; r < size(); ++r) {
-        if (r == rank()) continue;
-        messages.sent.push_back({r, share_of(from, r, size())});
-        messages.received.push_back({r, share_of(to, r, size())});
-      }
-    }
-    NcclTransport(*this, call).start(0, messages);
+  void swap_parts_of(const Call& call) {
+    NcclTransport transport(*this, call);
+    swap_parts(call, rank(), size(), transport);
   }
 
   bool needs_tree(const Call& call) const {

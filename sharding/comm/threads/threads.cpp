@@ -158,9 +158,20 @@ class ThreadCommunicator final : public Communicator {
 
   void check_agreement() const {
     const int other = first_disagreement(group_->fingerprints);
-    if (other == 0) return;
+    if (other == 0) return check_unequal_parts();
     fail_disagreement(group_->rendezvous->world_rank(0), describe(call_of(0)),
                       group_->rendezvous->world_rank(other), describe(call_of(other)));
+  }
+
+  void check_unequal_parts() const {
+    if (call_of(0).sent_counts.empty()) return;
+    for (int to = 0; to < size(); ++to) {
+      for (int from = 0; from < size(); ++from) {
+        check_counts(group_->rendezvous->world_rank(from), call_of(from).sent_counts[to],
+                     group_->rendezvous->world_rank(to), call_of(to).received_counts[from],
+                     call_of(from));
+      }
+    }
   }
 
   void check_histories() const {
@@ -186,7 +197,7 @@ class ThreadCommunicator final : public Communicator {
       case Collective::all_to_all:
         for (int k = 0; k < size(); ++k) {
           const int r = rank_after(k);
-          share_of(output, r, size()).copy_from(share_of(tensor_of(r, i), rank(), size()));
+          received_part(call, i, r, size()).copy_from(sent_part(call_of(r), i, rank(), size()));
         }
         return;
       case Collective::broadcast:
