@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "autograd/activations.h"
+#include "autograd/expert_rows.h"
 #include "kernels/add/op.h"
 #include "kernels/dispatch/op.h"
 #include "kernels/grouped_matmul/op.h"
@@ -40,10 +41,15 @@ struct Layer {
     grouped_matmul(dx, dy, weight.data(), offsets, backward());
     return dx;
   }
-  void accumulate_gradient(const Tensor& x, const Tensor& dy, const Tensor& offsets) const {
+  /// A gradient for each source: their sum over ranks is formed later, in the tree of all sums.
+  void accumulate_gradient(const Tensor& x, const Tensor& dy, const ExpertRows& at) const {
     const bool out_in = layout == WeightLayout::out_in;
-    grouped_matmul_weight(weight.gradient(), out_in ? dy : x, out_in ? x : dy, offsets,
-                          weight.next_contribution());
+    const Accumulate accumulate = weight.next_contribution();
+    for (int s = 0; s < at.sources(); ++s) {
+      const Tensor x_of = at.of_source(x, s), dy_of = at.of_source(dy, s);
+      grouped_matmul_weight(weight.gradients()[static_cast<std::size_t>(s)], out_in ? dy_of : x_of,
+                            out_in ? x_of : dy_of, at.offsets_of(s), accumulate);
+    }
   }
 };
 
@@ -58,30 +64,57 @@ Tensor gated(const Tensor& gate_up) {
 struct Call {
   Layer gate_up, down;
   WeighedInput weighed;
-  Tensor weights, places, offsets;
+  Tensor weights, places;
+  ExpertRows at;
+  /// WeighedInput::down: the weights of the rows at the experts, and the rows' places there.
+  Tensor weights_there, places_there;
 
   bool weighs(WeighedInput input) const { return weighed == input; }
 
-  /// The rows that gate_up multiplies.
+  /// The rows that gate_up multiplies, before they travel.
   Tensor dispatched(const Tensor& rows) const {
     const Tensor y = activation({places.numel(), rows.size(1)}, rows.dtype());
     dispatch(y, rows, places, weighs(WeighedInput::gate_up) ? weights : Tensor());
     return y;
   }
+
+  void send_weights() {
+    if (!weighs(WeighedInput::down)) return;
+    weights_there = weights, places_there = places;
+    if (!at.travel()) return;
+    const Tensor of_rows = activation({places.numel(), 1}, weights.dtype());
+    dispatch(of_rows, weights.reshape(of_rows.shape()), slot_places());
+    weights_there = at.to_experts(of_rows), places_there = at.places();
+  }
+  /// From the rows' weights at the experts, or their gradients, to the tokens' [N, k].
+  Tensor weights_of_tokens(const Tensor& there) const {
+    if (!at.travel()) return there;
+    const Tensor of_slots = activation({places.numel(), 1}, there.dtype());
+    combine(of_slots, at.to_tokens(there), slot_places());
+    return of_slots.reshape(places.shape());
+  }
+
+  /// The places of the slots as tokens with one expert each.
+  Tensor slot_places() const { return places.reshape({places.numel(), 1}); }
+
   void weigh_h(const Tensor& h) const {
-    if (weighs(WeighedInput::down)) weigh(h, h, places, weights);
+    if (weighs(WeighedInput::down)) weigh(h, h, places_there, weights_there);
   }
 };
 
 /// The gradients of one call, with respect to the rows and the weights.
 class Backward {
  public:
-  Backward(Call call, Tensor rows, Tensor gate_up)
-      : call_(std::move(call)), rows_(std::move(rows)), gate_up_(std::move(gate_up)) {}
+  /// `received`: the rows that have travelled to the experts here; undefined if none travel.
+  Backward(Call call, Tensor rows, Tensor received, Tensor gate_up)
+      : call_(std::move(call)),
+        rows_(std::move(rows)),
+        received_(std::move(received)),
+        gate_up_(std::move(gate_up)) {}
 
   /// Returns {dx, dweights}. Each tensor is released as soon as it has been read.
   Gradients operator()(const Tensor& dy, bool wants_dx, bool wants_dweights) {
-    dweights_ = like(call_.weights);
+    dweights_ = like(call_.weighs(WeighedInput::down) ? call_.weights_there : call_.weights);
     Tensor dh = through_down(dy);
     if (!wants_dx && !wants_dweights && !call_.gate_up.weight.trainable()) return {{}, {}};
     swiglu_backward(first_half(gate_up_), second_half(gate_up_), dh, first_half(gate_up_),
@@ -94,16 +127,18 @@ class Backward {
  private:
   /// Adds to down's gradient. Returns h's gradient.
   Tensor through_down(const Tensor& dy) {
-    const Tensor dispatched_dy = activation({call_.places.numel(), dy.size(1)}, dy.dtype());
+    Tensor dispatched_dy = activation({call_.places.numel(), dy.size(1)}, dy.dtype());
     dispatch(dispatched_dy, dy, call_.places);
-    const Tensor dh = call_.down.input_gradient(dispatched_dy, call_.offsets);
+    dispatched_dy = call_.at.to_experts(dispatched_dy);
+    const Tensor dh = call_.down.input_gradient(dispatched_dy, call_.at.offsets());
     const Tensor h = gated(gate_up_);
     if (call_.weighs(WeighedInput::down)) {
-      weigh_backward(dh, dweights_, dh, h, call_.places, call_.weights);
+      weigh_backward(dh, dweights_, dh, h, call_.places_there, call_.weights_there);
+      dweights_ = call_.weights_of_tokens(dweights_);
     }
     if (call_.down.weight.trainable()) {
       call_.weigh_h(h);
-      call_.down.accumulate_gradient(h, dispatched_dy, call_.offsets);
+      call_.down.accumulate_gradient(h, dispatched_dy, call_.at);
     }
     return dh;
   }
@@ -111,12 +146,15 @@ class Backward {
   /// Adds to gate_up's gradient; gate_up_ holds the gradient of its result. Returns dx.
   Tensor through_gate_up(bool wants_dx, bool wants_dweights) {
     if (call_.gate_up.weight.trainable()) {
-      call_.gate_up.accumulate_gradient(call_.dispatched(rows_), gate_up_, call_.offsets);
+      const Tensor x = received_.defined() ? received_ : call_.dispatched(rows_);
+      received_ = {};
+      call_.gate_up.accumulate_gradient(x, gate_up_, call_.at);
     }
     const bool weighed = call_.weighs(WeighedInput::gate_up);
     if (!wants_dx && !(weighed && wants_dweights)) return {};
-    const Tensor drows = call_.gate_up.input_gradient(gate_up_, call_.offsets);
+    Tensor drows = call_.gate_up.input_gradient(gate_up_, call_.at.offsets());
     gate_up_ = {};
+    drows = call_.at.to_tokens(drows);
     if (weighed) {
       const Tensor x = like(drows);
       dispatch(x, rows_, call_.places);
@@ -129,11 +167,11 @@ class Backward {
   }
 
   Call call_;
-  Tensor rows_, gate_up_, dweights_;
+  Tensor rows_, received_, gate_up_, dweights_;
 };
 
-void check_parameters(const Variable& x, const Call& call) {
-  const std::int64_t C = x.shape()[-1], E = call.offsets.numel() - 1;
+void check_parameters(const Variable& x, const Call& call, std::int64_t E) {
+  const std::int64_t C = x.shape()[-1];
   const Layer &up = call.gate_up, &down = call.down;
   const Shape &a = up.weight.shape(), &b = down.weight.shape();
   check(a.rank() == 3 && b.rank() == 3 && a[0] == E && b[0] == E && up.inputs() == C &&
@@ -141,6 +179,9 @@ void check_parameters(const Variable& x, const Call& call) {
         "experts: x is {}, gate_up {} and down {} for {} experts; as [in, out] of each expert they "
         "must be [C, 2 F] and [F, C]",
         describe(x.data()), to_string(a), to_string(b), E);
+  check(up.weight.exchange() == down.weight.exchange(),
+        "experts: '{}' and '{}' are shared out over different ranks", up.weight.name(),
+        down.weight.name());
 }
 
 }  // namespace
@@ -164,29 +205,38 @@ Routing route(const Variable& logits, const RouterOptions& options) {
 
 Variable experts(const Variable& x, const Routing& routing, const Parameter& gate_up,
                  const Parameter& down, const ExpertOptions& options) {
-  const Call call{.gate_up = {gate_up, options.layout},
-                  .down = {down, options.layout},
-                  .weighed = options.weighed,
-                  .weights = routing.weights.data(),
-                  .places = routing.places,
-                  .offsets = routing.offsets};
-  check_parameters(x, call);
+  Call call{.gate_up = {gate_up, options.layout},
+            .down = {down, options.layout},
+            .weighed = options.weighed,
+            .weights = routing.weights.data(),
+            .places = routing.places,
+            .at = {},
+            .weights_there = {},
+            .places_there = {}};
+  check_parameters(x, call, routing.offsets.numel() - 1);
   const Tensor rows = as_rows(x.data());
-  const Tensor pre = call.gate_up(call.dispatched(rows), call.offsets);
+  call.at = ExpertRows(routing.offsets, gate_up.exchange());
+  call.send_weights();
+  Tensor at_experts = call.at.to_experts(call.dispatched(rows));
+  const Tensor pre = call.gate_up(at_experts, call.at.offsets());
+  // Backward makes them again where they need not travel.
+  if (!call.at.travel() || !gate_up.trainable()) at_experts = {};
   Tensor h = gated(pre);
   call.weigh_h(h);
-  const Tensor results = call.down(h, call.offsets);
+  Tensor results = call.down(h, call.at.offsets());
   h = {};
+  results = call.at.to_tokens(results);
   const Tensor y = like(x.data());
   combine(as_rows(y), results, call.places);
-  return differentiable(y, {x, routing.weights}, gate_up.trainable() || down.trainable(),
-                        [backward = Backward(call, rows, pre), needs_dx = x.requires_gradient(),
-                         needs_dw = routing.weights.requires_gradient(),
-                         shape = x.shape()](Tensor dy) mutable -> Gradients {
-                          Gradients gradients = backward(as_rows(dy), needs_dx, needs_dw);
-                          if (needs_dx) gradients[0] = gradients[0].reshape(shape);
-                          return gradients;
-                        });
+  return differentiable(
+      y, {x, routing.weights}, gate_up.trainable() || down.trainable(),
+      [backward = Backward(call, rows, at_experts, pre), needs_dx = x.requires_gradient(),
+       needs_dw = routing.weights.requires_gradient(),
+       shape = x.shape()](Tensor dy) mutable -> Gradients {
+        Gradients gradients = backward(as_rows(dy), needs_dx, needs_dw);
+        if (needs_dx) gradients[0] = gradients[0].reshape(shape);
+        return gradients;
+      });
 }
 
 Variable router_loss(const Variable& logits, const Tensor& factors, double z) {

@@ -50,6 +50,10 @@ struct ExpertOptions {
 ///
 /// in one node. It saves x, the weights and (gate, up), [N k, 2 F]; the dispatched rows and h are
 /// computed again in backward. An expert without tokens adds nothing to its gradients.
+///
+/// Where ranks share out the experts (Parameter::share_out), every rank's call is a collective: rows
+/// travel to their experts and back (expert_rows.h), with the same bits. The rows at the experts are
+/// saved, so that they do not travel twice. A layer's two parameters have one exchange.
 Variable experts(const Variable& x, const Routing& routing, const Parameter& gate_up,
                  const Parameter& down, const ExpertOptions& options);
 

@@ -16,8 +16,10 @@ struct Parameter::State {
   Shape shape;
   Initializer initializer;
   bool trainable = true;
+  bool stacked = false;
+  std::shared_ptr<ExpertExchange> exchange;
   Tensor data;
-  Tensor gradient;
+  std::vector<Tensor> gradients;
   bool has_gradient = false;
 };
 
@@ -41,6 +43,30 @@ void Parameter::set_trainable(bool trainable) const {
   state_->trainable = trainable;
 }
 
+void Parameter::set_stacked() const {
+  state_->stacked = true;
+}
+bool Parameter::stacked() const {
+  return state_->stacked;
+}
+
+void Parameter::share_out(std::shared_ptr<ExpertExchange> exchange) const {
+  check(stacked() || exchange == nullptr, "parameter '{}' has no experts to share out", name());
+  state_->exchange = std::move(exchange);
+}
+
+const std::shared_ptr<ExpertExchange>& Parameter::exchange() const {
+  return state_->exchange;
+}
+
+Shape Parameter::held_shape() const {
+  if (exchange() == nullptr) return shape();
+  std::vector<std::int64_t> extents;
+  for (int i = 0; i < shape().rank(); ++i) extents.push_back(shape()[i]);
+  extents[0] /= exchange()->ranks();
+  return Shape(extents);
+}
+
 const Tensor& Parameter::data() const {
   check(defined(), "an undefined Parameter was used");
   check(is_open(), "parameter '{}' was used while its window is closed", name());
@@ -52,8 +78,8 @@ bool Parameter::is_open() const {
 }
 
 void Parameter::open(const Tensor& data) const {
-  check(data.shape() == shape(), "parameter '{}' has shape {}; its window cannot be {}", name(),
-        to_string(shape()), describe(data));
+  check(data.shape() == held_shape(), "parameter '{}' has shape {}; its window cannot be {}",
+        name(), to_string(held_shape()), describe(data));
   state_->data = data;
 }
 
@@ -62,19 +88,26 @@ void Parameter::close() const {
 }
 
 const Tensor& Parameter::gradient() const {
-  check(state_->gradient.defined(),
-        "the gradient of parameter '{}' was used while its window is closed", name());
-  return state_->gradient;
+  return gradients().front();
 }
 
-void Parameter::open_gradient(const Tensor& gradient) const {
-  check(gradient.shape() == shape(), "the gradient of parameter '{}' of shape {} cannot be {}",
-        name(), to_string(shape()), describe(gradient));
-  state_->gradient = gradient;
+const std::vector<Tensor>& Parameter::gradients() const {
+  check(!state_->gradients.empty(),
+        "the gradient of parameter '{}' was used while its window is closed", name());
+  return state_->gradients;
+}
+
+void Parameter::open_gradients(std::vector<Tensor> gradients) const {
+  for (const Tensor& gradient : gradients) {
+    check(gradient.shape() == held_shape(),
+          "the gradient of parameter '{}' of shape {} cannot be {}", name(),
+          to_string(held_shape()), describe(gradient));
+  }
+  state_->gradients = std::move(gradients);
 }
 
 void Parameter::close_gradient() const {
-  state_->gradient = {};
+  state_->gradients.clear();
 }
 bool Parameter::has_gradient() const {
   return state_->has_gradient;

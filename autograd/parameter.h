@@ -11,7 +11,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "autograd/expert_exchange.h"
 #include "kernels/op.h"
 #include "runtime/tensor.h"
 
@@ -45,16 +47,29 @@ class Parameter {
   /// A frozen parameter gets no gradient.
   void set_trainable(bool trainable) const;
 
-  /// All elements of the parameter. Raises Error while the window is closed.
+  /// The matrices of a layer's experts, stacked: ranks may share them out (autograd/experts.h).
+  void set_stacked() const;
+  bool stacked() const;
+  /// Ranks share out the experts by `exchange`: this one holds its part of the first dimension.
+  /// Null: it holds all. Only for a stacked parameter.
+  void share_out(std::shared_ptr<ExpertExchange> exchange) const;
+  const std::shared_ptr<ExpertExchange>& exchange() const;
+  /// The shape of data(): shape(), or with an exchange this rank's part.
+  Shape held_shape() const;
+
+  /// All elements of the parameter that this rank holds. Raises Error while the window is closed.
   const Tensor& data() const;
   bool is_open() const;
   /// Raises Error if the shape differs.
   void open(const Tensor& data) const;
   void close() const;
 
-  /// The window that gradients are written to, of the parameter's shape. Raises Error while closed.
+  /// The window that gradients are written to, of the shape of data(). Raises Error while closed.
   const Tensor& gradient() const;
-  void open_gradient(const Tensor& gradient) const;
+  /// With an exchange: a window for each rank that rows come from.
+  const std::vector<Tensor>& gradients() const;
+  void open_gradient(const Tensor& gradient) const { open_gradients({gradient}); }
+  void open_gradients(std::vector<Tensor> gradients) const;
   void close_gradient() const;
   /// Has anything been written since reset_gradient()?
   bool has_gradient() const;

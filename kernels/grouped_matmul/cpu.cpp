@@ -43,7 +43,7 @@ void for_each_expert(const Groups& groups, const F& f) {
 
 template <typename T>
 void multiply_rows(Out c, const Tensor& a, const Tensor& b, const Groups& groups, bool transposed) {
-  const std::int64_t K = a.size(1), N = c.size(1);
+  const std::int64_t K = a.size(1), N = c.size(1), matrices = b.size(0);
   std::vector<Product<T>> products;
   for_each_expert(groups, [&](std::int64_t e) {
     products.push_back({.M = groups.count(e),
@@ -51,7 +51,7 @@ void multiply_rows(Out c, const Tensor& a, const Tensor& b, const Groups& groups
                         .K = K,
                         .transpose_b = transposed,
                         .a = a.data<T>() + groups.first(e) * K,
-                        .b = b.data<T>() + e * K * N,
+                        .b = b.data<T>() + e % matrices * K * N,
                         .c = c.data<T>() + groups.first(e) * N});
   });
   multiply_all(products, kParallel);

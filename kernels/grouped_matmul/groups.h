@@ -66,6 +66,7 @@ struct Problem {
   U* c;
   const std::int32_t* offsets;
   int experts;
+  int matrices;          // of b: expert e takes e mod so many
   std::int64_t P;        // dispatched rows, at most
   std::int64_t M, N, K;  // M of the weights only, K of the rows only
   bool of_weights;
@@ -102,7 +103,7 @@ struct Problem {
     if (tile.expert < 0) return false;
     const std::int64_t first = offsets[tile.expert];
     product.a = {a + first * K, K, true};
-    product.b = {b + tile.expert * K * N, transpose_b ? K : N, transpose_b};
+    product.b = {b + tile.expert % matrices * K * N, transpose_b ? K : N, transpose_b};
     product.c = c + first * N;
     product.rows = offsets[tile.expert + 1] - first, product.columns = N, product.depth = K;
     product.row = tile.tile * side;

@@ -1,5 +1,6 @@
 #include "kernels/grouped_matmul/op.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/checks.h"
@@ -9,13 +10,12 @@
 namespace tessera {
 namespace {
 
-/// Checks a [P, ...], the stacked matrices [E, ...] and offsets [E + 1].
-void check_groups(std::string_view op, const Argument& rows, const Argument& stacked,
-                  const Tensor& offsets) {
+/// Checks rows [P, ...] and the offsets of their groups.
+void check_groups(std::string_view op, const Argument& rows, const Tensor& offsets,
+                  std::int64_t groups) {
   check_rank(op, rows, 2);
-  check_rank(op, stacked, 3);
   check_dtype(op, {"offsets", offsets}, DType::i32);
-  check_shape(op, {"offsets", offsets}, {stacked.tensor.size(0) + 1});
+  check_shape(op, {"offsets", offsets}, {groups + 1});
   check(rows.tensor.size(0) <= INT32_MAX, "{}: {} is {}; at most {} rows are possible", op,
         rows.name, describe(rows.tensor), INT32_MAX);
 }
@@ -27,7 +27,11 @@ void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offse
   constexpr std::string_view op = "grouped_matmul";
   check_on_one_device(op, {{"c", c}, {"a", a}, {"b", b}, {"offsets", offsets}});
   check_same_floating(op, {{"c", c}, {"a", a}, {"b", b}});
-  check_groups(op, {"a", a}, {"b", b}, offsets);
+  check_rank(op, {"b", b}, 3);
+  const std::int64_t E = b.size(0), groups = E == 0 ? 0 : std::max(E, offsets.numel() - 1);
+  check_groups(op, {"a", a}, offsets, groups);
+  check(E == 0 || groups % E == 0,
+        "{}: offsets has {} groups; the {} matrices of b must divide them", op, groups, E);
   const bool transposed = transpose_b == Transpose::yes;
   const std::int64_t K = b.size(transposed ? 2 : 1), N = b.size(transposed ? 1 : 2);
   check(a.size(1) == K, "{}: a is {} and b is {}{}; a must have {} columns", op, describe(a),
@@ -46,7 +50,8 @@ void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor
   check_on_one_device(op, {{"c", c}, {"a", a}, {"b", b}, {"offsets", offsets}});
   check_same_floating(op, {{"a", a}, {"b", b}});
   check_same_dtype_or_f32(op, {"c", c}, {"a", a});
-  check_groups(op, {"a", a}, {"c", c}, offsets);
+  check_rank(op, {"c", c}, 3);
+  check_groups(op, {"a", a}, offsets, c.size(0));
   check_rank(op, {"b", b}, 2);
   check(a.size(0) == b.size(0), "{}: a is {} and b is {}; their rows must be equal", op,
         describe(a), describe(b));

@@ -8,6 +8,9 @@
 //   grouped_matmul_weight   c_e = a[rows of e]^T b[rows of e], or c_e += ...
 //                           a [P, M], b [P, N], c [E, M, N]
 //
+// grouped_matmul also takes several groups of rows per expert, as of tokens from several ranks: with
+// offsets [G E + 1] group i has the rows [offsets[i], offsets[i + 1]) and takes matrix i mod E.
+//
 // offsets [E + 1] i32 ascend from 0; rows from offsets[E] on are neither read nor written. An expert
 // without rows costs nothing, and its matrix of c is zero (or stays, when accumulating).
 //

@@ -188,6 +188,25 @@ TEST_CASE("grouped_matmul: an expert's bits do not depend on the other experts")
   }
 }
 
+TEST_CASE("grouped_matmul: groups of rows from several ranks take the experts' matrices in turn") {
+  const test::Rank rank;
+  const std::int64_t in = 24, out = 40;
+  for (const DType dtype : test::kFloating) {
+    const Tensor x = normal_tensor({150, in}, dtype, "x");
+    const Tensor w = normal_tensor({3, in, out}, dtype, "w");
+    const Sizes groups{{10, 0, 20, 70, 5, 0, 0, 0, 45}, in, out};
+    const Tensor y = product(x, w, groups.offsets(), Transpose::no);
+    const Sizes sources[] = {{{10, 0, 20}, in, out}, {{70, 5, 0}, in, out}, {{0, 0, 45}, in, out}};
+    std::int64_t row = 0;
+    for (const Sizes& source : sources) {
+      const std::int64_t end = row + source.rows();
+      const Tensor part = product(x.slice(row, end), w, source.offsets(), Transpose::no);
+      CHECK(test::same_bits(part, y.slice(row, end)));
+      row = end;
+    }
+  }
+}
+
 TEST_CASE("grouped_matmul has the same bits for any number of threads", "[cpu]") {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     std::vector<std::vector<double>> results;
@@ -219,6 +238,8 @@ TEST_CASE("grouped_matmul refuses arguments that do not fit together") {
   REQUIRE_THROWS_WITH(grouped_matmul(zeros({5, 5}), a, b, offsets), Contains("c"));
   REQUIRE_THROWS_WITH(grouped_matmul(c, a, b, Tensor::zeros({2}, DType::i32)), Contains("offsets"));
   REQUIRE_THROWS_WITH(grouped_matmul(c, a, b, Tensor::zeros({3}, DType::i64)), Contains("offsets"));
+  REQUIRE_THROWS_WITH(grouped_matmul(c, a, b, Tensor::zeros({4}, DType::i32)),
+                      Contains("offsets has 3 groups; the 2 matrices of b must divide them"));
   REQUIRE_THROWS_WITH(grouped_matmul_weight(b, a, zeros({4, 6}), offsets),
                       Contains("a is f32 [5, 4] and b is f32 [4, 6]; their rows must be equal"));
   REQUIRE_THROWS_WITH(grouped_matmul_weight(zeros({2, 4, 4}), a, a.clone(), zeros({3})),

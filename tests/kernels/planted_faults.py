@@ -484,6 +484,11 @@ FAULTS = {
         "return count > 0 || !accumulate;",
         "return count > 0;",
         ["kernels_grouped_matmul"]),
+    "groups of rows from other ranks take the next matrix in memory": (
+        "kernels/grouped_matmul/groups.h",
+        "tile.expert % matrices * K * N",
+        "tile.expert * K * N",
+        ["kernels_grouped_matmul"]),
     "a tile reads on into the next expert's rows": (
         "kernels/grouped_matmul/tensor_core_tile.h",
         "const bool inside = has_column && i < rows;",

@@ -1,0 +1,216 @@
+// Ranks that share out the experts of a layer: threads here, each with experts and tokens of its own.
+//
+// Every rank's results and gradients must have the bits that it gets when it holds all experts. The
+// weights' gradients are then those of each rank alone, at the rank that holds the expert.
+#include "autograd/expert_exchange.h"
+
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "autograd/checkpoint.h"
+#include "autograd/engine.h"
+#include "autograd/experts.h"
+#include "runtime/context.h"
+#include "sharding/comm/threads/threads.h"
+#include "tests/support/device.h"
+#include "tests/support/findings.h"
+#include "tests/support/random_tensor.h"
+
+namespace tessera {
+
+using test::Findings;
+using test::normal_tensor;
+
+namespace {
+
+constexpr std::int64_t kChannels = 8, kWidth = 8, kPerToken = 2;
+
+/// An exchange for tests, and a count of what it moves.
+class TestExchange final : public ExpertExchange {
+ public:
+  explicit TestExchange(Communicator& group) : group_(group) {}
+  int ranks() const override { return group_.size(); }
+  std::vector<std::int32_t> swap(const Tensor& sent) override {
+    const Tensor received = Tensor::empty(sent.shape(), sent.dtype());
+    group_.all_to_all({received}, {sent}, context().compute_stream(), "counts");
+    return received.to_vector<std::int32_t>();
+  }
+  void move(const Tensor& received, const std::vector<std::int64_t>& received_rows,
+            const Tensor& sent, const std::vector<std::int64_t>& sent_rows) override {
+    const auto elements = [](const std::vector<std::int64_t>& rows, const Tensor& of) {
+      std::vector<std::int64_t> counts;
+      for (const std::int64_t count : rows) counts.push_back(count * of.size(1));
+      return counts;
+    };
+    group_.all_to_all_parts({received, elements(received_rows, received)},
+                            {sent, elements(sent_rows, sent)}, context().compute_stream(), "rows");
+  }
+
+ private:
+  Communicator& group_;
+};
+
+struct Setup {
+  int ranks;
+  std::int64_t experts;
+  DType dtype;
+  WeightLayout layout;
+  WeighedInput weighed;
+  bool checkpointed = false;
+};
+
+/// Rank r's tokens: 5, 0, 7 and 1 of them. None chooses expert 1; rank 0's choose the last two only.
+std::int64_t tokens_of(int rank) {
+  constexpr std::int64_t kTokens[] = {5, 0, 7, 1};
+  return kTokens[rank % 4];
+}
+
+Tensor logits_of(const Setup& setup, int rank) {
+  const Shape shape{tokens_of(rank), setup.experts};
+  std::vector<float> values;
+  for (const double value :
+       normal_tensor(shape, DType::f64, fmt::format("logits {}", rank)).to_vector<double>()) {
+    const std::int64_t e = static_cast<std::int64_t>(values.size()) % setup.experts;
+    const bool avoided = e == 1 || (rank == 0 && e < setup.experts - 2);
+    values.push_back(static_cast<float>(value) - (avoided ? 50.0f : 0.0f));
+  }
+  return Tensor::from(values, shape);
+}
+
+struct Results {
+  Tensor y, dx, dlogits;
+  /// One per source.
+  std::vector<Tensor> gate_up, down;
+};
+
+/// One forward and backward pass, twice into the same gradients.
+Results run(const Setup& setup, int rank, std::shared_ptr<ExpertExchange> exchange) {
+  const bool out_in = setup.layout == WeightLayout::out_in;
+  const std::int64_t E = setup.experts, C = kChannels, F = kWidth;
+  const Parameter gate_up("gate_up", out_in ? Shape{E, 2 * F, C} : Shape{E, C, 2 * F}, {});
+  const Parameter down("down", out_in ? Shape{E, C, F} : Shape{E, F, C}, {});
+  Results results;
+  const int parts = exchange == nullptr ? 1 : exchange->ranks();
+  const std::int64_t held = E / parts, first = exchange == nullptr ? 0 : rank * held;
+  const auto open = [&](const Parameter& parameter, std::vector<Tensor>& gradients) {
+    parameter.set_stacked();
+    parameter.share_out(exchange);
+    const Tensor all = normal_tensor(parameter.shape(), setup.dtype, parameter.name());
+    parameter.open(all.slice(first, first + held));
+    for (int s = 0; s < parts; ++s) {
+      gradients.push_back(Tensor::full(parameter.held_shape(), DType::f32, 7.0));
+    }
+    parameter.open_gradients(gradients);
+    parameter.reset_gradient();
+  };
+  open(gate_up, results.gate_up);
+  open(down, results.down);
+  for (int pass = 0; pass < 2; ++pass) {
+    const Shape shape{tokens_of(rank), C};
+    const Variable x =
+        Variable::leaf(normal_tensor(shape, setup.dtype, fmt::format("x {} {}", rank, pass)));
+    Tensor logits = logits_of(setup, rank);
+    const Variable leaf = Variable::leaf(logits);
+    const Variable used = setup.dtype == DType::f32 ? leaf : cast(leaf, setup.dtype);
+    const auto layer = [&](const Variable& input) {
+      const Routing routing = route(
+          used, {.experts_per_token = kPerToken,
+                 .weights = setup.weighed == WeighedInput::down ? RouterWeights::normalized_softmax
+                                                                : RouterWeights::sigmoid,
+                 .bias = {}});
+      return experts(input, routing, gate_up, down, {setup.layout, setup.weighed});
+    };
+    const Variable y = setup.checkpointed ? checkpoint(layer, x) : layer(x);
+    backward(y, normal_tensor(shape, setup.dtype, fmt::format("dy {} {}", rank, pass)));
+    results.y = y.data(), results.dx = x.gradient();
+    results.dlogits = setup.checkpointed ? Tensor() : leaf.gradient();
+  }
+  return results;
+}
+
+/// Runs the layer on ranks that share out the experts, and on ranks that each have all of them.
+std::vector<std::string> differences(const Setup& setup) {
+  Findings findings;
+  std::mutex mutex;
+  std::map<int, Results> alone;
+  run_ranks({.ranks = setup.ranks, .device = test::device(), .threads = 1},
+            [&](Communicator& world) {
+              const int rank = world.rank();
+              {
+                Results mine = run(setup, rank, nullptr);
+                const std::lock_guard lock(mutex);
+                alone[rank] = std::move(mine);
+              }
+              world.barrier(context().compute_stream()).synchronize();
+              const Results shared = run(setup, rank, std::make_shared<TestExchange>(world));
+              const Results& own = alone.at(rank);
+              const auto expect = [&](const char* what, const Tensor& a, const Tensor& b) {
+                findings.expect(test::same_bits(a, b), fmt::format("{} of rank {}", what, rank));
+              };
+              expect("y", shared.y, own.y);
+              expect("dx", shared.dx, own.dx);
+              if (!setup.checkpointed) expect("dlogits", shared.dlogits, own.dlogits);
+              const std::int64_t held = setup.experts / world.size(), first = rank * held;
+              for (int s = 0; s < world.size(); ++s) {
+                const Results& source = alone.at(s);
+                const auto part = [&](const std::vector<Tensor>& of) {
+                  return of.front().slice(first, first + held);
+                };
+                expect("gate_up's gradient", shared.gate_up[s], part(source.gate_up));
+                expect("down's gradient", shared.down[s], part(source.down));
+              }
+              world.barrier(context().compute_stream()).synchronize();
+            });
+  return findings.wrong();
+}
+
+}  // namespace
+
+TEST_CASE("ranks that share out experts get the bits of ranks that each hold all of them") {
+  for (const int ranks : {1, 2, 4}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const WeighedInput weighed : {WeighedInput::down, WeighedInput::gate_up}) {
+        CAPTURE(ranks, name_of(dtype), static_cast<int>(weighed));
+        const bool down = weighed == WeighedInput::down;
+        const Setup setup{.ranks = ranks,
+                          .experts = down ? 8 : 4,
+                          .dtype = dtype,
+                          .layout = down ? WeightLayout::out_in : WeightLayout::in_out,
+                          .weighed = weighed};
+        CHECK(differences(setup) == std::vector<std::string>{});
+      }
+    }
+  }
+}
+
+TEST_CASE("experts that are shared out have the same bits when they are computed again") {
+  const Setup setup{.ranks = 4,
+                    .experts = 8,
+                    .dtype = DType::f32,
+                    .layout = WeightLayout::out_in,
+                    .weighed = WeighedInput::down,
+                    .checkpointed = true};
+  CHECK(differences(setup) == std::vector<std::string>{});
+}
+
+TEST_CASE("only stacked parameters are shared out, and a layer's two over the same ranks") {
+  run_ranks({.ranks = 1, .device = test::device(), .threads = 1}, [](Communicator& world) {
+    const Parameter plain("plain", {4, 3}, {});
+    CHECK_THROWS_WITH(plain.share_out(std::make_shared<TestExchange>(world)),
+                      Catch::Contains("'plain' has no experts to share out"));
+    const Parameter gate_up("gate_up", {4, 4, 3}, {}), down("down", {4, 3, 2}, {});
+    gate_up.set_stacked();
+    gate_up.share_out(std::make_shared<TestExchange>(world));
+    const Routing routing =
+        route(Variable(Tensor::zeros({2, 4}, DType::f32)), {.experts_per_token = 2, .bias = {}});
+    CHECK_THROWS_WITH(
+        experts(Variable(Tensor::zeros({2, 3}, DType::f32)), routing, gate_up, down, {}),
+        Catch::Contains("'gate_up' and 'down' are shared out over different ranks"));
+  });
+}
+
+}  // namespace tessera
