@@ -61,7 +61,7 @@ TEST_CASE("prepare tokenizes by characters of the whole text") {
   REQUIRE(tokenizer->decode(std::vector<std::int32_t>{2, 4}) == "b€");
 }
 
-TEST_CASE("prepare reads its inputs in order as one text") {
+TEST_CASE("prepare reads its inputs in order") {
   const test::TemporaryDirectory folder;
   const fs::path first = write_text(folder / "z.txt", "xy");
   const fs::path second = write_text(folder / "a.txt", "ab");
@@ -126,8 +126,11 @@ TEST_CASE("bad input is refused before anything is written") {
   CHECK_THROWS_WITH(with({}, "bytes"), Contains("at least one input"));
   CHECK_THROWS_WITH(with({empty}, "bytes"), Contains("input is empty: ") && Contains("empty.txt"));
   CHECK_THROWS_WITH(with({folder / "none.txt"}, "bytes"), Contains("none.txt"));
-  CHECK_THROWS_WITH(with({folder.path()}, "bytes"),
-                    Contains(folder.path().string() + " is a folder; name its files: --input "));
+  fs::create_directory(folder / "images");
+  write_text(folder / "images/a.png", "not a text");
+  write_text(folder / "images/.hidden.txt", "nor this");
+  CHECK_THROWS_WITH(with({folder / "images"}, "bytes"),
+                    Contains("images has no .txt, .md, .json, .jsonl, .yaml or .yml file"));
   CHECK_THROWS_WITH(with({folder / "*.txt"}, "bytes"),
                     Contains("there is no file named ") && Contains("without quotes"));
   CHECK_THROWS_WITH(with({good}, "words"), Contains("unknown tokenizer 'words'"));
@@ -139,6 +142,212 @@ TEST_CASE("bad input is refused before anything is written") {
   CHECK_THROWS_WITH(with({good}, "bytes", 0.9), Contains("no token is left to train on"));
   REQUIRE_FALSE(fs::exists(folder / "out"));
   REQUIRE_NOTHROW(with({latin1}, "bytes"));
+}
+
+namespace {
+
+/// The tokens of a folder's training set and validation set, as characters.
+std::pair<std::string, std::string> texts_in(const fs::path& folder) {
+  const auto text = [&](const char* name) {
+    std::string all;
+    for (const TokenId token : tokens_in(folder / name)) all.push_back(static_cast<char>(token));
+    return all;
+  };
+  return {text("train.bin"), text("val.bin")};
+}
+
+/// The text that `prepare` takes from a file of this name.
+std::string text_of(const std::string& name, std::string_view contents,
+                    std::vector<std::string> keys = {}) {
+  const test::TemporaryDirectory folder;
+  prepare({.inputs = {write_text(folder / name, contents)},
+           .tokenizer = "bytes",
+           .out = folder / "out",
+           .val_fraction = 0.0,
+           .keys = std::move(keys)});
+  return texts_in(folder / "out").first;
+}
+
+std::string error_of(const std::string& name, std::string_view contents) {
+  try {
+    text_of(name, contents);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("prepare takes the strings of structured files, under the keys that it is given") {
+  const std::string lines = "{\"text\": \"one\", \"url\": \"x\"}\n\n{\"text\": \"two\"}\r\n";
+  CHECK(text_of("a.jsonl", lines) == "onetwo");
+  CHECK(text_of("a.jsonl", lines, {"url"}) == "x");
+  CHECK(text_of("a.jsonl", "{\"q\": \"why\", \"n\": 7, \"a\": [\"so\", {\"b\": \"and\"}]}") ==
+        "so\nand\nwhy");  // objects are sorted by key
+  CHECK(text_of("a.json", "[{\"text\": \"one\"}, \"two\"]") == "onetwo");
+  CHECK(text_of("a.json", "{\"a\": {\"text\": \"deep\"}, \"b\": \"other\"}", {"text"}) == "deep");
+  CHECK(text_of("a.yaml", "- text: one\n- text: two\n") == "onetwo");
+  CHECK(text_of("a.yml", "title: A\nyear: 1984\nopen: true\ncode: '7'\n---\ntext: next\n") ==
+        "7\nAnext");
+  CHECK(text_of("a.md", "{\"text\": 1}") == "{\"text\": 1}");
+}
+
+TEST_CASE("a damaged structured file is named with its line") {
+  CHECK_THAT(error_of("a.jsonl", "{\"text\": \"one\"}\n{\"text\": }\n"), Contains("a.jsonl:2: "));
+  CHECK_THAT(error_of("a.json", "[1, "), Contains("a.json"));
+  CHECK_THAT(error_of("a.yaml", "a: [1"), Contains("a.yaml") && Contains("line"));
+  std::string deep;
+  for (int i = 0; i < 100; ++i) deep += "[";
+  CHECK_THAT(error_of("a.json", deep), Contains("nested more than 64 levels deep"));
+  CHECK_THAT(error_of("a.yaml", deep + std::string(100, ']')),
+             Contains("nested more than 64 levels deep"));
+}
+
+TEST_CASE("a folder's files are taken in the order of their paths") {
+  const test::TemporaryDirectory folder;
+  fs::create_directories(folder / "in/b");
+  fs::create_directories(folder / "in/.git");
+  write_text(folder / "in/c.txt", "3");
+  write_text(folder / "in/b/z.md", "2");
+  write_text(folder / "in/a.jsonl", "{\"text\": \"1\"}\n");
+  write_text(folder / "in/.git/x.txt", "no");
+  write_text(folder / "in/picture.png", "no");
+  prepare({.inputs = {folder / "in"},
+           .tokenizer = "bytes",
+           .out = folder / "out",
+           .val_fraction = 0.0});
+  CHECK(texts_in(folder / "out").first == "123");
+}
+
+TEST_CASE("prepare validates on tails, on whole documents, or on other files") {
+  const test::TemporaryDirectory folder;
+  std::string few, many;
+  for (int i = 0; i < 4; ++i) few += "{\"text\": \"abcd\"}\n";
+  for (int i = 0; i < 100; ++i)
+    many += "{\"text\": \"" + std::string(3, "0123456789"[i % 10]) + "\"}\n";
+  const fs::path few_path = write_text(folder / "few.jsonl", few);
+  const fs::path many_path = write_text(folder / "many.jsonl", many);
+  const auto texts = [&](PrepareOptions options) {
+    options.tokenizer = "bytes";
+    options.out = folder / "out";
+    prepare(options);
+    return texts_in(folder / "out");
+  };
+  CHECK(texts({.inputs = {few_path}, .val_fraction = 0.25}) ==
+        std::pair<std::string, std::string>("abcabcabcabc", "dddd"));
+  CHECK(texts({.inputs = {few_path}, .val_fraction = 0.25, .split = ValidationSplit::documents}) ==
+        std::pair<std::string, std::string>("abcdabcdabcd", "abcd"));
+  const auto [train, val] = texts({.inputs = {many_path}, .val_fraction = 0.1});
+  CHECK(val == "999999999999999999999999999999");  // document 9, 19, ...
+  CHECK(train.size() == 270);
+  CHECK(texts({.inputs = {few_path}, .val_inputs = {write_text(folder / "v.txt", "other")}}) ==
+        std::pair<std::string, std::string>("abcdabcdabcdabcd", "other"));
+}
+
+TEST_CASE("more tokens than a file may have are written to several, and other ones go") {
+  const test::TemporaryDirectory folder;
+  const fs::path text = write_text(folder / "a.txt", "abcdefghij");
+  PrepareOptions options{.inputs = {text},
+                         .tokenizer = "bytes",
+                         .out = folder / "out",
+                         .val_fraction = 0.3,
+                         .shard_tokens = 3};
+  const Manifest manifest = prepare(options);
+  CHECK(manifest.train_tokens == 7);
+  CHECK(tokens_in(folder / "out/train_000000.bin") == std::vector<TokenId>{'a', 'b', 'c'});
+  CHECK(tokens_in(folder / "out/train_000001.bin") == std::vector<TokenId>{'d', 'e', 'f'});
+  CHECK(tokens_in(folder / "out/train_000002.bin") == std::vector<TokenId>{'g'});
+  CHECK(tokens_in(folder / "out/val.bin") == std::vector<TokenId>{'h', 'i', 'j'});
+  CHECK(read_manifest(folder / "out").outputs.size() == 4);
+  options.shard_tokens = 1000;
+  prepare(options);
+  CHECK(names_in(folder / "out") == kAllFiles);
+}
+
+TEST_CASE("a long text is cut into parts without another token") {
+  const test::TemporaryDirectory folder;
+  // GPT-2 has a token for two line breaks, and other tokens for them before a word. Llama 2 cannot
+  // cut anywhere: its texts begin with a space.
+  std::string text;
+  for (int i = 0; text.size() < 1'300'000; ++i) {
+    text += i % 1000 == 0 ? "word\nother" : "1\n\n2\n \n 3";
+  }
+  const fs::path text_path = write_text(folder / "a.txt", text);
+  for (const char* name : {"tests/golden/tokenizers/llama2", "tests/golden/tokenizers/llama4",
+                           "../shared/data/tokenizers/gpt2"}) {
+    CAPTURE(name);
+    const fs::path from = fs::path(TESSERA_SOURCE_DIR) / name;
+    if (!fs::exists(from)) {
+      WARN("skipped: there is no " << from);
+      continue;
+    }
+    const Manifest manifest = prepare({.inputs = {text_path},
+                                       .tokenizer = from.string(),
+                                       .out = folder / "out",
+                                       .val_fraction = 0.0,
+                                       .end_of_text = "none"});
+    const auto expected = Tokenizer::load(from)->encode(text);
+    const bool equal = tokens_in(folder / "out/train.bin") ==
+                       std::vector<TokenId>(expected.begin(), expected.end());
+    CHECK(equal);  // Catch would print millions of tokens
+  }
+}
+
+TEST_CASE("prepare goes on behind the files that a killed run has completed") {
+  const test::TemporaryDirectory folder;
+  const std::vector<fs::path> inputs = {write_text(folder / "a.txt", "first"),
+                                        write_text(folder / "b.txt", "second"),
+                                        write_text(folder / "c.jsonl", "{\"text\": \"third\"}\n{")};
+  const PrepareOptions options{
+      .inputs = inputs, .tokenizer = "bytes", .out = folder / "out", .val_fraction = 0.0};
+  CHECK_THROWS_WITH(prepare(options), Contains("c.jsonl:2: "));
+  // Files that are complete are kept for the next run, which must not encode them again.
+  std::fstream tokens(folder / "out/.partial/train/tokens",
+                      std::ios::binary | std::ios::in | std::ios::out);
+  REQUIRE(tokens.is_open());
+  tokens.put('F');
+  tokens.close();
+  write_text(folder / "c.jsonl", "{\"text\": \"third\"}\n");
+  prepare(options);
+  CHECK(texts_in(folder / "out").first == "Firstsecondthird");
+  CHECK(names_in(folder / "out") == kAllFiles);
+}
+
+TEST_CASE("prepare encodes a file again that has changed since, and all for other settings") {
+  const test::TemporaryDirectory folder;
+  const std::vector<fs::path> inputs = {write_text(folder / "a.txt", "first"),
+                                        write_text(folder / "b.jsonl", "{")};
+  PrepareOptions options{
+      .inputs = inputs, .tokenizer = "bytes", .out = folder / "out", .val_fraction = 0.0};
+  CHECK_THROWS_WITH(prepare(options), Contains("b.jsonl:1: "));
+  write_text(folder / "a.txt", "other");
+  write_text(folder / "b.jsonl", "{\"text\": \"x\", \"more\": \"y\"}");
+  prepare(options);
+  CHECK(texts_in(folder / "out").first == "otherx");
+  write_text(folder / "b.jsonl", "{");
+  CHECK_THROWS_WITH(prepare(options), Contains("b.jsonl:1: "));
+  write_text(folder / "b.jsonl", "{\"text\": \"x\", \"more\": \"y\"}");
+  options.keys = {"more"};
+  prepare(options);
+  CHECK(texts_in(folder / "out").first == "othery");
+}
+
+TEST_CASE("prepare reports its progress up to the size of the inputs") {
+  const test::TemporaryDirectory folder;
+  std::int64_t calls = 0, last = 0;
+  prepare(
+      {.inputs = {write_text(folder / "a.txt", "first"), write_text(folder / "b.txt", "second")},
+       .tokenizer = "bytes",
+       .out = folder / "out",
+       .progress = [&](const PrepareProgress& progress) {
+         ++calls;
+         CHECK(progress.all_bytes == 11);
+         CHECK(progress.bytes > last);
+         last = progress.bytes;
+       }});
+  CHECK(calls == 2);
+  CHECK(last == 11);
 }
 
 TEST_CASE("a text with more than 65536 characters has tokens of 32 bits") {
@@ -174,7 +383,8 @@ TEST_CASE("prepare takes the tokenizer of a Hugging Face folder") {
   const auto tokenizer = Tokenizer::load(from);
   REQUIRE(manifest.vocab_size == 1002);
   REQUIRE(manifest.tokenizer == from.string());
-  const auto expected = tokenizer->encode("Hello, world! 1234<|end_of_text|>\n");
+  auto expected = tokenizer->encode("Hello, world! 1234<|end_of_text|>\n");
+  expected.push_back(tokenizer->encode("<|end_of_text|>").at(0));
   REQUIRE(tokens_in(folder / "out/train.bin") ==
           std::vector<TokenId>(expected.begin(), expected.end()));
   REQUIRE(names_in(folder / "out") == kAllFiles);

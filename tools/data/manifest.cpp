@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <regex>
 
 #include "runtime/check.h"
 #include "runtime/file.h"
@@ -104,17 +105,21 @@ const Manifest::File* find_output(const Manifest& manifest, const fs::path& name
   return found == manifest.outputs.end() ? nullptr : &*found;
 }
 
-void check_size(const Manifest& manifest, const char* name, std::int64_t tokens) {
-  const Manifest::File* file = find_output(manifest, name);
-  check(file != nullptr, "outputs does not list {}", name);
-  const std::int64_t expected =
-      TokenFile::kHeaderBytes + bytes_per_token(manifest.vocab_size) * tokens;
-  check(file->bytes == expected, "{} has {} bytes; {} tokens take {}", name, file->bytes, tokens,
-        expected);
+/// The token files of a set, "train" or "val", hold so many tokens.
+void check_sizes(const Manifest& manifest, const std::string& set, std::int64_t tokens) {
+  std::int64_t bytes = 0, expected = bytes_per_token(manifest.vocab_size) * tokens, files = 0;
+  for (const Manifest::File& file : manifest.outputs) {
+    if (!is_shard_of(set, file.path)) continue;
+    bytes += file.bytes;
+    expected += TokenFile::kHeaderBytes;
+    ++files;
+  }
+  check(files > 0, "outputs does not list {}.bin", set);
+  check(bytes == expected, "{}.bin has {} bytes; {} tokens take {}", set, bytes, tokens, expected);
 }
 
 Manifest manifest_from(const json& object) {
-  constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 60;
   constexpr std::int64_t kMostIds = std::numeric_limits<std::int32_t>::max();
   const Entries entries(object);
   Manifest manifest{.tokenizer = entries.text("tokenizer"),
@@ -123,12 +128,16 @@ Manifest manifest_from(const json& object) {
                     .val_tokens = entries.integer("val_tokens", 0, kMostTokens),
                     .inputs = entries.files("inputs"),
                     .outputs = entries.files("outputs")};
-  check_size(manifest, "train.bin", manifest.train_tokens);
-  check_size(manifest, "val.bin", manifest.val_tokens);
+  check_sizes(manifest, "train", manifest.train_tokens);
+  check_sizes(manifest, "val", manifest.val_tokens);
   return manifest;
 }
 
 }  // namespace
+
+bool is_shard_of(const std::string& set, const std::string& file) {
+  return std::regex_match(file, std::regex(set + R"((_\d{6,})?\.bin)"));
+}
 
 Manifest::File describe_file(const fs::path& path, const std::string& name) {
   const MappedFile file(path);

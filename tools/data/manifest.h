@@ -30,6 +30,10 @@ struct Manifest {
   static constexpr const char* kFileName = "manifest.json";
 };
 
+/// Whether `file` is the name of a token file of a set, "train" or "val": "train.bin", or one of
+/// "train_000000.bin" and so on.
+bool is_shard_of(const std::string& set, const std::string& file);
+
 /// Size and checksum of a file on disk, under the name `name`.
 Manifest::File describe_file(const std::filesystem::path& path, const std::string& name);
 

@@ -1,43 +1,50 @@
 #include "tools/data/prepare.h"
 
+#include <algorithm>
 #include <memory>
-#include <span>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "models/tokenizers/bytes.h"
 #include "models/tokenizers/chars.h"
-#include "models/tokenizers/utf8.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/file.h"
 #include "runtime/hash.h"
-#include "tools/data/token_file.h"
+#include "runtime/json.h"
+#include "tools/data/document_encoder.h"
+#include "tools/data/documents.h"
+#include "tools/data/splitting.h"
+#include "tools/data/token_spool.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder inside `target` where files are written before they move into `target`. The destructor
-/// removes the files that are left.
-class StagingFolder {
+/// A folder inside `target` for files that are not complete. A program that is killed leaves it there.
+class PartialFolder {
  public:
-  explicit StagingFolder(fs::path target)
+  explicit PartialFolder(fs::path target)
       : target_(std::move(target)), path_(target_ / ".partial") {
-    make_writable_directory(target_);
     std::error_code code;
-    fs::remove_all(path_, code);  // left behind by a run that was killed
+    made_target_ = !fs::exists(target_, code);
+    make_writable_directory(target_);
     make_writable_directory(path_);
   }
-  ~StagingFolder() {
+  ~PartialFolder() {
+    if (kept_) return;
     std::error_code code;
     fs::remove_all(path_, code);
+    if (made_target_) fs::remove(target_, code);  // if it is empty
   }
-  StagingFolder(const StagingFolder&) = delete;
-  StagingFolder& operator=(const StagingFolder&) = delete;
+  PartialFolder(const PartialFolder&) = delete;
+  PartialFolder& operator=(const PartialFolder&) = delete;
 
   const fs::path& path() const { return path_; }
+  /// Leaves the folder for a later program.
+  void keep() { kept_ = true; }
 
   void move_out(const std::string& name) const {
     std::error_code code;
@@ -46,117 +53,212 @@ class StagingFolder {
   }
 
  private:
-  fs::path target_;
-  fs::path path_;
+  fs::path target_, path_;
+  bool made_target_ = false, kept_ = false;
 };
 
-/// The inputs, joined.
-struct Sources {
-  std::string text;
-  std::vector<Manifest::File> files;
-};
-
-void check_input(const fs::path& path) {
-  const std::string name = path.string();
-  check(!fs::is_directory(path), "{} is a folder; name its files: --input {}", name,
-        (path / "*").string());
-  check(fs::exists(path) || name.find_first_of("*?") == name.npos,
-        "there is no file named {}; write the pattern without quotes, so that the shell expands it",
-        name);
-}
-
-Sources read_sources(const std::vector<fs::path>& paths) {
-  Sources sources;
-  for (const fs::path& path : paths) {
-    check_input(path);
-    const std::string text = read_text_file(path);
-    Fnv1a checksum;
-    checksum.add(text);
-    sources.files.push_back(
-        {path.string(), static_cast<std::int64_t>(text.size()), checksum.value()});
-    sources.text += text;
-  }
-  check(!paths.empty(), "prepare needs at least one input file; name it with --input");
-  check(!sources.text.empty(), "the input is empty: {}", paths.front().string());
-  return sources;
-}
-
-/// Checks file by file, so that the error can name the file and the byte in it.
-void check_utf8(const Sources& sources) {
-  std::string_view rest = sources.text;
-  for (const Manifest::File& file : sources.files) {
-    const std::string_view text = rest.substr(0, static_cast<std::size_t>(file.bytes));
-    rest.remove_prefix(text.size());
-    try {
-      for (std::size_t i = 0; i < text.size();) i += code_point_at(text, i).bytes;
-    } catch (const Error& error) {
-      fail("{}: {} (--tokenizer bytes)", file.path, error.what());
+/// Removes the token files of earlier data that `names` does not have.
+void remove_other_shards(const fs::path& folder, const std::vector<std::string>& names) {
+  std::vector<fs::path> others;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    const bool is_shard = is_shard_of("train", name) || is_shard_of("val", name);
+    if (is_shard && std::find(names.begin(), names.end(), name) == names.end()) {
+      others.push_back(entry.path());
     }
   }
-}
-
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const Sources& sources) {
-  if (kind == "bytes") return std::make_unique<ByteTokenizer>();
-  check(kind == "chars" || fs::is_directory(kind),
-        "unknown tokenizer '{}': choose bytes, chars, or a folder with tokenizer.json", kind);
-  check_utf8(sources);
-  if (kind != "chars") return Tokenizer::load(kind);
-  return std::make_unique<CharTokenizer>(CharTokenizer::from_text(sources.text));
-}
-
-std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text) {
-  RankContext rank;
-  const ContextGuard guard(rank);
-  const std::vector<std::int32_t> tokens = tokenizer.encode(text);
-  return {tokens.begin(), tokens.end()};
-}
-
-/// Rounded down, as in nanoGPT's data/shakespeare_char/prepare.py.
-std::size_t train_size(std::size_t tokens, double val_fraction) {
-  check(val_fraction >= 0.0 && val_fraction < 1.0,
-        "the validation fraction is {}; expected at least 0 and below 1", val_fraction);
-  const auto train = static_cast<std::size_t>(static_cast<double>(tokens) * (1.0 - val_fraction));
-  check(train > 0, "no token is left to train on: {} in all, validation fraction {}", tokens,
-        val_fraction);
-  return train;
-}
-
-void write_folder(const fs::path& folder, const Tokenizer& tokenizer,
-                  std::span<const TokenId> train, std::span<const TokenId> val,
-                  Manifest& manifest) {
-  const StagingFolder staging(folder);
-  write_token_file(staging.path() / "train.bin", train, manifest.vocab_size);
-  write_token_file(staging.path() / "val.bin", val, manifest.vocab_size);
-  for (const char* name : {"train.bin", "val.bin"}) {
-    manifest.outputs.push_back(describe_file(staging.path() / name, name));
-  }
-  tokenizer.save(staging.path());
-  write_manifest(staging.path(), manifest);
-
-  // An earlier manifest does not describe the files that follow.
   std::error_code code;
-  fs::remove(folder / Manifest::kFileName, code);
-  for (const char* name : {"train.bin", "val.bin", Tokenizer::kFileName, Tokenizer::kConfigName,
-                           Manifest::kFileName}) {
-    staging.move_out(name);
-  }
+  for (const fs::path& other : others) fs::remove(other, code);
 }
+
+/// The inputs of the training or the validation set.
+struct Inputs {
+  std::vector<fs::path> files;
+  std::int64_t bytes = 0;
+};
+
+Inputs inputs_of(const std::vector<fs::path>& paths) {
+  Inputs inputs{.files = find_text_files(paths)};
+  for (const fs::path& file : inputs.files) {
+    check(fs::is_regular_file(file), "{} is not a file", file.string());
+    inputs.bytes += static_cast<std::int64_t>(fs::file_size(file));
+  }
+  check(inputs.bytes > 0, "the input is empty: {}", paths.front().string());
+  return inputs;
+}
+
+/// All characters of all documents.
+CharTokenizer characters_of(const DocumentReader& reader, const std::vector<const Inputs*>& all) {
+  std::string seen;  // each character once, so far
+  for (const Inputs* inputs : all) {
+    for (const fs::path& file : inputs->files) {
+      reader.read(file, [&](const std::string& text, bool) {
+        const CharTokenizer known = CharTokenizer::from_text(seen + text);
+        seen.clear();
+        for (std::int32_t id = 0; id < known.vocab_size(); ++id) seen += known.spelling(id);
+      });
+    }
+  }
+  check(!seen.empty(), "the documents have no text");
+  return CharTokenizer::from_text(seen);
+}
+
+/// The end-of-text token that the options ask for, if any.
+std::optional<std::int32_t> end_of_text_of(const Tokenizer& tokenizer, const std::string& asked) {
+  if (asked == "none") return std::nullopt;
+  const bool automatic = asked == "auto";
+  const std::vector<std::string> names =
+      automatic ? std::vector<std::string>{"<|endoftext|>", "<|end_of_text|>", "</s>"}
+                : std::vector<std::string>{asked};
+  for (const std::string& name : names) {
+    for (std::int64_t id = 0; id < tokenizer.vocab_size(); ++id) {
+      const auto token = static_cast<std::int32_t>(id);
+      if (tokenizer.spelling(token) == name) return token;
+    }
+  }
+  check(automatic, "the tokenizer has no token {} to end a document with", excerpt(asked));
+  return std::nullopt;
+}
+
+/// Reads, encodes and spools documents.
+class Preparation {
+ public:
+  explicit Preparation(const PrepareOptions& options)
+      : options_(options), train_(inputs_of(options.inputs)) {
+    if (!options.val_inputs.empty()) val_ = inputs_of(options.val_inputs);
+    reader_.keys = options.keys;
+    reader_.utf8 = options.tokenizer != "bytes";
+    // The parts of a text need not be tokens' ends while characters are collected.
+    reader_.find_cut = [](std::string_view text) { return text.rfind('\n') + 1; };
+    tokenizer_ = make_tokenizer();
+    reader_.find_cut = [this](std::string_view text) { return find_cut(text, *tokenizer_); };
+    end_of_text_ = end_of_text_of(*tokenizer_, options.end_of_text);
+  }
+
+  Manifest run() {
+    PartialFolder partial(options_.out);
+    TokenSpool train = spool(train_, "train", partial);
+    std::optional<TokenSpool> val;
+    if (val_) val.emplace(spool(*val_, "val", partial));
+    Manifest manifest{.tokenizer = options_.tokenizer, .vocab_size = tokenizer_->vocab_size()};
+    for (const TokenSpool* spool : {&train, val ? &*val : nullptr}) {
+      if (spool == nullptr) continue;
+      manifest.inputs.insert(manifest.inputs.end(), spool->done().begin(), spool->done().end());
+    }
+    write(partial, train, val ? &*val : nullptr, manifest);
+    return manifest;
+  }
+
+ private:
+  std::unique_ptr<Tokenizer> make_tokenizer() const {
+    const std::string& kind = options_.tokenizer;
+    if (kind == "bytes") return std::make_unique<ByteTokenizer>();
+    if (kind != "chars") {
+      check(fs::is_directory(kind),
+            "unknown tokenizer '{}': choose bytes, chars, or a folder with tokenizer.json", kind);
+      return Tokenizer::load(kind);
+    }
+    std::vector<const Inputs*> all = {&train_};
+    if (val_) all.push_back(&*val_);
+    return std::make_unique<CharTokenizer>(characters_of(reader_, all));
+  }
+
+  /// Everything that the tokens depend on but the input files.
+  std::string settings() const {
+    Fnv1a hash;
+    for (std::int64_t id = 0; id < tokenizer_->vocab_size(); ++id) {
+      hash.add(tokenizer_->spelling(static_cast<std::int32_t>(id)));
+      hash.add_byte(0);
+    }
+    std::string text =
+        fmt::format("{} {:016x} {}", options_.tokenizer, hash.value(), end_of_text_.value_or(-1));
+    for (const std::string& key : options_.keys) text += " " + key;
+    return text;
+  }
+
+  TokenSpool spool(const Inputs& inputs, const std::string& set, PartialFolder& partial) {
+    TokenSpool spool(partial.path() / set, settings(), inputs.files);
+    for (const Manifest::File& file : spool.done()) progress_.bytes += file.bytes;
+    progress_.all_bytes = train_.bytes + (val_ ? val_->bytes : 0);
+    DocumentEncoder encoder(*tokenizer_, [&](std::span<const std::int32_t> tokens, bool ends) {
+      spool.append(tokens);
+      if (!ends) return;
+      if (end_of_text_) spool.append({&*end_of_text_, 1});
+      spool.end_document();
+    });
+    try {
+      while (spool.done().size() < inputs.files.size()) {
+        add_file(inputs.files[spool.done().size()], encoder, spool);
+      }
+    } catch (const Error&) {
+      if (!spool.done().empty()) partial.keep();  // for a call after the file has been mended
+      throw;
+    }
+    return spool;
+  }
+
+  void add_file(const fs::path& file, DocumentEncoder& encoder, TokenSpool& spool) {
+    const std::int64_t before = progress_.bytes;
+    reader_.read(file, [&](std::string text, bool ends) {
+      progress_.bytes += static_cast<std::int64_t>(text.size());
+      encoder.add(std::move(text), ends);
+      progress_.tokens = spool.tokens();
+      if (options_.progress) options_.progress(progress_);
+    });
+    encoder.flush();
+    spool.end_file(file);
+    progress_.bytes = before + spool.done().back().bytes;
+  }
+
+  void write(const PartialFolder& partial, TokenSpool& train, TokenSpool* val,
+             Manifest& manifest) const {
+    const TokenSets sets = val != nullptr
+                               ? TokenSets{all_tokens(train), all_tokens(*val)}
+                               : split_tokens(train, options_.split, options_.val_fraction);
+    manifest.train_tokens = sets.train.tokens;
+    manifest.val_tokens = sets.val.tokens;
+    std::vector<std::string> names;
+    for (const auto& [set, name] : {std::pair(&sets.train, "train"), {&sets.val, "val"}}) {
+      const auto written =
+          write_shards(*set, partial.path(), name, options_.shard_tokens, manifest.vocab_size);
+      names.insert(names.end(), written.begin(), written.end());
+    }
+    for (const std::string& name : names) {
+      manifest.outputs.push_back(describe_file(partial.path() / name, name));
+    }
+    tokenizer_->save(partial.path());
+    write_manifest(partial.path(), manifest);
+
+    // An earlier manifest does not describe the files that follow, and its files are no part of this set.
+    std::error_code code;
+    fs::remove(options_.out / Manifest::kFileName, code);
+    remove_other_shards(options_.out, names);
+    for (const char* name : {Tokenizer::kFileName, Tokenizer::kConfigName, Manifest::kFileName}) {
+      names.emplace_back(name);
+    }
+    for (const std::string& name : names) partial.move_out(name);
+  }
+
+  const PrepareOptions& options_;
+  const Inputs train_;
+  std::optional<Inputs> val_;
+  DocumentReader reader_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<std::int32_t> end_of_text_;
+  PrepareProgress progress_;
+};
 
 }  // namespace
 
 Manifest prepare(const PrepareOptions& options) {
-  Sources sources = read_sources(options.inputs);
-  const auto tokenizer = make_tokenizer(options.tokenizer, sources);
-  const std::vector<TokenId> tokens = encode(*tokenizer, sources.text);
-  const auto all = std::span<const TokenId>(tokens);
-  const std::size_t split = train_size(all.size(), options.val_fraction);
-  Manifest manifest{.tokenizer = options.tokenizer,
-                    .vocab_size = tokenizer->vocab_size(),
-                    .train_tokens = static_cast<std::int64_t>(split),
-                    .val_tokens = static_cast<std::int64_t>(all.size() - split),
-                    .inputs = std::move(sources.files)};
-  write_folder(options.out, *tokenizer, all.first(split), all.subspan(split), manifest);
-  return manifest;
+  check(!options.inputs.empty(), "prepare needs at least one input file; name it with --input");
+  check(options.val_fraction >= 0.0 && options.val_fraction < 1.0,
+        "the validation fraction is {}; expected at least 0 and below 1", options.val_fraction);
+  check(options.shard_tokens >= 1, "a token file of at most {} tokens holds none",
+        options.shard_tokens);
+  RankContext rank;
+  const ContextGuard guard(rank);
+  return Preparation(options).run();
 }
 
 }  // namespace tessera

@@ -117,21 +117,34 @@ void TokenFile::verify(std::int64_t vocab_size, std::optional<std::uint64_t> che
       path().string(), hash.value(), checksum.value_or(0));
 }
 
-void write_token_file(const std::filesystem::path& path, std::span<const TokenId> tokens,
-                      std::int64_t vocab_size) {
-  check(tokens.size() <= std::numeric_limits<std::int32_t>::max(),
+void write_token_file(const std::filesystem::path& path, std::int64_t count,
+                      std::int64_t vocab_size,
+                      const std::function<void(const TakeTokens& take)>& produce) {
+  check(count <= std::numeric_limits<std::int32_t>::max(),
         "cannot write {}: {} tokens, but a token file holds at most 2^31 - 1", path.string(),
-        tokens.size());
-  check_below(tokens, 0, vocab_size, path);
+        count);
   const Format& format = kFormats[bytes_per_token(vocab_size) == 2 ? 0 : 1];
-  const Header header = {format.magic, format.version, static_cast<std::int32_t>(tokens.size())};
+  const Header header = {format.magic, format.version, static_cast<std::int32_t>(count)};
   write_file_atomically(path, [&](std::ostream& stream) {
     stream.write(reinterpret_cast<const char*>(header.data()), sizeof(header));
-    for_bytes(tokens, format.width, [&](std::span<const std::byte> bytes) {
-      stream.write(reinterpret_cast<const char*>(bytes.data()),
-                   static_cast<std::streamsize>(bytes.size()));
+    std::int64_t written = 0;
+    produce([&](std::span<const TokenId> tokens) {
+      check_below(tokens, written, vocab_size, path);
+      written += static_cast<std::int64_t>(tokens.size());
+      for_bytes(tokens, format.width, [&](std::span<const std::byte> bytes) {
+        stream.write(reinterpret_cast<const char*>(bytes.data()),
+                     static_cast<std::streamsize>(bytes.size()));
+      });
     });
+    check(written == count, "{} tokens were handed over; expected {}", written, count);
   });
+}
+
+void write_token_file(const std::filesystem::path& path, std::span<const TokenId> tokens,
+                      std::int64_t vocab_size) {
+  check_below(tokens, 0, vocab_size, path);
+  write_token_file(path, static_cast<std::int64_t>(tokens.size()), vocab_size,
+                   [&](const TakeTokens& take) { take(tokens); });
 }
 
 }  // namespace tessera

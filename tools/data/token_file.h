@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -55,5 +56,12 @@ class TokenFile {
 /// is not below `vocab_size`.
 void write_token_file(const std::filesystem::path& path, std::span<const TokenId> tokens,
                       std::int64_t vocab_size = 65536);
+
+/// The same for `count` tokens that come piece by piece: produce(take) calls take(tokens) until all
+/// have been handed over.
+using TakeTokens = std::function<void(std::span<const TokenId> tokens)>;
+void write_token_file(const std::filesystem::path& path, std::int64_t count,
+                      std::int64_t vocab_size,
+                      const std::function<void(const TakeTokens& take)>& produce);
 
 }  // namespace tessera

@@ -1,12 +1,15 @@
 #include "tools/data/prepare.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <iostream>
 #include <memory>
 
 #include "tools/tessera/commands.h"
+#include "tools/train/progress.h"
 
 namespace tessera {
 namespace {
@@ -18,12 +21,52 @@ std::string summary_of(const Manifest& manifest, const std::filesystem::path& ou
                      manifest.inputs.size() == 1 ? "file" : "files");
 }
 
+/// Draws a bar on standard error, at most ten times a second: "[####    ]  50%  1.9 MiB/s  0:35 left".
+class Bar {
+ public:
+  void operator()(const PrepareProgress& progress) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!first_bytes_) first_bytes_ = progress.bytes;
+    if (std::chrono::duration<double>(now - drawn_).count() < 0.1) return;
+    drawn_ = now;
+    const double seconds = std::chrono::duration<double>(now - begun_).count();
+    const double rate = static_cast<double>(progress.bytes - *first_bytes_) / seconds;
+    if (rate <= 0.0) return;
+    const double share =
+        static_cast<double>(progress.bytes) / static_cast<double>(progress.all_bytes);
+    const double left = static_cast<double>(progress.all_bytes - progress.bytes) / rate;
+    constexpr int kWidth = 20;
+    fmt::print(stderr, "\r[{:<{}}] {:3.0f}%  {:.1f} MiB/s  {} left \x1b[K",
+               std::string(static_cast<std::size_t>(share * kWidth), '#'), kWidth, 100.0 * share,
+               rate / (1 << 20), clock_text(left));
+  }
+  /// Erases the bar.
+  ~Bar() {
+    if (drawn_ > begun_) fmt::print(stderr, "\r\x1b[K");
+  }
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  const Time begun_ = std::chrono::steady_clock::now();
+  Time drawn_ = begun_;
+  /// Those that an earlier program had encoded.
+  std::optional<std::int64_t> first_bytes_;
+};
+
+Manifest prepare_with_bar(PrepareOptions options) {
+  Bar bar;
+  if (::isatty(STDERR_FILENO) == 1) options.progress = std::ref(bar);
+  return prepare(options);
+}
+
 }  // namespace
 
 void add_prepare(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("prepare", "Turn text files into token files.");
+  CLI::App* command = app.add_subcommand("prepare", "Turn texts into token files.");
   const auto options = std::make_shared<PrepareOptions>();
-  command->add_option("--input", options->inputs, "Text files, joined in this order")
+  command
+      ->add_option("--input", options->inputs,
+                   "Files, and folders with .txt, .md, .json, .jsonl, .yaml and .yml files")
       ->required()
       ->type_name("PATH");
   command
@@ -35,14 +78,49 @@ void add_prepare(CLI::App& app) {
   command->add_option("--out", options->out, "Folder for train.bin, val.bin and the tokenizer")
       ->required()
       ->type_name("DIR");
+  CLI::Option* fraction =
+      command
+          ->add_option("--val-fraction", options->val_fraction,
+                       "Share of the documents, or of the end of each, for validation; below 1")
+          ->check(CLI::Range(0.0, 0.999999))
+          ->type_name("F")
+          ->capture_default_str();
+  const auto split = std::make_shared<std::string>("auto");
   command
-      ->add_option("--val-fraction", options->val_fraction,
-                   "Share of the joined text, from its end, for validation; below 1")
-      ->check(CLI::Range(0.0, 0.999999))
-      ->type_name("F")
+      ->add_option("--split", *split,
+                   "Validate on whole documents or on the tails of all; auto: on documents if "
+                   "there are at least 100")
+      ->check(CLI::IsMember({"auto", "documents", "tails"}))
+      ->type_name("auto|documents|tails")
       ->capture_default_str();
-  command->callback(
-      [options] { std::cout << summary_of(prepare(*options), options->out) << std::endl; });
+  command
+      ->add_option("--val-input", options->val_inputs,
+                   "Files and folders to validate on, instead of a share of --input")
+      ->type_name("PATH")
+      ->excludes(fraction);
+  command
+      ->add_option("--keys", options->keys,
+                   "Keys of JSON and YAML whose string values are the text; without them the "
+                   "value of 'text', or else all string values")
+      ->delimiter(',')
+      ->type_name("KEY,...");
+  command
+      ->add_option("--end-of-text", options->end_of_text,
+                   "Token behind every document; auto: <|endoftext|>, <|end_of_text|> or </s>, if "
+                   "the tokenizer has it")
+      ->type_name("auto|none|TOKEN")
+      ->capture_default_str();
+  command
+      ->add_option("--shard-tokens", options->shard_tokens,
+                   "Most tokens in a file; more are written to train_000000.bin and so on")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{2147483647}))
+      ->type_name("N")
+      ->capture_default_str();
+  command->callback([options, split] {
+    options->split = enum_from_name<ValidationSplit>(*split);
+    const Manifest manifest = prepare_with_bar(*options);
+    std::cout << summary_of(manifest, options->out) << std::endl;
+  });
 }
 
 }  // namespace tessera

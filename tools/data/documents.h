@@ -1,0 +1,52 @@
+// Documents: the texts in files of several kinds.
+//
+//   .jsonl          a document per line
+//   .json           a document per element if the file is a list, else one
+//   .yaml, .yml     a document per YAML document, or per element of one that is a list
+//   .txt, .md and
+//   all others      the file is one document
+//
+// The text of a structured document is its string values: those under the keys that the caller asks
+// for, at any depth, joined by line breaks. Without keys it is the value of "text" where the document
+// has that key, else all string values.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+/// All files of `inputs` in order; folders become the files of the kinds above below them, sorted by
+/// path. Hidden files and folders are left out. Raises Error if an input does not exist, or a folder
+/// has no such file.
+std::vector<std::filesystem::path> find_text_files(
+    const std::vector<std::filesystem::path>& inputs);
+
+/// Takes the documents' texts in order. A document comes in one part or several; the last part ends
+/// it.
+using DocumentSink = std::function<void(std::string text, bool ends)>;
+
+/// The last place in a text where it may be cut in two parts that are encoded apart, or 0.
+using FindCut = std::function<std::size_t(std::string_view text)>;
+
+struct DocumentReader {
+  /// Keys of structured documents; see above.
+  std::vector<std::string> keys;
+  /// Text files are handed over in parts that end at such places.
+  FindCut find_cut;
+  /// Whether text files must be UTF-8. Structured files always must.
+  bool utf8 = true;
+
+  /// Reads a file. Memory: a part of a text file, a line of a .jsonl, a whole .json or .yaml. Raises
+  /// Error with the path, and the line or byte, if the file is not what its name says.
+  void read(const std::filesystem::path& file, const DocumentSink& sink) const;
+};
+
+/// The size that parts of text files have, or a little more.
+inline constexpr std::size_t kPartBytes = std::size_t{1} << 20;
+
+}  // namespace tessera

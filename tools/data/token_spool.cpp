@@ -1,0 +1,135 @@
+#include "tools/data/token_spool.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "runtime/check.h"
+#include "runtime/file.h"
+#include "runtime/json.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kTokenBytes = 4, kEndBytes = 8;
+constexpr std::int64_t kEndsAtATime = 1 << 16;
+
+void check_written(const std::ios& stream, const fs::path& folder) {
+  check(stream.good(), "cannot write to {}: {}", folder.string(),
+        std::generic_category().message(errno != 0 ? errno : EIO));
+}
+
+/// Opens a file of numbers and cuts it to so many bytes.
+std::fstream open_cut(const fs::path& path, std::int64_t bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::app).close();  // creates it
+  std::error_code code;
+  fs::resize_file(path, static_cast<std::uintmax_t>(bytes), code);
+  check(!code, "cannot write {}: {}", path.string(), code.message());
+  std::fstream stream(path, std::ios::binary | std::ios::in | std::ios::out);
+  stream.seekp(0, std::ios::end);
+  check_written(stream, path.parent_path());
+  return stream;
+}
+
+template <typename T>
+void read_numbers(std::fstream& stream, const fs::path& folder, std::int64_t first,
+                  std::span<T> numbers) {
+  stream.seekg(first * static_cast<std::int64_t>(sizeof(T)));
+  stream.read(reinterpret_cast<char*>(numbers.data()),
+              static_cast<std::streamsize>(numbers.size_bytes()));
+  check(stream.good(), "cannot read the tokens in {} again", folder.string());
+}
+
+}  // namespace
+
+TokenSpool::TokenSpool(const fs::path& folder, const std::string& settings,
+                       const std::vector<fs::path>& inputs)
+    : folder_(folder) {
+  make_writable_directory(folder_);
+  load(settings, inputs);
+  tokens_ = open_cut(folder_ / "tokens", kTokenBytes * totals_.tokens);
+  ends_ = open_cut(folder_ / "ends", kEndBytes * totals_.documents);
+  lines_.open(folder_ / "done.jsonl", std::ios::binary | std::ios::trunc);
+  write_line(nlohmann::json(settings).dump());
+  for (const std::string& line : done_lines_) write_line(line);
+  flush();
+}
+
+void TokenSpool::load(const std::string& settings, const std::vector<fs::path>& inputs) {
+  std::ifstream stream(folder_ / "done.jsonl", std::ios::binary);
+  std::string line;
+  if (!std::getline(stream, line) || line != nlohmann::json(settings).dump()) return;
+  for (const fs::path& input : inputs) {
+    if (!std::getline(stream, line)) return;
+    const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!entry.is_object()) return;  // a killed program wrote a part of it
+    const Manifest::File file = describe_file(input, input.string());
+    const bool same = entry.value("path", "") == file.path &&
+                      entry.value("bytes", std::int64_t{-1}) == file.bytes &&
+                      entry.value("checksum", std::uint64_t{0}) == file.checksum;
+    if (!same) return;
+    done_.push_back(file);
+    done_lines_.push_back(line);
+    totals_ = {entry.value("tokens", std::int64_t{0}), entry.value("documents", std::int64_t{0})};
+  }
+}
+
+void TokenSpool::append(std::span<const std::int32_t> tokens) {
+  tokens_.write(reinterpret_cast<const char*>(tokens.data()),
+                static_cast<std::streamsize>(tokens.size_bytes()));
+  totals_.tokens += static_cast<std::int64_t>(tokens.size());
+  check_written(tokens_, folder_);
+}
+
+void TokenSpool::end_document() {
+  ends_.write(reinterpret_cast<const char*>(&totals_.tokens), kEndBytes);
+  ++totals_.documents;
+  check_written(ends_, folder_);
+}
+
+void TokenSpool::end_file(const fs::path& input) {
+  done_.push_back(describe_file(input, input.string()));
+  tokens_.flush();
+  ends_.flush();
+  write_line(nlohmann::json({{"path", done_.back().path},
+                             {"bytes", done_.back().bytes},
+                             {"checksum", done_.back().checksum},
+                             {"tokens", totals_.tokens},
+                             {"documents", totals_.documents}})
+                 .dump());
+  flush();
+}
+
+void TokenSpool::for_each_document(
+    const std::function<void(std::int64_t first, std::int64_t last)>& take) {
+  std::vector<std::int64_t> ends;
+  std::int64_t first = 0;
+  for (std::int64_t d = 0; d < totals_.documents; d += kEndsAtATime) {
+    ends.resize(static_cast<std::size_t>(std::min(kEndsAtATime, totals_.documents - d)));
+    read_numbers(ends_, folder_, d, std::span(ends));
+    for (const std::int64_t last : ends) {
+      take(first, last);
+      first = last;
+    }
+  }
+}
+
+void TokenSpool::read(std::int64_t first, std::span<TokenId> tokens) {
+  read_numbers(tokens_, folder_, first, tokens);
+}
+
+void TokenSpool::write_line(const std::string& line) {
+  lines_ << line << '\n';
+}
+
+void TokenSpool::flush() {
+  for (std::ostream* const stream :
+       std::initializer_list<std::ostream*>{&tokens_, &ends_, &lines_}) {
+    stream->flush();
+    check_written(*stream, folder_);
+  }
+}
+
+}  // namespace tessera
