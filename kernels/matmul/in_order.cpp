@@ -196,21 +196,29 @@ template <typename T>
 #endif
 
 template <typename T>
-void multiply(const Piece<T>& p) {
+void multiply(const Piece<T>& p, Vectors vectors) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return multiply_avx512(p);
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_avx2(p);
+  if (vectors == Vectors::bytes64) return multiply_avx512(p);
+  if (vectors == Vectors::bytes32) return multiply_avx2(p);
 #endif
   multiply_with_vectors<16>(p);
 }
 
 }  // namespace
 
-void multiply_in_order(const Piece<float>& piece) {
-  multiply(piece);
+Vectors widest_vectors() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return Vectors::bytes64;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Vectors::bytes32;
+#endif
+  return Vectors::bytes16;
 }
-void multiply_in_order(const Piece<double>& piece) {
-  multiply(piece);
+
+void multiply_in_order(const Piece<float>& piece, Vectors vectors) {
+  multiply(piece, vectors);
+}
+void multiply_in_order(const Piece<double>& piece, Vectors vectors) {
+  multiply(piece, vectors);
 }
 
 }  // namespace tessera::cpu

@@ -29,8 +29,15 @@ struct Piece {
   std::int64_t c_row = 0;
 };
 
-/// Uses the widest vectors that the CPU has: 64, 32 or 16 bytes.
-void multiply_in_order(const Piece<float>& piece);
-void multiply_in_order(const Piece<double>& piece);
+/// The CPU's vectors, by their bytes.
+enum class Vectors { bytes16 = 16, bytes32 = 32, bytes64 = 64 };
+
+/// Those of AVX-512, of AVX2 with fused multiply-adds, or else 16 bytes.
+Vectors widest_vectors();
+
+/// The CPU must have the vectors. Without fused multiply-adds, in a build for CPUs that may lack them
+/// and with 16 bytes, a product is rounded before it is added.
+void multiply_in_order(const Piece<float>& piece, Vectors vectors = widest_vectors());
+void multiply_in_order(const Piece<double>& piece, Vectors vectors = widest_vectors());
 
 }  // namespace tessera::cpu
