@@ -1,5 +1,6 @@
 #include "models/rope_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -58,6 +59,14 @@ void check_whole_head(const ConfigReader& reader) {
         "config.json: partial_rotary_factor is {}; expected 1, the only supported value", part);
 }
 
+RopeAngles read_angles(const ConfigReader& config) {
+  const std::string name = config.text("rope_angles", "exact");
+  const auto names = enum_names<RopeAngles>();
+  check(std::count(names.begin(), names.end(), name) > 0,
+        "config.json: rope_angles is {}; expected exact or f32", excerpt(name));
+  return enum_from_name<RopeAngles>(name);
+}
+
 RopeScaling read_scaling(const ConfigReader& scaling, std::int64_t context) {
   const std::string kind = scaling.text("rope_type", scaling.text("type", "default"));
   const auto positions = static_cast<double>(context);
@@ -102,13 +111,18 @@ nlohmann::json to_json(const YarnScaling& scaling) {
 
 }  // namespace
 
+RopeFrequencies frequencies_of(const RopeConfig& rope, std::int64_t head_size) {
+  return rope_frequencies(head_size, rope.theta, rope.scaling, rope.angles);
+}
+
 RopeConfig read_rope(const ConfigReader& config, std::int64_t context, double default_theta) {
   const auto old_dialect = config.object("rope_scaling");
   const auto new_dialect = config.object("rope_parameters");
   check(!old_dialect || !new_dialect,
         "config.json: rope_scaling and rope_parameters are both given; expected one of them");
   check_whole_head(config);
-  RopeConfig result{.theta = config.number("rope_theta", default_theta)};
+  RopeConfig result{.theta = config.number("rope_theta", default_theta),
+                    .angles = read_angles(config)};
   if (const auto& scaling = new_dialect ? new_dialect : old_dialect) {
     check_whole_head(*scaling);
     result.theta = scaling->number("rope_theta", result.theta);
@@ -121,6 +135,7 @@ void write_rope(nlohmann::json& config, const RopeConfig& rope) {
   config["rope_theta"] = rope.theta;
   config["rope_scaling"] =
       std::visit([](const auto& scaling) { return to_json(scaling); }, rope.scaling);
+  if (rope.angles != RopeAngles::exact) config["rope_angles"] = enum_name(rope.angles);
 }
 
 void check_rope(const RopeConfig& rope, std::int64_t head_size) {
@@ -133,7 +148,7 @@ void check_rope(const RopeConfig& rope, std::int64_t head_size) {
     check(context >= 1.0 && context <= 0x1p40,
           "original_max_position_embeddings is {}; expected at least 1", context);
   }
-  const RopeFrequencies frequencies = rope_frequencies(head_size, rope.theta, rope.scaling);
+  const RopeFrequencies frequencies = frequencies_of(rope, head_size);
   bool finite = std::isfinite(frequencies.amplitude);
   for (const double frequency : frequencies.of_pair) finite = finite && std::isfinite(frequency);
   check(finite, "rope_scaling gives frequencies that are not finite");

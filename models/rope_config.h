@@ -12,12 +12,19 @@ namespace tessera {
 struct RopeConfig {
   double theta = 10000.0;
   RopeScaling scaling;
+  /// Exact for training; f32 repeats Transformers' numbers at far positions.
+  RopeAngles angles = RopeAngles::exact;
 };
+
+/// Raises Error as rope_frequencies does.
+RopeFrequencies frequencies_of(const RopeConfig& rope, std::int64_t head_size);
 
 /// Reads both dialects of Transformers:
 ///
 ///   4.x   rope_theta, and rope_scaling {rope_type or type, factor, ...}
 ///   5.x   rope_parameters {rope_theta, rope_type, factor, ...}
+///
+/// Either may name rope_angles, "exact" or "f32", which Transformers does not read.
 ///
 /// `context` is the original context where the file names none. Raises Error for a kind of scaling
 /// that is not default, linear, llama3 or yarn, for a part of the channels, and if both dialects are
@@ -25,7 +32,7 @@ struct RopeConfig {
 RopeConfig read_rope(const ConfigReader& config, std::int64_t context,
                      double default_theta = 10000.0);
 
-/// Adds rope_theta and rope_scaling (4.x) to a config.json.
+/// Adds rope_theta and rope_scaling (4.x) to a config.json, and rope_angles if they are not exact.
 void write_rope(nlohmann::json& config, const RopeConfig& rope);
 
 /// Raises Error unless every number is positive and finite.

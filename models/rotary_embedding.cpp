@@ -8,15 +8,15 @@
 
 namespace tessera {
 
-RotaryEmbedding::RotaryEmbedding(RopeFrequencies frequencies, RopePairs pairs, std::int64_t context)
-    : head_size_(static_cast<std::int64_t>(2 * frequencies.of_pair.size())), context_(context) {
-  make_table_ = [frequencies = std::move(frequencies), pairs](std::int64_t positions, DType dtype) {
-    return rope_table(positions, frequencies, pairs, dtype);
-  };
-}
+RotaryEmbedding::RotaryEmbedding(const RopeConfig& rope, const TransformerShape& shape,
+                                 RopePairs pairs)
+    : RotaryEmbedding([frequencies = frequencies_of(rope, shape.head_size), pairs](
+                          std::int64_t positions,
+                          DType dtype) { return rope_table(positions, frequencies, pairs, dtype); },
+                      shape) {}
 
-RotaryEmbedding::RotaryEmbedding(MakeTable make_table, std::int64_t head_size, std::int64_t context)
-    : make_table_(std::move(make_table)), head_size_(head_size), context_(context) {}
+RotaryEmbedding::RotaryEmbedding(MakeTable make_table, const TransformerShape& shape)
+    : make_table_(std::move(make_table)), head_size_(shape.head_size), context_(shape.context) {}
 
 Variable RotaryEmbedding::operator()(Variable x, std::int64_t heads,
                                      const TokenPositions& positions) const {

@@ -5,6 +5,8 @@
 #include <functional>
 
 #include "autograd/operations.h"
+#include "models/rope_config.h"
+#include "models/transformer_shape.h"
 
 namespace tessera {
 
@@ -16,13 +18,13 @@ struct TokenPositions : RopePositions {
 
 class RotaryEmbedding {
  public:
-  /// `context`: the most positions that the table will ever need.
-  RotaryEmbedding(RopeFrequencies frequencies, RopePairs pairs, std::int64_t context);
+  /// For a model with these sizes: its context is the most positions that the table will ever need.
+  RotaryEmbedding(const RopeConfig& rope, const TransformerShape& shape, RopePairs pairs);
 
   /// The table of so many positions for heads with statistics of this dtype (kernels/op.h).
   using MakeTable = std::function<RopeTable(std::int64_t positions, DType dtype)>;
   /// With a table of another kind.
-  RotaryEmbedding(MakeTable make_table, std::int64_t head_size, std::int64_t context);
+  RotaryEmbedding(MakeTable make_table, const TransformerShape& shape);
 
   /// x [B, T, heads * head_size], rotated by its tokens' positions. In place if x is a temporary.
   Variable operator()(Variable x, std::int64_t heads, const TokenPositions& positions) const;

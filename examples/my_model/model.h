@@ -67,8 +67,7 @@ class MyModel final : public RmsDecoder {
   explicit MyModel(const MyConfig& config)
       : RmsDecoder(shape_of(config), {.norm_epsilon = kNormEpsilon, .initializer = kInitial}) {
     const auto rotary =
-        std::make_shared<RotaryEmbedding>(rope_frequencies(shape().head_size, /*theta=*/10'000.0),
-                                          RopePairs::half_split, shape().context);
+        std::make_shared<RotaryEmbedding>(RopeConfig{}, shape(), RopePairs::half_split);
     add_blocks([&](const std::string& name, std::int64_t layer) {
       return std::make_unique<MyBlock>(name, layer, shape(), rotary);
     });

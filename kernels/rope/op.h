@@ -20,6 +20,7 @@
 
 #include "kernels/attention/op.h"
 #include "kernels/op.h"
+#include "runtime/enum_names.h"
 
 namespace tessera {
 
@@ -80,6 +81,9 @@ enum class RopeAngles {
   /// Every step in f32, as in Transformers. For equal numbers at far positions.
   f32,
 };
+
+template <>
+inline constexpr EnumNames<RopeAngles> kEnumNames<RopeAngles> = {"rope_angles", {"exact", "f32"}};
 
 struct RopeFrequencies {
   /// f_i for i < head_size / 2.

@@ -23,10 +23,6 @@ std::int64_t usual_head_size(LlamaKind kind) {
   return kind == LlamaKind::qwen3 ? 128 : 0;
 }
 
-std::int64_t head_size_of(const LlamaConfig& config) {
-  return config.head_size != 0 ? config.head_size : config.width / config.heads;
-}
-
 std::string_view architecture(LlamaKind kind) {
   switch (kind) {
     case LlamaKind::llama:
@@ -37,14 +33,6 @@ std::string_view architecture(LlamaKind kind) {
       return "Qwen3ForCausalLM";
   }
   fail("the model's kind is {}; expected llama, qwen2 or qwen3", static_cast<int>(kind));
-}
-
-void check_head_sizes(const LlamaConfig& config) {
-  // Transformers refuses such a Llama even if it names a head size.
-  const bool must_divide = config.head_size == 0 || config.kind == LlamaKind::llama;
-  check(!must_divide || config.width % config.heads == 0,
-        "width is {}; expected a multiple of the {} heads", config.width, config.heads);
-  check_heads(config.heads, config.kv_heads, head_size_of(config));
 }
 
 }  // namespace
@@ -103,17 +91,14 @@ nlohmann::json to_json(const LlamaConfig& config) {
 }
 
 void check_config(const LlamaConfig& config) {
-  check_sizes(config);
-  check_head_sizes(config);
-  check_size("mlp_width", config.mlp_width, LargestSizes::width);
-  check(config.dropout == 0.0, "dropout is {}; expected 0: {} models have none", config.dropout,
-        enum_name(config.kind));
-  check_norm_epsilon(config.norm_epsilon);
+  check_rms_decoder(config);
+  // Transformers refuses such a Llama even if it names a head size.
+  check(config.kind != LlamaKind::llama || config.width % config.heads == 0,
+        "width is {}; expected a multiple of the {} heads", config.width, config.heads);
   check(!config.attention_bias || config.kind != LlamaKind::qwen2,
         "attention_bias is true; expected false: qwen2 has its own biases");
   check(!config.mlp_bias || config.kind == LlamaKind::llama,
         "mlp_bias is true; expected false for {}", enum_name(config.kind));
-  check_rope(config.rope, head_size_of(config));
 }
 
 TransformerShape shape_of(const LlamaConfig& config) {

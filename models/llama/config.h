@@ -36,8 +36,6 @@ struct LlamaConfig {
   std::int64_t mlp_width = 11008;
   double norm_epsilon = 1e-5;
   RopeConfig rope;
-  /// Exact for training; f32 repeats Transformers' numbers at far positions. Not in config.json.
-  RopeAngles rope_angles = RopeAngles::exact;
   /// Whether the head's weight is the embedding's.
   bool tied = false;
   bool attention_bias = false;

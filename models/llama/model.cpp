@@ -67,13 +67,6 @@ const LlamaConfig& checked(const LlamaConfig& config) {
   return config;
 }
 
-std::shared_ptr<const RotaryEmbedding> rotary_of(const LlamaConfig& config) {
-  return std::make_shared<RotaryEmbedding>(
-      rope_frequencies(shape_of(config).head_size, config.rope.theta, config.rope.scaling,
-                       config.rope_angles),
-      RopePairs::half_split, config.context);
-}
-
 }  // namespace
 
 Llama::Llama(const LlamaConfig& config)
@@ -81,7 +74,8 @@ Llama::Llama(const LlamaConfig& config)
           shape_of(checked(config)),
           {.norm_epsilon = config.norm_epsilon, .tied = config.tied, .initializer = kInitial}),
       config_(config) {
-  const auto rotary = rotary_of(config);
+  const auto rotary =
+      std::make_shared<RotaryEmbedding>(config.rope, shape(), RopePairs::half_split);
   add_blocks([&](const std::string& name, std::int64_t layer) {
     return std::make_unique<Block>(name, layer, config, rotary);
   });

@@ -33,12 +33,10 @@ Linear projection(const std::string& name, std::int64_t inputs, std::int64_t out
 }  // namespace
 
 Llama4Positions::Llama4Positions(const Llama4Config& config)
-    : rotary(rope_frequencies(shape_of(config).head_size, config.rope.theta, config.rope.scaling,
-                              config.rope_angles),
-             RopePairs::interleaved, config.context),
+    : rotary(config.rope, shape_of(config), RopePairs::interleaved),
       temperature([config](std::int64_t positions,
                            DType dtype) { return temperatures(config, positions, dtype); },
-                  shape_of(config).head_size, config.context) {}
+                  shape_of(config)) {}
 
 Llama4Attention::Llama4Attention(const std::string& name, std::int64_t layer,
                                  const Llama4Config& config,

@@ -13,10 +13,6 @@
 namespace tessera {
 namespace {
 
-std::int64_t head_size_of(const Llama4Config& config) {
-  return config.head_size != 0 ? config.head_size : config.width / config.heads;
-}
-
 /// Published files have the number 4 where Transformers 5 expects true.
 bool read_tuning(const ConfigReader& reader, const nlohmann::json& config) {
   constexpr const char* kKey = "attn_temperature_tuning";
@@ -109,9 +105,6 @@ void check_layers(const Llama4Config& config) {
 }
 
 void check_attention(const Llama4Config& config) {
-  check(config.head_size != 0 || config.width % config.heads == 0,
-        "width is {}; expected a multiple of the {} heads", config.width, config.heads);
-  check_heads(config.heads, config.kv_heads, head_size_of(config));
   check(0 <= config.attention_chunk && config.attention_chunk <= LargestSizes::context,
         "attention_chunk_size is {}; expected 0 to {}", config.attention_chunk,
         LargestSizes::context);
@@ -192,15 +185,10 @@ nlohmann::json to_json(const Llama4Config& config) {
 }
 
 void check_config(const Llama4Config& config) {
-  check_sizes(config);
+  check_rms_decoder(config);
   check_attention(config);
-  check_size("mlp_width", config.mlp_width, LargestSizes::width);
   check_experts(config.experts, config.experts_per_token, config.expert_width);
   check_layers(config);
-  check(config.dropout == 0.0, "dropout is {}; expected 0: llama4 models have none",
-        config.dropout);
-  check_norm_epsilon(config.norm_epsilon);
-  check_rope(config.rope, head_size_of(config));
 }
 
 TransformerShape shape_of(const Llama4Config& config) {

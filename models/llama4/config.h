@@ -50,8 +50,6 @@ struct Llama4Config {
 
   double norm_epsilon = 1e-5;
   RopeConfig rope = {.theta = 500'000.0, .scaling = Llama3Scaling{}};
-  /// Exact for training; f32 repeats Transformers' numbers at far positions. Not in config.json.
-  RopeAngles rope_angles = RopeAngles::exact;
   /// Whether the head's weight is the embedding's.
   bool tied = false;
   /// Biases of q, k, v and o.

@@ -11,10 +11,6 @@
 namespace tessera {
 namespace {
 
-std::int64_t head_size_of(const Qwen3MoeConfig& config) {
-  return config.head_size != 0 ? config.head_size : config.width / config.heads;
-}
-
 /// Transformers 4.x writes num_experts, 5.x num_local_experts.
 std::int64_t read_experts(const ConfigReader& reader) {
   constexpr const char *kOld = "num_experts", *kNew = "num_local_experts";
@@ -140,17 +136,9 @@ nlohmann::json to_json(const Qwen3MoeConfig& config) {
 }
 
 void check_config(const Qwen3MoeConfig& config) {
-  check_sizes(config);
-  check(config.head_size != 0 || config.width % config.heads == 0,
-        "width is {}; expected a multiple of the {} heads", config.width, config.heads);
-  check_heads(config.heads, config.kv_heads, head_size_of(config));
-  check_size("mlp_width", config.mlp_width, LargestSizes::width);
+  check_rms_decoder(config);
   check_experts(config.experts, config.experts_per_token, config.expert_width);
   check_layers(config);
-  check(config.dropout == 0.0, "dropout is {}; expected 0: qwen3_moe models have none",
-        config.dropout);
-  check_norm_epsilon(config.norm_epsilon);
-  check_rope(config.rope, head_size_of(config));
 }
 
 TransformerShape shape_of(const Qwen3MoeConfig& config) {

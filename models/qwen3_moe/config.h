@@ -36,8 +36,6 @@ struct Qwen3MoeConfig {
   std::vector<std::int64_t> dense_layers;
   double norm_epsilon = 1e-6;
   RopeConfig rope = {.theta = 1e6};
-  /// Exact for training; f32 repeats Transformers' numbers at far positions. Not in config.json.
-  RopeAngles rope_angles = RopeAngles::exact;
   /// Whether the head's weight is the embedding's.
   bool tied = false;
   bool attention_bias = false;

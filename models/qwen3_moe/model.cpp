@@ -91,10 +91,8 @@ const Qwen3MoeConfig& checked(const Qwen3MoeConfig& config) {
 
 Shared shared_of(const Qwen3MoeConfig& config) {
   return {
-      .rotary = std::make_shared<RotaryEmbedding>(
-          rope_frequencies(shape_of(config).head_size, config.rope.theta, config.rope.scaling,
-                           config.rope_angles),
-          RopePairs::half_split, config.context),
+      .rotary =
+          std::make_shared<RotaryEmbedding>(config.rope, shape_of(config), RopePairs::half_split),
       .routers = std::make_shared<Routers>(
           config.experts, config.experts_per_token,
           config.normalized_weights ? RouterWeights::normalized_softmax : RouterWeights::softmax)};

@@ -28,11 +28,6 @@ Tensor tiny_tokens(const std::string& name, std::int64_t batch = 3, std::int64_t
   return index_tensor({batch, tokens}, kTiny.vocab_size, name);
 }
 
-/// The loss and every gradient of one training step, to be compared bit for bit.
-std::vector<std::vector<float>> step_bits(const WholeModel& whole) {
-  return whole.step_bits(tiny_tokens("inputs"), tiny_tokens("targets"));
-}
-
 struct Moments {
   double mean = 0.0;
   double deviation = 0.0;
@@ -51,28 +46,6 @@ Moments moments(const Tensor& tensor) {
 }
 
 }  // namespace
-
-TEST_CASE("the presets have the published numbers of parameters, and no memory") {
-  const test::Rank rank;
-  const std::vector<std::pair<std::string, std::int64_t>> published = {
-      {"gpt2", 124439808},
-      {"gpt2-medium", 354823168},
-      {"gpt2-large", 774030080},
-      {"gpt2-xl", 1557611200},
-  };
-  for (const auto& [name, count] : published) {
-    CAPTURE(name);
-    const Gpt2 model(gpt2_preset(name));
-    std::int64_t parameters = 0;
-    for (const Parameter& parameter : parameters_of(model)) {
-      parameters += parameter.numel();
-      CHECK_FALSE(parameter.is_open());
-    }
-    CHECK(parameters == count);
-  }
-  REQUIRE(gpt2_preset("gpt2-mini").width == 256);
-  REQUIRE_THROWS_WITH(gpt2_preset("gpt-2"), Contains("gpt-2") && Contains("gpt2-mini"));
-}
 
 TEST_CASE("the units hold every parameter once, embedding first, then the blocks") {
   const Gpt2 model(kTiny);
@@ -128,38 +101,6 @@ TEST_CASE("a fresh model's loss is that of guessing") {
   REQUIRE(loss == Approx(std::log(53.0)).margin(0.02));
 }
 
-TEST_CASE("a token has no influence on the logits before it") {
-  const test::Rank rank;
-  const WholeModel whole(kTiny);
-  const NoGradient no_gradient;
-  std::vector<std::int32_t> ids = tiny_tokens("inputs", 1).to_vector<std::int32_t>();
-  const Tensor before = whole.model->logits(Tensor::from(ids, {1, 11})).data().reshape({11, 53});
-  ids[7] = (ids[7] + 1) % 53;
-  const Tensor after = whole.model->logits(Tensor::from(ids, {1, 11})).data().reshape({11, 53});
-  REQUIRE(test::same_bits(before.slice(0, 7), after.slice(0, 7)));
-  for (std::int64_t row = 7; row < 11; ++row) {
-    REQUIRE_FALSE(test::same_bits(before.slice(row, row + 1), after.slice(row, row + 1)));
-  }
-}
-
-TEST_CASE("loss and gradients have the same bits for 1, 2 and 3 threads") {
-  const auto bits_on = [](int threads) {
-    const test::Rank rank(threads);
-    return step_bits(WholeModel(with_dropout(0.2f)));
-  };
-  const auto one = bits_on(1);
-  REQUIRE(bits_on(2) == one);
-  REQUIRE(bits_on(3) == one);
-}
-
-TEST_CASE("activation checkpointing changes no bit, dropout included") {
-  const test::Rank rank;
-  const WholeModel kept(with_dropout(0.2f));
-  const WholeModel recomputed(with_dropout(0.2f));
-  for (const auto& unit : recomputed.model->units()) unit->set_checkpointing(true);
-  REQUIRE(step_bits(recomputed) == step_bits(kept));
-}
-
 TEST_CASE("dropout acts in training only and differs in every step and micro-batch") {
   test::Rank rank;
   const WholeModel plain(kTiny);
@@ -178,28 +119,6 @@ TEST_CASE("dropout acts in training only and differs in every step and micro-bat
   REQUIRE(loss_at(1, 0) != first);
   REQUIRE(loss_at(0, 1) != first);
   REQUIRE(loss_at(0, 0) == first);
-}
-
-TEST_CASE("the cache gives the logits of the whole sequence, however it is fed") {
-  const test::Rank rank;
-  const WholeModel whole(kTiny);
-  const NoGradient no_gradient;
-  const Tensor ids = tiny_tokens("inputs", 1, 12);
-  const Tensor logits = whole.model->logits(ids).data().reshape({12, 53});
-  const Tensor flat = ids.reshape({12});
-
-  KeyValueCache cache(whole.model->shape());
-  std::int64_t length = 0;
-  for (const std::int64_t piece : {3, 1, 1, 5, 2}) {
-    CAPTURE(length, piece);
-    const Tensor next = whole.model->next_logits(flat.slice(length, length + piece), cache);
-    length += piece;
-    REQUIRE(cache.length == length);
-    REQUIRE(test::relative_error(test::to_doubles(next),
-                                 test::to_doubles(logits.slice(length - 1, length))) < 1e-6);
-  }
-  REQUIRE_THROWS_WITH(whole.model->next_logits(flat.slice(0, 1), cache),
-                      Contains("13 tokens") && Contains("context of 12"));
 }
 
 TEST_CASE("the operations of a training step follow the closed formula") {

@@ -7,6 +7,8 @@
 #include <cstdlib>
 
 #include "models/registry.h"
+#include "runtime/safetensors.h"
+#include "tests/support/rank.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/plan/plan.h"
@@ -92,6 +94,30 @@ TEST_CASE("data.document_token is a number or a spelling of the data's tokenizer
   refused("1 2", Contains("3 tokens; expected one"));
   config.data.train = folder / "nowhere/train.bin";
   refused(" ", Contains("no tokenizer.json") && Contains("number"));
+}
+
+TEST_CASE("the kind of RoPE's angles is the configuration's, or that of the model it starts from") {
+  const auto angles_of = [](const Config& config) {
+    return std::get<LlamaConfig>(resolve(config).model).rope.angles;
+  };
+  Config config;
+  config.model.preset = "llama3-mini";
+  CHECK(angles_of(config) == RopeAngles::exact);
+  config = parse_config("model: {preset: llama3-mini, rope_angles: f32}", "run.yaml");
+  CHECK(angles_of(config) == RopeAngles::f32);
+
+  const test::TemporaryDirectory folder;
+  const auto model = make_model(resolve(config).model);
+  write_file_atomically(folder / "config.json", model->config().dump());
+  const test::Rank rank;
+  write_safetensors(folder / "model.safetensors",
+                    {{"model.layers.3.input_layernorm.weight", Tensor::zeros({1}, DType::f32)}});
+  config.model = {.init_from = folder.path()};
+  CHECK(angles_of(config) == RopeAngles::f32);
+  config.model.rope_angles = RopeAngles::exact;
+  CHECK(angles_of(config) == RopeAngles::exact);
+  config.model = {.preset = "gpt2-mini", .rope_angles = RopeAngles::f32};
+  CHECK_THROWS_WITH(resolve(config), Contains("model.rope_angles is f32") && Contains("gpt2-mini"));
 }
 
 TEST_CASE(

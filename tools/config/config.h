@@ -12,6 +12,7 @@
 
 #include "autograd/checkpointing.h"
 #include "kernels/attention/backend.h"
+#include "kernels/rope/op.h"
 #include "models/balance.h"
 #include "optim/schedule.h"
 #include "runtime/device.h"
@@ -60,6 +61,8 @@ struct ModelConfig {
   std::int64_t experts_per_token = 0;
   std::int64_t expert_width = 0;
   std::int64_t attention_chunk = 0;
+  /// No value: auto.
+  std::optional<RopeAngles> rope_angles;
   double dropout = 0.0;
   std::filesystem::path init_from;
   std::string frozen;

@@ -50,6 +50,24 @@ Key device_key(std::string name, std::optional<Device>& field, std::string docum
                   parse, write, std::move(documentation));
 }
 
+/// One of the names of an enumeration, or `auto`.
+template <typename Enum>
+Key choice_or_auto_key(std::string name, std::optional<Enum>& field, std::string documentation) {
+  using Choice = std::optional<Enum>;
+  const auto parse = [](std::string_view text) -> std::optional<Choice> {
+    if (text == "auto") return std::make_optional<Choice>();
+    for (const std::string_view name : enum_names<Enum>()) {
+      if (text == name) return std::make_optional<Choice>(enum_from_name<Enum>(name));
+    }
+    return std::nullopt;
+  };
+  const auto write = [](const Choice& choice) {
+    return choice ? enum_name(*choice) : std::string_view("auto");
+  };
+  return form_key(std::move(name), field, "auto or " + one_of(enum_names<Enum>()), parse, write,
+                  std::move(documentation));
+}
+
 std::vector<Key> model_keys(ModelConfig& model) {
   return {
       preset_key(
@@ -85,6 +103,12 @@ std::vector<Key> model_keys(ModelConfig& model) {
       whole_number_key("model.attention_chunk", model.attention_chunk, 0, LargestSizes::context,
                        "Llama 4: tokens in a chunk. In layers with RoPE a token attends to its own "
                        "chunk only; 0 = the preset's."),
+      choice_or_auto_key(
+          "model.rope_angles", model.rope_angles,
+          "How the angles of rotary positions are computed. `exact`: in f64. `f32`: as "
+          "Transformers "
+          "computes them, for equal numbers at far positions; the model's config.json says so. "
+          "`auto` = as `model.init_from` has it, else `exact`."),
       number_key("model.dropout", model.dropout, kBelowOne,
                  "Probability of dropping an activation in training; GPT-2 only."),
       path_key(
@@ -101,26 +125,9 @@ std::vector<Key> model_keys(ModelConfig& model) {
   };
 }
 
-/// A balance, or `auto`.
-Key balance_key(std::string name, std::optional<Balance>& field, std::string documentation) {
-  using Choice = std::optional<Balance>;
-  const auto parse = [](std::string_view text) -> std::optional<Choice> {
-    if (text == "auto") return std::make_optional<Choice>();
-    for (const std::string_view name : enum_names<Balance>()) {
-      if (text == name) return std::make_optional<Choice>(enum_from_name<Balance>(name));
-    }
-    return std::nullopt;
-  };
-  const auto write = [](const Choice& balance) {
-    return balance ? enum_name(*balance) : std::string_view("auto");
-  };
-  return form_key(std::move(name), field, "auto or " + one_of(enum_names<Balance>()), parse, write,
-                  std::move(documentation));
-}
-
 std::vector<Key> moe_keys(MoeConfig& moe) {
   return {
-      balance_key(
+      choice_or_auto_key(
           "moe.balance", moe.balance,
           "How the experts' loads are kept alike. `bias`: a bias per expert, added for the choice "
           "only, moves once per step against the expert's load; the model's files hold it. "

@@ -75,6 +75,13 @@ Hyperparameters hyperparameters_of(const ModelConfig& config) {
         if constexpr (requires { sizes.attention_chunk; }) {
           set("model.attention_chunk", sizes.attention_chunk, config.attention_chunk);
         }
+        if constexpr (requires { sizes.rope; }) {
+          sizes.rope.angles = config.rope_angles.value_or(sizes.rope.angles);
+        } else if (config.rope_angles) {
+          fail("model.rope_angles is {}, but {} has no rotary positions; leave the key out",
+               enum_name(*config.rope_angles),
+               pretrained ? config.init_from.string() : config.preset);
+        }
         sizes.dropout = config.dropout;
       },
       result);

@@ -1,0 +1,342 @@
+// The properties that the models of all families have.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "models/registry.h"
+#include "models/routers.h"
+#include "runtime/file.h"
+#include "tests/models/whole_model.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using nlohmann::json;
+using test::index_tensor;
+using test::WholeModel;
+
+constexpr std::int64_t kVocabulary = 53;
+constexpr std::int64_t kContext = 12;
+
+/// One preset for each kind of block.
+const std::vector<std::string> kPresets = {"gpt2-mini", "llama3-mini", "qwen3-mini",
+                                           "qwen3-moe-mini", "llama4-mini"};
+
+/// A preset with few layers and odd sizes. Llama has a head of its own, the others share the
+/// embedding's weight. Some layers have no experts, and Llama 4's last has no RoPE. Heads are not
+/// width / heads where the family allows it.
+Hyperparameters tiny(const std::string& preset) {
+  Hyperparameters hyperparameters = model_preset(preset);
+  std::visit(
+      [](auto& config) {
+        config.vocab_size = kVocabulary;
+        config.context = kContext;
+        config.layers = 2;
+        config.heads = 4;
+        config.width = 24;
+        if constexpr (requires { config.kv_heads; }) {
+          config.kv_heads = 2;
+          config.head_size = 0;
+          config.mlp_width = 40;
+          config.rope.theta = 100.0;
+        }
+        if constexpr (requires { config.kind; }) {
+          const bool qwen3 = config.kind == LlamaKind::qwen3;
+          config.head_size = qwen3 ? 10 : 0;
+          config.tied = config.attention_bias = qwen3;
+        }
+        if constexpr (requires { config.experts; }) {
+          config.layers = 3;
+          config.head_size = 10;
+          config.experts = 5;
+          config.expert_width = 9;
+        }
+        if constexpr (requires { config.dense_layers; }) config.dense_layers = {0};
+        if constexpr (requires { config.nope_every; }) {
+          config.experts_every = 2;
+          config.nope_every = 3;
+          config.attention_chunk = 4;
+        }
+      },
+      hyperparameters);
+  return hyperparameters;
+}
+
+WholeModel whole_model(const Hyperparameters& hyperparameters, const std::string& frozen = "") {
+  return WholeModel(make_model(hyperparameters), /*seed=*/1, frozen);
+}
+
+Tensor tiny_tokens(const std::string& name, std::int64_t batch = 3, std::int64_t tokens = 11) {
+  return index_tensor({batch, tokens}, kVocabulary, name);
+}
+
+/// The loss and every gradient of one training step, and what the routers counted. GPT-2 has dropout.
+std::vector<std::vector<float>> step_bits(const std::string& preset, int threads,
+                                          bool checkpointing) {
+  const test::Rank rank(threads);
+  Hyperparameters hyperparameters = tiny(preset);
+  if (auto* const gpt2 = std::get_if<Gpt2Config>(&hyperparameters)) gpt2->dropout = 0.2;
+  const WholeModel whole = whole_model(hyperparameters);
+  for (const auto& unit : whole.model->units()) unit->set_checkpointing(checkpointing);
+  Routers* const routers = whole.model->routers();
+  if (routers != nullptr) {
+    routers->set_training({.balance = Balance::hf, .loss_coefficient = 0.1, .z_loss = 0.01});
+    routers->start_step({.tokens = 33});
+  }
+  auto bits = whole.step_bits(tiny_tokens("inputs"), tiny_tokens("targets"));
+  if (routers == nullptr) return bits;
+  const auto counts = routers->counts();
+  bits.emplace_back(counts.begin(), counts.end());
+  bits.push_back({routers->router_loss().item<float>()});
+  return bits;
+}
+
+/// The names of every third parameter, beginning with the one of this number.
+std::string every_third(const LanguageModel& model, std::size_t first) {
+  std::string names;
+  const std::vector<Parameter> parameters = parameters_of(model);
+  for (std::size_t i = first; i < parameters.size(); i += 3) {
+    names += (names.empty() ? "" : ",") + parameters[i].name();
+  }
+  return names;
+}
+
+/// A GPU adds up a linear's bias gradient within the product for its weight's gradient, or alone.
+bool is_bias_of_frozen_weight(const WholeModel& whole, const std::string& name) {
+  if (!name.ends_with(".bias")) return false;
+  const std::string weight = name.substr(0, name.rfind('.')) + ".weight";
+  return !whole.shard(weight).parameter.trainable();
+}
+
+/// The message of the error that check_config raises after a change of a member of every family.
+template <typename Change>
+std::string refusal(const std::string& preset, const Change& change) {
+  Hyperparameters hyperparameters = tiny(preset);
+  std::visit([&](auto& config) { change(config); }, hyperparameters);
+  try {
+    check_config(hyperparameters);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// The message about a config.json that Transformers wrote, with another value for a key.
+std::string refusal(const std::string& folder, const std::string& key, const json& value) {
+  json config = json::parse(read_text_file(test::golden_folder(folder) / "config.json"));
+  config[key] = value;
+  try {
+    family_of(config).config_from(config);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("the presets have the published numbers of parameters, and no memory") {
+  const test::Rank rank;
+  // Llama 4's are those of Transformers 5.23.0 with the published sizes, without the vision model.
+  const std::vector<std::pair<std::string, std::int64_t>> published = {
+      {"gpt2", 124'439'808},
+      {"gpt2-medium", 354'823'168},
+      {"gpt2-large", 774'030'080},
+      {"gpt2-xl", 1'557'611'200},
+      {"llama2-7b", 6'738'415'616},
+      {"llama2-13b", 13'015'864'320},
+      {"llama3-8b", 8'030'261'248},
+      {"llama3-70b", 70'553'706'496},
+      {"llama3.1-8b", 8'030'261'248},
+      {"llama3.2-1b", 1'235'814'400},
+      {"llama3.2-3b", 3'212'749'824},
+      {"qwen2.5-0.5b", 494'032'768},
+      {"qwen2.5-1.5b", 1'543'714'304},
+      {"qwen2.5-7b", 7'615'616'512},
+      {"qwen3-0.6b", 596'049'920},
+      {"qwen3-1.7b", 1'720'574'976},
+      {"qwen3-8b", 8'190'735'360},
+      {"qwen3-30b-a3b", 30'532'122'624},
+      {"llama4-scout", 107'769'861'120},
+      {"llama4-maverick", 400'711'848'960},
+  };
+  for (const auto& [name, count] : published) {
+    CAPTURE(name);
+    const auto model = make_model(model_preset(name));
+    std::int64_t parameters = 0;
+    for (const Parameter& parameter : parameters_of(*model)) {
+      parameters += parameter.numel();
+      CHECK_FALSE(parameter.is_open());
+    }
+    CHECK(parameters == count);
+  }
+  // Every other preset is one of ours.
+  for (const std::string_view name : model_presets()) {
+    const bool is_published = std::any_of(published.begin(), published.end(),
+                                          [&](const auto& one) { return one.first == name; });
+    CHECK(is_published != name.ends_with("-mini"));
+  }
+}
+
+TEST_CASE("a token has no influence on the logits before it") {
+  const test::Rank rank;
+  const std::string preset = GENERATE(from_range(kPresets));
+  CAPTURE(preset);
+  const WholeModel whole = whole_model(tiny(preset));
+  const NoGradient no_gradient;
+  std::vector<std::int32_t> ids = tiny_tokens("inputs", 1).to_vector<std::int32_t>();
+  const auto logits = [&] {
+    return whole.model->logits(Tensor::from(ids, {1, 11})).data().reshape({11, kVocabulary});
+  };
+  const Tensor before = logits();
+  ids[7] = (ids[7] + 1) % kVocabulary;
+  const Tensor after = logits();
+  CHECK(test::same_bits(before.slice(0, 7), after.slice(0, 7)));
+  for (std::int64_t row = 7; row < 11; ++row) {
+    CHECK_FALSE(test::same_bits(before.slice(row, row + 1), after.slice(row, row + 1)));
+  }
+}
+
+TEST_CASE("a step has the same bits for 1, 2 and 3 threads, and with recomputation") {
+  const std::string preset = GENERATE(from_range(kPresets));
+  CAPTURE(preset);
+  const auto one = step_bits(preset, 1, false);
+  REQUIRE(one.front().front() > 0.0f);
+  CHECK(step_bits(preset, 2, false) == one);
+  CHECK(step_bits(preset, 3, false) == one);
+  CHECK(step_bits(preset, 2, true) == one);
+}
+
+TEST_CASE("the cache gives the logits of the whole sequence, however it is fed") {
+  const test::Rank rank;
+  const std::string preset = GENERATE(from_range(kPresets));
+  CAPTURE(preset);
+  const WholeModel whole = whole_model(tiny(preset));
+  const NoGradient no_gradient;
+  const Tensor ids = tiny_tokens("inputs", 1, kContext);
+  const Tensor logits = whole.model->logits(ids).data().reshape({kContext, kVocabulary});
+  const Tensor flat = ids.reshape({kContext});
+  KeyValueCache cache(whole.model->shape());
+  std::int64_t length = 0;
+  for (const std::int64_t piece : {3, 1, 1, 5, 2}) {
+    CAPTURE(length, piece);
+    const Tensor next = whole.model->next_logits(flat.slice(length, length + piece), cache);
+    length += piece;
+    REQUIRE(cache.length == length);
+    REQUIRE(test::relative_error(test::to_doubles(next),
+                                 test::to_doubles(logits.slice(length - 1, length))) < 1e-6);
+  }
+  if (preset != "gpt2-mini") {  // which keeps queries, keys and values packed
+    const TransformerShape& shape = whole.model->shape();
+    CHECK(cache.layers[0].keys.size(2) == shape.kv_heads * shape.head_size);
+  }
+  CHECK_THROWS_WITH(whole.model->next_logits(flat.slice(0, 1), cache),
+                    Contains("13 tokens") && Contains("context of 12"));
+}
+
+TEST_CASE("freezing changes no bit of the other gradients, in any family") {
+  const test::Rank rank;
+  const std::string preset = GENERATE(from_range(kPresets));
+  const std::size_t first = GENERATE(0, 1, 2);
+  const WholeModel all = whole_model(tiny(preset));
+  const std::string frozen = every_third(*all.model, first);
+  CAPTURE(preset, frozen);
+  const WholeModel some = whole_model(tiny(preset), frozen);
+  CHECK(some.differentiate(tiny_tokens("inputs"), tiny_tokens("targets")) ==
+        all.differentiate(tiny_tokens("inputs"), tiny_tokens("targets")));
+  std::size_t trained = 0;
+  for (const Shard& shard : some.shards()) {
+    const std::string& name = shard.parameter.name();
+    CAPTURE(name);
+    CHECK(shard.gradient.defined() == shard.parameter.trainable());
+    if (!shard.parameter.trainable()) continue;
+    ++trained;
+    if (test::kOnGpu && is_bias_of_frozen_weight(some, name)) continue;
+    CHECK(test::same_bits(shard.gradient, all.shard(name).gradient));
+  }
+  CHECK(trained >= some.shards().size() / 3);
+  CHECK(trained < some.shards().size());
+}
+
+TEST_CASE("sizes that no model can have are refused by their names") {
+  const std::string preset = GENERATE(from_range(kPresets));
+  CAPTURE(preset);
+  const auto of = [&](const auto& change) { return refusal(preset, change); };
+  CHECK_THAT(of([](auto& c) { c.layers = 0; }), Contains("layers is 0"));
+  CHECK_THAT(of([](auto& c) { c.vocab_size = -1; }), Contains("vocab_size is -1"));
+  CHECK_THAT(of([](auto& c) { c.context = 1 << 25; }), Contains("context is 33554432"));
+  CHECK_THAT(of([](auto& c) { c.dropout = 1.5; }), Contains("dropout is 1.5"));
+  CHECK_THAT(of([](auto& c) {
+               c.width = 26;
+               if constexpr (requires { c.head_size; }) c.head_size = 0;
+             }),
+             Contains("width is 26"));
+  if (preset == "gpt2-mini") return;
+  const auto with = [&](const auto& change) {
+    return of([&](auto& c) {
+      if constexpr (requires { c.rope; }) change(c);
+    });
+  };
+  CHECK_THAT(with([](auto& c) { c.kv_heads = 3; }), Contains("4") && Contains("3 kv_heads"));
+  CHECK_THAT(with([](auto& c) { c.kv_heads = 0; }), Contains("kv_heads is 0"));
+  CHECK_THAT(with([](auto& c) { c.head_size = 5; }), Contains("head_size is 5"));
+  CHECK_THAT(with([](auto& c) { c.mlp_width = 0; }), Contains("mlp_width is 0"));
+  CHECK_THAT(with([](auto& c) { c.norm_epsilon = 0.0; }), Contains("rms_norm_eps is 0"));
+  CHECK_THAT(with([](auto& c) { c.rope.theta = 0.5; }), Contains("rope_theta is 0.5"));
+  CHECK_THAT(with([](auto& c) { c.rope.scaling = LinearScaling{.factor = -1.0}; }),
+             Contains("factor is -1"));
+  CHECK_THAT(with([](auto& c) {
+               c.heads = c.kv_heads = 1 << 12;
+               c.width = 1 << 12;
+               c.head_size = 1 << 9;
+             }),
+             Contains("heads * head_size is 2097152"));
+}
+
+TEST_CASE("entries of a config.json that would compute something else are refused by their keys") {
+  const std::string folder =
+      GENERATE("llama/llama3", "llama/qwen3", "qwen3_moe/odd", "llama4/typical");
+  CAPTURE(folder);
+  CHECK_THAT(refusal(folder, "hidden_act", "gelu"),
+             Contains("hidden_act is \"gelu\"; expected 'silu'"));
+  CHECK_THAT(refusal(folder, "quantization_config", json::object()),
+             Contains("quantization_config"));
+  CHECK_THAT(refusal(folder, "use_sliding_window", true), Contains("use_sliding_window"));
+  CHECK_THAT(refusal(folder, "partial_rotary_factor", 0.5),
+             Contains("partial_rotary_factor is 0.5"));
+  CHECK_THAT(refusal(folder, "rope_angles", "f64"),
+             Contains("rope_angles is \"f64\"; expected exact or f32"));
+  CHECK_THAT(refusal(folder, "head_dim", 5), Contains("head_size is 5"));
+  CHECK_THAT(refusal(folder, "rms_norm_eps", 0.0), Contains("rms_norm_eps is 0"));
+  CHECK_THAT(refusal(folder, "num_key_value_heads", 0), Contains("kv_heads is 0"));
+  CHECK_THAT(refusal(folder, "tie_word_embeddings", "yes"), Contains("tie_word_embeddings"));
+  CHECK_THAT(refusal(folder, "hidden_size", std::uint64_t{1} << 63), Contains("hidden_size"));
+  CHECK_THAT(refusal(folder, "hidden_size", std::int64_t{1} << 62),
+             Contains("width is 4611686018427387904"));
+}
+
+TEST_CASE("a config.json keeps the kind of angles, and only the other kind than Transformers'") {
+  const std::string preset = GENERATE("llama3-mini", "qwen3-moe-mini", "llama4-mini");
+  CAPTURE(preset);
+  Hyperparameters hyperparameters = tiny(preset);
+  const auto set = [&](RopeAngles angles) {
+    std::visit(
+        [&](auto& config) {
+          if constexpr (requires { config.rope; }) config.rope.angles = angles;
+        },
+        hyperparameters);
+    return make_model(hyperparameters)->config();
+  };
+  CHECK_FALSE(set(RopeAngles::exact).contains("rope_angles"));
+  const json config = set(RopeAngles::f32);
+  CHECK(config.at("rope_angles") == "f32");
+  CHECK(make_model(family_of(config).config_from(config))->config() == config);
+}
+
+}  // namespace tessera
