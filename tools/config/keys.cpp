@@ -149,11 +149,14 @@ std::vector<Key> moe_keys(MoeConfig& moe) {
 
 std::vector<Key> data_keys(DataConfig& data) {
   return {
-      path_key("data.train", data.train,
-               "Token file to train on, as `tessera prepare` writes it: llm.c's format, with ids "
-               "of 16 or 32 bits. Training needs one."),
+      path_key(
+          "data.train", data.train,
+          "Token files to train on, as `tessera prepare` writes them: llm.c's format, with ids "
+          "of 16 or 32 bits. A path, a pattern such as `data/train_*.bin`, or several "
+          "separated by commas; or `synthetic:uniform`, `synthetic:zipf` or "
+          "`synthetic:copy`. Training needs this."),
       path_key("data.val", data.val,
-               "Token file to measure the validation loss on; empty = no validation."),
+               "Token files to measure the validation loss on; empty = no validation."),
       whole_number_key("data.batch_size", data.batch_size, 1, kMostTokens,
                        "Sequences per training step, over all ranks and micro-batches."),
       whole_number_key("data.sequence_length", data.sequence_length, 1, kMostTokens,

@@ -10,20 +10,20 @@
 
 namespace tessera {
 
-TokenLoader::TokenLoader(TokenFile file, std::int64_t sequence_length, SampleOrder order,
+TokenLoader::TokenLoader(TokenCorpus corpus, std::int64_t sequence_length, SampleOrder order,
                          std::uint64_t seed, std::optional<std::int32_t> document_token)
-    : file_(std::move(file)),
+    : corpus_(std::move(corpus)),
       sequence_length_(sequence_length),
       order_(order),
       seed_(seed),
       document_token_(document_token) {
-  const auto count = file_.size();
+  const auto count = corpus_.size();
   check(sequence_length >= 1, "sequence length {} is not positive", sequence_length);
-  check(count > 0, "{} holds no tokens", file_.path().string());
+  check(count > 0, "{} holds no tokens", corpus_.name());
   check(count > sequence_length,
         "{} holds {} tokens, too few for a sequence of {} and the token after it; shorten "
         "data.sequence_length",
-        file_.path().string(), count, sequence_length);
+        corpus_.name(), count, sequence_length);
   windows_ = (count - 1) / sequence_length;
   if (order_ == SampleOrder::shuffled) {
     // As many windows as fit after any offset, so that epochs have the same size.
@@ -54,7 +54,7 @@ Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t 
   inputs.reserve(static_cast<std::size_t>(rows * sequence_length_));
   targets.reserve(inputs.capacity());
   for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-    file_.read(first_token(step * batch_size + row), window);
+    corpus_.read(first_token(step * batch_size + row), window);
     inputs.insert(inputs.end(), window.begin(), window.end() - 1);
     targets.insert(targets.end(), window.begin() + 1, window.end());
   }

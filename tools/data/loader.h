@@ -22,7 +22,7 @@
 #include <optional>
 
 #include "runtime/tensor.h"
-#include "tools/data/token_file.h"
+#include "tools/data/token_corpus.h"
 
 namespace tessera {
 
@@ -40,9 +40,9 @@ enum class SampleOrder {
 
 class TokenLoader {
  public:
-  /// Raises Error if the file has fewer than sequence_length + 1 tokens. Sequential order ignores
+  /// Raises Error if the corpus has fewer than sequence_length + 1 tokens. Sequential order ignores
   /// the seed. With `document_token` documents start at that token, and batches say where.
-  TokenLoader(TokenFile file, std::int64_t sequence_length, SampleOrder order,
+  TokenLoader(TokenCorpus corpus, std::int64_t sequence_length, SampleOrder order,
               std::uint64_t seed = 0, std::optional<std::int32_t> document_token = {});
 
   /// Windows per epoch.
@@ -57,7 +57,7 @@ class TokenLoader {
  private:
   std::int64_t first_token(std::int64_t sample) const;
 
-  TokenFile file_;
+  TokenCorpus corpus_;
   std::int64_t sequence_length_;
   SampleOrder order_;
   std::uint64_t seed_;

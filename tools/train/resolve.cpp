@@ -14,6 +14,7 @@
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/data/manifest.h"
+#include "tools/data/token_corpus.h"
 
 namespace tessera {
 namespace {
@@ -26,7 +27,7 @@ constexpr double kMostElements = 0x1p56;
 /// The manifest next to the training tokens, or an empty path.
 fs::path manifest_of(const DataConfig& data) {
   if (data.train.empty()) return {};
-  const fs::path manifest = data.train.parent_path() / Manifest::kFileName;
+  const fs::path manifest = data_folder_of(data.train) / Manifest::kFileName;
   return fs::exists(manifest) ? manifest : fs::path();
 }
 
@@ -167,7 +168,7 @@ std::optional<std::int32_t> find_document_token(const Config& config, std::int64
     check(number < vocab_size, "{}; the model's tokens are 0 to {}", name, vocab_size - 1);
     return static_cast<std::int32_t>(number);
   }
-  const fs::path folder = config.data.train.parent_path();
+  const fs::path folder = data_folder_of(config.data.train);
   check(Tokenizer::exists(folder), "{}, and {} has no {} to look it up; give the token's number",
         excerpt(name), folder.string(), Tokenizer::kFileName);
   const std::vector<std::int32_t> tokens = Tokenizer::load(folder)->encode(name);
@@ -189,7 +190,7 @@ void check_model(const TransformerShape& model, const Config& config,
         config.data.sequence_length, model.context);
   check_products(model, config.data);
   if (!config.model.init_from.empty()) {
-    check_same_tokenizer(model_folder(config.model.init_from), config.data.train.parent_path());
+    check_same_tokenizer(model_folder(config.model.init_from), data_folder_of(config.data.train));
   }
 }
 

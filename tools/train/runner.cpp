@@ -28,13 +28,13 @@ std::string count_of(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-/// The tokens of the file at `path`, the value of `key`; no loader for an empty path.
+/// The tokens that `path` names, the value of `key`; no loader for an empty path.
 std::optional<TokenLoader> open_tokens(std::string_view key, const fs::path& path,
                                        const ResolvedConfig& run, SampleOrder order) {
   if (path.empty()) return std::nullopt;
   std::optional<TokenLoader> loader;
   check_key(run.config, key, [&] {
-    loader.emplace(open_verified(path, shape_of(run.model).vocab_size),
+    loader.emplace(TokenCorpus::open(path, shape_of(run.model).vocab_size),
                    run.config.data.sequence_length, order,
                    static_cast<std::uint64_t>(run.config.train.seed), run.document_token);
   });
@@ -43,7 +43,7 @@ std::optional<TokenLoader> open_tokens(std::string_view key, const fs::path& pat
 
 /// The tokenizer of the data or of the model that training starts from; null if they have none.
 std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
-  std::vector<fs::path> folders = {config.data.train.parent_path()};
+  std::vector<fs::path> folders = {data_folder_of(config.data.train)};
   if (!config.model.init_from.empty()) folders.push_back(model_folder(config.model.init_from));
   for (const fs::path& folder : folders) {
     if (!folder.empty() && Tokenizer::exists(folder)) return Tokenizer::load(folder);
