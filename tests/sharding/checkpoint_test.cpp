@@ -1,7 +1,7 @@
 // Checkpoints as files: written by several ranks, read in other slices, damaged, and interrupted at
 // every call to the system.
+#include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <fstream>
 
 #include "runtime/check.h"
@@ -132,7 +132,7 @@ TEST_CASE("a checkpoint of any number of ranks is read in any slices") {
       for (std::int64_t last = first; last <= 21; ++last) {
         Bytes found(static_cast<std::size_t>(4 * (last - first)));
         reader.read("matrix", first, found);
-        CHECK(std::memcmp(found.data(), whole.data() + 4 * first, found.size()) == 0);
+        CHECK(std::equal(found.begin(), found.end(), whole.begin() + 4 * first));
       }
     }
   }
@@ -148,7 +148,7 @@ TEST_CASE("tensors of several blocks are verified block by block") {
   for (const std::int64_t first : {0, 1, 262143, 300000, 603728}) {
     Bytes found(static_cast<std::size_t>(4 * (603729 - first)));
     reader.read("b", first, found);
-    CHECK(std::memcmp(found.data(), whole.data() + 4 * first, found.size()) == 0);
+    CHECK(std::equal(found.begin(), found.end(), whole.begin() + 4 * first));
   }
   set_byte(folder / "rank-00001.safetensors", 1'300'000, 'x');
   CheckpointReader damaged(folder);
