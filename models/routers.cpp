@@ -107,14 +107,22 @@ std::vector<std::int64_t> Routers::counts() const {
   return sums;
 }
 
-void Routers::finish_step(const std::vector<std::int64_t>& counts) {
+void Routers::check_counts(const std::vector<std::int64_t>& counts) const {
   check(counts.size() == biases_.size() * static_cast<std::size_t>(experts_),
         "the routers got {} counts; expected {} layers of {} experts", counts.size(), layers(),
         experts_);
+}
+
+void Routers::set_last_step(LastStep last) {
+  if (!last.counts.empty()) check_counts(last.counts);
+  last_ = std::move(last);
+}
+
+void Routers::finish_step(const std::vector<std::int64_t>& counts) {
+  check_counts(counts);
   in_step_ = false;
   offsets_of_step_.clear();
-  last_counts_ = counts;
-  last_tokens_ = step_.tokens;
+  last_ = {.counts = counts, .tokens = step_.tokens};
   if (training_.balance != Balance::bias) return;
   for (std::size_t layer = 0; layer < biases_.size(); ++layer) {
     std::vector<float> values = biases_[layer].values;
@@ -126,11 +134,11 @@ void Routers::finish_step(const std::vector<std::int64_t>& counts) {
 
 ExpertLoads Routers::loads() const {
   ExpertLoads loads;
-  if (last_counts_.empty()) return loads;
+  if (last_.counts.empty()) return loads;
   for (std::int64_t layer = 0; layer < layers(); ++layer) {
-    loads.imbalance.push_back(load_imbalance(counts_of_layer(last_counts_, layer)));
+    loads.imbalance.push_back(load_imbalance(counts_of_layer(last_.counts, layer)));
   }
-  loads.idle = std::count(last_counts_.begin(), last_counts_.end(), 0);
+  loads.idle = std::count(last_.counts.begin(), last_.counts.end(), 0);
   return loads;
 }
 
@@ -178,10 +186,10 @@ Variable Routers::with_losses(std::int64_t layer, const Variable& logits) {
     if (training_.balance == Balance::hf) {
       logits_.push_back(logits.data());  // the factors are known when all layers have routed
     } else {
-      const bool lagged = training_.balance == Balance::lagged && !last_counts_.empty();
+      const bool lagged = training_.balance == Balance::lagged && !last_.counts.empty();
       terms->factors =
-          factors_of(lagged ? counts_of_layer(last_counts_, layer) : std::vector<std::int64_t>(),
-                     last_tokens_, step_.tokens * layers(), statistics_dtype(logits.dtype()));
+          factors_of(lagged ? counts_of_layer(last_.counts, layer) : std::vector<std::int64_t>(),
+                     last_.tokens, step_.tokens * layers(), statistics_dtype(logits.dtype()));
       add_loss(layer, logits.data());
     }
   }

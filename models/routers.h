@@ -97,6 +97,15 @@ class Routers {
   const Tensor& router_loss() const { return loss_; }
   /// Takes the counts of all ranks: moves the biases, and keeps the counts for `lagged`.
   void finish_step(const std::vector<std::int64_t>& counts);
+  /// The last finished step. A run that continues needs it: `lagged` depends on the step before.
+  struct LastStep {
+    /// Those of all ranks, [layers * E]; empty before the first step.
+    std::vector<std::int64_t> counts;
+    std::int64_t tokens = 0;
+  };
+  const LastStep& last_step() const { return last_; }
+  /// Raises Error unless there are counts for every expert, or none.
+  void set_last_step(LastStep last);
   /// The loads of the last finished step.
   ExpertLoads loads() const;
 
@@ -107,6 +116,7 @@ class Routers {
   void set_bias(std::size_t layer, std::vector<float> values);
 
  private:
+  void check_counts(const std::vector<std::int64_t>& counts) const;
   bool has_loss() const;
   Tensor bias_of(std::int64_t layer, DType dtype);
   /// Factors of a layer's balance loss by the counts that it depends on; zeros if there are none.
@@ -134,9 +144,7 @@ class Routers {
   /// hf: the logits of every layer until the last layer has routed.
   std::vector<Tensor> logits_;
   Tensor loss_;
-  /// The last step's, of all ranks; empty before.
-  std::vector<std::int64_t> last_counts_;
-  std::int64_t last_tokens_ = 0;
+  LastStep last_;
   /// force_balance: added to the logits.
   Tensor forced_;
 };

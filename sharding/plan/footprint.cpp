@@ -286,7 +286,7 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   std::vector<Flow> flows;
   if (!plan.communicates) return flows;
   for (const GroupPlan& group : plan.groups) GroupFootprint(plan, group, rank).add_traffic(flows);
-  // The norm: one f32 and two i64. The loss: one f32.
+  // The norm: one f32 and two i64. The loss, and whether to stop: two f32.
   const auto add_all_reduce = [&](std::int64_t elements, std::int64_t size, const Axes& along) {
     const Reduced sent = sent_by_all_reduce(elements, plan.mesh.size_along(along),
                                             plan.mesh.position_along(rank, along));
@@ -296,7 +296,7 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   add_all_reduce(2, 8, plan.norm_axes);
   Axes all;
   for (const Axis& axis : plan.mesh.axes) all.push_back(axis.name);
-  add_all_reduce(1, 4, all);
+  add_all_reduce(2, 4, all);
   if (plan.counters > 0) {
     // The loss of the routers, and the counters.
     add_all_reduce(1, 4, all);

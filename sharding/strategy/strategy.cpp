@@ -188,6 +188,19 @@ GradientNorm Strategy::gradient_norm() {
                                 alone ? nullptr : &communicators_.along(plan_.norm_axes));
 }
 
+std::vector<ElementRange> Strategy::saved_elements() const {
+  std::vector<ElementRange> saved;
+  for (const GroupPlan& group : plan_.groups) {
+    const int replica = plan_.mesh.position_along(rank_, group.placement.replicate);
+    for (int i = 0; i < group.partition.parameter_count(); ++i) {
+      const Shard& shard = shards_[saved.size()];
+      const ElementRange share = share_of(shard.data.numel(), replica, group.replicas);
+      saved.push_back({shard.first + share.begin, shard.first + share.end});
+    }
+  }
+  return saved;
+}
+
 void Strategy::visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) {
   for (const auto& group : groups_) group->visit_whole(visit);
   // The caller completes its file only if the values are those of a healthy run.

@@ -22,6 +22,7 @@
 #include "sharding/comm/communicator.h"
 #include "sharding/plan/plan.h"
 #include "sharding/shard.h"
+#include "sharding/share.h"
 #include "sharding/strategy/parameter_group.h"
 #include "sharding/strategy/step.h"
 
@@ -48,6 +49,9 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   void write_masters(const std::function<void()>& write);
 
   const std::vector<Shard>& shards() const override { return shards_; }
+  /// For each of shards(), the flat elements of the parameter that this rank saves in a checkpoint.
+  /// Ranks that hold the same part save a share of it each.
+  std::vector<ElementRange> saved_elements() const;
   void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) override;
 
   void before_forward(Unit& unit) override;

@@ -156,11 +156,11 @@ struct ToyTraining {
             Trained& trained) const {
     Step sharded = strategy.start_step();
     const float loss = accumulate_gradients(net, sharded, world, micro_batches, step);
-    const Tensor sum = Tensor::from(std::vector{loss}, {1});
+    const Tensor sum = Tensor::from(std::vector{loss, 0.0f}, {2});  // and whether to stop
     const Stream& stream = context().side_stream("communication");
     stream.wait(context().compute_stream().record());
     world.all_reduce({sum}, stream, "loss").synchronize();
-    trained.losses.push_back(sum.item<float>());
+    trained.losses.push_back(sum.to_vector<float>().front());
     trained.norms.push_back(sharded.gradient_norm().value());
     sharded.update([&] { update(strategy.shards(), trained.norms.back()); });
   }

@@ -85,6 +85,92 @@ FAULTS = {
         "loss.data().item<float>() * static_cast<double>(targets);",
         "loss.data().item<float>() * static_cast<double>(count) * all_targets / rows;",
         ["session"]),
+    # ---- checkpoints
+    "the learning rate is one step behind after a resume": (
+        "tools/train/run_state.cpp",
+        "return {.position = {.step = manifest.step,",
+        "return {.position = {.step = manifest.step - 1,",
+        ["resume"]),
+    "the data position is one batch ahead after a resume": (
+        "tools/train/run_state.cpp",
+        '.batches = state.at("batches").get<std::int64_t>()},',
+        '.batches = state.at("batches").get<std::int64_t>() + 1},',
+        ["resume"]),
+    "the data position is not saved": (
+        "tools/train/run_state.cpp",
+        'Json state = {{"batches", position.batches},',
+        'Json state = {{"batches", position.step},',
+        ["reshard"]),
+    "the optimizer's step is lost": (
+        "tools/train/run_state.cpp",
+        'session.optimizer().set_steps(state.at("updates").get<std::int64_t>());',
+        "",
+        ["resume"]),
+    "the optimizer's moments are lost": (
+        "tools/train/run_state.cpp",
+        "    read_tensor(reader, name, shard.parameter.shape(), shard.first, tensor);",
+        "    (void)shard;",
+        ["resume"]),
+    "the loss scale is lost": (
+        "tools/train/run_state.cpp",
+        "if (session.scaler() && state.contains(",
+        "if (false && state.contains(",
+        ["resume"]),
+    "the routers' biases are lost": (
+        "tools/train/run_state.cpp",
+        "if (!biases[layer].empty()) routers",
+        "if (false) routers",
+        ["resume"]),
+    "the routers' last counts are lost": (
+        "tools/train/run_state.cpp",
+        '{.counts = state.at("counts").get<std::vector<std::int64_t>>(),',
+        "{.counts = {},",
+        ["resume"]),
+    "replicas save the same part": (
+        "sharding/strategy/strategy.cpp",
+        "share_of(shard.data.numel(), replica, group.replicas)",
+        "share_of(shard.data.numel(), replica * 0, 1)",
+        ["reshard"]),
+    "a checkpoint's tensors are not copied": (
+        "tools/train/checkpoint_writer.cpp",
+        "copies_.push_back(copy_on_host(tensor.values));",
+        "copies_.push_back(tensor.values);",
+        ["reshard"]),
+    "a rank's problem does not stop the checkpoint": (
+        "tools/train/checkpointer.cpp",
+        'check(problem.empty(), "{}", problem);',
+        'check(problem.empty() || true, "{}", problem);',
+        ["reshard"]),
+    "a checkpoint that one rank cannot read is taken": (
+        "tools/train/runner.cpp",
+        "[](const auto& rank) { return rank[0] == 1; })) {",
+        "[](const auto&) { return true; })) {",
+        ["resume"]),
+    "metrics of steps that are repeated stay": (
+        "tools/train/metrics.cpp",
+        'if (json["step"].get<std::int64_t>() <= last) kept',
+        "kept",
+        ["resume"]),
+    "the seed may change": (
+        "tools/train/resume.cpp",
+        '  if (key == "train.seed") return false;\n',
+        "",
+        ["resume"]),
+    "a rollback takes the same batches again": (
+        "tools/train/runner.cpp",
+        "  position_.batches = batches;\n",
+        "",
+        ["resume"]),
+    "a skipped step is healthy": (
+        "tools/train/runner.cpp",
+        "checkpointer_.save(position_.step, result.finite,",
+        "checkpointer_.save(position_.step, true,",
+        ["resume"]),
+    "newer checkpoints stay when a run goes back": (
+        "tools/train/run_folder.cpp",
+        "if (checkpoint.step > step) move",
+        "if (checkpoint.step > step + 99) move",
+        ["resume"]),
     "biases follow the counts of one rank": (
         "tools/train/session.cpp",
         'sum_over_ranks({counts}, "expert counts");',

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/file.h"
+#include "sharding/checkpoint/folder.h"
 #include "sharding/comm/world.h"
 #include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
@@ -202,23 +203,33 @@ TEST_CASE("standard output that cannot be written is an error, after the work is
   CHECK(std::filesystem::exists(config.train.dir / "model/model.safetensors"));
 }
 
-TEST_CASE("a signal stops a run after its step, with one line and the signal's status") {
+TEST_CASE("a signal stops a run after its step with a checkpoint, and the same command continues") {
   const test::TemporaryDirectory folder;
   Config config = test::tiny_run(folder);
   config.train.steps = 1000000000;
+  config.sharding.strategy = StrategyKind::fsdp;
+  config.runtime.ranks = 2;
   write_file_atomically(folder / "run.yaml", to_yaml(config));
-  for (const auto& [name, status] : {std::pair("INT", 130), std::pair("TERM", 143)}) {
+  for (const std::string name : {"INT", "TERM"}) {
     CAPTURE(name);
     // The program sets its handlers before it writes config.yaml.
     const std::string file = (config.train.dir / "metrics.jsonl").string();
+    const std::string out = folder / "out.txt";
     const ShellOutcome outcome =
         shell("rm -rf " + config.train.dir.string() + "; tessera train " +
-                  (folder / "run.yaml").string() + " > /dev/null & while [ ! -s " + file +
+                  (folder / "run.yaml").string() + " > " + out + " & while [ ! -s " + file +
                   " ]; do sleep 0.1; done; kill -" + name + " $!; wait $!",
               folder);
-    CHECK(outcome.status == status);
-    CHECK_THAT(outcome.err, Contains("tessera: stopped by SIG" + std::string(name)) &&
-                                Contains("of 1000000000; no model was written"));
+    CHECK(outcome.status == 0);
+    CHECK(outcome.err == "\nstopping after this step; a second signal stops at once\n");
+    CHECK_THAT(read_text_file(out), Contains("stopped by SIG" + name + " after step ") &&
+                                        Contains("of 1000000000; the same command continues"));
+    const std::vector<CheckpointFolder> saved = checkpoints_in(config.train.dir);
+    REQUIRE(saved.size() == 1);
+    const std::string steps = std::to_string(saved[0].step + 1);
+    const Outcome again = run({"train", folder / "run.yaml", "--resume", "train.steps=" + steps});
+    CHECK(again.status == 0);
+    CHECK(std::filesystem::exists(config.train.dir / "model"));
   }
 }
 

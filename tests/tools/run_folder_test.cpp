@@ -82,9 +82,9 @@ TEST_CASE("a folder that could not be prepared is not locked any more") {
   fs::create_directory(run);
   write_file_atomically(run / "config.yaml", "");
   write_file_atomically(run / "earlier.1", "a file where a folder is to be made");
-  CHECK_THROWS_WITH(RunFolder(run), Contains("cannot make folder"));
+  CHECK_THROWS_WITH(RunFolder(run).start_new(), Contains("cannot make folder"));
   fs::remove(run / "earlier.1");
-  CHECK_NOTHROW(RunFolder(run));
+  CHECK_NOTHROW(RunFolder(run).start_new());
 }
 
 TEST_CASE("a folder that is deleted, moved or replaced gets no files any more") {

@@ -40,6 +40,12 @@ template <>
 inline constexpr EnumNames<ReduceAfter> kEnumNames<ReduceAfter> = {
     "reduction", {"every_micro_batch", "last_micro_batch"}};
 
+/// The answer to a loss or gradient norm that is not finite.
+enum class OnNonfinite { stop, skip, rollback };
+template <>
+inline constexpr EnumNames<OnNonfinite> kEnumNames<OnNonfinite> = {"answer",
+                                                                   {"stop", "skip", "rollback"}};
+
 /// `automatic`: a bar on a terminal of this process, lines otherwise.
 enum class ProgressMode { automatic, bar, lines };
 template <>
@@ -147,6 +153,12 @@ struct TrainConfig {
   std::filesystem::path trace;
   ProgressMode progress = ProgressMode::automatic;
   bool measure_matmul_rate = false;
+  std::int64_t checkpoint_every = 1000;
+  std::int64_t keep_last = 2;
+  std::int64_t keep_every = 0;
+  /// "auto", "never", or the path of a checkpoint or of a run folder.
+  std::string resume = "auto";
+  OnNonfinite on_nonfinite = OnNonfinite::stop;
 };
 
 struct Config {

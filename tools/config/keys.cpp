@@ -328,6 +328,22 @@ std::vector<Key> train_keys(TrainConfig& train) {
       flag_key("train.measure_matmul_rate", train.measure_matmul_rate,
                "Time plain matrix products of the model's shapes before the first step, for about "
                "a second, and report each step's share of that rate."),
+      whole_number_key("train.checkpoint_every", train.checkpoint_every, 0, kMostSteps,
+                       "Steps from one checkpoint to the next; a run of at least so many steps has "
+                       "one of its last step, too. 0 = only when a signal stops the run."),
+      whole_number_key(
+          "train.keep_last", train.keep_last, 1, kMostSteps,
+          "Checkpoints to keep. The last one with a finite gradient norm is kept, too."),
+      whole_number_key("train.keep_every", train.keep_every, 0, kMostSteps,
+                       "Also keep the checkpoints of steps that are a multiple of this; 0 = none."),
+      text_key("train.resume", train.resume,
+               "`auto` continues from the newest checkpoint in `train.dir`, if there is one; "
+               "`never` starts again; a path names a checkpoint, or a run folder, to start from."),
+      choice_key("train.on_nonfinite", train.on_nonfinite,
+                 "After a loss or gradient norm that is not finite: `stop` the run; `skip` the "
+                 "step, at most 10 in a row; `rollback` to the newest checkpoint and go on with "
+                 "the batches after this one, at most 3 times from one checkpoint. f16 first "
+                 "lowers its loss scale."),
   };
 }
 

@@ -48,14 +48,16 @@ is refused.
 | `config.yaml` | the resolved configuration |
 | `metrics.jsonl` | one JSON object per line, as below |
 | `model/` | `config.json`, `model.safetensors` and the tokenizer; it appears when the run is complete |
-| `earlier.1/`, `earlier.2/`, ... | the three above of runs that started here before |
+| `step-001000/`, ... | checkpoints ([What a checkpoint holds](checkpoints.md)) |
+| `earlier.1/`, `earlier.2/`, ... | the files above of runs that started here before |
 
-A run that starts in a used folder moves the earlier files to `earlier.N/` and says so, also if it
-continues from that folder's model. All output paths are checked before the first step. The trace is
-written last: if that fails, the run prints a warning and the model is there.
+A run that starts in a folder with a checkpoint continues from it (`train.resume`). Otherwise it moves
+the earlier files to `earlier.N/` and says so, also if it starts from that folder's model. All output
+paths are checked before the first step. The trace is written last: if that fails, the run prints a
+warning and the model is there.
 
-The first SIGINT or SIGTERM stops a run after the current step, with one line and the exit status 130
-or 143. A stopped run leaves its metrics and no model.
+The first SIGINT or SIGTERM stops a run after the current step: it saves a checkpoint and exits with
+status 0, and the same command continues. A second signal ends it at once.
 
 ## metrics.jsonl
 

@@ -15,6 +15,7 @@ void add_train(CLI::App& app) {
     std::string config;
     std::vector<std::string> overrides;
     int ranks = 0;
+    bool resume = false;
   };
   CLI::App* command = app.add_subcommand("train", "Train a model by a YAML file.");
   const auto options = std::make_shared<Options>();
@@ -25,7 +26,10 @@ void add_train(CLI::App& app) {
       ->type_name("key.path=value");
   command->add_option("--ranks", options->ranks, "Ranks as threads; sets runtime.ranks")
       ->check(CLI::PositiveNumber);
+  command->add_flag("--resume", options->resume,
+                    "Continue from the newest checkpoint in train.dir; sets train.resume=auto");
   command->callback([options] {
+    if (options->resume) options->overrides.push_back("train.resume=auto");
     if (options->ranks > 0) {
       options->overrides.push_back("runtime.ranks=" + std::to_string(options->ranks));
     }

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "runtime/check.h"
+#include "runtime/file.h"
 #include "tools/train/progress.h"
 
 namespace tessera {
@@ -43,6 +45,18 @@ std::string fields_of_routers(const StepMetrics& m) {
   for (const double load : m.expert_load) loads.push_back(rounded(load, 4));
   return fmt::format(R"(, "router_loss": {}, "expert_load": [{}], "idle_experts": {})",
                      number(*m.router_loss), fmt::join(loads, ", "), m.idle_experts);
+}
+
+/// The lines of a file of metrics whose step is at most `last`. A killed run may have left half a line.
+std::string lines_up_to(const std::filesystem::path& path, std::int64_t last) {
+  std::ifstream file(path);
+  std::string kept;
+  for (std::string line; last > 0 && std::getline(file, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
+    if (json["step"].get<std::int64_t>() <= last) kept += line + '\n';
+  }
+  return kept;
 }
 
 std::string percent(double share) {
@@ -145,8 +159,11 @@ const std::vector<MetricField>& metric_fields() {
   return fields;
 }
 
-MetricsFile::MetricsFile(const std::filesystem::path& folder) : path_(folder / "metrics.jsonl") {
-  file_.open(path_);
+MetricsFile::MetricsFile(const std::filesystem::path& folder, std::int64_t continued_step)
+    : path_(folder / "metrics.jsonl") {
+  const std::string kept = lines_up_to(path_, continued_step);
+  if (!kept.empty()) write_file_atomically(path_, kept);
+  file_.open(path_, kept.empty() ? std::ios::trunc : std::ios::app);
   check(file_.good(), "{}: cannot be written", path_.string());
 }
 

@@ -94,8 +94,9 @@ const std::vector<MetricField>& metric_fields();
 /// The file metrics.jsonl of a run folder.
 class MetricsFile {
  public:
-  /// Raises Error if the file cannot be written.
-  explicit MetricsFile(const std::filesystem::path& folder);
+  /// Keeps the lines of steps up to `continued_step`, if the file exists; a run that continues writes
+  /// those after it again. Raises Error if the file cannot be written.
+  explicit MetricsFile(const std::filesystem::path& folder, std::int64_t continued_step = 0);
   void write(const StepMetrics& metrics);
 
  private:

@@ -15,11 +15,11 @@ std::string utc_now() {
 
 }  // namespace
 
-Reporter::Reporter(const TrainConfig& config, Clock::time_point start)
+Reporter::Reporter(const TrainConfig& config, Clock::time_point start, std::int64_t continued_step)
     : total_steps_(config.steps),
       folder_(config.dir),
       start_(start),
-      file_(config.dir),
+      file_(config.dir, continued_step),
       progress_(config.progress, config.steps) {}
 
 void Reporter::introduce(const std::vector<std::string>& lines) {
@@ -49,6 +49,7 @@ void Reporter::log(std::string_view line) {
 }
 
 void Reporter::summarize() {
+  if (last_.step == 0) return;  // a checkpoint had all steps
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   std::string line =
       fmt::format("{} steps in {}: loss {:.4f}", total_steps_, clock_text(seconds), last_.loss);

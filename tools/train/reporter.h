@@ -15,7 +15,8 @@ class Reporter {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Reporter(const TrainConfig& config, Clock::time_point start);
+  /// `continued_step`: the run goes on after this step; 0: it begins.
+  Reporter(const TrainConfig& config, Clock::time_point start, std::int64_t continued_step = 0);
 
   void introduce(const std::vector<std::string>& lines);
   /// Writes and prints a line of metrics. Fills in its time and elapsed seconds.
@@ -23,7 +24,7 @@ class Reporter {
   /// Redraws the progress bar.
   void update(std::int64_t step, float loss, double step_ms);
   void log(std::string_view line);
-  /// Prints the last losses, the total time and the peak of memory.
+  /// Prints the last losses, the total time and the peak of memory, if there was a step.
   void summarize();
   /// Raises Error if standard output could not be written.
   void check_output() const;

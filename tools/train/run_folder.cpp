@@ -9,6 +9,7 @@
 
 #include "runtime/check.h"
 #include "runtime/file.h"
+#include "sharding/checkpoint/folder.h"
 #include "tools/config/parse.h"
 
 namespace tessera {
@@ -53,8 +54,22 @@ bool FolderLock::is_at(const fs::path& path) const {
 }
 
 RunFolder::RunFolder(const fs::path& path) : path_(path), lock_(made(path)) {
-  fs::remove_all(unfinished_model(path_));  // a killed run may have left one
-  move_earlier_run();
+  fs::remove_all(unfinished_model(path_));
+  remove_partial_checkpoints(FileCalls::system(), path_);
+}
+
+void RunFolder::start_new() {
+  for (const char* name : {"config.yaml", "metrics.jsonl", "model"}) move_to_earlier(name);
+  for (const CheckpointFolder& checkpoint : checkpoints_in(path_)) {
+    move_to_earlier(checkpoint.path.filename());
+  }
+}
+
+void RunFolder::continue_after(std::int64_t step) {
+  move_to_earlier("model");
+  for (const CheckpointFolder& checkpoint : checkpoints_in(path_)) {
+    if (checkpoint.step > step) move_to_earlier(checkpoint.path.filename());
+  }
 }
 
 void RunFolder::check_in_place() const {
@@ -64,19 +79,17 @@ void RunFolder::check_in_place() const {
         path_.string());
 }
 
-void RunFolder::move_earlier_run() {
+void RunFolder::move_to_earlier(const fs::path& name) {
+  if (!fs::exists(path_ / name)) return;
   std::error_code code;
-  for (const char* name : {"config.yaml", "metrics.jsonl", "model"}) {
-    if (!fs::exists(path_ / name)) continue;
-    for (int i = 1; earlier_.empty(); ++i) {
-      const fs::path folder = path_ / fmt::format("earlier.{}", i);
-      if (fs::create_directory(folder, code)) earlier_ = folder;
-      check(!code, "cannot make folder {}: {}", folder.string(), code.message());
-    }
-    fs::rename(path_ / name, earlier_ / name, code);
-    check(!code, "cannot move {} to {}: {}", (path_ / name).string(), earlier_.string(),
-          code.message());
+  for (int i = 1; earlier_.empty(); ++i) {
+    const fs::path folder = path_ / fmt::format("earlier.{}", i);
+    if (fs::create_directory(folder, code)) earlier_ = folder;
+    check(!code, "cannot make folder {}: {}", folder.string(), code.message());
   }
+  fs::rename(path_ / name, earlier_ / name, code);
+  check(!code, "cannot move {} to {}: {}", (path_ / name).string(), earlier_.string(),
+        code.message());
 }
 
 void RunFolder::finish_model() const {

@@ -1,6 +1,7 @@
 // The folder of a run: one run at a time, and the files of one run together.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 
 #include "runtime/descriptor.h"
@@ -25,10 +26,16 @@ class FolderLock {
 /// Rank 0 holds it for the length of a run.
 class RunFolder {
  public:
-  /// Makes the folder and locks it. If it holds an earlier run, the files of that run (config.yaml,
-  /// metrics.jsonl, model/) move together to earlier.1/, earlier.2/, .... Raises Error if the folder
-  /// cannot be written, or if another run holds it.
+  /// Makes the folder, locks it and removes what a killed run has left half-written. Raises Error if
+  /// the folder cannot be written, or if another run holds it.
   explicit RunFolder(const std::filesystem::path& path);
+
+  /// A new run begins: the files of an earlier one (config.yaml, metrics.jsonl, model/, checkpoints)
+  /// move together to earlier.1/, earlier.2/, ....
+  void start_new();
+  /// The run in this folder continues after `step`. Its model and checkpoints of later steps, if there
+  /// are any, move to earlier.1/ and so on. The other files stay.
+  void continue_after(std::int64_t step);
 
   const std::filesystem::path& path() const { return path_; }
   /// The folder that the earlier run was moved to; empty if there was none.
@@ -46,7 +53,8 @@ class RunFolder {
   void check_in_place() const;
 
  private:
-  void move_earlier_run();
+  /// Moves a file or folder, if it exists, to earlier_.
+  void move_to_earlier(const std::filesystem::path& name);
 
   std::filesystem::path path_;
   FolderLock lock_;

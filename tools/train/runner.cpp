@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include <nlohmann/json.hpp>
 #include "models/hugging_face.h"
+
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -13,12 +15,18 @@
 #include "tools/config/sharding_options.h"
 #include "tools/data/manifest.h"
 #include "tools/program/stop.h"
+#include "tools/train/gather.h"
+#include "tools/train/resume.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
+
+/// More would hide a run that has diverged.
+constexpr int kMostSkips = 10;
+constexpr int kMostRollbacks = 3;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -51,6 +59,18 @@ std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   return nullptr;
 }
 
+/// The files of a tokenizer by their names. They are written to `folder`, which disappears again.
+std::map<std::string, std::string> files_of(const Tokenizer& tokenizer, const fs::path& folder) {
+  fs::create_directory(folder);
+  tokenizer.save(folder);
+  std::map<std::string, std::string> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    files[entry.path().filename().string()] = read_text_file(entry.path());
+  }
+  fs::remove_all(folder);
+  return files;
+}
+
 /// Batches of a token file: every target is valid.
 BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step,
                        std::int64_t batch_size) {
@@ -77,27 +97,87 @@ Runner::Runner(const ResolvedConfig& run, const RunData& data, Communicator& wor
       session_(run, world),
       rates_(rates_of(run, session_, world)),
       tracer_(run_.config.train, world),  // its barrier: every rank has read its weights
-      meter_(world) {
-  if (is_first()) open_output();
+      meter_(world),
+      checkpointer_(config_.train, world, [this](std::string_view line) { log(line); }) {
+  start_output();
 }
 
-void Runner::open_output() {
+void Runner::start_output() {
   const TrainConfig& train = config_.train;
-  if (!train.trace.empty()) check_output_file(train.trace);
-  output_.emplace(train);
+  std::vector<CheckpointFolder> candidates;
+  if (is_first()) {
+    if (!train.trace.empty()) check_output_file(train.trace);
+    folder_.emplace(train.dir);
+    candidates = resumable_checkpoints(config_);
+  }
+  resumed_ = restore_newest(std::move(candidates));
+  const bool continues = is_first() && !resumed_.empty() &&
+                         fs::equivalent(fs::absolute(resumed_).parent_path(), train.dir);
+  const bool complete =
+      continues && position_.step == train.steps && fs::exists(RunFolder::model(train.dir));
+  nothing_to_do_ = gather_numbers({complete ? 1 : 0}, world_)[0][0] == 1;
+  if (!is_first() || nothing_to_do_) return;
+  continues ? folder_->continue_after(position_.step) : folder_->start_new();
+  if (data_.tokenizer) {
+    tokenizer_files_ = files_of(*data_.tokenizer, RunFolder::unfinished_model(train.dir));
+  }
+  reporter_.emplace(train, Reporter::Clock::now(), continues ? position_.step : 0);
+}
+
+void Runner::log(std::string_view line) {
+  if (reporter_) return reporter_->log(line);
+  notes_.emplace_back(line);
+}
+
+fs::path Runner::restore_newest(std::vector<CheckpointFolder> candidates) {
+  const std::size_t all = candidates.size();
+  std::string problem;
+  for (;;) {
+    check(!candidates.empty() || problem.empty(), "none of {} can be loaded: {}",
+          count_of(static_cast<std::int64_t>(all), "checkpoint"), problem);
+    const fs::path path = text_of_first_rank(
+        candidates.empty() ? std::string() : candidates.back().path.string(), world_);
+    if (path.empty()) return path;
+    const Restored restored = restore(session_, path);
+    const auto problems = gather_texts(restored.problem, world_);
+    const auto good = gather_numbers({restored.problem.empty() ? 1 : 0}, world_);
+    if (std::all_of(good.begin(), good.end(), [](const auto& rank) { return rank[0] == 1; })) {
+      check(restored.sequences == data_.train.windows(),
+            "data.train {} has {} sequences of {} tokens; {} was saved with {}",
+            config_.data.train.string(), data_.train.windows(), config_.data.sequence_length,
+            path.string(), restored.sequences);
+      position_ = restored.position;
+      return path;
+    }
+    if (!is_first()) continue;
+    problem = *std::find_if(problems.begin(), problems.end(),
+                            [](const std::string& text) { return !text.empty(); });
+    candidates.pop_back();
+    log(fmt::format("warning: {}; the checkpoint before is taken", problem));
+  }
 }
 
 void Runner::execute() {
-  if (output_) {
-    write_file_atomically(config_.train.dir / "config.yaml", to_yaml(as_run()));
-    output_->reporter.introduce(introduction());
+  if (nothing_to_do_) {
+    if (is_first()) {
+      fmt::print(
+          "{} is complete: {} of {} steps. For more, raise train.steps; to start again, set "
+          "train.resume=never\n",
+          config_.train.dir.string(), position_.step, config_.train.steps);
+    }
+    return;
+  }
+  if (reporter_) {
+    write_file_atomically(config_.train.dir / kConfigFile, to_yaml(as_run()));
+    reporter_->introduce(introduction());
   }
   meter_.start();
-  for (std::int64_t step = 1; step <= config_.train.steps; ++step) {
-    train_step(step);
-    if (step < config_.train.steps) raise_if_stopped(step);
-  }
-  save();
+  while (position_.step < config_.train.steps && !stopped_) train_step();
+  const std::string problem = checkpointer_.finish();
+  if (position_.step == config_.train.steps) return save();
+  check(problem.empty(), "stopped after step {} of {}, and no checkpoint was written: {}",
+        position_.step, config_.train.steps, problem);
+  report_stop();
 }
 
 Config Runner::as_run() const {
@@ -118,8 +198,13 @@ std::vector<std::string> Runner::introduction() const {
   const std::int64_t epoch = data_.train.windows() * config_.data.sequence_length;
   std::vector<std::string> lines;
   lines.push_back(config_.train.dir.string());
-  if (const fs::path& earlier = output_->folder.earlier(); !earlier.empty()) {
+  if (const fs::path& earlier = folder_->earlier(); !earlier.empty()) {
     lines.push_back(fmt::format("  earlier run moved to {}", earlier.string()));
+  }
+  for (const std::string& note : notes_) lines.push_back("  " + note);
+  if (!resumed_.empty()) {
+    lines.push_back(
+        fmt::format("  resume   after step {} of {}", position_.step, resumed_.string()));
   }
   lines.push_back(fmt::format("  model    {}", describe_model(run_)));
   lines.push_back(fmt::format("  data     {}: {} steps of {} tokens, {:.2f} epochs",
@@ -152,17 +237,68 @@ bool Runner::is_due(std::int64_t step, std::int64_t every) const {
   return every > 0 && (step % every == 0 || step == 1 || step == config_.train.steps);
 }
 
-void Runner::train_step(std::int64_t step) {
+void Runner::train_step() {
+  const std::int64_t step = position_.step + 1;
   tracer_.start_step(step);
   const Clock::time_point begin = Clock::now();
-  const StepResult result =
-      session_.step(step, batches_of(data_.train, 1, config_.data.batch_size));
+  const StepResult result = session_.step(
+      step, batches_of(data_.train, step - position_.batches, config_.data.batch_size),
+      stop_signal() != 0);
   const double step_ms = 1e3 * seconds_since(begin);
   tracer_.stop();
+  position_ = {.step = step, .batches = position_.batches + 1};
+  stopped_ = result.stop;
+  checkpointer_.poll();
+  if (result.diverged) answer_divergence(result);
+  if (position_.step != step) return;  // rolled back
+  if (!result.diverged) skips_ = 0;
   meter_.add_step(result);
+  // Before the evaluation, which may fail.
+  if (checkpointer_.is_due(step) || (stopped_ && step < config_.train.steps)) {
+    save_checkpoint(result);
+  }
   const bool evaluates = is_due(step, config_.train.eval_every) && data_.val;
   if (evaluates || is_due(step, config_.train.log_every)) report(step, result, evaluates);
-  if (output_) output_->reporter.update(step, result.loss, step_ms);
+  if (reporter_) reporter_->update(step, result.loss, step_ms);
+}
+
+void Runner::answer_divergence(const StepResult& result) {
+  const std::string problem = fmt::format("step {}: the loss is {} and the gradient norm {}",
+                                          position_.step, result.loss, result.gradient_norm);
+  if (config_.train.on_nonfinite == OnNonfinite::rollback) return roll_back(problem);
+  ++skips_;
+  check(skips_ <= kMostSkips, "{}; {} steps in a row were skipped, and the run stops", problem,
+        kMostSkips);
+  if (is_first()) log(fmt::format("warning: {}; the step is skipped", problem));
+}
+
+void Runner::roll_back(const std::string& problem) {
+  checkpointer_.finish();
+  const std::int64_t batches = position_.batches;
+  const fs::path path = restore_newest(is_first() ? checkpoints_in(config_.train.dir)
+                                                  : std::vector<CheckpointFolder>());
+  check(!path.empty(), "{}; there is no checkpoint to go back to, and the run stops", problem);
+  rollbacks_ = position_.step == rollback_step_ ? rollbacks_ + 1 : 1;
+  rollback_step_ = position_.step;
+  check(rollbacks_ <= kMostRollbacks, "{}; the run went back to step {} {} times, and stops",
+        problem, rollback_step_, kMostRollbacks);
+  position_.batches = batches;
+  if (is_first()) {
+    log(fmt::format("warning: {}; back to step {}, on with batch {}", problem, rollback_step_,
+                    batches + 1));
+  }
+}
+
+void Runner::save_checkpoint(const StepResult& result) {
+  CheckpointTexts texts;
+  if (is_first()) {
+    folder_->check_in_place();
+    texts = {.state = run_state_text(session_, position_, result, data_.train.windows()),
+             .files = tokenizer_files_};
+    texts.files[kConfigFile] = to_yaml(as_run());
+    texts.files[kModelFile] = session_.model().config().dump(2) + "\n";
+  }
+  checkpointer_.save(position_.step, result.finite, tensors_to_save(session_), std::move(texts));
 }
 
 void Runner::report(std::int64_t step, const StepResult& result, bool evaluates) {
@@ -184,9 +320,9 @@ void Runner::report(std::int64_t step, const StepResult& result, bool evaluates)
   if (rates_.peak) metrics.mfu = flops / *rates_.peak;
   if (evaluates) metrics.val_loss = validation_loss(step);
   meter_.fill(metrics);
-  if (output_) {
-    output_->folder.check_in_place();
-    output_->reporter.report(metrics);
+  if (reporter_) {
+    folder_->check_in_place();
+    reporter_->report(metrics);
   }
   meter_.start();
 }
@@ -205,27 +341,27 @@ float Runner::validation_loss(std::int64_t step) {
   return loss;
 }
 
-void Runner::raise_if_stopped(std::int64_t step) const {
-  const int signal = stop_signal();
-  check(signal == 0,
-        "stopped by {} after step {} of {}; no model was written, and {} holds the metrics up to "
-        "here",
-        signal_name(signal), step, config_.train.steps, config_.train.dir.string());
+void Runner::report_stop() {
+  if (!reporter_) return;
+  const int signal = stop_signal();  // 0: another rank was asked
+  log(fmt::format("stopped{} after step {} of {}; the same command continues",
+                  signal == 0 ? "" : fmt::format(" by {}", signal_name(signal)), position_.step,
+                  config_.train.steps));
 }
 
 /// The model's files are written to a folder of another name, which is renamed when it is complete.
 /// The trace comes last.
 void Runner::save() {
-  if (output_) output_->folder.check_in_place();
+  if (folder_) folder_->check_in_place();
   const fs::path unfinished = RunFolder::unfinished_model(config_.train.dir);
   save_pretrained(unfinished, session_.model(), session_.strategy());
-  if (output_) {
+  if (folder_) {
     if (data_.tokenizer) data_.tokenizer->save(unfinished);
-    output_->folder.finish_model();
+    folder_->finish_model();
   }
   const std::string problem = tracer_.write();
-  if (!output_) return;
-  Reporter& reporter = output_->reporter;
+  if (!reporter_) return;
+  Reporter& reporter = *reporter_;
   reporter.summarize();
   reporter.log(fmt::format("saved {}", RunFolder::model(config_.train.dir).string()));
   if (!problem.empty()) reporter.log(fmt::format("warning: no trace: {}", problem));

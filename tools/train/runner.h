@@ -1,14 +1,18 @@
-// One rank's run: steps, evaluations, reports, and the model at the end.
+// One rank's run: steps, evaluations, reports, checkpoints, and the model at the end.
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/tokenizers/tokenizer.h"
+#include "sharding/checkpoint/folder.h"
 #include "tools/data/loader.h"
+#include "tools/train/checkpointer.h"
 #include "tools/train/meter.h"
 #include "tools/train/rates.h"
 #include "tools/train/reporter.h"
@@ -36,31 +40,34 @@ class Runner {
   /// the model is known to be good. `data` must outlive the runner.
   Runner(const ResolvedConfig& run, const RunData& data, Communicator& world);
 
-  /// Trains. A collective.
+  /// Trains to the last step, or until a signal. A collective.
   void execute();
 
  private:
-  /// Rank 0's part of the run.
-  struct Output {
-    explicit Output(const TrainConfig& config)
-        : folder(config.dir), reporter(config, Reporter::Clock::now()) {}
-
-    RunFolder folder;
-    Reporter reporter;
-  };
-
   bool is_first() const { return world_.rank() == 0; }
-  void open_output();
+  /// Rank 0's line: printed, or kept for the introduction.
+  void log(std::string_view line);
+  /// Takes the folder, loads a checkpoint if there is one to continue from, and opens the outputs.
+  void start_output();
+  /// Loads the last of these checkpoints that every rank can read; rank 0 passes them. Returns its
+  /// path, or an empty one if there are none.
+  std::filesystem::path restore_newest(std::vector<CheckpointFolder> candidates);
   std::vector<std::string> introduction() const;
   /// The configuration with the ranks, threads and device of this run.
   Config as_run() const;
   /// Every so many steps, and after the first and the last; never if `every` is 0.
   bool is_due(std::int64_t step, std::int64_t every) const;
 
-  void train_step(std::int64_t step);
+  void train_step();
+  /// A loss or norm is not finite: skips the step or goes back to a checkpoint. Raises Error if this
+  /// was done too often.
+  void answer_divergence(const StepResult& result);
+  void roll_back(const std::string& problem);
+  void save_checkpoint(const StepResult& result);
   void report(std::int64_t step, const StepResult& result, bool evaluates);
   float validation_loss(std::int64_t step);
-  void raise_if_stopped(std::int64_t step) const;
+  /// A signal has ended the run before its last step.
+  void report_stop();
   void save();
 
   ResolvedConfig run_;
@@ -71,7 +78,24 @@ class Runner {
   Rates rates_;
   Tracer tracer_;
   IntervalMeter meter_;
-  std::optional<Output> output_;
+  Checkpointer checkpointer_;
+  RunPosition position_;
+  /// The checkpoint that the run continues from; empty: it begins.
+  std::filesystem::path resumed_;
+  /// The run was complete before, and its model is there.
+  bool nothing_to_do_ = false;
+  bool stopped_ = false;
+  /// Steps skipped in a row, and rollbacks to the checkpoint of one step.
+  int skips_ = 0;
+  int rollbacks_ = 0;
+  std::int64_t rollback_step_ = -1;
+
+  // Rank 0 alone has these:
+  std::optional<RunFolder> folder_;
+  std::optional<Reporter> reporter_;
+  /// Lines from before the reporter was there.
+  std::vector<std::string> notes_;
+  std::map<std::string, std::string> tokenizer_files_;
 };
 
 }  // namespace tessera

@@ -37,7 +37,7 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
 
 TrainingSession::~TrainingSession() = default;
 
-StepResult TrainingSession::step(std::int64_t step, const BatchSource& source) {
+StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, bool stop) {
   const double scale = scaler_ ? scaler_->scale() : 1.0;
   Step sharded = strategy_->start_step();
   if (Routers* const routers = model_->routers()) {
@@ -48,24 +48,29 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source) {
   }
   const std::int64_t targets = source.valid_targets(step, 0, run_.config.data.batch_size);
   check(targets > 0, "step {}: no target of the batch is valid", step);
-  const Tensor loss =
-      accumulate_gradients(sharded, step, scale / static_cast<double>(targets), source);
+  const Tensor sums = Tensor::from(std::vector{0.0f, stop ? 1.0f : 0.0f}, {2});
+  const Tensor loss = sums.slice(0, 1);
+  accumulate_gradients(sharded, step, scale / static_cast<double>(targets), source, loss);
   const Span span("optimizer");
   const Routers* const routers = model_->routers();
-  sum_over_ranks(routers == nullptr ? Tensors{loss} : Tensors{loss, routers->router_loss()});
+  sum_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_loss()});
   const GradientNorm norm = sharded.gradient_norm();
   const double learning_rate = learning_rate_at(run_.schedule, step - 1);
   update_parameters(sharded, learning_rate, norm, loss, scale);
 
   // Everything is queued; here the host waits for the device.
-  StepResult result = {.loss = static_cast<float>(loss.item<float>() / scale),
+  const std::vector<float> of_all_ranks = sums.to_vector<float>();
+  StepResult result = {.loss = static_cast<float>(of_all_ranks[0] / scale),
                        .gradient_norm = norm.value() / scale,
-                       .learning_rate = learning_rate};
+                       .learning_rate = learning_rate,
+                       .stop = of_all_ranks[1] > 0.0f};
   world_.raise_if_aborted();
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
-  const bool may_skip = scaler_ && scale > LossScaler::kLeast;
+  result.finite = finite;
+  result.diverged = !finite && !(scaler_ && scale > LossScaler::kLeast);
+  const bool must_stop = result.diverged && run_.config.train.on_nonfinite == OnNonfinite::stop;
   if (!finite) optimizer_->step_was_skipped();
-  check(finite || may_skip,
+  check(!must_stop,
         "step {}: the loss is {} and the gradient norm {}; the run stops before the parameters are "
         "touched. Lower optimizer.learning_rate, lengthen optimizer.warmup_steps or check the data",
         step, result.loss, result.gradient_norm);
@@ -97,11 +102,10 @@ void TrainingSession::update_parameters(Step& sharded, double learning_rate,
   sharded.update([&] { optimizer_->step(learning_rate, factor); });
 }
 
-Tensor TrainingSession::accumulate_gradients(Step& sharded, std::int64_t step, double loss_scale,
-                                             const BatchSource& source) {
+void TrainingSession::accumulate_gradients(Step& sharded, std::int64_t step, double loss_scale,
+                                           const BatchSource& source, const Tensor& total) {
   const std::int64_t micro_batches = run_.config.data.accumulation_steps;
   const std::int64_t rows = rows_per_micro_batch();
-  const Tensor total = Tensor::zeros({1}, DType::f32);
   for (std::int64_t i = 0; i < micro_batches; ++i) {
     const std::int64_t micro_batch = i * world_.size() + world_.rank();
     context().random() = {.seed = static_cast<std::uint64_t>(run_.config.train.seed),
@@ -123,7 +127,6 @@ Tensor TrainingSession::accumulate_gradients(Step& sharded, std::int64_t step, d
     backward(loss);
     sharded.finish_micro_batch();
   }
-  return total;
 }
 
 float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {

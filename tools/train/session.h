@@ -52,9 +52,15 @@ class BatchSource {
 struct StepResult {
   /// Mean cross-entropy of the step's valid targets, before the update.
   float loss = 0.0f;
-  /// Norm of the whole gradient, before clipping. Not finite: the step was skipped (f16 only).
+  /// Norm of the whole gradient, before clipping.
   double gradient_norm = 0.0;
   double learning_rate = 0.0;
+  /// Whether loss and norm are finite; if not, the parameters were not touched.
+  bool finite = true;
+  /// They are not, and no loss scale was too large.
+  bool diverged = false;
+  /// Whether a rank was asked to stop.
+  bool stop = false;
   /// A mixture of experts has these two: the sum of the routers' balance and z-losses, and the loads
   /// of the whole step. A step that f16 skipped has no loads.
   std::optional<double> router_loss = {};
@@ -74,9 +80,10 @@ class TrainingSession {
   /// One update, `step` counted from 1, on accumulation_steps micro-batches per rank. Its time is
   /// in the profiler's spans data, forward, backward and optimizer. The result is that of the whole
   /// batch and the same on every rank. If the loss or the gradient is not finite, raises Error
-  /// before the parameters are touched. f16 skips the step instead and lowers the loss scale, down
-  /// to its least value. Raises Error if no target of the batch is valid.
-  StepResult step(std::int64_t step, const BatchSource& source);
+  /// before the parameters are touched, unless train.on_nonfinite says otherwise. f16 skips the step
+  /// first and lowers the loss scale, down to its least value. Raises Error if no target of the
+  /// batch is valid. `stop`: this rank was asked to stop; all ranks learn it with the loss.
+  StepResult step(std::int64_t step, const BatchSource& source, bool stop = false);
 
   /// Mean cross-entropy of the valid targets in rows [0, rows) of step 0 of `source`, without
   /// gradients; the same on every rank. The rows need not fill a batch.
@@ -84,14 +91,17 @@ class TrainingSession {
 
   LanguageModel& model() { return *model_; }
   Strategy& strategy() { return *strategy_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  /// In f16 only.
+  std::optional<LossScaler>& scaler() { return scaler_; }
   /// Rows that a rank computes at a time.
   std::int64_t rows_per_micro_batch() const;
 
  private:
-  /// Forward and backward of this rank's micro-batches. Returns the rank's sum of losses times
-  /// `loss_scale`, [1] f32.
-  Tensor accumulate_gradients(Step& sharded, std::int64_t step, double loss_scale,
-                              const BatchSource& source);
+  /// Forward and backward of this rank's micro-batches. Adds the rank's sum of losses times
+  /// `loss_scale` to `total`, [1] f32.
+  void accumulate_gradients(Step& sharded, std::int64_t step, double loss_scale,
+                            const BatchSource& source, const Tensor& total);
   /// In place.
   void sum_over_ranks(const Tensors& values, std::string label = "loss") const;
   /// Ends the routers' step with the counts of all ranks.
@@ -105,7 +115,6 @@ class TrainingSession {
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Optimizer> optimizer_;
-  /// In f16 only.
   std::optional<LossScaler> scaler_;
 };
 

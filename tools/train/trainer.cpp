@@ -8,6 +8,7 @@
 #include "sharding/comm/world.h"
 #include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
+#include "tools/train/resume.h"
 #include "tools/train/run_folder.h"
 #include "tools/train/runner.h"
 
@@ -54,6 +55,7 @@ void train(const Config& config) {
     run = resolve(config);
     check_ranks(*run, planned_ranks(options));
     check_model_keys(*run);
+    check_resume(run->config);
     data.emplace(*run);
   });
   // Under a launcher rank 0 alone finds out: the other machines need not have the folder.

@@ -1,0 +1,425 @@
+// Runs that are interrupted and continued: metrics and model of a run that was never interrupted.
+#include "tools/train/resume.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "runtime/random.h"
+#include "sharding/checkpoint/reader.h"
+#include "tests/tools/tiny_run.h"
+#include "tools/config/parse.h"
+#include "tools/config/sharding_options.h"
+#include "tools/train/trainer.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+using nlohmann::json;
+using test::metrics_of;
+using test::model_bytes;
+using test::TemporaryDirectory;
+
+/// 8 steps with checkpoints after 3, 6 and 8.
+Config checkpointed_run(const TemporaryDirectory& folder) {
+  Config config = test::tiny_run(folder);
+  config.train.steps = 8;
+  config.train.eval_every = 4;
+  config.train.checkpoint_every = 3;
+  config.train.keep_last = 9;
+  config.runtime.threads = 1;
+  return config;
+}
+
+/// The fields of metrics that do not depend on time and memory.
+std::vector<std::string> results_of(const fs::path& run) {
+  std::vector<std::string> results;
+  for (const json& line : metrics_of(run)) {
+    std::string text;
+    for (const char* key : {"step", "loss", "gradient_norm", "val_loss", "learning_rate", "tokens",
+                            "router_loss", "expert_load"}) {
+      text += line.value(key, json()).dump() + " ";
+    }
+    results.push_back(text);
+  }
+  return results;
+}
+
+/// Takes back the end of a run: all that came after the checkpoint of `step`.
+void interrupt(const fs::path& run, std::int64_t step) {
+  fs::remove_all(run / "model");
+  for (const CheckpointFolder& checkpoint : checkpoints_in(run)) {
+    if (checkpoint.step > step) fs::remove_all(checkpoint.path);
+  }
+}
+
+/// The run ends as it did before, when it continues after `step` with `again`.
+void check_continues(const Config& config, std::int64_t step, const Config& again) {
+  train(config);
+  const std::string model = model_bytes(config.train.dir);
+  const std::vector<std::string> results = results_of(config.train.dir);
+  REQUIRE(results.size() == static_cast<std::size_t>(config.train.steps));
+  interrupt(config.train.dir, step);
+  train(again);
+  CHECK(results_of(config.train.dir) == results);
+  CHECK(model_bytes(config.train.dir) == model);
+}
+
+std::string error_of(const Config& config) {
+  try {
+    train(config);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+/// Runs the program with run.yaml and kills it after so many seconds. Returns its status.
+int train_and_kill(const TemporaryDirectory& folder, double seconds) {
+  const std::string program = std::string(TESSERA_BINARY_DIR) + "/bin/tessera";
+  const std::string config = folder / "run.yaml";
+  const std::string out = folder / "out.txt";
+  const pid_t process = ::fork();
+  if (process == 0) {
+    const int file = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    ::dup2(file, STDOUT_FILENO);
+    ::dup2(file, STDERR_FILENO);
+    ::execl(program.c_str(), "tessera", "train", config.c_str(), nullptr);
+    ::_exit(127);
+  }
+  int status = 0;
+  for (int waited = 0; waited < static_cast<int>(1000 * seconds); ++waited) {
+    if (::waitpid(process, &status, WNOHANG) == process) return status;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ::kill(process, SIGKILL);
+  ::waitpid(process, &status, 0);
+  return status;
+}
+
+std::vector<std::int64_t> steps_in(const fs::path& run) {
+  std::vector<std::int64_t> steps;
+  for (const CheckpointFolder& checkpoint : checkpoints_in(run)) steps.push_back(checkpoint.step);
+  return steps;
+}
+
+}  // namespace
+
+TEST_CASE("a continued run has the bits of an uninterrupted one", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.optimizer.warmup_steps = 5;
+  SECTION("GPT-2 with dropout on one rank") {
+    config.model.dropout = 0.1;
+  }
+  SECTION("fsdp on two ranks, with accumulation") {
+    config.sharding.strategy = StrategyKind::fsdp;
+    config.runtime.ranks = 2;
+    config.data.accumulation_steps = 2;
+  }
+  SECTION("momentum") {
+    config.optimizer.name = OptimizerKind::sgd;
+    config.optimizer.momentum = 0.9;
+  }
+  SECTION("f16, while the loss scale falls") {
+    config.runtime.compute_dtype = DType::f16;
+  }
+  SECTION("bf16 with frozen parameters") {
+    config.runtime.compute_dtype = DType::bf16;
+    config.model.frozen = "transformer.wte";
+  }
+  SECTION("a mixture of experts with biases, or with lagged losses") {
+    config.model = {.preset = "qwen3-moe-mini",
+                    .layers = 2,
+                    .heads = 2,
+                    .width = 16,
+                    .context = 24,
+                    .head_size = 8,
+                    .experts = 6,
+                    .expert_width = 8};
+    config.sharding.strategy = StrategyKind::zero3;
+    config.runtime.ranks = 2;
+    config.moe.loss_coefficient = 0.1;
+    config.moe.bias_rate = 0.05;
+    config.moe.balance = GENERATE(Balance::bias, Balance::lagged);
+  }
+  check_continues(config, 3, config);
+}
+
+TEST_CASE("a run continues with another strategy, on as many ranks, with the same bits", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.runtime.ranks = 2;
+  config.sharding.strategy = StrategyKind::fsdp;
+  Config again = config;
+  again.sharding.strategy = StrategyKind::zero3;
+  again.sharding.live_gathers = 1;
+  again.runtime.threads = 2;
+  check_continues(config, 6, again);
+}
+
+TEST_CASE("a run continues on another number of ranks", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.sharding.strategy = StrategyKind::ddp;
+  config.runtime.ranks = 4;
+  train(config);
+  const std::vector<json> expected = metrics_of(config.train.dir);
+  interrupt(config.train.dir, 3);
+  config.runtime.ranks = 1;
+  config.sharding.strategy = StrategyKind::single;
+  train(config);
+  const std::vector<json> found = metrics_of(config.train.dir);
+  REQUIRE(found.size() == expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    CHECK(found[i]["loss"].get<double>() ==
+          Approx(expected[i]["loss"].get<double>()).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("a damaged checkpoint is named, and the one before is taken", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.sharding.strategy = StrategyKind::fsdp;
+  config.runtime.ranks = 2;
+  train(config);
+  const std::string model = model_bytes(config.train.dir);
+  const fs::path newest = checkpoint_path(config.train.dir, 8);
+  const auto damage = [&](const fs::path& file, std::int64_t at) {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekg(at);
+    const char byte = static_cast<char>(stream.get() ^ 1);
+    stream.seekp(at);
+    stream.put(byte);
+  };
+  SECTION("a flipped bit in a rank's file") {
+    damage(newest / "rank-00001.safetensors", 20000);
+  }
+  SECTION("a flipped bit in the manifest") {
+    damage(newest / "manifest.json", 300);
+  }
+  SECTION("a missing file") {
+    fs::remove(newest / "rank-00000.safetensors");
+  }
+  SECTION("two damaged checkpoints") {
+    fs::remove(newest / "manifest.json");
+    fs::remove(checkpoint_path(config.train.dir, 6) / "manifest.json");
+  }
+  fs::remove_all(config.train.dir / "model");
+  train(config);
+  CHECK(model_bytes(config.train.dir) == model);
+  CHECK(steps_in(config.train.dir) == std::vector<std::int64_t>{3, 6, 8});
+  CHECK(CheckpointReader(newest).problems().empty());
+  CHECK(steps_in(config.train.dir / "earlier.1").back() == 8);  // for a look at the damage
+}
+
+TEST_CASE("without a checkpoint that loads the run stops and says why", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.train.steps = 3;
+  train(config);
+  fs::remove(checkpoint_path(config.train.dir, 3) / "rank-00000.safetensors");
+  CHECK_THAT(error_of(config), Contains("none of 1 checkpoint can be loaded: cannot open") &&
+                                   Contains("step-000003/rank-00000.safetensors"));
+  CHECK(fs::exists(config.train.dir / "model"));
+  config.train.resume = "never";
+  CHECK_NOTHROW(train(config));
+}
+
+TEST_CASE("a key that may not change is named with both values", "[cpu]") {
+  const TemporaryDirectory folder;
+  const Config good = checkpointed_run(folder);
+  train(good);
+  const auto refused = [&](auto change, const std::string& message) {
+    Config config = good;
+    change(config);
+    CHECK_THAT(error_of(config),
+               Contains(message) && Contains("step-000008") && Contains("train.resume=never"));
+  };
+  refused([](Config& c) { c.model.layers = 3; }, "model.layers is '3', but '2' in");
+  refused([](Config& c) { c.data.batch_size = 8; }, "data.batch_size is '8', but '4' in");
+  refused([](Config& c) { c.train.seed = 9; }, "train.seed is '9', but '1' in");
+  refused([](Config& c) { c.optimizer.learning_rate = 1; }, "optimizer.learning_rate is '1', but");
+  refused([](Config& c) { c.data.val.clear(); }, "data.val is '', but");
+  Config shorter = good;
+  shorter.train.steps = 7;
+  CHECK_THAT(error_of(shorter), Contains("train.steps 7 is less than the 8 steps of"));
+  for (const char* key : {"runtime.ranks", "sharding.strategy", "train.steps", "train.log_every",
+                          "train.checkpoint_every", "train.resume", "kernels.attention"}) {
+    CHECK(may_change_on_resume(key));
+  }
+  for (const char* key :
+       {"train.seed", "model.width", "moe.balance", "data.train", "optimizer.beta1"}) {
+    CHECK_FALSE(may_change_on_resume(key));
+  }
+}
+
+TEST_CASE("other data under the same name are noticed", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  train(config);
+  write_file_atomically(folder / "text.txt", test::counting_text() + test::counting_text());
+  prepare({.inputs = {folder / "text.txt"},
+           .tokenizer = "chars",
+           .out = folder / "data",
+           .val_fraction = 0.1});
+  config.train.steps = 9;
+  CHECK_THAT(error_of(config), Contains("data.train") && Contains("was saved with"));
+}
+
+TEST_CASE("a complete run is left as it is, and goes on with more steps", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.optimizer.schedule = ScheduleKind::constant;
+  config.train.eval_every = 0;
+  train(config);
+  const auto written = fs::last_write_time(config.train.dir / "metrics.jsonl");
+  train(config);
+  CHECK(fs::last_write_time(config.train.dir / "metrics.jsonl") == written);
+  CHECK(fs::exists(config.train.dir / "model"));
+  CHECK_FALSE(fs::exists(config.train.dir / "earlier.1"));
+  config.train.steps = 12;
+  train(config);
+  Config at_once = config;
+  at_once.train.dir = folder / "at once";
+  train(at_once);
+  CHECK(results_of(config.train.dir) == results_of(at_once.train.dir));
+  CHECK(model_bytes(config.train.dir) == model_bytes(at_once.train.dir));
+}
+
+TEST_CASE("train.resume takes a checkpoint or another run's folder, or never", "[cpu]") {
+  const TemporaryDirectory folder;
+  const Config config = checkpointed_run(folder);
+  train(config);
+  Config other = config;
+  other.train.dir = folder / "other";
+  for (const fs::path& from : {checkpoint_path(config.train.dir, 3), config.train.dir}) {
+    CAPTURE(from.string());
+    other.train.resume = from.string();
+    train(other);
+    CHECK(model_bytes(other.train.dir) == model_bytes(config.train.dir));
+  }
+  // The second of these found the first one's files.
+  CHECK(fs::exists(other.train.dir / "earlier.1" / "step-000006"));
+  Config back = config;
+  back.train.resume = checkpoint_path(config.train.dir, 3).string();
+  back.train.eval_every = 2;
+  train(back);
+  CHECK(steps_in(config.train.dir / "earlier.1") == std::vector<std::int64_t>{6, 8});
+  back.train.resume = (folder / "none").string();
+  CHECK_THAT(error_of(back), Contains("train.resume: ") && Contains("is no checkpoint"));
+  back.train.resume = "never";
+  train(back);
+  CHECK(metrics_of(config.train.dir).size() == 8);
+  CHECK(steps_in(config.train.dir / "earlier.2") == std::vector<std::int64_t>{3, 6, 8});
+}
+
+TEST_CASE("old checkpoints are deleted", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.train.checkpoint_every = 1;
+  config.train.keep_last = 2;
+  config.train.keep_every = 3;
+  train(config);
+  CHECK(steps_in(config.train.dir) == std::vector<std::int64_t>{3, 6, 7, 8});
+}
+
+TEST_CASE("on_nonfinite=skip leaves the weights alone, for ten steps in a row", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.train.on_nonfinite = OnNonfinite::skip;
+  config.train.steps = 20;
+  config.train.checkpoint_every = 1;
+  config.train.keep_last = 3;
+  config.data.val.clear();
+  config.optimizer.learning_rate = 1e30;
+  config.optimizer.schedule = ScheduleKind::constant;
+  CHECK_THAT(error_of(config), Contains("step 12: the loss is ") &&
+                                   Contains("10 steps in a row were skipped, and the run stops"));
+  // The last checkpoint with a finite norm is there.
+  REQUIRE(steps_in(config.train.dir).front() == 1);
+  CheckpointReader healthy(checkpoint_path(config.train.dir, 1));
+  CHECK(healthy.manifest().healthy);
+  CheckpointReader skipped(checkpoints_in(config.train.dir).back().path);
+  CHECK_FALSE(skipped.manifest().healthy);
+  for (const auto& [name, tensor] : healthy.manifest().tensors) {
+    std::vector<std::byte> before(static_cast<std::size_t>(4 * tensor.shape.numel()));
+    std::vector<std::byte> after(before.size());
+    healthy.read(name, 0, before);
+    skipped.read(name, 0, after);
+    CHECK(before == after);
+  }
+  CHECK(json::parse(skipped.manifest().state)["updates"] == 1);
+  CHECK(json::parse(skipped.manifest().state)["batches"] == skipped.manifest().step);
+}
+
+TEST_CASE("on_nonfinite=rollback goes back to a checkpoint and on with other batches", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.train.on_nonfinite = OnNonfinite::rollback;
+  config.train.checkpoint_every = 1;
+  config.data.val.clear();
+  config.runtime.ranks = 2;
+  config.sharding.strategy = StrategyKind::fsdp;
+  config.train.log_every = 1;
+  config.optimizer.learning_rate = 1e30;
+  config.optimizer.schedule = ScheduleKind::constant;
+  CHECK_THAT(error_of(config), Contains("step 2: the loss is ") &&
+                                   Contains("the run went back to step 1 3 times, and stops"));
+  config.train.dir = folder / "none";
+  config.train.checkpoint_every = 5;
+  CHECK_THAT(error_of(config), Contains("there is no checkpoint to go back to"));
+}
+
+TEST_CASE("a run that is killed at twenty moments ends with the weights of one never disturbed",
+          "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.train.steps = 200;
+  config.train.log_every = 50;
+  config.train.eval_every = 0;
+  config.train.checkpoint_every = 5;
+  config.train.keep_last = 2;
+  config.runtime.ranks = 2;
+  config.sharding.strategy = StrategyKind::fsdp;
+  train(config);
+  const std::string model = model_bytes(config.train.dir);
+  config.train.dir = folder / "killed";
+  write_file_atomically(folder / "run.yaml", to_yaml(config));
+  const RandomStream random(1, "kills");
+  int kills = 0;
+  std::int64_t last = 0;
+  for (int i = 0; i < 20; ++i) {
+    // Before the run has begun, between checkpoints, or while one is written.
+    const double seconds = 0.05 + 0.25 * random.uniform(static_cast<std::uint64_t>(i));
+    const int status = train_and_kill(folder, seconds);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) break;
+    CAPTURE(read_text_file(folder / "out.txt"));
+    REQUIRE(WIFSIGNALED(status));
+    ++kills;
+    const std::vector<CheckpointFolder> left = checkpoints_in(config.train.dir);
+    if (left.empty()) continue;
+    REQUIRE(left.back().step >= last);
+    last = left.back().step;
+    for (const CheckpointFolder& checkpoint : left) {
+      CHECK(CheckpointReader(checkpoint.path).problems().empty());
+    }
+  }
+  CAPTURE(kills, last, read_text_file(folder / "out.txt"));
+  CHECK(kills >= 5);
+  CHECK(last > 0);
+  if (!fs::exists(config.train.dir / "model")) REQUIRE(train_and_kill(folder, 120) == 0);
+  CHECK(model_bytes(config.train.dir) == model);
+  CHECK(metrics_of(config.train.dir).size() == 5);
+}
+
+}  // namespace tessera

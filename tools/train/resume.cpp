@@ -1,0 +1,86 @@
+#include "tools/train/resume.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "runtime/check.h"
+#include "sharding/checkpoint/reader.h"
+#include "tools/config/keys.h"
+#include "tools/config/parse.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SavedConfig {
+  Config config;
+  CheckpointFolder checkpoint;
+};
+
+/// The configuration in the newest checkpoint that can be read; none if no checkpoint can.
+std::optional<SavedConfig> newest_config(const std::vector<CheckpointFolder>& checkpoints) {
+  for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend(); ++checkpoint) {
+    std::string yaml;
+    try {
+      yaml = CheckpointReader(checkpoint->path).text(kConfigFile);
+    } catch (const Error&) {
+      continue;  // the run names it when it loads
+    }
+    const std::string source = (checkpoint->path / kConfigFile).string();
+    return SavedConfig{parse_config(yaml, source), *checkpoint};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<CheckpointFolder> resumable_checkpoints(const Config& config) {
+  const std::string& resume = config.train.resume;
+  if (resume == "never") return {};
+  if (resume == "auto") return checkpoints_in(config.train.dir);
+  std::vector<CheckpointFolder> found;
+  check_key(config, "train.resume", [&] {
+    const fs::path path =
+        fs::path(resume).has_filename() ? fs::path(resume) : fs::path(resume).parent_path();
+    for (const CheckpointFolder& sibling : checkpoints_in(path.parent_path())) {
+      if (sibling.path.filename() == path.filename()) found.push_back({sibling.step, path});
+    }
+    if (found.empty()) found = checkpoints_in(path);
+    check(!found.empty(),
+          "{} is no checkpoint and no run folder with one; give auto, never, a "
+          "folder such as step-001000, or a run folder",
+          resume);
+  });
+  return found;
+}
+
+bool may_change_on_resume(std::string_view key) {
+  if (key == "train.seed") return false;
+  const auto is_in = [&](std::string_view section) { return key.starts_with(section); };
+  return is_in("runtime.") || is_in("sharding.") || is_in("kernels.") || is_in("train.");
+}
+
+void check_resume(const Config& config) {
+  std::optional<SavedConfig> saved = newest_config(resumable_checkpoints(config));
+  if (!saved) return;
+  Config now = config;
+  const std::vector<Key> keys = keys_of(now);
+  const std::vector<Key> old_keys = keys_of(saved->config);
+  const std::string folder = saved->checkpoint.path.string();
+  check_with_place(config, [&] {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (may_change_on_resume(keys[i].name)) continue;
+      const std::string before = old_keys[i].text(), after = keys[i].text();
+      check(before == after,
+            "{} is '{}', but '{}' in {}, from which the run would continue; set it back, or "
+            "train.resume=never to start again",
+            keys[i].name, after, before, folder);
+    }
+    check(config.train.steps >= saved->checkpoint.step,
+          "train.steps {} is less than the {} steps of {}, from which the run would continue",
+          config.train.steps, saved->checkpoint.step, folder);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,156 @@
+#include "tools/train/run_state.h"
+
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "kernels/cast/op.h"
+#include "runtime/check.h"
+#include "runtime/host_pieces.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+/// The elements [elements.begin, elements.end) of a parameter, of a tensor that holds it from element
+/// `first` on.
+Tensor window(const Tensor& tensor, std::int64_t first, const ElementRange& elements) {
+  return tensor.reshape({tensor.numel()}).slice(elements.begin - first, elements.end - first);
+}
+
+/// The parameter of an optimizer's tensor: "h.0.bias" of "h.0.bias.m".
+std::string parameter_of(const std::string& state) {
+  return state.substr(0, state.rfind('.'));
+}
+
+/// A number that need not be finite; JSON has no other.
+Json finite_or_null(double value) {
+  return std::isfinite(value) ? Json(value) : Json();
+}
+
+Json routers_json(const Routers& routers) {
+  Json biases = Json::array();
+  for (const RouterBias& bias : routers.biases()) biases.push_back(bias.values);
+  return {{"biases", std::move(biases)},
+          {"counts", routers.last_step().counts},
+          {"tokens", routers.last_step().tokens}};
+}
+
+void restore_routers(Routers& routers, const Json& state) {
+  const Json& biases = state.at("biases");
+  check(biases.size() == routers.biases().size(), "the checkpoint has {} routers, the model {}",
+        biases.size(), routers.biases().size());
+  for (std::size_t layer = 0; layer < biases.size(); ++layer) {
+    if (!biases[layer].empty()) routers.set_bias(layer, biases[layer].get<std::vector<float>>());
+  }
+  routers.set_last_step({.counts = state.at("counts").get<std::vector<std::int64_t>>(),
+                         .tokens = state.at("tokens").get<std::int64_t>()});
+}
+
+/// Fills `tensor`, which holds the elements of the stored tensor from `first` on.
+void read_tensor(CheckpointReader& reader, const std::string& name, const Shape& shape,
+                 std::int64_t first, const Tensor& tensor) {
+  const CheckpointTensor& stored = reader.tensor(name);
+  check(stored.shape == shape, "{}: tensor {} has shape {}; the model has {}",
+        reader.folder().string(), name, to_string(stored.shape), to_string(shape));
+  write_from_host(tensor, [&](const Tensor& piece, std::int64_t begin) {
+    const auto fill = [&](const Tensor& values) {
+      reader.read(name, first + begin, {values.raw(), values.bytes()});
+    };
+    if (stored.dtype == piece.dtype()) return fill(piece);
+    const Tensor values = Tensor::empty_on_host(piece.shape(), stored.dtype);  // a frozen parameter
+    fill(values);
+    cast(piece, values);
+  });
+}
+
+void read_tensors(TrainingSession& session, CheckpointReader& reader) {
+  std::map<std::string, const Shard*> shards;
+  for (const Shard& shard : session.strategy().shards()) {
+    shards[shard.parameter.name()] = &shard;
+    read_tensor(reader, shard.parameter.name(), shard.parameter.shape(), shard.first, shard.data);
+  }
+  for (const auto& [name, tensor] : session.optimizer().state()) {
+    const Shard& shard = *shards.at(parameter_of(name));
+    read_tensor(reader, name, shard.parameter.shape(), shard.first, tensor);
+  }
+}
+
+Restored restore_numbers(TrainingSession& session, const CheckpointManifest& manifest) {
+  const Json state = Json::parse(manifest.state);
+  session.optimizer().set_steps(state.at("updates").get<std::int64_t>());
+  if (session.scaler() && state.contains("loss_scale")) {
+    session.scaler().emplace(
+        LossScaler::State{.scale = state.at("loss_scale").get<double>(),
+                          .good_steps = state.at("good_steps").get<std::int64_t>()});
+  }
+  if (Routers* const routers = session.model().routers()) {
+    restore_routers(*routers, state.at("routers"));
+  }
+  return {.position = {.step = manifest.step, .batches = state.at("batches").get<std::int64_t>()},
+          .sequences = state.at("sequences").get<std::int64_t>()};
+}
+
+}  // namespace
+
+std::vector<TensorToSave> tensors_to_save(TrainingSession& session) {
+  struct Saved {
+    Shape shape;
+    std::int64_t first;
+    ElementRange elements;
+  };
+  std::map<std::string, Saved> parameters;
+  std::vector<TensorToSave> tensors;
+  const auto add = [&](const std::string& name, const Saved& saved, const Tensor& tensor) {
+    tensors.push_back(
+        {{.name = name, .dtype = tensor.dtype(), .shape = saved.shape, .elements = saved.elements},
+         window(tensor, saved.first, saved.elements)});
+  };
+  const std::vector<Shard>& shards = session.strategy().shards();
+  const std::vector<ElementRange> elements = session.strategy().saved_elements();
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const Parameter& parameter = shards[i].parameter;
+    const Saved saved = {parameter.shape(), shards[i].first, elements[i]};
+    parameters.emplace(parameter.name(), saved);
+    add(parameter.name(), saved, shards[i].data);
+  }
+  for (const auto& [name, tensor] : session.optimizer().state()) {
+    add(name, parameters.at(parameter_of(name)), tensor);
+  }
+  return tensors;
+}
+
+std::string run_state_text(TrainingSession& session, const RunPosition& position,
+                           const StepResult& last, std::int64_t sequences) {
+  Json state = {{"batches", position.batches},
+                {"sequences", sequences},
+                {"updates", session.optimizer().steps()},
+                {"loss", finite_or_null(last.loss)},
+                {"gradient_norm", finite_or_null(last.gradient_norm)}};
+  if (session.scaler()) {
+    state["loss_scale"] = session.scaler()->state().scale;
+    state["good_steps"] = session.scaler()->state().good_steps;
+  }
+  if (const Routers* const routers = session.model().routers()) {
+    state["routers"] = routers_json(*routers);
+  }
+  return state.dump();
+}
+
+Restored restore(TrainingSession& session, const std::filesystem::path& checkpoint) {
+  Restored restored;
+  // An exception would leave the other ranks in the gathers that follow. So the problem is returned.
+  session.strategy().write_masters([&] {
+    try {
+      CheckpointReader reader(checkpoint);
+      read_tensors(session, reader);
+      restored = restore_numbers(session, reader.manifest());
+    } catch (const std::exception& error) {
+      restored.problem = error.what();
+    }
+  });
+  return restored;
+}
+
+}  // namespace tessera
