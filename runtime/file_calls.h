@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-/// Each call returns what the system does, and sets errno. Several threads may call at once.
+/// Each call returns the system's result and sets errno. Several threads may call at once.
 class FileCalls {
  public:
   virtual ~FileCalls() = default;

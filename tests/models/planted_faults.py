@@ -276,8 +276,8 @@ FAULTS = {
         ["routers"]),
     "lagged gives every layer the loads of the first": (
         "models/routers.cpp",
-        "lagged ? counts_of_layer(last_counts_, layer) :",
-        "lagged ? counts_of_layer(last_counts_, 0) :",
+        "lagged ? counts_of_layer(last_.counts, layer) :",
+        "lagged ? counts_of_layer(last_.counts, 0) :",
         ["routers"]),
     "the routers' losses are not scaled as the model's": (
         "models/routers.cpp",

@@ -26,7 +26,7 @@ class FolderLock {
 /// Rank 0 holds it for the length of a run.
 class RunFolder {
  public:
-  /// Makes the folder, locks it and removes what a killed run has left half-written. Raises Error if
+  /// Makes the folder, locks it and removes half-written files of a killed run. Raises Error if
   /// the folder cannot be written, or if another run holds it.
   explicit RunFolder(const std::filesystem::path& path);
 

@@ -36,7 +36,7 @@ std::vector<TensorToSave> tensors_to_save(TrainingSession& session);
 std::string run_state_text(TrainingSession& session, const RunPosition& position,
                            const StepResult& last, std::int64_t sequences);
 
-/// Sets the session to the state of a checkpoint, whatever ranks and strategy it was saved with. Each
+/// Sets the session to the state of a checkpoint, of any ranks and strategy. Each
 /// rank reads its own slices. A collective. Returns the position, or, on a rank that could not read
 /// all, a problem; the session may then only be restored again.
 struct Restored {
