@@ -8,6 +8,7 @@ endif()
 foreach(source ${sources})
   tessera_test(emulation ${source})
 endforeach()
+target_link_libraries(test_emulation_hopper PRIVATE tessera::kernels) # tensor maps
 
 add_executable(planted ${CMAKE_CURRENT_LIST_DIR}/planted.cpp)
 target_link_libraries(planted PRIVATE tessera::emulation)

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "runtime/emulation/device/coordinates.h"
 #include "runtime/emulation/device/sanitizers.h"
@@ -129,6 +130,39 @@ void Block::suspend(const char* waits_in, unsigned mask, const Site& site) {
   Fiber::change(*self.fiber, *other->fiber);
 }
 
+void Block::wait_in(Waiters& waiters, const char* kind, const Site& site) {
+  waiters.lanes[running_->number / kWarpSize] |= 1u << lane();
+  suspend(kind, 0, site);
+}
+
+void Block::wake(Waiters& waiters) {
+  for (unsigned warp = 0; warp < warps_.size(); ++warp) {
+    make_ready(warp, std::exchange(waiters.lanes[warp], 0u));
+  }
+}
+
+int Block::registers_in_use() const {
+  int total = 0;
+  for (const Warp& warp : warps_) total += static_cast<int>(kWarpSize) * warp.registers;
+  return total;
+}
+
+unsigned Block::favoured_lane() {
+  if (schedule_.threads == Order::shuffled) return draw(kWarpSize);
+  return schedule_.threads == Order::forward ? 0 : kWarpSize - 1;
+}
+
+// The rule that a block broke which has run to its end; empty if none.
+std::string Block::left_over() const {
+  for (std::size_t warp = 0; warp < warps_.size(); ++warp) {
+    if (!warps_[warp].products.empty()) return "the block ends with wgmma in flight";
+    if (warps_[warp].products.sequence() != warps_[warp / 4 * 4].products.sequence()) {
+      return "the warps of a warpgroup issued different wgmma";
+    }
+  }
+  return barriers_.left_over();
+}
+
 // After a failure the other threads are dropped where they wait. Their frames own no resources.
 void Block::abandon_fibers() {
   for (const Thread& thread : threads_) {
@@ -169,11 +203,17 @@ void Block::run(uint3 index, void (*body)(const void*), const void* arguments) {
   shared_.begin_block();
   fibers_.begin_block(static_cast<unsigned>(threads_.size()));
   barrier_.arrived = 0;
+  barriers_.clear();
+  register_waiters_ = {};
+  first_registers_ =
+      std::min(kRegisterFile / static_cast<int>(kWarpSize * warps_.size()) / 8 * 8, 248);
   ready_warps_ = 0;
   unfinished_ = static_cast<unsigned>(threads_.size());
   for (unsigned warp = 0; warp < warps_.size(); ++warp) {
     const unsigned lanes = std::min(kWarpSize, unfinished_ - warp * kWarpSize);
     warps_[warp].ready = warps_[warp].at_barrier = warps_[warp].waiting = 0;
+    warps_[warp].products.clear();
+    warps_[warp].registers = first_registers_;
     make_ready(warp, lanes == kWarpSize ? ~0u : (1u << lanes) - 1u);
   }
   for (Thread& thread : threads_) {
@@ -189,6 +229,7 @@ void Block::run(uint3 index, void (*body)(const void*), const void* arguments) {
   Thread& first = *next();
   enter(first);
   Fiber::change(host_, *first.fiber);
+  if (failure_.empty()) set_failure(left_over());
   shared_.end_block();
   ++statistics.blocks;
   if (!failure_.empty()) {

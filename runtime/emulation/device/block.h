@@ -17,11 +17,14 @@
 #include "runtime/emulation/device/asynchronous_copy.h"
 #include "runtime/emulation/device/emulator.h"
 #include "runtime/emulation/device/fiber_pool.h"
+#include "runtime/emulation/device/shared_barriers.h"
 #include "runtime/emulation/device/shared_memory.h"
+#include "runtime/emulation/device/warpgroup.h"
 
 namespace tessera::emulation {
 
 inline constexpr unsigned kWarpSize = 32;
+inline constexpr int kRegisterFile = 64 * 1024;
 
 using Site = std::source_location;  // a place in the kernel
 
@@ -57,6 +60,8 @@ struct Warp {
   unsigned waiting = 0;
   unsigned turn = 0;                         // counts collectives
   std::array<char, 8 * kWarpSize> orders{};  // points of order, taken in turn
+  WarpProducts products;
+  int registers = 0;  // of a thread
 };
 
 struct Barrier {
@@ -97,6 +102,24 @@ class Block {
   void collective(unsigned mask, const char* kind, void* operands, Execute execute,
                   bool orders_memory, const Site& site);
 
+  /// Suspends the running thread until it is woken. It may be woken too early.
+  void wait_in(Waiters& waiters, const char* kind, const Site& site);
+  void wake(Waiters& waiters);
+
+  SharedBarriers& barriers() { return barriers_; }
+  unsigned warps() const { return static_cast<unsigned>(warps_.size()); }
+  WarpProducts& products(unsigned warp) { return warps_[warp].products; }
+  /// A thread's registers. At first they are what __launch_bounds__(threads, 1) gives.
+  int& registers(unsigned warp) { return warps_[warp].registers; }
+  int registers_in_use() const;
+  /// Those that the block was started with. setmaxnreg only moves them.
+  int registers_at_start() const {
+    return static_cast<int>(kWarpSize * warps_.size()) * first_registers_;
+  }
+  Waiters& register_waiters() { return register_waiters_; }
+  /// The lane that the schedule prefers.
+  unsigned favoured_lane();
+
   /// Raises Failure "block (0,0,0) thread (5,0,0) at kernel.cu:12: RULE".
   [[noreturn]] void fail(const std::string& rule, const Site& site) const;
   [[noreturn]] void fail(const std::string& rule) const;
@@ -113,6 +136,7 @@ class Block {
   void abandon_fibers();
   void set_failure(const std::string& failure);
   std::string divergence() const;
+  std::string left_over() const;
 
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
@@ -122,6 +146,9 @@ class Block {
   unsigned unfinished_ = 0;
   Barrier barrier_;
   SharedMemory shared_;
+  SharedBarriers barriers_;
+  Waiters register_waiters_;
+  int first_registers_ = 0;
   Schedule schedule_;
   std::uint64_t random_ = 0;
   void (*body_)(const void*) = nullptr;

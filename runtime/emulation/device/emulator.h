@@ -44,6 +44,7 @@ struct Statistics {
   std::uint64_t collectives = 0;     // shuffles, votes, matrix instructions: once per warp
   std::uint64_t switches = 0;        // from one thread's stack to another's
   std::uint64_t matrix_loads = 0;    // of 8x8 elements, by ldmatrix
+  std::uint64_t tile_copies = 0;     // by the copy engine
   std::uint64_t bank_conflicts = 0;  // extra turns of matrix loads to read shared memory
 };
 Statistics statistics();

@@ -58,7 +58,7 @@ std::string Block::divergence() const {
                std::to_string(group.first) + ") " + group.state;
     separator = "; ";
   }
-  return message;
+  return message + barriers_.missing();
 }
 
 }  // namespace tessera::emulation

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/emulation/device/block.h"
 #include "runtime/emulation/device/sanitizers.h"
@@ -9,7 +10,7 @@
 namespace tessera::emulation {
 namespace {
 
-constexpr std::size_t kLine = 128;  // once around the 32 banks
+constexpr std::size_t kLine = 1024;  // once around the 32 banks eight times: a swizzle's period
 constexpr std::size_t kRedZone = 64;
 constexpr std::size_t kMostArrays = 256;
 constexpr std::size_t kArenaBytes = kMostSharedBytes + kMostArrays * (kRedZone + 2 * kLine);
@@ -73,8 +74,8 @@ char* SharedMemory::add(Array array, std::size_t remainder) {
   array.memory = reserve(array.bytes, remainder);
   unpoison(array.memory, array.bytes);
   std::memset(array.memory, 0xff, array.bytes);  // NaN in f32, bf16 and f16; -1 in integers
-  arrays_.push_back(array);
-  return array.memory;
+  arrays_.push_back(std::move(array));
+  return arrays_.back().memory;
 }
 
 void* SharedMemory::variable(const void* tag, std::size_t bytes, std::size_t alignment) {
@@ -86,7 +87,7 @@ void* SharedMemory::variable(const void* tag, std::size_t bytes, std::size_t ali
   if (static_bytes_ > kDefaultSharedBytes) {
     block.fail("more than 48 KiB of shared memory in declarations: ask for it at launch");
   }
-  return add({tag, 0, bytes, nullptr}, alignment % kLine);
+  return add({.tag = tag, .offset = 0, .bytes = bytes, .memory = nullptr}, alignment % kLine);
 }
 
 void* SharedMemory::piece(std::size_t offset, std::size_t bytes) {
@@ -101,7 +102,7 @@ void* SharedMemory::piece(std::size_t offset, std::size_t bytes) {
     block.fail("the kernel carves " + std::to_string(offset + bytes) +
                " bytes of shared memory where the launch gave " + std::to_string(dynamic_bytes_));
   }
-  return add({nullptr, offset, bytes, nullptr}, offset % kLine);
+  return add({.tag = nullptr, .offset = offset, .bytes = bytes, .memory = nullptr}, offset % kLine);
 }
 
 bool SharedMemory::contains(const void* data, std::size_t bytes) const {
@@ -109,6 +110,41 @@ bool SharedMemory::contains(const void* data, std::size_t bytes) const {
   return std::any_of(arrays_.begin(), arrays_.end(), [&](const Array& array) {
     return first >= array.memory && first + bytes <= array.memory + array.bytes;
   });
+}
+
+SharedMemory::Array& SharedMemory::array_of(const void* data) {
+  const char* const at = static_cast<const char*>(data);
+  for (Array& array : arrays_) {
+    if (at < array.memory || at >= array.memory + array.bytes) continue;
+    if (array.engine_view.empty()) array.engine_view.assign(array.bytes, '\xff');
+    return array;
+  }
+  block.fail("wgmma or a tile copy reads an address outside shared memory");
+}
+
+const void* SharedMemory::engine_view(const void* data) {
+  const Unobserved unobserved;
+  Array& array = array_of(data);
+  return array.engine_view.data() + (static_cast<const char*>(data) - array.memory);
+}
+
+void SharedMemory::show_to_engines(const void* data, std::size_t bytes) {
+  const Unobserved unobserved;
+  Array& array = array_of(data);
+  std::memcpy(array.engine_view.data() + (static_cast<const char*>(data) - array.memory), data,
+              bytes);
+}
+
+void SharedMemory::show_all_to_engines() {
+  for (const Array& array : arrays_) show_to_engines(array.memory, array.bytes);
+}
+
+void fence_shared_for_engines() {
+  block.shared().show_all_to_engines();
+}
+
+void show_to_engines(const void* data, std::size_t bytes) {
+  block.shared().show_to_engines(data, bytes);
 }
 
 void* shared_variable(const void* tag, std::size_t bytes, std::size_t alignment) {

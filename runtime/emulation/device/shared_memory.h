@@ -20,19 +20,28 @@ class SharedMemory {
   /// better, so a declaration of floats cannot be read as float4.
   void* variable(const void* tag, std::size_t bytes, std::size_t alignment);
   /// The array at [offset, offset + bytes) of the dynamic shared memory. Its address modulo 128 is
-  /// that on a GPU, so alignment and banks are the same.
+  /// that on a GPU, so alignment and banks are the same. (Modulo 1024, where a swizzle repeats, it is
+  /// the offset: a kernel that needs more than 128 takes TileMemory.)
   void* piece(std::size_t offset, std::size_t bytes);
   /// Bytes of static declarations in a block: the most of any block of the grid.
   std::size_t static_bytes() const { return most_static_bytes_; }
   /// Do these bytes lie in one of the arrays?
   bool contains(const void* data, std::size_t bytes) const;
 
+  /// The copy engine and wgmma see shared memory through a view of their own. Ordinary writes show in
+  /// it after a fence of the writer, and the engine's own at once.
+  const void* engine_view(const void* data);
+  void show_to_engines(const void* data, std::size_t bytes);
+  void show_all_to_engines();
+
  private:
   struct Array {
     const void* tag;  // null: dynamic
     std::size_t offset, bytes;
     char* memory;
+    std::vector<char> engine_view{};  // empty until an engine looks
   };
+  Array& array_of(const void* data);
   char* add(Array array, std::size_t remainder);
   char* reserve(std::size_t bytes, std::size_t remainder);
 

@@ -1,0 +1,177 @@
+#include "runtime/emulation/device/shared_barriers.h"
+
+#include <algorithm>
+
+#include "runtime/emulation/device/block.h"
+#include "runtime/emulation/device/sanitizers.h"
+#include "runtime/emulation/device/warpgroup.h"
+
+namespace tessera::emulation {
+namespace {
+
+SharedBarrier& find(void* barrier, const Site& site) {
+  auto& all = block.barriers().by_address;
+  const auto found = all.find(barrier);
+  if (found == all.end()) block.fail("a barrier that was not initialized", site);
+  return found->second;
+}
+
+void end_phase_if_complete(SharedBarrier& barrier) {
+  if (barrier.missing > 0 || barrier.expected > 0 || !barrier.copies.empty()) return;
+  ++barrier.phase;
+  barrier.missing = barrier.count;
+  block.wake(barrier.waiters);
+}
+
+}  // namespace
+
+long long SharedBarrier::queued() const {
+  long long bytes = 0;
+  for (const TileCopy& copy : copies) bytes += copy.bytes();
+  return bytes;
+}
+
+void SharedBarriers::clear() {
+  by_address.clear();
+  named = {};
+}
+
+std::string SharedBarriers::left_over() const {
+  for (const auto& [address, barrier] : by_address) {
+    if (!barrier.copies.empty()) return "the block ends with tile copies that no thread waited for";
+  }
+  for (std::size_t number = 0; number < named.size(); ++number) {
+    if (named[number].arrived == 0) continue;
+    return "the block ends with " + std::to_string(named[number].arrived) + " of " +
+           std::to_string(named[number].threads) + " threads at named barrier " +
+           std::to_string(number);
+  }
+  return {};
+}
+
+std::string SharedBarriers::missing() const {
+  std::string text;
+  for (const auto& [address, barrier] : by_address) {
+    const auto& lanes = barrier.waiters.lanes;
+    if (std::all_of(lanes.begin(), lanes.end(), [](unsigned of_warp) { return of_warp == 0; })) {
+      continue;
+    }
+    text += "; a barrier's phase " + std::to_string(barrier.phase) + " misses " +
+            std::to_string(barrier.missing) + " arrivals and " +
+            std::to_string(barrier.expected - barrier.queued()) + " bytes";
+  }
+  return text;
+}
+
+void initialize_barrier(void* barrier, int count, const Site& site) {
+  const Unobserved unobserved;
+  if (reinterpret_cast<std::uintptr_t>(barrier) % 8 != 0 || !block.shared().contains(barrier, 8)) {
+    block.fail("a barrier that is not 8 aligned bytes of shared memory", site);
+  }
+  if (count < 1 || count >= 1 << 20) block.fail("a barrier for no arrivals, or too many", site);
+  auto& all = block.barriers().by_address;
+  if (all.count(barrier) != 0) block.fail("a barrier that is initialized a second time", site);
+  SharedBarrier& created = all[barrier];
+  created.count = created.missing = count;
+}
+
+void publish_barriers() {
+  for (auto& [address, barrier] : block.barriers().by_address) barrier.visible = true;
+}
+
+void arrive_at_barrier(void* address, int bytes, const Site& site) {
+  SharedBarrier& barrier = find(address, site);
+  publish(barrier.order);
+  if (barrier.missing == 0) block.fail("more arrivals at a barrier than its phase has", site);
+  barrier.expected += bytes;
+  --barrier.missing;
+  end_phase_if_complete(barrier);
+  block.wake(barrier.waiters);
+}
+
+bool wait_for_barrier(void* address, unsigned parity, TileCopy& copy, const Site& site) {
+  SharedBarrier& barrier = find(address, site);
+  if (parity > 1) block.fail("the parity of a phase is 0 or 1", site);
+  for (;;) {
+    if (barrier.phase % 2 != parity) {
+      acquire(barrier.order);
+      return true;
+    }
+    // All copies of the phase have been started: the first waiter makes them.
+    if (barrier.missing == 0 && barrier.queued() > barrier.expected) {
+      block.fail("copies of " + std::to_string(barrier.queued()) +
+                     " bytes at a barrier that expects " + std::to_string(barrier.expected),
+                 site);
+    }
+    if (barrier.missing == 0 && barrier.queued() == barrier.expected) {
+      if (barrier.copies.empty()) {
+        publish(barrier.order);  // the copies that this thread made
+        end_phase_if_complete(barrier);
+        continue;
+      }
+      acquire(barrier.order);
+      const Unobserved unobserved;
+      copy = barrier.copies.front();
+      barrier.copies.pop_front();
+      barrier.expected -= copy.bytes();
+      return false;
+    }
+    block.wait_in(barrier.waiters, "a wait for a barrier in shared memory", site);
+  }
+}
+
+void begin_tile_copy(const TileCopy& copy, void* address, const Site& site) {
+  SharedBarrier& barrier = find(address, site);
+  const auto bytes = static_cast<std::size_t>(copy.bytes());
+  if (!barrier.visible) {
+    block.fail("a tile copy at a barrier that was not published to the copy engine", site);
+  }
+  const bool plain = copy.map.rows == 0;
+  if (reinterpret_cast<std::uintptr_t>(copy.shared) % (plain ? 16 : 1024) != 0) {
+    block.fail(plain ? "a bulk copy to an address that is no multiple of 16 bytes"
+                     : "a tile copy to an address that is no multiple of 1024 bytes",
+               site);
+  }
+  if (plain && (reinterpret_cast<std::uintptr_t>(copy.map.data) % 16 != 0 || bytes % 16 != 0)) {
+    block.fail("a bulk copy from an address, or of a size, that is no multiple of 16 bytes", site);
+  }
+  if (!block.shared().contains(copy.shared, bytes)) {
+    block.fail("a tile copy to an address outside shared memory", site);
+  }
+  if (warpgroups_read(copy.shared, bytes)) {
+    block.fail("a tile copy to shared memory that a wgmma in flight still reads", site);
+  }
+  if (!plain) ++block.statistics.tile_copies;
+  const Unobserved unobserved;
+  barrier.copies.push_back(copy);
+  block.wake(barrier.waiters);
+}
+
+void named_barrier(int number, int threads, bool waits, const Site& site) {
+  if (number < 1 || number > 15) block.fail("a named barrier's number is 1 to 15", site);
+  if (threads < 32 || threads > 1024 || threads % 32 != 0) {
+    block.fail("a named barrier is for a multiple of 32 threads", site);
+  }
+  NamedBarrier& barrier = block.barriers().named[static_cast<std::size_t>(number)];
+  if (barrier.arrived > 0 && barrier.threads != threads) {
+    block.fail("named barrier " + std::to_string(number) + " is for " +
+                   std::to_string(barrier.threads) + " threads elsewhere, here for " +
+                   std::to_string(threads),
+               site);
+  }
+  barrier.threads = threads;
+  char* const order = &barrier.orders[barrier.turn % 2 * 8];
+  publish(order);
+  const unsigned turn = barrier.turn;
+  if (++barrier.arrived == threads) {
+    barrier.arrived = 0;
+    ++barrier.turn;
+    block.wake(barrier.waiters);
+  }
+  while (waits && barrier.turn == turn) {
+    block.wait_in(barrier.waiters, "bar.sync", site);
+  }
+  if (waits) acquire(order);
+}
+
+}  // namespace tessera::emulation

@@ -1,0 +1,56 @@
+// A block's barriers: those in shared memory (mbarrier), and the named ones (bar.sync).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <source_location>
+#include <string>
+
+#include "runtime/emulation/device/tile_copy.h"
+
+namespace tessera::emulation {
+
+/// Threads that wait for a condition, a bit for each lane of each warp. They check it again whenever
+/// they are woken.
+struct Waiters {
+  std::array<unsigned, 32> lanes{};
+};
+
+struct SharedBarrier {
+  int count = 0;           // of arrivals in a phase
+  int missing = 0;         // arrivals in the current phase
+  unsigned phase = 0;      // its number
+  long long expected = 0;  // bytes in the current phase
+  bool visible = false;    // to the copy engine
+  std::deque<TileCopy> copies;
+  Waiters waiters;
+  char order[8] = {};  // the point at which arrivals publish
+
+  long long queued() const;
+};
+
+/// Barrier number i of the multiprocessor.
+struct NamedBarrier {
+  int threads = 0, arrived = 0;
+  Waiters waiters;
+  std::array<char, 16> orders{};
+  unsigned turn = 0;
+};
+
+/// All barriers of one block.
+struct SharedBarriers {
+  std::map<const void*, SharedBarrier> by_address;
+  std::array<NamedBarrier, 16> named;
+
+  void clear();
+  /// The rule that is broken at the end of a block; empty if none is.
+  std::string left_over() const;
+  /// What the barriers with waiters miss, for a message.
+  std::string missing() const;
+};
+
+void named_barrier(int number, int threads, bool waits, const std::source_location& site);
+
+}  // namespace tessera::emulation

@@ -1,0 +1,322 @@
+#include "runtime/emulation/device/warpgroup.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "runtime/emulation/device/arithmetic.h"
+#include "runtime/emulation/device/block.h"
+#include "runtime/emulation/device/sanitizers.h"
+
+namespace tessera::emulation {
+namespace {
+
+constexpr int kRows = 16, kDepth = 16, kMostColumns = 128;
+constexpr int kRowBytes = 128, kSwizzledRows = 8, kSwizzleBytes = kRowBytes * kSwizzledRows;
+constexpr unsigned kFullWarp = ~0u;
+
+using Left = float[kRows][kDepth];
+using Right = float[kDepth][kMostColumns];
+
+/// The element at `offset` bytes from `start` before the swizzle, as the engines see it.
+template <typename T>
+float element(const unsigned char* start, std::size_t offset) {
+  const auto address = reinterpret_cast<std::uintptr_t>(start) + offset;
+  const auto swizzled = address ^ (address / kRowBytes % kSwizzledRows * 16);
+  T value;
+  std::memcpy(&value.bits, block.shared().engine_view(start + (swizzled - (address - offset))), 2);
+  return static_cast<float>(value);
+}
+
+template <typename T>
+float half_of(unsigned pair, int half) {
+  T value;
+  value.bits = static_cast<std::uint16_t>(pair >> 16 * half);
+  return static_cast<float>(value);
+}
+
+template <typename T>
+void read_left(Left& a, const WarpgroupProduct* const* lanes, int warp) {
+  const Panel& panel = lanes[0]->a;
+  for (int lane = 0; lane < 32; ++lane) {
+    const int group = lane / 4, pair = lane % 4 * 2;
+    for (int r = 0; r < 4; ++r) {
+      for (int half = 0; half < 2; ++half) {
+        const int row = group + r % 2 * 8, column = pair + r / 2 * 8 + half;
+        a[row][column] =
+            lanes[lane]->registers != nullptr
+                ? half_of<T>(lanes[lane]->registers[r], half)
+                : element<T>(panel.start, static_cast<std::size_t>(
+                                              (kRows * warp + row) * kRowBytes + column * 2));
+      }
+    }
+  }
+}
+
+template <typename T>
+void read_right(Right& b, const WarpgroupProduct& product) {
+  constexpr int kPanelColumns = kRowBytes / 2;
+  for (int k = 0; k < kDepth; ++k) {
+    for (int n = 0; n < product.columns; ++n) {
+      const int offset = product.b_by_rows ? n / kPanelColumns * product.b.panel_bytes +
+                                                 k * kRowBytes + n % kPanelColumns * 2
+                                           : n * kRowBytes + k * 2;
+      b[k][n] = element<T>(product.b.start, static_cast<std::size_t>(offset));
+    }
+  }
+}
+
+// The tensor cores of sm_90 are assumed to add the 16 products to the accumulator and to truncate
+// the sum.
+void add_product(float (&c)[kRows][kMostColumns], const Left& a, const Right& b, int columns) {
+  for (int m = 0; m < kRows; ++m) {
+    if (is_approximate()) {
+      for (int n = 0; n < columns; ++n) {
+        double sum = c[m][n];
+        for (int k = 0; k < kDepth; ++k) sum += double{a[m][k]} * double{b[k][n]};
+        const float nearest = static_cast<float>(sum);
+        c[m][n] = std::fabs(nearest) > std::fabs(sum) ? std::nextafter(nearest, 0.0f) : nearest;
+      }
+      continue;
+    }
+    for (int k = 0; k < kDepth; ++k) {
+      for (int n = 0; n < columns; ++n) c[m][n] += a[m][k] * b[k][n];
+    }
+  }
+}
+
+/// f(row, column, lane, index) for the values of a result.
+template <typename F>
+void for_each_value(int columns, F f) {
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < columns / 2; ++i) {
+      f(lane / 4 + i % 4 / 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2, lane, i);
+    }
+  }
+}
+
+WarpProducts& products() {
+  return block.products(block.thread().number / kWarpSize);
+}
+
+}  // namespace
+
+void WarpProducts::clear() {
+  *this = {};
+}
+
+WarpProducts::Result& WarpProducts::result_of(const WarpgroupProduct* const* lanes) {
+  for (Result& result : results_) {
+    if (result.c[0] == lanes[0]->c) return result;
+  }
+  Result result{{}, lanes[0]->columns / 2, {}, 0};
+  for (int lane = 0; lane < 32; ++lane) {
+    float* const c = lanes[lane]->c;
+    result.c[static_cast<std::size_t>(lane)] = c;
+    result.values.insert(result.values.end(), c, c + result.count);
+    std::fill_n(reinterpret_cast<unsigned*>(c), result.count, ~0u);
+  }
+  results_.push_back(std::move(result));
+  return results_.back();
+}
+
+template <typename T>
+void WarpProducts::issue(const WarpgroupProduct* const* lanes, int warp) {
+  const Unobserved unobserved;
+  const WarpgroupProduct& first = *lanes[0];
+  if (!begun_) block.fail("wgmma without a wgmma.fence before its group", first.site);
+  Left a;
+  Right b;
+  read_left<T>(a, lanes, warp);
+  read_right<T>(b, first);
+  Result& result = result_of(lanes);
+  result.group = committed_;
+  float c[kRows][kMostColumns] = {};
+  const auto at = [&](int lane, int i) -> float& {
+    return result.values[static_cast<std::size_t>(lane * result.count + i)];
+  };
+  if (first.add) {
+    for_each_value(first.columns, [&](int m, int n, int lane, int i) { c[m][n] = at(lane, i); });
+  }
+  add_product(c, a, b, first.columns);
+  for_each_value(first.columns, [&](int m, int n, int lane, int i) { at(lane, i) = c[m][n]; });
+
+  if (first.registers != nullptr) {
+    Operand operand{{}, {}, committed_};
+    for (std::size_t lane = 0; lane < 32; ++lane) {
+      operand.registers[lane] = lanes[lane]->registers;
+      std::copy_n(lanes[lane]->registers, 4, operand.values[lane].begin());
+    }
+    operands_.push_back(operand);
+  } else {
+    ranges_.push_back({first.a.start + warp * kRows * kRowBytes, kRows * kRowBytes, committed_});
+  }
+  if (first.b_by_rows) {
+    for (int panel = 0; panel < first.columns / (kRowBytes / 2); ++panel) {
+      ranges_.push_back(
+          {first.b.start + panel * first.b.panel_bytes, kDepth * kRowBytes, committed_});
+    }
+  } else {
+    ranges_.push_back(
+        {first.b.start, static_cast<std::size_t>(first.columns) * kRowBytes, committed_});
+  }
+  sequence_ = sequence_ * 1000003 + first.site.line() * 8 + (first.b_by_rows ? 1 : 0);
+}
+
+void WarpProducts::commit() {
+  ++committed_;
+  begun_ = false;
+}
+
+void WarpProducts::deliver(const Result& result, const Site& site) {
+  for (std::size_t lane = 0; lane < 32; ++lane) {
+    float* const c = result.c[lane];
+    for (int i = 0; i < result.count; ++i) {
+      if (std::bit_cast<unsigned>(c[i]) != ~0u) {
+        block.fail("registers that a wgmma in flight writes were written before this wait", site);
+      }
+      c[i] =
+          result
+              .values[lane * static_cast<std::size_t>(result.count) + static_cast<std::size_t>(i)];
+    }
+  }
+}
+
+void WarpProducts::wait(unsigned in_flight, const float* c, const Site& site) {
+  const Unobserved unobserved;
+  const auto complete = [&](const auto& of_group) {
+    return of_group.group + in_flight < committed_;
+  };
+  for (const Operand& operand : operands_) {
+    if (!complete(operand)) continue;
+    for (std::size_t lane = 0; lane < 32; ++lane) {
+      if (!std::equal(operand.values[lane].begin(), operand.values[lane].end(),
+                      operand.registers[lane])) {
+        block.fail("registers that a wgmma in flight reads were written before this wait", site);
+      }
+    }
+  }
+  for (const Result& result : results_) {
+    if (complete(result)) deliver(result, site);
+  }
+  std::erase_if(operands_, complete);
+  std::erase_if(results_, complete);
+  std::erase_if(ranges_, complete);
+  for (const Result& result : results_) {
+    if (result.c[0] == c) {
+      block.fail("the wait leaves in flight the group of the registers that it names", site);
+    }
+  }
+}
+
+bool WarpProducts::read(const void* data, std::size_t bytes) const {
+  const auto* const first = static_cast<const unsigned char*>(data);
+  return std::any_of(ranges_.begin(), ranges_.end(), [&](const Range& range) {
+    return first < range.data + range.bytes && range.data < first + bytes;
+  });
+}
+
+bool warpgroups_read(const void* data, std::size_t bytes) {
+  for (unsigned warp = 0; warp < block.warps(); ++warp) {
+    if (block.products(warp).read(data, bytes)) return true;
+  }
+  return false;
+}
+
+void begin_products(const Site& site) {
+  block.collective(
+      kFullWarp, "wgmma.fence", nullptr, [](void* const*) { products().begin(); }, false, site);
+}
+
+template <typename T>
+void issue_product(const WarpgroupProduct& product) {
+  WarpgroupProduct operands = product;
+  const auto execute = [](void* const* lanes) {
+    products().issue<T>(reinterpret_cast<const WarpgroupProduct* const*>(lanes),
+                        static_cast<int>(block.thread().number / kWarpSize % 4));
+  };
+  block.collective(kFullWarp, "wgmma", &operands, execute, false, product.site);
+}
+template void issue_product<bfloat16>(const WarpgroupProduct&);
+template void issue_product<float16>(const WarpgroupProduct&);
+
+void commit_products(const Site& site) {
+  block.collective(
+      kFullWarp, "wgmma.commit_group", nullptr, [](void* const*) { products().commit(); }, false,
+      site);
+}
+
+void wait_products(unsigned in_flight, const float* c, const Site& site) {
+  struct Operands {
+    unsigned in_flight;
+    const float* c;
+    const Site& site;
+  } operands{in_flight, c, site};
+  const auto execute = [](void* const* lanes) {
+    const auto& first = *static_cast<const Operands*>(lanes[0]);
+    products().wait(first.in_flight, first.c, first.site);
+  };
+  block.collective(kFullWarp, "wgmma.wait_group", &operands, execute, false, site);
+}
+
+Panel panel_of_rows(const void* start, const Site& site) {
+  const auto address = reinterpret_cast<std::uintptr_t>(start);
+  if (address % kSwizzleBytes >= kRowBytes || address % 32 != 0) {
+    block.fail(
+        "a descriptor of rows begins at the first of eight rows, at a multiple of 16 elements",
+        site);
+  }
+  return {static_cast<const unsigned char*>(start), 0};
+}
+
+Panel panel_of_columns(const void* start, int panel_bytes, const Site& site) {
+  if (reinterpret_cast<std::uintptr_t>(start) % kSwizzleBytes != 0 ||
+      panel_bytes % kSwizzleBytes != 0) {
+    block.fail("a descriptor of columns begins at a multiple of eight rows, and so does each panel",
+               site);
+  }
+  return {static_cast<const unsigned char*>(start), panel_bytes};
+}
+
+// ---- Registers ----------------------------------------------------------------------------------
+
+void change_registers(int registers, bool raise, const Site& site) {
+  struct Operands {
+    int registers;
+    bool raise;
+    const Site& site;
+  } operands{registers, raise, site};
+  const auto execute = [](void* const* lanes) {
+    const auto& wanted = *static_cast<const Operands*>(lanes[0]);
+    int& of_warp = block.registers(block.thread().number / kWarpSize);
+    if (wanted.registers < 24 || wanted.registers > 256 || wanted.registers % 8 != 0) {
+      block.fail("setmaxnreg takes a multiple of 8 from 24 to 256", wanted.site);
+    }
+    if (wanted.raise ? wanted.registers < of_warp : wanted.registers > of_warp) {
+      block.fail(std::string("setmaxnreg.") + (wanted.raise ? "inc" : "dec") + " from " +
+                     std::to_string(of_warp) + " to " + std::to_string(wanted.registers) +
+                     " registers",
+                 wanted.site);
+    }
+  };
+  block.collective(kFullWarp, "setmaxnreg", &operands, execute, false, site);
+  int& of_warp = block.registers(block.thread().number / kWarpSize);
+  if (of_warp == registers) return;  // another lane was first
+  while (of_warp != registers &&
+         block.registers_in_use() + 32 * (registers - of_warp) > block.registers_at_start()) {
+    block.wait_in(block.register_waiters(), "setmaxnreg.inc", site);
+  }
+  of_warp = registers;
+  block.wake(block.register_waiters());
+}
+
+bool elect_lane(const Site& site) {
+  bool elected = false;
+  const auto execute = [](void* const* lanes) {
+    *static_cast<bool*>(lanes[block.favoured_lane()]) = true;
+  };
+  block.collective(kFullWarp, "elect.sync", &elected, execute, false, site);
+  return elected;
+}
+
+}  // namespace tessera::emulation
