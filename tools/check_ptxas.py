@@ -7,13 +7,14 @@ line per kernel and architecture: registers, bytes of stack, spilled bytes, the 
 block, and the blocks for which a multiprocessor has registers.
 
 Exits 1 if
-  - there is a warning;
+  - there is a warning, or ptxas says that it serializes wgmma;
   - a kernel has no __launch_bounds__: its block may be launched with more threads than there are
     registers for;
   - the registers of a block, or of as many blocks as __launch_bounds__ promises, are more than a
     multiprocessor has;
   - a kernel keeps registers in memory (spills, or a stack) in one of the folders below: their
-    kernels are shaped so that they need not.
+    kernels are shaped so that they need not. (A few words outside of the products are allowed to the
+    kernels of MAY_SPILL.)
 """
 
 import json
@@ -29,6 +30,9 @@ from typing import NamedTuple
 
 FOLDERS = "adamw|attention|cross_entropy|gradient_norm|layer_norm|rms_norm|tree_reduce"
 MUST_NOT_SPILL = re.compile(f"kernels/({FOLDERS})/")
+# With first keys and heads of 128, sums and scores take 208 of a thread's 240 registers. Some counters
+# of the loops around them lie in memory.
+MAY_SPILL = {"key_value_gradient_hopper_kernel": 160}
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
@@ -134,7 +138,8 @@ def faults(path, status, report, kernels):
     found = []
     if status != 0:
         found.append(f"{path}: does not compile:\n{report}")
-    found += [f"{path}: {line}" for line in report.splitlines() if "warning" in line.lower()]
+    found += [f"{path}: {line}" for line in report.splitlines()
+              if "warning" in line.lower() or "wgmma.mma_async instructions are serialized" in line]
     for kernel in kernels:
         def add(text, kernel=kernel):
             found.append(f"{path}: {readable([kernel.name])[0]} on {kernel.architecture}: {text}")
@@ -143,7 +148,8 @@ def faults(path, status, report, kernels):
         elif kernel.blocks() < kernel.least_blocks:
             add(f"{kernel.least_blocks} blocks take "
                 f"{kernel.least_blocks * kernel.block_registers()} registers of {REGISTER_FILE}")
-        if MUST_NOT_SPILL.search(path) and kernel.stack + kernel.spilled > 0:
+        allowed = max((bytes for name, bytes in MAY_SPILL.items() if name in kernel.name), default=0)
+        if MUST_NOT_SPILL.search(path) and kernel.stack + kernel.spilled > allowed:
             add(f"{kernel.stack} bytes of stack, {kernel.spilled} spilled")
     return found
 

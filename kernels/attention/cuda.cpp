@@ -22,22 +22,41 @@ bool has_aligned_rows(const Heads& x) {
 
 namespace {
 
-/// The limit of the rank's device, asked once.
-struct SharedMemoryLimit {
-  int bytes = 0;
+/// Does this build have code for Hopper's own instructions (the architecture 90a)?
+#if defined(TESSERA_SM90A)
+constexpr bool kHasSm90a = true;
+#else
+constexpr bool kHasSm90a = false;
+#endif
 
-  SharedMemoryLimit() {
-    int device = 0;
+/// What the kernels need to know of the rank's device, asked once.
+struct DeviceAttributes {
+  int shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  int multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
+  int major = attribute(cudaDevAttrComputeCapabilityMajor);
+  int minor = attribute(cudaDevAttrComputeCapabilityMinor);
+
+ private:
+  static int attribute(cudaDeviceAttr which) {
+    int device = 0, value = 0;
     check_status(cudaGetDevice(&device), "cudaGetDevice");
-    check_status(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                 "cudaDeviceGetAttribute");
+    check_status(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+    return value;
   }
 };
+
+const DeviceAttributes& attributes() {
+  return context().state<DeviceAttributes>();
+}
 
 }  // namespace
 
 std::size_t shared_memory_limit() {
-  return static_cast<std::size_t>(context().state<SharedMemoryLimit>().bytes);
+  return static_cast<std::size_t>(attributes().shared_bytes);
+}
+
+int multiprocessors() {
+  return attributes().multiprocessors;
 }
 
 void check_shared_memory(const char* op, std::int64_t head_size, std::size_t bytes) {
@@ -58,6 +77,12 @@ bool suits_tensor_cores(std::initializer_list<const Heads*> heads, float scale) 
   return q.tensor.dtype() != DType::f32 &&
          std::ranges::find(kTensorCoreHeads, q.head_size) != kTensorCoreHeads.end() &&
          scale > 0.0f && are_aligned(heads);
+}
+
+/// For calls that suit tensor cores.
+bool suits_hopper(const Heads& q) {
+  return kHasSm90a && attributes().major == 9 && attributes().minor == 0 &&
+         std::ranges::find(kHopperHeads, q.head_size) != kHopperHeads.end();
 }
 
 /// cuDNN's backward pass refuses a single query. Its kernels know no first_key.
@@ -86,8 +111,8 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
   if constexpr (kHasCudnn) {
     if (suits_cudnn({&q, &k, &v, &o}, first_key)) return forward_cudnn(call);
   }
-  const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o}, scale);
-  on_tensor_cores ? forward_mma(call) : forward_general(call);
+  if (!suits_tensor_cores({&q, &k, &v, &o}, scale)) return forward_general(call);
+  suits_hopper(q) ? forward_hopper(call) : forward_mma(call);
 }
 
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
@@ -103,6 +128,10 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
   const Tensor statistics = query_statistics(call);
   const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, scale);
   if (!on_tensor_cores) return backward_general(call, statistics);
+  if (suits_hopper(q) && q.tokens > 0) {
+    key_value_gradient_hopper(call, statistics);
+    return query_gradient_hopper(call, statistics);
+  }
   key_value_gradient_mma(call, statistics);
   if (q.tokens > 0) query_gradient_mma(call, statistics);
 }

@@ -126,7 +126,7 @@ __device__ inline void raise_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 #endif
 }
-/// True in one lane of the warp, all of whose lanes call this.
+/// True in one lane of the warp. All its lanes call this.
 __device__ inline bool elect_lane() {
   unsigned elected = 0;
   asm volatile(
@@ -139,7 +139,7 @@ __device__ inline bool elect_lane() {
 
 // ---- Bulk copies ---------------------------------------------------------------------------------
 
-/// Starts to copy the map's box whose first element is at `place` to `shared`, a multiple of 1024
+/// Starts to copy the map's box that begins at `place` to `shared`, a multiple of 1024
 /// bytes. Elements outside the tensor are zeros. All of the box's bytes count for the barrier. One
 /// thread calls this.
 __device__ inline void copy_tile(void* shared, const TensorMap& map, const TilePlace& place,

@@ -1,4 +1,4 @@
-// Hopper's instructions on the emulator: what they compute, and that broken rules are noticed.
+// Hopper's instructions on the emulator: their results, and that broken rules are noticed.
 #include <catch2/catch.hpp>
 
 #include <cmath>

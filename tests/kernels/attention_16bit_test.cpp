@@ -49,6 +49,9 @@ void check_errors(const Problem& problem) {
 /// corner.
 constexpr Sizes kShifted{1, 33, 70, 2, 1, 64};
 
+/// More tiles than a ring of two has stages, of keys and of queries.
+constexpr Sizes kManyTiles{1, 200, 400, 1, 1, 64};
+
 TEST_CASE("16-bit attention of no queries has zero gradients under every schedule") {
   for (const std::int64_t head_size : {64, 128}) {
     test::for_every_schedule([&] {
@@ -67,9 +70,10 @@ TEST_CASE("16-bit attention of no queries has zero gradients under every schedul
 // of 2; decoding; a diagonal off the corner. Heads: one, as many as key heads, grouped.
 TEST_CASE("16-bit attention of heads of 64 errs at most twice as much as the plain formula") {
   const test::Rank rank;
-  for (const Sizes& sizes : {Sizes{2, 1, 1, 1, 1, 64}, Sizes{1, 33, 33, 3, 1, 64},
-                             Sizes{2, 64, 64, 1, 1, 64}, Sizes{1, 100, 100, 2, 2, 64},
-                             Sizes{1, 130, 130, 2, 1, 64}, Sizes{1, 1, 150, 4, 2, 64}, kShifted}) {
+  for (const Sizes& sizes :
+       {Sizes{2, 1, 1, 1, 1, 64}, Sizes{1, 33, 33, 3, 1, 64}, Sizes{2, 64, 64, 1, 1, 64},
+        Sizes{1, 100, 100, 2, 2, 64}, Sizes{1, 130, 130, 2, 1, 64}, Sizes{1, 1, 150, 4, 2, 64},
+        kShifted, kManyTiles}) {
     for (const DType dtype : {DType::bf16, DType::f16}) check_errors(Problem(sizes, dtype));
   }
 }
@@ -167,7 +171,7 @@ TEST_CASE("16-bit attention of the last queries alone gives the bits of all quer
 }
 
 TEST_CASE("16-bit attention gives the same bits under every schedule") {
-  for (const Sizes& sizes : {kShifted, Sizes{1, 40, 70, 2, 1, 128}}) {
+  for (const Sizes& sizes : {kShifted, Sizes{1, 40, 70, 2, 1, 128}, kManyTiles}) {
     const auto results = test::under_every_schedule([&] {
       const Problem problem(sizes, DType::f16);
       problem.forward();

@@ -61,7 +61,7 @@ FAULTS = {
         "kernels/attention/cuda/forward_mma.cu",
         "gpu::copy_async_wait<0>();",
         "",
-        ["kernels_attention_16bit"]),
+        ["kernels_attention_16bit --architecture=80"]),
     "the wait leaves the newest copies in flight": (
         "kernels/attention/cuda/key_value_gradient_mma.cu",
         "      gpu::copy_async_wait<0>();\n"
@@ -70,19 +70,19 @@ FAULTS = {
         "      gpu::copy_async_wait<1>();\n"
         "      __syncthreads();  // all copies have arrived, and no warp reads the last tiles any more\n"
         "      if (step + 1 < steps) load_queries(step + 1);",
-        ["kernels_attention_16bit"]),
+        ["kernels_attention_16bit --architecture=80"]),
     "the next tile is asked for while others read what it replaces": (
         "kernels/attention/cuda/forward_mma.cu",
         "      __syncthreads();  // all copies have arrived, and no warp reads the last tiles any more\n"
         "      if (step + 1 < steps) load_keys(step + 1);\n",
         "      if (step + 1 < steps) load_keys(step + 1);\n"
         "      __syncthreads();\n",
-        ["kernels_attention_16bit"]),
+        ["kernels_attention_16bit --architecture=80"]),
     "the causal mask hides the query's own key": (
         "kernels/attention/cuda/forward_mma.cu",
         "return column <= row + last_seen;",
         "return column < row + last_seen;",
-        ["kernels_attention_16bit"]),
+        ["kernels_attention_16bit --architecture=80"]),
     "neighbouring query heads read different key heads": (
         "kernels/attention/cuda/arguments.h",
         "kv_head = head / n.group();",
@@ -92,7 +92,7 @@ FAULTS = {
         "kernels/attention/cuda/forward_mma.cu",
         "softmax.maximum.values[m][half] * n.scale + logf(sum);",
         "logf(sum);",
-        ["kernels_attention_16bit"]),
+        ["kernels_attention_16bit --architecture=80"]),
     "a shuffle at the wrong distance": (
         "kernels/attention/cuda/fragments.h",
         "__shfl_xor_sync(gpu::kFullWarp, value, 2)",
@@ -107,7 +107,7 @@ FAULTS = {
         "kernels/attention/cuda/key_value_gradient_mma.cu",
         "      __syncthreads();  // P is in shared memory\n",
         "",
-        ["kernels_attention_16bit"]),
+        ["kernels_attention_16bit --architecture=80"]),
     "heads of 128 take the large tile on every GPU": (
         "kernels/attention/cuda/key_value_gradient_mma.cu",
         "2 * LargeMemory::kBytes + 1024 <= shared_memory_limit()",
@@ -157,21 +157,141 @@ FAULTS = {
         "kernels/attention/cuda/key_value_gradient_mma.cu",
         "x.d_o.rows(batch, head), first_query, range.end);",
         "x.d_o.rows(batch, head), first_query, n.queries);",
-        ["kernels_attention_first_key"]),
+        ["kernels_attention_first_key --architecture=80"]),
     "a document that begins at an odd query reads the statistics of the one before": (
         "kernels/attention/cuda/key_value_gradient_mma.cu",
         "memory.statistics_of(step) + odd;",
         "memory.statistics_of(step);",
-        ["kernels_attention_first_key"]),
+        ["kernels_attention_first_key --architecture=80"]),
     "the next document's keys are loaded": (
         "kernels/attention/cuda/forward_mma.cu",
         "count = piece.end + n.shift();",
         "count = n.keys;",
-        ["kernels_attention_first_key"]),
+        ["kernels_attention_first_key --architecture=80"]),
     "the last channels of heads of 80 are not loaded": (
         "kernels/attention/cuda/tiles.h",
         "chunk >= kHeadSize / 8) return;",
         "chunk >= kHeadSize / 8 - 1) return;",
+        ["kernels_attention_16bit --architecture=80"]),
+
+    # ---- attention with Hopper's instructions
+    "Hopper: the producer does not wait for a free stage": (
+        "kernels/attention/cuda/hopper/pipeline.h",
+        "    gpu::wait(empty[number % kStages], parity(number) ^ 1);\n",
+        "",
+        ["kernels_attention_16bit"]),
+    "Hopper: consumers do not wait for a tile": (
+        "kernels/attention/cuda/hopper/pipeline.h",
+        "    gpu::wait(full[number % kStages], parity(number));\n",
+        "",
+        ["kernels_attention_16bit"]),
+    "Hopper: a tile's barrier expects too few bytes": (
+        "kernels/attention/cuda/hopper/pipeline.h",
+        "Tile::kBytes + more);",
+        "Tile::kBytes);",
+        ["kernels_attention_16bit"]),
+    "Hopper: the consumers' first turn has no beginning": (
+        "kernels/attention/cuda/hopper/pipeline.h",
+        "    if (group == 1) pass();",
+        "    if (group == 2) pass();",
+        ["kernels_attention_16bit"]),
+    "Hopper: keys are released before their products are complete": (
+        "kernels/attention/cuda/hopper/forward.cu",
+        "    gpu::wait_products<1>(scores.values[0]);\n"
+        "    memory.keys.release(tile);\n",
+        "    memory.keys.release(tile);\n"
+        "    gpu::wait_products<1>(scores.values[0]);\n",
+        ["kernels_attention_16bit"]),
+    "Hopper: values are released with the keys": (
+        "kernels/attention/cuda/hopper/forward.cu",
+        "    gpu::wait_products<0>(outputs.values[0]);\n"
+        "    memory.values.release(tile - 1);\n"
+        "    scale_rows",
+        "    memory.values.release(tile - 1);\n"
+        "    gpu::wait_products<0>(outputs.values[0]);\n"
+        "    scale_rows",
+        ["kernels_attention_16bit"]),
+    "Hopper: outputs are corrected while they are summed": (
+        "kernels/attention/cuda/hopper/forward.cu",
+        "    gpu::wait_products<0>(outputs.values[0]);\n"
+        "    memory.values.release(tile - 1);\n"
+        "    scale_rows(outputs, corrections);\n",
+        "    scale_rows(outputs, corrections);\n"
+        "    gpu::wait_products<0>(outputs.values[0]);\n"
+        "    memory.values.release(tile - 1);\n",
+        ["kernels_attention_16bit"]),
+    "Hopper: outputs are not corrected": (
+        "kernels/attention/cuda/hopper/forward.cu",
+        "    scale_rows(outputs, corrections);\n",
+        "",
+        ["kernels_attention_16bit"]),
+    "Hopper: all warps of a consumer have one mask": (
+        "kernels/attention/cuda/hopper/forward.cu",
+        "last_seen + ConsumerRows::of_warp();",
+        "last_seen;",
+        ["kernels_attention_16bit"]),
+    "Hopper: a tile on the diagonal is not masked": (
+        "kernels/attention/cuda/hopper/forward.cu",
+        "last_seen >= kKeys - 1; ++step",
+        "last_seen >= 0; ++step",
+        ["kernels_attention_16bit"]),
+    "Hopper: values behind a document are not cleared": (
+        "kernels/attention/cuda/hopper/forward.cu",
+        "    if (kCut && count < kKeys) values",
+        "    if (kCut && count < 0) values",
+        ["kernels_attention_first_key"]),
+    "Hopper: cleared rows are not shown to the tensor cores": (
+        "kernels/attention/cuda/hopper/tiles.h",
+        "    gpu::fence_shared_for_engines();\n",
+        "",
+        ["kernels_attention_first_key"]),
+    "Hopper: a panel of 64 channels is taken for the whole row": (
+        "kernels/attention/cuda/hopper/tiles.h",
+        "step / kSteps * kRows + row",
+        "row",
+        ["kernels_attention_16bit"]),
+    "Hopper: a thread block's way back begins one too far": (
+        "kernels/attention/cuda/hopper/work.h",
+        "gridDim.x - 1 - blockIdx.x;",
+        "gridDim.x - 2 - blockIdx.x;",
+        ["kernels_emulated_attention"]),
+    "Hopper: statistics are read from an even query on": (
+        "kernels/attention/cuda/hopper/key_value_gradient.cu",
+        "memory.statistics_of(tile) + (kCut ? queries.odd : 0);",
+        "memory.statistics_of(tile);",
+        ["kernels_attention_first_key"]),
+    "Hopper: queries behind a document keep their statistics": (
+        "kernels/attention/cuda/hopper/key_value_gradient.cu",
+        "statistics[thread] = {INFINITY, 0.0f};",
+        "",
+        ["kernels_attention_first_key"]),
+    "Hopper: a query does not see its own key": (
+        "kernels/attention/cuda/hopper/key_value_gradient.cu",
+        "key + of_warp <= query;",
+        "key + of_warp < query;",
+        ["kernels_attention_16bit"]),
+    "Hopper: queries are released before their products are complete": (
+        "kernels/attention/cuda/hopper/key_value_gradient.cu",
+        "    gpu::wait_products<0>(dk.values[0]);\n",
+        "    gpu::wait_products<1>(dv.values[0]);\n",
+        ["kernels_attention_16bit"]),
+    "Hopper: dS takes the registers of P while dV reads them": (
+        "kernels/attention/cuda/hopper/key_value_gradient.cu",
+        "    gpu::wait_products<0>(dv.values[0]);\n"
+        "    pack<T>(operand, ds);\n",
+        "    pack<T>(operand, ds);\n"
+        "    gpu::wait_products<0>(dv.values[0]);\n",
+        ["kernels_attention_16bit"]),
+    "Hopper: keys are released after dP": (
+        "kernels/attention/cuda/hopper/query_gradient.cu",
+        "    memory.values.release(tile);\n",
+        "    memory.values.release(tile);\n"
+        "    memory.keys.release(tile);\n",
+        ["kernels_attention_16bit"]),
+    "Hopper: the gradient of queries masks one key too many": (
+        "kernels/attention/cuda/hopper/query_gradient.cu",
+        "column <= row + of_warp;",
+        "column < row + of_warp;",
         ["kernels_attention_16bit"]),
 
     # ---- norms and bias

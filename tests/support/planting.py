@@ -20,7 +20,7 @@ class Fault(NamedTuple):
     path: str
     old: str  # occurs in the file exactly once
     new: str
-    tests: list  # the test programs that may notice, the likeliest first
+    tests: list  # the test programs that may notice, the likeliest first; options may follow a name
 
 
 class Copy:
@@ -53,14 +53,15 @@ class Copy:
         return self.cmake("-B", "build", *self.configuration)
 
     def build(self, tests):
-        return self.cmake("--build", "build", "--target", *tests)
+        return self.cmake("--build", "build", "--target", *(test.split()[0] for test in tests))
 
     def first_red(self, tests):
         """The first test program that fails, or None."""
         for test in tests:
+            program, *options = test.split()
             try:
                 outcome = subprocess.run(
-                    [self.source / "build" / "bin" / test, *self.selection, "--abort"],
+                    [self.source / "build" / "bin" / program, *options, *self.selection, "--abort"],
                     capture_output=True, timeout=300)
             except subprocess.TimeoutExpired:
                 return f"{test} (hangs)"

@@ -71,6 +71,8 @@ struct QueryStatistics {
   float delta;      // D = sum(dO * O)
 };
 inline constexpr int kStatisticsPadding = 64;
+/// Numbers behind the last head's: a kernel that begins at any query reads whole tiles, in pairs.
+inline constexpr int kStatisticsSlack = kStatisticsPadding + 2;
 
 __host__ __device__ inline int padded_queries(int queries) {
   return (queries + kStatisticsPadding - 1) / kStatisticsPadding * kStatisticsPadding;
@@ -144,8 +146,11 @@ struct QueryBlock {
   int all_head, batch, head, kv_head, rows, first_query;
 
   __device__ QueryBlock(const Extents& n, const Schedule& schedule, int rows_of_tile)
+      : QueryBlock(n, schedule, rows_of_tile, gpu::unhoisted(blockIdx.x)) {}
+  __device__ QueryBlock(const Extents& n, const Schedule& schedule, int rows_of_tile,
+                        unsigned number)
       : rows(rows_of_tile) {
-    const Schedule::Place place = schedule.place_of(gpu::unhoisted(blockIdx.x));
+    const Schedule::Place place = schedule.place_of(number);
     all_head = place.head;
     batch = all_head / n.heads, head = all_head % n.heads, kv_head = head / n.group();
     first_query = (static_cast<int>(schedule.tiles) - 1 - place.turn) * rows;
@@ -164,8 +169,10 @@ struct KeyBlock {
   int batch, kv_head, rows, first_key;
 
   __device__ KeyBlock(const Extents& n, const Schedule& schedule, int rows_of_tile)
+      : KeyBlock(n, schedule, rows_of_tile, gpu::unhoisted(blockIdx.x)) {}
+  __device__ KeyBlock(const Extents& n, const Schedule& schedule, int rows_of_tile, unsigned number)
       : rows(rows_of_tile) {
-    const Schedule::Place place = schedule.place_of(gpu::unhoisted(blockIdx.x));
+    const Schedule::Place place = schedule.place_of(number);
     batch = place.head / n.kv_heads, kv_head = place.head % n.kv_heads;
     first_key = place.turn * rows;
   }

@@ -36,4 +36,17 @@ constexpr std::size_t tile_bytes() {
   return sizeof(T) * kRowStride<kHeadSize> * (2 * Size::kRows + 4 * Size::kColumns);
 }
 
+/// scores = P, and d_scores = dS = P * (dP - D), from S and dP. Rows are queries.
+template <int kM, int kN>
+__device__ void differentiate_softmax(Fragment<kM, kN>& scores, Fragment<kM, kN>& d_scores,
+                                      float scale_log2,
+                                      const QueryStatistics (&statistics)[kM][2]) {
+  scores.for_each([&](float& p, int m, int n, int i) {
+    const QueryStatistics query = statistics[m][i / 2];
+    float& ds = d_scores.values[m][n][i];
+    p = gpu::fast_exp2(fmaf(p, scale_log2, -query.logsumexp));
+    ds = p * (ds - query.delta);
+  });
+}
+
 }  // namespace tessera::cuda::attention

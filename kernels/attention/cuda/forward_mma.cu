@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads)
       if (last_seen < kKeys - 1) {
         mask(scores, [&](int row, int column) { return column <= row + last_seen; });
       }
-      softmax.update(scores, outputs, n.scale_log2());
+      scale_rows(outputs, softmax.weights(scores, n.scale_log2()));
       multiply_add(outputs, scores, values[step]);
     }
     if (!has_rows()) return;

@@ -126,6 +126,12 @@ __device__ void multiply_add(Fragment<kM, kHeadSize>& c, const Fragment<kM, kK>&
   }
 }
 
+/// Multiplies each row by its factor.
+template <int kM, int kN>
+__device__ void scale_rows(Fragment<kM, kN>& c, const RowValues<kM>& factors) {
+  c.for_each([&](float& value, int m, int, int i) { value *= factors.values[m][i / 2]; });
+}
+
 /// Sets scores to -infinity where seen(row, column) is false.
 template <int kM, int kN, typename F>
 __device__ void mask(Fragment<kM, kN>& scores, F seen) {
@@ -141,11 +147,12 @@ template <int kM>
 struct OnlineSoftmax {
   RowValues<kM> maximum = RowValues<kM>::all(-INFINITY), sum = RowValues<kM>::all(0.0f);
 
-  /// Turns a tile's scores into weights and corrects the outputs so far. Every row that is stored has
-  /// seen a key by the end of the first tile. The scale is folded into the exponent: one multiply-add each.
-  template <int kN, int kHeadSize>
-  __device__ void update(Fragment<kM, kN>& scores, Fragment<kM, kHeadSize>& outputs,
-                         float scale_log2) {
+  /// Turns a tile's scores into weights. The result is the factors that correct the outputs so far.
+  /// Every row that is stored has seen a key by the end of the first tile. The scale is folded into
+  /// the exponent: one multiply-add each.
+  template <int kN>
+  __device__ RowValues<kM> weights(Fragment<kM, kN>& scores, float scale_log2) {
+    RowValues<kM> corrections;
     maximum.for_each([&](float& largest, int m, int half) {
       float raised = largest;
 #pragma unroll
@@ -166,12 +173,9 @@ struct OnlineSoftmax {
         }
       }
       sum.values[m][half] = total;
-#pragma unroll
-      for (auto& piece : outputs.values[m]) {
-        piece[2 * half] *= correction;
-        piece[2 * half + 1] *= correction;
-      }
+      corrections.values[m][half] = correction;
     });
+    return corrections;
   }
 
   /// The reduction over the four lanes that share a row.

@@ -31,6 +31,8 @@ bool has_aligned_rows(const Heads& x);
 /// Bytes of shared memory that one block may use on the current device: 99 KiB on sm_86 and sm_89,
 /// 163 KiB on sm_80, 227 KiB on sm_90.
 std::size_t shared_memory_limit();
+/// Multiprocessors of the current device.
+int multiprocessors();
 /// Raises Error if a kernel for heads of `head_size` channels needs more than that.
 void check_shared_memory(const char* op, std::int64_t head_size, std::size_t bytes);
 
@@ -46,6 +48,13 @@ void forward_mma(const ForwardCall& call);
 void key_value_gradient_mma(const BackwardCall& call, const Tensor& statistics);
 /// At least one query.
 void query_gradient_mma(const BackwardCall& call, const Tensor& statistics);
+
+/// Hopper's tensor cores: as above, with heads of 64 or 128, on GPUs of architecture 9.0 only.
+inline constexpr std::array<std::int64_t, 2> kHopperHeads = {64, 128};
+void forward_hopper(const ForwardCall& call);
+void key_value_gradient_hopper(const BackwardCall& call, const Tensor& statistics);
+/// At least one query.
+void query_gradient_hopper(const BackwardCall& call, const Tensor& statistics);
 
 /// cuDNN's kernels, in builds that have them (kHasCudnn): bf16 and f16, heads of a multiple of 8
 /// channels and at most 128, rows at multiples of 16 bytes, at least two queries, no first_key.

@@ -8,19 +8,6 @@
 namespace tessera::cuda::attention {
 namespace {
 
-/// scores = P, and d_scores = dS = P * (dP - D), from S and dP.
-template <int kM, int kN>
-__device__ void differentiate_softmax(Fragment<kM, kN>& scores, Fragment<kM, kN>& d_scores,
-                                      float scale_log2,
-                                      const QueryStatistics (&statistics)[kM][2]) {
-  scores.for_each([&](float& p, int m, int n, int i) {
-    const QueryStatistics query = statistics[m][i / 2];
-    float& ds = d_scores.values[m][n][i];
-    p = gpu::fast_exp2(fmaf(p, scale_log2, -query.logsumexp));
-    ds = p * (ds - query.delta);
-  });
-}
-
 template <int kHeadSize>
 using QueryGradient = BlockSize<2, kHeadSize == 64 ? 64 : 32, 4, 1>;
 

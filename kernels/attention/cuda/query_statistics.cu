@@ -66,7 +66,7 @@ Tensor query_statistics(const BackwardCall& call) {
   const Extents extents(call.q, call.k, call.scale);
   const std::int64_t rows = call.q.batch * call.q.heads * padded_queries(extents.queries);
   const CategoryScope scope(Category::workspace);
-  const Tensor statistics = Tensor::empty({rows, 2}, DType::f32);
+  const Tensor statistics = Tensor::empty({rows + kStatisticsSlack, 2}, DType::f32);
   if (rows == 0) return statistics;
   gpu::visit(call.q.tensor.dtype(), [&](auto type) {
     using T = decltype(type);

@@ -109,7 +109,7 @@ class Block {
   SharedBarriers& barriers() { return barriers_; }
   unsigned warps() const { return static_cast<unsigned>(warps_.size()); }
   WarpProducts& products(unsigned warp) { return warps_[warp].products; }
-  /// A thread's registers. At first they are what __launch_bounds__(threads, 1) gives.
+  /// A thread's registers. At first as many as __launch_bounds__(threads, 1) gives.
   int& registers(unsigned warp) { return warps_[warp].registers; }
   int registers_in_use() const;
   /// Those that the block was started with. setmaxnreg only moves them.

@@ -56,7 +56,7 @@ bool wait_for_barrier(void* barrier, unsigned parity, TileCopy& copy, const Site
 void begin_tile_copy(const TileCopy& copy, void* barrier, const Site& site);
 /// Ordinary writes of the running thread become visible to the copy engine and to wgmma.
 void fence_shared_for_engines();
-/// So does what was written to these bytes.
+/// So do all writes to these bytes.
 void show_to_engines(const void* data, std::size_t bytes);
 
 // The accesses are compiled with the kernel, so sanitizers see them.

@@ -20,7 +20,7 @@ struct alignas(64) CUtensorMap {
   cuuint64_t opaque[16];
 };
 
-/// Only what Tessera asks for: four dimensions of 16-bit elements, panels of 128 bytes with the
+/// Only the maps that Tessera makes: four dimensions of 16-bit elements, panels of 128 bytes with the
 /// 128-byte swizzle. CUDA_ERROR_INVALID_VALUE for anything else, and where the driver would refuse.
 CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
                                 void* data, const cuuint64_t* extents, const cuuint64_t* strides,

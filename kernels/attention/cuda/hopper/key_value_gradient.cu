@@ -1,0 +1,255 @@
+// dK and dV on Hopper's tensor cores (wgmma, sm_90a), for bf16 and f16 and heads of 64 or 128.
+//
+// The form of the kernel is in backward_mma.h: a thread block owns keys and visits queries. It is a
+// producer and two consumers, each a warpgroup. A consumer owns 64 keys, and has all four products of
+// its keys. S and P have a row per key, so that P and dS are left operands in registers:
+//
+//   producer     K V  Q0 dO0  Q1 dO1 | Q2 dO2 ...                  waits for free stages
+//   consumer 0   [S dP] P [dV += P dO] dS [dK += dS Q] [S dP] P ...
+//   consumer 1          [S dP] P [dV += P dO] dS [dK += dS Q] ...
+//
+// [...] are the tensor cores. dP is computed during P, and dV is summed during dS. The two consumers
+// fill each other's pauses.
+#include "kernels/attention/cuda/backward_mma.h"
+#include "kernels/attention/cuda/hopper/pipeline.h"
+#include "kernels/attention/cuda/launchers.h"
+#include "kernels/cuda/launch.h"
+
+namespace tessera::cuda::attention {
+namespace {
+
+constexpr int kKeys = kRowsOfBlock, kQueries = 64, kStages = 2;
+
+struct TensorMaps {
+  gpu::TensorMap k, v, q, d_o;
+};
+
+template <typename T, int kHeadSize>
+struct Memory {
+  using Keys = TileRing<PanelTile<T, kKeys, kHeadSize>, 1>;
+  using Queries = TileRing<PanelTile<T, kQueries, kHeadSize>, kStages>;
+  using Outputs = SharedTile<T, kKeys, kHeadSize>;
+  /// They are copied in pairs, and a piece may begin in the middle of a pair.
+  static constexpr int kStatistics = kQueries + 2;
+  static constexpr std::size_t kBytes = 2 * Keys::kBytes + 2 * Queries::kBytes +
+                                        sizeof(T) * Outputs::kElements +
+                                        kStages * kStatistics * sizeof(QueryStatistics);
+
+  Keys keys, values;
+  Queries queries, d_output;
+  QueryStatistics* statistics;  // of each stage; they come with the queries
+  Outputs outputs;              // on their way to memory
+
+  explicit __device__ Memory(gpu::TileMemory shared) {
+    keys.take_tiles(shared);
+    values.take_tiles(shared);
+    queries.take_tiles(shared);
+    d_output.take_tiles(shared);
+    outputs = {shared.take<T>(Outputs::kElements, 128)};
+    statistics = shared.take<QueryStatistics>(kStages * kStatistics);
+    begin_rings(shared, keys, values, queries, d_output);
+  }
+  __device__ QueryStatistics* statistics_of(unsigned tile) const {
+    return statistics + tile % kStages * kStatistics;
+  }
+};
+
+/// The queries that a piece's keys visit, in each query head of the group: tiles from the first that
+/// sees a key of the piece on. Tiles are counted from the first query that sees the piece's document.
+struct PieceQueries {
+  int begin, end;  // the first tile begins at `begin`
+  int odd;         // the statistics are copied from an even query on
+
+  __device__ PieceQueries(const KeyBlock& block, const KeyPiece& piece, const Extents& n)
+      : end(piece.queries.end), odd(piece.queries.first % 2) {
+    const int before = max(block.first_key, piece.first) - n.shift() - piece.queries.first;
+    begin = piece.queries.first + max(before, 0) / kQueries * kQueries;
+  }
+};
+
+/// By one thread: starts the copies of all tiles, in the order in which the consumers take them.
+template <typename T, int kHeadSize, bool kCut>
+__device__ void produce(const BackwardArguments<T>& x, const TensorMaps& maps,
+                        const Schedule& schedule, const Memory<T, kHeadSize>& memory) {
+  const Extents& n = x.extents;
+  unsigned tile = 0, blocks = 0;
+  for_each_block(schedule, [&](unsigned number) {
+    const KeyBlock block(n, schedule, kKeys, number);
+    memory.keys.tile(blocks).load(maps.k, block.first_key, block.kv_head, block.batch,
+                                  memory.keys.begin_fill(blocks));
+    memory.values.tile(blocks).load(maps.v, block.first_key, block.kv_head, block.batch,
+                                    memory.values.begin_fill(blocks));
+    ++blocks;
+    for_each_piece_of<kCut, KeyBlock, KeyPiece>(
+        number, n, schedule, x.first_key, [&](const KeyBlock& block, const KeyPiece& piece) {
+          const PieceQueries queries(block, piece, n);
+          for (int i = 0; i < n.group(); ++i) {
+            const int head = block.kv_head * n.group() + i, odd = kCut ? queries.odd : 0;
+            for (int first = queries.begin; first < queries.end; first += kQueries, ++tile) {
+              constexpr int kBytes = sizeof(QueryStatistics) * (kCut ? kQueries + 2 : kQueries);
+              gpu::Barrier& full = memory.queries.begin_fill(tile, kBytes);
+              memory.queries.tile(tile).load(maps.q, first, head, block.batch, full);
+              gpu::copy_bytes(memory.statistics_of(tile),
+                              x.statistics_of(block.batch, head) + first - odd, kBytes, full);
+              memory.d_output.tile(tile).load(maps.d_o, first, head, block.batch,
+                                              memory.d_output.begin_fill(tile));
+            }
+          }
+        });
+  });
+}
+
+/// A consumer: 64 keys of each block, and the gradients of a piece's keys so far.
+template <typename T, int kHeadSize, bool kCut>
+struct Consumer {
+  const BackwardArguments<T>& x;
+  const Memory<T, kHeadSize>& memory;
+  ConsumerRows rows;
+  Fragment<1, kHeadSize> dk, dv;
+  PackedFragment<kQueries> operand;  // P, then dS
+
+  __device__ Consumer(const BackwardArguments<T>& arguments, const Memory<T, kHeadSize>& shared)
+      : x(arguments), memory(shared) {}
+  /// `tile` is the number of the piece's first, and then of the next piece's.
+  __device__ void visit(const KeyBlock& block, const PieceQueries& queries, unsigned& tile) {
+    dk.clear();
+    dv.clear();
+    // The consumer's first key is seen by a tile's queries from this one on.
+    const int first_seen_by = block.first_key + rows.first() - x.extents.shift() - queries.begin;
+    const int count = queries.end - queries.begin;
+    for (int i = 0; i < x.extents.group(); ++i) {
+      for (int at = 0; at < count; at += kQueries, ++tile) {
+        const auto q = memory.queries.wait(tile), d_o = memory.d_output.wait(tile);
+        if (first_seen_by - at < kQueries) {
+          QueryStatistics* const statistics = memory.statistics_of(tile) + (kCut ? queries.odd : 0);
+          if (kCut && count - at < kQueries) hide_queries(q, d_o, statistics, count - at);
+          add_tile(q, d_o, statistics, first_seen_by - at);
+        }
+        memory.queries.release(tile);
+        memory.d_output.release(tile);
+      }
+    }
+  }
+
+  template <typename Tile>
+  __device__ void add_tile(const Tile& queries, const Tile& d_output,
+                           const QueryStatistics* statistics, int first_seen_by) {
+    Fragment<1, kQueries> p, ds;
+    start_multiply(p, memory.keys.tile(0), rows.first(), queries);
+    start_multiply(ds, memory.values.tile(0), rows.first(), d_output);  // dP = V dO^T
+    gpu::wait_products<1>(p.values[0]);
+    if (first_seen_by + 63 > 0) {
+      const int of_warp = first_seen_by + ConsumerRows::of_warp();
+      mask(p, [&](int key, int query) { return key + of_warp <= query; });
+    }
+    weights_from(p, statistics);
+    pack<T>(operand, p);
+    start_multiply_add(dv, operand, d_output);
+    gpu::wait_products<1>(ds.values[0]);
+    differentiate(ds, p, statistics);
+    gpu::wait_products<0>(dv.values[0]);
+    pack<T>(operand, ds);
+    start_multiply_add(dk, operand, queries);
+    gpu::wait_products<0>(dk.values[0]);
+  }
+
+  /// Queries of other pieces may be NaN, and 0 times NaN is NaN. They become zeros, with statistics
+  /// that make P and dS zero. Each consumer sees to that for itself.
+  template <typename Tile>
+  __device__ void hide_queries(const Tile& queries, const Tile& d_output,
+                               QueryStatistics* statistics, int count) const {
+    const int thread = static_cast<int>(threadIdx.x % gpu::kWarpgroup);
+    if (thread >= count && thread < kQueries) statistics[thread] = {INFINITY, 0.0f};
+    queries.clear_rows(count, rows.barrier());
+    d_output.clear_rows(count, rows.barrier());
+  }
+  /// P from S.
+  __device__ void weights_from(Fragment<1, kQueries>& p, const QueryStatistics* statistics) const {
+    const LanePlaces places;
+    const float scale_log2 = x.extents.scale_log2();
+    p.for_each([&](float& value, int, int n, int i) {
+      const float logsumexp = statistics[places.column_of(n, i)].logsumexp;
+      value = gpu::fast_exp2(fmaf(value, scale_log2, -logsumexp));
+    });
+  }
+  /// ds = dS = P * (dP - D), from dP.
+  __device__ static void differentiate(Fragment<1, kQueries>& ds, const Fragment<1, kQueries>& p,
+                                       const QueryStatistics* statistics) {
+    const LanePlaces places;
+    ds.for_each([&](float& value, int, int n, int i) {
+      value = p.values[0][n][i] * (value - statistics[places.column_of(n, i)].delta);
+    });
+  }
+
+  __device__ void finish(const KeyBlock& block, const KeyPiece& piece) const {
+    const int first_row = block.first_key + rows.warp_of_block();
+    store(x.dv.rows(block.batch, block.kv_head), first_row, piece, dv, RowValues<1>::all(1.0f),
+          memory.outputs, rows.warp_of_block());
+    store(x.dk.rows(block.batch, block.kv_head), first_row, piece, dk,
+          RowValues<1>::all(x.extents.scale), memory.outputs, rows.warp_of_block());
+  }
+};
+
+template <typename T, int kHeadSize, bool kCut>
+__device__ void consume(const BackwardArguments<T>& x, const Schedule& schedule,
+                        const Memory<T, kHeadSize>& memory) {
+  const Extents& n = x.extents;
+  Consumer<T, kHeadSize, kCut> consumer(x, memory);
+  unsigned tile = 0, blocks = 0;
+  for_each_block(schedule, [&](unsigned number) {
+    memory.keys.wait(blocks);
+    memory.values.wait(blocks);
+    for_each_piece_of<kCut, KeyBlock, KeyPiece>(
+        number, n, schedule, x.first_key, [&](const KeyBlock& block, const KeyPiece& piece) {
+          consumer.visit(block, PieceQueries(block, piece, n), tile);
+          // Found again instead of kept in registers.
+          const KeyBlock same(n, schedule, kKeys, gpu::unhoisted(number));
+          if (piece.end >= same.end(n)) {
+            memory.keys.release(blocks);
+            memory.values.release(blocks);
+          }
+          consumer.finish(same, piece);
+        });
+    ++blocks;
+  });
+}
+
+/// kCut: there is a first_key, which may cut a block's keys into pieces.
+template <typename T, int kHeadSize, bool kCut>
+__global__ void __launch_bounds__(kHopperThreads, 1)
+    key_value_gradient_hopper_kernel(const BackwardArguments<T> x,
+                                     const __grid_constant__ TensorMaps maps,
+                                     const Schedule schedule) {
+  if constexpr (gpu::kHasHopper) {
+    const Memory<T, kHeadSize> memory(gpu::TileMemory{});
+    run_roles([&] { produce<T, kHeadSize, kCut>(x, maps, schedule, memory); },
+              [&] { consume<T, kHeadSize, kCut>(x, schedule, memory); });
+  }
+}
+
+template <typename T, int kHeadSize, bool kCut>
+void launch(const BackwardCall& call, const Tensor& workspace) {
+  const BackwardArguments<T> arguments(call, workspace);
+  const Extents& n = arguments.extents;
+  const Schedule schedule =
+      persistent_schedule({n.keys, kKeys, call.k.batch * call.k.heads,
+                           std::int64_t{2 * sizeof(T)} * n.head_size * n.queries * n.group()});
+  const TensorMaps maps{map_of(call.k, kKeys), map_of(call.v, kKeys), map_of(call.q, kQueries),
+                        map_of(call.d_o, kQueries)};
+  gpu::launch(key_value_gradient_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule),
+              dim3(kHopperThreads), Memory<T, kHeadSize>::kBytes, gpu::stream(), arguments, maps,
+              schedule);
+}
+
+}  // namespace
+
+void key_value_gradient_hopper(const BackwardCall& call, const Tensor& statistics) {
+  visit_hopper_heads(call.q, [&](auto size, auto element) {
+    constexpr int kHeadSize = decltype(size)::kValue;
+    using T = decltype(element);
+    call.first_key.defined() ? launch<T, kHeadSize, true>(call, statistics)
+                             : launch<T, kHeadSize, false>(call, statistics);
+  });
+}
+
+}  // namespace tessera::cuda::attention
