@@ -237,12 +237,12 @@ FAULTS = {
         ["kernels_attention_16bit"]),
     "Hopper: values behind a document are not cleared": (
         "kernels/attention/cuda/hopper/forward.cu",
-        "    if (kCut && count < kKeys) values",
-        "    if (kCut && count < 0) values",
+        "    if (kCut && count < kKeys) clear_rows",
+        "    if (kCut && count < 0) clear_rows",
         ["kernels_attention_first_key"]),
     "Hopper: cleared rows are not shown to the tensor cores": (
-        "kernels/attention/cuda/hopper/tiles.h",
-        "    gpu::fence_shared_for_engines();\n",
+        "kernels/attention/cuda/hopper/pipeline.h",
+        "  gpu::fence_shared_for_engines();\n",
         "",
         ["kernels_attention_first_key"]),
     "Hopper: a panel of 64 channels is taken for the whole row": (

@@ -120,8 +120,8 @@ bool wait_for_barrier(void* address, unsigned parity, TileCopy& copy, const Site
   }
 }
 
-void begin_tile_copy(const TileCopy& copy, void* address, const Site& site) {
-  SharedBarrier& barrier = find(address, site);
+void check_tile_copy(const TileCopy& copy, void* address, const Site& site) {
+  const SharedBarrier& barrier = find(address, site);
   const auto bytes = static_cast<std::size_t>(copy.bytes());
   if (!barrier.visible) {
     block.fail("a tile copy at a barrier that was not published to the copy engine", site);
@@ -141,7 +141,12 @@ void begin_tile_copy(const TileCopy& copy, void* address, const Site& site) {
   if (warpgroups_read(copy.shared, bytes)) {
     block.fail("a tile copy to shared memory that a wgmma in flight still reads", site);
   }
-  if (!plain) ++block.statistics.tile_copies;
+}
+
+void queue_tile_copy(const TileCopy& copy, void* address, const Site& site) {
+  SharedBarrier& barrier = find(address, site);
+  publish(barrier.order);
+  if (copy.map.rows > 0) ++block.statistics.tile_copies;
   const Unobserved unobserved;
   barrier.copies.push_back(copy);
   block.wake(barrier.waiters);

@@ -52,8 +52,10 @@ void arrive_at_barrier(void* barrier, int bytes, const Site& site);
 /// Waits for the end of the phase with this parity. Returns false if the caller must make `copy`
 /// first, and then call again.
 bool wait_for_barrier(void* barrier, unsigned parity, TileCopy& copy, const Site& site);
-/// Checks and queues the copy.
-void begin_tile_copy(const TileCopy& copy, void* barrier, const Site& site);
+/// Raises Failure if the copy breaks a rule.
+void check_tile_copy(const TileCopy& copy, void* barrier, const Site& site);
+/// Hands the copy over to the barrier's waiters, with the caller's writes so far.
+void queue_tile_copy(const TileCopy& copy, void* barrier, const Site& site);
 /// Ordinary writes of the running thread become visible to the copy engine and to wgmma.
 void fence_shared_for_engines();
 /// So do all writes to these bytes.
@@ -62,10 +64,11 @@ void show_to_engines(const void* data, std::size_t bytes);
 // The accesses are compiled with the kernel, so sanitizers see them.
 
 inline void start_copy(const TileCopy& copy, void* barrier, const Site& site) {
-  begin_tile_copy(copy, barrier, site);
+  check_tile_copy(copy, barrier, site);
   const auto bytes = static_cast<std::size_t>(copy.bytes());
   std::memset(copy.shared, 0xff, bytes);
   show_to_engines(copy.shared, bytes);
+  queue_tile_copy(copy, barrier, site);
 }
 inline void copy_tile(void* shared, const TileMap& map, const std::int64_t (&place)[4],
                       void* barrier, const Site& site) {

@@ -135,10 +135,10 @@ struct Consumer {
     pack<T>(weights, scores);
   }
   /// The outputs of the last tile, which has `count` of the piece's keys. Values of other keys may be
-  /// NaN, and 0 times NaN is NaN: they become zeros. Each consumer sees to that for itself.
+  /// NaN, and 0 times NaN is NaN: they become zeros.
   __device__ void last_outputs(unsigned tile, int count) {
     const auto values = memory.values.wait(tile);
-    if (kCut && count < kKeys) values.clear_rows(count, rows.barrier());
+    if (kCut && count < kKeys) clear_rows(count, values);
     start_multiply_add(outputs, weights, values);
     gpu::wait_products<0>(outputs.values[0]);
     memory.values.release(tile);

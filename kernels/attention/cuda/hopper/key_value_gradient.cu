@@ -120,11 +120,9 @@ struct Consumer {
     for (int i = 0; i < x.extents.group(); ++i) {
       for (int at = 0; at < count; at += kQueries, ++tile) {
         const auto q = memory.queries.wait(tile), d_o = memory.d_output.wait(tile);
-        if (first_seen_by - at < kQueries) {
-          QueryStatistics* const statistics = memory.statistics_of(tile) + (kCut ? queries.odd : 0);
-          if (kCut && count - at < kQueries) hide_queries(q, d_o, statistics, count - at);
-          add_tile(q, d_o, statistics, first_seen_by - at);
-        }
+        QueryStatistics* const statistics = memory.statistics_of(tile) + (kCut ? queries.odd : 0);
+        if (kCut && count - at < kQueries) hide_queries(q, d_o, statistics, count - at);
+        if (first_seen_by - at < kQueries) add_tile(q, d_o, statistics, first_seen_by - at);
         memory.queries.release(tile);
         memory.d_output.release(tile);
       }
@@ -154,14 +152,13 @@ struct Consumer {
   }
 
   /// Queries of other pieces may be NaN, and 0 times NaN is NaN. They become zeros, with statistics
-  /// that make P and dS zero. Each consumer sees to that for itself.
+  /// that make P and dS zero.
   template <typename Tile>
-  __device__ void hide_queries(const Tile& queries, const Tile& d_output,
-                               QueryStatistics* statistics, int count) const {
-    const int thread = static_cast<int>(threadIdx.x % gpu::kWarpgroup);
+  __device__ static void hide_queries(const Tile& queries, const Tile& d_output,
+                                      QueryStatistics* statistics, int count) {
+    const int thread = static_cast<int>(threadIdx.x) - gpu::kWarpgroup;
     if (thread >= count && thread < kQueries) statistics[thread] = {INFINITY, 0.0f};
-    queries.clear_rows(count, rows.barrier());
-    d_output.clear_rows(count, rows.barrier());
+    clear_rows(count, queries, d_output);
   }
   /// P from S.
   __device__ void weights_from(Fragment<1, kQueries>& p, const QueryStatistics* statistics) const {

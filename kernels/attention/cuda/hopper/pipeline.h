@@ -98,9 +98,17 @@ struct ConsumerRows {
   /// The warp's first row, of the consumer's and of the block's.
   __device__ static int of_warp() { return static_cast<int>(threadIdx.x / 32 % 4) * 16; }
   __device__ int warp_of_block() const { return first() + of_warp(); }
-  /// The multiprocessor's barrier at which the consumer waits for itself.
-  __device__ int barrier() const { return 1 + group; }
 };
+
+/// Makes rows from `first` on zeros in all of the tiles, for both consumers. All their threads call
+/// this, and may have written to shared memory themselves.
+template <typename... Tiles>
+__device__ void clear_rows(int first, const Tiles&... tiles) {
+  constexpr int kThreads = kConsumers * gpu::kWarpgroup;
+  (tiles.clear_rows(first, static_cast<int>(threadIdx.x) - gpu::kWarpgroup, kThreads), ...);
+  gpu::fence_shared_for_engines();
+  gpu::named_sync(1, kThreads);
+}
 
 /// The consumers take turns: while one has the tensor cores, the other computes a softmax. Each waits
 /// at its own barrier and then lets the other one go.
@@ -114,8 +122,8 @@ struct Turns {
   __device__ void end() const {
     if (group == 0) wait();
   }
-  __device__ void wait() const { gpu::named_sync(3 + group, kConsumers * gpu::kWarpgroup); }
-  __device__ void pass() const { gpu::named_arrive(4 - group, kConsumers * gpu::kWarpgroup); }
+  __device__ void wait() const { gpu::named_sync(2 + group, kConsumers * gpu::kWarpgroup); }
+  __device__ void pass() const { gpu::named_arrive(3 - group, kConsumers * gpu::kWarpgroup); }
 };
 
 }  // namespace tessera::cuda::attention

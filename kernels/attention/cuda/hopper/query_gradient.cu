@@ -110,10 +110,7 @@ struct Consumer {
   /// A tile, of which `count` keys belong to the piece.
   __device__ void add_tile(unsigned tile, int last_seen, int count) {
     const auto keys = memory.keys.wait(tile), values = memory.values.wait(tile);
-    if (kCut && count < kKeys) {  // others may be NaN, and 0 times NaN is NaN
-      keys.clear_rows(count, rows.barrier());
-      values.clear_rows(count, rows.barrier());
-    }
+    if (kCut && count < kKeys) clear_rows(count, keys, values);  // 0 times NaN is NaN
     Fragment<1, kKeys> p, ds;
     start_multiply(p, memory.queries.tile(0), rows.first(), keys);
     start_multiply(ds, memory.d_output.tile(0), rows.first(),

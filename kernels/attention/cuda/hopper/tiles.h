@@ -43,20 +43,14 @@ struct PanelTile {
                      barrier);
     }
   }
-  /// Makes rows from `first` on zeros, for wgmma. A warpgroup calls this; it waits for itself at the
-  /// multiprocessor's barrier `barrier`.
-  __device__ void clear_rows(int first, int barrier) const {
+  /// Makes rows from `first` on zeros. Threads 0 to `threads` - 1 share the work.
+  __device__ void clear_rows(int first, int thread, int threads) const {
     const int count = (kRows - first) * (kPanel / 8);  // chunks of a panel
 #pragma unroll
     for (int panel = 0; panel < kHeadSize / kPanel; ++panel) {
       auto* const chunks = reinterpret_cast<uint4*>(data + (panel * kRows + first) * kPanel);
-      for (int i = static_cast<int>(threadIdx.x % gpu::kWarpgroup); i < count;
-           i += gpu::kWarpgroup) {
-        chunks[i] = uint4{0, 0, 0, 0};
-      }
+      for (int i = thread; i < count; i += threads) chunks[i] = uint4{0, 0, 0, 0};
     }
-    gpu::fence_shared_for_engines();
-    gpu::named_sync(barrier, gpu::kWarpgroup);
   }
 };
 
