@@ -66,6 +66,18 @@ std::vector<CheckpointFolder> checkpoints_in(const fs::path& run) {
   return found;
 }
 
+std::vector<CheckpointFolder> checkpoints_at(const fs::path& path) {
+  const fs::path named = path.has_filename() ? path : path.parent_path();  // "runs/a/"
+  const std::int64_t step = step_of(named.filename().string());
+  if (step >= 0 && fs::is_directory(named)) return {{step, named}};
+  std::vector<CheckpointFolder> found = checkpoints_in(named);
+  check(!found.empty(),
+        "{} is no checkpoint and no run folder with one; give a folder such as "
+        "runs/latest/step-001000, or runs/latest",
+        path.string());
+  return found;
+}
+
 void remove_partial_checkpoints(FileCalls& calls, const fs::path& run) {
   std::vector<fs::path> partial;
   for (const fs::directory_entry& entry : fs::directory_iterator(run)) {

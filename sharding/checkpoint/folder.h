@@ -27,6 +27,10 @@ std::filesystem::path unfinished_checkpoint_path(const std::filesystem::path& ru
 /// The checkpoints of a run in the order of steps; none if there is no such folder.
 std::vector<CheckpointFolder> checkpoints_in(const std::filesystem::path& run);
 
+/// The checkpoints that a user names, in the order of steps: `path` is a checkpoint or a run folder.
+/// Raises Error if it is neither, or a run folder without a checkpoint.
+std::vector<CheckpointFolder> checkpoints_at(const std::filesystem::path& path);
+
 /// Removes the unfinished and half-deleted checkpoints that a killed run may have left.
 void remove_partial_checkpoints(FileCalls& calls, const std::filesystem::path& run);
 

@@ -166,6 +166,21 @@ FAULTS = {
         "checkpointer_.save(position_.step, result.finite,",
         "checkpointer_.save(position_.step, true,",
         ["resume"]),
+    "a damaged checkpoint verifies with status 0": (
+        "tools/tessera/checkpoint.cpp",
+        "check(result.damaged == 0,",
+        "check(result.damaged >= 0,",
+        ["checkpoint_command"]),
+    "an export leaves out the routers' biases": (
+        "tools/checkpoint/convert.cpp",
+        "model->routers()) restore_routers(reader.manifest(), *routers);",
+        "model->routers()) (void)routers;",
+        ["checkpoint_command"]),
+    "a consolidated checkpoint loses its state": (
+        "tools/checkpoint/convert.cpp",
+        ".healthy = manifest.healthy, .state = manifest.state};",
+        ".healthy = manifest.healthy};",
+        ["checkpoint_command"]),
     "newer checkpoints stay when a run goes back": (
         "tools/train/run_folder.cpp",
         "if (checkpoint.step > step) move",

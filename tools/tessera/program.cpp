@@ -14,6 +14,7 @@ void add_commands(CLI::App& app) {
   add_generate(app);
   add_score(app);
   add_export(app);
+  add_checkpoint(app);
   add_plan(app);
   add_config_reference(app);
 }

@@ -11,8 +11,6 @@
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
-
 struct SavedConfig {
   Config config;
   CheckpointFolder checkpoint;
@@ -40,18 +38,7 @@ std::vector<CheckpointFolder> resumable_checkpoints(const Config& config) {
   if (resume == "never") return {};
   if (resume == "auto") return checkpoints_in(config.train.dir);
   std::vector<CheckpointFolder> found;
-  check_key(config, "train.resume", [&] {
-    const fs::path path =
-        fs::path(resume).has_filename() ? fs::path(resume) : fs::path(resume).parent_path();
-    for (const CheckpointFolder& sibling : checkpoints_in(path.parent_path())) {
-      if (sibling.path.filename() == path.filename()) found.push_back({sibling.step, path});
-    }
-    if (found.empty()) found = checkpoints_in(path);
-    check(!found.empty(),
-          "{} is no checkpoint and no run folder with one; give auto, never, a "
-          "folder such as step-001000, or a run folder",
-          resume);
-  });
+  check_key(config, "train.resume", [&] { found = checkpoints_at(resume); });
   return found;
 }
 

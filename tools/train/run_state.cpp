@@ -37,17 +37,6 @@ Json routers_json(const Routers& routers) {
           {"tokens", routers.last_step().tokens}};
 }
 
-void restore_routers(Routers& routers, const Json& state) {
-  const Json& biases = state.at("biases");
-  check(biases.size() == routers.biases().size(), "the checkpoint has {} routers, the model {}",
-        biases.size(), routers.biases().size());
-  for (std::size_t layer = 0; layer < biases.size(); ++layer) {
-    if (!biases[layer].empty()) routers.set_bias(layer, biases[layer].get<std::vector<float>>());
-  }
-  routers.set_last_step({.counts = state.at("counts").get<std::vector<std::int64_t>>(),
-                         .tokens = state.at("tokens").get<std::int64_t>()});
-}
-
 /// Fills `tensor`, which holds the elements of the stored tensor from `first` on.
 void read_tensor(CheckpointReader& reader, const std::string& name, const Shape& shape,
                  std::int64_t first, const Tensor& tensor) {
@@ -65,12 +54,9 @@ void read_tensor(CheckpointReader& reader, const std::string& name, const Shape&
   });
 }
 
-void read_tensors(TrainingSession& session, CheckpointReader& reader) {
+void read_optimizer(CheckpointReader& reader, TrainingSession& session) {
   std::map<std::string, const Shard*> shards;
-  for (const Shard& shard : session.strategy().shards()) {
-    shards[shard.parameter.name()] = &shard;
-    read_tensor(reader, shard.parameter.name(), shard.parameter.shape(), shard.first, shard.data);
-  }
+  for (const Shard& shard : session.strategy().shards()) shards[shard.parameter.name()] = &shard;
   for (const auto& [name, tensor] : session.optimizer().state()) {
     const Shard& shard = *shards.at(parameter_of(name));
     read_tensor(reader, name, shard.parameter.shape(), shard.first, tensor);
@@ -86,13 +72,31 @@ Restored restore_numbers(TrainingSession& session, const CheckpointManifest& man
                           .good_steps = state.at("good_steps").get<std::int64_t>()});
   }
   if (Routers* const routers = session.model().routers()) {
-    restore_routers(*routers, state.at("routers"));
+    restore_routers(manifest, *routers);
   }
   return {.position = {.step = manifest.step, .batches = state.at("batches").get<std::int64_t>()},
           .sequences = state.at("sequences").get<std::int64_t>()};
 }
 
 }  // namespace
+
+void read_parameters(CheckpointReader& reader, const std::vector<Shard>& shards) {
+  for (const Shard& shard : shards) {
+    read_tensor(reader, shard.parameter.name(), shard.parameter.shape(), shard.first, shard.data);
+  }
+}
+
+void restore_routers(const CheckpointManifest& manifest, Routers& routers) {
+  const Json state = Json::parse(manifest.state).at("routers");
+  const Json& biases = state.at("biases");
+  check(biases.size() == routers.biases().size(), "the checkpoint has {} routers, the model {}",
+        biases.size(), routers.biases().size());
+  for (std::size_t layer = 0; layer < biases.size(); ++layer) {
+    if (!biases[layer].empty()) routers.set_bias(layer, biases[layer].get<std::vector<float>>());
+  }
+  routers.set_last_step({.counts = state.at("counts").get<std::vector<std::int64_t>>(),
+                         .tokens = state.at("tokens").get<std::int64_t>()});
+}
 
 std::vector<TensorToSave> tensors_to_save(TrainingSession& session) {
   struct Saved {
@@ -144,7 +148,8 @@ Restored restore(TrainingSession& session, const std::filesystem::path& checkpoi
   session.strategy().write_masters([&] {
     try {
       CheckpointReader reader(checkpoint);
-      read_tensors(session, reader);
+      read_parameters(reader, session.strategy().shards());
+      read_optimizer(reader, session);
       restored = restore_numbers(session, reader.manifest());
     } catch (const std::exception& error) {
       restored.problem = error.what();

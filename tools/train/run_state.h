@@ -36,6 +36,12 @@ std::vector<TensorToSave> tensors_to_save(TrainingSession& session);
 std::string run_state_text(TrainingSession& session, const RunPosition& position,
                            const StepResult& last, std::int64_t sequences);
 
+/// Fills the shards with a checkpoint's weights. Call it in Strategy::write_masters(). Raises Error if
+/// a tensor is missing, damaged or of another shape.
+void read_parameters(CheckpointReader& reader, const std::vector<Shard>& shards);
+/// Sets the routers' biases and the counts of their last step to those of a checkpoint.
+void restore_routers(const CheckpointManifest& manifest, Routers& routers);
+
 /// Sets the session to the state of a checkpoint, of any ranks and strategy. Each
 /// rank reads its own slices. A collective. Returns the position, or, on a rank that could not read
 /// all, a problem; the session may then only be restored again.
