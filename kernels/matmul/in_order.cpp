@@ -29,6 +29,8 @@ struct Shape {
 
 /// So few rows use a strip of b too seldom to copy it first.
 constexpr std::int64_t kFewRows = 24;
+/// How far ahead a strip's rows are asked for.
+constexpr std::int64_t kRowsAhead = 8;
 
 template <typename Vector, typename T>
 TESSERA_INLINE void load(Vector& to, const T* from) {
@@ -60,6 +62,17 @@ TESSERA_INLINE void transpose(Vector (&rows)[kLanes]) {
   }
 }
 
+/// Asks for columns [first, first + count) of row k of b. Rows often lie in pages of their own, which
+/// the CPU does not foresee.
+template <typename T>
+TESSERA_INLINE void prefetch_row(const Piece<T>& p, std::int64_t k, std::int64_t first,
+                                 std::int64_t count) {
+  if (k >= p.depth) return;
+  constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(T));
+  const T* const row = p.b + k * p.b_stride + first;
+  for (std::int64_t j = 0; j < count; j += kLine) __builtin_prefetch(row + j);
+}
+
 /// Columns [first, first + count) of b, in rows of `width` elements with zeros behind the last.
 template <typename S, typename T>
 TESSERA_INLINE void pack(T* packed, std::int64_t width, const Piece<T>& p, std::int64_t first,
@@ -67,6 +80,7 @@ TESSERA_INLINE void pack(T* packed, std::int64_t width, const Piece<T>& p, std::
   if (!p.b_transposed) {
     for (std::int64_t k = 0; k < p.depth; ++k) {
       T* const to = packed + k * width;
+      prefetch_row(p, k + kRowsAhead, first, count);
       std::copy_n(p.b + k * p.b_stride + first, count, to);
       std::fill(to + count, to + width, T{0});
     }
