@@ -188,7 +188,12 @@ TEST_CASE("a token has no influence on the logits before it") {
   const test::Rank rank;
   const std::string preset = GENERATE(from_range(kPresets));
   CAPTURE(preset);
-  const WholeModel whole = whole_model(tiny(preset));
+  Hyperparameters hyperparameters = tiny(preset);
+  // A GPU rounds an expert's products by the number of its tokens.
+  if (auto* const llama4 = std::get_if<Llama4Config>(&hyperparameters); llama4 && test::kOnGpu) {
+    llama4->expert_layers.emplace();
+  }
+  const WholeModel whole = whole_model(hyperparameters);
   const NoGradient no_gradient;
   std::vector<std::int32_t> ids = tiny_tokens("inputs", 1).to_vector<std::int32_t>();
   const auto logits = [&] {
@@ -243,25 +248,26 @@ TEST_CASE("the cache gives the logits of the whole sequence, however it is fed")
 TEST_CASE("freezing changes no bit of the other gradients, in any family") {
   const test::Rank rank;
   const std::string preset = GENERATE(from_range(kPresets));
-  const std::size_t first = GENERATE(0, 1, 2);
   const WholeModel all = whole_model(tiny(preset));
-  const std::string frozen = every_third(*all.model, first);
-  CAPTURE(preset, frozen);
-  const WholeModel some = whole_model(tiny(preset), frozen);
-  CHECK(some.differentiate(tiny_tokens("inputs"), tiny_tokens("targets")) ==
-        all.differentiate(tiny_tokens("inputs"), tiny_tokens("targets")));
-  std::size_t trained = 0;
-  for (const Shard& shard : some.shards()) {
-    const std::string& name = shard.parameter.name();
-    CAPTURE(name);
-    CHECK(shard.gradient.defined() == shard.parameter.trainable());
-    if (!shard.parameter.trainable()) continue;
-    ++trained;
-    if (test::kOnGpu && is_bias_of_frozen_weight(some, name)) continue;
-    CHECK(test::same_bits(shard.gradient, all.shard(name).gradient));
+  const float loss = all.differentiate(tiny_tokens("inputs"), tiny_tokens("targets"));
+  for (const std::size_t first : {0, 1, 2}) {
+    const std::string frozen = every_third(*all.model, first);
+    CAPTURE(preset, frozen);
+    const WholeModel some = whole_model(tiny(preset), frozen);
+    CHECK(some.differentiate(tiny_tokens("inputs"), tiny_tokens("targets")) == loss);
+    std::size_t trained = 0;
+    for (const Shard& shard : some.shards()) {
+      const std::string& name = shard.parameter.name();
+      CAPTURE(name);
+      CHECK(shard.gradient.defined() == shard.parameter.trainable());
+      if (!shard.parameter.trainable()) continue;
+      ++trained;
+      if (test::kOnGpu && is_bias_of_frozen_weight(some, name)) continue;
+      CHECK(test::same_bits(shard.gradient, all.shard(name).gradient));
+    }
+    CHECK(trained >= some.shards().size() / 3);
+    CHECK(trained < some.shards().size());
   }
-  CHECK(trained >= some.shards().size() / 3);
-  CHECK(trained < some.shards().size());
 }
 
 TEST_CASE("sizes that no model can have are refused by their names") {
