@@ -1,5 +1,7 @@
 #include "runtime/allocator.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -26,6 +28,24 @@ class HostMemory final : public HostMemorySource {
   }
 };
 
+class Addresses final : public MemorySource {
+ public:
+  explicit Addresses(Writable writable)
+      : protection_(writable == Writable::yes ? PROT_READ | PROT_WRITE : PROT_READ) {}
+
+  std::byte* acquire(std::size_t bytes) override {
+    constexpr int kUnbacked = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* const data = mmap(nullptr, bytes, protection_, kUnbacked, -1, 0);
+    return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+  }
+  void release(std::byte* data, std::size_t bytes) override { munmap(data, bytes); }
+  void mark_used(std::byte*, std::size_t, std::size_t, int) override {}
+  void mark_unused(std::byte*, std::size_t, int) override {}
+
+ private:
+  const int protection_;
+};
+
 std::string table_of(const MemoryAccount& account) {
   std::string table;
   for (int i = 0; i < kCategories; ++i) {
@@ -39,6 +59,10 @@ std::string table_of(const MemoryAccount& account) {
 
 std::unique_ptr<MemorySource> host_memory() {
   return std::make_unique<HostMemory>();
+}
+
+std::unique_ptr<MemorySource> addresses_only(Writable writable) {
+  return std::make_unique<Addresses>(writable);
 }
 
 void HostMemorySource::mark_used(std::byte* data, std::size_t bytes, std::size_t block_bytes, int) {
@@ -104,11 +128,17 @@ void Allocator::release(const Block& block) {
 }
 
 void Allocator::charge(Category category, std::int64_t bytes) {
-  for (auto* line : {&account_.categories[static_cast<int>(category)], &account_.total}) {
-    line->current += bytes;
-    line->peak = std::max(line->peak, line->current);
-  }
+  auto& line = account_.categories[static_cast<int>(category)];
+  line.current += bytes;
+  line.peak = std::max(line.peak, line.current);
+  account_.total.current += bytes;
+  if (account_.total.current > account_.total.peak) mark_peak();
   if (recording_) history_.push_back({category, bytes, account_.total.current});
+}
+
+void Allocator::mark_peak() {
+  account_.total.peak = account_.total.at_peak = account_.total.current;
+  for (auto& line : account_.categories) line.at_peak = line.current;
 }
 
 MemoryAccount Allocator::account() const {
@@ -119,7 +149,7 @@ MemoryAccount Allocator::account() const {
 void Allocator::reset_peaks() {
   const std::lock_guard lock(mutex_);
   for (auto& line : account_.categories) line.peak = line.current;
-  account_.total.peak = account_.total.current;
+  mark_peak();
 }
 
 void Allocator::trim() {

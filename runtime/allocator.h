@@ -50,11 +50,19 @@ class HostMemorySource : public MemorySource {
 /// Pages of the host's heap.
 std::unique_ptr<MemorySource> host_memory();
 
+/// Addresses for a dry run (runtime/context.h). Every byte reads as zero. A write to addresses that
+/// are not writable ends the process; writable ones get memory where they are written.
+enum class Writable : bool { no = false, yes = true };
+std::unique_ptr<MemorySource> addresses_only(Writable writable);
+
 /// Live bytes now and at the peak, per category and in total.
 struct MemoryAccount {
   struct Line {
     std::int64_t current = 0;
+    /// The most so far. Categories have their peaks at different times.
     std::int64_t peak = 0;
+    /// The bytes when the total reached its peak. Those of all categories add up to that peak.
+    std::int64_t at_peak = 0;
   };
   std::array<Line, kCategories> categories;
   Line total;
@@ -106,6 +114,7 @@ class Allocator {
 
  private:
   void charge(Category category, std::int64_t bytes);
+  void mark_peak();
   void trim_locked();
   [[noreturn]] void fail_out_of_memory(std::size_t bytes, Category category) const;
 

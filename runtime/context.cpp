@@ -32,8 +32,10 @@ void select(const Device& device) {
        to_string(device));
 }
 
-std::unique_ptr<MemorySource> memory_of(const Device& device) {
+std::unique_ptr<MemorySource> memory_of(const ContextOptions& options) {
+  const Device& device = options.device;
   select(device);
+  if (options.dry) return addresses_only(Writable::no);
   if constexpr (kHasCuda) {
     if (!device.is_cpu()) return cuda::device_memory(device.index);
   }
@@ -41,9 +43,13 @@ std::unique_ptr<MemorySource> memory_of(const Device& device) {
 }
 
 /// Null on the CPU, which has no second kind of memory.
-std::shared_ptr<Allocator> host_allocator_of(const Device& device) {
+std::shared_ptr<Allocator> host_allocator_of(const ContextOptions& options) {
   if constexpr (kHasCuda) {
-    if (!device.is_cpu()) return std::make_shared<Allocator>(Device{}, cuda::pinned_memory());
+    if (!options.device.is_cpu()) {
+      // A dry run's host writes small values on their way to the GPU.
+      return std::make_shared<Allocator>(
+          Device{}, options.dry ? addresses_only(Writable::yes) : cuda::pinned_memory());
+    }
   }
   return nullptr;
 }
@@ -59,9 +65,9 @@ Stream compute_stream_of(const Device& device) {
 
 RankContext::RankContext(const ContextOptions& options)
     : options_(options),
-      allocator_(std::make_shared<Allocator>(options.device, memory_of(options.device))),
-      host_allocator_(host_allocator_of(options.device)),
-      threads_(threads_of(options)),
+      allocator_(std::make_shared<Allocator>(options.device, memory_of(options))),
+      host_allocator_(host_allocator_of(options)),
+      threads_(threads_of(options), options.dry),
       profiler_(options.rank),
       random_{.seed = options.seed},
       compute_stream_(compute_stream_of(options.device)) {
@@ -79,7 +85,7 @@ const Stream& RankContext::side_stream(const std::string& name) {
     if constexpr (kHasCuda) {
       if (!device().is_cpu()) return cuda::make_stream(name, id);
     }
-    return Stream::worker(name, id, this);
+    return is_dry() ? Stream::inline_stream(name, id) : Stream::worker(name, id, this);
   };
   return side_streams_.emplace(name, make()).first->second;
 }

@@ -28,6 +28,8 @@ struct ContextOptions {
   /// Threads of this rank; 0 means available_threads() / world_size, at least 1.
   int threads = 0;
   std::uint64_t seed = 0;
+  /// A dry run; see RankContext::is_dry.
+  bool dry = false;
 };
 
 /// The position in training. With the seed it addresses every random number of that position.
@@ -50,6 +52,13 @@ class RankContext {
   const Device& device() const { return options_.device; }
   int rank() const { return options_.rank; }
   int world_size() const { return options_.world_size; }
+  /// Is this a dry run? It executes a program for the sake of its memory accounts. All allocations
+  /// are accounted for, but tensors have addresses without memory, and kernels, copies and the
+  /// thread team do nothing. A value that the host reads from a tensor is zero.
+  ///
+  /// Work outside of kernels is done as always. Code that writes to a tensor's memory on the host
+  /// does it inside threads().run or parallel_for, which a dry run skips.
+  bool is_dry() const { return options_.dry; }
   Allocator& allocator() { return *allocator_; }
   const std::shared_ptr<Allocator>& shared_allocator() const { return allocator_; }
   /// Allocates host memory that the device copies from and to directly. On the CPU it is the

@@ -56,14 +56,14 @@ void copy_bytes(const Location& to, const Location& from, std::size_t bytes) {
       return cuda::copy(to.data, from.data, bytes, to.device.is_cpu() || from.device.is_cpu());
     }
   }
-  if (bytes > 0) std::memmove(to.data, from.data, bytes);
+  if (bytes > 0 && !context().is_dry()) std::memmove(to.data, from.data, bytes);
 }
 
 void zero_bytes(const Location& at, std::size_t bytes) {
   if constexpr (kHasCuda) {
     if (!at.device.is_cpu()) return cuda::zero(at.data, bytes);
   }
-  std::memset(at.data, 0, bytes);
+  if (!context().is_dry()) std::memset(at.data, 0, bytes);
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ void spin(int spins) {
 }  // namespace
 
 struct ThreadTeam::Impl {
-  explicit Impl(int size) : size(std::max(1, size)) {
+  Impl(int size, bool idle) : size(std::max(1, size)), idle(idle) {
+    if (idle) return;
     try {
       for (int i = 1; i < this->size; ++i) workers.emplace_back([this] { work(); });
     } catch (const std::system_error& error) {
@@ -53,6 +54,7 @@ struct ThreadTeam::Impl {
   }
 
   void run(std::int64_t count, const std::function<void(std::int64_t)>& body) {
+    if (idle) return;
     if (size == 1 || count <= 1 || busy.exchange(true, std::memory_order_acquire)) {
       for (std::int64_t i = 0; i < count; ++i) body(i);
       return;
@@ -118,6 +120,7 @@ struct ThreadTeam::Impl {
   }
 
   const int size;
+  const bool idle;
   // A flag instead of a mutex: a thread that holds it asks again in a nested loop.
   std::atomic<bool> busy{false};
   std::vector<std::thread> workers;
@@ -131,7 +134,7 @@ struct ThreadTeam::Impl {
   std::exception_ptr failure;
 };
 
-ThreadTeam::ThreadTeam(int size) : impl_(std::make_unique<Impl>(size)) {}
+ThreadTeam::ThreadTeam(int size, bool idle) : impl_(std::make_unique<Impl>(size, idle)) {}
 ThreadTeam::~ThreadTeam() = default;
 
 int ThreadTeam::size() const {
@@ -173,6 +176,10 @@ void parallel_for(std::int64_t total, std::int64_t chunk,
     const CallersScope scope(here, stream, category);
     body(i * chunk, std::min(total, (i + 1) * chunk));
   });
+}
+
+void on_one_thread(const std::function<void()>& body) {
+  context().threads().run(1, [&](std::int64_t) { body(); });
 }
 
 int available_threads() {

@@ -16,7 +16,8 @@ namespace tessera {
 /// A fixed group of threads: the caller and `size - 1` workers. A team of one starts no thread.
 class ThreadTeam {
  public:
-  explicit ThreadTeam(int size);
+  /// `idle`: the team of a dry run. It has a size, but no threads, and run() does nothing.
+  explicit ThreadTeam(int size, bool idle = false);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
@@ -36,6 +37,9 @@ class ThreadTeam {
 /// context's threads. The context, stream and category of the caller are current in every body.
 void parallel_for(std::int64_t total, std::int64_t chunk,
                   const std::function<void(std::int64_t begin, std::int64_t end)>& body);
+
+/// body() on the calling thread: the part of a kernel that is not a loop for many threads.
+void on_one_thread(const std::function<void()>& body);
 
 /// Number of chunks that parallel_for(total, chunk) makes.
 inline std::int64_t chunk_count(std::int64_t total, std::int64_t chunk) {

@@ -249,9 +249,11 @@ class Library {
   cublasStatus_t launch(const Problem& problem, const Algorithm& algorithm, const GemmMatrices& at,
                         void* c, bool accumulate) {
     const float alpha = 1.0f, beta = accumulate ? 1.0f : 0.0f;
+    void* const partial_sums = workspace();
+    if (context().is_dry()) return CUBLAS_STATUS_SUCCESS;
     return cublasLtMatmul(handle_.get(), problem.description.get(), &alpha, at.b, problem.b.get(),
                           at.a, problem.a.get(), &beta, at.c, problem.c.get(), c, problem.c.get(),
-                          &algorithm, workspace(), kGemmWorkspaceBytes, native(current_stream()));
+                          &algorithm, partial_sums, kGemmWorkspaceBytes, native(current_stream()));
   }
 
   /// One for each stream: products on two streams may run at the same time.
@@ -273,7 +275,8 @@ std::optional<Plan> Library::make_plan(const Gemm& gemm, const GemmMatrices& at,
                                        const Alignments& alignments) {
   Problem problem(gemm);
   problem.point_to(at);
-  const bool measured = matmul_options().choice == MatmulOptions::Choice::measured;
+  const bool measured =
+      matmul_options().choice == MatmulOptions::Choice::measured && !context().is_dry();
   constexpr int kCandidates = 8;
   const auto candidates =
       suggestions(handle_.get(), problem, alignments, measured ? kCandidates : 1);

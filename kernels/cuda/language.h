@@ -12,6 +12,8 @@
 // kernels/cuda/numeric.h.
 #pragma once
 
+#include "runtime/context.h"
+
 #if defined(__CUDACC__)
 
 #include <cuda_runtime.h>
@@ -27,10 +29,11 @@
 namespace tessera::gpu {
 
 /// Starts kernel(arguments...) on a grid of blocks, each with `shared_bytes` of dynamic shared
-/// memory. Raises Error if the launch is refused.
+/// memory. Raises Error if the launch is refused. A dry run (runtime/context.h) starts nothing.
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             cudaStream_t stream, Arguments&&... arguments) {
+  if (context().is_dry()) return;
   if (shared_bytes > 0) allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes);
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
@@ -80,6 +83,7 @@ using SharedMemory = emulation::SharedMemoryCarver;
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             cudaStream_t stream, Arguments&&... arguments) {
+  if (context().is_dry()) return;
   const auto* const address = reinterpret_cast<const void*>(kernel);
   if (shared_bytes > 0) allow_shared_memory(address, shared_bytes);
   const emulation::Launch launch{grid, block, shared_bytes,

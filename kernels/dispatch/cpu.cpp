@@ -76,15 +76,17 @@ void dispatch_order(Out places, Out offsets, const Tensor& experts) {
   const std::int64_t rows = experts.numel(), E = offsets.numel() - 1;
   auto* const first = offsets.data<std::int32_t>();
   auto* const to = places.data<std::int32_t>();
-  for (std::int64_t i = 0; i < rows; ++i) {
-    check(ids[i] >= 0 && ids[i] < E, "dispatch: experts[{}] is {}; there are experts [0, {})", i,
-          ids[i], E);
-  }
-  std::fill_n(first, E + 1, 0);
-  for (std::int64_t i = 0; i < rows; ++i) ++first[ids[i] + 1];
-  for (std::int64_t e = 0; e < E; ++e) first[e + 1] += first[e];
-  std::vector<std::int32_t> next(first, first + E);
-  for (std::int64_t i = 0; i < rows; ++i) to[i] = next[static_cast<std::size_t>(ids[i])]++;
+  on_one_thread([=] {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      check(ids[i] >= 0 && ids[i] < E, "dispatch: experts[{}] is {}; there are experts [0, {})", i,
+            ids[i], E);
+    }
+    std::fill_n(first, E + 1, 0);
+    for (std::int64_t i = 0; i < rows; ++i) ++first[ids[i] + 1];
+    for (std::int64_t e = 0; e < E; ++e) first[e + 1] += first[e];
+    std::vector<std::int32_t> next(first, first + E);
+    for (std::int64_t i = 0; i < rows; ++i) to[i] = next[static_cast<std::size_t>(ids[i])]++;
+  });
 }
 
 void dispatch(Out y, const Tensor& x, const Tensor& places, const Tensor& weights) {

@@ -41,8 +41,10 @@ Tensor sorted_occurrences(const Tensor& ids) {
   const Tensor sorted = Tensor::empty(ids.shape(), DType::i64);
   const auto* const id = ids.data<std::int32_t>();
   auto* const first = sorted.data<Occurrence>();
-  for (std::int64_t n = 0; n < ids.numel(); ++n) first[n] = occurrence(id[n], n);
-  std::sort(first, first + ids.numel());
+  on_one_thread([&] {
+    for (std::int64_t n = 0; n < ids.numel(); ++n) first[n] = occurrence(id[n], n);
+    std::sort(first, first + ids.numel());
+  });
   return sorted;
 }
 

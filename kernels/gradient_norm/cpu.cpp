@@ -75,7 +75,7 @@ void largest_magnitude(Out largest, std::span<const Tensor> tensors) {
     });
     for (std::int64_t i = 0; i < memory.numel(); ++i) bits = std::max(bits, partials[i]);
   }
-  *largest.data<float>() = std::bit_cast<float>(bits);
+  on_one_thread([&] { *largest.data<float>() = std::bit_cast<float>(bits); });
 }
 
 void sum_of_squares(Out words, const Tensor& largest, std::span<const Tensor> tensors) {
@@ -94,10 +94,12 @@ void sum_of_squares(Out words, const Tensor& largest, std::span<const Tensor> te
       partials[2 * i] = sum.high;
       partials[2 * i + 1] = sum.low;
     });
-    for (std::int64_t i = 0; i < memory.size(0); ++i) {
-      total[0] += partials[2 * i];
-      total[1] += partials[2 * i + 1];
-    }
+    on_one_thread([&] {
+      for (std::int64_t i = 0; i < memory.size(0); ++i) {
+        total[0] += partials[2 * i];
+        total[1] += partials[2 * i + 1];
+      }
+    });
   }
 }
 
@@ -106,9 +108,11 @@ void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,
   const double scaled = norm.value();
   const bool finite = std::isfinite(scaled) && std::isfinite(*loss.data<float>());
   const double scale = settings.loss_scale;
-  *factor.data<float>() =
-      finite ? static_cast<float>(clip_scale(scaled / scale, settings.max_norm) / scale)
-             : std::numeric_limits<float>::quiet_NaN();
+  on_one_thread([&] {
+    *factor.data<float>() =
+        finite ? static_cast<float>(clip_scale(scaled / scale, settings.max_norm) / scale)
+               : std::numeric_limits<float>::quiet_NaN();
+  });
 }
 
 }  // namespace tessera::cpu

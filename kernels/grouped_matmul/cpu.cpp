@@ -87,16 +87,17 @@ void clear_empty(Out c, const Groups& groups) {
 void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                     Transpose transpose_b) {
   const Groups groups(offsets, a.size(0));
-  if (groups.end() == 0 || c.size(1) == 0) return;
+  if (c.numel() == 0) return;
   const Tensor to = c.slice(0, groups.end());
   if (a.size(1) == 0) return to.zero();
   const bool transposed = transpose_b == Transpose::yes;
   if (c.dtype() == DType::f64) return multiply_rows<double>(to, a, b, groups, transposed);
   if (c.dtype() == DType::f32) return multiply_rows<float>(to, a, b, groups, transposed);
   const CategoryScope scope(Category::workspace);
-  const Tensor product = Tensor::empty(to.shape(), DType::f32);
+  // For all rows: the size does not depend on the offsets.
+  const Tensor product = Tensor::empty(c.shape(), DType::f32);
   multiply_rows<float>(product, widened(a), widened(b), groups, transposed);
-  narrow(to, product, Accumulate::no);
+  narrow(to, product.slice(0, groups.end()), Accumulate::no);
 }
 
 void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,

@@ -30,9 +30,11 @@ void sum(Out result, const Tensor& x) {
     parallel_for(x.numel(), kChunk, [=](std::int64_t begin, std::int64_t end) {
       sums[begin / kChunk] = chunk_sum(elements + begin, end - begin);
     });
-    double total = 0.0;
-    for (std::int64_t i = 0; i < partials.numel(); ++i) total += sums[i];
-    *result.data<compute_t<T>>() = static_cast<compute_t<T>>(total);
+    on_one_thread([&] {
+      double total = 0.0;
+      for (std::int64_t i = 0; i < partials.numel(); ++i) total += sums[i];
+      *result.data<compute_t<T>>() = static_cast<compute_t<T>>(total);
+    });
   });
 }
 

@@ -85,12 +85,13 @@ std::unique_ptr<MemorySource> pinned_memory() {
 void copy(void* to, const void* from, std::size_t bytes, bool with_host) {
   if (bytes == 0) return;
   if (with_host) hold_until_synchronized(current_stream());
+  if (context().is_dry()) return;
   check_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(current_stream())),
                "cudaMemcpyAsync");
 }
 
 void zero(void* data, std::size_t bytes) {
-  if (bytes == 0) return;
+  if (bytes == 0 || context().is_dry()) return;
   check_status(cudaMemsetAsync(data, 0, bytes, native(current_stream())), "cudaMemsetAsync");
 }
 

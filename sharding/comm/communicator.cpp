@@ -170,6 +170,10 @@ std::unique_ptr<Communicator> Communicator::split(int color) {
   return split_by(call);
 }
 
+std::unique_ptr<Communicator> Communicator::split(const std::function<int(int)>& color_of) {
+  return split(color_of(rank()));
+}
+
 void Communicator::raise_if_aborted() {
   if (const auto reason = aborted()) throw Error(*reason);
 }

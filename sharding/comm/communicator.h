@@ -32,6 +32,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -84,6 +85,8 @@ class Communicator {
 
   /// The communicator of those ranks that pass the same color, ordered by their rank here. Blocks.
   std::unique_ptr<Communicator> split(int color);
+  /// The same for a caller that knows the color of every rank of this group.
+  virtual std::unique_ptr<Communicator> split(const std::function<int(int rank)>& color_of);
 
   /// A training step's last collective has been queued. Called on the world, by all ranks. After
   /// the first kStepsCompared steps the ranks compare the step's calls on `stream`, those of every

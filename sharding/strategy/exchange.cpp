@@ -25,12 +25,12 @@ std::unique_ptr<Exchange> make_exchange(const GroupPlan& group, MeshCommunicator
   fail("there is no layout number {}", static_cast<int>(placement.layout));
 }
 
-std::unique_ptr<Exchange> make_reshard_exchange(const GroupPlan& group, int shard,
+std::unique_ptr<Exchange> make_reshard_exchange(const GroupPlan& group,
                                                 MeshCommunicators& communicators) {
   if (group.placement.reshard != Reshard::to_groups) return nullptr;
   Communicator& shards = communicators.along(group.placement.shard);
   return std::make_unique<SliceExchange>(
-      communicators.split(shards, group.reshard_group_of(shard).number));
+      communicators.split(shards, [&](int shard) { return group.reshard_group_of(shard).number; }));
 }
 
 }  // namespace tessera

@@ -29,8 +29,8 @@ class Exchange {
 
 /// The exchange for a group's layout. The communicators must outlive it.
 std::unique_ptr<Exchange> make_exchange(const GroupPlan& group, MeshCommunicators& communicators);
-/// That of the reshard group which `shard` is in; null unless the plan reshards to groups.
-std::unique_ptr<Exchange> make_reshard_exchange(const GroupPlan& group, int shard,
+/// That of this rank's reshard group; null unless the plan reshards to groups.
+std::unique_ptr<Exchange> make_reshard_exchange(const GroupPlan& group,
                                                 MeshCommunicators& communicators);
 
 }  // namespace tessera

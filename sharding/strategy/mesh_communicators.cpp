@@ -7,12 +7,15 @@ namespace tessera {
 Communicator& MeshCommunicators::along(const Axes& axes) {
   if (mesh_.size_along(axes) == world_->size()) return *world_;
   Communicator*& group = along_[axes];
-  if (group == nullptr) group = &split(*world_, mesh_.group_along(world_->rank(), axes));
+  if (group == nullptr) {
+    group = &split(*world_, [&](int rank) { return mesh_.group_along(rank, axes); });
+  }
   return *group;
 }
 
-Communicator& MeshCommunicators::split(Communicator& group, int color) {
-  owned_.push_back(group.split(color));
+Communicator& MeshCommunicators::split(Communicator& group,
+                                       const std::function<int(int)>& color_of) {
+  owned_.push_back(group.split(color_of));
   return *owned_.back();
 }
 

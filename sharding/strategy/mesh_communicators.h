@@ -1,6 +1,7 @@
 // MeshCommunicators: a communicator for each group of ranks along axes of the mesh.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -24,8 +25,8 @@ class MeshCommunicators {
   /// This rank's group along `axes`: all ranks, or a communicator that is split off on first use.
   /// A collective.
   Communicator& along(const Axes& axes);
-  /// Ranks of `group` that pass the same color. A collective.
-  Communicator& split(Communicator& group, int color);
+  /// The ranks of `group` that have this rank's color. A collective.
+  Communicator& split(Communicator& group, const std::function<int(int rank)>& color_of);
 
   /// The communicators that were split off.
   const std::vector<std::shared_ptr<Communicator>>& owned() const { return owned_; }

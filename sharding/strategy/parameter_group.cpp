@@ -24,8 +24,7 @@ ParameterGroup::ParameterGroup(const Plan& plan, const GroupPlan& group, int ran
                                std::uint64_t seed)
     : group_(group),
       exchange_(plan.communicates ? make_exchange(group, communicators) : nullptr),
-      reshard_exchange_(make_reshard_exchange(
-          group, plan.mesh.position_along(rank, group.placement.shard), communicators)),
+      reshard_exchange_(make_reshard_exchange(group, communicators)),
       resources_{.plan = plan,
                  .group = group,
                  .shard = plan.mesh.position_along(rank, group.placement.shard),

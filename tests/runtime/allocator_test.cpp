@@ -108,6 +108,24 @@ TEST_CASE("the account counts requested bytes per category, with peaks") {
   REQUIRE(f.allocator.account().total.current == 0);
 }
 
+TEST_CASE("at the peak of the total each category has what it had then") {
+  Fixture f;
+  const auto first = f.allocator.allocate(100, Category::activations, 0);
+  f.allocator.release(first);
+  const auto second = f.allocator.allocate(40, Category::activations, 0);
+  const auto largest = f.allocator.allocate(200, kWorkspace, 0);
+  f.allocator.release(second);
+  const MemoryAccount account = f.allocator.account();
+  CHECK(account.total.peak == 240);
+  CHECK(account.total.at_peak == 240);
+  CHECK(account[Category::activations].peak == 100);
+  CHECK(account[Category::activations].at_peak == 40);
+  CHECK(account[kWorkspace].at_peak == 200);
+  f.allocator.reset_peaks();
+  CHECK(f.allocator.account()[Category::activations].at_peak == 0);
+  f.allocator.release(largest);
+}
+
 TEST_CASE("a released block serves the next request of its size class on its stream") {
   Fixture f;
   const auto first = f.allocator.allocate(1000, kWorkspace, 3);

@@ -240,8 +240,8 @@ FAULTS = {
         ["plan"]),
     "plan's total leaves out the slots": (
         "tools/plan/prediction.cpp",
-        "one.optimizer + one.communication);",
-        "one.optimizer);",
+        "one.optimizer + one.communication;",
+        "one.optimizer;",
         ["plan"]),
     "export fills files beyond their most bytes": (
         "tools/export/export.cpp",
@@ -278,6 +278,37 @@ FAULTS = {
         "scale, /*training=*/false, batch.document_starts);",
         "scale, /*training=*/false, Tensor());",
         ["session"]),
+    # ---- dry runs
+    "a grouped product's workspace has the rows of a dry run's counts": (
+        "kernels/grouped_matmul/cpu.cpp",
+        "const Tensor product = Tensor::empty(c.shape(), DType::f32);\n  multiply_rows",
+        "const Tensor product = Tensor::empty(to.shape(), DType::f32);\n  multiply_rows",
+        ["dry_run"]),
+    "a dry run's batches have no documents": (
+        "tools/plan/dry_run.cpp",
+        "documents ? Tensor::empty_on_host(shape, DType::i32) : Tensor()",
+        "Tensor()",
+        ["dry_run"]),
+    "the peak is named by the unit that runs next": (
+        "tools/plan/dry_run.cpp",
+        "if (peak > seen_) moment_ = now_;",
+        "if (peak > seen_) moment_ = next;",
+        ["dry_run"]),
+    "a dry run of many micro-batches is one of two": (
+        "tools/plan/dry_run.cpp",
+        "(data.accumulation_steps, 3)",
+        "(data.accumulation_steps, 1)",
+        ["dry_run"]),
+    "a linear layer keeps its result for backward": (
+        "autograd/operations/linear.cpp",
+        "[weight, bias, saved, transpose, needs_dx = x.requires_gradient(),",
+        "[weight, bias, saved, y, transpose, needs_dx = x.requires_gradient(),",
+        ["dry_run"]),
+    "the plan's peak is that of rank 0": (
+        "tools/plan/prediction.cpp",
+        "if (total > all.total.most) all.fullest_rank = rank;",
+        "",
+        ["plan"]),
     "a document token may be outside the vocabulary": (
         "tools/train/resolve.cpp",
         "check(number < vocab_size, ",

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/check.h"
+#include "runtime/integer.h"
+#include "runtime/threads.h"
 #include "sharding/plan/footprint.h"
 #include "sharding/plan/plan.h"
 #include "tools/config/sharding_options.h"
+#include "tools/plan/dry_run.h"
 #include "tools/plan/prediction.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/resolve.h"
@@ -27,7 +31,7 @@ Machine machine_of(const PlanOptions& options) {
 /// One unit for all bytes of a table.
 class Unit {
  public:
-  explicit Unit(std::int64_t most) : is_gibi_(most >= std::int64_t{100} << 30) {}
+  explicit Unit(std::int64_t most) : is_gibi_(most >= std::int64_t{64} << 30) {}
 
   const char* name() const { return is_gibi_ ? "GiB" : "MiB"; }
   std::string text(double bytes) const {
@@ -60,71 +64,126 @@ std::string details(const Prediction& p) {
   return text;
 }
 
+/// A dry run's memory at the peak of a step, a row per category.
+std::string peak_table(const StepMemory& step, const std::string& where) {
+  const Unit unit(step.account.total.peak);
+  constexpr const char* kRow = "  {:<14} {:>12} {:>18} {:>22}\n";
+  std::string text = fmt::format("At the peak of a step, {}:\n{}:\n\n", step.moment, where);
+  text += fmt::format(kRow, "", unit.name(), "in bytes", "largest in the step");
+  const auto add = [&](std::string_view label, const MemoryAccount::Line& line) {
+    text += fmt::format(kRow, label, unit.text(static_cast<double>(line.at_peak)), line.at_peak,
+                        line.peak);
+  };
+  for (int i = 0; i < kCategories; ++i) {
+    add(enum_names<Category>()[i], step.account.categories[i]);
+  }
+  add("total", step.account.total);
+  return text;
+}
+
+/// The dry run of a plan's fullest rank, on the CPU. No value with offloading, which ranks on the
+/// CPU do not do.
+std::optional<StepMemory> step_of(const ResolvedConfig& run, const Plan& plan, int rank,
+                                  const PlanOptions& options) {
+  const auto offloads = [](const GroupPlan& group) {
+    return group.placement.offload != Offload::none;
+  };
+  if (std::any_of(plan.groups.begin(), plan.groups.end(), offloads)) return {};
+  const int on_a_node = options.ranks / options.nodes;
+  const int threads = static_cast<int>(run.config.runtime.threads);
+  return dry_run(shortened(run, options.ranks),
+                 {.rank = rank,
+                  .ranks = options.ranks,
+                  .ranks_per_node = ranks_per_node(options),
+                  .threads = threads > 0 ? threads : std::max(1, available_threads() / on_a_node)});
+}
+
+/// "rank 0 on cpu, with 2 threads and 4 x 128 tokens in a micro-batch".
+std::string place_of(const StepMemory& step, const ResolvedConfig& run, int rank, int ranks) {
+  const DataConfig& data = run.config.data;
+  return fmt::format("rank {} on cpu, with {} thread{} and {} x {} tokens in a micro-batch", rank,
+                     step.threads, step.threads == 1 ? "" : "s",
+                     ceil_div(data.batch_size, data.accumulation_steps * ranks),
+                     data.sequence_length);
+}
+
 /// A row of the table of strategies.
 struct Row {
   std::string name;
   /// The mesh of hsdp: "16 x 8" replicas x shards.
   std::string mesh;
   Prediction prediction;
+  /// Bytes at the peak of a step on the fullest rank.
+  std::int64_t peak = 0;
   /// Instead of a prediction, if the strategy does not suit the ranks.
   std::string problem;
 };
 
-Row row_of(const Units& units, const Config& config, const std::string& name,
-           const PlanOptions& options, std::int64_t counters) {
+Row row_of(const Units& units, const ResolvedConfig& base, const std::string& name,
+           const PlanOptions& options) {
   Row row{.name = name};
   try {
-    ShardingOptions sharding = sharding_options(config);
-    sharding.counters = counters;
-    const Plan plan = make_plan(units, sharding, machine_of(options));
+    ResolvedConfig run = base;
+    run.config = variant_of(base.config, name);
+    run.sharding = sharding_options(run.config);
+    run.sharding.counters = base.sharding.counters;
+    const Plan plan = make_plan(units, run.sharding, machine_of(options));
     const int replicas = plan.mesh.size_along({"replica"}),
               shards = plan.mesh.size_along({"shard"});
     if (replicas > 1 && shards > 1) row.mesh = fmt::format("{} x {}", replicas, shards);
     row.prediction =
-        predict(plan, ranks_per_node(options), optimizer_bytes_per_element(config.optimizer));
+        predict(plan, ranks_per_node(options), optimizer_bytes_per_element(run.config.optimizer));
+    if (const auto step = step_of(run, plan, row.prediction.fullest_rank, options)) {
+      row.peak = step->account.total.peak;
+    }
   } catch (const Error& error) {
     row.problem = error.what();
   }
   return row;
 }
 
-std::string text_of(const Row& row, const Unit& unit, bool several_nodes) {
-  std::string text = fmt::format("  {:<10} {:>9}", row.name, row.mesh);
+std::string text_of(const Row& row, const Unit& unit) {
+  std::string text = fmt::format("  {:<12}", fmt::format("{} {}", row.name, row.mesh));
   if (!row.problem.empty()) return fmt::format("{} {}\n", text, row.problem);
   const Prediction& p = row.prediction;
-  for (const Spread* spread :
-       {&p.parameters, &p.gradients, &p.optimizer, &p.slots, &p.total, &p.bytes_sent}) {
-    text += fmt::format(" {:>11}", unit.text(static_cast<double>(spread->most)));
+  for (const Spread* spread : {&p.parameters, &p.gradients, &p.optimizer, &p.slots, &p.total}) {
+    text += fmt::format(" {:>8}", unit.text(static_cast<double>(spread->most)));
   }
-  if (!several_nodes) return text + "\n";
-  const auto& leaves = p.leaves_node;
-  return text + fmt::format(" {:>11} {:>11}\n", leaves ? unit.text(leaves->direct) : "uneven",
-                            leaves ? unit.text(leaves->rings) : "uneven");
+  const std::string peak = row.peak > 0 ? unit.text(static_cast<double>(row.peak)) : "-";
+  return fmt::format("{} {:>8} {:>8}\n", text, peak,
+                     unit.text(static_cast<double>(p.bytes_sent.most)));
+}
+
+std::string crossings(const std::vector<Row>& rows, const Unit& unit) {
+  std::string text = fmt::format(
+      "\nBytes that a rank sends to another node, mean per rank and step, in {}:\n"
+      "directly (MPI, or sharding.deterministic), and in rings (NCCL's default).\n\n"
+      "  {:<12} {:>11} {:>11}\n",
+      unit.name(), "", "directly", "in rings");
+  for (const Row& row : rows) {
+    if (!row.problem.empty()) continue;
+    const auto& leaves = row.prediction.leaves_node;
+    text += fmt::format("  {:<12} {:>11} {:>11}\n", row.name,
+                        leaves ? unit.text(leaves->direct) : "uneven",
+                        leaves ? unit.text(leaves->rings) : "uneven");
+  }
+  return text;
 }
 
 std::string comparison(const Units& units, const ResolvedConfig& run, const PlanOptions& options) {
   std::vector<Row> rows;
   std::int64_t most = 0;
   for (const std::string& name : strategy_variants()) {
-    rows.push_back(
-        row_of(units, variant_of(run.config, name), name, options, run.sharding.counters));
-    most = std::max(most, rows.back().prediction.total.most);
+    rows.push_back(row_of(units, run, name, options));
+    most = std::max({most, rows.back().prediction.total.most, rows.back().peak});
   }
   const Unit unit(most);
-  const bool several_nodes = options.nodes > 1;
   std::string text = fmt::format(
       "Every strategy, the rank with the most, in {}:\n\n"
-      "  {:<10} {:>9} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}",
-      unit.name(), "", "mesh", "parameters", "gradients", "optimizer", "slots", "total",
-      "sent/step");
-  text += several_nodes ? fmt::format(" {:>11} {:>11}\n", "leaves node", "(in rings)") : "\n";
-  for (const Row& row : rows) text += text_of(row, unit, several_nodes);
-  if (several_nodes) {
-    text +=
-        "\n'leaves node' is the mean per rank and step of the bytes that a rank sends to another "
-        "node: with direct\n"
-        "sends (MPI, or sharding.deterministic), and in parentheses in rings (NCCL's default).\n";
-  }
+      "  {:<12} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n",
+      unit.name(), "", "param.", "grad.", "optim.", "slots", "total", "at peak", "sent");
+  for (const Row& row : rows) text += text_of(row, unit);
+  if (options.nodes > 1) text += crossings(rows, unit);
   return text;
 }
 
@@ -145,10 +204,12 @@ std::string heading(const ResolvedConfig& run, const PlanOptions& options, std::
 
 constexpr const char* kNotIncluded =
     "\nThese bytes are exact. Not included:\n"
-    "  activations, which depend on the batch, the sequence and sharding.activation_checkpointing\n"
-    "  workspaces of kernels, and on a GPU 32 MiB of cuBLASLt's per stream and 32 MiB for staging\n"
-    "  on a GPU, memory of others: the CUDA context, NCCL's buffers (they grow with the ranks)\n"
-    "  the allocator's rounding of blocks up to its size classes\n";
+    "  evaluations, which keep nothing for backward\n"
+    "  staging memory of MPI, and of ranks that are threads with a GPU each\n"
+    "  on a GPU, memory of others: the CUDA context, NCCL's buffers (they grow with\n"
+    "  the ranks)\n"
+    "  the allocator's rounding of blocks up to its size classes\n"
+    "The peak is that of ranks on the CPU. On a GPU kernels have other workspaces.\n";
 
 }  // namespace
 
@@ -166,9 +227,16 @@ std::string plan(const Config& config, const PlanOptions& given) {
 
   std::string text = heading(run, options, units.size());
   text += fmt::format("{}\n", to_string(sharded));
-  text += details(
-      predict(sharded, ranks_per_node(options), optimizer_bytes_per_element(run.config.optimizer)));
-  text += fmt::format("\n{}", comparison(units, run, options));
+  const Prediction prediction =
+      predict(sharded, ranks_per_node(options), optimizer_bytes_per_element(run.config.optimizer));
+  text += fmt::format("{}\n", details(prediction));
+  const int rank = prediction.fullest_rank;
+  if (const auto step = step_of(run, sharded, rank, options)) {
+    text += fmt::format("{}\n", peak_table(*step, place_of(*step, run, rank, options.ranks)));
+  } else {
+    text += "The peak of a step is not predicted with offloading, which needs a GPU.\n\n";
+  }
+  text += comparison(units, run, options);
   text += kNotIncluded;
   if (options.partition) {
     for (const GroupPlan& group : sharded.groups) {

@@ -14,7 +14,9 @@ Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_
     all.gradients.add(one.gradients);
     all.optimizer.add(one.optimizer);
     all.slots.add(one.communication);
-    all.total.add(one.parameters + one.gradients + one.optimizer + one.communication);
+    const std::int64_t total = one.parameters + one.gradients + one.optimizer + one.communication;
+    if (total > all.total.most) all.fullest_rank = rank;
+    all.total.add(total);
     all.on_host.add(one.host.parameters + one.host.gradients + one.host.optimizer);
     all.bytes_sent.add(one.bytes_sent);
     if (ranks_per_node == 0) continue;

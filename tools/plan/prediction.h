@@ -31,6 +31,8 @@ struct Prediction {
   Spread parameters, gradients, optimizer, slots;
   /// Parameters, gradients, optimizer and slots of one rank.
   Spread total;
+  /// The first rank with the largest total.
+  int fullest_rank = 0;
   Spread on_host, bytes_sent;
   /// Mean bytes per rank that leave a node. No value on one node, or if nodes cut groups unevenly.
   std::optional<Crossing> leaves_node;

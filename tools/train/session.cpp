@@ -27,7 +27,8 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   const Config& config = run.config;
   strategy_ = make_strategy(model_->units(), run.sharding,
                             static_cast<std::uint64_t>(config.train.seed), &world);
-  if (!config.model.init_from.empty()) {
+  // A dry run has no memory to load into.
+  if (!config.model.init_from.empty() && !context().is_dry()) {
     strategy_->write_masters([&] { load_parameters(config.model.init_from, strategy_->shards()); });
   }
   set_checkpointing(model_->units(), config.sharding.activation_checkpointing);

@@ -1,0 +1,124 @@
+#include "tools/plan/dry_run.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/attention/backend.h"
+#include "runtime/context.h"
+#include "runtime/integer.h"
+#include "sharding/comm/dry/dry.h"
+#include "tools/train/session.h"
+
+namespace tessera {
+namespace {
+
+/// Stands between the units and the strategy and notes which of them ran when the peak was reached.
+class PeakWatch final : public UnitHooks {
+ public:
+  PeakWatch(LanguageModel& model, UnitHooks& strategy) : strategy_(strategy) {
+    for (const auto& unit : model.units()) unit->attach(this);
+  }
+
+  void start() {
+    context().allocator().reset_peaks();
+    seen_ = context().allocator().account().total.peak;
+    moment_ = now_ = "start of the step";
+  }
+  /// The moment of the peak since start().
+  std::string moment() {
+    enter({});
+    return moment_;
+  }
+
+  void before_forward(Unit& unit) override {
+    // A unit at both ends runs twice before it goes backward.
+    const bool as_head = unit.at_both_ends() && std::exchange(at_end_, !at_end_);
+    enter("forward of " + (as_head ? "the head" : unit.name()));
+    strategy_.before_forward(unit);
+  }
+  void after_forward(Unit& unit) override { strategy_.after_forward(unit); }
+  void before_backward(Unit& unit) override {
+    enter("backward of " + unit.name());
+    strategy_.before_backward(unit);
+  }
+  void after_backward(Unit& unit) override {
+    strategy_.after_backward(unit);
+    enter("end of backward of " + unit.name());
+  }
+
+ private:
+  void enter(std::string next) {
+    const std::int64_t peak = context().allocator().account().total.peak;
+    if (peak > seen_) moment_ = now_;
+    seen_ = peak;
+    now_ = std::move(next);
+  }
+
+  UnitHooks& strategy_;
+  bool at_end_ = false;
+  std::int64_t seen_ = 0;
+  std::string now_, moment_;
+};
+
+/// Batches in the tensors that a TokenLoader fills.
+BatchSource blank_batches(const ResolvedConfig& run) {
+  const std::int64_t length = run.config.data.sequence_length;
+  const bool documents = run.document_token.has_value();
+  return {[length, documents](std::int64_t, std::int64_t, std::int64_t rows) {
+            const Shape shape{rows, length};
+            const std::vector<std::int32_t> ids(static_cast<std::size_t>(rows * length));
+            return Batch{Tensor::from(ids, shape), Tensor::from(ids, shape),
+                         documents ? Tensor::empty_on_host(shape, DType::i32) : Tensor()};
+          },
+          [length](std::int64_t, std::int64_t, std::int64_t rows) { return rows * length; }};
+}
+
+std::vector<int> nodes_of(const DryRank& rank) {
+  std::vector<int> nodes;
+  for (int r = 0; r < rank.ranks; ++r) {
+    nodes.push_back(rank.ranks_per_node > 0 ? r / rank.ranks_per_node : 0);
+  }
+  return nodes;
+}
+
+}  // namespace
+
+ResolvedConfig shortened(const ResolvedConfig& run, int ranks) {
+  ResolvedConfig shorter = run;
+  DataConfig& data = shorter.config.data;
+  const std::int64_t rows = ceil_div(data.batch_size, data.accumulation_steps * ranks);
+  if (shape_of(run.model).experts.layers == 0) {
+    data.accumulation_steps = std::min<std::int64_t>(data.accumulation_steps, 3);
+  }
+  data.batch_size = rows * data.accumulation_steps * ranks;
+  shorter.sharding.micro_batches = static_cast<int>(data.accumulation_steps);
+  return shorter;
+}
+
+StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank) {
+  RankContext context({.device = rank.device,
+                       .rank = rank.rank,
+                       .world_size = rank.ranks,
+                       .threads = rank.threads,
+                       .dry = true});
+  const ContextGuard guard(context);
+  set_attention_backend(run.config.kernels.attention);
+  const auto world = make_dry_communicator(rank.rank, nodes_of(rank));
+  TrainingSession session(run, *world);
+  PeakWatch watch(session.model(), session.strategy());
+  const BatchSource batches = blank_batches(run);
+  session.step(1, batches);  // some memory is allocated at its first use
+  const std::int64_t sent_before = world->bytes_sent();
+  watch.start();
+  context.allocator().record_history(true);
+  session.step(2, batches);
+  return {.account = context.allocator().account(),
+          .moment = watch.moment(),
+          .history = context.allocator().history(),
+          .bytes_sent = world->bytes_sent() - sent_before,
+          .threads = context.threads().size()};
+}
+
+}  // namespace tessera
