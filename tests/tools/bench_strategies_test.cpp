@@ -88,6 +88,7 @@ TEST_CASE("bench_strategies: two ranks, all strategies, every figure of the JSON
 
 namespace {
 
+const std::string kOfLlama = ", kv_heads: 2, mlp_width: 40";
 const std::string kExperts = ", experts: 5, expert_width: 16";
 
 /// One loss and every byte of two layers of a preset under every strategy: in bf16 on two ranks,
@@ -98,9 +99,9 @@ void check_family(const std::string& preset, int ranks, const std::string& keys 
   CAPTURE(preset, ranks, dtype);
   const std::string model = folder / "model.yaml", file = folder / "figures.json";
   write_file_atomically(model, "model: {preset: " + preset +
-                                   ", layers: 2, heads: 4, kv_heads: 2, width: 24, mlp_width: 40, "
-                                   "context: 19, vocab_size: 257" +
-                                   keys +
+                                   ", layers: 2, heads: 4, width: 24, context: 19, vocab_size: "
+                                   "257" +
+                                   (preset == "gpt2-mini" ? "" : kOfLlama) + keys +
                                    "}\n"
                                    "data: {batch_size: 8, sequence_length: 19}\n"
                                    "optimizer: {clip_norm: 0.1}\n");
@@ -139,6 +140,14 @@ TEST_CASE("bench_strategies: one loss and every byte of Qwen3-MoE and Llama 4", 
     check_family("llama4-mini", ranks, kExperts);
     check_family("llama4-scout", ranks, kExperts);  // not tied
   }
+}
+
+TEST_CASE("bench_strategies: one loss and every byte of each family on 8 ranks", "[cpu]") {
+  check_family("gpt2-mini", 8);
+  check_family("llama3-mini", 8);
+  check_family("qwen3-mini", 8);
+  check_family("qwen3-moe-mini", 8, kExperts);
+  check_family("llama4-mini", 8, kExperts);
 }
 
 TEST_CASE("bench_strategies: sums in another order agree to rounding") {
