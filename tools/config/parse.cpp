@@ -35,6 +35,11 @@ std::vector<std::string> names_of(const std::vector<Key>& keys) {
   return names;
 }
 
+/// Whether a text has printable ASCII only, as every name has.
+bool is_printable(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return ' ' <= c && c <= '~'; });
+}
+
 bool is_section(const std::string& name) {
   return std::any_of(sections().begin(), sections().end(),
                      [&](const Section& section) { return section.name == name; });
@@ -118,7 +123,8 @@ class DocumentReader {
   }
 
   std::string name_of_entry(const YAML::Node& node) const {
-    check(node.IsScalar(), "{}: expected a name, got {}", where(node), kind_of(node));
+    check(node.IsScalar() && is_printable(node.Scalar()), "{}: expected a name, got {}",
+          where(node), kind_of(node));
     return node.Scalar();
   }
 
@@ -161,8 +167,9 @@ std::vector<YAML::Node> documents_in(const std::string& yaml, const std::string&
   try {
     return YAML::LoadAll(yaml);
   } catch (const YAML::Exception& error) {
-    fail("{}:{}: not valid YAML: {}{}{}", source, error.mark.line + 1, error.msg,
-         tab_hint(yaml, error.mark.line), quote_hint(yaml, error.mark.line));
+    fail("{}:{}: not valid YAML: {}{}{}", source, error.mark.line + 1,
+         is_printable(error.msg) ? error.msg : excerpt(error.msg), tab_hint(yaml, error.mark.line),
+         quote_hint(yaml, error.mark.line));
   }
 }
 
