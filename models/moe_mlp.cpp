@@ -11,7 +11,9 @@ Parameter stacked(const std::string& name, const MoeMlpOptions& options, std::in
   const bool out_in = options.experts_as.layout == WeightLayout::out_in;
   const Shape shape =
       out_in ? Shape{options.experts, outputs, inputs} : Shape{options.experts, inputs, outputs};
-  return {name, shape, options.initializer};
+  const Parameter parameter(name, shape, options.initializer);
+  parameter.set_stacked();
+  return parameter;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "autograd/experts.h"
 #include "autograd/operations.h"
 #include "kernels/op.h"
 
@@ -33,6 +34,8 @@ struct TransformerShape {
     /// Channels inside an expert, and inside the one that every token takes (0: no such expert).
     std::int64_t width = 0;
     std::int64_t shared_width = 0;
+    /// The place where a token's weight comes in.
+    WeighedInput weighed = WeighedInput::down;
   };
   /// Whether the feed-forward layer has a gate next to its first product (SwiGLU).
   bool gated_mlp = false;

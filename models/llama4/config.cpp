@@ -204,7 +204,8 @@ TransformerShape shape_of(const Llama4Config& config) {
                             .experts = {.count = config.experts,
                                         .per_token = config.experts_per_token,
                                         .width = config.expert_width,
-                                        .shared_width = config.expert_width},
+                                        .shared_width = config.expert_width,
+                                        .weighed = WeighedInput::gate_up},
                             .chunks = {.tokens = config.attention_chunk}};
   for (std::int64_t i = 0; i < config.layers; ++i) {
     shape.experts.layers += config.has_experts(i);

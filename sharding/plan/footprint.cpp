@@ -92,6 +92,7 @@ class GroupFootprint {
     for (const BucketLayout& bucket : group.buckets()) {
       elements_.push_back(bucket.elements);
       trained_.push_back(bucket.trainable_elements);
+      written_.push_back(group.expert_ranks * bucket.trainable_elements);
     }
   }
 
@@ -162,18 +163,18 @@ class GroupFootprint {
     const std::int64_t shards = sums_on_host ? 0 : 4 * owned_trained_;
     switch (group_.gradients) {
       case GradientCase::reduce_in_place:
-        footprint.gradients += 4 * sum(trained_);
+        footprint.gradients += 4 * sum(written_);
         break;
       case GradientCase::sum_then_reduce:
       case GradientCase::accumulate_from_buffer:
-        footprint.gradients += 4 * sum(trained_) + shards;
+        footprint.gradients += 4 * sum(written_) + shards;
         break;
       case GradientCase::accumulate_from_slot:
         footprint.gradients += shards;
-        footprint.communication += 4 * sum(group_.gradient_slots.sizes(trained_));
+        footprint.communication += 4 * sum(group_.gradient_slots.sizes(written_));
     }
     if (placement_.reduce_dtype != DType::f32) {
-      footprint.communication += reduced_ * *std::max_element(trained_.begin(), trained_.end());
+      footprint.communication += reduced_ * *std::max_element(written_.begin(), written_.end());
     }
     if (placement_.offload != Offload::none) footprint.host.gradients += 4 * owned_trained_;
     if (sums_on_host && plan_.micro_batches > 1 && !reduces_once(group_.gradients)) {
@@ -267,6 +268,7 @@ class GroupFootprint {
   const std::int64_t owned_frozen_;
   std::vector<std::int64_t> elements_;  // per bucket
   std::vector<std::int64_t> trained_;
+  std::vector<std::int64_t> written_;  // by backward: a gradient per source of rows
 };
 
 }  // namespace

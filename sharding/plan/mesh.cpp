@@ -36,6 +36,10 @@ int Mesh::world_size() const {
   return ranks;
 }
 
+bool Mesh::has(const std::string& axis) const {
+  return std::any_of(axes.begin(), axes.end(), [&](const Axis& a) { return a.name == axis; });
+}
+
 int Mesh::size_along(const Axes& along) const {
   int ranks = 1;
   for (const std::string& name : along) {

@@ -1,7 +1,8 @@
 // Mesh: the ranks of a job on a grid with named axes.
 //
 // Ranks are numbered along the last axis first. A set of axes cuts the ranks into groups: the ranks
-// of one group differ only in their coordinates along these axes. The strategies use two axes:
+// of one group differ only in their coordinates along these axes. The strategies use two axes, and
+// a third, the last, where ranks share out experts:
 //
 //                        shard 0   shard 1   shard 2   shard 3
 //           replica 0    rank 0    rank 1    rank 2    rank 3
@@ -31,6 +32,7 @@ struct Mesh {
   std::vector<Axis> axes;
 
   int world_size() const;
+  bool has(const std::string& axis) const;
   /// Ranks per group along `along`. Raises Error if the mesh lacks one of these axes.
   int size_along(const Axes& along) const;
   /// The position of `rank` in its group along `along`, counted from 0 in the order of ranks.

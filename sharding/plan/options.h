@@ -82,6 +82,9 @@ struct ShardingOptions {
   /// hsdp: ranks that share one replica. 0: the ranks of a node where there are several nodes, half
   /// of the ranks on one node; in both cases a power of two, so that sums have the bits of ddp's.
   int shard_size = 0;
+  /// Neighbouring ranks that share out the experts of each layer, whole: a mixture of experts on a
+  /// multiple of so many ranks. 1: experts are placed as all other parameters.
+  int expert_parallel = 1;
   /// Exceptions from `strategy`. The first rule that matches a parameter's name places it.
   std::vector<PlacementRule> rules = {};
   /// See make_buckets.

@@ -19,8 +19,8 @@ std::int64_t row_elements(const Shape& shape) {
 }
 
 /// Elements of a slice of dimension 0: ceil(rows / shards) rows.
-std::int64_t slice_elements(const Shape& shape, int shards) {
-  return ceil_div(shape[0], shards) * row_elements(shape);
+std::int64_t slice_elements(const Shape& shape, int shards, int expert_ranks) {
+  return ceil_div(shape[0] / expert_ranks, shards) * row_elements(shape);
 }
 
 /// Whether a parameter is a segment of its own. The others of a bucket are one segment together.
@@ -43,7 +43,8 @@ void append(BucketLayout& bucket, std::size_t first, std::size_t last, Layout la
     const bool cut = layout == Layout::rows;
     const std::int64_t begin = bucket.elements;
     const std::int64_t elements =
-        cut ? shards * slice_elements(parameter.shape(), shards) : parameter.numel();
+        cut ? shards * slice_elements(parameter.shape(), shards, bucket.expert_ranks)
+            : bucket.numel(static_cast<int>(i));
     bucket.offsets[i] = begin;
     bucket.segments.push_back({{begin, elements}, cut ? -1 : owners[i]});
     bucket.elements = round_up(begin + elements, Partition::kAlignment);
@@ -52,16 +53,18 @@ void append(BucketLayout& bucket, std::size_t first, std::size_t last, Layout la
   for (const std::size_t i : joined) {
     bucket.offsets[i] = bucket.elements;
     bucket.elements =
-        round_up(bucket.elements + bucket.parameters[i].numel(), Partition::kAlignment);
+        round_up(bucket.elements + bucket.numel(static_cast<int>(i)), Partition::kAlignment);
   }
   const std::int64_t elements = round_up(bucket.elements - begin, shards * Partition::kAlignment);
   if (elements > 0) bucket.segments.push_back({{begin, elements}});
   bucket.elements = begin + elements;
 }
 
-BucketLayout lay_out(const Bucket& bucket, Layout layout, int shards, const int* owners) {
+BucketLayout lay_out(const Bucket& bucket, Layout layout, int shards, const int* owners,
+                     int expert_ranks) {
   BucketLayout result{.name = bucket.name,
                       .parameters = bucket.parameters,
+                      .expert_ranks = expert_ranks,
                       .units = bucket.units,
                       .at_both_ends = bucket.at_both_ends,
                       .has_table = bucket.has_table};
@@ -101,14 +104,15 @@ const Segment& segment_at(const BucketLayout& bucket, std::int64_t element) {
 
 }  // namespace
 
-Partition::Partition(Layout layout, int shards, const std::vector<Bucket>& buckets)
+Partition::Partition(Layout layout, int shards, const std::vector<Bucket>& buckets,
+                     int expert_ranks)
     : layout_(layout), shards_(shards) {
   check(shards >= 1, "a partition has {} shards; expected at least 1", shards);
   std::vector<int> owners;
   if (layout == Layout::tensors) owners = balanced_owners(buckets, shards);
   const int* next_owner = owners.data();
   for (const Bucket& bucket : buckets) {
-    buckets_.push_back(lay_out(bucket, layout, shards, next_owner));
+    buckets_.push_back(lay_out(bucket, layout, shards, next_owner, expert_ranks));
     if (layout == Layout::tensors) next_owner += bucket.parameters.size();
     first_.push_back(first_.back() + buckets_.back().parameter_count());
   }
@@ -117,7 +121,7 @@ Partition::Partition(Layout layout, int shards, const std::vector<Bucket>& bucke
 Range Partition::owned(int bucket, int parameter, int shard) const {
   const BucketLayout& layout = buckets_[bucket];
   const std::int64_t offset = layout.offsets[parameter];
-  const std::int64_t count = layout.parameters[parameter].numel();
+  const std::int64_t count = layout.numel(parameter);
   if (layout_ == Layout::whole || count == 0) return {0, count};
   const Segment& segment = segment_at(layout, offset);
   if (segment.owner >= 0) return {0, segment.owner == shard ? count : 0};

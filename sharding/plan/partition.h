@@ -59,19 +59,21 @@ struct BucketLayout {
   std::int64_t trainable_elements = 0;
   int trainable_segments = 0;
   int trained_count = 0;
+  /// Ranks that share out these experts, of which one's part lies in the buffer; 1 if none do.
+  int expert_ranks = 1;
   /// See Bucket.
   std::vector<int> units;
   bool at_both_ends = false;
   bool has_table = false;
 
   int parameter_count() const { return static_cast<int>(parameters.size()); }
+  /// Elements of a parameter that lie in the buffer.
+  std::int64_t numel(int parameter) const { return parameters[parameter].numel() / expert_ranks; }
   /// Where `part` of a parameter lies in the buffer.
   Range place_of(int parameter, const Range& part) const {
     return {offsets[parameter] + part.first, part.count};
   }
-  Range place_of(int parameter) const {
-    return place_of(parameter, {0, parameters[parameter].numel()});
-  }
+  Range place_of(int parameter) const { return place_of(parameter, {0, numel(parameter)}); }
 };
 
 class Partition {
@@ -79,7 +81,8 @@ class Partition {
   /// Parameters begin at multiples of so many elements: aligned for vector loads in any dtype.
   static constexpr std::int64_t kAlignment = 16;
 
-  Partition(Layout layout, int shards, const std::vector<Bucket>& buckets);
+  /// With stacked experts that several ranks share out: the partition of one rank's part.
+  Partition(Layout layout, int shards, const std::vector<Bucket>& buckets, int expert_ranks = 1);
 
   Layout layout() const { return layout_; }
   int shards() const { return shards_; }

@@ -10,8 +10,15 @@ namespace {
 
 const Axes kNone = {};
 const Axes kReplicas = {"replica"};
-const Axes kShards = {"shard"};
-const Axes kBoth = {"replica", "shard"};
+const Axes kExperts = {"expert"};
+const Axes kShards = {"shard", "expert"};
+const Axes kBoth = {"replica", "shard", "expert"};
+
+/// These axes without the ones that the mesh lacks.
+Axes on_mesh(Axes axes, const Mesh& mesh) {
+  std::erase_if(axes, [&](const std::string& name) { return !mesh.has(name); });
+  return axes;
+}
 
 /// The largest power of two that is at most `most` and divides `ranks`.
 int power_of_two_in(int ranks, int most) {
@@ -21,12 +28,13 @@ int power_of_two_in(int ranks, int most) {
 }
 
 /// hsdp's shards per replica unless the options name a number: the ranks of a node, or half of all.
-int default_shard_size(const Machine& machine) {
+/// At least the ranks that share out experts.
+int default_shard_size(const Machine& machine, int expert_ranks) {
   const int on_node = machine.ranks_per_node;
   const bool several_nodes = on_node > 1 && on_node < machine.ranks;
-  if (!several_nodes) return power_of_two_in(machine.ranks, machine.ranks / 2);
-  const int in_node = power_of_two_in(on_node, on_node);
-  return power_of_two_in(machine.ranks, in_node);
+  const int most = several_nodes ? power_of_two_in(on_node, on_node) : machine.ranks / 2;
+  const int size = power_of_two_in(machine.ranks, most);
+  return size % expert_ranks == 0 ? size : expert_ranks;
 }
 
 bool is_fsdp(StrategyKind kind) {
@@ -117,24 +125,37 @@ Placement row_of(const PlacementRule& rule) {
 }
 
 void set_reshard(Placement& placement, int group, int shards) {
-  if (placement.parameters == Held::whole || group == 0) return;
+  const bool by_experts = !placement.experts.empty() && group >= shards;
+  if (placement.parameters == Held::whole || group == 0 || by_experts) return;
   if (group == 1) {
     placement.reshard = Reshard::never;
     return;
   }
   check(shards % group == 0,
-        "sharding.reshard_after_forward {} does not divide the {} ranks that share the model",
-        group, shards);
+        "sharding.reshard_after_forward {} does not divide the {} ranks that share {}", group,
+        shards, placement.experts.empty() ? "the model" : "an expert (sharding.expert_parallel)");
   if (placement.layout == Layout::tensors || group == shards) return;
   placement.reshard = Reshard::to_groups;
   placement.reshard_ranks = group;
 }
 
+/// The experts are cut over their axis, and each part is placed over the other axes.
+void cut_over_experts(Placement& placement, const Mesh& mesh) {
+  placement.name += fmt::format(", experts over {} ranks", mesh.size_along(kExperts));
+  placement.experts = kExperts;
+  std::erase(placement.shard, kExperts.front());
+  std::erase(placement.replicate, kExperts.front());
+  placement.gradients = Held::sharded;
+}
+
 /// A setting that the rule leaves open is that of `rest`.
 Placement make_placement(const PlacementRule& given, const PlacementRule& rest, const Mesh& mesh,
-                         const Device& device) {
+                         const Device& device, bool of_experts) {
   const PlacementRule rule = without_repetition(given, rest);
   Placement placement = row_of(rule);
+  placement.shard = on_mesh(placement.shard, mesh);
+  placement.replicate = on_mesh(placement.replicate, mesh);
+  if (of_experts) cut_over_experts(placement, mesh);
   set_reshard(placement, rule.reshard_group.value_or(*rest.reshard_group),
               mesh.size_along(placement.shard));
   placement.compute_dtype = rule.compute_dtype.value_or(*rest.compute_dtype);
@@ -152,17 +173,38 @@ Mesh mesh_of(const ShardingOptions& options, const Machine& machine) {
   int shards = machine.ranks;
   if (options.strategy == StrategyKind::ddp) shards = 1;
   if (has_hsdp(options)) {
-    shards = options.shard_size > 0 ? options.shard_size : default_shard_size(machine);
+    shards = options.shard_size > 0 ? options.shard_size
+                                    : default_shard_size(machine, options.expert_parallel);
   }
-  return {.axes = {{"replica", machine.ranks / shards}, {"shard", shards}}};
+  const int experts = options.expert_parallel;
+  if (experts == 1) return {.axes = {{"replica", machine.ranks / shards}, {"shard", shards}}};
+  // The axis "expert" is taken from the shards, or from the replicas where there are no shards.
+  const int others = shards == 1 ? 1 : shards / experts;
+  return {.axes = {{"replica", machine.ranks / experts / others},
+                   {"shard", others},
+                   {"expert", experts}}};
+}
+
+int replica_size(const Mesh& mesh) {
+  return mesh.size_along(on_mesh(kShards, mesh));
+}
+
+Axes Placement::owners() const {
+  Axes axes = shard;
+  axes.insert(axes.end(), experts.begin(), experts.end());
+  return axes;
 }
 
 std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
                                      const Device& device) {
   const PlacementRule rest = rule_for_the_rest(options);
-  std::vector<Placement> placements = {make_placement(rest, rest, mesh, device)};
-  for (const PlacementRule& rule : options.rules) {
-    placements.push_back(make_placement(rule, rest, mesh, device));
+  std::vector<Placement> placements;
+  for (const bool of_experts : {false, true}) {
+    if (of_experts && options.expert_parallel == 1) break;
+    placements.push_back(make_placement(rest, rest, mesh, device, of_experts));
+    for (const PlacementRule& rule : options.rules) {
+      placements.push_back(make_placement(rule, rest, mesh, device, of_experts));
+    }
   }
   return placements;
 }
@@ -178,6 +220,15 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
   check(options.shard_size >= 0 && (options.shard_size == 0 || ranks % options.shard_size == 0),
         "sharding.shard_size {} does not divide the {} ranks into equal groups", options.shard_size,
         ranks);
+  const int experts = options.expert_parallel;
+  check(experts >= 1 && ranks % experts == 0,
+        "sharding.expert_parallel {} does not divide the {} ranks into equal groups", experts,
+        ranks);
+  check(
+      options.shard_size % experts == 0,
+      "sharding.shard_size {} is no multiple of sharding.expert_parallel {}: the ranks that share "
+      "out experts belong to one replica",
+      options.shard_size, experts);
   check(options.live_gathers >= 1, "sharding.live_gathers is {}; expected at least 1",
         options.live_gathers);
   check(options.micro_batches >= 1, "a step has {} micro-batches; expected at least 1",
@@ -187,11 +238,14 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
   placements_of(options, mesh_of(options, machine), machine.device);  // checks the groups
 }
 
-int placement_of(const ShardingOptions& options, std::string_view parameter) {
-  for (std::size_t i = 0; i < options.rules.size(); ++i) {
-    if (matches_pattern(options.rules[i].pattern, parameter)) return static_cast<int>(i) + 1;
-  }
-  return 0;
+int placement_of(const ShardingOptions& options, const Parameter& parameter) {
+  const auto first = options.rules.begin(), end = options.rules.end();
+  const auto rule = std::find_if(first, end, [&](const PlacementRule& one) {
+    return matches_pattern(one.pattern, parameter.name());
+  });
+  const auto number = rule == end ? 0 : static_cast<int>(rule - first) + 1;
+  const bool of_experts = parameter.stacked() && options.expert_parallel > 1;
+  return number + (of_experts ? static_cast<int>(options.rules.size()) + 1 : 0);
 }
 
 }  // namespace tessera

@@ -12,7 +12,17 @@
 //   fsdp     both          -                rows, or flat    sharded     sharded
 //   hsdp     shard         replica          rows, or flat    sharded     sharded
 //
-// The mesh is N x 1 for ddp, 1 x N for zero and fsdp, and R x F for hsdp. Rules give parameters
+// The mesh is N x 1 for ddp, 1 x N for zero and fsdp, and R x F for hsdp. Where E ranks share out
+// experts, the mesh has an axis "expert" more, the last, of E ranks. A layer's experts are cut over
+// it, and a rank holds its part whole. That part is placed over the other axes by the same table,
+// but its gradients are never kept whole. All other parameters count the axis "expert" as a part of
+// "shard", or where there are no shards of "replica":
+//
+//   fsdp, 8 ranks, E = 4     replica 1 x shard 2 x expert 4
+//     experts                cut over expert, sharded over replica and shard: 1/4, then 1/2 of that
+//     all others             sharded over replica, shard and expert: 1/8
+//
+// Rules give parameters
 // with certain names another placement (options.h). So one model may keep its small parameters
 // whole under ddp and shard the rest. Or it may shard its experts within a node, and the rest over
 // all ranks.
@@ -22,6 +32,7 @@
 #include <string_view>
 #include <vector>
 
+#include "autograd/parameter.h"
 #include "sharding/plan/mesh.h"
 #include "sharding/plan/options.h"
 
@@ -64,21 +75,29 @@ struct Placement {
   DType compute_dtype = DType::f32;
   DType reduce_dtype = DType::f32;
   Offload offload = Offload::none;
+  /// The axis that experts are cut over; none for other parameters. The rest of the placement is that
+  /// of the experts that a rank holds.
+  Axes experts = {};
 
+  /// The axes along which ranks own different elements.
+  Axes owners() const;
   bool operator==(const Placement&) const = default;
 };
 
-/// The mesh {"replica", R}, {"shard", S} that the options ask for.
+/// The mesh {"replica", R}, {"shard", S} that the options ask for, with {"expert", E} for E > 1.
 Mesh mesh_of(const ShardingOptions& options, const Machine& machine);
+/// Ranks that share one replica of the parameters that are no experts.
+int replica_size(const Mesh& mesh);
 
-/// The placements that the options name: first that of the strategy, then one per rule.
+/// The placements that the options name: first that of the strategy, then one per rule. With expert
+/// parallelism the same again for experts.
 std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
                                      const Device& device);
 
 /// Raises Error if the options contradict each other or do not suit the machine.
 void check_options(const ShardingOptions& options, const Machine& machine);
 
-/// Index into placements_of() of the placement for a parameter with this name.
-int placement_of(const ShardingOptions& options, std::string_view parameter);
+/// Index into placements_of() of the parameter's placement.
+int placement_of(const ShardingOptions& options, const Parameter& parameter);
 
 }  // namespace tessera

@@ -36,13 +36,15 @@ GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buck
                      const ShardingOptions& options, const Mesh& mesh, bool communicates,
                      int lowest_trained) {
   const int shards = mesh.size_along(placement.shard);
-  Partition partition(placement.layout, shards, buckets);
+  const int expert_ranks = mesh.size_along(placement.experts);
+  Partition partition(placement.layout, shards, buckets, expert_ranks);
   Schedule schedule(partition.buckets(), lowest_trained);
   GroupPlan group{.placement = placement,
                   .partition = std::move(partition),
                   .schedule = std::move(schedule),
                   .shards = shards,
                   .replicas = mesh.size_along(placement.replicate),
+                  .expert_ranks = expert_ranks,
                   .masters = masters_of(placement),
                   .gradients = gradient_case_of(placement, options, communicates)};
   if (placement.parameters == Held::sharded) {
@@ -55,6 +57,22 @@ GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buck
                              placement.layout != Layout::whole && group.replicas > 1 &&
                              !reduces_once(group.gradients);
   return group;
+}
+
+/// Raises Error unless `ranks` ranks can share out the experts of each layer.
+void check_experts(const Units& units, int ranks) {
+  bool found = ranks == 1;
+  for (const auto& unit : units) {
+    for (const Parameter& parameter : unit->parameters()) {
+      if (!parameter.stacked()) continue;
+      found = true;
+      check(parameter.shape()[0] % ranks == 0,
+            "sharding.expert_parallel {} does not divide the {} experts of '{}'", ranks,
+            parameter.shape()[0], parameter.name());
+    }
+  }
+  check(found, "sharding.expert_parallel {} is for a mixture of experts; this model has none",
+        ranks);
 }
 
 /// The lowest unit that a backward pass reaches.
@@ -82,10 +100,10 @@ std::vector<int> first_equal(const std::vector<Placement>& placements) {
 }
 
 Axes norm_axes_of(const Plan& plan) {
-  const Axes& shard = plan.groups.front().placement.shard;
+  const Axes owners = plan.groups.front().placement.owners();
   const bool same = std::all_of(plan.groups.begin(), plan.groups.end(),
-                                [&](const GroupPlan& g) { return g.placement.shard == shard; });
-  if (same) return shard;
+                                [&](const GroupPlan& g) { return g.placement.owners() == owners; });
+  if (same) return owners;
   Axes all;
   for (const Axis& axis : plan.mesh.axes) all.push_back(axis.name);
   return all;
@@ -115,12 +133,13 @@ DType GroupPlan::own_dtype(const Parameter& parameter) const {
 }
 
 bool Plan::counts_in_norm(const GroupPlan& group, int rank) const {
-  return norm_axes == group.placement.shard ||
+  return norm_axes == group.placement.owners() ||
          mesh.position_along(rank, group.placement.replicate) == 0;
 }
 
 Plan make_plan(const Units& units, const ShardingOptions& options, const Machine& machine) {
   check_options(options, machine);
+  check_experts(units, options.expert_parallel);
   Plan plan{.mesh = mesh_of(options, machine),
             .communicates = options.strategy != StrategyKind::single,
             .micro_batches = options.micro_batches,
@@ -132,7 +151,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
   const std::vector<int> first = first_equal(placements);
   std::map<int, std::vector<Bucket>> by_placement;
   for (Bucket& bucket : make_buckets(units, options.buckets, [&](const Parameter& parameter) {
-         return first[placement_of(options, parameter.name())];
+         return first[placement_of(options, parameter)];
        })) {
     by_placement[bucket.placement].push_back(std::move(bucket));
   }
@@ -216,6 +235,12 @@ std::string to_string(const Plan& plan) {
     text += fmt::format("layout      {}, {} shard{} x {} replica{}\n",
                         name_of(group.placement.layout), group.shards, group.shards == 1 ? "" : "s",
                         group.replicas, group.replicas == 1 ? "" : "s");
+    if (group.expert_ranks > 1) {
+      text += fmt::format(
+          "experts     1/{} of each layer's, whole; layout, parameters and masters "
+          "are of these\n",
+          group.expert_ranks);
+    }
     text += fmt::format("parameters  {}\n", parameters_of(group));
     text += fmt::format("masters     {}\n", text_of(group.masters));
     text += fmt::format("gradients   {}{}\n", text_of(group.gradients), sent_in(group));

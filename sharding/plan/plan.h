@@ -56,6 +56,9 @@ struct GroupPlan {
   /// Sizes of the mesh along placement.shard and placement.replicate.
   int shards = 1;
   int replicas = 1;
+  /// Ranks that share out the experts of this group; 1 for other parameters. Backward then writes so
+  /// many gradients of each parameter, one for each rank that rows came from.
+  int expert_ranks = 1;
   /// The slots that buckets are gathered into; none if parameters are held whole.
   Slots gather_slots;
   Masters masters = Masters::in_buffer;

@@ -15,7 +15,7 @@ GradientBuckets::GradientBuckets(const GroupResources& resources, GradientSums& 
   const bool own_buffers = has_own_buffer(group.gradients);
   std::vector<std::int64_t> elements;
   for (const BucketLayout& bucket : resources.buckets()) {
-    elements.push_back(bucket.trainable_elements);
+    elements.push_back(sources() * bucket.trainable_elements);
   }
   {
     const CategoryScope category(own_buffers ? Category::gradients : Category::communication);
@@ -68,7 +68,7 @@ void GradientBuckets::open(int b) {
   mark("open gradients " + bucket(b).name);
   buffer.bucket = b;
   for (int p = 0; p < bucket(b).trained_count; ++p) {
-    bucket(b).parameters[p].open_gradient(window_of(bucket(b), p, buffer.data));
+    bucket(b).parameters[p].open_gradients(windows_of(bucket(b), p, buffer.data, sources()));
   }
   state.open = true;
 }
@@ -88,7 +88,8 @@ void GradientBuckets::complete(int b) {
   if (reduces_once(resources_.group.gradients) && !last_micro_batch()) return;
   for (int p = 0; p < bucket(b).trained_count; ++p) {
     const Parameter& parameter = bucket(b).parameters[p];
-    if (!parameter.has_gradient()) parameter.gradient().zero();
+    if (parameter.has_gradient()) continue;
+    for (const Tensor& gradient : parameter.gradients()) gradient.zero();
   }
   if (resources_.exchange == nullptr) return sums_.complete(b);  // the buffer holds the sum
   close(b);
@@ -99,7 +100,8 @@ void GradientBuckets::reduce(int b) {
   mark("reduce " + bucket(b).name);
   const Stream& stream = communication_stream();
   stream.wait(context().compute_stream().record());
-  in_reduce_dtype(b, [&](const Tensor& sent) {
+  in_reduce_dtype(b, sources(), [&](const Tensor& all) {
+    const Tensor sent = queue_sum_of(sources(), all);
     resources_.exchange->reduce(bucket(b), sent, stream);
     if (!resources_.group.sums_replicas_once) {
       resources_.exchange->sum_replicas(bucket(b), sent, stream);
@@ -114,13 +116,14 @@ void GradientBuckets::reduce(int b) {
 }
 
 template <typename ExchangeCall>
-void GradientBuckets::in_reduce_dtype(int b, const ExchangeCall& exchange) {
-  const Tensor whole = buffer_of(b).data.slice(0, bucket(b).trainable_elements);
+void GradientBuckets::in_reduce_dtype(int b, int sources, const ExchangeCall& exchange) {
+  const std::int64_t elements = bucket(b).trainable_elements;
+  const Tensor whole = buffer_of(b).data.slice(0, sources * elements);
   if (!narrow_.defined()) return exchange(whole);
-  const Tensor sent = narrow_.slice(0, bucket(b).trainable_elements);
+  const Tensor sent = narrow_.slice(0, sources * elements);
   queue_copies({{.to = sent, .from = whole}});
   exchange(sent);
-  queue_copies({{.to = whole, .from = sent}});
+  queue_copies({{.to = whole.slice(0, elements), .from = sent.slice(0, elements)}});
 }
 
 void GradientBuckets::accumulate(int b) {
@@ -132,7 +135,7 @@ void GradientBuckets::accumulate(int b) {
 void GradientBuckets::sum_replicas(int b) {
   const Tensors places = own_places(b);
   queue_accumulation(places, sums_.of(b), /*first=*/true);
-  in_reduce_dtype(b, [&](const Tensor& sent) {
+  in_reduce_dtype(b, 1, [&](const Tensor& sent) {
     resources_.exchange->sum_replicas(bucket(b), sent, communication_stream());
   });
   sums_.add(b, places, /*first=*/true);

@@ -52,9 +52,11 @@ class GradientBuckets {
   void accumulate(int bucket);
   /// Sums the shards' gradients across replicas, by way of the buffer.
   void sum_replicas(int bucket);
-  /// Runs `exchange` on a buffer in the reduce dtype.
+  /// A buffer has a bucket's gradients so often: once for each rank that rows of experts came from.
+  int sources() const { return resources_.group.expert_ranks; }
+  /// Runs `exchange` on so many of these in the reduce dtype; the first is the result.
   template <typename ExchangeCall>
-  void in_reduce_dtype(int bucket, const ExchangeCall& exchange);
+  void in_reduce_dtype(int bucket, int sources, const ExchangeCall& exchange);
   /// This rank's parts of the trained parameters, in the buffer.
   Tensors own_places(int bucket);
 

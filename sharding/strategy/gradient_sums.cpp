@@ -1,6 +1,7 @@
 #include "sharding/strategy/gradient_sums.h"
 
 #include "kernels/add/op.h"
+#include "kernels/tree_reduce/op.h"
 #include "runtime/category.h"
 #include "sharding/comm/stream.h"
 #include "sharding/strategy/offload/host_gradients.h"
@@ -44,6 +45,15 @@ std::unique_ptr<GradientSums> make_gradient_sums(const GroupResources& resources
     return std::make_unique<HostGradients>(resources);
   }
   return std::make_unique<DeviceGradients>(resources);
+}
+
+Tensor queue_sum_of(int count, const Tensor& all) {
+  if (count == 1) return all;
+  Tensors parts;
+  const std::int64_t each = all.numel() / count;
+  for (int i = 0; i < count; ++i) parts.push_back(all.slice(i * each, (i + 1) * each));
+  communication_stream().enqueue([parts] { tree_reduce(parts[0], parts, Reduction::sum); });
+  return parts[0];
 }
 
 void queue_accumulation(Tensors sums, Tensors values, bool first) {

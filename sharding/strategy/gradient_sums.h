@@ -28,6 +28,12 @@ class GradientSums {
 /// On the device, or copied to the host if the placement offloads gradients.
 std::unique_ptr<GradientSums> make_gradient_sums(const GroupResources& resources);
 
+/// Turns the first of the `count` equal parts of `all` into the sum of all parts, on the communication
+/// stream, and returns it. Parts are gradients of a rank's experts, one for each rank that rows came
+/// from. Their sum is the part of the tree of sums (kernels/tree_reduce/op.h) within this group of
+/// neighbouring ranks.
+Tensor queue_sum_of(int count, const Tensor& all);
+
 /// Queues sums[i] += values[i] on the communication stream, or sums[i] = values[i] if `first`.
 void queue_accumulation(Tensors sums, Tensors values, bool first);
 

@@ -2,22 +2,12 @@
 
 #include <algorithm>
 
-#include "kernels/cast/op.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
+#include "sharding/strategy/expert_axis.h"
 
 namespace tessera {
-namespace {
-
-Tensor in_f32(const Tensor& x) {
-  if (x.dtype() == DType::f32) return x;
-  const Tensor y = Tensor::empty(x.shape(), DType::f32);
-  cast(y, x);
-  return y;
-}
-
-}  // namespace
 
 ParameterGroup::ParameterGroup(const Plan& plan, const GroupPlan& group, int rank,
                                std::span<Shard> shards, MeshCommunicators& communicators,
@@ -25,6 +15,7 @@ ParameterGroup::ParameterGroup(const Plan& plan, const GroupPlan& group, int ran
     : group_(group),
       exchange_(plan.communicates ? make_exchange(group, communicators) : nullptr),
       reshard_exchange_(make_reshard_exchange(group, communicators)),
+      experts_(group.expert_ranks > 1 ? &communicators.along(group.placement.experts) : nullptr),
       resources_{.plan = plan,
                  .group = group,
                  .shard = plan.mesh.position_along(rank, group.placement.shard),
@@ -44,7 +35,8 @@ void ParameterGroup::make_shards(std::uint64_t seed) {
     for (int p = 0; p < group_.buckets()[b].parameter_count(); ++p) {
       Shard& shard = resources_.shard_of(b, p);
       const Range owned = resources_.owned(b, p);
-      shard.first = owned.first;
+      const std::int64_t held = group_.buckets()[b].numel(p);
+      shard.first = (experts_ == nullptr ? 0 : experts_->rank()) * held + owned.first;
       shard.data = parameters_->make_own(b, p);
       if (owned.count == shard.parameter.numel()) {
         shard.data = shard.data.reshape(shard.parameter.shape());
@@ -161,8 +153,10 @@ void ParameterGroup::visit_whole(
     }
     for (int p = 0; p < bucket.parameter_count(); ++p) {
       const Parameter& parameter = bucket.parameters[p];
-      visit(parameter, owns_all ? in_f32(resources_.shard_of(b, p).data.reshape(parameter.shape()))
-                                : window_of(bucket, p, buffer));
+      const Tensor held =
+          owns_all ? in_f32(resources_.shard_of(b, p).data.reshape(parameter.held_shape()))
+                   : window_of(bucket, p, buffer);
+      visit(parameter, experts_ == nullptr ? held : gather_experts(parameter, held, *experts_));
     }
   }
 }

@@ -55,6 +55,7 @@ class ParameterGroup {
   const GroupPlan& group_;
   std::unique_ptr<Exchange> exchange_;          // null for strategy single
   std::unique_ptr<Exchange> reshard_exchange_;  // null unless the plan reshards to groups
+  Communicator* const experts_;                 // null unless ranks share out experts
   const GroupResources resources_;
   std::unique_ptr<OwnValues> own_values_;
   std::unique_ptr<ParameterStore> parameters_;

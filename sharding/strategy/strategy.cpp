@@ -4,6 +4,7 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
+#include "sharding/strategy/expert_axis.h"
 #include "sharding/strategy/gradient_norm.h"
 
 namespace tessera {
@@ -28,6 +29,7 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
       rank_(world == nullptr ? 0 : world->rank()),
       communicators_(plan_.mesh, world),
       uses_communication_stream_(plan_.communicates || offloads(plan_)) {
+  share_out_experts();
   make_groups(seed);
   masters_changed();
   for (const auto& unit : units) unit->attach(this);
@@ -35,6 +37,23 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
 
 Strategy::~Strategy() {
   for (const auto& unit : units_) unit->attach(nullptr);
+  for (const Shard& shard : shards_) shard.parameter.share_out(nullptr);
+}
+
+void Strategy::share_out_experts() {
+  std::shared_ptr<ExpertExchange> exchange;
+  for (const GroupPlan& group : plan_.groups) {
+    if (group.expert_ranks == 1) continue;
+    if (exchange == nullptr) {
+      const auto number = [&](int rank) {
+        return plan_.mesh.group_along(rank, group.placement.experts);
+      };
+      exchange = std::make_shared<ExpertAxis>(communicators_.split(*world_, number));
+    }
+    for (const BucketLayout& bucket : group.buckets()) {
+      for (const Parameter& parameter : bucket.parameters) parameter.share_out(exchange);
+    }
+  }
 }
 
 void Strategy::make_groups(std::uint64_t seed) {

@@ -70,6 +70,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
     bool last_unit = false;
   };
 
+  /// Parameters that ranks share out get their exchange.
+  void share_out_experts();
   void make_groups(std::uint64_t seed);
   void check_trained_set() const;
   void check_masters(const Unit& unit) const;

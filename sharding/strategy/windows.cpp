@@ -33,7 +33,23 @@ Tensor window_of(const Tensor& buffer, const Range& range) {
 
 Tensor window_of(const BucketLayout& bucket, int parameter, const Tensor& buffer) {
   return window_of(buffer, bucket.place_of(parameter))
-      .reshape(bucket.parameters[parameter].shape());
+      .reshape(bucket.parameters[parameter].held_shape());
+}
+
+Tensors windows_of(const BucketLayout& bucket, int parameter, const Tensor& buffers, int copies) {
+  Tensors windows;
+  const std::int64_t each = bucket.trainable_elements;
+  for (int i = 0; i < copies; ++i) {
+    windows.push_back(window_of(bucket, parameter, window_of(buffers, Range{i * each, each})));
+  }
+  return windows;
+}
+
+Tensor in_f32(const Tensor& x) {
+  if (x.dtype() == DType::f32) return x;
+  const Tensor y = Tensor::empty(x.shape(), DType::f32);
+  cast(y, x);
+  return y;
 }
 
 Tensors segments_of(const BucketLayout& bucket, const Tensor& buffer, Segments which) {

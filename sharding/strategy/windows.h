@@ -17,6 +17,12 @@ Tensor window_of(const Tensor& buffer, const Range& range);
 /// A whole parameter, in its shape.
 Tensor window_of(const BucketLayout& bucket, int parameter, const Tensor& buffer);
 
+/// The same in each of `copies` buffers of the trained parameters, one after another.
+Tensors windows_of(const BucketLayout& bucket, int parameter, const Tensor& buffers, int copies);
+
+/// x itself if it is f32, or a copy.
+Tensor in_f32(const Tensor& x);
+
 enum class Segments { all, trained };
 
 /// The segments of a bucket.

@@ -16,6 +16,7 @@
 #include "autograd/experts.h"
 #include "runtime/context.h"
 #include "sharding/comm/threads/threads.h"
+#include "sharding/plan/expert_traffic.h"
 #include "tests/support/device.h"
 #include "tests/support/findings.h"
 #include "tests/support/random_tensor.h"
@@ -83,6 +84,8 @@ Tensor logits_of(const Setup& setup, int rank) {
 
 struct Results {
   Tensor y, dx, dlogits;
+  /// Rows of this rank's tokens for each expert, in one pass.
+  std::vector<std::int64_t> rows;
   /// One per source.
   std::vector<Tensor> gate_up, down;
 };
@@ -122,6 +125,9 @@ Results run(const Setup& setup, int rank, std::shared_ptr<ExpertExchange> exchan
                  .weights = setup.weighed == WeighedInput::down ? RouterWeights::normalized_softmax
                                                                 : RouterWeights::sigmoid,
                  .bias = {}});
+      const auto ends = routing.offsets.to_vector<std::int32_t>();
+      results.rows.clear();
+      for (std::int64_t e = 0; e < E; ++e) results.rows.push_back(ends[e + 1] - ends[e]);
       return experts(input, routing, gate_up, down, {setup.layout, setup.weighed});
     };
     const Variable y = setup.checkpointed ? checkpoint(layer, x) : layer(x);
@@ -132,39 +138,66 @@ Results run(const Setup& setup, int rank, std::shared_ptr<ExpertExchange> exchan
   return results;
 }
 
+/// The rows that travel from and to a rank, by the rows of all ranks.
+TravellingRows travelling_rows(const std::map<int, Results>& all, int rank, std::int64_t held) {
+  TravellingRows rows;
+  for (const auto& [from, results] : all) {
+    for (std::size_t e = 0; e < results.rows.size(); ++e) {
+      const auto to = static_cast<int>(static_cast<std::int64_t>(e) / held);
+      if (from == to) continue;
+      if (from == rank) rows.sent += results.rows[e];
+      if (to == rank) rows.received += results.rows[e];
+    }
+  }
+  return rows;
+}
+
+/// Two passes of forward and backward.
+std::int64_t expected_bytes(const Setup& setup, const TravellingRows& rows) {
+  const ExpertTraffic traffic{.ranks = setup.ranks,
+                              .experts = setup.experts,
+                              .channels = kChannels,
+                              .weighed = setup.weighed,
+                              .dtype = setup.dtype};
+  return 2 * ((setup.checkpointed ? 2 : 1) * traffic.forward(rows) + traffic.backward(rows));
+}
+
 /// Runs the layer on ranks that share out the experts, and on ranks that each have all of them.
 std::vector<std::string> differences(const Setup& setup) {
   Findings findings;
   std::mutex mutex;
   std::map<int, Results> alone;
-  run_ranks({.ranks = setup.ranks, .device = test::device(), .threads = 1},
-            [&](Communicator& world) {
-              const int rank = world.rank();
-              {
-                Results mine = run(setup, rank, nullptr);
-                const std::lock_guard lock(mutex);
-                alone[rank] = std::move(mine);
-              }
-              world.barrier(context().compute_stream()).synchronize();
-              const Results shared = run(setup, rank, std::make_shared<TestExchange>(world));
-              const Results& own = alone.at(rank);
-              const auto expect = [&](const char* what, const Tensor& a, const Tensor& b) {
-                findings.expect(test::same_bits(a, b), fmt::format("{} of rank {}", what, rank));
-              };
-              expect("y", shared.y, own.y);
-              expect("dx", shared.dx, own.dx);
-              if (!setup.checkpointed) expect("dlogits", shared.dlogits, own.dlogits);
-              const std::int64_t held = setup.experts / world.size(), first = rank * held;
-              for (int s = 0; s < world.size(); ++s) {
-                const Results& source = alone.at(s);
-                const auto part = [&](const std::vector<Tensor>& of) {
-                  return of.front().slice(first, first + held);
-                };
-                expect("gate_up's gradient", shared.gate_up[s], part(source.gate_up));
-                expect("down's gradient", shared.down[s], part(source.down));
-              }
-              world.barrier(context().compute_stream()).synchronize();
-            });
+  run_ranks(
+      {.ranks = setup.ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+        const int rank = world.rank();
+        {
+          Results mine = run(setup, rank, nullptr);
+          const std::lock_guard lock(mutex);
+          alone[rank] = std::move(mine);
+        }
+        world.barrier(context().compute_stream()).synchronize();
+        const std::int64_t sent = world.bytes_sent();
+        const Results shared = run(setup, rank, std::make_shared<TestExchange>(world));
+        const Results& own = alone.at(rank);
+        const auto expect = [&](const char* what, const Tensor& a, const Tensor& b) {
+          findings.expect(test::same_bits(a, b), fmt::format("{} of rank {}", what, rank));
+        };
+        expect("y", shared.y, own.y);
+        expect("dx", shared.dx, own.dx);
+        if (!setup.checkpointed) expect("dlogits", shared.dlogits, own.dlogits);
+        const std::int64_t held = setup.experts / world.size(), first = rank * held;
+        const std::int64_t bytes = expected_bytes(setup, travelling_rows(alone, rank, held));
+        findings.expect(world.bytes_sent() - sent == bytes, fmt::format("bytes of rank {}", rank));
+        for (int s = 0; s < world.size(); ++s) {
+          const Results& source = alone.at(s);
+          const auto part = [&](const std::vector<Tensor>& of) {
+            return of.front().slice(first, first + held);
+          };
+          expect("gate_up's gradient", shared.gate_up[s], part(source.gate_up));
+          expect("down's gradient", shared.down[s], part(source.down));
+        }
+        world.barrier(context().compute_stream()).synchronize();
+      });
   return findings.wrong();
 }
 

@@ -147,6 +147,45 @@ TEST_CASE("rules: the first that matches places a parameter, and a unit has seve
   CHECK(plan.counts_in_norm(plan.groups[0], 1));
 }
 
+TEST_CASE("experts are cut over an axis of their own and placed over the others") {
+  const ToyNet net(2, /*checkpointing=*/false, /*tied=*/true, /*mixtures=*/true);
+  struct Expected {
+    StrategyKind strategy;
+    std::string mesh;
+    int shards, replicas, shards_of_experts, replicas_of_experts;
+  };
+  for (const Expected& expected :
+       {Expected{StrategyKind::fsdp, "replica 1 x shard 2 x expert 4", 8, 1, 2, 1},
+        Expected{StrategyKind::ddp, "replica 2 x shard 1 x expert 4", 1, 8, 1, 2},
+        Expected{StrategyKind::hsdp, "replica 2 x shard 1 x expert 4", 4, 2, 1, 2}}) {
+    INFO(name_of(expected.strategy));
+    const ShardingOptions options{.strategy = expected.strategy, .expert_parallel = 4};
+    const Plan plan = make_plan(net.units, options, {.ranks = 8});
+    CHECK(to_string(plan.mesh) == expected.mesh);
+    REQUIRE(plan.groups.size() == 2);
+    const GroupPlan &others = plan.groups[0], &experts = plan.groups[1];
+    CHECK(names_in(experts) ==
+          std::vector<std::string>{"layer.0.experts.up", "layer.0.experts.down"});
+    CHECK(std::pair(others.shards, others.replicas) ==
+          std::pair(expected.shards, expected.replicas));
+    CHECK(std::pair(experts.shards, experts.replicas) ==
+          std::pair(expected.shards_of_experts, expected.replicas_of_experts));
+    CHECK(std::pair(others.expert_ranks, experts.expert_ranks) == std::pair(1, 4));
+    // The ranks of a replica, or all ranks, count every element once in the norm.
+    std::int64_t counted = 0, elements = 0;
+    for (int rank = 0; rank < plan.mesh.size_along(plan.norm_axes); ++rank) {
+      for (const GroupPlan& group : plan.groups) {
+        const int shard = plan.mesh.position_along(rank, group.placement.shard);
+        if (plan.counts_in_norm(group, rank)) counted += group.partition.owned_elements(shard);
+      }
+    }
+    for (const auto& unit : net.units) {
+      for (const Parameter& parameter : unit->parameters()) elements += parameter.numel();
+    }
+    CHECK(counted == elements);
+  }
+}
+
 TEST_CASE("rules: hsdp for some parameters, all ranks for the others") {
   const ToyNet net;
   ShardingOptions options{.strategy = StrategyKind::fsdp, .shard_size = 2};

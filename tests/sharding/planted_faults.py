@@ -18,7 +18,7 @@ import planting
 
 TESTS = [f"test_sharding_{name}" for name in (
     "strategy", "order", "delay", "schedule", "partition", "plan", "step", "unit", "gradient_norm",
-    "random_options", "replica_sums", "comm", "launcher", "tree_exchange", "mpi")]
+    "random_options", "expert_exchange", "replica_sums", "comm", "launcher", "tree_exchange", "mpi")]
 
 # A file, text that occurs in it exactly once, and what replaces it.
 FAULTS = {
@@ -102,7 +102,7 @@ FAULTS = {
         ""),
     "gradients of unused parameters are left as they were": (
         "sharding/strategy/gradient_buckets.cpp",
-        "if (!parameter.has_gradient()) parameter.gradient().zero();",
+        "for (const Tensor& gradient : parameter.gradients()) gradient.zero();",
         ""),
     "reduce what is frozen": (
         "sharding/plan/partition.cpp",
@@ -181,8 +181,8 @@ FAULTS = {
         "  make_groups(seed);\n  for (const auto& group : groups_) group->masters_changed();"),
     "slices that lose the last rows": (
         "sharding/plan/partition.cpp",
-        "return ceil_div(shape[0], shards) * row_elements(shape);",
-        "return shape[0] / shards * row_elements(shape);"),
+        "return ceil_div(shape[0] / expert_ranks, shards) * row_elements(shape);",
+        "return shape[0] / expert_ranks / shards * row_elements(shape);"),
     "a process that PMI started trains alone": (
         "sharding/comm/launcher.cpp",
         'if (const auto launch = find_mpi(environment, "PMI_SIZE", "PMI_RANK")) return launch;',
@@ -223,6 +223,34 @@ FAULTS = {
         "sharding/comm/tree_exchange.cpp",
         "messages.sent.push_back({peer, pieces.sums[at(node)]});",
         "messages.sent.push_back({peer, pieces.sums[at(grid_.own_node())]});"),
+    "sources of rows are summed in another order": (
+        "sharding/strategy/gradient_sums.cpp",
+        "parts.push_back(all.slice(i * each, (i + 1) * each));",
+        "parts.insert(parts.begin() + (i + 1) / 2, all.slice(i * each, (i + 1) * each));"),
+    "the gradient of the first source only": (
+        "sharding/strategy/gradient_sums.cpp",
+        "communication_stream().enqueue([parts] { tree_reduce(parts[0], parts, Reduction::sum); });",
+        ""),
+    "experts begin with the values of the first rank's": (
+        "sharding/strategy/parameter_group.cpp",
+        "(experts_ == nullptr ? 0 : experts_->rank()) * held + owned.first;",
+        "0 * held + owned.first;"),
+    "rows from other ranks are taken for the first expert's": (
+        "autograd/expert_rows.cpp",
+        "of_groups.push_back(before + from[e] - from[0]);",
+        "of_groups.push_back(before + from[n] - from[0]);"),
+    "a source's gradient is formed from all rows": (
+        "autograd/expert_rows.cpp",
+        "return rows.slice(begin, begin + first[source]);",
+        "return rows.slice(begin - begin, first[source]);"),
+    "weights of rows stay with their tokens": (
+        "autograd/experts.cpp",
+        "weights_there = at.to_experts(of_rows)",
+        "weights_there = of_rows.numel() == at.places().numel() ? of_rows : at.to_experts(of_rows)"),
+    "experts of all ranks count once per rank in the norm": (
+        "sharding/plan/placement.cpp",
+        "  axes.insert(axes.end(), experts.begin(), experts.end());\n",
+        ""),
     "unequal parts are cut by what the rank receives": (
         "sharding/comm/call.cpp",
         "part_of(call.inputs[i], call.sent_counts, peer, ranks)",

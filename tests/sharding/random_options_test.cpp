@@ -48,6 +48,8 @@ struct Case {
   int ranks = 1;
   int layers = 1;
   bool tied = true;
+  /// Every other layer has experts. Ranks may share them out: options.expert_parallel.
+  bool mixtures = false;
   /// Frozen parameters, and the units that recompute, by number.
   std::vector<int> frozen;
   std::vector<bool> recomputes;
@@ -135,6 +137,29 @@ ShardingOptions draw_options(Draws& draws, int ranks) {
   return options;
 }
 
+/// Half of the cases have experts, which ranks share out in most of them.
+void draw_experts(Draws& draws, Case& drawn) {
+  ShardingOptions& options = drawn.options;
+  drawn.mixtures = drawn.layers > 0 && draws.coin();
+  const int ranks = draws.one_of({1, 2, 2, 4});
+  if (!drawn.mixtures || drawn.ranks % ranks != 0 || options.shard_size % ranks != 0) return;
+  options.expert_parallel = ranks;
+  // Groups of ranks that keep a bucket must divide the ranks along the other axes, too.
+  const auto fits = [&](int group) {
+    const auto divides = [&](int shards) {
+      return group >= shards / ranks || shards / ranks % std::max(1, group) == 0;
+    };
+    return divides(drawn.ranks) && divides(replica_size(mesh_of(options, {.ranks = drawn.ranks})));
+  };
+  if (!fits(options.reshard_group)) options.reshard_group = 0;
+  // As hsdp does, ranks that share out experts round a 16-bit sum twice.
+  if (ranks > 1) options.reduce_dtype = DType::f32;
+  for (PlacementRule& rule : options.rules) {
+    if (rule.reshard_group && !fits(*rule.reshard_group)) rule.reshard_group = 0;
+    if (ranks > 1) rule.reduce_dtype = std::nullopt;
+  }
+}
+
 Case draw_case(std::uint64_t number) {
   Draws draws(number);
   Case drawn;
@@ -148,6 +173,7 @@ Case draw_case(std::uint64_t number) {
   }
   for (int i = 0; i < 4; ++i) drawn.recomputes.push_back(draws.coin());
   drawn.options = draw_options(draws, drawn.ranks);
+  draw_experts(draws, drawn);
   return drawn;
 }
 
@@ -158,12 +184,13 @@ std::string to_string(const Case& drawn) {
   return fmt::format(
       "{}{}, {} ranks, {} layers, tied {}, rules [{}], shard_size {}, buckets '{}', "
       "reshard_group {}, live_gathers {}, prefetch {}/{}, micro_batches {}, every {}, compute {}, "
-      "reduce {}, frozen [{}], recomputes {}, evaluates {}, delays {}",
+      "reduce {}, frozen [{}], recomputes {}, evaluates {}, delays {}, mixtures {}, "
+      "expert_parallel {}",
       name_of(o.strategy), o.flatten_parameters ? " flat" : "", drawn.ranks, drawn.layers,
       drawn.tied, to_string(o.rules), o.shard_size, o.buckets, o.reshard_group, o.live_gathers,
       o.prefetch_in_forward, o.prefetch_in_backward, o.micro_batches, o.reduce_every_micro_batch,
       name_of(o.compute_dtype), name_of(o.reduce_dtype), fmt::join(drawn.frozen, ","), recomputes,
-      drawn.evaluates, drawn.delays);
+      drawn.evaluates, drawn.delays, drawn.mixtures, o.expert_parallel);
 }
 
 /// Freezes and checkpoints as the case says; one parameter at least stays trained.
@@ -215,6 +242,11 @@ std::vector<std::string> footprint_mismatches(const Case& drawn, const Plan& pla
   return mismatches;
 }
 
+/// Rows on their way to experts are not part of the footprint.
+std::int64_t bytes_without_rows(const Communicator& world) {
+  return world.bytes_sent() - world.bytes_sent(Collective::all_to_all);
+}
+
 Trained train(const Case& drawn, const ShardingOptions& options,
               std::vector<std::string>& mismatches) {
   Trained result;
@@ -224,7 +256,7 @@ Trained train(const Case& drawn, const ShardingOptions& options,
              .threads = 1,
              .deadline = std::chrono::seconds(30)},
             [&](Communicator& world) {
-              ToyNet net(drawn.layers, /*checkpointing=*/false, drawn.tied);
+              ToyNet net(drawn.layers, /*checkpointing=*/false, drawn.tied, drawn.mixtures);
               prepare(net, drawn);
               const ToyTraining training{.steps = 3};
               const auto strategy = make_strategy(net.units, options, 3, &world);
@@ -234,15 +266,15 @@ Trained train(const Case& drawn, const ShardingOptions& options,
               std::int64_t sent = 0;
               for (int step = 0; step < training.steps; ++step) {
                 stream.synchronize();
-                sent = world.bytes_sent();
+                sent = bytes_without_rows(world);
                 training.step(net, *strategy, world, options.micro_batches, step, trained);
                 if (!drawn.evaluates) continue;
                 const NoGradient no_gradient;
                 net.loss(training.tokens("ids", 99, 0), training.tokens("targets", 99, 0), 1.0);
               }
               stream.synchronize();
-              const auto found =
-                  footprint_mismatches(drawn, strategy->plan(), world, world.bytes_sent() - sent);
+              const auto found = footprint_mismatches(drawn, strategy->plan(), world,
+                                                      bytes_without_rows(world) - sent);
               training.collect_weights(*strategy, trained);
               const std::lock_guard lock(mutex);
               mismatches.insert(mismatches.end(), found.begin(), found.end());
@@ -257,6 +289,7 @@ ShardingOptions ddp_like(const ShardingOptions& options) {
   ddp.strategy = StrategyKind::ddp;
   ddp.flatten_parameters = false;
   ddp.shard_size = 0;
+  ddp.expert_parallel = 1;
   ddp.reshard_group = 0;
   for (PlacementRule& rule : ddp.rules) {
     rule = {.pattern = rule.pattern,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "autograd/engine.h"
+#include "autograd/experts.h"
 #include "autograd/operations.h"
 #include "kernels/add/op.h"
 #include "kernels/scale/op.h"
@@ -26,11 +27,17 @@ struct ToyNet {
   static constexpr std::int64_t kWidth = 6;
   static constexpr std::int64_t kHidden = 10;
 
+  static constexpr std::int64_t kExperts = 4;
+
   struct Layer {
     Parameter up, bias, down;
+    /// Undefined in a layer without experts.
+    Parameter router = {}, experts_up = {}, experts_down = {};
   };
 
-  explicit ToyNet(int layer_count = 4, bool checkpointing = false, bool tied = true) {
+  /// `mixtures`: layers 0, 2, 4, ... have experts.
+  explicit ToyNet(int layer_count = 4, bool checkpointing = false, bool tied = true,
+                  bool mixtures = false) {
     if (tied) {
       units.push_back(std::make_unique<Unit>("ends", std::vector{table, norm_weight, norm_bias},
                                              /*at_both_ends=*/true));
@@ -44,8 +51,19 @@ struct ToyNet {
       layers.push_back({Parameter(name + ".up", {kWidth, kHidden}, normal),
                         Parameter(name + ".bias", {kHidden}, normal),
                         Parameter(name + ".down", {kHidden, kWidth}, normal)});
-      const Layer& layer = layers.back();
-      units.push_back(std::make_unique<Unit>(name, std::vector{layer.up, layer.bias, layer.down}));
+      Layer& layer = layers.back();
+      std::vector<Parameter> parameters = {layer.up, layer.bias, layer.down};
+      if (mixtures && i % 2 == 0) {
+        layer.router = Parameter(name + ".router", {kExperts, kWidth}, normal);
+        layer.experts_up = Parameter(name + ".experts.up", {kExperts, 2 * kWidth, kWidth}, normal);
+        layer.experts_down = Parameter(name + ".experts.down", {kExperts, kWidth, kWidth}, normal);
+        layer.experts_up.set_stacked();
+        layer.experts_down.set_stacked();
+        for (const Parameter& p : {layer.router, layer.experts_up, layer.experts_down}) {
+          parameters.push_back(p);
+        }
+      }
+      units.push_back(std::make_unique<Unit>(name, parameters));
       units.back()->set_checkpointing(checkpointing);
     }
     if (!tied) {
@@ -59,6 +77,13 @@ struct ToyNet {
     return x.data().dtype() == dtype ? x : cast(x, dtype);
   }
 
+  static Variable mixture(const Variable& x, const Layer& layer) {
+    const Variable h = in_dtype_of(x, layer.router);
+    const Routing routing = route(linear(h, layer.router, Parameter(), WeightLayout::out_in),
+                                  {.experts_per_token = 2, .bias = {}});
+    return experts(h, routing, layer.experts_up, layer.experts_down, {});
+  }
+
   /// factor * sum of the cross-entropies.
   Variable loss(const Tensor& ids, const Tensor& targets, double factor) const {
     Variable x = units[0]->run_once([&](const Variable&) { return embedding(ids, table); }, {});
@@ -66,7 +91,8 @@ struct ToyNet {
       const auto run = [layer = layers[i]](const Variable& before) {
         const Variable h = in_dtype_of(before, layer.up);
         const Variable hidden = gelu(linear(h, layer.up, layer.bias, WeightLayout::in_out));
-        return add(h, linear(hidden, layer.down, Parameter(), WeightLayout::in_out));
+        const Variable y = add(h, linear(hidden, layer.down, Parameter(), WeightLayout::in_out));
+        return layer.router.defined() ? add(y, mixture(y, layer)) : y;
       };
       x = units[i + 1]->run(run, x);
     }

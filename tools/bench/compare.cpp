@@ -126,12 +126,12 @@ class Trial {
   StrategyFigures figures() {
     const ContextGuard guard(context_);
     const Mesh& mesh = session_->strategy().plan().mesh;
-    const int shards = mesh.size_along({"shard"});
+    const int shards = replica_size(mesh);
     const bool even_rows = std::has_single_bit(static_cast<unsigned>(shards));
     StrategyFigures figures{.strategy = variant_,
                             .loss = result_.loss,
                             .gradient_norm = result_.gradient_norm,
-                            .same_tree = mesh.size_along({"replica"}) == 1 || even_rows,
+                            .same_tree = shards == mesh.world_size() || even_rows,
                             .predicted = largest(predicted_, world_),
                             .measured = largest(measured_, world_),
                             .total = largest(total_, world_),

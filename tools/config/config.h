@@ -113,6 +113,7 @@ struct ShardingConfig {
   StrategyKind strategy = StrategyKind::single;
   bool flatten_parameters = false;
   std::int64_t shard_size = 0;
+  std::int64_t expert_parallel = 1;
   std::vector<PlacementRule> rules;
   std::string buckets = "unit";
   /// sharding.reshard_after_forward, as ShardingOptions::reshard_group.

@@ -214,6 +214,12 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           "sharding.shard_size", sharding.shard_size, 0, kMostRanks,
           "hsdp: ranks that share one replica, neighbours; 0 = the ranks of a node, or "
           "half of all ranks on one node, rounded down to a power of two."),
+      whole_number_key(
+          "sharding.expert_parallel", sharding.expert_parallel, 1, kMostRanks,
+          "Mixtures of experts: neighbouring ranks that share out the experts of each layer, "
+          "whole; "
+          "the rows of tokens travel to them. It divides the ranks and the experts. Results do not "
+          "depend on it; 1 = experts are sharded as all other parameters."),
       form_key(
           "sharding.rules", sharding.rules, "rules such as `*.bias -> ddp, *.mlp.* -> hsdp`",
           [](std::string_view text) { return std::optional(parse_placement_rules(text)); },

@@ -18,6 +18,7 @@ ShardingOptions sharding_options(const Config& config) {
       .strategy = sharding.strategy,
       .flatten_parameters = sharding.flatten_parameters,
       .shard_size = static_cast<int>(sharding.shard_size),
+      .expert_parallel = static_cast<int>(sharding.expert_parallel),
       .rules = sharding.rules,
       .buckets = sharding.buckets,
       .reshard_group = sharding.reshard_group,

@@ -25,6 +25,8 @@ ShardingOptions inference_sharding(const fs::path& folder, DType dtype, int rank
   if (sharding.strategy == StrategyKind::single) return options;
   options.strategy = sharding.strategy;
   options.flatten_parameters = sharding.flatten_parameters;
+  const auto experts = static_cast<int>(sharding.expert_parallel);
+  if (ranks % experts == 0) options.expert_parallel = experts;
   return options;
 }
 

@@ -24,7 +24,8 @@ struct InferenceOptions {
 };
 
 /// How the ranks share the weights of a model in this folder: the strategy of the run that made it,
-/// if it is the folder model/ of a run, or fsdp; one rank has them all.
+/// if it is the folder model/ of a run, or fsdp; one rank has them all. The ranks share out experts as
+/// the run's did, if their number allows it.
 ShardingOptions inference_sharding(const std::filesystem::path& folder, DType dtype, int ranks);
 
 /// Loads the model and calls `body` on every rank. With several ranks each keeps its share of the

@@ -89,6 +89,7 @@ std::optional<StepMemory> step_of(const ResolvedConfig& run, const Plan& plan, i
     return group.placement.offload != Offload::none;
   };
   if (std::any_of(plan.groups.begin(), plan.groups.end(), offloads)) return {};
+  if (run.sharding.expert_parallel > 1) return {};  // the other ranks' rows are not known
   const int on_a_node = options.ranks / options.nodes;
   const int threads = static_cast<int>(run.config.runtime.threads);
   return dry_run(shortened(run, options.ranks),
@@ -105,6 +106,33 @@ std::string place_of(const StepMemory& step, const ResolvedConfig& run, int rank
                      step.threads, step.threads == 1 ? "" : "s",
                      ceil_div(data.batch_size, data.accumulation_steps * ranks),
                      data.sequence_length);
+}
+
+/// The traffic of rows on their way to experts on other ranks; empty if they have none.
+std::string rows_of_experts(const LanguageModel& model, const ResolvedConfig& run, int ranks) {
+  if (run.sharding.expert_parallel == 1) return "";
+  const TransformerShape& shape = model.shape();
+  const DataConfig& data = run.config.data;
+  std::int64_t block = 0, recomputed = 0;
+  for (const auto& unit : model.units()) {
+    const std::vector<Parameter>& parameters = unit->parameters();
+    const bool has_experts = std::any_of(parameters.begin(), parameters.end(),
+                                         [](const Parameter& p) { return p.stacked(); });
+    const bool is_block = unit != model.units().front() && unit != model.units().back();
+    const bool again = run.config.sharding.activation_checkpointing.recomputes(block);
+    if (has_experts && again) ++recomputed;
+    if (is_block) ++block;
+  }
+  const ExpertTraffic traffic =
+      expert_traffic(shape, run.sharding.expert_parallel, run.sharding.compute_dtype);
+  const std::int64_t tokens = tokens_per_step(data) / (data.accumulation_steps * ranks);
+  const std::int64_t bytes =
+      balanced_bytes(traffic, shape, tokens, data.accumulation_steps, recomputed);
+  return fmt::format(
+      "  rows to experts and back: {:.2f} MiB more per rank and step if all experts get equally "
+      "many "
+      "tokens\n",
+      static_cast<double>(bytes) / 0x1p20);
 }
 
 /// A row of the table of strategies.
@@ -229,12 +257,17 @@ std::string plan(const Config& config, const PlanOptions& given) {
   text += fmt::format("{}\n", to_string(sharded));
   const Prediction prediction =
       predict(sharded, ranks_per_node(options), optimizer_bytes_per_element(run.config.optimizer));
-  text += fmt::format("{}\n", details(prediction));
+  text += details(prediction);
+  text += rows_of_experts(*model, run, options.ranks) + "\n";
   const int rank = prediction.fullest_rank;
   if (const auto step = step_of(run, sharded, rank, options)) {
     text += fmt::format("{}\n", peak_table(*step, place_of(*step, run, rank, options.ranks)));
   } else {
-    text += "The peak of a step is not predicted with offloading, which needs a GPU.\n\n";
+    text += run.sharding.expert_parallel > 1
+                ? "The peak of a step is not predicted with expert_parallel: it depends on the "
+                  "rows that "
+                  "other ranks send.\n\n"
+                : "The peak of a step is not predicted with offloading, which needs a GPU.\n\n";
   }
   text += comparison(units, run, options);
   text += kNotIncluded;

@@ -32,4 +32,20 @@ Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_
   return all;
 }
 
+ExpertTraffic expert_traffic(const TransformerShape& shape, int expert_ranks, DType dtype) {
+  return {.ranks = expert_ranks,
+          .experts = shape.experts.count,
+          .channels = shape.width,
+          .weighed = shape.experts.weighed,
+          .dtype = dtype};
+}
+
+std::int64_t balanced_bytes(const ExpertTraffic& traffic, const TransformerShape& shape,
+                            std::int64_t tokens, std::int64_t micro_batches,
+                            std::int64_t recomputed) {
+  const TravellingRows rows = balanced_rows(tokens * shape.experts.per_token, traffic.ranks);
+  return micro_batches * ((shape.experts.layers + recomputed) * traffic.forward(rows) +
+                          shape.experts.layers * traffic.backward(rows));
+}
+
 }  // namespace tessera

@@ -6,6 +6,8 @@
 #include <limits>
 #include <optional>
 
+#include "models/transformer_shape.h"
+#include "sharding/plan/expert_traffic.h"
 #include "sharding/plan/footprint.h"
 #include "tools/plan/crossing.h"
 
@@ -40,5 +42,15 @@ struct Prediction {
 
 /// `ranks_per_node` is 0 on one node; `optimizer_bytes` is per trained element.
 Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_bytes);
+
+/// The traffic of one of the model's layers with experts, computed in `dtype`.
+ExpertTraffic expert_traffic(const TransformerShape& shape, int expert_ranks, DType dtype);
+
+/// The bytes that a rank sends in a step for rows on their way to experts and back, if every expert
+/// gets equally many. `tokens` of this rank in a micro-batch; `recomputed` layers with experts are
+/// computed again in backward.
+std::int64_t balanced_bytes(const ExpertTraffic& traffic, const TransformerShape& shape,
+                            std::int64_t tokens, std::int64_t micro_batches,
+                            std::int64_t recomputed);
 
 }  // namespace tessera

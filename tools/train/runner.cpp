@@ -187,7 +187,7 @@ Config Runner::as_run() const {
   config.runtime.device = first_device(config.runtime);
   if (config.sharding.strategy == StrategyKind::hsdp) {
     const Machine machine = {.ranks = world_.size(), .ranks_per_node = world_.ranks_per_node()};
-    config.sharding.shard_size = mesh_of(run_.sharding, machine).size_along({"shard"});
+    config.sharding.shard_size = replica_size(mesh_of(run_.sharding, machine));
   }
   return config;
 }

@@ -1,0 +1,316 @@
+// Expert parallelism changes neither a loss nor a weight, and its bytes are as predicted.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "models/hugging_face.h"
+#include "runtime/safetensors.h"
+#include "sharding/comm/threads/threads.h"
+#include "sharding/plan/expert_traffic.h"
+#include "sharding/plan/footprint.h"
+#include "tests/support/device.h"
+#include "tests/support/findings.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+#include "tests/tools/tiny_run.h"
+#include "tools/bench/workload.h"
+#include "tools/config/sharding_options.h"
+#include "tools/generate/inference.h"
+#include "tools/plan/plan.h"
+#include "tools/plan/prediction.h"
+#include "tools/train/resolve.h"
+#include "tools/train/session.h"
+#include "tools/train/trainer.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using test::Findings;
+using test::TemporaryDirectory;
+
+Config tiny(const std::string& preset, int ranks) {
+  Config config;
+  config.model = {.preset = preset,
+                  .layers = 2,
+                  .heads = 2,
+                  .width = 16,
+                  .context = 24,
+                  .head_size = 8,
+                  .experts = 8,
+                  .expert_width = 8};
+  config.model.vocab_size = 41;
+  config.moe.balance = Balance::bias;
+  config.moe.bias_rate = 0.01;
+  config.data = {.batch_size = 2 * ranks, .sequence_length = 9};
+  config.optimizer.learning_rate = 1e-2;
+  return config;
+}
+
+/// Everything that must be equal, as bits.
+struct Trained {
+  std::vector<float> losses;
+  std::vector<double> norms;
+  float evaluation = 0.0f;
+  std::map<std::string, std::vector<float>> weights;
+  bool operator==(const Trained&) const = default;
+};
+
+/// Two steps and an evaluation. Memory and traffic must be the footprint's, but for the rows.
+Trained run(const Config& config, int ranks, Findings& findings) {
+  Trained trained;
+  run_ranks({.ranks = ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+    TrainingSession session(resolve(config), world);
+    const auto source = random_tokens(config.data, session.model().shape().vocab_size);
+    Trained mine;
+    std::int64_t sent = 0;
+    const auto bytes = [&] {
+      context().side_stream("communication").synchronize();
+      return world.bytes_sent() - world.bytes_sent(Collective::all_to_all);
+    };
+    for (int step = 1; step <= 2; ++step) {
+      sent = bytes();
+      const StepResult result = session.step(step, source);
+      mine.losses.push_back(result.loss);
+      mine.norms.push_back(result.gradient_norm);
+    }
+    const Footprint predicted =
+        footprint_of(session.strategy().plan(), world.rank(), /*optimizer_bytes=*/8);
+    const auto expect = [&](const char* what, std::int64_t expected, std::int64_t measured) {
+      findings.expect(expected == measured, fmt::format("rank {}: {} predicted {}, measured {}",
+                                                        world.rank(), what, expected, measured));
+    };
+    const MemoryAccount account = context().allocator().account();
+    expect("parameters", predicted.parameters, account[Category::parameters].peak);
+    expect("gradients", predicted.gradients, account[Category::gradients].peak);
+    expect("optimizer", predicted.optimizer, account[Category::optimizer].peak);
+    expect("communication", predicted.communication, account[Category::communication].peak);
+    expect("bytes sent", predicted.bytes_sent, bytes() - sent);
+    mine.evaluation = session.evaluate(3, source);
+    session.strategy().visit_whole([&](const Parameter& parameter, const Tensor& whole) {
+      mine.weights[parameter.name()] = whole.to_vector<float>();
+    });
+    if (world.rank() == 0) trained = mine;
+  });
+  return trained;
+}
+
+struct Variant {
+  const char* preset;
+  int ranks, expert_parallel;
+  const char* strategy;
+  DType dtype = DType::f32;
+  int accumulation = 1;
+  bool each_reduced = true;
+  bool recomputes = false;
+};
+
+void expect_same_bits(const Variant& v) {
+  INFO(fmt::format("{} by {} on {} ranks, experts over {}, {}, {} micro-batches", v.preset,
+                   v.strategy, v.ranks, v.expert_parallel, name_of(v.dtype), v.accumulation));
+  Config config = variant_of(tiny(v.preset, v.ranks), v.strategy);
+  config.runtime.compute_dtype = v.dtype;
+  config.data.accumulation_steps = v.accumulation;
+  config.data.batch_size *= v.accumulation;
+  config.sharding.reduce =
+      v.each_reduced ? ReduceAfter::every_micro_batch : ReduceAfter::last_micro_batch;
+  if (v.recomputes) config.sharding.activation_checkpointing = {.first = 0, .every = 1};
+  Findings findings;
+  const Trained without = run(config, v.ranks, findings);
+  config.sharding.expert_parallel = v.expert_parallel;
+  const Trained with = run(config, v.ranks, findings);
+  CHECK(with.losses == without.losses);
+  CHECK(with.norms == without.norms);
+  CHECK(with.evaluation == without.evaluation);
+  CHECK(with.weights == without.weights);
+  CHECK(findings.wrong() == std::vector<std::string>{});
+}
+
+/// The tensors of a run's model. Their order in the file is that of the plan's groups.
+std::map<std::string, std::vector<std::uint8_t>> model_of(const std::filesystem::path& run) {
+  const test::Rank rank;
+  const SafetensorsFile file(run / "model/model.safetensors");
+  std::map<std::string, std::vector<std::uint8_t>> tensors;
+  for (const auto& [name, info] : file.tensors()) {
+    tensors[name] = test::bytes_of(file.tensor(name));
+  }
+  return tensors;
+}
+
+constexpr const char* kQwen3 = "qwen3-moe-mini";
+constexpr const char* kLlama4 = "llama4-mini";
+
+}  // namespace
+
+TEST_CASE("expert parallelism has the same bits and predicted bytes: two ranks, every strategy") {
+  expect_same_bits({kQwen3, 2, 2, "ddp"});
+  expect_same_bits({kLlama4, 2, 2, "zero1", DType::bf16});
+  expect_same_bits({kQwen3, 2, 2, "zero2", DType::f32, 2});
+  expect_same_bits({kLlama4, 2, 2, "zero3", DType::bf16, 2, /*each_reduced=*/false});
+  expect_same_bits({kQwen3, 2, 2, "fsdp", DType::bf16, 1, true, /*recomputes=*/true});
+}
+
+TEST_CASE("expert parallelism has the same bits and predicted bytes: four ranks") {
+  expect_same_bits({kQwen3, 4, 2, "fsdp", DType::f32, 2});
+  expect_same_bits({kLlama4, 4, 4, "fsdp_flat", DType::f32, 2, /*each_reduced=*/false, true});
+  expect_same_bits({kQwen3, 4, 2, "hsdp", DType::bf16});
+  expect_same_bits({kLlama4, 4, 2, "ddp", DType::f32, 2, /*each_reduced=*/false});
+  if (!test::kOnGpu) {  // the emulated GPU is slow
+    expect_same_bits({kQwen3, 4, 4, "zero1", DType::bf16, 2});
+    expect_same_bits({kLlama4, 4, 2, "zero3"});
+  }
+}
+
+TEST_CASE("the bytes of travelling rows are exact for known counts") {
+  // Forced, token n takes experts n k, ..., n k + k - 1, modulo 8. So of the 36 rows of 18 tokens with
+  // two experts each, the first four experts get 20 and the others 16; of 18 rows 10 and 8.
+  struct Known {
+    const char* preset;
+    std::int64_t per_token, to_first_half, to_second_half;
+  };
+  for (const Known& known : {Known{kQwen3, 2, 20, 16}, Known{kLlama4, 1, 10, 8}}) {
+    Config config = variant_of(tiny(known.preset, 2), "fsdp");
+    config.model.experts_per_token = known.per_token;
+    config.moe.force_balance = true;
+    config.sharding.expert_parallel = 2;
+    config.sharding.activation_checkpointing = {.first = 1, .every = 1};
+    Findings findings;
+    run_ranks({.ranks = 2, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+      TrainingSession session(resolve(config), world);
+      const TransformerShape shape = session.model().shape();
+      session.step(1, random_tokens(config.data, shape.vocab_size));
+      const ExpertTraffic traffic = expert_traffic(shape, 2, DType::f32);
+      const bool first = world.rank() == 0;
+      const TravellingRows rows{.sent = first ? known.to_second_half : known.to_first_half,
+                                .received = first ? known.to_first_half : known.to_second_half};
+      // The last layer is computed again in backward.
+      const std::int64_t predicted = (shape.experts.layers + 1) * traffic.forward(rows) +
+                                     shape.experts.layers * traffic.backward(rows);
+      const std::int64_t measured = world.bytes_sent(Collective::all_to_all);
+      findings.expect(predicted == measured, fmt::format("{}: predicted {}, measured {}",
+                                                         known.preset, predicted, measured));
+    });
+    CHECK(findings.wrong() == std::vector<std::string>{});
+  }
+}
+
+TEST_CASE("a run with expert parallelism trains, is saved and continued as one without") {
+  const TemporaryDirectory folder;
+  Config config = test::tiny_run(folder);
+  config.model = tiny(kQwen3, 4).model;
+  config.runtime.device = test::device();
+  config.runtime.ranks = 4;
+  config.runtime.threads = 1;
+  config.train.steps = 3;
+  config.train.eval_every = 2;
+  config = variant_of(config, "fsdp");
+  train(config);
+  Config with = config;
+  with.sharding.expert_parallel = 2;
+  with.train.dir = folder / "with";
+  train(with);
+  CHECK((model_of(with.train.dir) == model_of(config.train.dir)));
+  CHECK(test::metrics_of(with.train.dir).back()["val_loss"] ==
+        test::metrics_of(config.train.dir).back()["val_loss"]);
+
+  // Each rank reads its experts; four ranks share them out as the run did, three do not.
+  CHECK(inference_sharding(with.train.dir / "model", DType::f32, 4).expert_parallel == 2);
+  CHECK(inference_sharding(with.train.dir / "model", DType::f32, 3).expert_parallel == 1);
+  Config next = with;
+  next.model = {.init_from = with.train.dir / "model"};
+  next.optimizer.learning_rate = 0.0;
+  next.moe.bias_rate = 0.0;
+  next.train.steps = 1;
+  next.train.dir = folder / "next";
+  train(next);
+  CHECK((model_of(next.train.dir) == model_of(config.train.dir)));
+}
+
+TEST_CASE("ranks that generate share out experts, with the bits of one rank") {
+  const TemporaryDirectory folder;
+  Config config = test::tiny_run(folder);
+  config.model = tiny(kLlama4, 2).model;
+  config.runtime.device = test::device();
+  config.runtime.ranks = 2;
+  config.runtime.threads = 1;
+  config.train.steps = 2;
+  config = variant_of(config, "ddp");
+  config.sharding.expert_parallel = 2;
+  train(config);
+  const auto loss_on = [&](int ranks) {
+    std::vector<float> losses(static_cast<std::size_t>(ranks));
+    run_model({.model = config.train.dir,
+               .device = test::device().is_cpu() ? "cpu" : "cuda",
+               .threads = 1,
+               .ranks = ranks},
+              [&](LanguageModel& model) {
+                const auto batch =
+                    random_tokens({.batch_size = 2, .sequence_length = 20}, 11).load(1, 0, 2);
+                losses[static_cast<std::size_t>(context().rank())] =
+                    model.loss(batch.inputs, batch.targets, 1.0, /*training=*/false, {})
+                        .data()
+                        .item<float>();
+              });
+    return losses;
+  };
+  const float alone = loss_on(1)[0];
+  CHECK(loss_on(2) == std::vector<float>(2, alone));
+}
+
+TEST_CASE("plan prints where experts are, and the bytes of rows if all experts get equally many") {
+  Config config = variant_of(tiny(kQwen3, 8), "fsdp");
+  config.model.experts_per_token = 2;
+  config.sharding.expert_parallel = 4;
+  config.sharding.activation_checkpointing = {.first = 1, .every = 1};
+  const std::string page = plan(config, {.ranks = 8});
+  INFO(page);
+  CHECK_THAT(page, Contains("mesh        replica 1 x shard 2 x expert 4"));
+  CHECK_THAT(page, Contains("fsdp, experts over 4 ranks: "));
+  CHECK_THAT(page, Contains("experts     1/4 of each layer's, whole"));
+  // 18 tokens with two rows each, of which 27 go to other ranks and as many come; 16 channels and a
+  // weight each, offsets of two experts and their end; two layers, the second computed again.
+  const std::int64_t forward = 3 * 4 * 3 + 4 * (17 * 27 + 16 * 27);
+  const std::int64_t backward = 4 * (16 * 27 + 17 * 27);
+  CHECK_THAT(page,
+             Contains(fmt::format("rows to experts and back: {:.2f} MiB more per rank and step",
+                                  static_cast<double>(3 * forward + 2 * backward) / 0x1p20)));
+}
+
+TEST_CASE("expert_parallel is refused where ranks or experts cannot be shared out") {
+  const auto refusal = [](Config config, int ranks) -> std::string {
+    try {
+      const ResolvedConfig run = resolve(config);
+      check_sharding(run, ranks);
+      make_plan(make_model(run)->units(), run.sharding, {.ranks = ranks});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  Config config = variant_of(tiny(kQwen3, 4), "fsdp");
+  config.sharding.expert_parallel = 4;
+  CHECK(refusal(config, 4) == "no error");
+  CHECK_THAT(refusal(config, 6),
+             Contains("sharding.expert_parallel 4 does not divide the 6 ranks into equal groups"));
+  config.model.experts = 6;
+  CHECK_THAT(refusal(config, 4), Contains("sharding.expert_parallel 4 does not divide the 6 "
+                                          "experts of 'model.layers.0.mlp.experts.gate_up_proj'"));
+  config.model = {.preset = "gpt2-mini"};
+  config.moe = {};
+  CHECK_THAT(refusal(config, 4), Contains("is for a mixture of experts; this model has none"));
+  config = variant_of(tiny(kQwen3, 8), "hsdp");
+  config.sharding.expert_parallel = 4;
+  CHECK(refusal(config, 8) == "no error");
+  config.sharding.shard_size = 2;
+  CHECK_THAT(refusal(config, 8),
+             Contains("sharding.shard_size 2 is no multiple of sharding.expert_parallel 4"));
+}
+
+TEST_CASE("expert parallelism has the same bits and predicted bytes: eight ranks", "[cpu]") {
+  expect_same_bits({kQwen3, 8, 4, "hsdp"});
+  expect_same_bits({kLlama4, 8, 2, "fsdp", DType::bf16});
+  expect_same_bits({kQwen3, 8, 4, "ddp"});
+}
+
+}  // namespace tessera
