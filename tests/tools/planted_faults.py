@@ -109,13 +109,14 @@ FAULTS = {
     "the optimizer's moments are lost": (
         "tools/train/run_state.cpp",
         "    read_tensor(reader, name, shard.parameter.shape(), shard.first, tensor);",
-        "    (void)shard;",
+        "    read_tensor(reader, name, shard.parameter.shape(), shard.first,\n"
+        "                Tensor::zeros(tensor.shape(), tensor.dtype()));",
         ["resume"]),
     "the loss scale is lost": (
         "tools/train/run_state.cpp",
         "if (session.scaler() && state.contains(",
         "if (false && state.contains(",
-        ["resume"]),
+        ["reshard"]),
     "the routers' biases are lost": (
         "tools/train/run_state.cpp",
         "if (!biases[layer].empty()) routers",
@@ -134,7 +135,7 @@ FAULTS = {
     "a checkpoint's tensors are not copied": (
         "tools/train/checkpoint_writer.cpp",
         "copies_.push_back(copy_on_host(tensor.values));",
-        "copies_.push_back(tensor.values);",
+        "copies_.push_back(tensor.part.name.empty() ? copy_on_host(tensor.values) : tensor.values);",
         ["reshard"]),
     "a rank's problem does not stop the checkpoint": (
         "tools/train/checkpointer.cpp",

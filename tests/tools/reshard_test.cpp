@@ -1,6 +1,8 @@
 // A checkpoint of any strategy and number of ranks, loaded by any other: the same bits.
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include "sharding/checkpoint/folder.h"
 #include "sharding/comm/threads/threads.h"
@@ -151,10 +153,11 @@ TEST_CASE(
   check_reshards("qwen3-moe-mini");
 }
 
-TEST_CASE("offloaded masters are saved and loaded like others") {
+TEST_CASE("offloaded masters and f16's loss scale are saved and loaded like others") {
   const TemporaryDirectory folder;
   Config base = small_model("gpt2-mini");
   base.sharding.offload = Offload::all;
+  base.runtime.compute_dtype = DType::f16;
   FailingFiles calls;
   Findings findings;
   const TrainConfig from = {.dir = folder / "from"}, to = {.dir = folder / "to"};
@@ -177,7 +180,16 @@ TEST_CASE("offloaded masters are saved and loaded like others") {
 TEST_CASE("a checkpoint holds the values of its step while training goes on") {
   const TemporaryDirectory folder;
   const Config base = small_model("gpt2-mini");
-  FailingFiles calls;
+  /// Writes when training is far ahead.
+  class SlowFiles final : public FileCalls {
+   public:
+    int create(const char* path) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      return FileCalls::create(path);
+    }
+    int sync(int) override { return 0; }
+  };
+  SlowFiles calls;
   const TrainConfig sync = {.dir = folder / "sync"}, async = {.dir = folder / "async"};
   fs::create_directory(sync.dir);
   fs::create_directory(async.dir);
