@@ -157,11 +157,6 @@ FAULTS = {
         '  if (key == "train.seed") return false;\n',
         "",
         ["resume"]),
-    "a rollback takes the same batches again": (
-        "tools/train/runner.cpp",
-        "  position_.batches = batches;\n",
-        "",
-        ["resume"]),
     "a skipped step is healthy": (
         "tools/train/runner.cpp",
         "checkpointer_.save(position_.step, result.finite,",
