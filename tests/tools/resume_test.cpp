@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "runtime/random.h"
@@ -83,8 +84,9 @@ std::string error_of(const Config& config) {
   }
 }
 
-/// Runs the program with run.yaml and kills it after so many seconds. Returns its status.
-int train_and_kill(const TemporaryDirectory& folder, double seconds) {
+/// Runs the program with run.yaml. `due` is asked every millisecond; when it holds, and in any case
+/// after two minutes, the program is killed. Returns its status.
+int train_and_kill(const TemporaryDirectory& folder, const std::function<bool()>& due) {
   const std::string program = std::string(TESSERA_BINARY_DIR) + "/bin/tessera";
   const std::string config = folder / "run.yaml";
   const std::string out = folder / "out.txt";
@@ -97,7 +99,7 @@ int train_and_kill(const TemporaryDirectory& folder, double seconds) {
     ::_exit(127);
   }
   int status = 0;
-  for (int waited = 0; waited < static_cast<int>(1000 * seconds); ++waited) {
+  for (int waited = 0; waited < 120'000 && !due(); ++waited) {
     if (::waitpid(process, &status, WNOHANG) == process) return status;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -384,8 +386,8 @@ TEST_CASE("a run that is killed at twenty moments ends with the weights of one n
           "[cpu]") {
   const TemporaryDirectory folder;
   Config config = checkpointed_run(folder);
-  config.train.steps = 200;
-  config.train.log_every = 50;
+  config.train.steps = 400;
+  config.train.log_every = 100;
   config.train.eval_every = 0;
   config.train.checkpoint_every = 5;
   config.train.keep_last = 2;
@@ -399,9 +401,15 @@ TEST_CASE("a run that is killed at twenty moments ends with the weights of one n
   int kills = 0;
   std::int64_t last = 0;
   for (int i = 0; i < 20; ++i) {
-    // Before the run has begun, between checkpoints, or while one is written.
-    const double seconds = 0.05 + 0.25 * random.uniform(static_cast<std::uint64_t>(i));
-    const int status = train_and_kill(folder, seconds);
+    // Soon after the start, or when a new checkpoint has appeared and a few steps more are done.
+    const int delay = static_cast<int>(random.below(static_cast<std::uint64_t>(i), 5));
+    int waited = 0;
+    const int status = train_and_kill(folder, [&] {
+      if (i % 5 == 0) return ++waited > 10 * delay;
+      const auto checkpoints = checkpoints_in(config.train.dir);
+      const bool is_new = !checkpoints.empty() && checkpoints.back().step > last;
+      return is_new && ++waited > delay;
+    });
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) break;
     CAPTURE(read_text_file(folder / "out.txt"));
     REQUIRE(WIFSIGNALED(status));
@@ -417,7 +425,9 @@ TEST_CASE("a run that is killed at twenty moments ends with the weights of one n
   CAPTURE(kills, last, read_text_file(folder / "out.txt"));
   CHECK(kills >= 5);
   CHECK(last > 0);
-  if (!fs::exists(config.train.dir / "model")) REQUIRE(train_and_kill(folder, 120) == 0);
+  if (!fs::exists(config.train.dir / "model")) {
+    REQUIRE(train_and_kill(folder, [] { return false; }) == 0);
+  }
   CHECK(model_bytes(config.train.dir) == model);
   CHECK(metrics_of(config.train.dir).size() == 5);
 }
