@@ -15,14 +15,16 @@ namespace tessera::ladder {
 namespace {
 
 /// What a rung does, done by the sharding layer.
-template <StrategyKind kind>
+template <StrategyKind kind, bool expert_parallel = false>
 class Reference final : public Rung {
  public:
   using Rung::Rung;
 
  private:
   void prepare() override {
-    strategy_ = make_strategy(units(), {.strategy = kind}, kSeed, &world_);
+    const ShardingOptions options = {.strategy = kind,
+                                     .expert_parallel = expert_parallel ? ranks_ : 1};
+    strategy_ = make_strategy(units(), options, kSeed, &world_);
     optimizer_.emplace(shards_for_optimizer(strategy_->shards()), kAdamW);
   }
 
@@ -49,10 +51,10 @@ std::string line_of(const std::string& rung, int ranks) {
   return output;
 }
 
-template <StrategyKind kind>
+template <typename T>
 void check_rung(const std::string& rung, bool sends = true) {
   for (const int ranks : {2, 4}) {
-    const Outcome reference = run(ranks, ranks, make_rung<Reference<kind>>());
+    const Outcome reference = run(ranks, ranks, make_rung<T>());
     const std::int64_t bytes = sends ? reference.bytes_per_step : 0;
     const std::string expected = fmt::format("  {:016x}  sent {:7}  ", reference.hash(), bytes);
     const std::string line = line_of(rung, ranks);
@@ -63,14 +65,15 @@ void check_rung(const std::string& rung, bool sends = true) {
 
 TEST_CASE("every rung of the ladder has its strategy's losses, bit for bit, and its bytes",
           "[cpu]") {
-  check_rung<StrategyKind::ddp>("1_single", /*sends=*/false);
-  check_rung<StrategyKind::ddp>("2_ddp");
-  check_rung<StrategyKind::ddp>("3_ddp_overlapped");
-  check_rung<StrategyKind::zero1>("4_zero1");
-  check_rung<StrategyKind::zero2>("5_zero2");
-  check_rung<StrategyKind::zero3>("6_zero3");
-  check_rung<StrategyKind::fsdp>("7_fsdp");
-  check_rung<StrategyKind::hsdp>("8_hsdp");
+  check_rung<Reference<StrategyKind::ddp>>("1_single", /*sends=*/false);
+  check_rung<Reference<StrategyKind::ddp>>("2_ddp");
+  check_rung<Reference<StrategyKind::ddp>>("3_ddp_overlapped");
+  check_rung<Reference<StrategyKind::zero1>>("4_zero1");
+  check_rung<Reference<StrategyKind::zero2>>("5_zero2");
+  check_rung<Reference<StrategyKind::zero3>>("6_zero3");
+  check_rung<Reference<StrategyKind::fsdp>>("7_fsdp");
+  check_rung<Reference<StrategyKind::hsdp>>("8_hsdp");
+  check_rung<Reference<StrategyKind::ddp, true>>("9_expert_parallel");
 }
 
 TEST_CASE("all strategies behind the rungs have one hash of their losses", "[cpu]") {
@@ -83,7 +86,7 @@ TEST_CASE("all strategies behind the rungs have one hash of their losses", "[cpu
 
 TEST_CASE("a rung is a file of at most 120 lines", "[cpu]") {
   for (const char* rung : {"1_single", "2_ddp", "3_ddp_overlapped", "4_zero1", "5_zero2", "6_zero3",
-                           "7_fsdp", "8_hsdp"}) {
+                           "7_fsdp", "8_hsdp", "9_expert_parallel"}) {
     std::ifstream file(fmt::format(TESSERA_SOURCE_DIR "/examples/ladder/{}.cpp", rung));
     REQUIRE(file.is_open());
     int lines = 0;
