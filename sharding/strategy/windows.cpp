@@ -1,10 +1,19 @@
 #include "sharding/strategy/windows.h"
 
 #include "kernels/cast/op.h"
+#include "runtime/context.h"
 #include "sharding/comm/stream.h"
 
 namespace tessera {
 namespace {
+
+/// `x`, or a copy of it on the context's device: kernels do not read a GPU's host memory.
+Tensor on_device(const Tensor& x) {
+  if (x.device() == context().device()) return x;
+  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  y.copy_from(x);
+  return y;
+}
 
 /// Copies pairs of one dtype, one by one; casts all others in one kernel.
 void run_copies(const Copies& copies) {
@@ -14,7 +23,7 @@ void run_copies(const Copies& copies) {
       to.copy_from(from);
     } else {
       ys.push_back(to);
-      xs.push_back(from);
+      xs.push_back(on_device(from));
     }
   }
   if (!ys.empty()) cast_all(ys, xs);
@@ -48,7 +57,7 @@ Tensors windows_of(const BucketLayout& bucket, int parameter, const Tensor& buff
 Tensor in_f32(const Tensor& x) {
   if (x.dtype() == DType::f32) return x;
   const Tensor y = Tensor::empty(x.shape(), DType::f32);
-  cast(y, x);
+  cast(y, on_device(x));
   return y;
 }
 

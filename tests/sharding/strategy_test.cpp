@@ -448,6 +448,19 @@ TEST_CASE("offload: one rank without a communicator") {
   CHECK(findings.wrong() == std::vector<std::string>{});
 }
 
+TEST_CASE("offload: frozen parameters in 16 bits have the bits of a run without offload") {
+  Findings findings;
+  const Prepare freeze = [](ToyNet& net) { net.layers[1].up.set_trainable(false); };
+  for (const StrategyKind kind : {StrategyKind::ddp, StrategyKind::zero2, StrategyKind::fsdp}) {
+    ShardingOptions options{.strategy = kind, .compute_dtype = DType::bf16};
+    const Trained expected = train(2, options, findings, freeze);
+    options.offload = Offload::optimizer;
+    INFO(name_of(kind));
+    CHECK(train(2, options, findings, freeze) == expected);
+  }
+  CHECK(findings.wrong() == std::vector<std::string>{});
+}
+
 TEST_CASE("offload: forward computes with the values written to the masters") {
   const test::Rank rank;
   for (const Offload offload : {Offload::none, Offload::optimizer}) {
