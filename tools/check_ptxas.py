@@ -32,7 +32,7 @@ FOLDERS = "adamw|attention|cross_entropy|gradient_norm|layer_norm|rms_norm|tree_
 MUST_NOT_SPILL = re.compile(f"kernels/({FOLDERS})/")
 # With first keys and heads of 128, sums and scores take 208 of a thread's 240 registers. Some counters
 # of the loops around them lie in memory.
-MAY_SPILL = {"key_value_gradient_hopper_kernel": 160}
+MAY_SPILL = {"key_value_gradient_hopper_kernel": 176}
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
