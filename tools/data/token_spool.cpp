@@ -91,8 +91,6 @@ void TokenSpool::end_document() {
 
 void TokenSpool::end_file(const fs::path& input) {
   done_.push_back(describe_file(input, input.string()));
-  tokens_.flush();
-  ends_.flush();
   write_line(nlohmann::json({{"path", done_.back().path},
                              {"bytes", done_.back().bytes},
                              {"checksum", done_.back().checksum},
