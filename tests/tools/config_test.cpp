@@ -265,7 +265,7 @@ TEST_CASE("a document that is not sections of keys is refused with its line") {
              Contains("run.yaml:2: train.steps: expected one value, got a list"));
   CHECK_THAT(error_of("train:\n  steps: {a: 1}\n"), Contains("got a map"));
   CHECK_THAT(error_of("? [a, b]\n: 1\n"), Contains("run.yaml:1: expected a name, got a list"));
-  CHECK_THAT(error_of("train:\n---\ntrain:\n"), Contains("one YAML document, got 2"));
+  CHECK_THAT(error_of("train:\n---\ntrain:\n"), Contains("expected 1 YAML document, got 2"));
 }
 
 TEST_CASE("text that is not YAML is refused with its line") {

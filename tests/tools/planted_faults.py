@@ -54,6 +54,22 @@ FAULTS = {
         'if (!system.empty()) messages.push_back({"system", system});',
         "",
         ["generate"]),
+    # ---- data
+    "a spool's counts are believed whatever its files hold": (
+        "tools/data/token_spool.cpp",
+        "    return code ? 0 : static_cast<std::int64_t>(bytes) / width;\n",
+        "    return (code ? 0 : static_cast<std::int64_t>(bytes) / width) + 1000;\n",
+        ["token_spool"]),
+    "a spool's documents may end anywhere": (
+        "tools/data/token_spool.cpp",
+        "check(first <= last && last <= totals_.tokens,",
+        "check(first <= last,",
+        ["token_spool"]),
+    "YAML's aliases are written out without end": (
+        "tools/data/documents.cpp",
+        "    left_ -= bytes;\n",
+        "    left_ -= bytes / 1000;\n",
+        ["documents"]),
     # ---- training
     "evaluation records a graph": (
         "tools/train/session.cpp",

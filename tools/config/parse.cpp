@@ -1,6 +1,5 @@
 #include "tools/config/parse.h"
 
-#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "runtime/nearest.h"
 #include "tools/config/keys.h"
 #include "tools/config/synonyms.h"
+#include "tools/config/yaml_documents.h"
 
 namespace tessera {
 namespace {
@@ -163,39 +163,16 @@ std::string quote_hint(const std::string& yaml, int line) {
   return has_alias ? "; put a value that begins with '*' in quotes" : "";
 }
 
-/// Counts the documents of a text. With some damaged texts yaml-cpp 0.7 begins documents without
-/// end, and LoadAll keeps them all.
-struct OneDocument final : YAML::EventHandler {
-  void OnDocumentStart(const YAML::Mark&) override { ++documents; }
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
-
-  int documents = 0;
-};
-
 /// The documents in a text, one at most; an empty text has none.
 std::vector<YAML::Node> documents_in(const std::string& yaml, const std::string& source) {
   try {
-    std::istringstream text(yaml);
-    YAML::Parser parser(text);
-    OneDocument handler;
-    while (handler.documents < 2 && parser.HandleNextDocument(handler)) {
-    }
-    check(handler.documents <= 1, "{}: expected one YAML document, got 2 or more", source);
-    return YAML::LoadAll(yaml);
+    return yaml_documents(yaml, 1);
   } catch (const YAML::Exception& error) {
     fail("{}:{}: not valid YAML: {}{}{}", source, error.mark.line + 1,
          is_printable(error.msg) ? error.msg : excerpt(error.msg), tab_hint(yaml, error.mark.line),
          quote_hint(yaml, error.mark.line));
+  } catch (const Error& error) {
+    fail("{}: {}", source, error.what());
   }
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/file.h"
 #include "runtime/input_file.h"
 #include "runtime/json.h"
+#include "tools/config/yaml_documents.h"
 
 namespace tessera {
 namespace {
@@ -91,23 +92,46 @@ bool is_plain_value(const std::string& scalar) {
   return error == std::errc() && end == last;
 }
 
-json json_of(const YAML::Node& node, int depth = 0) {
-  check(depth <= kDeepest, "it is nested more than {} levels deep", kDeepest);
-  if (node.IsSequence()) {
-    json list = json::array();
-    for (const YAML::Node& element : node) list.push_back(json_of(element, depth + 1));
-    return list;
+/// YAML as JSON. An alias is written out, so a few lines can stand for more values than memory holds.
+class JsonOfYaml {
+ public:
+  /// For a text of so many bytes.
+  explicit JsonOfYaml(std::size_t bytes) : left_(kMostGrowth * bytes) {}
+
+  json convert(const YAML::Node& node, int depth = 0) {
+    check(depth <= kDeepest, "it is nested more than {} levels deep", kDeepest);
+    spend(1);
+    if (node.IsSequence()) {
+      json list = json::array();
+      for (const YAML::Node& element : node) list.push_back(convert(element, depth + 1));
+      return list;
+    }
+    if (node.IsMap()) {
+      json object = json::object();
+      for (const auto& entry : node) {
+        spend(entry.first.Scalar().size());
+        object[entry.first.Scalar()] = convert(entry.second, depth + 1);
+      }
+      return object;
+    }
+    const bool quoted = node.Tag() == "!";
+    if (!node.IsScalar() || (!quoted && is_plain_value(node.Scalar()))) return nullptr;
+    check(is_valid_utf8(node.Scalar()), "line {}: not valid UTF-8", node.Mark().line + 1);
+    spend(node.Scalar().size());
+    return node.Scalar();
   }
-  if (node.IsMap()) {
-    json object = json::object();
-    for (const auto& entry : node) object[entry.first.Scalar()] = json_of(entry.second, depth + 1);
-    return object;
+
+ private:
+  static constexpr std::size_t kMostGrowth = 16;
+
+  void spend(std::size_t bytes) {
+    check(bytes <= left_, "with its aliases written out it is more than {} times as long",
+          kMostGrowth);
+    left_ -= bytes;
   }
-  const bool quoted = node.Tag() == "!";
-  if (!node.IsScalar() || (!quoted && is_plain_value(node.Scalar()))) return nullptr;
-  check(is_valid_utf8(node.Scalar()), "line {}: not valid UTF-8", node.Mark().line + 1);
-  return node.Scalar();
-}
+
+  std::size_t left_;
+};
 
 void hand_over(const json& value, const std::vector<std::string>& keys, const DocumentSink& sink) {
   if (!value.is_array()) return sink(Strings(keys).of(value), true);
@@ -136,9 +160,9 @@ void read_yaml(const fs::path& file, const std::vector<std::string>& keys,
                const DocumentSink& sink) {
   std::vector<json> documents;
   try {
-    for (const YAML::Node& node : YAML::LoadAll(read_text_file(file))) {
-      documents.push_back(json_of(node));
-    }
+    const std::string text = read_text_file(file);
+    JsonOfYaml to_json(text.size());
+    for (const YAML::Node& node : yaml_documents(text)) documents.push_back(to_json.convert(node));
   } catch (const std::exception& error) {  // yaml-cpp's have the line and column
     fail("{}: {}", file.string(), error.what());
   }

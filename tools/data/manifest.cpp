@@ -1,7 +1,6 @@
 #include "tools/data/manifest.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "runtime/file.h"
 #include "runtime/hash.h"
 #include "runtime/json.h"
+#include "tools/data/json_entries.h"
 
 namespace tessera {
 namespace {
@@ -29,75 +29,21 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) {
 nlohmann::ordered_json to_json(const std::vector<Manifest::File>& files) {
   auto list = nlohmann::ordered_json::array();
   for (const Manifest::File& file : files) {
-    // Hexadecimal text: many JSON readers round numbers of 64 bits.
-    list.push_back({{"path", file.path},
-                    {"bytes", file.bytes},
-                    {"fnv1a_64", fmt::format("{:016x}", file.checksum)}});
+    list.push_back(
+        {{"path", file.path}, {"bytes", file.bytes}, {"fnv1a_64", hexadecimal(file.checksum)}});
   }
   return list;
 }
 
-/// A value as a message shows it.
-std::string shown(const json& value) {
-  if (value.is_number()) return value.dump();
-  return value.is_string() ? excerpt(value.get<std::string>())
-                           : fmt::format("of type {}", value.type_name());
+std::vector<Manifest::File> files_of(const JsonEntries& entries, const char* key) {
+  check(entries.at(key).is_array(), "{} is {}; expected a list", key, shown(entries.at(key)));
+  std::vector<Manifest::File> files;
+  for (const json& element : entries.at(key)) {
+    const JsonEntries file(element);
+    files.push_back({file.text("path"), file.integer("bytes"), file.checksum("fnv1a_64")});
+  }
+  return files;
 }
-
-/// Entries of an object, checked as they are taken.
-class Entries {
- public:
-  explicit Entries(const json& object) : object_(object) {
-    check(object.is_object(), "a value is {}; expected an object", shown(object));
-  }
-
-  const json& at(const char* key) const {
-    const auto entry = object_.find(key);
-    check(entry != object_.end(), "{} is missing", key);
-    return *entry;
-  }
-
-  std::string text(const char* key) const {
-    check(at(key).is_string(), "{} is {}; expected text", key, shown(at(key)));
-    return at(key).get<std::string>();
-  }
-
-  std::int64_t integer(const char* key, std::int64_t least, std::int64_t most) const {
-    const json& value = at(key);
-    const bool in_range =
-        value.is_number_integer() &&
-        (!value.is_number_unsigned() || value <= static_cast<std::uint64_t>(most)) &&
-        value >= least && value <= most;
-    check(in_range, "{} is {}; expected a whole number from {} to {}", key, shown(value), least,
-          most);
-    return value.get<std::int64_t>();
-  }
-
-  std::uint64_t checksum(const char* key) const {
-    const std::string digits = text(key);
-    std::uint64_t value = 0;
-    const char* last = digits.data() + digits.size();
-    const auto [end, error] = std::from_chars(digits.data(), last, value, 16);
-    check(error == std::errc() && end == last,
-          "{} is {}; expected a number of 16 hexadecimal digits", key, excerpt(digits));
-    return value;
-  }
-
-  std::vector<Manifest::File> files(const char* key) const {
-    check(at(key).is_array(), "{} is {}; expected a list", key, shown(at(key)));
-    std::vector<Manifest::File> files;
-    for (const json& element : at(key)) {
-      const Entries file(element);
-      files.push_back({file.text("path"),
-                       file.integer("bytes", 0, std::numeric_limits<std::int64_t>::max()),
-                       file.checksum("fnv1a_64")});
-    }
-    return files;
-  }
-
- private:
-  const json& object_;
-};
 
 const Manifest::File* find_output(const Manifest& manifest, const fs::path& name) {
   const auto found = std::find_if(manifest.outputs.begin(), manifest.outputs.end(),
@@ -110,6 +56,8 @@ void check_sizes(const Manifest& manifest, const std::string& set, std::int64_t 
   std::int64_t bytes = 0, expected = bytes_per_token(manifest.vocab_size) * tokens, files = 0;
   for (const Manifest::File& file : manifest.outputs) {
     if (!is_shard_of(set, file.path)) continue;
+    check(file.bytes <= std::numeric_limits<std::int64_t>::max() - bytes,
+          "outputs lists more bytes of {}.bin than a file system holds", set);
     bytes += file.bytes;
     expected += TokenFile::kHeaderBytes;
     ++files;
@@ -121,13 +69,13 @@ void check_sizes(const Manifest& manifest, const std::string& set, std::int64_t 
 Manifest manifest_from(const json& object) {
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 60;
   constexpr std::int64_t kMostIds = std::numeric_limits<std::int32_t>::max();
-  const Entries entries(object);
+  const JsonEntries entries(object);
   Manifest manifest{.tokenizer = entries.text("tokenizer"),
                     .vocab_size = entries.integer("vocab_size", 1, kMostIds),
                     .train_tokens = entries.integer("train_tokens", 0, kMostTokens),
                     .val_tokens = entries.integer("val_tokens", 0, kMostTokens),
-                    .inputs = entries.files("inputs"),
-                    .outputs = entries.files("outputs")};
+                    .inputs = files_of(entries, "inputs"),
+                    .outputs = files_of(entries, "outputs")};
   check_sizes(manifest, "train", manifest.train_tokens);
   check_sizes(manifest, "val", manifest.val_tokens);
   return manifest;

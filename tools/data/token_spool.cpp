@@ -13,6 +13,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kTokensFile = "tokens";
+constexpr const char* kEndsFile = "ends";
+constexpr const char* kLinesFile = "done.jsonl";
 constexpr std::int64_t kTokenBytes = 4, kEndBytes = 8;
 constexpr std::int64_t kEndsAtATime = 1 << 16;
 
@@ -49,31 +52,47 @@ TokenSpool::TokenSpool(const fs::path& folder, const std::string& settings,
     : folder_(folder) {
   make_writable_directory(folder_);
   load(settings, inputs);
-  tokens_ = open_cut(folder_ / "tokens", kTokenBytes * totals_.tokens);
-  ends_ = open_cut(folder_ / "ends", kEndBytes * totals_.documents);
-  lines_.open(folder_ / "done.jsonl", std::ios::binary | std::ios::trunc);
+  tokens_ = open_cut(folder_ / kTokensFile, kTokenBytes * totals_.tokens);
+  ends_ = open_cut(folder_ / kEndsFile, kEndBytes * totals_.documents);
+  lines_.open(folder_ / kLinesFile, std::ios::binary | std::ios::trunc);
   write_line(nlohmann::json(settings).dump());
   for (const std::string& line : done_lines_) write_line(line);
   flush();
 }
 
 void TokenSpool::load(const std::string& settings, const std::vector<fs::path>& inputs) {
-  std::ifstream stream(folder_ / "done.jsonl", std::ios::binary);
+  const fs::path path = folder_ / kLinesFile;
+  std::ifstream stream(path, std::ios::binary);
   std::string line;
   if (!std::getline(stream, line) || line != nlohmann::json(settings).dump()) return;
   for (const fs::path& input : inputs) {
     if (!std::getline(stream, line)) return;
     const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!entry.is_object()) return;  // a killed program wrote a part of it
-    const Manifest::File file = describe_file(input, input.string());
-    const bool same = entry.value("path", "") == file.path &&
-                      entry.value("bytes", std::int64_t{-1}) == file.bytes &&
-                      entry.value("checksum", std::uint64_t{0}) == file.checksum;
-    if (!same) return;
-    done_.push_back(file);
+    try {
+      if (!take_over(JsonEntries(entry), input)) return;
+    } catch (const Error& error) {
+      fail("{}:{}: the file is damaged: {}; run the command again, which encodes all files",
+           path.string(), done_.size() + 2, error.what());
+    }
     done_lines_.push_back(line);
-    totals_ = {entry.value("tokens", std::int64_t{0}), entry.value("documents", std::int64_t{0})};
   }
+}
+
+bool TokenSpool::take_over(const JsonEntries& entry, const fs::path& input) {
+  const Manifest::File file = describe_file(input, input.string());
+  const bool same = entry.text("path") == file.path && entry.integer("bytes") == file.bytes &&
+                    entry.checksum("fnv1a_64") == file.checksum;
+  if (!same) return false;
+  const auto held = [&](const char* name, std::int64_t width) {
+    std::error_code code;
+    const std::uintmax_t bytes = fs::file_size(folder_ / name, code);
+    return code ? 0 : static_cast<std::int64_t>(bytes) / width;
+  };
+  totals_ = {entry.integer("tokens", totals_.tokens, held(kTokensFile, kTokenBytes)),
+             entry.integer("documents", totals_.documents, held(kEndsFile, kEndBytes))};
+  done_.push_back(file);
+  return true;
 }
 
 void TokenSpool::append(std::span<const std::int32_t> tokens) {
@@ -93,7 +112,7 @@ void TokenSpool::end_file(const fs::path& input) {
   done_.push_back(describe_file(input, input.string()));
   write_line(nlohmann::json({{"path", done_.back().path},
                              {"bytes", done_.back().bytes},
-                             {"checksum", done_.back().checksum},
+                             {"fnv1a_64", hexadecimal(done_.back().checksum)},
                              {"tokens", totals_.tokens},
                              {"documents", totals_.documents}})
                  .dump());
@@ -108,6 +127,10 @@ void TokenSpool::for_each_document(
     ends.resize(static_cast<std::size_t>(std::min(kEndsAtATime, totals_.documents - d)));
     read_numbers(ends_, folder_, d, std::span(ends));
     for (const std::int64_t last : ends) {
+      check(first <= last && last <= totals_.tokens,
+            "{}: the file is damaged: a document from token {} to {} of {}; run the command again, "
+            "which encodes all files",
+            (folder_ / kEndsFile).string(), first, last, totals_.tokens);
       take(first, last);
       first = last;
     }

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/data/json_entries.h"
 #include "tools/data/manifest.h"
 #include "tools/data/token_file.h"
 
@@ -28,7 +29,7 @@ class TokenSpool {
  public:
   /// Opens the spool in `folder`, which it creates. It is empty unless a spool of the same settings
   /// is there; then it has the documents of the first of `inputs`, as far as these files have not
-  /// changed.
+  /// changed. Raises Error if that spool is damaged.
   TokenSpool(const std::filesystem::path& folder, const std::string& settings,
              const std::vector<std::filesystem::path>& inputs);
 
@@ -54,6 +55,8 @@ class TokenSpool {
   };
   /// Takes over what an earlier program completed.
   void load(const std::string& settings, const std::vector<std::filesystem::path>& inputs);
+  /// Counts a complete file; false if it has changed since. Raises Error if the entry is damaged.
+  bool take_over(const JsonEntries& entry, const std::filesystem::path& input);
   void write_line(const std::string& line);
   void flush();
 

@@ -1,0 +1,115 @@
+#include "tools/data/documents.h"
+
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+
+#include "runtime/error.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tools/prepared_files.h"
+#include "tools/data/prepare.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using test::texts_in;
+using test::write_text;
+namespace fs = std::filesystem;
+
+/// The text that `prepare` takes from a file of this name.
+std::string text_of(const std::string& name, std::string_view contents,
+                    std::vector<std::string> keys = {}) {
+  const test::TemporaryDirectory folder;
+  prepare({.inputs = {write_text(folder / name, contents)},
+           .tokenizer = "bytes",
+           .out = folder / "out",
+           .val_fraction = 0.0,
+           .keys = std::move(keys)});
+  return texts_in(folder / "out").first;
+}
+
+std::string error_of(const std::string& name, std::string_view contents) {
+  try {
+    text_of(name, contents);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("prepare takes the strings of structured files, under the keys that it is given") {
+  const std::string lines = "{\"text\": \"one\", \"url\": \"x\"}\n\n{\"text\": \"two\"}\r\n";
+  CHECK(text_of("a.jsonl", lines) == "onetwo");
+  CHECK(text_of("a.jsonl", lines, {"url"}) == "x");
+  CHECK(text_of("a.jsonl", "{\"q\": \"why\", \"n\": 7, \"a\": [\"so\", {\"b\": \"and\"}]}") ==
+        "so\nand\nwhy");  // objects are sorted by key
+  CHECK(text_of("a.json", "[{\"text\": \"one\"}, \"two\"]") == "onetwo");
+  CHECK(text_of("a.json", "{\"a\": {\"text\": \"deep\"}, \"b\": \"other\"}", {"text"}) == "deep");
+  CHECK(text_of("a.yaml", "- text: one\n- text: two\n") == "onetwo");
+  CHECK(text_of("a.yml", "title: A\nyear: 1984\nopen: true\ncode: '7'\n---\ntext: next\n") ==
+        "7\nAnext");
+  CHECK(text_of("a.md", "{\"text\": 1}") == "{\"text\": 1}");
+}
+
+TEST_CASE("a damaged structured file is named with its line") {
+  CHECK_THAT(error_of("a.jsonl", "{\"text\": \"one\"}\n{\"text\": }\n"), Contains("a.jsonl:2: "));
+  CHECK_THAT(error_of("a.json", "[1, "), Contains("a.json"));
+  CHECK_THAT(error_of("a.yaml", "a: [1"), Contains("a.yaml") && Contains("line"));
+  std::string deep;
+  for (int i = 0; i < 100; ++i) deep += "[";
+  CHECK_THAT(error_of("a.json", deep), Contains("nested more than 64 levels deep"));
+  CHECK_THAT(error_of("a.yaml", deep + std::string(100, ']')),
+             Contains("nested more than 64 levels deep"));
+}
+
+TEST_CASE("damaged YAML whose documents never end is refused") {
+  for (const char* const text : {", x\n", "# a comment\n, a: 1\nb: 2\n"}) {
+    CAPTURE(text);
+    CHECK_THAT(error_of("a.yaml", text),
+               Contains("a.yaml: not valid YAML: more documents begin than there are lines"));
+  }
+  CHECK(text_of("a.yaml", "--- a\n--- b\n---\nc") == "abc");
+}
+
+TEST_CASE("YAML whose aliases stand for more text than memory holds is refused") {
+  const std::string line(100, 'x');
+  CHECK(text_of("a.yaml", "a: &a " + line + "\nb: *a\nc: *a\n") ==
+        line + "\n" + line + "\n" + line);
+  std::string names = "v0: &v0 x\n", contents = "v0: &v0 " + line + "\n";
+  for (int i = 1; i < 60; ++i) {
+    names += fmt::format("v{}: &v{} [*v{}, *v{}]\n", i, i, i - 1, i - 1);
+  }
+  contents += "all: [";
+  for (int i = 0; i < 200; ++i) contents += i == 0 ? "*v0" : ", *v0";
+  contents += "]\n";
+  for (const std::string& text : {names, contents}) {
+    CAPTURE(text);
+    CHECK_THAT(error_of("a.yaml", text), Contains("with its aliases written out it is more than "
+                                                  "16 times as long"));
+  }
+}
+
+TEST_CASE("a YAML list that has itself as an element is refused") {
+  CHECK_THAT(error_of("a.yaml", "&a [*a, *a]\n"), Contains("nested more than 64 levels deep"));
+}
+
+TEST_CASE("a folder's files are taken in the order of their paths") {
+  const test::TemporaryDirectory folder;
+  fs::create_directories(folder / "in/b");
+  fs::create_directories(folder / "in/.git");
+  write_text(folder / "in/c.txt", "3");
+  write_text(folder / "in/b/z.md", "2");
+  write_text(folder / "in/a.jsonl", "{\"text\": \"1\"}\n");
+  write_text(folder / "in/.git/x.txt", "no");
+  write_text(folder / "in/picture.png", "no");
+  prepare({.inputs = {folder / "in"},
+           .tokenizer = "bytes",
+           .out = folder / "out",
+           .val_fraction = 0.0});
+  CHECK(texts_in(folder / "out").first == "123");
+}
+
+}  // namespace tessera
