@@ -71,7 +71,8 @@ void Routers::start_step(const RouterStep& step) {
   in_step_ = true;
   step_ = step;
   offsets_of_step_.clear();
-  loss_ = Tensor::zeros({1}, DType::f32);
+  losses_ = Tensor::zeros({step.losses}, DType::f32);
+  passes_ = 0;
 }
 
 void Routers::start_forward() {
@@ -97,6 +98,7 @@ void Routers::finish_forward() {
   }
   offsets_of_step_.insert(offsets_of_step_.end(), offsets_of_pass_.begin(), offsets_of_pass_.end());
   offsets_of_pass_.clear();
+  ++passes_;
 }
 
 std::vector<std::int64_t> Routers::counts() const {
@@ -205,7 +207,9 @@ void Routers::add_loss(std::int64_t layer, const Tensor& logits) {
     scaled = Tensor::empty({1}, DType::f32);
     cast(scaled, value);
   }
-  add(loss_, loss_, scaled);
+  const std::int64_t part = passes_ % step_.losses;
+  const Tensor loss = losses_.slice(part, part + 1);
+  add(loss, loss, scaled);
 }
 
 Variable Routers::with_forced_choice(const Variable& logits) {

@@ -12,7 +12,7 @@
 //                routers.finish_step(counts)
 //
 // Losses of routers have a gradient but are not part of the model's loss, which stays the mean
-// cross-entropy in every mode. router_loss() has their value.
+// cross-entropy in every mode. router_losses() has their values.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,8 @@ struct RouterStep {
   std::int64_t tokens = 1;
   /// Micro-batches of all ranks.
   std::int64_t micro_batches = 1;
+  /// Parts that router_losses() has.
+  std::int64_t losses = 1;
   /// The factor that f16 gives to the loss.
   double loss_scale = 1.0;
 };
@@ -92,9 +94,10 @@ class Routers {
   void finish_forward();
   /// How often this rank chose each expert since start_step(), [layers * E]. Waits for the device.
   std::vector<std::int64_t> counts() const;
-  /// The sum of this rank's balance and z-losses since start_step(), without the loss scale, [1] f32.
-  /// The sum over ranks is the step's.
-  const Tensor& router_loss() const { return loss_; }
+  /// This rank's balance and z-losses since start_step(), without the loss scale, [RouterStep::losses]
+  /// f32: forward pass i adds to part i modulo their number. The sum of all parts and ranks is the
+  /// step's.
+  const Tensor& router_losses() const { return losses_; }
   /// Takes the counts of all ranks: moves the biases, and keeps the counts for `lagged`.
   void finish_step(const std::vector<std::int64_t>& counts);
   /// The last finished step. A run that continues needs it: `lagged` depends on the step before.
@@ -143,7 +146,9 @@ class Routers {
   std::vector<Tensor> offsets_of_pass_, offsets_of_step_;
   /// hf: the logits of every layer until the last layer has routed.
   std::vector<Tensor> logits_;
-  Tensor loss_;
+  Tensor losses_;
+  /// Forward passes since start_step().
+  std::int64_t passes_ = 0;
   LastStep last_;
   /// force_balance: added to the logits.
   Tensor forced_;

@@ -176,6 +176,11 @@ class GroupFootprint {
     if (placement_.reduce_dtype != DType::f32) {
       footprint.communication += reduced_ * *std::max_element(written_.begin(), written_.end());
     }
+    const std::int64_t partial_sums = 4 * plan_.partial_sums * owned_trained_;
+    (sums_on_host ? footprint.host.gradients : footprint.gradients) += partial_sums;
+    if (sums_on_host && partial_sums > 0) {
+      footprint.communication += 4 * most_owned_of_a_parameter();
+    }
     if (placement_.offload != Offload::none) footprint.host.gradients += 4 * owned_trained_;
     if (sums_on_host && plan_.micro_batches > 1 && !reduces_once(group_.gradients)) {
       footprint.communication += 4 * most_owned_of_a_parameter();
@@ -288,7 +293,7 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   std::vector<Flow> flows;
   if (!plan.communicates) return flows;
   for (const GroupPlan& group : plan.groups) GroupFootprint(plan, group, rank).add_traffic(flows);
-  // The norm: one f32 and two i64. The loss, and whether to stop: two f32.
+  // The norm: one f32 and two i64. The losses, and whether to stop: f32.
   const auto add_all_reduce = [&](std::int64_t elements, std::int64_t size, const Axes& along) {
     const Reduced sent = sent_by_all_reduce(elements, plan.mesh.size_along(along),
                                             plan.mesh.position_along(rank, along));
@@ -298,10 +303,10 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   add_all_reduce(2, 8, plan.norm_axes);
   Axes all;
   for (const Axis& axis : plan.mesh.axes) all.push_back(axis.name);
-  add_all_reduce(2, 4, all);
+  add_all_reduce(plan.losses() + 1, 4, all);
   if (plan.counters > 0) {
-    // The loss of the routers, and the counters.
-    add_all_reduce(1, 4, all);
+    // The losses of the routers, and the counters.
+    add_all_reduce(plan.losses(), 4, all);
     add_all_reduce(plan.counters, 8, all);
   }
   return flows;

@@ -78,6 +78,23 @@ void check_rules(const ShardingOptions& options) {
   }
 }
 
+/// One tree of additions: each of these would add in another order or round in between.
+void check_elastic(const ShardingOptions& options, int ranks) {
+  const auto is_power = [](int n) { return std::has_single_bit(static_cast<unsigned>(n)); };
+  check(is_power(ranks) && is_power(options.micro_batches),
+        "train.elastic needs powers of two: there are {} ranks with {} micro-batches each", ranks,
+        options.micro_batches);
+  check(options.reduce_every_micro_batch && !options.sum_replicas_once,
+        "train.elastic adds up every micro-batch over all ranks; leave out sharding.reduce and "
+        "sharding.sum_replicas_once");
+  const auto narrows = [](const PlacementRule& rule) {
+    return rule.reduce_dtype.value_or(DType::f32) != DType::f32;
+  };
+  check(options.reduce_dtype == DType::f32 &&
+            std::none_of(options.rules.begin(), options.rules.end(), narrows),
+        "train.elastic needs gradients sent in f32; leave out sharding.reduce_dtype");
+}
+
 /// The rule for all parameters that no other rule matches.
 PlacementRule rule_for_the_rest(const ShardingOptions& options) {
   return {.pattern = "*",
@@ -235,6 +252,7 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
         options.micro_batches);
   check_rule(rule_for_the_rest(options), "sharding.");
   check_rules(options);
+  if (options.elastic) check_elastic(options, ranks);
   placements_of(options, mesh_of(options, machine), machine.device);  // checks the groups
 }
 

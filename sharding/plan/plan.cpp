@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 
 #include "runtime/check.h"
@@ -23,13 +24,21 @@ Masters masters_of(const Placement& placement) {
 GradientCase gradient_case_of(const Placement& placement, const ShardingOptions& options,
                               bool communicates) {
   const bool several = options.micro_batches > 1;
-  // Without other ranks there is nothing to reduce: micro-batches are summed in the buffer.
-  const bool reduces_each = several && options.reduce_every_micro_batch && communicates;
+  // Without other ranks there is nothing to reduce: micro-batches are summed in the buffer. A tree of
+  // sums takes each of them from the buffer.
+  const bool reduces_each =
+      several && (options.elastic || (options.reduce_every_micro_batch && communicates));
   if (placement.gradients == Held::whole) {
     return reduces_each ? GradientCase::accumulate_from_buffer : GradientCase::reduce_in_place;
   }
   return several && !reduces_each ? GradientCase::sum_then_reduce
                                   : GradientCase::accumulate_from_slot;
+}
+
+/// Levels of the tree of micro-batches below the last one, that of the shards' gradients.
+int partial_sums_of(const ShardingOptions& options) {
+  if (!options.elastic || options.micro_batches == 1) return 0;
+  return std::countr_zero(static_cast<unsigned>(options.micro_batches)) - 1;
 }
 
 GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buckets,
@@ -143,6 +152,8 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
   Plan plan{.mesh = mesh_of(options, machine),
             .communicates = options.strategy != StrategyKind::single,
             .micro_batches = options.micro_batches,
+            .elastic = options.elastic,
+            .partial_sums = partial_sums_of(options),
             .live_gathers = options.live_gathers,
             .prefetch_in_forward = options.prefetch_in_forward,
             .prefetch_in_backward = options.prefetch_in_backward,
@@ -211,6 +222,13 @@ std::string parameters_of(const GroupPlan& group) {
   return {};
 }
 
+std::string elastic_line(const Plan& plan) {
+  return fmt::format(
+      "elastic     {} micro-batch{} per rank in a binary tree, {} partial sum{} kept\n",
+      plan.micro_batches, plan.micro_batches == 1 ? "" : "es", plan.partial_sums,
+      plan.partial_sums == 1 ? "" : "s");
+}
+
 std::string sent_in(const GroupPlan& group) {
   const DType dtype = group.placement.reduce_dtype;
   return dtype == DType::f32 ? "" : fmt::format("; sent in {}", name_of(dtype));
@@ -228,6 +246,7 @@ std::int64_t elements_of(const GroupPlan& group) {
 
 std::string to_string(const Plan& plan) {
   std::string text = fmt::format("mesh        {}\n", to_string(plan.mesh));
+  if (plan.elastic) text += elastic_line(plan);
   for (const GroupPlan& group : plan.groups) {
     text +=
         fmt::format("\n{}: {} parameters in {} bucket{}\n", group.placement.name,

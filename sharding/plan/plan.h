@@ -84,6 +84,10 @@ struct Plan {
   /// The gradient norm is a sum over the ranks along these axes; see counts_in_norm.
   Axes norm_axes;
   int micro_batches = 1;
+  /// As ShardingOptions::elastic.
+  bool elastic = false;
+  /// Sums of micro-batches that a rank keeps in memory of their own, next to the shards' gradients.
+  int partial_sums = 0;
   /// Prefetching keeps at most this many inner buckets of a group gathered.
   int live_gathers = 2;
   bool prefetch_in_forward = true;
@@ -91,6 +95,8 @@ struct Plan {
   /// As ShardingOptions::counters.
   std::int64_t counters = 0;
 
+  /// Losses that a rank gives to the sum over ranks: that of each micro-batch, or their sum.
+  int losses() const { return elastic ? micro_batches : 1; }
   /// Whether `rank` adds its part of a group's gradients to the norm. Where the ranks along
   /// norm_axes hold the same part, the first of them does.
   bool counts_in_norm(const GroupPlan& group, int rank) const;

@@ -91,7 +91,7 @@ void GradientBuckets::complete(int b) {
     if (parameter.has_gradient()) continue;
     for (const Tensor& gradient : parameter.gradients()) gradient.zero();
   }
-  if (resources_.exchange == nullptr) return sums_.complete(b);  // the buffer holds the sum
+  if (!resources_.exchange && reduces_once(resources_.group.gradients)) return sums_.complete(b);
   close(b);
   reduce(b);
 }
@@ -117,6 +117,7 @@ void GradientBuckets::reduce(int b) {
 
 template <typename ExchangeCall>
 void GradientBuckets::in_reduce_dtype(int b, int sources, const ExchangeCall& exchange) {
+  if (resources_.exchange == nullptr) return;  // strategy single sends nothing
   const std::int64_t elements = bucket(b).trainable_elements;
   const Tensor whole = buffer_of(b).data.slice(0, sources * elements);
   if (!narrow_.defined()) return exchange(whole);
@@ -127,8 +128,9 @@ void GradientBuckets::in_reduce_dtype(int b, int sources, const ExchangeCall& ex
 }
 
 void GradientBuckets::accumulate(int b) {
-  const bool first = !states_[b].has_sum;
-  sums_.add(b, own_places(b), first);
+  const Tensors reduced = own_places(b);
+  if (partial_sums_.keep(b, micro_batch_, reduced)) return;
+  sums_.add(b, reduced, /*first=*/!states_[b].has_sum);
   states_[b].has_sum = true;
 }
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "sharding/strategy/gradient_sums.h"
-#include "sharding/strategy/group_resources.h"
+#include "sharding/strategy/partial_sums.h"
 
 namespace tessera {
 
@@ -48,7 +48,7 @@ class GradientBuckets {
   void make_gradients(int bucket);
   void close(int bucket);
   void reduce(int bucket);
-  /// Adds this rank's part of the reduced buffer to the shards' gradients.
+  /// Adds this rank's part of the reduced buffer to the shards' gradients, or to a partial sum.
   void accumulate(int bucket);
   /// Sums the shards' gradients across replicas, by way of the buffer.
   void sum_replicas(int bucket);
@@ -62,9 +62,9 @@ class GradientBuckets {
 
   const GroupResources resources_;
   GradientSums& sums_;
+  PartialSums partial_sums_{resources_};
   std::vector<Buffer> buffers_;
-  /// Sent in place of the buffer, for a 16-bit reduce dtype. Reductions run one by one, so one is
-  /// enough.
+  /// Sent in place of the buffer, for a 16-bit reduce dtype. Reductions run one by one.
   Tensor narrow_;
   std::vector<State> states_;  // per bucket
   int micro_batch_ = 0;

@@ -28,7 +28,7 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
       world_(world),
       rank_(world == nullptr ? 0 : world->rank()),
       communicators_(plan_.mesh, world),
-      uses_communication_stream_(plan_.communicates || offloads(plan_)) {
+      uses_communication_stream_(plan_.communicates || plan_.elastic || offloads(plan_)) {
   share_out_experts();
   make_groups(seed);
   masters_changed();

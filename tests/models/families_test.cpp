@@ -93,7 +93,7 @@ std::vector<std::vector<float>> step_bits(const std::string& preset, int threads
   if (routers == nullptr) return bits;
   const auto counts = routers->counts();
   bits.emplace_back(counts.begin(), counts.end());
-  bits.push_back({routers->router_loss().item<float>()});
+  bits.push_back({routers->router_losses().item<float>()});
   return bits;
 }
 

@@ -134,7 +134,7 @@ TEST_CASE("with hf balance the losses and every gradient agree with output_route
   const float loss = golden.differentiate();
   CHECK(loss == Approx(golden.values("loss").front()).epsilon(kTolerance));
   const double balance = golden.values("balance_loss").front();
-  CHECK(routers.router_loss().item<float>() == Approx(balance).epsilon(kTolerance));
+  CHECK(routers.router_losses().item<float>() == Approx(balance).epsilon(kTolerance));
   golden.check_gradients("balanced.grad.");
 }
 

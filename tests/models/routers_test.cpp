@@ -117,7 +117,7 @@ TEST_CASE("hf: the losses of all layers depend on the loads of all layers", "[cp
     const Variable constant(logits.data());
     loss += router_loss(constant, Tensor::from(factors, {kExperts}), z).data().item<double>();
   }
-  CHECK(layers.routers.router_loss().item<float>() == Approx(loss).epsilon(1e-6));
+  CHECK(layers.routers.router_losses().item<float>() == Approx(loss).epsilon(1e-6));
 }
 
 TEST_CASE("lagged: each layer's loss depends on its own loads of the step before", "[cpu]") {
@@ -126,7 +126,7 @@ TEST_CASE("lagged: each layer's loss depends on its own loads of the step before
   const Counts counts = {9, 1, 2, 8, 4, 0, 3, 5, 7, 9};
   layers.routers.start_step({.tokens = kTokens});
   layers.differentiate();
-  CHECK(layers.routers.router_loss().item<float>() == 0.0f);  // the first step has no loads yet
+  CHECK(layers.routers.router_losses().item<float>() == 0.0f);  // the first step has no loads yet
   layers.routers.finish_step(counts);
 
   for (Variable& logits : layers.logits) logits = Variable::leaf(logits.data());

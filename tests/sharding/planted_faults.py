@@ -90,8 +90,8 @@ FAULTS = {
         "--unit_.pending_runs_;"),
     "later micro-batches overwrite the first": (
         "sharding/strategy/gradient_buckets.cpp",
-        "const bool first = !states_[b].has_sum;",
-        "const bool first = true;"),
+        "/*first=*/!states_[b].has_sum);",
+        "/*first=*/true);"),
     "sum across the replicas twice": (
         "sharding/strategy/gradient_buckets.cpp",
         "if (!resources_.group.sums_replicas_once) {",

@@ -1,11 +1,13 @@
 // Random combinations of options against ddp and against the footprint.
 //
 // Each case draws a model, a strategy and all its options. Its losses, norms and weights must have
-// ddp's bits, and its memory and traffic must be the footprint's, to the byte. The cases are the
+// ddp's bits, under elastic those of ddp on one rank. Its memory and traffic must be the footprint's,
+// to the byte. The cases are the
 // same in every run. TESSERA_RANDOM_CASES=10000 in the environment runs more of them; a mismatch
 // prints the case and its number, and TESSERA_RANDOM_FIRST=NUMBER begins there.
 #include <fmt/format.h>
 
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <mutex>
@@ -160,6 +162,18 @@ void draw_experts(Draws& draws, Case& drawn) {
   }
 }
 
+/// Micro-batches in one tree over all ranks, where the ranks allow it.
+void draw_elastic(Draws& draws, Case& drawn) {
+  ShardingOptions& options = drawn.options;
+  const int micro_batches = draws.one_of({1, 2, 2, 4, 4, 8});
+  if (!std::has_single_bit(static_cast<unsigned>(drawn.ranks)) || draws.coin()) return;
+  options.elastic = true;
+  options.micro_batches = micro_batches;
+  options.reduce_every_micro_batch = true;
+  options.reduce_dtype = DType::f32;
+  for (PlacementRule& rule : options.rules) rule.reduce_dtype = std::nullopt;
+}
+
 Case draw_case(std::uint64_t number) {
   Draws draws(number);
   Case drawn;
@@ -174,6 +188,7 @@ Case draw_case(std::uint64_t number) {
   for (int i = 0; i < 4; ++i) drawn.recomputes.push_back(draws.coin());
   drawn.options = draw_options(draws, drawn.ranks);
   draw_experts(draws, drawn);
+  draw_elastic(draws, drawn);
   return drawn;
 }
 
@@ -185,12 +200,12 @@ std::string to_string(const Case& drawn) {
       "{}{}, {} ranks, {} layers, tied {}, rules [{}], shard_size {}, buckets '{}', "
       "reshard_group {}, live_gathers {}, prefetch {}/{}, micro_batches {}, every {}, compute {}, "
       "reduce {}, frozen [{}], recomputes {}, evaluates {}, delays {}, mixtures {}, "
-      "expert_parallel {}",
+      "expert_parallel {}, elastic {}",
       name_of(o.strategy), o.flatten_parameters ? " flat" : "", drawn.ranks, drawn.layers,
       drawn.tied, to_string(o.rules), o.shard_size, o.buckets, o.reshard_group, o.live_gathers,
       o.prefetch_in_forward, o.prefetch_in_backward, o.micro_batches, o.reduce_every_micro_batch,
       name_of(o.compute_dtype), name_of(o.reduce_dtype), fmt::join(drawn.frozen, ","), recomputes,
-      drawn.evaluates, drawn.delays, drawn.mixtures, o.expert_parallel);
+      drawn.evaluates, drawn.delays, drawn.mixtures, o.expert_parallel, o.elastic);
 }
 
 /// Freezes and checkpoints as the case says; one parameter at least stays trained.
@@ -304,7 +319,13 @@ ShardingOptions ddp_like(const ShardingOptions& options) {
 std::string mismatches_of(const Case& drawn) {
   std::vector<std::string> mismatches;
   try {
-    const Trained expected = train(drawn, ddp_like(drawn.options), mismatches);
+    Case reference = drawn;
+    reference.options = ddp_like(drawn.options);
+    if (drawn.options.elastic) {  // the bits of one rank
+      reference.options.micro_batches *= drawn.ranks;
+      reference.ranks = 1;
+    }
+    const Trained expected = train(reference, reference.options, mismatches);
     const Trained trained = train(drawn, drawn.options, mismatches);
     if (trained.losses != expected.losses) mismatches.push_back("losses differ from ddp's");
     if (trained.norms != expected.norms) mismatches.push_back("norms differ from ddp's");

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -139,27 +140,41 @@ struct ToyTraining {
     return Tensor::from(ids, {kTokens});
   }
 
-  /// Forward and backward of a step's micro-batches. Returns this rank's share of the sum of losses.
-  float accumulate_gradients(ToyNet& net, Step& sharded, Communicator& world, int micro_batches,
-                             int step) const {
+  /// Forward and backward of a step's micro-batches. Returns this rank's losses, one by one.
+  std::vector<float> accumulate_gradients(ToyNet& net, Step& sharded, Communicator& world,
+                                          int micro_batches, int step) const {
     const double factor = 1.0 / static_cast<double>(kTokens * micro_batches * world.size());
-    float sum = 0.0f;
+    std::vector<float> losses;
     for (int i = 0; i < micro_batches; ++i) {
       const std::int64_t micro_batch = i * world.size() + world.rank();
       const Variable loss =
           net.loss(tokens("ids", step, micro_batch), tokens("targets", step, micro_batch), factor);
-      sum += loss.data().item<float>();
+      losses.push_back(loss.data().item<float>());
       backward(loss);
       sharded.finish_micro_batch();
     }
-    return sum;
+    return losses;
+  }
+
+  /// Their sum in order.
+  static float sum_of(const std::vector<float>& losses) {
+    return std::accumulate(losses.begin(), losses.end(), 0.0f);
+  }
+  /// Their sum in a binary tree.
+  static float tree_sum_of(std::vector<float> losses) {
+    for (; losses.size() > 1; losses.resize(losses.size() / 2)) {
+      for (std::size_t i = 0; i < losses.size() / 2; ++i) {
+        losses[i] = losses[2 * i] + losses[2 * i + 1];
+      }
+    }
+    return losses.front();
   }
 
   /// A step without an update: afterwards the shards hold the gradients.
   float differentiate(ToyNet& net, Strategy& strategy, Communicator& world, int micro_batches,
                       int step) const {
     Step sharded = strategy.start_step();
-    const float loss = accumulate_gradients(net, sharded, world, micro_batches, step);
+    const float loss = sum_of(accumulate_gradients(net, sharded, world, micro_batches, step));
     sharded.discard();
     return loss;
   }
@@ -181,12 +196,17 @@ struct ToyTraining {
   void step(ToyNet& net, Strategy& strategy, Communicator& world, int micro_batches, int step,
             Trained& trained) const {
     Step sharded = strategy.start_step();
-    const float loss = accumulate_gradients(net, sharded, world, micro_batches, step);
-    const Tensor sum = Tensor::from(std::vector{loss, 0.0f}, {2});  // and whether to stop
+    std::vector<float> losses = accumulate_gradients(net, sharded, world, micro_batches, step);
+    if (!strategy.plan().elastic) losses = {sum_of(losses)};
+    losses.push_back(0.0f);  // whether to stop
+    const auto count = static_cast<std::int64_t>(losses.size());
+    const Tensor sum = Tensor::from(losses, {count});
     const Stream& stream = context().side_stream("communication");
     stream.wait(context().compute_stream().record());
     world.all_reduce({sum}, stream, "loss").synchronize();
-    trained.losses.push_back(sum.to_vector<float>().front());
+    losses = sum.to_vector<float>();
+    losses.pop_back();
+    trained.losses.push_back(tree_sum_of(losses));
     trained.norms.push_back(sharded.gradient_norm().value());
     sharded.update([&] { update(strategy.shards(), trained.norms.back()); });
   }

@@ -70,6 +70,57 @@ FAULTS = {
         "    left_ -= bytes;\n",
         "    left_ -= bytes / 1000;\n",
         ["documents"]),
+    # ---- elastic
+    "elastic: micro-batches are added one after another": (
+        "sharding/plan/plan.cpp",
+        "  return std::countr_zero(static_cast<unsigned>(options.micro_batches)) - 1;",
+        "  return 0;",
+        ["elastic"]),
+    "elastic: a waiting sum is forgotten": (
+        "sharding/strategy/partial_sums.cpp",
+        "for (int level = 0; level < std::min(waiting, levels); ++level) {",
+        "for (int level = 1; level < std::min(waiting, levels); ++level) {",
+        ["elastic"]),
+    "elastic: a sum waits on the wrong level": (
+        "sharding/strategy/partial_sums.cpp",
+        "queue_accumulation(of(waiting, b), reduced, /*first=*/true);",
+        "queue_accumulation(of(0, b), reduced, /*first=*/true);",
+        ["elastic"]),
+    "elastic: partial sums are not in the plan": (
+        "sharding/plan/footprint.cpp",
+        "4 * plan_.partial_sums * owned_trained_;",
+        "0 * plan_.partial_sums * owned_trained_;",
+        ["elastic"]),
+    "elastic: a rank adds up its losses before the sum over ranks": (
+        "sharding/plan/plan.h",
+        "return elastic ? micro_batches : 1;",
+        "return 1;",
+        ["elastic"]),
+    "elastic: routers' losses are added one after another": (
+        "models/routers.cpp",
+        "passes_ % step_.losses;",
+        "0 * passes_;",
+        ["elastic"]),
+    "elastic: a rank has neighbouring micro-batches": (
+        "tools/train/session.cpp",
+        "const std::int64_t micro_batch = i * world_.size() + world_.rank();",
+        "const std::int64_t micro_batch = world_.rank() * micro_batches + i;",
+        ["elastic"]),
+    "elastic: dropout is drawn by the rank's own number of a micro-batch": (
+        "tools/train/session.cpp",
+        ".micro_batch = static_cast<std::uint64_t>(micro_batch)};",
+        ".micro_batch = static_cast<std::uint64_t>(i)};",
+        ["elastic"]),
+    "elastic: 16-bit sums are allowed": (
+        "sharding/plan/placement.cpp",
+        "return rule.reduce_dtype.value_or(DType::f32) != DType::f32;",
+        "return false;",
+        ["elastic"]),
+    "elastic: a run continues with another number of micro-batches": (
+        "tools/train/resume.cpp",
+        ' || key == "train.elastic") return false;',
+        ") return false;",
+        ["elastic"]),
     # ---- training
     "evaluation records a graph": (
         "tools/train/session.cpp",
@@ -170,7 +221,7 @@ FAULTS = {
         ["resume"]),
     "the seed may change": (
         "tools/train/resume.cpp",
-        '  if (key == "train.seed") return false;\n',
+        'key == "train.seed" || ',
         "",
         ["resume"]),
     "a skipped step is healthy": (
@@ -236,8 +287,8 @@ FAULTS = {
         ["moe_train"]),
     "f16 divides the loss scale out of the routers' loss": (
         "tools/train/session.cpp",
-        "result.router_loss = routers->router_loss().item<float>();",
-        "result.router_loss = routers->router_loss().item<float>() / scale;",
+        "result.router_loss = sum_in_tree(routers->router_losses()).item<float>();",
+        "result.router_loss = sum_in_tree(routers->router_losses()).item<float>() / scale;",
         ["moe_train"]),
     "a model that has biases is tuned without them": (
         "tools/train/resolve.cpp",

@@ -350,6 +350,11 @@ std::vector<Key> train_keys(TrainConfig& train) {
                  "step, at most 10 in a row; `rollback` to the newest checkpoint and go on with "
                  "the batches after this one, at most 3 times from one checkpoint. f16 first "
                  "lowers its loss scale."),
+      whole_number_key("train.elastic", train.elastic, 0, 1 << 16,
+                       "A power of two: the micro-batches of a step, of all ranks together. Their "
+                       "number does not depend on the number of ranks, which divides it, and "
+                       "neither do the bits of losses, norms and weights. 0 = off: each rank has "
+                       "`data.accumulation_steps`."),
   };
 }
 

@@ -28,6 +28,7 @@ ShardingOptions sharding_options(const Config& config) {
       .micro_batches = static_cast<int>(config.data.accumulation_steps),
       .reduce_every_micro_batch = sharding.reduce == ReduceAfter::every_micro_batch,
       .sum_replicas_once = sharding.sum_replicas_once,
+      .elastic = config.train.elastic > 0,
       .compute_dtype = config.runtime.compute_dtype,
       .reduce_dtype = sharding.reduce_dtype,
       .offload = sharding.offload,

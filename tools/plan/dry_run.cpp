@@ -89,7 +89,7 @@ ResolvedConfig shortened(const ResolvedConfig& run, int ranks) {
   ResolvedConfig shorter = run;
   DataConfig& data = shorter.config.data;
   const std::int64_t rows = ceil_div(data.batch_size, data.accumulation_steps * ranks);
-  if (shape_of(run.model).experts.layers == 0) {
+  if (shape_of(run.model).experts.layers == 0 && run.config.train.elastic == 0) {
     data.accumulation_steps = std::min<std::int64_t>(data.accumulation_steps, 3);
   }
   data.batch_size = rows * data.accumulation_steps * ranks;

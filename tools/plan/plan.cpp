@@ -246,7 +246,7 @@ std::string plan(const Config& config, const PlanOptions& given) {
   if (options.ranks == 0) options.ranks = std::max(1, static_cast<int>(config.runtime.ranks));
   check(options.nodes >= 1 && options.ranks % options.nodes == 0,
         "{} ranks cannot be spread evenly over {} nodes", options.ranks, options.nodes);
-  const ResolvedConfig run = resolve(config);
+  const ResolvedConfig run = on_ranks(resolve(config), options.ranks);
   check_sharding(run, options.ranks);
   check_model_keys(run);
   const std::unique_ptr<LanguageModel> model = make_model(run);

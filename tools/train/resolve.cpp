@@ -1,6 +1,7 @@
 #include "tools/train/resolve.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "autograd/checkpointing.h"
 #include "autograd/freeze.h"
@@ -216,6 +217,15 @@ void resolve_balance(MoeConfig& moe, const TransformerShape& model, const ModelC
   moe.balance = Balance::none;
 }
 
+void check_elastic(const Config& config) {
+  const std::int64_t elastic = config.train.elastic;
+  if (elastic == 0) return;
+  check(std::has_single_bit(static_cast<std::uint64_t>(elastic)), "{} is no power of two", elastic);
+  check(config.data.accumulation_steps == 1,
+        "{} takes the place of data.accumulation_steps, which is {}; leave that key out", elastic,
+        config.data.accumulation_steps);
+}
+
 ScheduleOptions schedule_of(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   return {.kind = optimizer.schedule,
@@ -244,6 +254,7 @@ ResolvedConfig resolve(const Config& config) {
   check_key(config, "data.document_token", [&] {
     run.document_token = find_document_token(config, shape_of(run.model).vocab_size);
   });
+  check_key(config, "train.elastic", [&] { check_elastic(config); });
   const TransformerShape shape = shape_of(run.model);
   ModelConfig& sizes = run.config.model;
   sizes.layers = shape.layers;
@@ -257,12 +268,30 @@ ResolvedConfig resolve(const Config& config) {
   return run;
 }
 
+ResolvedConfig on_ranks(ResolvedConfig run, int ranks) {
+  const std::int64_t elastic = run.config.train.elastic;
+  if (elastic == 0) return run;
+  check_key(run.config, "train.elastic", [&] {
+    check(elastic % ranks == 0, "{} is no multiple of the number of ranks, {} (runtime.ranks)",
+          elastic, ranks);
+  });
+  run.config.data.accumulation_steps = elastic / ranks;
+  run.sharding.micro_batches = static_cast<int>(elastic / ranks);
+  return run;
+}
+
 void check_sharding(const ResolvedConfig& run, int ranks) {
-  check_with_place(run.config, [&] { check_options(run.sharding, {.ranks = ranks}); });
+  const ResolvedConfig here = on_ranks(run, ranks);
+  check_with_place(run.config, [&] { check_options(here.sharding, {.ranks = ranks}); });
 }
 
 std::string uneven_batch(const ResolvedConfig& run, int ranks) {
   const DataConfig& data = run.config.data;
+  if (const std::int64_t elastic = run.config.train.elastic; elastic > 0) {
+    if (data.batch_size % elastic == 0) return "";
+    return fmt::format("data.batch_size {} is not a multiple of train.elastic {}", data.batch_size,
+                       elastic);
+  }
   if (data.batch_size % (data.accumulation_steps * ranks) == 0) return "";
   return fmt::format(
       "data.batch_size {} is not a multiple of data.accumulation_steps {} times the number of "

@@ -34,6 +34,10 @@ struct ResolvedConfig {
 /// key.
 ResolvedConfig resolve(const Config& config);
 
+/// The configuration on so many ranks. With train.elastic, data.accumulation_steps is the share of
+/// each. Raises Error if the ranks do not divide train.elastic.
+ResolvedConfig on_ranks(ResolvedConfig run, int ranks);
+
 /// Raises Error unless the sharding suits this number of ranks.
 void check_sharding(const ResolvedConfig& run, int ranks);
 

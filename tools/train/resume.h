@@ -20,7 +20,7 @@ inline constexpr const char* kModelFile = "config.json";
 std::vector<CheckpointFolder> resumable_checkpoints(const Config& config);
 
 /// Whether a run may continue with another value of this key: those of runtime, sharding and kernels
-/// and the keys of train, but its seed.
+/// and the keys of train, but its seed and elastic.
 bool may_change_on_resume(std::string_view key);
 
 /// Raises Error that names the first key with another value in the newest checkpoint that can be

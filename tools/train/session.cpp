@@ -7,6 +7,7 @@
 #include "autograd/engine.h"
 #include "kernels/add/op.h"
 #include "kernels/gradient_norm/op.h"
+#include "kernels/tree_reduce/op.h"
 #include "models/hugging_face.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -21,18 +22,32 @@ std::int64_t BatchSource::valid_targets(std::int64_t step, std::int64_t first_ro
   return tessera::valid_targets(load_(step, first_row, rows).targets);
 }
 
+namespace {
+
+/// Turns the first of the values into their sum, in a binary tree, and returns it.
+Tensor sum_in_tree(const Tensor& values) {
+  const Tensor first = values.slice(0, 1);
+  if (values.numel() == 1) return first;
+  Tensors parts;
+  for (std::int64_t i = 0; i < values.numel(); ++i) parts.push_back(values.slice(i, i + 1));
+  tree_reduce(first, parts, Reduction::sum);
+  return first;
+}
+
+}  // namespace
+
 TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
-    : run_(run), world_(world), model_(make_model(run)) {
+    : run_(on_ranks(run, world.size())), world_(world), model_(make_model(run)) {
   check_ranks(run, world.size());
-  const Config& config = run.config;
-  strategy_ = make_strategy(model_->units(), run.sharding,
+  const Config& config = run_.config;
+  strategy_ = make_strategy(model_->units(), run_.sharding,
                             static_cast<std::uint64_t>(config.train.seed), &world);
   // A dry run has no memory to load into.
   if (!config.model.init_from.empty() && !context().is_dry()) {
     strategy_->write_masters([&] { load_parameters(config.model.init_from, strategy_->shards()); });
   }
   set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
-  if (computes_in(run.sharding, DType::f16)) scaler_.emplace();
+  if (computes_in(run_.sharding, DType::f16)) scaler_.emplace();
   optimizer_ = make_optimizer(config.optimizer, strategy_->shards());
 }
 
@@ -45,16 +60,21 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
     const DataConfig& data = run_.config.data;
     routers->start_step({.tokens = tokens_per_step(data),
                          .micro_batches = data.accumulation_steps * world_.size(),
+                         .losses = strategy_->plan().losses(),
                          .loss_scale = scale});
   }
   const std::int64_t targets = source.valid_targets(step, 0, run_.config.data.batch_size);
   check(targets > 0, "step {}: no target of the batch is valid", step);
-  const Tensor sums = Tensor::from(std::vector{0.0f, stop ? 1.0f : 0.0f}, {2});
-  const Tensor loss = sums.slice(0, 1);
-  accumulate_gradients(sharded, step, scale / static_cast<double>(targets), source, loss);
+  std::vector<float> numbers(static_cast<std::size_t>(strategy_->plan().losses()) + 1, 0.0f);
+  numbers.back() = stop ? 1.0f : 0.0f;
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  const Tensor sums = Tensor::from(numbers, {count});
+  const Tensor losses = sums.slice(0, count - 1);
+  accumulate_gradients(sharded, step, scale / static_cast<double>(targets), source, losses);
   const Span span("optimizer");
   const Routers* const routers = model_->routers();
-  sum_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_loss()});
+  sum_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_losses()});
+  const Tensor loss = sum_in_tree(losses);
   const GradientNorm norm = sharded.gradient_norm();
   const double learning_rate = learning_rate_at(run_.schedule, step - 1);
   update_parameters(sharded, learning_rate, norm, loss, scale);
@@ -64,7 +84,7 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
   StepResult result = {.loss = static_cast<float>(of_all_ranks[0] / scale),
                        .gradient_norm = norm.value() / scale,
                        .learning_rate = learning_rate,
-                       .stop = of_all_ranks[1] > 0.0f};
+                       .stop = of_all_ranks.back() > 0.0f};
   world_.raise_if_aborted();
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   result.finite = finite;
@@ -77,7 +97,7 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
         step, result.loss, result.gradient_norm);
   if (scaler_) scaler_->update(finite);
   if (routers != nullptr) {
-    result.router_loss = routers->router_loss().item<float>();
+    result.router_loss = sum_in_tree(routers->router_losses()).item<float>();
     if (finite) finish_routers();
     if (finite) result.loads = routers->loads();
   }
@@ -104,7 +124,7 @@ void TrainingSession::update_parameters(Step& sharded, double learning_rate,
 }
 
 void TrainingSession::accumulate_gradients(Step& sharded, std::int64_t step, double loss_scale,
-                                           const BatchSource& source, const Tensor& total) {
+                                           const BatchSource& source, const Tensor& losses) {
   const std::int64_t micro_batches = run_.config.data.accumulation_steps;
   const std::int64_t rows = rows_per_micro_batch();
   for (std::int64_t i = 0; i < micro_batches; ++i) {
@@ -122,7 +142,8 @@ void TrainingSession::accumulate_gradients(Step& sharded, std::int64_t step, dou
       const Span span("forward");
       loss = model_->loss(batch.inputs, batch.targets, loss_scale, /*training=*/true,
                           batch.document_starts);
-      add(total, total, loss.data());
+      const Tensor sum = losses.slice(i % losses.numel(), i % losses.numel() + 1);
+      add(sum, sum, loss.data());
     }
     const Span span("backward");
     backward(loss);

@@ -5,6 +5,9 @@
 // see the rows that K ranks see together. Dropout is addressed by that number and drops the same
 // elements.
 //
+// With train.elastic a step has as many micro-batches on any number of ranks. Gradients and losses are
+// then added in one tree, in the order of these numbers.
+//
 // The loss is the sum over targets divided by the number of valid targets in the whole batch, of all
 // micro-batches and ranks. So a rank with fewer valid targets counts for less.
 #pragma once
@@ -98,10 +101,10 @@ class TrainingSession {
   std::int64_t rows_per_micro_batch() const;
 
  private:
-  /// Forward and backward of this rank's micro-batches. Adds the rank's sum of losses times
-  /// `loss_scale` to `total`, [1] f32.
+  /// Forward and backward of this rank's micro-batches. Adds their losses times `loss_scale` to
+  /// `losses`, f32: [1], or one of each micro-batch (Plan::losses).
   void accumulate_gradients(Step& sharded, std::int64_t step, double loss_scale,
-                            const BatchSource& source, const Tensor& total);
+                            const BatchSource& source, const Tensor& losses);
   /// In place.
   void sum_over_ranks(const Tensors& values, std::string label = "loss") const;
   /// Ends the routers' step with the counts of all ranks.

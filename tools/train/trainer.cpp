@@ -40,7 +40,7 @@ WorldOptions world_options(const Config& config) {
           .seed = static_cast<std::uint64_t>(config.train.seed),
           .deadline = std::chrono::seconds(config.sharding.timeout),
           .communicator = config.sharding.communicator,
-          .deterministic = config.sharding.deterministic,
+          .deterministic = config.sharding.deterministic || config.train.elastic > 0,
           .check_collectives = config.sharding.check_collectives};
 }
 
