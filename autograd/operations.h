@@ -41,8 +41,9 @@ Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter
 Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a = Transpose::no,
                 Transpose transpose_b = Transpose::no);
 
-/// Rows of `table` [V, C] at `ids` (i32, any shape S): S + [C].
-Variable embedding(const Tensor& ids, const Parameter& table);
+/// Rows of `table` [V, C] at `ids` (i32, any shape S): S + [C]. The row `padding_id` gets no gradient.
+Variable embedding(const Tensor& ids, const Parameter& table,
+                   std::optional<std::int64_t> padding_id = std::nullopt);
 
 Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter& bias,
                     float epsilon);

@@ -126,6 +126,7 @@ void Parameter::initialize(const Tensor& part, std::int64_t first, std::uint64_t
   const RandomStream random(seed, name());
   const Initializer initializer = state_->initializer;
   const auto value_at = [&](std::int64_t i) {
+    if (initializer.zero_row && i / (numel() / shape()[0]) == *initializer.zero_row) return 0.0;
     return initializer.kind == Initializer::Kind::constant
                ? initializer.value
                : initializer.value * random.normal(static_cast<std::uint64_t>(i));

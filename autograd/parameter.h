@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct Initializer {
   enum class Kind { constant, normal } kind = Kind::constant;
   /// The constant, or the normal distribution's standard deviation (its mean is 0).
   double value = 0.0;
+  /// A row, counted along the first dimension, that starts with zeros instead.
+  std::optional<std::int64_t> zero_row = std::nullopt;
 
   static Initializer zeros() { return {Kind::constant, 0.0}; }
   static Initializer ones() { return {Kind::constant, 1.0}; }

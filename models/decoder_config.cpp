@@ -50,6 +50,19 @@ void check_experts(std::int64_t experts, std::int64_t experts_per_token,
   check_size("experts * expert_width", experts * expert_width, LargestSizes::expert_channels);
 }
 
+std::optional<std::int64_t> read_padding_id(const ConfigReader& reader, std::int64_t vocab_size) {
+  constexpr const char* kKey = "pad_token_id";
+  if (!reader.has(kKey)) return std::nullopt;
+  const std::int64_t id = reader.whole(kKey);
+  check(-vocab_size <= id && id < vocab_size,
+        "config.json: {} is {}; expected a token below vocab_size, {}", kKey, id, vocab_size);
+  return id < 0 ? id + vocab_size : id;
+}
+
+void write_padding_id(nlohmann::json& config, std::optional<std::int64_t> id) {
+  if (id) config["pad_token_id"] = *id;
+}
+
 void check_norm_epsilon(double epsilon) {
   check(std::isfinite(epsilon) && epsilon > 0.0, "rms_norm_eps is {}; expected a positive number",
         epsilon);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 
 #include "models/config_reader.h"
 #include "models/rope_config.h"
@@ -24,6 +25,12 @@ void check_heads(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_si
 
 /// Raises Error unless rms_norm_eps is a positive number.
 void check_norm_epsilon(double epsilon);
+
+/// pad_token_id, the row of the embedding that gets no gradient from lookups: torch.nn.Embedding's
+/// padding_idx, which counts from the end if it is negative. Raises Error if there is no such row.
+std::optional<std::int64_t> read_padding_id(const ConfigReader& reader, std::int64_t vocab_size);
+/// Writes pad_token_id if there is one.
+void write_padding_id(nlohmann::json& config, std::optional<std::int64_t> id);
 
 /// The channels of a head, for a configuration that may have 0 for width / heads.
 template <typename Config>

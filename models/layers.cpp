@@ -17,8 +17,10 @@ void Linear::visit_parameters(const std::function<void(const Parameter&)>& visit
 }
 
 Embedding::Embedding(const std::string& name, std::int64_t rows, std::int64_t width,
-                     Initializer initializer)
-    : weight(name + ".weight", {rows, width}, initializer) {}
+                     Initializer initializer, std::optional<std::int64_t> padding_id)
+    : padding_id(padding_id),
+      weight(name + ".weight", {rows, width},
+             {.kind = initializer.kind, .value = initializer.value, .zero_row = padding_id}) {}
 
 void Embedding::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
   visit(weight);

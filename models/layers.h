@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -25,12 +26,14 @@ struct Linear final : Module {
 };
 
 struct Embedding final : Module {
-  Embedding(const std::string& name, std::int64_t rows, std::int64_t width,
-            Initializer initializer);
+  /// The row `padding_id` starts with zeros and gets no gradient from lookups.
+  Embedding(const std::string& name, std::int64_t rows, std::int64_t width, Initializer initializer,
+            std::optional<std::int64_t> padding_id = std::nullopt);
 
-  Variable operator()(const Tensor& ids) const { return embedding(ids, weight); }
+  Variable operator()(const Tensor& ids) const { return embedding(ids, weight, padding_id); }
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 
+  std::optional<std::int64_t> padding_id;
   Parameter weight;  // [rows, width]
 };
 

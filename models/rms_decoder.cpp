@@ -5,7 +5,8 @@ namespace tessera {
 RmsDecoder::RmsDecoder(const TransformerShape& shape, const Options& options)
     : Decoder(shape),
       options_(options),
-      embed_tokens_("model.embed_tokens", shape.vocab_size, shape.width, options.initializer),
+      embed_tokens_("model.embed_tokens", shape.vocab_size, shape.width, options.initializer,
+                    options.padding_id),
       norm_("model.norm", shape.width, static_cast<float>(options.norm_epsilon)) {
   if (options.tied) {
     add_tied_ends({&embed_tokens_, &norm_});

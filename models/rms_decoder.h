@@ -26,6 +26,8 @@ class RmsDecoder : public Decoder {
   struct Options {
     double norm_epsilon;
     bool tied;
+    /// The token whose embedding gets no gradient from lookups (Embedding).
+    std::optional<std::int64_t> padding_id;
     Initializer initializer;
   };
   /// A block by its name ("model.layers.0") and its number.

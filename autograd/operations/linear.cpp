@@ -130,18 +130,20 @@ Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a,
       });
 }
 
-Variable embedding(const Tensor& ids, const Parameter& table) {
+Variable embedding(const Tensor& ids, const Parameter& table,
+                   std::optional<std::int64_t> padding_id) {
   const std::int64_t channels = table.shape()[1];
   const Tensor flat = ids.reshape({ids.numel()});
   std::vector<std::int64_t> extents(ids.shape().begin(), ids.shape().end());
   extents.push_back(channels);
   const Tensor y = activation({ids.numel(), channels}, table.data().dtype());
   embedding_forward(y, table.data(), flat);
-  return differentiable(
-      y.reshape(Shape(extents)), {}, table.trainable(), [table, flat](Tensor dy) -> Gradients {
-        embedding_backward(table.gradient(), as_rows(dy), flat, table.next_contribution());
-        return {};
-      });
+  return differentiable(y.reshape(Shape(extents)), {}, table.trainable(),
+                        [table, flat, padding_id](Tensor dy) -> Gradients {
+                          embedding_backward(table.gradient(), as_rows(dy), flat,
+                                             table.next_contribution(), padding_id);
+                          return {};
+                        });
 }
 
 }  // namespace tessera

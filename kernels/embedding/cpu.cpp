@@ -83,7 +83,8 @@ void add_rows(U* row, const T* dy, std::span<const Occurrence> occurrences, std:
 }
 
 template <typename T, typename U>
-void backward(Out dtable, const Tensor& dy, const Tensor& ids) {
+void backward(Out dtable, const Tensor& dy, const Tensor& ids,
+              std::optional<std::int64_t> padding_id) {
   const Tensor sorted = sorted_occurrences(ids);
   const std::int64_t tokens = ids.numel(), columns = dy.size(1);
   const auto* const occurrences = sorted.data<Occurrence>();
@@ -93,7 +94,7 @@ void backward(Out dtable, const Tensor& dy, const Tensor& ids) {
   parallel_for(tokens, kTokens, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t id = id_of(occurrences[i]);
-      if (i > 0 && id_of(occurrences[i - 1]) == id) continue;
+      if (id == padding_id || (i > 0 && id_of(occurrences[i - 1]) == id)) continue;
       std::int64_t last = i + 1;
       while (last < tokens && id_of(occurrences[last]) == id) ++last;
       add_rows(to + id * columns, from, std::span(occurrences + i, occurrences + last), columns);
@@ -117,15 +118,16 @@ void embedding_forward(Out y, const Tensor& table, const Tensor& ids) {
   });
 }
 
-void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate) {
+void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate,
+                        std::optional<std::int64_t> padding_id) {
   check_ids(ids, dtable.size(0));
   if (accumulate == Accumulate::no) dtable.zero();
   visit_floating(dy.dtype(), [&](auto type) {
     using T = decltype(type);
     if (dtable.dtype() == dy.dtype()) {
-      backward<T, T>(dtable, dy, ids);
+      backward<T, T>(dtable, dy, ids, padding_id);
     } else {
-      backward<T, float>(dtable, dy, ids);
+      backward<T, float>(dtable, dy, ids, padding_id);
     }
   });
 }

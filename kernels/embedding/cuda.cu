@@ -74,17 +74,17 @@ __device__ inline std::int64_t position_of(std::uint64_t occurrence) {
   return static_cast<std::int64_t>(occurrence & 0xffffffffu);
 }
 
-/// An id outside the table becomes `rows`, which sorts after all others.
+/// An id outside the table and the padding become `rows`, which sorts after all others.
+/// `padding_id` is -1 without padding.
 __global__ void __launch_bounds__(kThreads)
     occurrences_kernel(std::uint64_t* occurrences, const std::int32_t* ids, std::int64_t tokens,
-                       std::int64_t rows, FaultSlot fault) {
+                       std::int64_t rows, std::int64_t padding_id, FaultSlot fault) {
   const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (n >= tokens) return;
   std::int64_t id = ids[n];
-  if (id < 0 || id >= rows) {
-    gpu::report(fault, n);
-    id = rows;
-  }
+  const bool outside = id < 0 || id >= rows;
+  if (outside) gpu::report(fault, n);
+  if (outside || id == padding_id) id = rows;
   occurrences[n] = occurrence(id, n);
 }
 
@@ -194,20 +194,21 @@ __global__ void __launch_bounds__(kThreads) runs_of_id_kernel(Target<U> to, Sort
   gpu::store_all(to.dtable + id * to.columns + column, total);
 }
 
-Tensor sorted_occurrences(const Tensor& ids, std::int64_t rows) {
+Tensor sorted_occurrences(const Tensor& ids, std::int64_t rows, std::int64_t padding_id) {
   const std::int64_t tokens = ids.numel();
   const Tensor occurrences = Tensor::empty({tokens}, DType::i64);
   gpu::launch(occurrences_kernel, dim3(gpu::blocks_for(tokens, kThreads, INT32_MAX)),
               dim3(kThreads), 0, gpu::stream(), reinterpret_cast<std::uint64_t*>(occurrences.raw()),
-              ids.data<std::int32_t>(), tokens, rows, id_fault());
+              ids.data<std::int32_t>(), tokens, rows, padding_id, id_fault());
   return gpu::radix_sorted(occurrences, 32, 32 + std::bit_width(static_cast<std::uint64_t>(rows)));
 }
 
 template <int kWidth, typename T, typename U>
-void add_rows(Out dtable, const Tensor& dy, const Tensor& ids, bool accumulate) {
+void add_rows(Out dtable, const Tensor& dy, const Tensor& ids, bool accumulate,
+              std::int64_t padding_id) {
   const CategoryScope scope(Category::workspace);
   const std::int64_t tokens = ids.numel(), columns = dy.size(1);
-  const Tensor occurrences = sorted_occurrences(ids, dtable.size(0));
+  const Tensor occurrences = sorted_occurrences(ids, dtable.size(0), padding_id);
   const Sorted sorted{reinterpret_cast<const std::uint64_t*>(occurrences.raw()), tokens};
   const bool several = tokens >= 2 * kRun;  // whether an id can have several runs
   const Tensor sums = Tensor::empty({several ? tokens / kRun : 0, columns}, DType::f32);
@@ -223,11 +224,12 @@ void add_rows(Out dtable, const Tensor& dy, const Tensor& ids, bool accumulate) 
 }
 
 template <typename T, typename U>
-void backward(Out dtable, const Tensor& dy, const Tensor& ids, bool accumulate) {
+void backward(Out dtable, const Tensor& dy, const Tensor& ids, bool accumulate,
+              std::int64_t padding_id) {
   constexpr int kWidth = gpu::Vector<T>::kSize;
   const bool vectors =
       gpu::is_vectorizable(dy.data<T>(), dy.size(1)) && gpu::is_vectorizable(dtable.data<U>(), 0);
-  (vectors ? add_rows<kWidth, T, U> : add_rows<1, T, U>)(dtable, dy, ids, accumulate);
+  (vectors ? add_rows<kWidth, T, U> : add_rows<1, T, U>)(dtable, dy, ids, accumulate, padding_id);
 }
 
 }  // namespace
@@ -246,16 +248,18 @@ void embedding_forward(Out y, const Tensor& table, const Tensor& ids) {
   }
 }
 
-void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate) {
+void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate,
+                        std::optional<std::int64_t> padding_id) {
   if (accumulate == Accumulate::no) dtable.zero();
   if (dy.numel() == 0) return;
   gpu::visit(dy.dtype(), [&](auto type) {
     using T = decltype(type);
     const bool add = accumulate == Accumulate::yes;
+    const std::int64_t padding = padding_id.value_or(-1);
     if (dtable.dtype() == dy.dtype()) {
-      backward<T, T>(dtable, dy, ids, add);
+      backward<T, T>(dtable, dy, ids, add, padding);
     } else {
-      backward<T, float>(dtable, dy, ids, add);
+      backward<T, float>(dtable, dy, ids, add, padding);
     }
   });
 }

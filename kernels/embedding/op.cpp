@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "kernels/checks.h"
+#include "runtime/check.h"
 
 namespace tessera {
 namespace {
@@ -30,7 +31,8 @@ void embedding_forward(Out y, const Tensor& table, const Tensor& ids) {
   fail_no_kernel(op, y.device());
 }
 
-void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate) {
+void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate,
+                        std::optional<std::int64_t> padding_id) {
   constexpr std::string_view op = "embedding_backward";
   check_on_one_device(op, {{"dtable", dtable}, {"dy", dy}, {"ids", ids}});
   check_floating(op, {"dy", dy});
@@ -38,8 +40,11 @@ void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumul
   check_lookup(op, {"dtable", dtable}, ids, {"dy", dy});
   check_apart(op, {"dtable", dtable}, {"dy", dy});
   check_apart(op, {"dtable", dtable}, {"ids", ids});
-  if (dy.device().is_cpu()) return cpu::embedding_backward(dtable, dy, ids, accumulate);
-  if constexpr (kHasCuda) return cuda::embedding_backward(dtable, dy, ids, accumulate);
+  check(!padding_id || (0 <= *padding_id && *padding_id < dtable.size(0)),
+        "{}: padding_id is {}; the table has rows [0, {})", op, padding_id.value_or(0),
+        dtable.size(0));
+  if (dy.device().is_cpu()) return cpu::embedding_backward(dtable, dy, ids, accumulate, padding_id);
+  if constexpr (kHasCuda) return cuda::embedding_backward(dtable, dy, ids, accumulate, padding_id);
   fail_no_kernel(op, dy.device());
 }
 

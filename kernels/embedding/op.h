@@ -11,9 +11,13 @@
 // other run is summed separately, in parallel if a token fills half the batch, and the sums are
 // added in order. The result is rounded once.
 //
+// Occurrences of padding_id add nothing to dtable, as PyTorch's padding_idx has it.
+//
 // An id outside [0, V) raises Error that names its position: on the CPU at once, with nothing
 // written; on CUDA when the stream is next synchronized, with all other rows done.
 #pragma once
+
+#include <optional>
 
 #include "kernels/op.h"
 
@@ -22,7 +26,8 @@ namespace tessera {
 inline constexpr std::int64_t kEmbeddingRun = 64;
 
 void embedding_forward(Out y, const Tensor& table, const Tensor& ids);
-void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate);
+void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate,
+                        std::optional<std::int64_t> padding_id = std::nullopt);
 
 namespace cpu {
 decltype(tessera::embedding_forward) embedding_forward;

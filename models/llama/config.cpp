@@ -56,6 +56,7 @@ LlamaConfig llama_config_from(const nlohmann::json& config) {
       .norm_epsilon = reader.number("rms_norm_eps", 1e-6),
       .rope = read_rope(reader, context),
       .tied = reader.flag("tie_word_embeddings", false),
+      .padding_id = read_padding_id(reader, reader.whole("vocab_size")),
       .attention_bias = kind != LlamaKind::qwen2 && reader.flag("attention_bias", false),
       .mlp_bias = reader.flag("mlp_bias", false),
   };
@@ -84,6 +85,7 @@ nlohmann::json to_json(const LlamaConfig& config) {
       {"bos_token_id", nullptr},
       {"eos_token_id", nullptr},
   };
+  write_padding_id(result, config.padding_id);
   if (config.kind != LlamaKind::qwen2) result["attention_bias"] = config.attention_bias;
   if (config.kind == LlamaKind::llama) result["mlp_bias"] = config.mlp_bias;
   write_rope(result, config.rope);

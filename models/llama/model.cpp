@@ -70,9 +70,10 @@ const LlamaConfig& checked(const LlamaConfig& config) {
 }  // namespace
 
 Llama::Llama(const LlamaConfig& config)
-    : RmsDecoder(
-          shape_of(checked(config)),
-          {.norm_epsilon = config.norm_epsilon, .tied = config.tied, .initializer = kInitial}),
+    : RmsDecoder(shape_of(checked(config)), {.norm_epsilon = config.norm_epsilon,
+                                             .tied = config.tied,
+                                             .padding_id = config.padding_id,
+                                             .initializer = kInitial}),
       config_(config) {
   const auto rotary =
       std::make_shared<RotaryEmbedding>(config.rope, shape(), RopePairs::half_split);

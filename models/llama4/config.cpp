@@ -83,6 +83,7 @@ Llama4Config read(const ConfigReader& reader, const nlohmann::json& config) {
       .norm_epsilon = reader.number("rms_norm_eps", 1e-5),
       .rope = read_rope(reader, context, /*default_theta=*/500'000.0),
       .tied = reader.flag("tie_word_embeddings", false),
+      .padding_id = read_padding_id(reader, reader.whole("vocab_size")),
       .attention_bias = reader.flag("attention_bias", false),
   };
   if (reader.has("moe_layers")) result.expert_layers = reader.wholes("moe_layers");
@@ -170,6 +171,7 @@ nlohmann::json to_json(const Llama4Config& config) {
       {"bos_token_id", nullptr},
       {"eos_token_id", nullptr},
   };
+  write_padding_id(result, config.padding_id);
   result["attention_chunk_size"] = nullptr;
   if (config.attention_chunk > 0) result["attention_chunk_size"] = config.attention_chunk;
   for (std::int64_t i = 0; i < config.layers; ++i) {

@@ -80,9 +80,10 @@ const Llama4Config& checked(const Llama4Config& config) {
 }  // namespace
 
 Llama4::Llama4(const Llama4Config& config)
-    : RmsDecoder(
-          shape_of(checked(config)),
-          {.norm_epsilon = config.norm_epsilon, .tied = config.tied, .initializer = kInitial}),
+    : RmsDecoder(shape_of(checked(config)), {.norm_epsilon = config.norm_epsilon,
+                                             .tied = config.tied,
+                                             .padding_id = config.padding_id,
+                                             .initializer = kInitial}),
       config_(config) {
   const Shared shared = {.positions = std::make_shared<Llama4Positions>(config),
                          .routers = std::make_shared<Routers>(

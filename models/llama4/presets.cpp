@@ -7,6 +7,9 @@
 namespace tessera {
 namespace {
 
+/// The published models' <|finetune_right_pad|>.
+constexpr std::int64_t kPadding = 200018;
+
 struct Preset {
   std::string_view name;
   Llama4Config config;
@@ -18,7 +21,8 @@ Llama4Config maverick() {
           .experts = 128,
           .experts_every = 2,
           .qk_norm = false,
-          .rope = {.theta = 500'000.0}};
+          .rope = {.theta = 500'000.0},
+          .padding_id = kPadding};
 }
 
 /// A model for a laptop: Maverick's layers, Scout's attention. A token's expert and the shared one
@@ -43,7 +47,7 @@ Llama4Config mini() {
 
 const std::array<Preset, 3>& presets() {
   static const std::array<Preset, 3> all = {{
-      {"llama4-scout", {}},  // Meta 2025, Llama-4-Scout-17B-16E's config.json
+      {"llama4-scout", {.padding_id = kPadding}},  // Meta 2025, Llama-4-Scout-17B-16E's config.json
       {"llama4-maverick", maverick()},
       {"llama4-mini", mini()},
   }};

@@ -97,6 +97,7 @@ Qwen3MoeConfig qwen3_moe_config_from(const nlohmann::json& config) {
       .norm_epsilon = reader.number("rms_norm_eps", 1e-6),
       .rope = read_rope(reader, context),
       .tied = reader.flag("tie_word_embeddings", false),
+      .padding_id = read_padding_id(reader, reader.whole("vocab_size")),
       .attention_bias = reader.flag("attention_bias", false),
   };
   check_config(result);
@@ -131,6 +132,7 @@ nlohmann::json to_json(const Qwen3MoeConfig& config) {
       {"bos_token_id", nullptr},
       {"eos_token_id", nullptr},
   };
+  write_padding_id(result, config.padding_id);
   write_rope(result, config.rope);
   return result;
 }

@@ -101,9 +101,10 @@ Shared shared_of(const Qwen3MoeConfig& config) {
 }  // namespace
 
 Qwen3Moe::Qwen3Moe(const Qwen3MoeConfig& config)
-    : RmsDecoder(
-          shape_of(checked(config)),
-          {.norm_epsilon = config.norm_epsilon, .tied = config.tied, .initializer = kInitial}),
+    : RmsDecoder(shape_of(checked(config)), {.norm_epsilon = config.norm_epsilon,
+                                             .tied = config.tied,
+                                             .padding_id = config.padding_id,
+                                             .initializer = kInitial}),
       config_(config) {
   const Shared shared = shared_of(config);
   add_blocks([&](const std::string& name, std::int64_t layer) {

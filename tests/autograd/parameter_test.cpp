@@ -1,6 +1,8 @@
 #include "autograd/parameter.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <vector>
 
 #include "kernels/cast/op.h"
 #include "runtime/context.h"
@@ -28,6 +30,23 @@ TEST_CASE("initial values have the same bits on every device, whichever part is 
   REQUIRE(part.to_vector<float>() == std::vector(on_cpu.begin() + 333, on_cpu.begin() + 633));
   parameter.initialize(part, 333, 8);
   REQUIRE(part.to_vector<float>()[0] != on_cpu[333]);
+}
+
+TEST_CASE("initial values: a row of zeros, whichever part is made") {
+  const test::Rank rank;
+  Initializer initializer = Initializer::normal(0.02);
+  const Parameter plain("weight", {5, 7}, initializer);
+  initializer.zero_row = 3;
+  const Parameter padded("weight", {5, 7}, initializer);
+  const Tensor values = Tensor::empty({5, 7}, DType::f32);
+  plain.initialize(values, 0, 7);
+  std::vector<float> expected = values.to_vector<float>();
+  std::fill_n(expected.begin() + 21, 7, 0.0f);
+  padded.initialize(values, 0, 7);
+  REQUIRE(values.to_vector<float>() == expected);
+  const Tensor part = Tensor::empty({10}, DType::f32);
+  padded.initialize(part, 17, 7);
+  REQUIRE(part.to_vector<float>() == std::vector(expected.begin() + 17, expected.begin() + 27));
 }
 
 TEST_CASE("initial values: constants, f64, and 16 bits as the rounded f32 values") {

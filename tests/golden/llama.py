@@ -48,7 +48,8 @@ CASES = [
     LlamaCase(name="one_kv_head", layers=1, width=48, mlp_width=64, heads=3, kv_heads=1,
               vocab_size=65, context=64, batch=1, sequence=33, seed=13,
               rope={"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0,
-                    "original_max_position_embeddings": 16, "beta_fast": 4.0, "beta_slow": 1.0}),
+                    "original_max_position_embeddings": 16, "beta_fast": 4.0, "beta_slow": 1.0},
+              options={"pad_token_id": 61}),
     LlamaCase(name="qwen2", config=Qwen2Config, layers=2, width=56, mlp_width=40, heads=7,
               kv_heads=1, vocab_size=89, context=32, batch=2, sequence=16, tied=True, bf16=True,
               prompt=4, generated=16, seed=23),
@@ -58,7 +59,7 @@ CASES = [
               generated=20, seed=20, options={"head_dim": 12}),
     LlamaCase(name="qwen3_tied", config=Qwen3Config, layers=1, width=36, mlp_width=48, heads=6,
               kv_heads=3, vocab_size=65, context=32, batch=2, sequence=9, tied=True, seed=20,
-              options={"head_dim": 10, "attention_bias": True}),
+              options={"head_dim": 10, "attention_bias": True, "pad_token_id": 29}),
 ]
 
 

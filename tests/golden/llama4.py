@@ -69,7 +69,7 @@ CASES = [
                vocab_size=65, context=32, batch=1, sequence=21, chunk=2, experts=4,
                experts_per_token=4, expert_width=10, seed=54,
                options={"no_rope_layers": [0, 1], "moe_layers": [1], "floor_scale": 2,
-                        "attn_scale": 0.3}),
+                        "attn_scale": 0.3, "pad_token_id": 49}),
 ]
 
 

@@ -58,7 +58,7 @@ CASES = [
     # Two experts that no token takes, one expert for each token.
     MoeCase(name="idle_expert", layers=2, width=32, heads=2, kv_heads=1, vocab_size=65, context=32,
             batch=2, sequence=11, experts=5, experts_per_token=1, expert_width=16,
-            seed=34, idle=((0, 2), (1, 4)), options={"head_dim": 16}),
+            seed=34, idle=((0, 2), (1, 4)), options={"head_dim": 16, "pad_token_id": 22}),
 ]
 
 

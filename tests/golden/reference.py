@@ -141,6 +141,8 @@ def guard(case, model, ids, targets, expected, losses, agreement):
     assert between < agreement
     assert rounding < TOLERANCE / 4 and drift.max() < TOLERANCE / 4
     assert (targets == IGNORE_INDEX).sum() == case.ignored
+    padding = getattr(model.config, "pad_token_id", None)
+    assert padding is None or (ids == padding).any(), "the batch has no padding"
 
 
 def bf16_results(model, ids, targets):

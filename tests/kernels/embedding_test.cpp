@@ -121,6 +121,32 @@ TEST_CASE("embedding copies the rows that the ids name") {
   }
 }
 
+TEST_CASE("embedding's gradient leaves the row of padding alone, and all others as they are") {
+  const test::Rank rank;
+  const std::int32_t padding = 2;
+  // Padding never, once, in one run, and in several runs.
+  for (const std::int64_t count : {0, 1, 63, 300}) {
+    for (const Types& types : kTypes) {
+      const Accumulate accumulate = GENERATE(Accumulate::no, Accumulate::yes);
+      CAPTURE(name_of(types.dy), name_of(types.dtable), count);
+      const Tensor dy = test::normal_tensor({400, 24}, types.dy, "dy");
+      const Tensor ids = ids_with(400, 5, {{padding, count}});
+      const Tensor before = test::normal_tensor({5, 24}, types.dtable, "dtable");
+      const Tensor plain = before.clone(), padded = before.clone();
+      embedding_backward(plain, dy, ids, accumulate);
+      embedding_backward(padded, dy, ids, accumulate, padding);
+      const Tensor row = padded.slice(padding, padding + 1);
+      if (accumulate == Accumulate::yes) {
+        REQUIRE(test::same_bits(row, before.slice(padding, padding + 1)));
+      } else {
+        REQUIRE(to_doubles(row) == std::vector<double>(24, 0.0));
+      }
+      REQUIRE(test::same_bits(padded.slice(0, padding), plain.slice(0, padding)));
+      REQUIRE(test::same_bits(padded.slice(padding + 1, 5), plain.slice(padding + 1, 5)));
+    }
+  }
+}
+
 TEST_CASE("embedding's gradient sums the rows of every id, overwriting or adding") {
   const test::Rank rank;
   for (const Types& types : kTypes) {
@@ -249,6 +275,10 @@ TEST_CASE("embedding rejects arguments that do not fit together") {
   REQUIRE_THROWS_WITH(
       embedding_backward(Tensor::zeros({4, 2}, DType::bf16), y, ids, Accumulate::no),
       Contains("dtable"));
+  for (const std::int64_t padding : {-1, 4}) {
+    REQUIRE_THROWS_WITH(embedding_backward(table, y, ids, Accumulate::no, padding),
+                        Contains("padding_id is " + std::to_string(padding)) && Contains("[0, 4)"));
+  }
 }
 
 }  // namespace tessera

@@ -512,6 +512,17 @@ FAULTS = {
         "if (accumulate) gpu::load_all",
         ["kernels_embedding"]),
 
+    "the table's row of padding gets a gradient on the GPU": (
+        "kernels/embedding/cuda.cu",
+        "if (outside || id == padding_id) id = rows;",
+        "if (outside || (id < 0 && id == padding_id)) id = rows;",
+        ["kernels_embedding"]),
+    "the table's row of padding gets a gradient on the CPU": (
+        "kernels/embedding/cpu.cpp",
+        "if (id == padding_id || (i > 0 && id_of(occurrences[i - 1]) == id)) continue;",
+        "if ((id < 0 && id == padding_id) || (i > 0 && id_of(occurrences[i - 1]) == id)) continue;",
+        ["kernels_embedding"]),
+
     # ---- products
     "products never add to what is there": (
         "kernels/matmul/cuda.cpp",

@@ -117,6 +117,21 @@ TEST_CASE("entries that a config.json leaves out have Transformers' defaults") {
   CHECK(llama_config_from(qwen3).head_size == 128);
 }
 
+TEST_CASE("pad_token_id is read, and counts from the vocabulary's end if it is negative") {
+  json config = golden_config("llama/llama3");
+  const auto read = [&] { return llama_config_from(config); };
+  CHECK_FALSE(read().padding_id.has_value());
+  CHECK_FALSE(to_json(read()).contains("pad_token_id"));
+  config["pad_token_id"] = 96;
+  CHECK(read().padding_id == 96);
+  CHECK(to_json(read()).at("pad_token_id") == 96);
+  config["pad_token_id"] = -97;
+  CHECK(read().padding_id == 0);
+  CHECK_THAT(refusal("pad_token_id", 97),
+             Contains("pad_token_id is 97; expected a token below vocab_size, 97"));
+  CHECK_THAT(refusal("pad_token_id", -98), Contains("pad_token_id is -98"));
+}
+
 TEST_CASE("every kind of RoPE scaling is read") {
   CHECK(scaling_of(nullptr) == RopeScaling());
   CHECK(scaling_of({{"type", "linear"}, {"factor", 2.0}}) == RopeScaling(LinearScaling{2.0}));
