@@ -1,9 +1,15 @@
 // A checkpoint of any strategy and number of ranks, loaded by any other: the same bits.
+//
+// There are too many pairs for every run of the tests: each variant loads what the one before it saved,
+// in shuffled orders. TESSERA_RESHARD_ALL=1 in the environment takes every pair.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <thread>
 
+#include "runtime/random.h"
 #include "sharding/checkpoint/folder.h"
 #include "sharding/comm/threads/threads.h"
 #include "tests/support/failing_files.h"
@@ -32,7 +38,7 @@ Config small_model(const std::string& preset) {
       .preset = preset, .layers = 1, .heads = 2, .width = 10, .context = 12, .vocab_size = 37};
   if (preset != "gpt2-mini") {
     config.model.head_size = 6;
-    config.model.experts = 5;
+    config.model.experts = 12;
     config.model.expert_width = 7;
   }
   config.data = {.batch_size = 12, .sequence_length = 9};
@@ -44,14 +50,16 @@ struct Variant {
   int ranks;
   int shard_size = 0;
   bool flat = false;
+  int expert_parallel = 1;
 
   std::string name() const {
-    return strategy + "-" + std::to_string(ranks) + (flat ? "-flat" : "");
+    return strategy + "-" + std::to_string(ranks) + (flat ? "-flat" : "") +
+           (expert_parallel > 1 ? "-experts-" + std::to_string(expert_parallel) : "");
   }
 };
 
-std::vector<Variant> all_variants() {
-  std::vector<Variant> variants = {{"ddp", 1}};
+std::vector<Variant> all_variants(bool experts) {
+  std::vector<Variant> variants = {{"single", 1}};
   for (int ranks = 1; ranks <= 4; ++ranks) {
     for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat"}) {
       variants.push_back({strategy, ranks});
@@ -59,13 +67,20 @@ std::vector<Variant> all_variants() {
     variants.push_back({"hsdp", ranks, ranks % 2 == 0 ? ranks / 2 : ranks});
     variants.push_back({"hsdp", ranks, 1, /*flat=*/true});
   }
+  if (!experts) return variants;
+  for (const char* strategy : {"ddp", "zero1", "zero3", "fsdp"}) {
+    for (const int ranks : {2, 3, 4}) variants.push_back({strategy, ranks, 0, false, ranks});
+    variants.push_back({strategy, 4, 0, false, 2});
+  }
+  variants.push_back({"hsdp", 4, 2, false, 2});
   return variants;
 }
 
 /// body(session, world) on every rank of a variant.
 template <typename Body>
 void with_sessions(const Config& base, const Variant& variant, const Body& body) {
-  Config config = variant_of(base, variant.strategy);
+  Config config = variant.strategy == "single" ? base : variant_of(base, variant.strategy);
+  config.sharding.expert_parallel = variant.expert_parallel;
   config.sharding.shard_size = variant.shard_size;
   if (variant.flat) config.sharding.flatten_parameters = true;
   const ResolvedConfig run = resolve(config);
@@ -105,37 +120,59 @@ Contents contents_of(const fs::path& checkpoint) {
   return contents;
 }
 
+/// Pairs of numbers below `count`, source and target: all, or such that each is both twice.
+std::vector<std::pair<std::size_t, std::size_t>> pairs_of(std::size_t count) {
+  std::vector<std::pair<std::size_t, std::size_t>> pairs;
+  if (std::getenv("TESSERA_RESHARD_ALL") != nullptr) {
+    for (std::size_t i = 0; i < count * count; ++i) pairs.emplace_back(i / count, i % count);
+    return pairs;
+  }
+  for (std::uint64_t round = 0; round < 2; ++round) {
+    const RandomPermutation order(RandomStream(1, "reshard", round), count);
+    for (std::uint64_t i = 0; i < count; ++i) pairs.emplace_back(order(i), order((i + 1) % count));
+  }
+  return pairs;
+}
+
 void check_reshards(const std::string& preset) {
   const TemporaryDirectory folder;
   const Config base = small_model(preset);
   FailingFiles calls;  // of which none fails
   Findings findings;
-  const std::vector<Variant> sources = {
-      {"ddp", 1}, {"fsdp", 3}, {"zero3", 2}, {"hsdp", 4, 2}, {"zero1", 3}};
-  for (const Variant& source : sources) {
-    TrainConfig from = {.dir = folder / source.name()};
-    fs::create_directory(from.dir);
-    with_sessions(base, source, [&](TrainingSession& session, Communicator& world) {
-      const BatchSource batches = random_tokens(base.data, base.model.vocab_size);
-      for (std::int64_t step = 1; step <= 2; ++step) session.step(step, batches);
-      save(session, {.step = 2, .batches = 5}, from, world, calls);
+  const auto save_to = [&](const std::string& name, TrainingSession& session,
+                           const RunPosition& position, Communicator& world) {
+    const TrainConfig to = {.dir = folder / name};
+    if (world.rank() == 0) fs::create_directories(to.dir);
+    gather_numbers({0}, world);
+    save(session, position, to, world, calls);
+  };
+  const auto saved_by = [&](const std::string& name) { return checkpoint_path(folder / name, 2); };
+  const auto move = [&](const fs::path& source, const Variant& target, const std::string& name) {
+    with_sessions(base, target, [&](TrainingSession& session, Communicator& world) {
+      const Restored restored = restore(session, source);
+      findings.expect(restored.problem.empty(), restored.problem);
+      findings.expect(restored.position.batches == 5, "the data position");
+      save_to(name, session, restored.position, world);
     });
-    const fs::path saved = checkpoint_path(from.dir, 2);
-    const Contents expected = contents_of(saved);
-    findings.expect(expected.tensors.size() % 3 == 0 && expected.tensors.size() > 9,
-                    "a weight and two moments of each parameter");
-    for (const Variant& target : all_variants()) {
-      TrainConfig to = {.dir = folder / (source.name() + "-" + target.name())};
-      fs::create_directory(to.dir);
-      with_sessions(base, target, [&](TrainingSession& session, Communicator& world) {
-        const Restored restored = restore(session, saved);
-        findings.expect(restored.problem.empty(), restored.problem);
-        findings.expect(restored.position.batches == 5, "the data position");
-        save(session, restored.position, to, world, calls);
-      });
-      findings.expect(contents_of(checkpoint_path(to.dir, 2)) == expected,
-                      source.name() + " loaded by " + target.name());
-    }
+  };
+  with_sessions(base, {"fsdp", 3}, [&](TrainingSession& session, Communicator& world) {
+    const BatchSource batches = random_tokens(base.data, base.model.vocab_size);
+    for (std::int64_t step = 1; step <= 2; ++step) session.step(step, batches);
+    save_to("trained", session, {.step = 2, .batches = 5}, world);
+  });
+  const Contents expected = contents_of(saved_by("trained"));
+  findings.expect(expected.tensors.size() % 3 == 0 && expected.tensors.size() > 9,
+                  "a weight and two moments of each parameter");
+  const std::vector<Variant> variants = all_variants(preset != "gpt2-mini");
+  for (const Variant& variant : variants) {
+    move(saved_by("trained"), variant, variant.name());
+    findings.expect(contents_of(saved_by(variant.name())) == expected, variant.name());
+  }
+  for (const auto& [from, to] : pairs_of(variants.size())) {
+    move(saved_by(variants[from].name()), variants[to], "again");
+    findings.expect(contents_of(saved_by("again")) == expected,
+                    variants[from].name() + " loaded by " + variants[to].name());
+    fs::remove_all(folder / "again");
   }
   CHECK(findings.wrong() == std::vector<std::string>{});
 }

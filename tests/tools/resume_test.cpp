@@ -382,30 +382,32 @@ TEST_CASE("on_nonfinite=rollback goes back to a checkpoint and on with other bat
   CHECK_THAT(error_of(config), Contains("there is no checkpoint to go back to"));
 }
 
-TEST_CASE("a run that is killed at twenty moments ends with the weights of one never disturbed",
+// tests/tools/killed_runs.py, which is run by hand, does so a hundred times.
+TEST_CASE("a run that is killed at eight moments ends with the weights of one never disturbed",
           "[cpu]") {
   const TemporaryDirectory folder;
   Config config = checkpointed_run(folder);
-  config.train.steps = 400;
+  config.train.steps = 120;
   config.train.log_every = 100;
   config.train.eval_every = 0;
-  config.train.checkpoint_every = 5;
-  config.train.keep_last = 2;
+  config.train.checkpoint_every = 0;  // each waits for the disk
   config.runtime.ranks = 2;
   config.sharding.strategy = StrategyKind::fsdp;
   train(config);
   const std::string model = model_bytes(config.train.dir);
   config.train.dir = folder / "killed";
+  config.train.checkpoint_every = 5;
+  config.train.keep_last = 2;
   write_file_atomically(folder / "run.yaml", to_yaml(config));
   const RandomStream random(1, "kills");
   int kills = 0;
   std::int64_t last = 0;
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 8; ++i) {
     // Soon after the start, or when a new checkpoint has appeared and a few steps more are done.
     const int delay = static_cast<int>(random.below(static_cast<std::uint64_t>(i), 5));
     int waited = 0;
     const int status = train_and_kill(folder, [&] {
-      if (i % 5 == 0) return ++waited > 10 * delay;
+      if (i % 4 == 0) return ++waited > 10 * delay;
       const auto checkpoints = checkpoints_in(config.train.dir);
       const bool is_new = !checkpoints.empty() && checkpoints.back().step > last;
       return is_new && ++waited > delay;
@@ -423,13 +425,13 @@ TEST_CASE("a run that is killed at twenty moments ends with the weights of one n
     }
   }
   CAPTURE(kills, last, read_text_file(folder / "out.txt"));
-  CHECK(kills >= 5);
+  CHECK(kills >= 3);
   CHECK(last > 0);
   if (!fs::exists(config.train.dir / "model")) {
     REQUIRE(train_and_kill(folder, [] { return false; }) == 0);
   }
   CHECK(model_bytes(config.train.dir) == model);
-  CHECK(metrics_of(config.train.dir).size() == 5);
+  CHECK(metrics_of(config.train.dir).size() == 3);
 }
 
 }  // namespace tessera
