@@ -40,7 +40,7 @@ import json
 import sys
 
 with open(sys.argv[1], encoding="utf-8") as file:
-    lines = [json.loads(line) for line in file]
+    lines = [line for line in map(json.loads, file) if "event" not in line]
 validations = [line["val_loss"] for line in lines if "val_loss" in line]
 print(f"Training loss    {lines[0]['loss']:.3f} -> {lines[-1]['loss']:.3f}")
 print(f"Validation loss  {validations[-1]:.3f}")

@@ -11,6 +11,7 @@
 #include "tools/config/reference.h"
 #include "tools/config/sharding_options.h"
 #include "tools/config/synonyms.h"
+#include "tools/train/events.h"
 #include "tools/train/metrics.h"
 
 namespace tessera {
@@ -429,11 +430,14 @@ TEST_CASE("the reference tells every key's default, values and meaning") {
   REQUIRE_THAT(text, Contains("| `optimizer.name` | `adamw` | one of adamw, sgd |"));
 }
 
-TEST_CASE("the reference lists every field of metrics.jsonl") {
+TEST_CASE("the reference lists every field and event of metrics.jsonl") {
   const std::string text = configuration_reference();
   REQUIRE(metric_fields().size() > 20);
   for (const MetricField& field : metric_fields()) {
     REQUIRE_THAT(text, Contains("| `" + std::string(field.name) + "` | "));
+  }
+  for (const EventDescription& event : run_events()) {
+    REQUIRE_THAT(text, Contains("| `" + std::string(event.name) + "` | "));
   }
 }
 

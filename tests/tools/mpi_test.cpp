@@ -62,6 +62,7 @@ TEST_CASE("train under mpirun: the metrics, the model and the trace of two threa
       CHECK(found[i][key] == expected[i][key]);
     }
   }
+  CHECK_THAT(outcome.text, !Catch::Contains("\x1b["));  // lines, no bar
   CHECK(found.back()["val_loss"] == expected.back()["val_loss"]);
   CHECK(model_bytes(folder / "mpi") == model_bytes(config.train.dir));
   const std::string trace = read_text_file(folder / "trace.json");

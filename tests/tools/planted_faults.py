@@ -121,6 +121,32 @@ FAULTS = {
         ' || key == "train.elastic") return false;',
         ") return false;",
         ["elastic"]),
+    # ---- the console and the files of a run
+    "the bar ignores the width of the terminal": (
+        "tools/train/progress.cpp",
+        "  return known ? size.ws_col : 80;",
+        "  return known && size.ws_col > 80 ? size.ws_col : 80;",
+        ["console"]),
+    "a run that continues starts a new log": (
+        "tools/train/log_file.cpp",
+        "std::ios::app",
+        "std::ios::trunc",
+        ["console"]),
+    "the log of an earlier run stays among the files of the new one": (
+        "tools/train/run_folder.cpp",
+        '"metrics.jsonl", "log.txt", "model"',
+        '"metrics.jsonl", "model"',
+        ["console"]),
+    "a skipped step is no event": (
+        "tools/train/runner.cpp",
+        "  if (!result.finite) {\n    event(",
+        "  if (result.finite && result.diverged) {\n    event(",
+        ["console"]),
+    "the command that continues would start again": (
+        "tools/train/continuing.cpp",
+        'config.train.resume == "auto" ? "" : " --resume"',
+        '""',
+        ["console"]),
     # ---- training
     "evaluation records a graph": (
         "tools/train/session.cpp",

@@ -47,10 +47,28 @@ inline Config tiny_run(const TemporaryDirectory& folder) {
   return config;
 }
 
-inline std::vector<nlohmann::json> metrics_of(const std::filesystem::path& run) {
+/// All lines of metrics.jsonl.
+inline std::vector<nlohmann::json> metric_lines_of(const std::filesystem::path& run) {
   std::ifstream file(run / "metrics.jsonl");
   std::vector<nlohmann::json> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+/// Those about steps.
+inline std::vector<nlohmann::json> metrics_of(const std::filesystem::path& run) {
+  std::vector<nlohmann::json> lines = metric_lines_of(run);
+  std::erase_if(lines, [](const nlohmann::json& line) { return line.contains("event"); });
+  return lines;
+}
+
+/// Those about events of this name; of every name if it is empty.
+inline std::vector<nlohmann::json> events_of(const std::filesystem::path& run,
+                                             const std::string& name = {}) {
+  std::vector<nlohmann::json> lines = metric_lines_of(run);
+  std::erase_if(lines, [&](const nlohmann::json& line) {
+    return !line.contains("event") || (!name.empty() && line["event"] != name);
+  });
   return lines;
 }
 

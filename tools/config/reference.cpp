@@ -2,6 +2,7 @@
 
 #include "runtime/check.h"
 #include "tools/config/keys.h"
+#include "tools/train/events.h"
 #include "tools/train/metrics.h"
 
 namespace tessera {
@@ -47,6 +48,7 @@ is refused.
 |---|---|
 | `config.yaml` | the resolved configuration |
 | `metrics.jsonl` | one JSON object per line, as below |
+| `log.txt` | the lines of the console, with date and time |
 | `model/` | `config.json`, `model.safetensors` and the tokenizer; it appears when the run is complete |
 | `step-001000/`, ... | checkpoints ([What a checkpoint holds](checkpoints.md)) |
 | `earlier.1/`, `earlier.2/`, ... | the files above of runs that started here before |
@@ -57,7 +59,8 @@ paths are checked before the first step. The trace is written last: if that fail
 warning and the model is there.
 
 The first SIGINT or SIGTERM stops a run after the current step: it saves a checkpoint and exits with
-status 0, and the same command continues. A second signal ends it at once.
+status 0. The same command continues, and so does the command that the run prints. A second signal
+ends it at once.
 
 ## metrics.jsonl
 
@@ -72,6 +75,22 @@ std::string fields_of_metrics() {
   std::string text;
   for (const MetricField& field : metric_fields()) {
     text += fmt::format("| `{}` | {} |\n", field.name, field.meaning);
+  }
+  return text;
+}
+
+constexpr const char* kEvents = R"(
+Lines with a field `event` are about other things than steps. Each has the last finished `step`,
+`elapsed_s` and `time`, and fields of its own:
+
+| event | meaning and fields |
+|---|---|
+)";
+
+std::string rows_of_events() {
+  std::string text;
+  for (const EventDescription& event : run_events()) {
+    text += fmt::format("| `{}` | {} |\n", event.name, event.meaning);
   }
   return text;
 }
@@ -95,7 +114,7 @@ std::string configuration_reference() {
       if (key.section() == section.name) text += row_of(key);
     }
   }
-  return text + kRunFolder + fields_of_metrics();
+  return text + kRunFolder + fields_of_metrics() + kEvents + rows_of_events();
 }
 
 }  // namespace tessera

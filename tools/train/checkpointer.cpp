@@ -26,6 +26,7 @@ bool Checkpointer::is_due(std::int64_t step) const {
 void Checkpointer::save(std::int64_t step, bool healthy, const std::vector<TensorToSave>& tensors,
                         CheckpointTexts texts) {
   finish();
+  begun_ = std::chrono::steady_clock::now();
   step_ = step;
   healthy_ = healthy;
   texts_ = std::move(texts);
@@ -94,7 +95,11 @@ void Checkpointer::report() {
   if (published_ == 0) return;
   problem_ = publisher_.finish();
   if (problem_.empty()) {
-    log_(fmt::format("saved {}", checkpoint_path(config_.dir, published_).string()));
+    const std::filesystem::path path = checkpoint_path(config_.dir, published_);
+    const std::chrono::duration<double, std::milli> time =
+        std::chrono::steady_clock::now() - begun_;
+    log_(fmt::format("saved {}", path.string()));
+    if (saved_) saved_(published_, path, time.count());
   } else {
     log_(fmt::format("warning: no checkpoint of step {}: {}", published_, problem_));
   }

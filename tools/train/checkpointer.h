@@ -6,6 +6,8 @@
 // is a warning: training goes on, and the one before it stays.
 #pragma once
 
+#include <chrono>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -32,6 +34,12 @@ class Checkpointer {
   Checkpointer(const TrainConfig& config, Communicator& world,
                std::function<void(std::string_view)> log, FileCalls& calls = FileCalls::system());
 
+  /// Calls `saved` on rank 0 when a checkpoint has its name: its path, and the milliseconds since
+  /// save().
+  void on_saved(
+      std::function<void(std::int64_t step, const std::filesystem::path& path, double ms)> saved) {
+    saved_ = std::move(saved);
+  }
   /// Whether the configuration asks for a checkpoint after this step.
   bool is_due(std::int64_t step) const;
   /// Starts to save the state after `step`. An earlier checkpoint is finished first. `healthy`: loss
@@ -58,6 +66,7 @@ class Checkpointer {
   const TrainConfig& config_;
   Communicator& world_;
   const std::function<void(std::string_view)> log_;
+  std::function<void(std::int64_t, const std::filesystem::path&, double)> saved_;
   FileCalls& calls_;
   CheckpointWriter writer_;
   /// The step of the checkpoint that the ranks are writing, or 0.
@@ -67,6 +76,7 @@ class Checkpointer {
   std::string problem_;
   /// The step of the checkpoint that rank 0 is publishing, or 0.
   std::int64_t published_ = 0;
+  std::chrono::steady_clock::time_point begun_;
   /// The problem of deleting old ones.
   std::string deletion_;
   BackgroundTask publisher_;

@@ -60,27 +60,27 @@ std::string lines_up_to(const std::filesystem::path& path, std::int64_t last) {
 }
 
 std::string percent(double share) {
-  return fmt::format(" {:>6.0f}%", 100.0 * share);
+  return fmt::format(" {:>5.0f}%", 100.0 * share);
 }
 
 }  // namespace
 
 std::string log_heading(const StepMetrics& first, std::int64_t total_steps) {
   std::string line =
-      fmt::format("{:>{}}  {:>7}  {:>7} {:>9} {:>7} {:>9} {:>9}", "step", step_width(total_steps),
+      fmt::format("{:>{}} {:>7} {:>7} {:>8} {:>7} {:>8} {:>8}", "step", step_width(total_steps),
                   "loss", "val", "lr", "norm", "ms/step", "tokens/s");
-  if (first.router_loss) return line + fmt::format(" {:>7}", "load");
-  if (first.mfu) return line + fmt::format(" {:>7}", "MFU");
-  if (first.matmul_fraction) return line + fmt::format(" {:>7}", "matmul");
+  if (first.router_loss) return line + fmt::format(" {:>6}", "load");
+  if (first.mfu) return line + fmt::format(" {:>6}", "MFU");
+  if (first.matmul_fraction) return line + fmt::format(" {:>6}", "matmul");
   return line;
 }
 
 std::string log_line(const StepMetrics& m, std::int64_t total_steps) {
-  std::string line = fmt::format("{:>{}}  {:>7.4f}  {:>7} {:>9.2e} {:>7.3f} {:>9.2f} {:>9.0f}",
+  std::string line = fmt::format("{:>{}} {:>7.4f} {:>7} {:>8.2e} {:>7.3f} {:>8.2f} {:>8.0f}",
                                  fmt::format("{}/{}", m.step, total_steps), step_width(total_steps),
                                  m.loss, m.val_loss ? fmt::format("{:.4f}", *m.val_loss) : "",
                                  m.learning_rate, m.gradient_norm, m.ms.step, m.tokens_per_second);
-  if (m.router_loss) return line + fmt::format(" {:>7}", load_text(m));
+  if (m.router_loss) return line + fmt::format(" {:>6}", load_text(m));
   if (m.mfu) return line + percent(*m.mfu);
   if (m.matmul_fraction) return line + percent(*m.matmul_fraction);
   return line;
@@ -167,8 +167,8 @@ MetricsFile::MetricsFile(const std::filesystem::path& folder, std::int64_t conti
   check(file_.good(), "{}: cannot be written", path_.string());
 }
 
-void MetricsFile::write(const StepMetrics& metrics) {
-  file_ << json_line(metrics) << '\n' << std::flush;
+void MetricsFile::write(std::string_view line) {
+  file_ << line << '\n' << std::flush;
   check(file_.good(), "{}: writing failed; is the disk full?", path_.string());
 }
 

@@ -73,8 +73,8 @@ struct StepMetrics {
   std::string time = {};
 };
 
-/// The heading of log lines, and a line below it. Both have fixed columns and at most 79 characters
-/// (for runs of up to 99,999 steps). A mixture of experts has a column for the largest load of a layer
+/// The heading of log lines, and a line below it. Both have fixed columns and at most 69 characters
+/// (for runs of up to 99,999 steps), so that a clock fits before them. A mixture of experts has a column for the largest load of a layer
 /// over its mean. Otherwise a share of a rate has one if the run reports it.
 std::string log_heading(const StepMetrics& first, std::int64_t total_steps);
 std::string log_line(const StepMetrics& metrics, std::int64_t total_steps);
@@ -94,10 +94,10 @@ const std::vector<MetricField>& metric_fields();
 /// The file metrics.jsonl of a run folder.
 class MetricsFile {
  public:
-  /// Keeps the lines of steps up to `continued_step`, if the file exists; a run that continues writes
+  /// Keeps the lines and events of steps up to `continued_step`, if the file exists; a run that continues writes
   /// those after it again. Raises Error if the file cannot be written.
   explicit MetricsFile(const std::filesystem::path& folder, std::int64_t continued_step = 0);
-  void write(const StepMetrics& metrics);
+  void write(std::string_view line);
 
  private:
   std::filesystem::path path_;

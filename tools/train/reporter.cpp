@@ -20,18 +20,30 @@ Reporter::Reporter(const TrainConfig& config, Clock::time_point start, std::int6
       folder_(config.dir),
       start_(start),
       file_(config.dir, continued_step),
+      log_file_(config.dir),
       progress_(config.progress, config.steps) {}
 
 void Reporter::introduce(const std::vector<std::string>& lines) {
-  for (const std::string& line : lines) progress_.log(line);
+  for (const std::string& line : lines) {
+    progress_.log(line);
+    log_file_.write(line);
+  }
+}
+
+double Reporter::elapsed_s() const {
+  return std::chrono::duration<double>(Clock::now() - start_).count();
+}
+
+void Reporter::event(const RunEvent& event) {
+  file_.write(json_line(event, elapsed_s(), utc_now()));
 }
 
 void Reporter::report(StepMetrics metrics) {
-  metrics.elapsed_s = std::chrono::duration<double>(Clock::now() - start_).count();
+  metrics.elapsed_s = elapsed_s();
   metrics.time = utc_now();
-  file_.write(metrics);
-  if (last_.step == 0) progress_.log(log_heading(metrics, total_steps_));
-  progress_.log(log_line(metrics, total_steps_));
+  file_.write(json_line(metrics));
+  if (last_.step == 0) log(log_heading(metrics, total_steps_));
+  log(log_line(metrics, total_steps_));
   if (metrics.val_loss && !(best_val_loss_ <= metrics.val_loss && best_val_loss_)) {
     best_val_loss_ = metrics.val_loss;
     best_step_ = metrics.step;
@@ -45,20 +57,19 @@ void Reporter::update(std::int64_t step, float loss, double step_ms) {
 }
 
 void Reporter::log(std::string_view line) {
-  progress_.log(line);
+  progress_.log(fmt::format("{}  {}", clock_now(), line));
+  log_file_.write(line);
 }
 
 void Reporter::summarize() {
   if (last_.step == 0) return;  // a checkpoint had all steps
-  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-  std::string line =
-      fmt::format("{} steps in {}: loss {:.4f}", total_steps_, clock_text(seconds), last_.loss);
+  std::string line = fmt::format("{} step{} in {}: loss {:.4f}", total_steps_,
+                                 total_steps_ == 1 ? "" : "s", clock_text(elapsed_s()), last_.loss);
   if (best_val_loss_)
     line += fmt::format(", best val {:.4f} at step {}", *best_val_loss_, best_step_);
-  progress_.log(line);
-  progress_.log(fmt::format("peak {:.1f} MiB on rank {}",
-                            static_cast<double>(largest_.peak_total) / kMebibyte,
-                            largest_.peak_rank));
+  log(line);
+  log(fmt::format("peak {:.1f} MiB on rank {}",
+                  static_cast<double>(largest_.peak_total) / kMebibyte, largest_.peak_rank));
 }
 
 void Reporter::check_output() const {

@@ -1,4 +1,4 @@
-// The output of rank 0: introduction, log lines, metrics.jsonl, progress bar, summary.
+// The output of rank 0: console, log.txt and metrics.jsonl.
 #pragma once
 
 #include <chrono>
@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/train/events.h"
+#include "tools/train/log_file.h"
 #include "tools/train/metrics.h"
 #include "tools/train/progress.h"
 
@@ -19,10 +21,13 @@ class Reporter {
   Reporter(const TrainConfig& config, Clock::time_point start, std::int64_t continued_step = 0);
 
   void introduce(const std::vector<std::string>& lines);
+  /// Writes a line of metrics.jsonl.
+  void event(const RunEvent& event);
   /// Writes and prints a line of metrics. Fills in its time and elapsed seconds.
   void report(StepMetrics metrics);
   /// Redraws the progress bar.
   void update(std::int64_t step, float loss, double step_ms);
+  /// Prints the line after the time of day.
   void log(std::string_view line);
   /// Prints the last losses, the total time and the peak of memory, if there was a step.
   void summarize();
@@ -30,10 +35,13 @@ class Reporter {
   void check_output() const;
 
  private:
+  double elapsed_s() const;
+
   std::int64_t total_steps_;
   std::filesystem::path folder_;
   Clock::time_point start_;
   MetricsFile file_;
+  LogFile log_file_;
   Progress progress_;
   StepMetrics last_;
   std::optional<float> best_val_loss_;

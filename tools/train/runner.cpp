@@ -15,6 +15,7 @@
 #include "tools/config/sharding_options.h"
 #include "tools/data/manifest.h"
 #include "tools/program/stop.h"
+#include "tools/train/continuing.h"
 #include "tools/train/gather.h"
 #include "tools/train/resume.h"
 
@@ -122,6 +123,9 @@ void Runner::start_output() {
     tokenizer_files_ = files_of(*data_.tokenizer, RunFolder::unfinished_model(train.dir));
   }
   reporter_.emplace(train, Reporter::Clock::now(), continues ? position_.step : 0);
+  checkpointer_.on_saved([this](std::int64_t step, const fs::path& path, double ms) {
+    reporter_->event({"checkpoint", step, {{"path", path.string()}, {"ms", ms}}});
+  });
 }
 
 void Runner::log(std::string_view line) {
@@ -170,6 +174,8 @@ void Runner::execute() {
   if (reporter_) {
     write_file_atomically(config_.train.dir / kConfigFile, to_yaml(as_run()));
     reporter_->introduce(introduction());
+    event("start", description());
+    if (!resumed_.empty()) event("resume", {{"path", resumed_.string()}});
   }
   meter_.start();
   while (position_.step < config_.train.steps && !stopped_) train_step();
@@ -192,12 +198,31 @@ Config Runner::as_run() const {
   return config;
 }
 
+void Runner::event(std::string_view name, nlohmann::ordered_json fields) {
+  if (reporter_) reporter_->event({name, position_.step, std::move(fields)});
+}
+
+nlohmann::ordered_json Runner::description() {
+  std::int64_t parameters = 0;
+  for (const Parameter& parameter : parameters_of(session_.model()))
+    parameters += parameter.numel();
+  return {{"model", describe_model(run_)},
+          {"parameters", parameters},
+          {"strategy", variant_name(run_.sharding)},
+          {"ranks", world_.size()},
+          {"device", to_string(context().device())},
+          {"dtype", name_of(run_.sharding.compute_dtype)},
+          {"threads", context().threads().size()},
+          {"steps", config_.train.steps},
+          {"tokens_per_step", tokens_per_step(config_.data)}};
+}
+
 std::vector<std::string> Runner::introduction() const {
   const RankContext& here = context();
   const std::int64_t tokens = config_.train.steps * tokens_per_step(config_.data);
   const std::int64_t epoch = data_.train.windows() * config_.data.sequence_length;
   std::vector<std::string> lines;
-  lines.push_back(config_.train.dir.string());
+  lines.push_back(fmt::format("{}, {}", config_.train.dir.string(), date_and_clock_now()));
   if (const fs::path& earlier = folder_->earlier(); !earlier.empty()) {
     lines.push_back(fmt::format("  earlier run moved to {}", earlier.string()));
   }
@@ -252,6 +277,11 @@ void Runner::train_step() {
   if (result.diverged) answer_divergence(result);
   if (position_.step != step) return;  // rolled back
   if (!result.diverged) skips_ = 0;
+  if (!result.finite) {
+    event("skip", {{"reason", result.diverged ? "not finite" : "loss scale"},
+                   {"loss", result.loss},
+                   {"gradient_norm", result.gradient_norm}});
+  }
   meter_.add_step(result);
   // Before the evaluation, which may fail.
   if (checkpointer_.is_due(step) || (stopped_ && step < config_.train.steps)) {
@@ -283,6 +313,7 @@ void Runner::roll_back(const std::string& problem) {
   check(rollbacks_ <= kMostRollbacks, "{}; the run went back to step {} {} times, and stops",
         problem, rollback_step_, kMostRollbacks);
   position_.batches = batches;
+  event("rollback", {{"to", rollback_step_}});
   if (is_first()) {
     log(fmt::format("warning: {}; back to step {}, on with batch {}", problem, rollback_step_,
                     batches + 1));
@@ -333,20 +364,25 @@ float Runner::validation_loss(std::int64_t step) {
   // Division: the product of a large number of batches and their size may overflow.
   const bool whole = wanted == 0 || wanted > all / config_.data.batch_size;
   const std::int64_t rows = whole ? all : wanted * config_.data.batch_size;
+  const Clock::time_point begin = Clock::now();
   const float loss = session_.evaluate(rows, batches_of(*data_.val, 0, rows));
   check(std::isfinite(loss),
         "step {}: the validation loss is {}; the run stops. Lower optimizer.learning_rate or "
         "lengthen optimizer.warmup_steps",
         step, loss);
+  event("eval",
+        {{"val_loss", shortest(loss)}, {"sequences", rows}, {"ms", 1e3 * seconds_since(begin)}});
   return loss;
 }
 
 void Runner::report_stop() {
   if (!reporter_) return;
   const int signal = stop_signal();  // 0: another rank was asked
-  log(fmt::format("stopped{} after step {} of {}; the same command continues",
-                  signal == 0 ? "" : fmt::format(" by {}", signal_name(signal)), position_.step,
-                  config_.train.steps));
+  const std::string name = signal == 0 ? "" : signal_name(signal);
+  event("stop", {{"signal", name}});
+  log(fmt::format("stopped{} after step {} of {}; the same command continues, or",
+                  name.empty() ? "" : " by " + name, position_.step, config_.train.steps));
+  log("  " + command_to_continue(config_, world_.size(), find_launch()));
 }
 
 /// The model's files are written to a folder of another name, which is renamed when it is complete.
@@ -364,6 +400,7 @@ void Runner::save() {
   Reporter& reporter = *reporter_;
   reporter.summarize();
   reporter.log(fmt::format("saved {}", RunFolder::model(config_.train.dir).string()));
+  event("end", {{"path", RunFolder::model(config_.train.dir).string()}});
   if (!problem.empty()) reporter.log(fmt::format("warning: no trace: {}", problem));
   reporter.check_output();
 }

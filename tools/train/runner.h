@@ -53,6 +53,10 @@ class Runner {
   /// path, or an empty one if there are none.
   std::filesystem::path restore_newest(std::vector<CheckpointFolder> candidates);
   std::vector<std::string> introduction() const;
+  /// What this program trains, for metrics.jsonl.
+  nlohmann::ordered_json description();
+  /// Rank 0's event of this moment.
+  void event(std::string_view name, nlohmann::ordered_json fields);
   /// The configuration with the ranks, threads and device of this run.
   Config as_run() const;
   /// Every so many steps, and after the first and the last; never if `every` is 0.
@@ -65,6 +69,7 @@ class Runner {
   void roll_back(const std::string& problem);
   void save_checkpoint(const StepResult& result);
   void report(std::int64_t step, const StepResult& result, bool evaluates);
+  /// Rank 0 reports it.
   float validation_loss(std::int64_t step);
   /// A signal has ended the run before its last step.
   void report_stop();

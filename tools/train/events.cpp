@@ -1,0 +1,37 @@
+#include "tools/train/events.h"
+
+#include <fmt/format.h>
+
+namespace tessera {
+
+double shortest(float value) {
+  return std::stod(fmt::format("{}", value));
+}
+
+std::string json_line(const RunEvent& event, double elapsed_s, const std::string& time) {
+  nlohmann::ordered_json line = {{"event", event.name}, {"step", event.step}};
+  line.update(event.fields);
+  line["elapsed_s"] = std::stod(fmt::format("{:.3f}", elapsed_s));
+  line["time"] = time;
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+const std::vector<EventDescription>& run_events() {
+  static const std::vector<EventDescription> events = {
+      {"start",
+       "A program begins to train. `model`, `parameters`, `strategy`, `ranks`, `device`, `dtype`, "
+       "`threads`, `steps`, `tokens_per_step`."},
+      {"resume", "After `start`: the run continues. `path` of the checkpoint."},
+      {"eval", "A measurement of the validation loss. `val_loss`, `sequences`, `ms` that it took."},
+      {"checkpoint", "A checkpoint has its name. `path`, `ms` since its step."},
+      {"skip",
+       "A step changed no parameter: loss or norm were not finite. `loss`, `gradient_norm`, and "
+       "`reason`: `loss scale` or `not finite`."},
+      {"rollback", "The run went back. `to`: the step of the checkpoint."},
+      {"stop", "A signal has stopped the run. `signal`."},
+      {"end", "The run is complete. `path` of the model."},
+  };
+  return events;
+}
+
+}  // namespace tessera
