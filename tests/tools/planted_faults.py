@@ -147,6 +147,26 @@ FAULTS = {
         'config.train.resume == "auto" ? "" : " --resume"',
         '""',
         ["console"]),
+    "TensorBoard's checksums are not masked": (
+        "tools/train/tensorboard.cpp",
+        "std::rotr(crc, 15) + 0xa282ead8u",
+        "crc",
+        ["tensorboard"]),
+    "large numbers lose bits in TensorBoard's file": (
+        "tools/train/tensorboard.cpp",
+        "(value & 0x7f) | 0x80)",
+        "(value & 0x3f) | 0x80)",
+        ["tensorboard"]),
+    "TensorBoard keeps steps that a resumed run repeats": (
+        "tools/train/tensorboard.cpp",
+        "  if (continued_step == 0) return;",
+        "  if (continued_step >= 0) return;",
+        ["tensorboard"]),
+    "TensorBoard's files of an earlier run stay": (
+        "tools/train/run_folder.cpp",
+        "  for (const fs::path& name : tensorboard_files(path_)) move_to_earlier(name);",
+        "",
+        ["tensorboard"]),
     # ---- training
     "evaluation records a graph": (
         "tools/train/session.cpp",

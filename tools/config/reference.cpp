@@ -49,6 +49,7 @@ is refused.
 | `config.yaml` | the resolved configuration |
 | `metrics.jsonl` | one JSON object per line, as below |
 | `log.txt` | the lines of the console, with date and time |
+| `events.out.tfevents.*` | the numbers of `metrics.jsonl` for TensorBoard: `tensorboard --logdir runs` |
 | `model/` | `config.json`, `model.safetensors` and the tokenizer; it appears when the run is complete |
 | `step-001000/`, ... | checkpoints ([What a checkpoint holds](checkpoints.md)) |
 | `earlier.1/`, `earlier.2/`, ... | the files above of runs that started here before |

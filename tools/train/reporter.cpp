@@ -21,6 +21,7 @@ Reporter::Reporter(const TrainConfig& config, Clock::time_point start, std::int6
       start_(start),
       file_(config.dir, continued_step),
       log_file_(config.dir),
+      tensorboard_(config.dir, continued_step),
       progress_(config.progress, config.steps) {}
 
 void Reporter::introduce(const std::vector<std::string>& lines) {
@@ -41,7 +42,9 @@ void Reporter::event(const RunEvent& event) {
 void Reporter::report(StepMetrics metrics) {
   metrics.elapsed_s = elapsed_s();
   metrics.time = utc_now();
-  file_.write(json_line(metrics));
+  const std::string line = json_line(metrics);
+  file_.write(line);
+  tensorboard_.add(metrics.step, tensorboard_scalars(nlohmann::json::parse(line)));
   if (last_.step == 0) log(log_heading(metrics, total_steps_));
   log(log_line(metrics, total_steps_));
   if (metrics.val_loss && !(best_val_loss_ <= metrics.val_loss && best_val_loss_)) {

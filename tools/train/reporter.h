@@ -1,4 +1,4 @@
-// The output of rank 0: console, log.txt and metrics.jsonl.
+// The output of rank 0: console, log.txt, metrics.jsonl and TensorBoard's file.
 #pragma once
 
 #include <chrono>
@@ -10,6 +10,7 @@
 #include "tools/train/log_file.h"
 #include "tools/train/metrics.h"
 #include "tools/train/progress.h"
+#include "tools/train/tensorboard.h"
 
 namespace tessera {
 
@@ -42,6 +43,7 @@ class Reporter {
   Clock::time_point start_;
   MetricsFile file_;
   LogFile log_file_;
+  TensorboardFile tensorboard_;
   Progress progress_;
   StepMetrics last_;
   std::optional<float> best_val_loss_;

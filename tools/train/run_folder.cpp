@@ -11,6 +11,7 @@
 #include "runtime/file.h"
 #include "sharding/checkpoint/folder.h"
 #include "tools/config/parse.h"
+#include "tools/train/tensorboard.h"
 
 namespace tessera {
 
@@ -34,6 +35,15 @@ void check_can_be_made(const fs::path& path) {
 
 void check_is_no_folder(const fs::path& file) {
   check(!fs::is_directory(file), "{} is a folder; name a file in it", file.string());
+}
+
+std::vector<fs::path> tensorboard_files(const fs::path& folder) {
+  std::vector<fs::path> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const fs::path name = entry.path().filename();
+    if (TensorboardFile::is_name(name.string())) names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -64,6 +74,7 @@ void RunFolder::start_new() {
   for (const CheckpointFolder& checkpoint : checkpoints_in(path_)) {
     move_to_earlier(checkpoint.path.filename());
   }
+  for (const fs::path& name : tensorboard_files(path_)) move_to_earlier(name);
 }
 
 void RunFolder::continue_after(std::int64_t step) {
