@@ -6,7 +6,7 @@
 
 Needs `pip install wandb`. Lines of steps become numbers under the names of metrics.jsonl, nested ones
 such as peak_bytes.total with a dot. The configuration is the event `start`. Run it again while a run
-goes on, or after it: the same --id sends the whole file anew.
+goes on, or after it: the same --id sends the whole file once more.
 """
 import argparse
 import json

@@ -167,6 +167,21 @@ FAULTS = {
         "  for (const fs::path& name : tensorboard_files(path_)) move_to_earlier(name);",
         "",
         ["tensorboard"]),
+    "text of a run can end the report's script": (
+        "tools/report/report.cpp",
+        "c == '<' ? text += \"\\\\u003c\" : text += c;",
+        "text += c;",
+        ["report"]),
+    "a thinned report loses the largest norm": (
+        "tools/report/report.cpp",
+        "    if (has_norm) line[kNorm] = largest;\n",
+        "",
+        ["report"]),
+    "the report stops at a line that is being written": (
+        "tools/report/report.cpp",
+        "    if (file.eof()) break;",
+        "    if (text.empty()) break;",
+        ["report"]),
     # ---- training
     "evaluation records a graph": (
         "tools/train/session.cpp",

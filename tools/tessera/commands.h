@@ -19,6 +19,7 @@ void add_score(CLI::App& app);
 void add_export(CLI::App& app);
 void add_checkpoint(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_report(CLI::App& app);
 void add_config_reference(CLI::App& app);
 
 /// Runs the program on its arguments (without the program's name) and returns its exit status; see

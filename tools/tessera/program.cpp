@@ -16,6 +16,7 @@ void add_commands(CLI::App& app) {
   add_export(app);
   add_checkpoint(app);
   add_plan(app);
+  add_report(app);
   add_config_reference(app);
 }
 

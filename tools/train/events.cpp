@@ -20,7 +20,8 @@ const std::vector<EventDescription>& run_events() {
   static const std::vector<EventDescription> events = {
       {"start",
        "A program begins to train. `model`, `parameters`, `strategy`, `ranks`, `device`, `dtype`, "
-       "`threads`, `steps`, `tokens_per_step`."},
+       "`threads`, `steps`, `tokens_per_step`, and `predicted`: bytes of memory by category and "
+       "`bytes_sent` per step, of the rank with the most."},
       {"resume", "After `start`: the run continues. `path` of the checkpoint."},
       {"eval", "A measurement of the validation loss. `val_loss`, `sequences`, `ms` that it took."},
       {"checkpoint", "A checkpoint has its name. `path`, `ms` since its step."},

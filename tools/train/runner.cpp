@@ -16,6 +16,7 @@
 #include "tools/data/manifest.h"
 #include "tools/program/stop.h"
 #include "tools/train/continuing.h"
+#include "tools/train/description.h"
 #include "tools/train/gather.h"
 #include "tools/train/resume.h"
 
@@ -174,7 +175,7 @@ void Runner::execute() {
   if (reporter_) {
     write_file_atomically(config_.train.dir / kConfigFile, to_yaml(as_run()));
     reporter_->introduce(introduction());
-    event("start", description());
+    event("start", describe_run(run_, session_, world_));
     if (!resumed_.empty()) event("resume", {{"path", resumed_.string()}});
   }
   meter_.start();
@@ -200,21 +201,6 @@ Config Runner::as_run() const {
 
 void Runner::event(std::string_view name, nlohmann::ordered_json fields) {
   if (reporter_) reporter_->event({name, position_.step, std::move(fields)});
-}
-
-nlohmann::ordered_json Runner::description() {
-  std::int64_t parameters = 0;
-  for (const Parameter& parameter : parameters_of(session_.model()))
-    parameters += parameter.numel();
-  return {{"model", describe_model(run_)},
-          {"parameters", parameters},
-          {"strategy", variant_name(run_.sharding)},
-          {"ranks", world_.size()},
-          {"device", to_string(context().device())},
-          {"dtype", name_of(run_.sharding.compute_dtype)},
-          {"threads", context().threads().size()},
-          {"steps", config_.train.steps},
-          {"tokens_per_step", tokens_per_step(config_.data)}};
 }
 
 std::vector<std::string> Runner::introduction() const {

@@ -53,8 +53,6 @@ class Runner {
   /// path, or an empty one if there are none.
   std::filesystem::path restore_newest(std::vector<CheckpointFolder> candidates);
   std::vector<std::string> introduction() const;
-  /// What this program trains, for metrics.jsonl.
-  nlohmann::ordered_json description();
   /// Rank 0's event of this moment.
   void event(std::string_view name, nlohmann::ordered_json fields);
   /// The configuration with the ranks, threads and device of this run.

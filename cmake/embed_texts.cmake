@@ -1,0 +1,17 @@
+# cmake -D HEADER=H -D OUTPUT=FILE.cpp -D FILES=A;B -P embed_texts.cmake
+# Writes a source file with the texts of A and B. page.html becomes tessera::kPageHtml.
+set(source "#include \"${HEADER}\"\n\nnamespace tessera {\n\n")
+foreach(file ${FILES})
+  file(READ ${file} text)
+  get_filename_component(name ${file} NAME)
+  string(REGEX REPLACE "[._]" ";" words ${name})
+  set(constant k)
+  foreach(word ${words})
+    string(SUBSTRING ${word} 0 1 first)
+    string(SUBSTRING ${word} 1 -1 rest)
+    string(TOUPPER ${first} first)
+    string(APPEND constant ${first}${rest})
+  endforeach()
+  string(APPEND source "const std::string_view ${constant} = R\"tessera(${text})tessera\";\n")
+endforeach()
+file(WRITE ${OUTPUT} "${source}\n}  // namespace tessera\n")

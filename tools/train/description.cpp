@@ -1,0 +1,41 @@
+#include "tools/train/description.h"
+
+#include "runtime/context.h"
+#include "tools/config/sharding_options.h"
+#include "tools/plan/prediction.h"
+#include "tools/train/optimizer.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json predicted_bytes(const ResolvedConfig& run, const Plan& plan) {
+  const Prediction all = predict(plan, 0, optimizer_bytes_per_element(run.config.optimizer));
+  const bool knows_traffic = run.sharding.expert_parallel == 1;
+  return {{"parameters", all.parameters.most},
+          {"gradients", all.gradients.most},
+          {"optimizer", all.optimizer.most},
+          {"communication", all.slots.most},
+          {"bytes_sent", knows_traffic ? Json(all.bytes_sent.most) : Json()}};
+}
+
+}  // namespace
+
+Json describe_run(const ResolvedConfig& run, TrainingSession& session, const Communicator& world) {
+  std::int64_t parameters = 0;
+  for (const Parameter& parameter : parameters_of(session.model())) parameters += parameter.numel();
+  const Config& config = run.config;
+  return {{"model", describe_model(run)},
+          {"parameters", parameters},
+          {"strategy", variant_name(run.sharding)},
+          {"ranks", world.size()},
+          {"device", to_string(context().device())},
+          {"dtype", name_of(run.sharding.compute_dtype)},
+          {"threads", context().threads().size()},
+          {"steps", config.train.steps},
+          {"tokens_per_step", tokens_per_step(config.data)},
+          {"predicted", predicted_bytes(run, session.strategy().plan())}};
+}
+
+}  // namespace tessera

@@ -1,0 +1,17 @@
+// The fields of the event `start`: the run, and the predictions for it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "sharding/comm/communicator.h"
+#include "tools/train/session.h"
+
+namespace tessera {
+
+/// `predicted` has the bytes of memory by category and the bytes that a rank sends in a step, of the
+/// rank with the most (tools/plan/prediction.h). The last is null with sharding.expert_parallel: the rows
+/// that go to experts are not known.
+nlohmann::ordered_json describe_run(const ResolvedConfig& run, TrainingSession& session,
+                                    const Communicator& world);
+
+}  // namespace tessera
