@@ -26,7 +26,7 @@ TokenFile counting_file(const test::TemporaryDirectory& folder, int count) {
 
 /// The targets of one whole epoch, in the order of the samples.
 Tokens targets_of_epoch(const TokenLoader& loader, std::int64_t epoch) {
-  return loader.load(epoch, 0, loader.windows(), loader.windows())
+  return loader.load(epoch, 0, loader.samples(), loader.samples())
       .targets.to_vector<std::int32_t>();
 }
 
@@ -47,7 +47,7 @@ TEST_CASE("sequential windows lie end to end, with targets one token ahead") {
   const test::Rank rank;
   const test::TemporaryDirectory folder;
   const TokenLoader loader(counting_file(folder, 10), 3, SampleOrder::sequential);
-  REQUIRE(loader.windows() == 3);
+  REQUIRE(loader.samples() == 3);
   const Batch batch = loader.load(0, 0, 3, 3);
   REQUIRE(batch.inputs.shape() == Shape{3, 3});
   REQUIRE(batch.inputs.to_vector<std::int32_t>() == consecutive(0, 9));
@@ -58,7 +58,7 @@ TEST_CASE("sequential order starts again at the end of the file") {
   const test::Rank rank;
   const test::TemporaryDirectory folder;
   const TokenLoader loader(counting_file(folder, 9), 4, SampleOrder::sequential);
-  REQUIRE(loader.windows() == 2);
+  REQUIRE(loader.samples() == 2);
   const Batch batch = loader.load(1, 0, 3, 3);  // samples 3, 4, 5: windows 1, 0, 1
   REQUIRE(batch.inputs.to_vector<std::int32_t>() == Tokens{4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7});
 }
@@ -68,7 +68,7 @@ TEST_CASE("a file of one window is enough, in either order") {
   const test::TemporaryDirectory folder;
   for (const SampleOrder order : {SampleOrder::sequential, SampleOrder::shuffled}) {
     const TokenLoader loader(counting_file(folder, 6), 5, order, 3);
-    REQUIRE(loader.windows() == 1);
+    REQUIRE(loader.samples() == 1);
     REQUIRE(targets_of_epoch(loader, 7) == consecutive(1, 5));
   }
 }

@@ -55,6 +55,32 @@ FAULTS = {
         "",
         ["generate"]),
     # ---- data
+    "a piece goes to the last row with room in its half": (
+        "tools/data/first_fit.cpp",
+        "    node *= 2;\n    if (free_[node] < tokens) ++node;\n",
+        "    node = 2 * node + 1;\n    if (free_[node] < tokens) --node;\n",
+        ["document_rows"]),
+    "packed documents see those before them in the row": (
+        "tools/data/loader.cpp",
+        "    rows.document_starts.resize(rows.inputs.size(), place);\n",
+        "    rows.document_starts.resize(rows.inputs.size(), 0);\n",
+        ["document_rows", "rows_train"]),
+    "the empty places of a row are predicted": (
+        "tools/data/loader.cpp",
+        "  rows.targets.resize(end, kIgnoreIndex);\n",
+        "  rows.targets.resize(end, *document_token_);\n",
+        ["document_rows"]),
+    "the targets of a row of documents are counted as a window's": (
+        "tools/data/loader.cpp",
+        "  if (!document_rows_) return rows * sequence_length_;\n",
+        "  if (rows >= 0) return rows * sequence_length_;\n",
+        ["document_rows", "rows_train"]),
+    "a document ends where a piece of the corpus that is read ends": (
+        "tools/data/document_rows.cpp",
+        "    corpus.read(begin, tokens);\n",
+        "    corpus.read(begin, tokens);\n"
+        "    if (begin > first) take(std::exchange(first, begin), begin);\n",
+        ["document_rows"]),
     "a spool's counts are believed whatever its files hold": (
         "tools/data/token_spool.cpp",
         "    return code ? 0 : static_cast<std::int64_t>(bytes) / width;\n",

@@ -69,7 +69,7 @@ TEST_CASE("the way a corpus is cut into files changes no batch") {
   const ContextGuard guard(rank);
   const TokenLoader cut(TokenCorpus::open(folder / "t_*.bin", 7), 2, SampleOrder::shuffled, 3);
   const TokenLoader whole(TokenCorpus::open(folder / "whole.bin", 7), 2, SampleOrder::shuffled, 3);
-  CHECK(cut.windows() == whole.windows());
+  CHECK(cut.samples() == whole.samples());
   for (int step = 0; step < 4; ++step) {
     CHECK(cut.load(step, 0, 3, 3).inputs.to_vector<std::int32_t>() ==
           whole.load(step, 0, 3, 3).inputs.to_vector<std::int32_t>());

@@ -20,6 +20,7 @@
 #include "runtime/enum_names.h"
 #include "sharding/comm/options.h"
 #include "sharding/plan/options.h"
+#include "tools/data/row_kind.h"
 
 namespace tessera {
 
@@ -91,6 +92,7 @@ struct DataConfig {
   std::int64_t accumulation_steps = 1;
   /// A number, or a token's spelling. Empty: rows are not cut.
   std::string document_token;
+  RowKind rows = RowKind::windows;
 };
 
 struct OptimizerConfig {

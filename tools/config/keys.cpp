@@ -169,6 +169,11 @@ std::vector<Key> data_keys(DataConfig& data) {
                "spells it, such as `<s>`. Tokens then attend to their own document only, and "
                "positions count from its start; so packed documents give the numbers of each "
                "alone. Empty = a sequence is one document."),
+      choice_key("data.rows", data.rows,
+                 "What fills a sequence. `windows`: neighbouring tokens, whatever documents they "
+                 "cut. `packed`: as many whole documents as fit, which do not see each other. "
+                 "`padded`: one document. A longer document is cut into several. `packed` and "
+                 "`padded` need `data.document_token`."),
   };
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cross_entropy/op.h"
 #include "models/documents.h"
 #include "runtime/check.h"
 #include "runtime/random.h"
@@ -11,37 +12,87 @@
 namespace tessera {
 
 TokenLoader::TokenLoader(TokenCorpus corpus, std::int64_t sequence_length, SampleOrder order,
-                         std::uint64_t seed, std::optional<std::int32_t> document_token)
+                         std::uint64_t seed, std::optional<std::int32_t> document_token,
+                         RowKind rows)
     : corpus_(std::move(corpus)),
       sequence_length_(sequence_length),
       order_(order),
       seed_(seed),
       document_token_(document_token) {
-  const auto count = corpus_.size();
   check(sequence_length >= 1, "sequence length {} is not positive", sequence_length);
-  check(count > 0, "{} holds no tokens", corpus_.name());
-  check(count > sequence_length,
+  check(corpus_.size() > 0, "{} holds no tokens", corpus_.name());
+  rows == RowKind::windows ? set_windows() : set_document_rows(rows);
+}
+
+void TokenLoader::set_windows() {
+  const std::int64_t count = corpus_.size();
+  check(count > sequence_length_,
         "{} holds {} tokens, too few for a sequence of {} and the token after it; shorten "
         "data.sequence_length",
-        corpus_.name(), count, sequence_length);
-  windows_ = (count - 1) / sequence_length;
+        corpus_.name(), count, sequence_length_);
+  samples_ = (count - 1) / sequence_length_;
   if (order_ == SampleOrder::shuffled) {
     // As many windows as fit after any offset, so that epochs have the same size.
-    windows_ = std::max<std::int64_t>(1, count / sequence_length - 1);
-    offsets_ = std::min(sequence_length, count - windows_ * sequence_length);
+    samples_ = std::max<std::int64_t>(1, count / sequence_length_ - 1);
+    offsets_ = std::min(sequence_length_, count - samples_ * sequence_length_);
   }
 }
 
-std::int64_t TokenLoader::first_token(std::int64_t sample) const {
-  const std::int64_t window = sample % windows_;
-  if (order_ == SampleOrder::sequential) return window * sequence_length_;
-  const auto epoch = static_cast<std::uint64_t>(sample / windows_);
+void TokenLoader::set_document_rows(RowKind kind) {
+  check(document_token_.has_value(),
+        "rows of documents need the token at which a document starts; set data.document_token");
+  check(!corpus_.is_generated(), "{} has no documents; data.rows can only be windows",
+        corpus_.name());
+  document_rows_.emplace(corpus_, static_cast<std::int32_t>(sequence_length_), kind,
+                         *document_token_);
+  is_packed_ = kind == RowKind::packed;
+  samples_ = document_rows_->size();
+  check(samples_ > 0, "{} holds {} tokens, too few to predict one from another", corpus_.name(),
+        corpus_.size());
+}
+
+double TokenLoader::share_of_inputs() const {
+  if (!document_rows_) return 1.0;
+  return static_cast<double>(document_rows_->inputs()) /
+         (static_cast<double>(samples_) * static_cast<double>(sequence_length_));
+}
+
+std::int64_t TokenLoader::place_in_epoch(std::int64_t sample) const {
+  const std::int64_t place = sample % samples_;
+  if (order_ == SampleOrder::sequential) return place;
+  const auto epoch = static_cast<std::uint64_t>(sample / samples_);
   const RandomPermutation shuffle(RandomStream(seed_, "window order", epoch),
-                                  static_cast<std::uint64_t>(windows_));
+                                  static_cast<std::uint64_t>(samples_));
+  return static_cast<std::int64_t>(shuffle(static_cast<std::uint64_t>(place)));
+}
+
+void TokenLoader::add_window(std::int64_t sample, Rows& rows) const {
+  const auto epoch = static_cast<std::uint64_t>(sample / samples_);
   const std::uint64_t offset =
       RandomStream(seed_, "window offset").below(epoch, static_cast<std::uint64_t>(offsets_));
-  const std::uint64_t shuffled = shuffle(static_cast<std::uint64_t>(window));
-  return static_cast<std::int64_t>(offset) + static_cast<std::int64_t>(shuffled) * sequence_length_;
+  std::vector<TokenId> window(static_cast<std::size_t>(sequence_length_) + 1);
+  corpus_.read(static_cast<std::int64_t>(offset) + place_in_epoch(sample) * sequence_length_,
+               window);
+  rows.inputs.insert(rows.inputs.end(), window.begin(), window.end() - 1);
+  rows.targets.insert(rows.targets.end(), window.begin() + 1, window.end());
+}
+
+void TokenLoader::add_documents(std::int64_t sample, Rows& rows) const {
+  const std::size_t end = rows.inputs.size() + static_cast<std::size_t>(sequence_length_);
+  std::int32_t place = 0;
+  std::vector<TokenId> tokens;
+  for (const DocumentRows::Piece& piece : document_rows_->row(place_in_epoch(sample))) {
+    tokens.resize(static_cast<std::size_t>(piece.tokens) + 1);
+    corpus_.read(piece.first, tokens);
+    rows.inputs.insert(rows.inputs.end(), tokens.begin(), tokens.end() - 1);
+    rows.targets.insert(rows.targets.end(), tokens.begin() + 1, tokens.end());
+    rows.document_starts.resize(rows.inputs.size(), place);
+    place += piece.tokens;
+  }
+  // The empty places are a document, too, so that no token before them could attend to them.
+  rows.inputs.resize(end, *document_token_);
+  rows.targets.resize(end, kIgnoreIndex);
+  rows.document_starts.resize(end, place);
 }
 
 Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t rows,
@@ -49,18 +100,30 @@ Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t 
   check(step >= 0 && first_row >= 0 && rows >= 0 && first_row + rows <= batch_size,
         "step {} has no rows {} to {} in a batch of {}", step, first_row, first_row + rows,
         batch_size);
-  std::vector<std::int32_t> inputs, targets;
-  std::vector<TokenId> window(static_cast<std::size_t>(sequence_length_) + 1);
-  inputs.reserve(static_cast<std::size_t>(rows * sequence_length_));
-  targets.reserve(inputs.capacity());
+  Rows all;
   for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-    corpus_.read(first_token(step * batch_size + row), window);
-    inputs.insert(inputs.end(), window.begin(), window.end() - 1);
-    targets.insert(targets.end(), window.begin() + 1, window.end());
+    const std::int64_t sample = step * batch_size + row;
+    document_rows_ ? add_documents(sample, all) : add_window(sample, all);
   }
   const Shape shape{rows, sequence_length_};
-  return {Tensor::from(inputs, shape), Tensor::from(targets, shape),
-          document_token_ ? document_starts(inputs, sequence_length_, *document_token_) : Tensor()};
+  Batch batch{Tensor::from(all.inputs, shape), Tensor::from(all.targets, shape)};
+  if (is_packed_) {
+    batch.document_starts = Tensor::empty_on_host(shape, DType::i32);
+    std::ranges::copy(all.document_starts, batch.document_starts.data<std::int32_t>());
+  } else if (document_token_ && !document_rows_) {
+    batch.document_starts = document_starts(all.inputs, sequence_length_, *document_token_);
+  }
+  return batch;
+}
+
+std::int64_t TokenLoader::valid_targets(std::int64_t step, std::int64_t first_row,
+                                        std::int64_t rows, std::int64_t batch_size) const {
+  if (!document_rows_) return rows * sequence_length_;
+  std::int64_t targets = 0;
+  for (std::int64_t row = first_row; row < first_row + rows; ++row) {
+    targets += document_rows_->valid_targets(place_in_epoch(step * batch_size + row));
+  }
+  return targets;
 }
 
 }  // namespace tessera

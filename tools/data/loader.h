@@ -12,23 +12,29 @@
 //     window 1        d e f g
 //     window 2              g h i j
 //
+// Or a sample is a row of whole documents, packed or one each (document_rows.h). Places behind the last
+// document have no valid target. Tokens of a packed row attend to their own document only.
+//
 // Samples are numbered through the run: row r of step s is sample s * batch_size + r. An epoch is one
-// pass over the windows. In shuffled order each epoch has its own order of the windows, and its grid
-// of windows starts at its own offset in [0, T), so that a token has other neighbours in every epoch.
-// An epoch leaves out fewer than 2T tokens at the ends of the file.
+// pass over all samples. In shuffled order each epoch has its own order of them. Its grid of windows
+// starts at its own offset in [0, T), so that a token has other neighbours in every epoch; such an
+// epoch leaves out fewer than 2T tokens at the ends of the file.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "runtime/tensor.h"
+#include "tools/data/document_rows.h"
+#include "tools/data/row_kind.h"
 #include "tools/data/token_corpus.h"
 
 namespace tessera {
 
 struct Batch {
   Tensor inputs;   // [rows, T] i32
-  Tensor targets;  // [rows, T] i32
+  Tensor targets;  // [rows, T] i32; kIgnoreIndex where nothing is to be predicted
   /// [rows, T] i32 (models/documents.h); undefined: a row is one document.
   Tensor document_starts = {};
 };
@@ -40,31 +46,52 @@ enum class SampleOrder {
 
 class TokenLoader {
  public:
-  /// Raises Error if the corpus has fewer than sequence_length + 1 tokens. Sequential order ignores
-  /// the seed. With `document_token` documents start at that token, and batches say where.
+  /// Sequential order ignores the seed. With `document_token` documents start at that token, and
+  /// batches say where. Raises Error if the corpus has fewer than sequence_length + 1 tokens for
+  /// windows, or no document for other rows, or if those have no `document_token`.
   TokenLoader(TokenCorpus corpus, std::int64_t sequence_length, SampleOrder order,
-              std::uint64_t seed = 0, std::optional<std::int32_t> document_token = {});
+              std::uint64_t seed = 0, std::optional<std::int32_t> document_token = {},
+              RowKind rows = RowKind::windows);
 
-  /// Windows per epoch.
-  std::int64_t windows() const { return windows_; }
+  /// Samples per epoch.
+  std::int64_t samples() const { return samples_; }
   std::int64_t sequence_length() const { return sequence_length_; }
+  /// The share of the places in an epoch's rows that hold a token.
+  double share_of_inputs() const;
 
   /// Rows [first_row, first_row + rows) of the global batch of step `step` (from 0), on the current
   /// context's device.
   Batch load(std::int64_t step, std::int64_t first_row, std::int64_t rows,
              std::int64_t batch_size) const;
+  /// The number of valid targets in these rows, without their tokens.
+  std::int64_t valid_targets(std::int64_t step, std::int64_t first_row, std::int64_t rows,
+                             std::int64_t batch_size) const;
 
  private:
-  std::int64_t first_token(std::int64_t sample) const;
+  /// The rows of a batch, one after the other.
+  struct Rows {
+    std::vector<std::int32_t> inputs, targets, document_starts;
+  };
+
+  void set_windows();
+  void set_document_rows(RowKind kind);
+  /// The sample's number in its epoch, before or after shuffling.
+  std::int64_t place_in_epoch(std::int64_t sample) const;
+  void add_window(std::int64_t sample, Rows& rows) const;
+  void add_documents(std::int64_t sample, Rows& rows) const;
 
   TokenCorpus corpus_;
   std::int64_t sequence_length_;
   SampleOrder order_;
   std::uint64_t seed_;
   std::optional<std::int32_t> document_token_;
-  std::int64_t windows_ = 0;
-  /// The grid's offset is below this.
+  std::int64_t samples_ = 0;
+  /// Windows: the grid's offset is below this.
   std::int64_t offsets_ = 1;
+  /// None: windows.
+  std::optional<DocumentRows> document_rows_;
+  /// Whether a row has several documents.
+  bool is_packed_ = false;
 };
 
 }  // namespace tessera

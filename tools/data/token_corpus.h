@@ -32,6 +32,7 @@ class TokenCorpus {
   /// For messages.
   const std::string& name() const { return name_; }
   std::int64_t size() const { return size_; }
+  bool is_generated() const { return generator_ != nullptr; }
   /// Reads tokens [first, first + tokens.size()), which must lie inside.
   void read(std::int64_t first, std::span<TokenId> tokens) const;
 

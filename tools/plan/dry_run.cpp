@@ -65,7 +65,7 @@ class PeakWatch final : public UnitHooks {
 /// Batches in the tensors that a TokenLoader fills.
 BatchSource blank_batches(const ResolvedConfig& run) {
   const std::int64_t length = run.config.data.sequence_length;
-  const bool documents = run.document_token.has_value();
+  const bool documents = masks_documents(run);
   return {[length, documents](std::int64_t, std::int64_t, std::int64_t rows) {
             const Shape shape{rows, length};
             const std::vector<std::int32_t> ids(static_cast<std::size_t>(rows * length));

@@ -280,6 +280,10 @@ ResolvedConfig on_ranks(ResolvedConfig run, int ranks) {
   return run;
 }
 
+bool masks_documents(const ResolvedConfig& run) {
+  return run.document_token.has_value() && run.config.data.rows != RowKind::padded;
+}
+
 void check_sharding(const ResolvedConfig& run, int ranks) {
   const ResolvedConfig here = on_ranks(run, ranks);
   check_with_place(run.config, [&] { check_options(here.sharding, {.ranks = ranks}); });

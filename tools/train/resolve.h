@@ -38,6 +38,9 @@ ResolvedConfig resolve(const Config& config);
 /// each. Raises Error if the ranks do not divide train.elastic.
 ResolvedConfig on_ranks(ResolvedConfig run, int ranks);
 
+/// Whether a row of a batch has documents that do not see each other.
+bool masks_documents(const ResolvedConfig& run);
+
 /// Raises Error unless the sharding suits this number of ranks.
 void check_sharding(const ResolvedConfig& run, int ranks);
 

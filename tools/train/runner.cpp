@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-
 #include <nlohmann/json.hpp>
-#include "models/hugging_face.h"
 
+#include "models/hugging_face.h"
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -13,7 +12,6 @@
 #include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
-#include "tools/data/manifest.h"
 #include "tools/program/stop.h"
 #include "tools/train/continuing.h"
 #include "tools/train/description.h"
@@ -38,29 +36,6 @@ std::string count_of(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-/// The tokens that `path` names, the value of `key`; no loader for an empty path.
-std::optional<TokenLoader> open_tokens(std::string_view key, const fs::path& path,
-                                       const ResolvedConfig& run, SampleOrder order) {
-  if (path.empty()) return std::nullopt;
-  std::optional<TokenLoader> loader;
-  check_key(run.config, key, [&] {
-    loader.emplace(TokenCorpus::open(path, shape_of(run.model).vocab_size),
-                   run.config.data.sequence_length, order,
-                   static_cast<std::uint64_t>(run.config.train.seed), run.document_token);
-  });
-  return loader;
-}
-
-/// The tokenizer of the data or of the model that training starts from; null if they have none.
-std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
-  std::vector<fs::path> folders = {data_folder_of(config.data.train)};
-  if (!config.model.init_from.empty()) folders.push_back(model_folder(config.model.init_from));
-  for (const fs::path& folder : folders) {
-    if (!folder.empty() && Tokenizer::exists(folder)) return Tokenizer::load(folder);
-  }
-  return nullptr;
-}
-
 /// The files of a tokenizer by their names. They are written to `folder`, which disappears again.
 std::map<std::string, std::string> files_of(const Tokenizer& tokenizer, const fs::path& folder) {
   fs::create_directory(folder);
@@ -73,24 +48,7 @@ std::map<std::string, std::string> files_of(const Tokenizer& tokenizer, const fs
   return files;
 }
 
-/// Batches of a token file: every target is valid.
-BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step,
-                       std::int64_t batch_size) {
-  return {
-      [&loader, first_step, batch_size](std::int64_t step, std::int64_t first, std::int64_t rows) {
-        return loader.load(step - first_step, first, rows, batch_size);
-      },
-      [length = loader.sequence_length()](std::int64_t, std::int64_t, std::int64_t rows) {
-        return rows * length;
-      }};
-}
-
 }  // namespace
-
-RunData::RunData(const ResolvedConfig& run)
-    : train(open_tokens("data.train", run.config.data.train, run, SampleOrder::shuffled).value()),
-      val(open_tokens("data.val", run.config.data.val, run, SampleOrder::sequential)),
-      tokenizer(load_tokenizer(run.config)) {}
 
 Runner::Runner(const ResolvedConfig& run, const RunData& data, Communicator& world)
     : run_(run),
@@ -147,9 +105,9 @@ fs::path Runner::restore_newest(std::vector<CheckpointFolder> candidates) {
     const auto problems = gather_texts(restored.problem, world_);
     const auto good = gather_numbers({restored.problem.empty() ? 1 : 0}, world_);
     if (std::all_of(good.begin(), good.end(), [](const auto& rank) { return rank[0] == 1; })) {
-      check(restored.sequences == data_.train.windows(),
+      check(restored.sequences == data_.train.samples(),
             "data.train {} has {} sequences of {} tokens; {} was saved with {}",
-            config_.data.train.string(), data_.train.windows(), config_.data.sequence_length,
+            config_.data.train.string(), data_.train.samples(), config_.data.sequence_length,
             path.string(), restored.sequences);
       position_ = restored.position;
       return path;
@@ -205,8 +163,6 @@ void Runner::event(std::string_view name, nlohmann::ordered_json fields) {
 
 std::vector<std::string> Runner::introduction() const {
   const RankContext& here = context();
-  const std::int64_t tokens = config_.train.steps * tokens_per_step(config_.data);
-  const std::int64_t epoch = data_.train.windows() * config_.data.sequence_length;
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{}, {}", config_.train.dir.string(), date_and_clock_now()));
   if (const fs::path& earlier = folder_->earlier(); !earlier.empty()) {
@@ -218,10 +174,7 @@ std::vector<std::string> Runner::introduction() const {
         fmt::format("  resume   after step {} of {}", position_.step, resumed_.string()));
   }
   lines.push_back(fmt::format("  model    {}", describe_model(run_)));
-  lines.push_back(fmt::format("  data     {}: {} steps of {} tokens, {:.2f} epochs",
-                              config_.data.train.string(), config_.train.steps,
-                              tokens_per_step(config_.data),
-                              static_cast<double>(tokens) / static_cast<double>(epoch)));
+  lines.push_back(fmt::format("  data     {}", describe_data(run_, data_)));
   lines.push_back(fmt::format("  ranks    {} on {}, {}, {} each, {}", variant_name(run_.sharding),
                               count_of(world_.size(), "rank"), to_string(here.device()),
                               count_of(context().threads().size(), "thread"),
@@ -235,7 +188,7 @@ std::vector<std::string> Runner::introduction() const {
   }
   const TransformerShape shape = shape_of(run_.model);
   const bool hides_keys =
-      run_.document_token ||
+      masks_documents(run_) ||
       (shape.chunks.layers > 0 && config_.data.sequence_length > shape.chunks.tokens);
   if (config_.kernels.attention == AttentionBackend::cudnn && hides_keys) {
     lines.push_back(
@@ -310,7 +263,7 @@ void Runner::save_checkpoint(const StepResult& result) {
   CheckpointTexts texts;
   if (is_first()) {
     folder_->check_in_place();
-    texts = {.state = run_state_text(session_, position_, result, data_.train.windows()),
+    texts = {.state = run_state_text(session_, position_, result, data_.train.samples()),
              .files = tokenizer_files_};
     texts.files[kConfigFile] = to_yaml(as_run());
     texts.files[kModelFile] = session_.model().config().dump(2) + "\n";
@@ -345,7 +298,7 @@ void Runner::report(std::int64_t step, const StepResult& result, bool evaluates)
 }
 
 float Runner::validation_loss(std::int64_t step) {
-  const std::int64_t all = data_.val->windows();
+  const std::int64_t all = data_.val->samples();
   const std::int64_t wanted = config_.train.eval_batches;
   // Division: the product of a large number of batches and their size may overflow.
   const bool whole = wanted == 0 || wanted > all / config_.data.batch_size;

@@ -11,27 +11,16 @@
 
 #include "models/tokenizers/tokenizer.h"
 #include "sharding/checkpoint/folder.h"
-#include "tools/data/loader.h"
 #include "tools/train/checkpointer.h"
 #include "tools/train/meter.h"
 #include "tools/train/rates.h"
 #include "tools/train/reporter.h"
+#include "tools/train/run_data.h"
 #include "tools/train/run_folder.h"
 #include "tools/train/session.h"
 #include "tools/train/tracer.h"
 
 namespace tessera {
-
-/// The tokens of a run, opened and checked against the model. All ranks of a process share it.
-struct RunData {
-  /// Raises Error, with the place of the key, if a file cannot be used.
-  explicit RunData(const ResolvedConfig& run);
-
-  TokenLoader train;
-  std::optional<TokenLoader> val;
-  /// Saved with the model. Null if neither the data nor the model that training starts from has one.
-  std::unique_ptr<Tokenizer> tokenizer;
-};
 
 /// Every rank of `world` makes one and calls execute().
 class Runner {

@@ -1,0 +1,52 @@
+// DocumentRows: which documents of a corpus lie in which row.
+//
+//   documents   a b c | d e | f g h i j | k        rows of 4
+//   packed      a b c k     d e . .     f g h i     j . . .
+//   padded      a b c .     d e . .     f g h i     j . . .     k . . .
+//
+// A document that is longer than a row is cut into pieces of a row's length. Packed pieces go, in the
+// order of the corpus, to the first row that has room. So the rows depend on the corpus and their
+// length alone: not on the seed, the batch size or the ranks.
+//
+// Every token is predicted once, from the token before it. The last token of a document predicts the
+// first of the next one, by which a model learns where documents end. So a piece of n inputs reads
+// n + 1 tokens.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tools/data/row_kind.h"
+#include "tools/data/token_corpus.h"
+
+namespace tessera {
+
+class DocumentRows {
+ public:
+  /// Tokens [first, first + tokens) of the corpus, as inputs.
+  struct Piece {
+    std::int64_t first = 0;
+    std::int32_t tokens = 0;
+  };
+
+  /// Reads the corpus once. Documents start at `document_token`. `kind` is packed or padded. Memory:
+  /// 16 bytes for each piece.
+  DocumentRows(const TokenCorpus& corpus, std::int32_t row_length, RowKind kind,
+               std::int32_t document_token);
+
+  /// Rows.
+  std::int64_t size() const { return static_cast<std::int64_t>(begins_.size()) - 1; }
+  /// Tokens in all rows.
+  std::int64_t inputs() const { return inputs_; }
+  std::span<const Piece> row(std::int64_t index) const;
+  std::int64_t valid_targets(std::int64_t index) const;
+
+ private:
+  std::int64_t inputs_ = 0;
+  std::vector<Piece> pieces_;         // row by row
+  std::vector<std::int64_t> begins_;  // of the rows in pieces_, and the end
+};
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+// RowKind: what fills the rows of a batch.
+#pragma once
+
+#include "runtime/enum_names.h"
+
+namespace tessera {
+
+enum class RowKind {
+  windows,  // of the sequence of all tokens, whatever documents they cut
+  packed,   // as many whole documents as fit
+  padded,   // one document
+};
+template <>
+inline constexpr EnumNames<RowKind> kEnumNames<RowKind> = {"rows", {"windows", "packed", "padded"}};
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// RunData: the tokens and the tokenizer of a run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "models/tokenizers/tokenizer.h"
+#include "tools/data/loader.h"
+#include "tools/train/resolve.h"
+#include "tools/train/session.h"
+
+namespace tessera {
+
+/// Opened and checked against the model. All ranks of a process share it.
+struct RunData {
+  /// Raises Error, with the place of the key, if a file cannot be used.
+  explicit RunData(const ResolvedConfig& run);
+
+  TokenLoader train;
+  std::optional<TokenLoader> val;
+  /// Saved with the model. Null if neither the data nor the model that training starts from has one.
+  std::unique_ptr<Tokenizer> tokenizer;
+};
+
+/// The loader's batches, which must outlive them. Step `first_step` has batch 0.
+BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step, std::int64_t batch_size);
+
+/// "data/train.bin: 1000 steps of 1024 tokens, 1.02 epochs of 8000 windows". Rows of documents have
+/// the share of their places that hold a token.
+std::string describe_data(const ResolvedConfig& run, const RunData& data);
+
+}  // namespace tessera
