@@ -16,11 +16,20 @@ namespace {
 // into one line shared by two threads.
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kSmallestBlock = 512;
+// Kernels walk through large matrices by columns, where every row lies in pages of its own. With
+// pages of 4 KB the CPU's table of pages would have too few entries.
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 class HostMemory final : public HostMemorySource {
  public:
   std::byte* acquire(std::size_t bytes) override {
-    return static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes));
+    if (bytes < kHugePage) {
+      return static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes));
+    }
+    void* const data = std::aligned_alloc(kHugePage, (bytes + kHugePage - 1) / kHugePage * kHugePage);
+    // Advice: a kernel without huge pages ignores it.
+    if (data != nullptr) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+    return static_cast<std::byte*>(data);
   }
   void release(std::byte* data, std::size_t bytes) override {
     unpoison(data, bytes);  // the heap keeps its own marks

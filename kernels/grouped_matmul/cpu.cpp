@@ -1,18 +1,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cast/op.h"
 #include "kernels/grouped_matmul/op.h"
-#include "kernels/matmul/blocks.h"
+#include "kernels/matmul/cpu/product.h"
+#include "kernels/matmul/narrow.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 
 namespace tessera::cpu {
 namespace {
-
-/// An expert's product is cut as if the list had this many like it. Were it the number of experts,
-/// the bits would depend on how many experts a rank has.
-constexpr std::int64_t kParallel = 8;
 
 /// The rows of each expert.
 struct Groups {
@@ -41,38 +37,54 @@ void for_each_expert(const Groups& groups, const F& f) {
   }
 }
 
-template <typename T>
 void multiply_rows(Out c, const Tensor& a, const Tensor& b, const Groups& groups, bool transposed) {
   const std::int64_t K = a.size(1), N = c.size(1), matrices = b.size(0);
-  std::vector<Product<T>> products;
+  std::vector<Product> products;
   for_each_expert(groups, [&](std::int64_t e) {
     products.push_back({.M = groups.count(e),
                         .N = N,
                         .K = K,
-                        .transpose_b = transposed,
-                        .a = a.data<T>() + groups.first(e) * K,
-                        .b = b.data<T>() + e % matrices * K * N,
-                        .c = c.data<T>() + groups.first(e) * N});
+                        .a = element(a, groups.first(e) * K),
+                        .b = element(b, e % matrices * K * N),
+                        .c = element(c, groups.first(e) * N),
+                        .a_row = K,
+                        .b_row = transposed ? K : N,
+                        .c_row = N});
   });
-  multiply_all(products, kParallel);
+  multiply_all(products, {.in = a.dtype(),
+                          .out = c.dtype(),
+                          .transpose_b = transposed,
+                          .M = a.size(0),
+                          .N = N,
+                          .K = K,
+                          .count = groups.experts,
+                          .rows = a.size(0)});
 }
 
-template <typename T>
 void multiply_weight(Out c, const Tensor& a, const Tensor& b, const Groups& groups,
                      Accumulate accumulate) {
   const std::int64_t M = c.size(1), N = c.size(2);
-  std::vector<Product<T>> products;
+  std::vector<Product> products;
   for_each_expert(groups, [&](std::int64_t e) {
     products.push_back({.M = M,
                         .N = N,
                         .K = groups.count(e),
-                        .transpose_a = true,
-                        .accumulate = accumulate == Accumulate::yes,
-                        .a = a.data<T>() + groups.first(e) * M,
-                        .b = b.data<T>() + groups.first(e) * N,
-                        .c = c.data<T>() + e * M * N});
+                        .a = element(a, groups.first(e) * M),
+                        .b = element(b, groups.first(e) * N),
+                        .c = element(c, e * M * N),
+                        .a_row = M,
+                        .b_row = N,
+                        .c_row = N});
   });
-  multiply_all(products, kParallel);
+  multiply_all(products, {.in = a.dtype(),
+                          .out = c.dtype(),
+                          .transpose_a = true,
+                          .accumulate = accumulate == Accumulate::yes,
+                          .M = M,
+                          .N = N,
+                          .K = a.size(0),
+                          .count = groups.experts,
+                          .rows = groups.experts * M});
 }
 
 /// Sets the matrices of experts without rows to zero.
@@ -91,13 +103,14 @@ void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offse
   const Tensor to = c.slice(0, groups.end());
   if (a.size(1) == 0) return to.zero();
   const bool transposed = transpose_b == Transpose::yes;
-  if (c.dtype() == DType::f64) return multiply_rows<double>(to, a, b, groups, transposed);
-  if (c.dtype() == DType::f32) return multiply_rows<float>(to, a, b, groups, transposed);
+  if (size_of(c.dtype()) != 2 || a.size(1) <= kMostRoundedDepth) {
+    return multiply_rows(to, a, b, groups, transposed);
+  }
   const CategoryScope scope(Category::workspace);
   // For all rows: the size does not depend on the offsets.
-  const Tensor product = Tensor::empty(c.shape(), DType::f32);
-  multiply_rows<float>(product, widened(a), widened(b), groups, transposed);
-  narrow(to, product.slice(0, groups.end()), Accumulate::no);
+  const Tensor sums = Tensor::empty(c.shape(), DType::f32);
+  multiply_rows(sums, a, b, groups, transposed);
+  narrow(to, sums.slice(0, groups.end()), Accumulate::no);
 }
 
 void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
@@ -105,15 +118,14 @@ void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor
   const Groups groups(offsets, a.size(0));
   if (c.numel() == 0) return;
   if (accumulate == Accumulate::no) clear_empty(c, groups);
-  if (c.dtype() == DType::f64) return multiply_weight<double>(c, a, b, groups, accumulate);
+  if (size_of(c.dtype()) != 2 || a.size(0) <= kMostRoundedDepth) {
+    return multiply_weight(c, a, b, groups, accumulate);
+  }
   const CategoryScope scope(Category::workspace);
-  const Tensor wide_a = widened(a), wide_b = widened(b);
-  if (c.dtype() == DType::f32) return multiply_weight<float>(c, wide_a, wide_b, groups, accumulate);
-  const Tensor product = Tensor::empty(c.shape(), DType::f32);
-  multiply_weight<float>(product, wide_a, wide_b, groups, Accumulate::no);
-  for_each_expert(groups, [&](std::int64_t e) {
-    narrow(c.slice(e, e + 1), product.slice(e, e + 1), accumulate);
-  });
+  const Tensor sums = Tensor::empty(c.shape(), DType::f32);
+  multiply_weight(sums, a, b, groups, Accumulate::no);
+  for_each_expert(
+      groups, [&](std::int64_t e) { narrow(c.slice(e, e + 1), sums.slice(e, e + 1), accumulate); });
 }
 
 }  // namespace tessera::cpu

@@ -23,10 +23,10 @@
 // All tensors have one floating dtype; c of grouped_matmul_weight may be f32 while a and b have 16
 // bits. Sums are f32 (f64 for f64), rounded once.
 //
-// All experts are one parallel loop, or one launch. On the CPU each expert's product is cut into
-// blocks by its own shape (matmul/blocks.h), so its bits depend neither on the number of threads nor
-// on the other experts. On a GPU the grid has the largest number of tiles that P rows of E experts
-// can have, and each block looks for its expert in `offsets`: the host does not know the counts.
+// On the CPU an expert's bits depend neither on the number of threads nor on the other experts
+// (matmul/cpu/product.h). On a GPU all experts are one launch. The grid has the largest number of
+// tiles that P rows of E experts can have, and each block looks for its expert in `offsets`: the
+// host does not know the counts.
 #pragma once
 
 #include "kernels/op.h"

@@ -1,23 +1,37 @@
 #include <vector>
 
 #include "kernels/cast/op.h"
-#include "kernels/matmul/blocks.h"
+#include "kernels/matmul/cpu/product.h"
+#include "kernels/matmul/narrow.h"
 #include "kernels/matmul/op.h"
+#include "kernels/matmul/openblas.h"
+#include "kernels/matmul/options.h"
 
 namespace tessera::cpu {
 namespace {
 
-/// Computes all products of the batch; `first` is the first.
-template <typename T>
-void multiply_batch(Product<T> first, std::int64_t batch) {
-  std::vector<Product<T>> products;
+/// Computes all products of the batch. `list` has their extents and transpositions.
+void multiply_batch(const Tensor& c, const Tensor& a, const Tensor& b, ProductList list) {
+  const std::int64_t batch = c.rank() == 3 ? c.size(0) : 1;
+  const Product first = {.M = list.M,
+                         .N = list.N,
+                         .K = list.K,
+                         .a_row = a.size(-1),
+                         .b_row = b.size(-1),
+                         .c_row = c.size(-1)};
+  std::vector<Product> products(static_cast<std::size_t>(batch), first);
   for (std::int64_t i = 0; i < batch; ++i) {
-    products.push_back(first);
-    first.a += first.M * first.K;
-    first.b += first.K * first.N;
-    first.c += first.M * first.N;
+    Product& p = products[static_cast<std::size_t>(i)];
+    p.a = element(a, i * p.M * p.K);
+    p.b = element(b, i * p.K * p.N);
+    p.c = element(c, i * p.M * p.N);
   }
-  multiply_all(products, batch);
+  list.in = a.dtype(), list.out = c.dtype();
+  list.count = batch, list.rows = batch * list.M;
+  if (matmul_options().library == MatmulOptions::Library::openblas) {
+    return multiply_by_openblas(products, list);
+  }
+  multiply_all(products, list);
 }
 
 }  // namespace
@@ -25,32 +39,28 @@ void multiply_batch(Product<T> first, std::int64_t batch) {
 void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Transpose transpose_b,
             Accumulate accumulate) {
   const std::int64_t K = a.size(transpose_a == Transpose::yes ? -2 : -1);
-  const std::int64_t batch = c.rank() == 3 ? c.size(0) : 1;
   if (c.numel() == 0) return;
   if (K == 0) {
     if (accumulate == Accumulate::no) c.zero();
     return;
   }
+  ProductList list = {.transpose_a = transpose_a == Transpose::yes,
+                      .transpose_b = transpose_b == Transpose::yes,
+                      .accumulate = accumulate == Accumulate::yes,
+                      .M = c.size(-2),
+                      .N = c.size(-1),
+                      .K = K};
   const CategoryScope scope(Category::workspace);
-  const Tensor wide_a = widened(a), wide_b = widened(b);
-  const auto multiply = [&](auto type, const Tensor& to, Accumulate add) {
-    using T = decltype(type);
-    multiply_batch(Product<T>{.M = c.size(-2),
-                              .N = c.size(-1),
-                              .K = K,
-                              .transpose_a = transpose_a == Transpose::yes,
-                              .transpose_b = transpose_b == Transpose::yes,
-                              .accumulate = add == Accumulate::yes,
-                              .a = wide_a.data<T>(),
-                              .b = wide_b.data<T>(),
-                              .c = to.data<T>()},
-                   batch);
-  };
-  if (c.dtype() == DType::f64) return multiply(double{}, c, accumulate);
-  if (c.dtype() == DType::f32) return multiply(float{}, c, accumulate);
-  const Tensor product = Tensor::empty(c.shape(), DType::f32);
-  multiply(float{}, product, Accumulate::no);
-  narrow(c, product, accumulate);
+  const bool by_openblas = matmul_options().library == MatmulOptions::Library::openblas;
+  if (by_openblas && size_of(a.dtype()) == 2) {
+    return cpu::matmul(c, widened(a), widened(b), transpose_a, transpose_b, accumulate);
+  }
+  const bool rounds_at_once = !by_openblas && K <= kMostRoundedDepth;
+  if (size_of(c.dtype()) != 2 || rounds_at_once) return multiply_batch(c, a, b, list);
+  const Tensor sums = Tensor::empty(c.shape(), DType::f32);
+  list.accumulate = false;
+  multiply_batch(sums, a, b, list);
+  narrow(c, sums, accumulate);
 }
 
 }  // namespace tessera::cpu

@@ -8,13 +8,12 @@
 // 16-bit C of f32 A and B rounds products of widened operands once. Sums are f32 (f64 for f64).
 // K = 0 yields zeros (or leaves C when accumulating).
 //
-// On the CPU the product is cut into blocks of C that depend on the shape only. Each is computed by
-// one of the rank's threads. So the bits do not depend on the number of threads, and several ranks
-// can multiply at the same time in one process. Unless A is transposed, a row of C has the same bits
-// whatever other rows are computed with it: an element's sum depends on K alone (matmul/in_order.h).
-// With A transposed a block is a call of single-threaded OpenBLAS. On a GPU the product is
-// cuBLASLt's (kernels/cuda/gemm.h says how its algorithm is chosen, and that it keeps 32 MiB of
-// workspace per stream); f32 factors are not rounded to tf32 unless the context's options allow it.
+// On the CPU the products are our own (matmul/cpu/product.h). An element's sum is cut at depths that
+// depend on K alone, so its bits depend neither on the number of threads nor on the rows computed
+// with it nor, except for bf16, on the CPU's instruction set. Several ranks can multiply at the same
+// time in one process. 16-bit factors are not widened in memory. On a GPU the product is cuBLASLt's
+// (kernels/cuda/gemm.h says how its algorithm is chosen, and that it keeps 32 MiB of workspace per
+// stream); f32 factors are not rounded to tf32 unless the context's options allow it.
 #pragma once
 
 #include "kernels/op.h"

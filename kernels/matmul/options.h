@@ -1,14 +1,20 @@
-// How a GPU computes matrix products.
+// How matrix products are computed.
 #pragma once
+
+#include "kernels/matmul/cpu/isa.h"
 
 namespace tessera {
 
 struct MatmulOptions {
-  /// The library's algorithm for a shape. `suggested` is the first that the library suggests: the
+  /// On the CPU: our own products, or OpenBLAS's to compare with.
+  enum class Library { tessera, openblas } library = Library::tessera;
+  /// On the CPU: the instructions of our products, and with bf16 factors the bits. This CPU must have the level.
+  cpu::Isa isa = cpu::best_isa();
+  /// On a GPU: the library's algorithm for a shape. `suggested` is the first that the library suggests: the
   /// same in every run. `measured` is the fastest of several by measurement: it may differ between
   /// runs, and with it the bits.
   enum class Choice { suggested, measured } choice = Choice::suggested;
-  /// May f32 factors be rounded to the 11 significant bits of tf32, which is several times faster?
+  /// On a GPU: may f32 factors be rounded to the 11 significant bits of tf32, which is several times faster?
   bool tf32 = false;
 };
 

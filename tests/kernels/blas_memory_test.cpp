@@ -1,4 +1,4 @@
-// Products under a limit on the address space. No other product may precede these in the program:
+// OpenBLAS's products under a limit on the address space. No other one may precede these:
 // OpenBLAS keeps the buffers that it has mapped.
 #include <sys/resource.h>
 #include <unistd.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/matmul/op.h"
+#include "kernels/matmul/options.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "tests/support/child.h"
@@ -36,6 +37,7 @@ void limit_address_space(rlim_t bytes) {
 void multiply_in(std::vector<std::unique_ptr<RankContext>>& ranks) {
   for (const auto& rank : ranks) {
     const ContextGuard guard(*rank);
+    matmul_options().library = MatmulOptions::Library::openblas;
     const Tensor a = Tensor::full({256, 256}, DType::f32, 1.0);
     const Tensor c = Tensor::empty({256, 256}, DType::f32);
     matmul(c, a, a);

@@ -18,12 +18,87 @@ import planting
 
 # A file, text that occurs in it exactly once, what replaces it, and the tests that are run.
 FAULTS = {
-    # ---- products in order
-    "vectors of 32 bytes leave the last rows out": (
-        "kernels/matmul/in_order.cpp",
-        "columns, p.rows - whole);",
-        "columns, sizeof(typename S::Vector) == 32 ? 0 : p.rows - whole);",
-        ["in_order"]),
+    # ---- products on the CPU
+    "a tile's last columns are stored as a whole vector": (
+        "kernels/matmul/cpu/chains.h",
+        "std::clamp<std::int64_t>(columns - v * S::kLanes, 0, S::kLanes)",
+        "S::kLanes",
+        ["kernels_matmul_cpu"]),
+    "tiles of one row are left out": (
+        "kernels/matmul/cpu/chains.h",
+        "} else if constexpr (kRows > 1) {",
+        "} else if constexpr (kRows > 2) {",
+        ["kernels_matmul_cpu"]),
+    "an odd depth has its last element twice": (
+        "kernels/matmul/cpu/panels.h",
+        "if (second != nullptr) std::copy_n(second, copied, second_copy);",
+        "std::copy_n(second == nullptr ? from : second, copied, second_copy);",
+        ["kernels_matmul_cpu"]),
+    "a square beyond the last depth reads it again": (
+        "kernels/matmul/cpu/panels.h",
+        "std::copy_n(from + i * stride, std::min(depth, kDepth), row);",
+        "std::copy_n(from + i * stride, std::min(depth, kDepth - 1), row);",
+        ["kernels_matmul_cpu"]),
+    "the pieces of depth depend on the micro-kernel": (
+        "kernels/matmul/cpu/rounds.cpp",
+        "equal_parts(K, engine.most_depth, kWholeVectors)",
+        "equal_parts(K, engine.most_depth - engine.rows / 8 * 32, kWholeVectors)",
+        ["kernels_matmul_cpu"]),
+    "a round of rows finds b's panels of other columns": (
+        "kernels/matmul/cpu/rounds.cpp",
+        ".pack_b = m == 0 || columns < p.N",
+        ".pack_b = m == 0",
+        ["kernels_matmul_cpu"]),
+    "a's panels stay while the rows change": (
+        "kernels/matmul/cpu/rounds.cpp",
+        ".pack_a = packs_a_ && n == 0",
+        ".pack_a = packs_a_ && m == 0 && n == 0",
+        ["kernels_matmul_cpu"]),
+    "a deep sum's later rounds overwrite c": (
+        "kernels/matmul/cpu/product.cpp",
+        "(list_.accumulate || slab.depth_begin > 0)",
+        "list_.accumulate",
+        ["kernels_matmul_cpu"]),
+    "a sum's later pieces overwrite c": (
+        "kernels/matmul/cpu/product.cpp",
+        ".accumulate = block.accumulate || k > 0",
+        ".accumulate = block.accumulate",
+        ["kernels_matmul_cpu"]),
+    "few rows read a transposed b as it lies": (
+        "kernels/matmul/cpu/product.cpp",
+        "engine_.reads_b && !factor.depth_contiguous &&",
+        "engine_.reads_b &&",
+        ["kernels_matmul_cpu"]),
+    "rounded sums are not added to c": (
+        "kernels/matmul/cpu/product.cpp",
+        "block.sums_row, block.rows, block.columns, list_.accumulate);",
+        "block.sums_row, block.rows, block.columns, false);",
+        ["kernels_matmul_cpu"]),
+    "a row of c begins where the last ends": (
+        "kernels/matmul/cpu/product.cpp",
+        ".sums_row = list_.narrows() ? sums_row_ : p.c_row",
+        ".sums_row = list_.narrows() ? sums_row_ : list_.N",
+        ["kernels_matmul_cpu"]),
+    "the workspace depends on the experts' rows": (
+        "kernels/grouped_matmul/cpu.cpp",
+        ".rows = a.size(0)});",
+        ".rows = groups.end()});",
+        ["kernels_matmul_cpu"]),
+    "the lower tiles take the upper rows": (
+        "kernels/matmul/cpu/tiles.h",
+        "const char* const a_below = a + kTileSide * a_row;",
+        "const char* const a_below = a;",
+        ["kernels_matmul_cpu"]),
+    "tiles begin a later piece with zeros": (
+        "kernels/matmul/cpu/tiles.h",
+        "multiply_whole<Tiles>(a, depth * 2, b, depth, sums, kSide, tile.accumulate);",
+        "multiply_whole<Tiles>(a, depth * 2, b, depth, sums, kSide, false);",
+        ["kernels_matmul_cpu"]),
+    "tiles in software keep denormal sums": (
+        "kernels/matmul/cpu/software_tiles.cpp",
+        "chains[odd][j] = flushed(std::fma(factor, other, chains[odd][j]));",
+        "chains[odd][j] = std::fma(factor, other, chains[odd][j]);",
+        ["kernels_matmul_cpu"]),
     # ---- attention
     "no barrier before a tile is loaded over the last one": (
         "kernels/attention/cuda/general_forward.cu",

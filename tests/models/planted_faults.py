@@ -18,16 +18,16 @@ import planting
 FAULTS = {
     # ---- the same bits in training and generation
     "a product of one row adds its depth in shorter pieces": (
-        "kernels/matmul/blocks.cpp",
-        "chunk_count(p.K, kMostDepth));",
-        "chunk_count(p.K, p.M == 1 ? 16 : kMostDepth));",
+        "kernels/matmul/cpu/product.cpp",
+        "    const std::int64_t piece = depth_of_piece(engine_, slab.product->K);",
+        "    const std::int64_t piece = slab.rows == 1 ? 32 : depth_of_piece(engine_, slab.product->K);",
         ["same_bits"]),
     "a product of one row adds its depth backwards": (
-        "kernels/matmul/in_order.cpp",
-        "  for (std::int64_t k = 0; k < p.depth; ++k, ++a, b += b_row) {",
-        "  if (p.rows == 1) a += p.depth - 1, b += (p.depth - 1) * b_row;\n"
-        "  const std::int64_t step = p.rows == 1 ? -1 : 1;\n"
-        "  for (std::int64_t k = 0; k < p.depth; ++k, a += step, b += step * b_row) {",
+        "kernels/matmul/cpu/chains.h",
+        "  for (std::int64_t k = 0; k < depth; ++k, a += kPacked ? S::kRows : 1, b += tile.b_stride) {",
+        "  const std::int64_t sign = tile.rows == 1 ? -1 : 1, a_step = kPacked ? S::kRows : 1;\n"
+        "  if (sign < 0) a += (depth - 1) * a_step, b += (depth - 1) * tile.b_stride;\n"
+        "  for (std::int64_t k = 0; k < depth; ++k, a += sign * a_step, b += sign * tile.b_stride) {",
         ["same_bits"]),
     "a batch's positions begin at 0": (
         "models/decoder.cpp",

@@ -80,6 +80,16 @@ TEST_CASE("blocks are 64-byte aligned and writable to the end") {
   }
 }
 
+TEST_CASE("large blocks begin at pages of 2 MB, which the CPU can map as one") {
+  Allocator allocator({}, host_memory());
+  for (const std::size_t bytes : {2 << 20, 5 << 20}) {
+    const auto block = allocator.allocate(bytes, kWorkspace, 0);
+    CHECK(reinterpret_cast<std::uintptr_t>(block.data) % (2 << 20) == 0);
+    std::memset(block.data, 0xff, bytes);
+    allocator.release(block);
+  }
+}
+
 TEST_CASE("the account counts requested bytes per category, with peaks") {
   Fixture f;
   const auto a = f.allocator.allocate(1000, Category::parameters, 0);

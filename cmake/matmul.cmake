@@ -1,0 +1,17 @@
+# Each micro-kernel of the CPU's matrix products is a file that is compiled for one instruction set. The
+# program chooses among them at run time. Most time of a run on the CPU is spent here, so every build
+# optimizes these files.
+
+# The instructions of a level include those of the levels before it.
+set(avx2 -mavx2 -mfma -mf16c)
+set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
+set(avx512_bf16 ${avx512} -mavx512bf16)
+set(amx ${avx512_bf16} -mamx-tile -mamx-bf16)
+
+foreach(level portable avx2 avx512 avx512_bf16 amx software_tiles)
+  set(options -O3)
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    list(APPEND options ${${level}})
+  endif()
+  set_source_files_properties(kernels/matmul/cpu/${level}.cpp PROPERTIES COMPILE_OPTIONS "${options}")
+endforeach()

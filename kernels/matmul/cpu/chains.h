@@ -1,0 +1,137 @@
+// The micro-kernel of vector instructions: a tile of c stays in registers while it walks down the
+// depth (Goto, van de Geijn 2008).
+//
+// Every element of a tile is one chain of fused multiply-adds, s = a[i, k] b[k, j] + s for k = 0, 1,
+// ..., which is then added to c. So it does not depend on the other rows and columns, on the
+// extents, or on the width of the vectors.
+//
+// Included by files that are compiled for one instruction set each. S names its vectors:
+//
+//   Packed, Sum            types of a packed element and of c
+//   Vector, SumVector      kLanes of them
+//   kRows, kVectors        of a tile
+//   kReadsA                may a be the factor itself?
+//   broadcast, load, multiply_add
+#pragma once
+
+#include "kernels/matmul/cpu/panels.h"
+
+namespace tessera::cpu {
+namespace {
+
+/// The first `columns` columns of a tile: c = sum or c += sum.
+template <typename S, int kRows, int kVectors>
+TESSERA_INLINE void store(typename S::Sum* c, std::int64_t c_row,
+                          const typename S::SumVector (&sum)[kRows][kVectors], std::int64_t columns,
+                          bool accumulate) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      typename S::Sum* const to = c + i * c_row + v * S::kLanes;
+      const auto bytes =
+          sizeof(typename S::Sum) *
+          static_cast<std::size_t>(std::clamp<std::int64_t>(columns - v * S::kLanes, 0, S::kLanes));
+      typename S::SumVector before{};
+      if (accumulate) {
+        std::memcpy(&before, to, bytes);
+        before = before + sum[i][v];
+      } else {
+        before = sum[i][v];
+      }
+      std::memcpy(to, &before, bytes);
+    }
+  }
+}
+
+/// `kPacked`: a is a panel.
+template <typename S, int kRows, int kVectors, bool kPacked>
+TESSERA_INLINE void multiply_tile(const Tile& tile) {
+  typename S::SumVector sum[kRows][kVectors] = {};
+  const auto* a = static_cast<const typename S::Packed*>(tile.a);
+  const auto* b = static_cast<const typename S::Packed*>(tile.b);
+  auto* const c = static_cast<typename S::Sum*>(tile.c);
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) __builtin_prefetch(c + i * tile.c_row + v * S::kLanes, 1);
+  }
+  const std::int64_t depth =
+      (tile.depth + kDepthOf<typename S::Packed> - 1) / kDepthOf<typename S::Packed>;
+  const std::int64_t a_row = kPacked ? 1 : tile.a_row;
+  for (std::int64_t k = 0; k < depth; ++k, a += kPacked ? S::kRows : 1, b += tile.b_stride) {
+    typename S::Vector from[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) from[v] = S::load(b + v * S::kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const typename S::Vector factor = S::broadcast(a[i * a_row]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) S::multiply_add(sum[i][v], factor, from[v]);
+    }
+  }
+  constexpr std::int64_t kColumns = kVectors * S::kLanes;
+  if (tile.columns == kColumns) {
+    store<S, kRows, kVectors>(c, tile.c_row, sum, kColumns, tile.accumulate);
+  } else {
+    store<S, kRows, kVectors>(c, tile.c_row, sum, tile.columns, tile.accumulate);
+  }
+}
+
+template <typename S, int kRows, int kVectors>
+void multiply_vectors(const Tile& tile) {
+  if (tile.columns > (kVectors - 1) * S::kLanes) {
+    if constexpr (S::kReadsA) {
+      if (tile.a_row != 0) return multiply_tile<S, kRows, kVectors, false>(tile);
+    }
+    multiply_tile<S, kRows, kVectors, true>(tile);
+  } else if constexpr (kVectors > 1) {
+    multiply_vectors<S, kRows, kVectors - 1>(tile);
+  }
+}
+
+/// tile.rows <= kRows.
+template <typename S, int kRows>
+void multiply_rows(const Tile& tile) {
+  if (tile.rows == kRows) {
+    multiply_vectors<S, kRows, S::kVectors>(tile);
+  } else if constexpr (kRows > 1) {
+    multiply_rows<S, kRows - 1>(tile);
+  }
+}
+
+inline constexpr std::int64_t kMostChain = 320;
+
+/// The engine of S for factors of type Source.
+template <typename S, typename Source>
+inline constexpr Engine kChains{
+    .rows = S::kRows,
+    .columns = S::kVectors* S::kLanes,
+    .depth_step = kDepthOf<typename S::Packed>,
+    .most_depth = kMostChain,
+    .element_size = static_cast<int>(sizeof(typename S::Packed) / kDepthOf<typename S::Packed>),
+    .reads_a = S::kReadsA&& std::is_same_v<typename S::Packed, Source>,
+    .reads_b = std::is_same_v<typename S::Packed, Source>,
+    .pack_a = pack<typename S::Packed, S::kRows, S::kLanes, Source>,
+    .pack_b = pack<typename S::Packed, S::kVectors * S::kLanes, S::kLanes, Source>,
+    .multiply = multiply_rows<S, S::kRows>};
+
+/// For files with one S for float and one for double.
+template <template <typename> typename S>
+const Engine* chains_for(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return &kChains<S<float>, float>;
+    case DType::f64:
+      return &kChains<S<double>, double>;
+    case DType::bf16:
+      return &kChains<S<float>, bfloat16>;
+    case DType::f16:
+      return &kChains<S<float>, float16>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cpu

@@ -1,0 +1,20 @@
+#include "kernels/matmul/cpu/engine.h"
+
+#include "runtime/check.h"
+
+namespace tessera::cpu {
+
+const Engine& engine_for(Isa isa, DType dtype) {
+  constexpr decltype(&portable_engine) kEngines[] = {portable_engine, avx2_engine, avx512_engine,
+                                                     avx512_bf16_engine, amx_engine};
+  if (isa == Isa::software_tiles) {
+    if (const Engine* engine = software_tiles_engine(dtype)) return *engine;
+    isa = best_isa();
+  }
+  for (int level = static_cast<int>(isa); level >= 0; --level) {
+    if (const Engine* engine = kEngines[level](dtype)) return *engine;
+  }
+  fail("matmul: no kernel for {}", name_of(dtype));
+}
+
+}  // namespace tessera::cpu

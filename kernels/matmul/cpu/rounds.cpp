@@ -1,0 +1,173 @@
+#include "kernels/matmul/cpu/rounds.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/context.h"
+
+namespace tessera::cpu {
+namespace {
+
+/// Panels of a, which pass through the second-level cache.
+constexpr std::int64_t kMostBytesOfA = std::int64_t{6} << 20;
+
+/// A sum deeper than so many pieces takes several rounds, so that a round has many columns.
+constexpr std::int64_t kPiecesOfRound = 4;
+
+/// A block is worth a task of its own from this many multiply-adds on (about 20 microseconds).
+constexpr std::int64_t kLeastWork = 2'000'000;
+/// Blocks per thread that even out threads of unequal speed.
+constexpr std::int64_t kBlocksPerThread = 4;
+
+std::int64_t second_level_bytes() {
+  static const std::int64_t bytes = [] {
+    const long found = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return std::clamp<std::int64_t>(found, std::int64_t{256} << 10, std::int64_t{4} << 20);
+  }();
+  return bytes;
+}
+
+/// Equal parts of an extent, each at most `most` and a multiple of `step`, which divides `most`.
+std::int64_t equal_parts(std::int64_t extent, std::int64_t most, std::int64_t step) {
+  return round_up(ceil_div(extent, ceil_div(extent, most)), step);
+}
+
+/// The same for any `most` of at least `step`.
+std::int64_t fitting_parts(std::int64_t extent, std::int64_t most, std::int64_t step) {
+  return equal_parts(extent, most / step * step, step);
+}
+
+}  // namespace
+
+std::int64_t depth_of_piece(const Engine& engine, std::int64_t K) {
+  constexpr std::int64_t kWholeVectors = 32;
+  return equal_parts(K, engine.most_depth, kWholeVectors);
+}
+
+BlockSize largest_block(const Engine& engine) {
+  constexpr std::int64_t kSide = 384;
+  return {round_up(kSide, engine.rows), round_up(kSide, engine.columns)};
+}
+
+Rounds::Rounds(const Engine& engine, const ProductList& list, Run run)
+    : engine_(engine),
+      list_(list),
+      packs_a_(list.transpose_a || !engine.reads_a),
+      threads_(context().threads().size()),
+      a_bytes_(packs_a_ ? room_bytes(list.rows + list.count * (engine.rows - 1), engine.rows,
+                                     kMostBytesOfA)
+                        : 0),
+      b_bytes_(room_bytes(list.count * round_up(list.N, engine.columns), engine.columns,
+                          second_level_bytes() / 2)),
+      room_(Tensor::empty({a_bytes_ + b_bytes_}, DType::u8)),
+      run_(std::move(run)) {}
+
+std::int64_t Rounds::line_bytes(std::int64_t depth) const {
+  return round_up(depth, engine_.depth_step) * engine_.element_size;
+}
+
+std::int64_t Rounds::depth_of_round(std::int64_t K) const {
+  return list_.narrows() ? K : std::min(K, kPiecesOfRound * depth_of_piece(engine_, K));
+}
+
+std::int64_t Rounds::room_bytes(std::int64_t lines, std::int64_t width, std::int64_t most) const {
+  if (list_.M <= kFewRows) return 0;
+  const std::int64_t deepest =
+      list_.narrows() ? list_.K : std::min(list_.K, kPiecesOfRound * engine_.most_depth);
+  const std::int64_t line = line_bytes(deepest);
+  return std::min(lines * line, std::max(most, 2 * width * line));
+}
+
+BlockSize Rounds::block_size(std::int64_t rows, std::int64_t columns, std::int64_t depth) const {
+  const BlockSize largest = largest_block(engine_);
+  BlockSize block = {equal_parts(rows, largest.rows, engine_.rows),
+                     equal_parts(columns, largest.columns, engine_.columns)};
+  for (;;) {
+    const std::int64_t blocks =
+        blocks_ + ceil_div(rows, block.rows) * ceil_div(columns, block.columns);
+    if (threads_ == 1 || blocks >= kBlocksPerThread * threads_ ||
+        block.rows * block.columns * depth < 2 * kLeastWork) {
+      return block;
+    }
+    // Rows first: a row of a is read once for each block that it is in.
+    const bool cut_rows = block.rows > 8 * engine_.rows || block.columns <= engine_.columns;
+    std::int64_t& side = cut_rows ? block.rows : block.columns;
+    const std::int64_t step = cut_rows ? engine_.rows : engine_.columns;
+    if (side <= step) return block;
+    side = fitting_parts(side, ceil_div(side, 2) + step - 1, step);
+  }
+}
+
+void Rounds::add(const Product& p) {
+  if (p.M <= kFewRows) return add_few_rows(p);
+  const std::int64_t line = line_bytes(p.K);
+  const std::int64_t a_bytes = packs_a_ ? round_up(p.M, engine_.rows) * line : 0;
+  const std::int64_t b_bytes = round_up(p.N, engine_.columns) * line;
+  if (p.K > depth_of_round(p.K) || a_bytes > a_bytes_ || b_bytes > b_bytes_) return add_large(p);
+  if (used_ + a_bytes + b_bytes > a_bytes_ + b_bytes_) flush();
+  char* const room = reinterpret_cast<char*>(room_.raw()) + used_;
+  round_.push_back({.product = &p,
+                    .rows = p.M,
+                    .columns = p.N,
+                    .depth = p.K,
+                    .block = block_size(p.M, p.N, p.K),
+                    .a = packs_a_ ? room : nullptr,
+                    .b = room + a_bytes,
+                    .pack_a = packs_a_,
+                    .pack_b = true});
+  used_ += a_bytes + b_bytes;
+  blocks_ += round_.back().blocks();
+}
+
+void Rounds::add_few_rows(const Product& p) {
+  // Strips of columns: as many as the threads can use.
+  const std::int64_t columns =
+      std::min(largest_block(engine_).columns,
+               round_up(ceil_div(p.N, kBlocksPerThread * threads_), engine_.columns));
+  round_.push_back({.product = &p,
+                    .rows = p.M,
+                    .columns = p.N,
+                    .depth = p.K,
+                    .block = {round_up(p.M, engine_.rows), columns}});
+  blocks_ += round_.back().blocks();
+}
+
+void Rounds::add_large(const Product& p) {
+  flush();
+  const std::int64_t depth = depth_of_round(p.K);
+  const std::int64_t line = line_bytes(depth);
+  const std::int64_t columns = fitting_parts(p.N, b_bytes_ / line, engine_.columns);
+  const std::int64_t rows = packs_a_ ? fitting_parts(p.M, a_bytes_ / line, engine_.rows) : p.M;
+  char* const room = reinterpret_cast<char*>(room_.raw());
+  for (std::int64_t k = 0; k < p.K; k += depth) {
+    for (std::int64_t m = 0; m < p.M; m += rows) {
+      for (std::int64_t n = 0; n < p.N; n += columns) {
+        Slab slab = {.product = &p,
+                     .row = m,
+                     .rows = std::min(rows, p.M - m),
+                     .column = n,
+                     .columns = std::min(columns, p.N - n),
+                     .depth_begin = k,
+                     .depth = std::min(depth, p.K - k),
+                     .a = packs_a_ ? room : nullptr,
+                     .b = room + a_bytes_,
+                     .pack_a = packs_a_ && n == 0,
+                     .pack_b = m == 0 || columns < p.N};
+        slab.block = block_size(slab.rows, slab.columns, slab.depth);
+        round_.push_back(slab);
+        flush();
+      }
+    }
+  }
+}
+
+void Rounds::flush() {
+  if (!round_.empty()) run_(round_);
+  round_.clear();
+  used_ = 0;
+  blocks_ = 0;
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,313 @@
+// The CPU's own products: every instruction set, every way through the panels.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <vector>
+
+#include "kernels/grouped_matmul/op.h"
+#include "kernels/matmul/cpu/product.h"
+#include "kernels/matmul/cpu/rounds.h"
+#include "kernels/matmul/op.h"
+#include "kernels/matmul/options.h"
+#include "tests/support/precision.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+using cpu::Isa;
+
+constexpr Transpose kBoth[] = {Transpose::no, Transpose::yes};
+
+struct Size {
+  std::int64_t M, N, K;
+};
+
+/// The ways through the panels: single elements; all the last rows and columns of a tile; few rows
+/// with and without panels of b; blocks; several pieces of depth; several rounds of columns; of rows
+/// and of depth.
+constexpr Size kSizes[] = {{1, 1, 1},      {3, 5, 7},        {5, 37, 33},     {23, 50, 65},
+                           {26, 97, 31},   {193, 49, 35},    {200, 131, 97},  {9, 70, 330},
+                           {210, 65, 200}, {196, 230, 1290}, {650, 110, 1290}};
+
+/// Large products are multiplied in f32 and f64, with one factor transposed.
+bool is_left_out(const Size& s, DType in, Transpose ta, Transpose tb) {
+  return s.K > 1000 && (size_of(in) == 2 || ta == tb);
+}
+
+/// The levels with a kernel of their own for the dtype.
+std::vector<Isa> isas_for(DType dtype) {
+  std::vector<Isa> isas = cpu::available_isas();
+  std::erase_if(isas, [&](Isa isa) { return dtype != DType::bf16 && isa > Isa::avx512; });
+  return isas;
+}
+
+Shape stored(std::int64_t rows, std::int64_t columns, Transpose transpose) {
+  return transpose == Transpose::yes ? Shape{columns, rows} : Shape{rows, columns};
+}
+
+struct Operands {
+  Tensor a, b, before;
+};
+
+Operands operands_of(const Size& s, DType dtype, Transpose ta, Transpose tb, DType out) {
+  return {test::normal_tensor(stored(s.M, s.K, ta), dtype, "a"),
+          test::normal_tensor(stored(s.K, s.N, tb), dtype, "b"),
+          test::normal_tensor({s.M, s.N}, out, "c")};
+}
+
+Tensor product_of(const Operands& x, Transpose ta, Transpose tb, Accumulate accumulate) {
+  const Tensor c = x.before.clone();
+  matmul(c, x.a, x.b, ta, tb, accumulate);
+  return c;
+}
+
+/// Checks c against sums in f64. The bound has one rounding in c's dtype and sqrt(K) in the sum.
+void check_sums(const Tensor& c, const Operands& x, const Size& s, Transpose ta, Transpose tb,
+                Accumulate accumulate) {
+  const auto a = test::to_doubles(x.a), b = test::to_doubles(x.b);
+  const auto before = test::to_doubles(x.before), values = test::to_doubles(c);
+  const DType sum = statistics_dtype(x.a.dtype());
+  // Only some elements of a large product.
+  const std::int64_t step = s.M * s.N * s.K > 1'000'000 ? 97 : 1;
+  for (std::int64_t i = 0; i < s.M * s.N; i += step) {
+    const std::int64_t m = i / s.N, n = i % s.N;
+    double value = accumulate == Accumulate::yes ? before[i] : 0.0, magnitude = std::fabs(value);
+    for (std::int64_t k = 0; k < s.K; ++k) {
+      const double p = a[ta == Transpose::yes ? k * s.M + m : m * s.K + k] *
+                       b[tb == Transpose::yes ? n * s.K + k : k * s.N + n];
+      value += p;
+      magnitude += std::fabs(p);
+    }
+    const double allowed =
+        1.001 * test::unit_roundoff(c.dtype()) * std::fabs(value) +
+        2.0 * std::sqrt(double(s.K) + 1.0) * test::unit_roundoff(sum) * magnitude;
+    if (!(std::fabs(values[i] - value) <= allowed)) {
+      CAPTURE(m, n, values[i], value);
+      FAIL("an element is wrong");
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("products are right on every instruction set, by every way", "[cpu]") {
+  const test::Rank rank;
+  for (const Size& s : kSizes) {
+    for (const Transpose ta : kBoth) {
+      for (const Transpose tb : kBoth) {
+        for (const auto& [in, out] :
+             {std::pair{DType::f32, DType::f32}, std::pair{DType::bf16, DType::f32},
+              std::pair{DType::bf16, DType::bf16}, std::pair{DType::f16, DType::f16},
+              std::pair{DType::f64, DType::f64}, std::pair{DType::f32, DType::bf16}}) {
+          for (const Isa isa : isas_for(in)) {
+            matmul_options().isa = isa;
+            if (is_left_out(s, in, ta, tb)) continue;
+            CAPTURE(enum_name(isa), s.M, s.N, s.K, name_of(in), name_of(out), ta == Transpose::yes,
+                    tb == Transpose::yes);
+            const Accumulate accumulate = s.K % 2 == 0 ? Accumulate::yes : Accumulate::no;
+            const Operands x = operands_of(s, in, ta, tb, out);
+            check_sums(product_of(x, ta, tb, accumulate), x, s, ta, tb, accumulate);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("f32 and f64 products have the same bits on every instruction set", "[cpu]") {
+  const test::Rank rank;
+  for (const Size& s : kSizes) {
+    for (const Transpose ta : kBoth) {
+      for (const Transpose tb : kBoth) {
+        for (const DType dtype : {DType::f32, DType::f64}) {
+          if (is_left_out(s, dtype, ta, tb)) continue;
+          const Operands x = operands_of(s, dtype, ta, tb, dtype);
+          matmul_options().isa = Isa::portable;
+          const Tensor expected = product_of(x, ta, tb, Accumulate::yes);
+          for (const Isa isa : isas_for(dtype)) {
+            CAPTURE(enum_name(isa), s.M, s.N, s.K, name_of(dtype));
+            matmul_options().isa = isa;
+            CHECK(test::same_bits(product_of(x, ta, tb, Accumulate::yes), expected));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("products have the same bits for any number of threads, on every instruction set",
+          "[cpu]") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const Isa isa : isas_for(dtype)) {
+      for (const Transpose ta : kBoth) {
+        std::vector<std::vector<double>> results;
+        for (const int threads : {1, 2, 3, 8}) {
+          const test::Rank rank(threads);
+          matmul_options().isa = isa;
+          const Operands x = operands_of({200, 110, 330}, dtype, ta, Transpose::no, dtype);
+          results.push_back(test::to_doubles(product_of(x, ta, Transpose::no, Accumulate::no)));
+        }
+        for (const auto& result : results) CHECK(results[0] == result);
+      }
+    }
+  }
+}
+
+TEST_CASE("a row has the same bits whatever rows are computed with it, on every instruction set",
+          "[cpu]") {
+  const test::Rank rank;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const Isa isa : isas_for(dtype)) {
+      matmul_options().isa = isa;
+      for (const Transpose tb : kBoth) {
+        // As many rows as take shared panels, and depths of several pieces.
+        const Operands x = operands_of({230, 50, 700}, dtype, Transpose::no, tb, dtype);
+        const Tensor whole = product_of(x, Transpose::no, tb, Accumulate::no);
+        for (const auto& [first, last] :
+             {std::pair{0, 1}, std::pair{229, 230}, std::pair{3, 28}, std::pair{2, 40}}) {
+          CAPTURE(enum_name(isa), name_of(dtype), tb == Transpose::yes, first, last);
+          const Operands rows = {x.a.slice(first, last), x.b, x.before.slice(first, last)};
+          CHECK(test::same_bits(product_of(rows, Transpose::no, tb, Accumulate::no),
+                                whole.slice(first, last)));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("tiles in software have the bits of AMX", "[cpu]") {
+  if (cpu::best_isa() != Isa::amx) return;
+  const test::Rank rank;
+  // With factors of 2^-70 the products are denormal.
+  for (const float factor : {1.0f, 0x1p-70f}) {
+    Operands x = operands_of({45, 37, 1100}, DType::bf16, Transpose::no, Transpose::no, DType::f32);
+    for (const Tensor& matrix : {x.a, x.b}) {
+      auto* const elements = matrix.data<bfloat16>();
+      for (std::int64_t i = 0; i < matrix.numel(); ++i) {
+        elements[i] = bfloat16(static_cast<float>(elements[i]) * factor);
+      }
+    }
+    matmul_options().isa = Isa::amx;
+    const Tensor expected = product_of(x, Transpose::no, Transpose::no, Accumulate::no);
+    matmul_options().isa = Isa::software_tiles;
+    CHECK(test::same_bits(product_of(x, Transpose::no, Transpose::no, Accumulate::no), expected));
+  }
+}
+
+TEST_CASE("rows of a factor and of the result may lie apart", "[cpu]") {
+  const test::Rank rank;
+  for (const Isa isa : cpu::available_isas()) {
+    matmul_options().isa = isa;
+    for (const Size& s : {Size{5, 50, 30}, Size{200, 70, 330}}) {
+      for (const Transpose ta : kBoth) {
+        for (const Transpose tb : kBoth) {
+          for (const DType dtype : {DType::f32, DType::bf16}) {
+            CAPTURE(enum_name(isa), s.M, s.N, s.K, name_of(dtype));
+            const Operands x = operands_of(s, dtype, ta, tb, dtype);
+            const Tensor expected = product_of(x, ta, tb, Accumulate::no);
+            // The same matrices with some elements more in every row.
+            const auto widen = [&](const Tensor& matrix, std::int64_t more) {
+              const Tensor wide =
+                  test::poisoned({matrix.size(0), matrix.size(1) + more}, matrix.dtype());
+              const auto bytes = static_cast<std::size_t>(matrix.size(1)) * size_of(matrix.dtype());
+              for (std::int64_t i = 0; i < matrix.size(0); ++i) {
+                std::memcpy(cpu::element(wide, i * wide.size(1)),
+                            cpu::element(matrix, i * matrix.size(1)), bytes);
+              }
+              return wide;
+            };
+            const Tensor a = widen(x.a, 3), b = widen(x.b, 5);
+            const Tensor c = test::poisoned({s.M, s.N + 7}, dtype);
+            const cpu::Product product = {.M = s.M,
+                                          .N = s.N,
+                                          .K = s.K,
+                                          .a = a.raw(),
+                                          .b = b.raw(),
+                                          .c = c.raw(),
+                                          .a_row = a.size(1),
+                                          .b_row = b.size(1),
+                                          .c_row = c.size(1)};
+            cpu::multiply_all({&product, 1}, {.in = dtype,
+                                              .out = dtype,
+                                              .transpose_a = ta == Transpose::yes,
+                                              .transpose_b = tb == Transpose::yes,
+                                              .M = s.M,
+                                              .N = s.N,
+                                              .K = s.K,
+                                              .count = 1,
+                                              .rows = s.M});
+            CHECK(test::same_bits(c, widen(expected, 7)));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a dry run takes the workspace of the products", "[cpu]") {
+  const auto peak = [](bool dry, const Size& s, Transpose ta, DType in, DType out, int threads) {
+    RankContext context({.device = test::device(), .threads = threads, .seed = 1, .dry = dry});
+    const ContextGuard guard(context);
+    const Tensor c = Tensor::empty({s.M, s.N}, out);
+    matmul(c, Tensor::empty(stored(s.M, s.K, ta), in), Tensor::empty({s.K, s.N}, in), ta);
+    CHECK(context.allocator().account()[Category::workspace].current == 0);
+    return context.allocator().account()[Category::workspace].peak;
+  };
+  for (const Size& s :
+       {Size{3, 5, 7}, Size{23, 50, 65}, Size{200, 131, 97}, Size{196, 230, 1290}}) {
+    for (const Transpose ta : kBoth) {
+      for (const auto& [in, out] :
+           {std::pair{DType::f32, DType::f32}, std::pair{DType::bf16, DType::f32},
+            std::pair{DType::bf16, DType::bf16}}) {
+        CAPTURE(s.M, s.N, s.K, name_of(in), name_of(out));
+        CHECK(peak(true, s, ta, in, out, 3) == peak(false, s, ta, in, out, 3));
+      }
+    }
+  }
+  // The panels of a large product do not grow with it: 6 MiB, and half of a cache or two panels.
+  const auto megabytes = [](std::int64_t bytes) { return bytes >> 20; };
+  CHECK(megabytes(peak(true, {8192, 3072, 8192}, Transpose::yes, DType::f32, DType::f32, 1)) < 12);
+}
+
+TEST_CASE("the workspace of grouped products does not depend on the rows of the experts", "[cpu]") {
+  test::Rank rank;
+  const auto peak = [&](const std::vector<std::int32_t>& offsets, bool weight) {
+    auto& account = rank.context.allocator();
+    const Tensor x = Tensor::zeros({500, 96}, DType::bf16),
+                 y = Tensor::zeros({500, 80}, DType::bf16);
+    const Tensor matrices = Tensor::zeros({4, 96, 80}, DType::bf16);
+    const Tensor at = Tensor::from(offsets, {5});
+    account.reset_peaks();
+    weight ? grouped_matmul_weight(matrices, x, y, at) : grouped_matmul(y, x, matrices, at);
+    return account.account()[Category::workspace].peak;
+  };
+  for (const bool weight : {false, true}) {
+    const auto even = peak({0, 125, 250, 375, 500}, weight);
+    CHECK(even > 0);
+    CHECK(peak({0, 500, 500, 500, 500}, weight) == even);
+    CHECK(peak({0, 0, 0, 0, 1}, weight) == even);
+    CHECK(peak({0, 0, 0, 0, 0}, weight) == even);
+  }
+}
+
+TEST_CASE("OpenBLAS computes the same products", "[cpu]") {
+  const test::Rank rank;
+  matmul_options().library = MatmulOptions::Library::openblas;
+  for (const Size& s : {Size{5, 37, 33}, Size{400, 390, 20}}) {
+    for (const Transpose ta : kBoth) {
+      for (const Transpose tb : kBoth) {
+        for (const auto& [in, out] :
+             {std::pair{DType::f32, DType::f32}, std::pair{DType::bf16, DType::bf16},
+              std::pair{DType::f64, DType::f64}, std::pair{DType::f16, DType::f32}}) {
+          for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
+            const Operands x = operands_of(s, in, ta, tb, out);
+            check_sums(product_of(x, ta, tb, accumulate), x, s, ta, tb, accumulate);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tessera
