@@ -26,7 +26,8 @@ class HostMemory final : public HostMemorySource {
     if (bytes < kHugePage) {
       return static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes));
     }
-    void* const data = std::aligned_alloc(kHugePage, (bytes + kHugePage - 1) / kHugePage * kHugePage);
+    const std::size_t padded = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+    void* const data = std::aligned_alloc(kHugePage, padded);
     // Advice: a kernel without huge pages ignores it.
     if (data != nullptr) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
     return static_cast<std::byte*>(data);

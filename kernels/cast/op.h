@@ -17,8 +17,7 @@ void cast(Out y, const Tensor& x);
 /// element counts of a pair are equal; shapes may differ. All ys have one dtype, and all xs.
 void cast_all(std::span<const Tensor> ys, std::span<const Tensor> xs);
 
-/// x itself, or an f32 copy of a 16-bit x, charged to `workspace`. The CPU multiplies in f32, so an
-/// operand of several products is widened once.
+/// x itself, or an f32 copy of a 16-bit x, charged to `workspace`.
 Tensor widened(const Tensor& x);
 
 // The backends cast lists of pairs; `cast` is a list of one.

@@ -14,11 +14,14 @@ namespace {
 /// Memory that all chunks use, one after the other.
 struct ChunkWorkspace {
   Tensor logits;     // [chunk, V] f32 or f64; becomes dlogits in place
+  Tensor rounded;    // dlogits as the products of bf16 take them; else undefined
   Tensor logsumexp;  // [chunk]
   Tensor dloss;      // [chunk], each the loss's factor
 
-  ChunkWorkspace(std::int64_t chunk, std::int64_t classes, DType dtype, double loss_scale)
+  ChunkWorkspace(std::int64_t chunk, std::int64_t classes, const Tensor& x, DType dtype,
+                 double loss_scale)
       : logits(Tensor::empty({chunk, classes}, dtype)),
+        rounded(x.dtype() == DType::bf16 ? Tensor::empty({chunk, classes}, DType::bf16) : Tensor()),
         logsumexp(Tensor::empty({chunk}, dtype)),
         dloss(Tensor::full({chunk}, dtype, loss_scale)) {}
 };
@@ -33,25 +36,28 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
   const CategoryScope scope(Category::workspace);
   const DType dtype = statistics_dtype(x.dtype());
   const std::int64_t tokens = x.size(0);
-  // Every chunk multiplies with the weight twice, so it is widened once, outside the products.
-  const Tensor wide_weight = widened(weight);
+  // Gradients of f16 logits would vanish in 16 bits, so the products of f16 take f32.
+  const bool widens = x.dtype() == DType::f16;
+  const Tensor factor = widens ? widened(weight) : weight;
   const Tensor losses = Tensor::empty({tokens}, dtype);
-  const ChunkWorkspace workspace(std::min(chunk, tokens), weight.size(0), dtype, loss_scale);
+  const ChunkWorkspace workspace(std::min(chunk, tokens), weight.size(0), x, dtype, loss_scale);
   if (tokens == 0 && dweight.defined() && accumulate_dweight == Accumulate::no) dweight.zero();
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t end = std::min(tokens, begin + chunk);
-    const Tensor chunk_x = widened(x.slice(begin, end));
+    const Tensor chunk_x = widens ? widened(x.slice(begin, end)) : x.slice(begin, end);
     const Tensor chunk_targets = targets.slice(begin, end);
     const Tensor logits = workspace.logits.slice(0, end - begin);
     const Tensor logsumexp = workspace.logsumexp.slice(0, end - begin);
-    tessera::matmul(logits, chunk_x, wide_weight, Transpose::no, Transpose::yes);
+    tessera::matmul(logits, chunk_x, factor, Transpose::no, Transpose::yes);
     tessera::cross_entropy_forward(losses.slice(begin, end), logsumexp, logits, chunk_targets,
                                    ignore_index);
     if (!dx.defined() && !dweight.defined()) continue;
-    const Tensor& dlogits = logits;
-    tessera::cross_entropy_backward(dlogits, workspace.dloss.slice(0, end - begin), logits,
+    tessera::cross_entropy_backward(logits, workspace.dloss.slice(0, end - begin), logits,
                                     logsumexp, chunk_targets, ignore_index);
-    if (dx.defined()) tessera::matmul(dx.slice(begin, end), dlogits, wide_weight);
+    const Tensor dlogits =
+        workspace.rounded.defined() ? workspace.rounded.slice(0, end - begin) : logits;
+    if (workspace.rounded.defined()) tessera::cast(dlogits, logits);
+    if (dx.defined()) tessera::matmul(dx.slice(begin, end), dlogits, factor);
     if (dweight.defined()) {
       tessera::matmul(dweight, dlogits, chunk_x, Transpose::yes, Transpose::no,
                       begin == 0 ? accumulate_dweight : Accumulate::yes);

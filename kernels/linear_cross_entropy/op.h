@@ -7,8 +7,9 @@
 //   dx [N, C] = d loss / d x;  dweight [V, C] (+)= d loss / d weight (may be f32 for 16-bit x)
 //
 // The logits of a whole batch are the largest tensor of a small language model (N * V). Here only
-// `chunk` rows of them exist at a time, charged to `workspace`. On the CPU they are f32, next to an
-// f32 copy of a 16-bit weight. On a GPU they have x's dtype, rounded once as logits and once as
+// `chunk` rows of them exist at a time, charged to `workspace`. On the CPU they are f32. Next to
+// them are an f32 copy of an f16 weight or, for bf16, the rounded gradients of a chunk's logits, and
+// the workspace of the products (matmul/op.h). On a GPU they have x's dtype, rounded once as logits and once as
 // their gradients, in rows of V rounded up to a multiple of 64.
 //
 // Gradients are computed in the forward pass, while a chunk's logits exist, so that these are
