@@ -147,13 +147,23 @@ std::string header(std::string_view begin, std::string_view role, std::string_vi
   return std::string(begin).append(role).append(end) + "\n\n";
 }
 
-std::string llama3_message(std::string_view role, std::string_view content) {
-  return header("<|start_header_id|>", role, "<|end_header_id|>").append(stripped(content)) +
-         "<|eot_id|>";
+/// Appends a message. The span of an answer is its body and the token that ends it.
+void add_message(RenderedChat& chat, std::string_view role, std::string_view head,
+                 std::string_view body, std::string_view end) {
+  chat.text += head;
+  const std::size_t begin = chat.text.size();
+  chat.text.append(body).append(end);
+  if (role == "assistant") chat.answers.push_back({begin, chat.text.size()});
 }
 
-std::string qwen_message(std::string_view role, std::string_view content) {
-  return ("<|im_start|>" + std::string(role) + "\n").append(content) + "<|im_end|>\n";
+void add_llama3_message(RenderedChat& chat, std::string_view role, std::string_view content) {
+  add_message(chat, role, header("<|start_header_id|>", role, "<|end_header_id|>"),
+              stripped(content), "<|eot_id|>");
+}
+
+void add_qwen_message(RenderedChat& chat, std::string_view role, std::string_view content) {
+  add_message(chat, role, "<|im_start|>" + std::string(role) + "\n", content, "<|im_end|>");
+  chat.text += "\n";
 }
 
 /// The last user's message that is not the answer of a tool: qwen3 keeps thoughts after it.
@@ -233,6 +243,10 @@ ChatTemplate::ChatTemplate(std::string_view text, std::string bos, std::string e
 }
 
 std::string ChatTemplate::render(const std::vector<ChatMessage>& messages) const {
+  return render_whole(messages).text + opening();
+}
+
+RenderedChat ChatTemplate::render_whole(const std::vector<ChatMessage>& messages) const {
   check(!messages.empty(), "a conversation needs at least one message");
   for (const ChatMessage& message : messages) {
     check(message.role == "system" || message.role == "user" || message.role == "assistant",
@@ -253,8 +267,24 @@ std::string ChatTemplate::render(const std::vector<ChatMessage>& messages) const
   fail("no such chat format");
 }
 
-std::string ChatTemplate::render_llama2(const std::vector<ChatMessage>& messages) const {
-  std::string text;
+std::string ChatTemplate::opening() const {
+  switch (format_) {
+    case ChatFormat::llama2:
+      return "";  // an answer follows [/INST]
+    case ChatFormat::llama3:
+    case ChatFormat::llama3_1:
+      return header("<|start_header_id|>", "assistant", "<|end_header_id|>");
+    case ChatFormat::llama4:
+      return header("<|header_start|>", "assistant", "<|header_end|>");
+    case ChatFormat::qwen2_5:
+    case ChatFormat::qwen3:
+      return "<|im_start|>assistant\n";
+  }
+  fail("no such chat format");
+}
+
+RenderedChat ChatTemplate::render_llama2(const std::vector<ChatMessage>& messages) const {
+  RenderedChat chat;
   std::string system;
   const std::size_t first = messages.front().role == "system" ? 1 : 0;
   if (first == 1) system = "<<SYS>>\n" + messages.front().content + "\n<</SYS>>\n\n";
@@ -266,56 +296,56 @@ std::string ChatTemplate::render_llama2(const std::vector<ChatMessage>& messages
           i + 1, role);
     if (role == "user") {
       const std::string whole = i == first ? system + content : content;
-      text += (bos_ + "[INST] ").append(stripped(whole)) + " [/INST]";
+      add_message(chat, role, bos_ + "[INST] ", stripped(whole), " [/INST]");
     } else if (role == "assistant") {
-      text += std::string(" ").append(stripped(content)) + " " + eos_;
+      add_message(chat, role, "", std::string(" ").append(stripped(content)) + " ", eos_);
     }
   }
-  return text;
+  return chat;
 }
 
-std::string ChatTemplate::render_llama3(const std::vector<ChatMessage>& messages) const {
-  std::string text = bos_;
+RenderedChat ChatTemplate::render_llama3(const std::vector<ChatMessage>& messages) const {
+  RenderedChat chat{.text = bos_};
   std::size_t first = 0;
   if (format_ == ChatFormat::llama3_1) {
     first = messages.front().role == "system" ? 1 : 0;
-    text += header("<|start_header_id|>", "system", "<|end_header_id|>") +
-            "Cutting Knowledge Date: December 2023\nToday Date: " + date_ + "\n\n";
-    if (first == 1) text += stripped(messages.front().content);
-    text += "<|eot_id|>";
+    chat.text += header("<|start_header_id|>", "system", "<|end_header_id|>") +
+                 "Cutting Knowledge Date: December 2023\nToday Date: " + date_ + "\n\n";
+    if (first == 1) chat.text += stripped(messages.front().content);
+    chat.text += "<|eot_id|>";
   }
   for (std::size_t i = first; i < messages.size(); ++i) {
-    text += llama3_message(messages[i].role, messages[i].content);
+    add_llama3_message(chat, messages[i].role, messages[i].content);
   }
-  return text + header("<|start_header_id|>", "assistant", "<|end_header_id|>");
+  return chat;
 }
 
-std::string ChatTemplate::render_llama4(const std::vector<ChatMessage>& messages) const {
-  std::string text = bos_;
+RenderedChat ChatTemplate::render_llama4(const std::vector<ChatMessage>& messages) const {
+  RenderedChat chat{.text = bos_};
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const auto& [role, content] = messages[i];
-    text += header("<|header_start|>", role, "<|header_end|>");
-    text += i == 0 && role == "system" ? stripped(content) : std::string_view(content);
-    text += "<|eot|>";
+    add_message(chat, role, header("<|header_start|>", role, "<|header_end|>"),
+                i == 0 && role == "system" ? stripped(content) : std::string_view(content),
+                "<|eot|>");
   }
-  return text + header("<|header_start|>", "assistant", "<|header_end|>");
+  return chat;
 }
 
-std::string ChatTemplate::render_qwen(const std::vector<ChatMessage>& messages) const {
+RenderedChat ChatTemplate::render_qwen(const std::vector<ChatMessage>& messages) const {
   const bool qwen3 = format_ == ChatFormat::qwen3;
-  std::string text;
+  RenderedChat chat;
   if (!qwen3 && messages.front().role != "system") {
-    text += qwen_message("system",
-                         "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
+    add_qwen_message(chat, "system",
+                     "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
   }
   const std::size_t question = last_question(messages);
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const auto& [role, content] = messages[i];
     const bool answer = qwen3 && role == "assistant";
     const bool last = i + 1 == messages.size();
-    text += qwen_message(role, answer ? qwen3_answer(content, last, i > question) : content);
+    add_qwen_message(chat, role, answer ? qwen3_answer(content, last, i > question) : content);
   }
-  return text + "<|im_start|>assistant\n";
+  return chat;
 }
 
 }  // namespace tessera

@@ -33,6 +33,16 @@ struct ChatMessage {
   std::string content;
 };
 
+/// A conversation's text, and where in it a model has written.
+struct RenderedChat {
+  struct Span {
+    std::size_t begin, end;
+  };
+  std::string text;
+  /// The bytes of each of the assistant's messages, with the token that ends its turn.
+  std::vector<Span> answers = {};
+};
+
 enum class ChatFormat { llama2, llama3, llama3_1, llama4, qwen2_5, qwen3 };
 
 class ChatTemplate {
@@ -52,15 +62,21 @@ class ChatTemplate {
   /// other than these three, and for turns that the template refuses.
   std::string render(const std::vector<ChatMessage>& messages) const;
 
+  /// The conversation to its end, as a text to train on. An answer's span begins where render() ends
+  /// for the messages before it, if the template keeps their text. Raises Error as render() does.
+  RenderedChat render_whole(const std::vector<ChatMessage>& messages) const;
+
   /// The date in llama3.1's system message. That of the template; or today if the template asks for
   /// it, as Llama 3.2's does.
   void set_date(std::string date) { date_ = std::move(date); }
 
  private:
-  std::string render_llama2(const std::vector<ChatMessage>& messages) const;
-  std::string render_llama3(const std::vector<ChatMessage>& messages) const;
-  std::string render_llama4(const std::vector<ChatMessage>& messages) const;
-  std::string render_qwen(const std::vector<ChatMessage>& messages) const;
+  /// The text with which the model's turn begins.
+  std::string opening() const;
+  RenderedChat render_llama2(const std::vector<ChatMessage>& messages) const;
+  RenderedChat render_llama3(const std::vector<ChatMessage>& messages) const;
+  RenderedChat render_llama4(const std::vector<ChatMessage>& messages) const;
+  RenderedChat render_qwen(const std::vector<ChatMessage>& messages) const;
 
   ChatFormat format_;
   std::string bos_, eos_, date_;

@@ -6,8 +6,10 @@ A list with an object for each chat template:
   template   its text, as it stands in a tokenizer_config.json
   bos, eos   the tokens that it names
   date       the date that it was given, where it names one
-  cases      a list of {messages, rendered, text}: apply_chat_template(messages, tokenize=False,
-             add_generation_prompt=True), or rendered null where the template raises an error
+  cases      a list of {messages, rendered, whole, answers}. rendered: apply_chat_template(messages,
+             tokenize=False, add_generation_prompt=True), or null where the template raises an error.
+             whole: the same without the opening of another answer. answers: the bytes in it of the
+             assistant's messages, from the opening to the end of the token that ends the turn
 
 The templates are the text parts of the published ones, without tools. Those of the files in shared/ can
 be passed on the command line and are compared with ours on the same conversations.
@@ -202,6 +204,33 @@ def tokenizer_of(template, bos, eos):
     return tokenizer
 
 
+# The token that ends a turn.
+ENDS = {"llama2": "</s>", "llama3": "<|eot_id|>", "llama3.1": "<|eot_id|>",
+        "llama3.2": "<|eot_id|>", "llama4": "<|eot|>", "qwen2.5": "<|im_end|>",
+        "qwen3": "<|im_end|>", None: "<|im_end|>"}
+
+
+def answers_of(tokenizer, name, conversation, date):
+    """The text without an opening at its end, and the answers' spans in bytes."""
+    rendered = render(tokenizer, conversation, date)
+    opening = render(tokenizer, [("user", "x")], date)
+    opening = opening[opening.rindex("x") + 1:].split(ENDS[name])[-1].removeprefix(
+        "\n" if ENDS[name] == "<|im_end|>" else "")
+    whole = rendered if name == "llama2" else rendered.removesuffix(opening)
+    spans, place = [], 0
+    for i, (role, _) in enumerate(conversation):
+        if role != "assistant":
+            continue
+        begin = whole.index(opening, place) + len(opening)
+        place = whole.index(ENDS[name], begin) + len(ENDS[name])
+        prefix = render(tokenizer, conversation[:i], date) if i else None
+        if prefix and whole.startswith(prefix):
+            assert name == "llama2" or begin == len(prefix), (name, conversation)
+            begin = len(prefix)
+        spans.append([len(whole[:begin].encode()), len(whole[:place].encode())])
+    return whole, spans
+
+
 def render(tokenizer, conversation, date):
     messages = [{"role": role, "content": content} for role, content in conversation]
     more = {"date_string": date} if date else {}
@@ -225,8 +254,12 @@ def main(published):
     result = []
     for name, template, bos, eos, date in TEMPLATES:
         tokenizer = tokenizer_of(template, bos, eos)
-        cases = [{"messages": [{"role": role, "content": content} for role, content in c],
-                  "rendered": render(tokenizer, c, date)} for c in CONVERSATIONS]
+        cases = []
+        for c in CONVERSATIONS:
+            messages = [{"role": role, "content": content} for role, content in c]
+            cases.append({"messages": messages, "rendered": render(tokenizer, c, date)})
+            if cases[-1]["rendered"] is not None:
+                cases[-1]["whole"], cases[-1]["answers"] = answers_of(tokenizer, name, c, date)
         result.append({"name": name, "template": template, "bos": bos, "eos": eos, "date": date,
                        "cases": cases})
     folder = pathlib.Path(__file__).parent / "chat"

@@ -69,6 +69,25 @@ TEST_CASE("every family's chat template renders as Transformers renders it") {
   CHECK(refused >= 3);
 }
 
+TEST_CASE("the answers of a conversation lie where Transformers' renderings have them") {
+  int answers = 0;
+  for (const nlohmann::json& one : golden_templates()) {
+    if (one["name"].is_null()) continue;
+    const ChatTemplate chat = template_of(one);
+    for (const nlohmann::json& test : one["cases"]) {
+      if (test["rendered"].is_null()) continue;
+      CAPTURE(one["name"], test["messages"].dump());
+      const RenderedChat rendered = chat.render_whole(messages_of(test));
+      CHECK(rendered.text == test["whole"]);
+      nlohmann::json spans = nlohmann::json::array();
+      for (const auto& [begin, end] : rendered.answers) spans.push_back({begin, end});
+      CHECK(spans == test["answers"]);
+      answers += static_cast<int>(spans.size());
+    }
+  }
+  CHECK(answers >= 70);
+}
+
 TEST_CASE("a template is found in either file of a folder, and goes by its statements") {
   const test::TemporaryDirectory folder;
   const nlohmann::json llama2 = golden("llama2"), qwen3 = golden("qwen3");

@@ -55,6 +55,36 @@ FAULTS = {
         "",
         ["generate"]),
     # ---- data
+    "the token that ends an answer is not trained": (
+        "tools/data/samples.cpp",
+        "    marks.push_back(kTrained);\n",
+        "    marks.push_back(0);\n",
+        ["samples"]),
+    "an answer is trained from the token after its first": (
+        "tools/data/samples.cpp",
+        "for (std::size_t i = token_at(begin); i < last; ++i)",
+        "for (std::size_t i = token_at(begin) + 1; i < last; ++i)",
+        ["samples"]),
+    "marks of earlier data stay next to new tokens": (
+        "tools/data/prepare.cpp",
+        'entry.path().extension() == ".marks"',
+        'entry.path().extension() == ".none"',
+        ["samples"]),
+    "a batch has all of a sample as targets": (
+        "tools/data/loader.cpp",
+        "  if (!corpus_.has_marks()) return;\n",
+        "  return;\n",
+        ["samples"]),
+    "a piece without an answer fills a row": (
+        "tools/data/document_rows.cpp",
+        "    if (piece.targets > 0) take(piece);\n",
+        "    if (piece.tokens > 0) take(piece);\n",
+        ["samples"]),
+    "marks of any file are taken for those of the tokens": (
+        "tools/data/mark_file.cpp",
+        "  check(header[2] == tokens,",
+        "  check(header[2] >= 0,",
+        ["samples"]),
     "a piece goes to the last row with room in its half": (
         "tools/data/first_fit.cpp",
         "    node *= 2;\n    if (free_[node] < tokens) ++node;\n",
@@ -72,14 +102,13 @@ FAULTS = {
         ["document_rows"]),
     "the targets of a row of documents are counted as a window's": (
         "tools/data/loader.cpp",
-        "  if (!document_rows_) return rows * sequence_length_;\n",
+        "  if (!document_rows_ && !corpus_.has_marks()) return rows * sequence_length_;\n",
         "  if (rows >= 0) return rows * sequence_length_;\n",
         ["document_rows", "rows_train"]),
     "a document ends where a piece of the corpus that is read ends": (
         "tools/data/document_rows.cpp",
-        "    corpus.read(begin, tokens);\n",
-        "    corpus.read(begin, tokens);\n"
-        "    if (begin > first) take(std::exchange(first, begin), begin);\n",
+        "      if (starts || piece.tokens == row_length) end_piece",
+        "      if (starts || i == 0 || piece.tokens == row_length) end_piece",
         ["document_rows"]),
     "a spool's counts are believed whatever its files hold": (
         "tools/data/token_spool.cpp",

@@ -173,7 +173,7 @@ std::vector<Key> data_keys(DataConfig& data) {
                  "What fills a sequence. `windows`: neighbouring tokens, whatever documents they "
                  "cut. `packed`: as many whole documents as fit, which do not see each other. "
                  "`padded`: one document. A longer document is cut into several. `packed` and "
-                 "`padded` need `data.document_token`."),
+                 "`padded` need `data.document_token`, or data with marks of its samples."),
   };
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/threads.h"
 
@@ -56,10 +57,34 @@ DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, TakeTokens take)
     : tokenizer_(tokenizer), take_(std::move(take)) {}
 
 void DocumentEncoder::add(std::string text, bool ends_document) {
-  bytes_ += text.size();
-  parts_.push_back({std::move(text), ends_document});
+  const std::size_t bytes = text.size();
+  add({.text = std::move(text), .ends_document = ends_document}, bytes);
+}
+
+void DocumentEncoder::add(Sample sample, std::optional<std::int32_t> end_of_text) {
+  const std::size_t bytes = sample.text.size();
+  add({.ends_document = true, .sample = std::move(sample), .end_of_text = end_of_text}, bytes);
+}
+
+void DocumentEncoder::add(Part part, std::size_t bytes) {
+  bytes_ += bytes;
+  parts_.push_back(std::move(part));
   const auto threads = static_cast<std::size_t>(context().threads().size());
   if (bytes_ >= kJobBytes * kJobsPerThread * threads) flush();
+}
+
+void DocumentEncoder::encode(Part& part) const {
+  if (!part.sample) {
+    part.tokens = tokenizer_.encode(part.text);
+    part.text = {};
+    return;
+  }
+  try {
+    part.tokens = encode_sample(*part.sample, tokenizer_, part.end_of_text);
+  } catch (const Error& error) {
+    part.problem = error.what();
+  }
+  part.sample->text = {};
 }
 
 void DocumentEncoder::flush() {
@@ -70,17 +95,19 @@ void DocumentEncoder::flush() {
       begins.push_back(i);
       bytes = 0;
     }
-    bytes += parts_[i].text.size();
+    bytes += parts_[i].sample ? parts_[i].sample->text.size() : parts_[i].text.size();
   }
   begins.push_back(parts_.size());
   context().threads().run(static_cast<std::int64_t>(begins.size()) - 1, [&](std::int64_t job) {
     const auto j = static_cast<std::size_t>(job);
     for (std::size_t i = begins[j]; i < begins[j + 1]; ++i) {
-      parts_[i].tokens = tokenizer_.encode(parts_[i].text);
-      parts_[i].text = {};
+      encode(parts_[i]);
     }
   });
-  for (const Part& part : parts_) take_(part.tokens, part.ends_document);
+  for (const Part& part : parts_) {
+    check(part.problem.empty(), "{}", part.problem);
+    take_(part.tokens, part.ends_document);
+  }
   parts_.clear();
   bytes_ = 0;
 }

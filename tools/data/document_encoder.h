@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "models/tokenizers/tokenizer.h"
+#include "tools/data/samples.h"
 
 namespace tessera {
 
@@ -28,6 +30,9 @@ class DocumentEncoder {
 
   /// A document, or a part of one.
   void add(std::string text, bool ends_document);
+  /// A document whose tokens have marks (encode_sample). Its errors are raised by the call that encodes
+  /// it: those of the first bad sample.
+  void add(Sample sample, std::optional<std::int32_t> end_of_text);
   /// Encodes and hands over everything that was added.
   void flush();
 
@@ -35,8 +40,14 @@ class DocumentEncoder {
   struct Part {
     std::string text;
     bool ends_document = false;
+    std::optional<Sample> sample = {};
+    std::optional<std::int32_t> end_of_text = {};
     std::vector<std::int32_t> tokens = {};
+    std::string problem = {};
   };
+
+  void add(Part part, std::size_t bytes);
+  void encode(Part& part) const;
 
   const Tokenizer& tokenizer_;
   TakeTokens take_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <utility>
 
 #include "tools/data/first_fit.h"
 
@@ -11,44 +10,55 @@ namespace {
 
 constexpr std::int64_t kTokensAtATime = 1 << 20;
 
-/// Calls take(first, last) for the inputs of every document.
-void for_each_document(const TokenCorpus& corpus, TokenId document_token,
-                       const std::function<void(std::int64_t first, std::int64_t last)>& take) {
+using Piece = DocumentRows::Piece;
+
+/// Calls take(piece) for the pieces of every document.
+void for_each_piece(const TokenCorpus& corpus, std::int32_t row_length,
+                    std::optional<std::int32_t> document_token,
+                    const std::function<void(const Piece& piece)>& take) {
+  const bool marked = corpus.has_marks();
+  const auto first_token = static_cast<TokenId>(document_token.value_or(0));
   const std::int64_t inputs = corpus.size() - 1;  // the last token has none to predict
-  std::int64_t first = 0;
   std::vector<TokenId> tokens;
+  std::vector<TokenMarks> marks;
+  Piece piece;
+  const auto end_piece = [&](std::int64_t next) {
+    if (piece.targets > 0) take(piece);
+    piece = {.first = next};
+  };
   for (std::int64_t begin = 0; begin < inputs; begin += kTokensAtATime) {
-    tokens.resize(static_cast<std::size_t>(std::min(kTokensAtATime, inputs - begin)));
-    corpus.read(begin, tokens);
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const std::int64_t at = begin + static_cast<std::int64_t>(i);
-      if (tokens[i] != document_token || at == first) continue;
-      take(first, at);
-      first = at;
+    const auto count = static_cast<std::size_t>(std::min(kTokensAtATime, inputs - begin));
+    if (marked) {
+      marks.resize(count + 1);
+      corpus.read_marks(begin, marks);
+    } else {
+      tokens.resize(count);
+      corpus.read(begin, tokens);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const bool starts = marked ? (marks[i] & kBegins) != 0 : tokens[i] == first_token;
+      if (starts || piece.tokens == row_length) end_piece(begin + static_cast<std::int64_t>(i));
+      ++piece.tokens;
+      piece.targets += marked ? marks[i + 1] & kTrained : 1;
     }
   }
-  if (first < inputs) take(first, inputs);
+  end_piece(inputs);
 }
 
 }  // namespace
 
 DocumentRows::DocumentRows(const TokenCorpus& corpus, std::int32_t row_length, RowKind kind,
-                           std::int32_t document_token) {
+                           std::optional<std::int32_t> document_token) {
   std::vector<Piece> pieces;
   std::vector<std::int64_t> rows;  // of each piece
   FirstFit packing(row_length);
   std::int64_t count = 0;
-  for_each_document(
-      corpus, static_cast<TokenId>(document_token), [&](std::int64_t first, std::int64_t last) {
-        for (; first < last; first += row_length) {
-          const auto tokens =
-              static_cast<std::int32_t>(std::min<std::int64_t>(row_length, last - first));
-          pieces.push_back({first, tokens});
-          inputs_ += tokens;
-          rows.push_back(kind == RowKind::packed ? packing.place(tokens) : count);
-          count = std::max(count, rows.back() + 1);
-        }
-      });
+  for_each_piece(corpus, row_length, document_token, [&](const Piece& piece) {
+    pieces.push_back(piece);
+    rows.push_back(kind == RowKind::packed ? packing.place(piece.tokens) : count);
+    count = std::max(count, rows.back() + 1);
+    inputs_ += piece.tokens;
+  });
   // Sorted by row; in a row by their place in the corpus.
   begins_.assign(static_cast<std::size_t>(count) + 1, 0);
   for (const std::int64_t row : rows) ++begins_[static_cast<std::size_t>(row) + 1];
@@ -68,7 +78,7 @@ std::span<const DocumentRows::Piece> DocumentRows::row(std::int64_t index) const
 
 std::int64_t DocumentRows::valid_targets(std::int64_t index) const {
   std::int64_t targets = 0;
-  for (const Piece& piece : row(index)) targets += piece.tokens;
+  for (const Piece& piece : row(index)) targets += piece.targets;
   return targets;
 }
 

@@ -25,16 +25,18 @@ namespace tessera {
 
 class DocumentRows {
  public:
-  /// Tokens [first, first + tokens) of the corpus, as inputs.
+  /// Tokens [first, first + tokens) of the corpus, as inputs, and how many of their targets are valid.
   struct Piece {
     std::int64_t first = 0;
     std::int32_t tokens = 0;
+    std::int32_t targets = 0;
   };
 
-  /// Reads the corpus once. Documents start at `document_token`. `kind` is packed or padded. Memory:
-  /// 16 bytes for each piece.
+  /// Reads the corpus once. Documents start where its marks say, or else at `document_token`, which
+  /// must be given then. Pieces without a valid target are left out. `kind` is packed or padded.
+  /// Memory: 16 bytes for each piece.
   DocumentRows(const TokenCorpus& corpus, std::int32_t row_length, RowKind kind,
-               std::int32_t document_token);
+               std::optional<std::int32_t> document_token);
 
   /// Rows.
   std::int64_t size() const { return static_cast<std::int64_t>(begins_.size()) - 1; }

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "models/tokenizers/utf8.h"
@@ -15,6 +13,7 @@
 #include "runtime/input_file.h"
 #include "runtime/json.h"
 #include "tools/config/yaml_documents.h"
+#include "tools/data/json_lines.h"
 
 namespace tessera {
 namespace {
@@ -138,24 +137,6 @@ void hand_over(const json& value, const std::vector<std::string>& keys, const Do
   for (const json& element : value) sink(Strings(keys).of(element), true);
 }
 
-void read_json_lines(const fs::path& file, const std::vector<std::string>& keys,
-                     const DocumentSink& sink) {
-  std::ifstream stream(file, std::ios::binary);
-  check(stream.is_open(), "cannot open {}", file.string());
-  std::string line;
-  for (std::int64_t number = 1; std::getline(stream, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    std::optional<json> document;
-    try {
-      document = parse_json(line, kDeepest);
-    } catch (const Error& error) {
-      fail("{}:{}: {}", file.string(), number, error.what());
-    }
-    sink(Strings(keys).of(*document), true);
-  }
-  check(!stream.bad(), "{}: the file could not be read to its end", file.string());
-}
-
 void read_yaml(const fs::path& file, const std::vector<std::string>& keys,
                const DocumentSink& sink) {
   std::vector<json> documents;
@@ -229,7 +210,11 @@ std::vector<fs::path> find_text_files(const std::vector<fs::path>& inputs) {
 }
 
 void DocumentReader::read(const fs::path& file, const DocumentSink& sink) const {
-  if (has_kind(file, {".jsonl"})) return read_json_lines(file, keys, sink);
+  if (has_kind(file, {".jsonl"})) {
+    return for_each_json_line(file, [&](const json& document, const std::string&) {
+      sink(Strings(keys).of(document), true);
+    });
+  }
   if (has_kind(file, {".json"})) return hand_over(read_json_file(file), keys, sink);
   if (has_kind(file, {".yaml", ".yml"})) return read_yaml(file, keys, sink);
   read_text(file, *this, sink);

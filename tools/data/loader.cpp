@@ -39,12 +39,12 @@ void TokenLoader::set_windows() {
 }
 
 void TokenLoader::set_document_rows(RowKind kind) {
-  check(document_token_.has_value(),
+  check(document_token_ || corpus_.has_marks(),
         "rows of documents need the token at which a document starts; set data.document_token");
   check(!corpus_.is_generated(), "{} has no documents; data.rows can only be windows",
         corpus_.name());
   document_rows_.emplace(corpus_, static_cast<std::int32_t>(sequence_length_), kind,
-                         *document_token_);
+                         document_token_);
   is_packed_ = kind == RowKind::packed;
   samples_ = document_rows_->size();
   check(samples_ > 0, "{} holds {} tokens, too few to predict one from another", corpus_.name(),
@@ -66,31 +66,37 @@ std::int64_t TokenLoader::place_in_epoch(std::int64_t sample) const {
   return static_cast<std::int64_t>(shuffle(static_cast<std::uint64_t>(place)));
 }
 
-void TokenLoader::add_window(std::int64_t sample, Rows& rows) const {
+std::int64_t TokenLoader::window_begin(std::int64_t sample) const {
   const auto epoch = static_cast<std::uint64_t>(sample / samples_);
   const std::uint64_t offset =
       RandomStream(seed_, "window offset").below(epoch, static_cast<std::uint64_t>(offsets_));
-  std::vector<TokenId> window(static_cast<std::size_t>(sequence_length_) + 1);
-  corpus_.read(static_cast<std::int64_t>(offset) + place_in_epoch(sample) * sequence_length_,
-               window);
-  rows.inputs.insert(rows.inputs.end(), window.begin(), window.end() - 1);
-  rows.targets.insert(rows.targets.end(), window.begin() + 1, window.end());
+  return static_cast<std::int64_t>(offset) + place_in_epoch(sample) * sequence_length_;
+}
+
+void TokenLoader::add_tokens(std::int64_t first, std::int64_t tokens, Rows& rows) const {
+  std::vector<TokenId> read(static_cast<std::size_t>(tokens) + 1);
+  corpus_.read(first, read);
+  rows.inputs.insert(rows.inputs.end(), read.begin(), read.end() - 1);
+  rows.targets.insert(rows.targets.end(), read.begin() + 1, read.end());
+  if (!corpus_.has_marks()) return;
+  std::vector<TokenMarks> marks(read.size() - 1);
+  corpus_.read_marks(first + 1, marks);
+  const std::size_t begin = rows.targets.size() - marks.size();
+  for (std::size_t i = 0; i < marks.size(); ++i) {
+    if ((marks[i] & kTrained) == 0) rows.targets[begin + i] = kIgnoreIndex;
+  }
 }
 
 void TokenLoader::add_documents(std::int64_t sample, Rows& rows) const {
   const std::size_t end = rows.inputs.size() + static_cast<std::size_t>(sequence_length_);
   std::int32_t place = 0;
-  std::vector<TokenId> tokens;
   for (const DocumentRows::Piece& piece : document_rows_->row(place_in_epoch(sample))) {
-    tokens.resize(static_cast<std::size_t>(piece.tokens) + 1);
-    corpus_.read(piece.first, tokens);
-    rows.inputs.insert(rows.inputs.end(), tokens.begin(), tokens.end() - 1);
-    rows.targets.insert(rows.targets.end(), tokens.begin() + 1, tokens.end());
+    add_tokens(piece.first, piece.tokens, rows);
     rows.document_starts.resize(rows.inputs.size(), place);
     place += piece.tokens;
   }
   // The empty places are a document, too, so that no token before them could attend to them.
-  rows.inputs.resize(end, *document_token_);
+  rows.inputs.resize(end, document_token_.value_or(0));
   rows.targets.resize(end, kIgnoreIndex);
   rows.document_starts.resize(end, place);
 }
@@ -103,7 +109,8 @@ Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t 
   Rows all;
   for (std::int64_t row = first_row; row < first_row + rows; ++row) {
     const std::int64_t sample = step * batch_size + row;
-    document_rows_ ? add_documents(sample, all) : add_window(sample, all);
+    document_rows_ ? add_documents(sample, all)
+                   : add_tokens(window_begin(sample), sequence_length_, all);
   }
   const Shape shape{rows, sequence_length_};
   Batch batch{Tensor::from(all.inputs, shape), Tensor::from(all.targets, shape)};
@@ -118,10 +125,17 @@ Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t 
 
 std::int64_t TokenLoader::valid_targets(std::int64_t step, std::int64_t first_row,
                                         std::int64_t rows, std::int64_t batch_size) const {
-  if (!document_rows_) return rows * sequence_length_;
+  if (!document_rows_ && !corpus_.has_marks()) return rows * sequence_length_;
   std::int64_t targets = 0;
+  std::vector<TokenMarks> marks(static_cast<std::size_t>(sequence_length_));
   for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-    targets += document_rows_->valid_targets(place_in_epoch(step * batch_size + row));
+    const std::int64_t sample = step * batch_size + row;
+    if (document_rows_) {
+      targets += document_rows_->valid_targets(place_in_epoch(sample));
+      continue;
+    }
+    corpus_.read_marks(window_begin(sample) + 1, marks);
+    for (const TokenMarks mark : marks) targets += mark & kTrained;
   }
   return targets;
 }

@@ -48,7 +48,7 @@ class TokenLoader {
  public:
   /// Sequential order ignores the seed. With `document_token` documents start at that token, and
   /// batches say where. Raises Error if the corpus has fewer than sequence_length + 1 tokens for
-  /// windows, or no document for other rows, or if those have no `document_token`.
+  /// windows, or no document for other rows, or if those have neither a `document_token` nor marks.
   TokenLoader(TokenCorpus corpus, std::int64_t sequence_length, SampleOrder order,
               std::uint64_t seed = 0, std::optional<std::int32_t> document_token = {},
               RowKind rows = RowKind::windows);
@@ -77,7 +77,10 @@ class TokenLoader {
   void set_document_rows(RowKind kind);
   /// The sample's number in its epoch, before or after shuffling.
   std::int64_t place_in_epoch(std::int64_t sample) const;
-  void add_window(std::int64_t sample, Rows& rows) const;
+  /// The window's first token.
+  std::int64_t window_begin(std::int64_t sample) const;
+  /// Appends the inputs from `first` on, and their targets.
+  void add_tokens(std::int64_t first, std::int64_t tokens, Rows& rows) const;
   void add_documents(std::int64_t sample, Rows& rows) const;
 
   TokenCorpus corpus_;

@@ -81,6 +81,19 @@ Manifest manifest_from(const json& object) {
   return manifest;
 }
 
+/// The checksum to compare a file of so many bytes with; none if no manifest lists the file, or it is
+/// too large to read. Raises Error if the manifest lists another size.
+std::optional<std::uint64_t> listed_checksum(const fs::path& path, std::int64_t bytes) {
+  const fs::path folder = path.parent_path();
+  if (!fs::exists(folder / Manifest::kFileName)) return std::nullopt;
+  const Manifest manifest = read_manifest(folder);
+  const Manifest::File* const listed = find_output(manifest, path.filename());
+  if (listed == nullptr) return std::nullopt;
+  check(bytes == listed->bytes, "{} has {} bytes; {} lists {}. Run tessera prepare again",
+        path.string(), bytes, (folder / Manifest::kFileName).string(), listed->bytes);
+  return bytes <= kMostVerifiedBytes ? std::optional(listed->checksum) : std::nullopt;
+}
+
 }  // namespace
 
 bool is_shard_of(const std::string& set, const std::string& file) {
@@ -112,18 +125,15 @@ Manifest read_manifest(const fs::path& directory) {
 
 TokenFile open_verified(const fs::path& path, std::int64_t vocab_size) {
   TokenFile file(path);
-  const fs::path folder = path.parent_path();
-  std::optional<std::uint64_t> checksum;
-  if (fs::exists(folder / Manifest::kFileName)) {
-    const Manifest manifest = read_manifest(folder);
-    if (const Manifest::File* listed = find_output(manifest, path.filename())) {
-      check(file.bytes() == listed->bytes,
-            "{} has {} bytes; {} lists {}. Run tessera prepare again", path.string(), file.bytes(),
-            (folder / Manifest::kFileName).string(), listed->bytes);
-      if (file.bytes() <= kMostVerifiedBytes) checksum = listed->checksum;
-    }
-  }
-  file.verify(vocab_size, checksum);
+  file.verify(vocab_size, listed_checksum(path, file.bytes()));
+  return file;
+}
+
+std::optional<MarkFile> open_verified_marks(const TokenFile& tokens) {
+  const fs::path path = mark_file_of(tokens.path());
+  if (!fs::exists(path)) return std::nullopt;
+  MarkFile file(path, tokens.size());
+  file.verify(listed_checksum(path, file.bytes()));
   return file;
 }
 

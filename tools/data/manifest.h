@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tools/data/mark_file.h"
 #include "tools/data/token_file.h"
 
 namespace tessera {
@@ -48,5 +50,8 @@ Manifest read_manifest(const std::filesystem::path& directory);
 /// next to the file lists it, the file must have the listed size and checksum. The checksum is
 /// computed up to 1 GiB, which takes about a second; larger files are compared by size only.
 TokenFile open_verified(const std::filesystem::path& path, std::int64_t vocab_size);
+
+/// Opens the mark file of a token file in the same way; none if it has none.
+std::optional<MarkFile> open_verified_marks(const TokenFile& tokens);
 
 }  // namespace tessera

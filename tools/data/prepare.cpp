@@ -15,6 +15,7 @@
 #include "runtime/json.h"
 #include "tools/data/document_encoder.h"
 #include "tools/data/documents.h"
+#include "tools/data/samples.h"
 #include "tools/data/splitting.h"
 #include "tools/data/token_spool.h"
 
@@ -57,12 +58,15 @@ class PartialFolder {
   bool made_target_ = false, kept_ = false;
 };
 
-/// Removes the token files of earlier data that `names` does not have.
+/// Removes the token and mark files of earlier data that `names` does not have.
 void remove_other_shards(const fs::path& folder, const std::vector<std::string>& names) {
   std::vector<fs::path> others;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename();
-    const bool is_shard = is_shard_of("train", name) || is_shard_of("val", name);
+    const std::string token_file = entry.path().extension() == ".marks"
+                                       ? entry.path().filename().replace_extension(".bin").string()
+                                       : name;
+    const bool is_shard = is_shard_of("train", token_file) || is_shard_of("val", token_file);
     if (is_shard && std::find(names.begin(), names.end(), name) == names.end()) {
       others.push_back(entry.path());
     }
@@ -124,7 +128,7 @@ std::optional<std::int32_t> end_of_text_of(const Tokenizer& tokenizer, const std
 class Preparation {
  public:
   explicit Preparation(const PrepareOptions& options)
-      : options_(options), train_(inputs_of(options.inputs)) {
+      : options_(options), train_(inputs_of(options.inputs)), samples_(options.tokenizer) {
     if (!options.val_inputs.empty()) val_ = inputs_of(options.val_inputs);
     reader_.keys = options.keys;
     reader_.utf8 = options.tokenizer != "bytes";
@@ -173,7 +177,7 @@ class Preparation {
     std::string text =
         fmt::format("{} {:016x} {}", options_.tokenizer, hash.value(), end_of_text_.value_or(-1));
     for (const std::string& key : options_.keys) text += " " + key;
-    return text;
+    return options_.answers_only ? text + " answers only" : text;
   }
 
   TokenSpool spool(const Inputs& inputs, const std::string& set, PartialFolder& partial) {
@@ -183,7 +187,7 @@ class Preparation {
     DocumentEncoder encoder(*tokenizer_, [&](std::span<const std::int32_t> tokens, bool ends) {
       spool.append(tokens);
       if (!ends) return;
-      if (end_of_text_) spool.append({&*end_of_text_, 1});
+      if (end_of_text_ && !options_.answers_only) spool.append({&*end_of_text_, 1});
       spool.end_document();
     });
     try {
@@ -199,28 +203,43 @@ class Preparation {
 
   void add_file(const fs::path& file, DocumentEncoder& encoder, TokenSpool& spool) {
     const std::int64_t before = progress_.bytes;
-    reader_.read(file, [&](std::string text, bool ends) {
-      progress_.bytes += static_cast<std::int64_t>(text.size());
-      encoder.add(std::move(text), ends);
+    const auto report = [&](std::size_t bytes) {
+      progress_.bytes += static_cast<std::int64_t>(bytes);
       progress_.tokens = spool.tokens();
       if (options_.progress) options_.progress(progress_);
-    });
+    };
+    if (options_.answers_only) {
+      samples_.read(file, [&](Sample sample) {
+        const std::size_t bytes = sample.text.size();
+        encoder.add(std::move(sample), end_of_text_);
+        report(bytes);
+      });
+    } else {
+      reader_.read(file, [&](std::string text, bool ends) {
+        const std::size_t bytes = text.size();
+        encoder.add(std::move(text), ends);
+        report(bytes);
+      });
+    }
     encoder.flush();
     spool.end_file(file);
     progress_.bytes = before + spool.done().back().bytes;
   }
 
+  ValidationSplit split() const {
+    return options_.answers_only ? ValidationSplit::documents : options_.split;
+  }
+
   void write(const PartialFolder& partial, TokenSpool& train, TokenSpool* val,
              Manifest& manifest) const {
-    const TokenSets sets = val != nullptr
-                               ? TokenSets{all_tokens(train), all_tokens(*val)}
-                               : split_tokens(train, options_.split, options_.val_fraction);
+    const TokenSets sets = val != nullptr ? TokenSets{all_tokens(train), all_tokens(*val)}
+                                          : split_tokens(train, split(), options_.val_fraction);
     manifest.train_tokens = sets.train.tokens;
     manifest.val_tokens = sets.val.tokens;
     std::vector<std::string> names;
     for (const auto& [set, name] : {std::pair(&sets.train, "train"), {&sets.val, "val"}}) {
-      const auto written =
-          write_shards(*set, partial.path(), name, options_.shard_tokens, manifest.vocab_size);
+      const auto written = write_shards(*set, partial.path(), name, options_.shard_tokens,
+                                        manifest.vocab_size, options_.answers_only);
       names.insert(names.end(), written.begin(), written.end());
     }
     for (const std::string& name : names) {
@@ -243,6 +262,7 @@ class Preparation {
   const Inputs train_;
   std::optional<Inputs> val_;
   DocumentReader reader_;
+  SampleReader samples_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<std::int32_t> end_of_text_;
   PrepareProgress progress_;
@@ -254,6 +274,8 @@ Manifest prepare(const PrepareOptions& options) {
   check(!options.inputs.empty(), "prepare needs at least one input file; name it with --input");
   check(options.val_fraction >= 0.0 && options.val_fraction < 1.0,
         "the validation fraction is {}; expected at least 0 and below 1", options.val_fraction);
+  check(!options.answers_only || options.split != ValidationSplit::tails,
+        "samples cannot be split at their tails; split by documents");
   check(options.shard_tokens >= 1, "a token file of at most {} tokens holds none",
         options.shard_tokens);
   RankContext rank;

@@ -47,6 +47,9 @@ struct PrepareOptions {
   /// The token behind every document: "auto", "none", or the token as the vocabulary spells it.
   /// "auto" is the first that the vocabulary has of <|endoftext|>, <|end_of_text|> and </s>.
   std::string end_of_text = "auto";
+  /// The inputs are samples for fine-tuning (samples.h), of which only the answers are trained: a mark
+  /// file lies next to each token file. They are split by documents.
+  bool answers_only = false;
   /// A token file has at most so many tokens. If there are more, files are numbered:
   /// train_000000.bin and so on.
   std::int64_t shard_tokens = 1'000'000'000;

@@ -7,9 +7,12 @@
 
 #include "runtime/check.h"
 #include "runtime/integer.h"
+#include "tools/data/marked_token.h"
 
 namespace tessera {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::int64_t kManyDocuments = 100;
 constexpr std::int64_t kPiece = 1 << 20;  // tokens copied at a time
@@ -63,6 +66,25 @@ void copy_tokens(const TokenSet& set, std::int64_t first, std::int64_t last,
   });
 }
 
+void copy_unmarked(const TokenSet& set, std::int64_t first, std::int64_t last,
+                   const TakeTokens& take) {
+  std::vector<TokenId> tokens;
+  copy_tokens(set, first, last, [&](std::span<const TokenId> marked) {
+    tokens.resize(marked.size());
+    std::ranges::transform(marked, tokens.begin(), without_marks);
+    take(tokens);
+  });
+}
+
+void copy_marks(const TokenSet& set, std::int64_t first, std::int64_t last, const TakeMarks& take) {
+  std::vector<TokenMarks> marks;
+  copy_tokens(set, first, last, [&](std::span<const TokenId> marked) {
+    marks.resize(marked.size());
+    std::ranges::transform(marked, marks.begin(), marks_of);
+    take(marks);
+  });
+}
+
 }  // namespace
 
 TokenSet all_tokens(TokenSpool& spool) {
@@ -99,15 +121,21 @@ TokenSets split_tokens(TokenSpool& spool, ValidationSplit split, double val_frac
 
 std::vector<std::string> write_shards(const TokenSet& set, const std::filesystem::path& folder,
                                       const std::string& name, std::int64_t shard_tokens,
-                                      std::int64_t vocab_size) {
+                                      std::int64_t vocab_size, bool marks) {
   const std::int64_t shards = std::max<std::int64_t>(1, ceil_div(set.tokens, shard_tokens));
   std::vector<std::string> names;
   for (std::int64_t shard = 0; shard < shards; ++shard) {
     names.push_back(shards == 1 ? name + ".bin" : fmt::format("{}_{:06}.bin", name, shard));
     const std::int64_t first = shard * shard_tokens;
     const std::int64_t last = std::min(first + shard_tokens, set.tokens);
-    write_token_file(folder / names.back(), last - first, vocab_size,
-                     [&](const TakeTokens& take) { copy_tokens(set, first, last, take); });
+    const fs::path path = folder / names.back();
+    write_token_file(path, last - first, vocab_size, [&](const TakeTokens& take) {
+      marks ? copy_unmarked(set, first, last, take) : copy_tokens(set, first, last, take);
+    });
+    if (!marks) continue;
+    names.push_back(mark_file_of(names.back()));
+    write_mark_file(mark_file_of(path), last - first,
+                    [&](const TakeMarks& take) { copy_marks(set, first, last, take); });
   }
   return names;
 }

@@ -30,9 +30,10 @@ TokenSet all_tokens(TokenSpool& spool);
 TokenSets split_tokens(TokenSpool& spool, ValidationSplit split, double val_fraction);
 
 /// Writes `<name>.bin`, or `<name>_000000.bin` and so on if there are more than `shard_tokens`.
+/// With `marks`, the spool's tokens have marks (marked_token.h), which go to a mark file next to each.
 /// Returns the names.
 std::vector<std::string> write_shards(const TokenSet& set, const std::filesystem::path& folder,
                                       const std::string& name, std::int64_t shard_tokens,
-                                      std::int64_t vocab_size);
+                                      std::int64_t vocab_size, bool marks = false);
 
 }  // namespace tessera

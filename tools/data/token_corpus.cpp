@@ -94,8 +94,28 @@ TokenCorpus TokenCorpus::open(const fs::path& setting, std::int64_t vocab_size) 
     corpus.files_.push_back(open_verified(path, vocab_size));
     corpus.begins_.push_back(corpus.size_);
     corpus.size_ += corpus.files_.back().size();
+    const auto marks = open_verified_marks(corpus.files_.back());
+    if (marks) corpus.marks_.push_back(*marks);
+    check(
+        corpus.marks_.empty() || corpus.marks_.size() == corpus.files_.size(),
+        "{}: some of these token files have a mark file next to them, others such as {} have not; "
+        "prepare all of them the same way",
+        setting.string(), marks ? corpus.files_.front().path().string() : path.string());
   }
   return corpus;
+}
+
+template <typename Read>
+void TokenCorpus::for_each_part(std::int64_t first, std::size_t count, const Read& read) const {
+  auto file = static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), first) -
+                                       begins_.begin() - 1);
+  for (std::size_t begin = 0; begin < count; ++file) {
+    const std::int64_t offset = first + static_cast<std::int64_t>(begin) - begins_[file];
+    const auto left = static_cast<std::size_t>(files_[file].size() - offset);
+    const std::size_t part = std::min(count - begin, left);
+    read(file, offset, begin, part);
+    begin += part;
+  }
 }
 
 void TokenCorpus::read(std::int64_t first, std::span<TokenId> tokens) const {
@@ -103,16 +123,17 @@ void TokenCorpus::read(std::int64_t first, std::span<TokenId> tokens) const {
     for (TokenId& token : tokens) token = generator_->at(static_cast<std::uint64_t>(first++));
     return;
   }
-  auto file = static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), first) -
-                                       begins_.begin() - 1);
-  for (; !tokens.empty(); ++file) {
-    const std::int64_t offset = first - begins_[file];
-    const auto count =
-        std::min(tokens.size(), static_cast<std::size_t>(files_[file].size() - offset));
-    files_[file].read(offset, tokens.first(count));
-    tokens = tokens.subspan(count);
-    first += static_cast<std::int64_t>(count);
-  }
+  for_each_part(first, tokens.size(),
+                [&](std::size_t file, std::int64_t offset, std::size_t begin, std::size_t count) {
+                  files_[file].read(offset, tokens.subspan(begin, count));
+                });
+}
+
+void TokenCorpus::read_marks(std::int64_t first, std::span<TokenMarks> marks) const {
+  for_each_part(first, marks.size(),
+                [&](std::size_t file, std::int64_t offset, std::size_t begin, std::size_t count) {
+                  marks_[file].read(offset, marks.subspan(begin, count));
+                });
 }
 
 std::vector<fs::path> token_files_of(const fs::path& setting) {

@@ -7,7 +7,7 @@
 //   synthetic:zipf      token k with a likelihood of about 1 / (k + 1)
 //   synthetic:copy      random stretches of 32 tokens, each written twice: a task that can be learnt
 //
-// Files follow each other without a gap, so the way a set is cut into files changes no sample.
+// A token file may have a mark file next to it (mark_file.h). Files follow each other without a gap, so the way a set is cut into files changes no sample.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/data/mark_file.h"
 #include "tools/data/token_file.h"
 
 namespace tessera {
@@ -36,6 +37,11 @@ class TokenCorpus {
   /// Reads tokens [first, first + tokens.size()), which must lie inside.
   void read(std::int64_t first, std::span<TokenId> tokens) const;
 
+  /// Whether there are mark files next to the token files.
+  bool has_marks() const { return !marks_.empty(); }
+  /// Reads the marks of tokens [first, first + marks.size()), which must lie inside. has_marks().
+  void read_marks(std::int64_t first, std::span<TokenMarks> marks) const;
+
   /// A source of tokens that no file holds.
   class Generator;
 
@@ -44,7 +50,13 @@ class TokenCorpus {
 
   std::string name_;
   std::int64_t size_ = 0;
+  /// Calls read(file, offset, begin, count) for the parts of a range of tokens: `count` tokens from
+  /// `offset` in the file, which begin at `begin` in the range.
+  template <typename Read>
+  void for_each_part(std::int64_t first, std::size_t count, const Read& read) const;
+
   std::vector<TokenFile> files_;
+  std::vector<MarkFile> marks_;       // as many as files, or none
   std::vector<std::int64_t> begins_;  // of each file in the corpus
   std::shared_ptr<const Generator> generator_;
 };

@@ -110,6 +110,9 @@ void add_prepare(CLI::App& app) {
                    "the tokenizer has it")
       ->type_name("auto|none|TOKEN")
       ->capture_default_str();
+  command->add_flag("--answers-only", options->answers_only,
+                    "The inputs are .jsonl files with messages, or prompt and completion, for "
+                    "fine-tuning; only the answers are trained");
   command
       ->add_option("--shard-tokens", options->shard_tokens,
                    "Most tokens in a file; more are written to train_000000.bin and so on")

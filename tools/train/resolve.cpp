@@ -281,7 +281,8 @@ ResolvedConfig on_ranks(ResolvedConfig run, int ranks) {
 }
 
 bool masks_documents(const ResolvedConfig& run) {
-  return run.document_token.has_value() && run.config.data.rows != RowKind::padded;
+  const RowKind rows = run.config.data.rows;
+  return rows == RowKind::packed || (rows == RowKind::windows && run.document_token.has_value());
 }
 
 void check_sharding(const ResolvedConfig& run, int ranks) {
