@@ -26,7 +26,7 @@ class RmsDecoder : public Decoder {
   struct Options {
     double norm_epsilon;
     bool tied;
-    /// The token whose embedding gets no gradient from lookups (Embedding).
+    /// The embedding of this token gets no gradient from lookups (Embedding).
     std::optional<std::int64_t> padding_id;
     Initializer initializer;
   };

@@ -52,7 +52,7 @@ struct Llama4Config {
   RopeConfig rope = {.theta = 500'000.0, .scaling = Llama3Scaling{}};
   /// Whether the head's weight is the embedding's.
   bool tied = false;
-  /// The token whose embedding gets no gradient from lookups, as Transformers pads batches.
+  /// The embedding of this token gets no gradient from lookups, as Transformers pads batches.
   std::optional<std::int64_t> padding_id = std::nullopt;
   /// Biases of q, k, v and o.
   bool attention_bias = false;

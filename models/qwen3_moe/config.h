@@ -39,7 +39,7 @@ struct Qwen3MoeConfig {
   RopeConfig rope = {.theta = 1e6};
   /// Whether the head's weight is the embedding's.
   bool tied = false;
-  /// The token whose embedding gets no gradient from lookups, as Transformers pads batches.
+  /// The embedding of this token gets no gradient from lookups, as Transformers pads batches.
   std::optional<std::int64_t> padding_id = std::nullopt;
   bool attention_bias = false;
   /// These models have none; a member of every family. Must be 0.

@@ -1,16 +1,23 @@
 // The programs under mpirun: ranks that are processes compute the same as ranks that are threads.
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <future>
+#include <thread>
 
 #include "runtime/check.h"
+#include "sharding/checkpoint/folder.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/train/trainer.h"
 
 namespace tessera {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 using test::metrics_of;
 using test::model_bytes;
@@ -24,17 +31,79 @@ struct Outcome {
   std::string text;
 };
 
-/// Runs one of the project's programs as `ranks` processes.
-Outcome mpirun(int ranks, const std::string& program, const TemporaryDirectory& folder) {
+/// Runs a command as `ranks` processes.
+Outcome mpirun_command(int ranks, const std::string& command, const TemporaryDirectory& folder) {
   const std::string out = folder / "out.txt";
-  const std::string command = fmt::format(
+  const std::string line = fmt::format(
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
       "ASAN_OPTIONS=detect_leaks=0 "  // OpenMPI's own
-      "timeout --kill-after=5 60 {} --oversubscribe --bind-to none -np {} {}/bin/{} "
-      "> {} 2>&1",
-      TESSERA_MPIRUN, ranks, TESSERA_BINARY_DIR, program, out);
-  const int status = std::system(command.c_str());
+      "timeout --kill-after=5 60 {} --oversubscribe --bind-to none -np {} {} > {} 2>&1",
+      TESSERA_MPIRUN, ranks, command, out);
+  const int status = std::system(line.c_str());
   return {WEXITSTATUS(status), read_text_file(out)};
+}
+
+/// Runs one of the project's programs as `ranks` processes.
+Outcome mpirun(int ranks, const std::string& program, const TemporaryDirectory& folder) {
+  return mpirun_command(ranks, fmt::format("{}/bin/{}", TESSERA_BINARY_DIR, program), folder);
+}
+
+/// A training run of two processes, which run in the background.
+class TrainingInBackground {
+ public:
+  explicit TrainingInBackground(const TemporaryDirectory& folder, const Config& config)
+      : folder_(folder), run_(config.train.dir) {
+    write_file_atomically(folder / "run.yaml", to_yaml(config));
+    const std::string command = fmt::format(
+        "sh -c 'echo $$ > {0}/pid.$OMPI_COMM_WORLD_RANK; exec {1}/bin/tessera train {0}/run.yaml'",
+        folder.path().string(), TESSERA_BINARY_DIR);
+    outcome_ = std::async(std::launch::async,
+                          [this, command] { return mpirun_command(2, command, folder_); });
+  }
+
+  /// Waits until so many steps have been reported.
+  void wait_for_steps(std::size_t steps) const {
+    const auto reported = [&] {
+      const fs::path metrics = run_ / "metrics.jsonl";
+      if (!fs::exists(metrics)) return std::size_t{0};
+      const std::string text = read_text_file(metrics);
+      return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+    };
+    while (!ended() && reported() < steps)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  pid_t process_of(int rank) const {
+    return std::stoi(read_text_file(folder_ / fmt::format("pid.{}", rank)));
+  }
+  Outcome wait() { return outcome_.get(); }
+
+ private:
+  bool ended() const {
+    return outcome_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
+
+  const TemporaryDirectory& folder_;
+  const fs::path run_;
+  std::future<Outcome> outcome_;
+};
+
+/// Within ten seconds: the system may still have to take its status.
+bool has_ended(pid_t process) {
+  for (int waited = 0; waited < 1000; ++waited) {
+    if (::kill(process, 0) != 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+/// Long enough for a signal to arrive in time.
+Config long_run(const TemporaryDirectory& folder) {
+  Config config = tiny_run(folder);
+  config.sharding.strategy = StrategyKind::fsdp;
+  config.runtime.threads = 1;
+  config.train.steps = 300;
+  config.train.eval_every = 0;
+  return config;
 }
 
 }  // namespace
@@ -97,6 +166,51 @@ TEST_CASE("train under mpirun: a failure is reported once") {
   uneven.data.batch_size = 3;
   CHECK_THAT(failure_of(uneven), Catch::StartsWith("tessera: " + (folder / "run.yaml").string()) &&
                                      Catch::Contains("data.batch_size 3 is not"));
+}
+
+TEST_CASE("train under mpirun: a signal to one rank stops all, and the same command continues") {
+  const TemporaryDirectory folder;
+  Config config = long_run(folder);
+  TrainingInBackground run(folder, config);
+  run.wait_for_steps(3);
+  ::kill(run.process_of(1), SIGTERM);
+  const Outcome stopped = run.wait();
+  INFO(stopped.text);
+  REQUIRE(stopped.status == 0);
+  CHECK_THAT(stopped.text, Catch::Contains("stopped after step"));
+  CHECK_FALSE(fs::exists(config.train.dir / "model"));
+  CHECK(checkpoints_in(config.train.dir).size() == 1);
+  const Outcome rest = mpirun(2, "tessera train " + (folder / "run.yaml").string(), folder);
+  INFO(rest.text);
+  REQUIRE(rest.status == 0);
+  CHECK_THAT(rest.text, Catch::Contains("resume   after step"));
+  const std::string model = model_bytes(config.train.dir);
+  config.train.dir = folder / "threads";
+  config.runtime.ranks = 2;
+  train(config);
+  CHECK(model_bytes(config.train.dir) == model);
+  CHECK(metrics_of(folder / "run").size() == 300);
+}
+
+TEST_CASE("train under mpirun: a second signal ends all ranks at once") {
+  const TemporaryDirectory folder;
+  const Config config = long_run(folder);
+  TrainingInBackground run(folder, config);
+  run.wait_for_steps(3);
+  const pid_t other = run.process_of(0), signalled = run.process_of(1);
+  ::kill(other, SIGSTOP);  // so the step does not end
+  ::kill(signalled, SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  CHECK(::kill(signalled, 0) == 0);
+  const auto begin = std::chrono::steady_clock::now();
+  ::kill(signalled, SIGTERM);
+  const Outcome outcome = run.wait();
+  INFO(outcome.text);
+  CHECK(outcome.status != 0);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
+  CHECK(has_ended(other));
+  CHECK(has_ended(signalled));
+  CHECK(checkpoints_in(config.train.dir).empty());
 }
 
 TEST_CASE("train under mpirun prints lines and no progress bar") {

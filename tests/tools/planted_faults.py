@@ -237,6 +237,37 @@ FAULTS = {
         "    if (file.eof()) break;",
         "    if (text.empty()) break;",
         ["report"]),
+    # ---- replicas and signals
+    "replicas are never compared": (
+        "tools/train/session.cpp",
+        "if (every > 0 && step % every == 0 &&",
+        "if (every > 0 && step % every == -1 &&",
+        ["replica_check"]),
+    "half of the replicas are a majority": (
+        "tools/train/replica_check.cpp",
+        "if (2 * most->second.size() <= ranks.size()) {",
+        "if (2 * most->second.size() < ranks.size()) {",
+        ["replica_check"]),
+    "replicas compare no weights": (
+        "tools/train/replica_check.cpp",
+        "      add(masters, shard->data);\n",
+        "",
+        ["replica_check"]),
+    "replicas of hsdp are all ranks": (
+        "tools/train/replica_check.cpp",
+        "plan.mesh.group_along(rank, plan.groups[g].placement.replicate)",
+        "plan.mesh.group_along(rank * 0, plan.groups[g].placement.replicate)",
+        ["replica_check"]),
+    "a second signal counts only if it is the same": (
+        "tools/program/stop.cpp",
+        "  std::signal(SIGINT, SIG_DFL);\n  std::signal(SIGTERM, SIG_DFL);\n",
+        "",
+        ["mpi"]),
+    "a rollback takes the same batches again": (
+        "tools/train/runner.cpp",
+        "  position_.batches = batches;\n",
+        "",
+        ["resume"]),
     # ---- training
     "evaluation records a graph": (
         "tools/train/session.cpp",

@@ -1,6 +1,6 @@
 // A checkpoint of any strategy and number of ranks, loaded by any other: the same bits.
 //
-// There are too many pairs for every run of the tests: each variant loads what the one before it saved,
+// There are too many pairs for every run of the tests: each variant loads the files of the one before it,
 // in shuffled orders. TESSERA_RESHARD_ALL=1 in the environment takes every pair.
 #include <algorithm>
 #include <catch2/catch.hpp>

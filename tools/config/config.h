@@ -128,6 +128,8 @@ struct ShardingConfig {
   CommunicatorKind communicator = CommunicatorKind::automatic;
   bool deterministic = false;
   CheckCollectives check_collectives = CheckCollectives::first_steps;
+  /// Steps between two checks; 0: none.
+  std::int64_t check_replicas = 0;
   /// Seconds.
   std::int64_t timeout = 600;
   Offload offload = Offload::none;

@@ -272,6 +272,10 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           "sharding.check_collectives", sharding.check_collectives,
           "When ranks compare their collective calls one by one. `first_steps`: in the first "
           "two steps, and after that once per step."),
+      whole_number_key("sharding.check_replicas", sharding.check_replicas, 0, kMostSteps,
+                       "ddp, hsdp: steps from one comparison of the ranks' checksums of reduced "
+                       "gradients and weights to the next. A rank that differs from the ranks with "
+                       "the same part is named, and the run stops. 0 = never."),
       whole_number_key("sharding.timeout", sharding.timeout, 1, 7 * 24 * 3600,
                        "Seconds that a rank waits for the others before it stops the run."),
       choice_key("sharding.offload", sharding.offload,

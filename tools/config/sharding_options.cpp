@@ -35,6 +35,15 @@ ShardingOptions sharding_options(const Config& config) {
   };
 }
 
+bool has_replicas(const ShardingConfig& sharding) {
+  const auto holds = [](StrategyKind kind) {
+    return kind == StrategyKind::ddp || kind == StrategyKind::hsdp;
+  };
+  return holds(sharding.strategy) ||
+         std::any_of(sharding.rules.begin(), sharding.rules.end(),
+                     [&](const PlacementRule& rule) { return holds(rule.strategy); });
+}
+
 const std::vector<std::string>& strategy_variants() {
   static const std::vector<std::string> variants = {"ddp",  "zero1",     "zero2", "zero3",
                                                     "fsdp", "fsdp_flat", "hsdp"};
@@ -57,6 +66,7 @@ Config variant_of(const Config& base, const std::string& variant) {
   if (!has_hsdp(sharding_options(config))) sharding.shard_size = 0;
   if (!gathers && sharding.offload == Offload::all) sharding.offload = Offload::optimizer;
   if (!is_fsdp && sharding.reshard_group > 1) sharding.reshard_group = 0;
+  if (!has_replicas(sharding)) sharding.check_replicas = 0;
   return config;
 }
 

@@ -12,6 +12,9 @@ namespace tessera {
 
 ShardingOptions sharding_options(const Config& config);
 
+/// Whether ranks hold the same parts of some parameters and get the same reduced gradients: ddp, hsdp.
+bool has_replicas(const ShardingConfig& sharding);
+
 /// Every strategy for several ranks: "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat", "hsdp".
 const std::vector<std::string>& strategy_variants();
 

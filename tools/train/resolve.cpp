@@ -255,6 +255,11 @@ ResolvedConfig resolve(const Config& config) {
     run.document_token = find_document_token(config, shape_of(run.model).vocab_size);
   });
   check_key(config, "train.elastic", [&] { check_elastic(config); });
+  check_key(config, "sharding.check_replicas", [&] {
+    check(config.sharding.check_replicas == 0 || has_replicas(config.sharding),
+          "{} is for ddp and hsdp; with {} no two ranks hold the same part",
+          config.sharding.check_replicas, name_of(config.sharding.strategy));
+  });
   const TransformerShape shape = shape_of(run.model);
   ModelConfig& sizes = run.config.model;
   sizes.layers = shape.layers;

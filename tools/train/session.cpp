@@ -13,6 +13,7 @@
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
 #include "tools/train/optimizer.h"
+#include "tools/train/replica_check.h"
 
 namespace tessera {
 
@@ -76,6 +77,10 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
   sum_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_losses()});
   const Tensor loss = sum_in_tree(losses);
   const GradientNorm norm = sharded.gradient_norm();
+  const std::int64_t every = run_.config.sharding.check_replicas;
+  if (every > 0 && step % every == 0 && !context().is_dry()) {
+    check_replicas(*strategy_, world_, step);
+  }
   const double learning_rate = learning_rate_at(run_.schedule, step - 1);
   update_parameters(sharded, learning_rate, norm, loss, scale);
 

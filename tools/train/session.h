@@ -85,7 +85,7 @@ class TrainingSession {
   /// batch and the same on every rank. If the loss or the gradient is not finite, raises Error
   /// before the parameters are touched, unless train.on_nonfinite says otherwise. f16 skips the step
   /// first and lowers the loss scale, down to its least value. Raises Error if no target of the
-  /// batch is valid. `stop`: this rank was asked to stop; all ranks learn it with the loss.
+  /// batch is valid, or if replicas differ (sharding.check_replicas). `stop`: this rank was asked to stop; all ranks learn it with the loss.
   StepResult step(std::int64_t step, const BatchSource& source, bool stop = false);
 
   /// Mean cross-entropy of the valid targets in rows [0, rows) of step 0 of `source`, without
