@@ -22,7 +22,7 @@ FAULTS = {
     "a tile's last columns are stored as a whole vector": (
         "kernels/matmul/cpu/chains.h",
         "std::clamp<std::int64_t>(columns - v * S::kLanes, 0, S::kLanes)",
-        "S::kLanes",
+        "std::clamp<std::int64_t>(columns, S::kLanes, S::kLanes)",
         ["kernels_matmul_cpu"]),
     "tiles of one row are left out": (
         "kernels/matmul/cpu/chains.h",
@@ -62,7 +62,7 @@ FAULTS = {
     "a sum's later pieces overwrite c": (
         "kernels/matmul/cpu/product.cpp",
         ".accumulate = block.accumulate || k > 0",
-        ".accumulate = block.accumulate",
+        ".accumulate = block.accumulate && k >= 0",
         ["kernels_matmul_cpu"]),
     "few rows read a transposed b as it lies": (
         "kernels/matmul/cpu/product.cpp",
