@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdlib>
 
+#include "runtime/block_history.h"
 #include "runtime/check.h"
 #include "runtime/poison.h"
 
@@ -118,7 +119,9 @@ Allocator::Block Allocator::allocate(std::size_t bytes, Category category, int s
   }
   source_->mark_used(data, bytes, reserved, stream);
   charge(category, static_cast<std::int64_t>(bytes));
-  return {data, bytes, category, stream};
+  const Block block = {data, bytes, category, stream};
+  note_block(*this, block, /*allocates=*/true);
+  return block;
 }
 
 void Allocator::fail_out_of_memory(std::size_t bytes, Category category) const {
@@ -132,6 +135,7 @@ void Allocator::release(const Block& block) {
   if (block.data == nullptr) return;
   const std::lock_guard lock(mutex_);
   charge(block.category, -static_cast<std::int64_t>(block.bytes));
+  note_block(*this, block, /*allocates=*/false);
   const std::size_t reserved = size_class(block.bytes);
   source_->mark_unused(block.data, reserved, block.stream);
   free_[{block.stream, reserved}].push_back(block.data);

@@ -5,6 +5,7 @@
 #include "runtime/cuda/backend.h"
 #include "runtime/cuda/moment.h"
 #include "runtime/error.h"
+#include "runtime/open_spans.h"
 
 namespace tessera {
 namespace {
@@ -28,7 +29,18 @@ std::shared_ptr<const cuda::Moment> moment_or_null() {
   return nullptr;
 }
 
+std::vector<const std::string*>& names_of_open_spans() {
+  thread_local std::vector<const std::string*> names;
+  return names;
+}
+
 }  // namespace
+
+std::vector<std::string_view> open_spans() {
+  std::vector<std::string_view> names;
+  for (const std::string* name : names_of_open_spans()) names.push_back(*name);
+  return names;
+}
 
 TimePoint TimePoint::now() {
   return {.host = Clock::now(), .device = moment_or_null()};
@@ -132,12 +144,14 @@ void mark(std::string_view name) {
 }
 
 Span::Span(std::string name) : name_(std::move(name)) {
+  names_of_open_spans().push_back(&name_);
   if constexpr (kHasCuda) cuda::begin_range(name_);
   begin_ = TimePoint::now();
 }
 
 Span::~Span() {
   if constexpr (kHasCuda) cuda::end_range();
+  std::erase(names_of_open_spans(), &name_);  // mostly the last one
   if (RankContext* here = context_or_null()) {
     here->profiler().add(name_, current_stream().name(), begin_, TimePoint::now());
   }

@@ -371,11 +371,28 @@ TEST_CASE("a configuration is read from a file, and errors name its path") {
   REQUIRE_THROWS_WITH(load_config(folder / "none.yaml"), Contains("none.yaml"));
 }
 
+TEST_CASE("steps to profile are a first and a last one, at most 100") {
+  const auto profile = [](const std::string& text) {
+    return parse("", {"train.profile=" + text}).train.profile;
+  };
+  CHECK(profile("10-12").first == 10);
+  CHECK(profile("10-12").last == 12);
+  CHECK(profile("7").contains(7));
+  CHECK_FALSE(profile("7").contains(8));
+  CHECK_FALSE(profile("").contains(0 + 1));
+  CHECK(profile("1-100").last == 100);
+  for (const char* text : {"0-3", "3-2", "1-101", "a", "3-", "-3", "3--5", "1-2-3", "1e1"}) {
+    CAPTURE(text);
+    CHECK_THROWS_WITH(profile(text), Contains("train.profile") && Contains("steps such as 10-12"));
+  }
+}
+
 TEST_CASE("a written configuration reads back to the same values") {
-  const Config config = parse("", {"model.dropout=0.1", "optimizer.learning_rate=0.00029999999999",
-                                   "data.train=a: b # c.bin", "data.val=é \"quoted\" \\ x",
-                                   "train.dir= spaces ", "train.trace=null", "train.seed=123456789",
-                                   "optimizer.nesterov=true", "optimizer.name=sgd"});
+  const Config config =
+      parse("", {"model.dropout=0.1", "optimizer.learning_rate=0.00029999999999",
+                 "data.train=a: b # c.bin", "data.val=é \"quoted\" \\ x", "train.dir= spaces ",
+                 "train.profile=3-5", "train.seed=123456789", "optimizer.nesterov=true",
+                 "optimizer.name=sgd"});
   REQUIRE(values_of(parse(to_yaml(config))) == values_of(config));
   REQUIRE(values_of(config) != values_of(Config()));
 }

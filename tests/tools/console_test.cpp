@@ -1,4 +1,4 @@
-// What a run shows while it trains: the console, log.txt and the events of metrics.jsonl.
+// The output of a run while it trains: the console, log.txt and the events of metrics.jsonl.
 #include <fcntl.h>
 #include <pty.h>
 #include <sys/wait.h>

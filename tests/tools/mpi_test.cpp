@@ -117,9 +117,8 @@ TEST_CASE("train under mpirun: the metrics, the model and the trace of two threa
   config.runtime.ranks = 2;
   train(config);
   const Outcome outcome = mpirun(2,
-                                 "tessera train " + (folder / "run.yaml").string() +
-                                     " train.dir=" + (folder / "mpi").string() +
-                                     " train.trace=" + (folder / "trace.json").string(),
+                                 "tessera train " + (folder / "run.yaml").string() + " train.dir=" +
+                                     (folder / "mpi").string() + " train.profile=2-3",
                                  folder);
   INFO(outcome.text);
   REQUIRE(outcome.status == 0);
@@ -134,7 +133,7 @@ TEST_CASE("train under mpirun: the metrics, the model and the trace of two threa
   CHECK_THAT(outcome.text, !Catch::Contains("\x1b["));  // lines, no bar
   CHECK(found.back()["val_loss"] == expected.back()["val_loss"]);
   CHECK(model_bytes(folder / "mpi") == model_bytes(config.train.dir));
-  const std::string trace = read_text_file(folder / "trace.json");
+  const std::string trace = read_text_file(folder / "mpi/profile/trace.json");
   CHECK(trace.find("rank 1") != std::string::npos);
 }
 

@@ -268,6 +268,21 @@ FAULTS = {
         "  position_.batches = batches;\n",
         "",
         ["resume"]),
+    "a profile goes on after its last step": (
+        "tools/train/step_profile.cpp",
+        "  if (recording_ && step >= config_.profile.last) stop_recording();",
+        "  if (recording_ && step > config_.profile.last) stop_recording();",
+        ["profile"]),
+    "a profile of steps that a run does not reach is lost": (
+        "tools/train/step_profile.cpp",
+        "  if (recording_ && run_has_ended) stop_recording();",
+        "",
+        ["profile"]),
+    "blocks from before the profile count twice": (
+        "tools/train/memory_profile.cpp",
+        "if (live.erase(event.address) == 0) older",
+        "if (live.erase(event.address) > 5) older",
+        ["profile"]),
     # ---- training
     "evaluation records a graph": (
         "tools/train/session.cpp",

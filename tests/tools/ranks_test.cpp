@@ -224,19 +224,6 @@ TEST_CASE("metrics of two ranks: traffic as predicted, per step, evaluation left
   }
 }
 
-TEST_CASE("a trace shows every rank as a process") {
-  const TemporaryDirectory folder;
-  Config config = ranked(tiny_run(folder), "fsdp", 2, folder);
-  config.train.trace = folder / "trace.json";
-  train(config);
-  std::set<int> processes;
-  const json trace = json::parse(read_text_file(folder / "trace.json"));
-  for (const json& event : trace["traceEvents"]) {
-    if (event["name"] == "forward h.1") processes.insert(event["pid"].get<int>());
-  }
-  CHECK(processes == std::set<int>{0, 1});
-}
-
 TEST_CASE("a model saved by sharded ranks writes text") {
   const TemporaryDirectory folder;
   const Config config = ranked(tiny_run(folder), "hsdp", 4, folder);

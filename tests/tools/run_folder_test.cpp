@@ -7,7 +7,7 @@
 #include "sharding/comm/threads/threads.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
-#include "tools/train/tracer.h"
+#include "tools/train/step_profile.h"
 #include "tools/train/trainer.h"
 
 namespace tessera {
@@ -114,31 +114,23 @@ TEST_CASE("an error that all ranks share names no rank") {
   fails_with([](Config& c) { c.sharding.buckets = "h.9"; }, "sharding.buckets: 'h.9' is no unit");
   fails_with([](Config& c) { c.sharding.buckets = "0"; }, "sharding.buckets is 0; expected");
   fails_with([&](Config& c) { c.train.dir = folder / "text.txt" / "run"; }, "train.dir: cannot");
-  fails_with([&](Config& c) { c.train.trace = folder / "text.txt" / "t"; }, "train.trace: cannot");
   const RunFolder held(folder / "held");
   fails_with([&](Config& c) { c.train.dir = held.path(); }, "train.dir " + held.path().string());
 }
 
-TEST_CASE("an output that cannot be written is found before the first step") {
+TEST_CASE("a profile that cannot be written is a problem to report, not an error") {
   const TemporaryDirectory folder;
-  Config config = tiny_run(folder);
-  config.train.trace = folder / "text.txt" / "trace.json";  // below a file
-  CHECK_THROWS_WITH(train(config), Contains("text.txt"));
-  CHECK_FALSE(fs::exists(config.train.dir));
-  config.train.trace = folder.path();
-  CHECK_THROWS_WITH(train(config), Contains("is a folder; name a file in it"));
-  CHECK_FALSE(fs::exists(config.train.dir));
-}
-
-TEST_CASE("a trace that cannot be written at the end is a problem to report, not an error") {
-  const TemporaryDirectory folder;
+  write_file_atomically(folder / "file", "");
   TrainConfig config;
-  config.trace = folder / "gone" / "trace.json";
+  config.dir = folder / "file";  // no folder can be below it
+  config.profile = {1, 1};
   run_ranks({.ranks = 2, .threads = 1}, [&](Communicator& world) {
-    const Tracer tracer(config, world);
-    const std::string problem = tracer.write();
+    StepProfile profile(config, world);
+    profile.start_step(1);
+    profile.end_step(1);
+    const std::string problem = profile.write(false);
     if (world.rank() == 0) {
-      CHECK_THAT(problem, Contains("trace.json"));
+      CHECK_THAT(problem, Contains("file"));
     } else if (!problem.empty()) {
       throw Error("rank 1 writes nothing, but has a problem");
     }

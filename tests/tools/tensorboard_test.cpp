@@ -56,7 +56,7 @@ struct Message {
   std::uint64_t number(std::uint64_t number) const { return numbers.find(number)->second; }
 };
 
-/// The events of a file, whose checksums are tested.
+/// The events of a file. Tests their checksums.
 std::vector<Message> events_in(const fs::path& file) {
   const std::string bytes = read_text_file(file);
   const auto number = [&](std::size_t at, std::size_t size) {

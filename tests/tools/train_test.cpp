@@ -188,16 +188,6 @@ TEST_CASE("training goes on from a saved model") {
                       Catch::Contains("model.layers is 3") && Catch::Contains("has 2"));
 }
 
-TEST_CASE("a trace of the last steps opens as JSON and names the units") {
-  const TemporaryDirectory folder;
-  Config config = tiny_run(folder);
-  config.train.trace = folder / "trace.json";
-  train(config);
-  const std::string text = read_text_file(folder / "trace.json");
-  CHECK(json::parse(text).contains("traceEvents"));
-  CHECK(text.find("forward h.1") != std::string::npos);
-}
-
 TEST_CASE("a loss that is not finite stops the run and names the step") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);

@@ -53,6 +53,14 @@ template <>
 inline constexpr EnumNames<ProgressMode> kEnumNames<ProgressMode> = {"progress",
                                                                      {"auto", "bar", "lines"}};
 
+/// Steps first to last; none if `last` is 0.
+struct StepRange {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+
+  bool contains(std::int64_t step) const { return first <= step && step <= last; }
+};
+
 struct ModelConfig {
   std::string preset = "gpt2-mini";
   // 0: the preset's.
@@ -155,7 +163,7 @@ struct TrainConfig {
   std::int64_t eval_every = 100;
   std::int64_t eval_batches = 20;
   std::int64_t seed = 1;
-  std::filesystem::path trace;
+  StepRange profile;
   ProgressMode progress = ProgressMode::automatic;
   bool measure_matmul_rate = false;
   std::int64_t checkpoint_every = 1000;

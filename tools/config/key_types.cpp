@@ -48,10 +48,14 @@ std::string one_of(std::span<const std::string_view> names) {
   return fmt::format("one of {}", fmt::join(names, ", "));
 }
 
+std::optional<std::int64_t> whole_number_from(std::string_view text) {
+  return number_from<std::int64_t>(text);
+}
+
 Key whole_number_key(std::string name, std::int64_t& field, std::int64_t least, std::int64_t most,
                      std::string documentation) {
   const auto parse = [=](std::string_view text) {
-    const std::optional<std::int64_t> number = number_from<std::int64_t>(text);
+    const std::optional<std::int64_t> number = whole_number_from(text);
     return number && *number >= least && *number <= most ? number : std::nullopt;
   };
   const auto write = [](std::int64_t number) { return fmt::format("{}", number); };

@@ -22,6 +22,9 @@ struct Bounds {
   bool most_excluded = false;
 };
 
+/// The whole number that all of `text` spells; no value for other texts.
+std::optional<std::int64_t> whole_number_from(std::string_view text);
+
 /// A decimal number from `least` to `most`, both included.
 Key whole_number_key(std::string name, std::int64_t& field, std::int64_t least, std::int64_t most,
                      std::string documentation);

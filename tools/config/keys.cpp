@@ -1,5 +1,7 @@
 #include "tools/config/keys.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "kernels/router/op.h"
@@ -66,6 +68,23 @@ Key choice_or_auto_key(std::string name, std::optional<Enum>& field, std::string
   };
   return form_key(std::move(name), field, "auto or " + one_of(enum_names<Enum>()), parse, write,
                   std::move(documentation));
+}
+
+/// "10-12" or "10", of at most kMostProfiled steps.
+std::optional<StepRange> parse_steps(std::string_view text) {
+  constexpr std::int64_t kMostProfiled = 100;
+  if (text.empty()) return StepRange();
+  const std::size_t dash = text.find('-');
+  const auto first = whole_number_from(text.substr(0, dash));
+  const auto last =
+      dash == std::string_view::npos ? first : whole_number_from(text.substr(dash + 1));
+  const bool good = first && last && *first >= 1 && *first <= *last && *last <= kMostSteps &&
+                    *last - *first < kMostProfiled;
+  return good ? std::optional(StepRange{*first, *last}) : std::nullopt;
+}
+
+std::string steps_text(const StepRange& steps) {
+  return steps.last == 0 ? "" : fmt::format("{}-{}", steps.first, steps.last);
 }
 
 std::vector<Key> model_keys(ModelConfig& model) {
@@ -335,8 +354,10 @@ std::vector<Key> train_keys(TrainConfig& train) {
       whole_number_key("train.seed", train.seed, 0, kMostSeed,
                        "Seed of initialization, shuffling and dropout; the same seed gives the "
                        "same run."),
-      path_key("train.trace", train.trace,
-               "File for a Chrome trace (Perfetto) of the last 3 steps; empty = no trace."),
+      form_key("train.profile", train.profile, "steps such as 10-12, at most 100; or empty",
+               parse_steps, steps_text,
+               "Records time and memory of these steps in the folder `profile/` of the run: a "
+               "Chrome trace (Perfetto), and memory for PyTorch's viewer. Empty = none."),
       choice_key("train.progress", train.progress,
                  "`auto` draws a progress bar on a terminal and prints lines otherwise, also under "
                  "mpirun."),

@@ -48,6 +48,7 @@ is refused.
 |---|---|
 | `config.yaml` | the resolved configuration |
 | `metrics.jsonl` | one JSON object per line, as below |
+| `profile/` | time and memory of the steps of `train.profile` ([Seeing what a run does](seeing.md)) |
 | `log.txt` | the lines of the console, with date and time |
 | `events.out.tfevents.*` | the numbers of `metrics.jsonl` for TensorBoard: `tensorboard --logdir runs` |
 | `model/` | `config.json`, `model.safetensors` and the tokenizer; it appears when the run is complete |
@@ -56,8 +57,8 @@ is refused.
 
 A run that starts in a folder with a checkpoint continues from it (`train.resume`). Otherwise it moves
 the earlier files to `earlier.N/` and says so, also if it starts from that folder's model. All output
-paths are checked before the first step. The trace is written last: if that fails, the run prints a
-warning and the model is there.
+paths are checked before the first step. If the profile cannot be written, the run prints a warning and
+goes on.
 
 The first SIGINT or SIGTERM stops a run after the current step: it saves a checkpoint and exits with
 status 0. The same command continues, and so does the command that the run prints. A second signal

@@ -190,8 +190,8 @@ function memory() {
   section('Memory within the profiled steps, MiB', 'Bytes in use on rank 0, by category, over time (train.profile).', true,
     live(() => {
       const run = chosenRun();
-      if (!run.memory) return element('p', { class: 'quiet' }, 'This run has no profile.');
-      return areaChart(run.memory.ms, kCategories.map((name, i) => ({ name, color: colour(i), y: run.memory[name].map(bytes => bytes / kMiB) })),
+      if (!run.memory || !Array.isArray(run.memory.ms) || !run.memory.ms.length) return element('p', { class: 'quiet' }, 'This run has no profile.');
+      return areaChart(run.memory.ms, kCategories.map((name, i) => ({ name, color: colour(i), y: (run.memory[name] || []).map(bytes => bytes / kMiB) })),
         { xLabel: 'ms', unit: 'MiB', stepped: true, height: 300 });
     }), legend(kCategories.map((name, i) => [name, colour(i)])));
 }

@@ -120,11 +120,14 @@ Json report_data(const fs::path& run) {
   for (const Json& event : lines.events) {
     if (event["event"] == "start") start = event;
   }
-  return {{"name", run.string()},
-          {"start", start},
-          {"every", std::max<std::size_t>(1, every)},
-          {"columns", columns_of(thinned(lines.steps, std::max<std::size_t>(1, every)))},
-          {"events", lines.events}};
+  Json data = {{"name", run.string()},
+               {"start", start},
+               {"every", std::max<std::size_t>(1, every)},
+               {"columns", columns_of(thinned(lines.steps, std::max<std::size_t>(1, every)))},
+               {"events", lines.events}};
+  const fs::path memory = run / "profile" / "memory.json";
+  if (fs::exists(memory)) data["memory"] = read_json_file(memory);
+  return data;
 }
 
 std::string report_page(const std::vector<fs::path>& runs) {

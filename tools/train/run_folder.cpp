@@ -33,10 +33,6 @@ void check_can_be_made(const fs::path& path) {
   make_writable_directory(existing);
 }
 
-void check_is_no_folder(const fs::path& file) {
-  check(!fs::is_directory(file), "{} is a folder; name a file in it", file.string());
-}
-
 std::vector<fs::path> tensorboard_files(const fs::path& folder) {
   std::vector<fs::path> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -69,7 +65,7 @@ RunFolder::RunFolder(const fs::path& path) : path_(path), lock_(made(path)) {
 }
 
 void RunFolder::start_new() {
-  for (const char* name : {"config.yaml", "metrics.jsonl", "log.txt", "model"})
+  for (const char* name : {"config.yaml", "metrics.jsonl", "log.txt", "profile", "model"})
     move_to_earlier(name);
   for (const CheckpointFolder& checkpoint : checkpoints_in(path_)) {
     move_to_earlier(checkpoint.path.filename());
@@ -120,17 +116,6 @@ void check_outputs(const Config& config) {
       const FolderLock lock(folder);
     }
   });
-  const fs::path& trace = config.train.trace;
-  if (trace.empty()) return;
-  check_key(config, "train.trace", [&] {
-    check_is_no_folder(trace);
-    check_can_be_made(fs::absolute(trace).parent_path());
-  });
-}
-
-void check_output_file(const fs::path& path) {
-  check_is_no_folder(path);
-  make_writable_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 
 }  // namespace tessera

@@ -30,7 +30,7 @@ class RunFolder {
   /// the folder cannot be written, or if another run holds it.
   explicit RunFolder(const std::filesystem::path& path);
 
-  /// A new run begins: the files of an earlier one (config.yaml, metrics.jsonl, log.txt, model/,
+  /// A new run begins: the files of an earlier one (config.yaml, metrics.jsonl, log.txt, profile/, model/,
   /// checkpoints, TensorBoard's) move together to earlier.1/, earlier.2/, ....
   void start_new();
   /// The run in this folder continues after `step`. Its model and checkpoints of later steps, if there
@@ -61,11 +61,8 @@ class RunFolder {
   std::filesystem::path earlier_;
 };
 
-/// Raises Error, with the place of the key, if train.dir or train.trace cannot be written, or if
+/// Raises Error, with the place of the key, if train.dir cannot be written, or if
 /// another run holds train.dir. Makes no folder.
 void check_outputs(const Config& config);
-
-/// Raises Error if a file cannot be created at `path` or is a folder. Makes the folders above it.
-void check_output_file(const std::filesystem::path& path);
 
 }  // namespace tessera

@@ -56,7 +56,7 @@ Runner::Runner(const ResolvedConfig& run, const RunData& data, Communicator& wor
       data_(data),
       session_(run, world),
       rates_(rates_of(run, session_, world)),
-      tracer_(run_.config.train, world),  // its barrier: every rank has read its weights
+      profile_(run_.config.train, world),  // its barrier: every rank has read its weights
       meter_(world),
       checkpointer_(config_.train, world, [this](std::string_view line) { log(line); }) {
   start_output();
@@ -66,7 +66,6 @@ void Runner::start_output() {
   const TrainConfig& train = config_.train;
   std::vector<CheckpointFolder> candidates;
   if (is_first()) {
-    if (!train.trace.empty()) check_output_file(train.trace);
     folder_.emplace(train.dir);
     candidates = resumable_checkpoints(config_);
   }
@@ -138,6 +137,7 @@ void Runner::execute() {
   }
   meter_.start();
   while (position_.step < config_.train.steps && !stopped_) train_step();
+  write_profile(/*run_has_ended=*/true);
   const std::string problem = checkpointer_.finish();
   if (position_.step == config_.train.steps) return save();
   check(problem.empty(), "stopped after step {} of {}, and no checkpoint was written: {}",
@@ -203,13 +203,13 @@ bool Runner::is_due(std::int64_t step, std::int64_t every) const {
 
 void Runner::train_step() {
   const std::int64_t step = position_.step + 1;
-  tracer_.start_step(step);
+  profile_.start_step(step);
   const Clock::time_point begin = Clock::now();
   const StepResult result = session_.step(
       step, batches_of(data_.train, step - position_.batches, config_.data.batch_size),
       stop_signal() != 0);
   const double step_ms = 1e3 * seconds_since(begin);
-  tracer_.stop();
+  profile_.end_step(step);
   position_ = {.step = step, .batches = position_.batches + 1};
   stopped_ = result.stop;
   checkpointer_.poll();
@@ -290,11 +290,17 @@ void Runner::report(std::int64_t step, const StepResult& result, bool evaluates)
   if (rates_.peak) metrics.mfu = flops / *rates_.peak;
   if (evaluates) metrics.val_loss = validation_loss(step);
   meter_.fill(metrics);
+  write_profile(/*run_has_ended=*/false);
   if (reporter_) {
     folder_->check_in_place();
     reporter_->report(metrics);
   }
   meter_.start();
+}
+
+void Runner::write_profile(bool run_has_ended) {
+  const std::string problem = profile_.write(run_has_ended);
+  if (is_first() && !problem.empty()) log(fmt::format("warning: no profile: {}", problem));
 }
 
 float Runner::validation_loss(std::int64_t step) {
@@ -325,7 +331,6 @@ void Runner::report_stop() {
 }
 
 /// The model's files are written to a folder of another name, which is renamed when it is complete.
-/// The trace comes last.
 void Runner::save() {
   if (folder_) folder_->check_in_place();
   const fs::path unfinished = RunFolder::unfinished_model(config_.train.dir);
@@ -334,13 +339,11 @@ void Runner::save() {
     if (data_.tokenizer) data_.tokenizer->save(unfinished);
     folder_->finish_model();
   }
-  const std::string problem = tracer_.write();
   if (!reporter_) return;
   Reporter& reporter = *reporter_;
   reporter.summarize();
   reporter.log(fmt::format("saved {}", RunFolder::model(config_.train.dir).string()));
   event("end", {{"path", RunFolder::model(config_.train.dir).string()}});
-  if (!problem.empty()) reporter.log(fmt::format("warning: no trace: {}", problem));
   reporter.check_output();
 }
 

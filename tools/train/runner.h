@@ -18,7 +18,7 @@
 #include "tools/train/run_data.h"
 #include "tools/train/run_folder.h"
 #include "tools/train/session.h"
-#include "tools/train/tracer.h"
+#include "tools/train/step_profile.h"
 
 namespace tessera {
 
@@ -55,6 +55,8 @@ class Runner {
   void answer_divergence(const StepResult& result);
   void roll_back(const std::string& problem);
   void save_checkpoint(const StepResult& result);
+  /// Writes the profile if it is complete or the run has ended.
+  void write_profile(bool run_has_ended);
   void report(std::int64_t step, const StepResult& result, bool evaluates);
   /// Rank 0 reports it.
   float validation_loss(std::int64_t step);
@@ -68,7 +70,7 @@ class Runner {
   const RunData& data_;
   TrainingSession session_;
   Rates rates_;
-  Tracer tracer_;
+  StepProfile profile_;
   IntervalMeter meter_;
   Checkpointer checkpointer_;
   RunPosition position_;
