@@ -189,8 +189,8 @@ FAULTS = {
         ["console"]),
     "the log of an earlier run stays among the files of the new one": (
         "tools/train/run_folder.cpp",
-        '"metrics.jsonl", "log.txt", "model"',
-        '"metrics.jsonl", "model"',
+        '"metrics.jsonl", "log.txt", "profile"',
+        '"metrics.jsonl", "profile"',
         ["console"]),
     "a skipped step is no event": (
         "tools/train/runner.cpp",
@@ -283,6 +283,27 @@ FAULTS = {
         "if (live.erase(event.address) == 0) older",
         "if (live.erase(event.address) > 5) older",
         ["profile"]),
+    # ---- evaluation
+    "the last sequences of the validation data are left out": (
+        "tools/eval/evaluate.cpp",
+        "first < loader.samples(); first += at_a_time",
+        "first + at_a_time < loader.samples(); first += at_a_time",
+        ["eval"]),
+    "bits per byte are nats per byte": (
+        "tools/eval/evaluate.cpp",
+        "total.loss / std::numbers::ln2 /",
+        "total.loss /",
+        ["eval"]),
+    "an answer is chosen by the sum over its tokens": (
+        "tools/eval/hellaswag.cpp",
+        "sum / static_cast<double>(last - first)",
+        "sum",
+        ["eval"]),
+    "an ending is scored one token late": (
+        "tools/eval/hellaswag.cpp",
+        "all.scored.emplace_back(kept - 1, kept - 1 + size(ending));",
+        "all.scored.emplace_back(kept, kept + size(ending));",
+        ["eval"]),
     # ---- training
     "evaluation records a graph": (
         "tools/train/session.cpp",

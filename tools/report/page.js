@@ -222,12 +222,6 @@ function experts() {
   field('Experts without a token', 'Of all layers, in the last step of the interval.', 'idle_experts', { zero: true });
 }
 
-function scores() {
-  const found = runs.flatMap((run, i) => events(run, 'hellaswag').length
-    ? [{ name: run.name, color: colour(i), x: events(run, 'hellaswag').map(e => e.step), y: events(run, 'hellaswag').map(e => e.accuracy), dots: true }] : []);
-  if (found.length) section('HellaSwag, share of right answers', 'A guess is right in 0.25 of the cases.', false, lineChart(found, { xLabel: 'step' }));
-}
-
 function samples() {
   const all = runs.flatMap(run => events(run, 'sample').map(event => [run, event]));
   if (!all.length) return;
@@ -262,6 +256,5 @@ phases();
 memory();
 traffic();
 experts();
-scores();
 samples();
 timeline();

@@ -16,6 +16,7 @@ void add_train(CLI::App& app);
 void add_encode(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_score(CLI::App& app);
+void add_eval(CLI::App& app);
 void add_export(CLI::App& app);
 void add_checkpoint(CLI::App& app);
 void add_plan(CLI::App& app);

@@ -13,6 +13,7 @@ void add_commands(CLI::App& app) {
   add_encode(app);
   add_generate(app);
   add_score(app);
+  add_eval(app);
   add_export(app);
   add_checkpoint(app);
   add_plan(app);
