@@ -50,6 +50,7 @@ constexpr std::array kKeys = {
     Pair{"logging_steps", "train.log_every"},
     Pair{"out_dir", "train.dir"},
     Pair{"output_dir", "train.dir"},
+    Pair{"trace", "train.profile"},
     Pair{"gradient_checkpointing", "sharding.activation_checkpointing"},
 };
 
