@@ -55,6 +55,21 @@ FAULTS = {
         "",
         ["generate"]),
     # ---- data
+    "the last part of an epoch is no step": (
+        "tools/train/lengths.cpp",
+        "ceil_div(epochs * samples, run.config.data.batch_size);",
+        "epochs * samples / run.config.data.batch_size;",
+        ["lengths"]),
+    "the schedule does not know the epochs": (
+        "tools/train/lengths.cpp",
+        "  run.schedule.total_steps = run.config.train.steps;\n",
+        "",
+        ["lengths"]),
+    "rows per rank are rows of all ranks": (
+        "tools/train/lengths.cpp",
+        "config.data.batch_size = rows * ranks;",
+        "config.data.batch_size = rows;",
+        ["lengths"]),
     "the token that ends an answer is not trained": (
         "tools/data/samples.cpp",
         "    marks.push_back(kTrained);\n",

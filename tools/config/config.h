@@ -96,6 +96,8 @@ struct DataConfig {
   std::filesystem::path train;
   std::filesystem::path val;
   std::int64_t batch_size = 8;
+  /// 0: batch_size says it.
+  std::int64_t rows_per_rank = 0;
   std::int64_t sequence_length = 128;
   std::int64_t accumulation_steps = 1;
   /// A number, or a token's spelling. Empty: rows are not cut.
@@ -158,6 +160,8 @@ struct KernelsConfig {
 
 struct TrainConfig {
   std::int64_t steps = 1000;
+  /// 0: steps says it.
+  std::int64_t epochs = 0;
   std::filesystem::path dir = "runs/latest";
   std::int64_t log_every = 10;
   std::int64_t eval_every = 100;

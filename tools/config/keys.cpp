@@ -178,6 +178,10 @@ std::vector<Key> data_keys(DataConfig& data) {
                "Token files to measure the validation loss on; empty = no validation."),
       whole_number_key("data.batch_size", data.batch_size, 1, kMostTokens,
                        "Sequences per training step, over all ranks and micro-batches."),
+      whole_number_key("data.rows_per_rank", data.rows_per_rank, 0, kMostTokens,
+                       "Sequences per training step of each rank, over its micro-batches, instead "
+                       "of `data.batch_size`; the batch then grows with the ranks. 0 = "
+                       "`data.batch_size`."),
       whole_number_key("data.sequence_length", data.sequence_length, 1, kMostTokens,
                        "Tokens per sequence; at most the model's context."),
       whole_number_key("data.accumulation_steps", data.accumulation_steps, 1, kMostTokens,
@@ -341,6 +345,10 @@ std::vector<Key> kernels_keys(KernelsConfig& kernels) {
 std::vector<Key> train_keys(TrainConfig& train) {
   return {
       whole_number_key("train.steps", train.steps, 1, kMostSteps, "Number of training steps."),
+      whole_number_key(
+          "train.epochs", train.epochs, 0, kMostSteps,
+          "Passes over the training data, instead of `train.steps`; an epoch has every "
+          "row once. 0 = `train.steps`."),
       path_key("train.dir", train.dir,
                "Run folder: resolved configuration, `metrics.jsonl` and the trained model."),
       whole_number_key("train.log_every", train.log_every, 0, kMostSteps,

@@ -30,7 +30,7 @@ class DocumentEncoder {
 
   /// A document, or a part of one.
   void add(std::string text, bool ends_document);
-  /// A document whose tokens have marks (encode_sample). Its errors are raised by the call that encodes
+  /// A document with marks for its tokens (encode_sample). Errors are raised by the call that encodes
   /// it: those of the first bad sample.
   void add(Sample sample, std::optional<std::int32_t> end_of_text);
   /// Encodes and hands over everything that was added.

@@ -25,7 +25,7 @@ class JsonEntries {
   std::string text(const char* key) const;
   std::int64_t integer(const char* key, std::int64_t least = 0,
                        std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
-  /// What hexadecimal() writes.
+  /// The number of a text of 16 digits, as hexadecimal() writes it.
   std::uint64_t checksum(const char* key) const;
 
  private:

@@ -1,4 +1,4 @@
-// RowKind: what fills the rows of a batch.
+// RowKind: how the rows of a batch are filled.
 #pragma once
 
 #include "runtime/enum_names.h"

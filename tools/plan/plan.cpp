@@ -13,6 +13,7 @@
 #include "tools/config/sharding_options.h"
 #include "tools/plan/dry_run.h"
 #include "tools/plan/prediction.h"
+#include "tools/train/lengths.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/resolve.h"
 
@@ -246,7 +247,8 @@ std::string plan(const Config& config, const PlanOptions& given) {
   if (options.ranks == 0) options.ranks = std::max(1, static_cast<int>(config.runtime.ranks));
   check(options.nodes >= 1 && options.ranks % options.nodes == 0,
         "{} ranks cannot be spread evenly over {} nodes", options.ranks, options.nodes);
-  const ResolvedConfig run = on_ranks(resolve(config), options.ranks);
+  const ResolvedConfig run =
+      on_ranks(resolve(with_batch_size(config, options.ranks)), options.ranks);
   check_sharding(run, options.ranks);
   check_model_keys(run);
   const std::unique_ptr<LanguageModel> model = make_model(run);

@@ -240,6 +240,10 @@ ScheduleOptions schedule_of(const Config& config) {
 
 ResolvedConfig resolve(const Config& config) {
   ResolvedConfig run{.config = config};
+  check_key(config, "data.rows_per_rank", [&] {
+    check(config.data.rows_per_rank == 0,
+          "only tessera train and tessera plan know it; set data.batch_size");
+  });
   check_with_place(config, [&] {
     const fs::path manifest = manifest_of(config.data);
     const std::int64_t data_vocabulary =

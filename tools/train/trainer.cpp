@@ -8,6 +8,7 @@
 #include "sharding/comm/world.h"
 #include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
+#include "tools/train/lengths.h"
 #include "tools/train/resume.h"
 #include "tools/train/run_folder.h"
 #include "tools/train/runner.h"
@@ -17,11 +18,16 @@ namespace {
 
 /// Checks of values together that only training needs.
 void check_training(const Config& config) {
-  const OptimizerConfig& optimizer = config.optimizer;
   check_with_place(config, [&] {
     check(!config.data.train.empty(),
           "data.train is not set: name a token file made by 'tessera prepare'");
     check(!config.train.dir.empty(), "train.dir is empty: name a folder for the run");
+  });
+}
+
+void check_schedule(const Config& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  check_with_place(config, [&] {
     check(optimizer.warmup_steps <= config.train.steps,
           "optimizer.warmup_steps {} is more than train.steps {}", optimizer.warmup_steps,
           config.train.steps);
@@ -52,11 +58,17 @@ void train(const Config& config) {
   std::optional<RunData> data;
   check_once([&] {
     check_training(config);
-    run = resolve(config);
-    check_ranks(*run, planned_ranks(options));
+    const int ranks = planned_ranks(options);
+    run = resolve(with_batch_size(config, ranks));
+    check_ranks(*run, ranks);
     check_model_keys(*run);
+    if (config.train.epochs > 0) {
+      data.emplace(*run);
+      set_steps(*run, data->train.samples());
+    }
+    check_schedule(run->config);
     check_resume(run->config);
-    data.emplace(*run);
+    if (!data) data.emplace(*run);
   });
   // Under a launcher rank 0 alone finds out: the other machines need not have the folder.
   if (find_launch().kind == Launch::Kind::none) check_outputs(config);
