@@ -1,0 +1,29 @@
+// Fuzz target: a .jsonl file, as documents and as samples for fine-tuning with a chat template.
+#include "tools/data/samples.h"
+
+#include "models/tokenizers/bytes.h"
+#include "tests/fuzz/fuzz.h"
+#include "tools/data/documents.h"
+#include "tools/data/marked_token.h"
+
+namespace tessera::fuzz {
+
+bool accepts(std::string_view input) {
+  write_file("lines.jsonl", input);
+  const ByteTokenizer bytes;
+  std::size_t length = 0;
+  reads([&] {
+    DocumentReader().read(folder() / "lines.jsonl",
+                          [&](const std::string& text, bool) { length += text.size(); });
+  });
+  return reads([&] {
+    SampleReader reader(TESSERA_SOURCE_DIR "/examples/finetune/tokenizer");
+    reader.read(folder() / "lines.jsonl", [&](const Sample& sample) {
+      const auto tokens = encode_sample(sample, bytes, 3);
+      require(tokens.size() == sample.text.size() + (sample.ends_text ? 1 : 0),
+              "every byte is a token");
+    });
+  });
+}
+
+}  // namespace tessera::fuzz
