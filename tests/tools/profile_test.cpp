@@ -70,6 +70,9 @@ TEST_CASE("a profile has the chosen steps of every rank, a track per stream") {
   CHECK(tracks.size() >= 2);
   CHECK(begin["step 2"] <= begin["forward"]);
   CHECK(end["optimizer"] <= end["step 3"]);
+  // The memory is that of the same steps: its last event comes before the end of step 3.
+  const json memory = json::parse(read_text_file(config.train.dir / "profile" / "memory.json"));
+  CHECK(memory["ms"].back().get<double>() <= 1e-3 * (end["step 3"] - begin["step 2"]) + 0.1);
 }
 
 TEST_CASE(
