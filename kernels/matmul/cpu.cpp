@@ -28,7 +28,7 @@ void multiply_batch(const Tensor& c, const Tensor& a, const Tensor& b, ProductLi
   }
   list.in = a.dtype(), list.out = c.dtype();
   list.count = batch, list.rows = batch * list.M;
-  if (matmul_options().library == MatmulOptions::Library::openblas) {
+  if (matmul_options().library == MatmulLibrary::openblas) {
     return multiply_by_openblas(products, list);
   }
   multiply_all(products, list);
@@ -51,7 +51,7 @@ void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Tran
                       .N = c.size(-1),
                       .K = K};
   const CategoryScope scope(Category::workspace);
-  const bool by_openblas = matmul_options().library == MatmulOptions::Library::openblas;
+  const bool by_openblas = matmul_options().library == MatmulLibrary::openblas;
   if (by_openblas && size_of(a.dtype()) == 2) {
     return cpu::matmul(c, widened(a), widened(b), transpose_a, transpose_b, accumulate);
   }

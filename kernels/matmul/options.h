@@ -5,9 +5,15 @@
 
 namespace tessera {
 
+/// Products on the CPU: our own, or OpenBLAS's to compare with. The latter's bits depend on the rows
+/// that are computed together. Grouped products are always our own.
+enum class MatmulLibrary { tessera, openblas };
+template <>
+inline constexpr EnumNames<MatmulLibrary> kEnumNames<MatmulLibrary> = {"matmul",
+                                                                       {"tessera", "openblas"}};
+
 struct MatmulOptions {
-  /// On the CPU: our own products, or OpenBLAS's to compare with.
-  enum class Library { tessera, openblas } library = Library::tessera;
+  MatmulLibrary library = MatmulLibrary::tessera;
   /// On the CPU: the instructions of our products, and with bf16 factors the bits. This CPU must have the level.
   cpu::Isa isa = cpu::best_isa();
   /// On a GPU: the library's algorithm for a shape. `suggested` is the first that the library suggests: the

@@ -37,7 +37,7 @@ void limit_address_space(rlim_t bytes) {
 void multiply_in(std::vector<std::unique_ptr<RankContext>>& ranks) {
   for (const auto& rank : ranks) {
     const ContextGuard guard(*rank);
-    matmul_options().library = MatmulOptions::Library::openblas;
+    matmul_options().library = MatmulLibrary::openblas;
     const Tensor a = Tensor::full({256, 256}, DType::f32, 1.0);
     const Tensor c = Tensor::empty({256, 256}, DType::f32);
     matmul(c, a, a);

@@ -293,7 +293,7 @@ TEST_CASE("the workspace of grouped products does not depend on the rows of the 
 
 TEST_CASE("OpenBLAS computes the same products", "[cpu]") {
   const test::Rank rank;
-  matmul_options().library = MatmulOptions::Library::openblas;
+  matmul_options().library = MatmulLibrary::openblas;
   for (const Size& s : {Size{5, 37, 33}, Size{400, 390, 20}}) {
     for (const Transpose ta : kBoth) {
       for (const Transpose tb : kBoth) {

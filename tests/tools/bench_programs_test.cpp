@@ -173,6 +173,32 @@ TEST_CASE("bench_kernels: an unknown name is one line and status 1") {
   CHECK_THAT(unknown.text, Catch::StartsWith("bench_kernels: --device is gpu; expected auto, cpu"));
 }
 
+TEST_CASE("bench_matmul: the products of a step in f32 and bf16, with their sums", "[cpu]") {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "products.json";
+  const Outcome outcome =
+      run("bench_matmul --model tiny --tokens 8 --threads 1 --runs 1 --isa portable --json " + file,
+          folder);
+  INFO(outcome.text);
+  REQUIRE(outcome.status == 0);
+  const json report = json::parse(read_text_file(file));
+  CHECK(report["isa"] == "portable");
+  double flops = 0.0;
+  for (const json& row : report["products"]) {
+    CHECK(row["seconds"].get<double>() > 0.0);
+    CHECK((row["openblas"].get<double>() > 0.0) == (row["dtype"] == "f32"));
+    if (row["product"] == "the step") {
+      CHECK(row["flops"].get<double>() >= flops);
+      flops = 0.0;
+    } else {
+      flops += row["flops"].get<double>();
+    }
+  }
+  CHECK(report["products"].back()["product"] == "the step");
+  CHECK_THAT(run("bench_matmul --isa sse9", folder).text,
+             Contains("bench_matmul: ") && Contains("instruction set"));
+}
+
 TEST_CASE("bench_step: phases of a step on the device, a baseline, and MFU") {
   const TemporaryDirectory folder;
   const std::string file = folder / "step.json";

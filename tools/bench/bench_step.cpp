@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "kernels/attention/backend.h"
+#include "kernels/matmul/options.h"
 #include "runtime/context.h"
 #include "runtime/integer.h"
 #include "sharding/comm/stream.h"
@@ -250,6 +251,7 @@ void print(const nlohmann::ordered_json& report, const ResolvedConfig& run, int 
 
 void run(const Options& options, const ResolvedConfig& resolved, Communicator& world) {
   set_attention_backend(resolved.config.kernels.attention);
+  matmul_options().library = resolved.config.kernels.matmul;
   TrainingSession session(resolved, world);
   time_step(session, resolved, 1);  // warm-up: fills the allocator's cache
   std::vector<Timing> timings;

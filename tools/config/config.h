@@ -12,6 +12,7 @@
 
 #include "autograd/checkpointing.h"
 #include "kernels/attention/backend.h"
+#include "kernels/matmul/options.h"
 #include "kernels/rope/op.h"
 #include "models/balance.h"
 #include "optim/schedule.h"
@@ -156,6 +157,7 @@ struct RuntimeConfig {
 
 struct KernelsConfig {
   AttentionBackend attention = AttentionBackend::tessera;
+  MatmulLibrary matmul = MatmulLibrary::tessera;
 };
 
 struct TrainConfig {

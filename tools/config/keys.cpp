@@ -339,6 +339,8 @@ std::vector<Key> kernels_keys(KernelsConfig& kernels) {
       choice_key("kernels.attention", kernels.attention,
                  "The attention kernels of a GPU: this project's, or cuDNN's, in builds that have "
                  "it, for bf16 and f16 and heads of a multiple of 8 up to 128."),
+      choice_key("kernels.matmul", kernels.matmul,
+                 "The matrix products of the CPU: this project's, or OpenBLAS's, to compare with."),
   };
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/attention/backend.h"
+#include "kernels/matmul/options.h"
 #include "runtime/context.h"
 #include "runtime/integer.h"
 #include "sharding/comm/dry/dry.h"
@@ -105,6 +106,7 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank) {
                        .dry = true});
   const ContextGuard guard(context);
   set_attention_backend(run.config.kernels.attention);
+  matmul_options().library = run.config.kernels.matmul;
   const auto world = make_dry_communicator(rank.rank, nodes_of(rank));
   TrainingSession session(run, *world);
   PeakWatch watch(session.model(), session.strategy());

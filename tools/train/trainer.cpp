@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "kernels/attention/backend.h"
+#include "kernels/matmul/options.h"
 #include "runtime/check.h"
 #include "sharding/comm/launcher.h"
 #include "sharding/comm/world.h"
@@ -74,6 +75,7 @@ void train(const Config& config) {
   if (find_launch().kind == Launch::Kind::none) check_outputs(config);
   run_world(options, [&](Communicator& world) {
     set_attention_backend(config.kernels.attention);
+    matmul_options().library = config.kernels.matmul;
     Runner(*run, *data, world).execute();
   });
 }

@@ -11,6 +11,8 @@ const Engine& engine_for(Isa isa, DType dtype) {
     if (const Engine* engine = software_tiles_engine(dtype)) return *engine;
     isa = best_isa();
   }
+  check(isa <= best_isa(), "matmul: this CPU has no {}; its best level is {}", enum_name(isa),
+        enum_name(best_isa()));
   for (int level = static_cast<int>(isa); level >= 0; --level) {
     if (const Engine* engine = kEngines[level](dtype)) return *engine;
   }

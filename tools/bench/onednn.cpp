@@ -1,0 +1,46 @@
+#include "tools/bench/onednn.h"
+
+#if defined(TESSERA_ONEDNN)
+#include <oneapi/dnnl/dnnl.hpp>
+
+namespace tessera {
+namespace {
+
+dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype,
+                          Transpose transpose) {
+  using dnnl::memory;
+  return {{rows, columns},
+          dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32,
+          transpose == Transpose::yes ? memory::format_tag::ba : memory::format_tag::ab};
+}
+
+}  // namespace
+
+std::function<void()> onednn_product(const MatmulShape& shape, const Tensor& a, const Tensor& b,
+                                     const Tensor& c) {
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  const auto from = matrix(shape.m, shape.k, a.dtype(), shape.transpose_a);
+  const auto with = matrix(shape.k, shape.n, b.dtype(), shape.transpose_b);
+  const auto to = matrix(shape.m, shape.n, c.dtype(), Transpose::no);
+#if DNNL_VERSION_MAJOR >= 3
+  const dnnl::matmul::primitive_desc description(engine, from, with, to);
+#else
+  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(from, with, to), engine);
+#endif
+  return [primitive = dnnl::matmul(description), stream = dnnl::stream(engine),
+          x = dnnl::memory(from, engine, a.raw()), y = dnnl::memory(with, engine, b.raw()),
+          z = dnnl::memory(to, engine, c.raw())]() mutable {
+    primitive.execute(stream, {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, y}, {DNNL_ARG_DST, z}});
+    stream.wait();
+  };
+}
+
+}  // namespace tessera
+#else
+namespace tessera {
+std::function<void()> onednn_product(const MatmulShape&, const Tensor&, const Tensor&,
+                                     const Tensor&) {
+  return {};
+}
+}  // namespace tessera
+#endif
