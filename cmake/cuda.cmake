@@ -64,8 +64,8 @@ function(tessera_cuda_backend)
     target_link_libraries(tessera_${folder} PUBLIC tessera_toolkit)
     target_compile_definitions(tessera_${folder} PUBLIC TESSERA_CUDA)
     if(TESSERA_CUDA STREQUAL "emulated" OR CMAKE_CUDA_ARCHITECTURES MATCHES "90a")
-      # There is code for Hopper's own instructions. Attention chooses it.
-      set_source_files_properties(${root}/attention/cuda.cpp PROPERTIES
+      # There is code for Hopper's own instructions. gpu::has_hopper says so.
+      set_source_files_properties(${root}/cuda/device_attributes.cpp PROPERTIES
         COMPILE_DEFINITIONS TESSERA_SM90A)
     endif()
     list(FILTER sources INCLUDE REGEX "\\.cu$")

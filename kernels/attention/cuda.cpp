@@ -4,10 +4,9 @@
 
 #include "kernels/attention/backend.h"
 #include "kernels/attention/cuda/launchers.h"
+#include "kernels/cuda/device_attributes.h"
 #include "runtime/backends.h"
 #include "runtime/check.h"
-#include "runtime/context.h"
-#include "runtime/cuda/status.h"
 
 namespace tessera::cuda {
 namespace attention {
@@ -20,50 +19,11 @@ bool has_aligned_rows(const Heads& x) {
          aligned(x.batch_stride) && aligned(x.token_stride) && aligned(x.head_size);
 }
 
-namespace {
-
-/// Does this build have code for Hopper's own instructions (the architecture 90a)?
-#if defined(TESSERA_SM90A)
-constexpr bool kHasSm90a = true;
-#else
-constexpr bool kHasSm90a = false;
-#endif
-
-/// What the kernels need to know of the rank's device, asked once.
-struct DeviceAttributes {
-  int shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  int multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
-  int major = attribute(cudaDevAttrComputeCapabilityMajor);
-  int minor = attribute(cudaDevAttrComputeCapabilityMinor);
-
- private:
-  static int attribute(cudaDeviceAttr which) {
-    int device = 0, value = 0;
-    check_status(cudaGetDevice(&device), "cudaGetDevice");
-    check_status(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
-    return value;
-  }
-};
-
-const DeviceAttributes& attributes() {
-  return context().state<DeviceAttributes>();
-}
-
-}  // namespace
-
-std::size_t shared_memory_limit() {
-  return static_cast<std::size_t>(attributes().shared_bytes);
-}
-
-int multiprocessors() {
-  return attributes().multiprocessors;
-}
-
 void check_shared_memory(const char* op, std::int64_t head_size, std::size_t bytes) {
-  tessera::check(bytes <= shared_memory_limit(),
+  tessera::check(bytes <= gpu::shared_memory_limit(),
                  "{}: heads of {} channels take {} bytes of shared memory per block, and this GPU "
                  "has {}; use smaller heads, or another GPU",
-                 op, head_size, bytes, shared_memory_limit());
+                 op, head_size, bytes, gpu::shared_memory_limit());
 }
 
 namespace {
@@ -81,8 +41,7 @@ bool suits_tensor_cores(std::initializer_list<const Heads*> heads, float scale) 
 
 /// For calls that suit tensor cores.
 bool suits_hopper(const Heads& q) {
-  return kHasSm90a && attributes().major == 9 && attributes().minor == 0 &&
-         std::ranges::find(kHopperHeads, q.head_size) != kHopperHeads.end();
+  return gpu::has_hopper() && std::ranges::find(kHopperHeads, q.head_size) != kHopperHeads.end();
 }
 
 /// cuDNN's backward pass refuses a single query. Its kernels know no first_key.

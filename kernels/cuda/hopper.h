@@ -1,9 +1,9 @@
-// Hopper's instructions (sm_90a): mbarriers, bulk copies of tiles, wgmma, shares of registers.
+// Hopper's instructions (sm_90a): mbarriers, bulk copies of tiles, shares of registers.
 //
 // They are PTX under nvcc. Under the host compiler the emulator carries them out and checks their
-// rules (runtime/emulation/device/hopper.h). Source: PTX ISA 9.0, "Parallel Synchronization and
-// Communication Instructions: mbarrier", "Data Movement and Conversion Instructions: Tensor copy" and
-// "Asynchronous Warpgroup Level Matrix Instructions".
+// rules (runtime/emulation/device). The products of tiles are in wgmma.h. Source: PTX ISA 9.0,
+// "Parallel Synchronization and Communication Instructions: mbarrier" and "Data Movement and
+// Conversion Instructions: Tensor copy".
 //
 // A *warpgroup* is four warps, the first of which has a number that is a multiple of 4.
 //
@@ -14,12 +14,10 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/cuda/language.h"
 #include "kernels/cuda/tensor_core.h"
 #include "kernels/cuda/tensor_map.h"
-#include "runtime/half.h"
 
 #if !defined(__CUDACC__)
 #include "runtime/emulation/device/shared_barriers.h"
@@ -37,9 +35,6 @@ inline constexpr bool kHasHopper = true;
 #endif
 
 inline constexpr int kWarpgroup = 128;
-
-/// The panels of a right operand B: their rows are the columns of B (Q K^T), or its rows (P V).
-enum class Panels { of_columns_of_b, of_rows_of_b };
 
 #if defined(__CUDACC__)
 
@@ -166,155 +161,6 @@ __device__ inline void fence_shared_for_engines() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// ---- Products of a warpgroup ---------------------------------------------------------------------
-
-/// An operand of wgmma in shared memory: 16-bit elements in panels of 64 to a row of 128 bytes, with
-/// the 128-byte swizzle: chunk c (16 bytes) of row r lies at c ^ (r % 8).
-struct Descriptor {
-  std::uint64_t bits;
-
-  /// Each of the panel's rows is a row of A (a column of B); `start` is at the first row and a
-  /// multiple of 16 channels.
-  __device__ static Descriptor of_rows(const void* start) { return {encode(start, 16)}; }
-  /// Each of the panel's rows is a row of B, 16 in all; panels lie `panel_bytes` apart.
-  __device__ static Descriptor of_columns(const void* start, int panel_bytes) {
-    return {encode(start, panel_bytes)};
-  }
-
- private:
-  static constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
-  static constexpr int kEightRows = 1024;  // bytes
-  __device__ static std::uint64_t encode(const void* start, int leading_bytes) {
-    const std::uint64_t address = (shared_address(start) & 0x3ffff) >> 4;
-    return address | static_cast<std::uint64_t>(leading_bytes >> 4) << 16 |
-           static_cast<std::uint64_t>(kEightRows >> 4) << 32 | kSwizzle128;
-  }
-};
-
-#define TESSERA_RESULTS_OF_4(c, i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
-#define TESSERA_RESULTS_OF_16(c, i)                                                           \
-  TESSERA_RESULTS_OF_4(c, i), TESSERA_RESULTS_OF_4(c, i + 1), TESSERA_RESULTS_OF_4(c, i + 2), \
-      TESSERA_RESULTS_OF_4(c, i + 3)
-#define TESSERA_RESULTS_64(c) TESSERA_RESULTS_OF_16(c, 0), TESSERA_RESULTS_OF_16(c, 4)
-#define TESSERA_RESULTS_128(c) \
-  TESSERA_RESULTS_64(c), TESSERA_RESULTS_OF_16(c, 8), TESSERA_RESULTS_OF_16(c, 12)
-#define TESSERA_NAMES_64                                                                       \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
-  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TESSERA_NAMES_128                                                                        \
-  TESSERA_NAMES_64                                                                               \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, " \
-  "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-
-// The operands after the results: A's and B's descriptor (or four registers of A), and whether to add.
-#define TESSERA_WGMMA_SHARED(n, type, a, b, add, transposed)                       \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" add ", 0;\n"                              \
-               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " "            \
-               "{" TESSERA_NAMES_##n "}, %" a ", %" b ", p, 1, 1, 0, %" transposed ";\n}"
-#define TESSERA_WGMMA_REGISTERS(n, type, a, b, add, transposed)                    \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" add ", 0;\n"                              \
-               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " "            \
-               "{" TESSERA_NAMES_##n "}, {" a "}, %" b ", p, 1, 1, %" transposed ";\n}"
-
-/// c (64 x kN) = a (64 x 16) b (16 x kN), or with `add` c += a b, in f32; a and b of bfloat16 or
-/// float16. c[n][i] is the value of mma.sync's fragments: row 16 warp + lane / 4 + (i / 2) * 8,
-/// column 8 n + lane % 4 * 2 + i % 2. All threads of the warpgroup call this; c may be used after
-/// wait_products.
-template <typename T, Panels kPanels, int kN>
-__device__ inline void multiply_tiles(float (&c)[kN / 8][4], const Descriptor& a,
-                                      const Descriptor& b, bool add) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr int kTransposed = kPanels == Panels::of_rows_of_b ? 1 : 0;
-  const int adds = add ? 1 : 0;
-  constexpr bool kBf16 = std::is_same_v<T, bfloat16>;
-  static_assert(kBf16 || std::is_same_v<T, float16>);
-  static_assert(kN == 64 || kN == 128);
-  if constexpr (kN == 64 && kBf16) {
-    TESSERA_WGMMA_SHARED(64, "bf16", "32", "33", "34", "35")
-        : TESSERA_RESULTS_64(c) : "l"(a.bits), "l"(b.bits), "r"(adds), "n"(kTransposed));
-  } else if constexpr (kN == 64) {
-    TESSERA_WGMMA_SHARED(64, "f16", "32", "33", "34", "35")
-        : TESSERA_RESULTS_64(c) : "l"(a.bits), "l"(b.bits), "r"(adds), "n"(kTransposed));
-  } else if constexpr (kBf16) {
-    TESSERA_WGMMA_SHARED(128, "bf16", "64", "65", "66", "67")
-        : TESSERA_RESULTS_128(c) : "l"(a.bits), "l"(b.bits), "r"(adds), "n"(kTransposed));
-  } else {
-    TESSERA_WGMMA_SHARED(128, "f16", "64", "65", "66", "67")
-        : TESSERA_RESULTS_128(c) : "l"(a.bits), "l"(b.bits), "r"(adds), "n"(kTransposed));
-  }
-#endif
-}
-
-/// The same with a in registers: a[0] is row lane / 4, columns lane % 4 * 2 and + 1; a[1] eight rows
-/// down; a[2] and a[3] eight columns to the right.
-template <typename T, Panels kPanels, int kN>
-__device__ inline void multiply_registers(float (&c)[kN / 8][4], const unsigned (&a)[4],
-                                          const Descriptor& b, bool add) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr int kTransposed = kPanels == Panels::of_rows_of_b ? 1 : 0;
-  const int adds = add ? 1 : 0;
-  constexpr bool kBf16 = std::is_same_v<T, bfloat16>;
-  static_assert(kBf16 || std::is_same_v<T, float16>);
-  static_assert(kN == 64 || kN == 128);
-  if constexpr (kN == 64 && kBf16) {
-    TESSERA_WGMMA_REGISTERS(64, "bf16", "%32, %33, %34, %35", "36", "37", "38")
-        : TESSERA_RESULTS_64(c)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(adds), "n"(kTransposed));
-  } else if constexpr (kN == 64) {
-    TESSERA_WGMMA_REGISTERS(64, "f16", "%32, %33, %34, %35", "36", "37", "38")
-        : TESSERA_RESULTS_64(c)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(adds), "n"(kTransposed));
-  } else if constexpr (kBf16) {
-    TESSERA_WGMMA_REGISTERS(128, "bf16", "%64, %65, %66, %67", "68", "69", "70")
-        : TESSERA_RESULTS_128(c)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(adds), "n"(kTransposed));
-  } else {
-    TESSERA_WGMMA_REGISTERS(128, "f16", "%64, %65, %66, %67", "68", "69", "70")
-        : TESSERA_RESULTS_128(c)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(adds), "n"(kTransposed));
-  }
-#endif
-}
-#undef TESSERA_WGMMA_REGISTERS
-#undef TESSERA_WGMMA_SHARED
-#undef TESSERA_NAMES_128
-#undef TESSERA_NAMES_64
-#undef TESSERA_RESULTS_128
-#undef TESSERA_RESULTS_64
-#undef TESSERA_RESULTS_OF_16
-#undef TESSERA_RESULTS_OF_4
-
-/// Before the first product of a group: the registers that it reads are written.
-__device__ inline void begin_products() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#endif
-}
-/// The products since the last call are a group.
-__device__ inline void commit_products() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-#endif
-}
-/// Keeps the compiler from moving uses of c before this place.
-template <int kPieces>
-__device__ inline void pin(float (&c)[kPieces][4]) {
-#pragma unroll
-  for (int n = 0; n < kPieces; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(c[n][i])::"memory");
-  }
-}
-/// Waits until at most `kInFlight` groups are in flight. From here on c may be used, a result of a
-/// group that is complete.
-template <int kInFlight, int kPieces>
-__device__ inline void wait_products(float (&c)[kPieces][4]) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
-  pin(c);
-#endif
-}
-
 #else
 
 using TileMemory = SharedMemory;
@@ -370,43 +216,6 @@ inline void copy_bytes(void* shared, const void* global, int bytes, Barrier& bar
 }
 inline void fence_shared_for_engines() {
   emulation::fence_shared_for_engines();
-}
-
-struct Descriptor {
-  emulation::Panel panel;
-
-  static Descriptor of_rows(const void* start, const Site& site = Site::current()) {
-    return {emulation::panel_of_rows(start, site)};
-  }
-  static Descriptor of_columns(const void* start, int panel_bytes,
-                               const Site& site = Site::current()) {
-    return {emulation::panel_of_columns(start, panel_bytes, site)};
-  }
-};
-
-template <typename T, Panels kPanels, int kN>
-void multiply_tiles(float (&c)[kN / 8][4], const Descriptor& a, const Descriptor& b, bool add,
-                    const Site& site = Site::current()) {
-  emulation::issue_product<T>(
-      {&c[0][0], nullptr, a.panel, b.panel, kN, kPanels == Panels::of_rows_of_b, add, site});
-}
-template <typename T, Panels kPanels, int kN>
-void multiply_registers(float (&c)[kN / 8][4], const unsigned (&a)[4], const Descriptor& b,
-                        bool add, const Site& site = Site::current()) {
-  emulation::issue_product<T>(
-      {&c[0][0], a, {}, b.panel, kN, kPanels == Panels::of_rows_of_b, add, site});
-}
-inline void begin_products(const Site& site = Site::current()) {
-  emulation::begin_products(site);
-}
-inline void commit_products(const Site& site = Site::current()) {
-  emulation::commit_products(site);
-}
-template <int kPieces>
-void pin(float (&)[kPieces][4]) {}
-template <int kInFlight, int kPieces>
-void wait_products(float (&c)[kPieces][4], const Site& site = Site::current()) {
-  emulation::wait_products(kInFlight, &c[0][0], site);
 }
 
 #endif

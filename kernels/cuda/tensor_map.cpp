@@ -17,9 +17,10 @@ Encode encoder() {
   cuda::check_status(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
                                                       cudaEnableDefault, &result),
                      "cudaGetDriverEntryPointByVersion");
-  check(result == cudaDriverEntryPointSuccess,
-        "the NVIDIA driver has no cuTensorMapEncodeTiled; attention on this GPU needs a driver for "
-        "CUDA 12 or later");
+  check(
+      result == cudaDriverEntryPointSuccess,
+      "the NVIDIA driver has no cuTensorMapEncodeTiled; kernels on this GPU need a driver for CUDA "
+      "12 or later");
   return reinterpret_cast<Encode>(function);
 }
 

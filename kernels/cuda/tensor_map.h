@@ -1,4 +1,5 @@
-// The copy engine's description of a tensor: heads of 16-bit channels, read in tiles (sm_90).
+// The copy engine's description of a tensor: heads of 16-bit channels, read in tiles (sm_90). A list
+// of matrices is heads of rows.
 //
 // A tile is a panel of 64 channels, 128 bytes, of `rows` tokens of one head. In shared memory its
 // rows follow each other, and the 16-byte chunks within a row are swizzled: chunk c of row r lies at

@@ -1,9 +1,11 @@
 // Grouped products: a block computes a square tile of one expert's result.
 //
-// Two kernels. The tensor cores take 16-bit operands with rows aligned to 16 bytes. The general
-// kernel takes the others, f32 among them, in f32 without tensor cores. Neither splits a sum, and
-// each runs over the depth in order, so the bits are the same in every run.
+// Three kernels. The tensor cores take 16-bit operands with rows aligned to 16 bytes: by Hopper's
+// instructions where the GPU has them (hopper/products.cu), otherwise by mma.sync. The general kernel
+// takes the others, f32 among them, in f32 without tensor cores. None splits a sum, and each runs
+// over the depth in order, so the bits are the same in every run.
 #include "kernels/grouped_matmul/groups.h"
+#include "kernels/grouped_matmul/hopper/launch.h"
 #include "kernels/grouped_matmul/op.h"
 #include "kernels/grouped_matmul/tensor_core_tile.h"
 
@@ -74,6 +76,7 @@ void multiply(const Problem<T, U>& problem) {
     const std::int64_t rows = problem.of_weights ? problem.M : problem.K;
     if (gpu::is_vectorizable(problem.a, rows) && gpu::is_vectorizable(problem.b, problem.N) &&
         gpu::is_vectorizable(problem.c, problem.N)) {
+      if (groups::suits_hopper(problem)) return groups::multiply_on_hopper(problem);
       return groups::multiply_on_tensor_cores(problem);
     }
   }

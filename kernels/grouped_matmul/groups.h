@@ -33,6 +33,19 @@ struct TileOfExpert {
   std::int64_t tile;
 };
 
+/// The tiles of `tile_rows` rows of all experts. The whole warp calls this.
+__device__ inline unsigned count_tiles(const std::int32_t* offsets, int experts, int tile_rows) {
+  unsigned count = 0;
+  for (int e = static_cast<int>(threadIdx.x % 32); e < experts; e += 32) {
+    count += static_cast<unsigned>((offsets[e + 1] - offsets[e] + tile_rows - 1) / tile_rows);
+  }
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    count += __shfl_xor_sync(gpu::kFullWarp, count, distance);
+  }
+  return count;
+}
+
 /// Expert e's rows are cut into tiles of `tile_rows`. The tiles of all experts are numbered in order;
 /// finds tile `index`. The whole warp calls it: it adds up the tiles of 32 experts at a time.
 __device__ inline TileOfExpert find_tile(const std::int32_t* offsets, int experts, int tile_rows,

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/hopper.h"
 #include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/wgmma.h"
 #include "tests/emulation/launch.h"
 #include "tests/support/schedule_guard.h"
 

@@ -8,11 +8,12 @@ function(again option program tests)
     ENVIRONMENT TESSERA_TEST_DEVICE=cuda)
 endfunction()
 
-# Attention has kernels of its own for sm_90. sm_89 has 99 KiB of shared memory, so the backward pass
-# takes a smaller tile there.
+# Attention and grouped products have kernels of their own for sm_90. sm_89 has 99 KiB of shared memory,
+# so attention's backward pass takes a smaller tile there.
 again(--architecture=80 attention_16bit "*")
 again(--architecture=80 attention_first_key "*documents*,*schedule*,*reject*,*NaN*")
 again(--architecture=89 attention_16bit "*errs*")
+again(--architecture=80 grouped_matmul "*")
 
 # A GPU's exp, log and 1/x are wrong by a few units in the last place. These kernels call them.
 foreach(program attention attention_16bit cross_entropy linear_cross_entropy gelu swiglu)

@@ -7,8 +7,8 @@
 
 #include "kernels/attention/cuda/schedule.h"
 #include "runtime/emulation/device/emulator.h"
-#include "runtime/emulation/toolkit/emulated_device.h"
 #include "tests/kernels/attention_problem.h"
+#include "tests/support/emulated_capability.h"
 #include "tests/support/rank.h"
 
 namespace tessera {
@@ -16,17 +16,7 @@ namespace {
 
 using Sizes = test::AttentionSizes;
 
-/// Emulates a GPU of this compute capability for the scope.
-struct Capability {
-  emulation::DeviceOptionsGuard guard;
-
-  explicit Capability(int capability) : guard(options(capability)) {}
-  static emulation::DeviceOptions options(int capability) {
-    emulation::DeviceOptions all = emulation::device_options();
-    all.capability = capability;
-    return all;
-  }
-};
+using test::Capability;
 
 /// Outputs and gradients on a GPU of this compute capability.
 std::vector<std::vector<double>> results_on(int capability, const Sizes& sizes, DType dtype,

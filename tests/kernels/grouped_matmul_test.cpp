@@ -145,6 +145,16 @@ TEST_CASE(
   }
 }
 
+// On a GPU: more tiles than multiprocessors, wide tiles in every direction, tails of all three extents,
+// and a weight of many tiles.
+TEST_CASE("grouped_matmul of several rounds of wide tiles") {
+  const test::Rank rank;
+  for (const Sizes& n : {Sizes{{130, 0, 7}, 136, 520}, Sizes{{3}, 1032, 1000}}) {
+    CAPTURE(n.counts, n.in, n.out);
+    check_products(n, DType::bf16);
+  }
+}
+
 TEST_CASE("grouped_matmul of unaligned operands") {
   const test::Rank rank;
   for (const DType dtype : test::kFloating) {
@@ -185,6 +195,37 @@ TEST_CASE("grouped_matmul: an expert's bits do not depend on the other experts")
     const Sizes alone{{30}, in, out};
     const Tensor part = product(x.slice(35, 65), w.slice(4, 5), alone.offsets(), Transpose::no);
     CHECK(test::same_bits(part, y.slice(35, 65)));
+  }
+}
+
+// A tile of depths or of rows may run over into the next expert's.
+TEST_CASE(
+    "grouped_matmul: an expert's NaNs stay in its own results, and its neighbours keep their "
+    "bits") {
+  const test::Rank rank;
+  const std::int64_t in = 40, out = 48;
+  for (const DType dtype : test::kFloating) {
+    const Sizes n{{70, 5, 3}, in, out};
+    const Tensor x = normal_tensor({78, in}, dtype, "x"),
+                 dy = normal_tensor({78, out}, dtype, "dy");
+    const Tensor w = normal_tensor({3, in, out}, dtype, "w");
+    const auto results = [&] {
+      const Tensor dw = test::poisoned(w.shape(), dtype);
+      grouped_matmul_weight(dw, x, dy, n.offsets());
+      return std::pair(product(x, w, n.offsets(), Transpose::no), dw);
+    };
+    const auto [y, dw] = results();
+    x.slice(70, 75).copy_from(test::poisoned({5, in}, dtype));
+    dy.slice(70, 75).copy_from(test::poisoned({5, out}, dtype));
+    const auto [y_beside, dw_beside] = results();
+    for (const auto& [first, end] : {std::pair{0, 70}, std::pair{75, 78}}) {
+      CHECK(test::same_bits(y.slice(first, end), y_beside.slice(first, end)));
+    }
+    for (const int e : {0, 2}) {
+      CHECK(test::same_bits(dw.slice(e, e + 1), dw_beside.slice(e, e + 1)));
+    }
+    CHECK(std::isnan(to_doubles(y_beside)[70 * out]));
+    CHECK(std::isnan(to_doubles(dw_beside)[in * out]));
   }
 }
 

@@ -185,7 +185,7 @@ FAULTS = {
         ["kernels_attention_16bit --architecture=80"]),
     "heads of 128 take the large tile on every GPU": (
         "kernels/attention/cuda/key_value_gradient_mma.cu",
-        "2 * LargeMemory::kBytes + 1024 <= shared_memory_limit()",
+        "2 * LargeMemory::kBytes + 1024 <= gpu::shared_memory_limit()",
         "LargeMemory::kBytes > 0",
         ["kernels_emulated_attention"]),
     "a section of heads is as wide as all that remain": (
@@ -251,17 +251,17 @@ FAULTS = {
 
     # ---- attention with Hopper's instructions
     "Hopper: the producer does not wait for a free stage": (
-        "kernels/attention/cuda/hopper/pipeline.h",
+        "kernels/cuda/tile_ring.h",
         "    gpu::wait(empty[number % kStages], parity(number) ^ 1);\n",
         "",
         ["kernels_attention_16bit"]),
     "Hopper: consumers do not wait for a tile": (
-        "kernels/attention/cuda/hopper/pipeline.h",
+        "kernels/cuda/tile_ring.h",
         "    gpu::wait(full[number % kStages], parity(number));\n",
         "",
         ["kernels_attention_16bit"]),
     "Hopper: a tile's barrier expects too few bytes": (
-        "kernels/attention/cuda/hopper/pipeline.h",
+        "kernels/cuda/tile_ring.h",
         "Tile::kBytes + more);",
         "Tile::kBytes);",
         ["kernels_attention_16bit"]),
@@ -312,16 +312,16 @@ FAULTS = {
         ["kernels_attention_16bit"]),
     "Hopper: values behind a document are not cleared": (
         "kernels/attention/cuda/hopper/forward.cu",
-        "    if (kCut && count < kKeys) clear_rows",
-        "    if (kCut && count < 0) clear_rows",
+        "    if (kCut && count < kKeys) gpu::clear_rows",
+        "    if (kCut && count < 0) gpu::clear_rows",
         ["kernels_attention_first_key"]),
     "Hopper: cleared rows are not shown to the tensor cores": (
-        "kernels/attention/cuda/hopper/pipeline.h",
-        "  gpu::fence_shared_for_engines();\n",
+        "kernels/cuda/tile_ring.h",
+        "  fence_shared_for_engines();\n",
         "",
         ["kernels_attention_first_key"]),
     "Hopper: a panel of 64 channels is taken for the whole row": (
-        "kernels/attention/cuda/hopper/tiles.h",
+        "kernels/cuda/panel_tile.h",
         "step / kSteps * kRows + row",
         "row",
         ["kernels_attention_16bit"]),
@@ -690,32 +690,110 @@ FAULTS = {
         "kernels/grouped_matmul/groups.h",
         "static_cast<unsigned>(P / side + experts)",
         "static_cast<unsigned>(ceil_div(P, side))",
-        ["kernels_grouped_matmul"]),
+        ["kernels_grouped_matmul --architecture=80"]),
     "an expert without tokens keeps its old gradient": (
         "kernels/grouped_matmul/groups.h",
         "return count > 0 || !accumulate;",
         "return count > 0;",
-        ["kernels_grouped_matmul"]),
+        ["kernels_grouped_matmul --architecture=80"]),
     "groups of rows from other ranks take the next matrix in memory": (
         "kernels/grouped_matmul/groups.h",
         "tile.expert % matrices * K * N",
         "tile.expert * K * N",
-        ["kernels_grouped_matmul"]),
+        ["kernels_grouped_matmul --architecture=80"]),
     "a tile reads on into the next expert's rows": (
         "kernels/grouped_matmul/tensor_core_tile.h",
         "const bool inside = has_column && i < rows;",
         "const bool inside = has_column && i <= rows;",
-        ["kernels_grouped_matmul"]),
+        ["kernels_grouped_matmul --architecture=80"]),
     "the tile's operands are copied without a wait": (
         "kernels/grouped_matmul/tensor_core_tile.h",
         "    gpu::copy_async_wait<0>();\n",
         "",
-        ["kernels_grouped_matmul"]),
+        ["kernels_grouped_matmul --architecture=80"]),
     "no barrier after the tiles have been read": (
         "kernels/grouped_matmul/cuda.cu",
         "    __syncthreads();  // all threads have read the tiles\n",
         "",
         ["kernels_grouped_matmul"]),
+
+    # ---- grouped products with Hopper's instructions
+    "grouped, Hopper: the next expert's rows count in a weight's gradient": (
+        "kernels/grouped_matmul/hopper/products.cu",
+        "kOfWeights && work.depth - depth < kStepDepth",
+        "kOfWeights && work.depth - depth < 0",
+        ["kernels_grouped_matmul"]),
+    "grouped, Hopper: of the next expert's rows only one operand's are cleared": (
+        "kernels/grouped_matmul/hopper/products.cu",
+        "gpu::clear_rows(work.depth - depth, tiles.left(), tiles.right());",
+        "gpu::clear_rows(work.depth - depth, tiles.left());",
+        ["kernels_grouped_matmul"]),
+    "grouped, Hopper: a step's tiles are released while their products are in flight": (
+        "kernels/grouped_matmul/hopper/products.cu",
+        "      gpu::wait_products<1>();\n",
+        "",
+        ["kernels_grouped_matmul"]),
+    "grouped, Hopper: a consumer without rows keeps the tiles": (
+        "kernels/grouped_matmul/hopper/products.cu",
+        "      wait(work, depth);\n"
+        "      ring.release(tile);\n",
+        "      wait(work, depth);\n",
+        ["kernels_grouped_matmul"]),
+    "grouped, Hopper: both consumers take the first one's columns of a": (
+        "kernels/grouped_matmul/hopper/tiles.h",
+        "left().columns(step, group)",
+        "left().columns(step)",
+        ["kernels_grouped_matmul"]),
+    "grouped, Hopper: a tile's sum begins with the last tile's": (
+        "kernels/grouped_matmul/hopper/products.cu",
+        "start_products(sum, rows.group, depth > 0);",
+        "start_products(sum, rows.group, true);",
+        ["kernels_grouped_matmul"]),
+    "grouped, Hopper: rows behind the expert's last are stored": (
+        "kernels/grouped_matmul/hopper/products.cu",
+        "work.columns - 8 * n, row < work.rows,",
+        "work.columns - 8 * n, row <= work.rows,",
+        ["kernels_grouped_matmul"]),
+    "grouped, Hopper: an expert without tokens keeps its old gradient": (
+        "kernels/grouped_matmul/hopper/products.cu",
+        "      if (problem.accumulate) return;\n",
+        "      return;\n",
+        ["kernels_grouped_matmul"]),
+    "grouped, Hopper: lanes exchange words with one neighbour only": (
+        "kernels/grouped_matmul/hopper/store.h",
+        "distance < 4; distance *= 2",
+        "distance < 2; distance *= 2",
+        ["kernels_grouped_matmul"]),
+    "grouped, Hopper: a row's last columns are followed by the next row's": (
+        "kernels/grouped_matmul/hopper/store.h",
+        "inside = inside && 8 * lane < columns;",
+        "inside = inside && 8 * lane <= columns;",
+        ["kernels_grouped_matmul"]),
+    "grouped, Hopper: groups of rows from other ranks take the next matrix in memory": (
+        "kernels/grouped_matmul/hopper/work.h",
+        "tile.expert % p.matrices;",
+        "tile.expert;",
+        ["kernels_grouped_matmul"]),
+    "grouped, Hopper: a thread block's way back begins one too far": (
+        "kernels/grouped_matmul/hopper/work.h",
+        "gridDim.x - 1 - blockIdx.x;",
+        "gridDim.x - 2 - blockIdx.x;",
+        ["kernels_grouped_matmul"]),
+    "grouped: tiles of 32 lanes' experts are not added up": (
+        "kernels/grouped_matmul/groups.h",
+        "    count += __shfl_xor_sync(gpu::kFullWarp, count, distance);\n",
+        "",
+        ["kernels_grouped_matmul"]),
+    "the emulator takes columns of a wgmma's left operand for rows": (
+        "runtime/emulation/device/warpgroup.cpp",
+        "product.a_by_columns ? depth * kRowBytes + of_group * 2 :",
+        "product.a_by_columns ? of_group * kRowBytes + depth * 2 :",
+        ["emulation_wgmma"]),
+    "the emulator does not watch a left operand of columns": (
+        "runtime/emulation/device/warpgroup.cpp",
+        "ranges_.push_back({first.a.start, kDepth * kRowBytes, committed_});",
+        "",
+        ["emulation_wgmma"]),
 
     "the router's loss sees the factors' mean over experts": (
         "kernels/router_loss/cuda.cu",

@@ -10,6 +10,7 @@
 //   warp of dK    dP = V dO^T                |    dS = P (dP - D)    dK += dS Q
 #include "kernels/attention/cuda/backward_mma.h"
 #include "kernels/attention/cuda/launchers.h"
+#include "kernels/cuda/device_attributes.h"
 #include "kernels/cuda/launch.h"
 
 namespace tessera::cuda::attention {
@@ -228,7 +229,7 @@ void launch(const BackwardCall& call, const Tensor& workspace) {
   // As many queries as leave room for two blocks. A block's limit is the multiprocessor's memory less
   // the 1 KiB that every block takes for itself.
   using LargeMemory = KeyValueMemory<T, kHeadSize, KeyValueGradient<kManyQueries>, kCut>;
-  if (2 * LargeMemory::kBytes + 1024 <= shared_memory_limit()) {
+  if (2 * LargeMemory::kBytes + 1024 <= gpu::shared_memory_limit()) {
     launch<T, kHeadSize, kManyQueries, kCut>(call, arguments);
   } else {
     launch<T, kHeadSize, kFewQueries, kCut>(call, arguments);

@@ -28,12 +28,8 @@ struct BackwardCall {
 /// Does every row of every head begin at a multiple of 16 bytes?
 bool has_aligned_rows(const Heads& x);
 
-/// Bytes of shared memory that one block may use on the current device: 99 KiB on sm_86 and sm_89,
-/// 163 KiB on sm_80, 227 KiB on sm_90.
-std::size_t shared_memory_limit();
-/// Multiprocessors of the current device.
-int multiprocessors();
-/// Raises Error if a kernel for heads of `head_size` channels needs more than that.
+/// Raises Error if a kernel for heads of `head_size` channels needs more shared memory than a block of
+/// the current device may use.
 void check_shared_memory(const char* op, std::int64_t head_size, std::size_t bytes);
 
 /// Plain multiply-adds in f32, for heads of up to 256 channels (128 where a block's shared memory is

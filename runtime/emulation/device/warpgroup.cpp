@@ -11,7 +11,7 @@
 namespace tessera::emulation {
 namespace {
 
-constexpr int kRows = 16, kDepth = 16, kMostColumns = 128;
+constexpr int kRows = 16, kDepth = 16, kMostColumns = 256;
 constexpr int kRowBytes = 128, kSwizzledRows = 8, kSwizzleBytes = kRowBytes * kSwizzledRows;
 constexpr unsigned kFullWarp = ~0u;
 
@@ -37,17 +37,20 @@ float half_of(unsigned pair, int half) {
 
 template <typename T>
 void read_left(Left& a, const WarpgroupProduct* const* lanes, int warp) {
-  const Panel& panel = lanes[0]->a;
+  const WarpgroupProduct& product = *lanes[0];
+  const auto in_memory = [&](int row, int depth) {
+    const int of_group = kRows * warp + row;
+    const int offset =
+        product.a_by_columns ? depth * kRowBytes + of_group * 2 : of_group * kRowBytes + depth * 2;
+    return element<T>(product.a.start, static_cast<std::size_t>(offset));
+  };
   for (int lane = 0; lane < 32; ++lane) {
     const int group = lane / 4, pair = lane % 4 * 2;
     for (int r = 0; r < 4; ++r) {
       for (int half = 0; half < 2; ++half) {
         const int row = group + r % 2 * 8, column = pair + r / 2 * 8 + half;
-        a[row][column] =
-            lanes[lane]->registers != nullptr
-                ? half_of<T>(lanes[lane]->registers[r], half)
-                : element<T>(panel.start, static_cast<std::size_t>(
-                                              (kRows * warp + row) * kRowBytes + column * 2));
+        a[row][column] = product.registers != nullptr ? half_of<T>(lanes[lane]->registers[r], half)
+                                                      : in_memory(row, column);
       }
     }
   }
@@ -93,6 +96,11 @@ void for_each_value(int columns, F f) {
       f(lane / 4 + i % 4 / 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2, lane, i);
     }
   }
+}
+
+/// The beginning of the panel's first row; the operand's may be within it.
+const unsigned char* first_row(const Panel& panel) {
+  return panel.start - reinterpret_cast<std::uintptr_t>(panel.start) % kRowBytes;
 }
 
 WarpProducts& products() {
@@ -148,8 +156,11 @@ void WarpProducts::issue(const WarpgroupProduct* const* lanes, int warp) {
       std::copy_n(lanes[lane]->registers, 4, operand.values[lane].begin());
     }
     operands_.push_back(operand);
+  } else if (first.a_by_columns) {
+    ranges_.push_back({first.a.start, kDepth * kRowBytes, committed_});
   } else {
-    ranges_.push_back({first.a.start + warp * kRows * kRowBytes, kRows * kRowBytes, committed_});
+    ranges_.push_back(
+        {first_row(first.a) + warp * kRows * kRowBytes, kRows * kRowBytes, committed_});
   }
   if (first.b_by_rows) {
     for (int panel = 0; panel < first.columns / (kRowBytes / 2); ++panel) {
@@ -158,7 +169,7 @@ void WarpProducts::issue(const WarpgroupProduct* const* lanes, int warp) {
     }
   } else {
     ranges_.push_back(
-        {first.b.start, static_cast<std::size_t>(first.columns) * kRowBytes, committed_});
+        {first_row(first.b), static_cast<std::size_t>(first.columns) * kRowBytes, committed_});
   }
   sequence_ = sequence_ * 1000003 + first.site.line() * 8 + (first.b_by_rows ? 1 : 0);
 }

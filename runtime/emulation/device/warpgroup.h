@@ -22,7 +22,7 @@ using Site = std::source_location;
 /// An operand in shared memory: panels of 64 elements to a row, swizzled.
 struct Panel {
   const unsigned char* start;
-  int panel_bytes;  // from one panel to the next, where a panel's rows are rows of B
+  int panel_bytes;  // from one panel to the next, where a panel's rows are columns of A or rows of B
 };
 
 /// One warp's part of a product: c (16 x columns) = a b, or c += a b.
@@ -31,7 +31,8 @@ struct WarpgroupProduct {
   const unsigned* registers;  // the lane's four of a, or null: a is in shared memory
   Panel a, b;
   int columns;
-  bool b_by_rows;  // b's panels have rows of b, otherwise columns
+  bool a_by_columns;  // a's panel has columns of a, otherwise rows
+  bool b_by_rows;     // b's panels have rows of b, otherwise columns
   bool add;
   Site site;
 };
@@ -44,7 +45,7 @@ class WarpProducts {
   template <typename T>
   void issue(const WarpgroupProduct* const* lanes, int warp_of_group);
   void commit();
-  /// `c` are the registers of lane 0 that the caller wants to use.
+  /// `c` are the registers of lane 0 that the caller wants to use, or null.
   void wait(unsigned in_flight, const float* c, const Site& site);
 
   bool empty() const { return results_.empty(); }

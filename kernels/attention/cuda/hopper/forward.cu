@@ -47,7 +47,7 @@ struct Memory {
     keys.take_tiles(shared);
     values.take_tiles(shared);
     outputs = {shared.take<T>(Outputs::kElements, 128)};
-    begin_rings(shared, queries, keys, values);
+    gpu::begin_rings(shared, queries, keys, values);
   }
 };
 
@@ -59,7 +59,7 @@ __device__ void produce(const ForwardArguments<T>& x, const TensorMaps& maps,
   unsigned tile = 0, blocks = 0;
   for_each_block(schedule, [&](unsigned number) {
     const QueryBlock block(n, schedule, kQueries, number);
-    memory.queries.tile(blocks).load(maps.q, block.first_query, block.head, block.batch,
+    memory.queries.tile(blocks).load(maps.q, {0, block.first_query, block.head, block.batch},
                                      memory.queries.begin_fill(blocks));
     ++blocks;
     for_each_piece_of<kCut, QueryBlock, QueryPiece>(
@@ -67,9 +67,9 @@ __device__ void produce(const ForwardArguments<T>& x, const TensorMaps& maps,
           const int tiles = PieceKeys<kKeys>(block, piece, n).tiles;
           for (int step = 0; step < tiles; ++step, ++tile) {
             const int first = piece.first_key + step * kKeys;
-            memory.keys.tile(tile).load(maps.k, first, block.kv_head, block.batch,
+            memory.keys.tile(tile).load(maps.k, {0, first, block.kv_head, block.batch},
                                         memory.keys.begin_fill(tile));
-            memory.values.tile(tile).load(maps.v, first, block.kv_head, block.batch,
+            memory.values.tile(tile).load(maps.v, {0, first, block.kv_head, block.batch},
                                           memory.values.begin_fill(tile));
           }
         });
@@ -138,7 +138,7 @@ struct Consumer {
   /// NaN, and 0 times NaN is NaN: they become zeros.
   __device__ void last_outputs(unsigned tile, int count) {
     const auto values = memory.values.wait(tile);
-    if (kCut && count < kKeys) clear_rows(count, values);
+    if (kCut && count < kKeys) gpu::clear_rows(count, values);
     start_multiply_add(outputs, weights, values);
     gpu::wait_products<0>(outputs.values[0]);
     memory.values.release(tile);
@@ -192,7 +192,7 @@ __device__ void consume(const ForwardArguments<T>& x, const Schedule& schedule,
 
 /// kCut: there is a first_key, which may cut a block's rows into pieces.
 template <typename T, int kHeadSize, bool kCut>
-__global__ void __launch_bounds__(kHopperThreads, 1)
+__global__ void __launch_bounds__(gpu::kRoleThreads, 1)
     forward_hopper_kernel(const ForwardArguments<T> x, const __grid_constant__ TensorMaps maps,
                           const Schedule schedule) {
   if constexpr (gpu::kHasHopper) {
@@ -202,8 +202,8 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
       });
     }
     const Memory<T, kHeadSize> memory(gpu::TileMemory{});
-    run_roles([&] { produce<T, kHeadSize, kCut>(x, maps, schedule, memory); },
-              [&] { consume<T, kHeadSize, kCut>(x, schedule, memory); });
+    gpu::run_roles([&] { produce<T, kHeadSize, kCut>(x, maps, schedule, memory); },
+                   [&] { consume<T, kHeadSize, kCut>(x, schedule, memory); });
   }
 }
 
@@ -216,7 +216,7 @@ void launch(const ForwardCall& call) {
                            std::int64_t{2 * sizeof(T)} * n.keys * n.head_size / n.group()});
   const TensorMaps maps{map_of(call.q, kQueries), map_of(call.k, kKeys), map_of(call.v, kKeys)};
   gpu::launch(forward_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule),
-              dim3(kHopperThreads), Memory<T, kHeadSize>::kBytes, gpu::stream(), arguments, maps,
+              dim3(gpu::kRoleThreads), Memory<T, kHeadSize>::kBytes, gpu::stream(), arguments, maps,
               schedule);
 }
 

@@ -47,7 +47,7 @@ struct Memory {
     d_output.take_tiles(shared);
     outputs = {shared.take<T>(Outputs::kElements, 128)};
     statistics = shared.take<QueryStatistics>(kStages * kStatistics);
-    begin_rings(shared, keys, values, queries, d_output);
+    gpu::begin_rings(shared, keys, values, queries, d_output);
   }
   __device__ QueryStatistics* statistics_of(unsigned tile) const {
     return statistics + tile % kStages * kStatistics;
@@ -75,9 +75,9 @@ __device__ void produce(const BackwardArguments<T>& x, const TensorMaps& maps,
   unsigned tile = 0, blocks = 0;
   for_each_block(schedule, [&](unsigned number) {
     const KeyBlock block(n, schedule, kKeys, number);
-    memory.keys.tile(blocks).load(maps.k, block.first_key, block.kv_head, block.batch,
+    memory.keys.tile(blocks).load(maps.k, {0, block.first_key, block.kv_head, block.batch},
                                   memory.keys.begin_fill(blocks));
-    memory.values.tile(blocks).load(maps.v, block.first_key, block.kv_head, block.batch,
+    memory.values.tile(blocks).load(maps.v, {0, block.first_key, block.kv_head, block.batch},
                                     memory.values.begin_fill(blocks));
     ++blocks;
     for_each_piece_of<kCut, KeyBlock, KeyPiece>(
@@ -88,10 +88,10 @@ __device__ void produce(const BackwardArguments<T>& x, const TensorMaps& maps,
             for (int first = queries.begin; first < queries.end; first += kQueries, ++tile) {
               constexpr int kBytes = sizeof(QueryStatistics) * (kCut ? kQueries + 2 : kQueries);
               gpu::Barrier& full = memory.queries.begin_fill(tile, kBytes);
-              memory.queries.tile(tile).load(maps.q, first, head, block.batch, full);
+              memory.queries.tile(tile).load(maps.q, {0, first, head, block.batch}, full);
               gpu::copy_bytes(memory.statistics_of(tile),
                               x.statistics_of(block.batch, head) + first - odd, kBytes, full);
-              memory.d_output.tile(tile).load(maps.d_o, first, head, block.batch,
+              memory.d_output.tile(tile).load(maps.d_o, {0, first, head, block.batch},
                                               memory.d_output.begin_fill(tile));
             }
           }
@@ -158,7 +158,7 @@ struct Consumer {
                                       QueryStatistics* statistics, int count) {
     const int thread = static_cast<int>(threadIdx.x) - gpu::kWarpgroup;
     if (thread >= count && thread < kQueries) statistics[thread] = {INFINITY, 0.0f};
-    clear_rows(count, queries, d_output);
+    gpu::clear_rows(count, queries, d_output);
   }
   /// P from S.
   __device__ void weights_from(Fragment<1, kQueries>& p, const QueryStatistics* statistics) const {
@@ -213,14 +213,14 @@ __device__ void consume(const BackwardArguments<T>& x, const Schedule& schedule,
 
 /// kCut: there is a first_key, which may cut a block's keys into pieces.
 template <typename T, int kHeadSize, bool kCut>
-__global__ void __launch_bounds__(kHopperThreads, 1)
+__global__ void __launch_bounds__(gpu::kRoleThreads, 1)
     key_value_gradient_hopper_kernel(const BackwardArguments<T> x,
                                      const __grid_constant__ TensorMaps maps,
                                      const Schedule schedule) {
   if constexpr (gpu::kHasHopper) {
     const Memory<T, kHeadSize> memory(gpu::TileMemory{});
-    run_roles([&] { produce<T, kHeadSize, kCut>(x, maps, schedule, memory); },
-              [&] { consume<T, kHeadSize, kCut>(x, schedule, memory); });
+    gpu::run_roles([&] { produce<T, kHeadSize, kCut>(x, maps, schedule, memory); },
+                   [&] { consume<T, kHeadSize, kCut>(x, schedule, memory); });
   }
 }
 
@@ -234,7 +234,7 @@ void launch(const BackwardCall& call, const Tensor& workspace) {
   const TensorMaps maps{map_of(call.k, kKeys), map_of(call.v, kKeys), map_of(call.q, kQueries),
                         map_of(call.d_o, kQueries)};
   gpu::launch(key_value_gradient_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule),
-              dim3(kHopperThreads), Memory<T, kHeadSize>::kBytes, gpu::stream(), arguments, maps,
+              dim3(gpu::kRoleThreads), Memory<T, kHeadSize>::kBytes, gpu::stream(), arguments, maps,
               schedule);
 }
 

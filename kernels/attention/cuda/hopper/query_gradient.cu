@@ -41,7 +41,7 @@ struct Memory {
     keys.take_tiles(shared);
     values.take_tiles(shared);
     outputs = {shared.take<T>(Outputs::kElements, 128)};
-    begin_rings(shared, queries, d_output, keys, values);
+    gpu::begin_rings(shared, queries, d_output, keys, values);
   }
 };
 
@@ -53,9 +53,9 @@ __device__ void produce(const BackwardArguments<T>& x, const TensorMaps& maps,
   unsigned tile = 0, blocks = 0;
   for_each_block(schedule, [&](unsigned number) {
     const QueryBlock block(n, schedule, kQueries, number);
-    memory.queries.tile(blocks).load(maps.q, block.first_query, block.head, block.batch,
+    memory.queries.tile(blocks).load(maps.q, {0, block.first_query, block.head, block.batch},
                                      memory.queries.begin_fill(blocks));
-    memory.d_output.tile(blocks).load(maps.d_o, block.first_query, block.head, block.batch,
+    memory.d_output.tile(blocks).load(maps.d_o, {0, block.first_query, block.head, block.batch},
                                       memory.d_output.begin_fill(blocks));
     ++blocks;
     for_each_piece_of<kCut, QueryBlock, QueryPiece>(
@@ -63,9 +63,9 @@ __device__ void produce(const BackwardArguments<T>& x, const TensorMaps& maps,
           const int tiles = PieceKeys<kKeys>(block, piece, n).tiles;
           for (int step = 0; step < tiles; ++step, ++tile) {
             const int first = piece.first_key + step * kKeys;
-            memory.keys.tile(tile).load(maps.k, first, block.kv_head, block.batch,
+            memory.keys.tile(tile).load(maps.k, {0, first, block.kv_head, block.batch},
                                         memory.keys.begin_fill(tile));
-            memory.values.tile(tile).load(maps.v, first, block.kv_head, block.batch,
+            memory.values.tile(tile).load(maps.v, {0, first, block.kv_head, block.batch},
                                           memory.values.begin_fill(tile));
           }
         });
@@ -110,7 +110,7 @@ struct Consumer {
   /// A tile, of which `count` keys belong to the piece.
   __device__ void add_tile(unsigned tile, int last_seen, int count) {
     const auto keys = memory.keys.wait(tile), values = memory.values.wait(tile);
-    if (kCut && count < kKeys) clear_rows(count, keys, values);  // 0 times NaN is NaN
+    if (kCut && count < kKeys) gpu::clear_rows(count, keys, values);  // 0 times NaN is NaN
     Fragment<1, kKeys> p, ds;
     start_multiply(p, memory.queries.tile(0), rows.first(), keys);
     start_multiply(ds, memory.d_output.tile(0), rows.first(),
@@ -162,13 +162,13 @@ __device__ void consume(const BackwardArguments<T>& x, const Schedule& schedule,
 
 /// kCut: there is a first_key, which may cut a block's queries into pieces.
 template <typename T, int kHeadSize, bool kCut>
-__global__ void __launch_bounds__(kHopperThreads, 1)
+__global__ void __launch_bounds__(gpu::kRoleThreads, 1)
     query_gradient_hopper_kernel(const BackwardArguments<T> x,
                                  const __grid_constant__ TensorMaps maps, const Schedule schedule) {
   if constexpr (gpu::kHasHopper) {
     const Memory<T, kHeadSize> memory(gpu::TileMemory{});
-    run_roles([&] { produce<T, kHeadSize, kCut>(x, maps, schedule, memory); },
-              [&] { consume<T, kHeadSize, kCut>(x, schedule, memory); });
+    gpu::run_roles([&] { produce<T, kHeadSize, kCut>(x, maps, schedule, memory); },
+                   [&] { consume<T, kHeadSize, kCut>(x, schedule, memory); });
   }
 }
 
@@ -182,7 +182,7 @@ void launch(const BackwardCall& call, const Tensor& workspace) {
   const TensorMaps maps{map_of(call.q, kQueries), map_of(call.d_o, kQueries), map_of(call.k, kKeys),
                         map_of(call.v, kKeys)};
   gpu::launch(query_gradient_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule),
-              dim3(kHopperThreads), Memory<T, kHeadSize>::kBytes, gpu::stream(), arguments, maps,
+              dim3(gpu::kRoleThreads), Memory<T, kHeadSize>::kBytes, gpu::stream(), arguments, maps,
               schedule);
 }
 

@@ -1,4 +1,4 @@
-// Tiles that the copy engine loads, and a warpgroup's products with them (sm_90a).
+// A warpgroup's products with tiles that the copy engine loads (sm_90a).
 //
 // A tile lies in shared memory as panels of 64 channels (kernels/cuda/tensor_map.h). wgmma takes both
 // its operands from there, or the left one from registers:
@@ -10,49 +10,11 @@
 #pragma once
 
 #include "kernels/attention/cuda/fragments.h"
-#include "kernels/cuda/hopper.h"
+#include "kernels/cuda/panel_tile.h"
 
 namespace tessera::cuda::attention {
 
-using gpu::kPanel;
-
-/// kRows rows of kHeadSize channels, at a multiple of 1024 bytes.
-template <typename T, int kRows, int kHeadSize>
-struct PanelTile {
-  using Element = T;
-  static constexpr int kElements = kRows * kHeadSize, kBytes = kElements * int{sizeof(T)};
-  static constexpr int kPanelBytes = kRows * kPanel * int{sizeof(T)};
-  T* data;
-
-  /// Channels from 16 step of the rows from `row` on, a multiple of 8.
-  __device__ gpu::Descriptor rows(int row, int step) const {
-    constexpr int kSteps = kPanel / 16;
-    return gpu::Descriptor::of_rows(data + (step / kSteps * kRows + row) * kPanel +
-                                    step % kSteps * 16);
-  }
-  /// Rows from 16 step, all channels.
-  __device__ gpu::Descriptor columns(int step) const {
-    return gpu::Descriptor::of_columns(data + 16 * step * kPanel, kPanelBytes);
-  }
-  /// Starts to copy rows from token `first` on. One thread calls this.
-  __device__ void load(const gpu::TensorMap& map, int first, int head, int batch,
-                       gpu::Barrier& barrier) const {
-#pragma unroll
-    for (int panel = 0; panel < kHeadSize / kPanel; ++panel) {
-      gpu::copy_tile(data + panel * kRows * kPanel, map, {panel * kPanel, first, head, batch},
-                     barrier);
-    }
-  }
-  /// Makes rows from `first` on zeros. Threads 0 to `threads` - 1 share the work.
-  __device__ void clear_rows(int first, int thread, int threads) const {
-    const int count = (kRows - first) * (kPanel / 8);  // chunks of a panel
-#pragma unroll
-    for (int panel = 0; panel < kHeadSize / kPanel; ++panel) {
-      auto* const chunks = reinterpret_cast<uint4*>(data + (panel * kRows + first) * kPanel);
-      for (int i = thread; i < count; i += threads) chunks[i] = uint4{0, 0, 0, 0};
-    }
-  }
-};
+using gpu::PanelTile;
 
 /// The weights of a warp's rows in 16 bits: left operands, 16 columns each.
 template <int kN>

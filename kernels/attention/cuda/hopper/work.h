@@ -16,13 +16,16 @@
 
 #include "kernels/attention/cuda/pieces.h"
 #include "kernels/attention/cuda/tiles.h"
-#include "kernels/cuda/hopper.h"
+#include "kernels/cuda/device_attributes.h"
+#include "kernels/cuda/tile_ring.h"
 
 namespace tessera::cuda::attention {
 
-/// A thread block is a producer and two consumers, each a warpgroup. A consumer owns 64 rows.
-inline constexpr int kConsumers = 2, kRowsOfBlock = 64 * kConsumers;
-inline constexpr int kHopperThreads = gpu::kWarpgroup * (1 + kConsumers);
+using gpu::ConsumerRows;
+using gpu::TileRing;
+
+/// A consumer owns 64 rows.
+inline constexpr int kRowsOfBlock = 64 * gpu::kConsumers;
 
 /// Calls f(number) for the thread block's blocks of rows.
 template <typename F>
@@ -69,13 +72,13 @@ struct PieceKeys {
 /// The schedule for a persistent grid. With few blocks of rows in a section, a thread block's turns
 /// would all be long ones, or all short ones: a section has work for four rounds.
 inline Schedule persistent_schedule(Schedule schedule) {
-  const auto blocks = 4 * static_cast<unsigned>(multiprocessors());
+  const auto blocks = 4 * static_cast<unsigned>(gpu::multiprocessors());
   const unsigned least = (blocks + schedule.tiles - 1) / schedule.tiles;
   schedule.section = std::min(std::max(schedule.section, least), schedule.heads);
   return schedule;
 }
 inline dim3 persistent_grid(const Schedule& schedule) {
-  return dim3(std::min(schedule.blocks().x, static_cast<unsigned>(multiprocessors())));
+  return dim3(std::min(schedule.blocks().x, static_cast<unsigned>(gpu::multiprocessors())));
 }
 
 /// The tensor map of heads, for tiles of `rows` tokens.

@@ -1,0 +1,71 @@
+// A step's operands in shared memory, and a consumer's products with them (sm_90a).
+//
+//   direction         tile of a                tile of b
+//   rows              128 rows x 64 depths     64 depths x 128 or 256 columns
+//   rows_transposed   128 rows x 64 depths     128 or 256 columns x 64 depths
+//   weights           64 depths x 128 rows     64 depths x 128 or 256 columns
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/panel_tile.h"
+#include "kernels/cuda/tile_ring.h"
+#include "kernels/grouped_matmul/hopper/work.h"
+
+namespace tessera::cuda::groups {
+
+struct TensorMaps {
+  gpu::TensorMap a, b;
+};
+
+/// The tiles of both operands for 64 depths.
+template <typename T, Direction kDirection, int kColumns>
+struct StepTiles {
+  static constexpr bool kOfWeights = kDirection == Direction::weights;
+  static constexpr bool kTransposed = kDirection == Direction::rows_transposed;
+  using Left = std::conditional_t<kOfWeights, gpu::PanelTile<T, kStepDepth, kTileRows>,
+                                  gpu::PanelTile<T, kTileRows, kStepDepth>>;
+  using Right = std::conditional_t<kTransposed, gpu::PanelTile<T, kColumns, kStepDepth>,
+                                   gpu::PanelTile<T, kStepDepth, kColumns>>;
+  using Element = T;
+  static constexpr int kElements = Left::kElements + Right::kElements;
+  static constexpr int kBytes = Left::kBytes + Right::kBytes;
+  static constexpr int kRightRows = kTransposed ? kColumns : kStepDepth;
+  static constexpr int kLeftRows = kOfWeights ? kStepDepth : kTileRows;
+  T* data;
+
+  __device__ Left left() const { return {data}; }
+  __device__ Right right() const { return {data + Left::kElements}; }
+
+  /// By one thread: starts the copies of depths from `depth` on.
+  template <typename U>
+  __device__ void load(const TensorMaps& maps, const Work<U>& work, int depth,
+                       gpu::Barrier& barrier) const {
+    gpu::TilePlace a = work.a, b = work.b;
+    (kOfWeights ? a.token : a.channel) += depth;
+    (kTransposed ? b.channel : b.token) += depth;
+    left().load(maps.a, a, barrier);
+    right().load(maps.b, b, barrier);
+  }
+
+  /// Starts sum += a b for the rows of consumer `group`, or sum = a b.
+  __device__ void start_products(float (&sum)[kColumns / 8][4], int group, bool add) const {
+    constexpr auto kLeft =
+        kOfWeights ? gpu::LeftPanels::of_columns_of_a : gpu::LeftPanels::of_rows_of_a;
+    constexpr auto kRight = kTransposed ? gpu::Panels::of_columns_of_b : gpu::Panels::of_rows_of_b;
+    gpu::begin_products();
+#pragma unroll
+    for (int step = 0; step < kStepDepth / 16; ++step) {
+      const auto a = kOfWeights ? left().columns(step, group) : left().rows(64 * group, step);
+      const auto b = kTransposed ? right().rows(0, step) : right().columns(step);
+      gpu::multiply_tiles<T, kRight, kColumns, kLeft>(sum, a, b, add || step > 0);
+    }
+    gpu::commit_products();
+  }
+};
+
+/// As many stages as a block's shared memory has room for.
+template <typename Tiles>
+using Ring = gpu::TileRing<Tiles, 227 * 1024 / (Tiles::kBytes + 16)>;
+
+}  // namespace tessera::cuda::groups

@@ -1,0 +1,103 @@
+// The tiles of c that a thread block computes, one after the other (sm_90a).
+//
+// The grid is persistent: it has a thread block per multiprocessor. The host does not know how many
+// tiles there are, so each warp finds them on its own. Tiles are numbered by expert, and side by side in
+// c within one: those computed together read the same rows and weights. Going back and forth gives each
+// thread block long and short sums where experts are sorted by their rows:
+//
+//   thread block    0   1   2   3
+//   round 0         0   1   2   3
+//   round 1         7   6   5   4
+//   round 2         8   9   -   -
+#pragma once
+
+#include "kernels/cuda/hopper.h"
+#include "kernels/grouped_matmul/groups.h"
+
+namespace tessera::cuda::groups {
+
+inline constexpr int kTileRows = 128, kStepDepth = 64;
+
+/// The operands of a product, in the three directions of a linear layer.
+enum class Direction {
+  rows,             // c = a b_e: the rows of a are rows of c, those of b_e depths
+  rows_transposed,  // c = a b_e^T: the rows of b_e are columns of c
+  weights           // c_e (+)= a^T b: the rows of both are depths
+};
+
+/// A tile of c.
+template <typename U>
+struct Work {
+  U* c;                 // its first element
+  int rows, columns;    // of the expert's c from there on; the tile may have less
+  int depth;            // of the sums
+  gpu::TilePlace a, b;  // the first tiles of the operands
+};
+
+/// All tiles of c. The whole warp calls the public functions.
+template <Direction kDirection, int kColumns, typename T, typename U>
+struct WorkList {
+  const Problem<T, U>& p;
+
+  __device__ unsigned count() const {
+    if constexpr (kDirection == Direction::weights) {
+      return static_cast<unsigned>(p.experts) * down() * across();
+    } else {
+      return count_tiles(p.offsets, p.experts, kTileRows) * across();
+    }
+  }
+  __device__ Work<U> find(unsigned number) const {
+    if constexpr (kDirection == Direction::weights) {
+      return of_weights(number);
+    } else {
+      return of_rows(number);
+    }
+  }
+
+ private:
+  __device__ static unsigned tiles(std::int64_t extent, unsigned side) {
+    return (static_cast<unsigned>(extent) + side - 1) / side;
+  }
+  __device__ unsigned across() const { return tiles(p.N, kColumns); }
+  __device__ unsigned down() const { return tiles(p.M, kTileRows); }  // of one expert's weights
+
+  __device__ Work<U> of_weights(unsigned number) const {
+    const unsigned expert = number / (down() * across()), tile = number % (down() * across());
+    const int row = static_cast<int>(tile % down()) * kTileRows;
+    const int column = static_cast<int>(tile / down()) * kColumns;
+    const int first = p.offsets[expert];
+    return {p.c + (expert * p.M + row) * p.N + column,
+            static_cast<int>(p.M) - row,
+            static_cast<int>(p.N) - column,
+            p.offsets[expert + 1] - first,
+            {row, first, 0, 0},
+            {column, first, 0, 0}};
+  }
+  __device__ Work<U> of_rows(unsigned number) const {
+    const TileOfExpert tile = find_tile(p.offsets, p.experts, kTileRows, number / across());
+    const int column = static_cast<int>(number % across()) * kColumns;
+    const int row = p.offsets[tile.expert] + static_cast<int>(tile.tile) * kTileRows;
+    const int matrix = tile.expert % p.matrices;
+    constexpr bool kTransposed = kDirection == Direction::rows_transposed;
+    return {p.c + row * p.N + column,
+            p.offsets[tile.expert + 1] - row,
+            static_cast<int>(p.N) - column,
+            static_cast<int>(p.K),
+            {0, row, 0, 0},
+            {kTransposed ? 0 : column, kTransposed ? column : 0, matrix, 0}};
+  }
+};
+
+/// Calls f(work) for the thread block's tiles. The whole warp calls this.
+template <Direction kDirection, int kColumns, typename T, typename U, typename F>
+__device__ void for_each_work(const Problem<T, U>& problem, F f) {
+  const WorkList<kDirection, kColumns, T, U> list{problem};
+  const unsigned count = list.count();
+  for (unsigned round = 0; round * gridDim.x < count; ++round) {
+    const unsigned place = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+    const unsigned number = round * gridDim.x + place;
+    if (number < count) f(list.find(number));
+  }
+}
+
+}  // namespace tessera::cuda::groups
