@@ -50,6 +50,9 @@ void check_rms_decoder(const Config& config) {
   check(config.dropout == 0.0, "dropout is {}; expected 0: models of this family have none",
         config.dropout);
   check_norm_epsilon(config.norm_epsilon);
+  check(!config.padding_id || (0 <= *config.padding_id && *config.padding_id < config.vocab_size),
+        "padding_id is {}; expected a token below vocab_size, {}", config.padding_id.value_or(0),
+        config.vocab_size);
   check_rope(config.rope, head_size_of(config));
 }
 

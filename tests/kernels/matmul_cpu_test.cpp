@@ -245,10 +245,12 @@ TEST_CASE("rows of a factor and of the result may lie apart", "[cpu]") {
   }
 }
 
-TEST_CASE("a dry run takes the workspace of the products", "[cpu]") {
-  const auto peak = [](bool dry, const Size& s, Transpose ta, DType in, DType out, int threads) {
+TEST_CASE("a dry run takes the workspace of the products, the same at every level", "[cpu]") {
+  const auto peak = [](bool dry, const Size& s, Transpose ta, DType in, DType out, int threads,
+                       Isa isa = cpu::best_isa()) {
     RankContext context({.device = test::device(), .threads = threads, .seed = 1, .dry = dry});
     const ContextGuard guard(context);
+    matmul_options().isa = isa;
     const Tensor c = Tensor::empty({s.M, s.N}, out);
     matmul(c, Tensor::empty(stored(s.M, s.K, ta), in), Tensor::empty({s.K, s.N}, in), ta);
     CHECK(context.allocator().account()[Category::workspace].current == 0);
@@ -261,7 +263,12 @@ TEST_CASE("a dry run takes the workspace of the products", "[cpu]") {
            {std::pair{DType::f32, DType::f32}, std::pair{DType::bf16, DType::f32},
             std::pair{DType::bf16, DType::bf16}}) {
         CAPTURE(s.M, s.N, s.K, name_of(in), name_of(out));
-        CHECK(peak(true, s, ta, in, out, 3) == peak(false, s, ta, in, out, 3));
+        const std::int64_t bytes = peak(true, s, ta, in, out, 3);
+        CHECK(bytes == peak(false, s, ta, in, out, 3));
+        for (const Isa isa : isas_for(in)) {
+          CAPTURE(enum_name(isa));
+          CHECK(peak(true, s, ta, in, out, 3, isa) == bytes);
+        }
       }
     }
   }

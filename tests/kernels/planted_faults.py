@@ -76,8 +76,13 @@ FAULTS = {
         ["kernels_matmul_cpu"]),
     "a row of c begins where the last ends": (
         "kernels/matmul/cpu/product.cpp",
-        ".sums_row = list_.narrows() ? sums_row_ : p.c_row",
-        ".sums_row = list_.narrows() ? sums_row_ : list_.N",
+        "block.sums_row = list_.narrows() ? pieces_.sums_row : p.c_row",
+        "block.sums_row = list_.narrows() ? pieces_.sums_row : list_.N",
+        ["kernels_matmul_cpu"]),
+    "the workspace depends on the instruction set": (
+        "kernels/matmul/cpu/rounds.cpp",
+        "room_(Tensor::empty({largest_room(list)}, DType::u8)),",
+        "room_(Tensor::empty({std::min(size_.bytes(), largest_room(list))}, DType::u8)),",
         ["kernels_matmul_cpu"]),
     "the workspace depends on the experts' rows": (
         "kernels/grouped_matmul/cpu.cpp",

@@ -61,6 +61,18 @@ TEST_CASE("a file means the same model in train, plan and the benchmarks") {
   CHECK_THAT(strategies, Contains("vocabulary 11"));
 }
 
+TEST_CASE("a preset's padding is no token of a smaller vocabulary") {
+  const auto padding = [](std::int64_t vocab_size) {
+    Config config;
+    config.model.preset = "llama4-scout";
+    config.model.vocab_size = vocab_size;
+    return std::get<Llama4Config>(resolve(config).model).padding_id;
+  };
+  CHECK(padding(0) == 200018);
+  CHECK(padding(200019) == 200018);
+  CHECK_FALSE(padding(200018).has_value());
+}
+
 TEST_CASE("a header says where the vocabulary comes from") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);

@@ -32,6 +32,17 @@ fs::path manifest_of(const DataConfig& data) {
   return fs::exists(manifest) ? manifest : fs::path();
 }
 
+/// A preset's padding is no token of a smaller vocabulary.
+void drop_missing_padding(Hyperparameters& model) {
+  std::visit(
+      [](auto& sizes) {
+        if constexpr (requires { sizes.padding_id; }) {
+          if (sizes.padding_id && *sizes.padding_id >= sizes.vocab_size) sizes.padding_id.reset();
+        }
+      },
+      model);
+}
+
 /// Sets the vocabulary of a new model from its data, and says where every model's comes from.
 std::string choose_vocabulary(Hyperparameters& model, const Config& config,
                               const fs::path& manifest, std::int64_t data_vocabulary) {
@@ -250,6 +261,7 @@ ResolvedConfig resolve(const Config& config) {
         manifest.empty() ? 0 : read_manifest(manifest.parent_path()).vocab_size;
     run.model = hyperparameters_of(config.model);
     run.vocabulary_origin = choose_vocabulary(run.model, config, manifest, data_vocabulary);
+    drop_missing_padding(run.model);
     check_config(run.model);
     check_derived_sizes(shape_of(run.model), config.model);
     check_model(shape_of(run.model), config, data_vocabulary);

@@ -3,10 +3,15 @@
 #include "runtime/check.h"
 
 namespace tessera::cpu {
+namespace {
+
+constexpr decltype(&portable_engine) kEngines[] = {
+    portable_engine, avx2_engine, avx512_engine, avx512_bf16_engine, amx_engine,
+};
+
+}  // namespace
 
 const Engine& engine_for(Isa isa, DType dtype) {
-  constexpr decltype(&portable_engine) kEngines[] = {portable_engine, avx2_engine, avx512_engine,
-                                                     avx512_bf16_engine, amx_engine};
   if (isa == Isa::software_tiles) {
     if (const Engine* engine = software_tiles_engine(dtype)) return *engine;
     isa = best_isa();
@@ -17,6 +22,16 @@ const Engine& engine_for(Isa isa, DType dtype) {
     if (const Engine* engine = kEngines[level](dtype)) return *engine;
   }
   fail("matmul: no kernel for {}", name_of(dtype));
+}
+
+std::vector<const Engine*> engines_of_all_levels(DType dtype) {
+  std::vector<const Engine*> engines;
+  for (const auto& of_level : kEngines) {
+    if (const Engine* engine = of_level(dtype)) engines.push_back(engine);
+  }
+  // A compiler without AMX has the same tiles in software.
+  if (const Engine* engine = software_tiles_engine(dtype)) engines.push_back(engine);
+  return engines;
 }
 
 }  // namespace tessera::cpu

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/matmul/cpu/isa.h"
 #include "runtime/dtype.h"
@@ -64,6 +65,10 @@ struct Engine {
 
 /// The engine for factors of this dtype. The CPU must have the level.
 const Engine& engine_for(Isa isa, DType dtype);
+
+/// The engines of all levels for the dtype, also of levels that this CPU lacks: their sizes may be
+/// read. Workspace is taken for the largest, so that a plan's bytes hold on every machine.
+std::vector<const Engine*> engines_of_all_levels(DType dtype);
 
 // One function per file, since each file is compiled for other instructions. Null: the level has no
 // instructions of its own for the dtype, or the compiler cannot emit them.

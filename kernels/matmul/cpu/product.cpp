@@ -31,22 +31,49 @@ void store_block(C* c, std::int64_t c_row, const float* sums, std::int64_t sums_
   }
 }
 
+/// Floats of a thread's panels of a and b and of its sums, each in whole cache lines.
+struct ThreadPieces {
+  std::int64_t sums_row = 0, panel_a = 0, panel_b = 0, sums = 0;
+
+  ThreadPieces(const Engine& engine, const ProductList& list) {
+    const auto rows = [&](std::int64_t most) {
+      return round_up(std::min(list.M, most), engine.rows);
+    };
+    // A row of a, or a column of b, in the deepest piece of a sum.
+    const std::int64_t line =
+        round_up(std::min(list.K, engine.most_depth), engine.depth_step) * engine.element_size;
+    const auto floats = [](std::int64_t bytes) {
+      return ScratchCutter<float>::aligned(ceil_div(bytes, 4));
+    };
+    const BlockSize block = largest_block(engine);
+    sums_row = round_up(std::min(list.N, block.columns), engine.columns);
+    if (packs_a(engine, list)) panel_a = floats(rows(kFewRows) * line);
+    panel_b = floats(engine.columns * line);
+    if (list.narrows()) sums = rows(block.rows) * sums_row;
+  }
+  /// Enough at every level.
+  static std::int64_t largest(const ProductList& list) {
+    std::int64_t most = 0;
+    for (const Engine* engine : engines_of_all_levels(list.in)) {
+      const ThreadPieces pieces(*engine, list);
+      most = std::max(most, pieces.panel_a + pieces.panel_b + pieces.sums);
+    }
+    return most;
+  }
+};
+
 /// Runs rounds on the rank's threads.
 class Runner {
  public:
   Runner(const Engine& engine, const ProductList& list)
       : engine_(engine),
         list_(list),
-        packs_a_(list.transpose_a || !engine.reads_a),
+        packs_a_(packs_a(engine, list)),
         in_bytes_(static_cast<std::int64_t>(size_of(list.in))),
         out_bytes_(static_cast<std::int64_t>(size_of(list.out))),
         sum_bytes_(static_cast<std::int64_t>(size_of(statistics_dtype(list.in)))),
-        sums_row_(round_up(std::min(list.N, largest_block(engine).columns), engine.columns)),
-        // Floats of a thread's panels of a and b and of its sums, each in whole cache lines.
-        panel_a_(packs_a_ ? floats(rows_of_block(kFewRows) * line_bytes(list.K)) : 0),
-        panel_b_(floats(engine.columns * line_bytes(list.K))),
-        sums_(list.narrows() ? rows_of_block(largest_block(engine).rows) * sums_row_ : 0),
-        scratch_(panel_a_ + panel_b_ + sums_, context().threads().size()) {}
+        pieces_(engine, list),
+        scratch_(ThreadPieces::largest(list), context().threads().size()) {}
 
   void run(const std::vector<Slab>& round) {
     std::vector<std::int64_t> panels, blocks;  // where each slab's end if all lie end to end
@@ -67,18 +94,8 @@ class Runner {
   }
 
  private:
-  static std::int64_t floats(std::int64_t bytes) {
-    return ScratchCutter<float>::aligned(ceil_div(bytes, 4));
-  }
-  /// Bytes of a row of a, or a column of b, in the deepest piece of a sum over K, or in a part of it.
-  std::int64_t line_bytes(std::int64_t K) const {
-    return packed_line(std::min(K, engine_.most_depth));
-  }
   std::int64_t packed_line(std::int64_t depth) const {
     return round_up(depth, engine_.depth_step) * engine_.element_size;
-  }
-  std::int64_t rows_of_block(std::int64_t most) const {
-    return round_up(std::min(list_.M, most), engine_.rows);
   }
 
   // ---- Factors and panels
@@ -154,9 +171,10 @@ class Runner {
     const std::int64_t first = (slab.row + block.row) * p.c_row + slab.column + block.column;
     char* const c = static_cast<char*>(p.c) + first * out_bytes_;
     const typename ScratchPool<float>::Piece scratch(scratch_);
-    block.sums =
-        list_.narrows() ? reinterpret_cast<char*>(scratch.data() + panel_a_ + panel_b_) : c;
-    block.sums_row = list_.narrows() ? sums_row_ : p.c_row;
+    block.sums = list_.narrows()
+                     ? reinterpret_cast<char*>(scratch.data() + pieces_.panel_a + pieces_.panel_b)
+                     : c;
+    block.sums_row = list_.narrows() ? pieces_.sums_row : p.c_row;
     if (engine_.begin) engine_.begin();
     if (slab.b == nullptr) {
       multiply_few_rows(slab, block, scratch.data());
@@ -204,7 +222,7 @@ class Runner {
   void multiply_few_rows(const Slab& slab, const Block& block, float* scratch) const {
     const Product& p = *slab.product;
     char* const a = reinterpret_cast<char*>(scratch);
-    char* const b = reinterpret_cast<char*>(scratch + panel_a_);
+    char* const b = reinterpret_cast<char*>(scratch + pieces_.panel_a);
     for_each_piece(slab, [&](std::int64_t k, std::int64_t depth) {
       const std::int64_t line = packed_line(depth);
       if (packs_a_) {
@@ -243,7 +261,7 @@ class Runner {
   const ProductList& list_;
   const bool packs_a_;
   const std::int64_t in_bytes_, out_bytes_, sum_bytes_;
-  const std::int64_t sums_row_, panel_a_, panel_b_, sums_;
+  const ThreadPieces pieces_;
   ScratchPool<float> scratch_;
 };
 

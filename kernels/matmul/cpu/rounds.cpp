@@ -21,11 +21,27 @@ constexpr std::int64_t kLeastWork = 2'000'000;
 /// Blocks per thread that even out threads of unequal speed.
 constexpr std::int64_t kBlocksPerThread = 4;
 
+constexpr std::int64_t kLargestCache = std::int64_t{4} << 20;
+
 std::int64_t second_level_bytes() {
   static const std::int64_t bytes = [] {
     const long found = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return std::clamp<std::int64_t>(found, std::int64_t{256} << 10, std::int64_t{4} << 20);
+    return std::clamp<std::int64_t>(found, std::int64_t{256} << 10, kLargestCache);
   }();
+  return bytes;
+}
+
+/// Bytes of a row of a, or a column of b, that is packed to this depth.
+std::int64_t line_bytes(const Engine& engine, std::int64_t depth) {
+  return round_up(depth, engine.depth_step) * engine.element_size;
+}
+
+/// The bytes that are enough at every level and with every cache.
+std::int64_t largest_room(const ProductList& list) {
+  std::int64_t bytes = 0;
+  for (const Engine* engine : engines_of_all_levels(list.in)) {
+    bytes = std::max(bytes, Room(*engine, list, kLargestCache / 2).bytes());
+  }
   return bytes;
 }
 
@@ -51,33 +67,31 @@ BlockSize largest_block(const Engine& engine) {
   return {round_up(kSide, engine.rows), round_up(kSide, engine.columns)};
 }
 
+Room::Room(const Engine& engine, const ProductList& list, std::int64_t most_of_b) {
+  if (list.M <= kFewRows) return;
+  const std::int64_t deepest =
+      list.narrows() ? list.K : std::min(list.K, kPiecesOfRound * engine.most_depth);
+  const std::int64_t line = line_bytes(engine, deepest);
+  const auto panels = [&](std::int64_t lines, std::int64_t width, std::int64_t most) {
+    return std::min(lines * line, std::max(most, 2 * width * line));
+  };
+  if (packs_a(engine, list)) {
+    a = panels(list.rows + list.count * (engine.rows - 1), engine.rows, kMostBytesOfA);
+  }
+  b = panels(list.count * round_up(list.N, engine.columns), engine.columns, most_of_b);
+}
+
 Rounds::Rounds(const Engine& engine, const ProductList& list, Run run)
     : engine_(engine),
       list_(list),
-      packs_a_(list.transpose_a || !engine.reads_a),
+      packs_a_(packs_a(engine, list)),
       threads_(context().threads().size()),
-      a_bytes_(packs_a_ ? room_bytes(list.rows + list.count * (engine.rows - 1), engine.rows,
-                                     kMostBytesOfA)
-                        : 0),
-      b_bytes_(room_bytes(list.count * round_up(list.N, engine.columns), engine.columns,
-                          second_level_bytes() / 2)),
-      room_(Tensor::empty({a_bytes_ + b_bytes_}, DType::u8)),
+      size_(engine, list, second_level_bytes() / 2),
+      room_(Tensor::empty({largest_room(list)}, DType::u8)),
       run_(std::move(run)) {}
-
-std::int64_t Rounds::line_bytes(std::int64_t depth) const {
-  return round_up(depth, engine_.depth_step) * engine_.element_size;
-}
 
 std::int64_t Rounds::depth_of_round(std::int64_t K) const {
   return list_.narrows() ? K : std::min(K, kPiecesOfRound * depth_of_piece(engine_, K));
-}
-
-std::int64_t Rounds::room_bytes(std::int64_t lines, std::int64_t width, std::int64_t most) const {
-  if (list_.M <= kFewRows) return 0;
-  const std::int64_t deepest =
-      list_.narrows() ? list_.K : std::min(list_.K, kPiecesOfRound * engine_.most_depth);
-  const std::int64_t line = line_bytes(deepest);
-  return std::min(lines * line, std::max(most, 2 * width * line));
 }
 
 BlockSize Rounds::block_size(std::int64_t rows, std::int64_t columns, std::int64_t depth) const {
@@ -102,11 +116,11 @@ BlockSize Rounds::block_size(std::int64_t rows, std::int64_t columns, std::int64
 
 void Rounds::add(const Product& p) {
   if (p.M <= kFewRows) return add_few_rows(p);
-  const std::int64_t line = line_bytes(p.K);
+  const std::int64_t line = line_bytes(engine_, p.K);
   const std::int64_t a_bytes = packs_a_ ? round_up(p.M, engine_.rows) * line : 0;
   const std::int64_t b_bytes = round_up(p.N, engine_.columns) * line;
-  if (p.K > depth_of_round(p.K) || a_bytes > a_bytes_ || b_bytes > b_bytes_) return add_large(p);
-  if (used_ + a_bytes + b_bytes > a_bytes_ + b_bytes_) flush();
+  if (p.K > depth_of_round(p.K) || a_bytes > size_.a || b_bytes > size_.b) return add_large(p);
+  if (used_ + a_bytes + b_bytes > size_.bytes()) flush();
   char* const room = reinterpret_cast<char*>(room_.raw()) + used_;
   round_.push_back({.product = &p,
                     .rows = p.M,
@@ -137,9 +151,9 @@ void Rounds::add_few_rows(const Product& p) {
 void Rounds::add_large(const Product& p) {
   flush();
   const std::int64_t depth = depth_of_round(p.K);
-  const std::int64_t line = line_bytes(depth);
-  const std::int64_t columns = fitting_parts(p.N, b_bytes_ / line, engine_.columns);
-  const std::int64_t rows = packs_a_ ? fitting_parts(p.M, a_bytes_ / line, engine_.rows) : p.M;
+  const std::int64_t line = line_bytes(engine_, depth);
+  const std::int64_t columns = fitting_parts(p.N, size_.b / line, engine_.columns);
+  const std::int64_t rows = packs_a_ ? fitting_parts(p.M, size_.a / line, engine_.rows) : p.M;
   char* const room = reinterpret_cast<char*>(room_.raw());
   for (std::int64_t k = 0; k < p.K; k += depth) {
     for (std::int64_t m = 0; m < p.M; m += rows) {
@@ -152,7 +166,7 @@ void Rounds::add_large(const Product& p) {
                      .depth_begin = k,
                      .depth = std::min(depth, p.K - k),
                      .a = packs_a_ ? room : nullptr,
-                     .b = room + a_bytes_,
+                     .b = room + size_.a,
                      .pack_a = packs_a_ && n == 0,
                      .pack_b = m == 0 || columns < p.N};
         slab.block = block_size(slab.rows, slab.columns, slab.depth);

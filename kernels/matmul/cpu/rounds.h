@@ -40,12 +40,27 @@ struct Slab {
   }
 };
 
+/// Bytes for the panels of a round.
+struct Room {
+  std::int64_t a = 0, b = 0;
+
+  /// `most_of_b`: for b's panels. A deep sum may need more.
+  Room(const Engine& engine, const ProductList& list, std::int64_t most_of_b);
+  std::int64_t bytes() const { return a + b; }
+};
+
+/// Does a product read a from panels?
+inline bool packs_a(const Engine& engine, const ProductList& list) {
+  return list.transpose_a || !engine.reads_a;
+}
+
 /// Cuts products into rounds, in order.
 class Rounds {
  public:
   using Run = std::function<void(const std::vector<Slab>& round)>;
 
-  /// `run` is called for every round. The room is taken from the workspace.
+  /// `run` is called for every round. The room is taken from the workspace. Its bytes are the same on
+  /// every machine; a machine uses what suits its level and its caches.
   Rounds(const Engine& engine, const ProductList& list, Run run);
 
   /// Adds a product; it must live until flush() has returned.
@@ -57,16 +72,12 @@ class Rounds {
   void add_large(const Product& product);
   BlockSize block_size(std::int64_t rows, std::int64_t columns, std::int64_t depth) const;
   std::int64_t depth_of_round(std::int64_t K) const;
-  /// Bytes of a row of a, or a column of b, that is packed to this depth.
-  std::int64_t line_bytes(std::int64_t depth) const;
-  /// Bytes for panels of so many rows or columns in all, `most` if they are more.
-  std::int64_t room_bytes(std::int64_t lines, std::int64_t width, std::int64_t most) const;
 
   const Engine& engine_;
   const ProductList& list_;
   const bool packs_a_;
   const std::int64_t threads_;
-  const std::int64_t a_bytes_, b_bytes_;  // of the room
+  const Room size_;
   const Tensor room_;
   const Run run_;
   std::vector<Slab> round_;
