@@ -25,10 +25,10 @@ class Gpt2Case(Case):
 
 CASES = [
     Gpt2Case(name="plain", layers=2, width=32, heads=2, vocab_size=97, context=32, batch=2, sequence=16,
-         bf16=True, prompt=5, generated=20, seed=32),
+         prompt=5, generated=20, seed=32),
     # Nothing divides anything: head size 6, full context, ignored targets.
     Gpt2Case(name="odd", layers=3, width=30, heads=5, vocab_size=101, context=17, batch=3, sequence=17,
-         ignored=7, bf16=True, seed=2),
+         ignored=7, seed=2),
     # One sequence just longer than a power of two, well within the context.
     Gpt2Case(name="one_layer", layers=1, width=48, heads=3, vocab_size=65, context=64, batch=1, sequence=33,
          seed=3),

@@ -35,13 +35,13 @@ class LlamaCase(Case):
 CASES = [
     # Grouped queries, and waves of all three kinds: kept, blended and slowed.
     LlamaCase(name="llama3", layers=2, width=32, mlp_width=56, heads=4, kv_heads=2, vocab_size=97,
-              context=64, batch=2, sequence=24, bf16=True, prompt=5, generated=20, seed=11,
+              context=64, batch=2, sequence=24, prompt=5, generated=20, seed=11,
               rope={"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0,
                     "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                     "original_max_position_embeddings": 32}),
     # Nothing divides anything: head size 6, full context, ignored targets, every bias.
     LlamaCase(name="odd", layers=3, width=30, mlp_width=37, heads=5, kv_heads=5, vocab_size=101,
-              context=17, batch=3, sequence=17, ignored=7, bf16=True, tied=True, seed=12,
+              context=17, batch=3, sequence=17, ignored=7, tied=True, seed=12,
               rope={"rope_type": "linear", "rope_theta": 10000.0, "factor": 3.0},
               options={"attention_bias": True, "mlp_bias": True}),
     # One head of keys and values, and a sequence beyond the original context.
@@ -51,11 +51,11 @@ CASES = [
                     "original_max_position_embeddings": 16, "beta_fast": 4.0, "beta_slow": 1.0},
               options={"pad_token_id": 61}),
     LlamaCase(name="qwen2", config=Qwen2Config, layers=2, width=56, mlp_width=40, heads=7,
-              kv_heads=1, vocab_size=89, context=32, batch=2, sequence=16, tied=True, bf16=True,
+              kv_heads=1, vocab_size=89, context=32, batch=2, sequence=16, tied=True,
               prompt=4, generated=16, seed=23),
     # Heads of 12, where the width has 8 channels for each.
     LlamaCase(name="qwen3", config=Qwen3Config, layers=2, width=32, mlp_width=48, heads=4,
-              kv_heads=2, vocab_size=97, context=32, batch=2, sequence=16, bf16=True, prompt=5,
+              kv_heads=2, vocab_size=97, context=32, batch=2, sequence=16, prompt=5,
               generated=20, seed=20, options={"head_dim": 12}),
     LlamaCase(name="qwen3_tied", config=Qwen3Config, layers=1, width=36, mlp_width=48, heads=6,
               kv_heads=3, vocab_size=65, context=32, batch=2, sequence=9, tied=True, seed=20,

@@ -12,7 +12,7 @@ from reference import make_batch, reference_model
 # The chosen and the other experts' logits, for every token: far above float32's rounding, so that an
 # implementation in float32 chooses the same experts.
 MIN_ROUTER_MARGIN = 1e-5
-# The same for a model that is computed in bfloat16 too.
+# The same from weights rounded to bfloat16, which are computed in bfloat16.
 MIN_ROUTER_MARGIN_BF16 = 0.02
 
 
@@ -46,27 +46,29 @@ def repel(routers, model, case):
 
 def check_routing(routers_of, model, case):
     """Refuses a model if rounding could flip its choice of experts. routers_of(model) is its routers."""
-    counts = count_tokens(routers_of, reference_model(model), case, MIN_ROUTER_MARGIN)
+    ids, _ = make_batch(case)
+    chosen = choose(routers_of, reference_model(model), ids, case, MIN_ROUTER_MARGIN)
+    counts = [layer.flatten().bincount(minlength=case.experts).tolist() for layer in chosen]
     print(f"{case.name}: tokens of the experts of each layer {counts}")
     layers = list(routers_of(model))
     for layer, expert in case.idle:
         assert counts[layers.index(layer)][expert] == 0, "an expert that should be idle has tokens"
-    if case.bf16:
-        rounded = reference_model(reference_model(model, torch.bfloat16))
-        count_tokens(routers_of, rounded, case, MIN_ROUTER_MARGIN_BF16)
+    low = reference_model(model, torch.bfloat16, attention="sdpa")
+    exact = choose(routers_of, reference_model(low), ids, case, MIN_ROUTER_MARGIN_BF16)
+    flipped = sum((a != b).sum().item() for a, b in zip(choose(routers_of, low, ids, case), exact))
+    assert flipped == 0, f"PyTorch in bfloat16 chooses {flipped} other experts: another seed"
 
 
-def count_tokens(routers_of, exact, case, least_margin):
-    """The tokens of every layer's experts. Refuses two experts on the edge that are too close."""
-    ids, _ = make_batch(case)
+def choose(routers_of, model, ids, case, least_margin=0.0):
+    """Every layer's chosen experts, in the order of their numbers. Refuses two experts on the edge
+    whose logits are not further apart than the margin."""
+    k = case.experts_per_token
     chosen = []
     with torch.no_grad():
-        for logits in router_logits(routers_of(exact), exact, ids):
+        for logits in router_logits(routers_of(model), model, ids):
             ordered = logits.sort(dim=-1, descending=True).values
-            if case.experts_per_token < case.experts:
-                k = case.experts_per_token
+            if least_margin and k < case.experts:
                 margin = (ordered[:, k - 1] - ordered[:, k]).min().item()
                 assert margin > least_margin, f"experts only {margin:.1e} apart: another seed"
-            top = logits.topk(case.experts_per_token, dim=-1).indices
-            chosen.append(top.flatten().bincount(minlength=case.experts).tolist())
+            chosen.append(logits.topk(k, dim=-1).indices.sort(dim=-1).values)
     return chosen
