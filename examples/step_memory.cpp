@@ -1,9 +1,16 @@
 // Prints the memory at the peak of a training step of GPT-2 and Llama, for docs/sharding.md.
 //
+//   build/bin/step_memory             tables
+//   build/bin/step_memory over_time   GPT-2's bytes by category over a step as JSON, for a figure
+//
 // A dry run (tools/plan/dry_run.h) accounts for every allocation of a step and computes nothing.
 #include <fmt/format.h>
 
+#include <array>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tools/plan/dry_run.h"
 
@@ -71,9 +78,66 @@ void print_per_token() {
   print("llama3-70b", llama(8192, 8192, 1024, 28672, 64));
 }
 
+/// The live bytes of each category after an allocation or release, and their sum.
+struct Moment {
+  std::array<std::int64_t, kCategories> bytes = {};
+  std::int64_t total = 0;
+};
+
+/// A step's moments. Of every few neighbours the one with the largest total stays.
+std::vector<Moment> moments_of(const StepMemory& step) {
+  constexpr std::size_t kMost = 220;
+  Moment now;
+  for (int c = 0; c < kCategories; ++c) {
+    now.bytes[static_cast<std::size_t>(c)] = step.account[static_cast<Category>(c)].current;
+  }
+  // The bytes at the step's beginning: those at its end, without its allocations and releases.
+  for (const MemoryEvent& event : step.history) {
+    now.bytes[static_cast<std::size_t>(event.category)] -= event.bytes;
+  }
+  const std::size_t together = (step.history.size() + kMost - 1) / kMost;
+  std::vector<Moment> moments;
+  for (std::size_t i = 0; i < step.history.size(); ++i) {
+    const MemoryEvent& event = step.history[i];
+    now.bytes[static_cast<std::size_t>(event.category)] += event.bytes;
+    now.total = event.total_after;
+    if (i % together == 0) {
+      moments.push_back(now);
+    } else if (now.total > moments.back().total) {
+      moments.back() = now;
+    }
+  }
+  return moments;
+}
+
+void print_over_time() {
+  nlohmann::ordered_json runs = nlohmann::ordered_json::array();
+  const auto add = [&](const std::string& title, const Config& config, int ranks) {
+    const StepMemory step =
+        dry_run(resolve(config), {.ranks = ranks, .device = Device{}, .threads = 1});
+    nlohmann::ordered_json points = nlohmann::ordered_json::array();
+    for (const Moment& moment : moments_of(step)) points.push_back(moment.bytes);
+    runs.push_back({{"title", title}, {"events", step.history.size()}, {"points", points}});
+  };
+  Config config = config_of("gpt2");
+  config.data.batch_size = 4;
+  add("one rank", config, 1);
+  config.sharding.activation_checkpointing = *parse_checkpointing("full");
+  add("one rank, activation checkpointing", config, 1);
+  config.sharding.activation_checkpointing = {};
+  config.sharding.strategy = StrategyKind::fsdp;
+  config.data.batch_size = 8 * 4;
+  add("fsdp on 8 ranks, rank 0", config, 8);
+  fmt::print("{}\n", runs.dump());
+}
+
 }  // namespace
 
-int main() {
+int main(int argument_count, char** arguments) {
+  if (argument_count == 2 && std::string_view(arguments[1]) == "over_time") {
+    print_over_time();
+    return 0;
+  }
   print_categories();
   print_per_token();
 }

@@ -3,7 +3,8 @@
 //   build/bin/trace_step fsdp trace.json
 //   docs/figures/timeline.py trace.json docs/figures/timeline.svg
 //
-// Perfetto (ui.perfetto.dev) opens the JSON too.
+// Perfetto (ui.perfetto.dev) opens the JSON too. Without a file it prints the marks of rank 0 in order: when
+// units are gathered, opened, closed and reduced.
 #include <fmt/format.h>
 
 #include "autograd/engine.h"
@@ -47,6 +48,12 @@ void train_step(Gpt2& model, Strategy& strategy, Optimizer& optimizer, int step,
   });
 }
 
+void print_marks(const Profiler& profiler) {
+  for (const Profiler::Record& record : profiler.records()) {
+    if (record.instant) fmt::print("{}\n", record.name);
+  }
+}
+
 void trace_rank(Communicator& world, const ShardingOptions& options, const std::string& path,
                 std::vector<const Profiler*>& profilers) {
   Gpt2 model(kModel);
@@ -62,18 +69,24 @@ void trace_rank(Communicator& world, const ShardingOptions& options, const std::
   context().profiler().set_tracing(false);
   profilers[world.rank()] = &context().profiler();
   world.barrier(communication).synchronize();
-  if (world.rank() == 0) write_chrome_trace(path, profilers);
+  if (world.rank() == 0) {
+    if (path.empty())
+      print_marks(context().profiler());
+    else
+      write_chrome_trace(path, profilers);
+  }
   world.barrier(communication).synchronize();  // the other ranks' profilers live until here
 }
 
 }  // namespace
 
 int main(int argument_count, char** arguments) try {
-  check(argument_count == 3, "usage: trace_step STRATEGY TRACE.json");
+  check(argument_count == 2 || argument_count == 3, "usage: trace_step STRATEGY [TRACE.json]");
+  const std::string path = argument_count == 3 ? arguments[2] : "";
   const ShardingOptions options = {.strategy = strategy_from_name(arguments[1])};
   std::vector<const Profiler*> profilers(kRanks);
   run_ranks({.ranks = kRanks, .threads = 1},
-            [&](Communicator& world) { trace_rank(world, options, arguments[2], profilers); });
+            [&](Communicator& world) { trace_rank(world, options, path, profilers); });
   return 0;
 } catch (const Error& error) {
   fmt::print(stderr, "trace_step: {}\n", error.what());

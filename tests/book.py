@@ -14,10 +14,17 @@ Every ```cpp block carries a marker in the line before it:
 Other marks:
 
   <!-- printed by footprints -->       The text from here to <!-- end --> is the output of the program,
-                                       or of several, separated by commas; indented or not.
+                                       or of several, separated by commas; indented or not. Arguments
+                                       may follow a program's name.
+  <!-- lines of tessera plan X.yaml --> The lines from here to <!-- end --> stand in the output of the
+                                       program, in this order. A line "..." stands for lines left out.
 
-Links lead to files and headings that exist. Paths in backticks exist, unless they contain NAME. A name quoted after the word
-"test" is the name of a test case. The figures in FIGURES equal the output of their scripts.
+An exercise's solution (<details>) has one of these marks or an equation of numbers such as
+"6 x 793,856 = 4,763,136", which is computed again; or the mark <!-- in words -->.
+
+Links lead to files and headings that exist. Paths in backticks exist, unless they contain NAME. A name
+quoted after the word "test" is the name of a test case. The figures in FIGURES equal the output of
+their scripts; "book.py --draw ROOT BINARIES" draws them. book_words.py checks the glossary's words.
 
 Prints one line per finding and exits with status 1 if there is one.
 """
@@ -28,15 +35,31 @@ import sys
 import textwrap
 from pathlib import Path
 
-# Figure: the program whose output is piped into the script that draws it.
-FIGURES = {"docs/figures/partitions.svg": ("partitions", "docs/figures/partitions.py")}
+import book_exercises
+import book_words
+
+# Figures below docs/figures/: the command whose output is piped into the script of the same name, or None.
+FIGURES = {
+    "attention_tiles": None,
+    "collectives": "collectives",
+    "cost": None,
+    "experts": None,
+    "memory_bars": "tessera plan examples/llama3_8b.yaml --ranks 8",
+    "memory_over_time": "step_memory over_time",
+    "mesh": "tessera plan examples/hsdp.yaml --ranks 8 data.train=none sharding.shard_size=4",
+    "partitions": "partitions",
+    "ring": "ring",
+    "slots": "trace_step fsdp",
+    "tree": None,
+}
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/**/*.md"]
 
 FENCE = re.compile(r"^([^\n]*)\n```(\w*)\n(.*?)^```$", re.S | re.M)
 MARKER = re.compile(r"<!-- (?:from (\S+)|program (\S+)|diff (\S+ \S+)|(sketch)) -->$")
 DIFF = re.compile(r"^(<!-- diff (\S+ \S+) -->)\n```diff\n.*?^```$", re.S | re.M)
-PRINTED = re.compile(r"<!-- printed by (\S+(?:, \S+)*) -->\n(.*?)<!-- end -->", re.S)
-ANY_MARKER = re.compile(r"<!-- (?:from|program|diff|sketch|printed by)\b")
+PRINTED = re.compile(r"<!-- printed by ([^>]+?) -->\n(.*?)<!-- end -->", re.S)
+ANY_MARKER = re.compile(r"<!-- (?:from|program|diff|sketch|printed by|lines of)\b")
+LINES_OF = re.compile(r"<!-- lines of ([^>]+?) -->\n(.*?)<!-- end -->", re.S)
 LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
 TEST_NAME = re.compile(r'\btests? "([^"]+)"')
 CODE_PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/|[\w.-]+(?:/[\w.-]+)+\.(?:h|cpp|cu|cuh|py|sh|md|yaml|svg|cmake))`")
@@ -88,6 +111,15 @@ def printed(text):
     return textwrap.dedent(re.sub(r"^```\w*$", "", without_hashes, flags=re.M)).strip()
 
 
+def are_lines_of(shown, output):
+    """Whether the lines stand in the output, in order, whatever the spaces. Lines "..." say nothing."""
+    def words(text):
+        return [" ".join(line.split()) for line in printed(text).splitlines() if line.strip()]
+    remaining = iter(words(output))
+    wanted = [line for line in words(shown) if line != "..."]
+    return bool(wanted) and all(line in remaining for line in wanted)
+
+
 def test_names(source):
     """The names of a test file's cases; a name may be cut into several literals."""
     for literals in TEST_CASE.findall(source):
@@ -111,6 +143,7 @@ class Tree:
     def __init__(self, root, binaries):
         self.root, self.binaries = root, binaries
         self.cases = None
+        self.outputs = {}  # by command
 
     def read(self, path):
         file = self.root / path
@@ -119,12 +152,17 @@ class Tree:
     def exists(self, path):
         return (self.root / path).exists()
 
-    def output_of(self, program):
-        """What a program prints, or None if it fails or does not exist."""
-        if not (self.binaries / program).is_file():
-            return None
-        run = subprocess.run([self.binaries / program], capture_output=True, text=True, check=False)
-        return run.stdout if run.returncode == 0 else None
+    def output_of(self, command):
+        """What a program prints, or None if it fails or does not exist. Arguments may follow its name.
+        It runs in the root."""
+        if command not in self.outputs:
+            program, *arguments = command.split()
+            self.outputs[command] = None
+            if (self.binaries / program).is_file():
+                run = subprocess.run([(self.binaries / program).resolve(), *arguments], cwd=self.root,
+                                     capture_output=True, text=True, check=False)
+                self.outputs[command] = run.stdout if run.returncode == 0 else None
+        return self.outputs[command]
 
     def has_test(self, name):
         if self.cases is None:
@@ -171,6 +209,13 @@ def findings_in_fences(text, tree):
             yield f"the program {programs} fails"
         elif printed(shown) != printed("".join(outputs)):
             yield f"{programs} prints something else"
+    for command, shown in LINES_OF.findall(text):
+        used += 1
+        output = tree.output_of(command)
+        if output is None:
+            yield f"the program {command} fails"
+        elif not are_lines_of(shown, output):
+            yield f"{command} does not print these lines"
     if used != len(ANY_MARKER.findall(text)):
         yield "a marker has no block or no <!-- end --> after it"
 
@@ -214,6 +259,7 @@ def findings_in(text, page, tree):
     """The findings in one page, whose path from the root is `page`."""
     yield from findings_in_fences(text, tree)
     yield from findings_in_references(text, page, tree)
+    yield from book_exercises.findings_in_solutions(text)
 
 
 def with_diffs(text, tree):
@@ -222,6 +268,13 @@ def with_diffs(text, tree):
         sources = [tree.read(file) for file in match[2].split()]
         return f"{match[1]}\n```diff\n{diff_of(*sources)}```"
     return DIFF.sub(block, text)
+
+
+def drawn(figure, tree):
+    """The text of a figure, made again."""
+    output = tree.output_of(FIGURES[figure]) if FIGURES[figure] else ""
+    return subprocess.run([sys.executable, tree.root / f"docs/figures/{figure}.py"], input=output or "",
+                          capture_output=True, text=True, check=False).stdout
 
 
 def pages_of(tree):
@@ -234,19 +287,23 @@ def main(arguments):
         for page in pages_of(tree):
             page.write_text(with_diffs(page.read_text(encoding="utf-8"), tree), encoding="utf-8")
         return 0
+    if len(arguments) == 3 and arguments[0] == "--draw":
+        tree = Tree(Path(arguments[1]), Path(arguments[2]))
+        for figure in FIGURES:
+            (tree.root / f"docs/figures/{figure}.svg").write_text(drawn(figure, tree), encoding="utf-8")
+        return 0
     if len(arguments) != 2:
-        sys.exit("usage: book.py ROOT BINARIES, or book.py --write ROOT")
+        sys.exit("usage: book.py [--draw] ROOT BINARIES, or book.py --write ROOT")
     tree = Tree(*map(Path, arguments))
     findings = []
     for page in pages_of(tree):
         name = str(page.relative_to(tree.root))
         text = page.read_text(encoding="utf-8")
         findings += [f"{name}: {finding}" for finding in findings_in(text, name, tree)]
-    for figure, (program, script) in FIGURES.items():
-        drawn = subprocess.run([sys.executable, tree.root / script], input=tree.output_of(program) or "",
-                               capture_output=True, text=True, check=False).stdout
-        if drawn != tree.read(figure):
-            findings.append(f"{figure}: {program} | {script} draws something else")
+    findings += book_words.findings_in_words(tree.read)
+    for figure in FIGURES:
+        if drawn(figure, tree) != tree.read(f"docs/figures/{figure}.svg"):
+            findings.append(f"docs/figures/{figure}.svg: its script draws something else; run tests/book.py --draw")
     print(*findings, sep="\n", end="\n" if findings else "")
     print(f"book: {len(findings)} findings")
     return 1 if findings else 0

@@ -4,6 +4,8 @@
 import unittest
 
 import book
+import book_exercises
+import book_words
 
 SOURCE = "int one();\n\nvoid two() {\n  first();\n  second();\n  third();\n}\n"
 PROGRAM = "// About it.\n// More.\n\n#include <x>\nint main() {}\n"
@@ -135,6 +137,70 @@ class ReferenceTest(unittest.TestCase):
         self.assertEqual(check('The test "a name"'), [])
         self.assertEqual(check('the test "a\nname"'), [])
         self.assertEqual(check('The test "b"'), ['there is no test "b"'])
+
+
+class LinesTest(unittest.TestCase):
+    PAGE = "<!-- lines of one 4 -->\n    {}\n    ...\n    {}\n<!-- end -->\n"
+
+    def test_lines_in_their_order_pass(self):
+        tree = FakeTree(output="first  1\nsecond 2\nthird 3\n")
+        self.assertEqual(check(self.PAGE.format("first 1", "third 3"), tree), [])
+
+    def test_another_order_another_line_and_a_failure_are_found(self):
+        tree = FakeTree(output="first 1\nsecond 2\n")
+        for lines in [("second 2", "first 1"), ("first 1", "second 3"), ("first 1", "first 1")]:
+            self.assertEqual(check(self.PAGE.format(*lines), tree), ["one 4 does not print these lines"])
+        self.assertEqual(check(self.PAGE.format("a", "b"), FakeTree(output=None)), ["the program one 4 fails"])
+
+    def test_no_lines_at_all_are_found(self):
+        self.assertEqual(len(check("<!-- lines of one -->\n...\n<!-- end -->\n")), 1)
+
+
+class ExerciseTest(unittest.TestCase):
+    def solution(self, text):
+        return list(book_exercises.findings_in_solutions(f"1. How?\n<details><summary>Solution</summary>\n{text}\n</details>\n"))
+
+    def test_right_equations_pass(self):
+        for text in ["2 x 3 = 6", "so 2 x (4 - 1) x 4 x 198,464 = 4,763,136 bytes", "1 / 3 = 0.33", "2^30 / 2^20 = 1,024",
+                     "(12 + 2 x 4) x\n3 = 60"]:
+            self.assertEqual(self.solution(text), [], text)
+
+    def test_a_wrong_equation_is_found(self):
+        for text in ["2 x 3 = 7", "6 x 793,856 = 4,763,137", "1 / 3 = 0.34", "2 x 3 = 6 and 1 + 1 = 3"]:
+            self.assertEqual(len(self.solution(text)), 1, text)
+
+    def test_a_solution_that_nothing_checks_is_found(self):
+        self.assertEqual(len(self.solution("Because it is so.")), 1)
+        self.assertEqual(self.solution("<!-- in words -->\nBecause it is so."), [])
+
+
+class WordsTest(unittest.TestCase):
+    CONTENTS = "# Book\n\n## Part I: one\n\n[A](a.md)\n\n## Part II: two\n\n[B](b.md)\n\n## Reference\n\n[C](c.md)\n"
+    GLOSSARY = ("# Glossary\n\n### all-gather\nA call. Chapter: [B](b.md).\n\n### block\nA part. Chapter: [B](b.md).\n"
+                "<!-- also an everyday word -->\n\n### FSDP\nA way.\nChapter: [B](b.md).\n\n### loss\nA number.\n")
+    B = "# B\n\nAn *all-gather* and *FSDP*.\n"
+
+    def findings(self, a, b=B, glossary=GLOSSARY):
+        pages = {"docs/README.md": self.CONTENTS, "docs/glossary.md": glossary, "docs/a.md": a, "docs/b.md": b}
+        return list(book_words.findings_in_words(pages.get))
+
+    def test_words_that_are_explained_pass(self):
+        for a in ["# A\n\nText, a loss and a block.\n", "An [all-gather](glossary.md#all-gather), then an all_gather.",
+                  "[All-gathers](b.md#x)", "`all_gather`", "```\nall_gather\n```\n", "## An all-gather\n\nText.",
+                  "# A\n\n*What is an all-gather?*\n\nText.", "[x](../all_gather.cpp)", "the fsdp"]:
+            self.assertEqual(self.findings(a), [], a)
+
+    def test_a_word_before_its_chapter_is_found(self):
+        for a in ["An all-gather.", "Two all_gathers.", "all\ngather", "FSDP", "[x](y.md) all-gather",
+                  "[all-gather](https://x.y)", "An all-gather, an [all-gather](glossary.md#all-gather)"]:
+            self.assertEqual(len(self.findings(a)), 1, a)
+
+    def test_a_chapter_without_the_word_it_should_explain_is_found(self):
+        self.assertEqual(len(self.findings("", b="# B\n\nAn all-gather and *FSDP*.\n")), 1)
+
+    def test_a_chapter_outside_the_parts_and_a_wrong_order_are_found(self):
+        self.assertIn("in no part", self.findings("", glossary="### x\nA. Chapter: [C](c.md).\n")[0])
+        self.assertIn("alphabetical", self.findings("", glossary="### b\nA.\n\n### a\nB.\n")[0])
 
 
 if __name__ == "__main__":
