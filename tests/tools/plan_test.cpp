@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tools/bench/workload.h"
@@ -199,6 +200,94 @@ TEST_CASE("plan: the partition is printed on request, and the optimizer's state 
   config.optimizer.momentum = 0.9;
   const std::string page = plan(config, {.ranks = 2});
   CHECK(line_of(page, "optimizer").substr(10) == line_of(page, "gradients").substr(10));
+}
+
+TEST_CASE("plan: a list of ranks has numbers and ranges that double") {
+  using Counts = std::vector<int>;
+  CHECK(parse_rank_counts("3") == Counts{3});
+  CHECK(parse_rank_counts("1,2,8-64,100") == Counts{1, 2, 8, 16, 32, 64, 100});
+  CHECK(parse_rank_counts("3-20") == Counts{3, 6, 12});
+  CHECK(parse_rank_counts("1048576-1048576") == Counts{1 << 20});
+  for (const char* bad :
+       {"", ",", "2,", "0", "-4", "4-", "x", "2 ", "1.5", "1048577", "99999999999"}) {
+    CAPTURE(bad);
+    CHECK_THROWS_WITH(parse_rank_counts(bad), Contains("8-64, which is 8,16,32,64"));
+  }
+  CHECK_THROWS_WITH(parse_rank_counts("8-2"), Contains("begins with its smaller number"));
+}
+
+TEST_CASE("plan: a sweep has the numbers of the pages, and reasons where there are none") {
+  Config config = fsdp("gpt2-mini", 16);
+  config.data.sequence_length = 16;
+  config.runtime.threads = 1;
+  const std::string sweep = plan_sweep(config, {2, 3, 8}, {.nodes = 2});
+  const std::size_t peaks = sweep.find("At the peak of a step, by strategy, in MiB:");
+  REQUIRE(peaks != sweep.npos);
+  for (const int ranks : {2, 8}) {
+    CAPTURE(ranks);
+    const std::string page = plan(config, {.ranks = ranks, .nodes = 2});
+    const std::vector<double> own = numbers_of(page, "fsdp");
+    const std::vector<double> row = numbers_of(sweep, std::to_string(ranks));
+    REQUIRE(row.size() == own.size() + 2);
+    CHECK(std::vector(row.begin(), row.end() - 2) == own);
+    const std::size_t crossings = page.find("Bytes that a rank sends to another node");
+    CHECK(std::vector(row.end() - 2, row.end()) == numbers_of(page.substr(crossings), "fsdp"));
+    std::vector<double> of_strategies;
+    for (const std::string& name : strategy_variants()) {
+      of_strategies.push_back(numbers_of(page, name)[5]);
+    }
+    CHECK(numbers_of(sweep.substr(peaks), std::to_string(ranks)) == of_strategies);
+  }
+  CHECK_THAT(line_of(sweep, "3"), Contains("3 ranks cannot be spread evenly over 2 nodes"));
+  CHECK_THAT(plan_sweep(config, {8, 32}, {}),
+             Contains("would refuse it: data.batch_size 16") && Contains("number of ranks, 32"));
+  CHECK_THROWS_WITH(plan_sweep(config, {3, 5}, {.nodes = 2}), Contains("3 ranks cannot be"));
+}
+
+TEST_CASE("plan: JSON has the page's bytes, and every strategy or its problem") {
+  Config config = fsdp("gpt2-mini", 12);
+  config.sharding.reshard_group = 2;
+  const auto json = nlohmann::json::parse(plan_json(config, {4, 3, 5}, {.nodes = 1}));
+  CHECK(json["program"] == "plan");
+  CHECK(json["nodes"] == 1);
+  CHECK(json["config"]["sharding.strategy"] == "fsdp");
+  CHECK_THAT(json["model"].get<std::string>(), Contains("16.09M parameters"));
+  REQUIRE(json["plans"].size() == 3);
+  const auto& four = json["plans"][0];
+  const std::string page = plan(config, {.ranks = 4});
+  CHECK(four["ranks"] == 4);
+  CHECK(four["refused"].is_null());
+  for (const char* name : {"parameters", "gradients", "optimizer", "slots", "total"}) {
+    CAPTURE(name);
+    const auto& spread = four["memory"][name];
+    CHECK(std::to_string(spread["most"].get<std::int64_t>()) == row_of(page, name).back());
+    CHECK(spread["least"] <= spread["mean"]);
+  }
+  std::int64_t at_peak = 0;
+  for (const auto& bytes : four["peak"]["categories"]) at_peak += bytes.get<std::int64_t>();
+  CHECK(four["peak"]["total"] == at_peak);
+  CHECK_THAT(page, Contains(std::to_string(at_peak)) &&
+                       Contains(four["peak"]["moment"].get<std::string>()));
+  CHECK(four["bytes_leaving_node"].is_null());
+  REQUIRE(four["strategies"].size() == strategy_variants().size());
+  for (const auto& row : four["strategies"]) {
+    CAPTURE(row.dump());
+    const auto name = row["strategy"].get<std::string>();
+    CHECK(row["peak"]["total"].get<double>() / 0x1p20 ==
+          Approx(numbers_of(page, name)[5]).margin(0.006));
+    if (name == "fsdp") CHECK(row["memory"] == four["memory"]);
+    CHECK(row["mesh"] == (name == "hsdp" ? nlohmann::json("2 x 2") : nlohmann::json()));
+  }
+  // Groups of 2 do not divide 3 ranks, and a batch of 12 does not divide among 5.
+  CHECK_THAT(json["plans"][1]["problem"].get<std::string>(), Contains("2 does not divide"));
+  CHECK(json["plans"][2].contains("problem"));
+  config.sharding.reshard_group = 0;
+  const auto others = nlohmann::json::parse(plan_json(config, {5, 6}, {.nodes = 1}));
+  CHECK_THAT(others["plans"][0]["refused"].get<std::string>(), Contains("not a multiple"));
+  CHECK(nlohmann::json::parse(plan_json(
+            config, {6}, {.nodes = 2}))["plans"][0]["bytes_leaving_node"]["directly"] > 0.0);
+  config.sharding.offload = Offload::all;
+  CHECK(nlohmann::json::parse(plan_json(config, {2}, {}))["plans"][0]["peak"].is_null());
 }
 
 TEST_CASE("traffic: the flows of every strategy add up to the bytes sent") {

@@ -496,8 +496,33 @@ FAULTS = {
         ["moe_train"]),
     "plan shows the rank with the least": (
         "tools/plan/plan.cpp",
-        "unit.text(static_cast<double>(spread->most))",
-        "unit.text(static_cast<double>(spread->least))",
+        "unit.text(spread->most)",
+        "unit.text(spread->least)",
+        ["plan"]),
+    "a sweep shows the rank with the least": (
+        "tools/plan/sweep.cpp",
+        "unit.text(spread->most)",
+        "unit.text(spread->least)",
+        ["plan"]),
+    "a range of ranks counts one by one": (
+        "tools/plan/sweep.cpp",
+        "count *= 2",
+        "++count",
+        ["plan"]),
+    "a sweep's strategies are those of the first number of ranks": (
+        "tools/plan/figures.cpp",
+        "line.strategies = every_strategy(*line.figures);",
+        "line.strategies = lines.empty() ? every_strategy(*line.figures) : lines[0].strategies;",
+        ["plan"]),
+    "a sweep raises the problem of one number of ranks": (
+        "tools/plan/figures.cpp",
+        "const bool some = std::any_of(",
+        "const bool some = std::all_of(",
+        ["plan"]),
+    "the plan's JSON has the categories' own peaks": (
+        "tools/plan/json.cpp",
+        "step.account.categories[i].at_peak;",
+        "step.account.categories[i].peak;",
         ["plan"]),
     "plan's total leaves out the slots": (
         "tools/plan/prediction.cpp",

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
@@ -117,6 +118,12 @@ TEST_CASE("plan prints a page, --ranks of train is the key runtime.ranks") {
   CHECK_THAT(page.out, Contains("fsdp on 4 ranks"));
   CHECK_THAT(run({"plan", folder / "run.yaml", "runtime.ranks=3", "data.batch_size=6"}).out,
              Contains("on 3 ranks"));
+  const std::string config = folder / "run.yaml";
+  CHECK_THAT(run({"plan", config, "--ranks", "2-8", "model.layers=2"}).out,
+             Contains("The rank with the most, in MiB:") && Contains("\n         8 "));
+  const Outcome json = run({"plan", config, "--json", "model.layers=2", "runtime.ranks=2"});
+  CHECK(nlohmann::json::parse(json.out)["plans"][0]["ranks"] == 2);
+  CHECK_THAT(run({"plan", config, "--ranks", "2;4"}).err, Contains("expected numbers from 1"));
   const Outcome uneven =
       run({"train", folder / "run.yaml", "--ranks", "3", "data.train=x", "data.batch_size=4"});
   CHECK(uneven.status == 1);

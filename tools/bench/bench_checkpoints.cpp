@@ -28,6 +28,7 @@
 #include "tools/bench/median.h"
 #include "tools/bench/report.h"
 #include "tools/bench/workload.h"
+#include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/program/command_line.h"
 #include "tools/train/checkpointer.h"

@@ -25,6 +25,7 @@
 #include "tools/bench/compare.h"
 #include "tools/bench/report.h"
 #include "tools/bench/workload.h"
+#include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/program/command_line.h"
 #include "tools/train/resolve.h"

@@ -9,7 +9,6 @@
 
 #include "runtime/context.h"
 #include "runtime/file.h"
-#include "tools/config/keys.h"
 
 namespace tessera {
 namespace {
@@ -37,13 +36,6 @@ nlohmann::ordered_json new_report(std::string_view program) {
           {"device", to_string(context().device())},
           {"ranks", context().world_size()},
           {"threads", context().threads().size()}};
-}
-
-nlohmann::ordered_json config_entries(const Config& config) {
-  Config copy = config;
-  nlohmann::ordered_json entries;
-  for (const Key& key : keys_of(copy)) entries[key.name] = key.text();
-  return entries;
 }
 
 void write_report(const std::filesystem::path& path, const nlohmann::ordered_json& report) {

@@ -9,15 +9,10 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
-#include "tools/config/config.h"
-
 namespace tessera {
 
 /// A report with the entries of every benchmark: program, time, host, device, ranks, threads.
 nlohmann::ordered_json new_report(std::string_view program);
-
-/// Every key of the configuration with its value as text.
-nlohmann::ordered_json config_entries(const Config& config);
 
 /// Writes the report atomically; does nothing if `path` is empty.
 void write_report(const std::filesystem::path& path, const nlohmann::ordered_json& report);

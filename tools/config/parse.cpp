@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -214,6 +215,13 @@ std::string to_yaml(const Config& config) {
   }
   emitter << YAML::EndMap;
   return std::string(emitter.c_str()) + "\n";
+}
+
+nlohmann::ordered_json config_entries(const Config& config) {
+  Config copy = config;
+  nlohmann::ordered_json entries;
+  for (const Key& key : keys_of(copy)) entries[key.name] = key.text();
+  return entries;
 }
 
 void check_with_place(const Config& config, const std::function<void()>& body) {

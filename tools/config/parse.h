@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,9 @@ Config parse_config(const std::string& yaml, const std::string& source,
 
 /// Every key with its value, as YAML that parse_config reads back to the same configuration.
 std::string to_yaml(const Config& config);
+
+/// Every key with its value as text, for reports: {"model.preset": "gpt2", ...}.
+nlohmann::ordered_json config_entries(const Config& config);
 
 /// Runs `body`, which checks values of `config` together. If it raises Error, the message gets the
 /// place of the first key that it names: "run.yaml:7: optimizer.warmup_steps 20 is more than ...".

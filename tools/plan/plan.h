@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tools/config/config.h"
 
@@ -22,5 +23,20 @@ struct PlanOptions {
 /// configuration on so many ranks, or if the nodes cannot have equally many. A batch that does not
 /// divide among the ranks is noted on the page.
 std::string plan(const Config& config, const PlanOptions& options);
+
+/// The configuration on several numbers of ranks, a line for each: the figures of its own strategy, and
+/// the peak of a step under every strategy. A number that does not suit has the reason on its line; raises
+/// Error if none suits. `options.ranks` is not used.
+std::string plan_sweep(const Config& config, const std::vector<int>& ranks,
+                       const PlanOptions& options);
+
+/// The figures of both as one JSON object, all in bytes; docs/seeing.md describes it. Raises Error
+/// as plan_sweep does. `options.ranks` and `options.partition` are not used.
+std::string plan_json(const Config& config, const std::vector<int>& ranks,
+                      const PlanOptions& options);
+
+/// The numbers of a list such as "1,2,8-64". A range doubles its first number until its last: 8, 16, 32,
+/// 64. Raises Error for another text, or a number below 1 or above 2^20.
+std::vector<int> parse_rank_counts(const std::string& text);
 
 }  // namespace tessera

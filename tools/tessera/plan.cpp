@@ -15,8 +15,9 @@ void add_plan(CLI::App& app) {
   struct Options {
     std::string config;
     std::vector<std::string> overrides;
-    std::vector<int> ranks;
+    std::string ranks;
     PlanOptions plan;
+    bool json = false;
   };
   constexpr int kMostRanks = 1 << 20;
   CLI::App* command =
@@ -29,21 +30,26 @@ void add_plan(CLI::App& app) {
       ->type_name("key.path=value");
   command
       ->add_option("--ranks", options->ranks,
-                   "Numbers of ranks, separated by commas; runtime.ranks by default")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Range(1, kMostRanks));
+                   "A number of ranks for a page; or several, such as 1,2,8-64 (8,16,32,64), for "
+                   "tables. runtime.ranks by default")
+      ->type_name("N,N-M,...");
   command->add_option("--nodes", options->plan.nodes, "Machines that the ranks are spread over")
       ->check(CLI::Range(1, kMostRanks));
-  command->add_flag("--partition", options->plan.partition,
-                    "Also print the elements that each rank owns");
+  command->add_flag(
+      "--partition", options->plan.partition,
+      "Also print the elements that each rank owns, on the page of one number of ranks");
+  command->add_flag("--json", options->json, "Print the figures as one line of JSON");
   command->callback([options] {
     const Config config = load_config(options->config, options->overrides);
-    if (options->ranks.empty()) options->ranks = {0};
-    for (const int ranks : options->ranks) {
-      options->plan.ranks = ranks;
-      std::cout << plan(config, options->plan) << (ranks == options->ranks.back() ? "" : "\n")
-                << std::flush;
+    const std::vector<int> ranks =
+        options->ranks.empty() ? std::vector{0} : parse_rank_counts(options->ranks);
+    if (options->json) {
+      std::cout << plan_json(config, ranks, options->plan) << std::endl;
+    } else if (ranks.size() > 1) {
+      std::cout << plan_sweep(config, ranks, options->plan) << std::flush;
+    } else {
+      options->plan.ranks = ranks.front();
+      std::cout << plan(config, options->plan) << std::flush;
     }
   });
 }

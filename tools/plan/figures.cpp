@@ -1,0 +1,142 @@
+#include "tools/plan/figures.h"
+
+#include <algorithm>
+
+#include "runtime/check.h"
+#include "runtime/integer.h"
+#include "runtime/threads.h"
+#include "tools/config/sharding_options.h"
+#include "tools/train/lengths.h"
+#include "tools/train/optimizer.h"
+
+namespace tessera {
+namespace {
+
+int ranks_per_node_of(const PlanOptions& options) {
+  return options.nodes > 1 ? options.ranks / options.nodes : 0;
+}
+
+/// GPUs: on a CPU offloading would change nothing.
+Machine machine_of(const PlanOptions& options) {
+  return {.ranks = options.ranks, .ranks_per_node = ranks_per_node_of(options)};
+}
+
+std::optional<StepMemory> step_of(const ResolvedConfig& run, const Plan& plan, int rank,
+                                  const PlanOptions& options) {
+  const auto offloads = [](const GroupPlan& group) {
+    return group.placement.offload != Offload::none;
+  };
+  if (std::any_of(plan.groups.begin(), plan.groups.end(), offloads)) return {};
+  if (run.sharding.expert_parallel > 1) return {};
+  const int on_a_node = options.ranks / options.nodes;
+  const int threads = static_cast<int>(run.config.runtime.threads);
+  return dry_run(shortened(run, options.ranks),
+                 {.rank = rank,
+                  .ranks = options.ranks,
+                  .ranks_per_node = ranks_per_node_of(options),
+                  .threads = threads > 0 ? threads : std::max(1, available_threads() / on_a_node)});
+}
+
+PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan,
+                           const PlanOptions& options) {
+  PlannedStrategy figures{.name = variant_name(run.sharding)};
+  const int replicas = plan.mesh.size_along({"replica"}), shards = plan.mesh.size_along({"shard"});
+  if (replicas > 1 && shards > 1) figures.mesh = fmt::format("{} x {}", replicas, shards);
+  figures.prediction =
+      predict(plan, ranks_per_node_of(options), optimizer_bytes_per_element(run.config.optimizer));
+  figures.step = step_of(run, plan, figures.prediction.fullest_rank, options);
+  return figures;
+}
+
+std::int64_t expert_bytes_of(const LanguageModel& model, const ResolvedConfig& run, int ranks) {
+  if (run.sharding.expert_parallel == 1) return 0;
+  const TransformerShape& shape = model.shape();
+  const DataConfig& data = run.config.data;
+  std::int64_t block = 0, recomputed = 0;
+  for (const auto& unit : model.units()) {
+    const std::vector<Parameter>& parameters = unit->parameters();
+    const bool has_experts = std::any_of(parameters.begin(), parameters.end(),
+                                         [](const Parameter& p) { return p.stacked(); });
+    const bool is_block = unit != model.units().front() && unit != model.units().back();
+    const bool again = run.config.sharding.activation_checkpointing.recomputes(block);
+    if (has_experts && again) ++recomputed;
+    if (is_block) ++block;
+  }
+  const ExpertTraffic traffic =
+      expert_traffic(shape, run.sharding.expert_parallel, run.sharding.compute_dtype);
+  const std::int64_t tokens = tokens_per_step(data) / (data.accumulation_steps * ranks);
+  return balanced_bytes(traffic, shape, tokens, data.accumulation_steps, recomputed);
+}
+
+bool has_figures(const PlanLine& line) {
+  return line.figures.has_value();
+}
+
+}  // namespace
+
+int PlanFigures::ranks_per_node() const {
+  return ranks_per_node_of(options);
+}
+
+PlanFigures plan_figures(const Config& config, const PlanOptions& given) {
+  PlanFigures all{.options = given};
+  PlanOptions& options = all.options;
+  if (options.ranks == 0) options.ranks = std::max(1, static_cast<int>(config.runtime.ranks));
+  check(options.nodes >= 1 && options.ranks % options.nodes == 0,
+        "{} ranks cannot be spread evenly over {} nodes", options.ranks, options.nodes);
+  all.run = on_ranks(resolve(with_batch_size(config, options.ranks)), options.ranks);
+  check_sharding(all.run, options.ranks);
+  check_model_keys(all.run);
+  all.model = make_model(all.run);
+  all.plan = make_plan(all.model->units(), all.run.sharding, machine_of(options));
+  all.figures = figures_of(all.run, all.plan, options);
+  all.expert_bytes = expert_bytes_of(*all.model, all.run, options.ranks);
+  return all;
+}
+
+std::vector<PlannedStrategy> every_strategy(const PlanFigures& figures) {
+  std::vector<PlannedStrategy> all;
+  for (const std::string& name : strategy_variants()) {
+    PlannedStrategy one{.name = name};
+    try {
+      ResolvedConfig run = figures.run;
+      run.config = variant_of(figures.run.config, name);
+      run.sharding = sharding_options(run.config);
+      run.sharding.counters = figures.run.sharding.counters;
+      const Plan plan =
+          make_plan(figures.model->units(), run.sharding, machine_of(figures.options));
+      one = figures_of(run, plan, figures.options);
+      one.name = name;
+    } catch (const Error& error) {
+      one.problem = error.what();
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+std::vector<PlanLine> plan_lines(const Config& config, const std::vector<int>& ranks,
+                                 PlanOptions options) {
+  std::vector<PlanLine> lines;
+  for (const int count : ranks) {
+    options.ranks = count;
+    PlanLine line{.ranks = count, .figures = {}, .strategies = {}, .problem = {}};
+    try {
+      line.figures.emplace(plan_figures(config, options));
+      line.ranks = line.figures->options.ranks;
+      line.strategies = every_strategy(*line.figures);
+    } catch (const Error& error) {
+      line.problem = error.what();
+    }
+    lines.push_back(std::move(line));
+  }
+  const bool some = std::any_of(lines.begin(), lines.end(), has_figures);
+  check(some, "{}", lines.front().problem);
+  return lines;
+}
+
+const PlanFigures& first_figures(const std::vector<PlanLine>& lines) {
+  return *std::find_if(lines.begin(), lines.end(), has_figures)->figures;
+}
+
+}  // namespace tessera

@@ -1,0 +1,73 @@
+// The figures of a planned run on one number of ranks: memory, traffic, and other strategies.
+//
+// plan.cpp prints a page of them, sweep.cpp tables, json.cpp JSON.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/language_model.h"
+#include "sharding/plan/plan.h"
+#include "tools/plan/dry_run.h"
+#include "tools/plan/plan.h"
+#include "tools/plan/prediction.h"
+#include "tools/train/resolve.h"
+
+namespace tessera {
+
+/// One strategy's figures.
+struct PlannedStrategy {
+  std::string name;
+  /// The mesh of hsdp, replicas x shards: "16 x 8". Empty for the others.
+  std::string mesh;
+  Prediction prediction;
+  /// The dry run of the fullest rank, on the CPU. No value with offloading, which ranks on the CPU
+  /// do not do, and none with expert_parallel: the rows of other ranks are not known.
+  std::optional<StepMemory> step;
+  /// If it is not empty, the strategy does not suit the ranks, and there are no figures.
+  std::string problem;
+
+  /// Bytes at the peak of a step; 0: not predicted.
+  std::int64_t peak() const { return step ? step->account.total.peak : 0; }
+};
+
+/// A configuration on `options.ranks` ranks.
+struct PlanFigures {
+  PlanOptions options;
+  ResolvedConfig run;
+  std::unique_ptr<LanguageModel> model;
+  Plan plan;
+  PlannedStrategy figures;
+  /// Bytes that a rank sends in a step for rows on their way to experts and back, if all experts get
+  /// equally many tokens. 0 without expert_parallel.
+  std::int64_t expert_bytes = 0;
+
+  /// 0 on one node.
+  int ranks_per_node() const;
+};
+
+/// Raises Error as plan() does.
+PlanFigures plan_figures(const Config& config, const PlanOptions& options);
+
+/// The same configuration under every strategy, in the order of strategy_variants().
+std::vector<PlannedStrategy> every_strategy(const PlanFigures& figures);
+
+/// A number of ranks, and its figures or the reason why there are none.
+struct PlanLine {
+  int ranks = 0;
+  std::optional<PlanFigures> figures;
+  std::vector<PlannedStrategy> strategies;
+  std::string problem;
+};
+
+/// A line for each number of ranks. Raises the first line's problem as Error if no line has figures.
+std::vector<PlanLine> plan_lines(const Config& config, const std::vector<int>& ranks,
+                                 PlanOptions options);
+
+/// The figures of the first line that has any.
+const PlanFigures& first_figures(const std::vector<PlanLine>& lines);
+
+}  // namespace tessera
