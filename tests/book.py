@@ -60,7 +60,8 @@ DIFF = re.compile(r"^(<!-- diff (\S+ \S+) -->)\n```diff\n.*?^```$", re.S | re.M)
 PRINTED = re.compile(r"<!-- printed by ([^>]+?) -->\n(.*?)<!-- end -->", re.S)
 ANY_MARKER = re.compile(r"<!-- (?:from|program|diff|sketch|printed by|lines of)\b")
 LINES_OF = re.compile(r"<!-- lines of ([^>]+?) -->\n(.*?)<!-- end -->", re.S)
-LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", re.S | re.M)
 TEST_NAME = re.compile(r'\btests? "([^"]+)"')
 CODE_PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/|[\w.-]+(?:/[\w.-]+)+\.(?:h|cpp|cu|cuh|py|sh|md|yaml|svg|cmake))`")
 TEST_CASE = re.compile(r'TEST_CASE\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
@@ -108,7 +109,7 @@ def printed(text):
     """A program's output, which may stand in a block. Hashes of 16 digits count as equal: their bits
     depend on the processor."""
     without_hashes = re.sub(r"\b[0-9a-f]{16}\b", "HASH", text)
-    return textwrap.dedent(re.sub(r"^```\w*$", "", without_hashes, flags=re.M)).strip()
+    return textwrap.dedent(re.sub(r"^ *```\w*$", "", without_hashes, flags=re.M)).strip()
 
 
 def are_lines_of(shown, output):
@@ -233,9 +234,14 @@ def resolved(page, target):
     return "/".join(parts) or "."
 
 
+def links_of(text):
+    """The targets of the links in a page. Code may look like one: x[i](y)."""
+    return LINK.findall(CODE.sub("code", text))
+
+
 def findings_in_references(text, page, tree):
     """Checks links, headings, paths and names of tests."""
-    for target in LINK.findall(text):
+    for target in links_of(text):
         if re.match(r"\w+:", target):
             continue
         path, _, anchor = target.partition("#")

@@ -124,6 +124,10 @@ class ReferenceTest(unittest.TestCase):
         self.assertEqual(check("[a](../a/b.cpp) [b](#second-part) [c](page.md#a-page-code) "
                                "[d](https://x.y/z) [e](..) [f](../a)"), [])
 
+    def test_code_is_no_link_and_may_be_the_text_of_one(self):
+        self.assertEqual(check("`x[i](y)`\n\n```\nx[i](y)\n```\n"), [])
+        self.assertEqual(check("[`a/b.cpp`](../a/c.cpp)"), ["a link leads nowhere: ../a/c.cpp"])
+
     def test_links_that_lead_nowhere_are_found(self):
         self.assertEqual(check("[a](../a/c.cpp)"), ["a link leads nowhere: ../a/c.cpp"])
         self.assertEqual(check("[a](#third-part)"), ["there is no heading for the link #third-part"])

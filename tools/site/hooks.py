@@ -1,0 +1,121 @@
+"""Hooks of MkDocs: GitHub's Markdown as the site shows it.
+
+  - A link to a source file leads to a page of the site with that file, and one to a folder to its list.
+  - <details> become blocks that fold; lists are indented as MkDocs wants them.
+  - Search works in pages that are opened as files, without a network.
+  - The menu follows the parts of docs/README.md.
+"""
+import pathlib
+import posixpath
+import re
+import sys
+
+from mkdocs.structure.files import File, InclusionLevel
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from book import links_of, slug as heading_slug  # noqa: E402: the path comes first
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+DETAILS = re.compile(r"^( *)<details><summary>(.*?)</summary>\n(.*?)^ *</details>\n?", re.S | re.M)
+TABLES = re.compile(r"^## (Part [^\n]*|Guides|Reference)\n(.*?)(?=^## |\Z)", re.S | re.M)
+ENTRY = re.compile(r"^\| \[([^\]]*)\]\(([^)]*)\)", re.M)
+ITEM = re.compile(r"^\d+\. ")
+LANGUAGES = {".h": "cpp", ".cpp": "cpp", ".cu": "cuda", ".cuh": "cuda", ".py": "python", ".sh": "bash", ".yaml": "yaml",
+             ".toml": "toml", ".js": "javascript", ".html": "html", ".css": "css", ".json": "json", ".txt": "text",
+             ".md": "markdown", ".cmake": "cmake"}
+
+
+def slug(text, separator="-"):
+    """GitHub's anchor of a heading."""
+    return heading_slug(re.sub(r"<[^>]*>", "", text))
+
+
+def code_page(path):
+    """The page of the site that shows a file or a folder of the sources."""
+    return f"code/{path}.md" if (ROOT / path).is_file() else posixpath.join("code", path, "index.md")
+
+
+def linked_sources():
+    """The files and folders outside docs/ that pages of the book link to."""
+    found = set()
+    for page in (ROOT / "docs").rglob("*.md"):
+        for target in links_of(page.read_text(encoding="utf-8")):
+            path = source_of(page.relative_to(ROOT).as_posix(), target)
+            if path:
+                found.add(path)
+    return sorted(found)
+
+
+def source_of(page, target):
+    """The path from the root that a link of a page leads to, if it is outside docs/."""
+    target = target.partition("#")[0]
+    if not target or re.match(r"\w+:", target):
+        return None
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+    return None if path.startswith("docs") else path
+
+
+def text_of(path):
+    """The text of the page that shows a source file or a folder."""
+    if (ROOT / path).is_file():
+        language = LANGUAGES.get(pathlib.Path(path).suffix, "text")
+        return f"# {path}\n\n``````{language} linenums=\"1\"\n{(ROOT / path).read_text(encoding='utf-8', errors='replace')}\n``````\n"
+    names = sorted(one.name + ("/" if one.is_dir() else "") for one in (ROOT / path).iterdir() if not one.name.startswith("."))
+    return f"# {path}/\n\n" + "".join(f"- `{name}`\n" for name in names)
+
+
+def on_files(files, config):
+    for path in linked_sources():
+        files.append(File.generated(config, code_page(path), content=text_of(path), inclusion=InclusionLevel.NOT_IN_NAV))
+    for name in ("site.css", "worker.js"):
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / "tools/site" / name)))
+    return files
+
+
+def on_config(config):
+    contents = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    config.nav = [{"Contents": "README.md"}] + [
+        {title: [{name: page} for name, page in ENTRY.findall(body)]} for title, body in TABLES.findall(contents)]
+    return config
+
+
+def on_post_page(output, page, config):
+    """Takes our script in place of the one that Material's offline search fetches from the network."""
+    script = posixpath.relpath("worker.js", posixpath.dirname(page.url) or ".")
+    return output.replace("https://unpkg.com/iframe-worker/shim", script)
+
+
+def folded(match):
+    """A <details> as MkDocs' block, one level deeper than the list item that it is in."""
+    indent, summary, body = match.groups()
+    outer = "    " if indent else ""
+    lines = [line[len(indent):] for line in body.splitlines()]
+    return f"\n{outer}??? note \"{summary}\"\n\n" + "".join(f"{outer}    {line}".rstrip() + "\n" for line in lines) + "\n"
+
+
+def with_deeper_items(text):
+    """Continuation lines of numbered items get four spaces in place of three."""
+    lines, inside = [], False
+    for line in text.split("\n"):
+        if ITEM.match(line):
+            inside = True
+        elif line and not line.startswith(" "):
+            inside = False
+        lines.append(" " + line if inside and re.match(r"   \S", line) else line)
+    return "\n".join(lines)
+
+
+def on_page_markdown(markdown, page, config, files):
+    name = page.file.src_uri
+    if name.startswith("code/"):
+        return markdown
+    here = f"docs/{name}"
+
+    def rewritten(match):
+        path = source_of(here, match[1])
+        if path is None or not (ROOT / path).exists():
+            return match[0]
+        return f"]({posixpath.relpath(code_page(path), posixpath.dirname(name) or '.')})"
+    markdown = with_deeper_items(DETAILS.sub(folded, markdown))
+    return LINK.sub(rewritten, markdown)
