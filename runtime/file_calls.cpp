@@ -37,6 +37,12 @@ int FileCalls::sync(int file) {
   return ::fsync(file);
 }
 
+int FileCalls::bypass_cache(int file, bool bypass) {
+  const int flags = ::fcntl(file, F_GETFL);
+  if (flags < 0) return -1;
+  return ::fcntl(file, F_SETFL, bypass ? flags | O_DIRECT : flags & ~O_DIRECT);
+}
+
 int FileCalls::rename(const char* from, const char* to) {
   return std::rename(from, to);
 }
@@ -58,13 +64,25 @@ OutputFile::OutputFile(FileCalls& calls, const fs::path& path)
   if (file_.number() < 0) fail("cannot create {}: {}", path.string(), reason());
 }
 
+void OutputFile::bypass_cache(bool bypass) {
+  if (bypass == bypasses_cache_) return;
+  const bool changed = calls_.bypass_cache(file_.number(), bypass) == 0;
+  if (!changed && !bypass) fail("cannot write {}: {}", path_.string(), reason());
+  if (changed) bypasses_cache_ = bypass;
+}
+
 void OutputFile::append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t written = calls_.write(file_.number(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EINVAL && bypasses_cache_) {
+      bypass_cache(false);
+      continue;
+    }
     if (written < 0) fail("cannot write {}: {}", path_.string(), reason());
     check(written > 0, "cannot write {}: the system takes no more bytes", path_.string());
     bytes = bytes.subspan(static_cast<std::size_t>(written));
+    if (!bytes.empty()) bypass_cache(false);  // the rest is no longer aligned
   }
 }
 

@@ -24,6 +24,8 @@ class FileCalls {
   virtual int make_folder(const char* path);
   virtual ssize_t write(int file, const void* bytes, std::size_t count);
   virtual int sync(int file);
+  /// Later writes go to the disk past the page cache (O_DIRECT), or again through it.
+  virtual int bypass_cache(int file, bool bypass);
   virtual int rename(const char* from, const char* to);
   /// Removes a folder and everything in it.
   virtual int remove_folder(const char* path);
@@ -38,6 +40,12 @@ class OutputFile {
   /// Raises Error if the file cannot be created. `calls` must outlive it.
   OutputFile(FileCalls& calls, const std::filesystem::path& path);
 
+  /// Later writes bypass the page cache, as far as the file system can. Then address, size and place
+  /// in the file of each must be multiples of kDirectAlignment. A write that the system refuses goes
+  /// through the cache, and so do all after it.
+  void bypass_cache(bool bypass);
+  static constexpr std::size_t kDirectAlignment = 4096;
+
   /// Raises Error unless all bytes were written.
   void append(std::span<const std::byte> bytes);
   void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
@@ -48,6 +56,7 @@ class OutputFile {
   FileCalls& calls_;
   std::filesystem::path path_;
   Descriptor file_;
+  bool bypasses_cache_ = false;
 };
 
 /// Writes a file and waits until its contents are on the disk.

@@ -7,18 +7,22 @@
 
 namespace tessera {
 
-void ChecksummedFile::append(std::span<const std::byte> bytes) {
-  file_.append(bytes);
+void ChecksummedFile::append(std::span<const std::byte> bytes,
+                             const std::function<void()>& after_block) {
   while (!bytes.empty()) {
     const std::int64_t in_block = description_.bytes % CheckpointManifest::kBlockBytes;
     const std::int64_t count =
         std::min(std::ssize(bytes), CheckpointManifest::kBlockBytes - in_block);
-    block_.add(bytes.first(static_cast<std::size_t>(count)));
+    const auto piece = bytes.first(static_cast<std::size_t>(count));
+    file_.append(piece);
+    block_.add(piece);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     description_.bytes += count;
-    if (description_.bytes % CheckpointManifest::kBlockBytes != 0) continue;
-    description_.checksums.push_back(block_.value());
-    block_ = {};
+    if (description_.bytes % CheckpointManifest::kBlockBytes == 0) {
+      description_.checksums.push_back(block_.value());
+      block_ = {};
+    }
+    after_block();
   }
 }
 
@@ -37,7 +41,8 @@ std::string rank_file_name(int rank) {
 CheckpointManifest write_rank_file(
     FileCalls& calls, const std::filesystem::path& folder, int rank,
     const std::vector<PartToWrite>& parts,
-    const std::function<std::span<const std::byte>(std::size_t part)>& bytes_of) {
+    const std::function<std::span<const std::byte>(std::size_t part)>& bytes_of,
+    const std::function<void()>& after_block) {
   TensorInfos infos;
   for (const PartToWrite& part : parts) {
     const std::int64_t count = part.elements.count();
@@ -61,7 +66,7 @@ CheckpointManifest write_rank_file(
     check(bytes.size() == static_cast<std::size_t>(part.elements.count()) * size_of(part.dtype),
           "checkpoint: part '{}' has {} bytes for {} elements of {}", part.name, bytes.size(),
           part.elements.count(), name_of(part.dtype));
-    file.append(bytes);
+    file.append(bytes, after_block);
     offset += std::ssize(bytes);
   }
   manifest.files[name] = file.finish();

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runtime/crc32c.h"
-#include "runtime/file_calls.h"
+#include "runtime/large_file.h"
 #include "sharding/checkpoint/manifest.h"
 
 namespace tessera {
@@ -23,12 +23,14 @@ class ChecksummedFile {
  public:
   ChecksummedFile(FileCalls& calls, const std::filesystem::path& path) : file_(calls, path) {}
 
-  void append(std::span<const std::byte> bytes);
+  /// Calls after_block() after each of the blocks that it writes.
+  void append(
+      std::span<const std::byte> bytes, const std::function<void()>& after_block = [] {});
   /// Waits until the contents are on the disk.
   CheckpointFile finish();
 
  private:
-  OutputFile file_;
+  LargeFile file_;
   CheckpointFile description_;
   Crc32c block_;
 };
@@ -46,11 +48,13 @@ struct PartToWrite {
 std::string rank_file_name(int rank);
 
 /// Writes the file of a rank into `folder`. bytes_of(i) has the elements of part i; the parts are
-/// asked for in order, once each, and empty ones not at all. Returns a manifest of this file alone.
+/// asked for in order, once each, and empty ones not at all. after_block() is called after each block
+/// of at most CheckpointManifest::kBlockBytes. Returns a manifest of this file alone.
 CheckpointManifest write_rank_file(
     FileCalls& calls, const std::filesystem::path& folder, int rank,
     const std::vector<PartToWrite>& parts,
-    const std::function<std::span<const std::byte>(std::size_t part)>& bytes_of);
+    const std::function<std::span<const std::byte>(std::size_t part)>& bytes_of,
+    const std::function<void()>& after_block = [] {});
 
 /// Writes a small file into `folder` and adds it to the manifest.
 void add_text_file(FileCalls& calls, const std::filesystem::path& folder, const std::string& name,

@@ -32,7 +32,7 @@ Tensor copy_on_host(const Tensor& values) {
 }  // namespace
 
 void CheckpointWriter::start(const std::filesystem::path& folder,
-                             const std::vector<TensorToSave>& tensors) {
+                             const std::vector<TensorToSave>& tensors, double share_of_core) {
   const CategoryScope category(Category::other);
   parts_.clear();
   context().compute_stream().synchronize();  // offloaded masters lie in host memory
@@ -41,15 +41,19 @@ void CheckpointWriter::start(const std::filesystem::path& folder,
     copies_.push_back(copy_on_host(tensor.values));
   }
   current_stream().synchronize();
+  pace_.emplace(share_of_core);
   task_.start([this, folder] {
+    pace_->begin();
     make_folder(calls_, folder);
-    manifest_ = write_rank_file(calls_, folder, rank_, parts_, [&](std::size_t i) {
+    const auto bytes_of = [&](std::size_t i) {
       return std::span<const std::byte>(copies_[i].raw(), copies_[i].bytes());
-    });
+    };
+    manifest_ = write_rank_file(calls_, folder, rank_, parts_, bytes_of, [this] { pace_->rest(); });
   });
 }
 
 CheckpointWriter::Result CheckpointWriter::finish() {
+  if (pace_) pace_->hurry();
   std::string problem = task_.finish();
   copies_.clear();
   return {std::exchange(manifest_, {}), std::move(problem)};

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/file_calls.h"
+#include "runtime/pace.h"
 #include "tools/train/background_task.h"
 #include "tools/train/run_state.h"
 
@@ -16,9 +18,11 @@ class CheckpointWriter {
   /// `calls` must outlive the writer. `rank` names the file.
   CheckpointWriter(FileCalls& calls, int rank) : calls_(calls), rank_(rank) {}
 
-  /// Copies the tensors to host memory and starts to write them into `folder`, on a thread. When
-  /// start() returns the tensors may change. The copies are charged to Category::other.
-  void start(const std::filesystem::path& folder, const std::vector<TensorToSave>& tensors);
+  /// Copies the tensors to host memory and starts to write them into `folder`, on a thread that takes
+  /// at most this share of a core. When start() returns the tensors may change. The copies are charged
+  /// to Category::other.
+  void start(const std::filesystem::path& folder, const std::vector<TensorToSave>& tensors,
+             double share_of_core);
   /// Whether the thread has nothing left to do.
   bool done() const { return task_.done(); }
 
@@ -27,7 +31,7 @@ class CheckpointWriter {
     /// Empty if all went well.
     std::string problem;
   };
-  /// Waits for the thread. Call it once after start(), on the same thread.
+  /// Waits for the thread, which no longer rests. Call it once after start(), on the same thread.
   Result finish();
 
  private:
@@ -36,6 +40,7 @@ class CheckpointWriter {
   std::vector<PartToWrite> parts_;
   std::vector<Tensor> copies_;
   CheckpointManifest manifest_;
+  std::optional<Pace> pace_;
   BackgroundTask task_;
 };
 

@@ -4,10 +4,25 @@
 #include <utility>
 
 #include "runtime/check.h"
+#include "runtime/context.h"
 #include "sharding/checkpoint/folder.h"
 #include "tools/train/gather.h"
 
 namespace tessera {
+
+namespace {
+
+/// The share of a core that a rank's writing thread takes where the ranks compute on all cores.
+/// Measured by bench_checkpoints: docs/checkpoints.md.
+constexpr double kPacedShare = 0.04;
+
+/// Whether the ranks' threads leave no core of this machine to other threads.
+bool ranks_use_all_cores(const Communicator& world) {
+  return context().device().is_cpu() &&
+         world.size() * context().threads().size() >= available_threads();
+}
+
+}  // namespace
 
 Checkpointer::Checkpointer(const TrainConfig& config, Communicator& world,
                            std::function<void(std::string_view)> log, FileCalls& calls)
@@ -15,7 +30,8 @@ Checkpointer::Checkpointer(const TrainConfig& config, Communicator& world,
       world_(world),
       log_(std::move(log)),
       calls_(calls),
-      writer_(calls, world.rank()) {}
+      writer_(calls, world.rank()),
+      share_of_core_(ranks_use_all_cores(world) ? kPacedShare : 1.0) {}
 
 bool Checkpointer::is_due(std::int64_t step) const {
   const std::int64_t every = config_.checkpoint_every;
@@ -25,12 +41,14 @@ bool Checkpointer::is_due(std::int64_t step) const {
 
 void Checkpointer::save(std::int64_t step, bool healthy, const std::vector<TensorToSave>& tensors,
                         CheckpointTexts texts) {
+  // The thread was too slow: training must wait for it here.
+  if (step_ != 0) share_of_core_ = std::min(1.0, 2.0 * share_of_core_);
   finish();
   begun_ = std::chrono::steady_clock::now();
   step_ = step;
   healthy_ = healthy;
   texts_ = std::move(texts);
-  writer_.start(unfinished_checkpoint_path(config_.dir, step), tensors);
+  writer_.start(unfinished_checkpoint_path(config_.dir, step), tensors, share_of_core_);
 }
 
 void Checkpointer::poll() {

@@ -4,6 +4,10 @@
 // between steps, lets the ranks agree that all files are written. Then rank 0, on its thread, writes
 // the manifest, gives the checkpoint its name and deletes old ones. A checkpoint that cannot be written
 // is a warning: training goes on, and the one before it stays.
+//
+// Where the ranks compute on all cores, the writing threads take a small share of a core, so that
+// training keeps its speed. The checkpoint then takes longer until it has its name. The share is doubled
+// each time that the next checkpoint had to wait for the one before.
 #pragma once
 
 #include <chrono>
@@ -69,6 +73,7 @@ class Checkpointer {
   std::function<void(std::int64_t, const std::filesystem::path&, double)> saved_;
   FileCalls& calls_;
   CheckpointWriter writer_;
+  double share_of_core_;
   /// The step of the checkpoint that the ranks are writing, or 0.
   std::int64_t step_ = 0;
   bool healthy_ = true;
