@@ -30,6 +30,8 @@ for target in "${targets[@]}"; do
   # The words of the seeds are the dictionary.
   grep -ahoE '[A-Za-z_][A-Za-z0-9_.]+' "${seeds[@]}" | sort -u | sed 's/.*/"&"/' |
     head -400 >build-fuzz/"$target".dict || true
+  # libFuzzer refuses an empty dictionary: the seeds of some targets have no words.
+  [ -s build-fuzz/"$target".dict ] || echo '"\x00"' >build-fuzz/"$target".dict
   printf '\n=== %s: %s s ===\n' "$target" "$seconds"
   # An input that takes 20 seconds or 2 GiB is a failure too.
   nice -n 19 build-fuzz/bin/fuzz_"$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 \
