@@ -273,12 +273,33 @@ FAULTS = {
         ""),
 }
 
-# Faults of checkpoints as files.
+# Faults of checkpoints as files, and the tests that are run.
+TESTS_OF_CHECKPOINTS = ["test_sharding_checkpoint", "test_runtime_large_file", "test_runtime_pace"]
 FAULTS_OF_CHECKPOINTS = {
     "a short write counts as a whole one": (
         "runtime/file_calls.cpp",
         "bytes = bytes.subspan(static_cast<std::size_t>(written));",
         "bytes = {};"),
+    "the rest of a large file is lost": (
+        "runtime/large_file.cpp",
+        "  file_.append(std::span(buffer_.get(), filled_));\n  filled_ = 0;\n  file_.sync();",
+        "  filled_ = 0;\n  file_.sync();"),
+    "the rest of a large file is written past the cache": (
+        "runtime/large_file.cpp",
+        "  file_.bypass_cache(false);  // the rest is not aligned\n",
+        ""),
+    "after a short write, writes past the cache go on": (
+        "runtime/file_calls.cpp",
+        "    if (!bytes.empty()) bypass_cache(false);  // the rest is no longer aligned\n",
+        ""),
+    "a file system without direct writes is an error": (
+        "runtime/file_calls.cpp",
+        "if (written < 0 && errno == EINVAL && bypasses_cache_) {",
+        "if (written < 0 && errno == EINTR && bypasses_cache_) {"),
+    "a paced thread counts no processor time": (
+        "runtime/pace.cpp",
+        "std::chrono::ceil<std::chrono::nanoseconds>(used / share_)",
+        "std::chrono::ceil<std::chrono::nanoseconds>(0 * used / share_)"),
     "a rename does not wait for the disk": (
         "runtime/file_calls.cpp",
         "  sync_folder(calls, fs::absolute(to).parent_path());\n",
@@ -416,7 +437,7 @@ if __name__ == "__main__":
             {name: planting.Fault(*fault, TESTS) for name, fault in FAULTS.items()},
             folder="build/planted_faults", preset="release"),
         planting.Batch(
-            {name: planting.Fault(*fault, ["test_sharding_checkpoint"])
+            {name: planting.Fault(*fault, TESTS_OF_CHECKPOINTS)
              for name, fault in FAULTS_OF_CHECKPOINTS.items()},
             folder="build/planted_faults", preset="release"),
         planting.Batch(

@@ -280,7 +280,9 @@ TEST_CASE("a failing call at any place leaves a checkpoint that loads, and train
             findings.expect(CheckpointReader(checkpoint.path).problems().empty(), "damage");
           }
           const bool has_new = !left.empty() && left.back().step == 2;
-          findings.expect(problem.empty() == has_new, "the outcome: " + log);
+          // The new name stays if only its flush to the disk fails.
+          const bool unflushed = log.find("cannot flush folder") != std::string::npos;
+          findings.expect(problem.empty() == has_new || unflushed, "the outcome: " + log);
           findings.expect(has_new || log.find("warning: no checkpoint of step 2: ") == 0, log);
           findings.expect(has_new || log.find("No space left") != std::string::npos, log);
         }
