@@ -859,10 +859,11 @@ FAULTS = {
         ["tools_cuda_nccl"]),
 }
 
+BATCHES = [planting.Batch(
+    {name: planting.Fault(path, old, new, [f"test_{test}" for test in tests])
+     for name, (path, old, new, tests) in FAULTS.items()},
+    folder="build-emulated/planted_faults", preset="emulated",
+    options=("-D", "TESSERA_WERROR=ON"), selection=("~[cpu]",))]
+
 if __name__ == "__main__":
-    sys.exit(planting.main(
-        sys.argv[1:],
-        {name: planting.Fault(path, old, new, [f"test_{test}" for test in tests])
-         for name, (path, old, new, tests) in FAULTS.items()},
-        folder="build-emulated/planted_faults", preset="emulated",
-        options=["-D", "TESSERA_WERROR=ON"], selection=["~[cpu]"]))
+    sys.exit(planting.run(sys.argv[1:], BATCHES))

@@ -316,9 +316,10 @@ FAULTS = {
         ["qwen3_moe"]),
 }
 
+BATCHES = [planting.Batch(
+    {name: planting.Fault(path, old, new, [f"test_models_{test}" for test in tests])
+     for name, (path, old, new, tests) in FAULTS.items()},
+    folder="build/planted_faults", preset="release")]
+
 if __name__ == "__main__":
-    sys.exit(planting.main(
-        sys.argv[1:],
-        {name: planting.Fault(path, old, new, [f"test_models_{test}" for test in tests])
-         for name, (path, old, new, tests) in FAULTS.items()},
-        folder="build/planted_faults", preset="release"))
+    sys.exit(planting.run(sys.argv[1:], BATCHES))

@@ -431,17 +431,19 @@ FAULTS_ON_GPUS = {
         ["tools_cuda_nccl"]),
 }
 
+BATCHES = [
+    planting.Batch(
+        {name: planting.Fault(*fault, TESTS) for name, fault in FAULTS.items()},
+        folder="build/planted_faults", preset="release"),
+    planting.Batch(
+        {name: planting.Fault(*fault, TESTS_OF_CHECKPOINTS)
+         for name, fault in FAULTS_OF_CHECKPOINTS.items()},
+        folder="build/planted_faults", preset="release"),
+    planting.Batch(
+        {name: planting.Fault(path, old, new, [f"test_{test}" for test in tests])
+         for name, (path, old, new, tests) in FAULTS_ON_GPUS.items()},
+        folder="build-emulated/planted_faults", preset="emulated",
+        options=("-D", "TESSERA_WERROR=ON"), selection=("~[cpu]",))]
+
 if __name__ == "__main__":
-    sys.exit(planting.run(sys.argv[1:], [
-        planting.Batch(
-            {name: planting.Fault(*fault, TESTS) for name, fault in FAULTS.items()},
-            folder="build/planted_faults", preset="release"),
-        planting.Batch(
-            {name: planting.Fault(*fault, TESTS_OF_CHECKPOINTS)
-             for name, fault in FAULTS_OF_CHECKPOINTS.items()},
-            folder="build/planted_faults", preset="release"),
-        planting.Batch(
-            {name: planting.Fault(path, old, new, [f"test_{test}" for test in tests])
-             for name, (path, old, new, tests) in FAULTS_ON_GPUS.items()},
-            folder="build-emulated/planted_faults", preset="emulated",
-            options=("-D", "TESSERA_WERROR=ON"), selection=("~[cpu]",))]))
+    sys.exit(planting.run(sys.argv[1:], BATCHES))

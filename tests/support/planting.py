@@ -1,6 +1,6 @@
 """Plants faults in a copy of the sources, one at a time, and sees tests turn red.
 
-The programs that do so are tables of faults and a call of main() or run() each. Their arguments:
+The programs that do so are tables of faults, BATCHES of them, and a call of run() each. Their arguments:
 
   (none)     builds the copy, sees the tests green, plants each fault there and expects a red test
   NAME...    only these faults
@@ -145,8 +145,3 @@ def run(arguments, batches):
         missed += more
     print(f"{missed} not noticed" if missed else "all noticed")
     return 1 if missed else 0
-
-
-def main(arguments, faults, **copy):
-    """run() with one batch."""
-    return run(arguments, [Batch(faults, **copy)])

@@ -602,9 +602,10 @@ FAULTS = {
         ["resolve"]),
 }
 
+BATCHES = [planting.Batch(
+    {name: planting.Fault(path, old, new, [f"test_tools_{test}" for test in tests])
+     for name, (path, old, new, tests) in FAULTS.items()},
+    folder="build/planted_faults", preset="release")]
+
 if __name__ == "__main__":
-    sys.exit(planting.main(
-        sys.argv[1:],
-        {name: planting.Fault(path, old, new, [f"test_tools_{test}" for test in tests])
-         for name, (path, old, new, tests) in FAULTS.items()},
-        folder="build/planted_faults", preset="release"))
+    sys.exit(planting.run(sys.argv[1:], BATCHES))

@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""lab.py: exercises that plant a fault in a copy of the sources, for the reader to find and repair.
+
+  tools/lab.py list            the labs by topic
+  tools/lab.py start NUMBER    copies the sources to build/lab (build-emulated/lab for faults of kernels),
+                               plants the fault, builds one test program and shows it red
+  tools/lab.py hint            one hint more, of three
+  tools/lab.py check           builds the test program from the copy and says whether it is green
+  tools/lab.py solution        the fault, line by line
+  tools/lab.py verify [NUMBER...]   for the authors: each lab's test is green, and red with the fault
+
+The faults are those of tests/*/planted_faults.py. The stories are in tools/labs/*.toml.
+"""
+import filecmp
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+import tomllib
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests/support"))
+import planting  # noqa: E402: the path comes first
+
+STORIES = sorted((ROOT / "tools/labs").glob("*.toml"))
+STATE = ROOT / "build/lab.json"  # the lab that has been started, and the hints that have been shown
+SHOWN_LINES = 40  # of a red test
+
+
+class Lab(NamedTuple):
+    number: int
+    topic: str
+    fault: str  # its name in a planted_faults.py
+    test: str  # the test program without "test_"
+    title: str
+    symptom: str
+    hints: list
+    learnt: str
+    trace: str = ""  # a strategy: start shows the trace of a step with the fault
+
+
+def read_labs(paths):
+    """The labs of the files, numbered from 1."""
+    labs = []
+    for path in paths:
+        story = tomllib.loads(path.read_text(encoding="utf-8"))
+        for lab in story["lab"]:
+            labs.append(Lab(number=len(labs) + 1, topic=story["topic"], **lab))
+    return labs
+
+
+def batches():
+    """All batches of planted faults."""
+    found = []
+    for path in sorted((ROOT / "tests").glob("*/planted_faults.py")):
+        spec = importlib.util.spec_from_file_location(f"faults_of_{path.parent.name}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found += module.BATCHES
+    return found
+
+
+def batch_of(lab):
+    """The batch that has the lab's fault."""
+    matches = [batch for batch in batches() if lab.fault in batch.faults]
+    if len(matches) != 1:
+        sys.exit(f"lab.py: {len(matches)} tables of planted faults have '{lab.fault}'; expected one")
+    return matches[0]
+
+
+def copy_for(batch):
+    """The reader's copy of the sources, as the batch builds them."""
+    folder = batch.folder.replace("planted_faults", "lab")
+    return planting.Copy(folder, batch.preset, batch.options, batch.selection)
+
+
+def plant(copy, fault):
+    target = copy.source / fault.path
+    target.write_text(target.read_text(encoding="utf-8").replace(fault.old, fault.new), encoding="utf-8")
+
+
+def run_test(copy, lab):
+    """Runs the lab's test program in its copy: whether it is green, and its last lines."""
+    program = copy.source / "build/bin" / f"test_{lab.test}"
+    try:
+        run = subprocess.run([program, *copy.selection, "--abort"], capture_output=True, text=True,
+                             errors="replace", timeout=300, check=False)
+    except subprocess.TimeoutExpired:
+        return False, ["The test did not end in 300 seconds."]
+    return run.returncode == 0, (run.stdout + run.stderr).splitlines()[-SHOWN_LINES:]
+
+
+def build(copy, *programs):
+    """Builds programs in the copy; ends with the compiler's messages if that fails."""
+    if not copy.build(programs):
+        messages = copy.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        print(*messages[-SHOWN_LINES:], sep="\n")
+        sys.exit(f"lab.py: {' '.join(programs)} does not build in {copy.source}")
+
+
+def print_list(labs):
+    topic = None
+    for lab in labs:
+        if lab.topic != topic:
+            topic = lab.topic
+            print(f"\n{topic}")
+        print(f"  {lab.number:2}  {lab.title}")
+
+
+def print_trace(copy, lab):
+    """Prints the marks of a step with the fault, and draws its timeline."""
+    build(copy, "trace_step")
+    program, trace, picture = (copy.source / name for name in ("build/bin/trace_step", "trace.json", "timeline.svg"))
+    marks = subprocess.run([program, lab.trace], capture_output=True, text=True, timeout=60, check=False).stdout
+    print(f"\nThe marks of one step of {lab.trace} on rank 0, with the fault:\n")
+    print(*(f"    {mark}" for mark in marks.splitlines()), sep="\n")
+    subprocess.run([program, lab.trace, trace], timeout=60, check=True)
+    subprocess.run([sys.executable, ROOT / "docs/figures/timeline.py", trace, picture], timeout=60, check=True)
+    print(f"\nThe timeline of another step: {picture}")
+
+
+def start(lab):
+    batch = batch_of(lab)
+    copy, fault = copy_for(batch), batch.faults[lab.fault]
+    print(f"Lab {lab.number}: {lab.title}\n\n{lab.symptom}\n")
+    print(f"Copying the sources to {copy.source} and building test_{lab.test} there ...", flush=True)
+    copy.update()
+    plant(copy, fault)
+    if not copy.configure():
+        sys.exit(f"lab.py: the copy cannot be configured; see {copy.log}")
+    build(copy, f"test_{lab.test}")
+    green, lines = run_test(copy, lab)
+    if green:
+        sys.exit(f"lab.py: test_{lab.test} does not see the fault of lab {lab.number} on this machine")
+    print(*lines, sep="\n")
+    if lab.trace:
+        print_trace(copy, lab)
+    STATE.parent.mkdir(parents=True, exist_ok=True)
+    STATE.write_text(json.dumps({"lab": lab.number, "hints": 0}), encoding="utf-8")
+    print(f"\nFind the fault in {copy.source} and repair it there. Then: tools/lab.py check, or hint.")
+
+
+def started(labs):
+    """The lab that has been started, and the state."""
+    if not STATE.exists():
+        sys.exit("lab.py: no lab has been started; begin with: tools/lab.py start NUMBER")
+    state = json.loads(STATE.read_text(encoding="utf-8"))
+    return labs[state["lab"] - 1], state
+
+
+def hint(labs):
+    lab, state = started(labs)
+    if state["hints"] == len(lab.hints):
+        print("There are no more hints; tools/lab.py solution shows the fault.")
+        return
+    print(f"Hint {state['hints'] + 1} of {len(lab.hints)}: {lab.hints[state['hints']]}")
+    STATE.write_text(json.dumps({**state, "hints": state["hints"] + 1}), encoding="utf-8")
+
+
+def changed_tests(copy):
+    """The files of the tests that differ from those of the sources."""
+    files = [path for path in (ROOT / "tests").rglob("*") if path.suffix in {".cpp", ".h"}]
+    return [path.relative_to(ROOT) for path in files
+            if not filecmp.cmp(path, copy.source / path.relative_to(ROOT), shallow=False)]
+
+
+def check(labs):
+    lab, state = started(labs)
+    copy = copy_for(batch_of(lab))
+    tests = changed_tests(copy)
+    if tests:
+        sys.exit(f"lab.py: {tests[0]} is not the test that was red; repair the code, not the test")
+    build(copy, f"test_{lab.test}")
+    green, lines = run_test(copy, lab)
+    if not green:
+        print(*lines, sep="\n")
+        sys.exit("lab.py: still red")
+    print(f"Green, with {state['hints']} hint{'' if state['hints'] == 1 else 's'}.\n\n{lab.learnt}")
+
+
+def solution(labs):
+    lab, _ = started(labs)
+    fault = batch_of(lab).faults[lab.fault]
+    print(f"{fault.path}: {lab.fault}")
+    print(*(f"  with the fault  {line}" for line in fault.new.splitlines()), sep="\n")
+    print(*(f"  repaired        {line}" for line in fault.old.splitlines()), sep="\n")
+
+
+def verify(labs):
+    """Whether the labs' tests are green in the sources as they are, and red with each fault. 1 if one is not."""
+    failed = 0
+    by_folder = {}
+    for lab in labs:
+        by_folder.setdefault(batch_of(lab).folder, []).append(lab)
+    for together in by_folder.values():
+        batch = batch_of(together[0])
+        copy = planting.Copy(batch.folder, batch.preset, batch.options, batch.selection)
+        copy.update()
+        if not copy.configure():
+            sys.exit(f"lab.py: the copy cannot be configured; see {copy.log}")
+        build(copy, *sorted({f"test_{lab.test}" for lab in together}))
+        green = {lab.test: run_test(copy, lab)[0] for lab in together}
+        for lab in together:
+            plant(copy, batch_of(lab).faults[lab.fault])
+            build(copy, f"test_{lab.test}")
+            red = not run_test(copy, lab)[0]
+            right = red and green[lab.test]
+            failed += not right
+            outcome = "red with the fault, green without" if right else f"WRONG: red {red}, green {green[lab.test]}"
+            print(f"{lab.number:2}  {lab.title:<42} test_{lab.test}: {outcome}", flush=True)
+            copy.update()
+    return 1 if failed else 0
+
+
+def main(arguments):
+    labs = read_labs(STORIES)
+    numbers = [int(text) if text.isdigit() else 0 for text in arguments[1:]]
+    if any(not 1 <= number <= len(labs) for number in numbers):
+        sys.exit(f"lab.py: labs have the numbers 1 to {len(labs)}; see: tools/lab.py list")
+    commands = {"hint": hint, "check": check, "solution": solution}
+    match arguments[:1], len(numbers):
+        case ["list"], 0:
+            print_list(labs)
+        case ["start"], 1:
+            start(labs[numbers[0] - 1])
+        case [("hint" | "check" | "solution") as command], 0:
+            commands[command](labs)
+        case ["verify"], _:
+            return verify([labs[number - 1] for number in numbers] or labs)
+        case _:
+            print(__doc__)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
