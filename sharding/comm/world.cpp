@@ -109,6 +109,14 @@ void exit_quietly() {
   throw FailedElsewhere();
 }
 
+bool built_with_mpi() {
+#ifdef TESSERA_MPI
+  return true;
+#else
+  return false;
+#endif
+}
+
 int planned_ranks(const WorldOptions& options) {
   const Launch launch = find_launch();
   if (launch.kind == Launch::Kind::unusable) throw Error(launch.problem);

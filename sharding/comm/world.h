@@ -25,6 +25,9 @@ class FailedElsewhere : public std::exception {
 /// with an error. That must be the one that reports the failure, however busy its machine is.
 [[noreturn]] void exit_quietly();
 
+/// Whether this build can exchange tensors between processes by MPI.
+bool built_with_mpi();
+
 /// The ranks that run_world will start: the launcher's number, or options.ranks, or 1. Raises Error
 /// as run_world does where a launcher has started this process and it cannot find the others.
 int planned_ranks(const WorldOptions& options);

@@ -54,6 +54,42 @@ FAULTS = {
         'if (!system.empty()) messages.push_back({"system", system});',
         "",
         ["generate"]),
+    # ---- launching
+    "a run that its configuration stops is started again": (
+        "tools/launch/restarts.cpp",
+        "(refused || errors_ > 1)",
+        "(errors_ > 1)",
+        ["launch"]),
+    "the wait between restarts does not grow": (
+        "tools/launch/restarts.cpp",
+        "std::min(failures_ - 1, 30)",
+        "0",
+        ["launch"]),
+    "the first failure takes fewer ranks": (
+        "tools/launch/restarts.cpp",
+        "if (failures_ < 2 ||",
+        "if (",
+        ["launch"]),
+    "a run with train.resume=never begins again at each restart": (
+        "tools/launch/launch.cpp",
+        'if (continues()) words.emplace_back("train.resume=auto");',
+        "",
+        ["launch"]),
+    "ranks outlive launch": (
+        "tools/launch/process_tree.cpp",
+        "  ::prctl(PR_SET_PDEATHSIG, SIGTERM);\n",
+        "",
+        ["launch"]),
+    "orphans outlive their tree": (
+        "tools/launch/process_tree.cpp",
+        "  ::prctl(PR_SET_CHILD_SUBREAPER, 1);\n",
+        "",
+        ["launch"]),
+    "ranks end at the first signal": (
+        "tools/launch/launch.cpp",
+        "tree.signal(SIGUSR1);",
+        "tree.signal(SIGTERM);",
+        ["launch"]),
     # ---- data
     "the last part of an epoch is no step": (
         "tools/train/lengths.cpp",

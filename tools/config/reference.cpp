@@ -60,7 +60,7 @@ the earlier files to `earlier.N/` and says so, also if it starts from that folde
 paths are checked before the first step. If the profile cannot be written, the run prints a warning and
 goes on.
 
-The first SIGINT or SIGTERM stops a run after the current step: it saves a checkpoint and exits with
+The first SIGINT, SIGTERM or SIGUSR1 stops a run after the current step: it saves a checkpoint and exits with
 status 0. The same command continues, and so does the command that the run prints. A second signal
 ends it at once.
 

@@ -39,6 +39,8 @@ int run_command_line(CLI::App& app, std::span<const std::string> arguments,
     return status;
   } catch (const CLI::ParseError& error) {
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : kWrongUsage;  // 0: --help
+  } catch (const ExitStatus& exit) {
+    return exit.status;
   } catch (const FailedElsewhere&) {
     return kFailed;
   } catch (const std::exception& error) {

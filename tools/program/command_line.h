@@ -11,6 +11,11 @@ class App;
 
 namespace tessera {
 
+/// Raised by a command that has reported its failure itself: the program ends with this status.
+struct ExitStatus {
+  int status;
+};
+
 /// Reads `arguments` (without the program's name), calls `body` and returns the exit status:
 ///   0            success, or --help
 ///   `body`'s     success, with a status of its own

@@ -14,6 +14,7 @@ volatile std::sig_atomic_t writes = 1;
 
 void remember(int signal) {
   received = signal;
+  std::signal(SIGUSR1, SIG_IGN);
   // The second one may be the other signal.
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
@@ -24,6 +25,7 @@ void remember(int signal) {
 
 void remember_stop_signals() {
   handle_stop_signals(remember);
+  std::signal(SIGUSR1, remember);
 }
 
 int stop_signal() {
@@ -31,6 +33,7 @@ int stop_signal() {
 }
 
 const char* signal_name(int signal) {
+  if (signal == SIGUSR1) return "SIGUSR1";
   return signal == SIGINT ? "SIGINT" : "SIGTERM";
 }
 

@@ -5,13 +5,15 @@
 
 namespace tessera {
 
-/// From now on the first SIGINT or SIGTERM is only remembered. The next one ends the process.
+/// From now on the first SIGINT, SIGTERM or SIGUSR1 is only remembered. The next SIGINT or SIGTERM
+/// ends the process. SIGUSR1 is for launchers: mpirun passes it on to its processes, and leaves them
+/// time to save a checkpoint, and Slurm sends it some time before a job's limit.
 void remember_stop_signals();
 
 /// The signal that was remembered, or 0.
 int stop_signal();
 
-/// "SIGINT" or "SIGTERM".
+/// "SIGINT", "SIGTERM" or "SIGUSR1".
 const char* signal_name(int signal);
 
 /// Calls `handler` for the next SIGINT or SIGTERM. The one after it ends the process.

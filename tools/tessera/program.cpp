@@ -10,6 +10,7 @@ namespace {
 void add_commands(CLI::App& app) {
   add_prepare(app);
   add_train(app);
+  add_launch(app);
   add_encode(app);
   add_generate(app);
   add_score(app);

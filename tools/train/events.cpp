@@ -22,6 +22,7 @@ const std::vector<EventDescription>& run_events() {
        "A program begins to train. `model`, `parameters`, `strategy`, `ranks`, `device`, `dtype`, "
        "`threads`, `steps`, `tokens_per_step`, and `predicted`: bytes of memory by category and "
        "`bytes_sent` per step, of the rank with the most."},
+      {"restart", "After `start`: `tessera launch` has started the run again. `reason`."},
       {"resume", "After `start`: the run continues. `path` of the checkpoint."},
       {"eval", "A measurement of the validation loss. `val_loss`, `sequences`, `ms` that it took."},
       {"checkpoint", "A checkpoint has its name. `path`, `ms` since its step."},

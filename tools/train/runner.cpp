@@ -50,10 +50,12 @@ std::map<std::string, std::string> files_of(const Tokenizer& tokenizer, const fs
 
 }  // namespace
 
-Runner::Runner(const ResolvedConfig& run, const RunData& data, Communicator& world)
+Runner::Runner(const ResolvedConfig& run, const RunData& data, Communicator& world,
+               std::string restarted)
     : run_(run),
       world_(world),
       data_(data),
+      restarted_(std::move(restarted)),
       session_(run, world),
       rates_(rates_of(run, session_, world)),
       profile_(run_.config.train, world),  // its barrier: every rank has read its weights
@@ -133,6 +135,7 @@ void Runner::execute() {
     write_file_atomically(config_.train.dir / kConfigFile, to_yaml(as_run()));
     reporter_->introduce(introduction());
     event("start", describe_run(run_, session_, world_));
+    if (!restarted_.empty()) event("restart", {{"reason", restarted_}});
     if (!resumed_.empty()) event("resume", {{"path", resumed_.string()}});
   }
   meter_.start();
@@ -168,6 +171,7 @@ std::vector<std::string> Runner::introduction() const {
   if (const fs::path& earlier = folder_->earlier(); !earlier.empty()) {
     lines.push_back(fmt::format("  earlier run moved to {}", earlier.string()));
   }
+  if (!restarted_.empty()) lines.push_back("  launch   " + restarted_);
   for (const std::string& note : notes_) lines.push_back("  " + note);
   if (!resumed_.empty()) {
     lines.push_back(

@@ -26,8 +26,10 @@ namespace tessera {
 class Runner {
  public:
   /// Raises Error if the model or the folder of the run cannot be used. Nothing is written before
-  /// the model is known to be good. `data` must outlive the runner.
-  Runner(const ResolvedConfig& run, const RunData& data, Communicator& world);
+  /// the model is known to be good. `data` must outlive the runner. `restarted`: a launcher's reason
+  /// to start the run again; empty: it did not.
+  Runner(const ResolvedConfig& run, const RunData& data, Communicator& world,
+         std::string restarted = {});
 
   /// Trains to the last step, or until a signal. A collective.
   void execute();
@@ -68,6 +70,7 @@ class Runner {
   const Config& config_ = run_.config;
   Communicator& world_;
   const RunData& data_;
+  const std::string restarted_;
   TrainingSession session_;
   Rates rates_;
   StepProfile profile_;

@@ -53,7 +53,7 @@ WorldOptions world_options(const Config& config) {
 
 }  // namespace
 
-void train(const Config& config) {
+void train(const Config& config, const std::string& restarted) {
   const WorldOptions options = world_options(config);
   std::optional<ResolvedConfig> run;
   std::optional<RunData> data;
@@ -76,7 +76,7 @@ void train(const Config& config) {
   run_world(options, [&](Communicator& world) {
     set_attention_backend(config.kernels.attention);
     matmul_options().library = config.kernels.matmul;
-    Runner(*run, *data, world).execute();
+    Runner(*run, *data, world, restarted).execute();
   });
 }
 

@@ -1,6 +1,8 @@
 // A training run: data in, steps, evaluation, metrics, model out.
 #pragma once
 
+#include <string>
+
 #include "tools/config/config.h"
 
 namespace tessera {
@@ -10,7 +12,7 @@ namespace tessera {
 /// In config.train.dir rank 0 writes config.yaml (the resolved configuration) and metrics.jsonl as
 /// it goes and, at the end, model/ (config.json, model.safetensors, tokenizer.json). Raises Error on
 /// bad input before anything is written, and if a step's loss is not finite. It needs no current
-/// context.
-void train(const Config& config);
+/// context. `restarted`: a launcher's reason to start the run again, for its log and metrics.
+void train(const Config& config, const std::string& restarted = {});
 
 }  // namespace tessera

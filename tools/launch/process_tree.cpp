@@ -1,0 +1,136 @@
+#include "tools/launch/process_tree.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <system_error>
+#include <thread>
+
+#include "runtime/check.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The parent of a process, from /proc/PID/stat: "12 (name) S 1 ...". The name may hold anything.
+std::optional<pid_t> parent_of(const fs::path& folder) {
+  std::ifstream file(folder / "stat");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::size_t name_end = text.rfind(") ");
+  if (name_end == std::string::npos || name_end + 4 >= text.size()) return std::nullopt;
+  pid_t parent = 0;
+  const char* const begin = text.data() + name_end + 4;
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), parent);
+  if (error != std::errc()) return std::nullopt;
+  return parent;
+}
+
+/// Calls nothing but functions that are safe between fork and exec.
+[[noreturn]] void become(char* const* arguments, pid_t parent, int problem) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ::dup2(nothing, STDIN_FILENO);
+  for (const int number : {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM}) std::signal(number, SIG_DFL);
+  // The parent may have died before it could be watched.
+  if (::getppid() == parent) ::execv(arguments[0], arguments);
+  const int code = errno;
+  [[maybe_unused]] const auto written = ::write(problem, &code, sizeof code);
+  ::_exit(127);
+}
+
+/// Takes the status of a child that has ended, so that it does not stay as a zombie.
+void reap(const std::vector<pid_t>& processes) {
+  for (const pid_t process : processes) ::waitpid(process, nullptr, WNOHANG);
+}
+
+}  // namespace
+
+std::vector<pid_t> descendants_of(pid_t process) {
+  std::multimap<pid_t, pid_t> children;
+  std::error_code code;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc", code)) {
+    const std::string name = entry.path().filename();
+    pid_t child = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), child).ec != std::errc()) continue;
+    if (const auto parent = parent_of(entry.path())) children.emplace(*parent, child);
+  }
+  std::vector<pid_t> found = {process};
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto [begin, end] = children.equal_range(found[i]);
+    for (auto child = begin; child != end; ++child) found.push_back(child->second);
+  }
+  found.erase(found.begin());
+  return found;
+}
+
+ProcessTree::ProcessTree(const std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  int ends[2];
+  check(::pipe2(ends, O_CLOEXEC) == 0, "cannot start {}: {}", command[0],
+        std::generic_category().message(errno));
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const pid_t own = ::getpid();
+  process_ = ::fork();
+  if (process_ == 0) become(arguments.data(), own, ends[1]);
+  ::close(ends[1]);
+  int problem = process_ < 0 ? errno : 0;
+  // Nothing to read: exec has closed the other end.
+  [[maybe_unused]] const auto count = ::read(ends[0], &problem, sizeof problem);
+  ::close(ends[0]);
+  if (problem != 0 && process_ > 0) ::waitpid(process_, nullptr, 0);
+  check(problem == 0, "cannot start {}: {}", command[0], std::generic_category().message(problem));
+}
+
+ProcessTree::~ProcessTree() {
+  kill();
+}
+
+std::optional<int> ProcessTree::poll() {
+  if (status_) return status_;
+  int status = 0;
+  const pid_t ended = ::waitpid(process_, &status, WNOHANG);
+  if (ended == process_) {
+    status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  return status_;
+}
+
+void ProcessTree::signal(int number) const {
+  if (!status_) ::kill(process_, number);
+}
+
+void ProcessTree::kill() {
+  // Processes may start others until they are gone, and those of an ended parent become our own.
+  for (;;) {
+    std::vector<pid_t> left = descendants_of(::getpid());
+    poll();
+    std::erase(left, status_ ? process_ : -1);
+    if (left.empty()) return;
+    for (const pid_t process : left) ::kill(process, SIGKILL);
+    std::erase(left, process_);
+    reap(left);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+std::string name_of_signal(int number) {
+  const char* const name = ::sigabbrev_np(number);
+  return name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);
+}
+
+}  // namespace tessera

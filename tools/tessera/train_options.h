@@ -1,0 +1,43 @@
+// The options of `tessera train`, which `tessera launch` reads too.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/config/parse.h"
+
+namespace tessera {
+
+struct TrainOptions {
+  std::string config;
+  std::vector<std::string> overrides;
+  int ranks = 0;
+  bool resume = false;
+  std::string restarted;
+
+  /// Declares them. They must outlive the parsing.
+  void add_to(CLI::App& command) {
+    command.add_option("config", config, "The configuration; see docs/configuration.md")
+        ->required()
+        ->type_name("CONFIG.yaml");
+    command.add_option("overrides", overrides, "Keys to set after the file")
+        ->type_name("key.path=value");
+    command.add_option("--ranks", ranks, "Ranks as threads; sets runtime.ranks")
+        ->check(CLI::PositiveNumber);
+    command.add_flag("--resume", resume,
+                     "Continue from the newest checkpoint in train.dir; sets train.resume=auto");
+    command.add_option("--restarted", restarted,
+                       "A launcher's reason to start the run again, for its log");
+  }
+
+  /// The overrides, those of the other options among them.
+  std::vector<std::string> all_overrides() const {
+    std::vector<std::string> all = overrides;
+    if (resume) all.push_back("train.resume=auto");
+    if (ranks > 0) all.push_back("runtime.ranks=" + std::to_string(ranks));
+    return all;
+  }
+};
+
+}  // namespace tessera
