@@ -22,9 +22,9 @@ Other marks:
 An exercise's solution (<details>) has one of these marks or an equation of numbers such as
 "6 x 793,856 = 4,763,136", which is computed again; or the mark <!-- in words -->.
 
-Links lead to files and headings that exist. Paths in backticks exist, unless they contain NAME. A name
-quoted after the word "test" is the name of a test case. The figures in FIGURES equal the output of
-their scripts; "book.py --draw ROOT BINARIES" draws them. book_words.py checks the glossary's words.
+Links lead to files and headings that exist. Paths in backticks exist, unless they contain NAME, and so do
+keys such as `sharding.strategy`. A name quoted after the word "test" is the name of a test case. The
+figures in FIGURES equal the output of their scripts; "book.py --draw ROOT BINARIES" draws them. book_words.py checks the glossary's words.
 
 Prints one line per finding and exits with status 1 if there is one.
 """
@@ -60,6 +60,7 @@ DIFF = re.compile(r"^(<!-- diff (\S+ \S+) -->)\n```diff\n.*?^```$", re.S | re.M)
 PRINTED = re.compile(r"<!-- printed by ([^>]+?) -->\n(.*?)<!-- end -->", re.S)
 ANY_MARKER = re.compile(r"<!-- (?:from|program|diff|sketch|printed by|lines of)\b")
 LINES_OF = re.compile(r"<!-- lines of ([^>]+?) -->\n(.*?)<!-- end -->", re.S)
+KEY = re.compile(r"`((?:optimizer|sharding|runtime|kernels|moe)\.[a-z]\w*)(?:[:=][^`]*)?`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", re.S | re.M)
 TEST_NAME = re.compile(r'\btests? "([^"]+)"')
@@ -256,6 +257,10 @@ def findings_in_references(text, page, tree):
             continue  # a placeholder
         if tree.exists(folder) and not tree.exists(path):
             yield f"there is no {path}"
+    keys = tree.read("docs/configuration.md") or ""
+    for key in KEY.findall(text):
+        if f"`{key}`" not in keys and not tree.exists(key):
+            yield f"there is no key {key}"
     for name in TEST_NAME.findall(re.sub(r"\s+", " ", text)):
         if not tree.has_test(name):
             yield f"there is no test \"{name}\""

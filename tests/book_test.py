@@ -137,6 +137,12 @@ class ReferenceTest(unittest.TestCase):
         self.assertEqual(check("`a/c.cpp`"), ["there is no a/c.cpp"])
         self.assertEqual(check("`a/c/`"), ["there is no a/c/"])
 
+    def test_keys_exist(self):
+        tree = FakeTree()
+        tree.files["docs/configuration.md"] = "| `sharding.offload` | none |\n"
+        self.assertEqual(check("`sharding.offload`, `sharding.offload: all`, `sharding.offload=all`", tree), [])
+        self.assertEqual(check("`sharding.onload: all`", tree), ["there is no key sharding.onload"])
+
     def test_names_of_tests_exist(self):
         self.assertEqual(check('The test "a name"'), [])
         self.assertEqual(check('the test "a\nname"'), [])
