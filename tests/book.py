@@ -312,6 +312,8 @@ def main(arguments):
         text = page.read_text(encoding="utf-8")
         findings += [f"{name}: {finding}" for finding in findings_in(text, name, tree)]
     findings += book_words.findings_in_words(tree.read)
+    order = book_words.order_of(tree.read(book_words.CONTENTS) or "")
+    findings += book_exercises.findings_in_chapters(tree.read, order)
     for figure in FIGURES:
         if drawn(figure, tree) != tree.read(f"docs/figures/{figure}.svg"):
             findings.append(f"docs/figures/{figure}.svg: its script draws something else; run tests/book.py --draw")

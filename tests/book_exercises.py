@@ -3,6 +3,9 @@
 A solution is the text of a <details>. Its equations are computed again: those whose left side has numbers
 and operators only, with at least one operator, and whose right side is a number. "x" multiplies, "/"
 divides, "^" takes a power, and commas group digits. The right side may be rounded.
+
+Every chapter of the book (the parts of docs/README.md) has headings "Takeaways" and "Exercises", and at least
+two solutions. docs/labs.md has labs in their place.
 """
 import re
 
@@ -44,3 +47,14 @@ def findings_in_solutions(text):
                 yield f"a solution computes wrongly: {left} = {right}"
         if not equations and not MARK.search(solution):
             yield f"nothing checks the solution: {' '.join(solution.split())[:60]}"
+
+
+def findings_in_chapters(read, order):
+    """The findings about the parts of chapters. `read` gives the text of a path; `order` lists the chapters."""
+    for page in order:
+        text = read(f"docs/{page}") or ""
+        missing = [heading for heading in ("Takeaways", "Exercises") if f"\n## {heading}\n" not in text]
+        if page != "labs.md" and missing:
+            yield f"docs/{page}: has no heading {' and no heading '.join(missing)}"
+        elif page != "labs.md" and len(DETAILS.findall(text)) < 2:
+            yield f"docs/{page}: has fewer than two exercises with solutions"

@@ -183,6 +183,14 @@ class ExerciseTest(unittest.TestCase):
         self.assertEqual(len(self.solution("Because it is so.")), 1)
         self.assertEqual(self.solution("<!-- in words -->\nBecause it is so."), [])
 
+    def test_every_chapter_has_takeaways_and_two_exercises(self):
+        solution = "<details>2 x 2 = 4</details>\n"
+        whole = f"# A\n\n## Takeaways\n\n## Exercises\n\n{solution}{solution}"
+        for text, findings in [(whole, 0), (whole.replace(solution, "", 1), 1), (whole.replace("Takeaways", "Notes"), 1),
+                               (whole.replace("Exercises", "Try it"), 1)]:
+            self.assertEqual(len(list(book_exercises.findings_in_chapters(lambda path: text, ["a.md"]))), findings)
+        self.assertEqual(list(book_exercises.findings_in_chapters(lambda path: "# Labs\n", ["labs.md"])), [])
+
 
 class WordsTest(unittest.TestCase):
     CONTENTS = "# Book\n\n## Part I: one\n\n[A](a.md)\n\n## Part II: two\n\n[B](b.md)\n\n## Reference\n\n[C](c.md)\n"
