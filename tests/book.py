@@ -39,8 +39,10 @@ import book_exercises
 import book_words
 
 # Figures below docs/figures/: the command whose output is piped into the script of the same name, or None.
+# Of several commands, separated by commas, each output follows a line "# COMMAND".
 FIGURES = {
     "attention_tiles": None,
+    "clock": "trace_step ddp, trace_step fsdp",
     "collectives": "collectives",
     "cost": None,
     "experts": None,
@@ -283,8 +285,11 @@ def with_diffs(text, tree):
 
 def drawn(figure, tree):
     """The text of a figure, made again."""
-    output = tree.output_of(FIGURES[figure]) if FIGURES[figure] else ""
-    return subprocess.run([sys.executable, tree.root / f"docs/figures/{figure}.py"], input=output or "",
+    commands = (FIGURES[figure] or "").split(", ")
+    outputs = [tree.output_of(command) or "" if command else "" for command in commands]
+    if len(commands) > 1:
+        outputs = [f"# {command}\n{output}" for command, output in zip(commands, outputs)]
+    return subprocess.run([sys.executable, tree.root / f"docs/figures/{figure}.py"], input="".join(outputs),
                           capture_output=True, text=True, check=False).stdout
 
 
