@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cast/op.h"
 #include "kernels/grouped_matmul/op.h"
 #include "kernels/matmul/cpu/product.h"
 #include "kernels/matmul/narrow.h"
+#include "kernels/matmul/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 
@@ -61,11 +63,13 @@ void multiply_rows(Out c, const Tensor& a, const Tensor& b, const Groups& groups
                           .rows = a.size(0)});
 }
 
+/// The weights' products of the experts with at most `most` rows.
 void multiply_weight(Out c, const Tensor& a, const Tensor& b, const Groups& groups,
-                     Accumulate accumulate) {
+                     Accumulate accumulate, std::int64_t most) {
   const std::int64_t M = c.size(1), N = c.size(2);
   std::vector<Product> products;
   for_each_expert(groups, [&](std::int64_t e) {
+    if (groups.count(e) > most) return;
     products.push_back({.M = M,
                         .N = N,
                         .K = groups.count(e),
@@ -82,7 +86,7 @@ void multiply_weight(Out c, const Tensor& a, const Tensor& b, const Groups& grou
                           .accumulate = accumulate == Accumulate::yes,
                           .M = M,
                           .N = N,
-                          .K = a.size(0),
+                          .K = std::min(a.size(0), most),
                           .count = groups.experts,
                           .rows = groups.experts * M});
 }
@@ -103,10 +107,11 @@ void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offse
   const Tensor to = c.slice(0, groups.end());
   if (a.size(1) == 0) return to.zero();
   const bool transposed = transpose_b == Transpose::yes;
-  if (size_of(c.dtype()) != 2 || a.size(1) <= kMostRoundedDepth) {
-    return multiply_rows(to, a, b, groups, transposed);
-  }
   const CategoryScope scope(Category::workspace);
+  if (widens_factors(a.dtype())) {
+    return cpu::grouped_matmul(c, widened(a), widened(b), offsets, transpose_b);
+  }
+  if (!rounds_apart(c.dtype(), a.size(1))) return multiply_rows(to, a, b, groups, transposed);
   // For all rows: the size does not depend on the offsets.
   const Tensor sums = Tensor::empty(c.shape(), DType::f32);
   multiply_rows(sums, a, b, groups, transposed);
@@ -118,14 +123,25 @@ void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor
   const Groups groups(offsets, a.size(0));
   if (c.numel() == 0) return;
   if (accumulate == Accumulate::no) clear_empty(c, groups);
-  if (size_of(c.dtype()) != 2 || a.size(0) <= kMostRoundedDepth) {
-    return multiply_weight(c, a, b, groups, accumulate);
-  }
   const CategoryScope scope(Category::workspace);
-  const Tensor sums = Tensor::empty(c.shape(), DType::f32);
-  multiply_weight(sums, a, b, groups, Accumulate::no);
-  for_each_expert(
-      groups, [&](std::int64_t e) { narrow(c.slice(e, e + 1), sums.slice(e, e + 1), accumulate); });
+  if (widens_factors(a.dtype())) {
+    return cpu::grouped_matmul_weight(c, widened(a), widened(b), offsets, accumulate);
+  }
+  if (!rounds_apart(c.dtype(), a.size(0))) {
+    return multiply_weight(c, a, b, groups, accumulate, a.size(0));
+  }
+  // Deep sums one after the other, in memory for one matrix, however many experts have them.
+  const Tensor sums = Tensor::empty({c.size(1), c.size(2)}, DType::f32);
+  const std::int64_t most = rounds_apart(c.dtype(), 1) ? 0 : kMostRoundedDepth;
+  if (most > 0) multiply_weight(c, a, b, groups, accumulate, most);
+  for_each_expert(groups, [&](std::int64_t e) {
+    if (groups.count(e) <= most) return;
+    const auto rows = [&](const Tensor& x) {
+      return x.slice(groups.first(e), groups.first(e + 1));
+    };
+    cpu::matmul(sums, rows(a), rows(b), Transpose::yes, Transpose::no, Accumulate::no);
+    narrow(c.slice(e, e + 1), sums.reshape({1, c.size(1), c.size(2)}), accumulate);
+  });
 }
 
 }  // namespace tessera::cpu

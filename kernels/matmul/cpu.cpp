@@ -4,8 +4,6 @@
 #include "kernels/matmul/cpu/product.h"
 #include "kernels/matmul/narrow.h"
 #include "kernels/matmul/op.h"
-#include "kernels/matmul/openblas.h"
-#include "kernels/matmul/options.h"
 
 namespace tessera::cpu {
 namespace {
@@ -28,9 +26,6 @@ void multiply_batch(const Tensor& c, const Tensor& a, const Tensor& b, ProductLi
   }
   list.in = a.dtype(), list.out = c.dtype();
   list.count = batch, list.rows = batch * list.M;
-  if (matmul_options().library == MatmulLibrary::openblas) {
-    return multiply_by_openblas(products, list);
-  }
   multiply_all(products, list);
 }
 
@@ -51,12 +46,10 @@ void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Tran
                       .N = c.size(-1),
                       .K = K};
   const CategoryScope scope(Category::workspace);
-  const bool by_openblas = matmul_options().library == MatmulLibrary::openblas;
-  if (by_openblas && size_of(a.dtype()) == 2) {
+  if (widens_factors(a.dtype())) {
     return cpu::matmul(c, widened(a), widened(b), transpose_a, transpose_b, accumulate);
   }
-  const bool rounds_at_once = !by_openblas && K <= kMostRoundedDepth;
-  if (size_of(c.dtype()) != 2 || rounds_at_once) return multiply_batch(c, a, b, list);
+  if (!rounds_apart(c.dtype(), K)) return multiply_batch(c, a, b, list);
   const Tensor sums = Tensor::empty(c.shape(), DType::f32);
   list.accumulate = false;
   multiply_batch(sums, a, b, list);

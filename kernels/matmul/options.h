@@ -6,7 +6,7 @@
 namespace tessera {
 
 /// Products on the CPU: our own, or OpenBLAS's to compare with. The latter's bits depend on the rows
-/// that are computed together. Grouped products are always our own.
+/// that are computed together.
 enum class MatmulLibrary { tessera, openblas };
 template <>
 inline constexpr EnumNames<MatmulLibrary> kEnumNames<MatmulLibrary> = {"matmul",

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "kernels/matmul/op.h"
+#include "kernels/matmul/options.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -153,6 +155,39 @@ TEST_CASE("grouped_matmul of several rounds of wide tiles") {
     CAPTURE(n.counts, n.in, n.out);
     check_products(n, DType::bf16);
   }
+}
+
+// On the CPU a weight's gradient of more than 4,096 rows is summed apart from c, and rounded then.
+TEST_CASE(
+    "grouped_matmul of deep and shallow experts, and a shallow one's bits beside a deep one") {
+  const test::Rank rank;
+  const Sizes n{{30, 4100, 0, 70}, 16, 24};
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    check_products(n, dtype);
+    const Tensor x = normal_tensor({4200, n.in}, dtype, "x"),
+                 dy = normal_tensor({4200, n.out}, dtype, "dy");
+    const Tensor all = test::poisoned({4, n.in, n.out}, dtype);
+    grouped_matmul_weight(all, x, dy, n.offsets());
+    const Tensor alone = test::poisoned({1, n.in, n.out}, dtype);
+    grouped_matmul_weight(alone, x.slice(4130, 4200), dy.slice(4130, 4200),
+                          Sizes{{70}, n.in, n.out}.offsets());
+    CHECK(test::same_bits(all.slice(3, 4), alone));
+  }
+}
+
+TEST_CASE("grouped_matmul by OpenBLAS, where the rank has chosen it", "[cpu]") {
+  const test::Rank rank;
+  matmul_options().library = MatmulLibrary::openblas;
+  for (const DType dtype : test::kFloating) check_products({{129, 0, 2, 64}, 72, 136}, dtype);
+  // Its bits are those of the library.
+  const Tensor x = normal_tensor({50, 400}, DType::f32, "x"),
+               w = normal_tensor({1, 400, 30}, DType::f32, "w");
+  const Tensor expected = test::poisoned({50, 30}, DType::f32);
+  matmul(expected, x, w.reshape({400, 30}));
+  const Tensor offsets = Sizes{{50}, 400, 30}.offsets();
+  CHECK(test::same_bits(product(x, w, offsets, Transpose::no), expected));
+  matmul_options().library = MatmulLibrary::tessera;
+  CHECK(!test::same_bits(product(x, w, offsets, Transpose::no), expected));
 }
 
 TEST_CASE("grouped_matmul of unaligned operands") {

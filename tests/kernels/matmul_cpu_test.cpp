@@ -26,9 +26,10 @@ struct Size {
 /// The ways through the panels: single elements; all the last rows and columns of a tile; few rows
 /// with and without panels of b; blocks; several pieces of depth; several rounds of columns; of rows
 /// and of depth.
-constexpr Size kSizes[] = {{1, 1, 1},      {3, 5, 7},        {5, 37, 33},     {23, 50, 65},
-                           {26, 97, 31},   {193, 49, 35},    {200, 131, 97},  {9, 70, 330},
-                           {210, 65, 600}, {196, 230, 1291}, {700, 240, 1291}};
+constexpr Size kSizes[] = {{1, 1, 1},      {3, 5, 7},        {5, 37, 33},      {23, 50, 65},
+                           {26, 97, 31},   {193, 49, 35},    {200, 131, 97},   {9, 70, 330},
+                           {210, 65, 600}, {196, 230, 1291}, {700, 240, 1291}, {7, 50, 1291},
+                           {19, 70, 96},   {130, 40, 64},    {40, 35, 512}};
 
 /// Large products are multiplied in f32 and f64, with one factor transposed.
 bool is_left_out(const Size& s, DType in, Transpose ta, Transpose tb) {
@@ -279,10 +280,10 @@ TEST_CASE("a dry run takes the workspace of the products, the same at every leve
 
 TEST_CASE("the workspace of grouped products does not depend on the rows of the experts", "[cpu]") {
   test::Rank rank;
-  const auto peak = [&](const std::vector<std::int32_t>& offsets, bool weight) {
+  const auto peak = [&](std::int32_t rows, const std::vector<std::int32_t>& offsets, bool weight) {
     auto& account = rank.context.allocator();
-    const Tensor x = Tensor::zeros({500, 96}, DType::bf16),
-                 y = Tensor::zeros({500, 80}, DType::bf16);
+    const Tensor x = Tensor::zeros({rows, 96}, DType::bf16),
+                 y = Tensor::zeros({rows, 80}, DType::bf16);
     const Tensor matrices = Tensor::zeros({4, 96, 80}, DType::bf16);
     const Tensor at = Tensor::from(offsets, {5});
     account.reset_peaks();
@@ -290,11 +291,13 @@ TEST_CASE("the workspace of grouped products does not depend on the rows of the 
     return account.account()[Category::workspace].peak;
   };
   for (const bool weight : {false, true}) {
-    const auto even = peak({0, 125, 250, 375, 500}, weight);
-    CHECK(even > 0);
-    CHECK(peak({0, 500, 500, 500, 500}, weight) == even);
-    CHECK(peak({0, 0, 0, 0, 1}, weight) == even);
-    CHECK(peak({0, 0, 0, 0, 0}, weight) == even);
+    for (const std::int32_t rows : {500, 4500}) {
+      const auto even = peak(rows, {0, 125, 250, 375, 500}, weight);
+      CHECK(even > 0);
+      CHECK(peak(rows, {0, rows, rows, rows, rows}, weight) == even);
+      CHECK(peak(rows, {0, 0, 0, 0, 1}, weight) == even);
+      CHECK(peak(rows, {0, 0, 0, 0, 0}, weight) == even);
+    }
   }
 }
 

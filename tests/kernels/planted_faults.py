@@ -51,8 +51,8 @@ FAULTS = {
         ["kernels_matmul_cpu"]),
     "a's panels stay while the rows change": (
         "kernels/matmul/cpu/rounds.cpp",
-        ".pack_a = packs_a_ && n == 0",
-        ".pack_a = packs_a_ && m == 0 && n == 0",
+        ".pack_a = packs && n == 0",
+        ".pack_a = packs && m == 0 && n == 0",
         ["kernels_matmul_cpu"]),
     "a deep sum's later rounds overwrite c": (
         "kernels/matmul/cpu/product.cpp",
@@ -61,24 +61,59 @@ FAULTS = {
         ["kernels_matmul_cpu"]),
     "a sum's later pieces overwrite c": (
         "kernels/matmul/cpu/product.cpp",
-        ".accumulate = block.accumulate || k > 0",
-        ".accumulate = block.accumulate && k >= 0",
+        "tile.accumulate = adds || k > 0",
+        "tile.accumulate = adds && k >= 0",
         ["kernels_matmul_cpu"]),
     "few rows read a transposed b as it lies": (
         "kernels/matmul/cpu/product.cpp",
-        "engine_.reads_b && !factor.depth_contiguous &&",
+        "engine_.reads_b && !list_.transpose_b &&",
         "engine_.reads_b &&",
         ["kernels_matmul_cpu"]),
     "rounded sums are not added to c": (
         "kernels/matmul/cpu/product.cpp",
-        "block.sums_row, block.rows, block.columns, list_.accumulate);",
-        "block.sums_row, block.rows, block.columns, false);",
+        "pieces_.sums_row, rows, columns,\n                    list_.accumulate);",
+        "pieces_.sums_row, rows, columns,\n                    false);",
         ["kernels_matmul_cpu"]),
     "a row of c begins where the last ends": (
         "kernels/matmul/cpu/product.cpp",
-        "block.sums_row = list_.narrows() ? pieces_.sums_row : p.c_row",
-        "block.sums_row = list_.narrows() ? pieces_.sums_row : list_.N",
+        "{.c = c, .c_row = p.c_row, .rows = rows}",
+        "{.c = c, .c_row = list_.N, .rows = rows}",
         ["kernels_matmul_cpu"]),
+    "a round's products share the panels of b": (
+        "kernels/matmul/cpu/rounds.cpp",
+        "used_.b += b_bytes;",
+        "used_.b += 0;",
+        ["kernels_grouped_matmul"]),
+    "a ragged depth of a is read where it lies": (
+        "kernels/matmul/cpu/rounds.cpp",
+        "product.K % engine.depth_step != 0 ||",
+        "product.K < 0 ||",
+        ["kernels_matmul_cpu"]),
+    "few rows: every strip packs the first columns": (
+        "kernels/matmul/cpu/product.cpp",
+        "part.column = block.column;",
+        "part.column = 0;",
+        ["kernels_matmul_cpu"]),
+    "few rows: a deep sum ends after its first round": (
+        "kernels/matmul/cpu/product.cpp",
+        "for (; part.depth_begin < p.K; part.depth_begin += most) {",
+        "for (; part.depth_begin < most; part.depth_begin += most) {",
+        ["kernels_matmul_cpu"]),
+    "all tiles have the rows of the upper ones": (
+        "kernels/matmul/cpu/tiles.h",
+        "lower ? rows - kTileSide : rows, 1",
+        "rows, 1",
+        ["kernels_matmul_cpu"]),
+    "a deep expert's old gradient is lost": (
+        "kernels/grouped_matmul/cpu.cpp",
+        "c.size(2)}), accumulate);",
+        "c.size(2)}), Accumulate::no);",
+        ["kernels_grouped_matmul"]),
+    "products ignore the library that the rank has chosen": (
+        "kernels/matmul/cpu/product.cpp",
+        "if (by_openblas()) return multiply_by_openblas(products, list);",
+        "",
+        ["kernels_grouped_matmul"]),
     "the workspace depends on the instruction set": (
         "kernels/matmul/cpu/rounds.cpp",
         "room_(Tensor::empty({largest_room(list)}, DType::u8)),",
@@ -96,8 +131,8 @@ FAULTS = {
         ["kernels_matmul_cpu"]),
     "tiles begin a later piece with zeros": (
         "kernels/matmul/cpu/tiles.h",
-        "multiply_whole<Tiles>(a, depth * 2, b, depth, sums, kSide, tile.accumulate);",
-        "multiply_whole<Tiles>(a, depth * 2, b, depth, sums, kSide, false);",
+        "multiply_rows<Tiles, true>(a, a_row, b, depth, c, c_row, tile.accumulate);",
+        "multiply_rows<Tiles, true>(a, a_row, b, depth, c, c_row, false);",
         ["kernels_matmul_cpu"]),
     "tiles in software keep denormal sums": (
         "kernels/matmul/cpu/software_tiles.cpp",

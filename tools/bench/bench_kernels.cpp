@@ -6,7 +6,8 @@
 // A kernel bound by memory is compared with a copy on the same device that is larger than every
 // cache: the bytes that the kernel must move over its time, against the bytes that the copy reads
 // and writes over its time. A kernel bound by arithmetic is compared with plain matrix products
-// (cuBLASLt or OpenBLAS) of its shapes. Attention is compared with cuDNN's in builds that have it,
+// (cuBLASLt or OpenBLAS, with its own threading) of its shapes, and grouped products with one product
+// by `matmul`. Attention is compared with cuDNN's in builds that have it,
 // its backward pass with cuDNN's deterministic and its faster one. Attention in packed documents is
 // compared with the same documents, each in a row of its own. The baseline is timed again next to
 // every case, so that a drifting clock slows both. Caches are flushed before each run. Times are the
@@ -52,10 +53,9 @@ double copy_rate(const Stopwatch& stopwatch) {
   return 2.0 * static_cast<double>(bytes) / (ms * 1e-3);
 }
 
-/// FLOP/s of plain products of these shapes: cuBLASLt's, or OpenBLAS's with its own threading.
+/// FLOP/s of plain products of these shapes by matmul.
 double product_rate(const std::vector<MatmulShape>& shapes, DType dtype,
                     const Stopwatch& stopwatch) {
-  if (context().device().is_cpu()) return matmul_rate(shapes, dtype, context().threads().size());
   double flops = 0.0, ms = 0.0;
   for (const MatmulShape& m : shapes) {
     const bool ta = m.transpose_a == Transpose::yes, tb = m.transpose_b == Transpose::yes;
@@ -100,8 +100,14 @@ Measured measure(const KernelCase& kernel, const Stopwatch& stopwatch) {
       result = {ms, rate(kernel.bytes, ms), copy_rate(stopwatch), "copy"};
       break;
     case Baseline::matmul:
-      result = {ms, rate(kernel.flops, ms), product_rate(kernel.matmuls, kernel.dtype, stopwatch),
+      result = {ms, rate(kernel.flops, ms),
+                on_cpu ? matmul_rate(kernel.matmuls, kernel.dtype, context().threads().size())
+                       : product_rate(kernel.matmuls, kernel.dtype, stopwatch),
                 on_cpu ? "openblas" : "cublaslt"};
+      break;
+    case Baseline::own_matmul:
+      result = {ms, rate(kernel.flops, ms), product_rate(kernel.matmuls, kernel.dtype, stopwatch),
+                on_cpu ? "matmul" : "cublaslt"};
       break;
     case Baseline::cudnn:
       result = {ms, rate(kernel.flops, ms),

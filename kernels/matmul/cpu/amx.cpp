@@ -10,17 +10,28 @@ namespace {
 // In assembler: GCC 12's intrinsics take no template's constants for tiles, and drop stores to the
 // configuration.
 struct HardwareTiles {
-  /// Eight tiles of 16 rows of 64 bytes.
-  static void begin() {
+  /// The rows of c that the thread's tiles have; 0: none are set up.
+  static thread_local std::int64_t rows_set;
+
+  /// Eight tiles of rows of 64 bytes.
+  static void set_rows(std::int64_t rows) {
+    if (rows == rows_set) return;
     struct alignas(64) {
       std::uint8_t palette = 1, first_row = 0, reserved[14] = {};
       std::uint16_t row_bytes[16] = {};
       std::uint8_t rows[16] = {};
     } layout;
-    for (int i = 0; i < 8; ++i) layout.row_bytes[i] = 64, layout.rows[i] = kTileSide;
+    for (int i = 0; i < 8; ++i) {
+      layout.row_bytes[i] = 64;
+      layout.rows[i] = static_cast<std::uint8_t>(rows_of_tile(i, rows));
+    }
     asm volatile("ldtilecfg %0" ::"m"(layout));
+    rows_set = rows;
   }
-  static void end() { asm volatile("tilerelease"); }
+  static void end() {
+    asm volatile("tilerelease");
+    rows_set = 0;
+  }
 
   template <int kTile>
   TESSERA_INLINE static void zero() {
@@ -40,6 +51,8 @@ struct HardwareTiles {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"n"(kSum), "n"(kA), "n"(kB));
   }
 };
+
+thread_local std::int64_t HardwareTiles::rows_set = 0;
 
 }  // namespace
 

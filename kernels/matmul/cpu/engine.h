@@ -48,8 +48,8 @@ struct Engine {
   int depth_step = 1;         // a packed piece has a multiple of this depth
   std::int64_t most_depth = 0;
   int element_size = 0;  // bytes of a packed element
-  // May a tile's a be the factor itself, where its depth is contiguous, and b the factor itself,
-  // where its columns are?
+  // May a tile's a be the factor itself, where its depth is contiguous and a multiple of depth_step,
+  // and b the factor itself, where its columns are?
   bool reads_a = false, reads_b = false;
   // Pack a piece of neighbouring panels, which begin `panel_bytes` apart. `count` is the number of
   // rows of a, or columns of b.
@@ -58,8 +58,7 @@ struct Engine {
   Pack* pack_a = nullptr;
   Pack* pack_b = nullptr;
   void (*multiply)(const Tile& tile) = nullptr;
-  // Called by a thread before its first tile and after its last one.
-  void (*begin)() = nullptr;
+  // Called by a thread after its last tile.
   void (*end)() = nullptr;
 };
 

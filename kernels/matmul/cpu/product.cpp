@@ -6,6 +6,7 @@
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/matmul/cpu/rounds.h"
+#include "kernels/matmul/openblas.h"
 #include "kernels/matmul/options.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -16,8 +17,8 @@ namespace {
 /// Products of at most so many rows read b where it lies, if its columns are contiguous.
 constexpr std::int64_t kRowsWithoutPanels = 24;
 
-/// A packing task takes at least so many rows of a or columns of b.
-constexpr std::int64_t kLinesOfTask = 64;
+/// Neighbouring panels are packed together: at least so many bytes of a row of the factor.
+constexpr std::int64_t kBytesOfTask = 256;
 
 /// c [rows, columns] (+)= sums, rounded once.
 template <typename C>
@@ -33,30 +34,27 @@ void store_block(C* c, std::int64_t c_row, const float* sums, std::int64_t sums_
 
 /// Floats of a thread's panels of a and b and of its sums, each in whole cache lines.
 struct ThreadPieces {
-  std::int64_t sums_row = 0, panel_a = 0, panel_b = 0, sums = 0;
+  std::int64_t sums_row = 0, panels_a = 0, panels_b = 0, sums = 0;
 
   ThreadPieces(const Engine& engine, const ProductList& list) {
-    const auto rows = [&](std::int64_t most) {
-      return round_up(std::min(list.M, most), engine.rows);
-    };
-    // A row of a, or a column of b, in the deepest piece of a sum.
-    const std::int64_t line =
-        round_up(std::min(list.K, engine.most_depth), engine.depth_step) * engine.element_size;
     const auto floats = [](std::int64_t bytes) {
       return ScratchCutter<float>::aligned(ceil_div(bytes, 4));
     };
-    const BlockSize block = largest_block(engine);
-    sums_row = round_up(std::min(list.N, block.columns), engine.columns);
-    if (packs_a(engine, list)) panel_a = floats(rows(kFewRows) * line);
-    panel_b = floats(engine.columns * line);
-    if (list.narrows()) sums = rows(block.rows) * sums_row;
+    const std::int64_t columns = round_up(list.N, engine.columns);
+    sums_row = std::min(columns, largest_block(engine).columns);
+    if (list.narrows()) sums = engine.rows * sums_row;
+    if (!has_few_rows(list)) return;
+    const std::int64_t line = line_bytes(engine, depth_of_round(engine, list, list.K));
+    const std::int64_t rows = round_up(std::min(list.M, kFewRows), engine.rows);
+    if (may_pack_a(engine, list)) panels_a = floats(rows * line);
+    panels_b = floats(std::min(columns, most_columns_of_any_strip(engine, list)) * line);
   }
   /// Enough at every level.
   static std::int64_t largest(const ProductList& list) {
     std::int64_t most = 0;
     for (const Engine* engine : engines_of_all_levels(list.in)) {
       const ThreadPieces pieces(*engine, list);
-      most = std::max(most, pieces.panel_a + pieces.panel_b + pieces.sums);
+      most = std::max(most, pieces.panels_a + pieces.panels_b + pieces.sums);
     }
     return most;
   }
@@ -68,7 +66,6 @@ class Runner {
   Runner(const Engine& engine, const ProductList& list)
       : engine_(engine),
         list_(list),
-        packs_a_(packs_a(engine, list)),
         in_bytes_(static_cast<std::int64_t>(size_of(list.in))),
         out_bytes_(static_cast<std::int64_t>(size_of(list.out))),
         sum_bytes_(static_cast<std::int64_t>(size_of(statistics_dtype(list.in)))),
@@ -94,10 +91,6 @@ class Runner {
   }
 
  private:
-  std::int64_t packed_line(std::int64_t depth) const {
-    return round_up(depth, engine_.depth_step) * engine_.element_size;
-  }
-
   // ---- Factors and panels
 
   /// Rows of a from `row` on, at depth `k`.
@@ -115,8 +108,10 @@ class Runner {
 
   // ---- Packing tasks: neighbouring panels, so that whole cache lines of a row are read
 
-  std::int64_t rows_of_task() const { return round_up(kLinesOfTask, engine_.rows); }
-  std::int64_t columns_of_task() const { return round_up(kLinesOfTask, engine_.columns); }
+  std::int64_t rows_of_task() const { return round_up(kBytesOfTask / in_bytes_, engine_.rows); }
+  std::int64_t columns_of_task() const {
+    return round_up(kBytesOfTask / in_bytes_, engine_.columns);
+  }
   std::int64_t tasks_for_a(const Slab& slab) const {
     return slab.pack_a ? ceil_div(slab.rows, rows_of_task()) : 0;
   }
@@ -125,20 +120,33 @@ class Runner {
   }
 
   void pack_panels(const Slab& slab, std::int64_t index) const {
-    const bool of_b = index < tasks_for_b(slab);
-    const std::int64_t width = of_b ? engine_.columns : engine_.rows;
-    const std::int64_t most = of_b ? columns_of_task() : rows_of_task();
-    const std::int64_t first = (of_b ? index : index - tasks_for_b(slab)) * most;
-    const std::int64_t count = std::min(most, (of_b ? slab.columns : slab.rows) - first);
-    const std::int64_t line = packed_line(slab.depth);
-    char* const to = (of_b ? slab.b : slab.a) + first * line;
-    const Product& p = *slab.product;
+    if (index < tasks_for_b(slab)) {
+      const std::int64_t first = index * columns_of_task();
+      pack_columns(slab, first, std::min(columns_of_task(), slab.columns - first));
+    } else {
+      const std::int64_t first = (index - tasks_for_b(slab)) * rows_of_task();
+      pack_rows(slab, first, std::min(rows_of_task(), slab.rows - first));
+    }
+  }
+
+  /// Columns of a slab, which begin with a panel.
+  void pack_columns(const Slab& slab, std::int64_t first, std::int64_t count) const {
+    const std::int64_t line = line_bytes(engine_, slab.depth);
     for_each_piece(slab, [&](std::int64_t k, std::int64_t depth) {
-      char* const piece = to + k * engine_.element_size * width;
-      const std::int64_t at = slab.depth_begin + k;
-      const Factor factor =
-          of_b ? columns_of_b(p, slab.column + first, at) : rows_of_a(p, slab.row + first, at);
-      (of_b ? engine_.pack_b : engine_.pack_a)(piece, width * line, factor, count, depth);
+      char* const to = slab.b + first * line + k * engine_.element_size * engine_.columns;
+      engine_.pack_b(to, engine_.columns * line,
+                     columns_of_b(*slab.product, slab.column + first, slab.depth_begin + k), count,
+                     depth);
+    });
+  }
+
+  void pack_rows(const Slab& slab, std::int64_t first, std::int64_t count) const {
+    const std::int64_t line = line_bytes(engine_, slab.depth);
+    for_each_piece(slab, [&](std::int64_t k, std::int64_t depth) {
+      char* const to = slab.a + first * line + k * engine_.element_size * engine_.rows;
+      engine_.pack_a(to, engine_.rows * line,
+                     rows_of_a(*slab.product, slab.row + first, slab.depth_begin + k), count,
+                     depth);
     });
   }
 
@@ -151,129 +159,140 @@ class Runner {
 
   // ---- Blocks
 
-  /// A block of c, or of the thread's sums if these are rounded when they are stored.
+  /// A part of a slab, and the thread's scratch.
   struct Block {
-    std::int64_t row, rows, column, columns;  // in the slab
-    char* sums;
-    std::int64_t sums_row;
-    bool accumulate;
+    std::int64_t row, rows, column, columns;
+    float* scratch;
   };
 
   void multiply_block(const Slab& slab, std::int64_t index) {
-    const Product& p = *slab.product;
     const std::int64_t across = ceil_div(slab.columns, slab.block.columns);
+    const typename ScratchPool<float>::Piece scratch(scratch_);
     Block block{};
     block.row = index / across * slab.block.rows;
     block.column = index % across * slab.block.columns;
     block.rows = std::min(slab.block.rows, slab.rows - block.row);
     block.columns = std::min(slab.block.columns, slab.columns - block.column);
-    block.accumulate = !list_.narrows() && (list_.accumulate || slab.depth_begin > 0);
-    const std::int64_t first = (slab.row + block.row) * p.c_row + slab.column + block.column;
-    char* const c = static_cast<char*>(p.c) + first * out_bytes_;
-    const typename ScratchPool<float>::Piece scratch(scratch_);
-    block.sums = list_.narrows()
-                     ? reinterpret_cast<char*>(scratch.data() + pieces_.panel_a + pieces_.panel_b)
-                     : c;
-    block.sums_row = list_.narrows() ? pieces_.sums_row : p.c_row;
-    if (engine_.begin) engine_.begin();
-    if (slab.b == nullptr) {
-      multiply_few_rows(slab, block, scratch.data());
-    } else {
-      multiply_panels(slab, block);
-    }
+    block.scratch = scratch.data();
+    slab.few_rows ? multiply_few_rows(slab, block) : multiply_panels(slab, block);
     if (engine_.end) engine_.end();
-    if (list_.narrows()) round_sums(block, c, p.c_row);
   }
 
-  /// The tile of a block at row i and column j. The caller adds its factors.
-  Tile tile_at(const Block& block, std::int64_t i, std::int64_t j, std::int64_t k,
-               std::int64_t depth) const {
-    return {.b_stride = engine_.columns,
-            .c = block.sums + (i * block.sums_row + j) * sum_bytes_,
-            .c_row = block.sums_row,
-            .rows = std::min<std::int64_t>(engine_.rows, block.rows - i),
-            .columns = std::min<std::int64_t>(engine_.columns, block.columns - j),
-            .depth = depth,
-            .accumulate = block.accumulate || k > 0};
+  /// A block with panels of its own, of as much depth as a round has.
+  void multiply_few_rows(const Slab& slab, const Block& block) const {
+    const Product& p = *slab.product;
+    Slab part = slab;
+    part.column = block.column;
+    part.columns = block.columns;
+    if (packs_a(engine_, list_, p)) part.a = reinterpret_cast<char*>(block.scratch);
+    part.b = reinterpret_cast<char*>(block.scratch + pieces_.panels_a);
+    // Too few rows use a panel to copy columns that lie side by side.
+    const bool reads_b = engine_.reads_b && !list_.transpose_b && block.rows <= kRowsWithoutPanels;
+    if (reads_b) part.columns_read = block.columns / engine_.columns * engine_.columns;
+    Block whole = block;
+    whole.column = 0;
+    const std::int64_t most = depth_of_round(engine_, list_, p.K);
+    for (; part.depth_begin < p.K; part.depth_begin += most) {
+      part.depth = std::min(most, p.K - part.depth_begin);
+      if (part.a != nullptr) pack_rows(part, 0, part.rows);
+      for (std::int64_t j = part.columns_read; j < part.columns; j += columns_of_task()) {
+        pack_columns(part, j, std::min(columns_of_task(), part.columns - j));
+      }
+      multiply_panels(part, whole);
+    }
   }
 
   /// Rows of a and of c stay in the first-level cache while b's panels pass by.
   void multiply_panels(const Slab& slab, const Block& block) const {
     const Product& p = *slab.product;
-    const std::int64_t line = packed_line(slab.depth);
     for (std::int64_t i = 0; i < block.rows; i += engine_.rows) {
-      for_each_piece(slab, [&](std::int64_t k, std::int64_t depth) {
-        const std::int64_t before = k * engine_.element_size;
-        const void* const a =
-            packs_a_ ? slab.a + (block.row + i) * line + before * engine_.rows
-                     : rows_of_a(p, slab.row + block.row + i, slab.depth_begin + k).data;
-        for (std::int64_t j = 0; j < block.columns; j += engine_.columns) {
-          Tile tile = tile_at(block, i, j, k, depth);
-          tile.a = a;
-          tile.a_row = packs_a_ ? 0 : p.a_row;
-          tile.b = slab.b + (block.column + j) * line + before * engine_.columns;
-          engine_.multiply(tile);
-        }
-      });
+      const std::int64_t rows = std::min<std::int64_t>(engine_.rows, block.rows - i);
+      const std::int64_t first = (slab.row + block.row + i) * p.c_row + slab.column + block.column;
+      char* const c = static_cast<char*>(p.c) + first * out_bytes_;
+      if (list_.narrows()) {
+        float* const sums = block.scratch + pieces_.panels_a + pieces_.panels_b;
+        multiply_rows(slab, block, i, {.c = sums, .c_row = pieces_.sums_row, .rows = rows});
+        round_sums(sums, rows, block.columns, c, p.c_row);
+      } else {
+        multiply_rows(slab, block, i, {.c = c, .c_row = p.c_row, .rows = rows});
+      }
     }
   }
 
-  /// Packs each panel of b just before its tiles.
-  void multiply_few_rows(const Slab& slab, const Block& block, float* scratch) const {
+  /// Some rows of a block, from row `i` on. `at` has the first tile's place and rows.
+  void multiply_rows(const Slab& slab, const Block& block, std::int64_t i, const Tile& at) const {
     const Product& p = *slab.product;
-    char* const a = reinterpret_cast<char*>(scratch);
-    char* const b = reinterpret_cast<char*>(scratch + pieces_.panel_a);
+    const std::int64_t line = line_bytes(engine_, slab.depth);
+    const bool adds = !list_.narrows() && (list_.accumulate || slab.depth_begin > 0);
     for_each_piece(slab, [&](std::int64_t k, std::int64_t depth) {
-      const std::int64_t line = packed_line(depth);
-      if (packs_a_) {
-        engine_.pack_a(a, engine_.rows * line, rows_of_a(p, 0, k), block.rows, depth);
+      Tile tile = at;
+      tile.depth = depth;
+      tile.accumulate = adds || k > 0;
+      const std::int64_t before = k * engine_.element_size;
+      if (slab.a != nullptr) {
+        tile.a = slab.a + (block.row + i) * line + before * engine_.rows;
+      } else {
+        tile.a = rows_of_a(p, slab.row + block.row + i, slab.depth_begin + k).data;
+        tile.a_row = p.a_row;
       }
       for (std::int64_t j = 0; j < block.columns; j += engine_.columns) {
-        const std::int64_t columns = std::min<std::int64_t>(engine_.columns, block.columns - j);
-        const Factor factor = columns_of_b(p, block.column + j, k);
-        // Too few rows use a panel to copy columns that lie side by side.
-        const bool reads_b = engine_.reads_b && !factor.depth_contiguous &&
-                             columns == engine_.columns && block.rows <= kRowsWithoutPanels;
-        if (!reads_b) engine_.pack_b(b, 0, factor, columns, depth);
-        for (std::int64_t i = 0; i < block.rows; i += engine_.rows) {
-          Tile tile = tile_at(block, i, j, k, depth);
-          tile.a = packs_a_ ? a + i * line : rows_of_a(p, i, k).data;
-          tile.a_row = packs_a_ ? 0 : p.a_row;
-          tile.b = reads_b ? factor.data : b;
-          if (reads_b) tile.b_stride = factor.stride;
-          engine_.multiply(tile);
+        const std::int64_t column = block.column + j;
+        tile.c = static_cast<char*>(at.c) + j * sum_bytes_;
+        tile.columns = std::min<std::int64_t>(engine_.columns, block.columns - j);
+        if (column < slab.columns_read) {
+          const Factor factor = columns_of_b(p, slab.column + column, slab.depth_begin + k);
+          tile.b = factor.data;
+          tile.b_stride = factor.stride;
+        } else {
+          tile.b = slab.b + column * line + before * engine_.columns;
+          tile.b_stride = engine_.columns;
         }
+        engine_.multiply(tile);
       }
     });
   }
 
-  void round_sums(const Block& block, char* c, std::int64_t c_row) const {
+  void round_sums(const float* sums, std::int64_t rows, std::int64_t columns, char* c,
+                  std::int64_t c_row) const {
     visit_floating(list_.out, [&](auto type) {
       using C = decltype(type);
       if constexpr (sizeof(C) == 2) {
-        store_block(reinterpret_cast<C*>(c), c_row, reinterpret_cast<const float*>(block.sums),
-                    block.sums_row, block.rows, block.columns, list_.accumulate);
+        store_block(reinterpret_cast<C*>(c), c_row, sums, pieces_.sums_row, rows, columns,
+                    list_.accumulate);
       }
     });
   }
 
   const Engine& engine_;
   const ProductList& list_;
-  const bool packs_a_;
   const std::int64_t in_bytes_, out_bytes_, sum_bytes_;
   const ThreadPieces pieces_;
   ScratchPool<float> scratch_;
 };
 
+bool by_openblas() {
+  return matmul_options().library == MatmulLibrary::openblas;
+}
+
 }  // namespace
 
+bool widens_factors(DType in) {
+  return by_openblas() && size_of(in) == 2;
+}
+
+bool rounds_apart(DType out, std::int64_t K) {
+  return size_of(out) == 2 && (by_openblas() || K > kMostRoundedDepth);
+}
+
 void multiply_all(std::span<const Product> products, const ProductList& list) {
+  if (by_openblas()) return multiply_by_openblas(products, list);
   check(!list.narrows() || list.K <= kMostRoundedDepth,
         "matmul: a sum of {} products is too deep to be stored in 16 bits at once", list.K);
   const Engine& engine = engine_for(matmul_options().isa, list.in);
   const CategoryScope scope(Category::workspace);
   Runner runner(engine, list);
-  Rounds rounds(engine, list, [&](const std::vector<Slab>& round) { runner.run(round); });
+  Rounds rounds(engine, list, std::ssize(products),
+                [&](const std::vector<Slab>& round) { runner.run(round); });
   for (const Product& product : products) rounds.add(product);
   rounds.flush();
 }

@@ -54,7 +54,13 @@ inline std::byte* element(const Tensor& x, std::int64_t index) {
   return x.raw() + index * static_cast<std::int64_t>(size_of(x.dtype()));
 }
 
-/// Computes all products. They must not write the same memory.
+/// Must the caller widen factors of this dtype? OpenBLAS has none of 16 bits.
+bool widens_factors(DType in);
+/// Must the caller round sums of K products to `out` (narrow.h)? Then multiply_all takes them as f32.
+bool rounds_apart(DType out, std::int64_t K);
+
+/// Computes all products by the library that the rank has chosen (matmul/options.h). They must not
+/// write the same memory.
 void multiply_all(std::span<const Product> products, const ProductList& list);
 
 }  // namespace tessera::cpu

@@ -31,11 +31,6 @@ std::int64_t second_level_bytes() {
   return bytes;
 }
 
-/// Bytes of a row of a, or a column of b, that is packed to this depth.
-std::int64_t line_bytes(const Engine& engine, std::int64_t depth) {
-  return round_up(depth, engine.depth_step) * engine.element_size;
-}
-
 /// The bytes that are enough at every level and with every cache.
 std::int64_t largest_room(const ProductList& list) {
   std::int64_t bytes = 0;
@@ -55,7 +50,44 @@ std::int64_t fitting_parts(std::int64_t extent, std::int64_t most, std::int64_t 
   return equal_parts(extent, most / step * step, step);
 }
 
+std::int64_t columns_of_strip(const Engine& engine, const ProductList& list, std::int64_t bytes) {
+  const std::int64_t columns = bytes / line_bytes(engine, depth_of_round(engine, list, list.K));
+  return std::clamp<std::int64_t>(columns / engine.columns * engine.columns, engine.columns,
+                                  largest_block(engine).columns);
+}
+
+/// The share of a cache that the strip of a block has.
+std::int64_t strip_bytes(std::int64_t cache) {
+  return cache / 4;
+}
+
 }  // namespace
+
+bool packs_a(const Engine& engine, const ProductList& list, const Product& product) {
+  if (list.transpose_a || !engine.reads_a) return true;
+  // More rows than a set of the first-level cache has lines, all in the same few sets.
+  constexpr std::int64_t kLinesOfSet = 8, kBytesBetweenSets = 1024;
+  const std::int64_t row_bytes = product.a_row * static_cast<std::int64_t>(size_of(list.in));
+  return product.K % engine.depth_step != 0 ||
+         (engine.rows > kLinesOfSet && row_bytes % kBytesBetweenSets == 0);
+}
+
+std::int64_t depth_of_round(const Engine& engine, const ProductList& list, std::int64_t K) {
+  if (list.narrows() || K == 0) return std::max<std::int64_t>(K, 1);
+  return std::min(K, kPiecesOfRound * depth_of_piece(engine, K));
+}
+
+std::int64_t line_bytes(const Engine& engine, std::int64_t depth) {
+  return round_up(depth, engine.depth_step) * engine.element_size;
+}
+
+std::int64_t most_columns_of_strip(const Engine& engine, const ProductList& list) {
+  return columns_of_strip(engine, list, strip_bytes(second_level_bytes()));
+}
+
+std::int64_t most_columns_of_any_strip(const Engine& engine, const ProductList& list) {
+  return columns_of_strip(engine, list, strip_bytes(kLargestCache));
+}
 
 std::int64_t depth_of_piece(const Engine& engine, std::int64_t K) {
   constexpr std::int64_t kWholeVectors = 32;
@@ -75,24 +107,20 @@ Room::Room(const Engine& engine, const ProductList& list, std::int64_t most_of_b
   const auto panels = [&](std::int64_t lines, std::int64_t width, std::int64_t most) {
     return std::min(lines * line, std::max(most, 2 * width * line));
   };
-  if (packs_a(engine, list)) {
+  if (may_pack_a(engine, list)) {
     a = panels(list.rows + list.count * (engine.rows - 1), engine.rows, kMostBytesOfA);
   }
   b = panels(list.count * round_up(list.N, engine.columns), engine.columns, most_of_b);
 }
 
-Rounds::Rounds(const Engine& engine, const ProductList& list, Run run)
+Rounds::Rounds(const Engine& engine, const ProductList& list, std::int64_t products, Run run)
     : engine_(engine),
       list_(list),
-      packs_a_(packs_a(engine, list)),
+      products_(products),
       threads_(context().threads().size()),
       size_(engine, list, second_level_bytes() / 2),
       room_(Tensor::empty({largest_room(list)}, DType::u8)),
       run_(std::move(run)) {}
-
-std::int64_t Rounds::depth_of_round(std::int64_t K) const {
-  return list_.narrows() ? K : std::min(K, kPiecesOfRound * depth_of_piece(engine_, K));
-}
 
 BlockSize Rounds::block_size(std::int64_t rows, std::int64_t columns, std::int64_t depth) const {
   const BlockSize largest = largest_block(engine_);
@@ -117,43 +145,48 @@ BlockSize Rounds::block_size(std::int64_t rows, std::int64_t columns, std::int64
 void Rounds::add(const Product& p) {
   if (p.M <= kFewRows) return add_few_rows(p);
   const std::int64_t line = line_bytes(engine_, p.K);
-  const std::int64_t a_bytes = packs_a_ ? round_up(p.M, engine_.rows) * line : 0;
+  const bool packs = packs_a(engine_, list_, p);
+  const std::int64_t a_bytes = packs ? round_up(p.M, engine_.rows) * line : 0;
   const std::int64_t b_bytes = round_up(p.N, engine_.columns) * line;
-  if (p.K > depth_of_round(p.K) || a_bytes > size_.a || b_bytes > size_.b) return add_large(p);
-  if (used_ + a_bytes + b_bytes > size_.bytes()) flush();
-  char* const room = reinterpret_cast<char*>(room_.raw()) + used_;
+  if (p.K > depth_of_round(engine_, list_, p.K) || a_bytes > size_.a || b_bytes > size_.b)
+    return add_large(p);
+  if (used_.a + a_bytes > size_.a || used_.b + b_bytes > size_.b) flush();
+  char* const room = reinterpret_cast<char*>(room_.raw());
   round_.push_back({.product = &p,
                     .rows = p.M,
                     .columns = p.N,
                     .depth = p.K,
                     .block = block_size(p.M, p.N, p.K),
-                    .a = packs_a_ ? room : nullptr,
-                    .b = room + a_bytes,
-                    .pack_a = packs_a_,
+                    .a = packs ? room + used_.a : nullptr,
+                    .b = room + size_.a + used_.b,
+                    .pack_a = packs,
                     .pack_b = true});
-  used_ += a_bytes + b_bytes;
+  used_.a += a_bytes;
+  used_.b += b_bytes;
   blocks_ += round_.back().blocks();
 }
 
 void Rounds::add_few_rows(const Product& p) {
-  // Strips of columns: as many as the threads can use.
-  const std::int64_t columns =
-      std::min(largest_block(engine_).columns,
-               round_up(ceil_div(p.N, kBlocksPerThread * threads_), engine_.columns));
+  // Strips of columns: as many as the threads can use, and the cache wants.
+  const std::int64_t strips = ceil_div(kBlocksPerThread * threads_, products_);
+  const std::int64_t most = std::min(most_columns_of_strip(engine_, list_),
+                                     round_up(ceil_div(p.N, strips), engine_.columns));
   round_.push_back({.product = &p,
                     .rows = p.M,
                     .columns = p.N,
                     .depth = p.K,
-                    .block = {round_up(p.M, engine_.rows), columns}});
+                    .block = {round_up(p.M, engine_.rows), equal_parts(p.N, most, engine_.columns)},
+                    .few_rows = true});
   blocks_ += round_.back().blocks();
 }
 
 void Rounds::add_large(const Product& p) {
   flush();
-  const std::int64_t depth = depth_of_round(p.K);
+  const std::int64_t depth = depth_of_round(engine_, list_, p.K);
   const std::int64_t line = line_bytes(engine_, depth);
   const std::int64_t columns = fitting_parts(p.N, size_.b / line, engine_.columns);
-  const std::int64_t rows = packs_a_ ? fitting_parts(p.M, size_.a / line, engine_.rows) : p.M;
+  const bool packs = packs_a(engine_, list_, p);
+  const std::int64_t rows = packs ? fitting_parts(p.M, size_.a / line, engine_.rows) : p.M;
   char* const room = reinterpret_cast<char*>(room_.raw());
   for (std::int64_t k = 0; k < p.K; k += depth) {
     for (std::int64_t m = 0; m < p.M; m += rows) {
@@ -165,9 +198,9 @@ void Rounds::add_large(const Product& p) {
                      .columns = std::min(columns, p.N - n),
                      .depth_begin = k,
                      .depth = std::min(depth, p.K - k),
-                     .a = packs_a_ ? room : nullptr,
+                     .a = packs ? room : nullptr,
                      .b = room + size_.a,
-                     .pack_a = packs_a_ && n == 0,
+                     .pack_a = packs && n == 0,
                      .pack_b = m == 0 || columns < p.N};
         slab.block = block_size(slab.rows, slab.columns, slab.depth);
         round_.push_back(slab);
@@ -180,7 +213,7 @@ void Rounds::add_large(const Product& p) {
 void Rounds::flush() {
   if (!round_.empty()) run_(round_);
   round_.clear();
-  used_ = 0;
+  used_ = {};
   blocks_ = 0;
 }
 

@@ -25,9 +25,12 @@ float half_of(std::uint32_t pair, bool odd) {
   return flushed(std::bit_cast<float>(odd ? pair & 0xffff0000u : pair << 16));
 }
 
+/// The rows of c that they have.
+thread_local std::int64_t rows_set = 0;
+
 struct SoftwareTiles {
-  static void begin() {}
-  static void end() {}
+  static void set_rows(std::int64_t rows) { rows_set = rows; }
+  static void end() { rows_set = 0; }
 
   template <int kTile>
   static void zero() {
@@ -35,21 +38,21 @@ struct SoftwareTiles {
   }
   template <int kTile>
   static void load(const void* from, std::int64_t row_bytes) {
-    for (int i = 0; i < kTileSide; ++i) {
+    for (std::int64_t i = 0; i < rows_of_tile(kTile, rows_set); ++i) {
       std::memcpy(registers[kTile][i], static_cast<const char*>(from) + i * row_bytes,
                   sizeof(registers[kTile][i]));
     }
   }
   template <int kTile>
   static void store(void* to, std::int64_t row_bytes) {
-    for (int i = 0; i < kTileSide; ++i) {
+    for (std::int64_t i = 0; i < rows_of_tile(kTile, rows_set); ++i) {
       std::memcpy(static_cast<char*>(to) + i * row_bytes, registers[kTile][i],
                   sizeof(registers[kTile][i]));
     }
   }
   template <int kSum, int kA, int kB>
   static void multiply() {
-    for (int i = 0; i < kTileSide; ++i) {
+    for (std::int64_t i = 0; i < rows_of_tile(kSum, rows_set); ++i) {
       float chains[2][kTileSide] = {};
       for (int k = 0; k < kPairs; ++k) {
         for (int odd = 0; odd < 2; ++odd) {

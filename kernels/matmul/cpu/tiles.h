@@ -17,6 +17,8 @@
 // piece begins with c's elements, and its bits do not depend on where the sum is cut, as long as it
 // is at a multiple of 32.
 //
+// Fewer rows of c make shorter tiles, and those take less time. So a's rows may be the factor's own.
+//
 // Tiles names the instructions: those of the CPU (amx.cpp), or a stand-in in software
 // (software_tiles.cpp), which runs everything else of this path on any CPU.
 #pragma once
@@ -28,6 +30,14 @@ namespace {
 
 inline constexpr int kTileSide = 16;   // rows of a tile, and floats of a row
 inline constexpr int kTileDepth = 32;  // of a tile of a or b
+
+/// How many rows tile `index` has, if c has so many in all. A tile without rows is not allowed, so one
+/// that is not used has one.
+constexpr std::int64_t rows_of_tile(int index, std::int64_t rows) {
+  if (index >= 6) return kTileSide;  // b's
+  const bool lower = index == 2 || index == 3 || index == 5;
+  return std::clamp<std::int64_t>(lower ? rows - kTileSide : rows, 1, kTileSide);
+}
 
 /// a's panel: 32 rows, each with the whole depth of the piece.
 template <typename Source>
@@ -69,22 +79,28 @@ void pack_tile_rows(void* to, std::int64_t panel_bytes, const Factor& from, std:
   }
 }
 
-template <typename Tiles>
-void multiply_whole(const char* a, std::int64_t a_row, const char* b, std::int64_t depth, float* c,
-                    std::int64_t c_row, bool accumulate) {
+/// With `kLower` there are more than 16 rows. a_row is in bytes.
+template <typename Tiles, bool kLower>
+TESSERA_INLINE void multiply_rows(const char* a, std::int64_t a_row, const char* b,
+                                  std::int64_t depth, float* c, std::int64_t c_row,
+                                  bool accumulate) {
   constexpr std::int64_t kRowBytes = 64, kPanelRow = 2 * kRowBytes;
   const std::int64_t row_bytes = c_row * static_cast<std::int64_t>(sizeof(float));
   float* const below = c + kTileSide * c_row;
   if (accumulate) {
     Tiles::template load<0>(c, row_bytes);
     Tiles::template load<1>(c + kTileSide, row_bytes);
-    Tiles::template load<2>(below, row_bytes);
-    Tiles::template load<3>(below + kTileSide, row_bytes);
+    if constexpr (kLower) {
+      Tiles::template load<2>(below, row_bytes);
+      Tiles::template load<3>(below + kTileSide, row_bytes);
+    }
   } else {
     Tiles::template zero<0>();
     Tiles::template zero<1>();
-    Tiles::template zero<2>();
-    Tiles::template zero<3>();
+    if constexpr (kLower) {
+      Tiles::template zero<2>();
+      Tiles::template zero<3>();
+    }
   }
   const char* const a_below = a + kTileSide * a_row;
   for (std::int64_t k = 0; k < depth; k += kTileDepth) {
@@ -93,32 +109,43 @@ void multiply_whole(const char* a, std::int64_t a_row, const char* b, std::int64
     Tiles::template multiply<0, 4, 6>();
     Tiles::template load<7>(b + k / 2 * kPanelRow + kRowBytes, kPanelRow);
     Tiles::template multiply<1, 4, 7>();
-    Tiles::template load<5>(a_below + k * 2, a_row);
-    Tiles::template multiply<2, 5, 6>();
-    Tiles::template multiply<3, 5, 7>();
+    if constexpr (kLower) {
+      Tiles::template load<5>(a_below + k * 2, a_row);
+      Tiles::template multiply<2, 5, 6>();
+      Tiles::template multiply<3, 5, 7>();
+    }
   }
   Tiles::template store<0>(c, row_bytes);
   Tiles::template store<1>(c + kTileSide, row_bytes);
-  Tiles::template store<2>(below, row_bytes);
-  Tiles::template store<3>(below + kTileSide, row_bytes);
+  if constexpr (kLower) {
+    Tiles::template store<2>(below, row_bytes);
+    Tiles::template store<3>(below + kTileSide, row_bytes);
+  }
 }
 
 template <typename Tiles>
 void multiply_tiles(const Tile& tile) {
   constexpr std::int64_t kSide = 2 * kTileSide;
   const std::int64_t depth = (tile.depth + kTileDepth - 1) / kTileDepth * kTileDepth;
+  const std::int64_t a_row = 2 * (tile.a_row == 0 ? depth : tile.a_row);
   const auto* const a = static_cast<const char*>(tile.a);
   const auto* const b = static_cast<const char*>(tile.b);
+  const auto multiply = [&](float* c, std::int64_t c_row) {
+    if (tile.rows > kTileSide) {
+      multiply_rows<Tiles, true>(a, a_row, b, depth, c, c_row, tile.accumulate);
+    } else {
+      multiply_rows<Tiles, false>(a, a_row, b, depth, c, c_row, tile.accumulate);
+    }
+  };
+  Tiles::set_rows(tile.rows);
   auto* const c = static_cast<float*>(tile.c);
-  if (tile.rows == kSide && tile.columns == kSide) {
-    return multiply_whole<Tiles>(a, depth * 2, b, depth, c, tile.c_row, tile.accumulate);
-  }
+  if (tile.columns == kSide) return multiply(c, tile.c_row);
   alignas(64) float sums[kSide * kSide] = {};
   const auto bytes = sizeof(float) * static_cast<std::size_t>(tile.columns);
   for (std::int64_t i = 0; tile.accumulate && i < tile.rows; ++i) {
     std::memcpy(sums + i * kSide, c + i * tile.c_row, bytes);
   }
-  multiply_whole<Tiles>(a, depth * 2, b, depth, sums, kSide, tile.accumulate);
+  multiply(sums, kSide);
   for (std::int64_t i = 0; i < tile.rows; ++i) {
     std::memcpy(c + i * tile.c_row, sums + i * kSide, bytes);
   }
@@ -130,10 +157,10 @@ inline constexpr Engine kTiles{.rows = 2 * kTileSide,
                                .depth_step = kTileDepth,
                                .most_depth = 512,
                                .element_size = 2,
+                               .reads_a = true,
                                .pack_a = pack_tile_rows<bfloat16>,
                                .pack_b = pack<Pair, 2 * kTileSide, kTileSide, bfloat16, kTileDepth>,
                                .multiply = multiply_tiles<Tiles>,
-                               .begin = Tiles::begin,
                                .end = Tiles::end};
 
 }  // namespace

@@ -17,9 +17,10 @@
 namespace tessera {
 
 /// The rate that a kernel's rate is divided by, measured in the same run: the bytes per second of a
-/// copy, the FLOP/s of plain matrix products of the kernel's shapes, cuDNN's attention, with the same
-/// bits in every run or in any order, or the same kernel on packed documents apart.
-enum class Baseline { copy, matmul, cudnn, cudnn_any_order, apart };
+/// copy, the FLOP/s of a library's or of our own plain matrix products of the kernel's shapes, cuDNN's
+/// attention, with the same bits in every run or in any order, or the same kernel on packed documents
+/// apart. On a GPU plain matrix products are the library's.
+enum class Baseline { copy, matmul, own_matmul, cudnn, cudnn_any_order, apart };
 
 /// Allocates the operands and returns the function to time.
 using Preparation = std::function<std::function<void()>()>;

@@ -33,26 +33,34 @@ void add_moe_cases(CaseList& list) {
     const std::string shape = fmt::format("{} x {} x {}, {} experts", P, F, C, E);
     const double bytes = list.bytes(P, C) + list.bytes(P, F) + list.bytes(E * F, C);
     const MatmulShape forward = {.m = P, .n = F, .k = C, .transpose_b = Transpose::yes};
-    list.compute_bound(fmt::format("grouped_matmul_{}", E), shape, bytes, 1.0, {forward}, [=] {
-      return [y = Tensor::empty({P, F}, dtype), x = noise({P, C}, dtype),
-              weight = noise({E, F, C}, dtype), offsets = skewed_offsets(P, E)] {
-        grouped_matmul(y, x, weight, offsets, Transpose::yes);
-      };
-    });
+    list.compute_bound(
+        fmt::format("grouped_matmul_{}", E), shape, bytes, 1.0, {forward},
+        [=] {
+          return [y = Tensor::empty({P, F}, dtype), x = noise({P, C}, dtype),
+                  weight = noise({E, F, C}, dtype), offsets = skewed_offsets(P, E)] {
+            grouped_matmul(y, x, weight, offsets, Transpose::yes);
+          };
+        },
+        Baseline::own_matmul);
     const MatmulShape input = {.m = P, .n = C, .k = F};
-    list.compute_bound(fmt::format("grouped_matmul_dx_{}", E), shape, bytes, 1.0, {input}, [=] {
-      return [dx = Tensor::empty({P, C}, dtype), dy = noise({P, F}, dtype),
-              weight = noise({E, F, C}, dtype),
-              offsets = skewed_offsets(P, E)] { grouped_matmul(dx, dy, weight, offsets); };
-    });
+    list.compute_bound(
+        fmt::format("grouped_matmul_dx_{}", E), shape, bytes, 1.0, {input},
+        [=] {
+          return [dx = Tensor::empty({P, C}, dtype), dy = noise({P, F}, dtype),
+                  weight = noise({E, F, C}, dtype),
+                  offsets = skewed_offsets(P, E)] { grouped_matmul(dx, dy, weight, offsets); };
+        },
+        Baseline::own_matmul);
     const MatmulShape weight = {.m = F, .n = C, .k = P, .transpose_a = Transpose::yes};
     list.compute_bound(
-        fmt::format("grouped_matmul_dweight_{}", E), shape, bytes, 1.0, {weight}, [=] {
+        fmt::format("grouped_matmul_dweight_{}", E), shape, bytes, 1.0, {weight},
+        [=] {
           return [dweight = Tensor::empty({E, F, C}, dtype), dy = noise({P, F}, dtype),
                   x = noise({P, C}, dtype), offsets = skewed_offsets(P, E)] {
             grouped_matmul_weight(dweight, dy, x, offsets);
           };
-        });
+        },
+        Baseline::own_matmul);
   }
 }
 
