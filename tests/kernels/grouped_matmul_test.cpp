@@ -159,8 +159,10 @@ TEST_CASE("grouped_matmul of several rounds of wide tiles") {
 
 // On the CPU a weight's gradient of more than 4,096 rows is summed apart from c, and rounded then.
 TEST_CASE(
-    "grouped_matmul of deep and shallow experts, and a shallow one's bits beside a deep one") {
+    "grouped_matmul of deep and shallow experts, and a shallow one's bits next to a deep one") {
   const test::Rank rank;
+  // A round takes more depth of the sum of 1,280 than of one of 1,281.
+  check_products({{1280, 1}, 40, 48}, DType::f32);
   const Sizes n{{30, 4100, 0, 70}, 16, 24};
   for (const DType dtype : {DType::f32, DType::bf16}) {
     check_products(n, dtype);

@@ -99,10 +99,15 @@ FAULTS = {
         "for (; part.depth_begin < p.K; part.depth_begin += most) {",
         "for (; part.depth_begin < most; part.depth_begin += most) {",
         ["kernels_matmul_cpu"]),
+    "scratch of few rows for the longest sum, not for the deepest round": (
+        "kernels/matmul/cpu/product.cpp",
+        "line_bytes(engine, deepest_round(engine, list))",
+        "line_bytes(engine, depth_of_round(engine, list, list.K))",
+        ["kernels_grouped_matmul"]),
     "all tiles have the rows of the upper ones": (
         "kernels/matmul/cpu/tiles.h",
         "lower ? rows - kTileSide : rows, 1",
-        "rows, 1",
+        "lower ? rows : rows, 1",
         ["kernels_matmul_cpu"]),
     "a deep expert's old gradient is lost": (
         "kernels/grouped_matmul/cpu.cpp",

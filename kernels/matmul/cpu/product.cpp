@@ -44,7 +44,7 @@ struct ThreadPieces {
     sums_row = std::min(columns, largest_block(engine).columns);
     if (list.narrows()) sums = engine.rows * sums_row;
     if (!has_few_rows(list)) return;
-    const std::int64_t line = line_bytes(engine, depth_of_round(engine, list, list.K));
+    const std::int64_t line = line_bytes(engine, deepest_round(engine, list));
     const std::int64_t rows = round_up(std::min(list.M, kFewRows), engine.rows);
     if (may_pack_a(engine, list)) panels_a = floats(rows * line);
     panels_b = floats(std::min(columns, most_columns_of_any_strip(engine, list)) * line);

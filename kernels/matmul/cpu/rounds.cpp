@@ -51,7 +51,7 @@ std::int64_t fitting_parts(std::int64_t extent, std::int64_t most, std::int64_t 
 }
 
 std::int64_t columns_of_strip(const Engine& engine, const ProductList& list, std::int64_t bytes) {
-  const std::int64_t columns = bytes / line_bytes(engine, depth_of_round(engine, list, list.K));
+  const std::int64_t columns = bytes / line_bytes(engine, deepest_round(engine, list));
   return std::clamp<std::int64_t>(columns / engine.columns * engine.columns, engine.columns,
                                   largest_block(engine).columns);
 }
@@ -73,8 +73,12 @@ bool packs_a(const Engine& engine, const ProductList& list, const Product& produ
 }
 
 std::int64_t depth_of_round(const Engine& engine, const ProductList& list, std::int64_t K) {
-  if (list.narrows() || K == 0) return std::max<std::int64_t>(K, 1);
-  return std::min(K, kPiecesOfRound * depth_of_piece(engine, K));
+  return list.narrows() ? K : std::min(K, kPiecesOfRound * depth_of_piece(engine, K));
+}
+
+std::int64_t deepest_round(const Engine& engine, const ProductList& list) {
+  const std::int64_t K = std::max<std::int64_t>(list.K, 1);
+  return list.narrows() ? K : std::min(K, kPiecesOfRound * engine.most_depth);
 }
 
 std::int64_t line_bytes(const Engine& engine, std::int64_t depth) {
@@ -101,9 +105,7 @@ BlockSize largest_block(const Engine& engine) {
 
 Room::Room(const Engine& engine, const ProductList& list, std::int64_t most_of_b) {
   if (list.M <= kFewRows) return;
-  const std::int64_t deepest =
-      list.narrows() ? list.K : std::min(list.K, kPiecesOfRound * engine.most_depth);
-  const std::int64_t line = line_bytes(engine, deepest);
+  const std::int64_t line = line_bytes(engine, deepest_round(engine, list));
   const auto panels = [&](std::int64_t lines, std::int64_t width, std::int64_t most) {
     return std::min(lines * line, std::max(most, 2 * width * line));
   };

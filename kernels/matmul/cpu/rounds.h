@@ -66,6 +66,8 @@ inline bool may_pack_a(const Engine& engine, const ProductList& list) {
 
 /// The deepest part of a sum that a round takes, K at most.
 std::int64_t depth_of_round(const Engine& engine, const ProductList& list, std::int64_t K);
+/// At least as deep as that of any product of the list.
+std::int64_t deepest_round(const Engine& engine, const ProductList& list);
 
 /// Bytes of a row of a, or a column of b, that is packed to this depth.
 std::int64_t line_bytes(const Engine& engine, std::int64_t depth);
