@@ -5,13 +5,12 @@
 // Element p of rank r begins as 10 r + p. A dot is memory that the call does not define.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "runtime/check.h"
+#include "examples/ranks.h"
 #include "sharding/comm/threads/threads.h"
 
 using namespace tessera;
@@ -125,12 +124,7 @@ void print(const Example& example) {
 }  // namespace
 
 int main(int argument_count, char** arguments) try {
-  int ranks = 4;
-  if (argument_count == 2) {
-    const std::string text = arguments[1];
-    std::from_chars(text.data(), text.data() + text.size(), ranks);
-  }
-  check(argument_count <= 2 && ranks >= 2 && ranks <= 9, "usage: collectives [RANKS], 2 to 9");
+  const int ranks = ranks_of(argument_count, arguments);
   std::vector<Example> examples(
       6, Example{.name = {}, .ranks = std::vector<Line>(static_cast<std::size_t>(ranks))});
   run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {

@@ -6,11 +6,10 @@
 // 10 r + p; a part that still misses ranks is in brackets.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <string>
 #include <vector>
 
-#include "runtime/check.h"
+#include "examples/ranks.h"
 #include "sharding/comm/threads/threads.h"
 
 using namespace tessera;
@@ -74,12 +73,7 @@ void print(const std::string& title, const Table& table, const Table& result) {
 }  // namespace
 
 int main(int argument_count, char** arguments) try {
-  int ranks = 4;
-  if (argument_count == 2) {
-    const std::string text = arguments[1];
-    std::from_chars(text.data(), text.data() + text.size(), ranks);
-  }
-  check(argument_count <= 2 && ranks >= 2 && ranks <= 9, "usage: ring [RANKS], 2 to 9");
+  const int ranks = ranks_of(argument_count, arguments);
   const int rounds = 2 * (ranks - 1);
   std::vector<Table> tables(static_cast<std::size_t>(rounds) + 1,
                             Table(static_cast<std::size_t>(ranks)));
