@@ -7,8 +7,12 @@ PyTorch is a baseline of bench_step on a GPU: scaled_dot_product_attention, fuse
 clipping, f32 parameters under bfloat16 autocast (the usual recipe, as in nanoGPT), random tokens. Its
 vocabulary is rounded up to a multiple of 64, as in nanoGPT, because odd sizes are slow; --vocab sets
 another. Models are GPT-2 and Llama; bench_step prints their sizes and runs the same step. The script
-prints tokens/s of each and their ratios, all in one run on one device. It also works on the CPU, where
-it is slow.
+prints tokens/s of each and their ratios, all in one run on one device. With --rounds R all take turns
+R times, with --steps each, so that a machine whose speed drifts slows all of them; the figures are
+medians. On the CPU:
+
+    torch_step.py --device cpu --dtype f32 --batch 4 --sequence 256 --steps 2 --warmup 1 --rounds 3
+                  --ours build/bin/bench_step
 """
 
 import argparse
@@ -169,11 +173,12 @@ def flops_per_step(sizes, batch, sequence):
     return batch * sequence * (6 * weights + 6 * sizes.layers * channels * sequence)
 
 
-def milliseconds_per_step(options, sizes, compiled):
+def make_step(options, sizes, compiled):
+    """A function that takes --steps steps and returns their milliseconds. It is warm."""
     torch.manual_seed(0)
     device = torch.device(options.device)
     model = make_model(sizes, options.sequence, device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device.type == "cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     loss_of = torch.compile(model) if compiled else model
     shape = (options.batch, options.sequence)
     ids = torch.randint(sizes.vocab, shape, device=device)
@@ -192,18 +197,21 @@ def milliseconds_per_step(options, sizes, compiled):
         if device.type == "cuda":
             torch.cuda.synchronize()
 
+    def timed():
+        times = []
+        for _ in range(options.steps):
+            wait()
+            begin = time.perf_counter()
+            loss = step()
+            wait()
+            times.append((time.perf_counter() - begin) * 1e3)
+        if not math.isfinite(loss.item()):
+            sys.exit("torch_step.py: the loss is not finite")
+        return times
+
     for _ in range(options.warmup):
         step()
-    times = []
-    for _ in range(options.steps):
-        wait()
-        begin = time.perf_counter()
-        loss = step()
-        wait()
-        times.append((time.perf_counter() - begin) * 1e3)
-    if not math.isfinite(loss.item()):
-        sys.exit("torch_step.py: the loss is not finite")
-    return statistics.median(times)
+    return timed
 
 
 def our_milliseconds(options):
@@ -226,6 +234,7 @@ def main():
     parser.add_argument("--sequence", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=1, help="turns that each takes")
     parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--variants", default="eager,compile", help="PyTorch's variants")
@@ -241,12 +250,17 @@ def main():
     sizes = sizes_of(options)
     tokens = options.batch * options.sequence
     flops = flops_per_step(sizes, options.batch, options.sequence)
-    times = {f"torch {v}": milliseconds_per_step(options, sizes, v == "compile")
-             for v in options.variants.split(",")}
-    times["tessera"] = our_milliseconds(options)
+    runs = {f"torch {v}": make_step(options, sizes, v == "compile")
+            for v in options.variants.split(",")}
+    runs["tessera"] = lambda: [our_milliseconds(options)]
+    rounds = {name: [] for name in runs}
+    for _ in range(options.rounds):
+        for name, run in runs.items():
+            rounds[name] += run()
+    times = {name: statistics.median(values) for name, values in rounds.items()}
     print(f"{options.model}, batch {options.batch} x {options.sequence}, {options.dtype}, "
           f"PyTorch {torch.__version__} with a vocabulary of {sizes.vocab}, "
-          f"median of {options.steps} steps")
+          f"median of {options.rounds} x {options.steps} steps")
     rows = []
     for name, ms in times.items():
         row = {"name": name, "step_ms": ms, "tokens_per_second": tokens / ms * 1e3,
