@@ -32,11 +32,13 @@ Launch unusable(int processes, int process, const std::string& found, std::strin
   return {.kind = Launch::Kind::unusable,
           .processes = processes,
           .process = process,
+          .place = {},
           .problem = fmt::format("this process was started as one of several ({}), but it cannot "
                                  "find the others: {}, or unset these variables to run alone",
                                  found, advice)};
 }
 
+constexpr int kLastPort = 65535;
 constexpr std::string_view kSlurmAdvice = "start it with srun --mpi=pmix or mpirun -np N";
 
 std::optional<Launch> find_mpi(const Environment& environment, const char* size, const char* rank) {
@@ -45,6 +47,7 @@ std::optional<Launch> find_mpi(const Environment& environment, const char* size,
   return Launch{.kind = Launch::Kind::mpi,
                 .processes = *processes,
                 .process = number(environment, rank).value_or(0),
+                .place = {},
                 .problem = {}};
 }
 
@@ -56,8 +59,11 @@ std::optional<Launch> find_slurm_or_pmix(const Environment& environment) {
     if (!names_pmix_server(environment)) {
       return unusable(tasks.value_or(0), *rank, fmt::format("PMIX_RANK={}", *rank), kSlurmAdvice);
     }
-    return Launch{
-        .kind = Launch::Kind::mpi, .processes = tasks.value_or(0), .process = *rank, .problem = {}};
+    return Launch{.kind = Launch::Kind::mpi,
+                  .processes = tasks.value_or(0),
+                  .process = *rank,
+                  .place = {},
+                  .problem = {}};
   }
   const auto task = number(environment, "SLURM_PROCID");
   if (task && tasks > 1) {
@@ -72,8 +78,30 @@ std::optional<Launch> find_slurm_or_pmix(const Environment& environment) {
 std::optional<Launch> find_torchrun(const Environment& environment) {
   const auto rank = number(environment, "RANK"), size = number(environment, "WORLD_SIZE");
   if (!rank || !size || *size <= 1) return std::nullopt;
-  return unusable(*size, *rank, fmt::format("RANK={}, WORLD_SIZE={}", *rank, *size),
-                  "start it with mpirun -np N instead of torchrun");
+  const auto refuse = [&](const std::string& problem) {
+    return unusable(*size, *rank, fmt::format("RANK={}, WORLD_SIZE={}, {}", *rank, *size, problem),
+                    "start it with torchrun or mpirun -np N");
+  };
+  if (*rank < 0 || *rank >= *size) return refuse("but there is no such rank");
+  const char* const host = environment("MASTER_ADDR");
+  if (host == nullptr || *host == '\0') return refuse("but MASTER_ADDR is not set");
+  const auto port = number(environment, "MASTER_PORT");
+  if (!port || *port < 1 || *port > kLastPort) return refuse("but MASTER_PORT is no port");
+  const auto local = number(environment, "LOCAL_RANK");
+  if (!local || *local < 0) return refuse("but LOCAL_RANK is not set");
+  const char* const run = environment("TORCHELASTIC_RUN_ID");
+  const char* const agent = environment("TORCHELASTIC_USE_AGENT_STORE");
+  const bool is_taken = agent != nullptr && std::string_view(agent) == "True";
+  return Launch{.kind = Launch::Kind::tcp,
+                .processes = *size,
+                .process = *rank,
+                .place = {.host = host,
+                          .port = *port + (is_taken && *port < kLastPort ? 1 : 0),
+                          .rank = *rank,
+                          .ranks = *size,
+                          .rank_on_machine = *local,
+                          .run = run == nullptr ? "" : run},
+                .problem = {}};
 }
 
 }  // namespace

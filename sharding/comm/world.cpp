@@ -8,6 +8,7 @@
 #include "runtime/check.h"
 #include "runtime/cuda/device.h"
 #include "sharding/comm/launcher.h"
+#include "sharding/comm/tcp/tcp.h"
 #include "sharding/comm/threads/threads.h"
 #ifdef TESSERA_MPI
 #include "sharding/comm/mpi/mpi.h"
@@ -75,13 +76,36 @@ void run_threads(const WorldOptions& options, const Body& body) {
   run_ranks(options, nccl ? with_nccl(options, body) : body);
 }
 
+/// Raises Error once unless the launcher's number of ranks is the one asked for.
+void check_number(const WorldOptions& options, const Launch& launch, std::string_view launcher,
+                  std::string_view option) {
+  if (options.ranks == 0 || launch.processes == 0 || options.ranks == launch.processes) return;
+  fail_once(launch,
+            fmt::format("{} has started {} ranks, but {} are asked for: leave the number to "
+                        "{}",
+                        launcher, launch.processes, options.ranks, option));
+}
+
+/// Ranks of torchrun, which leave moving tensors to NCCL.
+void run_without_mpi(const WorldOptions& options, const Launch& launch, const Body& body) {
+  check_number(options, launch, "torchrun", "torchrun --nproc-per-node");
+  const bool takes_nccl = options.communicator == CommunicatorKind::automatic ||
+                          options.communicator == CommunicatorKind::nccl;
+  if (!kHasNccl || options.device.is_cpu() || !takes_nccl) {
+    fail_once(launch,
+              "ranks of torchrun exchange tensors by NCCL, on GPUs, in a build with NCCL: "
+              "otherwise start them with mpirun -np N");
+  }
+  try {
+    run_tcp_rank(launch.place, options, with_nccl(options, body));
+  } catch (const FailedElsewhere&) {
+    exit_quietly();
+  }
+}
+
 void run_processes(const WorldOptions& options, const Launch& launch,
                    [[maybe_unused]] const Body& body) {
-  if (options.ranks != 0 && launch.processes != 0 && options.ranks != launch.processes) {
-    fail_once(launch, fmt::format("mpirun has started {} ranks, but {} are asked for: leave the "
-                                  "number to mpirun -np",
-                                  launch.processes, options.ranks));
-  }
+  check_number(options, launch, "mpirun", "mpirun -np");
   try {
     check_kind(options.communicator, /*processes=*/true, options.device);
   } catch (const Error& error) {
@@ -129,7 +153,8 @@ void check_once(const std::function<void()>& body) {
     body();
   } catch (const Error&) {
     const Launch launch = find_launch();
-    if (launch.kind == Launch::Kind::mpi && launch.process != 0) exit_quietly();
+    const bool has_others = launch.kind == Launch::Kind::mpi || launch.kind == Launch::Kind::tcp;
+    if (has_others && launch.process != 0) exit_quietly();
     throw;
   }
 }
@@ -141,6 +166,8 @@ void run_world(const WorldOptions& options, const Body& body) {
       return run_threads(options, body);
     case Launch::Kind::mpi:
       return run_processes(options, launch, body);
+    case Launch::Kind::tcp:
+      return run_without_mpi(options, launch, body);
     case Launch::Kind::unusable:
       throw Error(launch.problem);  // in every process: they cannot agree on one that reports it
   }

@@ -2,6 +2,7 @@
 //
 //   program --ranks 4             four threads of this process
 //   mpirun -np 4 program          four processes, each of which runs the body once
+//   torchrun ... program          the same, on GPUs and without MPI (tcp/tcp.h)
 //
 // In either case ranks that own a GPU each may leave moving tensors to NCCL.
 #pragma once

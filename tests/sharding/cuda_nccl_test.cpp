@@ -11,10 +11,12 @@
 
 #include "runtime/cuda/backend.h"
 #include "sharding/comm/nccl/job.h"
+#include "sharding/comm/tcp/tcp.h"
 #include "sharding/comm/threads/threads.h"
 #include "sharding/comm/world.h"
 #include "tests/sharding/random_calls.h"
 #include "tests/support/device.h"
+#include "tests/support/local_port.h"
 #include "tests/support/progress.h"
 #if defined(TESSERA_EMULATED)
 #include "runtime/emulation/toolkit/nccl_faults.h"
@@ -161,6 +163,42 @@ TEST_CASE("nccl: sums inside nodes and across them have the bits of one sum over
     expect(small, ranks, test::check_random_calls, per_node);
   }
 }
+
+#if defined(TESSERA_EMULATED)
+TEST_CASE("nccl: ranks without MPI, which find each other by TCP, make every check") {
+  constexpr int kRanks = 4;
+  emulation::DeviceOptions devices = emulation::device_options();
+  devices.devices = kRanks;
+  const emulation::DeviceOptionsGuard guard(devices);
+  const int port = test::free_port();
+  Findings findings;
+  const auto rank_of = [&](int rank) {
+    const TcpRank own = {
+        .host = "localhost", .port = port, .rank = rank, .ranks = kRanks, .rank_on_machine = rank};
+    const auto body = [&](Communicator& world) {
+      for (const test::CommunicatorCheck& check : test::kCommunicatorChecks) {
+        check.body(world, findings);
+      }
+      test::check_random_calls(world, findings);
+      findings.expect(world.rank() == rank && world.ranks_per_node() == kRanks, "place");
+    };
+    run_tcp_rank(own, {.device = test::device(), .threads = 1},
+                 [&](Communicator& control) { run_with_nccl(control, kDeterministic, body); });
+  };
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      try {
+        rank_of(rank);
+      } catch (const std::exception& error) {
+        findings.expect(false, error.what());
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(findings.wrong() == std::vector<std::string>{});
+}
+#endif
 
 TEST_CASE("nccl: its own sums are right to rounding, and others go through the tree") {
   for (const int ranks : {2, 4}) {

@@ -75,13 +75,63 @@ TEST_CASE("processes of a launcher that MPI cannot use are told so, with the var
     return launch.problem;
   };
   CHECK_THAT(problem({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}}),
-             Contains("RANK=1, WORLD_SIZE=2") && Contains("mpirun -np N instead of torchrun") &&
-                 Contains("unset"));
+             Contains("RANK=1, WORLD_SIZE=2, but MASTER_ADDR is not set") &&
+                 Contains("start it with torchrun or mpirun -np N") && Contains("unset"));
+  const Variables torchrun = {{"RANK", "1"},
+                              {"WORLD_SIZE", "2"},
+                              {"LOCAL_RANK", "1"},
+                              {"MASTER_ADDR", "node-1"},
+                              {"MASTER_PORT", "29500"}};
+  const auto with = [&](const std::string& name, const std::string& value) {
+    Variables changed = torchrun;
+    changed[name] = value;
+    return changed;
+  };
+  CHECK_THAT(problem(with("MASTER_PORT", "70000")), Contains("MASTER_PORT is no port"));
+  CHECK_THAT(problem(with("MASTER_PORT", "")), Contains("MASTER_PORT is no port"));
+  CHECK_THAT(problem(with("LOCAL_RANK", "x")), Contains("LOCAL_RANK is not set"));
+  CHECK_THAT(problem(with("RANK", "2")), Contains("there is no such rank"));
   CHECK_THAT(problem({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}, {"PMIX_RANK", "1"}}),
              Contains("PMIX_RANK=1") && Contains("srun --mpi=pmix"));
   CHECK_THAT(problem({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}}),
              Contains("SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2"));
   CHECK_THAT(problem({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}}), Contains("SLURM_PROCID=1"));
+}
+
+TEST_CASE("torchrun tells the ranks where to find each other") {
+  Variables variables = {{"RANK", "5"},
+                         {"WORLD_SIZE", "8"},
+                         {"LOCAL_RANK", "1"},
+                         {"MASTER_ADDR", "node-1"},
+                         {"MASTER_PORT", "29500"}};
+  const Launch launch = launch_of(variables);
+  CHECK(launch.kind == Kind::tcp);
+  CHECK(launch.processes == 8);
+  CHECK(launch.process == 5);
+  CHECK(launch.place.host == "node-1");
+  CHECK(launch.place.port == 29500);
+  CHECK(launch.place.rank == 5);
+  CHECK(launch.place.ranks == 8);
+  CHECK(launch.place.rank_on_machine == 1);
+  variables["TORCHELASTIC_RUN_ID"] = "run 7";
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";  // it keeps the port
+  CHECK(launch_of(variables).place.run == "run 7");
+  CHECK(launch_of(variables).place.port == 29501);
+  variables["OMPI_COMM_WORLD_SIZE"] = "8";  // mpirun goes first
+  CHECK(launch_of(variables).kind == Kind::mpi);
+}
+
+TEST_CASE("ranks of torchrun on the CPU are told to take mpirun, once") {
+  const EnvironmentGuard torchrun({{"RANK", "0"},
+                                   {"WORLD_SIZE", "2"},
+                                   {"LOCAL_RANK", "0"},
+                                   {"MASTER_ADDR", "localhost"},
+                                   {"MASTER_PORT", "29500"}});
+  CHECK_THROWS_WITH(run_world({.threads = 1}, [](Communicator&) {}),
+                    Contains("exchange tensors by NCCL, on GPUs") && Contains("mpirun -np N"));
+  CHECK_THROWS_WITH(run_world({.ranks = 3, .threads = 1}, [](Communicator&) {}),
+                    Contains("torchrun has started 2 ranks, but 3 are asked for"));
+  CHECK(planned_ranks({}) == 2);
 }
 
 TEST_CASE("a program that was started once is not taken for one of several") {

@@ -343,6 +343,37 @@ FAULTS_OF_CHECKPOINTS = {
 }
 
 # The same for ranks that own an emulated GPU each, and the tests that are run.
+FAULTS_OF_TCP = {
+    "a rank that dies is not noticed": (
+        "sharding/comm/tcp/server.cpp",
+        "if (connection.rank && !connection.has_ended) {",
+        "if (false) {"),
+    "strangers stay": (
+        "sharding/comm/tcp/server.cpp",
+        "if (++strangers > kMostStrangers || Clock::now() > one->accepted + kStrangersTime) {",
+        "if (++strangers > 1'000'000) {"),
+    "a rank's damaged message is ignored": (
+        "sharding/comm/tcp/server.cpp",
+        "    connection.closes = true;\n    if (connection.rank) {",
+        "    connection.closes = true;\n    connection.has_ended = true;\n    if (false) {"),
+    "a rank of another run may join": (
+        "sharding/comm/tcp/server.cpp",
+        "if (hello.run != hash_of(own_.run)) {",
+        "if (false) {"),
+    "a rank that joins late does not learn of a failure": (
+        "sharding/comm/tcp/server.cpp",
+        "  if (failed_) connection.out += encoded(Kind::failed, *failed_);\n",
+        ""),
+    "an abort does not wait for the first reason": (
+        "sharding/comm/tcp/job.cpp",
+        "  changed_.wait_for(lock, kAnswerTime, [&] { return failure_ || closed_; });\n",
+        ""),
+    "groups share their exchanges": (
+        "sharding/comm/tcp/tcp.cpp",
+        "    child.add(static_cast<std::uint64_t>(call.root));\n",
+        ""),
+}
+
 FAULTS_ON_GPUS = {
     "a call that never ends on the GPU has no deadline": (
         "sharding/comm/nccl/job.cpp",
@@ -438,6 +469,10 @@ BATCHES = [
     planting.Batch(
         {name: planting.Fault(*fault, TESTS_OF_CHECKPOINTS)
          for name, fault in FAULTS_OF_CHECKPOINTS.items()},
+        folder="build/planted_faults", preset="release"),
+    planting.Batch(
+        {name: planting.Fault(*fault, ["test_sharding_tcp"])
+         for name, fault in FAULTS_OF_TCP.items()},
         folder="build/planted_faults", preset="release"),
     planting.Batch(
         {name: planting.Fault(path, old, new, [f"test_{test}" for test in tests])

@@ -25,9 +25,11 @@ std::string quoted(const std::string& word) {
 
 std::string command_to_continue(const Config& config, int ranks, const Launch& launch) {
   const std::string file = quoted((config.train.dir / "config.yaml").string());
-  return fmt::format("{}tessera train {}{}",
-                     launch.kind == Launch::Kind::mpi ? fmt::format("mpirun -np {} ", ranks) : "",
-                     file, config.train.resume == "auto" ? "" : " --resume");
+  std::string launcher;
+  if (launch.kind == Launch::Kind::mpi) launcher = fmt::format("mpirun -np {} ", ranks);
+  if (launch.kind == Launch::Kind::tcp) launcher = "torchrun ... --no-python ";
+  return fmt::format("{}tessera train {}{}", launcher, file,
+                     config.train.resume == "auto" ? "" : " --resume");
 }
 
 }  // namespace tessera
