@@ -41,6 +41,7 @@ TEST_CASE("a metrics line is JSON with the documented fields and no others") {
   CHECK_FALSE(json::parse(json_line(metrics)).contains("val_loss"));
   CHECK_FALSE(json::parse(json_line(metrics)).contains("router_loss"));
   metrics.val_loss = 1.5f;
+  metrics.hellaswag = 0.25;
   metrics.router_loss = 0.125;
   metrics.expert_load = {1.5, 2.25};
   metrics.idle_experts = 3;
@@ -50,6 +51,7 @@ TEST_CASE("a metrics line is JSON with the documented fields and no others") {
   for (const MetricField& field : metric_fields()) documented.insert(std::string(field.name));
   CHECK(found == documented);
   CHECK(line["step"] == 7);
+  CHECK(line["hellaswag"] == 0.25);
   CHECK(line["router_loss"] == 0.125);
   CHECK(line["expert_load"] == json{1.5, 2.25});
   CHECK(line["idle_experts"] == 3);

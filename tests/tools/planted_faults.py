@@ -18,9 +18,9 @@ import planting
 FAULTS = {
     # ---- generation and scores
     "a stop token is not among the ids": (
-        "tools/generate/generate.cpp",
-        "    result_.ids.push_back(token);\n    stopped_ = job_.stop.contains(token);\n",
-        "    stopped_ = job_.stop.contains(token);\n"
+        "tools/generate/continuation.cpp",
+        "    result_.ids.push_back(token);\n    stopped_ = options_.stop.contains(token);\n",
+        "    stopped_ = options_.stop.contains(token);\n"
         "    if (!stopped_) result_.ids.push_back(token);\n",
         ["generate"]),
     "the model's own stop tokens are read from config.json only": (
@@ -90,6 +90,43 @@ FAULTS = {
         "tree.signal(SIGUSR1);",
         "tree.signal(SIGTERM);",
         ["launch"]),
+    # ---- looks into a run
+    "a rank without a question counts its answer": (
+        "tools/eval/hellaswag.cpp",
+        "== question.label && has_one) ++right;",
+        "== question.label) ++right;",
+        ["continued_texts"]),
+    "the right answers are those of rank 0": (
+        "tools/train/runner.cpp",
+        "world_)) right += numbers.front();",
+        "world_)) right = std::max(right, numbers.front());",
+        ["continued_texts"]),
+    "questions are answered after every line": (
+        "tools/train/runner.cpp",
+        "(step == train.steps || (train.hellaswag_every > 0 && step % train.hellaswag_every == 0));",
+        "true;",
+        ["continued_texts"]),
+    "samples are drawn by a fixed seed": (
+        "tools/train/continued_texts.cpp",
+        "static_cast<std::uint64_t>(config.sample.seed)",
+        "std::uint64_t{0}",
+        ["continued_texts"]),
+    "samples take a batch of the training": (
+        "tools/train/runner.cpp",
+        "  const std::vector<ContinuedText> samples = data_.samples->of(session_.model());\n",
+        "  const std::vector<ContinuedText> samples = data_.samples->of(session_.model());\n"
+        "  position_.batches += 1;\n",
+        ["continued_texts"]),
+    "a sample's text begins after its prompt": (
+        "tools/train/continued_texts.cpp",
+        "samples.push_back({prompts_[i], prompts_[i] + ",
+        "samples.push_back({prompts_[i], ",
+        ["continued_texts"]),
+    "control characters of a sample reach the log": (
+        "tools/train/continued_texts.cpp",
+        "text += is_control && c != '\\t' ? '?' : c;",
+        "text += is_control && c == '\\v' ? '?' : c;",
+        ["continued_texts"]),
     # ---- data
     "the last part of an epoch is no step": (
         "tools/train/lengths.cpp",

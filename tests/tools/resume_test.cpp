@@ -260,7 +260,8 @@ TEST_CASE("a key that may not change is named with both values", "[cpu]") {
   shorter.train.steps = 7;
   CHECK_THAT(error_of(shorter), Contains("train.steps 7 is less than the 8 steps of"));
   for (const char* key : {"runtime.ranks", "sharding.strategy", "train.steps", "train.log_every",
-                          "train.checkpoint_every", "train.resume", "kernels.attention"}) {
+                          "train.checkpoint_every", "train.resume", "kernels.attention",
+                          "sample.prompt", "data.hellaswag"}) {
     CHECK(may_change_on_resume(key));
   }
   for (const char* key :

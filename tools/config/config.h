@@ -103,6 +103,7 @@ struct DataConfig {
   std::int64_t accumulation_steps = 1;
   /// A number, or a token's spelling. Empty: rows are not cut.
   std::string document_token;
+  std::filesystem::path hellaswag;
   RowKind rows = RowKind::windows;
 };
 
@@ -160,6 +161,18 @@ struct KernelsConfig {
   MatmulLibrary matmul = MatmulLibrary::tessera;
 };
 
+/// The texts of train.sample_every.
+struct SampleConfig {
+  /// Empty, without a file of prompts: a line break.
+  std::string prompt;
+  std::filesystem::path prompts;
+  std::int64_t tokens = 100;
+  double temperature = 1.0;
+  std::int64_t top_k = 0;
+  double top_p = 1.0;
+  std::int64_t seed = 0;
+};
+
 struct TrainConfig {
   std::int64_t steps = 1000;
   /// 0: steps says it.
@@ -168,6 +181,10 @@ struct TrainConfig {
   std::int64_t log_every = 10;
   std::int64_t eval_every = 100;
   std::int64_t eval_batches = 20;
+  /// 0: never.
+  std::int64_t sample_every = 0;
+  /// 0: after the last step.
+  std::int64_t hellaswag_every = 0;
   std::int64_t seed = 1;
   StepRange profile;
   ProgressMode progress = ProgressMode::automatic;
@@ -191,6 +208,7 @@ struct Config {
   RuntimeConfig runtime;
   KernelsConfig kernels;
   TrainConfig train;
+  SampleConfig sample;
 
   /// The place that set a key: "run.yaml:12" or "command line". Keys with defaults are not listed.
   std::map<std::string, std::string, std::less<>> places;

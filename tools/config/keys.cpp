@@ -192,6 +192,9 @@ std::vector<Key> data_keys(DataConfig& data) {
                "spells it, such as `<s>`. Tokens then attend to their own document only, and "
                "positions count from its start; so packed documents give the numbers of each "
                "alone. Empty = a sequence is one document."),
+      path_key("data.hellaswag", data.hellaswag,
+               "Multiple-choice questions in llm.c's file format, as its dev/data/hellaswag.py "
+               "writes them; see `train.hellaswag_every`. Empty = none."),
       choice_key("data.rows", data.rows,
                  "What fills a sequence. `windows`: neighbouring tokens, whatever documents they "
                  "cut. `packed`: as many whole documents as fit, which do not see each other. "
@@ -361,6 +364,14 @@ std::vector<Key> train_keys(TrainConfig& train) {
                        "and last step always have one. 0 = never."),
       whole_number_key("train.eval_batches", train.eval_batches, 0, kMostSteps,
                        "Batches per measurement; 0 = every sequence of the validation file once."),
+      whole_number_key("train.sample_every", train.sample_every, 0, kMostSteps,
+                       "Steps from one time that the model continues the texts of the section "
+                       "`sample` to the next; the first and last step always have one. It needs a "
+                       "tokenizer next to the data. 0 = never."),
+      whole_number_key("train.hellaswag_every", train.hellaswag_every, 0, kMostSteps,
+                       "Steps from one time that the model answers the questions of "
+                       "`data.hellaswag` to the next; the last step always has one. 0 = only the "
+                       "last step."),
       whole_number_key("train.seed", train.seed, 0, kMostSeed,
                        "Seed of initialization, shuffling and dropout; the same seed gives the "
                        "same run."),
@@ -398,6 +409,25 @@ std::vector<Key> train_keys(TrainConfig& train) {
   };
 }
 
+std::vector<Key> sample_keys(SampleConfig& sample) {
+  return {
+      text_key("sample.prompt", sample.prompt,
+               "The text to continue; empty = a line break, unless `sample.prompts` is set."),
+      path_key("sample.prompts", sample.prompts,
+               "A file of texts to continue: one per line, or a JSON list of texts or of lists of "
+               "token ids. Empty = `sample.prompt`."),
+      whole_number_key("sample.tokens", sample.tokens, 1, kMostTokens, "Tokens to add to each."),
+      number_key("sample.temperature", sample.temperature, kFromZero,
+                 "Divides the logits; 0 takes the likeliest token."),
+      whole_number_key("sample.top_k", sample.top_k, 0, LargestSizes::vocab_size,
+                       "Only the k likeliest tokens; 0 = all."),
+      number_key("sample.top_p", sample.top_p, {.least = 0.0, .most = 1.0, .least_excluded = true},
+                 "Only the likeliest tokens that hold this probability; 1 = all."),
+      whole_number_key("sample.seed", sample.seed, 0, kMostSeed,
+                       "The same seed chooses by the same random numbers each time."),
+  };
+}
+
 }  // namespace
 
 std::string_view Key::section() const {
@@ -414,6 +444,7 @@ const std::vector<Section>& sections() {
       {"runtime", "The device and the precision."},
       {"kernels", "The choice of kernels."},
       {"train", "The length of the run, and its output."},
+      {"sample", "The texts that `train.sample_every` continues."},
   };
   return all;
 }
@@ -423,7 +454,8 @@ std::vector<Key> keys_of(Config& config) {
   for (const std::vector<Key>& group :
        {model_keys(config.model), moe_keys(config.moe), data_keys(config.data),
         optimizer_keys(config.optimizer), sharding_keys(config.sharding),
-        runtime_keys(config.runtime), kernels_keys(config.kernels), train_keys(config.train)}) {
+        runtime_keys(config.runtime), kernels_keys(config.kernels), train_keys(config.train),
+        sample_keys(config.sample)}) {
     keys.insert(keys.end(), group.begin(), group.end());
   }
   return keys;

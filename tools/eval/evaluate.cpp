@@ -90,19 +90,6 @@ std::optional<std::int64_t> target_bytes(const EvaluateOptions& options, const T
   return bytes;
 }
 
-std::int64_t right_answers(LanguageModel& model, const std::vector<Question>& questions) {
-  std::int64_t right = 0;
-  for (const Question& question : questions) {
-    const QuestionRows rows = rows_of(question, model.shape().context);
-    const Shape shape = {rows.rows, rows.length};
-    const auto values =
-        model.log_probabilities(Tensor::from(rows.inputs, shape), Tensor::from(rows.targets, shape))
-            .to_vector<float>();
-    if (answer(rows, values) == question.label) ++right;
-  }
-  return right;
-}
-
 void measure_loss(LanguageModel& model, const EvaluateOptions& options, Evaluation& result) {
   const TransformerShape& shape = model.shape();
   const TokenCorpus corpus = TokenCorpus::open(options.data, shape.vocab_size);

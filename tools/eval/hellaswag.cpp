@@ -138,4 +138,22 @@ std::size_t answer(const QuestionRows& rows, const std::vector<float>& log_proba
   return best;
 }
 
+std::int64_t right_answers(LanguageModel& model, const std::vector<Question>& questions, int rank,
+                           int ranks) {
+  std::int64_t right = 0;
+  const auto mine = static_cast<std::size_t>(rank), step = static_cast<std::size_t>(ranks);
+  for (std::size_t first = 0; first < questions.size(); first += step) {
+    // A rank without a question answers the first one again: the passes are collectives.
+    const bool has_one = first + mine < questions.size();
+    const Question& question = questions[has_one ? first + mine : first];
+    const QuestionRows rows = rows_of(question, model.shape().context);
+    const Shape shape = {rows.rows, rows.length};
+    const auto values =
+        model.log_probabilities(Tensor::from(rows.inputs, shape), Tensor::from(rows.targets, shape))
+            .to_vector<float>();
+    if (answer(rows, values) == question.label && has_one) ++right;
+  }
+  return right;
+}
+
 }  // namespace tessera

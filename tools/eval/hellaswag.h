@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
+#include <utility>
 #include <vector>
+
+#include "models/language_model.h"
 
 namespace tessera {
 
@@ -41,5 +43,10 @@ QuestionRows rows_of(const Question& question, std::int64_t model_context);
 /// The row with the largest mean log-probability of its scored targets, the first of equals: the answer, as
 /// llm.c and its hellaswag.py (acc_norm) choose it. `log_probabilities` is [rows, length].
 std::size_t answer(const QuestionRows& rows, const std::vector<float>& log_probabilities);
+
+/// The number of right answers. Of several ranks each answers its share, every `ranks`-th question from
+/// number `rank` on, and makes as many passes as the others; the sum of all is the model's.
+std::int64_t right_answers(LanguageModel& model, const std::vector<Question>& questions,
+                           int rank = 0, int ranks = 1);
 
 }  // namespace tessera

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <memory>
-#include <span>
 #include <utility>
 
 #include "models/hugging_face.h"
@@ -49,61 +47,6 @@ Job prepare_job(const GenerateOptions& options, bool writes) {
   add_stop_tokens(job.stop, options.stop, job.tokenizer.get());
   return job;
 }
-
-/// A text in the making: its tokens, and the cache over all but the newest of them.
-class Continuation {
- public:
-  Continuation(const Job& job, const TransformerShape& shape, const Prompt& prompt)
-      : job_(job),
-        context_(shape.context),
-        result_{.ids = prompt.ids, .log_probabilities = {}},
-        cache_(shape, static_cast<std::int64_t>(prompt.ids.size()) + job.options.tokens) {}
-
-  bool finished() const { return stopped_ || new_tokens() >= job_.options.tokens; }
-  const Generated& result() const { return result_; }
-
-  /// The tokens that the model has not seen. When its context is full it reads the last half again.
-  NewTokens next() {
-    const auto count = static_cast<std::int64_t>(result_.ids.size());
-    if (cache_.length + (count - seen_) > context_) {
-      seen_ = std::max<std::int64_t>(0, count - std::max<std::int64_t>(1, context_ / 2));
-      cache_.length = 0;
-    }
-    const auto fresh =
-        std::span<const std::int32_t>(result_.ids).subspan(static_cast<std::size_t>(seen_));
-    const Tensor tokens = Tensor::from(fresh, {count - seen_});
-    seen_ = count;
-    return {tokens, &cache_};
-  }
-
-  /// Chooses the next token by its logits [1, V]. Returns it unless it is a stop token.
-  std::optional<std::int32_t> add_token(const Tensor& logits) {
-    const std::vector<float> values = logits.to_vector<float>();
-    // Ids beyond the tokenizer's have no text.
-    const auto choices =
-        static_cast<std::size_t>(job_.tokenizer ? job_.tokenizer->vocab_size() : logits.size(1));
-    const auto token = static_cast<std::int32_t>(sample(
-        std::span(values).first(choices), job_.options.sampling,
-        RandomStream(job_.options.seed, "sampling"), static_cast<std::uint64_t>(new_tokens())));
-    result_.log_probabilities.push_back(
-        log_probabilities_of(logits, Tensor::from(std::vector{token}, {1})).item<float>());
-    result_.ids.push_back(token);
-    stopped_ = job_.stop.contains(token);
-    return stopped_ ? std::nullopt : std::optional(token);
-  }
-
- private:
-  std::int64_t new_tokens() const {
-    return static_cast<std::int64_t>(result_.log_probabilities.size());
-  }
-
-  const Job& job_;
-  std::int64_t context_;
-  Generated result_;
-  KeyValueCache cache_;
-  std::int64_t seen_ = 0;
-  bool stopped_ = false;
-};
 
 /// The texts of a job in their order. The first that is not complete goes out as it grows, those
 /// after it wait.
@@ -150,34 +93,10 @@ class Output {
   std::size_t first_ = 0;  // that is not complete
 };
 
-/// Continues the prompts [first, last) at the same time. `output` may be null.
-std::vector<Generated> continue_prompts(LanguageModel& model, const Job& job, std::size_t first,
-                                        std::size_t last, Output* output) {
-  std::vector<Continuation> texts;
-  for (std::size_t i = first; i < last; ++i) texts.emplace_back(job, model.shape(), job.prompts[i]);
-  const auto finish = [&](std::size_t i) {
-    if (output != nullptr) output->finish(first + i);
-  };
-  std::vector<std::size_t> growing;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    texts[i].finished() ? finish(i) : growing.push_back(i);
-  }
-  while (!growing.empty()) {
-    std::vector<NewTokens> sequences;
-    for (const std::size_t i : growing) sequences.push_back(texts[i].next());
-    const Tensor logits = model.next_logits(sequences);
-    std::int64_t row = 0;
-    for (const std::size_t i : growing) {
-      const auto token = texts[i].add_token(logits.slice(row, row + 1));
-      if (token && output != nullptr) output->push(first + i, *token);
-      if (texts[i].finished()) finish(i);
-      ++row;
-    }
-    std::erase_if(growing, [&](std::size_t i) { return texts[i].finished(); });
-  }
-  std::vector<Generated> results;
-  for (const Continuation& text : texts) results.push_back(text.result());
-  return results;
+std::vector<std::vector<std::int32_t>> ids_of(const std::vector<Prompt>& prompts) {
+  std::vector<std::vector<std::int32_t>> ids;
+  for (const Prompt& prompt : prompts) ids.push_back(prompt.ids);
+  return ids;
 }
 
 }  // namespace
@@ -197,16 +116,24 @@ std::vector<Generated> generate(const GenerateOptions& options,
           "{}: vocabulary mismatch: the tokenizer has {} tokens, the model {}",
           model_folder(options.model).string(), job.tokenizer ? job.tokenizer->vocab_size() : 0,
           vocabulary);
-    for (const Prompt& prompt : job.prompts) check_ids(prompt.ids, vocabulary);
     const bool first_rank = context().rank() == 0;
     std::optional<Output> output;
     if (write && first_rank) output.emplace(job, write);
-    const auto at_a_time = static_cast<std::size_t>(options.batch);
-    for (std::size_t first = 0; first < job.prompts.size(); first += at_a_time) {
-      const std::size_t last = std::min(job.prompts.size(), first + at_a_time);
-      auto some = continue_prompts(model, job, first, last, output ? &*output : nullptr);
-      if (first_rank) std::move(some.begin(), some.end(), std::back_inserter(results));
+    ContinueCalls calls;
+    if (output) {
+      calls.token = [&](std::size_t i, std::int32_t token) { output->push(i, token); };
+      calls.finished = [&](std::size_t i) { output->finish(i); };
     }
+    std::vector<Generated> all =
+        continue_prompts(model, ids_of(job.prompts),
+                         {.sampling = options.sampling,
+                          .tokens = options.tokens,
+                          .seed = options.seed,
+                          .batch = options.batch,
+                          .stop = job.stop,
+                          .choices = job.tokenizer ? job.tokenizer->vocab_size() : 0},
+                         calls);
+    if (first_rank) results = std::move(all);
   });
   return results;
 }

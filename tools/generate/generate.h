@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/generate/continuation.h"
 #include "tools/generate/inference.h"
 #include "tools/generate/prompts.h"
-#include "tools/generate/sampler.h"
 
 namespace tessera {
 
@@ -37,15 +37,6 @@ struct GenerateOptions {
   std::string system;
   /// Stop tokens next to the model's own; see add_stop_tokens.
   std::vector<std::string> stop;
-};
-
-struct Generated {
-  /// The prompt's tokens and the new ones. A stop token is the last one.
-  std::vector<std::int32_t> ids;
-  /// The new tokens' natural logarithms by the model's logits, before temperature, top-k and top-p.
-  /// They have the bits of LanguageModel::log_probabilities as long as the context is not
-  /// full.
-  std::vector<float> log_probabilities;
 };
 
 /// Continues every prompt, each as if it were alone. The same options give the same result. When the model's context is full, generation continues from its last half.

@@ -121,6 +121,12 @@ function marksOf(run) {
     .map(event => ({ x: event.step, label: `${event.event} at step ${event.step}` }));
 }
 
+/// The points of a field that has no value in most lines.
+function pointsOf(run, name) {
+  const at = column(run, name).map((v, k) => v === null ? -1 : k).filter(k => k >= 0);
+  return { x: at.map(k => xOf(run)[k]), y: at.map(k => column(run, name)[k]), dots: true };
+}
+
 function losses() {
   const controls = element('div', { class: 'row' },
     choice(['by step', 'by tokens', 'by time'], () => Object.keys(kAxes).indexOf(state.axis),
@@ -130,9 +136,8 @@ function losses() {
     const name = runs.length > 1 ? run.name : 'training';
     const lines = [{ name, color: colour(i), x: xOf(run), y: column(run, 'mean_loss') }];
     if (has(run, 'val_loss')) {
-      const at = column(run, 'val_loss').map((v, k) => v === null ? -1 : k).filter(k => k >= 0);
       lines.push({ name: runs.length > 1 ? `${run.name}, validation` : 'validation', color: colour(runs.length > 1 ? i : 1),
-                   x: at.map(k => xOf(run)[k]), y: at.map(k => column(run, 'val_loss')[k]), dashed: runs.length > 1, dots: true });
+                   ...pointsOf(run, 'val_loss'), dashed: runs.length > 1 });
     }
     return lines;
   }), { xLabel: kAxes[state.axis], log: state.log, height: 320, marks: marksOf(runs[0]) });
@@ -148,6 +153,13 @@ function field(title, note, name, options = {}) {
   const make = () => lineChart(runs.map((run, i) => ({ name: run.name, color: colour(i), x: xOf(run), y: scaled(run, name, options.factor || 1) })),
     { xLabel: kAxes[state.axis], ...options });
   section(title, note, false, live(make));
+}
+
+function questions() {
+  if (!runs.some(run => has(run, 'hellaswag'))) return;
+  section('HellaSwag', 'The share of questions that the model answers right; 0.25 is chance for four endings.', false,
+    live(() => lineChart(runs.map((run, i) => ({ name: run.name, color: colour(i), ...pointsOf(run, 'hellaswag') })),
+                         { xLabel: kAxes[state.axis] })));
 }
 
 const chosenRun = () => runs[state.run];
@@ -245,6 +257,7 @@ function timeline() {
 document.getElementById('when').textContent = `Written ${data.written} by tessera report.`;
 summary();
 losses();
+questions();
 field('Learning rate', '', 'learning_rate', { zero: true });
 field('Gradient norm', 'The largest since the line before, without clipping.', 'max_gradient_norm', { log: true });
 field('Tokens per second', 'Of all ranks; evaluations do not count.', 'tokens_per_second', { zero: true });

@@ -63,7 +63,7 @@ Json flat(const Json& line) {
   return numbers;
 }
 
-/// Every `every`-th line and those with a validation loss. A kept line has the largest norm of those
+/// Every `every`-th line and those with a measurement of the model. A kept line has the largest norm of those
 /// that were left out before it.
 std::vector<Json> thinned(const std::vector<Json>& lines, std::size_t every) {
   constexpr const char* kNorm = "max_gradient_norm";
@@ -73,7 +73,8 @@ std::vector<Json> thinned(const std::vector<Json>& lines, std::size_t every) {
     Json line = flat(lines[i]);
     const bool has_norm = line.contains(kNorm) && line[kNorm].is_number();
     if (has_norm) largest = std::max(largest, line[kNorm].get<double>());
-    if (i % every != 0 && i + 1 != lines.size() && !line.contains("val_loss")) continue;
+    const bool measured = line.contains("val_loss") || line.contains("hellaswag");
+    if (i % every != 0 && i + 1 != lines.size() && !measured) continue;
     if (has_norm) line[kNorm] = largest;
     largest = 0.0;
     kept.push_back(std::move(line));

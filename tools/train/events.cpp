@@ -25,6 +25,13 @@ const std::vector<EventDescription>& run_events() {
       {"restart", "After `start`: `tessera launch` has started the run again. `reason`."},
       {"resume", "After `start`: the run continues. `path` of the checkpoint."},
       {"eval", "A measurement of the validation loss. `val_loss`, `sequences`, `ms` that it took."},
+      {"sample",
+       "The model has continued a text (`train.sample_every`). `prompt`, and `text`: the prompt "
+       "and "
+       "its continuation."},
+      {"hellaswag",
+       "The model has answered the questions of `data.hellaswag`. `right`, `questions`, `ms` that "
+       "it took."},
       {"checkpoint", "A checkpoint has its name. `path`, `ms` since its step."},
       {"skip",
        "A step changed no parameter: loss or norm were not finite. `loss`, `gradient_norm`, and "

@@ -90,6 +90,7 @@ std::string json_line(const StepMetrics& m) {
   std::string line = fmt::format(R"({{"step": {}, "loss": {}, "mean_loss": {})", m.step,
                                  number(m.loss), number(m.mean_loss));
   if (m.val_loss) line += fmt::format(R"(, "val_loss": {})", *m.val_loss);
+  if (m.hellaswag) line += fmt::format(R"(, "hellaswag": {})", *m.hellaswag);
   if (m.router_loss) line += fields_of_routers(m);
   line += fmt::format(
       R"(, "learning_rate": {}, "gradient_norm": {}, "max_gradient_norm": {}, "tokens": {}, )"
@@ -117,6 +118,9 @@ const std::vector<MetricField>& metric_fields() {
       {"val_loss",
        "Mean cross-entropy of the validation tokens, after the update. Only in lines "
        "with an evaluation."},
+      {"hellaswag",
+       "The share of `data.hellaswag`'s questions that the model answers right, after the update. "
+       "Only in lines with that measurement."},
       {"router_loss",
        "Sum of this step's balance and z-losses, which `loss` does not contain. Only with experts, "
        "as the next two."},

@@ -24,6 +24,8 @@ struct StepMetrics {
   /// The mean loss of the interval.
   double mean_loss = 0.0;
   std::optional<float> val_loss = {};
+  /// The share of multiple-choice questions that the model answers right.
+  std::optional<double> hellaswag = {};
   double learning_rate = 0.0;
   /// Norm of the whole gradient before clipping: of this step, and the largest of the interval.
   double gradient_norm = 0.0;

@@ -55,6 +55,13 @@ void Reporter::report(StepMetrics metrics) {
   last_ = metrics;
 }
 
+void Reporter::sample(std::int64_t step, std::size_t number, const ContinuedText& sample) {
+  event({"sample", step, {{"prompt", sample.prompt}, {"text", sample.text}}});
+  tensorboard_.add_text(step, fmt::format("sample/{}", number), sample.text);
+  progress_.log(fmt::format("{}  sample {}", clock_now(), short_form(sample)));
+  log_file_.write(fmt::format("sample {} after step {}\n{}", number, step, long_form(sample)));
+}
+
 void Reporter::update(std::int64_t step, float loss, double step_ms) {
   progress_.update(step, loss, step_ms);
 }

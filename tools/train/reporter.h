@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/train/continued_texts.h"
 #include "tools/train/events.h"
 #include "tools/train/log_file.h"
 #include "tools/train/metrics.h"
@@ -26,6 +27,9 @@ class Reporter {
   void event(const RunEvent& event);
   /// Writes and prints a line of metrics. Fills in its time and elapsed seconds.
   void report(StepMetrics metrics);
+  /// Writes an event, all of the text to log.txt and TensorBoard, and prints a line of it. `number`
+  /// counts the samples of a step from 1.
+  void sample(std::int64_t step, std::size_t number, const ContinuedText& sample);
   /// Redraws the progress bar.
   void update(std::int64_t step, float loss, double step_ms);
   /// Prints the line after the time of day.

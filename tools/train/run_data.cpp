@@ -38,12 +38,27 @@ std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   return nullptr;
 }
 
+/// The questions of data.hellaswag; each fits into the model's context.
+std::vector<Question> questions_of(const ResolvedConfig& run) {
+  std::vector<Question> questions;
+  if (run.config.data.hellaswag.empty()) return questions;
+  const TransformerShape shape = shape_of(run.model);
+  check_key(run.config, "data.hellaswag", [&] {
+    questions = read_questions(run.config.data.hellaswag, shape.vocab_size);
+    for (const Question& question : questions) rows_of(question, shape.context);
+  });
+  return questions;
+}
+
 }  // namespace
 
 RunData::RunData(const ResolvedConfig& run)
     : train(open_tokens("data.train", run.config.data.train, run, SampleOrder::shuffled).value()),
       val(open_tokens("data.val", run.config.data.val, run, SampleOrder::sequential)),
-      tokenizer(load_tokenizer(run.config)) {}
+      tokenizer(load_tokenizer(run.config)),
+      questions(questions_of(run)) {
+  if (run.config.train.sample_every > 0) samples.emplace(run, tokenizer.get());
+}
 
 BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step,
                        std::int64_t batch_size) {

@@ -5,9 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/tokenizers/tokenizer.h"
 #include "tools/data/loader.h"
+#include "tools/eval/hellaswag.h"
+#include "tools/train/continued_texts.h"
 #include "tools/train/resolve.h"
 #include "tools/train/session.h"
 
@@ -22,6 +25,10 @@ struct RunData {
   std::optional<TokenLoader> val;
   /// Saved with the model. Null if neither the data nor the model that training starts from has one.
   std::unique_ptr<Tokenizer> tokenizer;
+  /// With train.sample_every.
+  std::optional<ContinuedTexts> samples;
+  /// The questions of data.hellaswag.
+  std::vector<Question> questions;
 };
 
 /// The loader's batches, which must outlive them. Step `first_step` has batch 0.

@@ -230,8 +230,7 @@ void Runner::train_step() {
   if (checkpointer_.is_due(step) || (stopped_ && step < config_.train.steps)) {
     save_checkpoint(result);
   }
-  const bool evaluates = is_due(step, config_.train.eval_every) && data_.val;
-  if (evaluates || is_due(step, config_.train.log_every)) report(step, result, evaluates);
+  report(step, result);
   if (reporter_) reporter_->update(step, result.loss, step_ms);
 }
 
@@ -275,7 +274,14 @@ void Runner::save_checkpoint(const StepResult& result) {
   checkpointer_.save(position_.step, result.finite, tensors_to_save(session_), std::move(texts));
 }
 
-void Runner::report(std::int64_t step, const StepResult& result, bool evaluates) {
+void Runner::report(std::int64_t step, const StepResult& result) {
+  const TrainConfig& train = config_.train;
+  const bool evaluates = data_.val && is_due(step, train.eval_every);
+  const bool samples = data_.samples && is_due(step, train.sample_every);
+  const bool answers =
+      !data_.questions.empty() &&
+      (step == train.steps || (train.hellaswag_every > 0 && step % train.hellaswag_every == 0));
+  if (!evaluates && !samples && !answers && !is_due(step, train.log_every)) return;
   meter_.stop();
   StepMetrics metrics = {.step = step,
                          .loss = result.loss,
@@ -293,12 +299,20 @@ void Runner::report(std::int64_t step, const StepResult& result, bool evaluates)
   metrics.matmul_fraction = share_of_rate(flops, rates_.matmul);
   if (rates_.peak) metrics.mfu = flops / *rates_.peak;
   if (evaluates) metrics.val_loss = validation_loss(step);
+  const std::int64_t right = answers ? right_answers_of_all() : 0;
+  const std::size_t questions = data_.questions.size();
+  if (answers) metrics.hellaswag = static_cast<double>(right) / static_cast<double>(questions);
   meter_.fill(metrics);
   write_profile(/*run_has_ended=*/false);
   if (reporter_) {
     folder_->check_in_place();
     reporter_->report(metrics);
+    if (answers) {
+      log(fmt::format("hellaswag {:.4f}: {} of {} questions", *metrics.hellaswag, right,
+                      questions));
+    }
   }
+  if (samples) write_samples(step);
   meter_.start();
 }
 
@@ -322,6 +336,24 @@ float Runner::validation_loss(std::int64_t step) {
   event("eval",
         {{"val_loss", shortest(loss)}, {"sequences", rows}, {"ms", 1e3 * seconds_since(begin)}});
   return loss;
+}
+
+std::int64_t Runner::right_answers_of_all() {
+  const Clock::time_point begin = Clock::now();
+  std::int64_t right = 0;
+  const std::int64_t mine =
+      right_answers(session_.model(), data_.questions, world_.rank(), world_.size());
+  for (const auto& numbers : gather_numbers({mine}, world_)) right += numbers.front();
+  event("hellaswag", {{"right", right},
+                      {"questions", data_.questions.size()},
+                      {"ms", 1e3 * seconds_since(begin)}});
+  return right;
+}
+
+void Runner::write_samples(std::int64_t step) {
+  const std::vector<ContinuedText> samples = data_.samples->of(session_.model());
+  if (!reporter_) return;
+  for (std::size_t i = 0; i < samples.size(); ++i) reporter_->sample(step, i + 1, samples[i]);
 }
 
 void Runner::report_stop() {

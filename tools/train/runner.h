@@ -59,9 +59,13 @@ class Runner {
   void save_checkpoint(const StepResult& result);
   /// Writes the profile if it is complete or the run has ended.
   void write_profile(bool run_has_ended);
-  void report(std::int64_t step, const StepResult& result, bool evaluates);
+  /// A line, if one is due, with all measurements of the model that are due.
+  void report(std::int64_t step, const StepResult& result);
   /// Rank 0 reports it.
   float validation_loss(std::int64_t step);
+  /// The number of right answers to data.hellaswag.
+  std::int64_t right_answers_of_all();
+  void write_samples(std::int64_t step);
   /// A signal has ended the run before its last step.
   void report_stop();
   void save();
