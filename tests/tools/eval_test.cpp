@@ -54,6 +54,45 @@ TEST_CASE("eval: the validation loss is that of the run, on any number of ranks"
   CHECK(shorter["hellaswag"].is_null());
 }
 
+TEST_CASE("eval: rows of documents are those of the run, or as they are asked for") {
+  const TemporaryDirectory folder;
+  Config config = test::tiny_run(folder);
+  config.train.steps = 20;
+  config.train.log_every = 0;
+  config.train.eval_every = 20;
+  config.train.eval_batches = 0;
+  config.runtime.threads = 1;
+  config.data.document_token = "5";  // a number of the vocabulary
+  for (const RowKind rows : {RowKind::windows, RowKind::packed, RowKind::padded}) {
+    CAPTURE(enum_name(rows));
+    config.data.rows = rows;
+    config.train.dir = folder / std::string(enum_name(rows));
+    train(config);
+    const double of_run = test::metrics_of(config.train.dir).back()["val_loss"].get<double>();
+    const Evaluation own = evaluate({{.model = config.train.dir, .device = "cpu", .threads = 1}});
+    CHECK(*own.val_loss == Approx(of_run).epsilon(1e-6));
+    CHECK(own.bits_per_byte.has_value() == (rows == RowKind::windows));
+    // The model's folder alone, without the run, knows none of it.
+    const std::filesystem::path alone = folder / (config.train.dir.filename().string() + "_model");
+    std::filesystem::copy(config.train.dir / "model", alone);
+    const std::vector<std::string> base = {
+        "eval",   "--model", alone.string(),           "--device",          "cpu",
+        "--json", "--data",  config.data.val.string(), "--sequence-length", "24"};
+    const auto asked = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), base.begin(), base.end());
+      const test::Outcome outcome = test::run(more);
+      INFO(outcome.err);
+      REQUIRE(outcome.status == 0);
+      return json::parse(outcome.out)["val_loss"].get<double>();
+    };
+    CHECK(asked({"--rows", std::string(enum_name(rows)), "--document-token", "5"}) == own.val_loss);
+    CHECK(asked({}) != own.val_loss);
+  }
+  const test::Outcome bad = test::run(
+      {"eval", "--model", config.train.dir.string(), "--device", "cpu", "--document-token", "1 2"});
+  CHECK_THAT(bad.err, Contains("the document token \"1 2\", which is 3 tokens; expected one"));
+}
+
 TEST_CASE("eval: a question's file reads back, and each kind of damage is named") {
   const TemporaryDirectory folder;
   const std::filesystem::path path = folder / "q.bin";

@@ -91,6 +91,16 @@ FAULTS = {
         "tree.signal(SIGTERM);",
         ["launch"]),
     # ---- looks into a run
+    "eval does not tell documents apart": (
+        "tools/eval/evaluate.cpp",
+        "batch.document_starts);",
+        "Tensor());",
+        ["eval"]),
+    "eval cuts windows whatever the run's rows": (
+        "tools/eval/evaluate.cpp",
+        "if (!options.rows && run) options.rows = run->data.rows;",
+        "",
+        ["eval"]),
     "a rank without a question counts its answer": (
         "tools/eval/hellaswag.cpp",
         "== question.label && has_one) ++right;",

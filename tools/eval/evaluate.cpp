@@ -14,6 +14,7 @@
 #include "tools/config/parse.h"
 #include "tools/data/loader.h"
 #include "tools/eval/hellaswag.h"
+#include "tools/train/resolve.h"
 
 namespace tessera {
 namespace {
@@ -36,10 +37,8 @@ EvaluateOptions with_defaults(EvaluateOptions options) {
   check(!options.data.empty() || !options.hellaswag.empty(),
         "nothing to evaluate: {} is no run with data.val; give --data or --hellaswag",
         options.model.string());
-  check(options.data.empty() || !run || run->data.document_token.empty(),
-        "{} was trained on rows of documents (data.document_token), which tessera eval does not "
-        "make; its log has the validation loss",
-        options.model.string());
+  if (!options.rows && run) options.rows = run->data.rows;
+  if (options.document_token.empty() && run) options.document_token = run->data.document_token;
   return options;
 }
 
@@ -59,26 +58,39 @@ Total total_loss(LanguageModel& model, const TokenLoader& loader) {
     const std::int64_t targets = loader.valid_targets(0, first, rows, loader.samples());
     if (targets == 0) continue;
     const Batch batch = loader.load(0, first, rows, loader.samples());
-    const Variable loss = model.loss(batch.inputs, batch.targets,
-                                     1.0 / static_cast<double>(targets), /*training=*/false);
+    const Variable loss =
+        model.loss(batch.inputs, batch.targets, 1.0 / static_cast<double>(targets),
+                   /*training=*/false, batch.document_starts);
     total.loss += loss.data().item<float>() * static_cast<double>(targets);
     total.targets += targets;
   }
   return total;
 }
 
+/// The folder of the model's tokenizer, or else of the data's; empty without one.
+fs::path tokenizer_folder(const EvaluateOptions& options) {
+  for (const fs::path& folder : {model_folder(options.model), data_folder_of(options.data)}) {
+    if (!folder.empty() && Tokenizer::exists(folder)) return folder;
+  }
+  return {};
+}
+
+std::optional<std::int32_t> document_token_of(const EvaluateOptions& options,
+                                              std::int64_t vocab_size) {
+  try {
+    return find_document_token(options.document_token, tokenizer_folder(options), vocab_size);
+  } catch (const Error& error) {
+    throw Error(fmt::format("the document token {}", error.what()));
+  }
+}
+
 /// The bytes of text that the targets of all windows spell: tokens 1 to windows * length. No value without a
 /// tokenizer.
 std::optional<std::int64_t> target_bytes(const EvaluateOptions& options, const TokenCorpus& corpus,
                                          std::int64_t targets) {
-  std::unique_ptr<Tokenizer> tokenizer;
-  for (const fs::path& folder : {model_folder(options.model), data_folder_of(options.data)}) {
-    if (!folder.empty() && Tokenizer::exists(folder)) {
-      tokenizer = Tokenizer::load(folder);
-      break;
-    }
-  }
-  if (tokenizer == nullptr) return std::nullopt;
+  const fs::path folder = tokenizer_folder(options);
+  if (folder.empty()) return std::nullopt;
+  const auto tokenizer = Tokenizer::load(folder);
   constexpr std::int64_t kAtATime = 1 << 16;
   std::int64_t bytes = 0;
   for (std::int64_t done = 0; done < targets; done += kAtATime) {
@@ -96,7 +108,10 @@ void measure_loss(LanguageModel& model, const EvaluateOptions& options, Evaluati
   const std::int64_t length = options.sequence_length > 0 ? options.sequence_length : shape.context;
   check(length <= shape.context, "--sequence-length {} is more than the model's context of {}",
         length, shape.context);
-  const TokenLoader loader(corpus, length, SampleOrder::sequential);
+  const RowKind rows = options.rows.value_or(RowKind::windows);
+  const auto document_token = document_token_of(options, shape.vocab_size);
+  const TokenLoader loader(corpus, length, SampleOrder::sequential, /*seed=*/0, document_token,
+                           rows);
   const Total total = total_loss(model, loader);
   if (context().rank() != 0) return;
   check(total.targets > 0, "{}: no target is valid", corpus.name());
@@ -106,7 +121,8 @@ void measure_loss(LanguageModel& model, const EvaluateOptions& options, Evaluati
   result.sequence_length = length;
   check(std::isfinite(*result.val_loss),
         "the validation loss is {}: the model diverged or is damaged", *result.val_loss);
-  if (total.targets != loader.samples() * length) return;  // the bytes of a part are not known
+  // The bytes of a part of the tokens are not known.
+  if (rows != RowKind::windows || total.targets != loader.samples() * length) return;
   if (const auto bytes = target_bytes(options, corpus, total.targets); bytes && *bytes > 0) {
     result.bits_per_byte = total.loss / std::numbers::ln2 / static_cast<double>(*bytes);
   }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "tools/data/row_kind.h"
 #include "tools/generate/inference.h"
 
 namespace tessera {
@@ -16,6 +17,9 @@ struct EvaluateOptions : InferenceOptions {
   std::filesystem::path data;
   /// 0: that of the run, or the model's context.
   std::int64_t sequence_length = 0;
+  /// As the keys data.rows and data.document_token. No value and empty: those of the run.
+  std::optional<RowKind> rows = {};
+  std::string document_token = {};
   /// A file of multiple-choice questions (tools/eval/hellaswag.h), or empty.
   std::filesystem::path hellaswag;
 };
@@ -25,10 +29,12 @@ struct Evaluation {
   std::optional<double> val_loss = {};
   /// Valid targets.
   std::int64_t tokens = 0;
+  /// Windows, or rows of documents.
   std::int64_t sequences = 0;
   std::int64_t sequence_length = 0;
   /// val_loss in bits, per byte of text instead of per token: comparable between tokenizers. No value without
-  /// a tokenizer next to the data or the model, or if the data trains on answers only.
+  /// a tokenizer next to the data or the model, if the data trains on answers only, or with rows of
+  /// whole documents.
   std::optional<double> bits_per_byte = {};
   /// Questions in all, and answered right.
   std::int64_t questions = 0;

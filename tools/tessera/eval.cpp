@@ -1,6 +1,8 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "tools/eval/evaluate.h"
 #include "tools/tessera/commands.h"
@@ -22,6 +24,16 @@ void add_eval(CLI::App& app) {
       ->add_option("--sequence-length", options->sequence_length,
                    "Tokens per sequence; the run's, or the model's context by default")
       ->check(CLI::PositiveNumber);
+  command->add_option("--rows", options->rows, "As data.rows; the run's by default")
+      ->type_name("windows|packed|padded")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, RowKind>{{"windows", RowKind::windows},
+                                                                 {"packed", RowKind::packed},
+                                                                 {"padded", RowKind::padded}}));
+  command
+      ->add_option("--document-token", options->document_token,
+                   "As data.document_token; the run's by default")
+      ->type_name("TOKEN");
   command
       ->add_option(
           "--hellaswag", options->hellaswag,

@@ -171,25 +171,6 @@ void check_same_tokenizer(const fs::path& model, const fs::path& data) {
       spelling(*of_model, *token), spelling(*of_data, *token));
 }
 
-/// The token that data.document_token names; none if the key is empty.
-std::optional<std::int32_t> find_document_token(const Config& config, std::int64_t vocab_size) {
-  const std::string& name = config.data.document_token;
-  if (name.empty()) return std::nullopt;
-  if (name.find_first_not_of("0123456789") == name.npos) {
-    const std::int64_t number = name.size() > 9 ? vocab_size : std::stoll(name);
-    check(number < vocab_size, "{}; the model's tokens are 0 to {}", name, vocab_size - 1);
-    return static_cast<std::int32_t>(number);
-  }
-  const fs::path folder = data_folder_of(config.data.train);
-  check(Tokenizer::exists(folder), "{}, and {} has no {} to look it up; give the token's number",
-        excerpt(name), folder.string(), Tokenizer::kFileName);
-  const std::vector<std::int32_t> tokens = Tokenizer::load(folder)->encode(name);
-  check(tokens.size() == 1, "{}, which is {} tokens; expected one", excerpt(name), tokens.size());
-  check(tokens.front() < vocab_size, "{}, which is token {}; the model's tokens are 0 to {}",
-        excerpt(name), tokens.front(), vocab_size - 1);
-  return tokens.front();
-}
-
 void check_model(const TransformerShape& model, const Config& config,
                  std::int64_t data_vocabulary) {
   check(model.vocab_size >= data_vocabulary,
@@ -268,7 +249,9 @@ ResolvedConfig resolve(const Config& config) {
     resolve_balance(run.config.moe, shape_of(run.model), config.model);
   });
   check_key(config, "data.document_token", [&] {
-    run.document_token = find_document_token(config, shape_of(run.model).vocab_size);
+    run.document_token =
+        find_document_token(config.data.document_token, data_folder_of(config.data.train),
+                            shape_of(run.model).vocab_size);
   });
   check_key(config, "train.elastic", [&] { check_elastic(config); });
   check_key(config, "sharding.check_replicas", [&] {
@@ -287,6 +270,23 @@ ResolvedConfig resolve(const Config& config) {
   run.sharding.counters = shape.experts.layers * shape.experts.count;
   run.schedule = schedule_of(config);
   return run;
+}
+
+std::optional<std::int32_t> find_document_token(const std::string& name, const fs::path& tokenizer,
+                                                std::int64_t vocab_size) {
+  if (name.empty()) return std::nullopt;
+  if (name.find_first_not_of("0123456789") == name.npos) {
+    const std::int64_t number = name.size() > 9 ? vocab_size : std::stoll(name);
+    check(number < vocab_size, "{}; the model's tokens are 0 to {}", name, vocab_size - 1);
+    return static_cast<std::int32_t>(number);
+  }
+  check(Tokenizer::exists(tokenizer), "{}, and {} has no {} to look it up; give the token's number",
+        excerpt(name), tokenizer.string(), Tokenizer::kFileName);
+  const std::vector<std::int32_t> tokens = Tokenizer::load(tokenizer)->encode(name);
+  check(tokens.size() == 1, "{}, which is {} tokens; expected one", excerpt(name), tokens.size());
+  check(tokens.front() < vocab_size, "{}, which is token {}; the model's tokens are 0 to {}",
+        excerpt(name), tokens.front(), vocab_size - 1);
+  return tokens.front();
 }
 
 ResolvedConfig on_ranks(ResolvedConfig run, int ranks) {

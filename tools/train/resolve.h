@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,12 @@ struct ResolvedConfig {
 /// exist. Raises Error if keys contradict each other, the model or the data, with the place of the
 /// key.
 ResolvedConfig resolve(const Config& config);
+
+/// The token that a value of data.document_token names: its number, or its spelling in the tokenizer of
+/// this folder; none if the name is empty. Raises Error if the vocabulary has no such token.
+std::optional<std::int32_t> find_document_token(const std::string& name,
+                                                const std::filesystem::path& tokenizer,
+                                                std::int64_t vocab_size);
 
 /// The configuration on so many ranks. With train.elastic, data.accumulation_steps is the share of
 /// each. Raises Error if the ranks do not divide train.elastic.
