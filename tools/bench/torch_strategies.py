@@ -115,7 +115,8 @@ def torch_rank(rank, options, strategy, init, port, results):
         **dict.fromkeys(["resid_pdrop", "embd_pdrop", "attn_pdrop"], 0.0)).to(device)
     model.train()
     model = wrapped(model, strategy, device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.0,
+                                  fused=True)
     window = read_window(options["tokens"], options["sequence"] + 1)
     rows = torch.tensor(window, device=device).repeat(options["batch"] // options["ranks"], 1)
     ms, losses = [], []
