@@ -132,6 +132,11 @@ FAULTS = {
         "samples.push_back({prompts_[i], prompts_[i] + ",
         "samples.push_back({prompts_[i], ",
         ["continued_texts"]),
+    "the console cuts a sample inside a character": (
+        "tools/train/continued_texts.cpp",
+        "    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;\n",
+        "",
+        ["continued_texts"]),
     "control characters of a sample reach the log": (
         "tools/train/continued_texts.cpp",
         "text += is_control && c != '\\t' ? '?' : c;",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "models/hugging_face.h"
@@ -78,7 +79,16 @@ std::vector<ContinuedText> ContinuedTexts::of(LanguageModel& model) const {
 }
 
 std::string short_form(const ContinuedText& sample) {
-  return excerpt(sample.text);
+  constexpr std::size_t kMost = 55;  // bytes
+  std::string line = sample.text;
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  if (line.size() > kMost) {
+    std::size_t end = kMost;
+    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;
+    line = line.substr(0, end) + "...";
+  }
+  return excerpt(line);
 }
 
 std::string long_form(const ContinuedText& sample) {

@@ -36,7 +36,8 @@ class ContinuedTexts {
   ContinueOptions options_;
 };
 
-/// The text in one line of at most 62 characters, for the console.
+/// The beginning of the text in quotes, for the console: at most 60 bytes in one line. Line breaks and
+/// tabs become spaces; other control characters are spelled, and take more.
 std::string short_form(const ContinuedText& sample);
 /// All of the text, its lines indented and without control characters, for log.txt.
 std::string long_form(const ContinuedText& sample);
