@@ -117,6 +117,7 @@ std::string only_message(Outcomes outcomes) {
   return outcomes[0];
 }
 
+#if !defined(__SANITIZE_THREAD__)
 /// The messages of ranks that are processes, a line each. A quiet rank has
 /// none.
 std::string message_of_processes(int ranks, const Body& body) {
@@ -144,6 +145,7 @@ std::string message_of_processes(int ranks, const Body& body) {
   for (const pid_t process : processes) ::waitpid(process, nullptr, 0);
   return text;
 }
+#endif
 
 const Body kBarriers = [](Communicator& world) {
   for (int i = 0; i < 1'000'000; ++i) world.barrier(compute());
@@ -370,6 +372,7 @@ TEST_CASE("tcp: a rank's damaged message ends the run, and names the rank", "[cp
   }
 }
 
+#if !defined(__SANITIZE_THREAD__)  // it refuses threads after a fork
 TEST_CASE("tcp: a process that dies is named by those that remain", "[cpu]") {
   for (const int victim : {0, 1, 2}) {
     const auto dies = [&](Communicator& world) {
@@ -390,5 +393,6 @@ TEST_CASE("tcp: ranks that are processes end well together", "[cpu]") {
   };
   CHECK(message_of_processes(4, body) == "\n\n\n\n");
 }
+#endif
 
 }  // namespace tessera

@@ -75,6 +75,16 @@ FAULTS = {
         'if (continues()) words.emplace_back("train.resume=auto");',
         "",
         ["launch"]),
+    "selftest does not compare weights": (
+        "tools/selftest/selftest.cpp",
+        "check(weights_of(config) == weights_,",
+        "check(weights_of(config) == weights_ || true,",
+        ["selftest"]),
+    "selftest takes a run that began again for one that continued": (
+        "tools/selftest/selftest.cpp",
+        'if (line.value("event", "") == "resume" && line["step"] == step) return;',
+        "if (line.contains(\"event\") && step > 0) return;",
+        ["selftest"]),
     "ranks outlive launch": (
         "tools/launch/process_tree.cpp",
         "  ::prctl(PR_SET_PDEATHSIG, SIGTERM);\n",

@@ -38,14 +38,20 @@ std::optional<pid_t> parent_of(const fs::path& folder) {
 }
 
 /// Calls nothing but functions that are safe between fork and exec.
-[[noreturn]] void become(char* const* arguments, pid_t parent, int problem) {
+[[noreturn]] void become(char* const* arguments, const char* output, pid_t parent, int problem) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   ::dup2(nothing, STDIN_FILENO);
+  const int file =
+      *output == '\0' ? -1 : ::open(output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const bool has_output = *output == '\0' || file >= 0;
+  for (const int number : {STDOUT_FILENO, STDERR_FILENO}) {
+    if (file >= 0) ::dup2(file, number);
+  }
   for (const int number : {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM}) std::signal(number, SIG_DFL);
   // The parent may have died before it could be watched.
-  if (::getppid() == parent) ::execv(arguments[0], arguments);
+  if (has_output && ::getppid() == parent) ::execv(arguments[0], arguments);
   const int code = errno;
   [[maybe_unused]] const auto written = ::write(problem, &code, sizeof code);
   ::_exit(127);
@@ -76,7 +82,7 @@ std::vector<pid_t> descendants_of(pid_t process) {
   return found;
 }
 
-ProcessTree::ProcessTree(const std::vector<std::string>& command) {
+ProcessTree::ProcessTree(const std::vector<std::string>& command, const std::string& output) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -86,7 +92,7 @@ ProcessTree::ProcessTree(const std::vector<std::string>& command) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const pid_t own = ::getpid();
   process_ = ::fork();
-  if (process_ == 0) become(arguments.data(), own, ends[1]);
+  if (process_ == 0) become(arguments.data(), output.c_str(), own, ends[1]);
   ::close(ends[1]);
   int problem = process_ < 0 ? errno : 0;
   // Nothing to read: exec has closed the other end.

@@ -19,8 +19,9 @@ class ProcessTree {
  public:
   /// Starts a command, the program's path first. It has a process group of its own, so that a
   /// terminal's Ctrl-C does not reach it, and reads nothing. It gets SIGTERM if this process dies.
-  /// Raises Error if it cannot be started.
-  explicit ProcessTree(const std::vector<std::string>& command);
+  /// Its standard output and errors go to the file `output`, or to those of this process. Raises
+  /// Error if it cannot be started.
+  explicit ProcessTree(const std::vector<std::string>& command, const std::string& output = {});
   /// Ends the whole tree.
   ~ProcessTree();
   ProcessTree(const ProcessTree&) = delete;

@@ -14,6 +14,7 @@ namespace tessera {
 void add_prepare(CLI::App& app);
 void add_train(CLI::App& app);
 void add_launch(CLI::App& app);
+void add_selftest(CLI::App& app);
 void add_encode(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_score(CLI::App& app);

@@ -11,6 +11,7 @@ void add_commands(CLI::App& app) {
   add_prepare(app);
   add_train(app);
   add_launch(app);
+  add_selftest(app);
   add_encode(app);
   add_generate(app);
   add_score(app);

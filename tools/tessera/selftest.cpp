@@ -1,0 +1,25 @@
+#include "tools/selftest/selftest.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "tools/program/command_line.h"
+#include "tools/tessera/commands.h"
+
+namespace tessera {
+
+void add_selftest(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "selftest", "Train a tiny model in all ways, in a minute, and compare the bits.");
+  const auto options = std::make_shared<SelftestOptions>();
+  command->add_option("--ranks", options->ranks, "Ranks: 2 (the default), 4, 8, ...");
+  command->add_option("--device", options->device, "As runtime.device; auto by default");
+  command->callback([options] {
+    options->program = std::filesystem::read_symlink("/proc/self/exe");
+    const auto print = [](std::string_view line) { std::cout << line << std::endl; };
+    if (selftest(*options, print) > 0) throw ExitStatus{1};
+  });
+}
+
+}  // namespace tessera
