@@ -19,6 +19,8 @@ class ExpertExchange {
 
   /// R.
   virtual int ranks() const = 0;
+  /// r: this rank's place among them.
+  virtual int rank() const = 0;
 
   /// `sent` [R, n] i32: row r goes to rank r. Returns the rows that this rank received, [R, n], one
   /// after another. A collective. The host reads them, so it waits for the device.

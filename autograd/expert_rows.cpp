@@ -1,11 +1,13 @@
 #include "autograd/expert_rows.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "autograd/activations.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
+#include "runtime/context.h"
 
 namespace tessera {
 namespace {
@@ -19,9 +21,38 @@ Tensor on_device(const std::vector<std::int32_t>& values, const Shape& shape) {
   return Tensor::from(values, shape);
 }
 
+using Counts = std::vector<std::int32_t>;
+
+/// Appends the ends of `groups` groups that share out `rows` rows. The first groups have one row more.
+void append_even(Counts& offsets, std::int64_t rows, std::int64_t groups) {
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const std::int64_t count = rows / groups + (g < rows % groups ? 1 : 0);
+    offsets.push_back(offsets.back() + static_cast<std::int32_t>(count));
+  }
+}
+
+/// The offsets [E + 1] of every rank's rows in a dry run, for the rank that holds the experts [first, first + n).
+Counts assumed_offsets(const Shape& places, std::int64_t experts, std::int64_t first,
+                       std::int64_t n) {
+  Counts offsets = {0};
+  const std::int64_t rows = places.numel();
+  if (context().state<AssumedLoad>().kind == AssumedLoad::Kind::even) {
+    append_even(offsets, rows, experts);
+    return offsets;
+  }
+  // A token takes an expert once.
+  const std::int64_t here = places[0] * std::min(places[1], n);
+  const std::int64_t before = (rows - here) * first / (experts - n);
+  append_even(offsets, before, first);
+  append_even(offsets, here, n);
+  append_even(offsets, rows - here - before, experts - n - first);
+  return offsets;
+}
+
 }  // namespace
 
-ExpertRows::ExpertRows(const Tensor& offsets, std::shared_ptr<ExpertExchange> exchange)
+ExpertRows::ExpertRows(const Tensor& offsets, const Tensor& places,
+                       std::shared_ptr<ExpertExchange> exchange)
     : exchange_(std::move(exchange)) {
   if (!travel()) {
     offsets_ = offsets;
@@ -34,9 +65,14 @@ ExpertRows::ExpertRows(const Tensor& offsets, std::shared_ptr<ExpertExchange> ex
   for (std::int64_t r = 0; r < ranks; ++r) {
     sent.slice(r, r + 1).reshape({n + 1}).copy_from(offsets.slice(r * n, (r + 1) * n + 1));
   }
-  const std::vector<std::int32_t> received = exchange_->swap(sent);
-  const auto own = offsets.to_vector<std::int32_t>();
-  std::vector<std::int32_t> of_groups = {0}, of_sources;
+  Counts received = exchange_->swap(sent);
+  Counts own = offsets.to_vector<std::int32_t>();
+  if (context().is_dry()) {
+    const std::int64_t first = exchange_->rank() * n;
+    own = assumed_offsets(places.shape(), ranks * n, first, n);
+    for (std::int64_t i = 0; i < std::ssize(received); ++i) received[i] = own[first + i % (n + 1)];
+  }
+  Counts of_groups = {0}, of_sources;
   for (std::int64_t r = 0; r < ranks; ++r) {
     sent_rows_.push_back(own[(r + 1) * n] - own[r * n]);
     const auto* const from = received.data() + r * (n + 1);
@@ -53,9 +89,9 @@ ExpertRows::ExpertRows(const Tensor& offsets, std::shared_ptr<ExpertExchange> ex
   for (std::int64_t r = 0; r < ranks; ++r) {
     offsets_of_.push_back(all.slice(r, r + 1).reshape({n + 1}));
   }
-  std::vector<std::int32_t> places(static_cast<std::size_t>(rows));
-  std::iota(places.begin(), places.end(), 0);
-  places_ = on_device(places, {rows, 1});
+  Counts places_here(static_cast<std::size_t>(rows));
+  std::iota(places_here.begin(), places_here.end(), 0);
+  places_ = on_device(places_here, {rows, 1});
 }
 
 Tensor ExpertRows::to_experts(const Tensor& rows) const {

@@ -24,12 +24,21 @@
 
 namespace tessera {
 
+/// In a dry run the host cannot read where rows go. It assumes that every rank's tokens take
+///   even        all experts equally often, as moe.force_balance has it;
+///   all_here    the experts of this rank as often as they can: no rank gets more rows.
+/// An option of the calling thread's rank: context().state<AssumedLoad>().
+struct AssumedLoad {
+  enum class Kind { even, all_here } kind = Kind::even;
+};
+
 class ExpertRows {
  public:
   ExpertRows() = default;
-  /// `offsets` [E + 1] i32 of this rank's dispatched rows (kernels/dispatch/op.h). With an exchange a
-  /// collective, in which the host waits for the device; null: all experts are here.
-  ExpertRows(const Tensor& offsets, std::shared_ptr<ExpertExchange> exchange);
+  /// `offsets` [E + 1] i32 of this rank's dispatched rows, and the `places` [N, k] of its tokens among them
+  /// (kernels/dispatch/op.h). With an exchange a collective, in which the host waits for the device;
+  /// null: all experts are here.
+  ExpertRows(const Tensor& offsets, const Tensor& places, std::shared_ptr<ExpertExchange> exchange);
 
   bool travel() const { return exchange_ != nullptr; }
   /// [N k, C] by (expert, token) to [P, C] by (source, expert, token). A collective.

@@ -215,7 +215,7 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
             .places_there = {}};
   check_parameters(x, call, routing.offsets.numel() - 1);
   const Tensor rows = as_rows(x.data());
-  call.at = ExpertRows(routing.offsets, gate_up.exchange());
+  call.at = ExpertRows(routing.offsets, routing.places, gate_up.exchange());
   call.send_weights();
   Tensor at_experts = call.at.to_experts(call.dispatched(rows));
   const Tensor pre = call.gate_up(at_experts, call.at.offsets());

@@ -18,6 +18,7 @@ class Exchange final : public ExpertExchange {
   explicit Exchange(Communicator& ranks) : group_(ranks) {}
 
   int ranks() const override { return group_.size(); }
+  int rank() const override { return group_.rank(); }
 
   std::vector<std::int32_t> swap(const Tensor& sent) override {
     const Tensor received = Tensor::empty(sent.shape(), sent.dtype());

@@ -15,6 +15,7 @@ class ExpertAxis final : public ExpertExchange {
   explicit ExpertAxis(Communicator& group) : group_(group) {}
 
   int ranks() const override { return group_.size(); }
+  int rank() const override { return group_.rank(); }
   std::vector<std::int32_t> swap(const Tensor& sent) override;
   void move(const Tensor& received, const std::vector<std::int64_t>& received_rows,
             const Tensor& sent, const std::vector<std::int64_t>& sent_rows) override;

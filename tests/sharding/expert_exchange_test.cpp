@@ -35,6 +35,7 @@ class TestExchange final : public ExpertExchange {
  public:
   explicit TestExchange(Communicator& group) : group_(group) {}
   int ranks() const override { return group_.size(); }
+  int rank() const override { return group_.rank(); }
   std::vector<std::int32_t> swap(const Tensor& sent) override {
     const Tensor received = Tensor::empty(sent.shape(), sent.dtype());
     group_.all_to_all({received}, {sent}, context().compute_stream(), "counts");

@@ -190,6 +190,41 @@ TEST_CASE("dry run: the balances of a mixture of experts", "[cpu]") {
   }
 }
 
+TEST_CASE("dry run: rows that travel to experts, with equal counts and with any", "[cpu]") {
+  for (const char* preset : {"qwen3-moe-mini", "llama4-mini"}) {
+    for (const int shared_out : {2, 4}) {
+      Config config = tiny(preset);
+      config.model.experts = 8;
+      config.sharding.strategy = shared_out == 2 ? StrategyKind::fsdp : StrategyKind::ddp;
+      config.sharding.expert_parallel = shared_out;
+      config.data.accumulation_steps = 2;
+      config.moe.force_balance = true;
+      check_step(fmt::format("{} in {} parts", preset, shared_out), config, 4);
+
+      config.moe.force_balance = false;
+      const ResolvedConfig run = resolve(config);
+      test::Findings findings;
+      run_ranks({.ranks = 4, .device = test::device(), .threads = kThreads},
+                [&](Communicator& world) {
+                  TrainingSession session(run, world);
+                  for (int step = 1; step <= 2; ++step) session.step(step, tokens_of(run));
+                  synchronize();
+                  const StepMemory most = dry_run(run,
+                                                  {.rank = world.rank(),
+                                                   .ranks = 4,
+                                                   .device = context().device(),
+                                                   .threads = kThreads},
+                                                  AssumedLoad::Kind::all_here);
+                  const std::int64_t measured = context().allocator().account().total.peak;
+                  findings.expect(measured <= most.account.total.peak,
+                                  fmt::format("rank {}: a peak of {}, at most {} predicted",
+                                              world.rank(), measured, most.account.total.peak));
+                });
+      CHECK(findings.wrong() == std::vector<std::string>());
+    }
+  }
+}
+
 TEST_CASE("dry run: a block keeps the bytes that the book counts", "[cpu]") {
   // The difference that a further block makes when the backward pass begins.
   const auto kept_per_token = [](Config config) {

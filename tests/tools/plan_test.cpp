@@ -143,6 +143,19 @@ TEST_CASE("plan: a peak with offloading is not predicted") {
              Contains("not predicted with offloading") && !Contains("At the peak"));
 }
 
+TEST_CASE("plan: with experts shared out, the peak is that of equal counts, with a bound for all") {
+  Config config = fsdp("qwen3-moe-mini");
+  CHECK_THAT(plan(config, {.ranks = 4}), !Contains("the peak is at most"));
+  config.sharding.expert_parallel = 4;
+  const std::string page = plan(config, {.ranks = 4});
+  const std::size_t bound = page.find("the peak is at most\n");
+  REQUIRE(bound != page.npos);
+  const std::size_t peak = page.find("At the peak of a step, ");
+  REQUIRE(peak != page.npos);
+  CHECK(std::stod(page.substr(page.find_first_of("0123456789", bound))) >
+        std::stod(row_of(page.substr(peak), "total")[1]));
+}
+
 TEST_CASE("plan: the plan is printed, with its mesh") {
   CHECK_THAT(plan(fsdp("gpt2-mini"), {.ranks = 4}), Contains("replica 1 x shard 4"));
   Config mixed = fsdp("gpt2-mini");

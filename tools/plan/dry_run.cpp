@@ -98,7 +98,7 @@ ResolvedConfig shortened(const ResolvedConfig& run, int ranks) {
   return shorter;
 }
 
-StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank) {
+StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::Kind load) {
   RankContext context({.device = rank.device,
                        .rank = rank.rank,
                        .world_size = rank.ranks,
@@ -107,6 +107,7 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank) {
   const ContextGuard guard(context);
   set_attention_backend(run.config.kernels.attention);
   matmul_options().library = run.config.kernels.matmul;
+  context.state<AssumedLoad>().kind = load;
   const auto world = make_dry_communicator(rank.rank, nodes_of(rank));
   TrainingSession session(run, *world);
   PeakWatch watch(session.model(), session.strategy());

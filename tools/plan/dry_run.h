@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/expert_rows.h"
 #include "runtime/allocator.h"
 #include "runtime/device.h"
 #include "tools/train/resolve.h"
@@ -42,10 +43,11 @@ struct StepMemory {
 };
 
 /// Not a part of the accounts: staging memory of communicators (MPI's, NCCL's, that of threads with
-/// several GPUs). Values that a program reads from tensors are zero, so a mixture of experts runs
-/// with counts of zero; they change no account as long as every rank computes all its tokens' rows.
+/// several GPUs). Values that a program reads from tensors are zero. Where ranks share out experts, the
+/// rows that they exchange are those of `load`. Without, a mixture's counts change no account.
 /// Raises Error as TrainingSession does.
-StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank);
+StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank,
+                   AssumedLoad::Kind load = AssumedLoad::Kind::even);
 
 /// A run with the peak of `run` that is quicker to run dry. All micro-batches
 /// after the second are alike, unless routers keep the counts of each. A batch that does not divide among the

@@ -22,19 +22,19 @@ Machine machine_of(const PlanOptions& options) {
 }
 
 std::optional<StepMemory> step_of(const ResolvedConfig& run, const Plan& plan, int rank,
-                                  const PlanOptions& options) {
+                                  const PlanOptions& options, AssumedLoad::Kind load) {
   const auto offloads = [](const GroupPlan& group) {
     return group.placement.offload != Offload::none;
   };
   if (std::any_of(plan.groups.begin(), plan.groups.end(), offloads)) return {};
-  if (run.sharding.expert_parallel > 1) return {};
   const int on_a_node = options.ranks / options.nodes;
   const int threads = static_cast<int>(run.config.runtime.threads);
   return dry_run(shortened(run, options.ranks),
                  {.rank = rank,
                   .ranks = options.ranks,
                   .ranks_per_node = ranks_per_node_of(options),
-                  .threads = threads > 0 ? threads : std::max(1, available_threads() / on_a_node)});
+                  .threads = threads > 0 ? threads : std::max(1, available_threads() / on_a_node)},
+                 load);
 }
 
 PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan,
@@ -44,7 +44,13 @@ PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan,
   if (replicas > 1 && shards > 1) figures.mesh = fmt::format("{} x {}", replicas, shards);
   figures.prediction =
       predict(plan, ranks_per_node_of(options), optimizer_bytes_per_element(run.config.optimizer));
-  figures.step = step_of(run, plan, figures.prediction.fullest_rank, options);
+  const auto step = [&](AssumedLoad::Kind load) {
+    return step_of(run, plan, figures.prediction.fullest_rank, options, load);
+  };
+  figures.step = step(AssumedLoad::Kind::even);
+  if (figures.step && run.sharding.expert_parallel > 1) {
+    figures.peak_at_most = step(AssumedLoad::Kind::all_here)->account.total.peak;
+  }
   return figures;
 }
 

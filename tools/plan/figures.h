@@ -25,8 +25,11 @@ struct PlannedStrategy {
   std::string mesh;
   Prediction prediction;
   /// The dry run of the fullest rank, on the CPU. No value with offloading, which ranks on the CPU
-  /// do not do, and none with expert_parallel: the rows of other ranks are not known.
+  /// do not do. With expert_parallel all experts get equally many rows.
   std::optional<StepMemory> step;
+  /// With expert_parallel: the bytes at the peak if all tokens of all ranks take this rank's experts,
+  /// which no routing exceeds. Else 0.
+  std::int64_t peak_at_most = 0;
   /// If it is not empty, the strategy does not suit the ranks, and there are no figures.
   std::string problem;
 

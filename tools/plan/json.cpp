@@ -42,6 +42,7 @@ Json json_of(const PlannedStrategy& one) {
             {"total", json_of(p.total)}}},
           {"on_host", json_of(p.on_host)},
           {"peak", one.step ? json_of(*one.step, p.fullest_rank) : Json()},
+          {"peak_at_most", one.peak_at_most > 0 ? Json(one.peak_at_most) : Json()},
           {"bytes_sent", json_of(p.bytes_sent)},
           {"bytes_leaving_node", p.leaves_node ? leaves() : Json()}};
 }

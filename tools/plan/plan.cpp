@@ -120,13 +120,15 @@ std::string heading(const PlanFigures& figures) {
 std::string peak_of(const PlanFigures& figures) {
   const auto& step = figures.figures.step;
   const int rank = figures.figures.prediction.fullest_rank;
-  if (step) {
-    return peak_table(*step, place_of(*step, figures.run, rank, figures.options.ranks)) + "\n";
+  if (!step) return "The peak of a step is not predicted with offloading, which needs a GPU.\n\n";
+  std::string text = peak_table(*step, place_of(*step, figures.run, rank, figures.options.ranks));
+  if (figures.figures.peak_at_most > 0) {
+    text += fmt::format(
+        "  All experts get equally many tokens there. With any others the peak is at most\n"
+        "  {:.2f} MiB: all tokens of all ranks take this rank's experts.\n",
+        static_cast<double>(figures.figures.peak_at_most) / 0x1p20);
   }
-  return figures.run.sharding.expert_parallel > 1
-             ? "The peak of a step is not predicted with expert_parallel: it depends on the rows "
-               "that other ranks send.\n\n"
-             : "The peak of a step is not predicted with offloading, which needs a GPU.\n\n";
+  return text + "\n";
 }
 
 constexpr const char* kNotIncluded =
