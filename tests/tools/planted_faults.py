@@ -668,6 +668,16 @@ FAULTS = {
         ".rows = a.size(0)});",
         ".rows = groups.end()});",
         ["dry_run"]),
+    "a dry run forgets the rows of uneven shares": (
+        "autograd/expert_rows.cpp",
+        "rows / groups + (g < rows % groups ? 1 : 0);",
+        "rows / groups;",
+        ["dry_run"]),
+    "the bound of a peak counts one rank's rows": (
+        "autograd/expert_rows.cpp",
+        "received[i] = own[first + i % (n + 1)];",
+        "if (i <= n) received[i] = own[first + i % (n + 1)];",
+        ["dry_run"]),
     "a dry run's batches have no documents": (
         "tools/plan/dry_run.cpp",
         "documents ? Tensor::empty_on_host(shape, DType::i32) : Tensor()",
