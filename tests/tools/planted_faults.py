@@ -16,6 +16,22 @@ import planting
 
 # A file, text that occurs in it exactly once, what replaces it, and the tests that are run.
 FAULTS = {
+    # ---- the kernels that a run chooses
+    "runtime.isa is read and forgotten": (
+        "tools/config/kernel_options.cpp",
+        "  matmul_options().isa = isa;\n",
+        "",
+        ["isa"]),
+    "a dry run needs the instruction set": (
+        "tools/config/kernel_options.cpp",
+        "context().is_dry() ? best : ",
+        "",
+        ["isa"]),
+    "a level that the CPU lacks is taken": (
+        "tools/config/kernel_options.cpp",
+        "isa <= best ||",
+        "isa >= best ||",
+        ["isa"]),
     # ---- generation and scores
     "a stop token is not among the ids": (
         "tools/generate/continuation.cpp",

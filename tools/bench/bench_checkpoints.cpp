@@ -18,7 +18,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention/backend.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/checkpoint/folder.h"
@@ -28,6 +27,7 @@
 #include "tools/bench/median.h"
 #include "tools/bench/report.h"
 #include "tools/bench/workload.h"
+#include "tools/config/kernel_options.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/program/command_line.h"
@@ -143,7 +143,7 @@ nlohmann::ordered_json report_of(const Options& options, const ResolvedConfig& r
 }
 
 void run(const Options& options, const ResolvedConfig& resolved, Communicator& world) {
-  set_attention_backend(resolved.config.kernels.attention);
+  choose_kernels(resolved.config);
   if (world.rank() == 0) fs::create_directories(options.dir);
   gather_numbers({0}, world);
   Bench bench(options, resolved, world);

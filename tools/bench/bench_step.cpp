@@ -21,8 +21,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention/backend.h"
-#include "kernels/matmul/options.h"
 #include "runtime/context.h"
 #include "runtime/integer.h"
 #include "sharding/comm/stream.h"
@@ -31,6 +29,7 @@
 #include "tools/bench/median.h"
 #include "tools/bench/report.h"
 #include "tools/bench/workload.h"
+#include "tools/config/kernel_options.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/measure/matmul_rate.h"
@@ -251,8 +250,7 @@ void print(const nlohmann::ordered_json& report, const ResolvedConfig& run, int 
 }
 
 void run(const Options& options, const ResolvedConfig& resolved, Communicator& world) {
-  set_attention_backend(resolved.config.kernels.attention);
-  matmul_options().library = resolved.config.kernels.matmul;
+  choose_kernels(resolved.config);
   TrainingSession session(resolved, world);
   time_step(session, resolved, 1);  // warm-up: fills the allocator's cache
   std::vector<Timing> timings;

@@ -154,6 +154,8 @@ struct RuntimeConfig {
   std::int64_t ranks = 0;
   std::int64_t threads = 0;
   DType compute_dtype = DType::f32;
+  /// No value: auto.
+  std::optional<cpu::Isa> isa;
 };
 
 struct KernelsConfig {

@@ -334,6 +334,9 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
       training_dtype_key("runtime.compute_dtype", runtime.compute_dtype,
                          "The dtype that parameters are gathered and computed with. The "
                          "optimizer's masters are f32; f16 comes with dynamic loss scaling."),
+      choice_or_auto_key("runtime.isa", runtime.isa,
+                         "The instruction set of the CPU's matrix products; auto = the best that "
+                         "the CPU has. f32 results do not depend on it; bf16's do."),
   };
 }
 

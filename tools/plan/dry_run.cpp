@@ -5,11 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/attention/backend.h"
-#include "kernels/matmul/options.h"
 #include "runtime/context.h"
 #include "runtime/integer.h"
 #include "sharding/comm/dry/dry.h"
+#include "tools/config/kernel_options.h"
 #include "tools/train/session.h"
 
 namespace tessera {
@@ -105,8 +104,7 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::
                        .threads = rank.threads,
                        .dry = true});
   const ContextGuard guard(context);
-  set_attention_backend(run.config.kernels.attention);
-  matmul_options().library = run.config.kernels.matmul;
+  choose_kernels(run.config);
   context.state<AssumedLoad>().kind = load;
   const auto world = make_dry_communicator(rank.rank, nodes_of(rank));
   TrainingSession session(run, *world);

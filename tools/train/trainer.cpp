@@ -2,12 +2,11 @@
 
 #include <optional>
 
-#include "kernels/attention/backend.h"
-#include "kernels/matmul/options.h"
 #include "runtime/check.h"
 #include "sharding/comm/launcher.h"
 #include "sharding/comm/world.h"
 #include "sharding/plan/placement.h"
+#include "tools/config/kernel_options.h"
 #include "tools/config/parse.h"
 #include "tools/train/lengths.h"
 #include "tools/train/resume.h"
@@ -74,8 +73,7 @@ void train(const Config& config, const std::string& restarted) {
   // Under a launcher rank 0 alone finds out: the other machines need not have the folder.
   if (find_launch().kind == Launch::Kind::none) check_outputs(config);
   run_world(options, [&](Communicator& world) {
-    set_attention_backend(config.kernels.attention);
-    matmul_options().library = config.kernels.matmul;
+    choose_kernels(config);
     Runner(*run, *data, world, restarted).execute();
   });
 }
