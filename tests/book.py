@@ -39,7 +39,7 @@ import book_exercises
 import book_words
 
 # Figures below docs/figures/: the command whose output is piped into the script of the same name, or None.
-# Of several commands, separated by commas, each output follows a line "# COMMAND".
+# Commas separate several commands. The output of each follows a line "# COMMAND".
 FIGURES = {
     "attention_tiles": None,
     "clock": "trace_step ddp, trace_step fsdp",

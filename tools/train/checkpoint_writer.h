@@ -17,6 +17,10 @@ class CheckpointWriter {
  public:
   /// `calls` must outlive the writer. `rank` names the file.
   CheckpointWriter(FileCalls& calls, int rank) : calls_(calls), rank_(rank) {}
+  /// Waits for the thread, which no longer rests: a run that fails ends at once.
+  ~CheckpointWriter() {
+    if (pace_) pace_->hurry();
+  }
 
   /// Copies the tensors to host memory and starts to write them into `folder`, on a thread that takes
   /// at most this share of a core. When start() returns the tensors may change. The copies are charged
