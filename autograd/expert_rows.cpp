@@ -31,7 +31,8 @@ void append_even(Counts& offsets, std::int64_t rows, std::int64_t groups) {
   }
 }
 
-/// The offsets [E + 1] of every rank's rows in a dry run, for the rank that holds the experts [first, first + n).
+/// The offsets [E + 1] of every rank's rows in a dry run, for the rank that holds the experts
+/// [first, first + n).
 Counts assumed_offsets(const Shape& places, std::int64_t experts, std::int64_t first,
                        std::int64_t n) {
   Counts offsets = {0};

@@ -35,9 +35,9 @@ struct AssumedLoad {
 class ExpertRows {
  public:
   ExpertRows() = default;
-  /// `offsets` [E + 1] i32 of this rank's dispatched rows, and the `places` [N, k] of its tokens among them
-  /// (kernels/dispatch/op.h). With an exchange a collective, in which the host waits for the device;
-  /// null: all experts are here.
+  /// `offsets` [E + 1] i32 of this rank's dispatched rows, and the `places` [N, k] i32 of its tokens
+  /// among them (kernels/dispatch/op.h). With an exchange a collective, in which the host waits for
+  /// the device; null: all experts are here.
   ExpertRows(const Tensor& offsets, const Tensor& places, std::shared_ptr<ExpertExchange> exchange);
 
   bool travel() const { return exchange_ != nullptr; }
