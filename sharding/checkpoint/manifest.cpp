@@ -62,9 +62,18 @@ std::int64_t count_of(const Json& entry, const char* name) {
   return value.get<std::int64_t>();
 }
 
+/// Whether it names a file of the folder and may stand in a message.
+bool is_plain_file_name(const std::string& name) {
+  const bool printable = std::all_of(name.begin(), name.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 0x20 && byte != 0x7f;
+  });
+  return printable && !name.empty() && name != "." && name != ".." &&
+         fs::path(name) == fs::path(name).filename();
+}
+
 CheckpointFile file_from(const std::string& name, const Json& entry) {
-  check(!name.empty() && fs::path(name) == fs::path(name).filename() && name != "." && name != "..",
-        "it is not a plain file name");
+  check(is_plain_file_name(name), "it is not a plain file name");
   CheckpointFile file = {.bytes = count_of(entry, "bytes")};
   for (const Json& checksum : entry.at("crc32c")) {
     file.checksums.push_back(checksum_of(checksum.get<std::string>()));

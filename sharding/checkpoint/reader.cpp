@@ -52,7 +52,8 @@ void CheckpointReader::read(const std::string& name, std::int64_t first,
 
 std::string CheckpointReader::text(const std::string& name) {
   check(manifest_.files.contains(name), "{} has no file {}", folder_.string(), excerpt(name));
-  std::string text(static_cast<std::size_t>(manifest_.files.at(name).bytes), '\0');
+  const std::int64_t bytes = file(name).size();  // checked before so much memory is taken
+  std::string text(static_cast<std::size_t>(bytes), '\0');
   read_file(name, 0, std::as_writable_bytes(std::span(text)));
   return text;
 }
@@ -112,7 +113,7 @@ std::string CheckpointReader::damage(const std::string& name, std::int64_t block
           slice.elements.count() * static_cast<std::int64_t>(size_of(stored.dtype));
       const bool overlaps =
           slice.file == name && slice.offset < range.end && slice.offset + bytes > range.begin;
-      if (overlaps) hit.push_back(tensor);
+      if (overlaps) hit.push_back(excerpt(tensor));
     }
   }
   const std::size_t more = hit.size() - std::min(hit.size(), kMostNames);

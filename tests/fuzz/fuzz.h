@@ -28,16 +28,20 @@ inline void require(bool holds, std::string_view promise) {
   std::abort();
 }
 
+/// A message must be one line for a terminal.
+inline void require_one_line(std::string_view message) {
+  require(!message.empty(), "a message has a text");
+  for (const unsigned char byte : message) {
+    require(byte >= 0x20 && byte != 0x7f, "a message is one line without control characters");
+  }
+}
+
 /// Runs `read`; whether it raised no Error. Any other exception ends the program.
 inline bool reads(const std::function<void()>& read) {
   try {
     read();
   } catch (const Error& error) {
-    const std::string_view message = error.what();
-    require(!message.empty(), "an error has a message");
-    for (const unsigned char byte : message) {
-      require(byte >= 0x20 && byte != 0x7f, "a message is one line without control characters");
-    }
+    require_one_line(error.what());
     return false;
   }
   return true;

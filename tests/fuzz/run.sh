@@ -13,8 +13,8 @@ seconds=${1:-10}
 shift || true
 targets=("$@")
 ((${#targets[@]})) ||
-  targets=(gpt2_files manifest model_config run_config safetensors samples token_file tokenizer_json
-    weights_index)
+  targets=(checkpoint gpt2_files manifest model_config run_config safetensors samples token_file
+    tokenizer_json weights_index)
 
 [ -f build-fuzz/build.ninja ] || cmake --preset fuzz
 cmake --build --preset fuzz --target "${targets[@]/#/fuzz_}"

@@ -63,19 +63,26 @@ void read_optimizer(CheckpointReader& reader, TrainingSession& session) {
   }
 }
 
+/// A whole number of the state. Raises Error if it is none, or negative.
+std::int64_t count_of(const Json& state, const char* name) {
+  const Json& value = state.at(name);
+  check(value.is_number_integer() && value.get<std::int64_t>() >= 0,
+        "the checkpoint's '{}' is not a number from 0 to 2^63 - 1", name);
+  return value.get<std::int64_t>();
+}
+
 Restored restore_numbers(TrainingSession& session, const CheckpointManifest& manifest) {
   const Json state = Json::parse(manifest.state);
-  session.optimizer().set_steps(state.at("updates").get<std::int64_t>());
+  session.optimizer().set_steps(count_of(state, "updates"));
   if (session.scaler() && state.contains("loss_scale")) {
-    session.scaler().emplace(
-        LossScaler::State{.scale = state.at("loss_scale").get<double>(),
-                          .good_steps = state.at("good_steps").get<std::int64_t>()});
+    session.scaler().emplace(LossScaler::State{.scale = state.at("loss_scale").get<double>(),
+                                               .good_steps = count_of(state, "good_steps")});
   }
   if (Routers* const routers = session.model().routers()) {
     restore_routers(manifest, *routers);
   }
-  return {.position = {.step = manifest.step, .batches = state.at("batches").get<std::int64_t>()},
-          .sequences = state.at("sequences").get<std::int64_t>()};
+  return {.position = {.step = manifest.step, .batches = count_of(state, "batches")},
+          .sequences = count_of(state, "sequences")};
 }
 
 }  // namespace
