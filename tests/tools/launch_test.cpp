@@ -371,6 +371,20 @@ TEST_CASE("launch: errors that come again are not tried for ever", "[cpu]") {
   CHECK_THAT(refused_text, !Contains("restart 1"));
 }
 
+TEST_CASE("launch: mpirun learns soon that another machine is gone, and its own settings stay",
+          "[cpu]") {
+  const TemporaryDirectory folder;
+  write_file_atomically(folder / "mpirun", "#!/bin/sh\nenv | grep keepalive\n");
+  fs::permissions(folder / "mpirun", fs::perms::owner_all);
+  Launched launched(
+      folder, run_of(folder, 10), "--ranks 2",
+      fmt::format("PATH={}:$PATH OMPI_MCA_oob_tcp_keepalive_time=7", folder.path().string()));
+  CHECK(launched.wait() == 0);
+  CHECK_THAT(launched.text(), Contains("OMPI_MCA_oob_tcp_keepalive_time=7\n") &&
+                                  Contains("OMPI_MCA_oob_tcp_keepalive_intvl=5\n") &&
+                                  Contains("OMPI_MCA_oob_tcp_keepalive_probes=3\n"));
+}
+
 TEST_CASE("launch: errors that launch itself finds are one line, and nothing is started", "[cpu]") {
   const TemporaryDirectory folder;
   const Config config = run_of(folder, 10);

@@ -28,7 +28,8 @@ void add_commands(CLI::App& app) {
 std::string override_with_dashes(std::span<const std::string> arguments) {
   for (const std::string& argument : arguments) {
     const std::size_t dot = argument.find('.');
-    if (argument.starts_with("--") && dot < argument.find('=')) return argument;
+    // A value with dashes has a space before a dot: '--hostfile hosts.txt'.
+    if (argument.starts_with("--") && dot < argument.find_first_of("= ")) return argument;
   }
   return {};
 }
