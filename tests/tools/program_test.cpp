@@ -160,7 +160,7 @@ TEST_CASE("an override written as an option is wrong usage, with the right form"
   const Outcome outcome = run({"train", "run.yaml", "--optimizer.learning_rate=1e-3"});
   CHECK(outcome.status == 2);
   CHECK_THAT(outcome.err, Contains("without the dashes: 'optimizer.learning_rate=1e-3'"));
-  // A value that begins with dashes is none.
+  // A value of another option may begin with dashes.
   const Outcome hosts = run({"launch", "--ranks", "2", "--mpirun-options", "--hostfile hosts.txt",
                              "--", "train", "nowhere.yaml"});
   CHECK_THAT(hosts.err, Catch::StartsWith("tessera: ") && !Contains("dashes"));

@@ -63,7 +63,7 @@ void read_optimizer(CheckpointReader& reader, TrainingSession& session) {
   }
 }
 
-/// A whole number of the state. Raises Error if it is none, or negative.
+/// A whole number of the state. Raises Error if it is negative, or of another type.
 std::int64_t count_of(const Json& state, const char* name) {
   const Json& value = state.at(name);
   check(value.is_number_integer() && value.get<std::int64_t>() >= 0,
