@@ -214,13 +214,56 @@ TEST_CASE(
   CHECK(more < most);
 }
 
+TEST_CASE(
+    "bench_strategies --pair: any configurations in one call, and what differs between them") {
+  const TemporaryDirectory folder;
+  const std::string a = folder / "a.yaml", b = folder / "b.yaml", c = folder / "c.yaml";
+  const std::string head =
+      "model: {layers: 1, heads: 2, width: 8, context: 5, vocab_size: 31}\n"
+      "data: {batch_size: ";
+  write_file_atomically(a, head + "4, sequence_length: 5}\nsharding: {strategy: fsdp}\n");
+  write_file_atomically(b, head + "4, sequence_length: 5}\nsharding: {strategy: zero1}\n");
+  write_file_atomically(c, head + "8, sequence_length: 5}\nsharding: {strategy: fsdp}\n");
+  const std::string file = folder / "figures.json";
+  const Outcome outcome =
+      bench_strategies("--device cpu --threads 1 --steps 2 --json " + file + " --pair " + a + "," +
+                           b + "," + c + " optimizer.learning_rate=0.01",
+                       folder);
+  INFO(outcome.text);
+  REQUIRE(outcome.status == 0);
+  CHECK_THAT(outcome.text, Catch::Contains(c + ": data.batch_size=8\n") &&
+                               Catch::Contains("computes otherwise: data.batch_size") &&
+                               Catch::EndsWith("Not compared by results: " + c +
+                                               ". All others agree: one loss, one gradient norm, "
+                                               "the same weights.\n"));
+  const json report = json::parse(read_text_file(file));
+  CHECK(report["config"]["optimizer.learning_rate"] == "0.01");
+  CHECK(report["config"]["runtime.ranks"] == "2");
+  const json rows = report["strategies"];
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[0]["name"] == a);
+  CHECK(rows[0]["changes"] == json::object());
+  CHECK(rows[1]["changes"] == json{{"sharding.strategy", "zero1"}});
+  CHECK(rows[1]["must_agree"] == true);
+  CHECK(rows[1]["same_bits"] == true);
+  CHECK(rows[2]["must_agree"] == false);
+  CHECK(rows[2]["same_bits"] == false);
+  // Two tables, three norms, four linears.
+  CHECK(rows[0]["parameters"] == (31 + 5 + 6) * 8 + (8 * 24 + 24) + (8 * 8 + 8) + 2 * 8 * 32 + 40);
+  // Twice the tokens; times are those of the row's own batch.
+  CHECK(rows[2]["tokens_per_second"].get<double>() * rows[2]["step_ms"].get<double>() ==
+        Approx(40e3));
+  CHECK(bench_strategies("--model tiny --pair " + a, folder).status == 2);
+  CHECK(bench_strategies("--rows ddp --pair " + a, folder).status == 2);
+}
+
 TEST_CASE("strategies with other results do not agree") {
-  StrategyFigures a{.strategy = "ddp", .loss = 2.0f, .gradient_norm = 0.5, .weights_checksum = 7};
-  StrategyFigures b = a;
+  RowFigures a{.name = "ddp", .loss = 2.0f, .gradient_norm = 0.5, .weights_checksum = 7};
+  RowFigures b = a;
   CHECK(agree(a, b));
   b.gradient_norm = std::nextafter(0.5, 1.0);
   CHECK_FALSE(agree(a, b));
-  b.same_tree = false;
+  b.summed_apart = 3;
   CHECK(agree(a, b));
   CHECK_FALSE(same_bits(a, b));
   b.loss = 2.00001f;
@@ -230,7 +273,7 @@ TEST_CASE("strategies with other results do not agree") {
   CHECK_FALSE(agree(a, b));
 }
 
-TEST_CASE("compare_strategies: the checksum is that of all weights, in the order of their names") {
+TEST_CASE("compare_rows: the checksum is that of all weights, in the order of their names") {
   Config config = workload("tiny", {});
   config.optimizer.learning_rate = 0.0;  // the weights stay what they are at first
   std::map<std::string, std::uint64_t> checksums;
@@ -246,9 +289,9 @@ TEST_CASE("compare_strategies: the checksum is that of all weights, in the order
   });
   Fnv1a all;
   for (const auto& [name, checksum] : checksums) all.add(checksum);
-  std::vector<StrategyFigures> figures;
+  std::vector<RowFigures> figures;
   run_ranks({.threads = 1}, [&](Communicator& world) {
-    figures = compare_strategies({.config = config, .strategies = {"fsdp"}, .steps = 1}, world);
+    figures = compare_rows({.rows = compare_by_strategies(config, {"fsdp"}), .steps = 1}, world);
   });
   CHECK(figures.at(0).weights_checksum == all.value());
 }
@@ -268,16 +311,18 @@ TEST_CASE("a footprint unlike its prediction is an error that names the part") {
   }
 }
 
-TEST_CASE("compare_strategies: rounds repeat the same bits, the first strategy's ratio is 1") {
-  std::vector<StrategyFigures> figures;
+TEST_CASE("compare_rows: rounds repeat the same bits, the first row's ratio is 1") {
+  std::vector<RowFigures> figures;
   run_ranks({.ranks = 2, .threads = 1}, [&](Communicator& world) {
-    const auto found = compare_strategies(
-        {.config = workload("tiny", {}), .strategies = {"zero1", "fsdp"}, .steps = 2, .rounds = 2},
-        world);
+    const auto found =
+        compare_rows({.rows = compare_by_strategies(workload("tiny", {}), {"zero1", "fsdp"}),
+                      .steps = 2,
+                      .rounds = 2},
+                     world);
     if (world.rank() == 0) figures = found;
   });
   REQUIRE(figures.size() == 2);
-  CHECK(figures[0].strategy == "zero1");
+  CHECK(figures[0].name == "zero1");
   CHECK(figures[0].step_ratio == 1.0);
   CHECK(figures[1].step_ratio > 0.0);
   CHECK(same_bits(figures[0], figures[1]));

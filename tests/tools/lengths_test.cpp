@@ -120,7 +120,7 @@ TEST_CASE("two keys that say the same are refused with the place of the first") 
              Contains("optimizer.warmup_steps 100000 is more than train.steps"));
   Config config = short_run(folder);
   config.data.rows_per_rank = 2;
-  CHECK_THROWS_WITH(resolve(config), Contains("data.rows_per_rank: only tessera train"));
+  CHECK_THROWS_WITH(resolve(config), Contains("data.rows_per_rank: only training"));
 }
 
 }  // namespace tessera

@@ -32,6 +32,37 @@ FAULTS = {
         "isa <= best ||",
         "isa >= best ||",
         ["isa"]),
+    # ---- rows of bench_strategies
+    "a row runs with the kernels of its world": (
+        "tools/bench/compare.cpp",
+        "    choose_kernels(config_);\n",
+        "",
+        ["compared"]),
+    "a row's settings change the rows after it": (
+        "tools/bench/compared.cpp",
+        "all.push_back({std::string(row), with_settings(base, row)});",
+        "all.push_back({std::string(row), with_settings(all.empty() ? base : all.back().config, row)});",
+        ["compared"]),
+    "rows on other ranks are compared": (
+        "tools/bench/compared.cpp",
+        'kShared[] = {"runtime.ranks",',
+        'kShared[] = {"runtime.threads",',
+        ["compared"]),
+    "another dtype must have the same bits": (
+        "tools/bench/compared.cpp",
+        '"runtime.threads"};\n\nbool has_effect',
+        '"runtime.threads", "runtime.compute_dtype"};\n\nbool has_effect',
+        ["compared"]),
+    "rows on their way to experts count as predicted traffic": (
+        "tools/bench/compare.cpp",
+        "measure(world_.bytes_sent() - sent - expert_bytes_sent_);",
+        "measure(world_.bytes_sent() - sent);",
+        ["compared"]),
+    "tokens per second are those of the first row's batch": (
+        "tools/bench/compare.cpp",
+        "tokens_per_step(options.rows[i].config.data)",
+        "tokens_per_step(options.rows[0].config.data)",
+        ["bench_strategies"]),
     # ---- generation and scores
     "a stop token is not among the ids": (
         "tools/generate/continuation.cpp",

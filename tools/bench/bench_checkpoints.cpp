@@ -33,6 +33,7 @@
 #include "tools/program/command_line.h"
 #include "tools/train/checkpointer.h"
 #include "tools/train/gather.h"
+#include "tools/train/lengths.h"
 #include "tools/train/resolve.h"
 
 namespace tessera {
@@ -186,8 +187,8 @@ int main(int count, char** arguments) {
   app.add_option("--dir", options.dir, "Folder for the checkpoints");
   app.add_option("--json", options.json, "Also write the figures to this file");
   return tessera::run_main(app, count, arguments, [&] {
-    const tessera::ResolvedConfig resolved =
-        tessera::resolve(tessera::workload(options.workload.model, options.workload.overrides));
+    const tessera::ResolvedConfig resolved = tessera::resolve(tessera::with_batch_size(
+        tessera::workload(options.workload.model, options.workload.overrides), options.ranks));
     tessera::check_ranks(resolved, options.ranks);
     tessera::run_ranks(
         {.ranks = options.ranks,

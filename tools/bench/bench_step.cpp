@@ -34,6 +34,7 @@
 #include "tools/config/sharding_options.h"
 #include "tools/measure/matmul_rate.h"
 #include "tools/program/command_line.h"
+#include "tools/train/lengths.h"
 #include "tools/train/resolve.h"
 #include "tools/train/session.h"
 
@@ -132,12 +133,6 @@ nlohmann::ordered_json shape_entries(const TransformerShape& shape) {
                     {"shared_expert_width", experts.shared_width}});
   }
   return entries;
-}
-
-std::int64_t parameter_count(const LanguageModel& model) {
-  std::int64_t count = 0;
-  for (const Parameter& parameter : parameters_of(model)) count += parameter.numel();
-  return count;
 }
 
 nlohmann::ordered_json sizes_of(const LanguageModel& model) {
@@ -279,8 +274,8 @@ int main(int count, char** arguments) {
   CLI::App app("Times a training step by phase, next to the device's matmul rate", "bench_step");
   tessera::add_options(app, options);
   return tessera::run_main(app, count, arguments, [&] {
-    const tessera::ResolvedConfig resolved =
-        tessera::resolve(tessera::workload(options.workload.model, options.workload.overrides));
+    const tessera::ResolvedConfig resolved = tessera::resolve(tessera::with_batch_size(
+        tessera::workload(options.workload.model, options.workload.overrides), /*ranks=*/1));
     if (options.print_shape) {
       fmt::print("{}\n", tessera::sizes_of(*tessera::make_model(resolved)).dump());
       return 0;

@@ -1,28 +1,40 @@
 #include "tools/bench/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <utility>
 
 #include "runtime/check.h"
 
 namespace tessera {
+namespace {
+
+/// Options, and the keys that they set.
+constexpr std::pair<std::string_view, std::string_view> kShortForms[] = {
+    {"batch", "data.batch_size"},       {"sequence", "data.sequence_length"},
+    {"device", "runtime.device"},       {"dtype", "runtime.compute_dtype"},
+    {"attention", "kernels.attention"}, {"checkpointing", "sharding.activation_checkpointing"}};
+
+}  // namespace
 
 void add_workload_options(CLI::App& app, WorkloadOptions& options) {
   app.add_option("--model", options.model, "A configuration file, a preset, or tiny")
       ->capture_default_str();
   app.add_option("overrides", options.overrides, "Keys to set, as for tessera train")
       ->type_name("key.path=value");
-  const auto add_short_form = [&](const char* option, const std::string& key) {
-    const auto set = [&options, key](const std::string& value) {
-      options.overrides.push_back(key + "=" + value);
+  for (const auto& [name, key] : kShortForms) {
+    const auto set = [&options, key = key](const std::string& value) {
+      options.overrides.push_back(fmt::format("{}={}", key, value));
     };
-    app.add_option_function<std::string>(option, set, "Short for " + key + "=...");
-  };
-  add_short_form("--batch", "data.batch_size");
-  add_short_form("--sequence", "data.sequence_length");
-  add_short_form("--device", "runtime.device");
-  add_short_form("--dtype", "runtime.compute_dtype");
-  add_short_form("--attention", "kernels.attention");
-  add_short_form("--checkpointing", "sharding.activation_checkpointing");
+    app.add_option_function<std::string>(fmt::format("--{}", name), set,
+                                         fmt::format("Short for {}=...", key));
+  }
+}
+
+std::string_view key_of_short_form(std::string_view name) {
+  for (const auto& [form, key] : kShortForms) {
+    if (form == name) return key;
+  }
+  return {};
 }
 
 Device device_of_option(const std::string& text) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/device.h"
@@ -20,6 +21,9 @@ struct WorkloadOptions {
 
 /// Adds --model, key=value overrides, and short forms of some keys (--batch for data.batch_size).
 void add_workload_options(CLI::App& app, WorkloadOptions& options);
+
+/// The key that such a short form stands for: data.batch_size for "batch". Empty for other names.
+std::string_view key_of_short_form(std::string_view name);
 
 /// The device that an option `--device` names. Raises Error if it names none.
 Device device_of_option(const std::string& text);

@@ -13,6 +13,7 @@
 #include "sharding/comm/stream.h"
 #include "tools/bench/median.h"
 #include "tools/bench/workload.h"
+#include "tools/config/kernel_options.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/session.h"
@@ -77,19 +78,27 @@ std::uint64_t checksum_of(Strategy& strategy) {
   return hash.value();
 }
 
-/// One strategy's training on this rank, step by step. It has its own RankContext, so that several can
+/// Threads of a rank: those of its world, unless the row has its own number.
+int threads_of(const Config& config) {
+  return config.runtime.threads > 0 ? static_cast<int>(config.runtime.threads)
+                                    : context().threads().size();
+}
+
+/// One row's training on this rank, step by step. It has its own RankContext, so that several can
 /// be in progress, each with its own memory account.
 class Trial {
  public:
-  Trial(const Config& config, const std::string& variant, Communicator& world)
-      : config_(variant_of(config, variant)),
-        variant_(variant),
+  Trial(const Compared& row, Communicator& world)
+      : config_(row.config),
+        name_(row.name),
         world_(world),
         context_({.device = context().device(),
                   .rank = world.rank(),
                   .world_size = world.size(),
-                  .threads = context().threads().size()}) {
+                  .threads = threads_of(config_),
+                  .seed = static_cast<std::uint64_t>(config_.train.seed)}) {
     const ContextGuard guard(context_);
+    choose_kernels(config_);
     session_.emplace(resolve(config_), world);
     predicted_ = footprint_of(session_->strategy().plan(), world.rank(),
                               optimizer_bytes_per_element(config_.optimizer));
@@ -109,6 +118,7 @@ class Trial {
     const Stream& stream = communication_stream();
     world_.barrier(stream).synchronize();
     const std::int64_t sent = world_.bytes_sent();
+    const std::int64_t to_experts = world_.bytes_sent(Collective::all_to_all);
     const double busy_ms = world_.busy_ms();
     context_.profiler().reset_totals();
     const auto begin = Clock::now();
@@ -116,31 +126,35 @@ class Trial {
         session_->step(++steps_, random_tokens(config_.data, session_->model().shape().vocab_size));
     stream.synchronize();
     const std::chrono::duration<double, std::milli> elapsed = Clock::now() - begin;
-    measure(world_.bytes_sent() - sent);
+    expert_bytes_sent_ = world_.bytes_sent(Collective::all_to_all) - to_experts;
+    measure(world_.bytes_sent() - sent - expert_bytes_sent_);
     return {.step_ms = elapsed.count(),
             .communication_ms = world_.busy_ms() - busy_ms,
             .exposed_communication_ms = context_.profiler().total_ms("exposed communication")};
   }
 
   /// The figures without the times.
-  StrategyFigures figures() {
+  RowFigures figures() {
     const ContextGuard guard(context_);
     const Mesh& mesh = session_->strategy().plan().mesh;
     const int shards = replica_size(mesh);
     const bool even_rows = std::has_single_bit(static_cast<unsigned>(shards));
-    StrategyFigures figures{.strategy = variant_,
-                            .loss = result_.loss,
-                            .gradient_norm = result_.gradient_norm,
-                            .same_tree = shards == mesh.world_size() || even_rows,
-                            .predicted = largest(predicted_, world_),
-                            .measured = largest(measured_, world_),
-                            .total = largest(total_, world_),
-                            .activations = largest(activations_, world_)};
+    RowFigures figures{.name = name_,
+                       .strategy = variant_name(sharding_options(config_)),
+                       .parameters = parameter_count(session_->model()),
+                       .loss = result_.loss,
+                       .gradient_norm = result_.gradient_norm,
+                       .summed_apart = shards == mesh.world_size() || even_rows ? 0 : shards,
+                       .predicted = largest(predicted_, world_),
+                       .measured = largest(measured_, world_),
+                       .expert_bytes_sent = largest(expert_bytes_sent_, world_),
+                       .total = largest(total_, world_),
+                       .activations = largest(activations_, world_)};
     figures.weights_checksum = checksum_of(session_->strategy());
     for (const auto& row :
          gather({std::bit_cast<std::int64_t>(figures.weights_checksum)}, world_)) {
       check(std::bit_cast<std::uint64_t>(row.front()) == figures.weights_checksum,
-            "{}: ranks end with different weights", variant_);
+            "{}: ranks end with different weights", name_);
     }
     return figures;
   }
@@ -157,11 +171,11 @@ class Trial {
     total_ =
         measured_.parameters + measured_.gradients + measured_.optimizer + measured_.communication;
     activations_ = account[Category::activations].peak;
-    check_footprint(predicted_, measured_, fmt::format("{}, step {}", variant_, steps_));
+    check_footprint(predicted_, measured_, fmt::format("{}, step {}", name_, steps_));
   }
 
   const Config config_;
-  const std::string variant_;
+  const std::string name_;
   Communicator& world_;
   RankContext context_;
   std::optional<TrainingSession> session_;
@@ -169,11 +183,12 @@ class Trial {
   StepResult result_;
   Footprint predicted_;
   Footprint measured_;
+  std::int64_t expert_bytes_sent_ = 0;
   std::int64_t total_ = 0;
   std::int64_t activations_ = 0;
 };
 
-/// The times of a strategy's steps, and their ratios to the first strategy's steps right before them.
+/// The times of a row's steps, and their ratios to the first row's steps right before them.
 struct Pairs {
   std::vector<double> step_ms, ratio, communication_ms, exposed_communication_ms;
 
@@ -186,23 +201,23 @@ struct Pairs {
 };
 
 /// Keeps a round's result, which must have the bits of the rounds before.
-void keep(StrategyFigures& kept, const StrategyFigures& found) {
-  check(kept.strategy.empty() || same_bits(kept, found), "{}: a repetition ends with other bits",
-        found.strategy);
+void keep(RowFigures& kept, const RowFigures& found) {
+  check(kept.name.empty() || same_bits(kept, found), "{}: a repetition ends with other bits",
+        found.name);
   kept = found;
 }
 
 }  // namespace
 
-bool same_bits(const StrategyFigures& a, const StrategyFigures& b) {
+bool same_bits(const RowFigures& a, const RowFigures& b) {
   return std::bit_cast<std::uint32_t>(a.loss) == std::bit_cast<std::uint32_t>(b.loss) &&
          std::bit_cast<std::uint64_t>(a.gradient_norm) ==
              std::bit_cast<std::uint64_t>(b.gradient_norm) &&
          a.weights_checksum == b.weights_checksum;
 }
 
-bool agree(const StrategyFigures& a, const StrategyFigures& b) {
-  if (a.same_tree == b.same_tree) return same_bits(a, b);
+bool agree(const RowFigures& a, const RowFigures& b) {
+  if (a.summed_apart == b.summed_apart) return same_bits(a, b);
   const auto close = [](double x, double y) { return std::abs(x - y) <= 1e-6 * std::abs(x); };
   return close(a.loss, b.loss) && close(a.gradient_norm, b.gradient_norm);
 }
@@ -216,16 +231,15 @@ void check_footprint(const Footprint& predicted, const Footprint& measured,
   }
 }
 
-std::vector<StrategyFigures> compare_strategies(const ComparisonOptions& options,
-                                                Communicator& world) {
-  const std::size_t count = options.strategies.size();
-  std::vector<StrategyFigures> all(count);
+std::vector<RowFigures> compare_rows(const ComparisonOptions& options, Communicator& world) {
+  const std::size_t count = options.rows.size();
+  std::vector<RowFigures> all(count);
   std::vector<Pairs> pairs(count);
   for (int round = 0; round < options.rounds; ++round) {
     for (std::size_t i = count == 1 ? 0 : 1; i < count; ++i) {
-      Trial first(options.config, options.strategies.front(), world);
+      Trial first(options.rows.front(), world);
       std::optional<Trial> other;
-      if (i > 0) other.emplace(options.config, options.strategies[i], world);
+      if (i > 0) other.emplace(options.rows[i], world);
       for (int step = 0; step < options.steps; ++step) {
         const StepTimes first_times = first.step();
         const StepTimes times = other ? other->step() : first_times;
@@ -237,7 +251,6 @@ std::vector<StrategyFigures> compare_strategies(const ComparisonOptions& options
       if (other) keep(all[i], other->figures());
     }
   }
-  const DataConfig& data = options.config.data;
   for (std::size_t i = 0; i < count; ++i) {
     const auto [least, most] = std::minmax_element(pairs[i].ratio.begin(), pairs[i].ratio.end());
     all[i].step_ms = median(pairs[i].step_ms);
@@ -247,7 +260,7 @@ std::vector<StrategyFigures> compare_strategies(const ComparisonOptions& options
     all[i].communication_ms = median(pairs[i].communication_ms);
     all[i].exposed_communication_ms = median(pairs[i].exposed_communication_ms);
     all[i].tokens_per_second =
-        static_cast<double>(data.batch_size * data.sequence_length) / all[i].step_ms * 1e3;
+        static_cast<double>(tokens_per_step(options.rows[i].config.data)) / all[i].step_ms * 1e3;
   }
   return all;
 }

@@ -1,4 +1,4 @@
-// Training one model by several strategies, to compare their needs and prove that they agree.
+// Training by several configurations in turns, to compare their needs and prove that they agree.
 #pragma once
 
 #include <cstdint>
@@ -8,34 +8,39 @@
 
 #include "sharding/comm/communicator.h"
 #include "sharding/plan/footprint.h"
-#include "tools/config/config.h"
+#include "tools/bench/compared.h"
 
 namespace tessera {
 
 struct ComparisonOptions {
-  /// The model, the batch and all other settings that the strategies share.
-  Config config;
-  /// Names of strategy_variants() (tools/config/sharding_options.h).
-  std::vector<std::string> strategies;
+  /// Their ranks, devices and communication are those of `world`.
+  std::vector<Compared> rows;
   int steps = 5;
-  /// The number of times that each strategy trains from the start.
+  /// The number of times that each row trains from the start.
   int rounds = 1;
 };
 
-/// One strategy's figures. Bytes are those of the rank with the most.
-struct StrategyFigures {
+/// One row's figures. Bytes are those of the rank with the most.
+struct RowFigures {
+  std::string name;
+  /// variant_name() (tools/config/sharding_options.h).
   std::string strategy;
+  /// Parameters of the model.
+  std::int64_t parameters = 0;
   /// Loss and gradient norm of the last step.
   float loss = 0.0f;
   double gradient_norm = 0.0;
   /// FNV-1a of all parameters after the last step, in the order of their names.
   std::uint64_t weights_checksum = 0;
-  /// Whether sums over ranks are formed in the tree of all ranks (kernels/tree_reduce/op.h). False
-  /// for hsdp with several replicas whose size is not a power of two.
-  bool same_tree = true;
+  /// 0 if sums over ranks are formed in the tree of all ranks (kernels/tree_reduce/op.h). For hsdp
+  /// with several replicas of a size that is not a power of two: that size.
+  int summed_apart = 0;
   Footprint predicted;
-  /// Peaks of the allocator, and bytes sent in a step.
+  /// Peaks of the allocator, and bytes sent in a step without rows on their way to experts.
   Footprint measured;
+  /// Bytes sent in the last step for rows on their way to experts and back. The routers decide on
+  /// them, so they have no prediction.
+  std::int64_t expert_bytes_sent = 0;
   /// Parameters, gradients, optimizer and communication slots of the rank with the largest sum.
   std::int64_t total = 0;
   std::int64_t activations = 0;
@@ -44,7 +49,7 @@ struct StrategyFigures {
   double communication_ms = 0.0;
   double exposed_communication_ms = 0.0;
   double tokens_per_second = 0.0;
-  /// The time of each step over that of the first strategy's step right before it: the median, the
+  /// The time of each step over that of the first row's step right before it: the median, the
   /// least and the most.
   double step_ratio = 1.0;
   double least_step_ratio = 1.0;
@@ -52,21 +57,21 @@ struct StrategyFigures {
 };
 
 /// Whether loss, gradient norm and weights have the same bits.
-bool same_bits(const StrategyFigures& a, const StrategyFigures& b);
+bool same_bits(const RowFigures& a, const RowFigures& b);
 
 /// Whether the bits are the same or, with sums in different trees, losses and norms are within 1e-6
 /// of each other.
-bool agree(const StrategyFigures& a, const StrategyFigures& b);
+bool agree(const RowFigures& a, const RowFigures& b);
 
 /// Raises Error with the first figure that differs. The message begins with `where`.
 void check_footprint(const Footprint& predicted, const Footprint& measured, std::string_view where);
 
-/// Trains `options.steps` steps by each strategy, `options.rounds` times, on random tokens. Every
-/// strategy runs in turns with the first one, step by step, so that a machine whose speed drifts slows
-/// both alike; the memory must hold two at a time. All results but the times are the same on every
-/// rank of `world`. Raises Error if, on any rank and in any step, a measured figure differs from its
-/// prediction, or if ranks or rounds end with different weights.
-std::vector<StrategyFigures> compare_strategies(const ComparisonOptions& options,
-                                                Communicator& world);
+/// Trains `options.steps` steps by each row, `options.rounds` times, on random tokens. Every row
+/// runs in turns with the first one, step by step, so that a machine that is slow for a while slows
+/// both; the memory must hold two at a time. Each row has its own threads and kernels. All results
+/// but the times are the same on every rank of `world`. Raises Error if, on any rank and in any
+/// step, a measured figure differs from its prediction, or if ranks or rounds end with different
+/// weights.
+std::vector<RowFigures> compare_rows(const ComparisonOptions& options, Communicator& world);
 
 }  // namespace tessera

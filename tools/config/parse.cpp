@@ -177,10 +177,10 @@ std::vector<YAML::Node> documents_in(const std::string& yaml, const std::string&
   }
 }
 
-void apply_override(const Target& target, const std::string& text) {
+void apply_override(const Target& target, const std::string& text, const std::string& place) {
   const std::size_t equals = text.find('=');
-  check(equals != std::string::npos, "command line: '{}' is not of the form key=value", text);
-  target.set(text.substr(0, equals), text.substr(equals + 1), "command line");
+  check(equals != std::string::npos, "{}: '{}' is not of the form key=value", place, text);
+  target.set(text.substr(0, equals), text.substr(equals + 1), place);
 }
 
 }  // namespace
@@ -195,8 +195,13 @@ Config parse_config(const std::string& yaml, const std::string& source,
   const Target target(config);
   const std::vector<YAML::Node> documents = documents_in(yaml, source);
   for (const YAML::Node& document : documents) DocumentReader(source, target).read(document);
-  for (const std::string& text : overrides) apply_override(target, text);
+  for (const std::string& text : overrides) apply_override(target, text, "command line");
   return config;
+}
+
+void set_keys(Config& config, std::span<const std::string> settings, const std::string& place) {
+  const Target target(config);
+  for (const std::string& text : settings) apply_override(target, text, place);
 }
 
 std::string to_yaml(const Config& config) {

@@ -1,9 +1,9 @@
 // Reading and writing configurations.
 //
 // A configuration is a YAML file of sections (model, data, optimizer, sharding, runtime, kernels,
-// train, sample), each a map from keys to values. Missing keys keep their defaults. Overrides of the form
-// "data.batch_size=4" from the command line come after the file; the last one for a key wins. Paths
-// are relative to the working directory.
+// train, sample), each a map from keys to values. Missing keys keep their defaults. Overrides of
+// the form "data.batch_size=4" from the command line come after the file; the last one for a key
+// wins. Paths are relative to the working directory.
 //
 // An Error names the file and line (or "command line"), the key, the expected and the given value.
 // With an unknown name it names the nearest known one, or the one that other trainers' name means.
@@ -26,6 +26,9 @@ Config load_config(const std::filesystem::path& file, std::span<const std::strin
 /// The same from YAML text; errors call it `source`.
 Config parse_config(const std::string& yaml, const std::string& source,
                     std::span<const std::string> overrides = {});
+
+/// Sets keys of `config` by texts of the form key=value. Errors name `place`.
+void set_keys(Config& config, std::span<const std::string> settings, const std::string& place);
 
 /// Every key with its value, as YAML that parse_config reads back to the same configuration.
 std::string to_yaml(const Config& config);

@@ -23,11 +23,9 @@ Json predicted_bytes(const ResolvedConfig& run, const Plan& plan) {
 }  // namespace
 
 Json describe_run(const ResolvedConfig& run, TrainingSession& session, const Communicator& world) {
-  std::int64_t parameters = 0;
-  for (const Parameter& parameter : parameters_of(session.model())) parameters += parameter.numel();
   const Config& config = run.config;
   return {{"model", describe_model(run)},
-          {"parameters", parameters},
+          {"parameters", parameter_count(session.model())},
           {"strategy", variant_name(run.sharding)},
           {"ranks", world.size()},
           {"device", to_string(context().device())},

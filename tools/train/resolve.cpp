@@ -234,7 +234,7 @@ ResolvedConfig resolve(const Config& config) {
   ResolvedConfig run{.config = config};
   check_key(config, "data.rows_per_rank", [&] {
     check(config.data.rows_per_rank == 0,
-          "only tessera train and tessera plan know it; set data.batch_size");
+          "only training, plans and benchmarks know it; set data.batch_size");
   });
   check_with_place(config, [&] {
     const fs::path manifest = manifest_of(config.data);
@@ -382,12 +382,16 @@ void check_model_keys(const ResolvedConfig& run) {
             [&] { check_patterns(run.sharding.rules, parameters_of(*model)); });
 }
 
+std::int64_t parameter_count(const LanguageModel& model) {
+  std::int64_t count = 0;
+  for (const Parameter& parameter : parameters_of(model)) count += parameter.numel();
+  return count;
+}
+
 std::string describe_model(const ResolvedConfig& run) {
-  std::int64_t parameters = 0;
   const auto model = make_model(run);
-  for (const Parameter& parameter : parameters_of(*model)) parameters += parameter.numel();
   return fmt::format("{:.2f}M parameters ({} layers x {}, vocabulary {} {})",
-                     static_cast<double>(parameters) * 1e-6, model->shape().layers,
+                     static_cast<double>(parameter_count(*model)) * 1e-6, model->shape().layers,
                      model->shape().width, model->shape().vocab_size, run.vocabulary_origin);
 }
 

@@ -35,8 +35,9 @@ struct ResolvedConfig {
 /// key.
 ResolvedConfig resolve(const Config& config);
 
-/// The token that a value of data.document_token names: its number, or its spelling in the tokenizer of
-/// this folder; none if the name is empty. Raises Error if the vocabulary has no such token.
+/// The token that a value of data.document_token names: its number, or its spelling in the
+/// tokenizer of this folder; none if the name is empty. Raises Error if the vocabulary has no such
+/// token.
 std::optional<std::int32_t> find_document_token(const std::string& name,
                                                 const std::filesystem::path& tokenizer,
                                                 std::int64_t vocab_size);
@@ -64,6 +65,9 @@ void check_model_keys(const ResolvedConfig& run);
 
 /// The model, without memory for its parameters. Its routers are ready to train.
 std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run);
+
+/// The elements of all parameters.
+std::int64_t parameter_count(const LanguageModel& model);
 
 /// "0.83M parameters (4 layers x 128, vocabulary 125 from data/mine/manifest.json)".
 std::string describe_model(const ResolvedConfig& run);

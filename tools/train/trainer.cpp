@@ -12,6 +12,7 @@
 #include "tools/train/resume.h"
 #include "tools/train/run_folder.h"
 #include "tools/train/runner.h"
+#include "tools/train/world_options.h"
 
 namespace tessera {
 namespace {
@@ -37,17 +38,6 @@ void check_schedule(const Config& config) {
           "train.steps {}",
           optimizer.warmup_steps, optimizer.decay_steps, config.train.steps);
   });
-}
-
-WorldOptions world_options(const Config& config) {
-  return {.ranks = static_cast<int>(config.runtime.ranks),
-          .device = first_device(config.runtime),
-          .threads = static_cast<int>(config.runtime.threads),
-          .seed = static_cast<std::uint64_t>(config.train.seed),
-          .deadline = std::chrono::seconds(config.sharding.timeout),
-          .communicator = config.sharding.communicator,
-          .deterministic = config.sharding.deterministic || config.train.elastic > 0,
-          .check_collectives = config.sharding.check_collectives};
 }
 
 }  // namespace

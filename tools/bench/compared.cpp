@@ -1,0 +1,197 @@
+#include "tools/bench/compared.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "runtime/check.h"
+#include "runtime/text.h"
+#include "sharding/comm/launcher.h"
+#include "sharding/comm/world.h"
+#include "tools/bench/command_line.h"
+#include "tools/bench/workload.h"
+#include "tools/config/keys.h"
+#include "tools/config/parse.h"
+#include "tools/config/sharding_options.h"
+#include "tools/train/lengths.h"
+#include "tools/train/resolve.h"
+#include "tools/train/world_options.h"
+
+namespace tessera {
+namespace {
+
+/// Keys of the world, which all rows share.
+constexpr std::string_view kShared[] = {"runtime.ranks",
+                                        "runtime.device",
+                                        "sharding.communicator",
+                                        "sharding.deterministic",
+                                        "sharding.check_collectives",
+                                        "sharding.timeout"};
+
+/// Keys that no loss, norm or weight depends on. (Replicas of a size that is not a power of two
+/// are the exception; see RowFigures::summed_apart.)
+constexpr std::string_view kWithoutEffect[] = {"data.train",
+                                               "data.val",
+                                               "data.hellaswag",
+                                               "sharding.strategy",
+                                               "sharding.flatten_parameters",
+                                               "sharding.shard_size",
+                                               "sharding.expert_parallel",
+                                               "sharding.buckets",
+                                               "sharding.reshard_after_forward",
+                                               "sharding.live_gathers",
+                                               "sharding.prefetch",
+                                               "sharding.check_replicas",
+                                               "sharding.offload",
+                                               "sharding.activation_checkpointing",
+                                               "runtime.threads"};
+
+bool has_effect(std::string_view key) {
+  if (key == "train.seed" || key == "train.elastic") return true;
+  if (key.starts_with("train.") || key.starts_with("sample.")) return false;
+  return std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), key) ==
+         std::end(kWithoutEffect);
+}
+
+/// The key that a name in a row stands for. An unknown name is kept.
+std::string full_key(const std::string& name) {
+  if (const std::string_view key = key_of_short_form(name); !key.empty()) return std::string(key);
+  Config config;
+  std::vector<std::string> found;
+  for (const Key& key : keys_of(config)) {
+    if (key.name.ends_with("." + name)) found.push_back(key.name);
+  }
+  return found.size() == 1 ? found.front() : name;
+}
+
+/// The words of a row: "every" and "2" of "checkpointing=every 2" belong together.
+std::vector<std::string> settings_of(std::string_view row) {
+  std::vector<std::string> settings;
+  for (const std::string_view word : split(row, ' ')) {
+    if (word.empty()) continue;
+    const bool begins = settings.empty() || word.find('=') != word.npos;
+    if (begins) {
+      settings.emplace_back(word);
+    } else {
+      settings.back() += fmt::format(" {}", word);
+    }
+  }
+  return settings;
+}
+
+Config with_settings(const Config& base, std::string_view row) {
+  std::vector<std::string> settings = settings_of(row);
+  check(!settings.empty(), "--rows: a row is empty; rows are separated by ';'");
+  Config config = base;
+  const std::string place = fmt::format("--rows '{}'", row);
+  if (const std::string first = settings.front(); first.find('=') == first.npos) {
+    const std::string_view strategy = split(first, ' ').front();
+    const std::vector<std::string>& all = strategy_variants();
+    check(std::find(all.begin(), all.end(), first) != all.end(),
+          "{}: '{}' is neither a strategy ({}) nor of the form key=value", place, strategy,
+          fmt::join(all, ", "));
+    config = variant_of(base, first);
+    settings.erase(settings.begin());
+  }
+  for (std::string& setting : settings) {
+    const std::size_t equals = setting.find('=');
+    setting = full_key(setting.substr(0, equals)) + setting.substr(equals);
+  }
+  set_keys(config, settings, place);
+  return config;
+}
+
+/// Two rows of one name are told apart by a number.
+std::vector<Compared> numbered(std::vector<Compared> rows) {
+  std::map<std::string, int> seen;
+  for (Compared& row : rows) {
+    const int count = ++seen[row.name];
+    if (count > 1) row.name += fmt::format(" ({})", count);
+  }
+  return rows;
+}
+
+/// Gives rows without ranks or device those of the others.
+void share_world(std::vector<Compared>& rows) {
+  const auto asks = [](const Compared& row) { return row.config.runtime.ranks > 0; };
+  const auto is_single = [](const Compared& row) {
+    return row.config.sharding.strategy == StrategyKind::single;
+  };
+  const auto asking = std::find_if(rows.begin(), rows.end(), asks);
+  std::int64_t ranks = 0;
+  if (asking != rows.end()) {
+    ranks = asking->config.runtime.ranks;
+  } else if (find_launch().kind == Launch::Kind::none) {
+    ranks = std::all_of(rows.begin(), rows.end(), is_single) ? 1 : 2;
+  }
+  for (Compared& row : rows) {
+    RuntimeConfig& runtime = row.config.runtime;
+    if (runtime.ranks == 0) runtime.ranks = ranks;
+    runtime.device = first_device(runtime);
+  }
+  for (const Compared& row : rows) {
+    for (const auto& [key, value] : changes_of(row.config, rows.front().config)) {
+      check(std::find(std::begin(kShared), std::end(kShared), key) == std::end(kShared),
+            "{} is {} in {} and another in {}; the rows of a comparison run on the same ranks", key,
+            value, row.name, rows.front().name);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Compared> compare_by_strategies(const Config& base,
+                                            const std::vector<std::string>& strategies) {
+  std::vector<Compared> rows;
+  for (const std::string& name : strategies) rows.push_back({name, variant_of(base, name)});
+  return numbered(std::move(rows));
+}
+
+std::vector<Compared> compare_by_options(const Config& base, const std::string& rows) {
+  std::vector<Compared> all;
+  for (const std::string_view row : split(rows, ';')) {
+    all.push_back({std::string(row), with_settings(base, row)});
+  }
+  check(!all.empty(), "--rows: expected rows such as 'fsdp; fsdp dtype=bf16'");
+  return numbered(std::move(all));
+}
+
+std::vector<Compared> compare_by_names(const std::vector<std::string>& names,
+                                       std::span<const std::string> overrides) {
+  std::vector<Compared> rows;
+  for (const std::string& name : names) rows.push_back({name, workload(name, overrides)});
+  return numbered(std::move(rows));
+}
+
+void prepare_rows(std::vector<Compared>& rows) {
+  share_world(rows);
+  const int ranks = planned_ranks(world_options(rows.front().config));
+  for (Compared& row : rows) {
+    const ResolvedConfig run = resolve(with_batch_size(row.config, ranks));
+    check_ranks(run, ranks);
+    check_model_keys(run);
+    row.config = run.config;
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> changes_of(const Config& config,
+                                                            const Config& first) {
+  Config now = config, before = first;
+  const std::vector<Key> keys = keys_of(now), old_keys = keys_of(before);
+  std::vector<std::pair<std::string, std::string>> changes;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const std::string value = keys[i].text();
+    if (value != old_keys[i].text()) changes.emplace_back(keys[i].name, value);
+  }
+  return changes;
+}
+
+std::vector<std::string> computes_otherwise(const Config& config, const Config& first) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : changes_of(config, first)) {
+    if (has_effect(key)) keys.push_back(key);
+  }
+  return keys;
+}
+
+}  // namespace tessera
