@@ -4,6 +4,7 @@
 #include "kernels/attention/op.h"
 #include "kernels/attention/tiles.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/matmul/options.h"
 #include "runtime/threads.h"
 
 namespace tessera::cpu {
@@ -15,16 +16,17 @@ constexpr std::int64_t kTile = kAttentionTile;
 
 template <typename C>
 struct ForwardScratch {
-  Tile<C> query_columns;   // [head_size][lane], scaled
-  Tile<C> keys;            // [key][head_size]
-  Tile<C> values;          // [key][head_size]
-  Tile<C> scores;          // [key][lane]
-  Tile<C> output_columns;  // [head_size][lane]: the sum of p * v so far, relative to `maximum`
-  C* maximum;              // [lane]: of the scores so far
-  C* sum;                  // [lane]: of exp(score - maximum) so far
-  C* correction;           // [lane]: factor of the older sums after the last tile's new maximum
+  SmallProduct<C> multiply;
+  Matrix<C> query_columns;   // [head_size][lane], scaled
+  Matrix<C> keys;            // [key][head_size]
+  Matrix<C> values;          // [key][head_size]
+  Matrix<C> scores;          // [key][lane]
+  Matrix<C> output_columns;  // [head_size][lane]: the sum of p * v so far, relative to `maximum`
+  C* maximum;                // [lane]: of the scores so far
+  C* sum;                    // [lane]: of exp(score - maximum) so far
+  C* correction;             // [lane]: factor of the older sums after the last tile's new maximum
 
-  ForwardScratch(C* data, std::int64_t head_size) {
+  ForwardScratch(C* data, std::int64_t head_size) : multiply(matmul_options().isa) {
     ScratchCutter<C> cutter(data);
     query_columns = {cutter.take(head_size * kTile), kTile};
     output_columns = {cutter.take(head_size * kTile), kTile};
@@ -73,10 +75,10 @@ template <typename C>
 void visit_keys(const ForwardScratch<C>& s, const TilePosition& tile, std::int64_t head_size) {
   const std::int64_t lanes = whole_vectors<C>(tile.queries);
   for_each_band<C>(tile, [&](const Band& band) {
-    multiply(s.scores.from(band.begin, band.first_lane), s.keys.from(band.begin, 0),
-             s.query_columns.from(0, band.first_lane),
-             {.rows = band.keys(), .columns = lanes - band.first_lane, .depth = head_size},
-             Accumulate::no);
+    s.multiply(s.scores.from(band.begin, band.first_lane), s.keys.from(band.begin, 0),
+               s.query_columns.from(0, band.first_lane),
+               {.rows = band.keys(), .columns = lanes - band.first_lane, .depth = head_size},
+               Accumulate::no);
   });
   mask(s.scores, tile, -std::numeric_limits<C>::infinity());
   exponentiate(s, tile.keys, lanes);
@@ -86,10 +88,10 @@ void visit_keys(const ForwardScratch<C>& s, const TilePosition& tile, std::int64
     for (std::int64_t i = 0; i < lanes; ++i) output[i] *= s.correction[i];
   }
   for_each_band<C>(tile, [&](const Band& band) {
-    multiply(s.output_columns.from(0, band.first_lane), s.values.from(band.begin, 0).transposed(),
-             s.scores.from(band.begin, band.first_lane),
-             {.rows = head_size, .columns = lanes - band.first_lane, .depth = band.keys()},
-             Accumulate::yes);
+    s.multiply(s.output_columns.from(0, band.first_lane), s.values.from(band.begin, 0).transposed(),
+               s.scores.from(band.begin, band.first_lane),
+               {.rows = head_size, .columns = lanes - band.first_lane, .depth = band.keys()},
+               Accumulate::yes);
   });
 }
 
@@ -113,7 +115,7 @@ void forward_block(const Heads& o, compute_t<T>* logsumexp, const Heads& q, cons
               head_size);
     visit_keys(s, tile, head_size);
   }
-  const Tile<T> output = head_rows<T>(o, batch, head).from(tile.first_query, 0);
+  const Matrix<T> output = head_rows<T>(o, batch, head).from(tile.first_query, 0);
   for (std::int64_t i = 0; i < tile.queries; ++i) {
     const C inverse = C{1} / s.sum[i];
     for (std::int64_t c = 0; c < head_size; ++c) {
@@ -173,29 +175,31 @@ void forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k, cons
 
 template <typename C>
 struct BackwardScratch {
+  SmallProduct<C> multiply;
   // For the whole sequence.
-  Tile<C> keys, values, d_keys, d_values;  // [key][head_size]
+  Matrix<C> keys, values, d_keys, d_values;  // [key][head_size]
   // For a block of queries.
-  Tile<C> queries, d_output, d_queries;     // [lane][head_size]; queries are scaled
-  Tile<C> query_columns, d_output_columns;  // [head_size][lane]
-  C* logsumexp;                             // [lane]
-  C* delta;                                 // [lane]: sum(dO * O)
+  Matrix<C> queries, d_output, d_queries;     // [lane][head_size]; queries are scaled
+  Matrix<C> query_columns, d_output_columns;  // [head_size][lane]
+  C* logsumexp;                               // [lane]
+  C* delta;                                   // [lane]: sum(dO * O)
   // For a tile.
-  Tile<C> scores, d_scores;  // [key][lane]
+  Matrix<C> scores, d_scores;  // [key][lane]
 
-  BackwardScratch(C* data, std::int64_t tokens, std::int64_t head_size) {
+  BackwardScratch(C* data, std::int64_t tokens, std::int64_t head_size)
+      : multiply(matmul_options().isa) {
     const std::int64_t width = whole_vectors<C>(head_size);
     ScratchCutter<C> cutter(data);
-    for (Tile<C>* rows : {&keys, &values, &d_keys, &d_values}) {
+    for (Matrix<C>* rows : {&keys, &values, &d_keys, &d_values}) {
       *rows = {cutter.take(tokens * width), width};
     }
-    for (Tile<C>* rows : {&queries, &d_output, &d_queries}) {
+    for (Matrix<C>* rows : {&queries, &d_output, &d_queries}) {
       *rows = {cutter.take(kTile * width), width};
     }
-    for (Tile<C>* columns : {&query_columns, &d_output_columns}) {
+    for (Matrix<C>* columns : {&query_columns, &d_output_columns}) {
       *columns = {cutter.take(head_size * kTile), kTile};
     }
-    for (Tile<C>* square : {&scores, &d_scores}) *square = {cutter.take(kTile * kTile), kTile};
+    for (Matrix<C>* square : {&scores, &d_scores}) *square = {cutter.take(kTile * kTile), kTile};
     logsumexp = cutter.take(kTile);
     delta = cutter.take(kTile);
   }
@@ -226,35 +230,35 @@ void visit_keys(const BackwardScratch<C>& s, const TilePosition& tile, std::int6
   const std::int64_t lanes = whole_vectors<C>(tile.queries);
   for_each_band<C>(tile, [&](const Band& band) {
     const std::int64_t key = tile.first_key + band.begin;
-    const TileExtent extent{
+    const ProductExtent extent{
         .rows = band.keys(), .columns = lanes - band.first_lane, .depth = head_size};
-    multiply(s.scores.from(band.begin, band.first_lane), s.keys.from(key, 0),
-             s.query_columns.from(0, band.first_lane), extent, Accumulate::no);
-    multiply(s.d_scores.from(band.begin, band.first_lane), s.values.from(key, 0),
-             s.d_output_columns.from(0, band.first_lane), extent, Accumulate::no);
+    s.multiply(s.scores.from(band.begin, band.first_lane), s.keys.from(key, 0),
+               s.query_columns.from(0, band.first_lane), extent, Accumulate::no);
+    s.multiply(s.d_scores.from(band.begin, band.first_lane), s.values.from(key, 0),
+               s.d_output_columns.from(0, band.first_lane), extent, Accumulate::no);
   });
   mask(s.scores, tile, -std::numeric_limits<C>::infinity());
   mask(s.d_scores, tile, C{0});
   differentiate_softmax(s, tile.keys, lanes);
   for_each_band<C>(tile, [&](const Band& band) {
     const std::int64_t key = tile.first_key + band.begin, first = band.first_lane;
-    const TileExtent extent{
+    const ProductExtent extent{
         .rows = band.keys(), .columns = head_size, .depth = tile.queries - first};
-    multiply(s.d_values.from(key, 0), s.scores.from(band.begin, first), s.d_output.from(first, 0),
-             extent, Accumulate::yes);
-    multiply(s.d_keys.from(key, 0), s.d_scores.from(band.begin, first), s.queries.from(first, 0),
-             extent, Accumulate::yes);
-    multiply(s.d_queries.from(first, 0), s.d_scores.from(band.begin, first).transposed(),
-             s.keys.from(key, 0),
-             {.rows = tile.queries - first, .columns = head_size, .depth = band.keys()},
-             Accumulate::yes);
+    s.multiply(s.d_values.from(key, 0), s.scores.from(band.begin, first), s.d_output.from(first, 0),
+               extent, Accumulate::yes);
+    s.multiply(s.d_keys.from(key, 0), s.d_scores.from(band.begin, first), s.queries.from(first, 0),
+               extent, Accumulate::yes);
+    s.multiply(s.d_queries.from(first, 0), s.d_scores.from(band.begin, first).transposed(),
+               s.keys.from(key, 0),
+               {.rows = tile.queries - first, .columns = head_size, .depth = band.keys()},
+               Accumulate::yes);
   });
 }
 
 /// Loads a block of queries: Q and dO, also transposed, logsumexp and D.
 template <typename T>
 void load_queries(const BackwardScratch<compute_t<T>>& s, const TilePosition& tile,
-                  const Tile<T>& q, const Tile<T>& o, const Tile<T>& d_o,
+                  const Matrix<T>& q, const Matrix<T>& o, const Matrix<T>& d_o,
                   const compute_t<T>* logsumexp, std::int64_t head_size, compute_t<T> scale) {
   using C = compute_t<T>;
   load_rows(s.queries, q, tile.queries, head_size, scale);

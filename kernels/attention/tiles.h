@@ -11,7 +11,7 @@
 
 #include "kernels/attention/op.h"
 #include "kernels/cpu/numeric.h"
-#include "kernels/cpu/tile.h"
+#include "kernels/cpu/small_product.h"
 
 namespace tessera::cpu {
 
@@ -56,7 +56,7 @@ void for_each_band(const TilePosition& tile, F&& body) {
 
 /// Sets the lanes that do not see a key to `value`, for every key, whether computed or not.
 template <typename T>
-void mask(const Tile<T>& scores, const TilePosition& tile, T value) {
+void mask(const Matrix<T>& scores, const TilePosition& tile, T value) {
   for (std::int64_t j = 0; j < tile.keys; ++j) {
     std::fill_n(scores.row(j), tile.hidden(j), value);
   }
@@ -64,14 +64,14 @@ void mask(const Tile<T>& scores, const TilePosition& tile, T value) {
 
 /// One head of one batch element: a row of head_size elements per token.
 template <typename T>
-Tile<T> head_rows(const Heads& x, std::int64_t batch, std::int64_t head) {
+Matrix<T> head_rows(const Heads& x, std::int64_t batch, std::int64_t head) {
   T* const first = x.tensor.data<T>() + x.offset + batch * x.batch_stride + head * x.head_size;
   return {first, x.token_stride, 1};
 }
 
 /// to = scale * from, with zeros up to a whole vector of columns.
 template <typename T>
-void load_rows(const Tile<compute_t<T>>& to, const Tile<T>& from, std::int64_t rows,
+void load_rows(const Matrix<compute_t<T>>& to, const Matrix<T>& from, std::int64_t rows,
                std::int64_t columns, compute_t<T> scale = 1) {
   for (std::int64_t i = 0; i < rows; ++i) {
     const T* const source = from.row(i);
@@ -83,7 +83,7 @@ void load_rows(const Tile<compute_t<T>>& to, const Tile<T>& from, std::int64_t r
 
 /// to = scale * from^T, with zeros up to a whole vector of lanes: row j of `to` is column j.
 template <typename T>
-void load_columns(const Tile<compute_t<T>>& to, const Tile<T>& from, std::int64_t rows,
+void load_columns(const Matrix<compute_t<T>>& to, const Matrix<T>& from, std::int64_t rows,
                   std::int64_t columns, compute_t<T> scale = 1) {
   for (std::int64_t i = 0; i < rows; ++i) {
     const T* const source = from.row(i);
@@ -96,7 +96,7 @@ void load_columns(const Tile<compute_t<T>>& to, const Tile<T>& from, std::int64_
 
 /// to = scale * from.
 template <typename T>
-void store_rows(const Tile<T>& to, const Tile<compute_t<T>>& from, std::int64_t rows,
+void store_rows(const Matrix<T>& to, const Matrix<compute_t<T>>& from, std::int64_t rows,
                 std::int64_t columns, compute_t<T> scale = 1) {
   for (std::int64_t i = 0; i < rows; ++i) {
     const compute_t<T>* const source = from.row(i);

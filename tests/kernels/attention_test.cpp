@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/matmul/options.h"
 #include "tests/kernels/attention_problem.h"
 #include "tests/support/schedules.h"
 
@@ -32,6 +33,19 @@ const std::vector<Bounds> kBounds = {{DType::f64, 1e-13, 1e-12},
                                      {DType::f32, 1e-6, 2e-6},
                                      {DType::bf16, 0x1p-8, 0x1p-7},
                                      {DType::f16, 0x1p-11, 0x1p-10}};
+
+/// Everything that attention and its gradients compute.
+std::vector<std::vector<double>> values_of(const Sizes& sizes, DType dtype) {
+  const Problem problem(sizes, dtype);
+  problem.forward();
+  problem.backward();
+  std::vector<std::vector<double>> all;
+  for (const Heads& x : {problem.o, problem.dq, problem.dk, problem.dv}) {
+    all.push_back(elements(x));
+  }
+  all.push_back(test::to_doubles(problem.logsumexp));
+  return all;
+}
 
 }  // namespace
 
@@ -89,17 +103,7 @@ TEST_CASE("attention gives the same bits under every schedule") {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     // Two tiles of queries and of keys, the second of one row; grouped heads.
     const Sizes sizes{1, 33, 65, 2, 1, 64};
-    const auto results = test::under_every_schedule([&] {
-      const Problem problem(sizes, dtype);
-      problem.forward();
-      problem.backward();
-      std::vector<std::vector<double>> all;
-      for (const Heads& x : {problem.o, problem.dq, problem.dk, problem.dv}) {
-        all.push_back(elements(x));
-      }
-      all.push_back(test::to_doubles(problem.logsumexp));
-      return all;
-    });
+    const auto results = test::under_every_schedule([&] { return values_of(sizes, dtype); });
     for (const auto& result : results) REQUIRE(result == results.front());
   }
 }
@@ -163,6 +167,21 @@ TEST_CASE("a query has the same bits whatever queries are computed with it", "[c
         CAPTURE(name_of(dtype), first, last, b);
         CHECK(std::equal(from, from + (last - first) * 80, to));
       }
+    }
+  }
+}
+
+TEST_CASE("attention has the same bits on every instruction set", "[cpu]") {
+  const test::Rank rank;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const auto on = [&](cpu::Isa isa) {
+      matmul_options().isa = isa;
+      return values_of({1, 70, 90, 4, 2, 40}, dtype);
+    };
+    const auto expected = on(cpu::Isa::portable);
+    for (const cpu::Isa isa : cpu::available_isas()) {
+      CAPTURE(name_of(dtype), enum_name(isa));
+      CHECK((on(isa) == expected));  // not printed: there are many
     }
   }
 }

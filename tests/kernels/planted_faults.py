@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Plants faults in the CUDA kernels, one at a time, and sees the kernels' tests turn red.
+"""Plants faults in the kernels, one at a time, and sees the kernels' tests turn red.
 
-  tests/kernels/planted_faults.py           builds a copy of the sources in
-                                            build-emulated/planted_faults, as the preset `emulated`
-                                            does, plants each fault there and runs tests that may see
-                                            it
+  tests/kernels/planted_faults.py           builds a copy of the sources, as the preset `asan` does
+                                            for faults of the CPU's kernels and `emulated` for those
+                                            of CUDA kernels, plants each fault there and runs tests
+                                            that may see it
   tests/kernels/planted_faults.py NAME...   only these
   tests/kernels/planted_faults.py --check   only sees that every fault still fits the sources
 
@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import planting
 
 # A file, text that occurs in it exactly once, what replaces it, and the tests that are run.
-FAULTS = {
+CPU_FAULTS = {
     # ---- products on the CPU
     "a tile's last columns are stored as a whole vector": (
         "kernels/matmul/cpu/chains.h",
@@ -144,6 +144,30 @@ FAULTS = {
         "chains[odd][j] = flushed(std::fma(factor, other, chains[odd][j]));",
         "chains[odd][j] = std::fma(factor, other, chains[odd][j]);",
         ["kernels_matmul_cpu"]),
+    # ---- products inside the tasks of attention
+    "small products forget the sums so far": (
+        "kernels/matmul/cpu/chains.h",
+        "  if (tile.continues) load<S, kRows, kVectors>(sum, c, tile.c_row, tile.columns);\n",
+        "",
+        ["kernels_attention"]),
+    "small products ignore the distance of a transposed factor's depths": (
+        "kernels/cpu/small_product.h",
+        ".a_depth = a.column_stride,",
+        ".a_depth = engine_.rows,",
+        ["kernels_attention"]),
+    "small products add a tile's sums after its chain": (
+        "kernels/cpu/small_product.h",
+        ".continues = accumulate == Accumulate::yes}",
+        ".accumulate = accumulate == Accumulate::yes}",
+        ["kernels_attention"]),
+    "small products skip columns on a narrow instruction set": (
+        "kernels/cpu/small_product.h",
+        "j < columns; j += width",
+        "j < columns; j += 32",
+        ["kernels_attention"]),
+}
+
+FAULTS = {
     # ---- attention
     "no barrier before a tile is loaded over the last one": (
         "kernels/attention/cuda/general_forward.cu",
@@ -899,11 +923,18 @@ FAULTS = {
         ["tools_cuda_nccl"]),
 }
 
-BATCHES = [planting.Batch(
-    {name: planting.Fault(path, old, new, [f"test_{test}" for test in tests])
-     for name, (path, old, new, tests) in FAULTS.items()},
-    folder="build-emulated/planted_faults", preset="emulated",
-    options=("-D", "TESSERA_WERROR=ON"), selection=("~[cpu]",))]
+
+
+def faults_of(table):
+    return {name: planting.Fault(path, old, new, [f"test_{test}" for test in tests])
+            for name, (path, old, new, tests) in table.items()}
+
+
+BATCHES = [
+    planting.Batch(faults_of(CPU_FAULTS), folder="build-asan/planted_faults", preset="asan",
+                   options=("-D", "TESSERA_WERROR=ON")),
+    planting.Batch(faults_of(FAULTS), folder="build-emulated/planted_faults", preset="emulated",
+                   options=("-D", "TESSERA_WERROR=ON"), selection=("~[cpu]",))]
 
 if __name__ == "__main__":
     sys.exit(planting.run(sys.argv[1:], BATCHES))

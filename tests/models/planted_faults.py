@@ -24,10 +24,10 @@ FAULTS = {
         ["same_bits"]),
     "a product of one row adds its depth backwards": (
         "kernels/matmul/cpu/chains.h",
-        "  for (std::int64_t k = 0; k < depth; ++k, a += kPacked ? S::kRows : 1, b += tile.b_stride) {",
-        "  const std::int64_t sign = tile.rows == 1 ? -1 : 1, a_step = kPacked ? S::kRows : 1;\n"
-        "  if (sign < 0) a += (depth - 1) * a_step, b += (depth - 1) * tile.b_stride;\n"
-        "  for (std::int64_t k = 0; k < depth; ++k, a += sign * a_step, b += sign * tile.b_stride) {",
+        "  for (std::int64_t k = 0; k < depth; ++k, a += a_depth, b += tile.b_stride) {",
+        "  const std::int64_t sign = tile.rows == 1 ? -1 : 1;\n"
+        "  if (sign < 0) a += (depth - 1) * a_depth, b += (depth - 1) * tile.b_stride;\n"
+        "  for (std::int64_t k = 0; k < depth; ++k, a += sign * a_depth, b += sign * tile.b_stride) {",
         ["same_bits"]),
     "a batch's positions begin at 0": (
         "models/decoder.cpp",

@@ -2,7 +2,7 @@
 // depth (Goto, van de Geijn 2008).
 //
 // Every element of a tile is one chain of fused multiply-adds, s = a[i, k] b[k, j] + s for k = 0, 1,
-// ..., which is then added to c. So it does not depend on the other rows and columns, on the
+// ..., which is then added to c, or which begins with c's element. So it does not depend on the other rows and columns, on the
 // extents, or on the width of the vectors.
 //
 // Included by files that are compiled for one instruction set each. S names its vectors:
@@ -19,6 +19,26 @@
 namespace tessera::cpu {
 namespace {
 
+/// Bytes of a tile's vector v of a row of c, which has `columns` columns.
+template <typename S>
+TESSERA_INLINE std::size_t bytes_of_vector(std::int64_t columns, int v) {
+  return sizeof(typename S::Sum) *
+         static_cast<std::size_t>(std::clamp<std::int64_t>(columns - v * S::kLanes, 0, S::kLanes));
+}
+
+/// Sums that begin with c's elements.
+template <typename S, int kRows, int kVectors>
+TESSERA_INLINE void load(typename S::SumVector (&sum)[kRows][kVectors], const typename S::Sum* c,
+                         std::int64_t c_row, std::int64_t columns) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      std::memcpy(&sum[i][v], c + i * c_row + v * S::kLanes, bytes_of_vector<S>(columns, v));
+    }
+  }
+}
+
 /// The first `columns` columns of a tile: c = sum or c += sum.
 template <typename S, int kRows, int kVectors>
 TESSERA_INLINE void store(typename S::Sum* c, std::int64_t c_row,
@@ -29,9 +49,7 @@ TESSERA_INLINE void store(typename S::Sum* c, std::int64_t c_row,
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       typename S::Sum* const to = c + i * c_row + v * S::kLanes;
-      const auto bytes =
-          sizeof(typename S::Sum) *
-          static_cast<std::size_t>(std::clamp<std::int64_t>(columns - v * S::kLanes, 0, S::kLanes));
+      const std::size_t bytes = bytes_of_vector<S>(columns, v);
       typename S::SumVector before{};
       if (accumulate) {
         std::memcpy(&before, to, bytes);
@@ -56,10 +74,12 @@ TESSERA_INLINE void multiply_tile(const Tile& tile) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) __builtin_prefetch(c + i * tile.c_row + v * S::kLanes, 1);
   }
+  if (tile.continues) load<S, kRows, kVectors>(sum, c, tile.c_row, tile.columns);
   const std::int64_t depth =
       (tile.depth + kDepthOf<typename S::Packed> - 1) / kDepthOf<typename S::Packed>;
   const std::int64_t a_row = kPacked ? 1 : tile.a_row;
-  for (std::int64_t k = 0; k < depth; ++k, a += kPacked ? S::kRows : 1, b += tile.b_stride) {
+  const std::int64_t a_depth = kPacked ? tile.a_depth : 1;
+  for (std::int64_t k = 0; k < depth; ++k, a += a_depth, b += tile.b_stride) {
     typename S::Vector from[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) from[v] = S::load(b + v * S::kLanes);

@@ -35,12 +35,17 @@ struct Factor {
 struct Tile {
   const void* a = nullptr;  // a panel's piece, or the factor itself
   std::int64_t a_row = 0;   // 0: a panel; else from one row of the factor to the next, in elements
+  // In a panel: from one depth to the next, in elements. AMX has its own form of panels.
+  std::int64_t a_depth = 0;
   const void* b = nullptr;
   std::int64_t b_stride = 0;  // from one depth to the next, in elements; the panel's columns
   void* c = nullptr;
   std::int64_t c_row = 0;  // from one row to the next, in elements
   std::int64_t rows = 0, columns = 0, depth = 0;
-  bool accumulate = false;
+  bool accumulate = false;  // adds the sums to c
+  // The sums begin with c's elements, so a product may be cut along the depth without a change of
+  // bits. AMX does not do that.
+  bool continues = false;
 };
 
 struct Engine {

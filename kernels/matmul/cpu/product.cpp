@@ -231,6 +231,7 @@ class Runner {
       const std::int64_t before = k * engine_.element_size;
       if (slab.a != nullptr) {
         tile.a = slab.a + (block.row + i) * line + before * engine_.rows;
+        tile.a_depth = engine_.rows;
       } else {
         tile.a = rows_of_a(p, slab.row + block.row + i, slab.depth_begin + k).data;
         tile.a_row = p.a_row;
