@@ -82,6 +82,13 @@ double squares(const TransformerShape& shape, std::int64_t sequence_length) {
 
 }  // namespace
 
+double attention_flops(const TransformerShape& shape, std::int64_t batch,
+                       std::int64_t sequence_length) {
+  const auto tokens = static_cast<double>(batch) * static_cast<double>(sequence_length);
+  return tokens * 2.0 * static_cast<double>(shape.heads * shape.head_size) *
+         squares(shape, sequence_length);
+}
+
 double training_flops(const TransformerShape& shape, std::int64_t batch,
                       std::int64_t sequence_length) {
   double weights = static_cast<double>(shape.vocab_size) * static_cast<double>(shape.width);
@@ -89,10 +96,8 @@ double training_flops(const TransformerShape& shape, std::int64_t batch,
     weights += static_cast<double>(weight.blocks * weight.taken) *
                static_cast<double>(weight.inputs) * static_cast<double>(weight.outputs);
   }
-  const double attention =
-      static_cast<double>(shape.heads * shape.head_size) * squares(shape, sequence_length);
   const auto tokens = static_cast<double>(batch) * static_cast<double>(sequence_length);
-  return tokens * 6.0 * (weights + attention);
+  return tokens * 6.0 * weights + 3.0 * attention_flops(shape, batch, sequence_length);
 }
 
 }  // namespace tessera

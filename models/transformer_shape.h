@@ -95,6 +95,11 @@ struct MatmulShape {
 /// Experts have equal loads, rounded up.
 std::vector<MatmulShape> training_matmuls(const TransformerShape& shape, std::int64_t tokens);
 
+/// Floating-point operations of causal attention in one forward pass over `batch` sequences, in all
+/// layers: a third of attention's part in training_flops().
+double attention_flops(const TransformerShape& shape, std::int64_t batch,
+                       std::int64_t sequence_length);
+
 /// Floating-point operations of one forward and backward pass over `batch` sequences: 6 per token
 /// and weight of a matrix product, and 6 * layers * heads * head_size * sequence_length per token for
 /// causal attention: half of the full square, or of the chunks' squares. The head counts, lookups do

@@ -5,6 +5,7 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/describe.h"
+#include "runtime/stream_log.h"
 
 namespace tessera {
 namespace {
@@ -12,6 +13,19 @@ namespace {
 /// The CPU updates shards in host memory, even on a GPU's rank.
 bool lies_on_host(const ParameterShard& shard) {
   return shard.data.device().is_cpu();
+}
+
+/// An update reads and writes the parameters and the state, and reads the gradients.
+double touched_bytes(const Optimizer& optimizer) {
+  double bytes = 0.0;
+  for (const ParameterShard& shard : optimizer.shards()) {
+    bytes += 2.0 * static_cast<double>(shard.data.bytes());
+    if (shard.gradient.defined()) bytes += static_cast<double>(shard.gradient.bytes());
+  }
+  for (const auto& [name, tensor] : optimizer.state()) {
+    bytes += 2.0 * static_cast<double>(tensor.bytes());
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -41,6 +55,7 @@ void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) 
   }
   ++steps_;
   may_have_been_skipped_ = true;
+  if (context().is_dry()) log_memory(touched_bytes(*this));
   if (!on_device.empty()) update(on_device, learning_rate, gradient_scale);
   if (on_host.empty()) return;
   // On a GPU's rank, copies of the gradients and of the scale may still be under way.

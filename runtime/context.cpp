@@ -54,10 +54,11 @@ std::shared_ptr<Allocator> host_allocator_of(const ContextOptions& options) {
   return nullptr;
 }
 
-Stream compute_stream_of(const Device& device) {
+Stream compute_stream_of(const Device& device, StreamLog* log) {
   if constexpr (kHasCuda) {
     if (!device.is_cpu()) return cuda::make_stream("compute", kComputeStream);
   }
+  if (log != nullptr) return make_logged_stream("compute", kComputeStream, *log);
   return Stream::inline_stream("compute", kComputeStream);
 }
 
@@ -65,12 +66,13 @@ Stream compute_stream_of(const Device& device) {
 
 RankContext::RankContext(const ContextOptions& options)
     : options_(options),
+      stream_log_(options.dry ? std::make_unique<StreamLog>() : nullptr),
       allocator_(std::make_shared<Allocator>(options.device, memory_of(options))),
       host_allocator_(host_allocator_of(options)),
       threads_(threads_of(options), options.dry),
-      profiler_(options.rank),
+      profiler_(options.rank, stream_log_.get()),
       random_{.seed = options.seed},
-      compute_stream_(compute_stream_of(options.device)) {
+      compute_stream_(compute_stream_of(options.device, stream_log_.get())) {
   if (host_allocator_ == nullptr) host_allocator_ = allocator_;
 }
 
@@ -85,7 +87,7 @@ const Stream& RankContext::side_stream(const std::string& name) {
     if constexpr (kHasCuda) {
       if (!device().is_cpu()) return cuda::make_stream(name, id);
     }
-    return is_dry() ? Stream::inline_stream(name, id) : Stream::worker(name, id, this);
+    return is_dry() ? make_logged_stream(name, id, *stream_log_) : Stream::worker(name, id, this);
   };
   return side_streams_.emplace(name, make()).first->second;
 }

@@ -17,6 +17,7 @@
 #include "runtime/profiler.h"
 #include "runtime/random.h"
 #include "runtime/stream.h"
+#include "runtime/stream_log.h"
 #include "runtime/threads.h"
 
 namespace tessera {
@@ -59,6 +60,8 @@ class RankContext {
   /// Work outside of kernels is done as always. Code that writes to a tensor's memory on the host
   /// does it inside threads().run or parallel_for, which a dry run skips.
   bool is_dry() const { return options_.dry; }
+  /// The work that a dry run on the CPU queues; null for a run that is not dry.
+  StreamLog* stream_log() const { return stream_log_.get(); }
   Allocator& allocator() { return *allocator_; }
   const std::shared_ptr<Allocator>& shared_allocator() const { return allocator_; }
   /// Allocates host memory that the device copies from and to directly. On the CPU it is the
@@ -85,6 +88,7 @@ class RankContext {
 
  private:
   ContextOptions options_;
+  std::unique_ptr<StreamLog> stream_log_;
   std::shared_ptr<Allocator> allocator_;
   std::shared_ptr<Allocator> host_allocator_;
   ThreadTeam threads_;

@@ -6,6 +6,7 @@
 #include "runtime/cuda/moment.h"
 #include "runtime/error.h"
 #include "runtime/open_spans.h"
+#include "runtime/stream_log.h"
 
 namespace tessera {
 namespace {
@@ -43,7 +44,11 @@ std::vector<std::string_view> open_spans() {
 }
 
 TimePoint TimePoint::now() {
-  return {.host = Clock::now(), .device = moment_or_null()};
+  const RankContext* const here = context_or_null();
+  const bool dry = here != nullptr && here->is_dry();
+  return {.host = Clock::now(),
+          .device = moment_or_null(),
+          .logged = dry ? here->stream_log()->size() : 0};
 }
 
 double milliseconds_between(const TimePoint& begin, const TimePoint& end) {
@@ -99,6 +104,7 @@ std::vector<Profiler::Record> Profiler::records() const {
 void Profiler::add(std::string_view name, std::string_view track, const TimePoint& begin,
                    const TimePoint& end) {
   const std::lock_guard lock(mutex_);
+  if (log_ != nullptr) log_->add_span(name, track, begin.logged, end.logged);
   if (begin.device != nullptr && end.device != nullptr) {
     settle();
     queued_.push_back({std::string(name), std::string(track), begin, end, tracing_});
@@ -133,6 +139,7 @@ void Profiler::settle() {
 
 void Profiler::add_mark(std::string_view name, std::string_view track) {
   const std::lock_guard lock(mutex_);
+  if (log_ != nullptr) log_->add_mark(name, track);
   if (!tracing_) return;
   const double now = microseconds(Clock::now() - origin_);
   records_.push_back({std::string(name), std::string(track), now, 0.0, /*instant=*/true});

@@ -23,6 +23,8 @@
 
 namespace tessera {
 
+class StreamLog;
+
 namespace cuda {
 class Moment;
 }
@@ -33,6 +35,8 @@ struct TimePoint {
 
   Clock::time_point host = {};
   std::shared_ptr<const cuda::Moment> device = {};
+  /// In a dry run: the number of entries in the log of its streams.
+  int logged = 0;
 
   static TimePoint now();
 };
@@ -51,7 +55,9 @@ class Profiler {
     bool instant = false;  // a mark: it has no duration
   };
 
-  explicit Profiler(int rank) : rank_(rank), origin_(Clock::now()) {}
+  /// A dry run's profiler also writes its spans and marks to `log`; null: no dry run.
+  explicit Profiler(int rank, StreamLog* log = nullptr)
+      : rank_(rank), log_(log), origin_(Clock::now()) {}
 
   void set_tracing(bool on);
   /// Total milliseconds spent in spans of this name since the last reset_totals(). Waits until a
@@ -81,6 +87,7 @@ class Profiler {
   void settle();
 
   int rank_;
+  StreamLog* log_;
   Clock::time_point origin_;
   mutable std::mutex mutex_;
   bool tracing_ = false;

@@ -4,6 +4,7 @@
 
 #include "runtime/category.h"
 #include "runtime/context.h"
+#include "runtime/stream_log.h"
 #include "sharding/comm/stream.h"
 
 namespace tessera {
@@ -67,9 +68,13 @@ GradientNorm gradient_norm(const std::vector<Tensor>& gradients, Communicator* g
   }
   const HostPart host(std::move(on_host));
   const GradientNorm norm = GradientNorm::empty();
+  double bytes = 0.0;
+  for (const Tensor& gradient : on_device) bytes += static_cast<double>(gradient.bytes());
+  log_memory(bytes);
   largest_magnitude(norm, on_device);
   host.add_largest(norm.largest());
   reduce_over(group, norm.largest(), Reduction::maximum);
+  log_memory(bytes);
   sum_of_squares(norm, on_device);
   host.add_squares(norm.largest(), norm.words());
   reduce_over(group, norm.words(), Reduction::sum);

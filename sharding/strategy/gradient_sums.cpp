@@ -3,6 +3,7 @@
 #include "kernels/add/op.h"
 #include "kernels/tree_reduce/op.h"
 #include "runtime/category.h"
+#include "runtime/stream_log.h"
 #include "sharding/comm/stream.h"
 #include "sharding/strategy/offload/host_gradients.h"
 
@@ -52,12 +53,17 @@ Tensor queue_sum_of(int count, const Tensor& all) {
   Tensors parts;
   const std::int64_t each = all.numel() / count;
   for (int i = 0; i < count; ++i) parts.push_back(all.slice(i * each, (i + 1) * each));
-  communication_stream().enqueue([parts] { tree_reduce(parts[0], parts, Reduction::sum); });
+  communication_stream().enqueue([parts, bytes = all.bytes()] {
+    log_memory(static_cast<double>(bytes + parts[0].bytes()));
+    tree_reduce(parts[0], parts, Reduction::sum);
+  });
   return parts[0];
 }
 
 void queue_accumulation(Tensors sums, Tensors values, bool first) {
   communication_stream().enqueue([sums = std::move(sums), values = std::move(values), first] {
+    for (const Tensor& sum : sums)
+      log_memory((first ? 2.0 : 3.0) * static_cast<double>(sum.bytes()));
     if (!first) return add_all(sums, values);
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i].copy_from(values[i]);
   });

@@ -2,6 +2,7 @@
 
 #include "kernels/cast/op.h"
 #include "runtime/context.h"
+#include "runtime/stream_log.h"
 #include "sharding/comm/stream.h"
 
 namespace tessera {
@@ -19,6 +20,7 @@ Tensor on_device(const Tensor& x) {
 void run_copies(const Copies& copies) {
   Tensors ys, xs;
   for (const auto& [to, from] : copies) {
+    log_memory(static_cast<double>(to.bytes() + from.bytes()));
     if (to.dtype() == from.dtype()) {
       to.copy_from(from);
     } else {

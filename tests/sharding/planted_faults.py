@@ -18,10 +18,43 @@ import planting
 
 TESTS = [f"test_sharding_{name}" for name in (
     "strategy", "order", "delay", "schedule", "partition", "plan", "step", "unit", "gradient_norm",
-    "random_options", "expert_exchange", "replica_sums", "comm", "launcher", "tree_exchange", "mpi")]
+    "random_options", "expert_exchange", "replica_sums", "comm", "launcher", "tree_exchange", "mpi",
+    "virtual_clock")]
 
 # A file, text that occurs in it exactly once, and what replaces it.
 FAULTS = {
+    "the log of a dry run has no waits": (
+        "runtime/stream_log.cpp",
+        "  if (writes_) entries_.push_back({.stream = stream, .work = {}, .waits_for = waits_for});\n",
+        ""),
+    "points of an earlier log are taken for those of this one": (
+        "runtime/stream_log.cpp",
+        "generation_ == log_.generation() ? entry_ : -1",
+        "entry_"),
+    "collectives take no core from computation": (
+        "sharding/plan/virtual_clock.cpp",
+        "lane.speed = share(ranks_.on_node, busy) / measured;",
+        "lane.speed = share(ranks_.on_node, 1.0) / measured;"),
+    "a host that shares cores runs ahead": (
+        "sharding/plan/virtual_clock.cpp",
+        "machine.cores > 0 && stream != kCompute",
+        "machine.cores < 0"),
+    "a wait begins when it ends": (
+        "sharding/plan/virtual_clock.cpp",
+        "entry.work ? now_ : end_of(lane.previous())",
+        "now_"),
+    "a ring costs as few messages as a direct exchange": (
+        "sharding/plan/machine_rates.cpp",
+        "machine.rings ? work.rounds * (work.ranks - 1) : work.rounds",
+        "work.rounds"),
+    "all bytes of a group leave the node": (
+        "sharding/plan/machine_rates.cpp",
+        "seconds = std::max(seconds, bytes / ",
+        "seconds = std::max(seconds, work.amount / "),
+    "an all-reduce is one round": (
+        "sharding/comm/transfer.cpp",
+        " ? 2 : 1;",
+        " ? 1 : 1;"),
     "skip a reduction": (
         "sharding/strategy/gradient_buckets.cpp",
         "  close(b);\n  reduce(b);",
@@ -229,7 +262,7 @@ FAULTS = {
         "parts.insert(parts.begin() + (i + 1) / 2, all.slice(i * each, (i + 1) * each));"),
     "the gradient of the first source only": (
         "sharding/strategy/gradient_sums.cpp",
-        "communication_stream().enqueue([parts] { tree_reduce(parts[0], parts, Reduction::sum); });",
+        "    tree_reduce(parts[0], parts, Reduction::sum);\n",
         ""),
     "experts begin with the values of the first rank's": (
         "sharding/strategy/parameter_group.cpp",

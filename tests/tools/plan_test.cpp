@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "sharding/plan/crossing.h"
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
-#include "tools/plan/crossing.h"
 #include "tools/train/resolve.h"
 
 namespace tessera {

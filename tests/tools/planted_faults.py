@@ -709,6 +709,27 @@ FAULTS = {
         "scale, /*training=*/false, batch.document_starts);",
         "scale, /*training=*/false, Tensor());",
         ["session"]),
+    # ---- the time of a step
+    "the log of a dry run has no marks": (
+        "runtime/profiler.cpp",
+        "  if (log_ != nullptr) log_->add_mark(name, track);\n",
+        "",
+        ["predicted_time"]),
+    "a dry run prefetches after the work of the unit": (
+        "tools/plan/unit_work.cpp",
+        "  next_.before_backward(unit);\n  if (!is_block(unit)) return;\n",
+        "  if (!is_block(unit)) return;\n  next_.before_backward(unit);\n",
+        ["predicted_time"]),
+    "the head's gradients are not counted": (
+        "tools/plan/unit_work.cpp",
+        "6.0 * tokens_ * head",
+        "2.0 * tokens_ * head",
+        ["predicted_time"]),
+    "a machine file's latency is read as seconds": (
+        "tools/plan/machine_file.cpp",
+        "1e-6 * entries.number(",
+        "entries.number(",
+        ["predicted_time"]),
     # ---- dry runs
     "a grouped product's workspace has the rows of a dry run's counts": (
         "kernels/grouped_matmul/cpu.cpp",
@@ -736,9 +757,9 @@ FAULTS = {
         "if (peak > seen_) moment_ = next;",
         ["dry_run"]),
     "a dry run of many micro-batches is one of two": (
-        "tools/plan/dry_run.cpp",
-        "(data.accumulation_steps, 3)",
-        "(data.accumulation_steps, 1)",
+        "tools/plan/dry_run.h",
+        "std::int64_t micro_batches = 3);",
+        "std::int64_t micro_batches = 1);",
         ["dry_run"]),
     "a linear layer keeps its result for backward": (
         "autograd/operations/linear.cpp",

@@ -9,6 +9,7 @@
 #include "runtime/integer.h"
 #include "sharding/comm/dry/dry.h"
 #include "tools/config/kernel_options.h"
+#include "tools/plan/unit_work.h"
 #include "tools/train/session.h"
 
 namespace tessera {
@@ -85,12 +86,12 @@ std::vector<int> nodes_of(const DryRank& rank) {
 
 }  // namespace
 
-ResolvedConfig shortened(const ResolvedConfig& run, int ranks) {
+ResolvedConfig shortened(const ResolvedConfig& run, int ranks, std::int64_t micro_batches) {
   ResolvedConfig shorter = run;
   DataConfig& data = shorter.config.data;
   const std::int64_t rows = ceil_div(data.batch_size, data.accumulation_steps * ranks);
   if (shape_of(run.model).experts.layers == 0 && run.config.train.elastic == 0) {
-    data.accumulation_steps = std::min<std::int64_t>(data.accumulation_steps, 3);
+    data.accumulation_steps = std::min(data.accumulation_steps, micro_batches);
   }
   data.batch_size = rows * data.accumulation_steps * ranks;
   shorter.sharding.micro_batches = static_cast<int>(data.accumulation_steps);
@@ -108,17 +109,25 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::
   context.state<AssumedLoad>().kind = load;
   const auto world = make_dry_communicator(rank.rank, nodes_of(rank));
   TrainingSession session(run, *world);
-  PeakWatch watch(session.model(), session.strategy());
+  const DataConfig& data = run.config.data;
+  UnitWork work(session.model(), session.strategy(),
+                data.batch_size / (session.strategy().plan().micro_batches * rank.ranks),
+                data.sequence_length);
+  PeakWatch watch(session.model(), work);
   const BatchSource batches = blank_batches(run);
   session.step(1, batches);  // some memory is allocated at its first use
   const std::int64_t sent_before = world->bytes_sent();
   watch.start();
   context.allocator().record_history(true);
+  StreamLog& log = *context.stream_log();
+  log.start();
   session.step(2, batches);
+  log.stop();
   return {.account = context.allocator().account(),
           .moment = watch.moment(),
           .history = context.allocator().history(),
           .bytes_sent = world->bytes_sent() - sent_before,
+          .log = log,
           .threads = context.threads().size()};
 }
 

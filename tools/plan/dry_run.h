@@ -13,6 +13,7 @@
 #include "autograd/expert_rows.h"
 #include "runtime/allocator.h"
 #include "runtime/device.h"
+#include "runtime/stream_log.h"
 #include "tools/train/resolve.h"
 
 namespace tessera {
@@ -38,6 +39,8 @@ struct StepMemory {
   std::vector<MemoryEvent> history;
   /// Bytes that the rank sends in the step.
   std::int64_t bytes_sent = 0;
+  /// The step's work, and its waits.
+  StreamLog log;
   /// The rank's threads. Each has scratch memory, which is a part of the workspace.
   int threads = 0;
 };
@@ -49,9 +52,9 @@ struct StepMemory {
 StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank,
                    AssumedLoad::Kind load = AssumedLoad::Kind::even);
 
-/// A run with the peak of `run` that is quicker to run dry. All micro-batches
-/// after the second are alike, unless routers keep the counts of each. A batch that does not divide among the
-/// ranks is rounded up.
-ResolvedConfig shortened(const ResolvedConfig& run, int ranks);
+/// A run with at most so many micro-batches a step. All after the second are alike, unless routers keep
+/// the counts of each: with three or more the run has the peak of `run`, and is quicker to run dry. A
+/// batch that does not divide among the ranks is rounded up.
+ResolvedConfig shortened(const ResolvedConfig& run, int ranks, std::int64_t micro_batches = 3);
 
 }  // namespace tessera

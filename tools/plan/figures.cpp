@@ -21,20 +21,38 @@ Machine machine_of(const PlanOptions& options) {
   return {.ranks = options.ranks, .ranks_per_node = ranks_per_node_of(options)};
 }
 
+int threads_of(const ResolvedConfig& run, const PlanOptions& options) {
+  const int threads = static_cast<int>(run.config.runtime.threads);
+  const int ranks_on_node = options.ranks / options.nodes;
+  return threads > 0 ? threads : std::max(1, available_threads() / ranks_on_node);
+}
+
 std::optional<StepMemory> step_of(const ResolvedConfig& run, const Plan& plan, int rank,
                                   const PlanOptions& options, AssumedLoad::Kind load) {
   const auto offloads = [](const GroupPlan& group) {
     return group.placement.offload != Offload::none;
   };
   if (std::any_of(plan.groups.begin(), plan.groups.end(), offloads)) return {};
-  const int on_a_node = options.ranks / options.nodes;
-  const int threads = static_cast<int>(run.config.runtime.threads);
-  return dry_run(shortened(run, options.ranks),
+  // The peak is that of a shorter run; the time is not.
+  const ResolvedConfig shorter =
+      options.machine ? shortened(run, options.ranks, run.config.data.accumulation_steps)
+                      : shortened(run, options.ranks);
+  return dry_run(shorter,
                  {.rank = rank,
                   .ranks = options.ranks,
                   .ranks_per_node = ranks_per_node_of(options),
-                  .threads = threads > 0 ? threads : std::max(1, available_threads() / on_a_node)},
+                  .threads = threads_of(run, options)},
                  load);
+}
+
+StepTime time_of(const StepMemory& step, const ResolvedConfig& run, const PlanOptions& options) {
+  StepTime time{.timeline = run_clock(step.log, *options.machine,
+                                      {.on_node = options.ranks / options.nodes,
+                                       .threads = threads_of(run, options),
+                                       .dtype = run.sharding.compute_dtype})};
+  time.tokens_per_second =
+      static_cast<double>(tokens_per_step(run.config.data)) / time.timeline.seconds;
+  return time;
 }
 
 PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan,
@@ -48,6 +66,7 @@ PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan,
     return step_of(run, plan, figures.prediction.fullest_rank, options, load);
   };
   figures.step = step(AssumedLoad::Kind::even);
+  if (figures.step && options.machine) figures.time = time_of(*figures.step, run, options);
   if (figures.step && run.sharding.expert_parallel > 1) {
     figures.peak_at_most = step(AssumedLoad::Kind::all_here)->account.total.peak;
   }

@@ -11,12 +11,20 @@
 
 #include "models/language_model.h"
 #include "sharding/plan/plan.h"
+#include "sharding/plan/virtual_clock.h"
 #include "tools/plan/dry_run.h"
 #include "tools/plan/plan.h"
 #include "tools/plan/prediction.h"
 #include "tools/train/resolve.h"
 
 namespace tessera {
+
+/// A step as the virtual clock has it: from a common start to the end of its communication.
+struct StepTime {
+  Timeline timeline;
+  /// Tokens of all ranks per second.
+  double tokens_per_second = 0.0;
+};
 
 /// One strategy's figures.
 struct PlannedStrategy {
@@ -27,6 +35,8 @@ struct PlannedStrategy {
   /// The dry run of the fullest rank, on the CPU. No value with offloading, which ranks on the CPU
   /// do not do. With expert_parallel all experts get equally many rows.
   std::optional<StepMemory> step;
+  /// With PlanOptions::machine; no value with offloading.
+  std::optional<StepTime> time;
   /// With expert_parallel: the bytes at the peak if all tokens of all ranks take this rank's experts,
   /// which no routing exceeds. Else 0.
   std::int64_t peak_at_most = 0;

@@ -26,6 +26,16 @@ Json json_of(const StepMemory& step, int rank) {
           {"categories", categories}};
 }
 
+Json json_of(const StepTime& time) {
+  Json chain = Json::object();
+  for (const auto& [resource, seconds] : time.timeline.chain) chain[resource] = seconds;
+  return {{"step_seconds", time.timeline.seconds},
+          {"exposed_seconds", time.timeline.exposed},
+          {"tokens_per_second", time.tokens_per_second},
+          {"limit", time.timeline.limit()},
+          {"chain_seconds", chain}};
+}
+
 Json json_of(const PlannedStrategy& one) {
   if (!one.problem.empty()) return {{"strategy", one.name}, {"problem", one.problem}};
   const Prediction& p = one.prediction;
@@ -43,6 +53,7 @@ Json json_of(const PlannedStrategy& one) {
           {"on_host", json_of(p.on_host)},
           {"peak", one.step ? json_of(*one.step, p.fullest_rank) : Json()},
           {"peak_at_most", one.peak_at_most > 0 ? Json(one.peak_at_most) : Json()},
+          {"time", one.time ? json_of(*one.time) : Json()},
           {"bytes_sent", json_of(p.bytes_sent)},
           {"bytes_leaving_node", p.leaves_node ? leaves() : Json()}};
 }

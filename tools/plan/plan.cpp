@@ -83,8 +83,7 @@ std::string crossings(const std::vector<PlannedStrategy>& rows, const ByteUnit& 
   return text;
 }
 
-std::string comparison(const PlanFigures& figures) {
-  const std::vector<PlannedStrategy> rows = every_strategy(figures);
+std::string comparison(const PlanFigures& figures, const std::vector<PlannedStrategy>& rows) {
   std::int64_t most = 0;
   for (const PlannedStrategy& row : rows) {
     most = std::max({most, row.prediction.total.most, row.peak()});
@@ -131,6 +130,37 @@ std::string peak_of(const PlanFigures& figures) {
   return text + "\n";
 }
 
+/// "compute 62%, memory 10%, link of 8 ranks 28%".
+std::string chain_of(const Timeline& timeline) {
+  std::string text;
+  for (const auto& [resource, seconds] : timeline.chain) {
+    text += fmt::format("{}{} {:.0f}%", text.empty() ? "" : ", ", resource,
+                        100.0 * seconds / timeline.seconds);
+  }
+  return text;
+}
+
+/// The time of a step under every strategy.
+std::string times(const PlanFigures& figures, const std::vector<PlannedStrategy>& rows) {
+  const MachineRates& machine = *figures.options.machine;
+  const Timeline& own = figures.figures.time->timeline;
+  std::string text = fmt::format(
+      "\nThe time of a step on {}.\nIts rates: {}.\n\n"
+      "  {:<12} {:>11} {:>11} {:>11}  {}\n",
+      machine.name, machine.source, "", "step ms", "exposed ms", "tokens/s", "limit");
+  for (const PlannedStrategy& row : rows) {
+    if (!row.time) continue;
+    const Timeline& timeline = row.time->timeline;
+    text += fmt::format("  {:<12} {:>11.2f} {:>11.2f} {:>11.0f}  {}\n", row.name,
+                        1e3 * timeline.seconds, 1e3 * timeline.exposed, row.time->tokens_per_second,
+                        timeline.limit());
+  }
+  text += fmt::format("\n  {}: {}\n", figures.figures.name, chain_of(own));
+  return text +
+         "  exposed is the time for which computation waits for collectives. The limit\n"
+         "  has most of the longest chain of work that waits for each other.\n";
+}
+
 constexpr const char* kNotIncluded =
     "\nThese bytes are exact. Not included:\n"
     "  evaluations, which keep nothing for backward\n"
@@ -154,8 +184,10 @@ std::string plan(const Config& config, const PlanOptions& options) {
         static_cast<double>(figures.expert_bytes) / 0x1p20);
   }
   text += fmt::format("\n{}", peak_of(figures));
-  text += comparison(figures);
+  const std::vector<PlannedStrategy> rows = every_strategy(figures);
+  text += comparison(figures, rows);
   text += kNotIncluded;
+  if (figures.figures.time) text += times(figures, rows);
   if (options.partition) {
     for (const GroupPlan& group : figures.plan.groups) {
       text += fmt::format("\n{}", to_string(group.partition));

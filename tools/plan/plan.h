@@ -1,9 +1,11 @@
 // tessera plan: the memory and traffic of a run on any number of ranks, without running it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "sharding/plan/machine_rates.h"
 #include "tools/config/config.h"
 
 namespace tessera {
@@ -13,6 +15,8 @@ struct PlanOptions {
   int ranks = 0;
   /// Machines. Each has the same number of ranks, with consecutive numbers.
   int nodes = 1;
+  /// If given, the time of a step is predicted too.
+  std::optional<MachineRates> machine;
   /// Also prints the elements that each rank owns.
   bool partition = false;
 };

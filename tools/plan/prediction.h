@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "models/transformer_shape.h"
+#include "sharding/plan/crossing.h"
 #include "sharding/plan/expert_traffic.h"
 #include "sharding/plan/footprint.h"
-#include "tools/plan/crossing.h"
 
 namespace tessera {
 

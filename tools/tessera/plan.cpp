@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/config/parse.h"
+#include "tools/plan/machine_file.h"
 #include "tools/tessera/commands.h"
 
 namespace tessera {
@@ -17,11 +18,12 @@ void add_plan(CLI::App& app) {
     std::vector<std::string> overrides;
     std::string ranks;
     PlanOptions plan;
+    std::string machine;
     bool json = false;
   };
   constexpr int kMostRanks = 1 << 20;
   CLI::App* command =
-      app.add_subcommand("plan", "Predict memory and traffic of any number of ranks.");
+      app.add_subcommand("plan", "Predict memory, traffic and time of any number of ranks.");
   const auto options = std::make_shared<Options>();
   command->add_option("config", options->config, "The configuration; see docs/configuration.md")
       ->required()
@@ -38,11 +40,18 @@ void add_plan(CLI::App& app) {
   command->add_flag(
       "--partition", options->plan.partition,
       "Also print the elements that each rank owns, on the page of one number of ranks");
+  command
+      ->add_option(
+          "--machine", options->machine,
+          "Also predict the time of a step: a machine file, or a100, h100, h200 as in their "
+          "data sheets")
+      ->type_name("FILE|NAME");
   command->add_flag("--json", options->json, "Print the figures as one line of JSON");
   command->callback([options] {
     const Config config = load_config(options->config, options->overrides);
     const std::vector<int> ranks =
         options->ranks.empty() ? std::vector{0} : parse_rank_counts(options->ranks);
+    if (!options->machine.empty()) options->plan.machine = load_machine(options->machine);
     if (options->json) {
       std::cout << plan_json(config, ranks, options->plan) << std::endl;
     } else if (ranks.size() > 1) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/check.h"
+#include "sharding/comm/transfer.h"
 
 namespace tessera {
 namespace {
@@ -29,7 +30,10 @@ class DryCommunicator final : public Communicator {
   }
 
  protected:
-  std::int64_t perform(const Call& call) override { return bytes_sent_by(call, rank(), size()); }
+  std::int64_t perform(const Call& call) override {
+    log_work(transfer_of(call, rank(), size(), ranks_per_node()));
+    return bytes_sent_by(call, rank(), size());
+  }
   std::unique_ptr<Communicator> split_by(const Call&) override {
     fail("a dry run does not know the other ranks' colors; split by a function of the rank");
   }

@@ -1,4 +1,4 @@
-#include "tools/plan/crossing.h"
+#include "sharding/plan/crossing.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,6 +14,8 @@ std::optional<int> ranks_on_node(const Flow& flow, int ranks_per_node) {
   return std::clamp(ranks_per_node / flow.stride, 1, flow.ranks);
 }
 
+}  // namespace
+
 Crossing crossing_of(const Flow& flow, int on_node) {
   if (on_node == flow.ranks) return {};
   const double others = flow.ranks - 1;
@@ -22,8 +24,6 @@ Crossing crossing_of(const Flow& flow, int on_node) {
                                            : static_cast<double>(flow.ranks - on_node);
   return {.direct = flow.bytes * direct / others, .rings = flow.bytes / on_node};
 }
-
-}  // namespace
 
 std::optional<Crossing> bytes_across_nodes(const std::vector<Flow>& flows, int ranks_per_node) {
   Crossing sum;

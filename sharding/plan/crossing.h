@@ -22,6 +22,9 @@ struct Crossing {
   double rings = 0.0;
 };
 
+/// The bytes of one flow that leave a node where `on_node` ranks of each group are.
+Crossing crossing_of(const Flow& flow, int on_node);
+
 /// Bytes of the flows that leave a node, as the mean over the ranks. No value if the nodes' borders
 /// cut some groups of ranks and not others.
 std::optional<Crossing> bytes_across_nodes(const std::vector<Flow>& flows, int ranks_per_node);

@@ -1,0 +1,74 @@
+// MachineRates: how fast a machine computes, touches memory and sends, in few numbers.
+//
+// A message of b bytes takes a + b / B seconds: a latency a, and a time per byte. This is the
+// alpha-beta model (Hockney 1994; Thakur, Rabenseifner, Gropp 2005, for collectives). The numbers
+// are fitted on the machine, or come from a data sheet, and say which.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/dtype.h"
+#include "runtime/stream_log.h"
+
+namespace tessera {
+
+/// Rates of one rank while so many ranks of its node compute.
+struct ComputeRates {
+  int ranks = 1;
+  /// Threads of each.
+  int threads = 1;
+  DType dtype = DType::f32;
+  /// Floating-point operations per second.
+  double forward = 0.0;
+  double backward = 0.0;
+  /// Bytes per second that the optimizer, copies and casts read and write.
+  double memory = 0.0;
+};
+
+/// A rank's link to the other ranks of a group.
+struct Link {
+  /// The ranks that it was measured with.
+  int ranks = 2;
+  /// Seconds of a round without bytes.
+  double latency = 0.0;
+  /// Bytes per second that a rank receives.
+  double bandwidth = 0.0;
+};
+
+struct MachineRates {
+  std::string name;
+  /// "measured", or the data sheet.
+  std::string source;
+  /// Cores of a node that all ranks on it share, for computing and for collectives. 0: each rank has a
+  /// GPU, whose collectives take nothing from its computation.
+  int cores = 0;
+  /// Collectives go around a ring, in N-1 messages per round (NCCL), or directly to every rank.
+  bool rings = false;
+  std::vector<ComputeRates> compute;
+  /// Within a node, by ranks.
+  std::vector<Link> links;
+  /// Between nodes.
+  std::optional<Link> network;
+
+  /// The rates for so many ranks on a node: those of the most ranks that are not more. Raises Error
+  /// without rates for the dtype.
+  const ComputeRates& compute_of(int ranks, DType dtype) const;
+  const Link& link_of(int ranks) const;
+};
+
+/// Seconds of a transfer that shares its link with no other: `rounds` latencies, and the bytes over
+/// the slower of the link within the node and, for the bytes that leave it, the network. Raises Error
+/// if bytes leave the node and there is no network.
+double transfer_seconds(const MachineRates& machine, const Work& work);
+
+/// The latency and bandwidth with the least squares of relative errors: of (rounds, bytes, seconds).
+struct TimedTransfer {
+  double rounds = 1.0;
+  double bytes = 0.0;
+  double seconds = 0.0;
+};
+Link fit_link(int ranks, const std::vector<TimedTransfer>& transfers);
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// The virtual clock: when each entry of a dry run's log begins and ends on a machine.
+//
+// Streams run their entries in order, side by side. A wait ends when the awaited entry has ended. On
+// a machine whose ranks share cores, the host makes each call in turn, so a stream's work begins no
+// earlier than the compute stream has come to the call. There the active streams of all ranks share
+// the cores evenly: collectives slow down the computation that they overlap with. All ranks are taken
+// to do the same at the same time. So nothing is predicted about ranks that wait for slower ones.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/profiler.h"
+#include "runtime/stream_log.h"
+#include "sharding/plan/machine_rates.h"
+
+namespace tessera {
+
+/// The ranks that a log is timed for.
+struct ClockedRanks {
+  int on_node = 1;
+  int threads = 1;
+  DType dtype = DType::f32;
+};
+
+struct Timeline {
+  struct Interval {
+    double begin = 0.0;
+    double end = 0.0;
+  };
+  /// By entry, in seconds.
+  std::vector<Interval> entries;
+  /// The end of the last entry.
+  double seconds = 0.0;
+  /// The time for which the compute stream waits.
+  double exposed = 0.0;
+  /// The longest chain of entries that wait for each other, by its resources: "compute", "memory",
+  /// "link of 8 ranks", "network, 16 ranks". Their sum is `seconds`.
+  std::map<std::string, double> chain;
+
+  /// The resource with most of the chain.
+  std::string limit() const;
+};
+
+Timeline run_clock(const StreamLog& log, const MachineRates& machine, const ClockedRanks& ranks);
+
+/// The log's spans and marks with their times, in the log's order: as a trace has them.
+std::vector<Profiler::Record> records_of(const StreamLog& log, const Timeline& timeline);
+
+}  // namespace tessera

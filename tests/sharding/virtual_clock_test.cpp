@@ -1,0 +1,191 @@
+// The virtual clock and the alpha-beta model, against sums done by hand.
+#include "sharding/plan/virtual_clock.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "runtime/context.h"
+#include "runtime/error.h"
+#include "sharding/comm/transfer.h"
+
+namespace tessera {
+namespace {
+
+const std::string kCompute = "compute", kSide = "communication";
+
+Work forward(double seconds) {
+  return {.kind = Work::Kind::forward, .amount = seconds};
+}
+Work transfer(double seconds, int ranks = 2) {
+  return {.kind = Work::Kind::transfer,
+          .amount = seconds,
+          .rounds = 1,
+          .ranks = ranks,
+          .ranks_on_node = ranks};
+}
+
+/// A machine that does one unit of everything per second.
+MachineRates unit_machine(int cores) {
+  return {.name = "unit",
+          .cores = cores,
+          .compute = {{.ranks = 1, .forward = 1.0, .backward = 1.0, .memory = 1.0}},
+          .links = {{.ranks = 2, .bandwidth = 1.0}}};
+}
+
+/// Work of 2 s, a transfer of 3 s called before it, a wait for the transfer, and work of 1 s.
+StreamLog overlapping() {
+  StreamLog log;
+  log.start();
+  log.add_work(kSide, transfer(3.0));
+  log.add_work(kCompute, forward(2.0));
+  log.add_wait(kCompute, 0);
+  log.add_span("exposed communication", kCompute, 2, 3);
+  log.add_work(kCompute, forward(1.0));
+  log.add_mark("done", kCompute);
+  return log;
+}
+
+TEST_CASE("virtual clock: streams run side by side, and a wait lasts until its entry ends") {
+  const Timeline timeline = run_clock(overlapping(), unit_machine(0), {.on_node = 2});
+  CHECK(timeline.seconds == Approx(4.0));
+  CHECK(timeline.exposed == Approx(1.0));
+  CHECK(timeline.entries[2].begin == Approx(2.0));
+  CHECK(timeline.entries[2].end == Approx(3.0));
+  CHECK(timeline.chain.size() == 2);
+  CHECK(timeline.chain.at("link of 2 ranks") == Approx(3.0));
+  CHECK(timeline.chain.at("compute") == Approx(1.0));
+  CHECK(timeline.limit() == "link of 2 ranks");
+}
+
+TEST_CASE("virtual clock: streams that share cores slow each other down") {
+  // Both at half speed until the work is done at 4 s; the transfer's last second is alone.
+  const Timeline timeline = run_clock(overlapping(), unit_machine(2), {.on_node = 2});
+  CHECK(timeline.entries[1].end == Approx(4.0));
+  CHECK(timeline.entries[0].end == Approx(5.0));
+  CHECK(timeline.exposed == Approx(1.0));
+  CHECK(timeline.seconds == Approx(6.0));
+}
+
+TEST_CASE("virtual clock: more ranks than cores share them, as their link's measurement did") {
+  StreamLog log;
+  log.start();
+  log.add_work(kCompute, forward(2.0));
+  log.add_work(kSide, transfer(3.0, 4));
+  log.add_wait(kCompute, 1);
+  MachineRates machine = unit_machine(2);
+  machine.links.push_back({.ranks = 4, .bandwidth = 1.0});
+  const Timeline timeline = run_clock(log, machine, {.on_node = 4});
+  CHECK(timeline.entries[0].end == Approx(4.0));
+  CHECK(timeline.seconds == Approx(7.0));
+}
+
+TEST_CASE("virtual clock: a host that shares cores makes its calls in turn, a GPU's runs ahead") {
+  StreamLog log;
+  log.start();
+  log.add_work(kCompute, forward(2.0));
+  log.add_work(kSide, transfer(3.0));
+  const Timeline cpu = run_clock(log, unit_machine(4), {.on_node = 2});
+  const Timeline gpu = run_clock(log, unit_machine(0), {.on_node = 2});
+  CHECK(cpu.entries[1].begin == Approx(2.0));
+  CHECK(cpu.seconds == Approx(5.0));
+  CHECK(gpu.entries[1].begin == Approx(0.0));
+  CHECK(gpu.seconds == Approx(3.0));
+}
+
+TEST_CASE("virtual clock: spans begin with their first entry and end with their last") {
+  const StreamLog log = overlapping();
+  const auto records = records_of(log, run_clock(log, unit_machine(0), {.on_node = 2}));
+  REQUIRE(records.size() == 2);
+  CHECK(records[0].begin_us == Approx(2e6));
+  CHECK(records[0].duration_us == Approx(1e6));
+  CHECK(records[1].instant);
+  CHECK(records[1].begin_us == Approx(4e6));
+}
+
+TEST_CASE("a dry run's log has the work of streams and the waits for their points") {
+  RankContext context({.threads = 1, .dry = true});
+  const ContextGuard guard(context);
+  StreamLog& log = *context.stream_log();
+  const Stream& side = context.side_stream(kSide);
+  const Event before = side.record();
+  log.start();
+  side.enqueue([] { log_memory(8.0); });
+  log_memory(16.0);
+  const Event compute = context.compute_stream().record();
+  side.wait(before);  // a point of the time before the log
+  side.wait(compute);
+  side.record().synchronize();
+  log.stop();
+  log_memory(32.0);
+  const auto& entries = log.entries();
+  REQUIRE(entries.size() == 5);
+  CHECK((entries[0].stream == kSide && entries[0].work->amount == 8.0));
+  CHECK((entries[1].stream == kCompute && entries[1].work->amount == 16.0));
+  CHECK((entries[2].stream == kSide && !entries[2].work && entries[2].waits_for == -1));
+  CHECK(entries[3].waits_for == 1);
+  CHECK((entries[4].stream == kCompute && entries[4].waits_for == 3));
+}
+
+TEST_CASE("transfers: rounds and bytes of the busiest rank") {
+  RankContext context({.threads = 1, .dry = true});
+  const ContextGuard guard(context);
+  const Tensor whole = Tensor::empty({40}, DType::f32);  // 160 bytes
+  const auto work = [&](Collective collective) {
+    return transfer_of({.collective = collective, .outputs = {whole}, .inputs = {whole}}, 1, 4, 2);
+  };
+  const auto expect = [&](Collective collective, int rounds, double bytes) {
+    INFO(name_of(collective));
+    CHECK(work(collective).rounds == rounds);
+    CHECK(work(collective).amount == bytes);
+  };
+  expect(Collective::all_gather, 1, 120.0);
+  expect(Collective::reduce_scatter, 1, 120.0);
+  expect(Collective::all_reduce, 2, 240.0);
+  expect(Collective::reduce, 2, 240.0);
+  expect(Collective::broadcast, 1, 160.0);
+  expect(Collective::all_to_all, 1, 120.0);
+  expect(Collective::barrier, 1, 0.0);
+}
+
+TEST_CASE("transfers: latency and bandwidth of the slower link") {
+  MachineRates machine = unit_machine(0);
+  machine.links = {{.ranks = 2, .latency = 0.5, .bandwidth = 10.0}};
+  Work work{
+      .kind = Work::Kind::transfer, .amount = 120.0, .rounds = 1, .ranks = 8, .ranks_on_node = 8};
+  CHECK(transfer_seconds(machine, work) == Approx(0.5 + 12.0));
+  machine.rings = true;
+  CHECK(transfer_seconds(machine, work) == Approx(7 * 0.5 + 12.0));
+  work.ranks_on_node = 4;  // one rank of four has its neighbour on the other node
+  CHECK_THROWS_WITH(transfer_seconds(machine, work), Catch::Contains("no network"));
+  machine.network = Link{.latency = 1.0, .bandwidth = 2.0};
+  CHECK(transfer_seconds(machine, work) == Approx(7 * 1.0 + 30.0 / 2.0));
+  machine.rings = false;  // four of the seven others are on the other node
+  CHECK(transfer_seconds(machine, work) == Approx(1.0 + 120.0 * 4 / 7 / 2.0));
+}
+
+TEST_CASE("a fit finds the latency and bandwidth that made the times") {
+  std::vector<TimedTransfer> times;
+  for (const double bytes : {1e3, 1e5, 1e7}) {
+    for (const double rounds : {1.0, 2.0}) {
+      times.push_back({rounds, bytes, rounds * 5e-6 + bytes / 8e9});
+    }
+  }
+  const Link link = fit_link(4, times);
+  CHECK(link.ranks == 4);
+  CHECK(link.latency == Approx(5e-6));
+  CHECK(link.bandwidth == Approx(8e9));
+  CHECK_THROWS_WITH(fit_link(2, {times[0]}), Catch::Contains("several sizes"));
+}
+
+TEST_CASE("rates are those of the most ranks that are not more") {
+  MachineRates machine = unit_machine(4);
+  machine.compute = {{.ranks = 4, .forward = 4.0}, {.ranks = 1, .forward = 1.0}};
+  CHECK(machine.compute_of(1, DType::f32).forward == 1.0);
+  CHECK(machine.compute_of(3, DType::f32).forward == 1.0);
+  CHECK(machine.compute_of(9, DType::f32).forward == 4.0);
+  CHECK_THROWS_WITH(machine.compute_of(1, DType::bf16), Catch::Contains("no rates"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,212 @@
+// The predicted timeline against a trace: the same events in the same order, and the same bytes.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "models/transformer_shape.h"
+#include "runtime/file.h"
+#include "runtime/text.h"
+#include "sharding/comm/stream.h"
+#include "sharding/comm/threads/threads.h"
+#include "sharding/plan/virtual_clock.h"
+#include "tests/support/findings.h"
+#include "tests/support/temporary_directory.h"
+#include "tools/bench/workload.h"
+#include "tools/config/sharding_options.h"
+#include "tools/plan/dry_run.h"
+#include "tools/plan/machine_file.h"
+#include "tools/plan/plan.h"
+#include "tools/train/session.h"
+
+namespace tessera {
+namespace {
+
+Config tiny(const std::string& preset, std::int64_t micro_batches) {
+  Config config;
+  config.model = {
+      .preset = preset, .layers = 3, .heads = 4, .width = 16, .context = 6, .vocab_size = 29};
+  if (preset != "gpt2-mini") {
+    config.model.kv_heads = 2;
+    config.model.mlp_width = 12;
+  }
+  if (preset == "qwen3-moe-mini" || preset == "llama4-mini") {
+    config.model.experts = 4;
+    config.model.expert_width = 8;
+  }
+  config.data = {.batch_size = 8, .sequence_length = 6, .accumulation_steps = micro_batches};
+  return config;
+}
+
+/// The names of each track's spans and marks, in their order.
+std::map<std::string, std::vector<std::string>> names_by_track(
+    const std::vector<Profiler::Record>& records) {
+  std::map<std::string, std::vector<std::string>> names;
+  for (const Profiler::Record& record : records) names[record.track].push_back(record.name);
+  return names;
+}
+
+/// The first difference between the events of a prediction and of a trace; empty for equal ones.
+std::string difference(const std::vector<Profiler::Record>& predicted,
+                       const std::vector<Profiler::Record>& traced) {
+  auto a = names_by_track(predicted), b = names_by_track(traced);
+  for (auto& [track, names] : b) {
+    std::vector<std::string>& others = a[track];
+    names.push_back("the end");
+    others.push_back("the end");
+    for (std::size_t i = 0; i < std::min(names.size(), others.size()); ++i) {
+      if (names[i] == others[i]) continue;
+      return fmt::format("{}, event {}: predicted {}, traced {}", track, i, others[i], names[i]);
+    }
+  }
+  return b.size() >= 2 ? "" : "the trace has fewer than two tracks";
+}
+
+/// Spans and marks of one track that end before an earlier one.
+int out_of_order(const std::vector<Profiler::Record>& records) {
+  std::map<std::string, double> latest;
+  int found = 0;
+  for (const Profiler::Record& record : records) {
+    const double end = record.begin_us + record.duration_us;
+    if (end < latest[record.track] - 1e-6) ++found;
+    latest[record.track] = std::max(latest[record.track], end);
+  }
+  return found;
+}
+
+MachineRates slow_links() {
+  return {.name = "slow links",
+          .cores = 2,
+          .compute = {{.ranks = 2, .forward = 1e9, .backward = 1e9, .memory = 1e9}},
+          .links = {{.ranks = 2, .latency = 1e-5, .bandwidth = 1e9}}};
+}
+
+void check_events(const Config& config, const std::string& name, int ranks) {
+  const ResolvedConfig run = resolve(variant_of(config, name));
+  test::Findings findings;
+  run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
+    TrainingSession session(run, world);
+    const BatchSource batches = random_tokens(run.config.data, shape_of(run.model).vocab_size);
+    session.step(1, batches);
+    communication_stream().synchronize();
+    const std::int64_t sent = world.bytes_sent();
+    context().profiler().set_tracing(true);
+    session.step(2, batches);
+    communication_stream().synchronize();
+    context().profiler().set_tracing(false);
+    const std::vector<Profiler::Record> traced = context().profiler().records();
+    const StepMemory dry = dry_run(run, {.rank = world.rank(), .ranks = ranks, .threads = 1});
+    const Timeline timeline = run_clock(dry.log, slow_links(), {.on_node = ranks});
+    const std::vector<Profiler::Record> predicted = records_of(dry.log, timeline);
+    const std::string wrong = difference(predicted, traced);
+    findings.expect(wrong.empty(), fmt::format("{}, rank {}: {}", name, world.rank(), wrong));
+    findings.expect(out_of_order(predicted) == 0, fmt::format("{}: times go back", name));
+    findings.expect(dry.bytes_sent == world.bytes_sent() - sent,
+                    fmt::format("{}: other bytes sent", name));
+  });
+  CHECK(findings.wrong() == std::vector<std::string>());
+}
+
+TEST_CASE("prediction: the virtual clock's events are those of a trace, in the same order",
+          "[cpu]") {
+  for (const std::string& name : strategy_variants()) {
+    check_events(tiny("llama3-mini", 2), name, name == "hsdp" ? 4 : 2);
+  }
+  check_events(tiny("gpt2-mini", 1), "fsdp", 2);
+  check_events(tiny("qwen3-moe-mini", 1), "zero3", 2);
+}
+
+double flops_of(const StreamLog& log, Work::Kind kind) {
+  double sum = 0.0;
+  for (const StreamLog::Entry& entry : log.entries()) {
+    if (entry.work && entry.work->kind == kind) sum += entry.work->amount;
+  }
+  return sum;
+}
+
+TEST_CASE("prediction: the units' operations add up to those of a step") {
+  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-moe-mini", "llama4-mini"}) {
+    INFO(preset);
+    const ResolvedConfig run = resolve(tiny(preset, 2));
+    const DataConfig& data = run.config.data;
+    const TransformerShape shape = make_model(run)->shape();
+    const StepMemory step = dry_run(run, {.threads = 1});
+    const double forward = flops_of(step.log, Work::Kind::forward);
+    const double backward = flops_of(step.log, Work::Kind::backward);
+    const double head = 6.0 * static_cast<double>(data.batch_size * data.sequence_length) *
+                        static_cast<double>(shape.vocab_size * shape.width);
+    CHECK(forward + backward ==
+          Approx(training_flops(shape, data.batch_size, data.sequence_length)));
+    // The head's gradients are computed in forward.
+    CHECK(backward == Approx(2.0 * (forward - head)));
+    Config again = run.config;
+    again.sharding.activation_checkpointing = parse_checkpointing("full").value();
+    const StepMemory recomputed = dry_run(resolve(again), {.threads = 1});
+    CHECK(flops_of(recomputed.log, Work::Kind::backward) == Approx(backward + forward - head));
+  }
+}
+
+TEST_CASE("prediction: a plan with a machine prints the time of every strategy") {
+  const Config config = variant_of(tiny("llama3-mini", 2), "fsdp");
+  PlanOptions options{.ranks = 4};
+  const std::string without = plan(config, options);
+  CHECK(without.find("The time of a step") == std::string::npos);
+  options.machine = load_machine("h100");
+  const std::string page = plan(config, options);
+  REQUIRE(page.starts_with(without));
+  const std::string section = page.substr(without.size());
+  CHECK_THAT(section, Catch::Contains("data sheet: NVIDIA H100"));
+  for (const std::string_view line : split(section, '\n')) CHECK(line.size() < 80);
+  const auto json = nlohmann::json::parse(plan_json(config, {4}, options));
+  for (const auto& strategy : json["plans"][0]["strategies"]) {
+    INFO(strategy["strategy"]);
+    const auto& time = strategy["time"];
+    const double step = time["step_seconds"];
+    CHECK_THAT(section, Catch::Contains(fmt::format("{:>11.2f} {:>11.2f}", 1e3 * step,
+                                                    1e3 * time["exposed_seconds"].get<double>())));
+    double sum = 0.0;
+    for (const auto& part : time["chain_seconds"]) sum += part.get<double>();
+    CHECK(sum == Approx(step));
+    CHECK(time["tokens_per_second"].get<double>() == Approx(8 * 6 / step));
+  }
+  CHECK(nlohmann::json::parse(plan_json(config, {4}, {}))["plans"][0]["time"].is_null());
+}
+
+TEST_CASE("machine files: written and read again, and refused by name") {
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "machine.json").string();
+  MachineRates machine = machine_to_fit(path, 2);
+  CHECK(machine.source == "measured");
+  const ComputeRates rates = {.ranks = 2,
+                              .threads = 3,
+                              .dtype = DType::bf16,
+                              .forward = 5e9,
+                              .backward = 4e9,
+                              .memory = 3e9};
+  replace_rates(machine, {.ranks = 2, .threads = 3, .dtype = DType::bf16});
+  replace_rates(machine, rates);
+  replace_link(machine, {.ranks = 4, .latency = 2e-6, .bandwidth = 7e9});
+  machine.network = Link{.ranks = 2, .latency = 0.0, .bandwidth = 1e9};
+  write_machine(path, machine);
+  const MachineRates again = machine_to_fit(path, 64);
+  CHECK(again.cores == 2);
+  REQUIRE(again.compute.size() == 1);
+  CHECK(again.compute[0].forward == 5e9);
+  CHECK(again.compute[0].backward == 4e9);
+  CHECK(again.compute[0].memory == 3e9);
+  CHECK(again.compute_of(2, DType::bf16).threads == 3);
+  CHECK(again.link_of(4).latency == Approx(2e-6));
+  CHECK(again.link_of(4).bandwidth == 7e9);
+  CHECK(again.network->bandwidth == 1e9);
+  CHECK_THROWS_WITH(load_machine("h101"), Catch::Contains("a100, h100, h200"));
+  write_file_atomically(path, R"({"name": "x", "source": "y", "cores": 2, "rings": false,
+      "compute": [], "links": [{"ranks": 2, "latency_us": 1, "bytes_per_second": 0}]})");
+  CHECK_THROWS_WITH(load_machine(path),
+                    path + ": links[0]: 'bytes_per_second' must be a positive number");
+}
+
+}  // namespace
+}  // namespace tessera

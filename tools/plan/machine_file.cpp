@@ -1,0 +1,182 @@
+#include "tools/plan/machine_file.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "runtime/check.h"
+#include "runtime/enum_names.h"
+#include "runtime/file.h"
+#include "runtime/json.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A GPU's data sheet: dense rates without sparsity, in 10^12 operations and 10^9 bytes per second.
+/// `link` is NVLink's rate in one direction. The network is one NDR or HDR port per GPU, as in
+/// NVIDIA's own systems.
+struct DataSheet {
+  const char* name;
+  const char* source;
+  double bf16, f32, memory, link, network;
+};
+
+constexpr DataSheet kSheets[] = {
+    {"a100", "NVIDIA A100 80GB data sheet (2021), DGX A100", 312, 19.5, 2039, 300, 25},
+    {"h100", "NVIDIA H100 SXM data sheet (2022), DGX H100", 989.4, 66.9, 3350, 450, 50},
+    {"h200", "NVIDIA H200 SXM data sheet (2023), DGX H200", 989.4, 66.9, 4800, 450, 50},
+};
+
+MachineRates machine_of(const DataSheet& sheet) {
+  MachineRates machine{
+      .name = sheet.name, .source = fmt::format("data sheet: {}", sheet.source), .rings = true};
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+    const double flops = 1e12 * (dtype == DType::f32 ? sheet.f32 : sheet.bf16);
+    machine.compute.push_back(
+        {.dtype = dtype, .forward = flops, .backward = flops, .memory = 1e9 * sheet.memory});
+  }
+  machine.links = {{.bandwidth = 1e9 * sheet.link}};
+  machine.network = Link{.bandwidth = 1e9 * sheet.network};
+  return machine;
+}
+
+/// Reads entries of one object, and names them in errors.
+class Entries {
+ public:
+  Entries(const nlohmann::json& json, std::string place) : json_(json), place_(std::move(place)) {
+    check(json.is_object(), "{}: expected an object", place_);
+  }
+
+  const nlohmann::json& at(const char* key) const {
+    const auto found = json_.find(key);
+    check(found != json_.end(), "{}: '{}' is missing", place_, key);
+    return *found;
+  }
+  std::string text(const char* key) const {
+    check(at(key).is_string(), "{}: '{}' must be a text", place_, key);
+    return at(key).get<std::string>();
+  }
+  int integer(const char* key, int least) const {
+    const bool fits = at(key).is_number_integer() && at(key) >= least && at(key) <= 1 << 20;
+    check(fits, "{}: '{}' must be an integer from {} to {}", place_, key, least, 1 << 20);
+    return at(key).get<int>();
+  }
+  double number(const char* key, bool zero = false) const {
+    const nlohmann::json& value = at(key);
+    check(value.is_number() && (value > 0.0 || (zero && value == 0.0)), "{}: '{}' must be {}",
+          place_, key, zero ? "a number that is not negative" : "a positive number");
+    return value.get<double>();
+  }
+  /// The objects of a list.
+  std::vector<Entries> list(const char* key) const {
+    check(at(key).is_array(), "{}: '{}' must be a list", place_, key);
+    std::vector<Entries> all;
+    for (const nlohmann::json& item : at(key)) {
+      all.emplace_back(item, fmt::format("{}: {}[{}]", place_, key, all.size()));
+    }
+    return all;
+  }
+  bool has(const char* key) const { return json_.contains(key); }
+  Entries object(const char* key) const { return {at(key), fmt::format("{}: {}", place_, key)}; }
+
+ private:
+  const nlohmann::json& json_;
+  std::string place_;
+};
+
+Link link_of(const Entries& entries) {
+  return {.ranks = entries.integer("ranks", 1),
+          .latency = 1e-6 * entries.number("latency_us", /*zero=*/true),
+          .bandwidth = entries.number("bytes_per_second")};
+}
+
+ComputeRates rates_of(const Entries& entries) {
+  return {.ranks = entries.integer("ranks", 1),
+          .threads = entries.integer("threads", 1),
+          .dtype = enum_from_name<DType>(entries.text("dtype")),
+          .forward = entries.number("forward_flops_per_second"),
+          .backward = entries.number("backward_flops_per_second"),
+          .memory = entries.number("memory_bytes_per_second")};
+}
+
+Json json_of(const Link& link) {
+  return {{"ranks", link.ranks},
+          {"latency_us", 1e6 * link.latency},
+          {"bytes_per_second", link.bandwidth}};
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "CPU";
+}
+
+}  // namespace
+
+std::vector<std::string> machine_names() {
+  std::vector<std::string> names;
+  for (const DataSheet& sheet : kSheets) names.emplace_back(sheet.name);
+  return names;
+}
+
+MachineRates load_machine(const std::string& file_or_name) {
+  for (const DataSheet& sheet : kSheets) {
+    if (file_or_name == sheet.name) return machine_of(sheet);
+  }
+  check(std::filesystem::exists(file_or_name),
+        "--machine {}: there is no such file; write it with bench_step --fit and bench_collectives "
+        "--fit, or name one of {}",
+        file_or_name, fmt::join(machine_names(), ", "));
+  const nlohmann::json json = read_json_file(file_or_name);
+  const Entries entries(json, file_or_name);
+  check(entries.at("rings").is_boolean(), "{}: 'rings' must be true or false", file_or_name);
+  MachineRates machine{.name = entries.text("name"),
+                       .source = entries.text("source"),
+                       .cores = entries.integer("cores", 0),
+                       .rings = entries.at("rings").get<bool>()};
+  for (const Entries& one : entries.list("compute")) machine.compute.push_back(rates_of(one));
+  for (const Entries& one : entries.list("links")) machine.links.push_back(link_of(one));
+  if (entries.has("network")) machine.network = link_of(entries.object("network"));
+  return machine;
+}
+
+MachineRates machine_to_fit(const std::filesystem::path& file, int cores) {
+  if (std::filesystem::exists(file)) return load_machine(file.string());
+  return {.name = fmt::format("{}, {} core{}", cpu_name(), cores, cores == 1 ? "" : "s"),
+          .source = "measured",
+          .cores = cores};
+}
+
+void replace_rates(MachineRates& machine, const ComputeRates& rates) {
+  std::erase_if(machine.compute, [&](const ComputeRates& old) {
+    return old.ranks == rates.ranks && old.threads == rates.threads && old.dtype == rates.dtype;
+  });
+  machine.compute.push_back(rates);
+}
+
+void replace_link(MachineRates& machine, const Link& link) {
+  std::erase_if(machine.links, [&](const Link& old) { return old.ranks == link.ranks; });
+  machine.links.push_back(link);
+}
+
+void write_machine(const std::filesystem::path& file, const MachineRates& machine) {
+  Json json = {{"name", machine.name},   {"source", machine.source}, {"cores", machine.cores},
+               {"rings", machine.rings}, {"compute", Json::array()}, {"links", Json::array()}};
+  for (const ComputeRates& rates : machine.compute) {
+    json["compute"].push_back({{"ranks", rates.ranks},
+                               {"threads", rates.threads},
+                               {"dtype", std::string(name_of(rates.dtype))},
+                               {"forward_flops_per_second", rates.forward},
+                               {"backward_flops_per_second", rates.backward},
+                               {"memory_bytes_per_second", rates.memory}});
+  }
+  for (const Link& link : machine.links) json["links"].push_back(json_of(link));
+  if (machine.network) json["network"] = json_of(*machine.network);
+  write_file_atomically(file, json.dump(2) + "\n");
+}
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+#include "tools/plan/unit_work.h"
+
+#include <utility>
+
+#include "models/transformer_shape.h"
+#include "runtime/stream_log.h"
+
+namespace tessera {
+
+UnitWork::UnitWork(LanguageModel& model, UnitHooks& next, std::int64_t rows, std::int64_t length)
+    : model_(model),
+      next_(next),
+      tokens_(static_cast<double>(rows) * static_cast<double>(length)),
+      attention_(attention_flops(model.shape(), rows, length) /
+                 static_cast<double>(model.shape().layers)) {}
+
+bool UnitWork::is_block(const Unit& unit) const {
+  const Units& units = model_.units();
+  const bool tied = units.front()->at_both_ends();
+  return &unit != units.front().get() && (tied || &unit != units.back().get());
+}
+
+double UnitWork::products(const Unit& unit, bool trained_only) const {
+  const TransformerShape::Experts& experts = model_.shape().experts;
+  double weights = 0.0;
+  for (const Parameter& parameter : unit.parameters()) {
+    if (parameter.shape().rank() < 2 || (trained_only && !parameter.trainable())) continue;
+    const double taken = parameter.stacked() ? static_cast<double>(experts.per_token) /
+                                                   static_cast<double>(experts.count)
+                                             : 1.0;
+    weights += taken * static_cast<double>(parameter.numel());
+  }
+  return 2.0 * tokens_ * weights;
+}
+
+void UnitWork::before_forward(Unit& unit) {
+  next_.before_forward(unit);
+  if (is_block(unit)) {
+    log_work({.kind = Work::Kind::forward, .amount = products(unit, false) + attention_});
+    return;
+  }
+  const bool is_first = &unit == model_.units().front().get();
+  if (is_first && !(unit.at_both_ends() && std::exchange(at_end_, !at_end_))) return;  // a lookup
+  const TransformerShape& shape = model_.shape();
+  const double head = static_cast<double>(shape.vocab_size) * static_cast<double>(shape.width);
+  log_work({.kind = Work::Kind::forward, .amount = 6.0 * tokens_ * head});
+}
+
+void UnitWork::before_backward(Unit& unit) {
+  next_.before_backward(unit);
+  if (!is_block(unit)) return;
+  const double forward = products(unit, false) + attention_;
+  const double again = unit.checkpointing() ? forward : 0.0;
+  log_work({.kind = Work::Kind::backward,
+            .amount = products(unit, false) + products(unit, true) + 2.0 * attention_ + again});
+}
+
+}  // namespace tessera

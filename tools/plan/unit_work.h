@@ -1,0 +1,40 @@
+// UnitWork: the floating-point operations of each unit, for the log of a dry run.
+#pragma once
+
+#include <cstdint>
+
+#include "autograd/unit.h"
+#include "models/language_model.h"
+
+namespace tessera {
+
+/// Stands between the units and other hooks, and logs the work of each pass behind them. The
+/// operations of all passes add up to training_flops(). Each weight counts 2 per token in forward, 2 in
+/// backward and 2 more there if it is trained. The head writes its gradients in forward, so all its
+/// operations count there. Checkpointed units add their forward pass to the backward pass. All of a
+/// pass is one piece of work: rows that travel to experts and back come behind it.
+class UnitWork final : public UnitHooks {
+ public:
+  /// A micro-batch of `rows` sequences. Does not attach itself to the units.
+  UnitWork(LanguageModel& model, UnitHooks& next, std::int64_t rows, std::int64_t length);
+
+  void before_forward(Unit& unit) override;
+  void after_forward(Unit& unit) override { next_.after_forward(unit); }
+  void before_backward(Unit& unit) override;
+  void after_backward(Unit& unit) override { next_.after_backward(unit); }
+
+ private:
+  bool is_block(const Unit& unit) const;
+  /// The operations of a block's products in a forward pass, or of those with trained weights.
+  double products(const Unit& unit, bool trained_only) const;
+
+  LanguageModel& model_;
+  UnitHooks& next_;
+  const double tokens_;
+  /// Attention's operations in a block's forward pass.
+  const double attention_;
+  /// Whether a unit at both ends runs as the head next.
+  bool at_end_ = false;
+};
+
+}  // namespace tessera
