@@ -9,7 +9,7 @@ packages=(
   # The variant with POSIX threads; where others are installed too, Debian's alternatives prefer it.
   libopenblas-pthread-dev
   libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev
-  libopenmpi-dev openmpi-bin iproute2
+  libopenmpi-dev openmpi-bin iproute2 procps
   catch2 clang-format-14
   "$@"
 )

@@ -1,10 +1,22 @@
 #!/usr/bin/env bash
 # tools/test.sh [CTEST_OPTION...]: installs packages, builds everything and runs every test, or the
-# tests that the options select, such as -R gelu or -L kernels.
+# tests that the options select, such as -R gelu or -L kernels. It fails, too, if a test leaves a process
+# behind.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tools/setup.sh
 cmake --preset release
 cmake --build --preset release
-ctest --preset release --parallel "$(nproc)" "$@"
+
+ours() { pgrep --full "$PWD/build/bin/" | sort; }
+before=$(ours)
+status=0
+ctest --preset release --parallel "$(nproc)" "$@" || status=$?
+left=$(comm -13 <(echo "$before") <(ours))
+if [[ -n $left ]]; then
+  echo "test.sh: a test has left these processes behind:" >&2
+  ps --format pid,etime,args --pid "$(paste --serial --delimiters=, <<<"$left")" >&2
+  status=1
+fi
+exit "$status"

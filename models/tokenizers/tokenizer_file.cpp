@@ -65,8 +65,10 @@ nlohmann::ordered_json byte_level_stage(bool use_regex) {
 
 void write_tokenizer_file(const std::filesystem::path& directory, const TokenizerFile& tokenizer) {
   Json vocabulary = Json::object();
+  // An ordered object is a list, and looks through all of it for a key. These keys differ.
+  Json::object_t::Container& entries = vocabulary.get_ref<Json::object_t&>();
   for (std::size_t id = 0; id < tokenizer.vocabulary.size(); ++id) {
-    vocabulary[tokenizer.vocabulary[id]] = id;
+    entries.emplace_back(tokenizer.vocabulary[id], id);
   }
   // Fuse joins the tokens' texts without spaces between them.
   const Json file = {
