@@ -142,6 +142,11 @@ FAULTS = {
         "  ::prctl(PR_SET_CHILD_SUBREAPER, 1);\n",
         "",
         ["launch"]),
+    "mpirun waits eight minutes for a lost machine": (
+        "tools/launch/launch.cpp",
+        "  shorten_keepalive();\n",
+        "",
+        ["launch"]),
     "ranks end at the first signal": (
         "tools/launch/launch.cpp",
         "tree.signal(SIGUSR1);",
@@ -503,8 +508,8 @@ FAULTS = {
         ["resume"]),
     "the data position is one batch ahead after a resume": (
         "tools/train/run_state.cpp",
-        '.batches = state.at("batches").get<std::int64_t>()},',
-        '.batches = state.at("batches").get<std::int64_t>() + 1},',
+        '.batches = count_of(state, "batches")},',
+        '.batches = count_of(state, "batches") + 1},',
         ["resume"]),
     "the data position is not saved": (
         "tools/train/run_state.cpp",
@@ -513,7 +518,7 @@ FAULTS = {
         ["reshard"]),
     "the optimizer's step is lost": (
         "tools/train/run_state.cpp",
-        'session.optimizer().set_steps(state.at("updates").get<std::int64_t>());',
+        'session.optimizer().set_steps(count_of(state, "updates"));',
         "",
         ["resume"]),
     "the optimizer's moments are lost": (
