@@ -730,6 +730,16 @@ FAULTS = {
         "6.0 * tokens_ * head",
         "2.0 * tokens_ * head",
         ["predicted_time"]),
+    "the rates of a step are those of its backward pass": (
+        "tools/measure/compute_rates.cpp",
+        "amount_of(step.log, Work::Kind::forward) /",
+        "0.0 * amount_of(step.log, Work::Kind::forward) /",
+        ["bench_prediction"]),
+    "a fit forgets the rates that the file has": (
+        "tools/plan/machine_file.cpp",
+        "  if (std::filesystem::exists(file)) return load_machine(file.string());\n",
+        "",
+        ["bench_prediction", "predicted_time"]),
     "a machine file's latency is read as seconds": (
         "tools/plan/machine_file.cpp",
         "1e-6 * entries.number(",

@@ -36,10 +36,13 @@
 #include <vector>
 
 #include "runtime/context.h"
+#include "runtime/threads.h"
 #include "sharding/comm/world.h"
 #include "tools/bench/command_line.h"
 #include "tools/bench/median.h"
 #include "tools/bench/report.h"
+#include "tools/measure/link.h"
+#include "tools/plan/machine_file.h"
 #include "tools/program/command_line.h"
 
 namespace tessera {
@@ -51,72 +54,44 @@ struct Options {
   std::vector<std::int64_t> kib = {64, 1 << 10, 16 << 10, 64 << 10};
   int pairs = 15;
   std::string json;
+  std::string fit;
 };
 
 struct Operation {
   Collective collective;
   double touched;  // bytes that one rank must touch, per byte of the whole tensor
   double bus;      // nccl-tests' factor from algbw to busbw
-  std::function<void()> run;
+  std::function<void()> run = {};
 };
 
-/// The operands: two whole tensors and one rank's part.
-struct Buffers {
-  Tensor whole, other, part;
-
-  Buffers(std::int64_t bytes, int ranks) {
-    const std::int64_t count = bytes / 4 / ranks * ranks;
-    whole = Tensor::full({count}, DType::f32, 1.0);
-    other = Tensor::zeros({count}, DType::f32);
-    part = Tensor::zeros({count / ranks}, DType::f32);
-  }
-};
-
-std::vector<Operation> operations(Communicator& world, const Buffers& buffers) {
-  const Stream& stream = context().compute_stream();
+std::vector<Operation> operations(Communicator& world, const CollectiveOperands& operands) {
   const double n = world.size();
   const double others = (n - 1) / n;
-  return {
-      {Collective::all_gather, 2 * others, others,
-       [&] { world.all_gather({buffers.whole}, stream); }},
-      {Collective::reduce_scatter, 1 + 1 / n, others,
-       [&] { world.reduce_scatter({buffers.part}, {buffers.whole}, stream); }},
-      {Collective::all_reduce, 1 + 1 / n + 2 * others, 2 * others,
-       [&] { world.all_reduce({buffers.other}, stream); }},
-      {Collective::broadcast, 2, 1, [&] { world.broadcast({buffers.whole}, 0, stream); }},
-      {Collective::reduce, 1 + 1 / n + 2 * others, 1,
-       [&] { world.reduce({buffers.other}, 0, stream); }},
-      {Collective::all_to_all, 2, others,
-       [&] { world.all_to_all({buffers.other}, {buffers.whole}, stream); }},
-  };
-}
-
-/// Seconds of one run on the slowest rank, as the mean of `runs`.
-double slowest(Communicator& world, int runs, const std::function<void()>& run) {
-  const Stream& stream = context().compute_stream();
-  world.barrier(stream).synchronize();
-  const TimePoint begin = TimePoint::now();
-  for (int i = 0; i < runs; ++i) run();
-  const double ms = milliseconds_between(begin, TimePoint::now());
-  const Tensor seconds = Tensor::from(std::vector{static_cast<float>(1e-3 * ms)}, {1});
-  world.all_reduce({seconds}, stream, "slowest", Reduction::maximum);
-  return static_cast<double>(seconds.item<float>()) / runs;
+  std::vector<Operation> all = {{Collective::all_gather, 2 * others, others},
+                                {Collective::reduce_scatter, 1 + 1 / n, others},
+                                {Collective::all_reduce, 1 + 1 / n + 2 * others, 2 * others},
+                                {Collective::broadcast, 2, 1},
+                                {Collective::reduce, 1 + 1 / n + 2 * others, 1},
+                                {Collective::all_to_all, 2, others}};
+  const auto timed = timed_collectives(world, operands, context().compute_stream());
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].run = timed[i].run;
+  return all;
 }
 
 nlohmann::ordered_json measure(Communicator& world, const Options& options, std::int64_t kib,
-                               const Operation& operation, const Buffers& buffers) {
+                               const Operation& operation, const CollectiveOperands& buffers) {
   const auto bytes = static_cast<double>(buffers.whole.bytes());
   const auto copy = [&] { buffers.other.copy_from(buffers.whole); };
   // Small sizes run many times, so that the clock and the barrier do not count.
   const int runs = static_cast<int>(std::max(1.0, 16e6 / bytes));
-  slowest(world, 1, operation.run);  // warm-up
+  slowest_seconds(world, 1, operation.run);  // warm-up
   const std::int64_t sent_before = world.bytes_sent(operation.collective);
   operation.run();
   const std::int64_t sent = world.bytes_sent(operation.collective) - sent_before;
   std::vector<double> seconds, copy_rates, ratios;
   for (int i = 0; i < options.pairs; ++i) {
-    copy_rates.push_back(2 * bytes / slowest(world, runs, copy));
-    seconds.push_back(slowest(world, runs, operation.run));
+    copy_rates.push_back(2 * bytes / slowest_seconds(world, runs, copy));
+    seconds.push_back(slowest_seconds(world, runs, operation.run));
     ratios.push_back(operation.touched * bytes / seconds.back() / copy_rates.back());
   }
   const double time = median(seconds);
@@ -153,18 +128,31 @@ void print_heading(const Communicator& world, const Options& options) {
              "GB/s", "GB/s", "paired");
 }
 
+/// Puts the link that fits these ranks' collectives into a machine file.
+void fit(Communicator& world, const std::string& file) {
+  const Link link = measure_link(world);
+  if (world.rank() != 0) return;
+  MachineRates machine =
+      machine_to_fit(file, context().device().is_cpu() ? available_threads() : 0);
+  replace_link(machine, link);
+  write_machine(file, machine);
+  fmt::print("\nfit: latency {:.1f} us, {:.2f} GB/s; written to {}\n", 1e6 * link.latency,
+             1e-9 * link.bandwidth, file);
+}
+
 void run(Communicator& world, const Options& options) {
   const bool prints = world.rank() == 0;
   if (prints) print_heading(world, options);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const std::int64_t kib : options.kib) {
-    const Buffers buffers(kib << 10, world.size());
+    const CollectiveOperands buffers(kib << 10, world.size());
     for (const Operation& operation : operations(world, buffers)) {
       const nlohmann::ordered_json row = measure(world, options, kib, operation, buffers);
       if (prints) print_row(row);
       rows.push_back(row);
     }
   }
+  if (!options.fit.empty()) fit(world, options.fit);
   if (!prints) return;
   nlohmann::ordered_json report = new_report("bench_collectives");
   report["pairs"] = options.pairs;
@@ -191,6 +179,9 @@ int main(int count, char** arguments) {
       ->check(CLI::PositiveNumber);
   app.add_option("--pairs", options.pairs, "Timed pairs of a copy and a collective")
       ->check(CLI::PositiveNumber);
+  app.add_option(
+      "--fit", options.fit,
+      "Also write latency and bandwidth to this machine file, for tessera plan --machine");
   app.add_option("--json", options.json, "Also write the figures to this file");
   return tessera::run_main(app, count, arguments, [&] {
     options.world.device = tessera::device_of_option(options.device);

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -24,6 +25,7 @@
 
 #include "runtime/context.h"
 #include "runtime/integer.h"
+#include "runtime/threads.h"
 #include "sharding/comm/stream.h"
 #include "sharding/comm/threads/threads.h"
 #include "tools/bench/command_line.h"
@@ -33,7 +35,9 @@
 #include "tools/config/kernel_options.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
+#include "tools/measure/compute_rates.h"
 #include "tools/measure/matmul_rate.h"
+#include "tools/plan/machine_file.h"
 #include "tools/program/command_line.h"
 #include "tools/train/lengths.h"
 #include "tools/train/resolve.h"
@@ -47,6 +51,7 @@ struct Options {
   int threads = 0;
   int steps = 5;
   bool print_shape = false;
+  std::string fit;
   std::string json;
 };
 
@@ -258,6 +263,26 @@ void run(const Options& options, const ResolvedConfig& resolved, Communicator& w
   write_report(options.json, report);
 }
 
+/// Puts the rates of one rank, and of as many as fill the cores, into a machine file.
+void fit(const Options& options, const ResolvedConfig& resolved, const Device& device,
+         int threads) {
+  const int cores = device.is_cpu() ? available_threads() : 0;
+  MachineRates machine = machine_to_fit(options.fit, cores);
+  const int each = threads > 0 ? threads : std::max(1, cores);
+  std::vector<int> counts = {1};
+  if (cores / each > 1) counts.push_back(cores / each);
+  for (const int ranks : counts) {
+    const ComputeRates rates = measure_compute(
+        resolved, {.ranks = ranks, .threads = each, .steps = options.steps, .device = device});
+    replace_rates(machine, rates);
+    fmt::print(
+        "{} rank{} x {} thread{}: forward {:.1f}, backward {:.1f} GFLOP/s, memory {:.2f} GB/s\n",
+        ranks, ranks == 1 ? "" : "s", each, each == 1 ? "" : "s", 1e-9 * rates.forward,
+        1e-9 * rates.backward, 1e-9 * rates.memory);
+  }
+  write_machine(options.fit, machine);
+}
+
 void add_options(CLI::App& app, Options& options) {
   add_workload_options(app, options.workload);
   app.get_option("--model")->required();
@@ -265,6 +290,10 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--steps", options.steps, "Timed steps")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  app.add_option(
+      "--fit", options.fit,
+      "Measure the rates of one rank, and of as many as fill the cores, and write them to "
+      "this machine file, for tessera plan --machine");
   app.add_flag("--print-shape", options.print_shape, "Print the model's sizes as JSON and end");
   app.add_option("--json", options.json, "Also write the figures to this file");
 }
@@ -287,6 +316,10 @@ int main(int count, char** arguments) {
     tessera::check_model_keys(resolved);
     const tessera::RuntimeConfig& runtime = resolved.config.runtime;
     const int threads = options.threads > 0 ? options.threads : static_cast<int>(runtime.threads);
+    if (!options.fit.empty()) {
+      tessera::fit(options, resolved, tessera::first_device(runtime), threads);
+      return 0;
+    }
     tessera::run_ranks(
         {.device = tessera::first_device(runtime), .threads = threads},
         [&](tessera::Communicator& world) { tessera::run(options, resolved, world); });
