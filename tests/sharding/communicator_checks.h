@@ -3,6 +3,7 @@
 // Threads run them in comm_test.cpp, processes in mpi_program.cpp, GPUs in cuda_nccl_test.cpp.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -401,5 +402,20 @@ inline constexpr CommunicatorCheck kCommunicatorChecks[] = {
     {"time", check_time},
     {"refusals", check_refusals},
 };
+
+/// Rank 0 aborts, and then rank 1: both must learn rank 0's reason, which is raised here. The ranks
+/// are two threads. They share `first_has_aborted`, which begins as false.
+inline void abort_one_after_another(Communicator& world, std::atomic<bool>& first_has_aborted,
+                                    Findings& findings) {
+  if (world.rank() == 0) {
+    world.abort("the first reason");
+    first_has_aborted = true;
+  } else {
+    while (!first_has_aborted) std::this_thread::yield();
+    world.abort("the second reason");
+  }
+  findings.expect(world.aborted() == "the first reason", *world.aborted());
+  world.raise_if_aborted();
+}
 
 }  // namespace tessera::test

@@ -24,6 +24,7 @@
 
 namespace tessera {
 
+using test::abort_one_after_another;
 using test::compute;
 using test::Findings;
 using test::Floats;
@@ -349,15 +350,7 @@ TEST_CASE("nccl: ranks that abort at the same time all give the reason of the fi
   std::atomic<bool> first_has_aborted = false;
   Findings findings;
   const auto body = [&](Communicator& world) {
-    if (world.rank() == 0) {
-      world.abort("the first reason");
-      first_has_aborted = true;
-    } else {
-      while (!first_has_aborted) std::this_thread::yield();
-      world.abort("the second reason");
-    }
-    findings.expect(world.aborted() == "the first reason", *world.aborted());
-    world.raise_if_aborted();
+    abort_one_after_another(world, first_has_aborted, findings);
   };
   CHECK_THROWS_WITH(run(2, kDeterministic, body), "the first reason");
   CHECK(findings.wrong() == std::vector<std::string>{});

@@ -25,6 +25,7 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
+using test::abort_one_after_another;
 using test::address_of;
 using test::compute;
 using test::Findings;
@@ -232,15 +233,7 @@ TEST_CASE("tcp: ranks that abort at the same time all give the reason of the fir
   std::atomic<bool> first_has_aborted = false;
   Findings findings;
   const auto body = [&](Communicator& world) {
-    if (world.rank() == 0) {
-      world.abort("the first reason");
-      first_has_aborted = true;
-    } else {
-      while (!first_has_aborted) std::this_thread::yield();
-      world.abort("the second reason");
-    }
-    findings.expect(world.aborted() == "the first reason", *world.aborted());
-    world.raise_if_aborted();
+    abort_one_after_another(world, first_has_aborted, findings);
   };
   CHECK(only_message(run(2, body)) == "the first reason");
   CHECK(findings.wrong() == std::vector<std::string>{});
