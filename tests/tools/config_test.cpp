@@ -10,7 +10,6 @@
 #include "tools/config/parse.h"
 #include "tools/config/reference.h"
 #include "tools/config/sharding_options.h"
-#include "tools/config/synonyms.h"
 #include "tools/train/events.h"
 #include "tools/train/metrics.h"
 
@@ -273,38 +272,6 @@ TEST_CASE("text that is not YAML is refused with its line") {
   CHECK_THAT(error_of("train:\n  steps: 1\n dir: x\n"), Contains("run.yaml:3: not valid YAML"));
   CHECK_THAT(error_of("train: {steps: 1\n"), Contains("not valid YAML"));
   CHECK_THAT(error_of("train:\n\tsteps: 1\n"), Contains("run.yaml:2: not valid YAML"));
-}
-
-TEST_CASE("names of other trainers are answered with the names here") {
-  CHECK(error_of("model:\n  n_layer: 4\n") ==
-        "run.yaml:2: unknown key 'model.n_layer'; it is called 'model.layers' here");
-  CHECK_THAT(error_of("data:\n  block_size: 4\n"),
-             Contains("'data.sequence_length' and 'model.context'"));
-  CHECK_THAT(error_of("lr: 4\n"), Contains("'optimizer.learning_rate'"));
-  CHECK_THAT(error_of("", {"train.max_iters=9"}), Contains("'train.steps'"));
-  for (const auto& [given, advice] : {std::pair("runtime.compute_dtype=bfloat16", "write bf16"),
-                                      std::pair("runtime.device=gpu", "write cuda"),
-                                      std::pair("sharding.strategy=FSDP", "write fsdp"),
-                                      std::pair("optimizer.nesterov=True", "write true"),
-                                      std::pair("train.steps=1e3", "write 1000")}) {
-    CAPTURE(given);
-    CHECK_THAT(error_of("", {given}), Catch::EndsWith(advice));
-  }
-  CHECK_THAT(error_of("", {"sharding.strategy=zero9"}), !Contains("write"));
-}
-
-TEST_CASE("every synonym names a key that exists") {
-  Config config;
-  for (const char* name : {"n_embd", "n_head", "block_size", "min_lr", "grad_clip", "wd", "dtype",
-                           "eval_iters", "log_interval", "out_dir", "gradient_checkpointing"}) {
-    CAPTURE(name);
-    const std::optional<std::string> advice = key_synonym(name);
-    REQUIRE(advice.has_value());
-    const std::size_t quote = advice->find('\'');
-    const std::string key = advice->substr(quote + 1, advice->find('\'', quote + 1) - quote - 1);
-    const std::vector<Key> keys = keys_of(config);
-    CHECK(std::any_of(keys.begin(), keys.end(), [&](const Key& k) { return k.name == key; }));
-  }
 }
 
 TEST_CASE("a line that is indented with a TAB is named as such") {

@@ -21,7 +21,7 @@ namespace {
 
 /// Advice after an unknown name.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
-  if (const std::optional<std::string> synonym = key_synonym(name)) return *synonym;
+  if (const std::optional<std::string> synonym = key_synonym(name, candidates)) return *synonym;
   const std::optional<std::string> nearest = nearest_name(name, candidates);
   if (!nearest) return "`tessera config-reference` lists all keys";
   if (*nearest != name) return fmt::format("did you mean '{}'?", *nearest);
@@ -60,7 +60,7 @@ struct Target {
     }
     if (!parse(*key, text, place)) {
       const std::optional<std::string> other = value_synonym(text);
-      const bool helps = other && key->parse(*other);
+      const bool helps = other && key->parse(other->substr(0, other->find(' ')));
       fail("{}: {}: expected {}, got {}{}", place, name, key->expected, excerpt(text),
            helps ? fmt::format("; write {}", *other) : "");
     }

@@ -1,73 +1,192 @@
 #include "tools/config/synonyms.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
-#include <utility>
 
 namespace tessera {
 namespace {
 
-using Pair = std::pair<std::string_view, std::string_view>;
-
-constexpr std::array kKeys = {
-    Pair{"n_layer", "model.layers"},
-    Pair{"n_layers", "model.layers"},
-    Pair{"num_layers", "model.layers"},
-    Pair{"num_hidden_layers", "model.layers"},
-    Pair{"n_head", "model.heads"},
-    Pair{"n_heads", "model.heads"},
-    Pair{"num_heads", "model.heads"},
-    Pair{"num_attention_heads", "model.heads"},
-    Pair{"n_embd", "model.width"},
-    Pair{"dim", "model.width"},
-    Pair{"d_model", "model.width"},
-    Pair{"hidden_size", "model.width"},
-    Pair{"n_positions", "model.context"},
-    Pair{"n_ctx", "model.context"},
-    Pair{"max_position_embeddings", "model.context"},
-    Pair{"block_size", "data.sequence_length' and 'model.context"},
-    Pair{"seq_len", "data.sequence_length"},
-    Pair{"max_seq_len", "data.sequence_length"},
-    Pair{"dataset", "data.train"},
-    Pair{"gradient_accumulation_steps", "data.accumulation_steps"},
-    Pair{"lr", "optimizer.learning_rate"},
-    Pair{"min_lr", "optimizer.minimum_learning_rate_ratio"},
-    Pair{"lr_scheduler_type", "optimizer.schedule"},
-    Pair{"warmup_iters", "optimizer.warmup_steps"},
-    Pair{"wd", "optimizer.weight_decay"},
-    Pair{"grad_clip", "optimizer.clip_norm"},
-    Pair{"max_grad_norm", "optimizer.clip_norm"},
-    Pair{"max_norm", "optimizer.clip_norm"},
-    Pair{"dtype", "runtime.compute_dtype"},
-    Pair{"max_iters", "train.steps"},
-    Pair{"max_steps", "train.steps"},
-    Pair{"eval_interval", "train.eval_every"},
-    Pair{"eval_steps", "train.eval_every"},
-    Pair{"eval_iters", "train.eval_batches"},
-    Pair{"log_interval", "train.log_every"},
-    Pair{"logging_steps", "train.log_every"},
-    Pair{"out_dir", "train.dir"},
-    Pair{"output_dir", "train.dir"},
-    Pair{"trace", "train.profile"},
-    Pair{"gradient_checkpointing", "sharding.activation_checkpointing"},
+constexpr Synonym kKeys[] = {
+    {"n_layer", "model.layers"},
+    {"n_layers", "model.layers"},
+    {"num_layers", "model.layers"},
+    {"num_hidden_layers", "model.layers"},
+    {"n_head", "model.heads"},
+    {"n_heads", "model.heads"},
+    {"num_heads", "model.heads"},
+    {"num_attention_heads", "model.heads"},
+    {"n_kv_heads", "model.kv_heads"},
+    {"num_key_value_heads", "model.kv_heads"},
+    {"num_kv_heads", "model.kv_heads"},
+    {"head_dim", "model.head_size"},
+    {"intermediate_size", "model.mlp_width"},
+    {"ffn_dim", "model.mlp_width"},
+    {"n_embd", "model.width"},
+    {"dim", "model.width"},
+    {"d_model", "model.width"},
+    {"hidden_size", "model.width"},
+    {"n_positions", "model.context"},
+    {"n_ctx", "model.context"},
+    {"max_position_embeddings", "model.context"},
+    {"num_experts", "model.experts"},
+    {"num_local_experts", "model.experts"},
+    {"num_experts_per_tok", "model.experts_per_token"},
+    {"model_name_or_path", "model.init_from"},
+    {"block_size", "data.sequence_length' and 'model.context"},
+    {"seq_len", "data.sequence_length"},
+    {"seq_length", "data.sequence_length"},
+    {"max_seq_len", "data.sequence_length"},
+    {"max_length", "data.sequence_length"},
+    {"dataset", "data.train"},
+    {"train_batch_size", "data.batch_size"},
+    {"global_batch_size", "data.batch_size"},
+    {"per_device_train_batch_size", "data.rows_per_rank"},
+    {"train_micro_batch_size_per_gpu", "data.rows_per_rank"},
+    {"local_batch_size", "data.rows_per_rank"},
+    {"gradient_accumulation_steps", "data.accumulation_steps"},
+    {"accumulate_grad_batches", "data.accumulation_steps"},
+    {"no_sync", "data.accumulation_steps"},
+    {"lr", "optimizer.learning_rate"},
+    {"min_lr", "optimizer.minimum_learning_rate_ratio"},
+    {"min_lr_factor", "optimizer.minimum_learning_rate_ratio"},
+    {"lr_scheduler_type", "optimizer.schedule"},
+    {"decay_lr", "optimizer.schedule"},
+    {"warmup_iters", "optimizer.warmup_steps"},
+    {"wd", "optimizer.weight_decay"},
+    {"adam_beta1", "optimizer.beta1"},
+    {"adam_beta2", "optimizer.beta2"},
+    {"eps", "optimizer.epsilon"},
+    {"adam_epsilon", "optimizer.epsilon"},
+    {"grad_clip", "optimizer.clip_norm"},
+    {"max_grad_norm", "optimizer.clip_norm"},
+    {"max_norm", "optimizer.clip_norm"},
+    {"gradient_clipping", "optimizer.clip_norm"},
+    {"gradient_clip_val", "optimizer.clip_norm"},
+    {"dtype", "runtime.compute_dtype"},
+    {"torch_dtype", "runtime.compute_dtype"},
+    {"param_dtype", "runtime.compute_dtype"},
+    {"mixed_precision", "runtime.compute_dtype"},
+    {"mixed_precision_param", "runtime.compute_dtype"},
+    {"precision", "runtime.compute_dtype"},
+    {"bf16", "runtime.compute_dtype"},
+    {"fp16", "runtime.compute_dtype"},
+    {"world_size", "runtime.ranks"},
+    {"nproc_per_node", "runtime.ranks"},
+    {"devices", "runtime.ranks"},
+    {"sharding_strategy", "sharding.strategy"},
+    {"fsdp", "sharding.strategy"},
+    {"ddp", "sharding.strategy"},
+    {"zero_stage", "sharding.strategy"},
+    {"zero_optimization", "sharding.strategy"},
+    {"stage", "sharding.strategy"},
+    {"distributed_type", "sharding.strategy"},
+    {"use_orig_params", "sharding.flatten_parameters"},
+    {"device_mesh", "sharding.shard_size"},
+    {"data_parallel_shard_degree", "sharding.shard_size"},
+    {"data_parallel_replicate_degree", "sharding.shard_size"},
+    {"expert_parallel_degree", "sharding.expert_parallel"},
+    {"expert_model_parallel_size", "sharding.expert_parallel"},
+    {"ignored_modules", "sharding.rules"},
+    {"ignored_states", "sharding.rules"},
+    {"ignored_params", "sharding.rules"},
+    {"auto_wrap_policy", "sharding.buckets"},
+    {"transformer_layer_cls_to_wrap", "sharding.buckets"},
+    {"bucket_cap_mb", "sharding.buckets"},
+    {"reduce_bucket_size", "sharding.buckets"},
+    {"allgather_bucket_size", "sharding.buckets"},
+    {"fsdp_reshard_after_forward", "sharding.reshard_after_forward"},
+    {"zero_hpz_partition_size", "sharding.reshard_after_forward"},
+    {"limit_all_gathers", "sharding.live_gathers"},
+    {"stage3_max_live_parameters", "sharding.live_gathers"},
+    {"backward_prefetch", "sharding.prefetch"},
+    {"forward_prefetch", "sharding.prefetch"},
+    {"stage3_prefetch_bucket_size", "sharding.prefetch"},
+    {"overlap_comm", "sharding.prefetch"},
+    {"mixed_precision_reduce", "sharding.reduce_dtype"},
+    {"communication_data_type", "sharding.reduce_dtype"},
+    {"backend", "sharding.communicator"},
+    {"init_timeout_seconds", "sharding.timeout"},
+    {"ddp_timeout", "sharding.timeout"},
+    {"cpu_offload", "sharding.offload"},
+    {"enable_cpu_offload", "sharding.offload"},
+    {"offload_policy", "sharding.offload"},
+    {"offload_optimizer", "sharding.offload"},
+    {"offload_param", "sharding.offload"},
+    {"gradient_checkpointing", "sharding.activation_checkpointing"},
+    {"activation_checkpoint", "sharding.activation_checkpointing"},
+    {"recompute_granularity", "sharding.activation_checkpointing"},
+    {"max_iters", "train.steps"},
+    {"max_steps", "train.steps"},
+    {"num_train_epochs", "train.epochs"},
+    {"max_epochs", "train.epochs"},
+    {"eval_iters", "train.eval_batches"},
+    {"logging_steps", "train.log_every"},
+    {"steps_per_print", "train.log_every"},
+    {"log_every_n_steps", "train.log_every"},
+    {"out_dir", "train.dir"},
+    {"output_dir", "train.dir"},
+    {"dump_folder", "train.dir"},
+    {"save_steps", "train.checkpoint_every"},
+    {"save_interval", "train.checkpoint_every"},
+    {"save_every", "train.checkpoint_every"},
+    {"always_save_checkpoint", "train.checkpoint_every"},
+    {"save_total_limit", "train.keep_last"},
+    {"keep_latest_k", "train.keep_last"},
+    {"resume_from_checkpoint", "train.resume"},
+    {"trace", "train.profile"},
+    {"profile_freq", "train.profile"},
+    {"wall_clock_breakdown", "train.profile"},
+    {"generate_every", "train.sample_every"},
 };
 
-constexpr std::array kValues = {
-    Pair{"bfloat16", "bf16"}, Pair{"float16", "f16"},
-    Pair{"fp16", "f16"},      Pair{"half", "f16"},
-    Pair{"float32", "f32"},   Pair{"fp32", "f32"},
-    Pair{"float", "f32"},     Pair{"gpu", "cuda"},
-    Pair{"adam", "adamw"},    Pair{"yes", "true"},
-    Pair{"on", "true"},       Pair{"no", "false"},
-    Pair{"off", "false"},     Pair{"wsd", "warmup_stable_decay"},
+constexpr Synonym kValues[] = {
+    {"bfloat16", "bf16"},
+    {"torch.bfloat16", "bf16"},
+    {"float16", "f16"},
+    {"fp16", "f16"},
+    {"half", "f16"},
+    {"torch.float16", "f16"},
+    {"float32", "f32"},
+    {"fp32", "f32"},
+    {"float", "f32"},
+    {"torch.float32", "f32"},
+    {"gpu", "cuda"},
+    {"adam", "adamw"},
+    {"yes", "true"},
+    {"on", "true"},
+    {"no", "false"},
+    {"off", "false"},
+    {"wsd", "warmup_stable_decay"},
+    {"full_shard", "fsdp"},
+    {"shard_grad_op", "fsdp with sharding.reshard_after_forward=false"},
+    {"hybrid_shard", "hsdp"},
+    {"_hybrid_shard_zero2", "hsdp with sharding.reshard_after_forward=false"},
+    {"no_shard", "ddp"},
+    {"0", "ddp"},
+    {"1", "zero1"},
+    {"2", "zero2"},
+    {"3", "fsdp with sharding.flatten_parameters=true"},
+    {"backward_pre", "backward"},
+    {"cpu", "optimizer"},
 };
 
-template <std::size_t N>
-std::optional<std::string> look_up(const std::array<Pair, N>& pairs, std::string_view name) {
-  for (const auto& [from, to] : pairs) {
-    if (from == name) return std::string(to);
+std::optional<std::string> look_up(std::span<const Synonym> synonyms, std::string_view name) {
+  for (const Synonym& synonym : synonyms) {
+    if (synonym.name == name) return std::string(synonym.here);
+  }
+  return std::nullopt;
+}
+
+/// "train.sample_every" for "sample_interval", if there is such a key.
+std::optional<std::string> interval_key(std::string_view leaf, std::span<const std::string> keys) {
+  for (const std::string_view ending : {"_interval", "_steps", "_iters", "_freq"}) {
+    if (!leaf.ends_with(ending)) continue;
+    leaf.remove_suffix(ending.size());
+    const std::string key = fmt::format("train.{}_every", leaf);
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) return key;
   }
   return std::nullopt;
 }
@@ -92,9 +211,18 @@ std::optional<std::string> digits_of(std::string_view text) {
 
 }  // namespace
 
-std::optional<std::string> key_synonym(std::string_view name) {
+std::span<const Synonym> key_synonyms() {
+  return kKeys;
+}
+
+std::span<const Synonym> value_synonyms() {
+  return kValues;
+}
+
+std::optional<std::string> key_synonym(std::string_view name, std::span<const std::string> keys) {
   const std::string_view leaf = name.substr(name.rfind('.') + 1);  // npos + 1 == 0
-  const std::optional<std::string> key = look_up(kKeys, leaf);
+  std::optional<std::string> key = look_up(kKeys, leaf);
+  if (!key) key = interval_key(leaf, keys);
   if (!key) return std::nullopt;
   return "it is called '" + *key + "' here";
 }
