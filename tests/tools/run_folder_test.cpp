@@ -114,6 +114,8 @@ TEST_CASE("an error that all ranks share names no rank") {
   fails_with([](Config& c) { c.sharding.buckets = "h.9"; }, "sharding.buckets: 'h.9' is no unit");
   fails_with([](Config& c) { c.sharding.buckets = "0"; }, "sharding.buckets is 0; expected");
   fails_with([&](Config& c) { c.train.dir = folder / "text.txt" / "run"; }, "train.dir: cannot");
+  fails_with([&](Config& c) { c.train.dir = folder / std::string(300, 'x'); },
+             "train.dir: cannot make folder ");
   const RunFolder held(folder / "held");
   fails_with([&](Config& c) { c.train.dir = held.path(); }, "train.dir " + held.path().string());
 }

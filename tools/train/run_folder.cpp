@@ -29,7 +29,10 @@ const fs::path& made(const fs::path& path) {
 void check_can_be_made(const fs::path& path) {
   std::error_code code;
   fs::path existing = fs::absolute(path);
-  while (!fs::exists(existing, code)) existing = existing.parent_path();
+  while (!fs::exists(existing, code)) {
+    check(!code, "cannot make folder {}: {}", existing.string(), code.message());
+    existing = existing.parent_path();
+  }
   make_writable_directory(existing);
 }
 

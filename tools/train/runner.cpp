@@ -68,7 +68,7 @@ void Runner::start_output() {
   const TrainConfig& train = config_.train;
   std::vector<CheckpointFolder> candidates;
   if (is_first()) {
-    folder_.emplace(train.dir);
+    check_key(config_, "train.dir", [&] { folder_.emplace(train.dir); });
     candidates = resumable_checkpoints(config_);
   }
   resumed_ = restore_newest(std::move(candidates));

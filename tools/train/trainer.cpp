@@ -30,8 +30,8 @@ void check_schedule(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   check_with_place(config, [&] {
     check(optimizer.warmup_steps <= config.train.steps,
-          "optimizer.warmup_steps {} is more than train.steps {}", optimizer.warmup_steps,
-          config.train.steps);
+          "optimizer.warmup_steps {} is more than train.steps {}; lower it for a short run",
+          optimizer.warmup_steps, config.train.steps);
     check(optimizer.schedule != ScheduleKind::warmup_stable_decay ||
               optimizer.warmup_steps + optimizer.decay_steps <= config.train.steps,
           "optimizer.warmup_steps {} and optimizer.decay_steps {} are together more than "
