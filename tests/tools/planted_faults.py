@@ -32,6 +32,37 @@ FAULTS = {
         "isa <= best ||",
         "isa >= best ||",
         ["isa"]),
+    # ---- names: of configurations, and of other trainers
+    "a preset's name wins over a file's": (
+        "tools/config/find.cpp",
+        "if (std::filesystem::exists(name)) return",
+        'if (std::filesystem::exists(name) && name.ends_with(".yaml")) return',
+        ["find"]),
+    "overrides come before the preset's settings": (
+        "tools/config/find.cpp",
+        "settings.insert(settings.end(), overrides.begin(), overrides.end());",
+        "",
+        ["find"]),
+    "any name that ends as an interval does is train's": (
+        "tools/config/synonyms.cpp",
+        "if (std::find(keys.begin(), keys.end(), key) != keys.end()) return key;",
+        "return key;",
+        ["synonyms"]),
+    "a hint that the book does not list": (
+        "tools/config/synonyms.cpp",
+        '    {"n_layers", "model.layers"},\n',
+        '    {"n_layers", "model.layers"},\n    {"depth", "model.layers"},\n',
+        ["synonyms"]),
+    "a hint for a value is not tried": (
+        "tools/config/parse.cpp",
+        "key->parse(other->substr(0, other->find(' ')));",
+        "key->parse(*other);",
+        ["synonyms"]),
+    "a folder's name may be too long": (
+        "tools/train/run_folder.cpp",
+        '    check(!code, "cannot make folder {}: {}", existing.string(), code.message());\n',
+        "",
+        ["run_folder"]),
     # ---- rows of bench_strategies
     "a row runs with the kernels of its world": (
         "tools/bench/compare.cpp",

@@ -1,12 +1,9 @@
 #include "tools/bench/workload.h"
 
-#include <algorithm>
-#include <filesystem>
 #include <vector>
 
-#include "runtime/check.h"
 #include "runtime/random.h"
-#include "tools/config/keys.h"
+#include "tools/config/find.h"
 #include "tools/config/parse.h"
 
 namespace tessera {
@@ -19,29 +16,15 @@ optimizer: {clip_norm: 0.1}
 )";
 
 constexpr const char* kPreset = R"(
-model: {{preset: {}}}
-data: {{batch_size: 4, sequence_length: 256}}
-optimizer: {{clip_norm: 0.1}}
+data: {batch_size: 4, sequence_length: 256}
+optimizer: {clip_norm: 0.1}
 )";
-
-void check_preset(const std::string& model) {
-  Config config;
-  for (const Key& key : keys_of(config)) {
-    if (key.name != "model.preset") continue;
-    check(key.parse(model),
-          "--model {}: there is no such file; expected a configuration file, tiny, or {}", model,
-          key.expected);
-  }
-}
 
 }  // namespace
 
 Config workload(const std::string& model, std::span<const std::string> overrides) {
-  if (std::filesystem::exists(model)) return load_config(model, overrides);
-  const std::string source = "--model " + model;
-  if (model == "tiny") return parse_config(kTiny, source, overrides);
-  check_preset(model);
-  return parse_config(fmt::format(kPreset, model), source, overrides);
+  if (model == "tiny") return parse_config(kTiny, model, overrides);
+  return find_config(model, overrides, kPreset);
 }
 
 TrainingSession::BatchSource random_tokens(const DataConfig& data, std::int64_t vocab_size) {

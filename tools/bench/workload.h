@@ -10,11 +10,10 @@
 
 namespace tessera {
 
-/// The configuration of `model`, with overrides of the form key=value applied as by `tessera
-/// train`. `model` is a configuration file, a preset (then the batch is 4 x 256 tokens), or "tiny":
-/// a GPT-2 of 3 layers with odd sizes (257 tokens, width 24, sequences of 19). Presets and tiny
-/// clip gradients to a norm of 0.1, which every step exceeds. Raises Error that lists the names if
-/// there is no such model.
+/// The configuration of `model` with overrides, as find_config (tools/config/find.h) finds it: a
+/// file, or a preset, whose batch is then 4 x 256 tokens. "tiny" is a GPT-2 of 3 layers with odd
+/// sizes (257 tokens, width 24, sequences of 19). Presets and tiny clip gradients to a norm of 0.1,
+/// which every step exceeds. Raises Error if there is no such model.
 Config workload(const std::string& model, std::span<const std::string> overrides);
 
 /// Uniform random tokens, a function of step and row alone. The time of a step does not depend on

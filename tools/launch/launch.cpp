@@ -20,6 +20,7 @@
 #include "sharding/checkpoint/folder.h"
 #include "sharding/comm/launcher.h"
 #include "sharding/comm/world.h"
+#include "tools/config/find.h"
 #include "tools/config/parse.h"
 #include "tools/launch/process_tree.h"
 #include "tools/train/lengths.h"
@@ -241,7 +242,7 @@ int ranks_of_machine() {
 
 int launch(const LaunchOptions& options) {
   check_environment();
-  const Config config = load_config(options.train.config, options.train.overrides);
+  const Config config = find_config(options.train.config, options.train.overrides);
   check_with_place(config, [&] {
     check(config.runtime.ranks == 0 || config.runtime.ranks == options.ranks,
           "runtime.ranks is {}, and --ranks {}: leave the number to launch", config.runtime.ranks,

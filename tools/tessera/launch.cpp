@@ -27,7 +27,7 @@ int number_of_ranks(const std::string& text) {
 
 TrainArguments train_arguments(const std::vector<std::string>& command) {
   check(!command.empty() && command[0] == "train",
-        "launch runs train: write 'tessera launch --ranks N -- train CONFIG.yaml'");
+        "launch runs train: write 'tessera launch --ranks N -- train CONFIG'");
   CLI::App app("", "tessera launch ... -- train");
   TrainOptions train;
   train.add_to(app);
@@ -66,7 +66,7 @@ void add_launch(CLI::App& app) {
                       "More options of mpirun in one word, such as '--hostfile hosts'");
   command->add_option("command", options->command, "After --: the command of tessera")
       ->required()
-      ->type_name("-- train CONFIG.yaml [key.path=value...]");
+      ->type_name("-- train CONFIG [key.path=value...]");
   command->callback([options] {
     LaunchOptions& launch_options = options->launch;
     launch_options.train = train_arguments(options->command);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/config/parse.h"
+#include "tools/config/find.h"
 #include "tools/plan/machine_file.h"
 #include "tools/tessera/commands.h"
 
@@ -25,9 +25,12 @@ void add_plan(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("plan", "Predict memory, traffic and time of any number of ranks.");
   const auto options = std::make_shared<Options>();
-  command->add_option("config", options->config, "The configuration; see docs/configuration.md")
+  command
+      ->add_option(
+          "config", options->config,
+          "A file of keys (docs/configuration.md), or a preset such as gpt2; its strategy is fsdp")
       ->required()
-      ->type_name("CONFIG.yaml");
+      ->type_name("CONFIG");
   command->add_option("overrides", options->overrides, "Keys to set after the file")
       ->type_name("key.path=value");
   command
@@ -48,7 +51,9 @@ void add_plan(CLI::App& app) {
       ->type_name("FILE|NAME");
   command->add_flag("--json", options->json, "Print the figures as one line of JSON");
   command->callback([options] {
-    const Config config = load_config(options->config, options->overrides);
+    // The page compares every strategy in any case, and `single` suits one rank only.
+    const Config config =
+        find_config(options->config, options->overrides, "sharding: {strategy: fsdp}");
     const std::vector<int> ranks =
         options->ranks.empty() ? std::vector{0} : parse_rank_counts(options->ranks);
     if (!options->machine.empty()) options->plan.machine = load_machine(options->machine);

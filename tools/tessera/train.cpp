@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "tools/config/find.h"
 #include "tools/program/stop.h"
 #include "tools/tessera/commands.h"
 #include "tools/tessera/train_options.h"
@@ -13,7 +14,7 @@ void add_train(CLI::App& app) {
   options->add_to(*command);
   command->callback([options] {
     remember_stop_signals();
-    train(load_config(options->config, options->all_overrides()), options->restarted);
+    train(find_config(options->config, options->all_overrides()), options->restarted);
   });
 }
 

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "tools/config/parse.h"
-
 namespace tessera {
 
 struct TrainOptions {
@@ -18,9 +16,11 @@ struct TrainOptions {
 
   /// Declares them. They must outlive the parsing.
   void add_to(CLI::App& command) {
-    command.add_option("config", config, "The configuration; see docs/configuration.md")
+    command
+        .add_option("config", config,
+                    "A file of keys (docs/configuration.md), or a preset such as gpt2")
         ->required()
-        ->type_name("CONFIG.yaml");
+        ->type_name("CONFIG");
     command.add_option("overrides", overrides, "Keys to set after the file")
         ->type_name("key.path=value");
     command.add_option("--ranks", ranks, "Ranks as threads; sets runtime.ranks")
