@@ -127,7 +127,8 @@ Allocator::Block Allocator::allocate(std::size_t bytes, Category category, int s
 void Allocator::fail_out_of_memory(std::size_t bytes, Category category) const {
   fail(
       "out of memory on {}: {} bytes requested as {}; live bytes:{} choose a smaller batch, a "
-      "shorter sequence or activation checkpointing",
+      "shorter sequence or activation checkpointing; 'tessera plan run.yaml --memory SIZE' finds "
+      "the cheapest change that fits",
       to_string(device_), bytes, name_of(category), table_of(account_));
 }
 

@@ -26,7 +26,7 @@ FAULTS = {
     "the log of a dry run has no waits": (
         "runtime/stream_log.cpp",
         "  if (writes_) entries_.push_back({.stream = stream, .work = {}, .waits_for = waits_for});\n",
-        ""),
+        "  if (writes_ && stream.empty()) add_mark(stream, std::to_string(waits_for));\n"),
     "points of an earlier log are taken for those of this one": (
         "runtime/stream_log.cpp",
         "generation_ == log_.generation() ? entry_ : -1",
@@ -47,10 +47,10 @@ FAULTS = {
         "sharding/plan/machine_rates.cpp",
         "machine.rings ? work.rounds * (work.ranks - 1) : work.rounds",
         "work.rounds"),
-    "all bytes of a group leave the node": (
+    "bytes leave the node twice": (
         "sharding/plan/machine_rates.cpp",
-        "seconds = std::max(seconds, bytes / ",
-        "seconds = std::max(seconds, work.amount / "),
+        "machine.rings ? crossing.rings : crossing.direct;",
+        "crossing.rings + crossing.direct;"),
     "an all-reduce is one round": (
         "sharding/comm/transfer.cpp",
         " ? 2 : 1;",

@@ -108,6 +108,8 @@ TEST_CASE("a dry run's log has the work of streams and the waits for their point
   const ContextGuard guard(context);
   StreamLog& log = *context.stream_log();
   const Stream& side = context.side_stream(kSide);
+  log.start();
+  side.enqueue([] { log_memory(4.0); });
   const Event before = side.record();
   log.start();
   side.enqueue([] { log_memory(8.0); });

@@ -768,9 +768,24 @@ FAULTS = {
         ["bench_prediction"]),
     "a fit forgets the rates that the file has": (
         "tools/plan/machine_file.cpp",
-        "  if (std::filesystem::exists(file)) return load_machine(file.string());\n",
-        "",
+        "if (std::filesystem::exists(file)) return",
+        "if (file == \"none\") return",
         ["bench_prediction", "predicted_time"]),
+    "the largest micro-batch is a power of two": (
+        "tools/plan/advice.cpp",
+        "too_many - advice.most_rows > 1",
+        "too_many > advice.most_rows * 2",
+        ["advice"]),
+    "checkpointing is tried before smaller micro-batches": (
+        "tools/plan/advice.cpp",
+        "  add_fit(fits, config, keys, options, bytes);\n  if (config",
+        "  if (config",
+        ["advice"]),
+    "advice with a machine is not sorted by time": (
+        "tools/plan/advice.cpp",
+        "  if (here.machine) {",
+        "  if (here.machine && here.ranks == 0) {",
+        ["advice"]),
     "a machine file's latency is read as seconds": (
         "tools/plan/machine_file.cpp",
         "1e-6 * entries.number(",

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/config/find.h"
+#include "tools/plan/advice.h"
 #include "tools/plan/machine_file.h"
 #include "tools/tessera/commands.h"
 
@@ -19,6 +20,7 @@ void add_plan(CLI::App& app) {
     std::string ranks;
     PlanOptions plan;
     std::string machine;
+    std::string memory;
     bool json = false;
   };
   constexpr int kMostRanks = 1 << 20;
@@ -49,6 +51,11 @@ void add_plan(CLI::App& app) {
           "Also predict the time of a step: a machine file, or a100, h100, h200 as in their "
           "data sheets")
       ->type_name("FILE|NAME");
+  command
+      ->add_option("--memory", options->memory,
+                   "On the page of one number of ranks: the largest micro-batch in so much memory "
+                   "per rank, and the cheapest change that fits")
+      ->type_name("80GiB");
   command->add_flag("--json", options->json, "Print the figures as one line of JSON");
   command->callback([options] {
     // The page compares every strategy in any case, and `single` suits one rank only.
@@ -63,7 +70,12 @@ void add_plan(CLI::App& app) {
       std::cout << plan_sweep(config, ranks, options->plan) << std::flush;
     } else {
       options->plan.ranks = ranks.front();
-      std::cout << plan(config, options->plan) << std::flush;
+      std::cout << plan(config, options->plan);
+      if (!options->memory.empty()) {
+        const std::int64_t bytes = parse_memory(options->memory);
+        std::cout << advice_text(memory_advice(config, options->plan, bytes), bytes);
+      }
+      std::cout << std::flush;
     }
   });
 }

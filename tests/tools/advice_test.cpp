@@ -1,0 +1,110 @@
+// Advice on memory: it fits, and the next larger choice does not.
+#include "tools/plan/advice.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "tools/config/sharding_options.h"
+#include "tools/plan/figures.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kRanks = 2;
+
+Config small() {
+  Config config;
+  config.model = {
+      .preset = "gpt2-mini", .layers = 2, .heads = 4, .width = 64, .context = 32, .vocab_size = 64};
+  config.data = {.batch_size = 16, .sequence_length = 32};
+  config.runtime.threads = 1;
+  return variant_of(config, "ddp");
+}
+
+std::int64_t peak_of(const Config& config) {
+  return plan_figures(config, {.ranks = kRanks}).figures.peak();
+}
+
+MemoryAdvice advice(std::int64_t bytes, std::optional<MachineRates> machine = {}) {
+  return memory_advice(small(), {.ranks = kRanks, .machine = std::move(machine)}, bytes);
+}
+
+/// The peak of a rank under fsdp, with one row in a micro-batch and all blocks checkpointed.
+std::int64_t least_peak() {
+  Config config = variant_of(small(), "fsdp");
+  config.data.accumulation_steps = 8;
+  config.sharding.activation_checkpointing = {.first = 0, .every = 1};
+  return peak_of(config);
+}
+
+TEST_CASE("advice: the largest micro-batch fits, and one row more does not") {
+  for (const std::int64_t bytes : {std::int64_t{4} << 20, std::int64_t{7} << 20}) {
+    const MemoryAdvice found = advice(bytes);
+    Config config = small();
+    config.data.batch_size = found.most_rows * kRanks;
+    CHECK(peak_of(config) == found.peak_of_most_rows);
+    CHECK(found.peak_of_most_rows <= bytes);
+    config.data.batch_size += kRanks;
+    CHECK(peak_of(config) > bytes);
+  }
+}
+
+TEST_CASE("advice: a run that fits stays as it is, one that does not gets smaller micro-batches") {
+  const std::int64_t peak = peak_of(small());
+  const MemoryAdvice fits = advice(peak);
+  CHECK(fits.peak == peak);
+  REQUIRE(!fits.fits.empty());
+  CHECK(fits.fits[0].keys.empty());
+  const MemoryAdvice less = advice(peak - 1);
+  REQUIRE(!less.fits.empty());
+  CHECK(less.fits[0].keys == std::vector<std::string>{"data.accumulation_steps=2"});
+  Config halved = small();
+  halved.data.accumulation_steps = 2;
+  CHECK(less.fits[0].peak == peak_of(halved));
+  CHECK_THAT(advice_text(less, peak - 1), Catch::Contains("which is too much") &&
+                                              Catch::Contains("data.accumulation_steps=2: "));
+}
+
+TEST_CASE("advice: a small memory needs another strategy, and too small a one more ranks") {
+  const std::int64_t least = least_peak();
+  const MemoryAdvice found = advice(least);
+  REQUIRE(!found.fits.empty());
+  for (const Fit& fit : found.fits) {
+    CHECK(fit.peak <= least);
+    CHECK_THAT(fit.keys.at(0), Catch::StartsWith("sharding.strategy=z") ||
+                                   Catch::StartsWith("sharding.strategy=fsdp"));
+  }
+  const MemoryAdvice none = advice(least / 2);
+  CHECK(none.fits.empty());
+  CHECK(none.most_rows == 0);
+  CHECK_THAT(advice_text(none, least / 2),
+             Catch::Contains("take more ranks") && Catch::Contains("not even one row fits"));
+}
+
+TEST_CASE("advice: with a machine the change with the shortest step comes first") {
+  const MachineRates slow_to_compute = {
+      .name = "slow",
+      .compute = {{.forward = 1e6, .backward = 1e6, .memory = 1e9}},
+      .links = {{.bandwidth = 1e9}}};
+  const MemoryAdvice found = advice(peak_of(small()), slow_to_compute);
+  REQUIRE(found.fits.size() > 2);
+  for (std::size_t i = 1; i < found.fits.size(); ++i) {
+    CHECK(found.fits[i - 1].step_seconds <= found.fits[i].step_seconds);
+  }
+  // To compute the blocks' forward pass again costs most there.
+  for (const std::string& key : found.fits[0].keys) {
+    CHECK_THAT(key, !Catch::Contains("checkpointing"));
+  }
+}
+
+TEST_CASE("advice: sizes of memory are read with their units") {
+  CHECK(parse_memory("80GiB") == std::int64_t{80} << 30);
+  CHECK(parse_memory("1.5MiB") == 3 << 19);
+  CHECK(parse_memory("16GB") == 16'000'000'000);
+  for (const char* text : {"", "80", "GiB", "-1GiB", "0GiB", "80 GiB", "1e30GiB"}) {
+    CHECK_THROWS_WITH(parse_memory(text), Catch::Contains("expected a size such as 80GiB"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,150 @@
+#include "tools/plan/advice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "runtime/check.h"
+#include "tools/config/sharding_options.h"
+#include "tools/plan/byte_unit.h"
+#include "tools/plan/figures.h"
+#include "tools/train/lengths.h"
+
+namespace tessera {
+namespace {
+
+PlannedStrategy planned(const Config& config, const PlanOptions& options) {
+  PlannedStrategy figures = plan_figures(config, options).figures;
+  check(figures.step.has_value(), "the peak of a step is not predicted with offloading");
+  return figures;
+}
+
+std::int64_t rows_of(const Config& config, int ranks) {
+  return config.data.batch_size / (config.data.accumulation_steps * ranks);
+}
+
+Config with_rows(Config config, int ranks, std::int64_t rows) {
+  config.data.batch_size = rows * config.data.accumulation_steps * ranks;
+  return config;
+}
+
+/// Doubles the rows until they no longer fit, then halves the interval.
+void find_most_rows(MemoryAdvice& advice, const Config& config, const PlanOptions& options,
+                    std::int64_t bytes) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 16;
+  const auto fits = [&](std::int64_t rows) {
+    const std::int64_t peak = planned(with_rows(config, options.ranks, rows), options).peak();
+    if (peak > bytes) return false;
+    advice.most_rows = rows;
+    advice.peak_of_most_rows = peak;
+    return true;
+  };
+  std::int64_t too_many = 1;
+  while (too_many <= kMost && fits(too_many)) too_many *= 2;
+  while (too_many - advice.most_rows > 1) {
+    const std::int64_t middle = (too_many + advice.most_rows) / 2;
+    if (!fits(middle)) too_many = middle;
+  }
+}
+
+/// The configuration with the fewest micro-batches that fits, if any does.
+void add_fit(std::vector<Fit>& fits, Config config, std::vector<std::string> keys,
+             const PlanOptions& options, std::int64_t bytes) {
+  const std::int64_t given = config.data.accumulation_steps;
+  for (;; config.data.accumulation_steps *= 2) {
+    const PlannedStrategy figures = planned(config, options);
+    const std::int64_t rows = rows_of(config, options.ranks);
+    if (figures.peak() > bytes) {
+      if (rows < 2 || rows % 2 != 0) return;
+      continue;
+    }
+    if (config.data.accumulation_steps != given) {
+      keys.push_back(fmt::format("data.accumulation_steps={}", config.data.accumulation_steps));
+    }
+    fits.push_back({.keys = std::move(keys),
+                    .peak = figures.peak(),
+                    .step_seconds = figures.time ? figures.time->timeline.seconds : 0.0});
+    return;
+  }
+}
+
+/// Under one strategy: as it is, and with all blocks checkpointed.
+void add_fits_of(std::vector<Fit>& fits, const Config& config, const std::vector<std::string>& keys,
+                 const PlanOptions& options, std::int64_t bytes) {
+  add_fit(fits, config, keys, options, bytes);
+  if (config.sharding.activation_checkpointing == CheckpointingPolicy{.first = 0, .every = 1}) {
+    return;
+  }
+  Config recomputed = config;
+  recomputed.sharding.activation_checkpointing = {.first = 0, .every = 1};
+  std::vector<std::string> more = keys;
+  more.push_back("sharding.activation_checkpointing=full");
+  add_fit(fits, recomputed, more, options, bytes);
+}
+
+}  // namespace
+
+MemoryAdvice memory_advice(const Config& given, const PlanOptions& options, std::int64_t bytes) {
+  PlanOptions here = options;
+  const PlanFigures figures = plan_figures(given, options);
+  here.ranks = figures.options.ranks;
+  Config config = with_batch_size(given, here.ranks);
+  config.data.rows_per_rank = 0;
+  MemoryAdvice advice{.peak = planned(config, here).peak()};
+  find_most_rows(advice, config, here, bytes);
+  add_fits_of(advice.fits, config, {}, here, bytes);
+  const std::string own = figures.figures.name;
+  for (const char* const name : {"zero1", "zero2", "zero3", "fsdp"}) {
+    if (here.ranks == 1 || own == name) continue;
+    try {
+      const std::string key = fmt::format("sharding.strategy={}", name);
+      add_fits_of(advice.fits, variant_of(config, name), {key}, here, bytes);
+    } catch (const Error&) {
+      continue;  // the strategy does not suit the model or the ranks
+    }
+  }
+  if (here.machine) {
+    std::stable_sort(advice.fits.begin(), advice.fits.end(),
+                     [](const Fit& a, const Fit& b) { return a.step_seconds < b.step_seconds; });
+  }
+  return advice;
+}
+
+std::string advice_text(const MemoryAdvice& advice, std::int64_t bytes) {
+  const ByteUnit unit(std::max(bytes, advice.peak));
+  const auto size = [&](std::int64_t count) {
+    return fmt::format("{} {}", unit.text(count), unit.name());
+  };
+  std::string text = fmt::format("\nIn {} per rank:\n  at the peak   {}, which {}\n", size(bytes),
+                                 size(advice.peak), advice.peak <= bytes ? "fits" : "is too much");
+  text += advice.most_rows == 0
+              ? "  micro-batch   not even one row fits\n"
+              : fmt::format("  micro-batch   at most {} row{}: {}\n", advice.most_rows,
+                            advice.most_rows == 1 ? "" : "s", size(advice.peak_of_most_rows));
+  if (advice.fits.empty()) {
+    return text + "  cheapest      nothing that was tried fits: take more ranks\n";
+  }
+  const Fit& fit = advice.fits.front();
+  const std::string keys =
+      fit.keys.empty() ? "as it is" : fmt::format("{}", fmt::join(fit.keys, " "));
+  text += fmt::format("  cheapest      {}: {}", keys, size(fit.peak));
+  if (fit.step_seconds > 0.0) text += fmt::format(", {:.2f} ms a step", 1e3 * fit.step_seconds);
+  return text + "\n";
+}
+
+std::int64_t parse_memory(const std::string& text) {
+  double number = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit(end, text.data() + text.size());
+  double factor = 0.0;
+  if (unit == "GiB") factor = 0x1p30;
+  if (unit == "MiB") factor = 0x1p20;
+  if (unit == "GB") factor = 1e9;
+  if (unit == "MB") factor = 1e6;
+  check(error == std::errc() && factor > 0.0 && number > 0.0 && number * factor < 0x1p60,
+        "--memory {}: expected a size such as 80GiB, 512MiB or 16GB", text);
+  return static_cast<std::int64_t>(number * factor);
+}
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+// Advice: the largest micro-batch that fits a rank's memory, and the cheapest change that makes a run
+// fit. Peaks are those of dry runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/config/config.h"
+#include "tools/plan/plan.h"
+
+namespace tessera {
+
+/// A change of a configuration that fits.
+struct Fit {
+  /// The keys to set: "data.accumulation_steps=2". Empty: it fits as it is.
+  std::vector<std::string> keys;
+  std::int64_t peak = 0;
+  /// Predicted with a machine; else 0.
+  double step_seconds = 0.0;
+};
+
+struct MemoryAdvice {
+  /// The peak of the configuration as it is.
+  std::int64_t peak = 0;
+  /// Rows of a micro-batch, and the peak with them; 0: not even one fits.
+  std::int64_t most_rows = 0;
+  std::int64_t peak_of_most_rows = 0;
+  /// Changes that fit, the cheapest first: with a machine by the predicted time of a step. Without, more
+  /// and smaller micro-batches come first, then checkpointing, then strategies that shard more, and
+  /// of each strategy the least change of the others that fits.
+  std::vector<Fit> fits;
+};
+
+/// The batch stays as it is. Raises Error as plan() does, or with offloading, whose peak is not
+/// predicted.
+MemoryAdvice memory_advice(const Config& config, const PlanOptions& options, std::int64_t bytes);
+
+/// The advice as lines of text.
+std::string advice_text(const MemoryAdvice& advice, std::int64_t bytes);
+
+/// The bytes of a text such as "80GiB", "512MiB" or "16GB". Raises Error for another text.
+std::int64_t parse_memory(const std::string& text);
+
+}  // namespace tessera
