@@ -9,11 +9,13 @@
 #include "tests/support/temporary_directory.h"
 #include "tools/bench/compare.h"
 #include "tools/bench/workload.h"
+#include "tools/data/prepare.h"
 
 namespace tessera {
 namespace {
 
 using Catch::Contains;
+using Catch::StartsWith;
 using test::TemporaryDirectory;
 
 Config tiny(const std::vector<std::string>& overrides = {}) {
@@ -68,6 +70,8 @@ TEST_CASE("a row that is wrong is quoted with the reason") {
   refuses("fsdp dtype=bf17", "runtime.compute_dtype: expected one of f32, bf16, f16");
   refuses("fsdp seed=1", "unknown key 'seed'");  // train.seed or sample.seed
   refuses("fsdp;; ddp", "a row is empty");
+  refuses("fsdp, ddp", "'fsdp, ddp' is neither a strategy");
+  refuses("fsdp bf16", "'fsdp bf16' is neither a strategy");
   refuses("", "expected rows such as");
 }
 
@@ -91,7 +95,7 @@ TEST_CASE("rows take ranks and device from each other, and may not differ in the
   for (Compared& row : rows) row.config.runtime.device.reset();
   CHECK(ranks_of(prepared(rows)) == 1);
   rows[1].config.sharding.strategy = StrategyKind::ddp;
-  CHECK_THROWS_WITH(prepared(rows), Contains("single is for one rank"));
+  CHECK_THROWS_WITH(prepared(rows), StartsWith("a: ") && Contains("single is for one rank"));
   rows = with_ranks(2, 4, StrategyKind::fsdp);
   rows[1].config.runtime.device = Device{};
   CHECK_THROWS_WITH(prepared(rows), Contains("runtime.ranks is 4 in b and another in a"));
@@ -141,6 +145,20 @@ TEST_CASE("configurations by name: files, presets, and one name twice") {
   CHECK(rows[1].config.model.preset == "gpt2");
   CHECK(rows[2].name == file + " (2)");
   for (const Compared& row : rows) CHECK(row.config.train.steps == 7);
+  CHECK_THROWS_WITH(compare_by_names({"gpt2"}, overrides), Contains("two configurations or more"));
+  CHECK_THROWS_WITH(compare_by_names({"gpt2", "tiny"}, std::vector<std::string>{"b.yaml"}),
+                    Contains("separated by commas"));
+}
+
+TEST_CASE("a model's vocabulary comes from the manifest, as in a training run") {
+  const TemporaryDirectory folder;
+  write_file_atomically(folder / "text.txt", "abcdefg abcdefg");
+  prepare({.inputs = {folder / "text.txt"}, .tokenizer = "chars", .out = folder / "data"});
+  Config config = tiny({"sharding.strategy=fsdp", "model.vocab_size=0"});
+  config.data.train = folder / "data/train.bin";
+  const auto rows = prepared({{"a", config}});
+  CHECK(rows[0].config.model.vocab_size == 8);
+  CHECK_THAT(rows[0].model, Contains("vocabulary 8 from " + std::string(folder / "data")));
 }
 
 TEST_CASE("each row computes with its own dtype, checkpointing and instruction set", "[cpu]") {

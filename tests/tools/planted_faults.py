@@ -74,6 +74,11 @@ FAULTS = {
         "all.push_back({std::string(row), with_settings(base, row)});",
         "all.push_back({std::string(row), with_settings(all.empty() ? base : all.back().config, row)});",
         ["compared"]),
+    "a row's vocabulary is that of its preset": (
+        "tools/bench/compared.cpp",
+        "resolve(with_batch_size(row.config, ranks));\n",
+        "resolve([&] { Config c = with_batch_size(row.config, ranks); c.data.train.clear(); return c; }());\n",
+        ["compared"]),
     "rows on other ranks are compared": (
         "tools/bench/compared.cpp",
         'kShared[] = {"runtime.ranks",',

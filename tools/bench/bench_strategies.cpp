@@ -27,7 +27,6 @@
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/program/command_line.h"
-#include "tools/train/resolve.h"
 #include "tools/train/world_options.h"
 
 namespace tessera {
@@ -82,10 +81,9 @@ void print_changes(const std::vector<Compared>& rows) {
 }
 
 void print_heading(const Options& options, const std::vector<Compared>& rows, int ranks) {
-  const ResolvedConfig run = resolve(rows.front().config);
-  const Config& config = run.config;
+  const Config& config = rows.front().config;
   const bool pairs = !options.pair.empty();
-  fmt::print("{}: {}\n", pairs ? rows.front().name : options.workload.model, describe_model(run));
+  fmt::print("{}: {}\n", pairs ? rows.front().name : options.workload.model, rows.front().model);
   fmt::print("batch {} x {} in {} micro-batch{} per rank, {}, checkpointing {}\n",
              config.data.batch_size, config.data.sequence_length, config.data.accumulation_steps,
              config.data.accumulation_steps == 1 ? "" : "es", name_of(config.runtime.compute_dtype),

@@ -85,11 +85,10 @@ Config with_settings(const Config& base, std::string_view row) {
   Config config = base;
   const std::string place = fmt::format("--rows '{}'", row);
   if (const std::string first = settings.front(); first.find('=') == first.npos) {
-    const std::string_view strategy = split(first, ' ').front();
     const std::vector<std::string>& all = strategy_variants();
     check(std::find(all.begin(), all.end(), first) != all.end(),
-          "{}: '{}' is neither a strategy ({}) nor of the form key=value", place, strategy,
-          fmt::join(all, ", "));
+          "{}: '{}' is neither a strategy ({}) nor of the form key=value; ';' separates rows",
+          place, first, fmt::join(all, ", "));
     config = variant_of(base, first);
     settings.erase(settings.begin());
   }
@@ -158,6 +157,10 @@ std::vector<Compared> compare_by_options(const Config& base, const std::string& 
 
 std::vector<Compared> compare_by_names(const std::vector<std::string>& names,
                                        std::span<const std::string> overrides) {
+  const auto is_override = [](const std::string& text) { return text.find('=') != text.npos; };
+  check(names.size() > 1 && std::all_of(overrides.begin(), overrides.end(), is_override),
+        "--pair: expected two configurations or more, separated by commas without spaces: "
+        "a.yaml,gpt2");
   std::vector<Compared> rows;
   for (const std::string& name : names) rows.push_back({name, workload(name, overrides)});
   return numbered(std::move(rows));
@@ -167,10 +170,15 @@ void prepare_rows(std::vector<Compared>& rows) {
   share_world(rows);
   const int ranks = planned_ranks(world_options(rows.front().config));
   for (Compared& row : rows) {
-    const ResolvedConfig run = resolve(with_batch_size(row.config, ranks));
-    check_ranks(run, ranks);
-    check_model_keys(run);
-    row.config = run.config;
+    try {
+      const ResolvedConfig run = resolve(with_batch_size(row.config, ranks));
+      check_ranks(run, ranks);
+      check_model_keys(run);
+      row.config = run.config;
+      row.model = describe_model(run);
+    } catch (const Error& error) {
+      fail("{}: {}", row.name, error.what());
+    }
   }
 }
 

@@ -14,6 +14,8 @@ namespace tessera {
 struct Compared {
   std::string name;
   Config config;
+  /// describe_model() (tools/train/resolve.h). prepare_rows() sets it.
+  std::string model = {};
 };
 
 /// `base` under each of these strategies; their names are those of strategy_variants().
