@@ -1,6 +1,8 @@
 // The format is described in "Trace Event Format" (Google, 2016): complete events ("ph": "X") with
 // begin and duration in microseconds, instant events ("ph": "i") and metadata events ("ph": "M")
 // that name processes and threads. Here a process is a rank and a thread is a stream.
+#include "runtime/chrome_trace.h"
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -29,17 +31,13 @@ std::map<std::string, int> number_tracks(const std::vector<Profiler::Record>& re
 
 }  // namespace
 
-std::string trace_events(const Profiler& profiler, Profiler::Clock::time_point zero) {
+std::string trace_events(const std::vector<Profiler::Record>& records, int rank, double shift_us) {
   std::string text;
   const auto add = [&](const Json& event) {
     text += text.empty() ? "\n" : ",\n";
     text += event.dump(-1, ' ', false, Json::error_handler_t::replace);
   };
-  const std::vector<Profiler::Record> records = profiler.records();
   const std::map<std::string, int> tracks = number_tracks(records);
-  const double shift_us =
-      std::chrono::duration<double, std::micro>(profiler.origin() - zero).count();
-  const int rank = profiler.rank();
   add(name_event("process_name", rank, 0, fmt::format("rank {}", rank)));
   for (const auto& [name, track] : tracks) add(name_event("thread_name", rank, track, name));
   for (const auto& record : records) {
@@ -52,6 +50,11 @@ std::string trace_events(const Profiler& profiler, Profiler::Clock::time_point z
     add(event);
   }
   return text;
+}
+
+std::string trace_events(const Profiler& profiler, Profiler::Clock::time_point zero) {
+  const std::chrono::duration<double, std::micro> shift = profiler.origin() - zero;
+  return trace_events(profiler.records(), profiler.rank(), shift.count());
 }
 
 void write_chrome_trace(const std::string& path, const std::vector<std::string>& events) {

@@ -776,6 +776,16 @@ FAULTS = {
         "if (std::filesystem::exists(file)) return",
         "if (file == \"none\") return",
         ["bench_prediction", "predicted_time"]),
+    "a search is not sorted by time": (
+        "tools/plan/search.cpp",
+        "return a.step_seconds < b.step_seconds;",
+        "return a.step_seconds > b.step_seconds;",
+        ["predicted_time"]),
+    "a predicted trace begins late": (
+        "tools/plan/predicted_trace.cpp",
+        "/*shift_us=*/0.0",
+        "/*shift_us=*/1e6",
+        ["predicted_time"]),
     "the largest micro-batch is a power of two": (
         "tools/plan/advice.cpp",
         "too_many - advice.most_rows > 1",

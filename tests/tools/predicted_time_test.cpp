@@ -1,6 +1,7 @@
 // The predicted timeline against a trace: the same events in the same order, and the same bytes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -18,8 +19,11 @@
 #include "tools/bench/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/dry_run.h"
+#include "tools/plan/figures.h"
 #include "tools/plan/machine_file.h"
 #include "tools/plan/plan.h"
+#include "tools/plan/predicted_trace.h"
+#include "tools/plan/search.h"
 #include "tools/train/session.h"
 
 namespace tessera {
@@ -206,6 +210,50 @@ TEST_CASE("machine files: written and read again, and refused by name") {
       "compute": [], "links": [{"ranks": 2, "latency_us": 1, "bytes_per_second": 0}]})");
   CHECK_THROWS_WITH(load_machine(path),
                     path + ": links[0]: 'bytes_per_second' must be a positive number");
+}
+
+TEST_CASE("prediction: a predicted trace has the form of a traced one, and the predicted times") {
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "trace.json").string();
+  const Config config = variant_of(tiny("llama3-mini", 1), "fsdp");
+  PlanOptions options{.ranks = 2};
+  CHECK_THROWS_WITH(write_predicted_trace(config, options, path), Catch::Contains("--machine"));
+  options.machine = slow_links();
+  write_predicted_trace(config, options, path);
+  const auto trace = nlohmann::json::parse(read_text_file(path));
+  const StepTime time = *plan_figures(config, options).figures.time;
+  double end = 0.0, exposed = 0.0;
+  int marks = 0;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] == "i") ++marks;
+    if (event["ph"] != "X") continue;
+    const double duration = event["dur"];
+    end = std::max(end, event["ts"].get<double>() + duration);
+    if (event["name"] == "exposed communication") exposed += duration;
+  }
+  CHECK(marks > 10);
+  CHECK(end == Approx(1e6 * time.timeline.seconds));
+  CHECK(exposed > 0.0);
+  CHECK(exposed <= 1e6 * time.timeline.exposed * (1.0 + 1e-9));
+}
+
+TEST_CASE("search: every strategy and mesh that fits, the fastest first") {
+  const Config config = tiny("llama3-mini", 1);
+  PlanOptions options{.ranks = 4};
+  CHECK_THROWS_WITH(search_strategies(config, options, {}), Catch::Contains("--machine"));
+  options.machine = slow_links();
+  const std::vector<Candidate> all = search_strategies(config, options, {});
+  CHECK(all.size() == strategy_variants().size());  // of 4 ranks, hsdp has one mesh
+  std::int64_t least = all[0].peak;
+  for (const Candidate& one : all) {
+    CHECK(all[0].step_seconds <= one.step_seconds);
+    least = std::min(least, one.peak);
+    Config again = variant_of(config, one.strategy);
+    if (one.shard_size > 0) again.sharding.shard_size = one.shard_size;
+    CHECK(plan_figures(again, options).figures.time->timeline.seconds == one.step_seconds);
+  }
+  for (const Candidate& one : search_strategies(config, options, least)) CHECK(one.peak == least);
+  CHECK_THROWS_WITH(search_strategies(config, options, 1), Catch::Contains("fits the memory"));
 }
 
 }  // namespace

@@ -3,12 +3,15 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tools/config/find.h"
 #include "tools/plan/advice.h"
 #include "tools/plan/machine_file.h"
+#include "tools/plan/predicted_trace.h"
+#include "tools/plan/search.h"
 #include "tools/tessera/commands.h"
 
 namespace tessera {
@@ -21,6 +24,8 @@ void add_plan(CLI::App& app) {
     PlanOptions plan;
     std::string machine;
     std::string memory;
+    std::string trace;
+    bool search = false;
     bool json = false;
   };
   constexpr int kMostRanks = 1 << 20;
@@ -56,6 +61,13 @@ void add_plan(CLI::App& app) {
                    "On the page of one number of ranks: the largest micro-batch in so much memory "
                    "per rank, and the cheapest change that fits")
       ->type_name("80GiB");
+  command
+      ->add_option("--trace", options->trace,
+                   "Also write the predicted step as a Chrome trace; with --machine")
+      ->type_name("FILE.json");
+  command->add_flag("--search", options->search,
+                    "Instead print every strategy and mesh, the fastest first; with --machine, and "
+                    "with --memory those that fit");
   command->add_flag("--json", options->json, "Print the figures as one line of JSON");
   command->callback([options] {
     // The page compares every strategy in any case, and `single` suits one rank only.
@@ -70,11 +82,15 @@ void add_plan(CLI::App& app) {
       std::cout << plan_sweep(config, ranks, options->plan) << std::flush;
     } else {
       options->plan.ranks = ranks.front();
-      std::cout << plan(config, options->plan);
-      if (!options->memory.empty()) {
-        const std::int64_t bytes = parse_memory(options->memory);
-        std::cout << advice_text(memory_advice(config, options->plan, bytes), bytes);
+      const auto bytes =
+          options->memory.empty() ? std::nullopt : std::optional(parse_memory(options->memory));
+      if (options->search) {
+        std::cout << search_table(search_strategies(config, options->plan, bytes));
+      } else {
+        std::cout << plan(config, options->plan);
+        if (bytes) std::cout << advice_text(memory_advice(config, options->plan, *bytes), *bytes);
       }
+      if (!options->trace.empty()) write_predicted_trace(config, options->plan, options->trace);
       std::cout << std::flush;
     }
   });

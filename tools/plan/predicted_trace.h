@@ -1,0 +1,16 @@
+// A predicted step as a Chrome trace.
+#pragma once
+
+#include <string>
+
+#include "tools/config/config.h"
+#include "tools/plan/plan.h"
+
+namespace tessera {
+
+/// Writes the spans and marks of the fullest rank's step with their predicted times, in the form of a
+/// traced step. Raises Error without PlanOptions::machine, or with offloading.
+void write_predicted_trace(const Config& config, const PlanOptions& options,
+                           const std::string& path);
+
+}  // namespace tessera
