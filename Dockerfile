@@ -23,7 +23,7 @@ RUN apt-get update \
 # ---- The CPU's program
 FROM tools AS cpu-build
 COPY . .
-RUN cmake --preset release -D TESSERA_NATIVE=OFF -D TESSERA_TESTS=OFF \
+RUN cmake --preset release -D TESSERA_TESTS=OFF \
       -D CMAKE_CXX_FLAGS=-march=x86-64-v3 \
  && cmake --build --preset release --target tessera
 
@@ -37,7 +37,7 @@ RUN dpkg --install /tmp/cuda-keyring_1.1-1_all.deb \
  && rm -rf /var/lib/apt/lists/* /tmp/cuda-keyring_1.1-1_all.deb
 ENV PATH=/usr/local/cuda/bin:$PATH
 COPY . .
-RUN cmake --preset cuda -D TESSERA_NATIVE=OFF -D TESSERA_TESTS=OFF \
+RUN cmake --preset cuda -D TESSERA_TESTS=OFF \
       -D CMAKE_CXX_FLAGS=-march=x86-64-v3 \
  && cmake --build --preset cuda --target tessera
 

@@ -14,6 +14,8 @@ add_library(tessera::options ALIAS tessera_options)
 target_compile_features(tessera_options INTERFACE cxx_std_20)
 target_compile_options(tessera_options INTERFACE
   $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-missing-field-initializers>>
+  # Every operation is rounded on its own, so that the bits do not depend on the instruction set.
+  $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>>
   # Loops with comparisons and sqrt vectorize only where errno and floating-point traps are not used.
   $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno;-fno-trapping-math;-fopenmp-simd>>
   $<BUILD_INTERFACE:$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TESSERA_WERROR}>>:-Werror>>

@@ -9,7 +9,7 @@ set(avx512_bf16 ${avx512} -mavx512bf16)
 set(amx ${avx512_bf16} -mamx-tile -mamx-bf16)
 
 foreach(level portable avx2 avx512 avx512_bf16 amx software_tiles)
-  set(options -O3)
+  set(options -O3 -Wno-psabi) # no vector is passed from file to file
   if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
     list(APPEND options ${${level}})
   endif()

@@ -3,9 +3,10 @@
 #include "kernels/attention/first_key.h"
 #include "kernels/attention/op.h"
 #include "kernels/attention/tiles.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/matmul/options.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {
@@ -271,10 +272,8 @@ void load_queries(const BackwardScratch<compute_t<T>>& s, const TilePosition& ti
   for (std::int64_t i = 0; i < tile.queries; ++i) {
     const T* const output = o.row(i);
     const C* const d_output = s.d_output.row(i);
-    C sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t c = 0; c < head_size; ++c) sum += load(output[c]) * d_output[c];
-    s.delta[i] = sum;
+    s.delta[i] =
+        sum_of<C>(head_size, [&](std::int64_t c) { return load(output[c]) * d_output[c]; });
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/bias/op.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/parallel.h"
 
 namespace tessera::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/numeric.h"
-#include "runtime/threads.h"
+#include "kernels/cpu/parallel.h"
 
 namespace tessera::cpu {
 

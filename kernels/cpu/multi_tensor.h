@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/parallel.h"
 #include "runtime/tensor.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 

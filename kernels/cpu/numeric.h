@@ -43,7 +43,9 @@ inline float exponential(float x) {
   // (Comparisons instead of fmin and fmax, which are calls where NaN counts.)
   const float above = x > -104.0f ? x : -104.0f;
   const float clamped = above < 89.0f ? above : 89.0f;
-  const float n = std::nearbyint(clamped * 1.44269504f);
+  // A float of this size has no fraction, so the sum is rounded to the nearest whole number.
+  constexpr float kWhole = 0x1.8p23f;
+  const float n = (clamped * 1.44269504f + kWhole) - kWhole;
   const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
   // Taylor coefficients tuned to the interval (Cephes expf, Moshier).
   float p = 1.9875691500e-4f;

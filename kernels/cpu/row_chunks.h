@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/op.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 

@@ -1,7 +1,8 @@
 // Products of matrices that fit in the first cache levels.
 //
-// A kernel's task computes them itself. They use the micro-kernels of large products (kernels/matmul/cpu/engine.h), but nothing is packed:
-// the columns of B are read where they lie, and so is A in either direction.
+// A kernel's task computes them itself. They use the micro-kernels of large products
+// (kernels/matmul/cpu/engine.h), but nothing is packed: the columns of B are read where they lie,
+// and so is A in either direction.
 #pragma once
 
 #include <algorithm>
@@ -45,17 +46,17 @@ struct ProductExtent {
   std::int64_t depth = 0;
 };
 
-/// Multiplies matrices of T, which is float or double, by the micro-kernel of the rank's instruction
-/// set. The set does not change the bits.
+/// Multiplies matrices of T, which is float or double, by the micro-kernel of an instruction set.
+/// The set does not change the bits.
 template <typename T>
 class SmallProduct {
  public:
   explicit SmallProduct(Isa isa) : engine_(engine_for(isa, dtype_of<T>)) {}
 
-  /// C = A B, or C += A B. The columns of B and C are contiguous, and so are A's rows or its columns.
-  /// `extent.columns` is rounded up to whole vectors: the rows of B and C must have room for that.
-  /// Sums run over the depth in order and begin with C's elements: a product may be cut along the
-  /// depth without a change of bits.
+  /// C = A B, or C += A B. The columns of B and C are contiguous, and so are A's rows or its
+  /// columns. `extent.columns` is rounded up to whole vectors: the rows of B and C must have room
+  /// for that. Sums run over the depth in order and begin with C's elements: a product may be cut
+  /// along the depth without a change of bits.
   void operator()(const Matrix<T>& c, const Matrix<T>& a, const Matrix<T>& b,
                   const ProductExtent& extent, Accumulate accumulate) const {
     const std::int64_t columns = whole_vectors<T>(extent.columns);

@@ -2,11 +2,12 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cross_entropy/op.h"
 #include "kernels/cross_entropy/targets.h"
 #include "runtime/check.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {
@@ -47,10 +48,9 @@ LogSumExp<compute_t<T>> log_sum_exp(const T* logits, std::int64_t classes) {
   double total = 0.0;
   for (std::int64_t begin = 0; begin < classes; begin += kSumBlock) {
     const std::int64_t end = std::min(classes, begin + kSumBlock);
-    C sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t v = begin; v < end; ++v) sum += exponential(load(logits[v]) - largest);
-    total += sum;
+    total += sum_of<C>(end - begin, [&](std::int64_t v) {
+      return exponential(load(logits[begin + v]) - largest);
+    });
   }
   return {largest, static_cast<C>(std::log(total))};
 }

@@ -2,9 +2,10 @@
 #include <vector>
 
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/dispatch/op.h"
 #include "runtime/check.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {
@@ -63,10 +64,7 @@ void combine_token(T* y, const T* x, const Slots<T>& slots, std::int64_t n, std:
 
 template <typename T>
 compute_t<T> dot(const T* a, const T* b, std::int64_t columns) {
-  compute_t<T> sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t c = 0; c < columns; ++c) sum += load(a[c]) * load(b[c]);
-  return sum;
+  return sum_of<compute_t<T>>(columns, [&](std::int64_t c) { return load(a[c]) * load(b[c]); });
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/dropout/op.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {

@@ -3,10 +3,10 @@
 #include <span>
 
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/embedding/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {

@@ -4,11 +4,11 @@
 #include <limits>
 
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/gradient_norm/clip.h"
 #include "kernels/gradient_norm/fixed_point.h"
 #include "kernels/gradient_norm/op.h"
 #include "runtime/category.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {

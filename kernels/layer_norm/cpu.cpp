@@ -1,6 +1,8 @@
 #include <vector>
 
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_chunks.h"
 #include "kernels/layer_norm/op.h"
 
@@ -18,16 +20,12 @@ struct Moments {
 template <typename T>
 Moments<compute_t<T>> row_moments(const T* __restrict__ x, std::int64_t C, float epsilon) {
   using Real = compute_t<T>;
-  Real sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t c = 0; c < C; ++c) sum += load(x[c]);
+  const Real sum = sum_of<Real>(C, [&](std::int64_t c) { return load(x[c]); });
   const Real mean = sum / static_cast<Real>(C);
-  Real squares = 0;
-#pragma omp simd reduction(+ : squares)
-  for (std::int64_t c = 0; c < C; ++c) {
+  const Real squares = sum_of<Real>(C, [&](std::int64_t c) {
     const Real centered = load(x[c]) - mean;
-    squares += centered * centered;
-  }
+    return centered * centered;
+  });
   return {mean, 1 / std::sqrt(squares / static_cast<Real>(C) + static_cast<Real>(epsilon))};
 }
 
@@ -71,19 +69,24 @@ void backward_row(T* __restrict__ dx, compute_t<T>* __restrict__ dweight,
                   Moments<compute_t<T>> moments, std::int64_t C) {
   using Real = compute_t<T>;
   const Real mean = moments.mean, rstd = moments.rstd;
-  Real sum_g = 0, sum_g_xhat = 0;
-#pragma omp simd reduction(+ : sum_g, sum_g_xhat)
-  for (std::int64_t c = 0; c < C; ++c) {
-    const Real xhat = (load(x[c]) - mean) * rstd;
-    const Real gradient = load(dy[c]);
-    const Real g = gradient * load(weight[c]);
-    sum_g += g;
-    sum_g_xhat += g * xhat;
-    dweight[c] += gradient * xhat;
-    dbias[c] += gradient;
-  }
-  const Real mean_g = sum_g / static_cast<Real>(C);
-  const Real mean_g_xhat = sum_g_xhat / static_cast<Real>(C);
+  LaneSum<Real> sum_g, sum_g_xhat;
+  for_each_lanes(C, [&](std::int64_t first, auto count) {
+    Real gs[kLanes] = {}, gs_xhat[kLanes] = {};
+#pragma omp simd
+    for (int i = 0; i < count; ++i) {
+      const std::int64_t c = first + i;
+      const Real xhat = (load(x[c]) - mean) * rstd;
+      const Real gradient = load(dy[c]);
+      gs[i] = gradient * load(weight[c]);
+      gs_xhat[i] = gs[i] * xhat;
+      dweight[c] += gradient * xhat;
+      dbias[c] += gradient;
+    }
+    sum_g.add(gs);
+    sum_g_xhat.add(gs_xhat);
+  });
+  const Real mean_g = sum_g.total() / static_cast<Real>(C);
+  const Real mean_g_xhat = sum_g_xhat.total() / static_cast<Real>(C);
   for (std::int64_t c = 0; c < C; ++c) {
     const Real xhat = (load(x[c]) - mean) * rstd;
     const Real g = load(dy[c]) * load(weight[c]);

@@ -14,7 +14,8 @@ inline constexpr EnumNames<MatmulLibrary> kEnumNames<MatmulLibrary> = {"matmul",
 
 struct MatmulOptions {
   MatmulLibrary library = MatmulLibrary::tessera;
-  /// On the CPU: the instructions of our products, and with bf16 factors the bits. This CPU must have the level.
+  /// On the CPU: the instructions of all kernels, and with bf16 factors the bits of products. This
+  /// CPU must have the level.
   cpu::Isa isa = cpu::best_isa();
   /// On a GPU: the library's algorithm for a shape. `suggested` is the first that the library suggests: the
   /// same in every run. `measured` is the fastest of several by measurement: it may differ between

@@ -1,7 +1,8 @@
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/reduce/op.h"
 #include "runtime/category.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {
@@ -12,10 +13,7 @@ constexpr std::int64_t kChunk = 1 << 16;
 // In double, so that an f32 result does not lose digits to the length of the sum.
 template <typename T>
 double chunk_sum(const T* __restrict__ x, std::int64_t count) {
-  double total = 0.0;
-#pragma omp simd reduction(+ : total)
-  for (std::int64_t i = 0; i < count; ++i) total += static_cast<double>(load(x[i]));
-  return total;
+  return sum_of<double>(count, [&](std::int64_t i) { return static_cast<double>(load(x[i])); });
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include <vector>
 
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_chunks.h"
 #include "kernels/rms_norm/op.h"
 
@@ -10,9 +12,7 @@ namespace {
 template <typename T>
 compute_t<T> row_rstd(const T* __restrict__ x, std::int64_t C, float epsilon) {
   using Real = compute_t<T>;
-  Real squares = 0;
-#pragma omp simd reduction(+ : squares)
-  for (std::int64_t c = 0; c < C; ++c) squares += load(x[c]) * load(x[c]);
+  const Real squares = sum_of<Real>(C, [&](std::int64_t c) { return load(x[c]) * load(x[c]); });
   return 1 / std::sqrt(squares / static_cast<Real>(C) + static_cast<Real>(epsilon));
 }
 
@@ -47,13 +47,11 @@ void backward_row(T* __restrict__ dx, compute_t<T>* __restrict__ dweight, const 
                   const T* __restrict__ x, const T* __restrict__ weight, compute_t<T> rstd,
                   std::int64_t C) {
   using Real = compute_t<T>;
-  Real sum_g_xhat = 0;
-#pragma omp simd reduction(+ : sum_g_xhat)
-  for (std::int64_t c = 0; c < C; ++c) {
+  const Real sum_g_xhat = sum_of<Real>(C, [&](std::int64_t c) {
     const Real dy_xhat = load(dy[c]) * (load(x[c]) * rstd);
-    sum_g_xhat += dy_xhat * load(weight[c]);
     dweight[c] += dy_xhat;
-  }
+    return dy_xhat * load(weight[c]);
+  });
   const Real mean_g_xhat = sum_g_xhat / static_cast<Real>(C);
   for (std::int64_t c = 0; c < C; ++c) {
     const Real xhat = load(x[c]) * rstd;

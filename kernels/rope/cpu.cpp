@@ -1,9 +1,9 @@
 #include <cmath>
 
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/rope/op.h"
 #include "runtime/check.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {

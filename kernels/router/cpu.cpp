@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/router/op.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {

@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/router_loss/op.h"
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {

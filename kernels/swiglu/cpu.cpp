@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/swiglu/op.h"
 
 namespace tessera::cpu {

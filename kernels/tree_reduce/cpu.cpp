@@ -1,3 +1,4 @@
+#include "kernels/cpu/parallel.h"
 #include "kernels/tree_reduce/op.h"
 
 #include <algorithm>
@@ -6,8 +7,6 @@
 #include <cstdint>
 #include <utility>
 #include <vector>
-
-#include "runtime/threads.h"
 
 namespace tessera::cpu {
 namespace {

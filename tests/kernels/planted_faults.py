@@ -144,6 +144,24 @@ CPU_FAULTS = {
         "chains[odd][j] = flushed(std::fma(factor, other, chains[odd][j]));",
         "chains[odd][j] = std::fma(factor, other, chains[odd][j]);",
         ["kernels_matmul_cpu"]),
+    # ---- loops for several instruction sets
+    "a sum's lanes are as many as a vector of AVX2 has": (
+        "kernels/cpu/lanes.h",
+        "for (int half = kLanes / 2; half > 0; half /= 2) {",
+        "for (int half = kLanes / 4; half > 0; half /= 2) {",
+        ["kernels_instruction_sets"]),
+    "the last elements of a sum are left out": (
+        "kernels/cpu/lanes.h",
+        "  if (i < n) f(i, static_cast<int>(n - i));\n",
+        "",
+        ["kernels_instruction_sets"]),
+    "the compiler chooses the order of a sum": (
+        "kernels/rms_norm/cpu.cpp",
+        "  const Real squares = sum_of<Real>(C, [&](std::int64_t c) { return load(x[c]) * load(x[c]); });\n",
+        "  Real squares = 0;\n"
+        "#pragma omp simd reduction(+ : squares)\n"
+        "  for (std::int64_t c = 0; c < C; ++c) squares += load(x[c]) * load(x[c]);\n",
+        ["kernels_instruction_sets"]),
     # ---- products inside the tasks of attention
     "small products forget the sums so far": (
         "kernels/matmul/cpu/chains.h",
@@ -917,7 +935,7 @@ FAULTS = {
 
     # ---- training through the emulated NCCL
     "sharding.deterministic does nothing": (
-        "tools/train/trainer.cpp",
+        "tools/train/world_options.cpp",
         ".deterministic = config.sharding.deterministic ||",
         ".deterministic =",
         ["tools_cuda_nccl"]),

@@ -335,8 +335,8 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
                          "The dtype that parameters are gathered and computed with. The "
                          "optimizer's masters are f32; f16 comes with dynamic loss scaling."),
       choice_or_auto_key("runtime.isa", runtime.isa,
-                         "The instruction set of the CPU's matrix products; auto = the best that "
-                         "the CPU has. f32 results do not depend on it; bf16's do."),
+                         "The instruction set of the CPU's kernels; auto = the best that the CPU "
+                         "has. f32 results do not depend on it; those of bf16 products do."),
   };
 }
 

@@ -1,0 +1,60 @@
+// Parallel loops of CPU kernels, compiled for several instruction sets.
+//
+// A loop's body is compiled three times: for every x86-64 CPU, for AVX2 and for AVX-512. The rank's
+// instruction set picks one of them (matmul/options.h). All have the same bits, because every
+// operation is rounded on its own (-ffp-contract=off; a fused multiply-add is written as one), and
+// because sums do not depend on the width of vectors (lanes.h).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/matmul/options.h"
+#include "runtime/threads.h"
+
+namespace tessera::cpu {
+
+#if defined(__x86_64__)
+
+// `flatten` inlines what a body calls, so that all of it is compiled for the instruction set.
+#define TESSERA_COMPILED_FOR(instructions) \
+  [[gnu::flatten, gnu::noinline, gnu::target(instructions)]]
+
+#if defined(__clang__)
+#define TESSERA_WIDE_VECTORS
+#else
+#define TESSERA_WIDE_VECTORS ",prefer-vector-width=512"
+#endif
+
+template <typename Body>
+TESSERA_COMPILED_FOR("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq" TESSERA_WIDE_VECTORS)
+void run_avx512(const Body& body, std::int64_t begin, std::int64_t end) {
+  body(begin, end);
+}
+
+template <typename Body>
+TESSERA_COMPILED_FOR("avx2,fma,f16c")
+void run_avx2(const Body& body, std::int64_t begin, std::int64_t end) {
+  body(begin, end);
+}
+
+#undef TESSERA_WIDE_VECTORS
+#undef TESSERA_COMPILED_FOR
+
+/// tessera::parallel_for with the body for the rank's instruction set.
+template <typename Body>
+void parallel_for(std::int64_t total, std::int64_t chunk, const Body& body) {
+  const Isa isa = std::min(matmul_options().isa, best_isa());
+  if (isa < Isa::avx2) return tessera::parallel_for(total, chunk, body);
+  tessera::parallel_for(total, chunk, [&](std::int64_t begin, std::int64_t end) {
+    isa < Isa::avx512 ? run_avx2(body, begin, end) : run_avx512(body, begin, end);
+  });
+}
+
+#else
+
+using tessera::parallel_for;
+
+#endif
+
+}  // namespace tessera::cpu
