@@ -1,4 +1,4 @@
-// Sums whose bits do not depend on the width of a CPU's vectors.
+// Sums with the same bits at any width of a CPU's vectors.
 //
 // A sum has 16 lanes. Lane i adds elements i, i + 16, i + 32, ... in order. At the end the lanes
 // are added in pairs: i and i + 8, then i and i + 4, and so on. AVX-512 holds the lanes of floats

@@ -16,7 +16,7 @@ namespace tessera::cpu {
 
 #if defined(__x86_64__)
 
-// `flatten` inlines what a body calls, so that all of it is compiled for the instruction set.
+// `flatten` inlines the functions that a body calls, to compile them for the instruction set too.
 #define TESSERA_COMPILED_FOR(instructions) \
   [[gnu::flatten, gnu::noinline, gnu::target(instructions)]]
 

@@ -119,7 +119,7 @@ TEST_CASE("kernels have the same bits on every instruction set", "[cpu]") {
 }
 
 TEST_CASE("a sum adds 16 lanes in order, and then the lanes in pairs", "[cpu]") {
-  // In units of 2^-24 next to 1, f32 loses what the order says.
+  // Next to 1, f32 rounds 2^-24 away, so the order decides the bits.
   const auto term = [](std::int64_t i) { return i % 16 == 0 ? 1.0f : 0x1p-24f; };
   for (const std::int64_t n : {0, 1, 15, 16, 17, 50}) {
     float lanes[16] = {};
