@@ -13,7 +13,8 @@ namespace tessera {
 using Catch::Contains;
 using test::TemporaryDirectory;
 
-TEST_CASE("a configuration is a file, or else a preset with some settings; overrides come last") {
+TEST_CASE(
+    "a configuration is a file, or else a preset with some settings, and overrides come last") {
   const TemporaryDirectory folder;
   const std::string file = folder / "gpt2";
   const std::vector<std::string> overrides = {"train.steps=7"};

@@ -55,6 +55,7 @@ TEST_CASE("runtime.isa: 20 steps in f32 have equal losses, norms and weights at 
     const Run expected = train(preset, "portable", 1);
     CHECK(expected.losses.back() != expected.losses.front());
     for (const cpu::Isa isa : cpu::available_isas()) {
+      if (isa == cpu::Isa::portable) continue;
       CAPTURE(preset, enum_name(isa));
       const Run run = train(preset, std::string(enum_name(isa)), 2);
       CHECK(run.losses == expected.losses);

@@ -67,7 +67,10 @@ double operations_per_cycle(cpu::Isa isa, DType dtype) {
 /// The median of a product's seconds; 0 without a product.
 double seconds_of(int runs, const std::function<void()>& multiply) {
   if (!multiply) return 0.0;
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (context().threads().size() > 1) {
+    // OpenBLAS's threads spin for some 26 ms after their last product.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
   multiply();
   std::vector<double> seconds;
   for (int i = 0; i < runs; ++i) {
