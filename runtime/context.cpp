@@ -76,7 +76,10 @@ RankContext::RankContext(const ContextOptions& options)
   if (host_allocator_ == nullptr) host_allocator_ = allocator_;
 }
 
-RankContext::~RankContext() = default;
+RankContext::~RankContext() {
+  // The CPU's streams end with the work that they have. It may use the states.
+  if (device().is_cpu()) side_streams_.clear();
+}
 
 const Stream& RankContext::side_stream(const std::string& name) {
   const std::lock_guard lock(side_streams_mutex_);

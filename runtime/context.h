@@ -77,7 +77,8 @@ class RankContext {
   const Stream& side_stream(const std::string& name);
 
   /// The one T of this context, made on first use: handles of libraries, their choices for a shape,
-  /// options of kernels. It is destroyed before the streams and the allocator.
+  /// options of kernels. It is destroyed before the allocator and a GPU's streams, and after all work
+  /// of the CPU's streams.
   template <typename T>
   T& state() {
     const std::lock_guard lock(states_mutex_);

@@ -172,4 +172,23 @@ TEST_CASE("a context makes one state of each type and destroys it") {
   CHECK(alive == 0);
 }
 
+TEST_CASE("work that is queued on the CPU when a context ends still finds its states") {
+  static int alive = 0;
+  struct Counted {
+    Counted() { ++alive; }
+    ~Counted() { --alive; }
+  };
+  int found = 0;
+  {
+    RankContext here;
+    here.state<Counted>();
+    here.side_stream("copies").enqueue([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      found = alive;
+    });
+  }
+  CHECK(found == 1);
+  CHECK(alive == 0);
+}
+
 }  // namespace tessera
