@@ -104,13 +104,13 @@ class TwoNetworksTest(unittest.TestCase):
         self.assertTrue(weights[0] == weights[1], "other weights than on threads")
 
     def test_a_cut_cable_ends_all_processes(self):
-        launch = self.launch("cut", "train.steps=1000000", "sharding.timeout=1")
+        launch = self.launch("cut", "train.steps=1000000", "sharding.timeout=2")
         status, output = self.in_networks(CUT.format(launch=launch, folder=self.folder, run=self.folder / "cut"))
         text = (self.folder / "out.txt").read_text()
         self.assertEqual(status, 0, output + text)
         lines = [line for line in text.splitlines() if line.startswith("tessera: ")]
-        self.assertEqual(len([line for line in lines if "waited 1000 ms" in line]), 1, text)
-        self.assertRegex(lines[0], "tessera: rank [01]: waited 1000 ms in .* for ranks? [23]")
+        self.assertEqual(len([line for line in lines if "waited 2000 ms" in line]), 1, text)
+        self.assertRegex(lines[0], "tessera: rank [01]: waited 2000 ms in .* for ranks? [23]")
         self.assertRegex(output, "status [1-9]")
         seconds = int(output.split("seconds ")[1])
         self.assertLess(seconds, 30, output + text)  # without the two settings of mpirun: eight minutes
