@@ -2,8 +2,8 @@
 // depth (Goto, van de Geijn 2008).
 //
 // Every element of a tile is one chain of fused multiply-adds, s = a[i, k] b[k, j] + s for k = 0, 1,
-// ..., which is then added to c, or which begins with c's element. So it does not depend on the other rows and columns, on the
-// extents, or on the width of the vectors.
+// ..., which is then added to c, or which begins with c's element. So it does not depend on the
+// other rows and columns, on the extents, or on the width of the vectors.
 //
 // Included by files that are compiled for one instruction set each. S names its vectors:
 //
