@@ -9,7 +9,7 @@
 #     launch --ranks auto -- train run.yaml
 #
 # SYS_PTRACE lets OpenMPI copy directly between processes; without it set
-# OMPI_MCA_btl_vader_single_copy_mechanism=none. The programs run on any x86-64 processor with AVX2.
+# OMPI_MCA_btl_vader_single_copy_mechanism=none. The programs run on any x86-64 processor.
 
 # ---- The sources' packages
 FROM debian:12-slim AS tools
@@ -24,7 +24,6 @@ RUN apt-get update \
 FROM tools AS cpu-build
 COPY . .
 RUN cmake --preset release -D TESSERA_TESTS=OFF \
-      -D CMAKE_CXX_FLAGS=-march=x86-64-v3 \
  && cmake --build --preset release --target tessera
 
 # ---- The program for GPUs, with NVIDIA's compiler and NCCL
@@ -38,7 +37,6 @@ RUN dpkg --install /tmp/cuda-keyring_1.1-1_all.deb \
 ENV PATH=/usr/local/cuda/bin:$PATH
 COPY . .
 RUN cmake --preset cuda -D TESSERA_TESTS=OFF \
-      -D CMAKE_CXX_FLAGS=-march=x86-64-v3 \
  && cmake --build --preset cuda --target tessera
 
 # ---- What programs need to run

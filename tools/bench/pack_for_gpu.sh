@@ -5,7 +5,7 @@
 # A build for any x86-64 processor and one kind of GPU, small enough to carry:
 #
 #   cmake -B build-gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DTESSERA_CUDA=on \
-#     -DCMAKE_CUDA_ARCHITECTURES=90a -DCMAKE_CXX_FLAGS=-march=x86-64-v3
+#     -DCMAKE_CUDA_ARCHITECTURES=90a
 #   cmake --build build-gpu && tools/bench/pack_for_gpu.sh build-gpu tessera-gpu.tar.xz
 #
 # There: unpack it (tar xJf), set LD_LIBRARY_PATH to its folder lib and to the toolkit's libraries, and
