@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/rectangle.h"
 
 namespace tessera::cpu {
 
@@ -21,6 +22,20 @@ void elementwise(std::int64_t n, Y* y, const F& f, const X*... x) {
 #pragma GCC ivdep
     for (std::int64_t i = begin; i < end; ++i) store_as(y[i], f(load(x[i])...));
   });
+}
+
+/// The same for a part of matrices with rows of `width` elements, on the calling thread.
+template <typename Y, typename F, typename... X>
+void elementwise(Isa isa, const Rectangle& part, std::int64_t width, Y* y, const F& f,
+                 const X*... x) {
+  const auto row = [&](std::int64_t begin, std::int64_t end) {
+#pragma GCC ivdep
+    for (std::int64_t i = begin; i < end; ++i) store_as(y[i], f(load(x[i])...));
+  };
+  for (std::int64_t i = 0; i < part.rows; ++i) {
+    const std::int64_t begin = (part.row + i) * width + part.column;
+    run_loop(isa, row, begin, begin + part.columns);
+  }
 }
 
 /// y[i] = a[i] + b[i] within one task, with the bits of the operation add. y may be a or b.

@@ -41,20 +41,33 @@ void run_avx2(const Body& body, std::int64_t begin, std::int64_t end) {
 #undef TESSERA_WIDE_VECTORS
 #undef TESSERA_COMPILED_FOR
 
-/// tessera::parallel_for with the body for the rank's instruction set.
+/// body(begin, end) on the calling thread, compiled for this instruction set.
 template <typename Body>
-void parallel_for(std::int64_t total, std::int64_t chunk, const Body& body) {
-  const Isa isa = std::min(matmul_options().isa, best_isa());
-  if (isa < Isa::avx2) return tessera::parallel_for(total, chunk, body);
-  tessera::parallel_for(total, chunk, [&](std::int64_t begin, std::int64_t end) {
-    isa < Isa::avx512 ? run_avx2(body, begin, end) : run_avx512(body, begin, end);
-  });
+void run_loop(Isa isa, const Body& body, std::int64_t begin, std::int64_t end) {
+  if (isa < Isa::avx2) return body(begin, end);
+  isa < Isa::avx512 ? run_avx2(body, begin, end) : run_avx512(body, begin, end);
 }
 
 #else
 
-using tessera::parallel_for;
+template <typename Body>
+void run_loop(Isa, const Body& body, std::int64_t begin, std::int64_t end) {
+  body(begin, end);
+}
 
 #endif
+
+/// The instruction set for the loops of the calling thread's rank.
+inline Isa loop_isa() {
+  return std::min(matmul_options().isa, best_isa());
+}
+
+/// tessera::parallel_for with the body for the rank's instruction set.
+template <typename Body>
+void parallel_for(std::int64_t total, std::int64_t chunk, const Body& body) {
+  const Isa isa = loop_isa();
+  tessera::parallel_for(
+      total, chunk, [&](std::int64_t begin, std::int64_t end) { run_loop(isa, body, begin, end); });
+}
 
 }  // namespace tessera::cpu

@@ -6,6 +6,7 @@
 // This form has one exponential and, unlike 1 + tanh(u), does not cancel for negative x.
 #include "kernels/cpu/elementwise.h"
 #include "kernels/gelu/op.h"
+#include "kernels/gelu/parts.h"
 
 namespace tessera::cpu {
 namespace {
@@ -19,18 +20,20 @@ inline C sigmoid_of_2u(C x) {
   return C(1) / (C(1) + exponential(-two_u));
 }
 
-}  // namespace
-
-void gelu_forward(Out y, const Tensor& x) {
+/// Calls loop(y, f, x) with f(x) = gelu(x).
+template <typename Loop>
+void forward(const Tensor& y, const Tensor& x, const Loop& loop) {
   visit_floating(y.dtype(), [&](auto type) {
     using T = decltype(type);
     using C = compute_t<T>;
-    elementwise(
-        y.numel(), y.data<T>(), [](C v) { return v * sigmoid_of_2u(v); }, x.data<T>());
+    loop(
+        y.data<T>(), [](C v) { return v * sigmoid_of_2u(v); }, x.data<T>());
   });
 }
 
-void gelu_backward(Out dx, const Tensor& dy, const Tensor& x) {
+/// Calls loop(dx, f, dy, x) with f(dy, x) = dy gelu'(x).
+template <typename Loop>
+void backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Loop& loop) {
   visit_floating(dx.dtype(), [&](auto type) {
     using T = decltype(type);
     using C = compute_t<T>;
@@ -39,8 +42,34 @@ void gelu_backward(Out dx, const Tensor& dy, const Tensor& x) {
       const C two_du = C(kTwoRootTwoOverPi) * (C(1) + C(3 * kCubic) * v * v);
       return g * (s + v * s * (C(1) - s) * two_du);
     };
-    elementwise(dx.numel(), dx.data<T>(), gradient, dy.data<T>(), x.data<T>());
+    loop(dx.data<T>(), gradient, dy.data<T>(), x.data<T>());
   });
+}
+
+/// A loop over all elements of y.
+auto over_all(const Tensor& y) {
+  return [n = y.numel()](auto... arguments) { elementwise(n, arguments...); };
+}
+/// A loop over a part of y.
+auto over_part(Isa isa, const Rectangle& part, const Tensor& y) {
+  return
+      [=, width = y.size(-1)](auto... arguments) { elementwise(isa, part, width, arguments...); };
+}
+
+}  // namespace
+
+void gelu_forward(Out y, const Tensor& x) {
+  forward(y, x, over_all(y));
+}
+void gelu_backward(Out dx, const Tensor& dy, const Tensor& x) {
+  backward(dx, dy, x, over_all(dx));
+}
+
+void gelu_forward(Isa isa, const Rectangle& part, Out y, const Tensor& x) {
+  forward(y, x, over_part(isa, part, y));
+}
+void gelu_backward(Isa isa, const Rectangle& part, Out dx, const Tensor& dy, const Tensor& x) {
+  backward(dx, dy, x, over_part(isa, part, dx));
 }
 
 }  // namespace tessera::cpu

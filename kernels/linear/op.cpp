@@ -41,10 +41,6 @@ void check_bias(std::string_view op, const Argument& output, const Tensor& bias)
   check_apart(op, output, {"bias", bias});
 }
 
-bool on_gpu(const Tensor& x) {
-  return kHasCuda && !x.device().is_cpu();
-}
-
 }  // namespace
 
 void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
@@ -54,8 +50,9 @@ void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose tran
   check_bias(op, {"y", y}, bias);
   check_apart(op, {"y", y}, {"x", x});
   check_apart(op, {"y", y}, {"weight", weight});
+  if (y.device().is_cpu()) return cpu::linear_forward(y, x, weight, transpose_weight, bias);
   if constexpr (kHasCuda) {
-    if (on_gpu(y) && cuda::linear_forward(y, x, weight, transpose_weight, bias)) return;
+    if (cuda::linear_forward(y, x, weight, transpose_weight, bias)) return;
   }
   matmul(y, x, weight, Transpose::no, transpose_weight);
   if (bias.defined()) bias_forward(y, bias);
@@ -74,8 +71,11 @@ void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
     check_apart(op, output, {"x", x});
     check_apart(op, output, {"weight", weight});
   }
+  if (y.device().is_cpu()) {
+    return cpu::linear_gelu_forward(y, pre, x, weight, transpose_weight, bias);
+  }
   if constexpr (kHasCuda) {
-    if (on_gpu(y) && cuda::linear_gelu_forward(y, pre, x, weight, transpose_weight, bias)) return;
+    if (cuda::linear_gelu_forward(y, pre, x, weight, transpose_weight, bias)) return;
   }
   linear_forward(pre, x, weight, transpose_weight, bias);
   gelu_forward(y, pre);
@@ -93,8 +93,11 @@ void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
     check_same_shape(op, {"pre", pre}, {"dx", dx});
     check_apart(op, {"dx", dx}, {"pre", pre});
   }
+  if (dx.device().is_cpu()) {
+    return cpu::linear_backward_input(dx, dy, weight, transpose_weight, pre);
+  }
   if constexpr (kHasCuda) {
-    if (on_gpu(dx) && cuda::linear_backward_input(dx, dy, weight, transpose_weight, pre)) return;
+    if (cuda::linear_backward_input(dx, dy, weight, transpose_weight, pre)) return;
   }
   matmul(dx, dy, weight, Transpose::no, opposite(transpose_weight));
   if (pre.defined()) gelu_backward(dx, dx, pre);
@@ -121,10 +124,14 @@ void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tenso
     check_apart(op, {"dbias", dbias}, {"x", x});
     check_apart(op, {"dbias", dbias}, {"dweight", dweight});
   }
+  if (dweight.device().is_cpu()) {
+    return cpu::linear_backward_weight(dweight, dbias, x, dy, transpose_weight, accumulate_dweight,
+                                       accumulate_dbias);
+  }
   if constexpr (kHasCuda) {
     const bool overwrites =
         accumulate_dweight == Accumulate::no && accumulate_dbias == Accumulate::no;
-    if (on_gpu(dy) && dbias.defined() && dbias.dtype() == dweight.dtype() && overwrites &&
+    if (dbias.defined() && dbias.dtype() == dweight.dtype() && overwrites &&
         cuda::linear_backward_weight(dweight, dbias, x, dy, transpose_weight)) {
       return;
     }

@@ -10,12 +10,14 @@
 //   and dbias have x's dtype or, for a 16-bit x, f32. dweight is stored as weight is; dbias may be
 //   undefined.
 //
-// On the CPU these are matmul, bias and gelu one after the other. On a GPU they are one product
-// with an epilogue (kernels/cuda/gemm.h) where the library has it. Bias and gelu then read the
-// product before it is rounded, so 16-bit results differ from the separate steps in their last bit,
-// and pre is the input of gelu, rounded. In f32 gelu is always a separate step: the epilogue's tanh
-// is a hardware approximation. dbias comes with the product only where both gradients are
-// overwritten and have one dtype, because the library cannot accumulate it.
+// These have the values of matmul, bias and gelu one after the other. On the CPU they are one product,
+// which does the other steps while its parts lie in the cache (matmul/cpu/steps.h). The bits are those
+// of separate operations. On a GPU they are one product with an epilogue (kernels/cuda/gemm.h) where
+// the library has it. Bias and gelu then read the product before it is rounded, so 16-bit results
+// differ from the separate operations in their last bit, and pre is the input of gelu, rounded. In f32
+// gelu is always a separate operation there: the epilogue's tanh is a hardware approximation. dbias
+// comes with the product only where both gradients are overwritten and have one dtype, because the
+// library cannot accumulate it.
 #pragma once
 
 #include "kernels/op.h"
@@ -34,6 +36,12 @@ void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tenso
                             Transpose transpose_weight, Accumulate accumulate_dweight,
                             Accumulate accumulate_dbias);
 
+namespace cpu {
+decltype(tessera::linear_forward) linear_forward;
+decltype(tessera::linear_gelu_forward) linear_gelu_forward;
+decltype(tessera::linear_backward_input) linear_backward_input;
+decltype(tessera::linear_backward_weight) linear_backward_weight;
+}  // namespace cpu
 namespace cuda {
 // As one product. False, and nothing is done, if the library has none for these arguments.
 bool linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,

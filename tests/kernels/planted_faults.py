@@ -116,7 +116,7 @@ CPU_FAULTS = {
         ["kernels_grouped_matmul"]),
     "products ignore the library that the rank has chosen": (
         "kernels/matmul/cpu/product.cpp",
-        "if (by_openblas()) return multiply_by_openblas(products, list);",
+        "if (by_openblas()) return multiply_with_openblas(products, list);",
         "",
         ["kernels_grouped_matmul"]),
     "the workspace depends on the instruction set": (
@@ -144,6 +144,47 @@ CPU_FAULTS = {
         "chains[odd][j] = flushed(std::fma(factor, other, chains[odd][j]));",
         "chains[odd][j] = std::fma(factor, other, chains[odd][j]);",
         ["kernels_matmul_cpu"]),
+    # ---- steps around a product
+    "a step changes sums that are not complete": (
+        "kernels/matmul/cpu/product.cpp",
+        "const bool ends = slab.depth_begin + slab.depth >= p.K;",
+        "const bool ends = slab.depth > 0;",
+        ["kernels_linear_cpu"]),
+    "a step takes a block's column for c's": (
+        "kernels/matmul/cpu/product.cpp",
+        "p.steps->finished({row, rows, column, block.columns});",
+        "p.steps->finished({row, rows, block.column, block.columns});",
+        ["kernels_linear_cpu"]),
+    "a later round of rows adds up dy again": (
+        "kernels/matmul/cpu/product.cpp",
+        "if (slab.row == 0) step(",
+        "step(",
+        ["kernels_linear_cpu"]),
+    "few rows of the weight leave out the bias's gradient": (
+        "kernels/matmul/cpu/product.cpp",
+        "packs_a(engine, list, product), has_panels);",
+        "packs_a(engine, list, product), true);",
+        ["kernels_linear_cpu"]),
+    "sums that are rounded apart get no bias": (
+        "kernels/matmul/cpu.cpp",
+        "  narrow(c, sums, accumulate);\n  visit_rows(steps.finished, c.numel() / c.size(-1), c.size(-1));\n",
+        "  narrow(c, sums, accumulate);\n",
+        ["kernels_linear_cpu"]),
+    "products by OpenBLAS get no bias": (
+        "kernels/matmul/cpu/product.cpp",
+        "    if (p.steps != nullptr) visit_rows(p.steps->finished, p.M, p.N);\n",
+        "    static_cast<void>(p);\n",
+        ["kernels_linear_cpu"]),
+    "a part of dy forgets the rows before it": (
+        "kernels/bias/cpu.cpp",
+        "row == 0 ? partial[c]",
+        "row == part.row ? partial[c]",
+        ["kernels_linear_cpu"]),
+    "each part of dy adds the gradient before it": (
+        "kernels/bias/cpu.cpp",
+        "    if (end < dy_.size(0)) continue;\n",
+        "",
+        ["kernels_linear_cpu"]),
     # ---- loops for several instruction sets
     "a sum's lanes are as many as a vector of AVX2 has": (
         "kernels/cpu/lanes.h",

@@ -122,11 +122,24 @@ class Runner {
   void pack_panels(const Slab& slab, std::int64_t index) const {
     if (index < tasks_for_b(slab)) {
       const std::int64_t first = index * columns_of_task();
-      pack_columns(slab, first, std::min(columns_of_task(), slab.columns - first));
+      const std::int64_t count = std::min(columns_of_task(), slab.columns - first);
+      // Later rounds of rows may pack the same columns again.
+      if (slab.row == 0) step(&ProductSteps::reads_b, slab, slab.column + first, count);
+      pack_columns(slab, first, count);
     } else {
       const std::int64_t first = (index - tasks_for_b(slab)) * rows_of_task();
-      pack_rows(slab, first, std::min(rows_of_task(), slab.rows - first));
+      const std::int64_t count = std::min(rows_of_task(), slab.rows - first);
+      step(&ProductSteps::reads_a, slab, slab.row + first, count);
+      pack_rows(slab, first, count);
     }
+  }
+
+  /// A step for rows of a, or columns of b, that a slab packs.
+  void step(ProductSteps::Step ProductSteps::*which, const Slab& slab, std::int64_t first,
+            std::int64_t count) const {
+    const ProductSteps* const steps = slab.product->steps;
+    if (steps == nullptr || !(steps->*which)) return;
+    (steps->*which)({slab.depth_begin, slab.depth, first, count});
   }
 
   /// Columns of a slab, which begin with a panel.
@@ -205,16 +218,20 @@ class Runner {
   /// Rows of a and of c stay in the first-level cache while b's panels pass by.
   void multiply_panels(const Slab& slab, const Block& block) const {
     const Product& p = *slab.product;
+    const bool ends = slab.depth_begin + slab.depth >= p.K;
     for (std::int64_t i = 0; i < block.rows; i += engine_.rows) {
       const std::int64_t rows = std::min<std::int64_t>(engine_.rows, block.rows - i);
-      const std::int64_t first = (slab.row + block.row + i) * p.c_row + slab.column + block.column;
-      char* const c = static_cast<char*>(p.c) + first * out_bytes_;
+      const std::int64_t row = slab.row + block.row + i, column = slab.column + block.column;
+      char* const c = static_cast<char*>(p.c) + (row * p.c_row + column) * out_bytes_;
       if (list_.narrows()) {
         float* const sums = block.scratch + pieces_.panels_a + pieces_.panels_b;
         multiply_rows(slab, block, i, {.c = sums, .c_row = pieces_.sums_row, .rows = rows});
         round_sums(sums, rows, block.columns, c, p.c_row);
       } else {
         multiply_rows(slab, block, i, {.c = c, .c_row = p.c_row, .rows = rows});
+      }
+      if (ends && p.steps != nullptr && p.steps->finished) {
+        p.steps->finished({row, rows, column, block.columns});
       }
     }
   }
@@ -275,6 +292,21 @@ bool by_openblas() {
   return matmul_options().library == MatmulLibrary::openblas;
 }
 
+/// Visits the factors of a product that no round packs.
+void visit_unpacked(const Product& p, bool packs_a, bool packs_b) {
+  if (p.steps == nullptr) return;
+  if (!packs_a) visit_columns(p.steps->reads_a, p.K, p.M);
+  if (!packs_b) visit_columns(p.steps->reads_b, p.K, p.N);
+}
+
+void multiply_with_openblas(std::span<const Product> products, const ProductList& list) {
+  for (const Product& p : products) visit_unpacked(p, false, false);
+  multiply_by_openblas(products, list);
+  for (const Product& p : products) {
+    if (p.steps != nullptr) visit_rows(p.steps->finished, p.M, p.N);
+  }
+}
+
 }  // namespace
 
 bool widens_factors(DType in) {
@@ -286,7 +318,7 @@ bool rounds_apart(DType out, std::int64_t K) {
 }
 
 void multiply_all(std::span<const Product> products, const ProductList& list) {
-  if (by_openblas()) return multiply_by_openblas(products, list);
+  if (by_openblas()) return multiply_with_openblas(products, list);
   check(!list.narrows() || list.K <= kMostRoundedDepth,
         "matmul: a sum of {} products is too deep to be stored in 16 bits at once", list.K);
   const Engine& engine = engine_for(matmul_options().isa, list.in);
@@ -294,7 +326,11 @@ void multiply_all(std::span<const Product> products, const ProductList& list) {
   Runner runner(engine, list);
   Rounds rounds(engine, list, std::ssize(products),
                 [&](const std::vector<Slab>& round) { runner.run(round); });
-  for (const Product& product : products) rounds.add(product);
+  for (const Product& product : products) {
+    const bool has_panels = product.M > kFewRows;
+    visit_unpacked(product, has_panels && packs_a(engine, list, product), has_panels);
+    rounds.add(product);
+  }
   rounds.flush();
 }
 

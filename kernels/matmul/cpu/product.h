@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/matmul/cpu/steps.h"
 #include "kernels/op.h"
 
 namespace tessera::cpu {
@@ -30,6 +31,7 @@ struct Product {
   const void* b = nullptr;
   void* c = nullptr;
   std::int64_t a_row = 0, b_row = 0, c_row = 0;
+  const ProductSteps* steps = nullptr;  // null: none
 };
 
 /// The dtypes and transpositions of a list of products, and bounds for their extents. The workspace

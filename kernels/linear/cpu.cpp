@@ -1,0 +1,72 @@
+#include <optional>
+
+#include "kernels/bias/op.h"
+#include "kernels/bias/parts.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/gelu/parts.h"
+#include "kernels/linear/op.h"
+#include "kernels/matmul/cpu/steps.h"
+
+namespace tessera::cpu {
+namespace {
+
+static_assert(kDepthsOfStep % BiasGradient::kRowsPerPartial == 0);
+
+Transpose opposite(Transpose transpose) {
+  return transpose == Transpose::no ? Transpose::yes : Transpose::no;
+}
+
+}  // namespace
+
+void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
+                    const Tensor& bias) {
+  ProductSteps steps;
+  if (bias.defined()) {
+    steps.finished = [&, isa = loop_isa()](const Rectangle& part) {
+      bias_forward(isa, part, y, bias);
+    };
+  }
+  cpu::matmul(y, x, weight, Transpose::no, transpose_weight, Accumulate::no, steps);
+}
+
+void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
+                         Transpose transpose_weight, const Tensor& bias) {
+  const auto finished = [&, isa = loop_isa()](const Rectangle& part) {
+    if (bias.defined()) bias_forward(isa, part, pre, bias);
+    gelu_forward(isa, part, y, pre);
+  };
+  cpu::matmul(pre, x, weight, Transpose::no, transpose_weight, Accumulate::no,
+              {.finished = finished});
+}
+
+void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
+                           Transpose transpose_weight, const Tensor& pre) {
+  ProductSteps steps;
+  if (pre.defined()) {
+    steps.finished = [&, isa = loop_isa()](const Rectangle& part) {
+      gelu_backward(isa, part, dx, dx, pre);
+    };
+  }
+  cpu::matmul(dx, dy, weight, Transpose::no, opposite(transpose_weight), Accumulate::no, steps);
+}
+
+void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,
+                            Transpose transpose_weight, Accumulate accumulate_dweight,
+                            Accumulate accumulate_dbias) {
+  const bool as_stored = transpose_weight == Transpose::no;
+  // Without elements the product reads no part of dy.
+  const bool together = dbias.defined() && dweight.numel() > 0 && dy.numel() > 0;
+  if (dbias.defined() && !together) cpu::bias_backward(dbias, dy, accumulate_dbias);
+  std::optional<BiasGradient> sums;
+  ProductSteps steps;
+  if (together) {
+    sums.emplace(dbias, dy, accumulate_dbias);
+    (as_stored ? steps.reads_b : steps.reads_a) = [&, isa = loop_isa()](const Rectangle& part) {
+      sums->add(isa, part);
+    };
+  }
+  cpu::matmul(dweight, as_stored ? x : dy, as_stored ? dy : x, Transpose::yes, Transpose::no,
+              accumulate_dweight, steps);
+}
+
+}  // namespace tessera::cpu
