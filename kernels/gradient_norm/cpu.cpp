@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/gradient_norm/clip.h"
@@ -37,26 +38,53 @@ Tensor partial_results(const Tensor& tensor, std::int64_t words, DType dtype) {
 }
 
 // The bits of |x| are ordered as the values are, with NaN above infinity. So an integer maximum
-// finds the largest magnitude and lets NaN through.
+// finds the largest magnitude and lets NaN through. A chunk is read at four places at a time: the
+// memory serves several streams faster than one.
 template <typename T>
 std::int32_t largest_bits(const T* __restrict__ x, std::int64_t count) {
+  const auto bits = [x](std::int64_t i) {
+    return std::bit_cast<std::int32_t>(load(x[i])) & 0x7fffffff;
+  };
+  const std::int64_t quarter = count / 4;
   std::int32_t largest = 0;
 #pragma omp simd reduction(max : largest)
-  for (std::int64_t i = 0; i < count; ++i) {
-    largest = std::max(largest, std::bit_cast<std::int32_t>(load(x[i])) & 0x7fffffff);
+  for (std::int64_t i = 0; i < quarter; ++i) {
+    largest = std::max(
+        {largest, bits(i), bits(i + quarter), bits(i + 2 * quarter), bits(i + 3 * quarter)});
   }
+  for (std::int64_t i = 4 * quarter; i < count; ++i) largest = std::max(largest, bits(i));
   return largest;
 }
 
 // With scale = 2^(30 - exponent), (x scale)^2 = (x 2^-exponent)^2 2^60. Both products are exact in
 // double: they have 24 and 48 significant bits.
 template <typename T>
+std::int64_t fixed_point_square(T x, double scale) {
+  const double scaled = static_cast<double>(load(x)) * scale;
+  return static_cast<std::int64_t>(scaled * scaled);
+}
+
+template <typename T>
 FixedPointSum chunk_sum_of_squares(const T* __restrict__ x, std::int64_t count, double scale) {
-  std::int64_t high = 0, low = 0;
+  // A lane adds 8 squares, which are below 2^60, before it splits their sum.
+  constexpr std::int64_t kSquares = 8, kGroup = kSquares * kLanes;
+  std::int64_t high = 0, low = 0, i = 0;
+  for (; i + kGroup <= count; i += kGroup) {
+    std::int64_t sums[kLanes] = {};
+    for (std::int64_t j = 0; j < kGroup; j += kLanes) {
+#pragma omp simd
+      for (int lane = 0; lane < kLanes; ++lane) {
+        sums[lane] += fixed_point_square(x[i + j + lane], scale);
+      }
+    }
 #pragma omp simd reduction(+ : high, low)
-  for (std::int64_t i = 0; i < count; ++i) {
-    const double scaled = static_cast<double>(load(x[i])) * scale;
-    const auto square = static_cast<std::int64_t>(scaled * scaled);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      high += sums[lane] >> kLowBits;
+      low += sums[lane] & kLowMask;
+    }
+  }
+  for (; i < count; ++i) {
+    const std::int64_t square = fixed_point_square(x[i], scale);
     high += square >> kLowBits;
     low += square & kLowMask;
   }

@@ -108,6 +108,12 @@ TEST_CASE("gradient_norm: no elements, zeros, and the ends of the range") {
         Approx(std::sqrt(2.0) * double{largest}));
 }
 
+TEST_CASE("gradient_norm: many elements just below a power of two") {
+  const test::Rank rank;
+  const Tensor x = f32_tensor(std::vector<float>(1000, std::nextafter(1.0f, 0.0f)));
+  REQUIRE((total_of(norm_of({x})) == expected_total({x})));
+}
+
 TEST_CASE("gradient_norm: infinity gives infinity, and NaN anywhere gives NaN") {
   const test::Rank rank;
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::nanf("");

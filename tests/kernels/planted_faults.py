@@ -144,6 +144,17 @@ CPU_FAULTS = {
         "chains[odd][j] = flushed(std::fma(factor, other, chains[odd][j]));",
         "chains[odd][j] = std::fma(factor, other, chains[odd][j]);",
         ["kernels_matmul_cpu"]),
+    # ---- the norm of gradients
+    "a lane adds more squares than an integer holds": (
+        "kernels/gradient_norm/cpu.cpp",
+        "kSquares = 8,",
+        "kSquares = 16,",
+        ["kernels_gradient_norm"]),
+    "the last elements of a chunk are left out of the largest magnitude": (
+        "kernels/gradient_norm/cpu.cpp",
+        "for (std::int64_t i = 4 * quarter; i < count; ++i)",
+        "for (std::int64_t i = 4 * quarter + 1; i < count; ++i)",
+        ["kernels_gradient_norm"]),
     # ---- steps around a product
     "a step changes sums that are not complete": (
         "kernels/matmul/cpu/product.cpp",
