@@ -1,5 +1,7 @@
-// Biases on a part of a matrix, on the calling thread, for products that have the part in the cache.
-// The bits are those of the operations in bias/op.h.
+// Biases on a part of a matrix, on the calling thread.
+//
+// A product that has the part in the cache calls these (matmul/cpu/steps.h). The bits are those of the
+// operations in bias/op.h.
 #pragma once
 
 #include "kernels/cpu/rectangle.h"

@@ -1,4 +1,6 @@
-// gelu on a part of a matrix, on the calling thread, for products that have the part in the cache.
+// gelu on a part of a matrix, on the calling thread.
+//
+// A product that has the part in the cache calls these (matmul/cpu/steps.h).
 #pragma once
 
 #include "kernels/cpu/rectangle.h"
