@@ -30,6 +30,8 @@ void spin(int spins) {
   if (spins % kSpinsPerYield == kSpinsPerYield - 1) return std::this_thread::yield();
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 

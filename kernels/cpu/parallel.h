@@ -1,9 +1,9 @@
 // Parallel loops of CPU kernels, compiled for several instruction sets.
 //
-// A loop's body is compiled three times: for every x86-64 CPU, for AVX2 and for AVX-512. The rank's
-// instruction set picks one of them (matmul/options.h). All have the same bits, because every
-// operation is rounded on its own (-ffp-contract=off; a fused multiply-add is written as one), and
-// because sums do not depend on the width of vectors (lanes.h).
+// On x86-64 a loop's body is compiled three times: for every CPU, for AVX2 and for AVX-512. The
+// rank's instruction set picks one (matmul/options.h). On AArch64 every CPU has NEON. All have the
+// same bits, because every operation is rounded on its own (-ffp-contract=off; a fused multiply-add
+// is written as one), and because sums do not depend on the width of vectors (lanes.h).
 #pragma once
 
 #include <algorithm>

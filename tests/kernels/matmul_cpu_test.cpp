@@ -38,7 +38,7 @@ bool is_left_out(const Size& s, DType in, Transpose ta, Transpose tb) {
 }
 
 /// Whether the portable level calls a function for every fused multiply-add.
-#if defined(__FMA__)
+#if defined(__FMA__) || defined(__aarch64__)
 constexpr bool kPortableIsSlow = false;  // as in the builds with sanitizers
 #else
 constexpr bool kPortableIsSlow = true;
@@ -49,7 +49,9 @@ std::vector<Isa> isas_for(DType dtype, const Size& s = {}) {
   const bool is_large = s.M * s.N * s.K > 5'000'000;
   std::vector<Isa> isas = cpu::available_isas();
   std::erase_if(isas, [&](Isa isa) {
-    return (dtype != DType::bf16 && isa > Isa::avx512) ||
+    const bool is_for_bf16 =
+        isa == Isa::avx512_bf16 || isa == Isa::amx || isa == Isa::software_tiles;
+    return (dtype != DType::bf16 && is_for_bf16) ||
            (isa == Isa::portable && is_large && kPortableIsSlow);
   });
   return isas;
@@ -64,8 +66,9 @@ struct Operands {
 };
 
 Operands operands_of(const Size& s, DType dtype, Transpose ta, Transpose tb, DType out) {
-  return {test::normal_tensor(stored(s.M, s.K, ta), dtype, "a"),
-          test::normal_tensor(stored(s.K, s.N, tb), dtype, "b"),
+  constexpr double kThird = 1.0 / 3.0;  // no short fraction, so that f64 rounds products too
+  return {test::normal_tensor(stored(s.M, s.K, ta), dtype, "a", kThird),
+          test::normal_tensor(stored(s.K, s.N, tb), dtype, "b", kThird),
           test::normal_tensor({s.M, s.N}, out, "c")};
 }
 
@@ -117,6 +120,26 @@ void check_sums(const Tensor& c, const Sums& sums, std::int64_t K, DType dtype) 
 }
 
 }  // namespace
+
+TEST_CASE("a level of the CPU has a micro-kernel of its own, and others' sizes are known",
+          "[cpu]") {
+#if defined(__aarch64__)
+  CHECK(cpu::best_isa() == Isa::neon);
+#endif
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::neon}) {
+      if (!cpu::has_isa(isa)) continue;
+      CAPTURE(name_of(dtype), enum_name(isa));
+      CHECK(&cpu::engine_for(isa, dtype) != &cpu::engine_for(Isa::portable, dtype));
+    }
+    // Workspace is taken for the largest, so it must not depend on the CPU or the compiler.
+    std::vector<int> columns;
+    for (const cpu::Engine* engine : cpu::engines_of_all_levels(dtype)) {
+      columns.push_back(engine->columns * static_cast<int>(size_of(dtype)));
+    }
+    CHECK(columns == std::vector<int>{32, 96, 192, 96});  // portable, avx2, avx512, neon
+  }
+}
 
 TEST_CASE("products are right on every instruction set, by every way", "[cpu]") {
   const test::Rank rank;

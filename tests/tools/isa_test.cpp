@@ -71,6 +71,12 @@ TEST_CASE("runtime.isa: a level that the CPU lacks is an error, but not in a dry
   config.runtime.isa = cpu::Isa::avx512;
   CHECK_THROWS_WITH(choose_kernels(config, cpu::Isa::avx2),
                     "runtime.isa is avx512, but this CPU's best level is avx2; take that, or auto");
+  config.runtime.isa = cpu::Isa::neon;
+  CHECK_THROWS_WITH(choose_kernels(config, cpu::Isa::amx),
+                    "runtime.isa is neon, but this CPU's best level is amx; take that, or auto");
+  config.runtime.isa = cpu::Isa::avx2;
+  CHECK_THROWS_WITH(choose_kernels(config, cpu::Isa::neon),
+                    "runtime.isa is avx2, but this CPU's best level is neon; take that, or auto");
   RankContext dry({.device = test::device(), .seed = 1, .dry = true});
   const ContextGuard guard(dry);
   CHECK_NOTHROW(choose_kernels(config, cpu::Isa::avx2));

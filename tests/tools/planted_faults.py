@@ -29,8 +29,8 @@ FAULTS = {
         ["isa"]),
     "a level that the CPU lacks is taken": (
         "tools/config/kernel_options.cpp",
-        "isa <= best ||",
-        "isa >= best ||",
+        "cpu::has_isa(isa, best)",
+        "cpu::has_isa(best, isa)",
         ["isa"]),
     # ---- names: of configurations, and of other trainers
     "a preset's name wins over a file's": (

@@ -10,7 +10,7 @@ namespace tessera {
 void choose_kernels(const Config& config, cpu::Isa best) {
   // A dry run multiplies nothing, and its memory does not depend on the instruction set.
   const cpu::Isa isa = context().is_dry() ? best : config.runtime.isa.value_or(best);
-  check(isa <= best || isa == cpu::Isa::software_tiles,
+  check(cpu::has_isa(isa, best),
         "runtime.isa is {}, but this CPU's best level is {}; take that, or auto", enum_name(isa),
         enum_name(best));
   set_attention_backend(config.kernels.attention);

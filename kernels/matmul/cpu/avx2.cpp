@@ -1,47 +1,26 @@
 // Products by AVX2 and FMA. A tile is 4 x 24 floats: 12 of the 16 registers hold it.
-#include "kernels/matmul/cpu/engine.h"
+#include "kernels/matmul/cpu/chains.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
-
-#include "kernels/matmul/cpu/chains.h"
+#endif
 
 namespace tessera::cpu {
 namespace {
 
 template <typename T>
-struct Avx2;
+struct Avx2 : VectorTile<T, 32, 4, 3> {
+#if defined(__AVX2__) && defined(__FMA__)
+  using Vector = typename VectorTile<T, 32, 4, 3>::Vector;
 
-template <>
-struct Avx2<float> {
-  using Packed = float;
-  using Sum = float;
-  using Vector = __m256;
-  using SumVector = __m256;
-  static constexpr int kLanes = 8, kRows = 4, kVectors = 3;
-  static constexpr bool kReadsA = true;
-
-  TESSERA_INLINE static Vector load(const float* from) { return _mm256_loadu_ps(from); }
-  TESSERA_INLINE static Vector broadcast(float value) { return _mm256_set1_ps(value); }
-  TESSERA_INLINE static void multiply_add(SumVector& sum, Vector a, Vector b) {
-    sum = _mm256_fmadd_ps(a, b, sum);
+  TESSERA_INLINE static void multiply_add(Vector& sum, Vector a, Vector b) {
+    if constexpr (std::is_same_v<T, float>) {
+      sum = _mm256_fmadd_ps(a, b, sum);
+    } else {
+      sum = _mm256_fmadd_pd(a, b, sum);
+    }
   }
-};
-
-template <>
-struct Avx2<double> {
-  using Packed = double;
-  using Sum = double;
-  using Vector = __m256d;
-  using SumVector = __m256d;
-  static constexpr int kLanes = 4, kRows = 4, kVectors = 3;
-  static constexpr bool kReadsA = true;
-
-  TESSERA_INLINE static Vector load(const double* from) { return _mm256_loadu_pd(from); }
-  TESSERA_INLINE static Vector broadcast(double value) { return _mm256_set1_pd(value); }
-  TESSERA_INLINE static void multiply_add(SumVector& sum, Vector a, Vector b) {
-    sum = _mm256_fmadd_pd(a, b, sum);
-  }
+#endif
 };
 
 }  // namespace
@@ -51,10 +30,3 @@ const Engine* avx2_engine(DType dtype) {
 }
 
 }  // namespace tessera::cpu
-#else
-namespace tessera::cpu {
-const Engine* avx2_engine(DType) {
-  return nullptr;
-}
-}  // namespace tessera::cpu
-#endif

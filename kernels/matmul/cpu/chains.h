@@ -12,12 +12,33 @@
 //   kRows, kVectors        of a tile
 //   kReadsA                may a be the factor itself?
 //   broadcast, load, multiply_add
+//
+// Without multiply_add, where the compiler has no such instructions, the engine has sizes alone.
 #pragma once
 
 #include "kernels/matmul/cpu/panels.h"
 
 namespace tessera::cpu {
 namespace {
+
+/// S without its instruction, for T = float or double. Tiles have `rows` rows of `vectors` vectors.
+template <typename T, int bytes_of_vector, int rows, int vectors>
+struct VectorTile {
+  using Packed = T;
+  using Sum = T;
+  static constexpr int kLanes = bytes_of_vector / static_cast<int>(sizeof(T));
+  static constexpr int kRows = rows, kVectors = vectors;
+  static constexpr bool kReadsA = true;
+  using Vector = typename VectorOf<T, kLanes>::type;
+  using SumVector = Vector;
+
+  TESSERA_INLINE static Vector load(const T* from) {
+    Vector to;
+    std::memcpy(&to, from, sizeof(to));
+    return to;
+  }
+  TESSERA_INLINE static Vector broadcast(T value) { return value - Vector{}; }
+};
 
 /// Bytes of a tile's vector v of a row of c, which has `columns` columns.
 template <typename S>
@@ -32,9 +53,12 @@ TESSERA_INLINE void load(typename S::SumVector (&sum)[kRows][kVectors], const ty
                          std::int64_t c_row, std::int64_t columns) {
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      std::memcpy(&sum[i][v], c + i * c_row + v * S::kLanes, bytes_of_vector<S>(columns, v));
+      // A copy of some lanes into sum itself would keep all of sum in memory.
+      typename S::SumVector before{};
+      std::memcpy(&before, c + i * c_row + v * S::kLanes, bytes_of_vector<S>(columns, v));
+      sum[i][v] = before;
     }
   }
 }
@@ -46,7 +70,7 @@ TESSERA_INLINE void store(typename S::Sum* c, std::int64_t c_row,
                           bool accumulate) {
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       typename S::Sum* const to = c + i * c_row + v * S::kLanes;
       const std::size_t bytes = bytes_of_vector<S>(columns, v);
@@ -71,7 +95,7 @@ TESSERA_INLINE void multiply_tile(const Tile& tile) {
   auto* const c = static_cast<typename S::Sum*>(tile.c);
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) __builtin_prefetch(c + i * tile.c_row + v * S::kLanes, 1);
   }
   if (tile.continues) load<S, kRows, kVectors>(sum, c, tile.c_row, tile.columns);
@@ -81,12 +105,12 @@ TESSERA_INLINE void multiply_tile(const Tile& tile) {
   const std::int64_t a_depth = kPacked ? tile.a_depth : 1;
   for (std::int64_t k = 0; k < depth; ++k, a += a_depth, b += tile.b_stride) {
     typename S::Vector from[kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) from[v] = S::load(b + v * S::kLanes);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const typename S::Vector factor = S::broadcast(a[i * a_row]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) S::multiply_add(sum[i][v], factor, from[v]);
     }
   }
@@ -122,6 +146,15 @@ void multiply_rows(const Tile& tile) {
 
 inline constexpr std::int64_t kMostChain = 320;
 
+template <typename S>
+constexpr decltype(Engine::multiply) multiply_of() {
+  if constexpr (requires { &S::multiply_add; }) {
+    return multiply_rows<S, S::kRows>;
+  } else {
+    return nullptr;
+  }
+}
+
 /// The engine of S for factors of type Source.
 template <typename S, typename Source>
 inline constexpr Engine kChains{
@@ -134,9 +167,9 @@ inline constexpr Engine kChains{
     .reads_b = std::is_same_v<typename S::Packed, Source>,
     .pack_a = pack<typename S::Packed, S::kRows, S::kLanes, Source>,
     .pack_b = pack<typename S::Packed, S::kVectors * S::kLanes, S::kLanes, Source>,
-    .multiply = multiply_rows<S, S::kRows>};
+    .multiply = multiply_of<S>()};
 
-/// For files with one S for float and one for double.
+/// For files with an S of float and double.
 template <template <typename> typename S>
 const Engine* chains_for(DType dtype) {
   switch (dtype) {

@@ -6,7 +6,7 @@ namespace tessera::cpu {
 namespace {
 
 constexpr decltype(&portable_engine) kEngines[] = {
-    portable_engine, avx2_engine, avx512_engine, avx512_bf16_engine, amx_engine,
+    portable_engine, avx2_engine, avx512_engine, avx512_bf16_engine, amx_engine, neon_engine,
 };
 
 }  // namespace
@@ -16,10 +16,11 @@ const Engine& engine_for(Isa isa, DType dtype) {
     if (const Engine* engine = software_tiles_engine(dtype)) return *engine;
     isa = best_isa();
   }
-  check(isa <= best_isa(), "matmul: this CPU has no {}; its best level is {}", enum_name(isa),
+  check(has_isa(isa), "matmul: this CPU has no {}; its best level is {}", enum_name(isa),
         enum_name(best_isa()));
   for (int level = static_cast<int>(isa); level >= 0; --level) {
-    if (const Engine* engine = kEngines[level](dtype)) return *engine;
+    const Engine* const engine = kEngines[level](dtype);
+    if (engine != nullptr && engine->multiply != nullptr) return *engine;
   }
   fail("matmul: no kernel for {}", name_of(dtype));
 }

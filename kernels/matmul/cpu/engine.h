@@ -70,17 +70,19 @@ struct Engine {
 /// The engine for factors of this dtype. The CPU must have the level.
 const Engine& engine_for(Isa isa, DType dtype);
 
-/// The engines of all levels for the dtype, also of levels that this CPU lacks: their sizes may be
-/// read. Workspace is taken for the largest, so that a plan's bytes hold on every machine.
+/// The engines of all levels for the dtype, also of those that the CPU or the compiler lacks: their
+/// sizes may be read. Workspace is taken for the largest, so that a plan's bytes hold on every
+/// machine.
 std::vector<const Engine*> engines_of_all_levels(DType dtype);
 
 // One function per file, since each file is compiled for other instructions. Null: the level has no
-// instructions of its own for the dtype, or the compiler cannot emit them.
+// instructions of its own for the dtype. `multiply` is null where the compiler cannot emit them.
 const Engine* portable_engine(DType dtype);
 const Engine* avx2_engine(DType dtype);
 const Engine* avx512_engine(DType dtype);
 const Engine* avx512_bf16_engine(DType dtype);
 const Engine* amx_engine(DType dtype);
+const Engine* neon_engine(DType dtype);
 const Engine* software_tiles_engine(DType dtype);
 
 }  // namespace tessera::cpu

@@ -33,6 +33,10 @@ Isa find_best() {
   if (!__builtin_cpu_supports("avx512bf16")) return Isa::avx512;
   return has_tiles() && may_use_tiles() ? Isa::amx : Isa::avx512_bf16;
 }
+#elif defined(__aarch64__)
+Isa find_best() {
+  return Isa::neon;
+}
 #else
 Isa find_best() {
   return Isa::portable;
@@ -46,10 +50,16 @@ Isa best_isa() {
   return best;
 }
 
+bool has_isa(Isa isa, Isa best) {
+  if (isa == Isa::portable || isa == Isa::software_tiles) return true;
+  return (isa == Isa::neon) == (best == Isa::neon) && isa <= best;
+}
+
 std::vector<Isa> available_isas() {
   std::vector<Isa> isas;
-  for (int i = 0; i <= static_cast<int>(best_isa()); ++i) isas.push_back(static_cast<Isa>(i));
-  isas.push_back(Isa::software_tiles);
+  for (int i = 0; i <= static_cast<int>(Isa::software_tiles); ++i) {
+    if (has_isa(static_cast<Isa>(i))) isas.push_back(static_cast<Isa>(i));
+  }
   return isas;
 }
 
