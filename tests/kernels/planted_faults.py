@@ -2,9 +2,10 @@
 """Plants faults in the kernels, one at a time, and sees the kernels' tests turn red.
 
   tests/kernels/planted_faults.py           builds a copy of the sources, as the preset `asan` does
-                                            for faults of the CPU's kernels and `emulated` for those
-                                            of CUDA kernels, plants each fault there and runs tests
-                                            that may see it
+                                            for faults of the CPU's kernels, `emulated` for those of
+                                            CUDA kernels and `aarch64` for those of NEON (after
+                                            tools/test_aarch64.sh), plants each fault there and runs
+                                            tests that may see it
   tests/kernels/planted_faults.py NAME...   only these
   tests/kernels/planted_faults.py --check   only sees that every fault still fits the sources
 
@@ -995,6 +996,32 @@ FAULTS = {
 
 
 
+NEON_FAULTS = {
+    "NEON rounds the product before the sum": (
+        "kernels/matmul/cpu/neon.cpp",
+        "sum = vfmaq_f32(sum, a, b);",
+        "sum = vaddq_f32(sum, vmulq_f32(a, b));",
+        ["kernels_matmul_cpu"]),
+    "NEON rounds the product of doubles before the sum": (
+        "kernels/matmul/cpu/neon.cpp",
+        "sum = vfmaq_f64(sum, a, b);",
+        "sum = vaddq_f64(sum, vmulq_f64(a, b));",
+        ["kernels_matmul_cpu"]),
+    "an AArch64 CPU has no level of its own": (
+        "kernels/matmul/cpu/isa.cpp",
+        "return Isa::neon;",
+        "return Isa::portable;",
+        ["kernels_matmul_cpu"]),
+    "NEON's instructions are not found, so std::fma is taken": (
+        "kernels/matmul/cpu/chains.h",
+        "requires { &S::multiply_add; }",
+        "requires { &S::multiply_add; } && S::kVectors != 6",
+        ["kernels_matmul_cpu"]),
+}
+
+SYSROOT = "build-aarch64/sysroot"
+
+
 def faults_of(table):
     return {name: planting.Fault(path, old, new, [f"test_{test}" for test in tests])
             for name, (path, old, new, tests) in table.items()}
@@ -1004,7 +1031,11 @@ BATCHES = [
     planting.Batch(faults_of(CPU_FAULTS), folder="build-asan/planted_faults", preset="asan",
                    options=("-D", "TESSERA_WERROR=ON")),
     planting.Batch(faults_of(FAULTS), folder="build-emulated/planted_faults", preset="emulated",
-                   options=("-D", "TESSERA_WERROR=ON"), selection=("~[cpu]",))]
+                   options=("-D", "TESSERA_WERROR=ON"), selection=("~[cpu]",)),
+    planting.Batch(faults_of(NEON_FAULTS), folder="build-aarch64/planted_faults", preset="aarch64",
+                   options=("-D", "TESSERA_WERROR=ON", "-D",
+                            f"CMAKE_SYSROOT={planting.ROOT / SYSROOT}"),
+                   emulator=("qemu-aarch64", "-L", planting.ROOT / SYSROOT), needs=SYSROOT)]
 
 if __name__ == "__main__":
     sys.exit(planting.run(sys.argv[1:], BATCHES))

@@ -26,8 +26,9 @@ class Fault(NamedTuple):
 class Copy:
     """The sources in a folder of their own, and what is built from them."""
 
-    def __init__(self, folder, preset, options, selection):
+    def __init__(self, folder, preset, options, selection, emulator):
         self.source = ROOT / folder
+        self.emulator = emulator
         self.configuration = ["--preset", preset, *options]
         self.selection = selection  # of the test cases, as Catch takes it
         self.log = self.source / "build.log"
@@ -61,8 +62,8 @@ class Copy:
             program, *options = test.split()
             try:
                 outcome = subprocess.run(
-                    [self.source / "build" / "bin" / program, *options, *self.selection, "--abort"],
-                    capture_output=True, timeout=300)
+                    [*self.emulator, self.source / "build" / "bin" / program, *options,
+                     *self.selection, "--abort"], capture_output=True, timeout=300)
             except subprocess.TimeoutExpired:
                 return f"{test} (hangs)"
             if outcome.returncode != 0:
@@ -100,13 +101,18 @@ class Batch(NamedTuple):
     preset: str
     options: tuple = ()
     selection: tuple = ()  # of the test cases, as Catch takes it
+    emulator: tuple = ()   # the command that runs a test program, where the CPU cannot
+    needs: str = "."       # a folder; without it the batch is skipped
 
 
 def plant(batch, names):
     """Plants the named faults of a batch. The number that no test noticed, or None if the tests are
     red without any fault."""
     chosen = {name: fault for name, fault in batch.faults.items() if name in names}
-    copy = Copy(batch.folder, batch.preset, batch.options, batch.selection)
+    if not (ROOT / batch.needs).is_dir():
+        print(f"skipped, for want of {batch.needs}: {', '.join(chosen)}")
+        return 0
+    copy = Copy(batch.folder, batch.preset, batch.options, batch.selection, batch.emulator)
     copy.update()
     tests = list(dict.fromkeys(test for fault in chosen.values() for test in fault.tests))
     if not copy.configure() or not copy.build(tests):
