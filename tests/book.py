@@ -49,6 +49,7 @@ FIGURES = {
     "memory_bars": "tessera plan examples/llama3_8b.yaml --ranks 8",
     "memory_over_time": "step_memory over_time",
     "mesh": "tessera plan examples/hsdp.yaml --ranks 8 data.train=none sharding.shard_size=4",
+    "panels": None,
     "partitions": "partitions",
     "ring": "ring",
     "slots": "trace_step fsdp",

@@ -231,6 +231,32 @@ CPU_FAULTS = {
         ".continues = accumulate == Accumulate::yes}",
         ".accumulate = accumulate == Accumulate::yes}",
         ["kernels_attention"]),
+    # ---- the ladder of products
+    "a rung adds to c's old elements": (
+        "examples/kernel_ladder/matmul/2_loop_order.cpp",
+        "std::fill_n(p.c, p.M * p.N, 0.0f);",
+        "std::fill_n(p.c, p.N, 0.0f);",
+        ["examples_kernel_ladder"]),
+    "a rung's tile forgets the sums of the blocks before": (
+        "examples/kernel_ladder/matmul/6_three_levels.cpp",
+        "sum[i][v] = load(c + i * p.N + v * kLanes);",
+        "sum[i][v] = Vector{};",
+        ["examples_kernel_ladder"]),
+    "a rung's edge leaves out its first row": (
+        "examples/kernel_ladder/matmul/7_avx512.cpp",
+        "for (std::int64_t i = 0; i < rows; ++i) {",
+        "for (std::int64_t i = 1; i < rows; ++i) {",
+        ["examples_kernel_ladder"]),
+    "the threads of a rung pack panels over each other": (
+        "examples/kernel_ladder/matmul/8_threads.cpp",
+        "p.scratch + begin * depth);",
+        "p.scratch + begin / 2 * depth);",
+        ["examples_kernel_ladder"]),
+    "a rung of tiles leaves out the last depths": (
+        "examples/kernel_ladder/matmul/9_amx.cpp",
+        "for (std::int64_t k = 0; k < depth; k += kStep) {",
+        "for (std::int64_t k = 0; k + kStep <= depth; k += kStep) {",
+        ["examples_kernel_ladder"]),
     "small products skip columns on a narrow instruction set": (
         "kernels/cpu/small_product.h",
         "j < columns; j += width",

@@ -1,0 +1,54 @@
+#include "examples/kernel_ladder/matmul/operands.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "examples/kernel_ladder/matmul/rungs.h"
+#include "tools/measure/noise.h"
+
+namespace tessera::kernel_ladder {
+namespace {
+
+template <typename T>
+double largest_error(const Product<T>& p) {
+  double largest = 0.0;
+  for (std::int64_t i = 0; i < p.M; ++i) {
+    for (std::int64_t j = 0; j < p.N; ++j) {
+      double sum = 0.0, absolute = 0.0;
+      for (std::int64_t k = 0; k < p.K; ++k) {
+        const double term = static_cast<double>(static_cast<float>(p.a[i * p.K + k])) *
+                            static_cast<double>(static_cast<float>(p.b[k * p.N + j]));
+        sum += term, absolute += std::abs(term);
+      }
+      largest = std::max(largest, std::abs(p.c[i * p.N + j] - sum) / (0x1p-24 * absolute));
+    }
+  }
+  return largest;
+}
+
+}  // namespace
+
+Operands::Operands(std::int64_t M, std::int64_t N, std::int64_t K, DType dtype)
+    : a(noise({M, K}, dtype)),
+      b(noise({K, N}, dtype)),
+      c(Tensor::zeros({M, N}, DType::f32)),
+      scratch(Tensor::empty({kScratchBytes / static_cast<std::int64_t>(size_of(dtype))}, dtype)) {}
+
+double largest_error(const Operands& operands) {
+  return operands.a.dtype() == DType::bf16 ? largest_error(operands.product<bfloat16>())
+                                           : largest_error(operands.product<float>());
+}
+
+bool has(cpu::Isa isa) {
+#if defined(__x86_64__)
+  return cpu::best_isa() >= isa;
+#else
+  return isa < cpu::Isa::amx;
+#endif
+}
+
+#if !defined(__x86_64__)
+void amx(const Product<bfloat16>&) {}
+#endif
+
+}  // namespace tessera::kernel_ladder
