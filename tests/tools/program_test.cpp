@@ -108,6 +108,9 @@ TEST_CASE("wrong usage exits with 2 and says so on stderr") {
     REQUIRE_FALSE(outcome.err.empty());
     REQUIRE(outcome.out.empty());
   }
+  const Outcome outcome = run({"prepare", "--input", "a", "--out", "b", "--tokenizer", "words"});
+  REQUIRE_THAT(outcome.err, Contains("--tokenizer: expected bytes, chars or a folder; there is no "
+                                     "folder words"));
 }
 
 TEST_CASE("plan prints a page, --ranks of train is the key runtime.ranks") {

@@ -174,6 +174,7 @@ int main(int count, char** arguments) {
   tessera::Options options;
   CLI::App app("Times training steps with and without a checkpoint being written",
                "bench_checkpoints");
+  app.option_defaults()->always_capture_default();
   tessera::add_workload_options(app, options.workload);
   app.get_option("--model")->required();
   app.add_option("--ranks", options.ranks, "Ranks, as threads of this process")

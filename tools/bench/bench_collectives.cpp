@@ -167,6 +167,7 @@ int main(int count, char** arguments) {
   tessera::Options options;
   CLI::App app("Times every collective over sizes, next to the device's rate of copying",
                "bench_collectives");
+  app.option_defaults()->always_capture_default();
   app.add_option("--ranks", options.world.ranks,
                  "Ranks, as threads of this process; not under mpirun")
       ->check(CLI::PositiveNumber);

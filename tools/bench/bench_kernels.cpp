@@ -195,6 +195,7 @@ int main(int count, char** arguments) {
   CLI::App app(
       "Times every kernel over real models' shapes, next to a copy or plain matrix products",
       "bench_kernels");
+  app.option_defaults()->always_capture_default();
   app.add_option("--device", options.device, "auto, cpu, cuda or cuda:1");
   app.add_option("--op", options.op, "Only operations whose name contains this");
   app.add_option("--dtype", options.dtype, "f32, bf16 or f16; by default bf16 on a GPU, else f32");

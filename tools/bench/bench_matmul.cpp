@@ -173,6 +173,7 @@ int main(int count, char** arguments) {
   tessera::Options options;
   CLI::App app("Times the CPU's matrix products over a step's shapes, next to libraries",
                "bench_matmul");
+  app.option_defaults()->always_capture_default();
   app.add_option("--model", options.model, "The model with the shapes: a preset, or tiny");
   app.add_option("--tokens", options.tokens, "Tokens of a step")->check(CLI::PositiveNumber);
   app.add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);

@@ -198,6 +198,7 @@ void run(const Options& options) {
 int main(int count, char** arguments) {
   tessera::Options options;
   CLI::App app("Compares predicted with measured steps of every strategy", "bench_prediction");
+  app.option_defaults()->always_capture_default();
   tessera::add_workload_options(app, options.workload);
   app.add_option("--ranks", options.ranks, "Numbers of ranks, as threads")
       ->delimiter(',')
@@ -207,9 +208,7 @@ int main(int count, char** arguments) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::IsMember(tessera::strategy_variants()));
-  app.add_option("--steps", options.steps, "Timed steps")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
+  app.add_option("--steps", options.steps, "Timed steps")->check(CLI::Range(2, 1 << 20));
   app.add_option("--machine", options.machine, "A machine file, in place of measured rates");
   app.add_option("--json", options.json, "Also write the figures to this file");
   return tessera::run_main(app, count, arguments, [&] {

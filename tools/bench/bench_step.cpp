@@ -287,9 +287,7 @@ void add_options(CLI::App& app, Options& options) {
   add_workload_options(app, options.workload);
   app.get_option("--model")->required();
   app.add_option("--threads", options.threads, "0: all cores")->check(CLI::Range(0, 1 << 20));
-  app.add_option("--steps", options.steps, "Timed steps")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  app.add_option("--steps", options.steps, "Timed steps")->check(CLI::Range(1, 1 << 20));
   app.add_option(
       "--fit", options.fit,
       "Measure the rates of one rank, and of as many as fill the cores, and write them to "
@@ -304,6 +302,7 @@ void add_options(CLI::App& app, Options& options) {
 int main(int count, char** arguments) {
   tessera::Options options;
   CLI::App app("Times a training step by phase, next to the device's matmul rate", "bench_step");
+  app.option_defaults()->always_capture_default();
   tessera::add_options(app, options);
   return tessera::run_main(app, count, arguments, [&] {
     const tessera::ResolvedConfig resolved = tessera::resolve(tessera::with_batch_size(

@@ -128,12 +128,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--threads", options.threads,
                  "Threads per rank; 0: the cores divided by the ranks")
       ->check(CLI::Range(0, 4096));
-  app.add_option("--steps", options.steps, "Training steps")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  app.add_option("--steps", options.steps, "Training steps")->check(CLI::Range(1, 1 << 20));
   app.add_option("--rounds", options.rounds, "Number of trainings from the start")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 1 << 20));
   const auto list = [&](const char* name, std::vector<std::string>& names, const char* text) {
     return app.add_option(name, names, text)
         ->delimiter(',')
@@ -164,6 +161,7 @@ int main(int count, char** arguments) {
       "Compares sharding strategies, or any configurations: memory, traffic, time, and whether the "
       "bits agree",
       "bench_strategies");
+  app.option_defaults()->always_capture_default();
   tessera::add_options(app, options);
   return tessera::run_main(app, count, arguments, [&] {
     std::atomic<bool> agreed = true;

@@ -17,8 +17,7 @@ constexpr std::pair<std::string_view, std::string_view> kShortForms[] = {
 }  // namespace
 
 void add_workload_options(CLI::App& app, WorkloadOptions& options) {
-  app.add_option("--model", options.model, "A configuration file, a preset, or tiny")
-      ->capture_default_str();
+  app.add_option("--model", options.model, "A configuration file, a preset, or tiny");
   app.add_option("overrides", options.overrides, "Keys to set, as for tessera train")
       ->type_name("key.path=value");
   for (const auto& [name, key] : kShortForms) {

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 
@@ -59,6 +60,12 @@ Manifest prepare_with_bar(PrepareOptions options) {
   return prepare(options);
 }
 
+std::string bytes_chars_or_folder(const std::string& tokenizer) {
+  if (tokenizer == "bytes" || tokenizer == "chars") return "";
+  if (std::filesystem::is_directory(tokenizer)) return "";
+  return fmt::format("expected bytes, chars or a folder; there is no folder {}", tokenizer);
+}
+
 }  // namespace
 
 void add_prepare(CLI::App& app) {
@@ -74,7 +81,7 @@ void add_prepare(CLI::App& app) {
                    "bytes, chars, or a folder with a Hugging Face tokenizer")
       ->required()
       ->type_name("bytes|chars|DIR")
-      ->check(CLI::IsMember({"bytes", "chars"}) | CLI::ExistingDirectory);
+      ->check(bytes_chars_or_folder);
   command->add_option("--out", options->out, "Folder for train.bin, val.bin and the tokenizer")
       ->required()
       ->type_name("DIR");
