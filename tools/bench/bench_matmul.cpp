@@ -24,6 +24,7 @@
 #include "tools/bench/onednn.h"
 #include "tools/bench/report.h"
 #include "tools/measure/noise.h"
+#include "tools/measure/peak.h"
 #include "tools/program/command_line.h"
 
 namespace tessera {
@@ -34,35 +35,6 @@ struct Options {
   std::int64_t tokens = 1024;
   int threads = 0, runs = 7;
 };
-
-/// Cycles per second of one core: an addition that waits for the last one takes one cycle.
-double clock_rate() {
-  constexpr std::int64_t kSteps = 200'000'000;
-  const TimePoint begin = TimePoint::now();
-  std::int64_t sum = 0;
-  for (std::int64_t i = 0; i < kSteps; ++i) {
-    asm volatile("" : "+r"(sum));  // hides the sum from the compiler
-    sum += 1;
-  }
-  return static_cast<double>(kSteps) / (1e-3 * milliseconds_between(begin, TimePoint::now()));
-}
-
-/// Floating-point operations per cycle and core; 0 where they are not known.
-double operations_per_cycle(cpu::Isa isa, DType dtype) {
-  const bool bf16 = dtype == DType::bf16;
-  switch (isa) {
-    case cpu::Isa::avx2:
-      return 2 * 8 * 2;
-    case cpu::Isa::avx512:
-      return 2 * 16 * 2;
-    case cpu::Isa::avx512_bf16:
-      return bf16 ? 2 * 32 * 2 : 2 * 16 * 2;
-    case cpu::Isa::amx:
-      return bf16 ? 16 * 16 * 32 * 2 / 16 : 2 * 16 * 2;  // a product of tiles takes 16 cycles
-    default:
-      return 0.0;
-  }
-}
 
 /// The median of a product's seconds; 0 without a product.
 double seconds_of(int runs, const std::function<void()>& multiply) {
