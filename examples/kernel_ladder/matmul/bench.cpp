@@ -95,6 +95,7 @@ int main(int count, char** arguments) {
   using namespace tessera;
   kernel_ladder::Options options;
   CLI::App app("Times the rungs of the ladder of matrix products", "bench_matmul_ladder");
+  app.option_defaults()->always_capture_default();
   app.add_option("--shape", options.shape, "M,N,K of c [M, N] = a [M, K] b [K, N]")
       ->delimiter(',')
       ->expected(3)
