@@ -46,6 +46,7 @@ FIGURES = {
     "collectives": "collectives",
     "cost": None,
     "experts": None,
+    "fsdp2": None,  # from the traces in docs/figures/traces/
     "memory_bars": "tessera plan examples/llama3_8b.yaml --ranks 8",
     "memory_over_time": "step_memory over_time",
     "mesh": "tessera plan examples/hsdp.yaml --ranks 8 data.train=none sharding.shard_size=4",
