@@ -326,6 +326,7 @@ void multiply_all(std::span<const Product> products, const ProductList& list) {
   Runner runner(engine, list);
   Rounds rounds(engine, list, std::ssize(products),
                 [&](const std::vector<Slab>& round) { runner.run(round); });
+  if (context().is_dry()) return;  // the memory is accounted
   for (const Product& product : products) {
     const bool has_panels = product.M > kFewRows;
     visit_unpacked(product, has_panels && packs_a(engine, list, product), has_panels);
