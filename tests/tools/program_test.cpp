@@ -126,6 +126,15 @@ TEST_CASE("plan prints a page, --ranks of train is the key runtime.ranks") {
              Contains("The rank with the most, in MiB:") && Contains("\n         8 "));
   const Outcome json = run({"plan", config, "--json", "model.layers=2", "runtime.ranks=2"});
   CHECK(nlohmann::json::parse(json.out)["plans"][0]["ranks"] == 2);
+  const std::string trace = folder / "trace.json";
+  const std::vector<std::string> traced = {"plan", config, "--machine", "h100", "--trace", trace};
+  const auto with = [](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  CHECK(run(with(traced, {"--json", "--ranks", "2"})).status == 0);
+  CHECK(nlohmann::json::parse(std::ifstream(trace))["traceEvents"].size() > 2);
+  CHECK_THAT(run(with(traced, {"--ranks", "2-4"})).err, Contains("one number of ranks"));
   CHECK_THAT(run({"plan", config, "--ranks", "2;4"}).err, Contains("expected numbers from 1"));
   const Outcome uneven =
       run({"train", folder / "run.yaml", "--ranks", "3", "data.train=x", "data.batch_size=4"});

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/check.h"
 #include "tools/config/find.h"
 #include "tools/plan/advice.h"
 #include "tools/plan/machine_file.h"
@@ -75,13 +76,15 @@ void add_plan(CLI::App& app) {
         find_config(options->config, options->overrides, "sharding: {strategy: fsdp}");
     const std::vector<int> ranks =
         options->ranks.empty() ? std::vector{0} : parse_rank_counts(options->ranks);
+    check(options->trace.empty() || ranks.size() == 1,
+          "--trace draws the step of one number of ranks, and --ranks has {}", ranks.size());
     if (!options->machine.empty()) options->plan.machine = load_machine(options->machine);
+    if (ranks.size() == 1) options->plan.ranks = ranks.front();
     if (options->json) {
       std::cout << plan_json(config, ranks, options->plan) << std::endl;
     } else if (ranks.size() > 1) {
       std::cout << plan_sweep(config, ranks, options->plan) << std::flush;
     } else {
-      options->plan.ranks = ranks.front();
       const auto bytes =
           options->memory.empty() ? std::nullopt : std::optional(parse_memory(options->memory));
       if (options->search) {
@@ -90,9 +93,9 @@ void add_plan(CLI::App& app) {
         std::cout << plan(config, options->plan);
         if (bytes) std::cout << advice_text(memory_advice(config, options->plan, *bytes), *bytes);
       }
-      if (!options->trace.empty()) write_predicted_trace(config, options->plan, options->trace);
       std::cout << std::flush;
     }
+    if (!options->trace.empty()) write_predicted_trace(config, options->plan, options->trace);
   });
 }
 
