@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <functional>
 #include <string>
 
 #include "runtime/check.h"
@@ -16,10 +15,8 @@ bool is_16_bit(DType dtype) {
 }
 
 bool overlap(const Tensor& a, const Tensor& b) {
-  // std::less orders pointers into different blocks too.
-  const std::less<const std::byte*> before;
-  return a.bytes() > 0 && b.bytes() > 0 && before(a.raw(), b.raw() + b.bytes()) &&
-         before(b.raw(), a.raw() + a.bytes());
+  return a.bytes() > 0 && b.bytes() > 0 && a.storage() == b.storage() &&
+         a.raw() < b.raw() + b.bytes() && b.raw() < a.raw() + a.bytes();
 }
 
 }  // namespace

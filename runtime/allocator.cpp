@@ -17,6 +17,7 @@ namespace {
 // into one line shared by two threads.
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kSmallestBlock = 512;
+constexpr std::size_t kMostBytes = std::min<std::uint64_t>(INT64_MAX, SIZE_MAX / 8 * 7);
 // Kernels walk through large matrices by columns, where every row lies in pages of its own. With
 // pages of 4 KB the CPU's table of pages would have too few entries.
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
@@ -39,24 +40,6 @@ class HostMemory final : public HostMemorySource {
   }
 };
 
-class Addresses final : public MemorySource {
- public:
-  explicit Addresses(Writable writable)
-      : protection_(writable == Writable::yes ? PROT_READ | PROT_WRITE : PROT_READ) {}
-
-  std::byte* acquire(std::size_t bytes) override {
-    constexpr int kUnbacked = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void* const data = mmap(nullptr, bytes, protection_, kUnbacked, -1, 0);
-    return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
-  }
-  void release(std::byte* data, std::size_t bytes) override { munmap(data, bytes); }
-  void mark_used(std::byte*, std::size_t, std::size_t, int) override {}
-  void mark_unused(std::byte*, std::size_t, int) override {}
-
- private:
-  const int protection_;
-};
-
 std::string table_of(const MemoryAccount& account) {
   std::string table;
   for (int i = 0; i < kCategories; ++i) {
@@ -70,10 +53,6 @@ std::string table_of(const MemoryAccount& account) {
 
 std::unique_ptr<MemorySource> host_memory() {
   return std::make_unique<HostMemory>();
-}
-
-std::unique_ptr<MemorySource> addresses_only(Writable writable) {
-  return std::make_unique<Addresses>(writable);
 }
 
 void HostMemorySource::mark_used(std::byte* data, std::size_t bytes, std::size_t block_bytes, int) {
@@ -101,7 +80,7 @@ Allocator::Block Allocator::allocate(std::size_t bytes, Category category, int s
   if (bytes == 0) return {nullptr, 0, category, stream};
   const std::lock_guard lock(mutex_);
   // Larger requests would overflow the account and the rounding to a size class.
-  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX)) fail_out_of_memory(bytes, category);
+  if (bytes > kMostBytes) fail_out_of_memory(bytes, category);
   const std::size_t reserved = size_class(bytes);
   std::byte* data = nullptr;
   if (const auto found = free_.find({stream, reserved});

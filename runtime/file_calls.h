@@ -48,7 +48,7 @@ class OutputFile {
 
   /// Raises Error unless all bytes were written.
   void append(std::span<const std::byte> bytes);
-  void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
+  void append(std::string_view text) { append(std::as_bytes(std::span(text.data(), text.size()))); }
   /// Waits until the contents are on the disk.
   void sync();
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "runtime/backends.h"
 #include "runtime/check.h"
@@ -20,8 +21,9 @@ void check_defined(const Tensor& tensor, const char* action) {
 
 std::size_t bytes_of(const Shape& shape, DType dtype) {
   std::size_t bytes = 0;
-  if (__builtin_mul_overflow(static_cast<std::size_t>(shape.numel()), size_of(dtype), &bytes)) {
-    fail("a tensor {} {} has more than 2^64 bytes", name_of(dtype), to_string(shape));
+  if (__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes)) {
+    fail("a tensor {} {} has more than 2^{} bytes", name_of(dtype), to_string(shape),
+         std::numeric_limits<std::size_t>::digits);
   }
   return bytes;
 }

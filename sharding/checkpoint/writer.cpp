@@ -12,7 +12,7 @@ void ChecksummedFile::append(std::span<const std::byte> bytes,
   while (!bytes.empty()) {
     const std::int64_t in_block = description_.bytes % CheckpointManifest::kBlockBytes;
     const std::int64_t count =
-        std::min(std::ssize(bytes), CheckpointManifest::kBlockBytes - in_block);
+        std::min<std::int64_t>(std::ssize(bytes), CheckpointManifest::kBlockBytes - in_block);
     const auto piece = bytes.first(static_cast<std::size_t>(count));
     file_.append(piece);
     block_.add(piece);
@@ -76,7 +76,7 @@ CheckpointManifest write_rank_file(
 void add_text_file(FileCalls& calls, const std::filesystem::path& folder, const std::string& name,
                    std::string_view text, CheckpointManifest& manifest) {
   ChecksummedFile file(calls, folder / name);
-  file.append(std::as_bytes(std::span(text)));
+  file.append(std::as_bytes(std::span(text.data(), text.size())));
   manifest.files[name] = file.finish();
 }
 

@@ -53,8 +53,8 @@ Tensor queue_sum_of(int count, const Tensor& all) {
   Tensors parts;
   const std::int64_t each = all.numel() / count;
   for (int i = 0; i < count; ++i) parts.push_back(all.slice(i * each, (i + 1) * each));
-  communication_stream().enqueue([parts, bytes = all.bytes()] {
-    log_memory(static_cast<double>(bytes + parts[0].bytes()));
+  communication_stream().enqueue([parts, bytes = static_cast<double>(all.bytes())] {
+    log_memory(bytes + static_cast<double>(parts[0].bytes()));
     tree_reduce(parts[0], parts, Reduction::sum);
   });
   return parts[0];

@@ -20,7 +20,7 @@ Tensor on_device(const Tensor& x) {
 void run_copies(const Copies& copies) {
   Tensors ys, xs;
   for (const auto& [to, from] : copies) {
-    log_memory(static_cast<double>(to.bytes() + from.bytes()));
+    log_memory(static_cast<double>(to.bytes()) + static_cast<double>(from.bytes()));
     if (to.dtype() == from.dtype()) {
       to.copy_from(from);
     } else {

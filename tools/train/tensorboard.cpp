@@ -66,7 +66,7 @@ std::string text_value(std::string_view tag, std::string_view text) {
 }
 
 std::string checksum(std::string_view text) {
-  const std::uint32_t crc = crc32c(std::as_bytes(std::span(text)));
+  const std::uint32_t crc = crc32c(std::as_bytes(std::span(text.data(), text.size())));
   return little_endian(std::rotr(crc, 15) + 0xa282ead8u);
 }
 

@@ -25,7 +25,11 @@ constexpr std::int64_t kLargestCache = std::int64_t{4} << 20;
 
 std::int64_t second_level_bytes() {
   static const std::int64_t bytes = [] {
+#ifdef _SC_LEVEL2_CACHE_SIZE
     const long found = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#else
+    const long found = 0;
+#endif
     return std::clamp<std::int64_t>(found, std::int64_t{256} << 10, kLargestCache);
   }();
   return bytes;
