@@ -4,6 +4,7 @@
   - <details> become blocks that fold; lists are indented as MkDocs wants them.
   - Search works in pages that are opened as files, without a network.
   - The menu follows the parts of docs/README.md.
+  - The page of the calculator gets its program, which tools/site/calculator.sh has built.
 """
 import pathlib
 import posixpath
@@ -16,6 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 from book import links_of, slug as heading_slug  # noqa: E402: the path comes first
 
+CALCULATOR = {"calculator.js": ROOT / "build/calculator/calculator.js",
+              "calculator_page.js": ROOT / "tools/site/calculator/page.js"}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 DETAILS = re.compile(r"^( *)<details><summary>(.*?)</summary>\n(.*?)^ *</details>\n?", re.S | re.M)
 TABLES = re.compile(r"^## (Part [^\n]*|Guides|Reference)\n(.*?)(?=^## |\Z)", re.S | re.M)
@@ -68,8 +71,9 @@ def text_of(path):
 def on_files(files, config):
     for path in linked_sources():
         files.append(File.generated(config, code_page(path), content=text_of(path), inclusion=InclusionLevel.NOT_IN_NAV))
-    for name in ("site.css", "worker.js"):
-        files.append(File.generated(config, name, abs_src_path=str(ROOT / "tools/site" / name)))
+    scripts = {name: ROOT / "tools/site" / name for name in ("site.css", "worker.js")} | CALCULATOR
+    for name, path in scripts.items():
+        files.append(File.generated(config, name, abs_src_path=str(path)))
     return files
 
 
@@ -81,9 +85,13 @@ def on_config(config):
 
 
 def on_post_page(output, page, config):
-    """Takes our script in place of the one that Material's offline search fetches from the network."""
+    """Takes our script in place of the one that Material's offline search fetches from the network, and adds the
+    calculator's to its page."""
     script = posixpath.relpath("worker.js", posixpath.dirname(page.url) or ".")
-    return output.replace("https://unpkg.com/iframe-worker/shim", script)
+    output = output.replace("https://unpkg.com/iframe-worker/shim", script)
+    if page.file.src_uri == "calculator.md":
+        output = output.replace("</body>", "".join(f'<script src="{name}"></script>\n' for name in CALCULATOR) + "</body>")
+    return output
 
 
 def folded(match):
