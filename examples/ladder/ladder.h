@@ -123,7 +123,7 @@ Outcome run(int ranks, int parts, const MakeRung& make);
 
 /// How many ranks a rung has: all of N, or one that computes all N parts.
 enum class Ranks { all, one };
-/// main() of a rung. The command line has N, 2 without. Prints the outcome.
+/// main() of a rung. The command line has N, 2 or 4; without it both are run. Prints the outcome.
 int climb(int argument_count, char** arguments, Ranks ranks, const MakeRung& make);
 template <typename T>
 int climb(int argument_count, char** arguments, Ranks ranks = Ranks::all) {
