@@ -36,4 +36,8 @@ enum class Accumulate : bool { no = false, yes = true };
 /// Whether a matrix is used as stored or transposed.
 enum class Transpose : bool { no = false, yes = true };
 
+inline Transpose opposite(Transpose transpose) {
+  return transpose == Transpose::no ? Transpose::yes : Transpose::no;
+}
+
 }  // namespace tessera

@@ -8,15 +8,8 @@
 #include "kernels/matmul/cpu/steps.h"
 
 namespace tessera::cpu {
-namespace {
 
 static_assert(kDepthsOfStep % BiasGradient::kRowsPerPartial == 0);
-
-Transpose opposite(Transpose transpose) {
-  return transpose == Transpose::no ? Transpose::yes : Transpose::no;
-}
-
-}  // namespace
 
 void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
                     const Tensor& bias) {

@@ -8,10 +8,6 @@
 namespace tessera {
 namespace {
 
-Transpose opposite(Transpose transpose) {
-  return transpose == Transpose::no ? Transpose::yes : Transpose::no;
-}
-
 /// [I, O] as weight is stored.
 Shape weight_shape(std::int64_t inputs, std::int64_t outputs, Transpose transpose) {
   return transpose == Transpose::no ? Shape{inputs, outputs} : Shape{outputs, inputs};

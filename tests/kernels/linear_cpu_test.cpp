@@ -47,10 +47,6 @@ struct Layer {
         dbias(test::normal_tensor({s.O}, statistics_dtype(dtype), "dbias")) {}
 };
 
-Transpose opposite(Transpose transpose) {
-  return transpose == Transpose::no ? Transpose::yes : Transpose::no;
-}
-
 /// Gradients of the parameters, added to those before or not.
 Results backward_weight(const Layer& layer, Accumulate accumulate, bool fused) {
   const Tensor dweight = layer.dweight.clone(), dbias = layer.dbias.clone();
