@@ -22,7 +22,9 @@ if(TESSERA_CUDA STREQUAL "on")
   add_library(tessera_toolkit INTERFACE)
   target_link_libraries(tessera_toolkit INTERFACE CUDA::cudart CUDA::cublasLt)
 elseif(TESSERA_CUDA STREQUAL "emulated")
-  file(GLOB emulation CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/emulation/*/*.cpp)
+  file(GLOB emulation CONFIGURE_DEPENDS
+    ${PROJECT_SOURCE_DIR}/runtime/emulation/device/*.cpp
+    ${PROJECT_SOURCE_DIR}/runtime/emulation/toolkit/*.cpp)
   add_library(tessera_toolkit STATIC ${emulation})
   target_include_directories(tessera_toolkit PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/runtime/emulation/toolkit>
@@ -50,6 +52,27 @@ endif()
 # How device code is compiled for the CPU. Kernels read memory by several types; a thread that needs
 # more stack than it has must touch the page below it.
 set(TESSERA_EMULATED_CODE -fno-strict-aliasing -Wno-unknown-pragmas -fstack-clash-protection)
+
+# tessera_counted_kernels(NAME SOURCES...): the object library NAME of .cu files with a call before every
+# load and store, which counts it (runtime/emulation/counting). A program that links it has these kernels
+# in place of the ordinary ones. The calls are the thread sanitizer's, so this cannot be combined with a
+# sanitizer: the kernels are compiled without the project's options. Optimized as little as makes
+# repeated loads one; structures are copied whole, so that 16 bytes are one access.
+function(tessera_counted_kernels name)
+  set_source_files_properties(${ARGN} PROPERTIES
+    LANGUAGE CXX COMPILE_OPTIONS "${TESSERA_EMULATED_CODE}")
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL
+    ${ARGN} ${PROJECT_SOURCE_DIR}/runtime/emulation/counting/hooks.cpp)
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/runtime/emulation/counting/hooks.cpp PROPERTIES
+    COMPILE_OPTIONS "-fno-sanitize=all;-fno-builtin;-O2")
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-missing-field-initializers
+    -ffp-contract=off -O1 -fsanitize=thread -fno-tree-sra -fno-ipa-sra -fno-thread-jumps
+    $<$<BOOL:${TESSERA_WERROR}>:-Werror> $<$<BOOL:${TESSERA_NATIVE}>:-march=native>)
+  target_include_directories(${name} PRIVATE
+    ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/runtime/emulation/toolkit)
+  target_compile_definitions(${name} PRIVATE TESSERA_EMULATED TESSERA_CUDA TESSERA_COUNTED_ACCESSES)
+endfunction()
 
 function(tessera_cuda_backend)
   if(TESSERA_CUDA STREQUAL "off")

@@ -66,6 +66,9 @@ class SharedMemory {
 
 #else
 
+#include <concepts>
+#include <source_location>
+
 #include "runtime/emulation/toolkit/emulated_device.h"
 
 #include "kernels/cuda/dynamic_shared_memory.h"
@@ -80,14 +83,27 @@ namespace tessera::gpu {
 
 using SharedMemory = emulation::SharedMemoryCarver;
 
+/// A grid's extents, and the place of the launch: kernels of several files have the same name.
+struct Grid {
+  dim3 extents;
+  std::source_location site;
+
+  template <std::convertible_to<dim3> Extents>
+  Grid(const Extents& extents, const std::source_location& site = std::source_location::current())
+      : extents(extents), site(site) {}
+};
+
 template <typename... Parameters, typename... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+void launch(void (*kernel)(Parameters...), const Grid& grid, dim3 block, std::size_t shared_bytes,
             cudaStream_t stream, Arguments&&... arguments) {
   if (context().is_dry()) return;
   const auto* const address = reinterpret_cast<const void*>(kernel);
   if (shared_bytes > 0) allow_shared_memory(address, shared_bytes);
-  const emulation::Launch launch{grid, block, shared_bytes,
-                                 emulation::shared_memory_limits(address)};
+  const emulation::Launch launch{.grid = grid.extents,
+                                 .block = block,
+                                 .shared_bytes = shared_bytes,
+                                 .limits = emulation::shared_memory_limits(address),
+                                 .file = grid.site.file_name()};
   emulation::check(launch);
   const std::tuple<Parameters...> values{
       static_cast<Parameters>(std::forward<Arguments>(arguments))...};

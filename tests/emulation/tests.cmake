@@ -5,9 +5,16 @@ file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*_test.cpp)
 if(TESSERA_SANITIZE MATCHES "thread")
   list(APPEND test_spec "~[races]") # these contain races on purpose
 endif()
+if(TESSERA_SANITIZE MATCHES "thread")
+  list(FILTER sources EXCLUDE REGEX "/counts_test\\.cpp$") # the calls that count are the sanitizer's
+endif()
 foreach(source ${sources})
   tessera_test(emulation ${source})
 endforeach()
+if(TARGET test_emulation_counts)
+  tessera_counted_kernels(counted_test_kernels ${CMAKE_CURRENT_LIST_DIR}/counted_kernels.cu)
+  target_link_libraries(test_emulation_counts PRIVATE counted_test_kernels)
+endif()
 target_link_libraries(test_emulation_hopper PRIVATE tessera::kernels) # tensor maps
 
 add_executable(planted ${CMAKE_CURRENT_LIST_DIR}/planted.cpp)

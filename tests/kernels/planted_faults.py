@@ -961,6 +961,67 @@ FAULTS = {
         "",
         ["emulation_wgmma"]),
 
+    "the emulator counts sectors of 64 bytes": (
+        "runtime/emulation/device/accesses.cpp",
+        "kSector = 32,",
+        "kSector = 64,",
+        ["emulation_counts"]),
+    "the emulator counts a warp's sector once for each lane": (
+        "runtime/emulation/device/accesses.cpp",
+        "  sectors_.erase(std::unique(sectors_.begin(), sectors_.end()), sectors_.end());\n",
+        "",
+        ["emulation_counts"]),
+    "the emulator reads what the launch has written from memory": (
+        "runtime/emulation/device/accesses.cpp",
+        "} else if ((last_page_->written[word] & bit) == 0) {",
+        "} else {",
+        ["emulation_counts"]),
+    "the emulator counts distinct sectors of all launches together": (
+        "runtime/emulation/device/accesses.cpp",
+        "  pages_.clear();\n",
+        "",
+        ["emulation_counts"]),
+    "a lane's later visit to a place replaces its first": (
+        "runtime/emulation/device/accesses.cpp",
+        "visits[access.place]++",
+        "visits[access.place]",
+        ["emulation_counts"]),
+    "lanes that end early are not merged with the others": (
+        "runtime/emulation/device/accesses.cpp",
+        "if (i >= warp.lanes[lane].size()) continue;",
+        "if (longest.size() != warp.lanes[lane].size()) continue;",
+        ["emulation_counts"]),
+    "fields of a structure are accesses of their own": (
+        "runtime/emulation/device/accesses.cpp",
+        "last.address / 16 == access.address / 16;",
+        "last.address / 4 == access.address / 4;",
+        ["emulation_counts"]),
+    "a bank conflict is two lanes in a bank, even at one word": (
+        "runtime/emulation/device/accesses.cpp",
+        "std::find(words[bank].begin(), known, word) != known",
+        "known == nullptr",
+        ["emulation_counts"]),
+    "16 bytes a lane conflict with other quarters of the warp": (
+        "runtime/emulation/device/accesses.cpp",
+        "bytes <= 4 ? 32 : bytes <= 8 ? 16 : 8;",
+        "bytes <= 4 ? 32 : 16;",
+        ["emulation_counts"]),
+    "the emulator's own reads for cp.async are counted": (
+        "runtime/emulation/device/asynchronous_copy.h",
+        "    const Unnoted unnoted;\n    auto* to",
+        "    auto* to",
+        ["emulation_counts"]),
+    "a launch in the list has the counts of those before it": (
+        "runtime/emulation/device/launch.cpp",
+        "counter.of(entry.work) -= counter.of(before);",
+        "static_cast<void>(counter), static_cast<void>(before);",
+        ["emulation_counts"]),
+    "the emulator does not count atomic operations": (
+        "runtime/emulation/device/threads.cpp",
+        "  ++block.statistics.atomics;\n",
+        "",
+        ["emulation_counts"]),
+
     "the router's loss sees the factors' mean over experts": (
         "kernels/router_loss/cuda.cu",
         "dloss[n] * p(e) * (factors[e] - mean + slope)",

@@ -46,6 +46,12 @@ void begin_copy(const Copy& copy, const Site& site) {
   }
   if (copy.bytes > 16) block.fail("cp.async of more than 16 bytes", site);
   block.thread().copies.add(copy);
+  block.statistics.async_copy_bytes += copy.bytes;
+  if (!accesses_are_counted) return;
+  const void* const place = __builtin_return_address(0);
+  if (copy.bytes > 0) note_access(copy.global, copy.bytes, /*is_write=*/false, place);
+  // The place of the writes is another instruction's than that of the reads.
+  note_access(copy.shared, 16, /*is_write=*/true, static_cast<const char*>(place) + 1);
 }
 
 void commit_copies() {

@@ -9,6 +9,8 @@
 #include <source_location>
 #include <vector>
 
+#include "runtime/emulation/device/accesses.h"
+
 namespace tessera::emulation {
 
 struct Copy {
@@ -43,6 +45,7 @@ bool take_copy(unsigned groups, Copy& copy);
 inline void copy_async(void* shared, const void* global, unsigned bytes,
                        const std::source_location& site = std::source_location::current()) {
   begin_copy({shared, global, bytes}, site);
+  const Unnoted unnoted;
   auto* words = static_cast<std::uint64_t*>(shared);
   words[0] = words[1] = ~std::uint64_t{0};
 }
@@ -50,6 +53,7 @@ inline void copy_async(void* shared, const void* global, unsigned bytes,
 inline void copy_async_wait(unsigned groups) {
   Copy copy;
   while (take_copy(groups, copy)) {
+    const Unnoted unnoted;
     auto* to = static_cast<unsigned char*>(copy.shared);
     const auto* from = static_cast<const unsigned char*>(copy.global);
     for (unsigned i = 0; i < 16; ++i) to[i] = i < copy.bytes ? from[i] : 0;

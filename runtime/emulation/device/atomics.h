@@ -12,22 +12,19 @@ namespace tessera::emulation {
 void fence_device();
 void fence_block();
 
-// Under the thread sanitizer, around every atomic operation; see fence_device.
+/// Before every atomic operation; counts it.
 void begin_atomic(void* address);
+/// After it, under the thread sanitizer; see fence_device.
 void end_atomic(void* address);
 
 struct AtomicScope {
+  explicit AtomicScope(void* at) : address(at) { begin_atomic(address); }
 #if defined(__SANITIZE_THREAD__)
-  explicit AtomicScope(void* at) : address(at) {
-    begin_atomic(address);
-  }
   ~AtomicScope() {
     end_atomic(address);
   }
-  void* address;
-#else
-  explicit AtomicScope(void*) {}
 #endif
+  void* address;
   AtomicScope(const AtomicScope&) = delete;
   AtomicScope& operator=(const AtomicScope&) = delete;
 };

@@ -15,6 +15,8 @@ Block block;
 
 namespace {
 
+constexpr unsigned kFullWarp = ~0u;
+
 unsigned lowest(unsigned bits) {
   return static_cast<unsigned>(std::countr_zero(bits));
 }
@@ -193,6 +195,13 @@ void Block::begin_grid(const Launch& launch) {
 
 void Block::end_grid() {
   acquire(&end_);
+  accesses_.end_launch(statistics);
+}
+
+// All lanes of every warp are at one place.
+void Block::merge_accesses() {
+  if (!accesses_are_counted) return;
+  for (unsigned warp = 0; warp < warps_.size(); ++warp) accesses_.merge(warp, statistics);
 }
 
 void Block::run(uint3 index, void (*body)(const void*), const void* arguments) {
@@ -230,6 +239,7 @@ void Block::run(uint3 index, void (*body)(const void*), const void* arguments) {
   enter(first);
   Fiber::change(host_, *first.fiber);
   if (failure_.empty()) set_failure(left_over());
+  failure_.empty() ? merge_accesses() : accesses_.clear();
   shared_.end_block();
   ++statistics.blocks;
   if (!failure_.empty()) {
@@ -271,6 +281,7 @@ int Block::synchronize(const char* kind, bool predicate, const Site& site) {
     suspend(kind, 0, site);
   } else {
     ++statistics.barriers;
+    merge_accesses();
     ++barrier.turn;
     barrier.result = barrier.votes;
     barrier.arrived = 0;
@@ -309,6 +320,9 @@ void Block::collective(unsigned mask, const char* kind, void* operands, Execute 
   collective.arrived |= own;
   if (collective.arrived == mask) {
     complete(collective, execute);
+    if (accesses_are_counted && mask == kFullWarp) {
+      accesses_.merge(self.number / kWarpSize, statistics);
+    }
     make_ready(self.number / kWarpSize, mask & ~own);
   } else {
     suspend(kind, mask, site);

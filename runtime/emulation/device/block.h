@@ -14,6 +14,7 @@
 
 #include <vector_types.h>
 
+#include "runtime/emulation/device/accesses.h"
 #include "runtime/emulation/device/asynchronous_copy.h"
 #include "runtime/emulation/device/emulator.h"
 #include "runtime/emulation/device/fiber_pool.h"
@@ -92,6 +93,7 @@ class Block {
   Thread& thread() { return *running_; }
   unsigned lane() const { return running_->number % kWarpSize; }
   SharedMemory& shared() { return shared_; }
+  AccessLog& accesses() { return accesses_; }
 
   /// Waits until every thread of the block is here. Returns the number of true predicates.
   int synchronize(const char* kind, bool predicate, const Site& site);
@@ -133,6 +135,7 @@ class Block {
   void suspend(const char* waits_in, unsigned mask, const Site& site);
   void check_mask(unsigned mask, const Site& site) const;
   void complete(Collective& collective, Execute execute);
+  void merge_accesses();
   void abandon_fibers();
   void set_failure(const std::string& failure);
   std::string divergence() const;
@@ -146,6 +149,7 @@ class Block {
   unsigned unfinished_ = 0;
   Barrier barrier_;
   SharedMemory shared_;
+  AccessLog accesses_;
   SharedBarriers barriers_;
   Waiters register_waiters_;
   int first_registers_ = 0;

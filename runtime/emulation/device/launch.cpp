@@ -24,10 +24,21 @@ std::mutex mutex;  // guards `block` and `uses`
 /// Launches by kernel, threads per block, static and dynamic shared memory.
 std::map<std::tuple<const void*, unsigned, std::size_t, std::size_t>, std::uint64_t> uses;
 
-void record(const Launch& launch) {
+void record(const Launch& launch, Statistics before) {
   const Unobserved unobserved;
   const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
-  ++uses[{launch.kernel, threads, block.shared().static_bytes(), launch.shared_bytes}];
+  const std::size_t static_bytes = block.shared().static_bytes();
+  ++uses[{launch.kernel, threads, static_bytes, launch.shared_bytes}];
+  if (!lists_launches()) return;
+  LaunchRecord entry{.kernel = function_name(launch.kernel),
+                     .file = launch.file,
+                     .blocks = launch.grid.x * launch.grid.y * launch.grid.z,
+                     .threads = threads,
+                     .static_bytes = static_bytes,
+                     .dynamic_bytes = launch.shared_bytes,
+                     .work = block.statistics};
+  for (const Counter& counter : counters()) counter.of(entry.work) -= counter.of(before);
+  list_launch(std::move(entry));
 }
 
 /// The first and last address of the calling thread's stack.
@@ -109,11 +120,12 @@ void run(const Launch& launch, void (*body)(const void*), const void* arguments)
   block.begin_grid(launch);
   struct End {  // also when a block fails
     const Launch& launch;
+    Statistics before;
     ~End() {
       block.end_grid();
-      record(launch);
+      record(launch, before);
     }
-  } end{launch};
+  } end{launch, block.statistics};
   run_blocks(launch, body, arguments);
 }
 

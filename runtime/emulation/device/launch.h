@@ -28,6 +28,7 @@ struct Launch {
   SharedMemoryLimits limits;
   Schedule schedule = emulation::schedule();
   const void* kernel = nullptr;  // its address, for the record of launches
+  const char* file = "";         // the source file of the launch, likewise
 };
 
 /// Raises Failure if the GPU would refuse the launch.

@@ -143,10 +143,32 @@ void check_tile_copy(const TileCopy& copy, void* address, const Site& site) {
   }
 }
 
+namespace {
+
+void read_by_engine(const unsigned char* data, std::size_t bytes) {
+  block.statistics.bulk_copy_bytes += bytes;
+  if (accesses_are_counted) block.accesses().read_by_engine(data, bytes, block.statistics);
+}
+
+// Zeros in place of elements outside the tensor are not read.
+void count_bulk_copy(const TileCopy& copy) {
+  const Unobserved unobserved;
+  constexpr int kChunk = 16;
+  if (copy.map.rows == 0) read_by_engine(copy.map.data, static_cast<std::size_t>(copy.plain_bytes));
+  for (int row = 0; row < copy.map.rows; ++row) {
+    int inside = 0;
+    while (inside < TileMap::kRowBytes / kChunk && copy.source(row, inside) != nullptr) ++inside;
+    if (inside > 0) read_by_engine(copy.source(row, 0), static_cast<std::size_t>(inside * kChunk));
+  }
+}
+
+}  // namespace
+
 void queue_tile_copy(const TileCopy& copy, void* address, const Site& site) {
   SharedBarrier& barrier = find(address, site);
   publish(barrier.order);
   if (copy.map.rows > 0) ++block.statistics.tile_copies;
+  count_bulk_copy(copy);
   const Unobserved unobserved;
   barrier.copies.push_back(copy);
   block.wake(barrier.waiters);

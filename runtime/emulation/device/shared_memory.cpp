@@ -105,6 +105,11 @@ void* SharedMemory::piece(std::size_t offset, std::size_t bytes) {
   return add({.tag = nullptr, .offset = offset, .bytes = bytes, .memory = nullptr}, offset % kLine);
 }
 
+bool SharedMemory::in_arena(const void* data) const {
+  const char* at = static_cast<const char*>(data);
+  return at >= arena_.get() && at < arena_.get() + (arena_ != nullptr ? kArenaBytes : 0);
+}
+
 bool SharedMemory::contains(const void* data, std::size_t bytes) const {
   const char* first = static_cast<const char*>(data);
   return std::any_of(arrays_.begin(), arrays_.end(), [&](const Array& array) {

@@ -27,6 +27,8 @@ class SharedMemory {
   std::size_t static_bytes() const { return most_static_bytes_; }
   /// Do these bytes lie in one of the arrays?
   bool contains(const void* data, std::size_t bytes) const;
+  /// Is this an address of shared memory, used or not? (Not under the thread sanitizer.)
+  bool in_arena(const void* data) const;
 
   /// The copy engine and wgmma see shared memory through a view of their own. Ordinary writes show in
   /// it after a fence of the writer, and the engine's own at once.

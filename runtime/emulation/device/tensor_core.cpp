@@ -93,6 +93,8 @@ void add_truncated(float (&c)[16][8], const float (&a)[16][16], const float (&b)
 
 template <typename T>
 void multiply(void* const* lanes) {
+  ++block.statistics.matrix_products;
+  block.statistics.matrix_flops += 2 * 16 * 8 * 16;
   const auto* const* products = reinterpret_cast<const Product* const*>(lanes);
   float a[16][16], b[16][8], c[16][8];  // [m][k], [k][n], [m][n]
   for (int lane = 0; lane < 32; ++lane) {

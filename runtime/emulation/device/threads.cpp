@@ -20,6 +20,7 @@ constexpr std::size_t kMostAtomics = 64;
 // The rule of C++ for fences: a fence before a relaxed write synchronizes with a fence after a
 // relaxed read of the same variable.
 void begin_atomic(void* address) {
+  ++block.statistics.atomics;
   if (block.thread().has_fenced) publish(address);
 }
 

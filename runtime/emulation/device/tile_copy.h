@@ -8,6 +8,8 @@
 #include <cstring>
 #include <source_location>
 
+#include "runtime/emulation/device/accesses.h"
+
 namespace tessera::emulation {
 
 /// A tensor [batch, heads, tokens, channels] of 16-bit elements, and its tiles: 64 channels of `rows`
@@ -66,6 +68,7 @@ void show_to_engines(const void* data, std::size_t bytes);
 inline void start_copy(const TileCopy& copy, void* barrier, const Site& site) {
   check_tile_copy(copy, barrier, site);
   const auto bytes = static_cast<std::size_t>(copy.bytes());
+  const Unnoted unnoted;
   std::memset(copy.shared, 0xff, bytes);
   show_to_engines(copy.shared, bytes);
   queue_tile_copy(copy, barrier, site);
@@ -84,6 +87,7 @@ inline void copy_bytes(void* shared, const void* global, int bytes, void* barrie
 }
 
 inline void make_copy(const TileCopy& copy) {
+  const Unnoted unnoted;
   const auto bytes = static_cast<std::size_t>(copy.bytes());
   if (copy.map.rows == 0) std::memcpy(copy.shared, copy.map.data, bytes);
   for (int row = 0; row < copy.map.rows; ++row) {

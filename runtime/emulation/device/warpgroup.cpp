@@ -133,6 +133,8 @@ void WarpProducts::issue(const WarpgroupProduct* const* lanes, int warp) {
   const Unobserved unobserved;
   const WarpgroupProduct& first = *lanes[0];
   if (!begun_) block.fail("wgmma without a wgmma.fence before its group", first.site);
+  if (warp == 0) ++block.statistics.warpgroup_products;
+  block.statistics.matrix_flops += static_cast<std::uint64_t>(2 * kRows * kDepth * first.columns);
   Left a;
   Right b;
   read_left<T>(a, lanes, warp);

@@ -140,6 +140,25 @@ bool aligned(const void* pointer, const Layout& x, std::uint32_t alignment) {
   return aligned(pointer, alignment) && (x.batches == 1 || step % alignment == 0);
 }
 
+/// Every operand once: the library's own kernels are not emulated.
+tessera::emulation::Statistics work_of(const Problem& p, bool adds) {
+  const auto count = [&](std::int64_t elements, cudaDataType_t type) {
+    return static_cast<std::uint64_t>(elements * p.d.batches) * size_of(type);
+  };
+  const std::uint32_t epilogue = p.description.epilogue;
+  const std::uint64_t d = count(p.m() * p.n(), p.d.type);
+  std::uint64_t reads = count(p.m() * p.k(), p.a.type) + count(p.k() * p.n(), p.b.type);
+  std::uint64_t writes = d;
+  if (adds) reads += d;
+  if (epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) writes += d;
+  if (epilogue == CUBLASLT_EPILOGUE_DGELU) reads += d;
+  tessera::emulation::Statistics work;
+  work.matrix_flops = static_cast<std::uint64_t>(2 * p.m() * p.n() * p.k() * p.d.batches);
+  work.reads = tessera::emulation::whole(reads);
+  work.writes = tessera::emulation::whole(writes);
+  return work;
+}
+
 template <typename T>
 cublasStatus_t assign(T& to, const void* value, std::size_t bytes) {
   if (value == nullptr || bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
@@ -303,7 +322,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                     static_cast<const std::byte*>(c), static_cast<std::byte*>(d)};
   const float alpha_now = *static_cast<const float*>(alpha),
               beta_now = *static_cast<const float*>(beta);
-  tessera::emulation::enqueue(
-      stream, [=] { multiply(problem, at, alpha_now, beta_now, algorithm.sum, workspace); });
+  tessera::emulation::enqueue(stream, [=] {
+    multiply(problem, at, alpha_now, beta_now, algorithm.sum, workspace);
+    tessera::emulation::list_launch(
+        {.kernel = "cublasLtMatmul", .work = work_of(problem, beta_now != 0.0f)});
+  });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -22,6 +22,11 @@ constexpr int kMultiprocessors = 4;
 // As the toolkit gives them for NVIDIA's GPUs since Volta.
 constexpr int kLeastPriority = 0, kGreatestPriority = -5;
 
+void list_copy(std::size_t bytes) {
+  list_launch(
+      {.kernel = "cudaMemcpyAsync", .work = {.reads = whole(bytes), .writes = whole(bytes)}});
+}
+
 cudaError_t refuse_failed(int device) {
   const std::string why = Devices::get().failure(device);
   return why.empty() ? cudaSuccess : refuse(cudaErrorLaunchFailure, why);
@@ -147,6 +152,11 @@ std::vector<PeerCopy> PeerCopies::take() {
   return std::exchange(copies_, {});
 }
 
+std::uint64_t host_waits() {
+  const auto lock = Devices::get().lock();
+  return Devices::get().host_waits;
+}
+
 void forget_failures() {
   const auto lock = Devices::get().lock();
   Devices::get().forget_failures();
@@ -267,6 +277,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
 }
 cudaError_t cudaDeviceSynchronize() {
   auto lock = Devices::get().lock();
+  ++Devices::get().host_waits;
   Devices::get().synchronize_device(current_device, lock);
   return refuse_failed(current_device);
 }
@@ -344,13 +355,20 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   if (source.kind == Memory::pageable) {
     item.work = [=, staged = std::vector<std::byte>(first, first + bytes)] {
       std::memcpy(to, staged.data(), bytes);
+      list_copy(bytes);
     };
   } else {
-    item.work = [=] { std::memcpy(to, from, bytes); };
+    item.work = [=] {
+      std::memcpy(to, from, bytes);
+      list_copy(bytes);
+    };
   }
   devices.enqueue(*stream, std::move(item));
   const bool between_hosts = target.kind != Memory::device && source.kind != Memory::device;
-  if (target.kind == Memory::pageable || between_hosts) devices.synchronize(*stream, lock);
+  if (target.kind == Memory::pageable || between_hosts) {
+    ++devices.host_waits;
+    devices.synchronize(*stream, lock);
+  }
   return refuse_failed(stream->device);
 }
 
@@ -363,8 +381,11 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
   if (memory.kind == Memory::pageable) {
     return refuse(cudaErrorInvalidValue, "cudaMemsetAsync: the memory is on the host's heap");
   }
-  devices.enqueue(*stream,
-                  {.work = [=] { std::memset(data, value, bytes); }, .devices = memory.devices});
+  const auto work = [=] {
+    std::memset(data, value, bytes);
+    list_launch({.kernel = "cudaMemsetAsync", .work = {.writes = whole(bytes)}});
+  };
+  devices.enqueue(*stream, {.work = work, .devices = memory.devices});
   return cudaSuccess;
 }
 
@@ -413,6 +434,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   auto lock = Devices::get().lock();
   if (const auto error = check_stream(stream)) return error;
+  ++Devices::get().host_waits;
   Devices::get().synchronize(*stream, lock);
   return refuse_failed(stream->device);
 }
@@ -470,6 +492,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   auto lock = Devices::get().lock();
   if (const auto error = check_event(event)) return error;
   if (event->point != nullptr) {
+    ++Devices::get().host_waits;
     const PointHandle point = event->point;
     Devices::get().run_until(point, lock);
   }

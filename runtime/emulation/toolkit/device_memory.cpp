@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "runtime/emulation/device/accesses.h"
 #include "runtime/poison.h"
 
 namespace tessera::emulation {
@@ -70,6 +71,7 @@ DeviceMemory::Arena& DeviceMemory::arena(int device) {
         mmap(nullptr, kArenaBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (range == MAP_FAILED || arenas_.size() == kMostDevices) std::abort();
     madvise(range, kArenaBytes, MADV_HUGEPAGE);  // fewer pages to open and close
+    add_global_memory(range, kArenaBytes);
     auto* const begin = static_cast<std::byte*>(range);
     ranges[arenas_.size()].begin = begin;
     arenas_.push_back(std::make_unique<Arena>(Arena{begin, begin, begin, begin}));

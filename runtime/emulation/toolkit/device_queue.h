@@ -69,6 +69,9 @@ class Devices {
   /// Dynamic shared memory that kernels asked for (cudaFuncSetAttribute), by device and kernel.
   std::map<std::pair<int, const void*>, std::size_t> dynamic_bytes;
 
+  /// Calls by which the host has waited for a device so far.
+  std::uint64_t host_waits = 0;
+
   /// Where copies between devices are listed, if they are.
   std::vector<PeerCopy>* peer_copies = nullptr;
 

@@ -72,6 +72,10 @@ class DeviceOptionsGuard {
   DeviceOptions previous_;
 };
 
+/// Calls by which the host has waited for a stream, an event or a device so far, and copies that made
+/// it wait.
+std::uint64_t host_waits();
+
 /// Forgets all failures. On a GPU only the end of the process does.
 void forget_failures();
 
