@@ -4,7 +4,7 @@
 function(again option program tests)
   set(name "kernels/emulated_gpu:${program} again with ${option}")
   add_test(NAME ${name} COMMAND test_kernels_${program} ${tests} "~[cpu]" ${option} --warn NoTests)
-  set_tests_properties(${name} PROPERTIES LABELS kernels TIMEOUT 300
+  set_tests_properties(${name} PROPERTIES LABELS kernels:device TIMEOUT 300
     ENVIRONMENT TESSERA_TEST_DEVICE=cuda)
 endfunction()
 
