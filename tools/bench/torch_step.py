@@ -6,10 +6,11 @@
 PyTorch is a baseline of bench_step on a GPU: scaled_dot_product_attention, fused AdamW, gradient
 clipping, f32 parameters under bfloat16 autocast (the usual recipe, as in nanoGPT), random tokens. Its
 vocabulary is rounded up to a multiple of 64, as in nanoGPT, because odd sizes are slow; --vocab sets
-another. Models are GPT-2 and Llama; bench_step prints their sizes and runs the same step. The script
-prints tokens/s of each and their ratios, all in one run on one device. With --rounds R all take turns
-R times, with --steps each, so that a machine whose speed drifts slows all of them; the figures are
-medians. On the CPU:
+another. Models are GPT-2 and Llama; bench_step prints their sizes and runs the same step. With --hf
+they are Transformers' GPT-2, Llama and, where there are experts, Qwen3-MoE. The script prints tokens/s
+of each and their ratios, all in one run on one device. With --rounds R all take turns R times, with
+--steps each, so that a machine whose speed drifts slows all of them; the figures are medians. On the
+CPU:
 
     torch_step.py --device cpu --dtype f32 --batch 4 --sequence 256 --steps 2 --warmup 1 --rounds 3
                   --ours build/bin/bench_step
@@ -47,6 +48,11 @@ class Sizes:
     parameters: int
     vocab: int  # as PyTorch has it
     model_vocab: int  # as FLOPs count it
+    layers_with_experts: int = 0
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_width: int = 0
+    shared_expert_width: int = 0
 
 
 def sizes_of(options):
@@ -145,19 +151,32 @@ class Llama(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def make_model(sizes, sequence, device):
+def makers_of_models(sizes, options):
+    """Functions that make a model, one for each way to have a head."""
+    if options.hf:
+        from hf_models import HfModel  # Transformers is needed for --hf alone
+        return [lambda: HfModel(sizes, True, options.experts),
+                lambda: HfModel(sizes, False, options.experts)]
+    if sizes.experts > 0:
+        sys.exit("torch_step.py: a model with experts needs --hf")
+    if not sizes.gated_mlp:
+        return [lambda: Gpt2(sizes)]
+    return [lambda: Llama(sizes, options.sequence, tied=True),
+            lambda: Llama(sizes, options.sequence, tied=False)]
+
+
+def make_model(sizes, options, device):
     """A model with bench_step's number of parameters, but for the padded rows of its tables."""
-    models = ([lambda: Llama(sizes, sequence, tied=True), lambda: Llama(sizes, sequence, tied=False)]
-              if sizes.gated_mlp else [lambda: Gpt2(sizes)])
-    for make in models:
+    for make in makers_of_models(sizes, options):
         with torch.device(device):
             model = make()
-        tables = 1 + any(name == "head.weight" for name, _ in model.named_parameters())
+        tables = 1 + any(name.endswith("head.weight") for name, _ in model.named_parameters())
         padded = tables * (sizes.vocab - sizes.model_vocab) * sizes.width
         if sum(p.numel() for p in model.parameters()) == sizes.parameters + padded:
             break
     else:
-        sys.exit("torch_step.py: the model is neither a GPT-2 nor a Llama without biases")
+        sys.exit("torch_step.py: no model here has bench_step's number of parameters, "
+                 f"{sizes.parameters:,}")
     for parameter in model.parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.02)
@@ -169,7 +188,10 @@ def flops_per_step(sizes, batch, sequence):
     channels = sizes.heads * sizes.head_size
     projections = 2 * (sizes.heads + sizes.kv_heads) * sizes.head_size * sizes.width
     mlp = (3 if sizes.gated_mlp else 2) * sizes.mlp_width * sizes.width
-    weights = sizes.layers * (projections + mlp) + sizes.model_vocab * sizes.width
+    expert = 3 * sizes.expert_width * sizes.width
+    experts = sizes.experts_per_token * expert + sizes.experts * sizes.width  # and the router
+    mlps = (sizes.layers - sizes.layers_with_experts) * mlp + sizes.layers_with_experts * experts
+    weights = sizes.layers * projections + mlps + sizes.model_vocab * sizes.width
     return batch * sequence * (6 * weights + 6 * sizes.layers * channels * sequence)
 
 
@@ -177,7 +199,7 @@ def make_step(options, sizes, compiled):
     """A function that takes --steps steps and returns their milliseconds. It is warm."""
     torch.manual_seed(0)
     device = torch.device(options.device)
-    model = make_model(sizes, options.sequence, device)
+    model = make_model(sizes, options, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     loss_of = torch.compile(model) if compiled else model
     shape = (options.batch, options.sequence)
@@ -237,6 +259,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=1, help="turns that each takes")
     parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--hf", action="store_true", help="Transformers' models")
+    parser.add_argument("--experts", default="",
+                        help="Transformers' implementation of experts; by default its own choice")
     parser.add_argument("--variants", default="eager,compile", help="PyTorch's variants")
     parser.add_argument("--ours", required=True, help="path of bench_step")
     parser.add_argument("--attention", choices=["tessera", "cudnn"], default="tessera",
