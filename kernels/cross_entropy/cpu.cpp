@@ -5,6 +5,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cross_entropy/gradient_rows.h"
 #include "kernels/cross_entropy/op.h"
 #include "kernels/cross_entropy/targets.h"
 #include "runtime/check.h"
@@ -56,6 +57,13 @@ LogSumExp<compute_t<T>> log_sum_exp(const T* logits, std::int64_t classes) {
 }
 
 template <typename T>
+compute_t<T> loss_of_row(const T* row, const LogSumExp<compute_t<T>>& sum, std::int32_t target,
+                         int ignore_index) {
+  return target == ignore_index ? compute_t<T>{0}
+                                : (sum.maximum - load(row[target])) + sum.log_of_sum;
+}
+
+template <typename T>
 void forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& targets,
              int ignore_index) {
   using C = compute_t<T>;
@@ -69,24 +77,27 @@ void forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& target
       const T* const row = x + n * classes;
       const LogSumExp<C> sum = log_sum_exp(row, classes);
       sums[n] = sum.maximum + sum.log_of_sum;
-      losses[n] =
-          target[n] == ignore_index ? C{0} : (sum.maximum - load(row[target[n]])) + sum.log_of_sum;
+      losses[n] = loss_of_row(row, sum, target[n], ignore_index);
     }
   });
 }
 
 /// One row of dlogits, which may be the row of logits itself.
-template <typename T>
-void backward_row(T* dlogits, const T* logits, std::int64_t classes, compute_t<T> dloss,
-                  compute_t<T> logsumexp, std::int32_t target) {
+template <typename G, typename T>
+void backward_row(G* dlogits, const T* logits, std::int64_t classes, compute_t<T> dloss,
+                  compute_t<T> logsumexp, std::int32_t target, int ignore_index) {
   using C = compute_t<T>;
+  if (target == ignore_index) {
+    std::fill_n(dlogits, classes, G{});
+    return;
+  }
   // Read before the row is overwritten.
   const C at_target = exponential(load(logits[target]) - logsumexp) - C{1};
 #pragma omp simd
   for (std::int64_t v = 0; v < classes; ++v) {
-    store(dlogits[v], dloss * exponential(load(logits[v]) - logsumexp));
+    store_as(dlogits[v], dloss * exponential(load(logits[v]) - logsumexp));
   }
-  store(dlogits[target], dloss * at_target);
+  store_as(dlogits[target], dloss * at_target);
 }
 
 template <typename T>
@@ -101,12 +112,27 @@ void backward(Out dlogits, const Tensor& dloss, const Tensor& logits, const Tens
   T* const dx = dlogits.data<T>();
   parallel_for(logits.size(0), rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
-      T* const row = dx + n * classes;
-      if (target[n] == ignore_index) {
-        std::fill_n(row, classes, T{});
-      } else {
-        backward_row(row, x + n * classes, classes, factors[n], sums[n], target[n]);
-      }
+      backward_row(dx + n * classes, x + n * classes, classes, factors[n], sums[n], target[n],
+                   ignore_index);
+    }
+  });
+}
+
+template <typename G, typename T>
+void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits, const Tensor& targets,
+                          T scale, int ignore_index) {
+  const std::int64_t classes = logits.size(1);
+  const T* const x = logits.data<T>();
+  const auto* const target = targets.data<std::int32_t>();
+  T* const loss = losses.data<T>();
+  G* const dx = dlogits.data<G>();
+  parallel_for(logits.size(0), rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      const T* const row = x + n * classes;
+      const LogSumExp<T> sum = log_sum_exp(row, classes);
+      loss[n] = loss_of_row(row, sum, target[n], ignore_index);
+      backward_row(dx + n * classes, row, classes, scale, sum.maximum + sum.log_of_sum, target[n],
+                   ignore_index);
     }
   });
 }
@@ -137,6 +163,19 @@ void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logi
   visit_floating(logits.dtype(), [&](auto type) {
     backward<decltype(type)>(dlogits, dloss, logits, logsumexp, targets, ignore_index);
   });
+}
+
+void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits, const Tensor& targets,
+                          double scale, int ignore_index) {
+  if (logits.dtype() == DType::f64) {
+    return losses_and_gradients<double>(losses, dlogits, logits, targets, scale,
+                                                ignore_index);
+  }
+  const auto factor = static_cast<float>(scale);
+  if (dlogits.dtype() == DType::bf16) {
+    return losses_and_gradients<bfloat16>(losses, dlogits, logits, targets, factor, ignore_index);
+  }
+  losses_and_gradients<float>(losses, dlogits, logits, targets, factor, ignore_index);
 }
 
 }  // namespace tessera::cpu

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cast/op.h"
+#include "kernels/cross_entropy/gradient_rows.h"
 #include "kernels/cross_entropy/targets.h"
 #include "kernels/linear_cross_entropy/op.h"
 #include "kernels/matmul/op.h"
@@ -13,17 +14,14 @@ namespace {
 
 /// Memory that all chunks use, one after the other.
 struct ChunkWorkspace {
-  Tensor logits;     // [chunk, V] f32 or f64; becomes dlogits in place
-  Tensor rounded;    // dlogits as the products of bf16 take them; else undefined
+  Tensor logits;     // [chunk, V] f32 or f64
+  Tensor dlogits;    // bf16 as the products of bf16 take them; else the logits themselves
   Tensor logsumexp;  // [chunk]
-  Tensor dloss;      // [chunk], each the loss's factor
 
-  ChunkWorkspace(std::int64_t chunk, std::int64_t classes, const Tensor& x, DType dtype,
-                 double loss_scale)
+  ChunkWorkspace(std::int64_t chunk, std::int64_t classes, const Tensor& x, DType dtype)
       : logits(Tensor::empty({chunk, classes}, dtype)),
-        rounded(x.dtype() == DType::bf16 ? Tensor::empty({chunk, classes}, DType::bf16) : Tensor()),
-        logsumexp(Tensor::empty({chunk}, dtype)),
-        dloss(Tensor::full({chunk}, dtype, loss_scale)) {}
+        dlogits(x.dtype() == DType::bf16 ? Tensor::empty({chunk, classes}, DType::bf16) : logits),
+        logsumexp(Tensor::empty({chunk}, dtype)) {}
 };
 
 }  // namespace
@@ -40,23 +38,23 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
   const bool widens = x.dtype() == DType::f16;
   const Tensor factor = widens ? widened(weight) : weight;
   const Tensor losses = Tensor::empty({tokens}, dtype);
-  const ChunkWorkspace workspace(std::min(chunk, tokens), weight.size(0), x, dtype, loss_scale);
+  const ChunkWorkspace workspace(std::min(chunk, tokens), weight.size(0), x, dtype);
   if (tokens == 0 && dweight.defined() && accumulate_dweight == Accumulate::no) dweight.zero();
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t end = std::min(tokens, begin + chunk);
     const Tensor chunk_x = widens ? widened(x.slice(begin, end)) : x.slice(begin, end);
     const Tensor chunk_targets = targets.slice(begin, end);
     const Tensor logits = workspace.logits.slice(0, end - begin);
-    const Tensor logsumexp = workspace.logsumexp.slice(0, end - begin);
     tessera::matmul(logits, chunk_x, factor, Transpose::no, Transpose::yes);
-    tessera::cross_entropy_forward(losses.slice(begin, end), logsumexp, logits, chunk_targets,
-                                   ignore_index);
-    if (!dx.defined() && !dweight.defined()) continue;
-    tessera::cross_entropy_backward(logits, workspace.dloss.slice(0, end - begin), logits,
-                                    logsumexp, chunk_targets, ignore_index);
-    const Tensor dlogits =
-        workspace.rounded.defined() ? workspace.rounded.slice(0, end - begin) : logits;
-    if (workspace.rounded.defined()) tessera::cast(dlogits, logits);
+    if (!dx.defined() && !dweight.defined()) {
+      tessera::cross_entropy_forward(losses.slice(begin, end),
+                                     workspace.logsumexp.slice(0, end - begin), logits,
+                                     chunk_targets, ignore_index);
+      continue;
+    }
+    const Tensor dlogits = workspace.dlogits.slice(0, end - begin);
+    losses_and_gradients(losses.slice(begin, end), dlogits, logits, chunk_targets, loss_scale,
+                         ignore_index);
     if (dx.defined()) tessera::matmul(dx.slice(begin, end), dlogits, factor);
     if (dweight.defined()) {
       tessera::matmul(dweight, dlogits, chunk_x, Transpose::yes, Transpose::no,

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "kernels/cross_entropy/gradient_rows.h"
 #include "kernels/cross_entropy/op.h"
 #include "kernels/cross_entropy/rows.h"
 #include "kernels/linear_cross_entropy/op.h"
@@ -36,31 +37,27 @@ void add_head(CaseList& list) {
 }
 
 /// The loss between the products of linear_cross_entropy: losses of a chunk of logits, which become
-/// their gradients. A GPU has one kernel for it, the CPU two calls in f32.
+/// their gradients, in one pass. On the CPU they are f32.
 void add_chunk(CaseList& list) {
   const bool on_cpu = context().device().is_cpu();
   const DType dtype = on_cpu ? DType::f32 : list.dtype;
   const std::int64_t N =
       std::min(list.rows, on_cpu ? cpu::kCrossEntropyChunk : cuda::kCrossEntropyChunk);
   const std::int64_t V = list.model.vocab_size, stride = on_cpu ? V : round_up(V, 64);
-  const auto run = [=](const Tensor& logits, const Tensor& losses, const Tensor& logsumexp,
-                       const Tensor& dloss, const Tensor& targets) {
+  const auto run = [=](const Tensor& logits, const Tensor& losses, const Tensor& targets) {
+    const float scale = 1.0f / static_cast<float>(N);
     if constexpr (kHasCuda) {
       if (!on_cpu) {
-        const float scale = 1.0f / static_cast<float>(N);
         const cuda::LogitRows rows{logits, V, targets, 0, kIgnoreIndex};
         return cuda::losses_and_gradients_of_rows(losses, rows, scale);
       }
     }
-    cross_entropy_forward(losses, logsumexp, logits, targets);
-    cross_entropy_backward(logits, dloss, logits, logsumexp, targets);
+    cpu::losses_and_gradients(losses, logits, logits, targets, scale, kIgnoreIndex);
   };
   list.memory_bound(
       "cross_entropy_chunk", fmt::format("{} x {}", N, V), 2 * CaseList::bytes(N, V, dtype), [=] {
         return [=, logits = noise({N, stride}, dtype), losses = Tensor::empty({N}, DType::f32),
-                logsumexp = Tensor::empty({N}, DType::f32),
-                dloss = Tensor::full({N}, DType::f32, 1.0 / static_cast<double>(N)),
-                targets = random_ids(N, V)] { run(logits, losses, logsumexp, dloss, targets); };
+                targets = random_ids(N, V)] { run(logits, losses, targets); };
       });
 }
 
