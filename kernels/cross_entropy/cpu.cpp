@@ -168,8 +168,7 @@ void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logi
 void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits, const Tensor& targets,
                           double scale, int ignore_index) {
   if (logits.dtype() == DType::f64) {
-    return losses_and_gradients<double>(losses, dlogits, logits, targets, scale,
-                                                ignore_index);
+    return losses_and_gradients<double>(losses, dlogits, logits, targets, scale, ignore_index);
   }
   const auto factor = static_cast<float>(scale);
   if (dlogits.dtype() == DType::bf16) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cast/op.h"
+#include "kernels/cross_entropy/gradient_rows.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -93,6 +95,31 @@ TEST_CASE("cross-entropy and its gradient equal the formula in float64") {
       cross_entropy_backward(logits, dloss, logits, logsumexp, targets);
       CHECK(test::same_bits(logits, dlogits));  // in place
     }
+  }
+}
+
+TEST_CASE("losses and gradients in one pass have the bits of separate calls", "[cpu]") {
+  const test::Rank rank;
+  constexpr std::int64_t kRows = 7, kClasses = 2083;
+  constexpr double kScale = 0.3;
+  for (const auto& [dtype, out] :
+       {std::pair{DType::f32, DType::f32}, {DType::f32, DType::bf16}, {DType::f64, DType::f64}}) {
+    CAPTURE(name_of(dtype), name_of(out));
+    const Tensor logits = test::normal_tensor({kRows, kClasses}, dtype, "logits", 3.0);
+    const Tensor targets = some_targets(kRows, kClasses);
+    const Tensor losses = Tensor::empty({kRows}, dtype), logsumexp = losses.clone();
+    const Tensor gradients = Tensor::empty({kRows, kClasses}, dtype);
+    cross_entropy_forward(losses, logsumexp, logits, targets);
+    cross_entropy_backward(gradients, Tensor::full({kRows}, dtype, kScale), logits, logsumexp,
+                           targets);
+    const Tensor rounded = Tensor::empty({kRows, kClasses}, out);
+    cast(rounded, gradients);
+    const Tensor losses_of_pass = Tensor::empty({kRows}, dtype);
+    const Tensor gradients_of_pass = out == dtype ? logits : Tensor::empty({kRows, kClasses}, out);
+    cpu::losses_and_gradients(losses_of_pass, gradients_of_pass, logits, targets, kScale,
+                              kIgnoreIndex);
+    CHECK(test::same_bits(losses_of_pass, losses));
+    CHECK(test::same_bits(gradients_of_pass, rounded));
   }
 }
 

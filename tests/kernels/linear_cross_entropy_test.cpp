@@ -335,7 +335,7 @@ TEST_CASE("the workspace of linear_cross_entropy has the size that op.h gives, t
     allocator.reset_peaks();
     problem.run(Accumulate::no, chunk);
     const std::int64_t size = size_of(dtype), rounded = dtype == DType::f32 ? 0 : size;
-    const std::int64_t on_cpu = 4 * chunk * (classes + 2) + rounded * chunk * classes +
+    const std::int64_t on_cpu = 4 * chunk * (classes + 1) + rounded * chunk * classes +
                                 workspace_of_products(chunk, channels, classes, dtype);
     const std::int64_t on_gpu = size * chunk * 1024 + std::int64_t{cuda::kGemmWorkspaceBytes};
     CHECK(allocator.account()[Category::workspace].peak ==

@@ -197,6 +197,17 @@ CPU_FAULTS = {
         "    if (end < dy_.size(0)) continue;\n",
         "",
         ["kernels_linear_cpu"]),
+    # ---- the loss on the CPU
+    "the gradient of an ignored row stays its logits": (
+        "kernels/cross_entropy/cpu.cpp",
+        "    std::fill_n(dlogits, classes, G{});\n",
+        "",
+        ["kernels_linear_cross_entropy"]),
+    "the gradient at the target is the softmax": (
+        "kernels/cross_entropy/cpu.cpp",
+        "  store_as(dlogits[target], dloss * at_target);",
+        "  store_as(dlogits[target], dloss * (at_target + C{1}));",
+        ["kernels_cross_entropy"]),
     # ---- loops for several instruction sets
     "a sum's lanes are as many as a vector of AVX2 has": (
         "kernels/cpu/lanes.h",
