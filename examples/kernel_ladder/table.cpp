@@ -5,9 +5,11 @@
 #include <chrono>
 #include <thread>
 
+#include "examples/kernel_ladder/rung.h"
 #include "runtime/context.h"
 #include "runtime/profiler.h"
 #include "tools/bench/median.h"
+#include "tools/measure/peak.h"
 #include "tools/program/command_line.h"
 
 namespace tessera::kernel_ladder {
@@ -21,9 +23,8 @@ double seconds_of(const std::function<void()>& run) {
   return 1e-3 * milliseconds_between(begin, TimePoint::now());
 }
 
-}  // namespace
-
-void print_table(const std::vector<Line>& lines, double work, const std::string& unit, int runs) {
+/// Each line's units of work per second; 0 for lines that do not run.
+std::vector<double> rates_of(const std::vector<Line>& lines, double work, int runs) {
   std::vector<std::vector<double>> seconds(lines.size());
   for (int round = -1; round < runs; ++round) {
     for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -32,6 +33,35 @@ void print_table(const std::vector<Line>& lines, double work, const std::string&
       if (round >= 0) seconds[i].push_back(time);
     }
   }
+  std::vector<double> rates;
+  for (const auto& of_line : seconds) {
+    rates.push_back(of_line.empty() ? 0.0 : work / median(of_line));
+  }
+  return rates;
+}
+
+double ceiling_of(const Line& line, const std::vector<Line>& lines,
+                  const std::vector<double>& rates) {
+  if (line.ceiling > 0.0) return line.ceiling;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].name == line.ceiling_name) return rates[i];
+  }
+  return 0.0;
+}
+
+}  // namespace
+
+Line peak_line(const std::string& name, cpu::Isa isa, DType dtype, int threads, double clock,
+               std::function<void()> run) {
+  return {.name = name,
+          .run = has(isa) ? std::move(run) : nullptr,
+          .ceiling = operations_per_cycle(isa, dtype) * clock * threads,
+          .ceiling_name =
+              fmt::format("{}, {} thread{}", enum_name(isa), threads, threads == 1 ? "" : "s")};
+}
+
+void print_table(const std::vector<Line>& lines, double work, const std::string& unit, int runs) {
+  const std::vector<double> rates = rates_of(lines, work, runs);
   fmt::print("{:<16} {:>9} {:>8} {:>9}   {}\n", "", unit, "share", "ratio", "share of");
   double last = 0.0;
   for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -40,12 +70,12 @@ void print_table(const std::vector<Line>& lines, double work, const std::string&
       fmt::print("{:<16} skipped: this CPU has no {}\n", line.name, line.ceiling_name);
       continue;
     }
-    const double rate = 1e-9 * work / median(seconds[i]);
-    const bool known = line.ceiling > 0.0;
-    fmt::print("{:<16} {:>9.1f} {:>8} {:>9}   {}\n", line.name, rate,
-               known ? fmt::format("{:.1f} %", 1e11 * rate / line.ceiling) : "-",
-               last > 0.0 ? fmt::format("{:.2f}", rate / last) : "", line.ceiling_name);
-    last = rate;
+    const double ceiling = ceiling_of(line, lines, rates);
+    fmt::print("{:<16} {:>9.{}f} {:>8} {:>9}   {}\n", line.name, 1e-9 * rates[i],
+               rates[i] < 1e10 ? 2 : 1,
+               ceiling > 0.0 ? fmt::format("{:.1f} %", 100.0 * rates[i] / ceiling) : "-",
+               last > 0.0 ? fmt::format("{:.2f}", rates[i] / last) : "", line.ceiling_name);
+    last = rates[i];
   }
   flush_output();
 }

@@ -5,8 +5,11 @@
 #include <array>
 #include <catch2/catch.hpp>
 
+#include "examples/kernel_ladder/attention/operands.h"
 #include "examples/kernel_ladder/matmul/operands.h"
 #include "examples/kernel_ladder/matmul/rungs.h"
+#include "examples/kernel_ladder/norm/operands.h"
+#include "examples/kernel_ladder/softmax/operands.h"
 #include "runtime/context.h"
 
 namespace tessera::kernel_ladder {
@@ -49,6 +52,75 @@ TEST_CASE("every rung of the ladder of products computes c = a b with the bits o
           "[cpu]") {
   check_matmul(1);
   check_matmul(3);
+}
+
+/// Calls run() on 1 and on 3 threads.
+template <typename Run>
+void on_teams(const Run& run) {
+  for (const int threads : {1, 3}) {
+    RankContext rank({.device = {DeviceType::cpu, 0}, .threads = threads});
+    const ContextGuard guard(rank);
+    INFO(threads << " threads");
+    run();
+  }
+}
+
+// Rows: one of everything; less than a vector; whole vectors and one more; more rows than a thread
+// takes at a time; more columns than a block has.
+constexpr std::array<std::array<std::int64_t, 2>, 6> kRowShapes = {
+    {{1, 1}, {3, 5}, {2, 33}, {131, 40}, {1, 513}, {3, 1500}}};
+
+TEST_CASE("every rung of the ladder of norms errs by no more than its roundings explain", "[cpu]") {
+  on_teams([] {
+    for (const auto& [N, C] : kRowShapes) {
+      const norm::Operands o(N, C);
+      for (const Rung<norm::Norm>& rung : norm::kRungs) {
+        if (!has(rung.isa)) continue;
+        soil(o.y), soil(o.rstd);
+        rung.run(o.problem());
+        INFO(fmt::format("{}: [{}, {}]", rung.name, N, C));
+        CHECK(largest_error(o.problem()) <= most_error(o.problem()));
+      }
+    }
+  });
+}
+
+TEST_CASE("every rung of the ladder of softmaxes errs by no more than its roundings explain",
+          "[cpu]") {
+  on_teams([] {
+    for (const auto& [N, C] : kRowShapes) {
+      const softmax::Operands o(N, C);
+      for (const softmax::SoftmaxRung& rung : softmax::kRungs) {
+        if (!has(rung.isa)) continue;
+        soil(o.y), soil(o.loss);
+        rung.run(o.problem());
+        INFO(fmt::format("{}: [{}, {}]", rung.name, N, C));
+        CHECK(largest_error(o.problem(), rung.writes_y) <= most_error(o.problem()));
+        CHECK(rung.writes_y == (o.y.to_vector<float>()[0] != 99.0f));
+      }
+    }
+  });
+}
+
+// Heads, tokens and channels: one token; less than a tile; whole tiles and one more; a last tile of
+// few queries, channels that are no whole vector.
+constexpr std::array<std::array<std::int64_t, 3>, 4> kHeadShapes = {
+    {{1, 1, 1}, {2, 37, 8}, {1, 129, 16}, {3, 150, 20}}};
+
+TEST_CASE("every rung of the ladder of attention errs by no more than its roundings explain",
+          "[cpu]") {
+  on_teams([] {
+    for (const auto& [H, T, D] : kHeadShapes) {
+      const attention::Operands o(H, T, D, 40.0f);
+      for (const Rung<attention::Attention>& rung : attention::kRungs) {
+        if (!has(rung.isa)) continue;
+        soil(o.o);
+        rung.run(o.problem());
+        INFO(fmt::format("{}: {} heads of [{}, {}]", rung.name, H, T, D));
+        CHECK(largest_error(o.problem()) <= most_error(o.problem()));
+      }
+    }
+  });
 }
 
 }  // namespace

@@ -39,14 +39,6 @@ double largest_error(const Operands& operands) {
                                            : largest_error(operands.product<float>());
 }
 
-bool has(cpu::Isa isa) {
-#if defined(__x86_64__)
-  return cpu::best_isa() >= isa;
-#else
-  return isa < cpu::Isa::amx;
-#endif
-}
-
 #if !defined(__x86_64__)
 void amx(const Product<bfloat16>&) {}
 #endif

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "examples/kernel_ladder/matmul/product.h"
-#include "kernels/matmul/cpu/isa.h"
+#include "examples/kernel_ladder/rung.h"
 
 namespace tessera::kernel_ladder {
 
@@ -16,13 +16,7 @@ void three_levels(const Product<float>& p);
 void avx512(const Product<float>& p);
 void threads(const Product<float>& p);
 
-struct MatmulRung {
-  const char* name;
-  void (*run)(const Product<float>&);
-  /// The instructions that the file is compiled for, on x86-64.
-  cpu::Isa isa;
-  bool uses_threads = false;
-};
+using MatmulRung = Rung<Product<float>>;
 
 inline constexpr MatmulRung kMatmulRungs[] = {
     {"three_loops", three_loops, cpu::Isa::avx2},
@@ -34,9 +28,6 @@ inline constexpr MatmulRung kMatmulRungs[] = {
     {"avx512", avx512, cpu::Isa::avx512},
     {"threads", threads, cpu::Isa::avx512, true},
 };
-
-/// Does this CPU have the instructions? CPUs that are not x86-64 have those of all f32 rungs.
-bool has(cpu::Isa isa);
 
 /// The last rung, on all threads. Only where has(Isa::amx).
 void amx(const Product<bfloat16>& p);

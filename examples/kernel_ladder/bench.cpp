@@ -1,0 +1,71 @@
+// bench_ladder: times the rungs of a ladder of kernels, or checks them.
+//
+//   bench_ladder --op matmul|norm|softmax|attention [--shape 1024,768,768] [--threads 2] [--runs 5]
+//   bench_ladder --op matmul --check
+//
+// The last lines of a table are the library's kernel and the bounds. A bound is the peak of the
+// instruction set, on cores with two units for vectors, or a copy of the same arrays.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "examples/kernel_ladder/ladder.h"
+#include "runtime/check.h"
+#include "sharding/comm/threads/threads.h"
+#include "tools/program/command_line.h"
+
+namespace tessera::kernel_ladder {
+namespace {
+
+struct Options {
+  std::string op;
+  std::vector<std::int64_t> shape;
+  int threads = 0, runs = 5;
+  bool check = false;
+};
+
+const std::vector<Ladder>& ladders() {
+  static const std::vector<Ladder> all = {matmul_ladder(), norm_ladder(), softmax_ladder(),
+                                          attention_ladder()};
+  return all;
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const Ladder& ladder : ladders()) all.emplace_back(ladder.name);
+  return all;
+}
+
+void run(const Options& options) {
+  const Ladder& ladder = *std::find_if(ladders().begin(), ladders().end(),
+                                       [&](const Ladder& l) { return l.name == options.op; });
+  if (options.check) return ladder.check();
+  check(options.shape.empty() || options.shape.size() == ladder.shape.size(),
+        "--shape has {} numbers; --op {} takes {}: {}", options.shape.size(), ladder.name,
+        ladder.shape.size(), ladder.sizes);
+  ladder.time(options.shape.empty() ? ladder.shape : options.shape, options.runs);
+}
+
+}  // namespace
+}  // namespace tessera::kernel_ladder
+
+int main(int count, char** arguments) {
+  using namespace tessera;
+  kernel_ladder::Options options;
+  CLI::App app("Times the rungs of a ladder of kernels", "bench_ladder");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--op", options.op, "The ladder")
+      ->required()
+      ->check(CLI::IsMember(kernel_ladder::names()));
+  app.add_option("--shape", options.shape,
+                 "matmul: M,N,K; norm, softmax: rows,columns; attention: heads,tokens,channels")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  app.add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
+  app.add_option("--runs", options.runs, "Timed runs per rung")->check(CLI::PositiveNumber);
+  app.add_flag("--check", options.check, "Print the rungs' errors instead of their times");
+  return run_main(app, count, arguments, [&] {
+    run_ranks({.device = {DeviceType::cpu, 0}, .threads = options.threads},
+              [&](Communicator&) { kernel_ladder::run(options); });
+    return 0;
+  });
+}

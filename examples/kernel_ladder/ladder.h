@@ -1,0 +1,27 @@
+// The ladders that bench_ladder knows.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace tessera::kernel_ladder {
+
+/// A ladder of kernels for one operation.
+struct Ladder {
+  const char* name;
+  /// The numbers of a shape, such as "M,N,K".
+  const char* sizes;
+  std::vector<std::int64_t> shape;
+  /// Times the rungs and the libraries, `runs` times each, and prints a table.
+  void (*time)(const std::vector<std::int64_t>& shape, int runs);
+  /// Prints the rungs' errors at a small shape.
+  void (*check)();
+};
+
+Ladder matmul_ladder();
+Ladder norm_ladder();
+Ladder softmax_ladder();
+Ladder attention_ladder();
+
+}  // namespace tessera::kernel_ladder
