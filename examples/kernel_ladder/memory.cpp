@@ -9,8 +9,8 @@
 
 namespace tessera::kernel_ladder {
 
-std::string memory_name(const std::string& what, int threads) {
-  return fmt::format("{}, {} thread{}", what, threads, threads == 1 ? "" : "s");
+std::string memory_name(const std::string& access, int threads) {
+  return fmt::format("{}, {} thread{}", access, threads, threads == 1 ? "" : "s");
 }
 
 Line copy_line(const Tensor& to, const Tensor& from, int threads) {

@@ -9,7 +9,7 @@
 namespace tessera::kernel_ladder {
 
 /// "copy, 1 thread" or "read, 2 threads": the name of a line of the table.
-std::string memory_name(const std::string& what, int threads);
+std::string memory_name(const std::string& access, int threads);
 
 /// The line "copy": `threads` threads copy a part of `from` each to `to`, of the same size.
 Line copy_line(const Tensor& to, const Tensor& from, int threads);

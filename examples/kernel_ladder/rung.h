@@ -1,4 +1,4 @@
-// What the rungs of all ladders have in common.
+// A rung of any ladder.
 #pragma once
 
 #include "kernels/matmul/cpu/isa.h"

@@ -22,7 +22,7 @@ struct Line {
   std::string ceiling_name;
 };
 
-/// A line whose ceiling is the peak of an instruction set, on cores with a clock of `clock` per second.
+/// A line with the ceiling of an instruction set, on cores with a clock of `clock` per second.
 Line peak_line(const std::string& name, cpu::Isa isa, DType dtype, int threads, double clock,
                std::function<void()> run);
 

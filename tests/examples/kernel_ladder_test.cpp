@@ -65,6 +65,14 @@ void on_teams(const Run& run) {
   }
 }
 
+/// The elements of `result` after a rung.
+template <typename Run, typename Operands>
+std::vector<float> results(const Run& run, const Operands& operands, const Tensor& result) {
+  soil(result);
+  run(operands.problem());
+  return result.to_vector<float>();
+}
+
 // Rows: one of everything; less than a vector; whole vectors and one more; more rows than a thread
 // takes at a time; more columns than a block has.
 constexpr std::array<std::array<std::int64_t, 2>, 6> kRowShapes = {
@@ -82,6 +90,21 @@ TEST_CASE("every rung of the ladder of norms errs by no more than its roundings 
         CHECK(largest_error(o.problem()) <= most_error(o.problem()));
       }
     }
+  });
+}
+
+TEST_CASE("threads change no bit of a rung, and neither do tiles that are not visited", "[cpu]") {
+  on_teams([] {
+    const norm::Operands rows(131, 40);
+    CHECK(results(norm::vector_sums, rows, rows.y) == results(norm::threads, rows, rows.y));
+    const softmax::Operands logits(5, 1500);
+    const attention::Operands heads(3, 150, 20, 40.0f);
+    CHECK(results(attention::tiles, heads, heads.o) == results(attention::causal, heads, heads.o));
+    if (!has(cpu::Isa::avx512)) return;
+    CHECK(results(softmax::avx512, logits, logits.loss) ==
+          results(softmax::threads, logits, logits.loss));
+    CHECK(results(attention::avx512, heads, heads.o) ==
+          results(attention::threads, heads, heads.o));
   });
 }
 

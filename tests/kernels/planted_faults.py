@@ -242,7 +242,47 @@ CPU_FAULTS = {
         ".continues = accumulate == Accumulate::yes}",
         ".accumulate = accumulate == Accumulate::yes}",
         ["kernels_attention"]),
-    # ---- the ladder of products
+    # ---- the ladders of kernels
+    "a norm's rung forgets the last vector of its sum": (
+        "examples/kernel_ladder/norm/3_vector_sums.cpp",
+        "c < p.C; ++c) squares += x[c] * x[c];",
+        "c < p.C / 8 * 8; ++c) squares += x[c] * x[c];",
+        ["examples_kernel_ladder"]),
+    "a norm's threads skip the last rows": (
+        "examples/kernel_ladder/norm/4_threads.cpp",
+        "n < end; ++n) {",
+        "n < end / 8 * 8; ++n) {",
+        ["examples_kernel_ladder"]),
+    "a softmax's rung does not correct the sum": (
+        "examples/kernel_ladder/softmax/2_online.cpp",
+        "        sum *= std::exp(maximum - x[c]);\n",
+        "",
+        ["examples_kernel_ladder"]),
+    "a softmax's rung corrects a block's own sum": (
+        "examples/kernel_ladder/softmax/4_fused.cpp",
+        "sum * exponential(maximum - risen) + block",
+        "(sum + block) * exponential(maximum - risen)",
+        ["examples_kernel_ladder"]),
+    "a rung of attention does not correct its output": (
+        "examples/kernel_ladder/attention/2_online.cpp",
+        "          for (std::int64_t d = 0; d < p.D; ++d) o[d] *= correction;\n",
+        "",
+        ["examples_kernel_ladder"]),
+    "a rung of attention shows each query the next key": (
+        "examples/kernel_ladder/attention/3_tiles.cpp",
+        "first_key + j - first_query, 0",
+        "first_key + j - first_query - 1, 0",
+        ["examples_kernel_ladder"]),
+    "a rung of attention leaves out the tile on the diagonal": (
+        "examples/kernel_ladder/attention/4_causal.cpp",
+        "const std::int64_t visible = first_query + queries;",
+        "const std::int64_t visible = first_query + (first_query == 0 ? queries : 0);",
+        ["examples_kernel_ladder"]),
+    "the threads of a rung of attention take a block twice": (
+        "examples/kernel_ladder/attention/6_threads.cpp",
+        "block = blocks - 1 - task / p.H;",
+        "block = std::max<std::int64_t>(1, blocks - 1 - task / p.H);",
+        ["examples_kernel_ladder"]),
     "a rung adds to c's old elements": (
         "examples/kernel_ladder/matmul/2_loop_order.cpp",
         "std::fill_n(p.c, p.M * p.N, 0.0f);",

@@ -1,4 +1,4 @@
-// Rung 4, causal: tiles whose keys all come after the queries are not visited.
+// Rung 4, causal: tiles of keys that all come after the queries are not visited.
 #include <algorithm>
 #include <limits>
 

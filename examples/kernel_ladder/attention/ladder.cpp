@@ -25,8 +25,8 @@ void time_attention(const std::vector<std::int64_t>& shape, int runs) {
   const cpu::Isa products = std::min(cpu::best_isa(), cpu::Isa::avx512);
   std::vector<Line> lines;
   for (const Rung<attention::Attention>& rung : attention::kRungs) {
-    lines.push_back(peak_line(rung.name, products, DType::f32, rung.uses_threads ? threads : 1,
-                              clock, [&] { rung.run(problem); }));
+    lines.push_back(peak_line(rung.name, std::max(rung.isa, products), DType::f32,
+                              rung.uses_threads ? threads : 1, clock, [&] { rung.run(problem); }));
   }
   const auto heads = [&](const Tensor& t) { return heads_of(t, 0, 1, problem.D); };
   const Tensor logsumexp = Tensor::empty({problem.H, 1, problem.T}, DType::f32);

@@ -21,11 +21,11 @@ struct Operands {
 /// absolute terms weight |v|.
 double largest_error(const Attention& p);
 
-/// A bound for largest_error. Let S be the largest sum of |scale q k| over the channels of a query and a
-/// key. A score errs by (D + 1) S units, and its difference from a maximum by 2 S more (Higham 2002,
-/// section 3.1). An exponential's relative error is its argument's error plus 2 units. It enters
-/// a term and the sum of weights. Both sums have T terms, and at most T corrections of 3 units, whose
-/// arguments err by 2 S together. Four units are for the quotient.
+/// A bound for largest_error. Let S be the largest sum of |scale q k| over the channels of a query and
+/// a key. A score errs by (D + 1) S units, and its difference from a maximum by 2 S more (Higham 2002,
+/// section 3.1). An exponential's relative error is its argument's error plus 2 units. It enters a term
+/// and the sum of weights. Both sums have T terms, and at most T corrections of 3 units. The arguments
+/// of all corrections err by 2 S together. Four units are for the quotient.
 double most_error(const Attention& p);
 
 }  // namespace tessera::kernel_ladder::attention

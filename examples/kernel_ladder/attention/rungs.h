@@ -26,6 +26,7 @@ void stored_scores(const Attention& p);
 void online(const Attention& p);
 void tiles(const Attention& p);
 void causal(const Attention& p);
+void avx512(const Attention& p);
 void threads(const Attention& p);
 
 inline constexpr Rung<Attention> kRungs[] = {
@@ -33,7 +34,8 @@ inline constexpr Rung<Attention> kRungs[] = {
     {"online", online},
     {"tiles", tiles},
     {"causal", causal},
-    {"threads", threads, cpu::Isa::avx2, true},
+    {"avx512", avx512, cpu::Isa::avx512},
+    {"threads", threads, cpu::Isa::avx512, true},
 };
 
 }  // namespace tessera::kernel_ladder::attention

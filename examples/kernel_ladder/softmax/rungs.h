@@ -21,6 +21,7 @@ void three_passes(const Softmax& p);
 void online(const Softmax& p);
 void vectors(const Softmax& p);
 void fused(const Softmax& p);
+void avx512(const Softmax& p);
 void threads(const Softmax& p);
 
 struct SoftmaxRung : Rung<Softmax> {
@@ -33,7 +34,8 @@ inline constexpr SoftmaxRung kRungs[] = {
     {{"online", online}},
     {{"vectors", vectors}},
     {{"fused", fused}, false},
-    {{"threads", threads, cpu::Isa::avx2, true}, false},
+    {{"avx512", avx512, cpu::Isa::avx512}, false},
+    {{"threads", threads, cpu::Isa::avx512, true}, false},
 };
 
 }  // namespace tessera::kernel_ladder::softmax

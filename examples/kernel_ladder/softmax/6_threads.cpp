@@ -1,0 +1,38 @@
+// Rung 6, threads: each takes a row at a time.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "examples/kernel_ladder/softmax/rungs.h"
+#include "kernels/cpu/numeric.h"
+#include "runtime/threads.h"
+
+namespace tessera::kernel_ladder::softmax {
+namespace {
+
+using cpu::exponential;
+
+// Columns of a block: 2 KB, which stay in the first-level cache between their maximum and their sum.
+constexpr std::int64_t kBlock = 512;
+
+}  // namespace
+
+void threads(const Softmax& p) {
+  parallel_for(p.N, 1, [&](std::int64_t n, std::int64_t) {
+    const float* __restrict__ x = p.x + n * p.C;
+    float maximum = -std::numeric_limits<float>::infinity(), sum = 0.0f;
+    for (std::int64_t begin = 0; begin < p.C; begin += kBlock) {
+      const std::int64_t end = std::min(begin + kBlock, p.C);
+      float risen = maximum, block = 0.0f;
+#pragma omp simd reduction(max : risen)
+      for (std::int64_t c = begin; c < end; ++c) risen = x[c] > risen ? x[c] : risen;
+#pragma omp simd reduction(+ : block)
+      for (std::int64_t c = begin; c < end; ++c) block += exponential(x[c] - risen);
+      sum = sum * exponential(maximum - risen) + block;
+      maximum = risen;
+    }
+    p.loss[n] = maximum + std::log(sum) - x[p.target[n]];
+  });
+}
+
+}  // namespace tessera::kernel_ladder::softmax
