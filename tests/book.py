@@ -55,6 +55,7 @@ FIGURES = {
     "ring": "ring",
     "slots": "trace_step fsdp",
     "tree": None,
+    "warp_reads": None,
 }
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/**/*.md"]
 

@@ -316,6 +316,32 @@ CPU_FAULTS = {
 }
 
 FAULTS = {
+    # ---- the ladders of kernels
+    "a norm's warp leaves out a lane's last column": (
+        "examples/kernel_ladder/norm/gpu_2_warp_per_row.cu",
+        "for (std::int64_t c = lane; c < p.C; c += kLanes) squares",
+        "for (std::int64_t c = lane; c + kLanes <= p.C; c += kLanes) squares",
+        ["examples_cuda_kernel_ladder"]),
+    "a norm's row in registers ends before its last vectors": (
+        "examples/kernel_ladder/norm/gpu_3_row_in_registers.cu",
+        "constexpr int kVectors = 8;",
+        "constexpr int kVectors = 7;",
+        ["examples_cuda_kernel_ladder"]),
+    "the threads of a norm read the weights of other columns": (
+        "examples/kernel_ladder/norm/gpu_1_thread_per_row.cu",
+        "x[c] * rstd * p.weight[c]",
+        "x[c] * rstd * p.weight[(c + threadIdx.x) % p.C]",
+        ["examples_cuda_kernel_ladder", "examples_emulated_kernel_ladder"]),
+    "the lanes of a softmax add sums of different maxima": (
+        "examples/kernel_ladder/softmax/gpu_2_warp_per_row.cu",
+        "sum * expf(own - maximum)",
+        "sum",
+        ["examples_cuda_kernel_ladder"]),
+    "a softmax reads its row again": (
+        "examples/kernel_ladder/softmax/gpu_3_row_in_registers.cu",
+        "    row[i] = make_float4(expf(",
+        "    row[i] = x[i * kLanes + lane];\n    row[i] = make_float4(expf(",
+        ["examples_emulated_kernel_ladder"]),
     # ---- attention
     "no barrier before a tile is loaded over the last one": (
         "kernels/attention/cuda/general_forward.cu",
