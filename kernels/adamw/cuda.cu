@@ -1,8 +1,8 @@
 // AdamW over all of a rank's shards in one launch.
 //
-// Traffic per element: p, m, v read and written (24 bytes; 20 with p in bf16), the gradient read
-// (4, or 2 in 16 bits). A block takes a chunk of 8192 elements of one tensor, a thread four
-// neighbours at a time, 1024 elements apart:
+// Traffic per element: p, m, v read and written (24 bytes; 20 with p in bf16, 12 with the moments in
+// bf16, too), the gradient read (4, or 2 in 16 bits), the copy written (2 in 16 bits). A block takes
+// a chunk of 8192 elements of one tensor, a thread four neighbours at a time, 1024 elements apart:
 //
 //   thread      0          1                 255        0
 //   element   | 0 1 2 3 | 4 5 6 7 | ... | 1020..1023 | 1024..1027 | ...
@@ -10,46 +10,33 @@
 // so a warp reads 512 consecutive bytes of m and of v. Four loads are in flight per thread, and no
 // element is used twice: occupancy hides the latency.
 #include "kernels/adamw/factors.h"
+#include "kernels/cast/device.h"
 #include "kernels/cuda/multi_tensor.h"
 #include "kernels/cuda/philox.h"
 
 namespace tessera::cuda {
 namespace {
 
-// How p is stored: exactly in f32, rounded at random in bf16.
-template <typename P>
-struct Rounding {
-  explicit Rounding(const AdamWTensors&) {}
-  Rounding() = default;
+/// Random words of a tensor's elements; nothing where all is stored exactly.
+template <bool kRandom>
+struct Words {
+  explicit Words(const AdamWTensors&) {}
+  Words() = default;
 
-  __device__ void store(float* p, std::int64_t, float value) const { *p = value; }
-  __device__ void store_quad(float* p, std::int64_t, const gpu::Quad<float>& values) const {
-    values.store(p);
-  }
+  __device__ void draw(unsigned (&)[4], std::int64_t, std::uint64_t) const {}
 };
 
 template <>
-struct Rounding<bfloat16> {
+struct Words<true> {
   gpu::RandomWords random;
   std::int64_t first;  // index of element 0 in the random sequence
 
-  explicit Rounding(const AdamWTensors& t) : random(t.rounding), first(t.first) {}
-  Rounding() = default;
+  explicit Words(const AdamWTensors& t) : random(t.rounding), first(t.first) {}
+  Words() = default;
 
-  // Infinity stays exact, and NaN becomes quiet.
-  __device__ static bfloat16 rounded(float value, unsigned random_word) {
-    const unsigned bits = __float_as_uint(value);
-    bfloat16 result;
-    gpu::store(result, value);
-    if ((bits & 0x7f800000u) != 0x7f800000u) {
-      result.bits = static_cast<std::uint16_t>((bits + (random_word >> 16)) >> 16);
-    }
-    return result;
-  }
-
-  // Words i to i + 3 of the sequence, from one Philox block or two.
-  __device__ void draw(unsigned (&words)[4], std::int64_t i) const {
-    const std::uint64_t index = first + i;
+  // Words i to i + 3 of the sequence that begins at `base`, from one Philox block or two.
+  __device__ void draw(unsigned (&words)[4], std::int64_t i, std::uint64_t base) const {
+    const std::uint64_t index = base + first + i;
     const uint4 a = random.block(index / 4);
     const unsigned skipped = index % 4;  // the same for all quads of a tensor
     const uint4 b = skipped == 0 ? a : random.block(index / 4 + 1);
@@ -63,91 +50,149 @@ struct Rounding<bfloat16> {
 #pragma unroll
     for (int j = 0; j < 4; ++j) words[j] = both[j];
   }
+};
 
-  __device__ void store(bfloat16* p, std::int64_t i, float value) const {
-    unsigned words[4];
-    draw(words, i);
-    *p = rounded(value, words[0]);
+// How a value is stored: exactly in f32, as a random neighbour in bf16. `chance` is 16 random bits.
+// Infinity stays exact, and NaN becomes quiet.
+__device__ inline void store_rounded(float& to, float value, unsigned) {
+  to = value;
+}
+__device__ inline void store_rounded(bfloat16& to, float value, unsigned chance) {
+  const unsigned bits = __float_as_uint(value);
+  gpu::store(to, value);
+  if ((bits & 0x7f800000u) != 0x7f800000u) {
+    to.bits = static_cast<std::uint16_t>((bits + chance) >> 16);
   }
-  __device__ void store_quad(bfloat16* p, std::int64_t i, const gpu::Quad<float>& values) const {
-    unsigned words[4];
-    draw(words, i);
-    gpu::Quad<bfloat16> exact;
+}
+
+/// The copy of p in another dtype. Its dtype is known at run time only: a branch that all threads of
+/// a block take alike costs nothing next to the memory's traffic.
+struct CopyOfP {
+  void* data;  // null: none
+  DType dtype;
+
+  __device__ bool has_quads() const {
+    const std::uintptr_t bytes = dtype == DType::f32 ? 16 : 8;
+    return reinterpret_cast<std::uintptr_t>(data) % bytes == 0;
+  }
+
+  /// Writes `kCount` neighbours from element i on, which are all of them or aligned.
+  template <typename P, int kCount>
+  __device__ void write(const P (&p)[kCount], std::int64_t i) const {
+    if (data == nullptr) return;
+    if (dtype == DType::bf16) return write_as<bfloat16>(p, i);
+    if (dtype == DType::f16) return write_as<float16>(p, i);
+    write_as<float>(p, i);
+  }
+
+ private:
+  template <typename To, typename P, int kCount>
+  __device__ void write_as(const P (&p)[kCount], std::int64_t i) const {
+    To* const to = static_cast<To*>(data) + i;
+    gpu::Four<To> four;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) exact.values[j] = gpu::load(rounded(values.values[j], words[j]));
-    exact.store(p);
+    for (int j = 0; j < kCount; ++j) gpu::narrow(four.values[j], gpu::widen(p[j]));
+    if constexpr (kCount == 4) {
+      four.store(to);
+    } else {
+      *to = four.values[0];
+    }
   }
 };
 
-template <typename P, typename G>
+template <typename P, typename S, typename G>
 struct Item {
-  P* p;
-  float *m, *v;
-  const G* gradient;
-  std::int64_t count;
-  bool decay;
-  Rounding<P> rounding;
+  static constexpr bool kRandom = sizeof(P) == 2 || sizeof(S) == 2;
 
-  __device__ bool has_quads() const { return gpu::are_quads(p, m, v, gradient); }
+  P* p;
+  S *m, *v;
+  const G* gradient;
+  CopyOfP copy;
+  bool decay;
+  Words<kRandom> random;
+  std::int64_t count;
+
+  __device__ bool has_quads() const {
+    return gpu::are_quads(p, m, v, gradient) && copy.has_quads();
+  }
 };
 
 // The formula of cpu.cpp, operation by operation: fma, sqrt and division are correctly rounded on
 // both devices, so the bits are the same.
-__device__ void update(float& p, float& m, float& v, float gradient, const AdamWFactors& f) {
+template <typename P, typename S>
+__device__ void update(P& p, S& m, S& v, float gradient, unsigned word, unsigned of_moments,
+                       const AdamWFactors& f) {
   const float g = gradient * f.gradient_scale;
-  m = fmaf(f.beta1, m, f.beta1_rest * g);
-  v = fmaf(f.beta2, v, f.beta2_rest * (g * g));
-  const float root = fmaf(sqrtf(v), f.root_scale, f.epsilon);
-  p -= fmaf(f.step_size, m / root, f.decay * p);
+  const float new_m = fmaf(f.beta1, gpu::load(m), f.beta1_rest * g);
+  const float new_v = fmaf(f.beta2, gpu::load(v), f.beta2_rest * (g * g));
+  const float root = fmaf(sqrtf(new_v), f.root_scale, f.epsilon);
+  const float old = gpu::load(p);
+  store_rounded(m, new_m, of_moments >> 16);
+  store_rounded(v, new_v, of_moments & 0xffffu);
+  store_rounded(p, old - fmaf(f.step_size, new_m / root, f.decay * old), word >> 16);
 }
 
-template <typename P, typename G>
-__device__ void update_quad(const Item<P, G>& t, std::int64_t i, const AdamWFactors& f) {
-  const auto old = gpu::Quad<P>::load(t.p + i);
-  auto m = gpu::Quad<float>::load(t.m + i), v = gpu::Quad<float>::load(t.v + i);
+template <typename P, typename S, typename G>
+__device__ void update_quad(const Item<P, S, G>& t, std::int64_t i, const AdamWFactors& f) {
+  auto p = gpu::Four<P>::load(t.p + i);
+  auto m = gpu::Four<S>::load(t.m + i), v = gpu::Four<S>::load(t.v + i);
   const auto gradient = gpu::Quad<G>::load(t.gradient + i);
-  gpu::Quad<float> p;
+  unsigned words[4] = {}, of_moments[4] = {};
+  if constexpr (sizeof(P) == 2) t.random.draw(words, i, 0);
+  if constexpr (sizeof(S) == 2) t.random.draw(of_moments, i, kMomentWords);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    p.values[j] = old.values[j];
-    update(p.values[j], m.values[j], v.values[j], gradient.values[j], f);
+    update(p.values[j], m.values[j], v.values[j], gradient.values[j], words[j], of_moments[j], f);
   }
-  t.rounding.store_quad(t.p + i, i, p);
+  p.store(t.p + i);
   m.store(t.m + i);
   v.store(t.v + i);
+  t.copy.write(p.values, i);
 }
 
-template <typename P, typename G>
-__device__ void update_one(const Item<P, G>& t, std::int64_t i, const AdamWFactors& f) {
-  float p = gpu::load(t.p[i]);
-  update(p, t.m[i], t.v[i], gpu::load(t.gradient[i]), f);
-  t.rounding.store(t.p + i, i, p);
+template <typename P, typename S, typename G>
+__device__ void update_one(const Item<P, S, G>& t, std::int64_t i, const AdamWFactors& f) {
+  unsigned words[4] = {}, of_moments[4] = {};
+  if constexpr (sizeof(P) == 2) t.random.draw(words, i, 0);
+  if constexpr (sizeof(S) == 2) t.random.draw(of_moments, i, kMomentWords);
+  P p[1] = {t.p[i]};
+  update(p[0], t.m[i], t.v[i], gpu::load(t.gradient[i]), words[0], of_moments[0], f);
+  t.p[i] = p[0];
+  t.copy.write(p, i);
 }
 
-template <typename P, typename G>
+template <typename P, typename S, typename G>
 __global__ void __launch_bounds__(gpu::kThreads)
-    adamw_kernel(const __grid_constant__ gpu::TensorList<Item<P, G>> list, AdamWFactors f,
-                 const float* gradient_scale) {
+    adamw_kernel(const __grid_constant__ gpu::TensorList<Item<P, S, G>, gpu::kLongList> list,
+                 AdamWFactors f, const float* gradient_scale) {
   if (gradient_scale != nullptr) {
     f.gradient_scale = *gradient_scale;
     if (!isfinite(f.gradient_scale)) return;
   }
-  const auto chunk = gpu::Chunk<Item<P, G>>::of_block(list);
-  const Item<P, G>& t = chunk.item;
+  const auto chunk = gpu::Chunk<Item<P, S, G>>::of_block(list);
+  const Item<P, S, G>& t = chunk.item;
   if (!t.decay) f.decay = 0.0f;
   chunk.for_each([&](std::int64_t i) { update_quad(t, i, f); },
                  [&](std::int64_t i) { update_one(t, i, f); });
 }
 
-template <typename P, typename G>
+template <typename P, typename S, typename G>
 void launch(std::span<const AdamWTensors> parameters, const AdamWFactors& factors,
             const float* gradient_scale) {
-  std::vector<Item<P, G>> items;
+  std::vector<Item<P, S, G>> items;
   for (const AdamWTensors& t : parameters) {
-    items.push_back({t.p.data<P>(), t.m.data<float>(), t.v.data<float>(), t.gradient.data<G>(),
-                     t.p.numel(), t.decay, Rounding<P>(t)});
+    const CopyOfP copy = t.copy.defined() ? CopyOfP{t.copy.raw(), t.copy.dtype()} : CopyOfP{};
+    items.push_back({.p = t.p.data<P>(),
+                     .m = t.m.data<S>(),
+                     .v = t.v.data<S>(),
+                     .gradient = t.gradient.data<G>(),
+                     .copy = copy,
+                     .decay = t.decay,
+                     .random = Words<Item<P, S, G>::kRandom>(t),
+                     .count = t.p.numel()});
   }
-  gpu::launch_for_each_list<Item<P, G>>(items, adamw_kernel<P, G>, factors, gradient_scale);
+  gpu::launch_for_each_list<Item<P, S, G>, gpu::kLongList>(items, adamw_kernel<P, S, G>, factors,
+                                                           gradient_scale);
 }
 
 }  // namespace
@@ -159,10 +204,13 @@ void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settin
   const AdamWTensors& first = parameters.front();
   gpu::visit(first.gradient.dtype(), [&](auto type) {
     using G = decltype(type);
+    const bool exact_moments = first.m.dtype() == DType::f32;
     if (first.p.dtype() == DType::f32) {
-      launch<float, G>(parameters, factors, scale);
+      exact_moments ? launch<float, float, G>(parameters, factors, scale)
+                    : launch<float, bfloat16, G>(parameters, factors, scale);
     } else {
-      launch<bfloat16, G>(parameters, factors, scale);
+      exact_moments ? launch<bfloat16, float, G>(parameters, factors, scale)
+                    : launch<bfloat16, bfloat16, G>(parameters, factors, scale);
     }
   });
 }

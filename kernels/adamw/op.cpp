@@ -17,20 +17,40 @@ void check_settings(const AdamWSettings& s) {
         s.beta2);
 }
 
+/// f32, bf16 or f16.
+void check_narrow(const Argument& x) {
+  check_floating(kOp, x);
+  check(x.tensor.dtype() != DType::f64, "{}: {} is {}; its dtype must be f32, bf16 or f16", kOp,
+        x.name, describe(x.tensor));
+}
+
+void check_copy(const AdamWTensors& t, const Argument& copy) {
+  check_on_one_device(kOp, {{"p", t.p}, copy});
+  check_narrow(copy);
+  check_same_count(kOp, {"p", t.p}, copy);
+  for (const Argument& other :
+       {Argument{"p", t.p}, {"m", t.m}, {"v", t.v}, {"gradient", t.gradient}}) {
+    check_apart(kOp, copy, other);
+  }
+}
+
 void check_tensors(const AdamWTensors& t) {
   check_on_one_device(kOp, {{"p", t.p}, {"m", t.m}, {"v", t.v}, {"gradient", t.gradient}});
   const Argument p{"p", t.p}, m{"m", t.m}, v{"v", t.v}, gradient{"gradient", t.gradient};
-  check(t.p.dtype() == DType::f32 || t.p.dtype() == DType::bf16,
-        "{}: p is {}; its dtype must be f32 or bf16", kOp, describe(t.p));
-  check_dtype(kOp, m, DType::f32);
-  check_dtype(kOp, v, DType::f32);
-  check_same_dtype_or_f32(kOp, m, gradient);
+  for (const Argument& stored : {p, m}) {
+    const DType dtype = stored.tensor.dtype();
+    check(dtype == DType::f32 || dtype == DType::bf16,
+          "{}: {} is {}; its dtype must be f32 or bf16", kOp, stored.name, describe(stored.tensor));
+  }
+  check_same_dtype(kOp, v, m);
+  check_narrow(gradient);
   for (const Argument& other : {m, v, gradient}) {
     check_same_count(kOp, p, other);
     check_apart(kOp, p, other);
   }
   for (const Argument& other : {v, gradient}) check_apart(kOp, m, other);
   check_apart(kOp, v, gradient);
+  if (t.copy.defined()) check_copy(t, {"copy", t.copy});
 }
 
 }  // namespace
@@ -44,6 +64,7 @@ void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settin
     check_tensors(tensors);
     check_on_one_device(kOp, {{"p", tensors.p}, {"the first p", first.p}});
     check_same_dtype(kOp, {"p", tensors.p}, {"the first p", first.p});
+    check_same_dtype(kOp, {"m", tensors.m}, {"the first m", first.m});
     check_same_dtype(kOp, {"gradient", tensors.gradient}, {"the first gradient", first.gradient});
   }
   if (gradient_scale.defined()) {

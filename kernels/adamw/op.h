@@ -7,21 +7,25 @@
 //   p = p - learning_rate * weight_decay * p          (if the range decays)
 //         - learning_rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
 //
-//   p f32 or bf16; m and v f32; gradient f32, bf16 or f16; equal element counts. All p of a call
-//   have one dtype, and all gradients.
+//   p f32 or bf16; m and v both f32 or both bf16; gradient f32, bf16 or f16; copy f32, bf16 or f16;
+//   equal element counts. All p of a call have one dtype, and so have all moments and all gradients.
 //
-// One pass reads everything and writes p, m and v. The update is elementwise, with the same bits on
-// every device: a range gives the same bits whole or in pieces.
+// One pass reads everything and writes p, m and v. The same pass writes `copy`, if there is one: the
+// new p in another dtype, with the bits of cast(copy, p). A model that computes in 16 bits reads it.
+// The update is elementwise, with the same bits on every device: a range gives the same bits whole
+// or in pieces.
 //
-// p in bf16 has no f32 master. No program sets it up yet: masters are f32 today, and a master's
-// dtype becomes an option of the optimizer. An update is mostly smaller than half the distance of
-// two bf16 numbers, and rounding to nearest would lose it. So p is rounded up or down at random,
-// such that its mean is right (stochastic rounding; Gupta et al. 2015):
+// p in bf16 has no f32 master. An update is mostly smaller than half the distance of two bf16
+// numbers, and rounding to nearest would lose it. So p is rounded up or down at random, such that
+// its mean is right (stochastic rounding; Gupta et al. 2015):
 //
 //   bf16(p) = upper half of (bits of p + 16 random bits)
 //
-// A value that bf16 holds exactly stays, and so do infinity and NaN. The random bits are a function
-// of the element's address: element i takes those of rounding.bits(first + i).
+// A value that bf16 holds exactly stays, and so do infinity and NaN. Moments in bf16 are rounded in
+// the same way: near 1, beta2 changes v by less than half a step of bf16. The update of p uses them
+// before they are rounded. The random bits are a function of the element's address. Element i takes
+// the word rounding.bits(first + i) for p, and the word 2^63 further on for m (its upper half) and
+// v (its lower half).
 //
 // Clipping knows its factor only on the device. gradient_scale is then a tensor [1] f32. If it is
 // not finite, the call changes nothing. So the host may queue the update before it knows of an
@@ -38,14 +42,19 @@ namespace tessera {
 /// The tensors of one parameter, or of a rank's part of it.
 struct AdamWTensors {
   Tensor p, m, v, gradient;
+  /// May be undefined.
+  Tensor copy = {};
   /// Whether weight decay acts on p.
   bool decay = true;
-  /// For p in bf16: a random sequence, another one for every parameter and step.
+  /// For p or moments in bf16: a random sequence, another one for every parameter and step.
   RandomStream rounding = {};
-  /// For p in bf16: index of the range's first element in the parameter. With it the bits do not
+  /// For these, too: index of the range's first element in the parameter. With it the bits do not
   /// depend on how the parameter is cut into ranges.
   std::int64_t first = 0;
 };
+
+/// The words of `rounding` that round the moments begin here.
+inline constexpr std::uint64_t kMomentWords = std::uint64_t{1} << 63;
 
 struct AdamWSettings {
   double learning_rate = 1e-3;

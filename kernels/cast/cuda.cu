@@ -1,44 +1,14 @@
-// Conversion between f32, bf16 and f16, with the CPU's bits for every value.
+// Conversion between f32, bf16 and f16.
 //
 // Traffic: x read, y written (6 bytes an element between 16 bits and f32).
 #include <type_traits>
 
+#include "kernels/cast/device.h"
 #include "kernels/cast/op.h"
 #include "kernels/cuda/pairs.h"
 
 namespace tessera::cuda {
 namespace {
-
-// The hardware converts every NaN to the same NaN. runtime/half.h keeps the sign and the upper
-// bits, so NaNs are converted by hand: 3 instructions, which the time for memory hides.
-
-__device__ inline float widen(float value) {
-  return value;
-}
-__device__ inline float widen(bfloat16 value) {
-  return gpu::load(value);
-}
-__device__ inline float widen(float16 value) {
-  const unsigned magnitude = value.bits & 0x7fffu, sign = value.bits & 0x8000u;
-  if (magnitude > 0x7c00u) return __uint_as_float(sign << 16 | 0x7f800000u | magnitude << 13);
-  return gpu::load(value);
-}
-
-__device__ inline void narrow(float& to, float value) {
-  to = value;
-}
-__device__ inline void narrow(bfloat16& to, float value) {
-  const unsigned bits = __float_as_uint(value);
-  gpu::store(to, value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) to.bits = static_cast<std::uint16_t>(bits >> 16 | 0x40u);
-}
-__device__ inline void narrow(float16& to, float value) {
-  const unsigned bits = __float_as_uint(value);
-  gpu::store(to, value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) {
-    to.bits = static_cast<std::uint16_t>((bits >> 16 & 0x8000u) | 0x7e00u);
-  }
-}
 
 struct Convert {
   static constexpr bool kReadsTarget = false;
@@ -48,7 +18,7 @@ struct Convert {
     if constexpr (std::is_same_v<To, From>) {
       y = x;
     } else {
-      narrow(y, widen(x));
+      gpu::narrow(y, gpu::widen(x));
     }
   }
 };

@@ -3,10 +3,14 @@
 //   tensors    A, 20000 elements            B, 700    C, 9000
 //   blocks    | A 0    A 8192    A 16384 |  B 0    |  C 0    C 8192 |
 //
-// The list of tensors is a parameter of the launch, passed by value: parameters, up to 4 KB on
-// every GPU, lie in constant memory. So the list needs no copy to the device, and the host does not
-// wait. The list need not outlive the launch. A block finds its tensor by bisection, in 7 steps.
-// The list holds about 70 optimizer tensors or 120 pairs. Longer lists take several launches.
+// The list of tensors is a parameter of the launch, passed by value: parameters lie in constant
+// memory. So the list needs no copy to the device, and the host does not wait. The list need not
+// outlive the launch. A block finds its tensor by bisection.
+//
+// Parameters have at most 32,764 bytes (CUDA C++ Programming Guide, "__global__ function parameters":
+// compute capability 7.0 and CUDA 12.1 or later). Long lists use nearly all of them and hold the
+// shards of a whole model: about 440 of AdamW's. Every launch copies the whole list, so the tensors
+// of one bucket travel in short lists of 4 KB: about 120 pairs. More tensors take several launches.
 #pragma once
 
 #include <span>
@@ -20,11 +24,15 @@ namespace tessera::gpu {
 /// Elements of a block: its threads take four elements each, 8 times.
 inline constexpr std::int64_t kChunk = 8 * 4 * kThreads;
 
+/// Bytes of a list: for the tensors of a bucket, and for those of a model.
+inline constexpr int kShortList = 3900;
+inline constexpr int kLongList = 32'000;
+
 /// Tensors of one launch. `Item` describes one tensor (or a few of equal count) to the kernel: its
 /// pointers, `count`, and has_quads(), whether Quads can be read from all pointers.
-template <typename Item>
+template <typename Item, int kBytes = kShortList>
 struct TensorList {
-  static constexpr int kCapacity = 3900 / (sizeof(Item) + sizeof(std::int64_t));
+  static constexpr int kCapacity = kBytes / (sizeof(Item) + sizeof(std::int64_t));
 
   int size = 0;
   std::int64_t chunks = 0;
@@ -39,7 +47,8 @@ struct Chunk {
   const Item& item;
   std::int64_t begin, end;
 
-  __device__ static Chunk of_block(const TensorList<Item>& list) {
+  template <int kBytes>
+  __device__ static Chunk of_block(const TensorList<Item, kBytes>& list) {
     const std::int64_t chunk = blockIdx.x;
     int low = 0, high = list.size;  // the tensor is in [low, high)
     while (high - low > 1) {
@@ -65,9 +74,10 @@ struct Chunk {
 };
 
 /// Calls launch(list) for lists of all items with elements.
-template <typename Item, typename Launch>
+template <typename Item, int kBytes, typename Launch>
 void for_each_list(std::span<const Item> items, Launch launch) {
-  TensorList<Item> list{};  // zeros: all of it travels with the launch
+  using List = TensorList<Item, kBytes>;
+  List list{};  // zeros: all of it travels with the launch
   const auto flush = [&] {
     if (list.size > 0) launch(list);
     list.size = 0;
@@ -76,7 +86,7 @@ void for_each_list(std::span<const Item> items, Launch launch) {
   for (const Item& item : items) {
     if (item.count == 0) continue;
     const std::int64_t chunks = ceil_div(item.count, kChunk);
-    if (list.size == TensorList<Item>::kCapacity || list.chunks + chunks > INT32_MAX) flush();
+    if (list.size == List::kCapacity || list.chunks + chunks > INT32_MAX) flush();
     list.items[list.size] = item;
     list.first_chunk[list.size++] = list.chunks;
     list.chunks += chunks;
@@ -85,10 +95,10 @@ void for_each_list(std::span<const Item> items, Launch launch) {
 }
 
 /// Launches kernel(list, arguments...) for lists of all items with elements, a block per chunk.
-template <typename Item, typename Kernel, typename... Arguments>
+template <typename Item, int kBytes = kShortList, typename Kernel, typename... Arguments>
 void launch_for_each_list(std::span<const Item> items, Kernel kernel,
                           const Arguments&... arguments) {
-  for_each_list<Item>(items, [&](const TensorList<Item>& list) {
+  for_each_list<Item, kBytes>(items, [&](const TensorList<Item, kBytes>& list) {
     launch(kernel, dim3(static_cast<unsigned>(list.chunks)), dim3(kThreads), 0, stream(), list,
            arguments...);
   });

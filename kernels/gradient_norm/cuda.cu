@@ -141,7 +141,7 @@ void for_each_list(std::span<const Tensor> tensors, Launch launch) {
     using T = decltype(type);
     std::vector<Item<T>> items;
     for (const Tensor& tensor : tensors) items.push_back({tensor.data<T>(), tensor.numel()});
-    gpu::for_each_list<Item<T>>(items, launch);
+    gpu::for_each_list<Item<T>, gpu::kShortList>(items, launch);
   });
 }
 

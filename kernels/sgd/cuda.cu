@@ -54,7 +54,7 @@ __device__ void update_one(const Item<G>& t, std::int64_t i, const SgdFactors& f
 
 template <typename Form, typename G>
 __global__ void __launch_bounds__(gpu::kThreads)
-    sgd_kernel(const __grid_constant__ gpu::TensorList<Item<G>> list, SgdFactors f,
+    sgd_kernel(const __grid_constant__ gpu::TensorList<Item<G>, gpu::kLongList> list, SgdFactors f,
                const float* gradient_scale) {
   if (gradient_scale != nullptr) {
     f.gradient_scale = *gradient_scale;
@@ -80,9 +80,9 @@ void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
       items.push_back({t.p.data<float>(), momentum ? t.b.data<float>() : nullptr,
                        t.gradient.data<G>(), t.p.numel(), t.decay});
     }
-    gpu::launch_for_each_list<Item<G>>(items,
-                                       momentum ? sgd_kernel<Momentum, G> : sgd_kernel<Plain, G>,
-                                       SgdFactors(settings), scale);
+    gpu::launch_for_each_list<Item<G>, gpu::kLongList>(
+        items, momentum ? sgd_kernel<Momentum, G> : sgd_kernel<Plain, G>, SgdFactors(settings),
+        scale);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cast/op.h"
 #include "tests/kernels/optimizer_case.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -42,19 +43,27 @@ void update(const AdamWTensors& tensors, const AdamWSettings& settings) {
   adamw(std::span(&tensors, 1), settings);
 }
 
-/// For tests/kernels/optimizer_case.h. With p in bf16 every element draws random bits.
-template <DType parameter_dtype>
+Tensor converted(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  const Tensor y = Tensor::empty(x.shape(), dtype);
+  cast(y, x);
+  return y;
+}
+
+/// For tests/kernels/optimizer_case.h. With p or moments in bf16 every element draws random bits.
+template <DType parameter_dtype, DType moment_dtype = DType::f32, DType copy_dtype = DType::u8>
 struct AdamWOf {
   using Tensors = AdamWTensors;
   using Settings = AdamWSettings;
 
   static Tensors make(std::int64_t count, DType gradient_dtype, const std::string& name) {
     Tensors t = tensors_of(count, gradient_dtype, name);
-    if constexpr (parameter_dtype != DType::f32) {
-      t.p = normal_tensor({count}, parameter_dtype, name + "p");
-      t.rounding = RandomStream(5, name, 3);
-      t.first = 1;
-    }
+    t.p = converted(t.p, parameter_dtype);
+    t.m = converted(t.m, moment_dtype);
+    t.v = converted(t.v, moment_dtype);
+    t.rounding = RandomStream(5, name, 3);
+    t.first = 1;
+    if constexpr (copy_dtype != DType::u8) t.copy = converted(t.p, copy_dtype);
     return t;
   }
   static void update(std::span<const Tensors> list, const Settings& settings, const Tensor& scale) {
@@ -65,11 +74,15 @@ struct AdamWOf {
             .m = t.m.slice(begin, end),
             .v = t.v.slice(begin, end),
             .gradient = t.gradient.slice(begin, end),
+            .copy = t.copy.defined() ? t.copy.slice(begin, end) : Tensor(),
             .decay = t.decay,
             .rounding = t.rounding,
             .first = t.first + begin};
   }
-  static std::vector<Tensor> written(const Tensors& t) { return {t.p, t.m, t.v}; }
+  static std::vector<Tensor> written(const Tensors& t) {
+    if constexpr (copy_dtype != DType::u8) return {t.p, t.m, t.v, t.copy};
+    return {t.p, t.m, t.v};
+  }
   static std::vector<Settings> settings() { return {kSettings}; }
   static Settings without_decay(Settings settings) {
     settings.weight_decay = 0.0;
@@ -78,6 +91,9 @@ struct AdamWOf {
 };
 using AdamW32 = AdamWOf<DType::f32>;
 using AdamW16 = AdamWOf<DType::bf16>;
+using AdamW32Moments16 = AdamWOf<DType::f32, DType::bf16, DType::bf16>;
+using AdamW16Moments16 = AdamWOf<DType::bf16, DType::bf16, DType::f16>;
+using AdamW32Copy16 = AdamWOf<DType::f32, DType::f32, DType::f16>;
 
 /// The update as the paper writes it (Algorithm 2), in double.
 void reference_update(Values& p, Values& m, Values& v, const Values& gradient,
@@ -151,6 +167,8 @@ TEST_CASE("adamw: the first step moves each parameter by the learning rate, for 
 TEST_CASE("adamw: a range gives the same bits whole or in pieces of any alignment") {
   test::check_pieces<AdamW32>();
   test::check_pieces<AdamW16>();
+  test::check_pieces<AdamW16Moments16>();
+  test::check_pieces<AdamW32Copy16>();
 }
 
 TEST_CASE("adamw: one tensor that is not aligned changes no bit") {
@@ -172,19 +190,98 @@ TEST_CASE("adamw: one tensor that is not aligned changes no bit") {
 TEST_CASE("adamw: many tensors in one call, each with its own decay, neighbours untouched") {
   test::check_many_tensors<AdamW32>(DType::f32);
   test::check_many_tensors<AdamW32>(DType::bf16);
+  test::check_many_tensors<AdamW32Moments16>(DType::f32);
 }
 
 TEST_CASE("adamw: a scale on the device replaces the setting, and stops the update if not finite") {
   test::check_scale_on_device<AdamW32>();
+  test::check_scale_on_device<AdamW32Moments16>();
 }
 
 TEST_CASE("adamw: the device gives the CPU's bits") {
   test::check_device_against_cpu<AdamW32>();
   test::check_device_against_cpu<AdamW16>();
+  test::check_device_against_cpu<AdamW32Moments16>();
+  test::check_device_against_cpu<AdamW16Moments16>();
 }
 
 TEST_CASE("adamw: the same bits for any number of threads", "[cpu]") {
   test::check_threads<AdamW32>();
+  test::check_threads<AdamW32Moments16>();
+}
+
+TEST_CASE("adamw: the copy has the bits of a cast of the new p") {
+  const test::Rank rank;
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  for (const DType p : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      for (const std::int64_t count : {1, 7, 4096, 20'001}) {
+        INFO(name_of(p) << " to " << name_of(dtype) << " " << count);
+        AdamWTensors t = tensors_of(count);
+        t.p = converted(t.p, p);
+        t.copy = normal_tensor({count}, dtype, "old");
+        // Values beyond f16, and of no finite number.
+        const std::vector<float> special = {1e30f, -infinity, nan, -nan, 1e-7f, 70'000.0f};
+        const auto n = std::min<std::int64_t>(count, std::ssize(special));
+        const Tensor first = Tensor::from(std::vector(special.begin(), special.begin() + n), {n});
+        t.p.slice(0, n).copy_from(converted(first, p));
+        update(t, kSettings);
+        REQUIRE(same_bits(t.copy, converted(t.p, dtype)));
+      }
+    }
+  }
+}
+
+TEST_CASE("adamw: a copy in bf16 differs from p in f32, and a neighbour of a copy stays") {
+  const test::Rank rank;
+  AdamWTensors t = tensors_of(5000);
+  const Tensor room = Tensor::from(std::vector(5002, bfloat16(7.0f)), {5002});
+  t.copy = room.slice(1, 5001);  // at an odd address
+  update(t, kSettings);
+  REQUIRE(same_bits(t.copy, converted(t.p, DType::bf16)));
+  REQUIRE(to_doubles(room).front() == 7.0);
+  REQUIRE(to_doubles(room).back() == 7.0);
+  REQUIRE(relative_error(to_doubles(t.copy), to_doubles(t.p)) > 1e-4);
+}
+
+/// The share of `values` that are `a`; all are `a` or `b`.
+double share_of(const Values& values, double a, double b) {
+  double count = 0.0;
+  for (const double value : values) {
+    REQUIRE((value == a || value == b));
+    count += value == a ? 1.0 : 0.0;
+  }
+  return count / static_cast<double>(values.size());
+}
+
+TEST_CASE("adamw: bf16 moments round to one of two neighbours, with the right mean") {
+  const test::Rank rank;
+  constexpr std::int64_t kCount = 40'000;
+  // From 1, with g = 3: m = 1 + (1 - beta1) 2 and v = 1 + (1 - beta2) 8. The gap above 1 is 2^-7.
+  // Rounding to nearest would leave both at 1 for ever.
+  const AdamWTensors t = {.p = Tensor::zeros({kCount}, DType::f32),
+                          .m = Tensor::from(std::vector(kCount, bfloat16(1.0f)), {kCount}),
+                          .v = Tensor::from(std::vector(kCount, bfloat16(1.0f)), {kCount}),
+                          .gradient = Tensor::full({kCount}, DType::f32, 3.0),
+                          .rounding = RandomStream(1, "moments")};
+  const double of_m = 0.25, of_v = 0.4;
+  update(t, {.learning_rate = 0.5,
+             .beta1 = 1.0 - of_m / 256,
+             .beta2 = 1.0 - of_v / 1024,
+             .epsilon = 0.0,
+             .step = 1});
+  const double gap = 1.0 / 128;
+  const Values m = to_doubles(t.m), v = to_doubles(t.v);
+  const auto noise = [](double part) { return 5 * std::sqrt(part * (1 - part) / kCount); };
+  CHECK(std::fabs(share_of(m, 1.0 + gap, 1.0) - of_m) < noise(of_m));
+  CHECK(std::fabs(share_of(v, 1.0 + gap, 1.0) - of_v) < noise(of_v));
+  // p uses the moments before they are rounded: all elements move alike.
+  const Values p = to_doubles(t.p);
+  CHECK(std::all_of(p.begin(), p.end(), [&](double each) { return each == p.front(); }));
+  // The two draws are independent.
+  double both = 0.0;
+  for (std::size_t i = 0; i < m.size(); ++i) both += m[i] > 1.0 && v[i] > 1.0 ? 1.0 : 0.0;
+  CHECK(std::fabs(both / kCount - of_m * of_v) < noise(of_m * of_v));
 }
 
 /// bf16 parameters of value `start` that the first step moves by the learning rate before they
@@ -264,7 +361,16 @@ TEST_CASE("adamw: wrong arguments are named") {
   REQUIRE_THROWS_WITH(update({c.p, five, c.v, c.gradient}, kSettings),
                       Contains("adamw: p is f32 [4] and m is f32 [5]"));
   REQUIRE_THROWS_WITH(update({c.p, c.m, bf16, c.gradient}, kSettings),
-                      Contains("v is bf16 [4]; its dtype must be f32"));
+                      Contains("v is bf16 [4] and m is f32 [4]"));
+  const Tensor f16m = Tensor::zeros({4}, DType::f16);
+  REQUIRE_THROWS_WITH(update({c.p, f16m, f16m.clone(), c.gradient}, kSettings),
+                      Contains("m is f16 [4]; its dtype must be f32 or bf16"));
+  REQUIRE_THROWS_WITH(update({c.p, c.m, c.v, c.gradient, i32}, kSettings),
+                      Contains("copy is i32 [4]"));
+  REQUIRE_THROWS_WITH(update({c.p, c.m, c.v, c.gradient, five}, kSettings),
+                      Contains("p is f32 [4] and copy is f32 [5]"));
+  REQUIRE_THROWS_WITH(update({c.p, c.m, c.v, c.gradient, c.p}, kSettings),
+                      Contains("copy overlaps p"));
   const Tensor f16 = Tensor::zeros({4}, DType::f16);
   REQUIRE_THROWS_WITH(update({f16, c.m, c.v, c.gradient}, kSettings),
                       Contains("p is f16 [4]; its dtype must be f32 or bf16"));

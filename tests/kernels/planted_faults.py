@@ -658,7 +658,7 @@ FAULTS = {
         "    u[i] = d[i] * (g[i] * s);\n",
         ["kernels_swiglu"]),
     "bf16 is cut off instead of rounded": (
-        "kernels/cast/cuda.cu",
+        "kernels/cast/device.h",
         "  gpu::store(to, value);\n"
         "  if ((bits & 0x7fffffffu) > 0x7f800000u) to.bits = static_cast<std::uint16_t>(bits >> 16 | 0x40u);",
         "  to.bits = static_cast<std::uint16_t>(bits >> 16);\n"
@@ -1114,7 +1114,7 @@ FAULTS = {
     "weight decay goes through the moments": (
         "kernels/adamw/cuda.cu",
         "const float g = gradient * f.gradient_scale;",
-        "const float g = fmaf(f.decay, p, gradient * f.gradient_scale);",
+        "const float g = fmaf(f.decay, gpu::load(p), gradient * f.gradient_scale);",
         ["kernels_adamw"]),
     "the bias correction is a step late": (
         "kernels/adamw/factors.h",
@@ -1123,8 +1123,40 @@ FAULTS = {
         ["kernels_adamw"]),
     "four neighbours are rounded by one random number": (
         "kernels/adamw/cuda.cu",
-        "gpu::load(rounded(values.values[j], words[j]));",
-        "gpu::load(rounded(values.values[j], words[0]));",
+        "gradient.values[j], words[j], of_moments[j], f);",
+        "gradient.values[j], words[0], of_moments[j], f);",
+        ["kernels_adamw"]),
+    "m and v are rounded by the same bits": (
+        "kernels/adamw/cpu.cpp",
+        "of_moments & 0xffffu",
+        "of_moments >> 16",
+        ["kernels_adamw"]),
+    "moments in bf16 are rounded to nearest": (
+        "kernels/adamw/cpu.cpp",
+        "store_rounded(v[i], new_v, of_moments & 0xffffu);",
+        "store_rounded(v[i], new_v, 0x7fffu + (of_moments & 0u));",
+        ["kernels_adamw"]),
+    "p moves by a rounded moment": (
+        "kernels/adamw/cuda.cu",
+        "new_m / root",
+        "gpu::load(m) / root",
+        ["kernels_adamw"]),
+    "the copy is of p before the update": (
+        "kernels/adamw/cpu.cpp",
+        "    update<P, S>(t, factors, begin, next);\n"
+        "    write_copy<P>(t, begin, next);",
+        "    write_copy<P>(t, begin, next);\n"
+        "    update<P, S>(t, factors, begin, next);",
+        ["kernels_adamw"]),
+    "the copy's address is not looked at": (
+        "kernels/adamw/cuda.cu",
+        "gpu::are_quads(p, m, v, gradient) && copy.has_quads()",
+        "gpu::are_quads(p, m, v, gradient)",
+        ["kernels_adamw"]),
+    "the copy is f16 in every case": (
+        "kernels/adamw/cuda.cu",
+        "if (dtype == DType::bf16) return write_as<bfloat16>(p, i);",
+        "if (dtype == DType::bf16) return write_as<float16>(p, i);",
         ["kernels_adamw"]),
     "the clipping factor is ignored": (
         "kernels/sgd/cuda.cu",
