@@ -3,14 +3,18 @@
 #include <utility>
 
 #include "kernels/adamw/op.h"
+#include "runtime/check.h"
 
 namespace tessera {
 
 AdamW::AdamW(std::vector<ParameterShard> shards, const AdamWOptions& options)
     : Optimizer(std::move(shards), /*takes_bf16=*/true),
       options_(options),
-      m_(zeros_like_shards()),
-      v_(zeros_like_shards()) {}
+      m_(zeros_like_shards(options.state_dtype)),
+      v_(zeros_like_shards(options.state_dtype)) {
+  check(options.state_dtype == DType::f32 || options.state_dtype == DType::bf16,
+        "AdamW: the state's dtype is {}; it must be f32 or bf16", name_of(options.state_dtype));
+}
 
 NamedTensors AdamW::state() const {
   NamedTensors tensors;
@@ -30,6 +34,7 @@ void AdamW::update(const std::vector<std::size_t>& which, double learning_rate,
                        .m = m_[i],
                        .v = v_[i],
                        .gradient = shard.gradient,
+                       .copy = shard.copy,
                        .decay = shard.decay,
                        .rounding = RandomStream(options_.seed, shard.name + " rounding",
                                                 static_cast<std::uint64_t>(steps())),

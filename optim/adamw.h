@@ -1,8 +1,9 @@
 // AdamW (Loshchilov, Hutter 2019): Adam with decoupled weight decay. The formula is in
-// kernels/adamw/op.h. State: two moments, 8 bytes per element, allocated at construction.
+// kernels/adamw/op.h. State: two moments per element, allocated at construction: 8 bytes in f32, 4 in
+// bf16.
 //
-// Shards in bf16 have no f32 masters and are updated by stochastic rounding. Either all shards are
-// f32 or all are bf16.
+// Shards in bf16 have no f32 masters. They and moments in bf16 are updated by stochastic rounding.
+// Either all shards are f32 or all are bf16.
 #pragma once
 
 #include <vector>
@@ -17,7 +18,9 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.01;
-  /// The seed of the random numbers that round bf16 shards. They are addressed by seed, parameter,
+  /// f32 or bf16.
+  DType state_dtype = DType::f32;
+  /// The seed of the random numbers that round shards and moments in bf16. They are addressed by seed, parameter,
   /// update and element.
   std::uint64_t seed = 0;
 };

@@ -20,6 +20,7 @@ double touched_bytes(const Optimizer& optimizer) {
   double bytes = 0.0;
   for (const ParameterShard& shard : optimizer.shards()) {
     bytes += 2.0 * static_cast<double>(shard.data.bytes());
+    if (shard.copy.defined()) bytes += static_cast<double>(shard.copy.bytes());
     if (shard.gradient.defined()) bytes += static_cast<double>(shard.gradient.bytes());
   }
   for (const auto& [name, tensor] : optimizer.state()) {
@@ -78,13 +79,13 @@ void Optimizer::set_steps(std::int64_t steps) {
   may_have_been_skipped_ = false;
 }
 
-std::vector<Tensor> Optimizer::zeros_like_shards() const {
+std::vector<Tensor> Optimizer::zeros_like_shards(DType dtype) const {
   const CategoryScope scope(Category::optimizer);
   std::vector<Tensor> tensors;
   for (const ParameterShard& shard : shards_) {
     const Shape& shape = shard.data.shape();
-    tensors.push_back(lies_on_host(shard) ? Tensor::empty_on_host(shape, DType::f32)
-                                          : Tensor::empty(shape, DType::f32));
+    tensors.push_back(lies_on_host(shard) ? Tensor::empty_on_host(shape, dtype)
+                                          : Tensor::empty(shape, dtype));
     tensors.back().zero();
   }
   return tensors;

@@ -26,6 +26,9 @@ struct ParameterShard {
   Tensor data;
   /// f32, bf16 or f16, with as many elements as `data`. Read in step() only.
   Tensor gradient;
+  /// The master's values in the dtype of the model's computation, as many; may be undefined. step()
+  /// writes it with `data`.
+  Tensor copy = {};
   /// Whether weight decay acts on it; see optim/decay_rule.h.
   bool decay = true;
   /// Flat index of its first element within the parameter: the address of its random numbers.
@@ -49,7 +52,7 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Updates every shard from its gradient times `gradient_scale`. Raises Error before anything is
+  /// Updates every shard, and its copy, from its gradient times `gradient_scale`. Raises Error before anything is
   /// changed if a gradient is missing or does not fit its shard. On a GPU this only queues work; see
   /// step_was_skipped().
   void step(double learning_rate, const GradientScale& gradient_scale = {});
@@ -76,11 +79,11 @@ class Optimizer {
   /// Raises Error if a shard's data is not f32, nor bf16 if the optimizer `takes_bf16`.
   explicit Optimizer(std::vector<ParameterShard> shards, bool takes_bf16 = false);
 
-  /// One zeroed f32 tensor per shard, of its shape and in the same memory (the device's or the
-  /// host's), charged to Category::optimizer.
-  std::vector<Tensor> zeros_like_shards() const;
+  /// One zeroed tensor per shard, of its shape and in the same memory (the device's or the host's),
+  /// charged to Category::optimizer.
+  std::vector<Tensor> zeros_like_shards(DType dtype = DType::f32) const;
 
-  /// Updates the shards with these indices, which lie in one memory, as does the scale; steps()
+  /// Updates the shards with these indices, and their copies, which lie in one memory, as does the scale; steps()
   /// already counts this update.
   virtual void update(const std::vector<std::size_t>& shards, double learning_rate,
                       const GradientScale& gradient_scale) = 0;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/cast/op.h"
 #include "kernels/sgd/op.h"
 #include "runtime/check.h"
 
@@ -25,12 +26,16 @@ NamedTensors Sgd::state() const {
 void Sgd::update(const std::vector<std::size_t>& which, double learning_rate,
                  const GradientScale& gradient_scale) {
   std::vector<SgdTensors> tensors;
+  std::vector<Tensor> copies, masters;
   for (const std::size_t i : which) {
     const ParameterShard& shard = shards()[i];
     tensors.push_back({.p = shard.data,
                        .b = momentum_.empty() ? Tensor() : momentum_[i],
                        .gradient = shard.gradient,
                        .decay = shard.decay});
+    if (!shard.copy.defined()) continue;
+    copies.push_back(shard.copy);
+    masters.push_back(shard.data);
   }
   sgd(tensors,
       {.learning_rate = learning_rate,
@@ -40,6 +45,7 @@ void Sgd::update(const std::vector<std::size_t>& which, double learning_rate,
        .gradient_scale = gradient_scale.number,
        .first_step = steps() == 1},
       gradient_scale.tensor);
+  cast_all(copies, masters);
 }
 
 }  // namespace tessera

@@ -10,7 +10,7 @@ namespace tessera {
 
 /// One ParameterShard per trainable parameter, with weight decay by the decay rule. A template,
 /// because optim/ does not include sharding/: `shards` is the result of Strategy::shards(), a list of
-/// values with the members parameter, data, gradient and first.
+/// values with the members parameter, data, copy, gradient and first.
 template <typename Shards>
 std::vector<ParameterShard> shards_for_optimizer(const Shards& shards) {
   std::vector<ParameterShard> trained;
@@ -19,6 +19,7 @@ std::vector<ParameterShard> shards_for_optimizer(const Shards& shards) {
     trained.push_back({.name = shard.parameter.name(),
                        .data = shard.data,
                        .gradient = shard.gradient,
+                       .copy = shard.copy,
                        .decay = decays(shard.parameter.name(), shard.parameter.shape()),
                        .first = shard.first});
   }

@@ -16,10 +16,14 @@ namespace tessera {
 /// compute stream before the host reads or writes them.
 struct Shard {
   Parameter parameter;
-  /// The rank's own values: the f32 masters, or a frozen parameter's values in the compute dtype.
+  /// The rank's own values: the masters (f32 or bf16), or a frozen parameter's values in the compute dtype.
   /// Shaped like the parameter if this rank owns all of it, flat otherwise.
   /// Written in Step::update() and Strategy::write_masters() only.
   Tensor data;
+  /// The same values in the compute dtype, where units or gathers read such a copy; undefined where
+  /// they read `data`, and for a frozen parameter. The strategy writes it after the masters are
+  /// written, unless the optimizer has done so (see Writes).
+  Tensor copy = {};
   /// The reduced gradient, f32. Valid from the step's last finish_micro_batch() to the next
   /// start_step(). Undefined for a frozen parameter.
   Tensor gradient;

@@ -85,6 +85,7 @@ class GroupFootprint {
         shard_(plan.mesh.position_along(rank, group.placement.shard)),
         replica_(plan.mesh.position_along(rank, group.placement.replicate)),
         computed_(size(group.placement.compute_dtype)),
+        master_(size(group.placement.master_dtype)),
         reduced_(size(group.placement.reduce_dtype)),
         owned_(group.partition.owned_elements(shard_)),
         owned_trained_(group.partition.owned_elements(shard_, /*trainable_only=*/true)),
@@ -150,11 +151,13 @@ class GroupFootprint {
       case Masters::in_buffer:
         return;
       case Masters::separate:
-        footprint.parameters += 4 * owned_trained_ + frozen;
+        footprint.parameters += master_ * owned_trained_ + frozen;
         return;
       case Masters::on_host:
-        footprint.host.parameters += 4 * owned_trained_ + frozen;
-        if (computed_ != 4) footprint.host.parameters += computed_ * owned_trained_;  // rounded
+        footprint.host.parameters += master_ * owned_trained_ + frozen;
+        if (placement_.compute_dtype != placement_.master_dtype) {
+          footprint.host.parameters += computed_ * owned_trained_;  // the copy
+        }
     }
   }
 
@@ -267,6 +270,7 @@ class GroupFootprint {
   const int shard_;
   const int replica_;
   const std::int64_t computed_;  // bytes per element
+  const std::int64_t master_;
   const std::int64_t reduced_;
   const std::int64_t owned_;
   const std::int64_t owned_trained_;

@@ -35,7 +35,7 @@ struct Footprint {
 /// the buckets behind its beginning are frozen. The plan knows which parameters a unit trains, but
 /// not in which of its runs.
 ///
-/// `optimizer_bytes` per trained element that a rank owns: 8 for AdamW's two f32 moments.
+/// `optimizer_bytes` per trained element that a rank owns: 8 for AdamW's two moments in f32.
 Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes = 8);
 
 /// The same for a plan of `world_size` ranks on one node of GPUs.

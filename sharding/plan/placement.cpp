@@ -165,9 +165,10 @@ void cut_over_experts(Placement& placement, const Mesh& mesh) {
   placement.gradients = Held::sharded;
 }
 
-/// A setting that the rule leaves open is that of `rest`.
-Placement make_placement(const PlacementRule& given, const PlacementRule& rest, const Mesh& mesh,
-                         const Device& device, bool of_experts) {
+/// A setting that the rule leaves open is that of the rule for the rest.
+Placement make_placement(const PlacementRule& given, const ShardingOptions& options,
+                         const Mesh& mesh, const Device& device, bool of_experts) {
+  const PlacementRule rest = rule_for_the_rest(options);
   const PlacementRule rule = without_repetition(given, rest);
   Placement placement = row_of(rule);
   placement.shard = on_mesh(placement.shard, mesh);
@@ -176,6 +177,7 @@ Placement make_placement(const PlacementRule& given, const PlacementRule& rest, 
   set_reshard(placement, rule.reshard_group.value_or(*rest.reshard_group),
               mesh.size_along(placement.shard));
   placement.compute_dtype = rule.compute_dtype.value_or(*rest.compute_dtype);
+  placement.master_dtype = options.master_dtype;
   placement.reduce_dtype = rule.reduce_dtype.value_or(*rest.reduce_dtype);
   if (!device.is_cpu()) placement.offload = rule.offload.value_or(*rest.offload);
   if (placement.offload == Offload::all && placement.parameters == Held::whole) {
@@ -214,13 +216,13 @@ Axes Placement::owners() const {
 
 std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
                                      const Device& device) {
-  const PlacementRule rest = rule_for_the_rest(options);
   std::vector<Placement> placements;
   for (const bool of_experts : {false, true}) {
     if (of_experts && options.expert_parallel == 1) break;
-    placements.push_back(make_placement(rest, rest, mesh, device, of_experts));
+    placements.push_back(
+        make_placement(rule_for_the_rest(options), options, mesh, device, of_experts));
     for (const PlacementRule& rule : options.rules) {
-      placements.push_back(make_placement(rule, rest, mesh, device, of_experts));
+      placements.push_back(make_placement(rule, options, mesh, device, of_experts));
     }
   }
   return placements;
@@ -248,6 +250,8 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
       options.shard_size, experts);
   check(options.live_gathers >= 1, "sharding.live_gathers is {}; expected at least 1",
         options.live_gathers);
+  check(options.master_dtype == DType::f32 || options.master_dtype == DType::bf16,
+        "masters are f32 or bf16, not {}", name_of(options.master_dtype));
   check(options.micro_batches >= 1, "a step has {} micro-batches; expected at least 1",
         options.micro_batches);
   check_rule(rule_for_the_rest(options), "sharding.");

@@ -73,6 +73,7 @@ struct Placement {
   /// Ranks per group, for Reshard::to_groups.
   int reshard_ranks = 1;
   DType compute_dtype = DType::f32;
+  DType master_dtype = DType::f32;
   DType reduce_dtype = DType::f32;
   Offload offload = Offload::none;
   /// The axis that experts are cut over; none for other parameters. The rest of the placement is that

@@ -16,9 +16,9 @@ constexpr int kGradientSlots = 2;
 
 Masters masters_of(const Placement& placement) {
   if (placement.offload != Offload::none) return Masters::on_host;
-  const bool whole_f32 =
-      placement.parameters == Held::whole && placement.compute_dtype == DType::f32;
-  return whole_f32 ? Masters::in_buffer : Masters::separate;
+  const bool computes_with_masters =
+      placement.parameters == Held::whole && placement.compute_dtype == placement.master_dtype;
+  return computes_with_masters ? Masters::in_buffer : Masters::separate;
 }
 
 GradientCase gradient_case_of(const Placement& placement, const ShardingOptions& options,
@@ -138,7 +138,7 @@ bool GroupPlan::lies_in_buffer(const Parameter& parameter) const {
 }
 
 DType GroupPlan::own_dtype(const Parameter& parameter) const {
-  return parameter.trainable() ? DType::f32 : placement.compute_dtype;
+  return parameter.trainable() ? placement.master_dtype : placement.compute_dtype;
 }
 
 bool Plan::counts_in_norm(const GroupPlan& group, int rank) const {
@@ -180,11 +180,11 @@ namespace {
 std::string text_of(Masters masters) {
   switch (masters) {
     case Masters::in_buffer:
-      return "f32, windows into the buffers that units compute with";
+      return "windows into the buffers that units compute with";
     case Masters::separate:
-      return "f32, in memory of their own";
+      return "in memory of their own";
     case Masters::on_host:
-      return "f32, in host memory";
+      return "in host memory";
   }
   return {};
 }
@@ -261,7 +261,8 @@ std::string to_string(const Plan& plan) {
           group.expert_ranks);
     }
     text += fmt::format("parameters  {}\n", parameters_of(group));
-    text += fmt::format("masters     {}\n", text_of(group.masters));
+    text += fmt::format("masters     {}, {}\n", name_of(group.placement.master_dtype),
+                        text_of(group.masters));
     text += fmt::format("gradients   {}{}\n", text_of(group.gradients), sent_in(group));
     if (group.sums_replicas_once) text += "replicas    summed after the last micro-batch\n";
   }

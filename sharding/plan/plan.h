@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-/// Where the f32 masters of a rank's own part lie. Frozen parameters have none: the rank's own part
+/// Where the masters of a rank's own part lie. Frozen parameters have none: the rank's own part
 /// of those is in the compute dtype, in the buffer if parameters are held whole.
 enum class Masters {
   in_buffer,  // windows into the whole buffers that units compute with: an update is in place

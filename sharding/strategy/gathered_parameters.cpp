@@ -42,6 +42,10 @@ Tensor GatheredParameters::make_own(int b, int p) {
                           resources_.group.own_dtype(resources_.parameter(b, p)));
 }
 
+Tensor GatheredParameters::copy_of_own(int b, int p) {
+  return own_values_.copy_of(b, p);
+}
+
 void GatheredParameters::prefetch(int b, Direction direction) {
   const Slot& slot = slot_of(b);
   if (slot.open || holds(slot, b)) return;
@@ -72,10 +76,10 @@ void GatheredParameters::close(int b, bool again_in_backward) {
   }
 }
 
-void GatheredParameters::masters_changed() {
+void GatheredParameters::masters_changed(Writes writes) {
   ++generation_;
   changed_ = context().compute_stream().record();
-  own_values_.masters_changed();
+  own_values_.masters_changed(writes);
 }
 
 void GatheredParameters::gather(int b, Direction direction) {

@@ -26,11 +26,12 @@ class GatheredParameters final : public ParameterStore {
   ~GatheredParameters() override;
 
   Tensor make_own(int bucket, int parameter) override;
+  Tensor copy_of_own(int bucket, int parameter) override;
   void prefetch(int bucket, Direction direction) override;
   /// Raises Error if the slot's present bucket is in use.
   void open(int bucket, Direction direction) override;
   void close(int bucket, bool again_in_backward) override;
-  void masters_changed() override;
+  void masters_changed(Writes writes) override;
 
  private:
   struct Slot {

@@ -1,11 +1,12 @@
 // OwnValues: the values that a rank contributes when buckets are gathered or filled.
 //
-// They are the f32 masters themselves, unless the masters are offloaded (offload/host_values.h).
+// They are the masters themselves, unless the masters are offloaded (offload/host_values.h).
 #pragma once
 
 #include <memory>
 
 #include "sharding/strategy/group_resources.h"
+#include "sharding/strategy/step.h"
 
 namespace tessera {
 
@@ -14,8 +15,10 @@ class OwnValues {
   virtual ~OwnValues() = default;
   /// Memory for own values that are no window into a buffer.
   virtual Tensor make(std::int64_t elements, DType dtype) = 0;
-  /// The masters hold new values.
-  virtual void masters_changed() = 0;
+  /// Shard::copy of a shard that make() has made; undefined if the values are not copied.
+  virtual Tensor copy_of(int bucket, int parameter) = 0;
+  /// The masters hold new values, and so do the copies if they were written as well.
+  virtual void masters_changed(Writes writes) = 0;
   /// Queues, on the communication stream, copies of this rank's part of a bucket to its place in
   /// `buffer`. Windows into the buffer are there already.
   virtual void fill_own_part(int bucket, const Tensor& buffer) = 0;

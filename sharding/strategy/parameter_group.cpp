@@ -38,6 +38,7 @@ void ParameterGroup::make_shards(std::uint64_t seed) {
       const std::int64_t held = group_.buckets()[b].numel(p);
       shard.first = (experts_ == nullptr ? 0 : experts_->rank()) * held + owned.first;
       shard.data = parameters_->make_own(b, p);
+      shard.copy = parameters_->copy_of_own(b, p);
       if (owned.count == shard.parameter.numel()) {
         shard.data = shard.data.reshape(shard.parameter.shape());
       }

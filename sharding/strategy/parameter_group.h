@@ -36,13 +36,13 @@ class ParameterGroup {
   void finish_micro_batch();
 
   void start_step();
-  void masters_changed() { parameters_->masters_changed(); }
+  void masters_changed(Writes writes) { parameters_->masters_changed(writes); }
   /// Gathers the first buckets of the next forward pass.
   void prefetch_first();
 
   /// The group's reduced gradients on this rank.
   Tensors gradients() const;
-  /// Gathers the f32 masters bucket by bucket and calls `visit` with each parameter.
+  /// Gathers the masters bucket by bucket in f32 and calls `visit` with each parameter.
   void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit);
 
  private:

@@ -16,16 +16,18 @@ enum class Direction { forward, backward };
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
-  /// Memory for this rank's own part of a parameter, flat: f32 if it is trained.
+  /// Memory for this rank's own part of a parameter, flat, in the dtype of the plan.
   virtual Tensor make_own(int bucket, int parameter) = 0;
+  /// Shard::copy of that part.
+  virtual Tensor copy_of_own(int bucket, int parameter) = 0;
   /// Starts to gather a bucket if its memory is free.
   virtual void prefetch(int bucket, Direction direction) = 0;
   /// Unshards a bucket and opens its parameters' windows.
   virtual void open(int bucket, Direction direction) = 0;
   /// Closes the windows and reshards. `again_in_backward`: a backward pass will need the bucket.
   virtual void close(int bucket, bool again_in_backward) = 0;
-  /// The masters hold new values.
-  virtual void masters_changed() = 0;
+  /// The masters hold new values, and so do the copies if they were written as well.
+  virtual void masters_changed(Writes writes) = 0;
 };
 
 /// Resident or gathered, as the placement says. `own_values` must outlive the store.

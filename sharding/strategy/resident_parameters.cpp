@@ -32,13 +32,22 @@ Tensor ResidentParameters::make_own(int b, int p) {
   return own_values_.make(resources_.owned(b, p).count, resources_.group.own_dtype(parameter));
 }
 
+Tensor ResidentParameters::copy_of_own(int b, int p) {
+  if (resources_.group.lies_in_buffer(resources_.parameter(b, p))) return {};
+  return resources_.group.masters == Masters::on_host
+             ? own_values_.copy_of(b, p)
+             : resources_.own_place(b, p, wholes_[b].buffer);
+}
+
 void ResidentParameters::open(int bucket, Direction) {
   wait_for_communication(wholes_[bucket].current);
 }
 
-void ResidentParameters::masters_changed() {
-  own_values_.masters_changed();
-  const bool in_buffer = resources_.group.masters == Masters::in_buffer;
+void ResidentParameters::masters_changed(Writes writes) {
+  own_values_.masters_changed(writes);
+  const Masters masters = resources_.group.masters;
+  const bool in_buffer = masters == Masters::in_buffer ||
+                         (masters == Masters::separate && writes == Writes::masters_and_copies);
   const bool owns_slices = resources_.group.placement.layout != Layout::whole;
   if (in_buffer && !owns_slices) return;
   const Stream& stream = communication_stream();

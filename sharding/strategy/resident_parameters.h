@@ -1,7 +1,7 @@
 // Parameters that are whole on every rank at all times: single, DDP, ZeRO-1, ZeRO-2.
 //
-// In f32 the masters are windows into the whole buffers, and an update is in place. Otherwise the
-// buffers are a rounded copy of the masters. Where a rank owns slices (ZeRO-1 and 2), the slices are
+// Masters of the compute dtype are windows into the whole buffers, and an update is in place.
+// Otherwise the buffers are a copy of the masters in the compute dtype, which the optimizer writes in the same pass. Where a rank owns slices (ZeRO-1 and 2), the slices are
 // gathered after each update, bucket by bucket, while the next forward pass begins.
 #pragma once
 
@@ -18,11 +18,12 @@ class ResidentParameters final : public ParameterStore {
   ~ResidentParameters() override;
 
   Tensor make_own(int bucket, int parameter) override;
+  Tensor copy_of_own(int bucket, int parameter) override;
   void prefetch(int, Direction) override {}
   /// The windows are open already; computation waits for the bucket's values.
   void open(int bucket, Direction direction) override;
   void close(int, bool) override {}
-  void masters_changed() override;
+  void masters_changed(Writes writes) override;
 
  private:
   struct Whole {

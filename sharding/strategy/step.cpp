@@ -30,9 +30,9 @@ GradientNorm Step::gradient_norm() {
   return strategy_.gradient_norm();
 }
 
-void Step::update(const std::function<void()>& write) {
+void Step::update(const std::function<void()>& write, Writes writes) {
   check_complete("update()");
-  strategy_.write(write);
+  strategy_.write(write, writes);
   strategy_.end_step();
 }
 

@@ -13,6 +13,10 @@ namespace tessera {
 
 class Strategy;
 
+/// The tensors that a write of the masters writes: Shard::data alone, or Shard::copy as well. The
+/// strategy casts masters to the copies that are not written.
+enum class Writes { masters, masters_and_copies };
+
 /// The state of the protocol that steps keep.
 struct StepProtocol {
   /// Steps begun.
@@ -36,8 +40,8 @@ class Step {
   /// The norm of the whole gradient, on the device; every rank gets the same bits. A collective.
   GradientNorm gradient_norm();
   /// Runs `write`, which updates the shards' data from their gradients: Strategy::write_masters for
-  /// this step. A collective.
-  void update(const std::function<void()>& write);
+  /// this step. An Optimizer writes the copies too. A collective.
+  void update(const std::function<void()>& write, Writes writes = Writes::masters);
   /// Ends the step with the masters as they are. A collective.
   void discard();
 

@@ -31,7 +31,7 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
       uses_communication_stream_(plan_.communicates || plan_.elastic || offloads(plan_)) {
   share_out_experts();
   make_groups(seed);
-  masters_changed();
+  masters_changed(Writes::masters);
   for (const auto& unit : units) unit->attach(this);
 }
 
@@ -172,10 +172,10 @@ void Strategy::write_masters(const std::function<void()>& write_them) {
   check(protocol_.phase == Phase::between_steps,
         "step {} is under way; write the masters in step.update(), or call step.discard() first",
         protocol_.step);
-  write(write_them);
+  write(write_them, Writes::masters);
 }
 
-void Strategy::write(const std::function<void()>& write_them) {
+void Strategy::write(const std::function<void()>& write_them, Writes writes) {
   check(protocol_.masters != MasterState::being_written, "the masters are being written already");
   if (uses_communication_stream_) wait_for_communication(communication_stream().record());
   // The host may write offloaded masters.
@@ -188,11 +188,11 @@ void Strategy::write(const std::function<void()>& write_them) {
     throw;
   }
   protocol_.masters = MasterState::current;
-  masters_changed();
+  masters_changed(writes);
 }
 
-void Strategy::masters_changed() {
-  for (const auto& group : groups_) group->masters_changed();
+void Strategy::masters_changed(Writes writes) {
+  for (const auto& group : groups_) group->masters_changed(writes);
   for (const auto& group : groups_) group->prefetch_first();
 }
 

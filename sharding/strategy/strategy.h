@@ -76,9 +76,9 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   void check_trained_set() const;
   void check_masters(const Unit& unit) const;
   void finish_micro_batch();
-  void write(const std::function<void()>& write);
+  void write(const std::function<void()>& write, Writes writes);
   /// Queues the first gathers of the next forward pass.
-  void masters_changed();
+  void masters_changed(Writes writes);
   void end_step();
   GradientNorm gradient_norm();
 

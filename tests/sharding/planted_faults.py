@@ -202,7 +202,7 @@ FAULTS = {
         "layout == Layout::rows"),
     "f32 masters for frozen parameters": (
         "sharding/plan/plan.cpp",
-        "return parameter.trainable() ? DType::f32 : placement.compute_dtype;",
+        "return parameter.trainable() ? placement.master_dtype : placement.compute_dtype;",
         "return parameter.name().empty() ? placement.compute_dtype : DType::f32;"),
     "a rule's compute_dtype does nothing": (
         "sharding/plan/placement.cpp",
@@ -210,8 +210,8 @@ FAULTS = {
         "*rest.compute_dtype"),
     "a new strategy queues no gathers": (
         "sharding/strategy/strategy.cpp",
-        "  make_groups(seed);\n  masters_changed();",
-        "  make_groups(seed);\n  for (const auto& group : groups_) group->masters_changed();"),
+        "  make_groups(seed);\n  masters_changed(Writes::masters);",
+        "  make_groups(seed);\n  for (const auto& group : groups_) group->masters_changed(Writes::masters);"),
     "slices that lose the last rows": (
         "sharding/plan/partition.cpp",
         "return ceil_div(shape[0] / expert_ranks, shards) * row_elements(shape);",

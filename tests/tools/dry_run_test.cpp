@@ -175,6 +175,17 @@ TEST_CASE("dry run: checkpointing, accumulation, documents and options of traini
       config.optimizer.name = OptimizerKind::sgd;
       config.sharding.reduce_dtype = DType::bf16;
     });
+    varied("bf16 masters and moments", 2, [](Config& config) {
+      config.runtime.compute_dtype = DType::bf16;
+      config.optimizer.master_dtype = DType::bf16;
+      config.optimizer.state_dtype = DType::bf16;
+    });
+    varied("bf16 masters, offloaded, and f32 moments", 2, [](Config& config) {
+      config.sharding.strategy = StrategyKind::zero2;
+      config.runtime.compute_dtype = DType::f16;
+      config.optimizer.master_dtype = DType::bf16;
+      config.sharding.offload = Offload::optimizer;
+    });
     varied("offloading", 2, [](Config& config) { config.sharding.offload = Offload::all; });
   }
 }

@@ -15,7 +15,7 @@ TEST_CASE("make_optimizer keeps a shard's place in its parameter") {
                     .gradient = Tensor::zeros({669}, DType::f32),
                     .first = 334};
   for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd}) {
-    const auto optimizer = make_optimizer({.name = kind}, {shard});
+    const auto optimizer = make_optimizer({.name = kind}, {shard}, 1);
     REQUIRE(optimizer->shards().size() == 1);
     REQUIRE(optimizer->shards()[0].first == 334);
   }

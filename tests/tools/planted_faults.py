@@ -16,6 +16,42 @@ import planting
 
 # A file, text that occurs in it exactly once, what replaces it, and the tests that are run.
 FAULTS = {
+    # ---- masters and moments in bf16, and the copies that the optimizer writes
+    "the optimizer writes no copies": (
+        "optim/adamw.cpp",
+        "                       .copy = shard.copy,\n",
+        "",
+        ["optimizer_dtypes"]),
+    "SGD writes no copies": (
+        "optim/sgd.cpp",
+        "  cast_all(copies, masters);\n",
+        "",
+        ["optimizer_dtypes"]),
+    "bf16 masters lie in buffers of f32": (
+        "sharding/plan/plan.cpp",
+        "placement.compute_dtype == placement.master_dtype;",
+        "placement.compute_dtype == DType::f32;",
+        ["optimizer_dtypes"]),
+    "masters are predicted in f32": (
+        "sharding/plan/footprint.cpp",
+        "footprint.parameters += master_ * owned_trained_ + frozen;\n        return;",
+        "footprint.parameters += 4 * owned_trained_ + frozen;\n        return;",
+        ["optimizer_dtypes"]),
+    "moments are predicted in f32": (
+        "tools/train/optimizer.cpp",
+        "return 2 * static_cast<std::int64_t>(size_of(config.state_dtype));",
+        "return 2 * kF32;",
+        ["optimizer_dtypes"]),
+    "random bits do not depend on the shard's place": (
+        "optim/adamw.cpp",
+        ".first = shard.first",
+        ".first = 0",
+        ["optimizer_dtypes"]),
+    "the seed of the run does not round": (
+        "tools/train/optimizer.cpp",
+        ".seed = seed",
+        ".seed = 0 * seed",
+        ["optimizer_dtypes"]),
     # ---- the kernels that a run chooses
     "runtime.isa is read and forgotten": (
         "tools/config/kernel_options.cpp",

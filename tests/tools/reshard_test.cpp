@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -134,9 +135,11 @@ std::vector<std::pair<std::size_t, std::size_t>> pairs_of(std::size_t count) {
   return pairs;
 }
 
-void check_reshards(const std::string& preset) {
+void check_reshards(
+    const std::string& preset, const std::function<void(Config&)>& vary = [](Config&) {}) {
   const TemporaryDirectory folder;
-  const Config base = small_model(preset);
+  Config base = small_model(preset);
+  vary(base);
   FailingFiles calls;  // of which none fails
   Findings findings;
   const auto save_to = [&](const std::string& name, TrainingSession& session,
@@ -188,6 +191,15 @@ TEST_CASE(
     "qwen3-moe: weights and moments have the same bits after any change of strategy and ranks",
     "[cpu]") {
   check_reshards("qwen3-moe-mini");
+}
+
+TEST_CASE("bf16 masters and moments have the same bits after any change of strategy and ranks",
+          "[cpu]") {
+  check_reshards("gpt2-mini", [](Config& config) {
+    config.runtime.compute_dtype = DType::bf16;
+    config.optimizer.master_dtype = DType::bf16;
+    config.optimizer.state_dtype = DType::bf16;
+  });
 }
 
 TEST_CASE("offloaded masters and f16's loss scale are saved and loaded like others") {

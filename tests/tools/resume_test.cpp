@@ -139,6 +139,13 @@ TEST_CASE("a continued run has the bits of an uninterrupted one", "[cpu]") {
   SECTION("f16, while the loss scale falls") {
     config.runtime.compute_dtype = DType::f16;
   }
+  SECTION("bf16 masters and moments, by fsdp on two ranks") {
+    config.runtime.compute_dtype = DType::bf16;
+    config.optimizer.master_dtype = DType::bf16;
+    config.optimizer.state_dtype = DType::bf16;
+    config.sharding.strategy = StrategyKind::fsdp;
+    config.runtime.ranks = 2;
+  }
   SECTION("bf16 with frozen parameters") {
     config.runtime.compute_dtype = DType::bf16;
     config.model.frozen = "transformer.wte";
@@ -255,6 +262,10 @@ TEST_CASE("a key that may not change is named with both values", "[cpu]") {
   refused([](Config& c) { c.data.batch_size = 8; }, "data.batch_size is '8', but '4' in");
   refused([](Config& c) { c.train.seed = 9; }, "train.seed is '9', but '1' in");
   refused([](Config& c) { c.optimizer.learning_rate = 1; }, "optimizer.learning_rate is '1', but");
+  refused([](Config& c) { c.optimizer.master_dtype = DType::bf16; },
+          "optimizer.master_dtype is 'bf16', but 'f32' in");
+  refused([](Config& c) { c.optimizer.state_dtype = DType::bf16; },
+          "optimizer.state_dtype is 'bf16', but 'f32' in");
   refused([](Config& c) { c.data.val.clear(); }, "data.val is '', but");
   Config shorter = good;
   shorter.train.steps = 7;

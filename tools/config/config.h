@@ -121,6 +121,9 @@ struct OptimizerConfig {
   double momentum = 0.0;
   bool nesterov = false;
   double clip_norm = 1.0;
+  /// f32 or bf16.
+  DType master_dtype = DType::f32;
+  DType state_dtype = DType::f32;
 };
 
 struct ShardingConfig {

@@ -24,11 +24,23 @@ constexpr Bounds kAboveZero = {.least = 0.0, .least_excluded = true};
 constexpr Bounds kShare = {.least = 0.0, .most = 1.0};
 constexpr Bounds kBelowOne = {.least = 0.0, .most = 1.0, .most_excluded = true};
 
+/// A dtype with one of these names.
+Key dtype_key(std::string name, DType& field, std::span<const std::string_view> names,
+              std::string documentation) {
+  const auto write = [](DType dtype) { return name_of(dtype); };
+  return name_key(std::move(name), field, names, dtype_from_name, write, std::move(documentation));
+}
+
 /// A dtype that training computes and reduces in.
 Key training_dtype_key(std::string name, DType& field, std::string documentation) {
   static constexpr std::string_view kNames[] = {"f32", "bf16", "f16"};
-  const auto write = [](DType dtype) { return name_of(dtype); };
-  return name_key(std::move(name), field, kNames, dtype_from_name, write, std::move(documentation));
+  return dtype_key(std::move(name), field, kNames, std::move(documentation));
+}
+
+/// A dtype that the optimizer keeps between steps.
+Key kept_dtype_key(std::string name, DType& field, std::string documentation) {
+  static constexpr std::string_view kNames[] = {"f32", "bf16"};
+  return dtype_key(std::move(name), field, kNames, std::move(documentation));
 }
 
 Key preset_key(std::string name, std::string& field, std::string documentation) {
@@ -230,6 +242,14 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
       number_key("optimizer.clip_norm", optimizer.clip_norm, kFromZero,
                  "Largest global norm of the gradient. A longer gradient is scaled down to it; 0 = "
                  "no clipping."),
+      kept_dtype_key(
+          "optimizer.master_dtype", optimizer.master_dtype,
+          "adamw: the dtype of the masters, the values that updates are added to. `bf16` "
+          "saves 2 bytes per parameter; each update is then rounded up or down at random, "
+          "so that its mean is right."),
+      kept_dtype_key("optimizer.state_dtype", optimizer.state_dtype,
+                     "adamw: the dtype of the two moments. `bf16` saves 4 bytes per parameter and "
+                     "is rounded at random, too."),
   };
 }
 
@@ -305,7 +325,7 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
       whole_number_key("sharding.timeout", sharding.timeout, 1, 7 * 24 * 3600,
                        "Seconds that a rank waits for the others before it stops the run."),
       choice_key("sharding.offload", sharding.offload,
-                 "Memory that a GPU leaves to the host: `optimizer` = f32 masters and optimizer "
+                 "Memory that a GPU leaves to the host: `optimizer` = masters and optimizer "
                  "state, which the CPU then updates; `all` (zero3, fsdp, hsdp) = the rank's parts "
                  "of parameters and gradients too. On the CPU it changes nothing. Results do not "
                  "depend on it."),
@@ -332,8 +352,8 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
                        "Threads per rank; 0 = a machine's cores shared among its ranks. Results do "
                        "not depend on it."),
       training_dtype_key("runtime.compute_dtype", runtime.compute_dtype,
-                         "The dtype that parameters are gathered and computed with. The "
-                         "optimizer's masters are f32; f16 comes with dynamic loss scaling."),
+                         "The dtype that parameters are gathered and computed with. The masters' "
+                         "dtype is `optimizer.master_dtype`; f16 comes with dynamic loss scaling."),
       choice_or_auto_key("runtime.isa", runtime.isa,
                          "The instruction set of the CPU's kernels; auto = the best that the CPU "
                          "has. f32 results do not depend on it; those of bf16 products do."),

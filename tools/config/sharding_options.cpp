@@ -30,6 +30,7 @@ ShardingOptions sharding_options(const Config& config) {
       .sum_replicas_once = sharding.sum_replicas_once,
       .elastic = config.train.elastic > 0,
       .compute_dtype = config.runtime.compute_dtype,
+      .master_dtype = config.optimizer.master_dtype,
       .reduce_dtype = sharding.reduce_dtype,
       .offload = sharding.offload,
   };

@@ -11,9 +11,9 @@
 
 namespace tessera {
 
-/// Updates those shards that are trained.
+/// Updates those shards that are trained. `seed`: that of the run, for stochastic rounding.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
-                                          const std::vector<Shard>& shards);
+                                          const std::vector<Shard>& shards, std::uint64_t seed);
 
 /// Bytes of its state per trained element.
 std::int64_t optimizer_bytes_per_element(const OptimizerConfig& config);

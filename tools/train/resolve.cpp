@@ -228,6 +228,20 @@ ScheduleOptions schedule_of(const Config& config) {
           .decay_steps = optimizer.decay_steps};
 }
 
+/// Only adamw rounds at random.
+void check_kept_dtypes(const Config& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  const auto check_one = [&](std::string_view key, DType dtype) {
+    check_key(config, key, [&] {
+      check(dtype == DType::f32 || optimizer.name == OptimizerKind::adamw,
+            "{} is for adamw, which rounds at random; {} keeps f32", name_of(dtype),
+            enum_name(optimizer.name));
+    });
+  };
+  check_one("optimizer.master_dtype", optimizer.master_dtype);
+  check_one("optimizer.state_dtype", optimizer.state_dtype);
+}
+
 }  // namespace
 
 ResolvedConfig resolve(const Config& config) {
@@ -254,6 +268,7 @@ ResolvedConfig resolve(const Config& config) {
                             shape_of(run.model).vocab_size);
   });
   check_key(config, "train.elastic", [&] { check_elastic(config); });
+  check_kept_dtypes(config);
   check_key(config, "sharding.check_replicas", [&] {
     check(config.sharding.check_replicas == 0 || has_replicas(config.sharding),
           "{} is for ddp and hsdp; with {} no two ranks hold the same part",

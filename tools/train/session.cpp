@@ -41,15 +41,15 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
     : run_(on_ranks(run, world.size())), world_(world), model_(make_model(run)) {
   check_ranks(run, world.size());
   const Config& config = run_.config;
-  strategy_ = make_strategy(model_->units(), run_.sharding,
-                            static_cast<std::uint64_t>(config.train.seed), &world);
+  const auto seed = static_cast<std::uint64_t>(config.train.seed);
+  strategy_ = make_strategy(model_->units(), run_.sharding, seed, &world);
   // A dry run has no memory to load into.
   if (!config.model.init_from.empty() && !context().is_dry()) {
     strategy_->write_masters([&] { load_parameters(config.model.init_from, strategy_->shards()); });
   }
   set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
   if (computes_in(run_.sharding, DType::f16)) scaler_.emplace();
-  optimizer_ = make_optimizer(config.optimizer, strategy_->shards());
+  optimizer_ = make_optimizer(config.optimizer, strategy_->shards(), seed);
 }
 
 TrainingSession::~TrainingSession() = default;
@@ -125,7 +125,7 @@ void TrainingSession::update_parameters(Step& sharded, double learning_rate,
   const Tensor factor = Tensor::empty({1}, DType::f32);
   clip_factor(factor, norm, loss,
               {.max_norm = run_.config.optimizer.clip_norm, .loss_scale = loss_scale});
-  sharded.update([&] { optimizer_->step(learning_rate, factor); });
+  sharded.update([&] { optimizer_->step(learning_rate, factor); }, Writes::masters_and_copies);
 }
 
 void TrainingSession::accumulate_gradients(Step& sharded, std::int64_t step, double loss_scale,

@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-HostValues::HostValues(const GroupResources& resources) : resources_(resources) {
+HostValues::HostValues(const GroupResources& resources)
+    : resources_(resources), rounded_(resources.shards.size()) {
   const Placement& placement = resources.group.placement;
   const bool stays_on_device =
       placement.parameters == Held::sharded && placement.offload == Offload::optimizer;
@@ -25,17 +26,23 @@ Tensor HostValues::make(std::int64_t elements, DType dtype) {
   return Tensor::empty_on_host({elements}, dtype);
 }
 
-void HostValues::masters_changed() {
+Tensor HostValues::copy_of(int b, int p) {
+  const GroupPlan& group = resources_.group;
+  const DType dtype = group.placement.compute_dtype;
+  if (group.own_dtype(resources_.parameter(b, p)) == dtype) return {};
+  const CategoryScope category(Category::parameters);
+  Tensor& rounded = rounded_[static_cast<std::size_t>(resources_.index_of(b, p))];
+  rounded = Tensor::empty_on_host({resources_.owned(b, p).count}, dtype);
+  return rounded;
+}
+
+void HostValues::masters_changed(Writes writes) {
   communication_stream().synchronize();
   current_.assign(current_.size(), false);
-  const DType dtype = resources_.group.placement.compute_dtype;
-  const CategoryScope category(Category::parameters);
-  rounded_.resize(resources_.shards.size());
+  if (writes == Writes::masters_and_copies) return;
   for (std::size_t i = 0; i < rounded_.size(); ++i) {
-    const Tensor& own = resources_.shards[i].data;
-    if (own.dtype() == dtype) continue;
-    if (!rounded_[i].defined()) rounded_[i] = Tensor::empty_on_host(own.shape(), dtype);
-    cast(rounded_[i], own);
+    if (!rounded_[i].defined()) continue;
+    cast(rounded_[i], resources_.shards[i].data.reshape(rounded_[i].shape()));
   }
 }
 

@@ -1,7 +1,7 @@
 // HostValues: masters in host memory next to a GPU.
 //
-// Copies to the GPU start from a value in the dtype that is computed in: the master itself in f32,
-// or its rounded copy, also in host memory. With offload `optimizer` and sharded parameters, this
+// Copies to the GPU start from a value in the dtype that is computed in: the master itself if it has
+// that dtype, or its copy, also in host memory, which the optimizer writes in the same pass. With offload `optimizer` and sharded parameters, this
 // rank's own values stay on the GPU, and are copied up once after each update, before the bucket's
 // first gather. Otherwise each gather copies them up.
 #pragma once
@@ -15,8 +15,9 @@ class HostValues final : public OwnValues {
   explicit HostValues(const GroupResources& resources);
 
   Tensor make(std::int64_t elements, DType dtype) override;
-  /// Waits for the copies that still read the old values.
-  void masters_changed() override;
+  Tensor copy_of(int bucket, int parameter) override;
+  /// Waits for the copies to the device that still read the old values.
+  void masters_changed(Writes writes) override;
   void fill_own_part(int bucket, const Tensor& buffer) override;
 
  private:

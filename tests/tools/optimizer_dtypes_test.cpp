@@ -1,0 +1,174 @@
+// Masters and moments in bf16, together with strategies, offloading and dtypes of computation.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+
+#include "kernels/cast/op.h"
+#include "sharding/comm/threads/threads.h"
+#include "sharding/plan/footprint.h"
+#include "tests/support/device.h"
+#include "tests/support/findings.h"
+#include "tests/support/random_tensor.h"
+#include "tools/bench/workload.h"
+#include "tools/config/sharding_options.h"
+#include "tools/train/optimizer.h"
+#include "tools/train/resolve.h"
+#include "tools/train/session.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using test::Findings;
+using test::same_bits;
+
+constexpr int kRanks = 2;
+
+Config tiny(DType compute, DType master, DType state) {
+  Config config;
+  config.model = {.preset = "gpt2-mini", .layers = 1, .heads = 2, .width = 10, .context = 12};
+  config.model.vocab_size = 37;
+  config.data = {.batch_size = 4, .sequence_length = 9, .accumulation_steps = 2};
+  config.optimizer.learning_rate = 1e-2;
+  config.optimizer.master_dtype = master;
+  config.optimizer.state_dtype = state;
+  config.runtime.compute_dtype = compute;
+  return config;
+}
+
+std::string name_of(const Config& config) {
+  return fmt::format("computed in {}, masters {}, moments {}, offload {}",
+                     name_of(config.runtime.compute_dtype), name_of(config.optimizer.master_dtype),
+                     name_of(config.optimizer.state_dtype), name_of(config.sharding.offload));
+}
+
+/// Everything that must be equal, as bits.
+struct Trained {
+  std::vector<float> losses;
+  std::vector<double> norms;
+  std::map<std::string, std::vector<float>> weights;
+  bool operator==(const Trained&) const = default;
+};
+
+/// The copies of the masters, which the optimizer has written, are the masters' casts.
+void expect_copies(TrainingSession& session, Findings& findings) {
+  context().compute_stream().synchronize();
+  for (const Shard& shard : session.strategy().shards()) {
+    if (!shard.copy.defined()) continue;
+    const Tensor master = shard.data.to_host(), copy = shard.copy.to_host();
+    const Tensor expected = Tensor::empty_on_host(master.shape(), copy.dtype());
+    const std::vector<Tensor> to = {expected}, from = {master};
+    cpu::cast_all(to, from);
+    findings.expect(same_bits(copy.reshape(expected.shape()), expected), shard.parameter.name());
+  }
+}
+
+void expect_memory(const Config& config, TrainingSession& session, int rank, Findings& findings) {
+  const std::int64_t state = optimizer_bytes_per_element(config.optimizer);
+  const Footprint predicted = footprint_of(session.strategy().plan(), rank, state);
+  const MemoryAccount account = context().allocator().account();
+  const auto expect = [&](const char* what, std::int64_t bytes, Category category) {
+    findings.expect(bytes == account[category].peak,
+                    fmt::format("rank {}: {} predicted {}, measured {}", rank, what, bytes,
+                                account[category].peak));
+  };
+  expect("parameters", predicted.parameters, Category::parameters);
+  expect("gradients", predicted.gradients, Category::gradients);
+  expect("optimizer", predicted.optimizer, Category::optimizer);
+  expect("communication", predicted.communication, Category::communication);
+}
+
+Trained run(const Config& config, Findings& findings) {
+  Trained trained;
+  run_ranks({.ranks = kRanks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+    TrainingSession session(resolve(config), world);
+    const auto source = random_tokens(config.data, config.model.vocab_size);
+    Trained mine;
+    for (int step = 1; step <= 3; ++step) {
+      const StepResult result = session.step(step, source);
+      mine.losses.push_back(result.loss);
+      mine.norms.push_back(result.gradient_norm);
+      expect_copies(session, findings);
+    }
+    expect_memory(config, session, world.rank(), findings);
+    session.strategy().visit_whole([&](const Parameter& parameter, const Tensor& whole) {
+      mine.weights[parameter.name()] = whole.to_vector<float>();
+    });
+    if (world.rank() == 0) trained = mine;
+  });
+  return trained;
+}
+
+void expect_same_bits(const Config& base) {
+  Findings findings;
+  const Trained ddp = run(variant_of(base, "ddp"), findings);
+  CHECK(std::isfinite(ddp.losses.back()));
+  CHECK(ddp.losses.front() != ddp.losses.back());
+  for (const std::string& strategy : strategy_variants()) {
+    for (const Offload offload : {Offload::none, Offload::optimizer, Offload::all}) {
+      if (test::device().is_cpu() && offload != Offload::none) continue;
+      Config config = base;
+      config.sharding.offload = offload;
+      config = variant_of(config, strategy);
+      findings.expect(run(config, findings) == ddp, strategy + ", " + name_of(config));
+    }
+  }
+  INFO(name_of(base));
+  CHECK(findings.wrong() == std::vector<std::string>());
+}
+
+}  // namespace
+
+TEST_CASE("bf16 masters and moments: every strategy has ddp's bits and the predicted memory") {
+  expect_same_bits(tiny(DType::bf16, DType::bf16, DType::bf16));
+}
+
+TEST_CASE("bf16 moments next to f32 masters: ddp's bits and the predicted memory") {
+  expect_same_bits(tiny(DType::bf16, DType::f32, DType::bf16));
+}
+
+TEST_CASE("bf16 masters under a computation in f32: ddp's bits and the predicted memory") {
+  expect_same_bits(tiny(DType::f32, DType::bf16, DType::f32));
+}
+
+TEST_CASE("f16 copies that AdamW or SGD writes: ddp's bits and the predicted memory") {
+  Config config = tiny(DType::f16, DType::f32, DType::f32);
+  expect_same_bits(config);
+  config.optimizer.name = OptimizerKind::sgd;
+  expect_same_bits(config);
+}
+
+TEST_CASE("bf16 masters learn as f32 masters do") {
+  Findings findings;
+  const auto losses = [&](DType master, DType state) {
+    return run(variant_of(tiny(DType::bf16, master, state), "fsdp"), findings).losses;
+  };
+  const std::vector<float> wide = losses(DType::f32, DType::f32);
+  const std::vector<float> narrow = losses(DType::bf16, DType::bf16);
+  CHECK(narrow != wide);
+  CHECK(narrow.back() == Approx(wide.back()).epsilon(0.01));
+}
+
+TEST_CASE("another seed rounds masters to other neighbours") {
+  Findings findings;
+  Config config = variant_of(tiny(DType::bf16, DType::bf16, DType::f32), "fsdp");
+  const Trained one = run(config, findings);
+  CHECK(run(config, findings) == one);
+  config.train.seed = 2;
+  CHECK(run(config, findings).weights != one.weights);
+}
+
+TEST_CASE("sgd refuses bf16 masters and moments in one line") {
+  for (const bool masters : {true, false}) {
+    Config config = tiny(DType::bf16, DType::f32, DType::f32);
+    config.optimizer.name = OptimizerKind::sgd;
+    (masters ? config.optimizer.master_dtype : config.optimizer.state_dtype) = DType::bf16;
+    CHECK_THROWS_WITH(resolve(config),
+                      Contains(masters ? "optimizer.master_dtype" : "optimizer.state_dtype") &&
+                          Contains("bf16 is for adamw, which rounds at random; sgd keeps f32"));
+  }
+}
+
+}  // namespace tessera
