@@ -124,6 +124,9 @@ TEST_CASE("bench_kernels: every kernel has a row with a baseline") {
                                      "cross_entropy_forward",
                                      "cross_entropy_backward",
                                      "adamw",
+                                     "adamw_with_copy",
+                                     "adamw_then_cast",
+                                     "adamw_bf16",
                                      "gradient_norm",
                                      "sum_of_squares"});
 }

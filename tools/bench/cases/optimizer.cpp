@@ -1,7 +1,10 @@
-// The steps after backward, on the tensors of one block: f32 masters, gradients and states.
+// The steps after backward, on the tensors of one block: masters, gradients and moments.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "kernels/adamw/op.h"
+#include "kernels/cast/op.h"
 #include "kernels/gradient_norm/op.h"
 #include "tools/bench/cases/cases.h"
 #include "tools/measure/noise.h"
@@ -33,6 +36,20 @@ std::vector<Tensor> tensors(const std::vector<std::int64_t>& sizes) {
   return all;
 }
 
+/// Parameters with their moments in these dtypes, gradients in f32, and a copy in bf16 if asked for.
+std::vector<AdamWTensors> parameters_of(const std::vector<std::int64_t>& sizes, DType kept,
+                                        bool copied) {
+  std::vector<AdamWTensors> all;
+  for (const std::int64_t size : sizes) {
+    all.push_back({.p = noise({size}, kept),
+                   .m = Tensor::zeros({size}, kept),
+                   .v = Tensor::zeros({size}, kept),
+                   .gradient = noise({size}, DType::f32),
+                   .copy = copied ? Tensor::empty({size}, DType::bf16) : Tensor()});
+  }
+  return all;
+}
+
 }  // namespace
 
 void add_optimizer_cases(CaseList& list) {
@@ -41,15 +58,28 @@ void add_optimizer_cases(CaseList& list) {
   for (const std::int64_t size : sizes) total += size;
   const auto count = static_cast<double>(total);
   const std::string shape = fmt::format("{} in {} tensors", total, sizes.size());
+  const AdamWSettings settings = {.learning_rate = 1e-5};
   list.memory_bound("adamw", shape, 28.0 * count, [=] {
-    std::vector<AdamWTensors> all;
-    for (const std::int64_t size : sizes) {
-      all.push_back({.p = noise({size}, DType::f32),
-                     .m = Tensor::zeros({size}, DType::f32),
-                     .v = Tensor::zeros({size}, DType::f32),
-                     .gradient = noise({size}, DType::f32)});
+    return [all = parameters_of(sizes, DType::f32, false), settings] { adamw(all, settings); };
+  });
+  list.memory_bound("adamw_with_copy", shape, 30.0 * count, [=] {
+    return [all = parameters_of(sizes, DType::f32, true), settings] { adamw(all, settings); };
+  });
+  // The baseline of the case before: p is read again.
+  list.memory_bound("adamw_then_cast", shape, 34.0 * count, [=] {
+    std::vector<AdamWTensors> all = parameters_of(sizes, DType::f32, true);
+    std::vector<Tensor> copies, masters;
+    for (AdamWTensors& each : all) {
+      copies.push_back(std::exchange(each.copy, Tensor()));
+      masters.push_back(each.p);
     }
-    return [all] { adamw(all, {.learning_rate = 1e-5}); };
+    return [all, copies, masters, settings] {
+      adamw(all, settings);
+      cast_all(copies, masters);
+    };
+  });
+  list.memory_bound("adamw_bf16", shape, 16.0 * count, [=] {
+    return [all = parameters_of(sizes, DType::bf16, false), settings] { adamw(all, settings); };
   });
   // Reads everything twice: for the largest magnitude, and for the squares scaled by it.
   list.memory_bound("gradient_norm", shape, 8.0 * count, [=] {
