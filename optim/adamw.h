@@ -1,6 +1,6 @@
 // AdamW (Loshchilov, Hutter 2019): Adam with decoupled weight decay. The formula is in
-// kernels/adamw/op.h. State: two moments per element, allocated at construction: 8 bytes in f32, 4 in
-// bf16.
+// kernels/adamw/op.h. State: two moments per element, allocated at construction: 8 bytes in f32, 4
+// in bf16.
 //
 // Shards in bf16 have no f32 masters. They and moments in bf16 are updated by stochastic rounding.
 // Either all shards are f32 or all are bf16.
@@ -20,8 +20,8 @@ struct AdamWOptions {
   double weight_decay = 0.01;
   /// f32 or bf16.
   DType state_dtype = DType::f32;
-  /// The seed of the random numbers that round shards and moments in bf16. They are addressed by seed, parameter,
-  /// update and element.
+  /// The seed of the random numbers that round shards and moments in bf16. They are addressed by
+  /// seed, parameter, update and element.
   std::uint64_t seed = 0;
 };
 

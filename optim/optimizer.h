@@ -1,7 +1,7 @@
 // Optimizers update the parameters' masters from their gradients.
 //
-// An optimizer sees this rank's parts of the parameters as flat ranges. Every update is elementwise,
-// so a parameter gets the same bits however it is cut into shards.
+// An optimizer sees this rank's parts of the parameters as flat ranges. Every update is
+// elementwise, so a parameter gets the same bits however it is cut into shards.
 //
 // An optimizer updates every shard in every step. A parameter that the step did not use has a
 // gradient of zero: it still gets weight decay, and its momentum and moments still decay. (PyTorch
@@ -52,9 +52,9 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Updates every shard, and its copy, from its gradient times `gradient_scale`. Raises Error before anything is
-  /// changed if a gradient is missing or does not fit its shard. On a GPU this only queues work; see
-  /// step_was_skipped().
+  /// Updates every shard, and its copy, from its gradient times `gradient_scale`. Raises Error
+  /// before anything is changed if a gradient is missing or does not fit its shard. On a GPU this
+  /// only queues work; see step_was_skipped().
   void step(double learning_rate, const GradientScale& gradient_scale = {});
 
   /// Reports that the last step's scale was not finite, so the step changed nothing: it no longer
@@ -67,8 +67,8 @@ class Optimizer {
   /// Sets the number of updates. To load a checkpoint, call this and fill state().
   void set_steps(std::int64_t steps);
 
-  /// The tensors that a checkpoint must hold: "<parameter>.m" and so on, in the order of the shards.
-  /// They are windows, not copies: writing to them restores the optimizer.
+  /// The tensors that a checkpoint must hold: "<parameter>.m" and so on, in the order of the
+  /// shards. They are windows, not copies: writing to them restores the optimizer.
   virtual NamedTensors state() const = 0;
 
   /// The caller may give a shard another gradient before every step.
@@ -83,8 +83,8 @@ class Optimizer {
   /// charged to Category::optimizer.
   std::vector<Tensor> zeros_like_shards(DType dtype = DType::f32) const;
 
-  /// Updates the shards with these indices, and their copies, which lie in one memory, as does the scale; steps()
-  /// already counts this update.
+  /// Updates the shards with these indices, and their copies, which lie in one memory, as does the
+  /// scale; steps() already counts this update.
   virtual void update(const std::vector<std::size_t>& shards, double learning_rate,
                       const GradientScale& gradient_scale) = 0;
 

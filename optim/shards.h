@@ -9,8 +9,8 @@
 namespace tessera {
 
 /// One ParameterShard per trainable parameter, with weight decay by the decay rule. A template,
-/// because optim/ does not include sharding/: `shards` is the result of Strategy::shards(), a list of
-/// values with the members parameter, data, copy, gradient and first.
+/// because optim/ does not include sharding/: `shards` is the result of Strategy::shards(), a list
+/// of values with the members parameter, data, copy, gradient and first.
 template <typename Shards>
 std::vector<ParameterShard> shards_for_optimizer(const Shards& shards) {
   std::vector<ParameterShard> trained;

@@ -12,13 +12,13 @@
 
 namespace tessera {
 
-/// The part may be empty. With offloading, `data` and `gradient` lie in host memory: synchronize the
+/// The part may be empty. With offloading, all three tensors lie in host memory: synchronize the
 /// compute stream before the host reads or writes them.
 struct Shard {
   Parameter parameter;
-  /// The rank's own values: the masters (f32 or bf16), or a frozen parameter's values in the compute dtype.
-  /// Shaped like the parameter if this rank owns all of it, flat otherwise.
-  /// Written in Step::update() and Strategy::write_masters() only.
+  /// The rank's own values: the masters (f32 or bf16), or a frozen parameter's values in the
+  /// compute dtype. Shaped like the parameter if this rank owns all of it, flat otherwise. Written
+  /// in Step::update() and Strategy::write_masters() only.
   Tensor data;
   /// The same values in the compute dtype, where units or gathers read such a copy; undefined where
   /// they read `data`, and for a frozen parameter. The strategy writes it after the masters are

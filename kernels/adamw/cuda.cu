@@ -1,8 +1,9 @@
 // AdamW over all of a rank's shards in one launch.
 //
-// Traffic per element: p, m, v read and written (24 bytes; 20 with p in bf16, 12 with the moments in
-// bf16, too), the gradient read (4, or 2 in 16 bits), the copy written (2 in 16 bits). A block takes
-// a chunk of 8192 elements of one tensor, a thread four neighbours at a time, 1024 elements apart:
+// Traffic per element: p, m, v read and written (24 bytes; 20 with p in bf16, 12 with the moments
+// in bf16, too), the gradient read (4, or 2 in 16 bits), the copy written (2 in 16 bits). A block
+// takes a chunk of 8192 elements of one tensor, a thread four neighbours at a time, 1024 elements
+// apart:
 //
 //   thread      0          1                 255        0
 //   element   | 0 1 2 3 | 4 5 6 7 | ... | 1020..1023 | 1024..1027 | ...
@@ -65,8 +66,8 @@ __device__ inline void store_rounded(bfloat16& to, float value, unsigned chance)
   }
 }
 
-/// The copy of p in another dtype. Its dtype is known at run time only: a branch that all threads of
-/// a block take alike costs nothing next to the memory's traffic.
+/// The copy of p in another dtype. Its dtype is known at run time only: a branch that all threads
+/// of a block take alike costs nothing next to the memory's traffic.
 struct CopyOfP {
   void* data;  // null: none
   DType dtype;

@@ -105,14 +105,14 @@ struct ShardingOptions {
   /// hsdp with several micro-batches that are each reduced: sum across the replicas after the last
   /// only. The slow links between nodes then carry one sum per step; it rounds in another order.
   bool sum_replicas_once = false;
-  /// The micro-batches of all ranks are added in one binary tree. Micro-batch i of rank r is its leaf
-  /// i * ranks + r. So sums have the same bits on any number of ranks that divides the number of
-  /// leaves. Ranks and micro_batches are powers of two; every micro-batch is reduced, in f32.
+  /// The micro-batches of all ranks are added in one binary tree. Micro-batch i of rank r is its
+  /// leaf i * ranks + r. So sums have the same bits on any number of ranks that divides the number
+  /// of leaves. Ranks and micro_batches are powers of two; every micro-batch is reduced, in f32.
   bool elastic = false;
   /// The dtype that parameters are gathered and computed in: f32, bf16 or f16.
   DType compute_dtype = DType::f32;
-  /// The dtype of the masters of trained parameters: f32, or bf16, which only an optimizer that rounds
-  /// at random can train.
+  /// The dtype of the masters of trained parameters: f32, or bf16, which only an optimizer that
+  /// rounds at random can train.
   DType master_dtype = DType::f32;
   /// The dtype that gradients are sent in. (Sums over ranks are formed in f32 in any case.)
   DType reduce_dtype = DType::f32;

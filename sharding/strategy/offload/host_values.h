@@ -1,9 +1,10 @@
 // HostValues: masters in host memory next to a GPU.
 //
-// Copies to the GPU start from a value in the dtype that is computed in: the master itself if it has
-// that dtype, or its copy, also in host memory, which the optimizer writes in the same pass. With offload `optimizer` and sharded parameters, this
-// rank's own values stay on the GPU, and are copied up once after each update, before the bucket's
-// first gather. Otherwise each gather copies them up.
+// Copies to the GPU start from a value in the dtype that is computed in: the master itself if it
+// has that dtype, or its copy, also in host memory, which the optimizer writes in the same pass.
+// With offload `optimizer` and sharded parameters, this rank's own values stay on the GPU, and are
+// copied up once after each update, before the bucket's first gather. Otherwise each gather copies
+// them up.
 #pragma once
 
 #include "sharding/strategy/own_values.h"

@@ -36,7 +36,8 @@ std::vector<Tensor> tensors(const std::vector<std::int64_t>& sizes) {
   return all;
 }
 
-/// Parameters with their moments in these dtypes, gradients in f32, and a copy in bf16 if asked for.
+/// Parameters with their moments in these dtypes, gradients in f32, and a copy in bf16 if asked
+/// for.
 std::vector<AdamWTensors> parameters_of(const std::vector<std::int64_t>& sizes, DType kept,
                                         bool copied) {
   std::vector<AdamWTensors> all;
