@@ -30,7 +30,7 @@ void fused(const Softmax& p) {
       sum = sum * exponential(maximum - risen) + block;
       maximum = risen;
     }
-    p.loss[n] = maximum + std::log(sum) - x[p.target[n]];
+    p.loss[n] = maximum - x[p.target[n]] + std::log(sum);
   }
 }
 

@@ -31,7 +31,7 @@ void threads(const Softmax& p) {
       sum = sum * exponential(maximum - risen) + block;
       maximum = risen;
     }
-    p.loss[n] = maximum + std::log(sum) - x[p.target[n]];
+    p.loss[n] = maximum - x[p.target[n]] + std::log(sum);
   });
 }
 

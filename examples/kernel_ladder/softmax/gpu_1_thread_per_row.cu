@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads) softmax_kernel(Softmax p) {
     maximum = risen;
   }
   for (std::int64_t c = 0; c < p.C; ++c) y[c] = expf(x[c] - maximum) / sum;
-  p.loss[n] = maximum + logf(sum) - x[p.target[n]];
+  p.loss[n] = maximum - x[p.target[n]] + logf(sum);
 }
 
 }  // namespace

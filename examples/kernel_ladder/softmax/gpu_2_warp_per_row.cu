@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads) softmax_kernel(Softmax p) {
   const float maximum = gpu::warp_reduce<gpu::Maximum>(own);
   sum = gpu::warp_reduce<gpu::Sum>(sum * expf(own - maximum));
   for (std::int64_t c = lane; c < p.C; c += kLanes) y[c] = expf(x[c] - maximum) / sum;
-  if (lane == 0) p.loss[n] = maximum + logf(sum) - x[p.target[n]];
+  if (lane == 0) p.loss[n] = maximum - x[p.target[n]] + logf(sum);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) softmax_kernel(Softmax p) {
     if (c >= p.C / 4) break;
     y[c] = make_float4(row[i].x / sum, row[i].y / sum, row[i].z / sum, row[i].w / sum);
   }
-  if (lane == 0) p.loss[n] = maximum + logf(sum) - p.x[n * p.C + p.target[n]];
+  if (lane == 0) p.loss[n] = maximum - p.x[n * p.C + p.target[n]] + logf(sum);
 }
 
 }  // namespace
