@@ -8,6 +8,7 @@
 
 #include "runtime/block_history.h"
 #include "runtime/check.h"
+#include "runtime/out_of_memory.h"
 #include "runtime/poison.h"
 
 namespace tessera {
@@ -104,11 +105,11 @@ Allocator::Block Allocator::allocate(std::size_t bytes, Category category, int s
 }
 
 void Allocator::fail_out_of_memory(std::size_t bytes, Category category) const {
-  fail(
-      "out of memory on {}: {} bytes requested as {}; live bytes:{} choose a smaller batch, a "
-      "shorter sequence or activation checkpointing; 'tessera plan run.yaml --memory SIZE' finds "
-      "the cheapest change that fits",
-      to_string(device_), bytes, name_of(category), table_of(account_));
+  throw OutOfMemory(
+      fmt::format("out of memory on {}: {} bytes requested as {}; live bytes:{} choose a smaller "
+                  "batch, a shorter sequence or activation checkpointing",
+                  to_string(device_), bytes, name_of(category), table_of(account_)),
+      account_.total.current);
 }
 
 void Allocator::release(const Block& block) {

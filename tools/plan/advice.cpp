@@ -133,6 +133,22 @@ std::string advice_text(const MemoryAdvice& advice, std::int64_t bytes) {
   return text + "\n";
 }
 
+std::string out_of_memory_advice(const Config& config, int ranks, std::int64_t bytes) {
+  try {
+    const MemoryAdvice advice = memory_advice(config, {.ranks = ranks}, bytes);
+    const ByteUnit unit(bytes);
+    const std::string size = fmt::format("{} {}", unit.text(bytes), unit.name());
+    if (advice.fits.empty())
+      return fmt::format("; no setting that was tried fits in {}: take more ranks", size);
+    const Fit& fit = advice.fits.front();
+    // The peak is the CPU's, and without the allocator's rounding.
+    if (fit.keys.empty()) return "; the run's tensors fit, but not with what else uses the memory";
+    return fmt::format("; in {} these settings fit: {}", size, fmt::join(fit.keys, " "));
+  } catch (const Error&) {
+    return "";  // offloading
+  }
+}
+
 std::int64_t parse_memory(const std::string& text) {
   double number = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -3,11 +3,13 @@
 #include <optional>
 
 #include "runtime/check.h"
+#include "runtime/out_of_memory.h"
 #include "sharding/comm/launcher.h"
 #include "sharding/comm/world.h"
 #include "sharding/plan/placement.h"
 #include "tools/config/kernel_options.h"
 #include "tools/config/parse.h"
+#include "tools/plan/advice.h"
 #include "tools/train/lengths.h"
 #include "tools/train/resume.h"
 #include "tools/train/run_folder.h"
@@ -64,7 +66,11 @@ void train(const Config& config, const std::string& restarted) {
   if (find_launch().kind == Launch::Kind::none) check_outputs(config);
   run_world(options, [&](Communicator& world) {
     choose_kernels(config);
-    Runner(*run, *data, world, restarted).execute();
+    try {
+      Runner(*run, *data, world, restarted).execute();
+    } catch (const OutOfMemory& error) {
+      throw Error(error.what() + out_of_memory_advice(config, world.size(), error.live_bytes));
+    }
   });
 }
 
