@@ -12,7 +12,7 @@ namespace tessera {
 class OutOfMemory : public Error {
  public:
   OutOfMemory(const std::string& message, std::int64_t bytes) : Error(message), live_bytes(bytes) {}
-  /// Of tensors on the device, without the one that was asked for.
+  /// Bytes of tensors on the device, without the one that was asked for.
   std::int64_t live_bytes;
 };
 
