@@ -209,11 +209,11 @@ TEST_CASE("running out of memory is an error with the table of live bytes") {
   Fixture f(8192);
   const auto a = f.allocator.allocate(3000, Category::parameters, 0);
   const auto b = f.allocator.allocate(1000, Category::activations, 0);
-  REQUIRE_THROWS_WITH(
-      f.allocator.allocate(7000, Category::gradients, 0),
-      Contains("out of memory on cpu") && Contains("7000 bytes requested as gradients") &&
-          Contains("parameters 3000;") && Contains("activations 1000;") &&
-          Contains("choose a smaller batch") && !Contains("optimizer"));
+  REQUIRE_THROWS_WITH(f.allocator.allocate(7000, Category::gradients, 0),
+                      Contains("out of memory on cpu") &&
+                          Contains("7000 bytes requested as gradients") &&
+                          Contains("parameters 3000;") && Contains("activations 1000;") &&
+                          Contains("choose a smaller batch") && !Contains("optimizer"));
   REQUIRE(f.allocator.account().total.current == 4000);  // no charge
   REQUIRE(f.allocator.account().total.peak == 4000);
   const auto c = f.allocator.allocate(2000, Category::gradients, 0);  // the allocator still works
