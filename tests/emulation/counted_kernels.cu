@@ -48,6 +48,12 @@ __global__ void kernel(float* data) {
     for (int i = 0; i <= lane % 4; ++i) sum += data[32 * i + lane];
     out[lane] = sum;
   }
+  if constexpr (pattern == Pattern::uneven_chain) {
+    for (int i = 0; i <= lane % 4; ++i) data[32 * i + 32 + lane] = data[32 * i + lane];
+  }
+  if constexpr (pattern == Pattern::uneven_shift) {
+    for (int i = 0; i <= lane % 4; ++i) data[32 * i + lane] = data[32 * i + 32 + lane];
+  }
   if constexpr (pattern == Pattern::local_array) {
     volatile float local[8];
     for (int i = 0; i < 8; ++i) local[i] = static_cast<float>(i);
@@ -121,6 +127,8 @@ emulation::Statistics run_pattern(Pattern pattern, float* data) {
     CASE(read_what_it_wrote)
     CASE(early_exit)
     CASE(uneven_loop)
+    CASE(uneven_chain)
+    CASE(uneven_shift)
     CASE(shared_rows)
     CASE(shared_even)
     CASE(shared_column)

@@ -19,6 +19,8 @@ enum class Pattern {
   read_what_it_wrote,  // after a barrier
   early_exit,          // lanes 20 to 31 copy one float, the others two
   uneven_loop,         // lane i reads i % 4 + 1 rows of 32 floats
+  uneven_chain,        // the same loop copies row i to row i + 1
+  uneven_shift,        // and row i + 1 to row i
   shared_rows,         // shared memory: lane i writes float i
   shared_even,         // float 2 i
   shared_column,       // float 32 i

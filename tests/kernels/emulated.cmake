@@ -1,5 +1,12 @@
 # Some tests of kernels again, on other emulated GPUs than the default one, an exact sm_90.
 
+# A few kernels with counted accesses. (bench_counts has all of them, and takes minutes to compile.)
+if(TARGET test_kernels_emulated_traffic)
+  set(kernels ${PROJECT_SOURCE_DIR}/kernels)
+  tessera_counted_kernels(counted_kernels ${kernels}/rms_norm/cuda.cu ${kernels}/swiglu/cuda.cu)
+  target_link_libraries(test_kernels_emulated_traffic PRIVATE counted_kernels)
+endif()
+
 # again(OPTION PROGRAM TESTS): the tests of test_kernels_PROGRAM that match TESTS, with the OPTION.
 function(again option program tests)
   set(name "kernels/emulated_gpu:${program} again with ${option}")

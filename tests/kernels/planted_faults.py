@@ -1063,6 +1063,11 @@ FAULTS = {
         "visits[access.place]++",
         "visits[access.place]",
         ["emulation_counts"]),
+    "instructions of lanes that diverge are counted in the order of their addresses": (
+        "runtime/emulation/device/accesses.cpp",
+        "instruction.turn = std::max(instruction.turn, i);",
+        "instruction.turn = std::max<std::size_t>(instruction.turn, 0 * i);",
+        ["emulation_counts"]),
     "lanes that end early are not merged with the others": (
         "runtime/emulation/device/accesses.cpp",
         "if (i >= warp.lanes[lane].size()) continue;",

@@ -883,6 +883,32 @@ FAULTS = {
         "if (total > all.total.most) all.fullest_rank = rank;",
         "",
         ["plan"]),
+    # ---- bench_counts
+    "a step's constant work is counted for every sequence": (
+        "tools/bench/counts/extrapolation.cpp",
+        "- (size.batch - 1.0) * without[i]",
+        "- 0.0 * without[i]",
+        ["counts"]),
+    "a layer more adds the head again": (
+        "tools/bench/counts/extrapolation.cpp",
+        "{-1.0, 1.0, 0.0}",
+        "{0.0, 1.0, 0.0}",
+        ["counts"]),
+    "the loss counts as forward": (
+        "tools/bench/counts/kernel_label.cpp",
+        'if (operation == "cross_entropy") return StepPhase::backward;',
+        'if (operation == "cross_entropy") return phase;',
+        ["counts"]),
+    "registers are those of the last instance": (
+        "tools/bench/counts/registers.cpp",
+        "most = std::max(most, count);",
+        "most = count;",
+        ["counts"]),
+    "occupancy forgets the registers": (
+        "tools/bench/counts/roofline.cpp",
+        "if (of_thread > 0) blocks",
+        "if (of_thread > 255) blocks",
+        ["counts"]),
     "a document token may be outside the vocabulary": (
         "tools/train/resolve.cpp",
         "check(number < vocab_size, ",

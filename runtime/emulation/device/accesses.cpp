@@ -142,17 +142,25 @@ void AccessLog::merge_in_step(const Warp& warp, const Lane& longest, Statistics&
   }
 }
 
+// They are counted in the order of the lane that comes to them last: a sector may be written by one and
+// read by a later one.
 void AccessLog::merge_by_place(const Warp& warp, Statistics& statistics) {
   std::map<std::pair<const void*, unsigned>, Instruction> instructions;  // by place and visit
   for (unsigned lane = 0; lane < kLanes; ++lane) {
     std::map<const void*, unsigned> visits;
-    for (const Access& access : warp.lanes[lane]) {
+    for (std::size_t i = 0; i < warp.lanes[lane].size(); ++i) {
+      const Access& access = warp.lanes[lane][i];
       Instruction& instruction = instructions[{access.place, visits[access.place]++}];
       instruction.of_lane[lane] = access;
       instruction.active |= 1u << lane;
+      instruction.turn = std::max(instruction.turn, i);
     }
   }
-  for (const auto& [key, instruction] : instructions) count(instruction, statistics);
+  std::vector<const Instruction*> in_order;
+  for (const auto& [key, instruction] : instructions) in_order.push_back(&instruction);
+  std::stable_sort(in_order.begin(), in_order.end(),
+                   [](const Instruction* a, const Instruction* b) { return a->turn < b->turn; });
+  for (const Instruction* instruction : in_order) count(*instruction, statistics);
 }
 
 void AccessLog::count(const Instruction& instruction, Statistics& statistics) {

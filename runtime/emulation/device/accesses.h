@@ -76,7 +76,8 @@ class AccessLog {
   /// The lanes' accesses by one instruction.
   struct Instruction {
     std::array<Access, kLanes> of_lane{};
-    unsigned active = 0;  // bit i: lane i
+    unsigned active = 0;   // bit i: lane i
+    std::size_t turn = 0;  // in the log of the lane that comes to it last
   };
   /// Which of 128 neighbouring sectors were read before they were written, and written.
   struct Page {

@@ -1,0 +1,129 @@
+// The arithmetic of bench_counts: extrapolation, names of kernels, rooflines.
+#include <catch2/catch.hpp>
+#include <sstream>
+
+#include "tools/bench/counts/extrapolation.h"
+#include "tools/bench/counts/kernel_label.h"
+#include "tools/bench/counts/layer_bytes.h"
+#include "tools/bench/counts/registers.h"
+#include "tools/bench/counts/roofline.h"
+
+namespace tessera {
+namespace {
+
+/// A polynomial of width and length with all terms up to the second degree in each.
+double of_batch(const StepSize& s, double a, double b, double c) {
+  const double w = s.width, t = s.sequence;
+  return (a + b * w + c * w * w) + s.batch * t * (b + c * w + a * w * w) +
+         s.batch * t * t * (c + a * w);
+}
+
+/// A counter of the form that extrapolation.h states.
+double counter(const StepSize& s) {
+  return of_batch(s, 3, 5, 7) + s.layers * of_batch(s, 2, 11, 1) + s.classes * of_batch(s, 1, 0, 4);
+}
+
+double combined(const std::vector<StepSize>& runs, const std::vector<double>& weights) {
+  double sum = 0;
+  REQUIRE(runs.size() == weights.size());
+  for (std::size_t i = 0; i < runs.size(); ++i) sum += weights[i] * counter(runs[i]);
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("counts of large steps follow from counts of small ones") {
+  const Extrapolation extrapolation({1, 2, 3}, {128, 256, 384}, 1024, 2048);
+  REQUIRE(extrapolation.runs().size() == 27);
+  for (const StepSize& size :
+       {StepSize{16, 8, 4096, 128256, 4}, {1, 1, 128, 1024, 1}, {3, 4, 512, 1536, 2}}) {
+    const double expected = counter(size);
+    REQUIRE(combined(extrapolation.runs(), extrapolation.weights(size)) ==
+            Approx(expected).epsilon(1e-12));
+  }
+  const StepSize size{16, 8, 4096, 128256, 4};
+  StepSize deeper = size;
+  deeper.layers += 1;
+  REQUIRE(combined(extrapolation.runs(), extrapolation.layer_weights(size)) ==
+          Approx(counter(deeper) - counter(size)).epsilon(1e-12));
+}
+
+TEST_CASE("a kernel is named by its operation") {
+  REQUIRE(kernel_label("void tessera::cuda::(anonymous namespace)::forward_kernel<8, "
+                       "tessera::bfloat16>(tessera::cuda::(anonymous namespace)::Rows<float>)",
+                       "/src/kernels/swiglu/cuda.cu") == "swiglu/forward_kernel");
+  REQUIRE(kernel_label("tessera::cuda::(anonymous namespace)::clip_kernel(float*)",
+                       "kernels/gradient_norm/cuda.cu") == "gradient_norm/clip_kernel");
+  REQUIRE(kernel_label("void tessera::gpu::elementwise_kernel<tessera::bfloat16, "
+                       "tessera::cuda::(anonymous namespace)::Add, tessera::bfloat16>(int)",
+                       "/src/kernels/cuda/elementwise.h") == "elementwise/Add");
+  REQUIRE(kernel_label("cublasLtMatmul", "") == "cublasLtMatmul");
+}
+
+TEST_CASE("a step's phases begin with the loss and with the gradient norm") {
+  StepPhase phase = StepPhase::forward;
+  const auto after = [&](const char* file) { return phase = next_phase(phase, file); };
+  REQUIRE(after("kernels/rms_norm/cuda.cu") == StepPhase::forward);
+  REQUIRE(after("kernels/linear_cross_entropy/cuda.cu") == StepPhase::forward);
+  REQUIRE(after("/src/kernels/cross_entropy/cuda.cu") == StepPhase::backward);
+  REQUIRE(after("kernels/rms_norm/cuda.cu") == StepPhase::backward);
+  REQUIRE(after("") == StepPhase::backward);
+  REQUIRE(after("kernels/gradient_norm/cuda.cu") == StepPhase::optimizer);
+  REQUIRE(after("kernels/adamw/cuda.cu") == StepPhase::optimizer);
+}
+
+TEST_CASE("registers are read from the compiler's list") {
+  std::istringstream usage(
+      " Function _ZN7tessera4cuda12_GLOBAL__N_112adamw_kernelIfEEvv:\n"
+      "  REG:40 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:380\n"
+      " Function _ZN7tessera4cuda12_GLOBAL__N_112adamw_kernelIdEEvv:\n"
+      "  REG:64 STACK:0 SHARED:16\n"
+      " Function _ZN7tessera4cuda12_GLOBAL__N_112other_kernelEv:\n  REG:255 STACK:0\n");
+  const auto registers = read_registers(usage);
+  REQUIRE(registers.size() == 3);
+  REQUIRE(registers_of(registers, "adamw/adamw_kernel") == 64);
+  REQUIRE(registers_of(registers, "cast/other_kernel") == 255);
+  REQUIRE(registers_of(registers, "cast/missing_kernel") == 0);
+}
+
+TEST_CASE("a roofline is the slower of memory and tensor cores") {
+  const Gpu& h200 = gpus()[0];
+  REQUIRE(h200.name == "H200");
+  REQUIRE(roofline_time(h200, 989.4e12, 1.0) == Approx(1.0));
+  REQUIRE(roofline_time(h200, 1.0, 4.8e12) == Approx(1.0));
+  REQUIRE(roofline_time(h200, 989.4e12, 4.8e12, {"", 0.5, 0.25}) == Approx(4.0));
+}
+
+// NVIDIA's occupancy calculator gives the same.
+TEST_CASE("occupancy is limited by registers, shared memory and threads") {
+  const Gpu& h200 = gpus()[0];
+  REQUIRE(occupancy(h200, 32, 256, 0) == 1.0);
+  REQUIRE(occupancy(h200, 64, 256, 0) == 0.5);
+  REQUIRE(occupancy(h200, 255, 128, 0) == 256.0 / 2048);
+  REQUIRE(occupancy(h200, 32, 128, 100 * 1024) == 256.0 / 2048);
+}
+
+TEST_CASE("efficiencies are not above the rates that were reached") {
+  for (const char* kernel : {"cublasLtMatmul", "attention/forward_hopper_kernel",
+                             "rms_norm/forward_kernel", "adamw/adamw_kernel"}) {
+    for (const bool backward : {false, true}) {
+      const Efficiency efficiency = efficiency_of(kernel, backward, 128);
+      REQUIRE(efficiency.of_bytes <= 4.18 / 4.8);
+      if (efficiency.kind == "product") REQUIRE(efficiency.of_flops <= 716.0 / 989);
+      if (efficiency.kind == "attention") {
+        REQUIRE(efficiency.of_flops <= (backward ? 7.0 / 5 * 474 : 591.0) / 989 + 1e-3);
+      }
+    }
+  }
+}
+
+TEST_CASE("the least bytes of a Llama layer") {
+  TransformerShape shape;
+  shape.width = 8, shape.heads = 2, shape.kv_heads = 1, shape.head_size = 4;
+  shape.mlp_width = 16, shape.gated_mlp = true;
+  const LayerBytes least = least_layer_bytes(shape, 10);
+  REQUIRE(least.forward == 2 * 640 + 480 + 480 + 80 + 960);
+  REQUIRE(least.backward == 2 * 640 + 480 + 960 + 80 + 1600);
+}
+
+}  // namespace tessera

@@ -1,0 +1,20 @@
+// Short names of kernels, and the phases of a step that launch them.
+#pragma once
+
+#include <string>
+
+namespace tessera {
+
+/// "swiglu/forward_kernel" for a kernel of kernels/swiglu with the full name "void
+/// tessera::cuda::(anonymous namespace)::forward_kernel<...>(...)". An elementwise kernel has its
+/// functor's name: "elementwise/GeluForward". Without a file, the name itself.
+std::string kernel_label(std::string name, const std::string& file);
+
+enum class StepPhase { forward, backward, optimizer };
+
+/// The phase of a launch by `file`, if the launch before was in `phase`. Forward ends where the
+/// loss's kernel is launched: the gradients of the head are computed with it and count as backward.
+/// The optimizer begins with the gradient norm.
+StepPhase next_phase(StepPhase phase, const std::string& file);
+
+}  // namespace tessera

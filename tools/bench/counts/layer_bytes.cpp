@@ -1,0 +1,27 @@
+#include "tools/bench/counts/layer_bytes.h"
+
+namespace tessera {
+
+LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens) {
+  const auto N = static_cast<double>(tokens), C = static_cast<double>(shape.width);
+  const auto H = static_cast<double>(shape.heads), K = static_cast<double>(shape.kv_heads);
+  const auto D = static_cast<double>(shape.head_size);
+  const bool has_experts = shape.experts.layers > 0;
+  const auto of_token = static_cast<double>(has_experts ? shape.experts.per_token : 1);
+  const auto F =
+      of_token * static_cast<double>(has_experts ? shape.experts.width : shape.mlp_width);
+  LayerBytes least;
+  least.forward = 2 * 8 * N * C + 4 * N * (H + K) * D + 4 * N * H;
+  least.backward = 2 * 8 * N * C + 8 * N * (H + K) * D + 4 * N * H;
+  if (shape.gated_mlp) {
+    least.forward += 4 * N * (H + K) * D + 6 * N * F;
+    least.backward += 4 * N * (H + K) * D + 10 * N * F;
+  }
+  if (has_experts) {
+    least.forward += 2 * 4 * N * C * of_token;
+    least.backward += 2 * 4 * N * C * of_token;
+  }
+  return least;
+}
+
+}  // namespace tessera

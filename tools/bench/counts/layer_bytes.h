@@ -1,0 +1,27 @@
+// The least bytes that a layer's own kernels can move in 16 bits.
+#pragma once
+
+#include "models/transformer_shape.h"
+
+namespace tessera {
+
+struct LayerBytes {
+  double forward = 0, backward = 0;
+};
+
+/// For N tokens through a layer of C channels, H heads of queries and K of keys of D channels, and F
+/// channels inside the feed-forward layer:
+///
+///   operation                       forward             backward
+///   two norms with a residual       2 x 8NC             2 x 8NC
+///   RoPE, in place                  4N(H + K)D          4N(H + K)D
+///   attention                       4N(H + K)D + 4NH    8N(H + K)D + 4NH
+///   SwiGLU                          6NF                 10NF
+///
+/// Each operation reads its inputs and writes its results once. GPT-2 has no RoPE, and its GELU and
+/// biases can be part of the products: 0. Attention's backward pass reads q, k, v, o, do and a
+/// statistic and writes dq, dk and dv. Of experts, F is that of a token's experts together; moving
+/// rows to them and back is 4NC for each way and expert of a token.
+LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens);
+
+}  // namespace tessera
