@@ -50,9 +50,11 @@ __global__ void kernel(float* data) {
   }
   if constexpr (pattern == Pattern::uneven_chain) {
     for (int i = 0; i <= lane % 4; ++i) data[32 * i + 32 + lane] = data[32 * i + lane];
+    out[lane] = 1.0f;
   }
   if constexpr (pattern == Pattern::uneven_shift) {
     for (int i = 0; i <= lane % 4; ++i) data[32 * i + lane] = data[32 * i + 32 + lane];
+    out[lane] = 1.0f;
   }
   if constexpr (pattern == Pattern::local_array) {
     volatile float local[8];
