@@ -110,7 +110,8 @@ class TwoNetworksTest(unittest.TestCase):
         self.assertEqual(status, 0, output + text)
         lines = [line for line in text.splitlines() if line.startswith("tessera: ")]
         self.assertEqual(len([line for line in lines if "waited 2000 ms" in line]), 1, text)
-        self.assertRegex(lines[0], "tessera: rank [01]: waited 2000 ms in .* for ranks? [23]")
+        # Rank 0 may name rank 1, which waits for the other network in the call before.
+        self.assertRegex(lines[0], "tessera: rank [01]: waited 2000 ms in .* for ranks? [0-3]")
         self.assertRegex(output, "status [1-9]")
         seconds = int(output.split("seconds ")[1])
         self.assertLess(seconds, 30, output + text)  # without the two settings of mpirun: eight minutes
