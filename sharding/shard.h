@@ -31,6 +31,10 @@ struct Shard {
   std::int64_t first = 0;
 };
 
+/// The tensors that a write of the masters writes: Shard::data alone, or Shard::copy as well. The
+/// strategy casts masters to the copies that are not written.
+enum class Writes { masters, masters_and_copies };
+
 /// All parameters of a model, as the ranks hold them together. A strategy implements it.
 class ShardedParameters {
  public:

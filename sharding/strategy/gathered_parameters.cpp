@@ -37,13 +37,9 @@ GatheredParameters::~GatheredParameters() {
   }
 }
 
-Tensor GatheredParameters::make_own(int b, int p) {
-  return own_values_.make(resources_.owned(b, p).count,
-                          resources_.group.own_dtype(resources_.parameter(b, p)));
-}
-
-Tensor GatheredParameters::copy_of_own(int b, int p) {
-  return own_values_.copy_of(b, p);
+std::pair<Tensor, Tensor> GatheredParameters::make_own(int b, int p) {
+  const DType dtype = resources_.group.own_dtype(resources_.parameter(b, p));
+  return {own_values_.make(resources_.owned(b, p).count, dtype), own_values_.copy_of(b, p)};
 }
 
 void GatheredParameters::prefetch(int b, Direction direction) {

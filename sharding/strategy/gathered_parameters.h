@@ -25,8 +25,7 @@ class GatheredParameters final : public ParameterStore {
   GatheredParameters(const GroupResources& resources, OwnValues& own_values);
   ~GatheredParameters() override;
 
-  Tensor make_own(int bucket, int parameter) override;
-  Tensor copy_of_own(int bucket, int parameter) override;
+  std::pair<Tensor, Tensor> make_own(int bucket, int parameter) override;
   void prefetch(int bucket, Direction direction) override;
   /// Raises Error if the slot's present bucket is in use.
   void open(int bucket, Direction direction) override;

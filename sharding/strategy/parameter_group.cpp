@@ -1,6 +1,7 @@
 #include "sharding/strategy/parameter_group.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -37,8 +38,7 @@ void ParameterGroup::make_shards(std::uint64_t seed) {
       const Range owned = resources_.owned(b, p);
       const std::int64_t held = group_.buckets()[b].numel(p);
       shard.first = (experts_ == nullptr ? 0 : experts_->rank()) * held + owned.first;
-      shard.data = parameters_->make_own(b, p);
-      shard.copy = parameters_->copy_of_own(b, p);
+      std::tie(shard.data, shard.copy) = parameters_->make_own(b, p);
       if (owned.count == shard.parameter.numel()) {
         shard.data = shard.data.reshape(shard.parameter.shape());
       }

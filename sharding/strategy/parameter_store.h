@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "sharding/strategy/own_values.h"
 
@@ -16,10 +17,9 @@ enum class Direction { forward, backward };
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
-  /// Memory for this rank's own part of a parameter, flat, in the dtype of the plan.
-  virtual Tensor make_own(int bucket, int parameter) = 0;
-  /// Shard::copy of that part.
-  virtual Tensor copy_of_own(int bucket, int parameter) = 0;
+  /// Memory for this rank's own part of a parameter: Shard::data, flat, in the dtype of the plan,
+  /// and Shard::copy.
+  virtual std::pair<Tensor, Tensor> make_own(int bucket, int parameter) = 0;
   /// Starts to gather a bucket if its memory is free.
   virtual void prefetch(int bucket, Direction direction) = 0;
   /// Unshards a bucket and opens its parameters' windows.

@@ -24,19 +24,14 @@ ResidentParameters::~ResidentParameters() {
   }
 }
 
-Tensor ResidentParameters::make_own(int b, int p) {
+std::pair<Tensor, Tensor> ResidentParameters::make_own(int b, int p) {
   const Parameter& parameter = resources_.parameter(b, p);
-  if (resources_.group.lies_in_buffer(parameter)) {
-    return resources_.own_place(b, p, wholes_[b].buffer);
-  }
-  return own_values_.make(resources_.owned(b, p).count, resources_.group.own_dtype(parameter));
-}
-
-Tensor ResidentParameters::copy_of_own(int b, int p) {
-  if (resources_.group.lies_in_buffer(resources_.parameter(b, p))) return {};
-  return resources_.group.masters == Masters::on_host
-             ? own_values_.copy_of(b, p)
-             : resources_.own_place(b, p, wholes_[b].buffer);
+  const Tensor place = resources_.own_place(b, p, wholes_[b].buffer);
+  if (resources_.group.lies_in_buffer(parameter)) return {place, {}};
+  const DType dtype = resources_.group.own_dtype(parameter);
+  const bool on_host = resources_.group.masters == Masters::on_host;
+  return {own_values_.make(resources_.owned(b, p).count, dtype),
+          on_host ? own_values_.copy_of(b, p) : place};
 }
 
 void ResidentParameters::open(int bucket, Direction) {

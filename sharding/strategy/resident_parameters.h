@@ -18,8 +18,7 @@ class ResidentParameters final : public ParameterStore {
   ResidentParameters(const GroupResources& resources, OwnValues& own_values);
   ~ResidentParameters() override;
 
-  Tensor make_own(int bucket, int parameter) override;
-  Tensor copy_of_own(int bucket, int parameter) override;
+  std::pair<Tensor, Tensor> make_own(int bucket, int parameter) override;
   void prefetch(int, Direction) override {}
   /// The windows are open already; computation waits for the bucket's values.
   void open(int bucket, Direction direction) override;

@@ -8,22 +8,17 @@
 #include <functional>
 
 #include "kernels/gradient_norm/op.h"
+#include "sharding/shard.h"
 
 namespace tessera {
 
 class Strategy;
 
-/// The tensors that a write of the masters writes: Shard::data alone, or Shard::copy as well. The
-/// strategy casts masters to the copies that are not written.
-enum class Writes { masters, masters_and_copies };
-
 /// The state of the protocol that steps keep.
 struct StepProtocol {
-  /// Steps begun.
-  std::int64_t step = 0;
+  std::int64_t step = 0;  // steps begun
   enum class Phase { between_steps, micro_batches, complete } phase = Phase::between_steps;
-  /// Micro-batches finished in this step.
-  int finished = 0;
+  int finished = 0;  // micro-batches of this step
   enum class Masters { current, being_written, torn } masters = Masters::current;
 };
 
