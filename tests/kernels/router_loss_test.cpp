@@ -36,13 +36,14 @@ Reference reference(const Tensor& logits, const Tensor& factors, const Tensor& d
     double sum = 0.0, loss = 0.0;
     for (std::size_t e = 0; e < E; ++e) sum += std::exp(row[e] - maximum);
     const double logsumexp = maximum + std::log(sum);
-    const auto p = [&](std::size_t e) { return std::exp(row[e] - logsumexp); };
+    std::vector<double> p(row, row + E);
+    for (double& value : p) value = std::exp(value - logsumexp);
     for (std::size_t e = 0; e < E; ++e) {
-      loss += f[e] * p(e);
+      loss += f[e] * p[e];
       for (std::size_t j = 0; j < E; ++j) {
-        result.dlogits[n * E + j] += g[n] * f[e] * p(e) * ((e == j) - p(j));
+        result.dlogits[n * E + j] += g[n] * f[e] * p[e] * ((e == j) - p[j]);
       }
-      result.dlogits[n * E + e] += g[n] * z * 2.0 * logsumexp * p(e);
+      result.dlogits[n * E + e] += g[n] * z * 2.0 * logsumexp * p[e];
     }
     result.loss.push_back(loss + z * logsumexp * logsumexp);
   }
