@@ -5,8 +5,8 @@
 
 #include <memory>
 
+#include "sharding/shard.h"
 #include "sharding/strategy/group_resources.h"
-#include "sharding/strategy/step.h"
 
 namespace tessera {
 

@@ -40,8 +40,8 @@ MemoryAdvice memory_advice(const Config& config, const PlanOptions& options, std
 std::string advice_text(const MemoryAdvice& advice, std::int64_t bytes);
 
 /// The advice after a rank had no memory for more than `bytes` bytes of tensors, to be added to that
-/// error's line: "; in 24.00 MiB these settings fit: data.accumulation_steps=2". Empty where the peak
-/// is not predicted.
+/// error's line: "; in 24.00 MiB these settings fit: data.accumulation_steps=2". The first of
+/// MemoryAdvice::fits, by a plan for `ranks` ranks. Empty where the peak is not predicted.
 std::string out_of_memory_advice(const Config& config, int ranks, std::int64_t bytes);
 
 /// The bytes of a text such as "80GiB", "512MiB" or "16GB". Raises Error for another text.

@@ -1,8 +1,9 @@
 // The accesses of a kernel to memory, put together to instructions of warps.
 //
 // A kernel with counted accesses is compiled with a call before every load and store
-// (../counting/hooks.cpp). A lane's accesses go to its log. Where all lanes of a warp have come to one place, the logs
-// are merged: the n-th access of each lane at one place of the program is one instruction.
+// (../counting/hooks.cpp). A lane's accesses go to its log. Where all lanes of a warp have come to
+// one place, the logs are merged: the n-th access of each lane at one place of the program is one
+// instruction.
 #pragma once
 
 #include <array>

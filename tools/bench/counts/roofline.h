@@ -28,7 +28,7 @@ struct Efficiency {
   double of_flops, of_bytes;
 };
 
-/// `kernel` as KernelWork has it; `backward`: launched in the backward pass.
+/// `kernel` is a label (kernel_label.h); `backward`: launched in the backward pass.
 Efficiency efficiency_of(std::string_view kernel, bool backward, double head_size);
 
 /// Seconds.
