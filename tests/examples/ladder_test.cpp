@@ -10,6 +10,7 @@
 #include "examples/ladder/ladder.h"
 #include "optim/shards.h"
 #include "sharding/strategy/strategy.h"
+#include "tests/support/paths.h"
 
 namespace tessera::ladder {
 namespace {

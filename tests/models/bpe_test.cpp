@@ -13,6 +13,7 @@
 #include "runtime/file.h"
 #include "runtime/json.h"
 #include "runtime/random.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -9,6 +9,7 @@
 
 #include "runtime/file.h"
 #include "runtime/json.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -6,6 +6,7 @@
 
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/file.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -14,6 +14,7 @@
 #include "models/hugging_face.h"
 #include "runtime/check.h"
 #include "sharding/strategy/strategy.h"
+#include "tests/support/paths.h"
 
 namespace tessera::test {
 

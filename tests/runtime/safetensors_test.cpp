@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 #include "tests/support/temporary_directory.h"

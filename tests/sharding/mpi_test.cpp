@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/threads.h"
+#include "tests/support/paths.h"
 
 namespace {
 

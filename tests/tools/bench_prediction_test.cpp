@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/file.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/plan/machine_file.h"
 

@@ -10,6 +10,7 @@
 
 #include "runtime/file.h"
 #include "tests/support/device.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -9,6 +9,7 @@
 #include "runtime/file.h"
 #include "runtime/hash.h"
 #include "sharding/comm/threads/threads.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/bench/compare.h"
 #include "tools/bench/workload.h"

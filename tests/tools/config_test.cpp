@@ -5,6 +5,7 @@
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "sharding/plan/placement.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/config/keys.h"
 #include "tools/config/parse.h"

@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 #include <regex>
 
+#include "tests/support/paths.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/train/continuing.h"

@@ -13,6 +13,7 @@
 #include "models/hugging_face.h"
 #include "runtime/file.h"
 #include "runtime/safetensors.h"
+#include "tests/support/paths.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 #include "tests/support/temporary_directory.h"

@@ -1,6 +1,7 @@
 // examples/finetune.yaml: from conversations to a model that answers.
 #include <catch2/catch.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/tiny_run.h"
 

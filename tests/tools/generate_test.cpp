@@ -15,6 +15,7 @@
 #include "runtime/safetensors.h"
 #include "sharding/strategy/strategy.h"
 #include "tests/support/device.h"
+#include "tests/support/paths.h"
 #include "tests/support/rank.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/run_program.h"

@@ -15,6 +15,7 @@
 #include "runtime/check.h"
 #include "sharding/checkpoint/folder.h"
 #include "sharding/comm/world.h"
+#include "tests/support/paths.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/launch/process_tree.h"

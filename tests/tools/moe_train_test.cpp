@@ -10,6 +10,7 @@
 #include "sharding/plan/footprint.h"
 #include "sharding/strategy/strategy.h"
 #include "tests/support/findings.h"
+#include "tests/support/paths.h"
 #include "tests/support/rank.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/bench/workload.h"

@@ -11,6 +11,7 @@
 
 #include "runtime/check.h"
 #include "sharding/checkpoint/folder.h"
+#include "tests/support/paths.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/train/trainer.h"

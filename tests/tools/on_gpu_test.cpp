@@ -5,6 +5,7 @@
 #include <string>
 
 #include "runtime/file.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -5,6 +5,7 @@
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/prepared_files.h"
 

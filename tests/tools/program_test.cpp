@@ -13,6 +13,7 @@
 #include "sharding/checkpoint/folder.h"
 #include "sharding/comm/world.h"
 #include "tests/support/child.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/tiny_run.h"

@@ -8,6 +8,7 @@
 
 #include "models/registry.h"
 #include "runtime/safetensors.h"
+#include "tests/support/paths.h"
 #include "tests/support/rank.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"

@@ -19,6 +19,7 @@
 #include "runtime/random.h"
 #include "runtime/safetensors.h"
 #include "sharding/checkpoint/reader.h"
+#include "tests/support/paths.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"

@@ -11,6 +11,7 @@
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "runtime/json.h"
+#include "tests/support/paths.h"
 #include "tests/support/rank.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/prepared_files.h"

@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/paths.h"
+
 namespace tessera {
 namespace {
 

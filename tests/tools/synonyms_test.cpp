@@ -8,6 +8,7 @@
 
 #include "runtime/error.h"
 #include "runtime/file.h"
+#include "tests/support/paths.h"
 #include "tools/config/keys.h"
 #include "tools/config/parse.h"
 

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "models/tokenizers/bytes.h"
+#include "tests/support/paths.h"
 
 namespace tessera {
 namespace {
