@@ -1,4 +1,4 @@
-// Prints the cost of GPT-2 124M per rank under every strategy, for docs/sharding.md.
+// Prints the cost of GPT-2 124M per rank under every strategy, for docs/sharding_cost.md.
 //
 // No memory is allocated and no rank runs: footprint_of predicts the numbers that a run measures.
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Prints the memory at the peak of a training step of GPT-2 and Llama, for docs/sharding.md.
+// Prints the memory at the peak of a training step of GPT-2 and Llama, for docs/sharding_cost.md.
 //
 //   build/bin/step_memory             tables
 //   build/bin/step_memory over_time   GPT-2's bytes by category over a step as JSON, for a figure

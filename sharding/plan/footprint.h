@@ -1,7 +1,7 @@
 // Footprint: memory and traffic of one rank, by closed formulas.
 //
 // The decisions come from the plan; the sums are formulas of this file. The allocator and the
-// communicators measure the same numbers, to the byte. docs/sharding.md derives the formulas.
+// communicators measure the same numbers, to the byte. docs/sharding_cost.md derives the formulas.
 // Nothing is run and nothing allocated, so a plan for a thousand ranks costs no more than one for
 // two.
 #pragma once

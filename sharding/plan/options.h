@@ -27,7 +27,7 @@ inline StrategyKind strategy_from_name(std::string_view name) {
   return enum_from_name<StrategyKind>(name);
 }
 
-/// The state that moves from a GPU to host memory; see docs/sharding.md, "Offload".
+/// The state that moves from a GPU to host memory; see docs/sharding_variations.md.
 enum class Offload { none, optimizer, all };
 
 template <>

@@ -110,7 +110,7 @@ TEST_CASE("a reshard group of all shards is no group") {
   CHECK(reshard(4) == Reshard::to_all);
 }
 
-TEST_CASE("gradients: each case of docs/sharding.md") {
+TEST_CASE("gradients: each case of docs/sharding_cost.md") {
   using enum GradientCase;
   for (const auto kind : {StrategyKind::ddp, StrategyKind::zero1}) {
     CHECK(gradient_case(kind, 1, true) == reduce_in_place);
