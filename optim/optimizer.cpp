@@ -5,28 +5,33 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/describe.h"
-#include "runtime/stream_log.h"
+#include "runtime/dry_gpu.h"
 
 namespace tessera {
 namespace {
 
 /// The CPU updates shards in host memory, even on a GPU's rank.
 bool lies_on_host(const ParameterShard& shard) {
-  return shard.data.device().is_cpu();
+  return shard.data.device() == Device{};
 }
 
-/// An update reads and writes the parameters and the state, and reads the gradients.
-double touched_bytes(const Optimizer& optimizer) {
-  double bytes = 0.0;
+/// An update reads and writes the parameters and the state, and reads the gradients. Writes to a dry
+/// run's log how many bytes these are in the memory of the rank's device and in the host's.
+void log_update(const Optimizer& optimizer) {
+  double on_device = 0.0, on_host = 0.0;
+  const auto add = [&](const Tensor& tensor, double times) {
+    if (!tensor.defined()) return;
+    double& bytes = tensor.device() == context().device() ? on_device : on_host;
+    bytes += times * static_cast<double>(tensor.bytes());
+  };
   for (const ParameterShard& shard : optimizer.shards()) {
-    bytes += 2.0 * static_cast<double>(shard.data.bytes());
-    if (shard.copy.defined()) bytes += static_cast<double>(shard.copy.bytes());
-    if (shard.gradient.defined()) bytes += static_cast<double>(shard.gradient.bytes());
+    add(shard.data, 2.0);
+    add(shard.copy, 1.0);
+    add(shard.gradient, 1.0);
   }
-  for (const auto& [name, tensor] : optimizer.state()) {
-    bytes += 2.0 * static_cast<double>(tensor.bytes());
-  }
-  return bytes;
+  for (const auto& [name, tensor] : optimizer.state()) add(tensor, 2.0);
+  if (on_device > 0.0) log_memory(on_device);
+  if (on_host > 0.0) log_work(host_memory_work(on_host));
 }
 
 }  // namespace
@@ -56,7 +61,7 @@ void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) 
   }
   ++steps_;
   may_have_been_skipped_ = true;
-  if (context().is_dry()) log_memory(touched_bytes(*this));
+  if (context().is_dry()) log_update(*this);
   if (!on_device.empty()) update(on_device, learning_rate, gradient_scale);
   if (on_host.empty()) return;
   // On a GPU's rank, copies of the gradients and of the scale may still be under way.

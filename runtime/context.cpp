@@ -5,6 +5,7 @@
 #include "runtime/backends.h"
 #include "runtime/check.h"
 #include "runtime/cuda/backend.h"
+#include "runtime/dry_gpu.h"
 
 namespace tessera {
 namespace {
@@ -18,6 +19,7 @@ int threads_of(const ContextOptions& options) {
   check(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
         "rank {} of {}; expected at least 1 rank, and ranks from 0", options.rank,
         options.world_size);
+  check(options.dry || options.device != kDryGpu, "device cpu:1 is for dry runs; use device 'cpu'");
   check(options.threads >= 0, "a rank has {} threads; expected 0 (a share of the machine) or more",
         options.threads);
   if (options.threads > 0) return options.threads;
@@ -44,6 +46,9 @@ std::unique_ptr<MemorySource> memory_of(const ContextOptions& options) {
 
 /// Null on the CPU, which has no second kind of memory.
 std::shared_ptr<Allocator> host_allocator_of(const ContextOptions& options) {
+  if (options.device == kDryGpu) {
+    return std::make_shared<Allocator>(Device{}, addresses_only(Writable::yes));
+  }
   if constexpr (kHasCuda) {
     if (!options.device.is_cpu()) {
       // A dry run's host writes small values on their way to the GPU.

@@ -30,7 +30,7 @@ struct Work {
   // For transfers:
   /// Messages that follow one another, if every rank writes to every other one.
   int rounds = 0;
-  /// The ranks of the group, and how many of them share a node.
+  /// The ranks of the group (0: work of the host, dry_gpu.h), and how many of them share a node.
   int ranks = 1;
   int ranks_on_node = 1;
   /// Whether the receivers add or copy.

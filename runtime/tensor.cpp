@@ -9,6 +9,7 @@
 #include "runtime/context.h"
 #include "runtime/cuda/backend.h"
 #include "runtime/describe.h"
+#include "runtime/dry_gpu.h"
 
 namespace tessera {
 namespace {
@@ -58,7 +59,11 @@ void copy_bytes(const Location& to, const Location& from, std::size_t bytes) {
       return cuda::copy(to.data, from.data, bytes, to.device.is_cpu() || from.device.is_cpu());
     }
   }
-  if (bytes > 0 && !context().is_dry()) std::memmove(to.data, from.data, bytes);
+  if (context().is_dry()) {
+    if (to.device != from.device) log_work(host_copy(static_cast<double>(bytes)));
+    return;
+  }
+  if (bytes > 0) std::memmove(to.data, from.data, bytes);
 }
 
 void zero_bytes(const Location& at, std::size_t bytes) {
@@ -155,7 +160,7 @@ Tensor Tensor::clone() const {
 
 Tensor Tensor::to_host() const {
   check_defined(*this, "copy");
-  if (device().is_cpu()) return *this;
+  if (device() == Device{}) return *this;
   Tensor copy = empty_on_host(shape_, dtype_);
   copy.copy_from(*this);
   current_stream().synchronize();

@@ -46,6 +46,14 @@ const Link& MachineRates::link_of(int ranks) const {
   return *found;
 }
 
+double host_seconds(const MachineRates& machine, const Work& work, int ranks_on_node) {
+  check(machine.host.has_value(), "machine '{}' has no rates of the host's memory, for offloading",
+        machine.name);
+  const HostRates& host = *machine.host;
+  if (work.kind == Work::Kind::memory) return work.amount * ranks_on_node / host.memory;
+  return host.link.latency + work.amount / host.link.bandwidth;
+}
+
 double transfer_seconds(const MachineRates& machine, const Work& work) {
   if (work.ranks == 1) return 0.0;
   const int messages = machine.rings ? work.rounds * (work.ranks - 1) : work.rounds;

@@ -37,6 +37,14 @@ struct Link {
   double bandwidth = 0.0;
 };
 
+/// The host next to a node's GPUs: its memory, where offloaded state lies.
+struct HostRates {
+  /// A GPU's link to it, in each direction.
+  Link link;
+  /// Bytes per second that the node's CPUs read and write. Its ranks get equal parts.
+  double memory = 0.0;
+};
+
 struct MachineRates {
   std::string name;
   /// "measured", or the data sheet.
@@ -51,12 +59,18 @@ struct MachineRates {
   std::vector<Link> links;
   /// Between nodes.
   std::optional<Link> network;
+  /// No value: the time of steps with offloading is not known.
+  std::optional<HostRates> host;
 
   /// The rates for so many ranks on a node: those of the most ranks that are not more. Raises Error
   /// without rates for the dtype.
   const ComputeRates& compute_of(int ranks, DType dtype) const;
   const Link& link_of(int ranks) const;
 };
+
+/// Seconds of the host's work (is_of_host) for a rank of a node with so many ranks. Raises Error without
+/// rates of the host.
+double host_seconds(const MachineRates& machine, const Work& work, int ranks_on_node);
 
 /// Seconds of a transfer that shares its link with no other: `rounds` latencies, and the bytes over
 /// the slower of the link within the node and, for the bytes that leave it, the network. Raises Error

@@ -179,7 +179,7 @@ Placement make_placement(const PlacementRule& given, const ShardingOptions& opti
   placement.compute_dtype = rule.compute_dtype.value_or(*rest.compute_dtype);
   placement.master_dtype = options.master_dtype;
   placement.reduce_dtype = rule.reduce_dtype.value_or(*rest.reduce_dtype);
-  if (!device.is_cpu()) placement.offload = rule.offload.value_or(*rest.offload);
+  if (device != Device{}) placement.offload = rule.offload.value_or(*rest.offload);
   if (placement.offload == Offload::all && placement.parameters == Held::whole) {
     placement.offload = Offload::optimizer;  // whole parameters have to be on the device
   }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "runtime/check.h"
+#include "runtime/dry_gpu.h"
 
 namespace tessera {
 namespace {
@@ -117,6 +118,7 @@ class Clock {
   }
 
   double seconds_of(const Work& work) const {
+    if (is_of_host(work)) return host_seconds(machine_, work, ranks_.on_node);
     const double threads =
         machine_.cores > 0 ? static_cast<double>(ranks_.threads) / rates_.threads : 1.0;
     switch (work.kind) {
@@ -148,7 +150,7 @@ class Clock {
       if (!lane.runs) continue;
       // A rate was measured with its ranks' own sharing of cores.
       const Work& work = *log_.entries()[at(lane.entry())].work;
-      const double measured = work.kind == Work::Kind::transfer
+      const double measured = work.kind == Work::Kind::transfer && !is_of_host(work)
                                   ? share(machine_.link_of(work.ranks).ranks, 1.0)
                                   : share(rates_.ranks, rates_.threads);
       lane.speed = share(ranks_.on_node, busy) / measured;
@@ -156,6 +158,9 @@ class Clock {
   }
 
   std::string resource_of(const Work& work) const {
+    if (is_of_host(work)) {
+      return work.kind == Work::Kind::memory ? "host memory" : "link to the host";
+    }
     switch (work.kind) {
       case Work::Kind::forward:
       case Work::Kind::backward:

@@ -4,7 +4,7 @@
 
 #include "runtime/category.h"
 #include "runtime/context.h"
-#include "runtime/stream_log.h"
+#include "runtime/dry_gpu.h"
 #include "sharding/comm/stream.h"
 
 namespace tessera {
@@ -18,11 +18,18 @@ void reduce_over(Communicator* group, const Tensor& value, Reduction reduction) 
   wait_for_communication(group->all_reduce({value}, stream, "gradient norm", reduction));
 }
 
+double bytes_of(const Tensors& tensors) {
+  double bytes = 0.0;
+  for (const Tensor& tensor : tensors) bytes += static_cast<double>(tensor.bytes());
+  return bytes;
+}
+
 /// The part of a norm that is due to gradients in host memory. Gradients may be on both sides, as
 /// offloading is a setting of each placement. The ranks reduce on the device in any case.
 class HostPart {
  public:
-  explicit HostPart(Tensors gradients) : gradients_(std::move(gradients)) {
+  explicit HostPart(Tensors gradients)
+      : gradients_(std::move(gradients)), bytes_(bytes_of(gradients_)) {
     if (gradients_.empty()) return;
     context().compute_stream().synchronize();  // the gradients have arrived
     norm_ = GradientNorm::empty_on_host();
@@ -30,6 +37,7 @@ class HostPart {
 
   void add_largest(const Tensor& largest) const {
     if (gradients_.empty()) return;
+    log_work(host_memory_work(bytes_));
     largest_magnitude(norm_, gradients_);
     const float host = norm_.largest().item<float>();
     const float device = largest.item<float>();
@@ -43,6 +51,7 @@ class HostPart {
     if (gradients_.empty()) return;
     norm_.largest().copy_from(largest);
     context().compute_stream().synchronize();
+    log_work(host_memory_work(bytes_));
     sum_of_squares(norm_, gradients_);
     const Tensor device = words.to_host();
     for (int i = 0; i < 2; ++i) {
@@ -54,6 +63,7 @@ class HostPart {
 
  private:
   const Tensors gradients_;
+  const double bytes_;
   GradientNorm norm_;
 };
 
@@ -68,8 +78,7 @@ GradientNorm gradient_norm(const std::vector<Tensor>& gradients, Communicator* g
   }
   const HostPart host(std::move(on_host));
   const GradientNorm norm = GradientNorm::empty();
-  double bytes = 0.0;
-  for (const Tensor& gradient : on_device) bytes += static_cast<double>(gradient.bytes());
+  const double bytes = bytes_of(on_device);
   log_memory(bytes);
   largest_magnitude(norm, on_device);
   host.add_largest(norm.largest());

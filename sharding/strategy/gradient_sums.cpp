@@ -62,8 +62,10 @@ Tensor queue_sum_of(int count, const Tensor& all) {
 
 void queue_accumulation(Tensors sums, Tensors values, bool first) {
   communication_stream().enqueue([sums = std::move(sums), values = std::move(values), first] {
-    for (const Tensor& sum : sums)
-      log_memory((first ? 2.0 : 3.0) * static_cast<double>(sum.bytes()));
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      if (sums[i].device() != values[i].device()) continue;  // a copy that logs itself
+      log_memory((first ? 2.0 : 3.0) * static_cast<double>(sums[i].bytes()));
+    }
     if (!first) return add_all(sums, values);
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i].copy_from(values[i]);
   });

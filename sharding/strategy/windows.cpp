@@ -20,8 +20,12 @@ Tensor on_device(const Tensor& x) {
 void run_copies(const Copies& copies) {
   Tensors ys, xs;
   for (const auto& [to, from] : copies) {
-    log_memory(static_cast<double>(to.bytes()) + static_cast<double>(from.bytes()));
-    if (to.dtype() == from.dtype()) {
+    const bool casts = to.dtype() != from.dtype();
+    // A copy from host memory logs itself.
+    if (casts || to.device() == from.device()) {
+      log_memory(static_cast<double>(to.bytes()) + static_cast<double>(from.bytes()));
+    }
+    if (!casts) {
       to.copy_from(from);
     } else {
       ys.push_back(to);

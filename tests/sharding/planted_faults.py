@@ -47,6 +47,10 @@ FAULTS = {
         "sharding/plan/machine_rates.cpp",
         "machine.rings ? work.rounds * (work.ranks - 1) : work.rounds",
         "work.rounds"),
+    "each rank has the whole rate of the host's memory": (
+        "sharding/plan/machine_rates.cpp",
+        "work.amount * ranks_on_node / host.memory",
+        "work.amount * std::min(1, ranks_on_node) / host.memory"),
     "bytes leave the node twice": (
         "sharding/plan/machine_rates.cpp",
         "machine.rings ? crossing.rings : crossing.direct;",

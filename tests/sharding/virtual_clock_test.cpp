@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/context.h"
+#include "runtime/dry_gpu.h"
 #include "runtime/error.h"
 #include "sharding/comm/transfer.h"
 
@@ -91,6 +92,24 @@ TEST_CASE("virtual clock: a host that shares cores makes its calls in turn, a GP
   CHECK(cpu.seconds == Approx(5.0));
   CHECK(gpu.entries[1].begin == Approx(0.0));
   CHECK(gpu.seconds == Approx(3.0));
+}
+
+TEST_CASE("virtual clock: the host has a link of its own, and ranks share its memory") {
+  StreamLog log;
+  log.start();
+  log.add_work(kSide, host_copy(6.0));
+  log.add_work(kCompute, forward(2.0));
+  log.add_wait(kCompute, 0);
+  log.add_work(kCompute, host_memory_work(8.0));
+  MachineRates machine = unit_machine(0);
+  CHECK_THROWS_WITH(run_clock(log, machine, {}), Catch::Contains("no rates of the host's memory"));
+  machine.host = HostRates{.link = {.latency = 0.5, .bandwidth = 2.0}, .memory = 4.0};
+  const Timeline timeline = run_clock(log, machine, {.on_node = 2});
+  CHECK(timeline.entries[0].end == Approx(3.5));
+  CHECK(timeline.exposed == Approx(1.5));
+  CHECK(timeline.seconds == Approx(3.5 + 8.0 * 2 / 4.0));
+  CHECK(timeline.chain.at("link to the host") == Approx(3.5));
+  CHECK(timeline.limit() == "host memory");
 }
 
 TEST_CASE("virtual clock: spans begin with their first entry and end with their last") {

@@ -1,6 +1,7 @@
 // Advice on memory: it fits, and the next larger choice does not.
 #include "tools/plan/advice.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -27,6 +28,16 @@ std::int64_t peak_of(const Config& config) {
 
 MemoryAdvice advice(std::int64_t bytes, std::optional<MachineRates> machine = {}) {
   return memory_advice(small(), {.ranks = kRanks, .machine = std::move(machine)}, bytes);
+}
+
+/// The same for ranks on CPUs.
+MemoryAdvice advice_on_cpus(std::int64_t bytes) {
+  return memory_advice(small(), {.ranks = kRanks, .on_gpus = false}, bytes);
+}
+
+bool offloads(const Fit& fit) {
+  return std::any_of(fit.keys.begin(), fit.keys.end(),
+                     [](const std::string& key) { return key.starts_with("sharding.offload="); });
 }
 
 /// The peak of a rank under fsdp, with one row in a micro-batch and all blocks checkpointed.
@@ -67,18 +78,40 @@ TEST_CASE("advice: a run that fits stays as it is, one that does not gets smalle
 
 TEST_CASE("advice: a small memory needs another strategy, and too small a one more ranks") {
   const std::int64_t least = least_peak();
-  const MemoryAdvice found = advice(least);
+  const MemoryAdvice found = advice_on_cpus(least);
   REQUIRE(!found.fits.empty());
   for (const Fit& fit : found.fits) {
     CHECK(fit.peak <= least);
     CHECK_THAT(fit.keys.at(0), Catch::StartsWith("sharding.strategy=z") ||
                                    Catch::StartsWith("sharding.strategy=fsdp"));
   }
-  const MemoryAdvice none = advice(least / 2);
+  const MemoryAdvice none = advice_on_cpus(least / 2);
   CHECK(none.fits.empty());
   CHECK(none.most_rows == 0);
   CHECK_THAT(advice_text(none, least / 2),
              Catch::Contains("take more ranks") && Catch::Contains("not even one row fits"));
+}
+
+TEST_CASE("advice: offload comes last, on GPUs alone, and fits where nothing else does") {
+  std::int64_t bytes = least_peak();
+  while (!offloads(advice(bytes).fits.at(0))) {
+    const MemoryAdvice found = advice(bytes);
+    CHECK(std::is_sorted(found.fits.begin(), found.fits.end(),
+                         [](const Fit& a, const Fit& b) { return !offloads(a) && offloads(b); }));
+    bytes = found.fits[0].peak - 1;
+  }
+  const Fit fit = advice(bytes).fits[0];
+  CHECK(fit.peak <= bytes);
+  CHECK(advice_on_cpus(bytes).fits.empty());
+  const MachineRates no_host = {.name = "no host",
+                                .compute = {{.forward = 1e9, .backward = 1e9, .memory = 1e9}},
+                                .links = {{.bandwidth = 1e9}}};
+  CHECK(advice(bytes, no_host).fits.empty());
+  MachineRates slow_host = no_host;
+  slow_host.host = HostRates{.link = {.bandwidth = 1e6}, .memory = 1e6};
+  CHECK(advice(bytes, slow_host).fits.at(0).step_seconds > 0.0);
+  // Where a strategy fits as well, a slow host is no choice.
+  CHECK(!offloads(advice(2 * least_peak(), slow_host).fits.at(0)));
 }
 
 TEST_CASE("advice: with a machine the change with the shortest step comes first") {

@@ -812,6 +812,41 @@ FAULTS = {
         "if (std::filesystem::exists(file)) return",
         "if (file == \"none\") return",
         ["bench_prediction", "predicted_time"]),
+    "copies to the host's memory take no time": (
+        "runtime/tensor.cpp",
+        "if (to.device != from.device) log_work",
+        "if (to.device != from.device && bytes == 0) log_work",
+        ["predicted_time"]),
+    "the host updates offloaded state at the rate of the GPU's memory": (
+        "optim/optimizer.cpp",
+        "if (on_host > 0.0) log_work(host_memory_work(on_host));",
+        "if (on_host > 0.0) log_memory(on_host);",
+        ["predicted_time"]),
+    "the norm of offloaded gradients is read once": (
+        "sharding/strategy/gradient_norm.cpp",
+        "    log_work(host_memory_work(bytes_));\n    largest_magnitude",
+        "    largest_magnitude",
+        ["predicted_time"]),
+    "a dry run keeps offloaded state on the device": (
+        "runtime/context.cpp",
+        "  if (options.device == kDryGpu) {",
+        "  if (options.device == kDryGpu && options.world_size == 0) {",
+        ["plan"]),
+    "a sweep's times are those of the first number of ranks": (
+        "tools/plan/sweep.cpp",
+        "    for (const PlannedStrategy& one : line.strategies) {\n      text += one.time",
+        "    for (const PlannedStrategy& one : lines.front().strategies) {\n      text += one.time",
+        ["predicted_time"]),
+    "advice tries offload first": (
+        "tools/plan/advice.cpp",
+        "{Offload::none, Offload::optimizer, Offload::all}",
+        "{Offload::all, Offload::optimizer, Offload::none}",
+        ["advice"]),
+    "advice offloads on CPUs": (
+        "tools/plan/advice.cpp",
+        "const bool offloads = here.on_gpus && (",
+        "const bool offloads = (here.on_gpus || here.ranks > 0) && (",
+        ["advice"]),
     "a search is not sorted by time": (
         "tools/plan/search.cpp",
         "return a.step_seconds < b.step_seconds;",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/transformer_shape.h"
+#include "runtime/dry_gpu.h"
 #include "runtime/file.h"
 #include "runtime/text.h"
 #include "sharding/comm/stream.h"
@@ -153,6 +154,80 @@ TEST_CASE("prediction: the units' operations add up to those of a step") {
   }
 }
 
+/// The bytes of one stream's copies between the device and the host, or of the host's own work.
+double host_bytes(const StreamLog& log, const std::string& stream, Work::Kind kind) {
+  double sum = 0.0;
+  for (const StreamLog::Entry& entry : log.entries()) {
+    if (!entry.work || entry.stream != stream) continue;
+    if (is_of_host(*entry.work) && entry.work->kind == kind) sum += entry.work->amount;
+  }
+  return sum;
+}
+
+TEST_CASE(
+    "prediction: a step with offload copies the bytes of the book's table, and the host updates") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const Offload offload : {Offload::none, Offload::optimizer, Offload::all}) {
+      for (const int micro_batches : {1, 2}) {
+        INFO(name_of(dtype) << ", " << name_of(offload) << ", " << micro_batches);
+        Config config = variant_of(tiny("llama3-mini", micro_batches), "fsdp");
+        config.runtime.compute_dtype = dtype;
+        config.sharding.offload = offload;
+        config.sharding.reshard_group = 1;  // each bucket is gathered once a step
+        const PlanOptions options{.ranks = 2, .machine = load_machine("h100")};
+        const PlanFigures figures = plan_figures(config, options);
+        const StepMemory& step = *figures.figures.step;
+        const bool copies = offload != Offload::none;
+        const auto owned = static_cast<double>(
+            footprint_of(figures.plan, figures.figures.prediction.fullest_rank).host.gradients / 4);
+        CHECK((owned > 0.0) == copies);
+        const double b = dtype == DType::f32 ? 4.0 : 2.0, m = micro_batches;
+        const double down = offload == Offload::all ? 4.0 * m : 4.0;
+        const double up = b + (offload == Offload::all ? 4.0 * (m - 1) : 0.0);
+        const double moved = host_bytes(step.log, "communication", Work::Kind::transfer);
+        CHECK(moved == (copies ? (down + up) * owned : 0.0));
+        // AdamW reads and writes values and moments, reads gradients, and writes a 16-bit copy. With
+        // `all` the norm reads the gradients twice in the host's memory.
+        const double updated = 2 * 4 + 2 * 8 + 4 + (dtype == DType::f32 ? 0 : 2) +
+                               (offload == Offload::all ? 2 * 4 : 0);
+        CHECK(host_bytes(step.log, "compute", Work::Kind::memory) == updated * owned);
+        const auto& chain = figures.figures.time->timeline.chain;
+        CHECK(chain.contains("host memory") == copies);
+      }
+    }
+  }
+}
+
+TEST_CASE("prediction: without rates of the host a plan with offload has no time, and says so") {
+  const test::TemporaryDirectory directory;
+  Config config = variant_of(tiny("llama3-mini", 1), "fsdp");
+  config.sharding.offload = Offload::optimizer;
+  const PlanOptions options{.ranks = 2, .machine = slow_links()};
+  CHECK(!plan_figures(config, options).figures.time);
+  CHECK_THAT(plan(config, options), !Catch::Contains("The time of a step"));
+  CHECK_THROWS_WITH(
+      write_predicted_trace(config, options, (directory.path() / "trace.json").string()),
+      Catch::Contains("no rates of the host's memory"));
+}
+
+TEST_CASE("prediction: a sweep with a machine has each page's times") {
+  const Config config = variant_of(tiny("llama3-mini", 2), "fsdp");
+  PlanOptions options{.machine = load_machine("h100")};
+  const std::string sweep = plan_sweep(config, {2, 4}, options);
+  const std::size_t section = sweep.find("The time of a step on h100, by strategy, in ms:");
+  REQUIRE(section != sweep.npos);
+  for (const int ranks : {2, 4}) {
+    options.ranks = ranks;
+    std::string row = fmt::format("  {:>8}", ranks);
+    for (const PlannedStrategy& one : every_strategy(plan_figures(config, options))) {
+      row += one.time ? fmt::format(" {:>9.2f}", 1e3 * one.time->timeline.seconds)
+                      : fmt::format(" {:>9}", "-");
+    }
+    CHECK_THAT(sweep.substr(section), Catch::Contains(row + "\n"));
+  }
+  CHECK_THAT(plan_sweep(config, {2, 4}, {}), !Catch::Contains("The time of a step"));
+}
+
 TEST_CASE("prediction: a plan with a machine prints the time of every strategy") {
   const Config config = variant_of(tiny("llama3-mini", 2), "fsdp");
   PlanOptions options{.ranks = 4};
@@ -194,6 +269,7 @@ TEST_CASE("machine files: written and read again, and refused by name") {
   replace_rates(machine, rates);
   replace_link(machine, {.ranks = 4, .latency = 2e-6, .bandwidth = 7e9});
   machine.network = Link{.ranks = 2, .latency = 0.0, .bandwidth = 1e9};
+  machine.host = HostRates{.link = {.latency = 3e-6, .bandwidth = 2e9}, .memory = 5e9};
   write_machine(path, machine);
   const MachineRates again = machine_to_fit(path, 64);
   CHECK(again.cores == 2);
@@ -205,6 +281,9 @@ TEST_CASE("machine files: written and read again, and refused by name") {
   CHECK(again.link_of(4).latency == Approx(2e-6));
   CHECK(again.link_of(4).bandwidth == 7e9);
   CHECK(again.network->bandwidth == 1e9);
+  CHECK(again.host->link.latency == Approx(3e-6));
+  CHECK(again.host->link.bandwidth == 2e9);
+  CHECK(again.host->memory == 5e9);
   CHECK_THROWS_WITH(load_machine("h101"), Catch::Contains("a100, h100, h200"));
   write_file_atomically(path, R"({"name": "x", "source": "y", "cores": 2, "rings": false,
       "compute": [], "links": [{"ranks": 2, "latency_us": 1, "bytes_per_second": 0}]})");

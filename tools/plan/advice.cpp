@@ -15,9 +15,7 @@ namespace tessera {
 namespace {
 
 PlannedStrategy planned(const Config& config, const PlanOptions& options) {
-  PlannedStrategy figures = plan_figures(config, options).figures;
-  check(figures.step.has_value(), "the peak of a step is not predicted with offloading");
-  return figures;
+  return plan_figures(config, options).figures;
 }
 
 std::int64_t rows_of(const Config& config, int ranks) {
@@ -69,7 +67,7 @@ void add_fit(std::vector<Fit>& fits, Config config, std::vector<std::string> key
   }
 }
 
-/// Under one strategy: as it is, and with all blocks checkpointed.
+/// With one strategy and offload: as it is, and with all blocks checkpointed.
 void add_fits_of(std::vector<Fit>& fits, const Config& config, const std::vector<std::string>& keys,
                  const PlanOptions& options, std::int64_t bytes) {
   add_fit(fits, config, keys, options, bytes);
@@ -83,6 +81,38 @@ void add_fits_of(std::vector<Fit>& fits, const Config& config, const std::vector
   add_fit(fits, recomputed, more, options, bytes);
 }
 
+/// The strategies that shard more than ddp, without the given one.
+std::vector<std::string> other_strategies(const std::string& own, int ranks) {
+  std::vector<std::string> names;
+  for (const char* const name : {"zero1", "zero2", "zero3", "fsdp"}) {
+    if (ranks > 1 && own != name) names.emplace_back(name);
+  }
+  return names;
+}
+
+/// With one offload: the given strategy, then the others.
+void add_fits_with(std::vector<Fit>& fits, Offload offload, Config config, const std::string& own,
+                   const PlanOptions& options, std::int64_t bytes) {
+  std::vector<std::string> keys;
+  if (offload != config.sharding.offload) {
+    keys.push_back(fmt::format("sharding.offload={}", name_of(offload)));
+    config.sharding.offload = offload;
+  }
+  const auto try_one = [&](const Config& one, const std::vector<std::string>& keys_of_one) {
+    try {
+      add_fits_of(fits, one, keys_of_one, options, bytes);
+    } catch (const Error&) {
+      // The strategy does not suit the model, the ranks or the offload.
+    }
+  };
+  try_one(config, keys);
+  for (const std::string& name : other_strategies(own, options.ranks)) {
+    std::vector<std::string> all = {fmt::format("sharding.strategy={}", name)};
+    all.insert(all.end(), keys.begin(), keys.end());
+    try_one(variant_of(config, name), all);
+  }
+}
+
 }  // namespace
 
 MemoryAdvice memory_advice(const Config& given, const PlanOptions& options, std::int64_t bytes) {
@@ -93,16 +123,11 @@ MemoryAdvice memory_advice(const Config& given, const PlanOptions& options, std:
   config.data.rows_per_rank = 0;
   MemoryAdvice advice{.peak = planned(config, here).peak()};
   find_most_rows(advice, config, here, bytes);
-  add_fits_of(advice.fits, config, {}, here, bytes);
-  const std::string own = figures.figures.name;
-  for (const char* const name : {"zero1", "zero2", "zero3", "fsdp"}) {
-    if (here.ranks == 1 || own == name) continue;
-    try {
-      const std::string key = fmt::format("sharding.strategy={}", name);
-      add_fits_of(advice.fits, variant_of(config, name), {key}, here, bytes);
-    } catch (const Error&) {
-      continue;  // the strategy does not suit the model or the ranks
-    }
+  const Offload own = config.sharding.offload;
+  const bool offloads = here.on_gpus && (!here.machine || here.machine->host);
+  for (const Offload offload : {Offload::none, Offload::optimizer, Offload::all}) {
+    if (offload < own || (offload > own && !offloads)) continue;
+    add_fits_with(advice.fits, offload, config, figures.figures.name, here, bytes);
   }
   if (here.machine) {
     std::stable_sort(advice.fits.begin(), advice.fits.end(),
@@ -133,9 +158,10 @@ std::string advice_text(const MemoryAdvice& advice, std::int64_t bytes) {
   return text + "\n";
 }
 
-std::string out_of_memory_advice(const Config& config, int ranks, std::int64_t bytes) {
+std::string out_of_memory_advice(const Config& config, int ranks, bool on_gpus,
+                                 std::int64_t bytes) {
   try {
-    const MemoryAdvice advice = memory_advice(config, {.ranks = ranks}, bytes);
+    const MemoryAdvice advice = memory_advice(config, {.ranks = ranks, .on_gpus = on_gpus}, bytes);
     const ByteUnit unit(bytes);
     const std::string size = fmt::format("{} {}", unit.text(bytes), unit.name());
     if (advice.fits.empty())
@@ -145,7 +171,7 @@ std::string out_of_memory_advice(const Config& config, int ranks, std::int64_t b
     if (fit.keys.empty()) return "; the run's tensors fit, but not with what else uses the memory";
     return fmt::format("; in {} these settings fit: {}", size, fmt::join(fit.keys, " "));
   } catch (const Error&) {
-    return "";  // offloading
+    return "";  // the first error is the one to report
   }
 }
 

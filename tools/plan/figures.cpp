@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/check.h"
+#include "runtime/dry_gpu.h"
 #include "runtime/integer.h"
 #include "runtime/threads.h"
 #include "tools/config/sharding_options.h"
@@ -16,9 +17,16 @@ int ranks_per_node_of(const PlanOptions& options) {
   return options.nodes > 1 ? options.ranks / options.nodes : 0;
 }
 
-/// GPUs: on a CPU offloading would change nothing.
 Machine machine_of(const PlanOptions& options) {
-  return {.ranks = options.ranks, .ranks_per_node = ranks_per_node_of(options)};
+  return {.ranks = options.ranks,
+          .ranks_per_node = ranks_per_node_of(options),
+          .device = options.on_gpus ? kDryGpu : Device{}};
+}
+
+bool offloads(const Plan& plan) {
+  return std::any_of(plan.groups.begin(), plan.groups.end(), [](const GroupPlan& group) {
+    return group.placement.offload != Offload::none;
+  });
 }
 
 int threads_of(const ResolvedConfig& run, const PlanOptions& options) {
@@ -27,12 +35,8 @@ int threads_of(const ResolvedConfig& run, const PlanOptions& options) {
   return threads > 0 ? threads : std::max(1, available_threads() / ranks_on_node);
 }
 
-std::optional<StepMemory> step_of(const ResolvedConfig& run, const Plan& plan, int rank,
-                                  const PlanOptions& options, AssumedLoad::Kind load) {
-  const auto offloads = [](const GroupPlan& group) {
-    return group.placement.offload != Offload::none;
-  };
-  if (std::any_of(plan.groups.begin(), plan.groups.end(), offloads)) return {};
+StepMemory step_of(const ResolvedConfig& run, const Plan& plan, int rank,
+                   const PlanOptions& options, AssumedLoad::Kind load) {
   // The peak is that of a shorter run; the time is not.
   const ResolvedConfig shorter =
       options.machine ? shortened(run, options.ranks, run.config.data.accumulation_steps)
@@ -41,6 +45,7 @@ std::optional<StepMemory> step_of(const ResolvedConfig& run, const Plan& plan, i
                  {.rank = rank,
                   .ranks = options.ranks,
                   .ranks_per_node = ranks_per_node_of(options),
+                  .device = offloads(plan) ? kDryGpu : Device{},
                   .threads = threads_of(run, options)},
                  load);
 }
@@ -66,9 +71,11 @@ PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan,
     return step_of(run, plan, figures.prediction.fullest_rank, options, load);
   };
   figures.step = step(AssumedLoad::Kind::even);
-  if (figures.step && options.machine) figures.time = time_of(*figures.step, run, options);
-  if (figures.step && run.sharding.expert_parallel > 1) {
-    figures.peak_at_most = step(AssumedLoad::Kind::all_here)->account.total.peak;
+  if (options.machine && (options.machine->host || !offloads(plan))) {
+    figures.time = time_of(*figures.step, run, options);
+  }
+  if (run.sharding.expert_parallel > 1) {
+    figures.peak_at_most = step(AssumedLoad::Kind::all_here).account.total.peak;
   }
   return figures;
 }

@@ -32,10 +32,10 @@ struct PlannedStrategy {
   /// The mesh of hsdp, replicas x shards: "16 x 8". Empty for the others.
   std::string mesh;
   Prediction prediction;
-  /// The dry run of the fullest rank, on the CPU. No value with offloading, which ranks on the CPU
-  /// do not do. With expert_parallel all experts get equally many rows.
+  /// The dry run of the fullest rank, by the CPU's kernels. With expert_parallel all experts get
+  /// equally many rows. No value if there is a problem.
   std::optional<StepMemory> step;
-  /// With PlanOptions::machine; no value with offloading.
+  /// With PlanOptions::machine; no value with offloading on a machine without rates of its host.
   std::optional<StepTime> time;
   /// With expert_parallel: the bytes at the peak if all tokens of all ranks take this rank's experts,
   /// which no routing exceeds. Else 0.

@@ -15,18 +15,19 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// A GPU's data sheet: dense rates without sparsity, in 10^12 operations and 10^9 bytes per second.
-/// `link` is NVLink's rate in one direction. The network is one NDR or HDR port per GPU, as in
-/// NVIDIA's own systems.
+/// `link` is NVLink's rate in one direction, `bus` that of PCIe with 16 lanes of generation 4 or 5. The
+/// network is one NDR or HDR port per GPU, and the host has two CPUs with 8 channels of memory each
+/// (DDR4-3200 and DDR5-4800), as in NVIDIA's own systems.
 struct DataSheet {
   const char* name;
   const char* source;
-  double bf16, f32, memory, link, network;
+  double bf16, f32, memory, link, network, bus, host_memory;
 };
 
 constexpr DataSheet kSheets[] = {
-    {"a100", "NVIDIA A100 80GB data sheet (2021), DGX A100", 312, 19.5, 2039, 300, 25},
-    {"h100", "NVIDIA H100 SXM data sheet (2022), DGX H100", 989.4, 66.9, 3350, 450, 50},
-    {"h200", "NVIDIA H200 SXM data sheet (2023), DGX H200", 989.4, 66.9, 4800, 450, 50},
+    {"a100", "NVIDIA A100 80GB data sheet (2021), DGX A100", 312, 19.5, 2039, 300, 25, 32, 409.6},
+    {"h100", "NVIDIA H100 SXM data sheet (2022), DGX H100", 989.4, 66.9, 3350, 450, 50, 64, 614.4},
+    {"h200", "NVIDIA H200 SXM data sheet (2023), DGX H200", 989.4, 66.9, 4800, 450, 50, 64, 614.4},
 };
 
 MachineRates machine_of(const DataSheet& sheet) {
@@ -39,6 +40,8 @@ MachineRates machine_of(const DataSheet& sheet) {
   }
   machine.links = {{.bandwidth = 1e9 * sheet.link}};
   machine.network = Link{.bandwidth = 1e9 * sheet.network};
+  machine.host =
+      HostRates{.link = {.bandwidth = 1e9 * sheet.bus}, .memory = 1e9 * sheet.host_memory};
   return machine;
 }
 
@@ -141,6 +144,11 @@ MachineRates load_machine(const std::string& file_or_name) {
   for (const Entries& one : entries.list("compute")) machine.compute.push_back(rates_of(one));
   for (const Entries& one : entries.list("links")) machine.links.push_back(link_of(one));
   if (entries.has("network")) machine.network = link_of(entries.object("network"));
+  if (entries.has("host")) {
+    const Entries host = entries.object("host");
+    machine.host = HostRates{.link = link_of(host.object("link")),
+                             .memory = host.number("memory_bytes_per_second")};
+  }
   return machine;
 }
 
@@ -176,6 +184,10 @@ void write_machine(const std::filesystem::path& file, const MachineRates& machin
   }
   for (const Link& link : machine.links) json["links"].push_back(json_of(link));
   if (machine.network) json["network"] = json_of(*machine.network);
+  if (machine.host) {
+    json["host"] = {{"link", json_of(machine.host->link)},
+                    {"memory_bytes_per_second", machine.host->memory}};
+  }
   write_file_atomically(file, json.dump(2) + "\n");
 }
 

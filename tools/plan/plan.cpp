@@ -115,11 +115,9 @@ std::string heading(const PlanFigures& figures) {
   return text;
 }
 
-/// The peak of a step, or the reason why it is not known.
 std::string peak_of(const PlanFigures& figures) {
   const auto& step = figures.figures.step;
   const int rank = figures.figures.prediction.fullest_rank;
-  if (!step) return "The peak of a step is not predicted with offloading, which needs a GPU.\n\n";
   std::string text = peak_table(*step, place_of(*step, figures.run, rank, figures.options.ranks));
   if (figures.figures.peak_at_most > 0) {
     text += fmt::format(

@@ -19,6 +19,8 @@ struct PlanOptions {
   std::optional<MachineRates> machine;
   /// Also prints the elements that each rank owns.
   bool partition = false;
+  /// false: ranks on CPUs, which have no other memory to offload to.
+  bool on_gpus = true;
 };
 
 /// A page of text. First the configured strategy: its plan, memory by category and bytes sent per
@@ -29,7 +31,7 @@ struct PlanOptions {
 std::string plan(const Config& config, const PlanOptions& options);
 
 /// The configuration on several numbers of ranks, a line for each: the figures of its own strategy, and
-/// the peak of a step under every strategy. A number that does not suit has the reason on its line; raises
+/// the peak of a step under every strategy; with a machine its time too. A number that does not suit has the reason on its line; raises
 /// Error if none suits. `options.ranks` is not used.
 std::string plan_sweep(const Config& config, const std::vector<int>& ranks,
                        const PlanOptions& options);

@@ -10,7 +10,8 @@ void write_predicted_trace(const Config& config, const PlanOptions& options,
                            const std::string& path) {
   check(options.machine.has_value(), "a predicted trace needs --machine");
   const PlannedStrategy figures = plan_figures(config, options).figures;
-  check(figures.time.has_value(), "the time of a step is not predicted with offloading");
+  check(figures.time.has_value(), "machine '{}' has no rates of the host's memory, for offloading",
+        options.machine->name);
   const auto records = records_of(figures.step->log, figures.time->timeline);
   const int rank = figures.prediction.fullest_rank;
   write_chrome_trace(path, std::vector{trace_events(records, rank, /*shift_us=*/0.0)});

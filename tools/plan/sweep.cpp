@@ -77,6 +77,24 @@ std::string peak_table(const std::vector<PlanLine>& lines, const ByteUnit& unit)
   return text;
 }
 
+/// The time of a step by strategy, a row for each number of ranks.
+std::string time_table(const std::vector<PlanLine>& lines, const MachineRates& machine) {
+  std::string text = fmt::format("\nThe time of a step on {}, by strategy, in ms:\n\n  {:>8}",
+                                 machine.name, "ranks");
+  for (const std::string& name : strategy_variants()) text += fmt::format(" {:>9}", name);
+  text += "\n";
+  for (const PlanLine& line : lines) {
+    if (!line.figures) continue;
+    text += fmt::format("  {:>8}", line.ranks);
+    for (const PlannedStrategy& one : line.strategies) {
+      text += one.time ? fmt::format(" {:>9.2f}", 1e3 * one.time->timeline.seconds)
+                       : fmt::format(" {:>9}", "-");
+    }
+    text += "\n";
+  }
+  return text;
+}
+
 /// The batches that do not divide among the ranks.
 std::string uneven_batches(const std::vector<PlanLine>& lines) {
   std::string text;
@@ -124,8 +142,9 @@ std::string plan_sweep(const Config& config, const std::vector<int>& ranks,
       config.data.rows_per_rank > 0 ? fmt::format("{} per rank", config.data.rows_per_rank)
                                     : fmt::format("{}", data.batch_size),
       data.sequence_length);
-  return text + own_table(lines, unit, options.nodes) + peak_table(lines, unit) +
-         uneven_batches(lines) +
+  text += own_table(lines, unit, options.nodes) + peak_table(lines, unit);
+  if (options.machine) text += time_table(lines, *options.machine);
+  return text + uneven_batches(lines) +
          "\n`tessera plan` of one number of ranks explains the columns and what is not included.\n";
 }
 

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "runtime/check.h"
+#include "runtime/context.h"
 #include "runtime/out_of_memory.h"
 #include "sharding/comm/launcher.h"
 #include "sharding/comm/world.h"
@@ -69,7 +70,9 @@ void train(const Config& config, const std::string& restarted) {
     try {
       Runner(*run, *data, world, restarted).execute();
     } catch (const OutOfMemory& error) {
-      throw Error(error.what() + out_of_memory_advice(config, world.size(), error.live_bytes));
+      const bool on_gpus = !context().device().is_cpu();
+      throw Error(error.what() +
+                  out_of_memory_advice(config, world.size(), on_gpus, error.live_bytes));
     }
   });
 }

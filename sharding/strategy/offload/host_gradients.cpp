@@ -5,6 +5,7 @@
 #include "kernels/add/op.h"
 #include "runtime/category.h"
 #include "runtime/context.h"
+#include "runtime/stream_log.h"
 #include "sharding/comm/stream.h"
 
 namespace tessera {
@@ -47,6 +48,7 @@ void HostGradients::add(int b, const Tensors& reduced, bool first) {
       }
       const Tensor sum = scratch.slice(0, value.numel()).reshape(value.shape());
       sum.copy_from(sums[i]);
+      log_memory(3.0 * static_cast<double>(sum.bytes()));
       tessera::add(sum, sum, value);
       sums[i].copy_from(sum);
     }

@@ -19,6 +19,8 @@ const kFields = [
     (value) => [`runtime.compute_dtype=${value}`]],
   ['checkpointing', 'Activation checkpointing', { choices: ['none', 'full', 'every 2'], value: 'none' },
     (value) => [`sharding.activation_checkpointing=${value}`]],
+  ['offload', 'Offload', { choices: ['none', 'optimizer', 'all'], value: 'none' },
+    (value) => [`sharding.offload=${value}`]],
   ['rows', 'Rows per rank', { number: [1, 1024], value: 4 }, (value) => [`data.rows_per_rank=${value}`]],
   ['sequence', 'Tokens per row', { number: [1, 131072], value: 1024 }, (value) => [`data.sequence_length=${value}`]],
   ['machine', 'GPU', { choices: ['a100', 'h100', 'h200'], value: 'h100' }, (value) => ['--machine', value]],
