@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "runtime/enum_names.h"
+
 namespace tessera {
 
 /// "swiglu/forward_kernel" for a kernel of kernels/swiglu with the full name "void
@@ -11,6 +13,10 @@ namespace tessera {
 std::string kernel_label(std::string name, const std::string& file);
 
 enum class StepPhase { forward, backward, optimizer };
+
+template <>
+inline constexpr EnumNames<StepPhase> kEnumNames<StepPhase> = {
+    "phase", {"forward", "backward", "optimizer"}};
 
 /// The phase of a launch by `file`, if the launch before was in `phase`. Forward ends where the
 /// loss's kernel is launched: the gradients of the head are computed with it and count as backward.

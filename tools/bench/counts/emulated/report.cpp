@@ -1,0 +1,102 @@
+#include "tools/bench/counts/emulated/report.h"
+
+#include <algorithm>
+
+#include "tools/bench/counts/layer_bytes.h"
+#include "tools/bench/counts/registers.h"
+#include "tools/bench/counts/roofline.h"
+
+namespace tessera {
+namespace {
+
+using Entries = nlohmann::ordered_json;
+
+double roofline(const Gpu& gpu, const KernelWork& work) {
+  return roofline_time(gpu, work["matrix_flops"], work.distinct_bytes());
+}
+
+double expected(const Gpu& gpu, StepPhase phase, const std::string& kernel, const KernelWork& work,
+                const TransformerShape& shape) {
+  return roofline_time(
+      gpu, work["matrix_flops"], work.distinct_bytes(),
+      efficiency_of(kernel, phase == StepPhase::backward, static_cast<double>(shape.head_size)));
+}
+
+}  // namespace
+
+Entries kernel_entries(const StepWork& step, const TransformerShape& shape,
+                       const std::map<std::string, int>& registers) {
+  Entries entries = Entries::array();
+  for (const auto& [key, work] : step) {
+    Entries entry = {{"phase", enum_name(key.first)}, {"kernel", key.second}};
+    for (const std::string& counter : step_counters()) entry[counter] = work[counter];
+    const int most = registers_of(registers, key.second);
+    entry["threads"] = work.threads;
+    entry["shared_bytes"] = work.shared_bytes;
+    entry["registers"] = most > 0 ? Entries(most) : Entries();
+    for (const Gpu& gpu : gpus()) {
+      const std::string name(gpu.name);
+      entry["roofline_us"][name] = 1e6 * roofline(gpu, work);
+      entry["expected_us"][name] = 1e6 * expected(gpu, key.first, key.second, work, shape);
+      if (most > 0) {
+        entry["occupancy"][name] = occupancy(gpu, most, work.threads, work.shared_bytes);
+      }
+    }
+    entries.push_back(entry);
+  }
+  return entries;
+}
+
+Entries layer_entries(const StepWork& layer, const ReducedModel& model) {
+  double bytes[3] = {}, asked[3] = {};
+  for (const auto& [key, work] : layer) {
+    const bool is_library = key.second.find('/') == std::string::npos;
+    if (is_library) continue;
+    const auto phase = static_cast<std::size_t>(key.first);
+    bytes[phase] += work.distinct_bytes();
+    asked[phase] += 32.0 * (work["reads.sectors"] + work["writes.sectors"]);
+  }
+  const DataConfig& data = model.full().config.data;
+  const LayerBytes least = least_layer_bytes(model.shape(), data.batch_size * data.sequence_length);
+  return {{"launches_forward", launches_in(layer, StepPhase::forward)},
+          {"launches_backward", launches_in(layer, StepPhase::backward)},
+          {"own_bytes_forward", bytes[0]},
+          {"own_bytes_backward", bytes[1]},
+          {"own_sector_bytes_forward", asked[0]},
+          {"own_sector_bytes_backward", asked[1]},
+          {"least_bytes_forward", least.forward},
+          {"least_bytes_backward", least.backward}};
+}
+
+Entries sum_entries(const StepWork& step, const ReducedModel& model) {
+  const DataConfig& data = model.full().config.data;
+  const double flops = training_flops(model.shape(), data.batch_size, data.sequence_length);
+  Entries sums;
+  for (const Gpu& gpu : gpus()) {
+    double ideal = 0, likely = 0;
+    for (const auto& [key, work] : step) {
+      ideal += roofline(gpu, work);
+      likely += expected(gpu, key.first, key.second, work, model.shape());
+    }
+    sums[std::string(gpu.name)] = {{"roofline_ms", 1e3 * ideal},
+                                   {"expected_ms", 1e3 * likely},
+                                   {"mfu", flops / likely / gpu.flops_per_second}};
+  }
+  return sums;
+}
+
+Entries check_entries(const StepWork& extrapolated, const StepWork& counted) {
+  Entries differ = Entries::array();
+  for (const Difference& d : differences(extrapolated, counted)) {
+    differ.push_back({{"phase", d.phase},
+                      {"kernel", d.kernel},
+                      {"counter", d.counter},
+                      {"extrapolated", d.extrapolated},
+                      {"counted", d.counted}});
+  }
+  const auto& names = step_counters();
+  const auto of_work = static_cast<std::size_t>(std::count_if(names.begin(), names.end(), is_work));
+  return {{"counters", counted.size() * of_work}, {"differ", differ}};
+}
+
+}  // namespace tessera

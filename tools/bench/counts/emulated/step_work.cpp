@@ -1,0 +1,98 @@
+#include "tools/bench/counts/emulated/step_work.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/check.h"
+
+namespace tessera {
+
+const std::vector<std::string>& step_counters() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = {"launches"};
+    for (const auto& counter : emulation::counters()) all.emplace_back(counter.name);
+    return all;
+  }();
+  return names;
+}
+
+bool is_work(const std::string& counter) {
+  return counter != "switches" && counter != "blocks" && counter != "collectives" &&
+         counter != "barriers";
+}
+
+double KernelWork::operator[](const std::string& counter) const {
+  const auto& names = step_counters();
+  const auto found = std::find(names.begin(), names.end(), counter);
+  check(found != names.end(), "there is no counter '{}'", counter);
+  return counters[static_cast<std::size_t>(found - names.begin())];
+}
+
+double KernelWork::distinct_bytes() const {
+  return 32.0 * ((*this)["reads.distinct"] + (*this)["writes.distinct"]);
+}
+
+StepWork summed(std::vector<emulation::LaunchRecord> launches) {
+  StepWork step;
+  StepPhase phase = StepPhase::forward;
+  for (emulation::LaunchRecord& launch : launches) {
+    phase = next_phase(phase, launch.file);
+    KernelWork& work = step[{phase, kernel_label(launch.kernel, launch.file)}];
+    work.counters[0] += 1;
+    std::size_t i = 0;
+    for (const auto& counter : emulation::counters()) {
+      work.counters[++i] += static_cast<double>(counter.of(launch.work));
+    }
+    work.threads = std::max(work.threads, static_cast<int>(launch.threads));
+    work.shared_bytes = std::max(work.shared_bytes,
+                                 static_cast<double>(launch.static_bytes + launch.dynamic_bytes));
+  }
+  return step;
+}
+
+double launches_in(const StepWork& step, StepPhase phase) {
+  double launches = 0;
+  for (const auto& [key, work] : step) {
+    if (key.first == phase) launches += work["launches"];
+  }
+  return launches;
+}
+
+StepWork combine(const std::vector<StepWork>& steps, const std::vector<double>& weights) {
+  StepWork sum;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    for (const auto& [key, work] : steps[i]) {
+      KernelWork& total = sum[key];
+      for (std::size_t c = 0; c < work.counters.size(); ++c) {
+        total.counters[c] += weights[i] * work.counters[c];
+      }
+      total.threads = std::max(total.threads, work.threads);
+      total.shared_bytes = std::max(total.shared_bytes, work.shared_bytes);
+    }
+  }
+  for (auto& [key, work] : sum) {
+    for (double& counter : work.counters) counter = std::round(counter);
+  }
+  return sum;
+}
+
+std::vector<Difference> differences(const StepWork& extrapolated, const StepWork& counted) {
+  std::vector<Difference> list;
+  StepWork all = extrapolated;
+  all.insert(counted.begin(), counted.end());
+  for (const auto& [key, work] : all) {
+    for (const std::string& counter : step_counters()) {
+      const auto in = [&, &key = key](const StepWork& step) {
+        const auto found = step.find(key);
+        return found == step.end() ? 0.0 : found->second[counter];
+      };
+      if (is_work(counter) && in(extrapolated) != in(counted)) {
+        list.push_back({std::string(enum_name(key.first)), key.second, counter, in(extrapolated),
+                        in(counted)});
+      }
+    }
+  }
+  return list;
+}
+
+}  // namespace tessera
