@@ -3,7 +3,12 @@
 # A few kernels with counted accesses. (bench_counts has all of them, and takes minutes to compile.)
 if(TARGET test_kernels_emulated_traffic)
   set(kernels ${PROJECT_SOURCE_DIR}/kernels)
-  tessera_counted_kernels(counted_kernels ${kernels}/rms_norm/cuda.cu ${kernels}/swiglu/cuda.cu)
+  set(counted ${kernels}/cuda/column_sums.cu)
+  foreach(name adamw add bias cast cross_entropy dispatch dropout embedding gelu layer_norm rms_norm rope
+      swiglu tree_reduce)
+    list(APPEND counted ${kernels}/${name}/cuda.cu)
+  endforeach()
+  tessera_counted_kernels(counted_kernels ${counted})
   target_link_libraries(test_kernels_emulated_traffic PRIVATE counted_kernels)
 endif()
 

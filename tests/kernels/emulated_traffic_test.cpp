@@ -2,10 +2,24 @@
 #include <catch2/catch.hpp>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "kernels/adamw/op.h"
+#include "kernels/add/op.h"
+#include "kernels/bias/op.h"
+#include "kernels/cast/op.h"
+#include "kernels/cross_entropy/op.h"
+#include "kernels/dispatch/op.h"
+#include "kernels/dropout/op.h"
+#include "kernels/embedding/op.h"
+#include "kernels/gelu/op.h"
+#include "kernels/layer_norm/op.h"
 #include "kernels/rms_norm/op.h"
+#include "kernels/rope/op.h"
 #include "kernels/swiglu/op.h"
+#include "kernels/tree_reduce/op.h"
 #include "runtime/emulation/device/emulator.h"
+#include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 
 namespace tessera {
@@ -38,13 +52,26 @@ void require_traffic(const emulation::LaunchRecord& launches, std::uint64_t read
   REQUIRE(32 * launches.work.writes.distinct == writes);
 }
 
+/// The launches touch sectors of exactly these bytes, some perhaps several times.
+void require_distinct(const emulation::LaunchRecord& launches, std::uint64_t reads,
+                      std::uint64_t writes) {
+  REQUIRE(32 * launches.work.reads.distinct == reads);
+  REQUIRE(32 * launches.work.writes.distinct == writes);
+}
+
+Tensor bf16(const Shape& shape) {
+  return Tensor::zeros(shape, DType::bf16);
+}
+Tensor f32(const Shape& shape) {
+  return Tensor::zeros(shape, DType::f32);
+}
+
 }  // namespace
 
 TEST_CASE("traffic: SwiGLU moves 6NF bytes forward and 10NF backward") {
   const test::Rank rank;
   constexpr std::uint64_t N = 6, F = 512;
-  const Tensor gate = Tensor::zeros({N, F}, DType::bf16), up = Tensor::zeros({N, F}, DType::bf16);
-  const Tensor dy = Tensor::zeros({N, F}, DType::bf16), y = Tensor::zeros({N, F}, DType::bf16);
+  const Tensor gate = bf16({N, F}), up = bf16({N, F}), dy = bf16({N, F}), y = bf16({N, F});
   const auto forward = launches_of([&] { swiglu_forward(y, all_columns(gate), all_columns(up)); });
   REQUIRE(forward.blocks == 1);
   require_traffic(forward, 4 * N * F, 2 * N * F);
@@ -55,22 +82,148 @@ TEST_CASE("traffic: SwiGLU moves 6NF bytes forward and 10NF backward") {
   require_traffic(backward, 6 * N * F, 4 * N * F);
 }
 
+TEST_CASE("traffic: GELU moves 4 bytes an element forward and 6 backward, an addition 6") {
+  const test::Rank rank;
+  constexpr std::uint64_t N = 6, F = 512;
+  const Tensor x = bf16({N, F}), y = bf16({N, F}), dy = bf16({N, F});
+  require_traffic(launches_of([&] { gelu_forward(y, x); }), 2 * N * F, 2 * N * F);
+  require_traffic(launches_of([&] { gelu_backward(dy, dy, x); }), 4 * N * F, 2 * N * F);
+  require_traffic(launches_of([&] { add(y, x, dy); }), 4 * N * F, 2 * N * F);
+}
+
+TEST_CASE("traffic: dropout moves 4 bytes an element, a cast to bf16 6, a sum of four 20") {
+  const test::Rank rank;
+  constexpr std::uint64_t N = 4096;
+  const Tensor x = bf16({N}), wide = f32({N});
+  require_traffic(launches_of([&] { dropout(x, x, 0.1f, RandomStream(1, "mask")); }), 2 * N, 2 * N);
+  require_traffic(launches_of([&] { cast(x, wide); }), 4 * N, 2 * N);
+  const std::vector<Tensor> sources = {f32({N}), f32({N}), f32({N}), f32({N})};
+  require_traffic(launches_of([&] { tree_reduce(wide, sources, Reduction::sum); }), 16 * N, 4 * N);
+}
+
+// f32 masters and moments, a gradient in bf16, and the copy that the model computes with.
+TEST_CASE("traffic: AdamW moves 28 bytes an element and writes the copy in the same pass") {
+  const test::Rank rank;
+  constexpr std::uint64_t N = 4096;
+  const AdamWTensors tensors = {
+      .p = f32({N}), .m = f32({N}), .v = f32({N}), .gradient = bf16({N}), .copy = bf16({N})};
+  const auto update = launches_of([&] { adamw(std::span(&tensors, 1), {}); });
+  REQUIRE(update.blocks == 1);
+  require_traffic(update, (12 + 2) * N, (12 + 2) * N);
+}
+
 // Next to rows, the weight once per row and rstd once per row. A row's rstd is a sector of its own.
 TEST_CASE("traffic: RMSNorm with a residual moves 8NC bytes forward") {
   const test::Rank rank;
   constexpr std::uint64_t N = 8, C = 768;
-  const Tensor x = Tensor::zeros({N, C}, DType::bf16),
-               residual = Tensor::zeros({N, C}, DType::bf16);
-  const Tensor weight = Tensor::zeros({C}, DType::bf16), y = Tensor::zeros({N, C}, DType::bf16);
-  const Tensor rstd = Tensor::zeros({N}, DType::f32);
+  const Tensor x = bf16({N, C}), residual = bf16({N, C}), weight = bf16({C}), y = bf16({N, C});
+  const Tensor rstd = f32({N});
   const auto forward =
       launches_of([&] { add_rms_norm_forward(y, x, rstd, x, residual, weight, 1e-5f); });
   REQUIRE(forward.blocks == 1);
   REQUIRE(forward.work.reads.bytes == 4 * N * C + 2 * N * C);
-  REQUIRE(32 * forward.work.reads.distinct == 4 * N * C + 2 * C);
   REQUIRE(forward.work.writes.bytes == 4 * N * C + 4 * N);
-  REQUIRE(32 * forward.work.writes.distinct == 4 * N * C + 4 * N);
+  require_distinct(forward, 4 * N * C + 2 * C, 4 * N * C + 4 * N);
   REQUIRE(forward.work.bank_conflicts == 0);
+}
+
+TEST_CASE("traffic: layer norm with a residual moves 8NC bytes forward") {
+  const test::Rank rank;
+  constexpr std::uint64_t N = 8, C = 768;
+  const Tensor x = bf16({N, C}), residual = bf16({N, C}), y = bf16({N, C});
+  const Tensor weight = bf16({C}), bias = bf16({C}), mean = f32({N}), rstd = f32({N});
+  const auto forward = launches_of(
+      [&] { add_layer_norm_forward(y, x, mean, rstd, x, residual, weight, bias, 1e-5f); });
+  REQUIRE(forward.blocks == 1);
+  require_distinct(forward, 4 * N * C + 4 * C, 4 * N * C + 8 * N);
+  REQUIRE(forward.work.bank_conflicts == 0);
+}
+
+// dy, dsum and the sum are read, dx is written. A chunk is 8 rows. Each of a chunk's gradients of
+// parameters is a line of f32, written once and read once.
+TEST_CASE("traffic: norms with a residual move 8NC bytes backward, and lines of sums") {
+  const test::Rank rank;
+  constexpr std::uint64_t N = 64, C = 768;
+  const Tensor dy = bf16({N, C}), dsum = bf16({N, C}), sum = bf16({N, C});
+  const Tensor weight = bf16({C}), dweight = f32({C}), dbias = f32({C});
+  const Tensor mean = f32({N}), rstd = f32({N});
+  const auto rms = launches_of(
+      [&] { add_rms_norm_backward(dsum, dweight, dy, dsum, sum, weight, rstd, Accumulate::no); });
+  const auto layer = launches_of([&] {
+    add_layer_norm_backward(dsum, dweight, dbias, dy, dsum, sum, weight, mean, rstd,
+                            Accumulate::no);
+  });
+  const std::uint64_t line = 4 * C, lines = N / 8 * line;
+  REQUIRE(rms.blocks == 2);
+  require_distinct(rms, 6 * N * C + 2 * C + 4 * N + lines, 2 * N * C + lines + line);
+  REQUIRE(layer.blocks == 2);
+  require_distinct(layer, 6 * N * C + 2 * C + 8 * N + 2 * lines, 2 * N * C + 2 * lines + 2 * line);
+}
+
+// A table row of f32 cosines and sines for each position: 4D bytes, for all heads.
+TEST_CASE("traffic: RoPE moves 4 bytes a channel, and the table once") {
+  const test::Rank rank;
+  constexpr std::uint64_t T = 16, H = 4, D = 64;
+  const Tensor x = bf16({1, T, H * D});
+  const RopeTable table = rope_table(T, rope_frequencies(D, 1e4), RopePairs::half_split);
+  const auto rotation = launches_of([&] { rope_forward(heads_of(x, 0, H, D), table); });
+  REQUIRE(rotation.blocks == 1);
+  REQUIRE(rotation.work.writes.bytes == 2 * T * H * D);
+  require_distinct(rotation, 2 * T * H * D + 4 * T * D, 2 * T * H * D);
+}
+
+TEST_CASE("traffic: a table's rows are read once for each id, and added to the gradient once") {
+  const test::Rank rank;
+  constexpr std::uint64_t N = 32, C = 768, V = 64;
+  const Tensor table = bf16({V, C}), y = bf16({N, C});
+  std::vector<std::int32_t> each;
+  for (std::uint64_t n = 0; n < N; ++n) each.push_back(static_cast<std::int32_t>(2 * n));
+  const Tensor ids = Tensor::from(each, {N});
+  const auto forward = launches_of([&] { embedding_forward(y, table, ids); });
+  REQUIRE(forward.blocks == 1);
+  require_distinct(forward, 2 * N * C + 4 * N, 2 * N * C);
+}
+
+TEST_CASE("traffic: the loss reads a logit once, and its gradient reads and writes it once") {
+  const test::Rank rank;
+  constexpr std::uint64_t N = 4, V = 1024;
+  const Tensor logits = bf16({N, V}), loss = f32({N}), logsumexp = f32({N}), dloss = f32({N});
+  const Tensor targets = Tensor::from(std::vector<std::int32_t>(N, 5), {N});
+  const auto forward =
+      launches_of([&] { cross_entropy_forward(loss, logsumexp, logits, targets); });
+  require_distinct(forward, 2 * N * V + 32, 64);
+  const auto backward =
+      launches_of([&] { cross_entropy_backward(logits, dloss, logits, logsumexp, targets); });
+  require_distinct(backward, 2 * N * V + 96, 2 * N * V);
+}
+
+// Chunks are of 32 rows.
+TEST_CASE("traffic: the gradient of a bias reads dy once, and a line of sums for each chunk") {
+  const test::Rank rank;
+  constexpr std::uint64_t N = 64, C = 768;
+  const Tensor dy = bf16({N, C}), dbias = f32({C});
+  const auto backward = launches_of([&] { bias_backward(dbias, dy, Accumulate::no); });
+  const std::uint64_t line = 4 * C, lines = N / 32 * line;
+  require_distinct(backward, 2 * N * C + lines, lines + line);
+}
+
+// A row goes to k experts: read once from memory, written k times; and back.
+TEST_CASE("traffic: tokens go to k experts and back in 2(k + 1)C bytes each way") {
+  const test::Rank rank;
+  constexpr std::uint64_t N = 32, k = 2, C = 512, E = 8;
+  const Tensor x = bf16({N, C}), rows = bf16({N * k, C});
+  std::vector<std::int32_t> chosen;
+  for (std::uint64_t i = 0; i < N * k; ++i) chosen.push_back(static_cast<std::int32_t>(i % E));
+  const Tensor experts = Tensor::from(chosen, {N, k});
+  const Tensor places = Tensor::empty({N, k}, DType::i32);
+  const Tensor offsets = Tensor::empty({E + 1}, DType::i32);
+  dispatch_order(places, offsets, experts);
+  const auto there = launches_of([&] { dispatch(rows, x, places); });
+  REQUIRE(there.blocks == 1);
+  require_distinct(there, 2 * N * C + 4 * N * k, 2 * N * k * C);
+  const auto back = launches_of([&] { combine(x, rows, places); });
+  REQUIRE(back.blocks == 1);
+  require_distinct(back, 2 * N * k * C + 4 * N * k, 2 * N * C);
 }
 
 }  // namespace tessera
