@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "tests/examples/gpu_rows.h"
+#include "tests/examples/host_results.h"
 #include "tests/support/schedules.h"
 
 namespace tessera::kernel_ladder {
@@ -24,9 +24,9 @@ TEST_CASE(
     for (const Rung<norm::Norm>& rung : norm::kGpuRungs) {
       INFO(fmt::format("{}: [{}, {}]", rung.name, N, C));
       test::for_every_schedule([&, N = N, C = C] {
-        const test::GpuNorm rows(N, C);
+        const norm::Operands rows(N, C);
         rung.run(rows.problem());
-        test::HostNorm results = rows.results();
+        test::HostNorm results(rows);
         CHECK(norm::largest_error(results.problem()) <= norm::most_error(results.problem()));
       });
     }
@@ -39,11 +39,33 @@ TEST_CASE(
     for (const Rung<softmax::Softmax>& rung : softmax::kGpuRungs) {
       INFO(fmt::format("{}: [{}, {}]", rung.name, N, C));
       test::for_every_schedule([&, N = N, C = C] {
-        const test::GpuSoftmax rows(N, C);
+        const softmax::Operands rows(N, C);
         rung.run(rows.problem());
-        test::HostSoftmax results = rows.results();
+        test::HostSoftmax results(rows);
         CHECK(softmax::largest_error(results.problem(), true) <=
               softmax::most_error(results.problem()));
+      });
+    }
+  }
+}
+
+// Heads and tokens: one token; less than a tile; whole tiles of keys and one more; whole tiles of
+// queries and some more.
+constexpr std::array<std::array<std::int64_t, 2>, 4> kHeadShapes = {
+    {{1, 1}, {2, 37}, {1, 97}, {3, 150}}};
+
+TEST_CASE(
+    "every rung of the ladder of attention for a GPU errs by no more than its roundings explain") {
+  for (const auto& [H, T] : kHeadShapes) {
+    for (const attention::GpuRung& rung : attention::kGpuRungs) {
+      INFO(fmt::format("{}: {} heads of {} tokens", rung.name, H, T));
+      test::for_every_schedule([&, H = H, T = T] {
+        const attention::Operands heads(H, T, attention::kGpuChannels, 40.0f,
+                                        rung.rounds_to_bf16 ? DType::bf16 : DType::f32);
+        rung.run(heads.problem());
+        test::HostAttention results(heads);
+        CHECK(attention::largest_error(results.problem()) <=
+              attention::most_error(results.problem(), rung.rounds_to_bf16));
       });
     }
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/cast/op.h"
 #include "tools/measure/noise.h"
 
 namespace tessera::kernel_ladder::attention {
@@ -37,12 +38,13 @@ void for_each_query(const Attention& p, const F& f) {
 
 }  // namespace
 
-Operands::Operands(std::int64_t H, std::int64_t T, std::int64_t D, float sharpness)
+Operands::Operands(std::int64_t H, std::int64_t T, std::int64_t D, float sharpness, DType precision)
     : o(Tensor::zeros({H, T, D}, DType::f32)),
       scores(Tensor::zeros({T, T}, DType::f32)),
       scale(sharpness / std::sqrt(static_cast<float>(D))) {
   // Parts of one array, because noise of equal shapes is equal.
-  const Tensor all = noise({3 * H, T, D}, DType::f32);
+  const Tensor all = Tensor::empty({3 * H, T, D}, DType::f32);
+  cast(all, noise(all.shape(), precision));
   q = all.slice(0, H), k = all.slice(H, 2 * H), v = all.slice(2 * H, 3 * H);
 }
 
@@ -72,14 +74,15 @@ double largest_error(const Attention& p) {
   return largest;
 }
 
-double most_error(const Attention& p) {
+double most_error(const Attention& p, bool weights_in_bf16) {
   double S = 0.0;
   std::vector<double> scores;
   for_each_query(p, [&](std::int64_t head, std::int64_t i) {
     S = std::max(S, scores_of(p, head, i, scores));
   });
   const auto D = static_cast<double>(p.D), T = static_cast<double>(p.T);
-  return 2.0 * ((D + 3.0) * S + 2.0 + T + 3.0 * T + 2.0 * S) + 4.0;
+  const double of_weights = weights_in_bf16 ? 0x1p-8 / 0x1p-24 : 0.0;
+  return 2.0 * ((D + 3.0) * S + 2.0 + T + 3.0 * T + 2.0 * S) + 4.0 + of_weights;
 }
 
 }  // namespace tessera::kernel_ladder::attention

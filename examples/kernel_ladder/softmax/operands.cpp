@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/scale/op.h"
 #include "tools/measure/noise.h"
 
 namespace tessera::kernel_ladder::softmax {
@@ -12,7 +13,7 @@ Operands::Operands(std::int64_t N, std::int64_t C)
     : x(noise({N, C}, DType::f32)),
       y(Tensor::zeros({N, C}, DType::f32)),
       loss(Tensor::zeros({N}, DType::f32)) {
-  for (std::int64_t i = 0; i < N * C; ++i) x.data<float>()[i] *= 20.0f;
+  scale(x, x, 20.0);
   std::vector<std::int32_t> columns;
   for (std::int64_t n = 0; n < N; ++n) columns.push_back(static_cast<std::int32_t>(7919 * n % C));
   target = Tensor::from(columns, {N});

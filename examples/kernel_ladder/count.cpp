@@ -1,0 +1,96 @@
+// count_ladder: counts the accesses to memory of the rungs for a GPU, on the emulated one.
+//
+//   count_ladder --op norm|softmax|attention [--shape 256,768]
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "examples/kernel_ladder/attention/gpu_rungs.h"
+#include "examples/kernel_ladder/attention/operands.h"
+#include "examples/kernel_ladder/counted.h"
+#include "examples/kernel_ladder/norm/gpu_rungs.h"
+#include "examples/kernel_ladder/norm/operands.h"
+#include "examples/kernel_ladder/softmax/gpu_rungs.h"
+#include "examples/kernel_ladder/softmax/operands.h"
+#include "runtime/check.h"
+#include "sharding/comm/threads/threads.h"
+#include "tools/program/command_line.h"
+
+namespace tessera::kernel_ladder {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+template <typename Operands, typename Rungs>
+void print_counts_of(const Operands& operands, const Rungs& rungs) {
+  std::vector<Counted> counted;
+  for (const auto& rung : rungs) counted.push_back(count(rung, operands.problem()));
+  print_counts(counted);
+}
+
+void count_norms(const Sizes& shape) {
+  fmt::print("[{}, {}], counted\n", shape[0], shape[1]);
+  print_counts_of(norm::Operands(shape[0], shape[1]), norm::kGpuRungs);
+}
+
+void count_softmaxes(const Sizes& shape) {
+  fmt::print("[{}, {}], counted\n", shape[0], shape[1]);
+  print_counts_of(softmax::Operands(shape[0], shape[1]), softmax::kGpuRungs);
+}
+
+void count_attention(const Sizes& shape) {
+  constexpr std::int64_t D = attention::kGpuChannels;
+  fmt::print("{} heads of [{}, {}], counted\n", shape[0], shape[1], D);
+  print_counts_of(attention::Operands(shape[0], shape[1], D), attention::kGpuRungs);
+}
+
+struct Ladder {
+  std::string name;
+  Sizes shape;
+  void (*count)(const Sizes& shape);
+};
+
+const std::array<Ladder, 3> kLadders = {{{"norm", {256, 768}, count_norms},
+                                         {"softmax", {256, 768}, count_softmaxes},
+                                         {"attention", {2, 128}, count_attention}}};
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const Ladder& ladder : kLadders) all.push_back(ladder.name);
+  return all;
+}
+
+void run(const std::string& op, const Sizes& shape) {
+  const Ladder& ladder = *std::find_if(kLadders.begin(), kLadders.end(),
+                                       [&](const Ladder& l) { return l.name == op; });
+  check(shape.empty() || shape.size() == 2, "--shape has {} numbers; expected 2", shape.size());
+  ladder.count(shape.empty() ? ladder.shape : shape);
+}
+
+}  // namespace
+}  // namespace tessera::kernel_ladder
+
+int main(int count, char** arguments) {
+  using namespace tessera;
+  std::string op;
+  std::vector<std::int64_t> shape;
+  CLI::App app("Counts the accesses of a ladder's rungs for a GPU, on the emulated one",
+               "count_ladder");
+  app.add_option("--op", op, "The ladder")
+      ->required()
+      ->check(CLI::IsMember(kernel_ladder::names()));
+  app.add_option(
+         "--shape", shape,
+         "norm, softmax: rows,columns (at most 1024, a multiple of 4); attention: heads,tokens")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  return run_main(app, count, arguments, [&] {
+    run_ranks({.device = {DeviceType::cuda, 0}, .threads = 1},
+              [&](Communicator&) { kernel_ladder::run(op, shape); });
+    return 0;
+  });
+}
