@@ -18,6 +18,9 @@ Other marks:
                                        may follow a program's name.
   <!-- lines of tessera plan X.yaml --> The lines from here to <!-- end --> stand in the output of the
                                        program, in this order. A line "..." stands for lines left out.
+  <!-- counted by count_ladder --op X --> The text from here to <!-- end --> is the output of the
+                                       program, which only builds with the emulated GPU have. There
+                                       "book.py --counted ROOT BINARIES" checks these marks alone.
 
 An exercise's solution (<details>) has one of these marks or an equation of numbers such as
 "6 x 793,856 = 4,763,136", which is computed again; or the mark <!-- in words -->.
@@ -63,7 +66,8 @@ FENCE = re.compile(r"^([^\n]*)\n```(\w*)\n(.*?)^```$", re.S | re.M)
 MARKER = re.compile(r"<!-- (?:from (\S+)|program (\S+)|diff (\S+ \S+)|(sketch)) -->$")
 DIFF = re.compile(r"^(<!-- diff (\S+ \S+) -->)\n```diff\n.*?^```$", re.S | re.M)
 PRINTED = re.compile(r"<!-- printed by ([^>]+?) -->\n(.*?)<!-- end -->", re.S)
-ANY_MARKER = re.compile(r"<!-- (?:from|program|diff|sketch|printed by|lines of)\b")
+COUNTED = re.compile(r"<!-- counted by ([^>]+?) -->\n(.*?)<!-- end -->", re.S)
+ANY_MARKER = re.compile(r"<!-- (?:from|program|diff|sketch|printed by|lines of|counted by)\b")
 LINES_OF = re.compile(r"<!-- lines of ([^>]+?) -->\n(.*?)<!-- end -->", re.S)
 KEY = re.compile(r"`((?:optimizer|sharding|runtime|kernels|moe)\.[a-z]\w*)(?:[:=][^`]*)?`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -223,8 +227,19 @@ def findings_in_fences(text, tree):
             yield f"the program {command} fails"
         elif not are_lines_of(shown, output):
             yield f"{command} does not print these lines"
+    used += len(COUNTED.findall(text))
     if used != len(ANY_MARKER.findall(text)):
         yield "a marker has no block or no <!-- end --> after it"
+
+
+def findings_in_counts(text, tree):
+    """Checks the text that programs of a build with the emulated GPU print."""
+    for command, shown in COUNTED.findall(text):
+        output = tree.output_of(command)
+        if output is None:
+            yield f"the program {command} fails"
+        elif printed(shown) != printed(output):
+            yield f"{command} prints something else"
 
 
 def resolved(page, target):
@@ -300,6 +315,12 @@ def pages_of(tree):
     return sorted(path for pattern in PAGES for path in tree.root.glob(pattern))
 
 
+def report(findings):
+    print(*findings, sep="\n", end="\n" if findings else "")
+    print(f"book: {len(findings)} findings")
+    return 1 if findings else 0
+
+
 def main(arguments):
     if len(arguments) == 2 and arguments[0] == "--write":
         tree = Tree(Path(arguments[1]), None)
@@ -311,8 +332,12 @@ def main(arguments):
         for figure in FIGURES:
             (tree.root / f"docs/figures/{figure}.svg").write_text(drawn(figure, tree), encoding="utf-8")
         return 0
+    if len(arguments) == 3 and arguments[0] == "--counted":
+        tree = Tree(Path(arguments[1]), Path(arguments[2]))
+        return report([f"{page.relative_to(tree.root)}: {finding}" for page in pages_of(tree)
+                       for finding in findings_in_counts(page.read_text(encoding="utf-8"), tree)])
     if len(arguments) != 2:
-        sys.exit("usage: book.py [--draw] ROOT BINARIES, or book.py --write ROOT")
+        sys.exit("usage: book.py [--draw | --counted] ROOT BINARIES, or book.py --write ROOT")
     tree = Tree(*map(Path, arguments))
     findings = []
     for page in pages_of(tree):
@@ -325,9 +350,7 @@ def main(arguments):
     for figure in FIGURES:
         if drawn(figure, tree) != tree.read(f"docs/figures/{figure}.svg"):
             findings.append(f"docs/figures/{figure}.svg: its script draws something else; run tests/book.py --draw")
-    print(*findings, sep="\n", end="\n" if findings else "")
-    print(f"book: {len(findings)} findings")
-    return 1 if findings else 0
+    return report(findings)
 
 
 if __name__ == "__main__":

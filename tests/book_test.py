@@ -43,6 +43,20 @@ def quoted(*lines, path="a/b.cpp"):
     return block(f"<!-- from {path} -->", *lines)
 
 
+class CountedTest(unittest.TestCase):
+    PAGE = "<!-- counted by count_ladder --op norm -->\n```\n{}\n```\n<!-- end -->\n"
+
+    def test_counts_are_compared_where_the_program_is(self):
+        self.assertEqual(check(self.PAGE.format("another")), [])
+        self.assertEqual(list(book.findings_in_counts(self.PAGE.format("a table"), FakeTree())), [])
+        found = list(book.findings_in_counts(self.PAGE.format("another"), FakeTree()))
+        self.assertIn("prints something else", found[0])
+
+    def test_a_missing_program_is_found(self):
+        found = list(book.findings_in_counts(self.PAGE.format("a table"), FakeTree(None)))
+        self.assertIn("fails", found[0])
+
+
 class DiffTest(unittest.TestCase):
     PAGE = "<!-- diff a/b.cpp a/c.cpp -->\n```diff\n{}```\n"
     LINES = "...\n   first();\n   second();\n-  third();\n+  fourth();\n }\n"
