@@ -6,6 +6,7 @@
 #include "kernels/cast/convert.h"
 #include "kernels/cpu/multi_tensor.h"
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/random_words.h"
 
 namespace tessera::cpu {
 namespace {
@@ -14,40 +15,57 @@ namespace {
 constexpr std::int64_t kCopied = 1 << 11;
 
 // Stores a value exactly in f32, and as one of its two neighbours in bf16: `chance` is 16 random
-// bits.
+// bits. Infinity stays exact, and NaN becomes quiet. Without branches, so that loops vectorize.
 void store_rounded(float& to, float value, std::uint32_t) {
   to = value;
 }
 void store_rounded(bfloat16& to, float value, std::uint32_t chance) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
-  to.bits = finite ? static_cast<std::uint16_t>((bits + chance) >> 16) : bfloat16(value).bits;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  const std::uint32_t added = magnitude < 0x7f800000u ? chance : 0;
+  const std::uint32_t quiet = magnitude > 0x7f800000u ? 0x40u : 0;
+  to.bits = static_cast<std::uint16_t>(((bits + added) >> 16) | quiet);
 }
 
-/// Word `index`, or 0 where T is stored exactly.
-template <typename T>
-std::uint32_t word_for(const RandomStream& random, std::uint64_t index) {
-  return std::is_same_v<T, float> ? 0u : random.bits(index);
-}
-
+/// A pass over elements [begin, end). Element i takes words[i - begin] where p is rounded, and
+/// of_moments[i - begin] where m and v are.
+//
 // Every multiply-add is written as fma. The compiler may contract the vector body and the scalar
 // tail of the loop differently; an element's bits would then depend on where its range begins.
 template <typename P, typename S, typename T>
 void update(P* __restrict__ p, S* __restrict__ m, S* __restrict__ v, const T* __restrict__ gradient,
-            std::int64_t begin, std::int64_t end, const AdamWFactors f, const RandomStream random,
-            const std::int64_t first) {
+            std::int64_t begin, std::int64_t end, const AdamWFactors& f,
+            const std::uint32_t* __restrict__ words, const std::uint32_t* __restrict__ of_moments) {
   for (std::int64_t i = begin; i < end; ++i) {
-    const auto index = static_cast<std::uint64_t>(first + i);
-    const std::uint32_t word = word_for<P>(random, index);
-    const std::uint32_t of_moments = word_for<S>(random, kMomentWords + index);
+    const std::uint32_t word = std::is_same_v<P, float> ? 0 : words[i - begin];
+    const std::uint32_t of_both = std::is_same_v<S, float> ? 0 : of_moments[i - begin];
     const float g = load(gradient[i]) * f.gradient_scale;
     const float new_m = std::fma(f.beta1, load(m[i]), f.beta1_rest * g);
     const float new_v = std::fma(f.beta2, load(v[i]), f.beta2_rest * (g * g));
     const float root = std::fma(std::sqrt(new_v), f.root_scale, f.epsilon);
     const float old = load(p[i]);
-    store_rounded(m[i], new_m, of_moments >> 16);
-    store_rounded(v[i], new_v, of_moments & 0xffffu);
+    store_rounded(m[i], new_m, of_both >> 16);
+    store_rounded(v[i], new_v, of_both & 0xffffu);
     store_rounded(p[i], old - std::fma(f.step_size, new_m / root, f.decay * old), word >> 16);
+  }
+}
+
+/// The same for elements that draw random words: a Philox block serves four neighbours.
+template <typename P, typename S, typename T>
+void update_at_random(const AdamWTensors& t, const AdamWFactors& f, std::int64_t begin,
+                      std::int64_t end) {
+  std::uint32_t words[kWordsAtOnce], of_moments[kWordsAtOnce];
+  while (begin < end) {
+    const auto index = static_cast<std::uint64_t>(t.first + begin);
+    const std::uint64_t block = index / kBlockWords, skipped = index % kBlockWords;
+    if constexpr (!std::is_same_v<P, float>) fill_words(words, t.rounding, block);
+    if constexpr (!std::is_same_v<S, float>) {
+      fill_words(of_moments, t.rounding, kMomentWords / kBlockWords + block);
+    }
+    const std::int64_t next = std::min(end, begin + kWordsAtOnce - static_cast<int>(skipped));
+    update(t.p.data<P>(), t.m.data<S>(), t.v.data<S>(), t.gradient.data<T>(), begin, next, f,
+           words + skipped, of_moments + skipped);
+    begin = next;
   }
 }
 
@@ -55,8 +73,13 @@ template <typename P, typename S>
 void update(const AdamWTensors& t, AdamWFactors factors, std::int64_t begin, std::int64_t end) {
   if (!t.decay) factors.decay = 0.0f;
   visit_floating(t.gradient.dtype(), [&](auto type) {
-    update(t.p.data<P>(), t.m.data<S>(), t.v.data<S>(), t.gradient.data<decltype(type)>(), begin,
-           end, factors, t.rounding, t.first);
+    using T = decltype(type);
+    if constexpr (std::is_same_v<P, float> && std::is_same_v<S, float>) {
+      update(t.p.data<P>(), t.m.data<S>(), t.v.data<S>(), t.gradient.data<T>(), begin, end, factors,
+             nullptr, nullptr);
+    } else {
+      update_at_random<P, S, T>(t, factors, begin, end);
+    }
   });
 }
 

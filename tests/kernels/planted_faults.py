@@ -1153,14 +1153,29 @@ FAULTS = {
         ["kernels_adamw"]),
     "m and v are rounded by the same bits": (
         "kernels/adamw/cpu.cpp",
-        "of_moments & 0xffffu",
-        "of_moments >> 16",
+        "of_both & 0xffffu",
+        "of_both >> 16",
         ["kernels_adamw"]),
     "moments in bf16 are rounded to nearest": (
         "kernels/adamw/cpu.cpp",
-        "store_rounded(v[i], new_v, of_moments & 0xffffu);",
-        "store_rounded(v[i], new_v, 0x7fffu + (of_moments & 0u));",
+        "store_rounded(v[i], new_v, of_both & 0xffffu);",
+        "store_rounded(v[i], new_v, 0x7fffu + (of_both & 0u));",
         ["kernels_adamw"]),
+    "a range that begins within a Philox block takes its first words": (
+        "kernels/adamw/cpu.cpp",
+        "words + skipped, of_moments + skipped);",
+        "words, of_moments);",
+        ["kernels_adamw"]),
+    "moments take the words of p": (
+        "kernels/adamw/cpu.cpp",
+        "kMomentWords / kBlockWords + block",
+        "block",
+        ["kernels_adamw"]),
+    "all rounds of Philox have one key": (
+        "kernels/cpu/random_words.h",
+        "    key1 += 0xBB67AE85u;\n",
+        "",
+        ["kernels_adamw", "kernels_dropout"]),
     "p moves by a rounded moment": (
         "kernels/adamw/cuda.cu",
         "new_m / root",
