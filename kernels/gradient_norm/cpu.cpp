@@ -1,134 +1,129 @@
-#include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/multi_tensor.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/gradient_norm/clip.h"
-#include "kernels/gradient_norm/fixed_point.h"
+#include "kernels/gradient_norm/exact_sum.h"
 #include "kernels/gradient_norm/op.h"
-#include "runtime/category.h"
 
 namespace tessera::cpu {
 namespace {
 
-/// Elements per partial result.
-constexpr std::int64_t kChunk = 1 << 16;
+/// Elements that are read from memory once. The loops over them find them in the first-level cache.
+constexpr std::int64_t kPieceBits = 11, kPiece = 1 << kPieceBits;
+/// Elements of a task.
+constexpr std::int64_t kChunk = 32 * kPiece;
 
-/// Calls work(x, count, i) for the i-th chunk of a tensor, in parallel.
-template <typename F>
-void for_each_chunk(const Tensor& tensor, F work) {
-  visit_floating(tensor.dtype(), [&](auto type) {
-    using T = decltype(type);
-    if constexpr (sizeof(T) <= 4) {
-      const T* x = tensor.data<T>();
-      parallel_for(tensor.numel(), kChunk, [=](std::int64_t begin, std::int64_t end) {
-        work(x + begin, end - begin, begin / kChunk);
-      });
-    }
-  });
-}
-
-/// Workspace for one partial result per chunk.
-Tensor partial_results(const Tensor& tensor, std::int64_t words, DType dtype) {
-  const CategoryScope category(Category::workspace);
-  return Tensor::empty_on_host({chunk_count(tensor.numel(), kChunk), words}, dtype);
-}
+constexpr std::int32_t kBitsOfInfinity = 0x7f800000;
 
 // The bits of |x| are ordered as the values are, with NaN above infinity. So an integer maximum
-// finds the largest magnitude and lets NaN through. A chunk is read at four places at a time: the
-// memory serves several streams faster than one.
+// finds the largest magnitude and lets NaN through.
 template <typename T>
-std::int32_t largest_bits(const T* __restrict__ x, std::int64_t count) {
-  const auto bits = [x](std::int64_t i) {
-    return std::bit_cast<std::int32_t>(load(x[i])) & 0x7fffffff;
-  };
-  const std::int64_t quarter = count / 4;
+std::int32_t bits_of_magnitude(T x) {
+  return std::bit_cast<std::int32_t>(load(x)) & 0x7fffffff;
+}
+
+template <typename T>
+std::int32_t largest_bits(const T* x, std::int64_t count) {
   std::int32_t largest = 0;
 #pragma omp simd reduction(max : largest)
-  for (std::int64_t i = 0; i < quarter; ++i) {
-    largest = std::max(
-        {largest, bits(i), bits(i + quarter), bits(i + 2 * quarter), bits(i + 3 * quarter)});
-  }
-  for (std::int64_t i = 4 * quarter; i < count; ++i) largest = std::max(largest, bits(i));
+  for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, bits_of_magnitude(x[i]));
   return largest;
 }
 
-// With scale = 2^(30 - exponent), (x scale)^2 = (x 2^-exponent)^2 2^60. Both products are exact in
-// double: they have 24 and 48 significant bits.
+/// Magnitudes in [2^(exponent - 19), 2^exponent). In f64 their squares, and the two sums of up to
+/// 2048 parts of squares, are exact:
+///
+///   square            a multiple of 2^(2 exponent - 85), below 2^(2 exponent)
+///   its upper part    the nearest multiple of 2^(2 exponent - 42): the sum needs 53 bits
+///   the rest          at most 2^(2 exponent - 43) and of either sign: the sum needs 53 bits
+struct Window {
+  static constexpr int kExponents = 19, kUpper = 42, kLower = 85;
+
+  explicit Window(std::int32_t largest) {
+    std::frexp(std::bit_cast<float>(largest), &exponent);
+    least = std::ldexp(1.0f, exponent - kExponents);
+    // The distance of f64 numbers near it is 2^(2 exponent - kUpper), so adding it rounds to that.
+    split = std::ldexp(1.5, 52 + 2 * exponent - kUpper);
+  }
+
+  /// Adds the squares to the words.
+  void add(std::int64_t* words, double upper, double rest) const {
+    const auto high = static_cast<std::int64_t>(std::ldexp(upper, kUpper - 2 * exponent));
+    const auto low = static_cast<std::int64_t>(std::ldexp(rest, kLower - 2 * exponent));
+    const Uint128 sum =
+        (static_cast<Uint128>(high) << (kLower - kUpper)) + static_cast<Uint128>(low);
+    add_to_words(words, sum, 2 * exponent - kLower - kLowestBit);
+  }
+
+  int exponent = 0;
+  float least;
+  double split;
+};
+static_assert(kPieceBits + Window::kUpper == 53);
+static_assert(kPieceBits - 1 + Window::kLower - Window::kUpper == 53);
+static_assert(2 * (Window::kExponents - 1 + 24) <= Window::kLower);
+
+/// Adds the squares of magnitudes up to `largest`, if they are in its window, to the words. Returns
+/// the largest magnitude below the window.
 template <typename T>
-std::int64_t fixed_point_square(T x, double scale) {
-  const double scaled = static_cast<double>(load(x)) * scale;
-  return static_cast<std::int64_t>(scaled * scaled);
+std::int32_t add_squares(std::int64_t* words, const T* x, std::int64_t count,
+                         std::int32_t largest) {
+  const Window window(largest);
+  const auto least = std::bit_cast<std::int32_t>(window.least);
+  const double split = window.split;
+  double upper_sum = 0.0, rest_sum = 0.0;
+  std::int32_t below = 0;
+#pragma omp simd reduction(+ : upper_sum, rest_sum) reduction(max : below)
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int32_t bits = bits_of_magnitude(x[i]);
+    const double value = std::bit_cast<float>(bits >= least && bits <= largest ? bits : 0);
+    below = std::max(below, bits < least ? bits : 0);
+    const double square = value * value;
+    const double upper = (square + split) - split;
+    upper_sum += upper;
+    rest_sum += square - upper;
+  }
+  window.add(words, upper_sum, rest_sum);
+  return below;
 }
 
 template <typename T>
-FixedPointSum chunk_sum_of_squares(const T* __restrict__ x, std::int64_t count, double scale) {
-  // A lane adds 8 squares, which are below 2^60, before it splits their sum.
-  constexpr std::int64_t kSquares = 8, kGroup = kSquares * kLanes;
-  std::int64_t high = 0, low = 0, i = 0;
-  for (; i + kGroup <= count; i += kGroup) {
-    std::int64_t sums[kLanes] = {};
-    for (std::int64_t j = 0; j < kGroup; j += kLanes) {
-#pragma omp simd
-      for (int lane = 0; lane < kLanes; ++lane) {
-        sums[lane] += fixed_point_square(x[i + j + lane], scale);
-      }
-    }
-#pragma omp simd reduction(+ : high, low)
-    for (int lane = 0; lane < kLanes; ++lane) {
-      high += sums[lane] >> kLowBits;
-      low += sums[lane] & kLowMask;
-    }
+void add_piece(std::int64_t* words, const T* x, std::int64_t count) {
+  std::int32_t largest = largest_bits(x, count);
+  if (largest >= kBitsOfInfinity) {
+    ++words[largest > kBitsOfInfinity ? kNanWord : kInfinityWord];
+    return;
   }
-  for (; i < count; ++i) {
-    const std::int64_t square = fixed_point_square(x[i], scale);
-    high += square >> kLowBits;
-    low += square & kLowMask;
-  }
-  return FixedPointSum{high, low}.carried();
+  // Only numbers half a million times smaller than the largest of their piece need another window.
+  while (largest > 0) largest = add_squares(words, x, count, largest);
 }
 
 }  // namespace
 
-void largest_magnitude(Out largest, std::span<const Tensor> tensors) {
-  std::int32_t bits = 0;
-  for (const Tensor& tensor : tensors) {
-    const Tensor memory = partial_results(tensor, 1, DType::i32);
-    auto* const partials = memory.data<std::int32_t>();
-    for_each_chunk(tensor, [=](const auto* x, std::int64_t count, std::int64_t i) {
-      partials[i] = largest_bits(x, count);
-    });
-    for (std::int64_t i = 0; i < memory.numel(); ++i) bits = std::max(bits, partials[i]);
-  }
-  on_one_thread([&] { *largest.data<float>() = std::bit_cast<float>(bits); });
-}
-
-void sum_of_squares(Out words, const Tensor& largest, std::span<const Tensor> tensors) {
+void sum_of_squares(Out words, std::span<const Tensor> tensors) {
   words.zero();
-  const float bound = *largest.data<float>();
-  if (!std::isfinite(bound)) return;  // the norm is `largest`
-  int exponent = 0;
-  std::frexp(bound, &exponent);  // bound < 2^exponent
-  const double scale = std::ldexp(1.0, kLowBits - exponent);
   auto* const total = words.data<std::int64_t>();
-  for (const Tensor& tensor : tensors) {
-    const Tensor memory = partial_results(tensor, 2, DType::i64);
-    auto* const partials = memory.data<std::int64_t>();
-    for_each_chunk(tensor, [=](const auto* x, std::int64_t count, std::int64_t i) {
-      const FixedPointSum sum = chunk_sum_of_squares(x, count, scale);
-      partials[2 * i] = sum.high;
-      partials[2 * i + 1] = sum.low;
-    });
-    on_one_thread([&] {
-      for (std::int64_t i = 0; i < memory.size(0); ++i) {
-        total[0] += partials[2 * i];
-        total[1] += partials[2 * i + 1];
+  for_each_chunk(tensors, kChunk, [=](std::size_t t, std::int64_t begin, std::int64_t end) {
+    std::int64_t sum[kNormWords] = {};
+    visit_floating(tensors[t].dtype(), [&](auto type) {
+      using T = decltype(type);
+      if constexpr (sizeof(T) <= 4) {
+        const T* x = tensors[t].data<T>();
+        for (std::int64_t i = begin; i < end; i += kPiece) {
+          add_piece(sum, x + i, std::min(kPiece, end - i));
+        }
       }
     });
-  }
+    // Sums of integers do not depend on the order in which the threads arrive.
+    for (int i = 0; i < kNormWords; ++i) {
+      if (sum[i] != 0) std::atomic_ref(total[i]).fetch_add(sum[i], std::memory_order_relaxed);
+    }
+  });
 }
 
 void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,

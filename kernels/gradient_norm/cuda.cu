@@ -1,175 +1,214 @@
-// The norm in two passes over the gradient, 4 bytes (2 in 16 bits) read per element in each.
+// The sum of squares in one pass over the gradient, 4 bytes (2 in 16 bits) read per element.
 //
-// A block takes a chunk of 8192 elements of one tensor (kernels/cuda/multi_tensor.h), a thread four
-// at a time. The block adds its result to the total by one integer atomic per word. Maxima and sums
-// of integers are the same in any order, so the order in which blocks arrive does not matter.
+// A block takes a chunk of 8192 elements of one tensor (kernels/cuda/multi_tensor.h), a thread 32 of
+// them into its registers. A warp sums the squares of its 1024 elements in fixed point, relative to
+// the largest of them, and adds the sum to words of its own. At the end the block adds the words of
+// its warps to the total by one integer atomic per word that is not zero, about five. Sums of
+// integers are the same in any order, so the order in which blocks arrive does not matter.
+//
+// A thread's sums, with the warp's largest magnitude below 2^e: x is a whole number of 2^(e - 56),
+//
+//   |x| = 2^(e - 56) (2^28 high + low)                          high and low below 2^28
+//   x^2 = 2^(2 e - 112) (2^56 high^2 + 2^29 high low + low^2)   three integer products, three sums
+//
+// unless |x| is below 2^(e - 33). Such elements wait for another round, relative to the largest of
+// them. That is rare: a gradient 2^32 times smaller than another of its warp. A number in 16 bits has
+// so few significant bits that 28 bits and one product do: for bf16 down to 2^(e - 21).
 #include "kernels/cuda/multi_tensor.h"
 #include "kernels/cuda/reduce.h"
-#include "kernels/gradient_norm/fixed_point.h"
+#include "kernels/gradient_norm/exact_sum.h"
 #include "kernels/gradient_norm/op.h"
 
 namespace tessera::cuda {
 namespace {
 
+using Word = unsigned long long;
+
+constexpr int kQuads = gpu::kChunk / (4 * gpu::kThreads);  // of a thread
+constexpr int kElements = 4 * kQuads;
+constexpr int kWarps = gpu::kThreads / 32;
+constexpr int kBitsOfInfinity = 0x7f800000;
+
 template <typename T>
 struct Item {
   const T* x;
   std::int64_t count;
-
-  __device__ bool has_quads() const { return gpu::are_quads(x); }
 };
 
-/// Calls f(x) with four elements at a time, or one and three zeros. Several loads are in flight.
-template <typename T, typename F>
-__device__ void for_each_quad(const gpu::Chunk<Item<T>>& chunk, F f) {
-  const T* x = chunk.item.x;
-  chunk.template for_each<4>([&](std::int64_t i) { f(gpu::Quad<T>::load(x + i).values); },
-                             [&](std::int64_t i) {
-                               const float alone[4] = {gpu::load(x[i]), 0.0f, 0.0f, 0.0f};
-                               f(alone);
-                             });
-}
-
-/// The values of all threads of a block combined, in thread 0. `combine` takes two integers and
-/// does not depend on their order.
-template <typename Value, typename Combine>
-__device__ Value combine_block(Value value, Combine combine) {
-  TESSERA_SHARED(Value, partial, [gpu::kThreads / 32]);
-  const auto combine_warp = [&](Value total) {
+/// A thread's elements of its block's chunk; zeros beyond the end.
+template <typename T>
+__device__ void load_elements(float (&x)[kElements], const gpu::Chunk<Item<T>>& chunk) {
+  const T* const source = chunk.item.x;
+  const std::int64_t first = chunk.begin + 4 * threadIdx.x;
+  if (gpu::are_quads(source) && chunk.end - chunk.begin == gpu::kChunk) {
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) {
-      total = combine(total, __shfl_xor_sync(gpu::kFullWarp, total, distance));
+    for (int q = 0; q < kQuads; ++q) {
+      const auto quad = gpu::Quad<T>::load(source + first + q * 4 * gpu::kThreads);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[4 * q + j] = quad.values[j];
     }
-    return total;
-  };
-  value = combine_warp(value);
-  __syncthreads();  // the readers of an earlier call are done
-  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
-  __syncthreads();
-  return combine_warp(threadIdx.x < gpu::kThreads / 32 ? partial[threadIdx.x] : Value{0});
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < kElements; ++k) {
+    const std::int64_t i = chunk.begin + threadIdx.x + k * gpu::kThreads;
+    x[k] = i < chunk.end ? gpu::load(source[i]) : 0.0f;
+  }
 }
 
 // The bits of |x| are ordered as the values are, with NaN above infinity.
-template <typename T>
-__global__ void __launch_bounds__(gpu::kThreads)
-    largest_kernel(const __grid_constant__ gpu::TensorList<Item<T>> list, int* result) {
-  int largest = 0;
-  for_each_quad(gpu::Chunk<Item<T>>::of_block(list), [&](const float(&x)[4]) {
+__device__ int bits_of_magnitude(float x) {
+  return static_cast<int>(__float_as_uint(x) & 0x7fffffffu);
+}
+
+__device__ int warp_maximum(int value) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      largest = max(largest, static_cast<int>(__float_as_uint(x[j]) & 0x7fffffffu));
-    }
-  });
-  largest = combine_block(largest, [](int a, int b) { return max(a, b); });
-  if (threadIdx.x == 0) atomicMax(result, largest);
-}
-
-// The least e with x < 2^e; x is finite and not negative.
-__device__ int exponent_above(float x) {
-  int exponent = 0;
-  frexpf(x, &exponent);
-  return exponent;
-}
-
-// floor((x 2^-exponent)^2 2^60) in integers, for |x| < 2^exponent. |x| is a whole number below 2^24
-// times 2^power, so its square is a number of 48 bits times 4^power. It is shifted to the left by
-// 2 (power - exponent) + 60 bits, which is 12 at most unless all numbers are denormal. The code
-// shifts 12 bits (or more, for denormal numbers) to the left and then the rest to the right. That
-// is about 18 instructions per element; memory leaves an H200 time for about 27 in f32.
-__device__ std::uint64_t fixed_point_square(float x, int exponent) {
-  const unsigned bits = __float_as_uint(x) & 0x7fffffffu;
-  const int biased = static_cast<int>(bits >> 23);
-  const unsigned fraction = bits & 0x7fffffu;
-  const unsigned whole = biased == 0 ? fraction : fraction | 0x800000u;
-  const int power = max(biased, 1) - 150;
-  const int normal = max(exponent, -125);  // the exponent above the smallest normal number
-  const unsigned root = whole << (6 + normal - exponent);
-  return std::uint64_t{root} * root >> min(2 * (normal - power) - 48, 63);
-}
-
-using Word = unsigned long long;
-
-template <typename T>
-__global__ void __launch_bounds__(gpu::kThreads)
-    squares_kernel(const __grid_constant__ gpu::TensorList<Item<T>> list, const float* largest,
-                   Word* words) {
-  if (!isfinite(*largest)) return;  // the norm is `largest`
-  const int exponent = exponent_above(*largest);
-  Word high = 0, low = 0;
-  for_each_quad(gpu::Chunk<Item<T>>::of_block(list), [&](const float(&x)[4]) {
-    unsigned high_of_four = 0, low_of_four = 0;  // sums of four numbers below 2^30
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const std::uint64_t square = fixed_point_square(x[j], exponent);
-      high_of_four += static_cast<unsigned>(square >> kLowBits);
-      low_of_four += static_cast<unsigned>(square & kLowMask);
-    }
-    high += high_of_four;
-    low += low_of_four;
-  });
-  const auto add = [](Word a, Word b) { return a + b; };
-  high = combine_block(high, add);
-  low = combine_block(low, add);
-  if (threadIdx.x == 0) {
-    atomicAdd(words, high + (low >> kLowBits));
-    atomicAdd(words + 1, low & kLowMask);
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value = max(value, __shfl_xor_sync(gpu::kFullWarp, value, distance));
   }
+  return value;
+}
+
+__device__ Uint128 warp_sum(Uint128 value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const Word high = __shfl_xor_sync(gpu::kFullWarp, static_cast<Word>(value >> 64), distance);
+    const Word low = __shfl_xor_sync(gpu::kFullWarp, static_cast<Word>(value), distance);
+    value += static_cast<Uint128>(high) << 64 | low;
+  }
+  return value;
+}
+
+// add_to_words of exact_sum.h.
+__device__ void add_value(Word* words, Uint128 value, int position) {
+  if (position < 0) {
+    value >>= -position;
+    position = 0;
+  }
+  const int shift = position % 32;
+  Word* word = words + position / 32;
+  *word += static_cast<unsigned>(value << shift);
+  for (value >>= 32 - shift; value != 0; value >>= 32) *++word += static_cast<unsigned>(value);
+}
+
+/// Significant bits of a number.
+template <typename T>
+constexpr int kSignificant = std::is_same_v<T, float>     ? 24
+                             : std::is_same_v<T, float16> ? 11
+                                                          : 8;
+
+/// Adds the squares of the warp's magnitudes up to `largest`, unless they are 2^kRange times
+/// smaller, to the warp's words. Returns the largest magnitude that is.
+template <typename T>
+__device__ int add_squares(Word* words, const float (&x)[kElements], int largest) {
+  constexpr int kLowBits = 28, kBits = kSignificant<T>;
+  constexpr bool one_product = kBits < kLowBits / 2;
+  constexpr int kRange = (one_product ? 1 : 2) * kLowBits - kBits;
+  // Biased exponents. Denormal numbers have that of the smallest normal number.
+  const int top = max(largest >> 23, 1);
+  Word high_high = 0, high_low = 0, low_low = 0;
+  int below = 0;
+#pragma unroll
+  for (int k = 0; k < kElements; ++k) {
+    const int bits = bits_of_magnitude(x[k]);
+    const int shift = top - max(bits >> 23, 1);  // below 0: an earlier round has counted it
+    const unsigned whole = (bits & 0x7fffff) | (bits > 0x7fffff ? 0x800000 : 0);
+    const unsigned counted = static_cast<unsigned>(shift) <= kRange ? whole >> (24 - kBits) : 0;
+    below = max(below, shift > kRange ? bits : 0);
+    if constexpr (one_product) {
+      const unsigned fixed = counted << kRange >> (shift & 31);
+      high_high += std::uint64_t{fixed} * fixed;
+    } else {
+      const std::uint64_t fixed = std::uint64_t{counted} << kRange >> (shift & 63);
+      const auto high = static_cast<unsigned>(fixed >> kLowBits);
+      const unsigned low = static_cast<unsigned>(fixed) & ((1u << kLowBits) - 1);
+      high_high += std::uint64_t{high} * high;
+      high_low += std::uint64_t{high} * low;
+      low_low += std::uint64_t{low} * low;
+    }
+  }
+  Uint128 sum = high_high;
+  if constexpr (!one_product) {
+    sum = (sum << (2 * kLowBits)) + (static_cast<Uint128>(high_low) << (kLowBits + 1)) + low_low;
+  }
+  sum = warp_sum(sum);
+  // The last bit of `counted` is 2^(top - 126 - kBits) at shift 0, and `fixed` has kRange more.
+  if (threadIdx.x % 32 == 0) add_value(words, sum, 2 * (top - 126 - kBits - kRange) - kLowestBit);
+  return warp_maximum(below);
+}
+
+/// Adds the squares of the warp's elements to its words.
+template <typename T>
+__device__ void add_elements(Word* words, const float (&x)[kElements]) {
+  int largest = 0;
+#pragma unroll
+  for (int k = 0; k < kElements; ++k) largest = max(largest, bits_of_magnitude(x[k]));
+  largest = warp_maximum(largest);
+  if (largest >= kBitsOfInfinity) {
+    if (threadIdx.x % 32 == 0) ++words[largest > kBitsOfInfinity ? kNanWord : kInfinityWord];
+    return;
+  }
+  while (largest > 0) largest = add_squares<T>(words, x, largest);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(gpu::kThreads)
+    squares_kernel(const __grid_constant__ gpu::TensorList<Item<T>, gpu::kLongList> list,
+                   Word* total) {
+  TESSERA_SHARED(Word, words, [kWarps][kNormWords]);
+  Word* const own = words[threadIdx.x / 32];
+  if (threadIdx.x % 32 == 0) {
+    for (int i = 0; i < kNormWords; ++i) own[i] = 0;
+  }
+  float x[kElements];
+  load_elements(x, gpu::Chunk<Item<T>>::of_block(list));
+  add_elements<T>(own, x);
+  __syncthreads();
+  if (threadIdx.x >= kNormWords) return;
+  Word sum = 0;
+  for (int warp = 0; warp < kWarps; ++warp) sum += words[warp][threadIdx.x];
+  if (sum != 0) atomicAdd(total + threadIdx.x, sum);
 }
 
 /// One thread.
 __global__ void __launch_bounds__(1)
-    clip_kernel(float* factor, const float* largest, const std::int64_t* words, const float* loss,
-                ClipSettings s) {
-  if (!isfinite(*largest) || !isfinite(*loss)) {
+    clip_kernel(float* factor, const std::int64_t* words, const float* loss, ClipSettings s) {
+  if (words[kNanWord] + words[kInfinityWord] > 0 || !isfinite(*loss)) {
     *factor = NAN;
     return;
   }
-  // FixedPointSum::root
-  const std::int64_t high = words[0] + (words[1] >> kLowBits), low = words[1] & kLowMask;
-  const double sum =
-      ldexp(static_cast<double>(high), -kLowBits) + ldexp(static_cast<double>(low), -2 * kLowBits);
-  const double norm = ldexp(sqrt(sum), exponent_above(*largest)) / s.loss_scale;
+  // root_of_words of exact_sum.h
+  std::int64_t carry = 0;
+  double sum = 0.0;
+  for (int i = 0; i < kSquareWords; ++i) {
+    const std::int64_t digit = words[i] + carry;
+    carry = digit >> 32;
+    sum = sum * 0x1p-32 + static_cast<double>(digit & 0xffffffff);
+  }
+  const double root = sqrt(sum + static_cast<double>(carry) * 0x1p32) * 0x1p123;
+  const double norm = root / s.loss_scale;
   const double clipped = s.max_norm > 0.0 && norm > s.max_norm ? s.max_norm / norm : 1.0;
   *factor = static_cast<float>(clipped / s.loss_scale);
 }
 
-/// Calls launch(list) for lists of all tensors.
-template <typename Launch>
-void for_each_list(std::span<const Tensor> tensors, Launch launch) {
+}  // namespace
+
+void sum_of_squares(Out words, std::span<const Tensor> tensors) {
+  words.zero();
   if (tensors.empty()) return;
+  auto* const total = reinterpret_cast<Word*>(words.data<std::int64_t>());
   gpu::visit(tensors.front().dtype(), [&](auto type) {
     using T = decltype(type);
     std::vector<Item<T>> items;
     for (const Tensor& tensor : tensors) items.push_back({tensor.data<T>(), tensor.numel()});
-    gpu::for_each_list<Item<T>, gpu::kShortList>(items, launch);
-  });
-}
-
-}  // namespace
-
-void largest_magnitude(Out largest, std::span<const Tensor> tensors) {
-  largest.zero();
-  auto* result = reinterpret_cast<int*>(largest.data<float>());
-  for_each_list(tensors, [&]<typename T>(const gpu::TensorList<Item<T>>& list) {
-    gpu::launch(largest_kernel<T>, dim3(static_cast<unsigned>(list.chunks)), dim3(gpu::kThreads), 0,
-                gpu::stream(), list, result);
-  });
-}
-
-void sum_of_squares(Out words, const Tensor& largest, std::span<const Tensor> tensors) {
-  words.zero();
-  auto* result = reinterpret_cast<Word*>(words.data<std::int64_t>());
-  for_each_list(tensors, [&]<typename T>(const gpu::TensorList<Item<T>>& list) {
-    gpu::launch(squares_kernel<T>, dim3(static_cast<unsigned>(list.chunks)), dim3(gpu::kThreads), 0,
-                gpu::stream(), list, largest.data<float>(), result);
+    gpu::launch_for_each_list<Item<T>, gpu::kLongList>(items, squares_kernel<T>, total);
   });
 }
 
 void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,
                  const ClipSettings& settings) {
   gpu::launch(clip_kernel, dim3(1), dim3(1), 0, gpu::stream(), factor.data<float>(),
-              norm.largest().data<float>(), norm.words().data<std::int64_t>(), loss.data<float>(),
-              settings);
+              norm.words().data<std::int64_t>(), loss.data<float>(), settings);
 }
 
 }  // namespace tessera::cuda

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/gradient_norm/op.h"
 #include "sharding/share.h"
 
 namespace tessera {
@@ -297,14 +298,13 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   std::vector<Flow> flows;
   if (!plan.communicates) return flows;
   for (const GroupPlan& group : plan.groups) GroupFootprint(plan, group, rank).add_traffic(flows);
-  // The norm: one f32 and two i64. The losses, and whether to stop: f32.
+  // The norm: words of i64. The losses, and whether to stop: f32.
   const auto add_all_reduce = [&](std::int64_t elements, std::int64_t size, const Axes& along) {
     const Reduced sent = sent_by_all_reduce(elements, plan.mesh.size_along(along),
                                             plan.mesh.position_along(rank, along));
     add_flows(flows, plan.mesh, along, {.added = size * sent.added, .copied = size * sent.copied});
   };
-  add_all_reduce(1, 4, plan.norm_axes);
-  add_all_reduce(2, 8, plan.norm_axes);
+  add_all_reduce(kNormWords, 8, plan.norm_axes);
   Axes all;
   for (const Axis& axis : plan.mesh.axes) all.push_back(axis.name);
   add_all_reduce(plan.losses() + 1, 4, all);

@@ -1,7 +1,6 @@
 #include "sharding/strategy/gradient_norm.h"
 
-#include <cmath>
-
+#include "kernels/tree_reduce/op.h"
 #include "runtime/category.h"
 #include "runtime/context.h"
 #include "runtime/dry_gpu.h"
@@ -10,62 +9,24 @@
 namespace tessera {
 namespace {
 
-/// The reduction of `value` over the group, in place.
-void reduce_over(Communicator* group, const Tensor& value, Reduction reduction) {
-  if (group == nullptr) return;
-  const Stream& stream = communication_stream();
-  stream.wait(context().compute_stream().record());
-  wait_for_communication(group->all_reduce({value}, stream, "gradient norm", reduction));
-}
-
 double bytes_of(const Tensors& tensors) {
   double bytes = 0.0;
   for (const Tensor& tensor : tensors) bytes += static_cast<double>(tensor.bytes());
   return bytes;
 }
 
-/// The part of a norm that is due to gradients in host memory. Gradients may be on both sides, as
-/// offloading is a setting of each placement. The ranks reduce on the device in any case.
-class HostPart {
- public:
-  explicit HostPart(Tensors gradients)
-      : gradients_(std::move(gradients)), bytes_(bytes_of(gradients_)) {
-    if (gradients_.empty()) return;
-    context().compute_stream().synchronize();  // the gradients have arrived
-    norm_ = GradientNorm::empty_on_host();
-  }
-
-  void add_largest(const Tensor& largest) const {
-    if (gradients_.empty()) return;
-    log_work(host_memory_work(bytes_));
-    largest_magnitude(norm_, gradients_);
-    const float host = norm_.largest().item<float>();
-    const float device = largest.item<float>();
-    // NaN must win, and it compares as false.
-    if (device >= host || std::isnan(device)) return;
-    largest.copy_from(norm_.largest());
-  }
-
-  /// `largest` is that of all ranks.
-  void add_squares(const Tensor& largest, const Tensor& words) const {
-    if (gradients_.empty()) return;
-    norm_.largest().copy_from(largest);
-    context().compute_stream().synchronize();
-    log_work(host_memory_work(bytes_));
-    sum_of_squares(norm_, gradients_);
-    const Tensor device = words.to_host();
-    for (int i = 0; i < 2; ++i) {
-      norm_.words().data<std::int64_t>()[i] += device.data<std::int64_t>()[i];
-    }
-    words.copy_from(norm_.words());
-    context().compute_stream().synchronize();
-  }
-
- private:
-  const Tensors gradients_;
-  const double bytes_;
-  GradientNorm norm_;
-};
+/// Adds the part that is due to gradients in host memory. Gradients may be on both sides, as
+/// offloading is a setting of each placement.
+void add_host_part(const Tensor& words, const Tensors& gradients) {
+  if (gradients.empty()) return;
+  context().compute_stream().synchronize();  // the gradients have arrived
+  log_work(host_memory_work(bytes_of(gradients)));
+  const GradientNorm host = GradientNorm::empty_on_host();
+  sum_of_squares(host, gradients);
+  const Tensor part = Tensor::empty(words.shape(), words.dtype());
+  part.copy_from(host.words());
+  tree_reduce(words, std::vector{words, part}, Reduction::sum);
+}
 
 }  // namespace
 
@@ -76,17 +37,15 @@ GradientNorm gradient_norm(const std::vector<Tensor>& gradients, Communicator* g
   for (const Tensor& gradient : gradients) {
     (gradient.device() == device ? on_device : on_host).push_back(gradient);
   }
-  const HostPart host(std::move(on_host));
   const GradientNorm norm = GradientNorm::empty();
-  const double bytes = bytes_of(on_device);
-  log_memory(bytes);
-  largest_magnitude(norm, on_device);
-  host.add_largest(norm.largest());
-  reduce_over(group, norm.largest(), Reduction::maximum);
-  log_memory(bytes);
+  log_memory(bytes_of(on_device));
   sum_of_squares(norm, on_device);
-  host.add_squares(norm.largest(), norm.words());
-  reduce_over(group, norm.words(), Reduction::sum);
+  add_host_part(norm.words(), on_host);
+  if (group == nullptr) return norm;
+  const Stream& stream = communication_stream();
+  stream.wait(context().compute_stream().record());
+  wait_for_communication(
+      group->all_reduce({norm.words()}, stream, "gradient norm", Reduction::sum));
   return norm;
 }
 

@@ -20,35 +20,60 @@ using test::to_doubles;
 
 GradientNorm norm_of(const std::vector<Tensor>& tensors) {
   const GradientNorm norm = GradientNorm::empty();
-  largest_magnitude(norm, tensors);
   sum_of_squares(norm, tensors);
   return norm;
 }
 
-// The sum of fixed-point squares that two words stand for.
-__extension__ using Int128 = __int128;
+/// A sum of squares as a whole number of 2^-298: digits of 16 bits, the lowest first.
+using Digits = std::vector<std::uint64_t>;
+constexpr std::size_t kDigits = 40;
 
-Int128 total_of(const GradientNorm& norm) {
-  const auto words = norm.words().to_vector<std::int64_t>();
-  return (Int128{words[0]} << 30) + words[1];
+void resolve_carries(Digits& digits) {
+  for (std::size_t i = 0; i + 1 < digits.size(); ++i) {
+    digits[i + 1] += digits[i] >> 16;
+    digits[i] &= 0xffff;
+  }
 }
 
-// The same sum by its definition, in long double arithmetic, which is exact here.
-Int128 expected_total(const std::vector<Tensor>& tensors) {
-  double largest = 0.0;
-  for (const Tensor& tensor : tensors) {
-    for (const double x : to_doubles(tensor)) largest = std::max(largest, std::fabs(x));
-  }
-  int exponent = 0;
-  std::frexp(largest, &exponent);
-  Int128 total = 0;
-  for (const Tensor& tensor : tensors) {
-    for (const double x : to_doubles(tensor)) {
-      const long double scaled = std::ldexp(static_cast<long double>(x), -exponent);
-      total += static_cast<std::int64_t>(std::ldexp(scaled * scaled, 60));
+Digits sum_in(const GradientNorm& norm) {
+  const auto words = norm.words().to_vector<std::int64_t>();
+  Digits digits(kDigits, 0);
+  for (std::size_t i = 0; i < kSquareWords; ++i) {
+    for (std::size_t part = 0; part < 4; ++part) {
+      digits[2 * i + part] += static_cast<std::uint64_t>(words[i]) >> (16 * part) & 0xffff;
     }
   }
-  return total;
+  resolve_carries(digits);
+  return digits;
+}
+
+// The same sum by its definition: x is m 2^e, so x^2 is m^2 2^(2 e).
+Digits expected_sum(const std::vector<Tensor>& tensors) {
+  Digits digits(kDigits, 0);
+  for (const Tensor& tensor : tensors) {
+    for (const double x : to_doubles(tensor)) {
+      if (x == 0.0) continue;
+      int exponent = 0;
+      auto m = static_cast<std::uint64_t>(std::ldexp(std::frexp(std::fabs(x), &exponent), 24));
+      int position = 2 * (exponent - 24) + 298;
+      for (; position < 0; position += 2) m /= 2;         // a denormal number ends with zeros
+      std::uint64_t square = (m * m) << (position % 16);  // 48 bits and 15
+      for (std::size_t i = position / 16; square > 0; ++i, square >>= 16) {
+        digits[i] += square & 0xffff;
+      }
+    }
+  }
+  resolve_carries(digits);
+  return digits;
+}
+
+/// Its root, in long double from the highest digits.
+double root_of(const Digits& digits) {
+  long double sum = 0.0L;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    sum += std::ldexp(static_cast<long double>(digits[i]), 16 * static_cast<int>(i) - 298);
+  }
+  return static_cast<double>(std::sqrt(sum));
 }
 
 Tensor f32_tensor(const std::vector<float>& values) {
@@ -57,7 +82,7 @@ Tensor f32_tensor(const std::vector<float>& values) {
 
 }  // namespace
 
-TEST_CASE("gradient_norm: the sum of squares is that of the definition, bit for bit") {
+TEST_CASE("gradient_norm: the sum of squares is exact, and the norm is its root") {
   const test::Rank rank;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const double scale : {1e-42, 1e-30, 1e-3, 1.0, 1e4, 1e37}) {
@@ -69,9 +94,31 @@ TEST_CASE("gradient_norm: the sum of squares is that of the definition, bit for 
       }
       tensors.push_back(normal_tensor({500}, dtype, "cut", scale).slice(3, 497));
       INFO(name_of(dtype) << " times " << scale);
-      REQUIRE((total_of(norm_of(tensors)) == expected_total(tensors)));
+      const Digits expected = expected_sum(tensors);
+      REQUIRE(sum_in(norm_of(tensors)) == expected);
+      REQUIRE(norm_of(tensors).value() == Approx(root_of(expected)).epsilon(4e-16));
     }
   }
+}
+
+TEST_CASE("gradient_norm: exact where magnitudes of all sizes are neighbours") {
+  const test::Rank rank;
+  // 9000 numbers of the powers -149 to 127, and the neighbours of every power of two.
+  std::vector<float> values;
+  const RandomStream random(4, "powers");
+  for (std::uint64_t i = 0; values.size() < 9000; ++i) {
+    const auto power = static_cast<int>(random.below(i, 277)) - 149;
+    values.push_back(std::ldexp(1.0f + random.uniform(i), power));
+  }
+  for (int power = -149; power < 128; ++power) {
+    const float x = std::ldexp(1.0f, power);
+    values.insert(values.end(), {x, -std::nextafter(x, 0.0f), std::nextafter(x, 1e38f)});
+  }
+  const Tensor x = f32_tensor(values);
+  REQUIRE(sum_in(norm_of({x})) == expected_sum({x}));
+  // In ascending order every piece has its own largest element.
+  std::sort(values.begin(), values.end());
+  REQUIRE(sum_in(norm_of({f32_tensor(values)})) == expected_sum({x}));
 }
 
 TEST_CASE("gradient_norm: more tensors than a launch takes, in any order") {
@@ -80,10 +127,10 @@ TEST_CASE("gradient_norm: more tensors than a launch takes, in any order") {
   for (int i = 0; i < 200; ++i) {
     tensors.push_back(normal_tensor({1 + i % 9}, DType::f32, std::to_string(i)));
   }
-  const Int128 expected = expected_total(tensors);
-  REQUIRE((total_of(norm_of(tensors)) == expected));
+  const Digits expected = expected_sum(tensors);
+  REQUIRE(sum_in(norm_of(tensors)) == expected);
   std::reverse(tensors.begin(), tensors.end());
-  REQUIRE((total_of(norm_of(tensors)) == expected));
+  REQUIRE(sum_in(norm_of(tensors)) == expected);
 }
 
 TEST_CASE("gradient_norm: of one element that is not zero, at any position") {
@@ -91,9 +138,7 @@ TEST_CASE("gradient_norm: of one element that is not zero, at any position") {
   for (const std::int64_t position : {0, 1, 3, 255, 256, 1023, 1024, 8191, 8192, 9000}) {
     std::vector<float> values(9001, 0.0f);
     values[position] = -0.75f;
-    const GradientNorm norm = norm_of({Tensor::from(values, {9001})});
-    REQUIRE(norm.largest().item<float>() == 0.75f);
-    REQUIRE(norm.value() == 0.75);
+    REQUIRE(norm_of({Tensor::from(values, {9001})}).value() == 0.75);
   }
 }
 
@@ -108,10 +153,12 @@ TEST_CASE("gradient_norm: no elements, zeros, and the ends of the range") {
         Approx(std::sqrt(2.0) * double{largest}));
 }
 
-TEST_CASE("gradient_norm: many elements just below a power of two") {
+TEST_CASE("gradient_norm: many elements just below a power of two, and the largest of all") {
   const test::Rank rank;
-  const Tensor x = f32_tensor(std::vector<float>(1000, std::nextafter(1.0f, 0.0f)));
-  REQUIRE((total_of(norm_of({x})) == expected_total({x})));
+  for (const float value : {std::nextafter(1.0f, 0.0f), std::numeric_limits<float>::max()}) {
+    const Tensor x = f32_tensor(std::vector<float>(20'000, value));
+    REQUIRE(sum_in(norm_of({x})) == expected_sum({x}));
+  }
 }
 
 TEST_CASE("gradient_norm: infinity gives infinity, and NaN anywhere gives NaN") {
@@ -123,15 +170,22 @@ TEST_CASE("gradient_norm: infinity gives infinity, and NaN anywhere gives NaN") 
   CHECK(std::isnan(norm_of({Tensor::from(std::vector{bfloat16(nan)}, {1})}).value()));
 }
 
-TEST_CASE("gradient_norm: a rank sums by the largest element of all ranks") {
+TEST_CASE("gradient_norm: the words of two parts add up to those of the whole") {
   const test::Rank rank;
-  const Tensor mine = normal_tensor({100}, DType::f32, "mine");
-  const Tensor theirs = Tensor::from(std::vector{1000.0f}, {1});
-  const GradientNorm norm = GradientNorm::empty();
-  largest_magnitude(norm, std::vector{mine});
-  norm.largest().copy_from(theirs);  // as the maximum over ranks does
-  sum_of_squares(norm, std::vector{mine});
-  REQUIRE((total_of(norm) + expected_total({theirs}) == expected_total({mine, theirs})));
+  const Tensor a = normal_tensor({100}, DType::f32, "a");
+  const Tensor b = Tensor::from(std::vector{1000.0f, 1e-30f}, {2});
+  const GradientNorm norm = norm_of({a});
+  tree_reduce(norm.words(), std::vector{norm.words(), norm_of({b}).words()}, Reduction::sum);
+  REQUIRE(sum_in(norm) == expected_sum({a, b}));
+  REQUIRE(norm.value() == norm_of({b, a}).value());
+  // Infinity in a part, then NaN in another.
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float value : {infinity, std::nanf("")}) {
+    const GradientNorm other = norm_of({f32_tensor({value, 1.0f})});
+    tree_reduce(norm.words(), std::vector{other.words(), norm.words()}, Reduction::sum);
+    CHECK(std::isnan(norm.value()) == std::isnan(value));
+    CHECK_FALSE(std::isfinite(norm.value()));
+  }
 }
 
 TEST_CASE("gradient_norm: any order and any partition of the elements gives the same bits") {
@@ -157,10 +211,10 @@ TEST_CASE("gradient_norm: any order and any partition of the elements gives the 
 TEST_CASE("gradient_norm: the same bits under every schedule, at any address") {
   const test::Rank owner;  // the tensors outlive the contexts of the schedules
   const Tensor aligned = normal_tensor({50'001}, DType::bf16, "x");
-  const Int128 expected = expected_total({aligned});
+  const Digits expected = expected_sum({aligned});
   for (const Tensor& x : {aligned, test::unaligned(aligned)}) {
     current_stream().synchronize();  // their streams do not wait for this one
-    test::for_every_schedule([&] { REQUIRE((total_of(norm_of({x})) == expected)); });
+    test::for_every_schedule([&] { REQUIRE(sum_in(norm_of({x})) == expected); });
   }
 }
 
@@ -211,7 +265,7 @@ TEST_CASE("gradient_norm, clip_factor: wrong arguments are named") {
   const GradientNorm norm = GradientNorm::empty();
   const Tensor f32 = Tensor::zeros({1}, DType::f32), bf16 = Tensor::zeros({1}, DType::bf16);
   const Tensor i32 = Tensor::zeros({1}, DType::i32), two = Tensor::zeros({2}, DType::f32);
-  REQUIRE_THROWS_WITH(largest_magnitude(norm, std::vector{f32, bf16}),
+  REQUIRE_THROWS_WITH(sum_of_squares(norm, std::vector{f32, bf16}),
                       Contains("x is bf16 [1] and the first x is f32 [1]"));
   REQUIRE_THROWS_WITH(sum_of_squares(norm, std::vector{i32}), Contains("x is i32 [1]"));
   REQUIRE_THROWS_WITH(clip_factor(two, norm, f32, {}), Contains("factor is f32 [2]"));

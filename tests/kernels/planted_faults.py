@@ -146,15 +146,30 @@ CPU_FAULTS = {
         "chains[odd][j] = std::fma(factor, other, chains[odd][j]);",
         ["kernels_matmul_cpu"]),
     # ---- the norm of gradients
-    "a lane adds more squares than an integer holds": (
+    "squares of an earlier window are counted again": (
         "kernels/gradient_norm/cpu.cpp",
-        "kSquares = 8,",
-        "kSquares = 16,",
+        "bits >= least && bits <= largest ? bits : 0",
+        "bits >= least ? bits : 0",
         ["kernels_gradient_norm"]),
-    "the last elements of a chunk are left out of the largest magnitude": (
+    "the lower parts of squares are lost": (
         "kernels/gradient_norm/cpu.cpp",
-        "for (std::int64_t i = 4 * quarter; i < count; ++i)",
-        "for (std::int64_t i = 4 * quarter + 1; i < count; ++i)",
+        "rest_sum += square - upper;",
+        "rest_sum += 0.0 * (square - upper);",
+        ["kernels_gradient_norm"]),
+    "numbers below the first window are left out": (
+        "kernels/gradient_norm/cpu.cpp",
+        "  while (largest > 0) largest = add_squares(",
+        "  if (largest > 0) largest = add_squares(",
+        ["kernels_gradient_norm"]),
+    "the words' carries are lost": (
+        "kernels/gradient_norm/exact_sum.h",
+        "carry = digit >> 32;",
+        "carry = 0 * digit;",
+        ["kernels_gradient_norm"]),
+    "infinity hides NaN": (
+        "kernels/gradient_norm/cpu.cpp",
+        "++words[largest > kBitsOfInfinity ? kNanWord : kInfinityWord];",
+        "++words[kInfinityWord];",
         ["kernels_gradient_norm"]),
     # ---- steps around a product
     "a step changes sums that are not complete": (
@@ -734,22 +749,30 @@ FAULTS = {
         "  __syncthreads();\n",
         "",
         ["kernels_reduce"]),
-    "no barrier between two sums through one array": (
+    "no barrier between the words of the warps and their sum": (
         "kernels/gradient_norm/cuda.cu",
-        "  __syncthreads();  // the readers of an earlier call are done\n",
+        "  __syncthreads();\n",
         "",
         ["kernels_gradient_norm"]),
     "a shuffle of half a warp": (
         "kernels/gradient_norm/cuda.cu",
-        "__shfl_xor_sync(gpu::kFullWarp, total, distance)",
-        "__shfl_xor_sync(0xffffu, total, distance)",
+        "max(value, __shfl_xor_sync(gpu::kFullWarp, value, distance))",
+        "max(value, __shfl_xor_sync(0xffffu, value, distance))",
         ["kernels_gradient_norm"]),
-    "the words are not carried, so that they overflow when many ranks add": (
+    "a mixed product is counted once": (
         "kernels/gradient_norm/cuda.cu",
-        "    atomicAdd(words, high + (low >> kLowBits));\n"
-        "    atomicAdd(words + 1, low & kLowMask);\n",
-        "    atomicAdd(words, high);\n"
-        "    atomicAdd(words + 1, low);\n",
+        "(kLowBits + 1)",
+        "kLowBits",
+        ["kernels_gradient_norm"]),
+    "denormal numbers get the leading bit of normal ones": (
+        "kernels/gradient_norm/cuda.cu",
+        "(bits > 0x7fffff ? 0x800000 : 0)",
+        "0x800000",
+        ["kernels_gradient_norm"]),
+    "numbers far below the warp's largest are left out": (
+        "kernels/gradient_norm/cuda.cu",
+        "while (largest > 0) largest = add_squares<T>(",
+        "if (largest > 0) largest = add_squares<T>(",
         ["kernels_gradient_norm"]),
     "a total that is not set to zero": (
         "kernels/gradient_norm/cuda.cu",

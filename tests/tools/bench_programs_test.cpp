@@ -128,8 +128,7 @@ TEST_CASE("bench_kernels: every kernel has a row with a baseline") {
                                      "adamw_with_copy",
                                      "adamw_then_cast",
                                      "adamw_bf16",
-                                     "gradient_norm",
-                                     "sum_of_squares"});
+                                     "gradient_norm"});
 }
 
 TEST_CASE("bench_kernels: bytes and operations are the shapes'") {

@@ -82,19 +82,8 @@ void add_optimizer_cases(CaseList& list) {
   list.memory_bound("adamw_bf16", shape, 16.0 * count, [=] {
     return [all = parameters_of(sizes, DType::bf16, false), settings] { adamw(all, settings); };
   });
-  // Reads everything twice: for the largest magnitude, and for the squares scaled by it.
-  list.memory_bound("gradient_norm", shape, 8.0 * count, [=] {
-    return [all = tensors(sizes), norm = GradientNorm::empty()] {
-      largest_magnitude(norm, all);
-      sum_of_squares(norm, all);
-    };
-  });
-  list.memory_bound("sum_of_squares", shape, 4.0 * count, [=] {
-    return [all = tensors(sizes), norm = [&] {
-      const GradientNorm known = GradientNorm::empty();
-      largest_magnitude(known, tensors(sizes));
-      return known;
-    }()] { sum_of_squares(norm, all); };
+  list.memory_bound("gradient_norm", shape, 4.0 * count, [=] {
+    return [all = tensors(sizes), norm = GradientNorm::empty()] { sum_of_squares(norm, all); };
   });
 }
 
