@@ -1,12 +1,14 @@
-"""Checks the solutions of the book's exercises.
+"""Checks the form of the book's chapters, and the solutions of their exercises.
 
 A solution is the text of a <details>. Its equations are computed again: those whose left side has numbers
 and operators only, with at least one operator, and whose right side is a number. "x" multiplies, "/"
 divides, "^" takes a power, and commas group digits. The right side may be rounded.
 
-Every chapter of the book (the parts of docs/README.md) has headings "Takeaways" and "Exercises", and at least
-two solutions. docs/labs.md has labs in their place.
+Every chapter of the book (the parts of docs/README.md) begins with its question and with the chapters that it
+needs, has headings "Takeaways" and "Exercises" and at least two solutions, and ends with a link to the next chapter.
+docs/labs.md has labs in place of exercises.
 """
+import posixpath
 import re
 
 DETAILS = re.compile(r"<details>(.*?)</details>", re.S)
@@ -14,6 +16,12 @@ MARK = re.compile(r"<!-- (?:from|program|printed by|lines of|in words)\b")
 NUMBER = r"\d[\d,]*(?:\.\d+)?"
 EQUATION = re.compile(rf"(?<![\w.])((?:\(\s*)*{NUMBER}(?:[\s()]*(?:[-+/^]|\bx\b)[\s()]*{NUMBER})+(?:\s*\))*)"
                       rf"\s*=\s*({NUMBER})")
+
+
+QUESTION = re.compile(r"\A# [^\n]+\n\n\*[^*]+\?\*\n")
+PREREQUISITES = re.compile(r"^(?:Before this chapter: |This chapter needs no other\.)", re.M)
+NEXT = re.compile(r"\bNext: \[[^\]]*\]\(([^)#]+)\)")
+WITHOUT_PREREQUISITES = ["emulation.md"]  # to be written
 
 
 def value_of(expression):
@@ -51,8 +59,14 @@ def findings_in_solutions(text):
 
 def findings_in_chapters(read, order):
     """The findings about the parts of chapters. `read` gives the text of a path; `order` lists the chapters."""
-    for page in order:
+    for page, following in zip(order, [*order[1:], None]):
         text = read(f"docs/{page}") or ""
+        if not QUESTION.match(text):
+            yield f"docs/{page}: does not begin with its question"
+        if page not in WITHOUT_PREREQUISITES and not PREREQUISITES.search(text):
+            yield f"docs/{page}: does not say which chapters it needs"
+        if following and posixpath.relpath(following, posixpath.dirname(page) or ".") not in NEXT.findall(text):
+            yield f"docs/{page}: has no \"Next:\" with a link to {following}"
         missing = [heading for heading in ("Takeaways", "Exercises") if f"\n## {heading}\n" not in text]
         if page != "labs.md" and missing:
             yield f"docs/{page}: has no heading {' and no heading '.join(missing)}"

@@ -199,11 +199,25 @@ class ExerciseTest(unittest.TestCase):
 
     def test_every_chapter_has_takeaways_and_two_exercises(self):
         solution = "<details>2 x 2 = 4</details>\n"
-        whole = f"# A\n\n## Takeaways\n\n## Exercises\n\n{solution}{solution}"
+        head = "# A\n\n*Why?*\n\nBefore this chapter: none.\n\n"
+        whole = f"{head}## Takeaways\n\n## Exercises\n\n{solution}{solution}"
         for text, findings in [(whole, 0), (whole.replace(solution, "", 1), 1), (whole.replace("Takeaways", "Notes"), 1),
                                (whole.replace("Exercises", "Try it"), 1)]:
             self.assertEqual(len(list(book_exercises.findings_in_chapters(lambda path: text, ["a.md"]))), findings)
-        self.assertEqual(list(book_exercises.findings_in_chapters(lambda path: "# Labs\n", ["labs.md"])), [])
+        self.assertEqual(list(book_exercises.findings_in_chapters(lambda path: head, ["labs.md"])), [])
+
+    def test_every_chapter_has_a_question_prerequisites_and_the_next_chapter(self):
+        head = "# A\n\n*Why?*\n\nBefore this chapter: none.\n\n"
+        pages = ["labs.md", "kernels/labs.md"]  # exempt from exercises by name, or not
+        body = "## Takeaways\n\n## Exercises\n\n" + 2 * "<details>2 x 2 = 4</details>\n"
+        whole = head + body + "Next: [b](kernels/labs.md)."
+        for text, found in [(whole, None), (whole.replace("?", "."), "question"), (whole.replace("Before", "After"), "needs"),
+                            (whole.replace("kernels/labs.md", "kernels/b.md"), "kernels/labs.md"),
+                            (whole.replace("Next:", "Then"), "kernels/labs.md")]:
+            texts = {"docs/labs.md": text, "docs/kernels/labs.md": head + body}
+            findings = list(book_exercises.findings_in_chapters(texts.get, pages))
+            self.assertEqual(len(findings), 0 if found is None else 1, findings)
+            self.assertTrue(found is None or found in findings[0], findings)
 
 
 class WordsTest(unittest.TestCase):
