@@ -14,28 +14,10 @@
 
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "runtime/countdown.h"
+#include "runtime/spin.h"
 
 namespace tessera {
-namespace {
-
-// How long a waiting thread spins before it sleeps. Kernels of a training step follow one another
-// within microseconds, while waking a sleeping thread costs tens of them.
-constexpr int kSpins = 4000;
-
-// A spinning thread yields its core now and then: with more threads than cores, the thread that it
-// waits for may need the core.
-constexpr int kSpinsPerYield = 32;
-
-void spin(int spins) {
-  if (spins % kSpinsPerYield == kSpinsPerYield - 1) return std::this_thread::yield();
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-}  // namespace
 
 struct ThreadTeam::Impl {
   Impl(int size, bool idle) : size(std::max(1, size)), idle(idle) {
@@ -70,14 +52,7 @@ struct ThreadTeam::Impl {
   void run_round(std::int64_t count, const std::function<void(std::int64_t)>& body) {
     publish(&body, count);
     take_chunks(body, count);
-    for (int spins = 0; pending.load(std::memory_order_acquire) != 0; ++spins) {
-      if (spins < kSpins) {
-        spin(spins);
-      } else {
-        const int left = pending.load(std::memory_order_acquire);
-        if (left != 0) pending.wait(left, std::memory_order_acquire);
-      }
-    }
+    wait_for_zero(pending);
   }
 
   /// Starts a round: every worker wakes, takes chunks, and reports back through `pending`.
@@ -117,7 +92,7 @@ struct ThreadTeam::Impl {
       ++seen;
       if (body == nullptr) return;
       take_chunks(*body, count);
-      if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_all();
+      count_down(pending);
     }
   }
 

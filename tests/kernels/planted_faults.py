@@ -47,9 +47,9 @@ CPU_FAULTS = {
         ["kernels_matmul_cpu"]),
     "a round of rows finds b's panels of other columns": (
         "kernels/matmul/cpu/rounds.cpp",
-        ".pack_b = m == 0 || columns < p.N",
-        ".pack_b = m == 0",
-        ["kernels_matmul_cpu"]),
+        ".pack_b = m == 0 || !keeps_b",
+        ".pack_b = m == 0 || (m < 0 && !keeps_b)",
+        ["kernels_matmul_rounds"]),
     "a's panels stay while the rows change": (
         "kernels/matmul/cpu/rounds.cpp",
         ".pack_a = packs && n == 0",
@@ -82,9 +82,34 @@ CPU_FAULTS = {
         ["kernels_matmul_cpu"]),
     "a round's products share the panels of b": (
         "kernels/matmul/cpu/rounds.cpp",
-        "used_.b += b_bytes;",
-        "used_.b += 0;",
+        "  next_ += bytes;\n",
+        "",
         ["kernels_grouped_matmul"]),
+    "neighbouring rounds share the panels of b": (
+        "kernels/matmul/cpu/rounds.cpp",
+        "next_ = second_ ? half_ : 0;",
+        "next_ = 0;",
+        ["kernels_matmul_rounds"]),
+    "panels of a that are overwritten are packed ahead": (
+        "kernels/matmul/cpu/rounds.h",
+        "return used_ > 0 && !keeps_all_ && half_ == 0;",
+        "return used_ < 0 && !keeps_all_ && half_ == 0;",
+        ["kernels_matmul_rounds"]),
+    "a deep sum's rounds run side by side": (
+        "kernels/matmul/cpu/rounds.cpp",
+        "round_.continues = k > 0 && rows",
+        "round_.continues = k > p.K && rows",
+        ["kernels_matmul_rounds"]),
+    "a block does not wait for its panels": (
+        "kernels/matmul/cpu/pipeline.cpp",
+        "      wait_for_zero(left[round].panels);\n",
+        "",
+        ["kernels_matmul_rounds"]),
+    "panels are packed over those that blocks read": (
+        "kernels/matmul/cpu/pipeline.cpp",
+        "    wait_for_blocks(round, 2);\n",
+        "",
+        ["kernels_matmul_rounds"]),
     "a ragged depth of a is read where it lies": (
         "kernels/matmul/cpu/rounds.cpp",
         "product.K % engine.depth_step != 0 ||",
@@ -122,8 +147,8 @@ CPU_FAULTS = {
         ["kernels_grouped_matmul"]),
     "the workspace depends on the instruction set": (
         "kernels/matmul/cpu/rounds.cpp",
-        "room_(Tensor::empty({largest_room(list)}, DType::u8)),",
-        "room_(Tensor::empty({std::min(size_.bytes(), largest_room(list))}, DType::u8)),",
+        "Tensor::empty({largest_room(list)}, DType::u8)",
+        "Tensor::empty({std::min(bytes_of_room(engine, list).total(), largest_room(list))}, DType::u8)",
         ["kernels_matmul_cpu"]),
     "the workspace depends on the experts' rows": (
         "kernels/grouped_matmul/cpu.cpp",

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/matmul/cpu/pipeline.h"
 #include "kernels/matmul/cpu/rounds.h"
 #include "kernels/matmul/openblas.h"
 #include "kernels/matmul/options.h"
@@ -60,6 +61,11 @@ struct ThreadPieces {
   }
 };
 
+/// Where the tasks of each slab of a round end if all lie end to end.
+struct Ends {
+  std::vector<std::int64_t> panels, blocks;
+};
+
 /// Runs rounds on the rank's threads.
 class Runner {
  public:
@@ -72,22 +78,35 @@ class Runner {
         pieces_(engine, list),
         scratch_(ThreadPieces::largest(list), context().threads().size()) {}
 
-  void run(const std::vector<Slab>& round) {
-    std::vector<std::int64_t> panels, blocks;  // where each slab's end if all lie end to end
-    std::int64_t panel_count = 0, block_count = 0;
-    for (const Slab& slab : round) {
-      panels.push_back(panel_count += tasks_for_a(slab) + tasks_for_b(slab));
-      blocks.push_back(block_count += slab.blocks());
+  void run(const std::vector<Round>& rounds) {
+    std::vector<RoundTasks> tasks;
+    std::vector<Ends> ends;
+    for (const Round& round : rounds) {
+      Ends& end = ends.emplace_back();
+      RoundTasks& count = tasks.emplace_back();
+      for (const Slab& slab : round.slabs) {
+        end.panels.push_back(count.panels += tasks_for_a(slab) + tasks_for_b(slab));
+        end.blocks.push_back(count.blocks += slab.blocks());
+      }
+      count.continues = round.continues;
+      count.overwrites = round.overwrites;
     }
-    const auto for_each = [&](const std::vector<std::int64_t>& ends, const auto& body) {
-      context().threads().run(ends.back(), [&](std::int64_t i) {
-        const auto index =
-            static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), i) - ends.begin());
-        body(round[index], index == 0 ? i : i - ends[index - 1]);
-      });
+    const auto visit = [](const std::vector<Slab>& slabs, const std::vector<std::int64_t>& ends,
+                          std::int64_t i, const auto& body) {
+      const auto index =
+          static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), i) - ends.begin());
+      body(slabs[index], index == 0 ? i : i - ends[index - 1]);
     };
-    for_each(panels, [&](const Slab& slab, std::int64_t i) { pack_panels(slab, i); });
-    for_each(blocks, [&](const Slab& slab, std::int64_t i) { multiply_block(slab, i); });
+    run_rounds(
+        tasks,
+        [&](std::size_t round, std::int64_t i) {
+          visit(rounds[round].slabs, ends[round].panels, i,
+                [&](const Slab& slab, std::int64_t index) { pack_panels(slab, index); });
+        },
+        [&](std::size_t round, std::int64_t i) {
+          visit(rounds[round].slabs, ends[round].blocks, i,
+                [&](const Slab& slab, std::int64_t index) { multiply_block(slab, index); });
+        });
   }
 
  private:
@@ -324,15 +343,13 @@ void multiply_all(std::span<const Product> products, const ProductList& list) {
   const Engine& engine = engine_for(matmul_options().isa, list.in);
   const CategoryScope scope(Category::workspace);
   Runner runner(engine, list);
-  Rounds rounds(engine, list, std::ssize(products),
-                [&](const std::vector<Slab>& round) { runner.run(round); });
-  if (context().is_dry()) return;  // the memory is accounted
+  const Rounds rounds(engine, list, products);
+  if (context().is_dry()) return;
   for (const Product& product : products) {
     const bool has_panels = product.M > kFewRows;
     visit_unpacked(product, has_panels && packs_a(engine, list, product), has_panels);
-    rounds.add(product);
   }
-  rounds.flush();
+  runner.run(rounds.rounds());
 }
 
 }  // namespace tessera::cpu

@@ -3,6 +3,8 @@
 //   round:  pack panels of b (and of a)   ->  multiply blocks of c
 //           (a task per panel)                (a task per block)
 //
+// The next round is packed while this one is multiplied (pipeline.h).
+//
 // A round takes as many columns of b as fit, packed, in half of the second-level cache. Rows of a are
 // read where they lie if their depth is contiguous and they have the micro-kernel's type; others are
 // packed too. Within a block a panel of a stays in the first-level cache while b's panels pass by

@@ -12,6 +12,8 @@ namespace {
 
 /// Panels of a, which pass through the second-level cache.
 constexpr std::int64_t kMostBytesOfA = std::int64_t{6} << 20;
+/// Panels of b, which stay there: those of a round that is multiplied, and of the next one.
+constexpr std::int64_t kMostBytesOfB = std::int64_t{2} << 20;
 
 /// A sum deeper than so many pieces takes several rounds, so that a round has many columns.
 constexpr std::int64_t kPiecesOfRound = 4;
@@ -35,11 +37,34 @@ std::int64_t second_level_bytes() {
   return bytes;
 }
 
+/// Bytes for the panels of both factors.
+struct PanelBytes {
+  std::int64_t a = 0, b = 0;
+
+  std::int64_t total() const { return a + b; }
+};
+
+/// All products of the list have these, in a round as deep as one can be.
+PanelBytes bytes_of_all_panels(const Engine& engine, const ProductList& list) {
+  const std::int64_t line = line_bytes(engine, deepest_round(engine, list));
+  return {.a = may_pack_a(engine, list) ? (list.rows + list.count * (engine.rows - 1)) * line : 0,
+          .b = list.count * round_up(list.N, engine.columns) * line};
+}
+
+/// A level takes these.
+PanelBytes bytes_of_room(const Engine& engine, const ProductList& list) {
+  if (list.M <= kFewRows) return {};
+  const std::int64_t line = line_bytes(engine, deepest_round(engine, list));
+  const PanelBytes all = bytes_of_all_panels(engine, list);
+  return {.a = std::min(all.a, std::max(kMostBytesOfA, 2 * engine.rows * line)),
+          .b = std::min(all.b, std::max(kMostBytesOfB, 2 * engine.columns * line))};
+}
+
 /// The bytes that are enough at every level and with every cache.
 std::int64_t largest_room(const ProductList& list) {
   std::int64_t bytes = 0;
   for (const Engine* engine : engines_of_all_levels(list.in)) {
-    bytes = std::max(bytes, Room(*engine, list, kLargestCache / 2).bytes());
+    bytes = std::max(bytes, bytes_of_room(*engine, list).total());
   }
   return bytes;
 }
@@ -107,26 +132,56 @@ BlockSize largest_block(const Engine& engine) {
   return {round_up(kSide, engine.rows), round_up(kSide, engine.columns)};
 }
 
-Room::Room(const Engine& engine, const ProductList& list, std::int64_t most_of_b) {
-  if (list.M <= kFewRows) return;
-  const std::int64_t line = line_bytes(engine, deepest_round(engine, list));
-  const auto panels = [&](std::int64_t lines, std::int64_t width, std::int64_t most) {
-    return std::min(lines * line, std::max(most, 2 * width * line));
-  };
-  if (may_pack_a(engine, list)) {
-    a = panels(list.rows + list.count * (engine.rows - 1), engine.rows, kMostBytesOfA);
-  }
-  b = panels(list.count * round_up(list.N, engine.columns), engine.columns, most_of_b);
+PanelRoom::PanelRoom(char* memory, std::int64_t bytes, std::int64_t all, std::int64_t most,
+                     std::int64_t panel, bool halves)
+    : memory_(memory), keeps_all_(bytes >= all) {
+  constexpr std::int64_t kLine = 64;
+  const std::int64_t half = bytes / 2 / kLine * kLine;
+  if (!keeps_all_ && halves && half >= panel) half_ = half;
+  most_ = std::min(half_ > 0 ? half_ : bytes, std::max(most, panel));
 }
 
-Rounds::Rounds(const Engine& engine, const ProductList& list, std::int64_t products, Run run)
+char* PanelRoom::take(std::int64_t bytes) {
+  if (used_ == 0 && !keeps_all_) {
+    second_ = !second_;
+    next_ = second_ ? half_ : 0;
+  }
+  char* const panels = memory_ + next_;
+  next_ += bytes;
+  used_ += bytes;
+  return panels;
+}
+
+Rounds::Rounds(const Engine& engine, const ProductList& list, std::span<const Product> products)
     : engine_(engine),
       list_(list),
-      products_(products),
+      products_(std::ssize(products)),
       threads_(context().threads().size()),
-      size_(engine, list, second_level_bytes() / 2),
-      room_(Tensor::empty({largest_room(list)}, DType::u8)),
-      run_(std::move(run)) {}
+      room_(Tensor::empty({largest_room(list)}, DType::u8)) {
+  if (context().is_dry()) return;  // the memory is accounted
+  divide_room();
+  for (const Product& product : products) add(product);
+  flush();
+}
+
+void Rounds::divide_room() {
+  if (list_.M <= kFewRows) return;
+  const std::int64_t line = line_bytes(engine_, deepest_round(engine_, list_));
+  PanelBytes all = bytes_of_all_panels(engine_, list_), room = bytes_of_room(engine_, list_);
+  for (std::int64_t* bytes : {&all.a, &all.b}) {
+    *bytes *= ceil_div(list_.K, deepest_round(engine_, list_));
+  }
+  if (room.b < all.b && room.a < all.a && all.b <= room.total() / 2) {
+    room = {.a = room.total() - all.b, .b = all.b};  // then b is packed once for all rows
+  }
+  char* const memory = reinterpret_cast<char*>(room_.raw());
+  const bool ahead = threads_ > 1;
+  b_ = PanelRoom(memory + room.a, room.b, all.b, second_level_bytes() / 2, engine_.columns * line,
+                 ahead);
+  // Half as many rows pack b twice as often, unless b's panels are kept. So a has no halves then, and
+  // threads wait when the rows change.
+  a_ = PanelRoom(memory, room.a, all.a, room.a, engine_.rows * line, ahead && b_.keeps_all());
+}
 
 BlockSize Rounds::block_size(std::int64_t rows, std::int64_t columns, std::int64_t depth) const {
   const BlockSize largest = largest_block(engine_);
@@ -154,22 +209,23 @@ void Rounds::add(const Product& p) {
   const bool packs = packs_a(engine_, list_, p);
   const std::int64_t a_bytes = packs ? round_up(p.M, engine_.rows) * line : 0;
   const std::int64_t b_bytes = round_up(p.N, engine_.columns) * line;
-  if (p.K > depth_of_round(engine_, list_, p.K) || a_bytes > size_.a || b_bytes > size_.b)
+  if (p.K > depth_of_round(engine_, list_, p.K) || a_bytes > a_.most() || b_bytes > b_.most())
     return add_large(p);
-  if (used_.a + a_bytes > size_.a || used_.b + b_bytes > size_.b) flush();
-  char* const room = reinterpret_cast<char*>(room_.raw());
-  round_.push_back({.product = &p,
-                    .rows = p.M,
-                    .columns = p.N,
-                    .depth = p.K,
-                    .block = block_size(p.M, p.N, p.K),
-                    .a = packs ? room + used_.a : nullptr,
-                    .b = room + size_.a + used_.b,
-                    .pack_a = packs,
-                    .pack_b = true});
-  used_.a += a_bytes;
-  used_.b += b_bytes;
-  blocks_ += round_.back().blocks();
+  if (!a_.has(a_bytes) || !b_.has(b_bytes)) flush();
+  add_slab({.product = &p,
+            .rows = p.M,
+            .columns = p.N,
+            .depth = p.K,
+            .a = packs ? a_.take(a_bytes) : nullptr,
+            .b = b_.take(b_bytes),
+            .pack_a = packs,
+            .pack_b = true});
+}
+
+void Rounds::add_slab(Slab slab) {
+  slab.block = block_size(slab.rows, slab.columns, slab.depth);
+  blocks_ += slab.blocks();
+  round_.slabs.push_back(slab);
 }
 
 void Rounds::add_few_rows(const Product& p) {
@@ -177,25 +233,29 @@ void Rounds::add_few_rows(const Product& p) {
   const std::int64_t strips = ceil_div(kBlocksPerThread * threads_, products_);
   const std::int64_t most = std::min(most_columns_of_strip(engine_, list_),
                                      round_up(ceil_div(p.N, strips), engine_.columns));
-  round_.push_back({.product = &p,
-                    .rows = p.M,
-                    .columns = p.N,
-                    .depth = p.K,
-                    .block = {round_up(p.M, engine_.rows), equal_parts(p.N, most, engine_.columns)},
-                    .few_rows = true});
-  blocks_ += round_.back().blocks();
+  round_.slabs.push_back(
+      {.product = &p,
+       .rows = p.M,
+       .columns = p.N,
+       .depth = p.K,
+       .block = {round_up(p.M, engine_.rows), equal_parts(p.N, most, engine_.columns)},
+       .few_rows = true});
+  blocks_ += round_.slabs.back().blocks();
 }
 
 void Rounds::add_large(const Product& p) {
   flush();
   const std::int64_t depth = depth_of_round(engine_, list_, p.K);
   const std::int64_t line = line_bytes(engine_, depth);
-  const std::int64_t columns = fitting_parts(p.N, size_.b / line, engine_.columns);
+  const std::int64_t columns = fitting_parts(p.N, b_.most() / line, engine_.columns);
   const bool packs = packs_a(engine_, list_, p);
-  const std::int64_t rows = packs ? fitting_parts(p.M, size_.a / line, engine_.rows) : p.M;
-  char* const room = reinterpret_cast<char*>(room_.raw());
+  const std::int64_t rows = packs ? fitting_parts(p.M, a_.most() / line, engine_.rows) : p.M;
+  // b's panels of a depth, which later rows may find again.
+  std::vector<char*> panels_of_b(static_cast<std::size_t>(ceil_div(p.N, columns)));
+  const bool keeps_b = b_.keeps_all() || panels_of_b.size() == 1;
   for (std::int64_t k = 0; k < p.K; k += depth) {
     for (std::int64_t m = 0; m < p.M; m += rows) {
+      char* panels_of_a = nullptr;
       for (std::int64_t n = 0; n < p.N; n += columns) {
         Slab slab = {.product = &p,
                      .row = m,
@@ -204,12 +264,15 @@ void Rounds::add_large(const Product& p) {
                      .columns = std::min(columns, p.N - n),
                      .depth_begin = k,
                      .depth = std::min(depth, p.K - k),
-                     .a = packs ? room : nullptr,
-                     .b = room + size_.a,
                      .pack_a = packs && n == 0,
-                     .pack_b = m == 0 || columns < p.N};
-        slab.block = block_size(slab.rows, slab.columns, slab.depth);
-        round_.push_back(slab);
+                     .pack_b = m == 0 || !keeps_b};
+        if (slab.pack_a) panels_of_a = a_.take(round_up(slab.rows, engine_.rows) * line);
+        char*& b = panels_of_b[static_cast<std::size_t>(n / columns)];
+        if (slab.pack_b) b = b_.take(round_up(slab.columns, engine_.columns) * line);
+        slab.a = panels_of_a;
+        slab.b = b;
+        add_slab(slab);
+        round_.continues = k > 0 && rows >= p.M && columns >= p.N;
         flush();
       }
     }
@@ -217,9 +280,11 @@ void Rounds::add_large(const Product& p) {
 }
 
 void Rounds::flush() {
-  if (!round_.empty()) run_(round_);
-  round_.clear();
-  used_ = {};
+  round_.overwrites = a_.overwrites() || b_.overwrites();
+  if (!round_.slabs.empty()) rounds_.push_back(std::move(round_));
+  round_ = {};
+  a_.next_round();
+  b_.next_round();
   blocks_ = 0;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <span>
 #include <vector>
 
 #include "kernels/matmul/cpu/engine.h"
@@ -47,16 +47,6 @@ struct Slab {
   }
 };
 
-/// Bytes for the panels of a round.
-struct Room {
-  std::int64_t a = 0, b = 0;
-
-  Room() = default;
-  /// `most_of_b`: for b's panels. A deep sum may need more.
-  Room(const Engine& engine, const ProductList& list, std::int64_t most_of_b);
-  std::int64_t bytes() const { return a + b; }
-};
-
 /// Does a product of the list read a from panels?
 bool packs_a(const Engine& engine, const ProductList& list, const Product& product);
 /// May one do so?
@@ -77,33 +67,69 @@ std::int64_t most_columns_of_strip(const Engine& engine, const ProductList& list
 /// The same for the largest cache.
 std::int64_t most_columns_of_any_strip(const Engine& engine, const ProductList& list);
 
-/// Cuts products into rounds, in order.
-class Rounds {
+/// The slabs that are multiplied at a time.
+struct Round {
+  std::vector<Slab> slabs;
+  bool continues = false;   // adds to the sums of the round before
+  bool overwrites = false;  // has panels where the round before has some
+};
+
+/// Memory for the panels of one factor.
+class PanelRoom {
  public:
-  using Run = std::function<void(const std::vector<Slab>& round)>;
+  PanelRoom() = default;
+  /// `all`: bytes of all panels of all products. A round takes at most `most`, or one panel.
+  PanelRoom(char* memory, std::int64_t bytes, std::int64_t all, std::int64_t most,
+            std::int64_t panel, bool halves);
 
-  /// `run` is called for every round of `products` products. The room is taken from the workspace. Its
-  /// bytes are the same on every machine; a machine uses what suits its level and its caches.
-  Rounds(const Engine& engine, const ProductList& list, std::int64_t products, Run run);
-
-  /// Adds a product; it must live until flush() has returned.
-  void add(const Product& product);
-  void flush();
+  /// Do panels stay until the last round?
+  bool keeps_all() const { return keeps_all_; }
+  /// Bytes for a round's panels.
+  std::int64_t most() const { return most_; }
+  bool has(std::int64_t bytes) const { return used_ + bytes <= most_; }
+  /// Do this round's panels lie where those of the round before do?
+  bool overwrites() const { return used_ > 0 && !keeps_all_ && half_ == 0; }
+  char* take(std::int64_t bytes);
+  void next_round() { used_ = 0; }
 
  private:
+  char* memory_ = nullptr;
+  std::int64_t most_ = 0;
+  bool keeps_all_ = true;
+  std::int64_t half_ = 0;  // where the second half begins; rounds take turns with both. 0: none
+  bool second_ = false;    // half is this round's
+  std::int64_t used_ = 0;  // by this round
+  std::int64_t next_ = 0;  // where the next panels begin
+};
+
+/// Cuts products into rounds. Panels of neighbouring rounds do not share memory, or the later one is
+/// marked. With one thread the memory of b's panels, which are in the cache, is used again at once.
+class Rounds {
+ public:
+  /// The room is taken from the workspace. Its bytes are the same on every machine; a machine uses what
+  /// suits its level and its caches.
+  Rounds(const Engine& engine, const ProductList& list, std::span<const Product> products);
+
+  /// In order. They need this object and its arguments.
+  const std::vector<Round>& rounds() const { return rounds_; }
+
+ private:
+  void divide_room();
+  void add(const Product& product);
+  void add_slab(Slab slab);
   void add_few_rows(const Product& product);
   void add_large(const Product& product);
+  void flush();
   BlockSize block_size(std::int64_t rows, std::int64_t columns, std::int64_t depth) const;
 
   const Engine& engine_;
   const ProductList& list_;
   const std::int64_t products_;
   const std::int64_t threads_;
-  const Room size_;
   const Tensor room_;
-  const Run run_;
-  std::vector<Slab> round_;
-  Room used_;                // of the room
+  PanelRoom a_, b_;
+  std::vector<Round> rounds_;
+  Round round_;              // is being filled
   std::int64_t blocks_ = 0;  // of the round
 };
 
