@@ -57,6 +57,7 @@ FIGURES = {
     "partitions": "partitions",
     "ring": "ring",
     "slots": "trace_step fsdp",
+    "timeline": None,  # from a trace in docs/figures/traces/
     "tree": None,
     "warp_reads": None,
 }

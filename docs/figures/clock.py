@@ -104,7 +104,7 @@ def draw_lane(drawing, y, title, spans):
         if FILLS[kind] in ("green", "orange", "violet") and name:
             drawing.box(x + width / 2 - 3.2 * len(name) - 1, y + 6, 6.4 * len(name) + 2, BAR - 12, "white", "none")
         if name:
-            drawing.text(x + width / 2, y + 17.5, name, 11, "middle")
+            drawing.text(x + width / 2, y + 17.5, name, round(min(11.0, (width - 3) / (0.75 * len(name))), 1), "middle")
 
 
 def number(drawing, time, y, text):

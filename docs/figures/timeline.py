@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """timeline.py TRACE.json OUT.svg: draws the last training step of a trace, all ranks below each other.
 
+Without arguments it prints the picture of the kept trace, traces/fsdp.json.
+
 TRACE.json is a Chrome trace as write_chrome_trace makes it (runtime/profiler.h). Each rank has three lanes:
 
   compute         the units' passes (spans "forward h.0", "backward h.0"), the optimizer, and in red the
@@ -11,9 +13,12 @@ TRACE.json is a Chrome trace as write_chrome_trace makes it (runtime/profiler.h)
 """
 import json
 import sys
+from pathlib import Path
 from xml.sax.saxutils import escape
 
-WIDTH = 1400
+KEPT = Path(__file__).parent / "traces/fsdp.json"
+
+WIDTH = 760  # so that the letters are readable in a column of text
 LEFT = 110  # for the lanes' names
 SCALE = WIDTH - LEFT - 20  # pixels that the step takes
 BAR, OPEN_BAR, GAP = 26, 9, 16
@@ -116,6 +121,16 @@ def issues(rank):
             yield time, later[0]
 
 
+def longest_work(begin, end, rank):
+    """The longest part of a pass without a wait."""
+    parts, last = [], begin
+    for wait, over, name in rank.compute:
+        if name == "exposed communication" and over - wait >= SHORTEST_WAIT and begin <= wait and over <= end:
+            parts.append((last, wait))
+            last = over
+    return max([*parts, (last, end)], key=lambda part: part[1] - part[0])
+
+
 class Drawing:
     def __init__(self, begin, end):
         self.begin, self.duration = begin, end - begin
@@ -138,7 +153,7 @@ class Drawing:
 
     def label(self, begin, end, y, height, text):
         """Inside a box, if it fits."""
-        if self.x(end) - self.x(begin) > 6.2 * len(text) + 4:
+        if self.x(end) - self.x(begin) > 6.6 * len(text) + 4:
             self.text((self.x(begin) + self.x(end)) / 2, y + height / 2 + 4, text, 11, "middle")
 
     def line(self, x1, y1, x2, y2, color, width=0.8):
@@ -156,7 +171,7 @@ def draw_axis(drawing, y, height):
     """Time in milliseconds, about ten ticks."""
     milliseconds = drawing.duration / 1000
     tick = next(t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1e9)
-                if milliseconds / t <= 14)
+                if milliseconds / t <= 12)
     for i in range(int(milliseconds / tick) + 1):
         x = drawing.x(drawing.begin + i * tick * 1000)
         drawing.line(x, y, x, y + height, "#dddddd")
@@ -165,12 +180,16 @@ def draw_axis(drawing, y, height):
 
 
 def draw_legend(drawing, y):
-    x = LEFT
+    """Draws the legend from y down. Returns the y of its last line."""
+    x = 8
     for kind, text in LEGEND:
+        if x + 17 + 7 * len(text) > WIDTH:
+            x, y = 8, y + 20
         drawing.parts.append(f'<rect x="{x}" y="{y - 10}" width="12" height="12" '
                              f'fill="{COLORS[kind]}" stroke="#555" stroke-width="0.4"/>')
         drawing.text(x + 17, y, text, 12)
-        x += 40 + 6.4 * len(text)
+        x += 34 + 7 * len(text)
+    return y
 
 
 def draw_rank(drawing, rank, y):
@@ -186,7 +205,7 @@ def draw_rank(drawing, rank, y):
         if name == "exposed communication" and end - begin >= SHORTEST_WAIT:
             drawing.box(begin, end, y, BAR, COLORS["exposed"], name)
     for begin, end, name in passes:
-        drawing.label(begin, end, y, BAR, name.partition(" ")[2] or name)
+        drawing.label(*longest_work(begin, end, rank), y, BAR, name.partition(" ")[2] or name)
     issued_from = y + BAR
     y += BAR + 6
     intervals = list(open_intervals(rank.marks))
@@ -205,7 +224,8 @@ def draw_rank(drawing, rank, y):
     for begin, end, name in rank.communication:
         drawing.box(begin, end, y, BAR, COLORS[kind_of_collective(name)], name)
         unit = name.partition(" ")[2]
-        middle, half = (drawing.x(begin) + drawing.x(end)) / 2, 2.7 * len(unit)
+        half = 3.1 * len(unit)
+        middle = min((drawing.x(begin) + drawing.x(end)) / 2, WIDTH - half)
         if middle - half > labelled_to:
             drawing.text(middle, y + BAR + 11, unit, 10, "middle")
             labelled_to = middle + half
@@ -213,14 +233,13 @@ def draw_rank(drawing, rank, y):
 
 
 def main(arguments):
-    if len(arguments) != 2:
-        sys.exit("usage: timeline.py TRACE.json OUT.svg")
-    ranks = read(arguments[0])
+    if len(arguments) not in (0, 2):
+        sys.exit("usage: timeline.py [TRACE.json OUT.svg]")
+    ranks = read(arguments[0] if arguments else KEPT)
     keep_last_step(ranks)
     times = [time for rank in ranks for time in rank.times()]
     drawing = Drawing(min(times), max(times))
-    top = y = 56
-    draw_legend(drawing, 20)
+    top = y = draw_legend(drawing, 20) + 36
     axis_at = len(drawing.parts)  # behind everything else
     for rank in ranks:
         y = draw_rank(drawing, rank, y)
@@ -228,8 +247,11 @@ def main(arguments):
     del drawing.parts[axis_at:]
     draw_axis(drawing, top - 4, y - top)
     drawing.parts += bars
-    with open(arguments[1], "w", encoding="utf-8") as file:
-        file.write(drawing.svg(y) + "\n")
+    picture = drawing.svg(y) + "\n"
+    if arguments:
+        Path(arguments[1]).write_text(picture, encoding="utf-8")
+    else:
+        print(picture, end="")
 
 
 if __name__ == "__main__":
