@@ -1,11 +1,12 @@
 # Some tests of kernels again, on other emulated GPUs than the default one, an exact sm_90.
 
-# A few kernels with counted accesses. (bench_counts has all of them, and takes minutes to compile.)
+# Kernels with counted accesses. (bench_counts has all of them.)
 if(TARGET test_kernels_emulated_traffic)
   set(kernels ${PROJECT_SOURCE_DIR}/kernels)
-  set(counted ${kernels}/cuda/column_sums.cu)
+  file(GLOB counted CONFIGURE_DEPENDS ${kernels}/attention/cuda/hopper/*.cu)
+  list(APPEND counted ${kernels}/attention/cuda/query_statistics.cu ${kernels}/cuda/column_sums.cu)
   foreach(name adamw add bias cast cross_entropy dispatch dropout embedding gelu layer_norm rms_norm rope
-      swiglu tree_reduce)
+      router scale swiglu tree_reduce)
     list(APPEND counted ${kernels}/${name}/cuda.cu)
   endforeach()
   tessera_counted_kernels(counted_kernels ${counted})

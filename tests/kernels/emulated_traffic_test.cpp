@@ -6,6 +6,7 @@
 
 #include "kernels/adamw/op.h"
 #include "kernels/add/op.h"
+#include "kernels/attention/op.h"
 #include "kernels/bias/op.h"
 #include "kernels/cast/op.h"
 #include "kernels/cross_entropy/op.h"
@@ -16,6 +17,8 @@
 #include "kernels/layer_norm/op.h"
 #include "kernels/rms_norm/op.h"
 #include "kernels/rope/op.h"
+#include "kernels/router/op.h"
+#include "kernels/scale/op.h"
 #include "kernels/swiglu/op.h"
 #include "kernels/tree_reduce/op.h"
 #include "runtime/emulation/device/emulator.h"
@@ -89,6 +92,7 @@ TEST_CASE("traffic: GELU moves 4 bytes an element forward and 6 backward, an add
   require_traffic(launches_of([&] { gelu_forward(y, x); }), 2 * N * F, 2 * N * F);
   require_traffic(launches_of([&] { gelu_backward(dy, dy, x); }), 4 * N * F, 2 * N * F);
   require_traffic(launches_of([&] { add(y, x, dy); }), 4 * N * F, 2 * N * F);
+  require_traffic(launches_of([&] { scale(y, x, 2.0); }), 2 * N * F, 2 * N * F);
 }
 
 TEST_CASE("traffic: dropout moves 4 bytes an element, a cast to bf16 6, a sum of four 20") {
@@ -224,6 +228,53 @@ TEST_CASE("traffic: tokens go to k experts and back in 2(k + 1)C bytes each way"
   const auto back = launches_of([&] { combine(x, rows, places); });
   REQUIRE(back.blocks == 1);
   require_distinct(back, 2 * N * k * C + 4 * N * k, 2 * N * C);
+}
+
+TEST_CASE("traffic: a router reads its logits once, and again for their gradient") {
+  const test::Rank rank;
+  constexpr std::uint64_t N = 64, E = 16, k = 4;
+  const Tensor logits = bf16({N, E}), weights = bf16({N, k}), dlogits = bf16({N, E});
+  const Tensor experts = Tensor::empty({N, k}, DType::i32);
+  constexpr RouterWeights kKind = RouterWeights::normalized_softmax;
+  const auto forward = launches_of([&] { router_forward(weights, experts, logits, {}, kKind); });
+  REQUIRE(forward.blocks == 1);
+  require_distinct(forward, 2 * N * E, 6 * N * k);
+  const auto backward =
+      launches_of([&] { router_backward(dlogits, weights, logits, experts, kKind); });
+  REQUIRE(backward.blocks == 1);
+  require_distinct(backward, 2 * N * E + 6 * N * k, 2 * N * E);
+}
+
+// Hopper's kernels. H heads of queries read K heads of keys. A query has a logsumexp before the
+// backward pass, and two statistics in it. Its kernels read q, k, v and do twice.
+TEST_CASE("traffic: attention reads its tensors from memory once for each of its kernels") {
+  const test::Rank rank;
+  constexpr std::uint64_t T = 256, H = 4, K = 2, D = 64;
+  constexpr std::uint64_t kQuery = 2 * T * H * D, kKey = 2 * T * K * D;  // bytes
+  const auto heads = [](std::int64_t count) {
+    return heads_of(bf16({1, T, count * static_cast<std::int64_t>(D)}), 0, count, D);
+  };
+  const Heads q = heads(H), k = heads(K), v = heads(K), o = heads(H), d_o = heads(H);
+  const Tensor logsumexp = f32({1, H, T});
+  const auto forward = launches_of([&] { attention_forward(o, logsumexp, q, k, v, 0.125f); });
+  REQUIRE(forward.blocks == 1);
+  REQUIRE(forward.work.warpgroup_products > 0);
+  require_distinct(forward, kQuery + 2 * kKey, kQuery + 4 * T * H);
+  // A block has 128 queries or keys of a head, and visits the tiles of 128 that are not hidden.
+  constexpr std::uint64_t kVisited = H * (128 + 256);
+  REQUIRE(32 * forward.work.reads.sectors == kQuery + 4 * D * kVisited);
+  const Heads dq = heads(H), dk = heads(K), dv = heads(K);
+  const auto backward =
+      launches_of([&] { attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, 0.125f); });
+  REQUIRE(backward.blocks == 3);
+  const std::uint64_t statistics = 2 * kQuery + 4 * T * H;
+  const std::uint64_t each = 2 * kQuery + 2 * kKey + 8 * T * H;
+  require_distinct(backward, statistics + 2 * each, kQuery + 2 * kKey + 8 * T * H);
+  // The statistics of neighbouring heads lie in sectors of their own.
+  const std::uint64_t of_statistics = 2 * kQuery + 32 * T * H;
+  const std::uint64_t of_keys = 2 * kKey + (4 * D + 8) * kVisited;
+  const std::uint64_t of_queries = 2 * kQuery + 8 * T * H + 4 * D * kVisited;
+  REQUIRE(32 * backward.work.reads.sectors == of_statistics + of_keys + of_queries);
 }
 
 }  // namespace tessera

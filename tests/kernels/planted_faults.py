@@ -633,6 +633,16 @@ FAULTS = {
         "gridDim.x - 1 - blockIdx.x;",
         "gridDim.x - 2 - blockIdx.x;",
         ["kernels_emulated_attention"]),
+    "Hopper: a block of queries visits the keys that are hidden from it": (
+        "kernels/attention/cuda/hopper/work.h",
+        "count(block.visible_keys(n, piece.end) - piece.first_key)",
+        "count(0 * block.visible_keys(n, piece.end) + n.keys - piece.first_key)",
+        ["kernels_emulated_traffic"]),
+    "sums over rows have a line for every row": (
+        "kernels/cuda/column_sums.h",
+        "/*fewest_rows=*/8",
+        "/*fewest_rows=*/1",
+        ["kernels_emulated_traffic"]),
     "Hopper: statistics are read from an even query on": (
         "kernels/attention/cuda/hopper/key_value_gradient.cu",
         "memory.statistics_of(tile) + (kCut ? queries.odd : 0);",

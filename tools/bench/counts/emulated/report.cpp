@@ -22,6 +22,13 @@ double expected(const Gpu& gpu, StepPhase phase, const std::string& kernel, cons
       efficiency_of(kernel, phase == StepPhase::backward, static_cast<double>(shape.head_size)));
 }
 
+/// Neither a library's work nor a product of our own. A layer's least bytes are without products.
+bool is_own(const std::string& kernel) {
+  const bool is_library = kernel.find('/') == std::string::npos;
+  return !is_library &&
+         efficiency_of(kernel, /*backward=*/false, /*head_size=*/0).kind != "product";
+}
+
 }  // namespace
 
 Entries kernel_entries(const StepWork& step, const TransformerShape& shape,
@@ -50,8 +57,7 @@ Entries kernel_entries(const StepWork& step, const TransformerShape& shape,
 Entries layer_entries(const StepWork& layer, const ReducedModel& model) {
   double bytes[3] = {}, asked[3] = {};
   for (const auto& [key, work] : layer) {
-    const bool is_library = key.second.find('/') == std::string::npos;
-    if (is_library) continue;
+    if (!is_own(key.second)) continue;
     const auto phase = static_cast<std::size_t>(key.first);
     bytes[phase] += work.distinct_bytes();
     asked[phase] += 32.0 * (work["reads.sectors"] + work["writes.sectors"]);

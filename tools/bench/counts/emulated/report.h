@@ -16,7 +16,7 @@ namespace tessera {
 nlohmann::ordered_json kernel_entries(const StepWork& step, const TransformerShape& shape,
                                       const std::map<std::string, int>& registers);
 
-/// The launches of one more layer, the bytes of its own kernels (all but libraries' products,
+/// The launches of one more layer, the bytes of its own kernels (all but products, and libraries'
 /// copies and fills), and the least possible bytes (layer_bytes.h).
 nlohmann::ordered_json layer_entries(const StepWork& layer, const ReducedModel& model);
 
