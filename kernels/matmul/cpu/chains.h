@@ -98,7 +98,16 @@ TESSERA_INLINE void multiply_tile(const Tile& tile) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) __builtin_prefetch(c + i * tile.c_row + v * S::kLanes, 1);
   }
-  if (tile.continues) load<S, kRows, kVectors>(sum, c, tile.c_row, tile.columns);
+  constexpr std::int64_t kColumns = kVectors * S::kLanes;
+  // Whole vectors are copied by one instruction each, other ones by a call.
+  const bool is_whole = tile.columns == kColumns;
+  if (tile.continues) {
+    if (is_whole) {
+      load<S, kRows, kVectors>(sum, c, tile.c_row, kColumns);
+    } else {
+      load<S, kRows, kVectors>(sum, c, tile.c_row, tile.columns);
+    }
+  }
   const std::int64_t depth =
       (tile.depth + kDepthOf<typename S::Packed> - 1) / kDepthOf<typename S::Packed>;
   const std::int64_t a_row = kPacked ? 1 : tile.a_row;
@@ -114,8 +123,7 @@ TESSERA_INLINE void multiply_tile(const Tile& tile) {
       for (int v = 0; v < kVectors; ++v) S::multiply_add(sum[i][v], factor, from[v]);
     }
   }
-  constexpr std::int64_t kColumns = kVectors * S::kLanes;
-  if (tile.columns == kColumns) {
+  if (is_whole) {
     store<S, kRows, kVectors>(c, tile.c_row, sum, kColumns, tile.accumulate);
   } else {
     store<S, kRows, kVectors>(c, tile.c_row, sum, tile.columns, tile.accumulate);
