@@ -63,6 +63,38 @@ class StoriesTest(unittest.TestCase):
             self.assertIn(f"| {topic} | {numbers[0]} to {numbers[-1]} |", page)
 
 
+class CopyTest(unittest.TestCase):
+    def test_each_lab_has_a_copy_apart_from_that_of_the_planted_faults(self):
+        for one in LABS:
+            with self.subTest(lab=one.title):
+                batch = lab.batch_of(one)
+                copy, faults = lab.copy_for(batch), lab.planting.Copy(batch)
+                self.assertNotEqual(copy.source, faults.source)
+                self.assertEqual(copy.configuration, faults.configuration)
+
+    def test_verify_wants_red_with_the_fault_and_green_without(self):
+        for code, outcome in [("wait(); read();", 0), ("wait(); ", 1)]:  # the second is red in any case
+            with tempfile.TemporaryDirectory() as folder:
+                batch = lab.planting.Batch({"no wait": RunTest.FAULT}, folder, "release")
+                file = pathlib.Path(folder) / "code.cpp"
+                fakes = {"update": lambda copy, code=code: file.write_text(code), "configure": lambda copy: True,
+                         "build": lambda copy, tests: True}
+                run = lambda copy, one: (file.read_text() == "wait(); read();", [])
+                with mock.patch.multiple(lab.planting.Copy, **fakes), mock.patch.object(lab, "run_test", run), \
+                        mock.patch.object(lab, "batches", lambda: [batch]), contextlib.redirect_stdout(io.StringIO()):
+                    self.assertEqual(lab.verify([RunTest.LAB]), outcome)
+
+    def test_a_test_program_runs_in_its_emulator_with_its_selection(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "build/bin/test_code"
+            program.parent.mkdir(parents=True)
+            program.write_text("exit 3")
+            batch = lab.planting.Batch({}, folder, "release", selection=("[cpu]",), emulator=("echo", "by"))
+            green, lines = lab.run_test(lab.planting.Copy(batch), RunTest.LAB)
+            self.assertTrue(green)
+            self.assertEqual(lines, [f"by {program} [cpu] --abort"])
+
+
 class FakeCopy:
     """A copy of one file, whose test is green if the file has no fault."""
 

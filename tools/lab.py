@@ -72,8 +72,7 @@ def batch_of(lab):
 
 def copy_for(batch):
     """The reader's copy of the sources, as the batch builds them."""
-    folder = batch.folder.replace("planted_faults", "lab")
-    return planting.Copy(folder, batch.preset, batch.options, batch.selection)
+    return planting.Copy(batch, batch.folder.replace("planted_faults", "lab"))
 
 
 def plant(copy, fault):
@@ -85,7 +84,7 @@ def run_test(copy, lab):
     """Runs the lab's test program in its copy: whether it is green, and its last lines."""
     program = copy.source / "build/bin" / f"test_{lab.test}"
     try:
-        run = subprocess.run([program, *copy.selection, "--abort"], capture_output=True, text=True,
+        run = subprocess.run([*copy.emulator, program, *copy.selection, "--abort"], capture_output=True, text=True,
                              errors="replace", timeout=300, check=False)
     except subprocess.TimeoutExpired:
         return False, ["The test did not end in 300 seconds."]
@@ -196,7 +195,7 @@ def verify(labs):
         by_folder.setdefault(batch_of(lab).folder, []).append(lab)
     for together in by_folder.values():
         batch = batch_of(together[0])
-        copy = planting.Copy(batch.folder, batch.preset, batch.options, batch.selection)
+        copy = planting.Copy(batch)
         copy.update()
         if not copy.configure():
             sys.exit(f"lab.py: the copy cannot be configured; see {copy.log}")

@@ -26,11 +26,12 @@ class Fault(NamedTuple):
 class Copy:
     """The sources in a folder of their own, and what is built from them."""
 
-    def __init__(self, folder, preset, options, selection, emulator):
-        self.source = ROOT / folder
-        self.emulator = emulator
-        self.configuration = ["--preset", preset, *options]
-        self.selection = selection  # of the test cases, as Catch takes it
+    def __init__(self, batch, folder=None):
+        """As the batch builds them; in `folder`, or in the batch's own."""
+        self.source = ROOT / (folder or batch.folder)
+        self.emulator = batch.emulator
+        self.configuration = ["--preset", batch.preset, *batch.options]
+        self.selection = batch.selection
         self.log = self.source / "build.log"
 
     def update(self):
@@ -112,7 +113,7 @@ def plant(batch, names):
     if not (ROOT / batch.needs).is_dir():
         print(f"skipped, for want of {batch.needs}: {', '.join(chosen)}")
         return 0
-    copy = Copy(batch.folder, batch.preset, batch.options, batch.selection, batch.emulator)
+    copy = Copy(batch)
     copy.update()
     tests = list(dict.fromkeys(test for fault in chosen.values() for test in fault.tests))
     if not copy.configure() or not copy.build(tests):
