@@ -269,8 +269,8 @@ CPU_FAULTS = {
     # ---- products inside the tasks of attention
     "small products forget the sums so far": (
         "kernels/matmul/cpu/chains.h",
-        "  if (tile.continues) load<S, kRows, kVectors>(sum, c, tile.c_row, tile.columns);\n",
-        "",
+        "  if (tile.continues) {\n",
+        "  if (tile.continues && tile.depth < 0) {\n",
         ["kernels_attention"]),
     "small products ignore the distance of a transposed factor's depths": (
         "kernels/cpu/small_product.h",

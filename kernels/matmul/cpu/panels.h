@@ -161,19 +161,22 @@ TESSERA_INLINE void pack_panel_row(T* to, const Source* from, const Source* seco
 template <typename T, int kWidth, typename Source>
 void pack_rows(char* to, std::int64_t panel_bytes, const Source* from, std::int64_t stride,
                std::int64_t count, std::int64_t depth) {
-  constexpr std::int64_t kRowsAhead = 8;  // each row may lie in a page of its own
+  // Some rows of all panels at a time: panels may begin at the same place of a page, so that their
+  // lines would drive each other out of the first-level cache.
+  constexpr std::int64_t kRows = 16;
   constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(Source));
-  for (std::int64_t k = 0; k < depth; k += kDepthOf<T>, to += kWidth * sizeof(T)) {
-    const Source* const row = from + k * stride;
-    if (k + kRowsAhead < depth) {
-      for (std::int64_t i = 0; i < count; i += kLine) {
-        __builtin_prefetch(row + kRowsAhead * stride + i);
-      }
+  for (std::int64_t first = 0; first < depth; first += kRows) {
+    const std::int64_t end = std::min(depth, first + kRows);
+    for (std::int64_t k = end; k < std::min(depth, end + kRows); ++k) {
+      for (std::int64_t i = 0; i < count; i += kLine) __builtin_prefetch(from + k * stride + i);
     }
-    const Source* const second = kDepthOf<T> == 2 && k + 1 < depth ? row + stride : nullptr;
     for (std::int64_t i = 0; i < count; i += kWidth) {
-      pack_panel_row<T, kWidth>(reinterpret_cast<T*>(to + i / kWidth * panel_bytes), row + i,
-                                second == nullptr ? nullptr : second + i, count - i);
+      T* panel = reinterpret_cast<T*>(to + i / kWidth * panel_bytes) + first / kDepthOf<T> * kWidth;
+      for (std::int64_t k = first; k < end; k += kDepthOf<T>, panel += kWidth) {
+        const Source* const row = from + k * stride + i;
+        pack_panel_row<T, kWidth>(
+            panel, row, kDepthOf<T> == 2 && k + 1 < depth ? row + stride : nullptr, count - i);
+      }
     }
   }
 }
