@@ -62,14 +62,16 @@ TEST_CASE("a kernel is named by its operation") {
 
 TEST_CASE("a step's phases begin with the loss and with the gradient norm") {
   StepPhase phase = StepPhase::forward;
-  const auto after = [&](const char* file) { return phase = next_phase(phase, file); };
-  REQUIRE(after("kernels/rms_norm/cuda.cu") == StepPhase::forward);
-  REQUIRE(after("kernels/linear_cross_entropy/cuda.cu") == StepPhase::forward);
-  REQUIRE(after("/src/kernels/cross_entropy/cuda.cu") == StepPhase::backward);
-  REQUIRE(after("kernels/rms_norm/cuda.cu") == StepPhase::backward);
-  REQUIRE(after("") == StepPhase::backward);
-  REQUIRE(after("kernels/gradient_norm/cuda.cu") == StepPhase::optimizer);
-  REQUIRE(after("kernels/adamw/cuda.cu") == StepPhase::optimizer);
+  const auto after = [&](const char* label) { return phase = next_phase(phase, label); };
+  REQUIRE(after("rms_norm/forward_kernel") == StepPhase::forward);
+  REQUIRE(after("linear_cross_entropy/kernel") == StepPhase::forward);
+  REQUIRE(after("cross_entropy/loss_and_gradient_kernel") == StepPhase::backward);
+  REQUIRE(after("rms_norm/backward_kernel") == StepPhase::backward);
+  REQUIRE(after("cublasLtMatmul") == StepPhase::backward);
+  REQUIRE(after("cuda/squares_kernel") == StepPhase::optimizer);
+  REQUIRE(after("cuda/adamw_kernel") == StepPhase::optimizer);
+  phase = StepPhase::backward;
+  REQUIRE(after("gradient_norm/clip_kernel") == StepPhase::optimizer);
 }
 
 TEST_CASE("registers are read from the compiler's list") {

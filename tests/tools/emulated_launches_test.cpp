@@ -87,4 +87,15 @@ TEST_CASE("launches of a layer and one with experts: Llama 4") {
   CHECK(layers.backward == 71);
 }
 
+TEST_CASE("launches of the optimizer: the gradient norm, the factor that clips it, and AdamW") {
+  const StepWork step = step_of("gpt2-mini", 1, {"model.heads=1"});
+  for (const char* kernel :
+       {"cuda/squares_kernel", "gradient_norm/clip_kernel", "cuda/adamw_kernel"}) {
+    INFO(kernel);
+    const auto found = step.find({StepPhase::optimizer, kernel});
+    REQUIRE(found != step.end());
+    CHECK(found->second["launches"] == 1);
+  }
+}
+
 }  // namespace tessera

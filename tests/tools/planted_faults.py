@@ -931,8 +931,8 @@ FAULTS = {
         ["counts"]),
     "the loss counts as forward": (
         "tools/bench/counts/kernel_label.cpp",
-        'if (operation == "cross_entropy") return StepPhase::backward;',
-        'if (operation == "cross_entropy") return phase;',
+        'if (is_of("cross_entropy/")) return StepPhase::backward;',
+        'if (is_of("cross_entropy/")) return phase;',
         ["counts"]),
     "registers are those of the last instance": (
         "tools/bench/counts/registers.cpp",

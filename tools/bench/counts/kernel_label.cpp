@@ -28,10 +28,12 @@ std::string operation_of(const std::string& file) {
 
 }  // namespace
 
-StepPhase next_phase(StepPhase phase, const std::string& file) {
-  const std::string operation = operation_of(file);
-  if (operation == "cross_entropy") return StepPhase::backward;
-  return operation == "gradient_norm" ? StepPhase::optimizer : phase;
+StepPhase next_phase(StepPhase phase, const std::string& label) {
+  const auto is_of = [&](std::string_view operation) { return label.rfind(operation, 0) == 0; };
+  if (is_of("cross_entropy/")) return StepPhase::backward;
+  // kernels/cuda/multi_tensor.h launches the norm's first kernel.
+  if (is_of("gradient_norm/") || label == "cuda/squares_kernel") return StepPhase::optimizer;
+  return phase;
 }
 
 std::string kernel_label(std::string name, const std::string& file) {

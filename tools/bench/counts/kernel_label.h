@@ -18,9 +18,9 @@ template <>
 inline constexpr EnumNames<StepPhase> kEnumNames<StepPhase> = {
     "phase", {"forward", "backward", "optimizer"}};
 
-/// The phase of a launch by `file`, if the launch before was in `phase`. Forward ends where the
-/// loss's kernel is launched: the gradients of the head are computed with it and count as backward.
-/// The optimizer begins with the gradient norm.
-StepPhase next_phase(StepPhase phase, const std::string& file);
+/// The phase of a launch of the kernel with this label, if the launch before was in `phase`. Forward
+/// ends where the loss's kernel is launched: the gradients of the head are computed with it and
+/// count as backward. The optimizer begins with the gradient norm.
+StepPhase next_phase(StepPhase phase, const std::string& label);
 
 }  // namespace tessera

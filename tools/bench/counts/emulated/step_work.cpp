@@ -36,8 +36,9 @@ StepWork summed(std::vector<emulation::LaunchRecord> launches) {
   StepWork step;
   StepPhase phase = StepPhase::forward;
   for (emulation::LaunchRecord& launch : launches) {
-    phase = next_phase(phase, launch.file);
-    KernelWork& work = step[{phase, kernel_label(launch.kernel, launch.file)}];
+    const std::string label = kernel_label(launch.kernel, launch.file);
+    phase = next_phase(phase, label);
+    KernelWork& work = step[{phase, label}];
     work.counters[0] += 1;
     std::size_t i = 0;
     for (const auto& counter : emulation::counters()) {
