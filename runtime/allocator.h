@@ -1,14 +1,22 @@
 // A caching allocator that accounts for every byte.
 //
-// Released blocks are kept in a list per (stream, size class) and handed out again to the same
-// stream. An in-order stream may reuse a block at once: the work that reads the old contents was
-// queued before the work that writes the new ones. If another stream uses a block, its user keeps
-// the block alive until that stream's event has been waited on.
+// Memory is taken from the source in segments. A segment is cut into blocks, and neighbouring blocks
+// that are free become one again. A free block serves later requests of the same stream. An in-order
+// stream may reuse a block at once: the work that reads the old contents was queued before the work
+// that writes the new ones. If another stream uses a block, its user keeps the block alive until that
+// stream's event has been waited on.
 //
-// There are four size classes per power of two, so rounding adds at most 25 % (above 512 bytes, the
-// smallest block). The steps of a training run ask for the same sizes again and again, so only the
-// first step reaches the operating system. The accounts count *requested* bytes, without rounding
-// or caching. `reserved` counts the bytes taken from the operating system.
+// A request goes to the smallest free block of its stream that holds it, if that is less than twice as
+// large. Otherwise it takes a new segment, as long as no more is reserved than was in use at the peak.
+// Beyond that it cuts a larger block. Without one, free segments go back to the source, as many
+// as keep `reserved` within 1/16 of the peak, and the request takes a new segment. If the source has no
+// memory, free segments go back one by one until it has.
+//
+// The steps of a training run ask for the same sizes again and again, so only the first steps reach the
+// source. If shapes vary, a step cuts the segments of larger steps.
+//
+// The accounts count *requested* bytes. Blocks are multiples of 512 bytes. `reserved` counts the bytes
+// of segments.
 #pragma once
 
 #include <array>
@@ -17,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,8 +75,13 @@ struct MemoryAccount {
   };
   std::array<Line, kCategories> categories;
   Line total;
-  /// Bytes taken from the source, in use or cached.
+  /// Bytes taken from the source, in use or cached, and the most so far.
   std::int64_t reserved = 0;
+  std::int64_t reserved_peak = 0;
+  /// Segments taken from the source so far.
+  std::int64_t segments = 0;
+  /// Requests so far for which the source had no memory, before cached memory went back to it.
+  std::int64_t retries = 0;
 
   const Line& operator[](Category category) const { return categories[static_cast<int>(category)]; }
 };
@@ -86,11 +100,15 @@ class Allocator {
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
+  /// A part of a segment.
+  struct Piece;
+
   struct Block {
     std::byte* data = nullptr;
     std::size_t bytes = 0;  // as requested
     Category category = Category::other;
     int stream = 0;
+    Piece* piece = nullptr;  // the allocator's
   };
 
   /// Raises Error with the table of live bytes if the device has no memory left, even after the
@@ -100,19 +118,41 @@ class Allocator {
 
   const Device& device() const { return device_; }
   MemoryAccount account() const;
-  /// Sets every peak to the current value.
+  /// Sets every peak of the account to the current value.
   void reset_peaks();
-  /// Returns unused blocks to the source.
+  /// Returns unused segments to the source.
   void trim();
 
   /// Starts or stops recording. Starting forgets earlier events.
   void record_history(bool on);
   std::vector<MemoryEvent> history() const;
 
-  /// The bytes that a request occupies in memory: its size class.
-  static std::size_t size_class(std::size_t bytes);
+  /// The bytes that a request occupies in memory: the next multiple of 512, and under the address
+  /// sanitizer some behind it that are not in use.
+  static std::size_t block_bytes(std::size_t bytes);
 
  private:
+  /// By stream, then by size, then by address.
+  struct Smaller {
+    using is_transparent = void;
+    bool operator()(const Piece* a, const Piece* b) const;
+    bool operator()(const Piece* a, const std::pair<int, std::size_t>& request) const;
+  };
+  /// Bytes of the blocks of a stream, now and at the peak.
+  struct InUse {
+    std::size_t now = 0;
+    std::size_t peak = 0;
+  };
+
+  Piece* take(std::size_t bytes, int stream);
+  Piece* take_after_returns(std::size_t bytes, int stream);
+  Piece* cut(Piece* piece, std::size_t bytes);
+  void join(Piece* piece, Piece* next);
+  void make_free(Piece* piece);
+  Piece* new_segment(std::size_t bytes, int stream);
+  Piece* segment_to_return(std::size_t wanted) const;
+  void return_segment(Piece* piece);
+  std::size_t sum_of_peaks() const;
   void charge(Category category, std::int64_t bytes);
   void mark_peak();
   void trim_locked();
@@ -121,7 +161,8 @@ class Allocator {
   Device device_;
   std::unique_ptr<MemorySource> source_;
   mutable std::mutex mutex_;
-  std::map<std::pair<int, std::size_t>, std::vector<std::byte*>> free_;
+  std::set<Piece*, Smaller> free_;
+  std::map<int, InUse> in_use_;  // by stream
   MemoryAccount account_;
   bool recording_ = false;
   std::vector<MemoryEvent> history_;

@@ -9,6 +9,14 @@
 
 namespace tessera {
 
+/// Bytes behind every block that are not in use, so that the address sanitizer reports an access beyond
+/// the end of a block, not one to its neighbour.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr std::size_t kGuardBytes = 64;
+#else
+inline constexpr std::size_t kGuardBytes = 0;
+#endif
+
 /// The bytes are not in use: from here on the address sanitizer reports every access.
 inline void poison([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)

@@ -196,6 +196,32 @@ CPU_FAULTS = {
         "++words[largest > kBitsOfInfinity ? kNanWord : kInfinityWord];",
         "++words[kInfinityWord];",
         ["kernels_gradient_norm"]),
+    # ---- the allocator
+    "a freed block is not joined with the one before it": (
+        "runtime/allocator.cpp",
+        "previous != nullptr && previous->is_free",
+        "previous != nullptr && previous->is_free && previous->bytes == 0",
+        ["runtime_allocator"]),
+    "a request takes a free block of another stream": (
+        "runtime/allocator.cpp",
+        "found != free_.end() && (*found)->stream == stream ? *found : nullptr",
+        "found != free_.end() ? *found : nullptr",
+        ["runtime_allocator"]),
+    "the largest free segment goes back first": (
+        "runtime/allocator.cpp",
+        "serves && piece->bytes < best->bytes",
+        "serves && piece->bytes > best->bytes",
+        ["runtime_allocator"]),
+    "large free blocks are cut before memory runs short": (
+        "runtime/allocator.cpp",
+        "if (fits != nullptr && fits->bytes < 2 * bytes)",
+        "if (fits != nullptr)",
+        ["runtime_allocator"]),
+    "free segments stay when more than the peak is reserved": (
+        "runtime/allocator.cpp",
+        "return peak + peak / 16;",
+        "return 16 * peak;",
+        ["runtime_allocator"]),
     # ---- steps around a product
     "a step changes sums that are not complete": (
         "kernels/matmul/cpu/product.cpp",

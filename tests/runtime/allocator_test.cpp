@@ -1,5 +1,7 @@
 #include "runtime/allocator.h"
 
+#include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <random>
@@ -7,6 +9,7 @@
 #include <thread>
 
 #include "runtime/error.h"
+#include "runtime/poison.h"
 #include "tests/support/rank.h"
 
 namespace tessera {
@@ -54,20 +57,13 @@ constexpr Category kWorkspace = Category::workspace;
 
 }  // namespace
 
-TEST_CASE("size classes hold the request and round up by at most a quarter") {
-  std::size_t previous = 0;
-  for (std::size_t bytes = 1; bytes < 70000; ++bytes) {
-    const std::size_t reserved = Allocator::size_class(bytes);
-    REQUIRE(reserved >= bytes);
-    REQUIRE(reserved >= previous);
-    REQUIRE(reserved % 64 == 0);
-    REQUIRE(Allocator::size_class(reserved) == reserved);
-    if (bytes > 512) REQUIRE(4 * reserved <= 5 * bytes);
-    previous = reserved;
+TEST_CASE("a block holds the request in the fewest pieces of 512 bytes") {
+  for (std::size_t bytes = 1; bytes < 70000; bytes += bytes < 2000 ? 1 : 97) {
+    const std::size_t occupied = Allocator::block_bytes(bytes);
+    REQUIRE(occupied % 512 == 0);
+    REQUIRE(occupied >= bytes + kGuardBytes);
+    REQUIRE(occupied < bytes + kGuardBytes + 512);
   }
-  REQUIRE(Allocator::size_class(513) == 640);
-  REQUIRE(Allocator::size_class(1024) == 1024);
-  REQUIRE(Allocator::size_class((std::size_t{1} << 40) + 1) == (std::size_t{5} << 38));
 }
 
 TEST_CASE("blocks are 64-byte aligned and writable to the end") {
@@ -136,7 +132,7 @@ TEST_CASE("at the peak of the total each category has what it had then") {
   f.allocator.release(largest);
 }
 
-TEST_CASE("a released block serves the next request of its size class on its stream") {
+TEST_CASE("a released block serves the next request of its size on its stream") {
   Fixture f;
   const auto first = f.allocator.allocate(1000, kWorkspace, 3);
   f.allocator.release(first);
@@ -149,14 +145,55 @@ TEST_CASE("a released block serves the next request of its size class on its str
   f.allocator.release(third);
 }
 
-TEST_CASE("a released block never serves another stream or size class") {
+TEST_CASE("a released block never serves another stream") {
   Fixture f;
   f.allocator.release(f.allocator.allocate(1000, kWorkspace, 0));
   const auto other_stream = f.allocator.allocate(1000, kWorkspace, 1);
-  const auto other_class = f.allocator.allocate(2000, kWorkspace, 0);
-  REQUIRE(f.counts.acquired == 3);
+  REQUIRE(f.counts.acquired == 2);
   f.allocator.release(other_stream);
-  f.allocator.release(other_class);
+  const auto third = f.allocator.allocate(100, kWorkspace, 2);
+  REQUIRE(f.counts.acquired == 3);
+  f.allocator.release(third);
+}
+
+TEST_CASE("a large free block is cut for smaller requests, and its parts become one again") {
+  Fixture f;
+  const auto whole = f.allocator.allocate(64'000, kWorkspace, 0);
+  f.allocator.release(whole);
+  // In every order of releases a part has free neighbours on neither side, on one or on both.
+  for (const auto& order : {std::array{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}, {2, 0, 3, 1}}) {
+    std::vector<Allocator::Block> parts;
+    for (int i = 0; i < 4; ++i) parts.push_back(f.allocator.allocate(14'000, kWorkspace, 0));
+    for (int i = 0; i < 4; ++i) {
+      std::memset(parts[i].data, i, parts[i].bytes);
+      const auto offset = static_cast<std::size_t>(parts[i].data - whole.data);
+      REQUIRE(offset == i * Allocator::block_bytes(14'000));
+    }
+    for (int i = 0; i < 4; ++i) {
+      const auto* data = parts[i].data;
+      REQUIRE(std::all_of(data, data + 14'000, [&](auto byte) { return byte == std::byte(i); }));
+    }
+    for (const int i : order) f.allocator.release(parts[i]);
+    const auto again = f.allocator.allocate(64'000, kWorkspace, 0);
+    REQUIRE(again.data == whole.data);
+    f.allocator.release(again);
+  }
+  REQUIRE(f.counts.acquired == 1);
+  REQUIRE(f.counts.released == 0);
+}
+
+TEST_CASE("a large free block is left whole while less is reserved than was in use at the peak") {
+  Fixture f;
+  const auto large = f.allocator.allocate(100'000, kWorkspace, 0);
+  const auto other = f.allocator.allocate(50'000, kWorkspace, 0);
+  f.allocator.release(other);
+  f.allocator.trim();
+  f.allocator.release(large);
+  const auto small = f.allocator.allocate(4000, kWorkspace, 0);
+  REQUIRE(f.counts.acquired == 3);
+  const auto again = f.allocator.allocate(100'000, kWorkspace, 0);
+  REQUIRE(again.data == large.data);
+  for (const auto& block : {small, again}) f.allocator.release(block);
 }
 
 TEST_CASE("steps that repeat their sizes take memory from the source only once") {
@@ -177,11 +214,14 @@ TEST_CASE("trim returns unused blocks and keeps those in use") {
   const auto kept = f.allocator.allocate(1000, kWorkspace, 0);
   f.allocator.release(f.allocator.allocate(3000, kWorkspace, 0));
   f.allocator.release(f.allocator.allocate(100, kWorkspace, 1));
-  REQUIRE(f.allocator.account().reserved == 1024 + 3072 + 512);
-  REQUIRE(f.counts.live == 1024 + 3072 + 512);
+  const auto occupied = [](std::size_t bytes) {
+    return static_cast<std::int64_t>(Allocator::block_bytes(bytes));
+  };
+  REQUIRE(f.allocator.account().reserved == occupied(1000) + occupied(3000) + occupied(100));
+  REQUIRE(f.counts.live == static_cast<std::size_t>(f.allocator.account().reserved));
   f.allocator.trim();
-  REQUIRE(f.allocator.account().reserved == 1024);
-  REQUIRE(f.counts.live == 1024);
+  REQUIRE(f.allocator.account().reserved == occupied(1000));
+  REQUIRE(f.counts.live == static_cast<std::size_t>(occupied(1000)));
   f.allocator.release(kept);
 }
 
@@ -203,6 +243,38 @@ TEST_CASE("the cache is trimmed before an allocation fails") {
   REQUIRE(block.data != nullptr);
   REQUIRE(f.counts.released == 1);
   f.allocator.release(block);
+}
+
+TEST_CASE("if the source has no memory, the least that is needed goes back to it") {
+  const std::size_t a = 4000, b = 8000, c = 16'000;
+  const auto occupied = [](std::size_t bytes) { return Allocator::block_bytes(bytes); };
+  Fixture f(occupied(a) + occupied(b) + occupied(c));
+  std::vector<Allocator::Block> blocks;
+  for (const std::size_t bytes : {a, b, c}) {
+    blocks.push_back(f.allocator.allocate(bytes, kWorkspace, 0));
+  }
+  for (const auto& block : blocks) f.allocator.release(block);
+  REQUIRE(f.allocator.account().retries == 0);
+  // 8000 bytes go back, not 16,000, and not all.
+  const auto other = f.allocator.allocate(6000, kWorkspace, 1);
+  REQUIRE(f.counts.released == 1);
+  REQUIRE(f.counts.live == occupied(a) + occupied(c) + occupied(6000));
+  REQUIRE(f.allocator.account().retries == 1);
+  // No free segment is large enough alone: the largest goes back first, then the other.
+  f.allocator.release(other);
+  const auto large = f.allocator.allocate(occupied(c) + 5000, kWorkspace, 1);
+  REQUIRE(f.allocator.account().retries == 2);
+  REQUIRE(f.counts.live <= occupied(a) + occupied(b) + occupied(c));
+  f.allocator.release(large);
+}
+
+TEST_CASE("no more is reserved than the peak and a sixteenth, if free segments can go back") {
+  Fixture f;
+  for (std::size_t bytes = 100'000; bytes <= 1'600'000; bytes += 100'000) {
+    f.allocator.release(f.allocator.allocate(bytes, kWorkspace, 0));
+    const MemoryAccount account = f.allocator.account();
+    REQUIRE(account.reserved <= account.total.peak * 17 / 16 + 1024);
+  }
 }
 
 TEST_CASE("running out of memory is an error with the table of live bytes") {

@@ -30,6 +30,7 @@ StepMetrics example() {
   metrics.gradient_norm = 0.5;
   metrics.peak_bytes[static_cast<int>(Category::optimizer)] = 12345;
   metrics.peak_total = 99999;
+  metrics.memory_retries = 7;
   metrics.time = "2026-01-02T03:04:05Z";
   return metrics;
 }
@@ -57,6 +58,7 @@ TEST_CASE("a metrics line is JSON with the documented fields and no others") {
   CHECK(line["idle_experts"] == 3);
   CHECK(line["peak_bytes"]["optimizer"] == 12345);
   CHECK(line["peak_bytes"]["total"] == 99999);
+  CHECK(line["memory_retries"] == 7);
   CHECK(line["time"] == "2026-01-02T03:04:05Z");
 }
 

@@ -165,7 +165,7 @@ constexpr const char* kNotIncluded =
     "  staging memory of MPI, and of ranks that are threads with a GPU each\n"
     "  on a GPU, memory of others: the CUDA context, NCCL's buffers (they grow with\n"
     "  the ranks)\n"
-    "  the allocator's rounding of blocks up to its size classes\n"
+    "  the allocator's gaps between blocks, at most a sixteenth of the peak in most runs\n"
     "The peak is that of ranks on the CPU. On a GPU kernels have other workspaces.\n";
 
 }  // namespace

@@ -79,6 +79,7 @@ void IntervalMeter::fill(StepMetrics& metrics) {
   const MemoryAccount memory = context().allocator().account();
   for (const MemoryAccount::Line& line : memory.categories) own.push_back(line.peak);
   own.push_back(memory.total.peak);
+  own.push_back(memory.retries);
 
   const auto ranks = gather_numbers(own, world_);
   metrics.mean_loss = sum_of_losses_ / steps;
@@ -90,9 +91,10 @@ void IntervalMeter::fill(StepMetrics& metrics) {
   }
   metrics.bytes_sent = static_cast<double>(largest(ranks, column++).value) / steps;
   for (std::int64_t& peak : metrics.peak_bytes) peak = largest(ranks, column++).value;
-  const Largest total = largest(ranks, column);
+  const Largest total = largest(ranks, column++);
   metrics.peak_total = total.value;
   metrics.peak_rank = total.rank;
+  metrics.memory_retries = largest(ranks, column).value;
 }
 
 }  // namespace tessera

@@ -106,8 +106,10 @@ std::string json_line(const StepMetrics& m) {
   for (int i = 0; i < kCategories; ++i) {
     line += fmt::format(R"("{}": {}, )", name_of(static_cast<Category>(i)), m.peak_bytes[i]);
   }
-  return line + fmt::format(R"("total": {}}}, "peak_rank": {}, "elapsed_s": {}, "time": "{}"}})",
-                            m.peak_total, m.peak_rank, rounded(m.elapsed_s, 3), m.time);
+  return line +
+         fmt::format(R"("total": {}}}, "peak_rank": {}, "memory_retries": {}, "elapsed_s": {}, )"
+                     R"("time": "{}"}})",
+                     m.peak_total, m.peak_rank, m.memory_retries, rounded(m.elapsed_s, 3), m.time);
 }
 
 const std::vector<MetricField>& metric_fields() {
@@ -157,6 +159,9 @@ const std::vector<MetricField>& metric_fields() {
        "Most bytes in use at a time in the interval, by category and in total, each "
        "on the rank with the most."},
       {"peak_rank", "The rank with the largest total."},
+      {"memory_retries",
+       "Requests since the run began for which the device had no memory until cached memory went "
+       "back to it, on the rank with the most. Each makes a GPU's host wait."},
       {"elapsed_s", "Seconds since the run began."},
       {"time", "Wall-clock time of the line, UTC, as ISO 8601."},
   };

@@ -69,6 +69,9 @@ struct StepMetrics {
   std::int64_t peak_total = 0;
   /// The rank with the largest total.
   int peak_rank = 0;
+  /// Requests since the run began for which the device had no memory until cached memory went back to
+  /// it; the most of all ranks.
+  std::int64_t memory_retries = 0;
 
   /// Seconds since the run began, and the wall-clock time in UTC as ISO 8601.
   double elapsed_s = 0.0;
