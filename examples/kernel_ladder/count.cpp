@@ -1,6 +1,6 @@
 // count_ladder: counts the accesses to memory of the rungs for a GPU, on the emulated one.
 //
-//   count_ladder --op norm|softmax|attention [--shape 256,768]
+//   count_ladder --op matmul|norm|softmax|attention [--shape 256,256,64]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -12,6 +12,8 @@
 #include "examples/kernel_ladder/attention/gpu_rungs.h"
 #include "examples/kernel_ladder/attention/operands.h"
 #include "examples/kernel_ladder/counted.h"
+#include "examples/kernel_ladder/matmul/gpu_rungs.h"
+#include "examples/kernel_ladder/matmul/operands.h"
 #include "examples/kernel_ladder/norm/gpu_rungs.h"
 #include "examples/kernel_ladder/norm/operands.h"
 #include "examples/kernel_ladder/softmax/gpu_rungs.h"
@@ -29,6 +31,19 @@ template <typename Operands, typename Rungs>
 void print_counts_of(const Operands& operands, const Rungs& rungs) {
   std::vector<Counted> counted;
   for (const auto& rung : rungs) counted.push_back(count(rung, operands.problem()));
+  print_counts(counted);
+}
+
+void count_products(const Sizes& shape) {
+  const std::int64_t M = shape[0], N = shape[1], K = shape[2];
+  check(N % 8 == 0 && K % 8 == 0, "--shape {},{},{}: N and K must be multiples of 8", M, N, K);
+  fmt::print("[{}, {}] x [{}, {}], counted\n", M, K, K, N);
+  const Operands f32(M, N, K, DType::f32), bf16(M, N, K, DType::bf16);
+  std::vector<Counted> counted;
+  for (const MatmulRung& rung : matmul::kGpuRungs) {
+    counted.push_back(count(rung, f32.product<float>()));
+  }
+  counted.push_back(count(matmul::kTensorCores, bf16.product<bfloat16>()));
   print_counts(counted);
 }
 
@@ -54,7 +69,8 @@ struct Ladder {
   void (*count)(const Sizes& shape);
 };
 
-const std::array<Ladder, 3> kLadders = {{{"norm", {256, 768}, count_norms},
+const std::array<Ladder, 4> kLadders = {{{"matmul", {256, 256, 64}, count_products},
+                                         {"norm", {256, 768}, count_norms},
                                          {"softmax", {256, 768}, count_softmaxes},
                                          {"attention", {2, 128}, count_attention}}};
 
@@ -67,7 +83,8 @@ std::vector<std::string> names() {
 void run(const std::string& op, const Sizes& shape) {
   const Ladder& ladder = *std::find_if(kLadders.begin(), kLadders.end(),
                                        [&](const Ladder& l) { return l.name == op; });
-  check(shape.empty() || shape.size() == 2, "--shape has {} numbers; expected 2", shape.size());
+  check(shape.empty() || shape.size() == ladder.shape.size(),
+        "--shape has {} numbers; --op {} takes {}", shape.size(), op, ladder.shape.size());
   ladder.count(shape.empty() ? ladder.shape : shape);
 }
 
@@ -85,7 +102,8 @@ int main(int count, char** arguments) {
       ->check(CLI::IsMember(kernel_ladder::names()));
   app.add_option(
          "--shape", shape,
-         "norm, softmax: rows,columns (at most 1024, a multiple of 4); attention: heads,tokens")
+         "matmul: M,N,K (N, K multiples of 8); norm, softmax: rows,columns (at most 1024, a "
+         "multiple of 4); attention: heads,tokens")
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
   return run_main(app, count, arguments, [&] {

@@ -5,6 +5,7 @@
 
 #include "examples/kernel_ladder/attention/gpu_rungs.h"
 #include "examples/kernel_ladder/attention/operands.h"
+#include "examples/kernel_ladder/matmul/operands.h"
 #include "examples/kernel_ladder/norm/gpu_rungs.h"
 #include "examples/kernel_ladder/norm/operands.h"
 #include "examples/kernel_ladder/softmax/gpu_rungs.h"
@@ -15,6 +16,23 @@ namespace tessera::test {
 using kernel_ladder::attention::Attention;
 using kernel_ladder::norm::Norm;
 using kernel_ladder::softmax::Softmax;
+
+template <typename T>
+struct HostProduct {
+  explicit HostProduct(const kernel_ladder::Operands& from)
+      : M(from.c.size(0)),
+        N(from.c.size(1)),
+        K(from.a.size(1)),
+        a(from.a.to_vector<T>()),
+        b(from.b.to_vector<T>()),
+        c(from.c.to_vector<float>()) {}
+
+  kernel_ladder::Product<T> problem() { return {M, N, K, a.data(), b.data(), c.data(), nullptr}; }
+
+  std::int64_t M, N, K;
+  std::vector<T> a, b;
+  std::vector<float> c;
+};
 
 struct HostNorm {
   explicit HostNorm(const kernel_ladder::norm::Operands& from)

@@ -428,6 +428,26 @@ FAULTS = {
         "output.values[n][i] *= correction;",
         "output.values[n][i] *= 1.0f;",
         ["examples_cuda_kernel_ladder"]),
+    "a warp has eight rows of four columns of c": (
+        "examples/kernel_ladder/matmul/gpu_1_thread_per_element.cu",
+        "constexpr int kLanes = 32, kRows = 8;",
+        "constexpr int kLanes = 4, kRows = 64;",
+        ["examples_emulated_matmul_ladder"]),
+    "tiles of a product are overwritten while other warps read them": (
+        "examples/kernel_ladder/matmul/gpu_2_shared_tiles.cu",
+        "    __syncthreads();  // before the next tiles overwrite these\n",
+        "",
+        ["examples_cuda_matmul_ladder"]),
+    "rows of a's tile lie in the same banks": (
+        "examples/kernel_ladder/matmul/gpu_3_tile_in_registers.cu",
+        "constexpr int kPitch = kSide + 4;",
+        "constexpr int kPitch = kSide;",
+        ["examples_emulated_matmul_ladder"]),
+    "a product begins before its tiles have arrived": (
+        "examples/kernel_ladder/matmul/gpu_4_tensor_cores.cu",
+        "gpu::copy_async_wait<1>();",
+        "gpu::copy_async_wait<2>();",
+        ["examples_cuda_matmul_ladder"]),
     # ---- attention
     "no barrier before a tile is loaded over the last one": (
         "kernels/attention/cuda/general_forward.cu",

@@ -10,7 +10,7 @@ namespace tessera::kernel_ladder {
 namespace {
 
 template <typename T>
-double largest_error(const Product<T>& p) {
+double error_of(const Product<T>& p) {
   double largest = 0.0;
   for (std::int64_t i = 0; i < p.M; ++i) {
     for (std::int64_t j = 0; j < p.N; ++j) {
@@ -34,6 +34,12 @@ Operands::Operands(std::int64_t M, std::int64_t N, std::int64_t K, DType dtype)
       c(Tensor::zeros({M, N}, DType::f32)),
       scratch(Tensor::empty({kScratchBytes / static_cast<std::int64_t>(size_of(dtype))}, dtype)) {}
 
+double largest_error(const Product<float>& p) {
+  return error_of(p);
+}
+double largest_error(const Product<bfloat16>& p) {
+  return error_of(p);
+}
 double largest_error(const Operands& operands) {
   return operands.a.dtype() == DType::bf16 ? largest_error(operands.product<bfloat16>())
                                            : largest_error(operands.product<float>());

@@ -19,8 +19,10 @@ struct Operands {
   Tensor a, b, c, scratch;
 };
 
-/// The largest error of c's elements, next to products in f64. The unit is 2^-24 of the sum of an
+/// The largest error of c's elements on the CPU, next to products in f64. The unit is 2^-24 of the sum of an
 /// element's absolute products. A chain of K roundings errs by at most K (Higham 2002, section 3.1).
+double largest_error(const Product<float>& p);
+double largest_error(const Product<bfloat16>& p);
 double largest_error(const Operands& operands);
 
 }  // namespace tessera::kernel_ladder
