@@ -5,6 +5,7 @@
 // `activations`, except weight gradients, which go straight into the Parameters' windows.
 #pragma once
 
+#include "autograd/joined_parameters.h"
 #include "autograd/parameter.h"
 #include "autograd/variable.h"
 // These five operations have the names of their kernels. Each op.h takes the type of the kernel's
@@ -26,9 +27,11 @@ namespace tessera {
 /// GPT-2's Conv1D.
 enum class WeightLayout { out_in, in_out };
 
-/// x [..., in] -> [..., out]. `bias` [out] may be an undefined Parameter.
-Variable linear(const Variable& x, const Parameter& weight, const Parameter& bias,
-                WeightLayout layout = WeightLayout::out_in);
+/// x [..., in] -> [..., out], plus `residual` [..., out] if it is defined. `bias` [out] may be an
+/// undefined Parameter. With joined weights [out, in] the results lie side by side, as q, k and v do
+/// in packed heads.
+Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedParameters& bias,
+                WeightLayout layout = WeightLayout::out_in, const Variable& residual = {});
 
 /// gelu(x fc + fc_bias) proj + proj_bias, the transformer's two linear layers in one node. Where the
 /// device can fuse them, gelu and its derivative are part of the products (kernels/linear/op.h).

@@ -13,13 +13,14 @@ struct GatedMlp final : Module {
   GatedMlp(const std::string& name, std::int64_t width, std::int64_t inner, bool with_bias,
            Initializer initializer);
 
-  /// [..., width] to [..., width], through `inner` channels.
-  Variable operator()(const Variable& x) const {
-    return down_proj(swiglu(gate_proj(x), up_proj(x)));
+  /// [..., width] to [..., width], through `inner` channels; plus `residual` if it is defined.
+  Variable operator()(const Variable& x, const Variable& residual = {}) const {
+    return down_proj(swiglu(gate_up_proj(x)), residual);
   }
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 
-  Linear gate_proj, up_proj, down_proj;
+  JoinedLinear gate_up_proj;
+  Linear down_proj;
 };
 
 }  // namespace tessera

@@ -20,8 +20,8 @@ struct KeyValueCache {
       : layers(static_cast<std::size_t>(shape.layers)),
         capacity(std::min(shape.context, most_tokens)) {}
 
-  /// The rows of a layer's tokens, [1, capacity, channels]. Packed rows of queries, keys and values
-  /// are one tensor, `keys`.
+  /// The rows of a layer's tokens, [1, capacity, channels]. Of packed rows it has one tensor, `keys`:
+  /// the keys and values of a token side by side.
   struct Layer {
     Tensor keys, values;
   };

@@ -16,6 +16,36 @@ void Linear::visit_parameters(const std::function<void(const Parameter&)>& visit
   if (bias.defined()) visit(bias);
 }
 
+namespace {
+
+/// make(part) for every part.
+template <typename F>
+JoinedParameters joined(const std::vector<JoinedLinear::Part>& parts, const F& make) {
+  std::vector<Parameter> parameters;
+  for (const JoinedLinear::Part& part : parts) parameters.push_back(make(part));
+  return JoinedParameters(std::move(parameters));
+}
+
+}  // namespace
+
+JoinedLinear::JoinedLinear(const std::vector<Part>& parts, std::int64_t inputs, bool with_bias,
+                           Initializer weight_initializer)
+    : weights(joined(
+          parts,
+          [&](const Part& part) {
+            return Parameter(part.name + ".weight", {part.outputs, inputs}, weight_initializer);
+          })),
+      biases(joined(parts, [&](const Part& part) {
+        if (!with_bias) return Parameter();
+        return Parameter(part.name + ".bias", {part.outputs}, Initializer::zeros());
+      })) {}
+
+void JoinedLinear::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
+  for (const Parameter& weight : weights.parts()) visit(weight);
+  if (!biases.defined()) return;
+  for (const Parameter& bias : biases.parts()) visit(bias);
+}
+
 Embedding::Embedding(const std::string& name, std::int64_t rows, std::int64_t width,
                      Initializer initializer, std::optional<std::int64_t> padding_id)
     : padding_id(padding_id),

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "autograd/module.h"
 #include "autograd/operations.h"
@@ -17,12 +18,33 @@ struct Linear final : Module {
   Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, bool with_bias,
          WeightLayout layout, Initializer weight_initializer);
 
-  Variable operator()(const Variable& x) const { return linear(x, weight, bias, layout); }
+  /// With `residual`, residual + y: the end of a branch of the residual stream.
+  Variable operator()(const Variable& x, const Variable& residual = {}) const {
+    return linear(x, weight, bias, layout, residual);
+  }
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 
   WeightLayout layout;
   Parameter weight;
   Parameter bias;  // undefined without bias
+};
+
+/// Linear layers of one input as one product (autograd/joined_parameters.h). The weights, and the
+/// biases, are listed one after the other, so that a strategy makes them neighbours.
+struct JoinedLinear final : Module {
+  struct Part {
+    std::string name;  // its weight is `<name>.weight`
+    std::int64_t outputs;
+  };
+  JoinedLinear(const std::vector<Part>& parts, std::int64_t inputs, bool with_bias,
+               Initializer weight_initializer);
+
+  /// x [..., inputs] to [..., sum of the outputs]: the parts' results side by side.
+  Variable operator()(const Variable& x) const { return linear(x, weights, biases); }
+  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
+
+  JoinedParameters weights;
+  JoinedParameters biases;  // undefined without biases
 };
 
 struct Embedding final : Module {

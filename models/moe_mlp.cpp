@@ -38,7 +38,7 @@ MoeMlp::MoeMlp(const std::string& name, const MoeMlpOptions& options,
 Variable MoeMlp::operator()(const Variable& x, bool training) const {
   const Routing routing = routers_->route(layer_, router_(x), training);
   const Variable routed = experts(x, routing, gate_up_proj_, down_proj_, experts_as_);
-  return shared_expert_ ? add((*shared_expert_)(x), routed) : routed;
+  return shared_expert_ ? (*shared_expert_)(x, routed) : routed;
 }
 
 void MoeMlp::visit_parameters(const std::function<void(const Parameter&)>& visit) const {

@@ -9,12 +9,10 @@ SelfAttention::SelfAttention(const std::string& name, const SelfAttentionOptions
     : heads_(options.heads),
       kv_heads_(options.kv_heads),
       head_size_(options.head_size),
-      q_proj_(name + ".q_proj", options.width, heads_ * head_size_, options.qkv_bias,
-              WeightLayout::out_in, options.initializer),
-      k_proj_(name + ".k_proj", options.width, kv_heads_ * head_size_, options.qkv_bias,
-              WeightLayout::out_in, options.initializer),
-      v_proj_(name + ".v_proj", options.width, kv_heads_ * head_size_, options.qkv_bias,
-              WeightLayout::out_in, options.initializer),
+      qkv_proj_({{name + ".q_proj", heads_ * head_size_},
+                 {name + ".k_proj", kv_heads_ * head_size_},
+                 {name + ".v_proj", kv_heads_ * head_size_}},
+                options.width, options.qkv_bias, options.initializer),
       o_proj_(name + ".o_proj", heads_ * head_size_, options.width, options.output_bias,
               WeightLayout::out_in, options.initializer),
       rotary_(std::move(rotary)) {
@@ -24,26 +22,36 @@ SelfAttention::SelfAttention(const std::string& name, const SelfAttentionOptions
   }
 }
 
-Variable SelfAttention::operator()(const Variable& x, const Pass& pass, std::int64_t layer) const {
-  const Variable q = positioned(q_proj_(x), heads_, q_norm_, pass);
-  const Variable k = positioned(k_proj_(x), kv_heads_, k_norm_, pass);
-  return o_proj_(attend(q, k, v_proj_(x), heads_, kv_heads_, pass, layer));
+Variable SelfAttention::operator()(const Variable& x, const Pass& pass, std::int64_t layer,
+                                   const Variable& residual) const {
+  return o_proj_(q_norm_ ? normed_attended(x, pass, layer) : attended(x, pass, layer), residual);
 }
 
-Variable SelfAttention::positioned(Variable x, std::int64_t heads,
-                                   const std::optional<RmsNorm>& norm, const Pass& pass) const {
-  if (norm) {
-    const Shape packed = x.shape();
-    const Variable per_head = reshape(x, {packed[0], packed[1], heads, head_size_});
-    x = reshape((*norm)(per_head), packed);
-  }
-  return (*rotary_)(std::move(x), heads, pass.positions());
+Variable SelfAttention::attended(const Variable& x, const Pass& pass, std::int64_t layer) const {
+  const Variable qkv = (*rotary_)(qkv_proj_(x), heads_ + kv_heads_, pass.positions());
+  return attend(qkv, heads_, kv_heads_, pass, layer);
+}
+
+Variable SelfAttention::normed_attended(const Variable& x, const Pass& pass,
+                                        std::int64_t layer) const {
+  const auto part = [&](std::size_t i) {
+    const JoinedParameters& biases = qkv_proj_.biases;
+    return linear(x, qkv_proj_.weights.parts()[i], biases.parts()[i]);
+  };
+  const auto positioned = [&](const Variable& heads, std::int64_t count, const RmsNorm& norm) {
+    const Shape packed = heads.shape();
+    Variable normed =
+        reshape(norm(reshape(heads, {packed[0], packed[1], count, head_size_})), packed);
+    return (*rotary_)(std::move(normed), count, pass.positions());
+  };
+  const Variable q = positioned(part(0), heads_, *q_norm_);
+  const Variable k = positioned(part(1), kv_heads_, *k_norm_);
+  return attend(q, k, part(2), heads_, kv_heads_, pass, layer);
 }
 
 void SelfAttention::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
-  for (const Linear* linear : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) {
-    linear->visit_parameters(visit);
-  }
+  qkv_proj_.visit_parameters(visit);
+  o_proj_.visit_parameters(visit);
   for (const std::optional<RmsNorm>* norm : {&q_norm_, &k_norm_}) {
     if (*norm) (*norm)->visit_parameters(visit);
   }

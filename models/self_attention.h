@@ -27,22 +27,26 @@ struct SelfAttentionOptions {
   Initializer initializer;
 };
 
-/// o_proj(attention(rope(q), rope(k), v)), with q, k, v = q_proj(x), k_proj(x), v_proj(x).
+/// o_proj(attention(rope(q), rope(k), v)), with q, k, v = q_proj(x), k_proj(x), v_proj(x): one
+/// product, whose rows are packed heads.
 struct SelfAttention final : Module {
   SelfAttention(const std::string& name, const SelfAttentionOptions& options,
                 std::shared_ptr<const RotaryEmbedding> rotary);
 
-  /// [B, T, width] to [B, T, width]. `layer` is the block's number.
-  Variable operator()(const Variable& x, const Pass& pass, std::int64_t layer) const;
+  /// [B, T, width] to [B, T, width]; plus `residual` if it is defined. `layer` is the block's number.
+  Variable operator()(const Variable& x, const Pass& pass, std::int64_t layer,
+                      const Variable& residual = {}) const;
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 
  private:
-  /// A projection's heads: normalized if there is a norm, then rotated.
-  Variable positioned(Variable x, std::int64_t heads, const std::optional<RmsNorm>& norm,
-                      const Pass& pass) const;
+  /// The heads of queries, keys and values, with queries and keys rotated, attended to.
+  Variable attended(const Variable& x, const Pass& pass, std::int64_t layer) const;
+  /// The same with norms of queries and keys.
+  Variable normed_attended(const Variable& x, const Pass& pass, std::int64_t layer) const;
 
   std::int64_t heads_, kv_heads_, head_size_;
-  Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  JoinedLinear qkv_proj_;
+  Linear o_proj_;
   std::optional<RmsNorm> q_norm_, k_norm_;
   std::shared_ptr<const RotaryEmbedding> rotary_;
 };

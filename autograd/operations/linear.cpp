@@ -3,9 +3,12 @@
 
 #include "autograd/activations.h"
 #include "autograd/engine.h"
+#include "autograd/joined_parameters.h"
 #include "kernels/bias/op.h"
 #include "kernels/embedding/op.h"
 #include "kernels/linear/op.h"
+#include "runtime/check.h"
+#include "runtime/describe.h"
 
 namespace tessera {
 namespace {
@@ -17,48 +20,57 @@ Transpose not_(Transpose transpose) {
 Transpose transposition(WeightLayout layout) {
   return layout == WeightLayout::out_in ? Transpose::yes : Transpose::no;
 }
-std::int64_t outputs_of(const Parameter& weight, WeightLayout layout) {
+std::int64_t outputs_of(const JoinedParameters& weight, WeightLayout layout) {
   return weight.shape()[layout == WeightLayout::out_in ? 0 : 1];
 }
-Tensor data_of(const Parameter& bias) {
+Tensor data_of(const JoinedParameters& bias) {
   return bias.defined() ? bias.data() : Tensor();
 }
 
 /// Adds to the parameters' gradients of a linear layer with input x and result gradient dy. x may be
 /// undefined if the weight is frozen.
-void accumulate_gradients(const Parameter& weight, const Parameter& bias, const Tensor& x,
-                          const Tensor& dy, Transpose transpose) {
+void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters& bias,
+                          const Tensor& x, const Tensor& dy, Transpose transpose) {
+  const JoinedGradient dweight(weight), dbias(bias);
   if (weight.trainable()) {
-    linear_backward_weight(weight.gradient(), bias.trainable() ? bias.gradient() : Tensor(), x, dy,
-                           transpose, weight.next_contribution(),
-                           bias.trainable() ? bias.next_contribution() : Accumulate::no);
+    linear_backward_weight(dweight.window(), dbias.window(), x, dy, transpose, dweight.accumulate(),
+                           dbias.accumulate());
   } else if (bias.trainable()) {
-    bias_backward(bias.gradient(), dy, bias.next_contribution());
+    bias_backward(dbias.window(), dy, dbias.accumulate());
   }
+  dweight.finish();
+  dbias.finish();
 }
 
 }  // namespace
 
-Variable linear(const Variable& x, const Parameter& weight, const Parameter& bias,
-                WeightLayout layout) {
+Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedParameters& bias,
+                WeightLayout layout, const Variable& residual) {
+  check(layout == WeightLayout::out_in || weight.parts().size() == 1,
+        "linear: weights stored as [in, out] have no rows to be joined");
   const Transpose transpose = transposition(layout);
   const Tensor rows = as_rows(x.data());
   const std::int64_t outputs = outputs_of(weight, layout);
+  const Shape shape = x.shape().with(-1, outputs);
+  if (residual.defined() && residual.shape() != shape) {
+    fail("linear: the residual is {}; expected the result's shape, {}", describe(residual.data()),
+         to_string(shape));
+  }
   const Tensor y = activation({rows.size(0), outputs}, rows.dtype());
-  linear_forward(y, rows, weight.data(), transpose, data_of(bias));
+  linear_forward(y, rows, weight.data(), transpose, data_of(bias),
+                 residual.defined() ? as_rows(residual.data()) : Tensor());
 
   // Only the weight's gradient needs the input: with a frozen weight it is not kept.
   const Tensor saved = weight.trainable() ? rows : Tensor();
-  return differentiable(y.reshape(x.shape().with(-1, outputs)), {x},
-                        weight.trainable() || bias.trainable(),
+  return differentiable(y.reshape(shape), {x, residual}, weight.trainable() || bias.trainable(),
                         [weight, bias, saved, transpose, needs_dx = x.requires_gradient(),
                          x_shape = x.shape()](Tensor dy) -> Gradients {
                           const Tensor dy_rows = as_rows(dy);
                           accumulate_gradients(weight, bias, saved, dy_rows, transpose);
-                          if (!needs_dx) return {Tensor{}};
+                          if (!needs_dx) return {Tensor{}, dy};
                           const Tensor dx = activation(x_shape, dy.dtype());
                           linear_backward_input(as_rows(dx), dy_rows, weight.data(), transpose);
-                          return {dx};
+                          return {dx, dy};
                         });
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/add/op.h"
+#include "kernels/add/parts.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/multi_tensor.h"
 
@@ -25,6 +26,17 @@ void add(Out y, const Tensor& a, const Tensor& b) {
     using C = compute_t<T>;
     elementwise(
         y.numel(), y.data<T>(), [](C p, C q) { return p + q; }, a.data<T>(), b.data<T>());
+  });
+}
+
+void add_to(Isa isa, const Rectangle& part, Out y, const Tensor& x) {
+  visit_floating(y.dtype(), [&](auto type) {
+    using T = decltype(type);
+    using C = compute_t<T>;
+    T* const sum = y.data<T>();
+    elementwise(
+        isa, part, y.size(-1), sum, [](C p, C q) { return p + q; }, static_cast<const T*>(sum),
+        static_cast<const T*>(x.data<T>()));
   });
 }
 

@@ -131,7 +131,7 @@ struct Alignments {
   Alignments(const Gemm& g, const GemmMatrices& at)
       : a(alignment_of(at.a, step(g, g.M * g.K, g.in))),
         b(alignment_of(at.b, step(g, g.K * g.N, g.in))),
-        c(alignment_of(at.c, step(g, g.M * g.N, g.out))) {}
+        c(std::min(alignment_of(at.c, step(g, g.M * g.N, g.out)), alignment_of(at.addend))) {}
 
  private:
   static std::size_t step(const Gemm& g, std::int64_t elements, DType dtype) {
@@ -252,8 +252,9 @@ class Library {
     void* const partial_sums = workspace();
     if (context().is_dry()) return CUBLAS_STATUS_SUCCESS;
     return cublasLtMatmul(handle_.get(), problem.description.get(), &alpha, at.b, problem.b.get(),
-                          at.a, problem.a.get(), &beta, at.c, problem.c.get(), c, problem.c.get(),
-                          &algorithm, partial_sums, kGemmWorkspaceBytes, native(current_stream()));
+                          at.a, problem.a.get(), &beta, at.addend ? at.addend : at.c,
+                          problem.c.get(), c, problem.c.get(), &algorithm, partial_sums,
+                          kGemmWorkspaceBytes, native(current_stream()));
   }
 
   /// One for each stream: products on two streams may run at the same time.

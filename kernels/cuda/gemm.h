@@ -46,6 +46,8 @@ struct GemmMatrices {
   void* c = nullptr;
   void* bias = nullptr;
   void* aux = nullptr;
+  /// Added to the product if it accumulates, stored as c is; null for c itself.
+  const void* addend = nullptr;
 };
 
 /// Queues the product on the current stream. False, and nothing is queued, if the library has no

@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "kernels/add/parts.h"
 #include "kernels/bias/op.h"
 #include "kernels/bias/parts.h"
 #include "kernels/cpu/parallel.h"
@@ -12,11 +13,12 @@ namespace tessera::cpu {
 static_assert(kDepthsOfStep % BiasGradient::kRowsPerPartial == 0);
 
 void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
-                    const Tensor& bias) {
+                    const Tensor& bias, const Tensor& residual) {
   ProductSteps steps;
-  if (bias.defined()) {
+  if (bias.defined() || residual.defined()) {
     steps.finished = [&, isa = loop_isa()](const Rectangle& part) {
-      bias_forward(isa, part, y, bias);
+      if (bias.defined()) bias_forward(isa, part, y, bias);
+      if (residual.defined()) add_to(isa, part, y, residual);
     };
   }
   cpu::matmul(y, x, weight, Transpose::no, transpose_weight, Accumulate::no, steps);

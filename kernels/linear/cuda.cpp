@@ -28,10 +28,18 @@ Gemm forward(const Tensor& y, const Tensor& x, Transpose transpose_weight, Epilo
 }  // namespace
 
 bool linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
-                    const Tensor& bias) {
-  const Gemm product = forward(y, x, transpose_weight, Epilogue::bias);
-  if (!bias.defined() || is_empty(product)) return false;
-  return try_gemm(product, {.a = x.raw(), .b = weight.raw(), .c = y.raw(), .bias = bias.raw()});
+                    const Tensor& bias, const Tensor& residual) {
+  Gemm product = forward(y, x, transpose_weight, bias.defined() ? Epilogue::bias : Epilogue::none);
+  product.accumulate = residual.defined();
+  if (is_empty(product)) return false;
+  const auto address = [](const Tensor& tensor) {
+    return tensor.defined() ? tensor.raw() : nullptr;
+  };
+  return try_gemm(product, {.a = x.raw(),
+                            .b = weight.raw(),
+                            .c = y.raw(),
+                            .bias = address(bias),
+                            .addend = address(residual)});
 }
 
 bool linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,

@@ -1,5 +1,6 @@
 #include "kernels/linear/op.h"
 
+#include "kernels/add/op.h"
 #include "kernels/bias/op.h"
 #include "kernels/checks.h"
 #include "kernels/gelu/op.h"
@@ -37,21 +38,33 @@ void check_bias(std::string_view op, const Argument& output, const Tensor& bias)
   check_apart(op, output, {"bias", bias});
 }
 
+void check_residual(std::string_view op, const Argument& output, const Tensor& residual) {
+  if (!residual.defined()) return;
+  const Argument argument{"residual", residual};
+  check_on_one_device(op, {output, argument});
+  check_same_dtype(op, argument, output);
+  check_same_shape(op, argument, output);
+  check_apart(op, output, argument);
+}
+
 }  // namespace
 
 void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
-                    const Tensor& bias) {
+                    const Tensor& bias, const Tensor& residual) {
   constexpr std::string_view op = "linear_forward";
   check_layer(op, {{"y", y}, {"x", x}, {"weight", weight}, transpose_weight});
   check_bias(op, {"y", y}, bias);
+  check_residual(op, {"y", y}, residual);
   check_apart(op, {"y", y}, {"x", x});
   check_apart(op, {"y", y}, {"weight", weight});
-  if (y.device().is_cpu()) return cpu::linear_forward(y, x, weight, transpose_weight, bias);
+  if (y.device().is_cpu())
+    return cpu::linear_forward(y, x, weight, transpose_weight, bias, residual);
   if constexpr (kHasCuda) {
-    if (cuda::linear_forward(y, x, weight, transpose_weight, bias)) return;
+    if (cuda::linear_forward(y, x, weight, transpose_weight, bias, residual)) return;
   }
   matmul(y, x, weight, Transpose::no, transpose_weight);
   if (bias.defined()) bias_forward(y, bias);
+  if (residual.defined()) add(y, y, residual);
 }
 
 void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,

@@ -1,19 +1,19 @@
 // Linear layers, with the steps around the matrix product that a GPU fuses into it.
 //
-//   linear_forward          y = x W + b
+//   linear_forward          y = x W + b;  with a residual:  y = residual + x W + b
 //   linear_gelu_forward     pre = x W + b,  y = gelu(pre)
 //   linear_backward_input   dx = dy W^T;  if x = gelu(pre):  dpre = (dy W^T) * gelu'(pre)
 //   linear_backward_weight  dweight (+)= x^T dy,  dbias (+)= the sum of dy's rows
 //
-//   x [N, I], y [N, O], W [I, O] = weight or, with Transpose::yes, weight [O, I] transposed; bias
-//   [O] may be undefined. Saved for backward: x for the weight's gradient, pre for gelu's. dweight
+//   x [N, I], y and residual [N, O], W [I, O] = weight or, with Transpose::yes, weight [O, I]
+//   transposed; bias [O] and residual may be undefined. Saved for backward: x for the weight's gradient, pre for gelu's. dweight
 //   and dbias have x's dtype or, for a 16-bit x, f32. dweight is stored as weight is; dbias may be
 //   undefined.
 //
-// These have the values of matmul, bias and gelu one after the other. On the CPU they are one product,
+// These have the values of matmul, bias, gelu and add one after the other. On the CPU they are one product,
 // which does the other steps while its parts lie in the cache (matmul/cpu/steps.h). The bits are those
 // of separate operations. On a GPU they are one product with an epilogue (kernels/cuda/gemm.h) where
-// the library has it. Bias and gelu then read the product before it is rounded, so 16-bit results
+// the library has it. Bias, gelu and residual then read the product before it is rounded, so 16-bit results
 // differ from the separate operations in their last bit, and pre is the input of gelu, rounded. In f32
 // gelu is always a separate operation there: the epilogue's tanh is a hardware approximation. dbias
 // comes with the product only where both gradients are overwritten and have one dtype, because the
@@ -25,7 +25,7 @@
 namespace tessera {
 
 void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
-                    const Tensor& bias);
+                    const Tensor& bias, const Tensor& residual = {});
 void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
                          Transpose transpose_weight, const Tensor& bias);
 
@@ -45,7 +45,7 @@ decltype(tessera::linear_backward_weight) linear_backward_weight;
 namespace cuda {
 // As one product. False, and nothing is done, if the library has none for these arguments.
 bool linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
-                    const Tensor& bias);
+                    const Tensor& bias, const Tensor& residual);
 bool linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
                          Transpose transpose_weight, const Tensor& bias);
 bool linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,

@@ -52,23 +52,6 @@ void check_columns_same_or_apart(std::string_view op, const ColumnsArgument& out
 
 }  // namespace
 
-Columns all_columns(const Tensor& tensor) {
-  check(tensor.rank() == 2, "all_columns: the tensor is {}; it must be [N, F]", describe(tensor));
-  return {tensor, 0, tensor.size(1)};
-}
-
-Columns first_half(const Tensor& tensor) {
-  check(tensor.rank() == 2 && tensor.size(1) % 2 == 0,
-        "first_half: the tensor is {}; it must be [N, 2F]", describe(tensor));
-  return {tensor, 0, tensor.size(1) / 2};
-}
-
-Columns second_half(const Tensor& tensor) {
-  check(tensor.rank() == 2 && tensor.size(1) % 2 == 0,
-        "second_half: the tensor is {}; it must be [N, 2F]", describe(tensor));
-  return {tensor, tensor.size(1) / 2, tensor.size(1) / 2};
-}
-
 void swiglu_forward(Out y, const Columns& gate, const Columns& up) {
   constexpr std::string_view op = "swiglu_forward";
   check_on_one_device(op, {{"y", y}, {"gate", gate.tensor}, {"up", up.tensor}});

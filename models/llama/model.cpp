@@ -41,9 +41,8 @@ class Block final : public DecoderBlock {
         post_attention_layernorm_(norm(name + ".post_attention_layernorm", config)) {}
 
   Variable forward(const Variable& x, const Pass& pass) const override {
-    const auto [middle, normed] =
-        post_attention_layernorm_(x, self_attn_(input_layernorm_(x), pass, layer_));
-    return add(middle, mlp_(normed));
+    const Variable middle = self_attn_(input_layernorm_(x), pass, layer_, x);
+    return mlp_(post_attention_layernorm_(middle), middle);
   }
 
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override {

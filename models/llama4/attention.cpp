@@ -55,7 +55,8 @@ Llama4Attention::Llama4Attention(const std::string& name, std::int64_t layer,
       o_proj_(projection(name + ".o_proj", heads_ * head_size_, config.width, config)),
       positions_(std::move(positions)) {}
 
-Variable Llama4Attention::operator()(const Variable& x, const Pass& pass) const {
+Variable Llama4Attention::operator()(const Variable& x, const Pass& pass,
+                                     const Variable& residual) const {
   Variable q = q_proj_(x), k = k_proj_(x);
   if (rope_) {
     q = rotated(std::move(q), heads_, pass);
@@ -64,7 +65,7 @@ Variable Llama4Attention::operator()(const Variable& x, const Pass& pass) const 
     q = positions_->temperature(std::move(q), heads_, pass.positions());
   }
   const AttentionSpan span = rope_ ? AttentionSpan::chunk : AttentionSpan::document;
-  return o_proj_(attend(q, k, v_proj_(x), heads_, kv_heads_, pass, layer_, span));
+  return o_proj_(attend(q, k, v_proj_(x), heads_, kv_heads_, pass, layer_, span), residual);
 }
 
 Variable Llama4Attention::rotated(Variable x, std::int64_t heads, const Pass& pass) const {

@@ -33,8 +33,8 @@ struct Llama4Attention final : Module {
   Llama4Attention(const std::string& name, std::int64_t layer, const Llama4Config& config,
                   std::shared_ptr<const Llama4Positions> positions);
 
-  /// [B, T, width] to [B, T, width].
-  Variable operator()(const Variable& x, const Pass& pass) const;
+  /// [B, T, width] to [B, T, width], plus `residual`.
+  Variable operator()(const Variable& x, const Pass& pass, const Variable& residual) const;
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 
  private:

@@ -61,9 +61,9 @@ class Block final : public DecoderBlock {
   }
 
   Variable forward(const Variable& x, const Pass& pass) const override {
-    const auto [middle, normed] =
-        post_attention_layernorm_(x, self_attn_(input_layernorm_(x), pass, layer_));
-    return add(middle, experts_ ? (*experts_)(normed, pass.training) : (*mlp_)(normed));
+    const Variable middle = self_attn_(input_layernorm_(x), pass, layer_, x);
+    const Variable normed = post_attention_layernorm_(middle);
+    return mlp_ ? (*mlp_)(normed, middle) : add(middle, (*experts_)(normed, pass.training));
   }
 
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override {

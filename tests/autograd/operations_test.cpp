@@ -1,6 +1,7 @@
 // Every differentiable operation against finite differences in f64.
 #include "autograd/operations.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "kernels/rms_norm/op.h"
@@ -40,6 +41,146 @@ TEST_CASE("linear: gradients for both weight layouts, with and without bias", "[
         {&weight}}
         .run();
   }
+}
+
+TEST_CASE("linear: gradients with a residual, which may be the input too", "[cpu]") {
+  const test::Rank rank;
+  OwnedParameter weight("weight", {3, 3}), bias("bias", {3});
+  const auto out_in = WeightLayout::out_in;
+  GradientCheck{
+      [&](const Inputs& x) { return linear(x[0], weight.parameter, bias.parameter, out_in, x[1]); },
+      {leaf({2, 4, 3}, "x"), leaf({2, 4, 3}, "residual")},
+      {&weight, &bias}}
+      .run();
+  GradientCheck{
+      [&](const Inputs& x) { return linear(x[0], weight.parameter, Parameter(), out_in, x[0]); },
+      {leaf({5, 3})},
+      {&weight}}
+      .run();
+}
+
+TEST_CASE("linear: gradients of joined weights and biases, apart in memory", "[cpu]") {
+  const test::Rank rank;
+  OwnedParameter q("q", {4, 3}), k("k", {2, 3}), v("v", {1, 3});
+  OwnedParameter q_bias("q_bias", {4}), k_bias("k_bias", {2}), v_bias("v_bias", {1});
+  const JoinedParameters weights({q.parameter, k.parameter, v.parameter});
+  const JoinedParameters biases({q_bias.parameter, k_bias.parameter, v_bias.parameter});
+  GradientCheck{[&](const Inputs& x) { return linear(x[0], weights, biases); },
+                {leaf({2, 5, 3})},
+                {&q, &k, &v, &q_bias, &k_bias, &v_bias}}
+      .run();
+}
+
+namespace {
+
+/// Three weights [n, 16] and their gradients, next to each other in memory or apart.
+struct ThreeWeights {
+  static constexpr std::int64_t kRows[] = {16, 8, 24};
+  std::vector<Parameter> parts;
+  std::vector<Tensor> gradients;
+  Tensor values = normal_tensor({48, 16}, DType::f32, "weights"),
+         all_gradients = test::poisoned({48, 16}, DType::f32);
+
+  explicit ThreeWeights(bool neighbours) {
+    const auto place = [&](const Tensor& all, std::int64_t begin, std::int64_t end) {
+      return neighbours ? all.slice(begin, end) : all.slice(begin, end).clone();
+    };
+    for (std::int64_t i = 0, begin = 0; i < 3; begin += kRows[i++]) {
+      parts.emplace_back("part." + std::to_string(i), Shape{kRows[i], 16}, Initializer::zeros());
+      parts.back().open(place(values, begin, begin + kRows[i]));
+      gradients.push_back(place(all_gradients, begin, begin + kRows[i]));
+      parts.back().open_gradient(gradients.back());
+    }
+  }
+};
+
+/// The result, and the gradients of the input and of the weights that are trained, after two
+/// contributions.
+std::vector<Tensor> results_of(const ThreeWeights& weights) {
+  const JoinedParameters joined(weights.parts);
+  std::vector<Tensor> results;
+  for (const char* name : {"first", "second"}) {
+    const Variable x = Variable::leaf(normal_tensor({9, 16}, DType::f32, name));
+    const Variable y = linear(x, joined, Parameter());
+    backward(y, normal_tensor({9, 48}, DType::f32, "dy"));
+    results.push_back(y.data());
+    results.push_back(x.gradient());
+  }
+  for (std::size_t i = 0; i < weights.parts.size(); ++i) {
+    if (weights.parts[i].trainable()) results.push_back(weights.gradients[i]);
+  }
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "joined weights give the same bits as neighbours in memory and apart, and frozen in part") {
+  const test::Rank rank;
+  for (int frozen = 0; frozen < 7; ++frozen) {
+    CAPTURE(frozen);
+    const ThreeWeights neighbours(true), apart(false);
+    for (const ThreeWeights* weights : {&neighbours, &apart}) {
+      for (int i = 0; i < 3; ++i) {
+        weights->parts[static_cast<std::size_t>(i)].set_trainable((frozen >> i & 1) == 0);
+      }
+    }
+    const auto expected = results_of(neighbours), results = results_of(apart);
+    REQUIRE(expected.size() == results.size());
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      CAPTURE(i);
+      CHECK(test::same_bits(results[i], expected[i]));
+    }
+    for (std::size_t i = 0; i < 3; ++i) {  // a frozen part's gradient is not touched
+      if (neighbours.parts[i].trainable()) continue;
+      const std::vector<float> untouched = neighbours.gradients[i].to_vector<float>();
+      CHECK(std::all_of(untouched.begin(), untouched.end(), [](float x) { return x != x; }));
+    }
+  }
+}
+
+TEST_CASE("joined weights have the rows of separate products side by side") {
+  const test::Rank rank;
+  const ThreeWeights weights(true);
+  const Variable x(normal_tensor({9, 16}, DType::f32, "x"));
+  const auto joined = linear(x, JoinedParameters(weights.parts), Parameter()).data();
+  const auto values = joined.to_vector<float>();
+  std::int64_t first = 0;
+  for (const Parameter& part : weights.parts) {
+    const auto own = linear(x, part, Parameter()).data().to_vector<float>();
+    const std::int64_t columns = part.shape()[0];
+    for (std::int64_t n = 0; n < 9; ++n) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        CHECK(values[static_cast<std::size_t>(n * 48 + first + c)] ==
+              Approx(own[static_cast<std::size_t>(n * columns + c)]).epsilon(1e-5).margin(1e-5));
+      }
+    }
+    first += columns;
+  }
+}
+
+TEST_CASE("neighbours are joined without a copy, parameters apart are not") {
+  test::Rank rank;
+  const ThreeWeights neighbours(true), apart(false);
+  const auto workspace = [&] {
+    return rank.context.allocator().account()[Category::workspace].current;
+  };
+  const auto before = workspace();
+  const JoinedParameters joined(neighbours.parts);
+  const Tensor view = joined.data();
+  CHECK(view.raw() == neighbours.values.raw());
+  CHECK(JoinedGradient(joined).window().raw() == neighbours.all_gradients.raw());
+  CHECK(workspace() == before);
+  const Tensor copy = JoinedParameters(apart.parts).data();
+  CHECK(workspace() == before + 48 * 16 * 4);
+  CHECK(test::same_bits(copy, view));
+}
+
+TEST_CASE("joined parameters: wrong parts are named", "[cpu]") {
+  const Parameter a("a", {2, 3}, Initializer::zeros()), b("b", {2, 4}, Initializer::zeros());
+  REQUIRE_THROWS_WITH(JoinedParameters({a, b}),
+                      Catch::Contains("parameter 'b' of shape [2, 4] cannot be joined with 'a'"));
+  REQUIRE_THROWS_WITH(JoinedParameters({a, Parameter()}), Catch::Contains("undefined"));
 }
 
 TEST_CASE("gelu_mlp: gradients for both weight layouts, with and without biases", "[cpu]") {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/add/op.h"
 #include "kernels/bias/op.h"
 #include "kernels/gelu/op.h"
 #include "kernels/linear/op.h"
@@ -65,21 +66,23 @@ Results backward_weight(const Layer& layer, Accumulate accumulate, bool fused) {
 Results forward_and_backward_input(const Layer& layer, bool fused) {
   const auto& [transpose, x, weight, bias, dy, dweight, dbias] = layer;
   const Tensor y = zeros_like(dy), pre = zeros_like(dy), hidden = zeros_like(dy);
-  const Tensor plain = zeros_like(dy), dx = zeros_like(x);
+  const Tensor plain = zeros_like(dy), dx = zeros_like(x), sum = zeros_like(dy);
   if (fused) {
     linear_forward(y, x, weight, transpose, bias);
+    linear_forward(sum, x, weight, transpose, bias, /*residual=*/dy);
     linear_gelu_forward(hidden, pre, x, weight, transpose, bias);
     linear_gelu_forward(plain, zeros_like(dy), x, weight, transpose, {});
     linear_backward_input(dx, dy, weight, transpose, x);
-    return {y, pre, hidden, plain, dx};
+    return {y, pre, hidden, plain, dx, sum};
   }
   matmul(y, x, weight, Transpose::no, transpose);
   gelu_forward(plain, y);
   bias_forward(y, bias);
   gelu_forward(hidden, y);
+  add(sum, y, dy);
   matmul(dx, dy, weight, Transpose::no, opposite(transpose));
   gelu_backward(dx, dx, x);
-  return {y, y, hidden, plain, dx};
+  return {y, y, hidden, plain, dx, sum};
 }
 
 void check_bits(const Results& found, const Results& expected) {

@@ -127,6 +127,34 @@ TEST_CASE("linear_forward is x W + b") {
   });
 }
 
+TEST_CASE("linear_forward adds a residual") {
+  const test::Rank rank;
+  for_every_layer([](const Layer& layer, double bound) {
+    const Tensor residual = test::normal_tensor({layer.s.N, layer.s.O}, layer.dtype, "residual");
+    const Values added = to_doubles(residual);
+    for (const bool with_bias : {false, true}) {
+      const Tensor y = test::poisoned({layer.s.N, layer.s.O}, layer.dtype);
+      linear_forward(y, layer.x, layer.weight, layer.transpose, with_bias ? layer.bias : Tensor(),
+                     residual);
+      Values expected = layer.forward(with_bias);
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += added[i];
+      CHECK(relative_error(to_doubles(y), expected) <= 3 * bound);  // each step may round
+    }
+  });
+}
+
+TEST_CASE("linear_forward: a wrong residual is named") {
+  const test::Rank rank;
+  const Layer layer({5, 3, 7}, Transpose::no, DType::f32);
+  const Tensor y = Tensor::zeros({5, 7}, DType::f32);
+  const auto run = [&](const Tensor& residual) {
+    linear_forward(y, layer.x, layer.weight, layer.transpose, layer.bias, residual);
+  };
+  REQUIRE_THROWS_WITH(run(Tensor::zeros({5, 6}, DType::f32)), Catch::Contains("residual"));
+  REQUIRE_THROWS_WITH(run(Tensor::zeros({5, 7}, DType::bf16)), Catch::Contains("residual"));
+  REQUIRE_THROWS_WITH(run(y), Catch::Contains("residual"));
+}
+
 TEST_CASE("linear_gelu_forward is gelu(x W + b) and saves the input of gelu") {
   const test::Rank rank;
   for_every_layer([](const Layer& layer, double bound) {

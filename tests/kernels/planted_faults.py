@@ -773,6 +773,16 @@ FAULTS = {
         "    g[i] = of_gate;\n"
         "    u[i] = d[i] * (g[i] * s);\n",
         ["kernels_swiglu"]),
+    "columns are copied in vectors though rows do not begin aligned": (
+        "kernels/columns/cuda.cu",
+        "gpu::is_vectorizable(to, columns) && gpu::is_vectorizable(from, stride) &&",
+        "gpu::is_vectorizable(to, columns) &&",
+        ["kernels_columns"]),
+    "a product adds to its old result in place of the residual": (
+        "kernels/cuda/gemm.cpp",
+        "at.addend ? at.addend : at.c",
+        "at.c",
+        ["kernels_linear"]),
     "bf16 is cut off instead of rounded": (
         "kernels/cast/device.h",
         "  gpu::store(to, value);\n"

@@ -45,6 +45,38 @@ FAULTS = {
         "wide_logits(Variable(h.data().slice(0, last - first)))",
         ["same_bits"]),
 
+    # ---- joined weights
+    "parameters are joined though other memory lies between them": (
+        "autograd/joined_parameters.cpp",
+        "a.dtype() != b.dtype() || a.raw() + a.bytes() != b.raw();",
+        "a.dtype() != b.dtype();",
+        ["joined_weights"]),
+    "a joined gradient that is a copy does not go back": (
+        "autograd/joined_parameters.cpp",
+        "  if (!copied_) return;\n",
+        "  if (!copied_ || window_.defined()) return;\n",
+        ["joined_weights"]),
+    "a residual gets no gradient": (
+        "autograd/operations/linear.cpp",
+        "return {dx, dy};",
+        "return {dx, Tensor{}};",
+        ["golden"]),
+    "biases stand between the weights that are joined": (
+        "models/layers.cpp",
+        "  for (const Parameter& weight : weights.parts()) visit(weight);\n"
+        "  if (!biases.defined()) return;\n"
+        "  for (const Parameter& bias : biases.parts()) visit(bias);\n",
+        "  for (std::size_t i = 0; i < weights.parts().size(); ++i) {\n"
+        "    visit(weights.parts()[i]);\n"
+        "    if (biases.defined()) visit(biases.parts()[i]);\n"
+        "  }\n",
+        ["joined_weights"]),
+    "the cache has the queries of packed rows": (
+        "models/key_value_cache.cpp",
+        "queries, 2 * keys}",
+        "0, 2 * keys}",
+        ["same_bits"]),
+
     # ---- the hub's cache
     "a damaged reference leads out of the hub's cache": (
         "models/hub.cpp",

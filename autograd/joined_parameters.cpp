@@ -1,0 +1,113 @@
+#include "autograd/joined_parameters.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/category.h"
+#include "runtime/check.h"
+#include "runtime/describe.h"
+
+namespace tessera {
+namespace {
+
+/// Whether each tensor begins where the one before it ends.
+bool are_neighbours(const std::vector<Tensor>& tensors) {
+  const auto are_apart = [](const Tensor& a, const Tensor& b) {
+    return a.storage() != b.storage() || a.dtype() != b.dtype() || a.raw() + a.bytes() != b.raw();
+  };
+  return std::ranges::adjacent_find(tensors, are_apart) == tensors.end();
+}
+
+/// The memory of neighbours as one tensor.
+Tensor view_of(const std::vector<Tensor>& tensors, const Shape& shape) {
+  const Tensor& first = tensors.front();
+  const auto offset = static_cast<std::size_t>(first.raw() - first.storage().data());
+  return Tensor::view(first.storage(), offset, shape, first.dtype());
+}
+
+/// New memory with the shape of the join.
+Tensor copy_for(const std::vector<Tensor>& tensors, const Shape& shape) {
+  const CategoryScope category(Category::workspace);
+  return Tensor::empty(shape, tensors.front().dtype());
+}
+
+/// f(part, the part's rows of `joined`) for every part.
+template <typename F>
+void for_each_part(const std::vector<Parameter>& parts, const Tensor& joined, const F& f) {
+  std::int64_t begin = 0;
+  for (const Parameter& part : parts) {
+    const std::int64_t end = begin + part.shape()[0];
+    f(part, joined.slice(begin, end).reshape(part.shape()));
+    begin = end;
+  }
+}
+
+}  // namespace
+
+JoinedParameters::JoinedParameters(const Parameter& parameter) : parts_({parameter}) {}
+
+JoinedParameters::JoinedParameters(std::vector<Parameter> parts) : parts_(std::move(parts)) {
+  check(!parts_.empty(), "a join of no parameters");
+  for (const Parameter& part : parts_) {
+    check(part.defined() == defined(), "a join of parameters of which some are undefined");
+    if (!defined()) continue;
+    const Shape& first = parts_.front().shape();
+    check(
+        part.shape() == first.with(0, part.shape()[0]),
+        "parameter '{}' of shape {} cannot be joined with '{}' of shape {}; extents but the first "
+        "must be equal",
+        part.name(), to_string(part.shape()), parts_.front().name(), to_string(first));
+  }
+}
+
+bool JoinedParameters::trainable() const {
+  return std::ranges::any_of(parts_, [](const Parameter& part) { return part.trainable(); });
+}
+
+Shape JoinedParameters::shape() const {
+  std::int64_t rows = 0;
+  for (const Parameter& part : parts_) rows += part.shape()[0];
+  return parts_.front().shape().with(0, rows);
+}
+
+Tensor JoinedParameters::data() const {
+  if (parts_.size() == 1) return parts_.front().data();
+  std::vector<Tensor> tensors;
+  for (const Parameter& part : parts_) tensors.push_back(part.data());
+  if (are_neighbours(tensors)) return view_of(tensors, shape());
+  const Tensor copy = copy_for(tensors, shape());
+  for_each_part(parts_, copy,
+                [](const Parameter& part, const Tensor& rows) { rows.copy_from(part.data()); });
+  return copy;
+}
+
+JoinedGradient::JoinedGradient(const JoinedParameters& parameters) : parts_(parameters.parts()) {
+  if (!parameters.trainable()) return;
+  std::vector<Tensor> gradients;
+  bool all_trainable = true, any_written = false;
+  for (const Parameter& part : parts_) {
+    all_trainable &= part.trainable();
+    if (!part.trainable()) continue;
+    gradients.push_back(part.gradient());
+    any_written |= part.has_gradient();
+  }
+  if (any_written) accumulate_ = Accumulate::yes;
+  copied_ = !all_trainable || !are_neighbours(gradients);
+  window_ =
+      copied_ ? copy_for(gradients, parameters.shape()) : view_of(gradients, parameters.shape());
+  for_each_part(parts_, window_, [&](const Parameter& part, const Tensor& rows) {
+    const bool adds = part.trainable() && part.next_contribution() == Accumulate::yes;
+    if (accumulate_ == Accumulate::no) return;
+    if (!adds) return rows.zero();
+    if (copied_) rows.copy_from(part.gradient());
+  });
+}
+
+void JoinedGradient::finish() const {
+  if (!copied_) return;
+  for_each_part(parts_, window_, [](const Parameter& part, const Tensor& rows) {
+    if (part.trainable()) part.gradient().copy_from(rows);
+  });
+}
+
+}  // namespace tessera
