@@ -6,18 +6,18 @@
 //   linear_backward_weight  dweight (+)= x^T dy,  dbias (+)= the sum of dy's rows
 //
 //   x [N, I], y and residual [N, O], W [I, O] = weight or, with Transpose::yes, weight [O, I]
-//   transposed; bias [O] and residual may be undefined. Saved for backward: x for the weight's gradient, pre for gelu's. dweight
-//   and dbias have x's dtype or, for a 16-bit x, f32. dweight is stored as weight is; dbias may be
-//   undefined.
+//   transposed; bias [O] and residual may be undefined. Saved for backward: x for the weight's
+//   gradient, pre for gelu's. dweight and dbias have x's dtype or, for a 16-bit x, f32. dweight is
+//   stored as weight is; dbias may be undefined.
 //
-// These have the values of matmul, bias, gelu and add one after the other. On the CPU they are one product,
-// which does the other steps while its parts lie in the cache (matmul/cpu/steps.h). The bits are those
-// of separate operations. On a GPU they are one product with an epilogue (kernels/cuda/gemm.h) where
-// the library has it. Bias, gelu and residual then read the product before it is rounded, so 16-bit results
-// differ from the separate operations in their last bit, and pre is the input of gelu, rounded. In f32
-// gelu is always a separate operation there: the epilogue's tanh is a hardware approximation. dbias
-// comes with the product only where both gradients are overwritten and have one dtype, because the
-// library cannot accumulate it.
+// These have the values of matmul, bias, gelu and add one after the other. On the CPU they are one
+// product, which does the other steps while its parts lie in the cache (matmul/cpu/steps.h). The bits
+// are those of separate operations. On a GPU they are one product with an epilogue
+// (kernels/cuda/gemm.h) where the library has it. Bias, gelu and residual then read the product before
+// it is rounded, so 16-bit results differ from the separate operations in their last bit, and pre is
+// the input of gelu, rounded. In f32 gelu is always a separate operation there: the epilogue's tanh is
+// a hardware approximation. dbias comes with the product only where both gradients are overwritten and
+// have one dtype, because the library cannot accumulate it.
 #pragma once
 
 #include "kernels/op.h"
