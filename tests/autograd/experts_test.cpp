@@ -228,7 +228,7 @@ TEST_CASE("experts: recomputation gives the same bits") {
       const Layer layer(n, family, DType::f32);
       const OwnedParameter router("router", {n.E, n.C}, 1.0, DType::f32);
       const auto block = [&](const Variable& in) {
-        return layer(in, linear(in, router.parameter, {}), n, family);
+        return layer(in, linear(in, router.parameter, Parameter()), n, family);
       };
       const Variable x = Variable::leaf(normal_tensor({n.N, n.C}, DType::f32, "x"));
       const Variable y = recompute ? checkpoint(block, x) : block(x);

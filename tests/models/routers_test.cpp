@@ -258,9 +258,9 @@ TEST_CASE("a shared expert adds to the routed ones", "[cpu]") {
   const Tensor routed_down = owned[2].data, zero = Tensor::zeros(routed_down.shape(), DType::f64);
   owned[2].data.copy_from(zero);
   const auto shared = to_doubles(mlp(x, false).data());
-  const Variable alone =
-      linear(swiglu(linear(x, owned[3].parameter, {}), linear(x, owned[4].parameter, {})),
-             owned[5].parameter, {});
+  const Variable alone = linear(swiglu(linear(x, owned[3].parameter, Parameter()),
+                                       linear(x, owned[4].parameter, Parameter())),
+                                owned[5].parameter, Parameter());
   CHECK(test::relative_error(shared, to_doubles(alone.data())) < 1e-14);
   CHECK(test::relative_error(whole, shared) > 0.1);
 }
