@@ -60,39 +60,35 @@ std::string own_table(const std::vector<PlanLine>& lines, const ByteUnit& unit, 
   return text;
 }
 
-/// The peak of a step by strategy, a row for each number of ranks.
-std::string peak_table(const std::vector<PlanLine>& lines, const ByteUnit& unit) {
-  std::string text =
-      fmt::format("\nAt the peak of a step, by strategy, in {}:\n\n  {:>8}", unit.name(), "ranks");
+/// A row for each number of ranks, and in it the text of `cell` for each strategy.
+template <typename Cell>
+std::string table_by_strategy(const std::vector<PlanLine>& lines, const std::string& title,
+                              const Cell& cell) {
+  std::string text = fmt::format("\n{}:\n\n  {:>8}", title, "ranks");
   for (const std::string& name : strategy_variants()) text += fmt::format(" {:>9}", name);
   text += "\n";
   for (const PlanLine& line : lines) {
     if (!line.figures) continue;
     text += fmt::format("  {:>8}", line.ranks);
-    for (const PlannedStrategy& one : line.strategies) {
-      text += fmt::format(" {:>9}", one.peak() > 0 ? unit.text(one.peak()) : "-");
-    }
+    for (const PlannedStrategy& one : line.strategies) text += fmt::format(" {:>9}", cell(one));
     text += "\n";
   }
   return text;
 }
 
-/// The time of a step by strategy, a row for each number of ranks.
+std::string peak_table(const std::vector<PlanLine>& lines, const ByteUnit& unit) {
+  const std::string title = fmt::format("At the peak of a step, by strategy, in {}", unit.name());
+  return table_by_strategy(lines, title, [&](const PlannedStrategy& one) {
+    return one.peak() > 0 ? unit.text(one.peak()) : "-";
+  });
+}
+
 std::string time_table(const std::vector<PlanLine>& lines, const MachineRates& machine) {
-  std::string text = fmt::format("\nThe time of a step on {}, by strategy, in ms:\n\n  {:>8}",
-                                 machine.name, "ranks");
-  for (const std::string& name : strategy_variants()) text += fmt::format(" {:>9}", name);
-  text += "\n";
-  for (const PlanLine& line : lines) {
-    if (!line.figures) continue;
-    text += fmt::format("  {:>8}", line.ranks);
-    for (const PlannedStrategy& one : line.strategies) {
-      text += one.time ? fmt::format(" {:>9.2f}", 1e3 * one.time->timeline.seconds)
-                       : fmt::format(" {:>9}", "-");
-    }
-    text += "\n";
-  }
-  return text;
+  const std::string title =
+      fmt::format("The time of a step on {}, by strategy, in ms", machine.name);
+  return table_by_strategy(lines, title, [](const PlannedStrategy& one) {
+    return one.time ? fmt::format("{:.2f}", 1e3 * one.time->timeline.seconds) : "-";
+  });
 }
 
 /// The batches that do not divide among the ranks.
