@@ -11,15 +11,9 @@ kernels of a layer. Every figure is counted or follows from counts.
 import json
 import sys
 
+from gpu_report import table
+
 PHASES = ["forward", "backward", "optimizer"]
-
-
-def table(header, rows):
-    print("| " + " | ".join(header) + " |")
-    print("|" + "---|" * len(header))
-    for row in rows:
-        print("| " + " | ".join(str(cell) for cell in row) + " |")
-    print()
 
 
 def name_of(report):
