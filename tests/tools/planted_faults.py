@@ -834,8 +834,8 @@ FAULTS = {
         ["plan"]),
     "a sweep's times are those of the first number of ranks": (
         "tools/plan/sweep.cpp",
-        "    for (const PlannedStrategy& one : line.strategies) {\n      text += one.time",
-        "    for (const PlannedStrategy& one : lines.front().strategies) {\n      text += one.time",
+        "    for (const PlannedStrategy& one : line.strategies) text +=",
+        "    for (const PlannedStrategy& one : lines.front().strategies) text +=",
         ["predicted_time"]),
     "advice tries offload first": (
         "tools/plan/advice.cpp",
