@@ -108,7 +108,8 @@ void launch(void (*kernel)(Parameters...), const Grid& grid, dim3 block, std::si
   const std::tuple<Parameters...> values{
       static_cast<Parameters>(std::forward<Arguments>(arguments))...};
   emulation::check_parameters(values);
-  emulation::enqueue(stream, [=] { emulation::run(launch, kernel, values); });
+  emulation::enqueue(
+      stream, [=] { emulation::run(launch, kernel, values); }, emulation::words_of(values));
 }
 
 }  // namespace tessera::gpu

@@ -143,6 +143,13 @@ void check_parameter(int number, const void* parameter, std::size_t bytes) {
   }
 }
 
+void add_words(std::vector<std::uintptr_t>& words, const void* parameter, std::size_t bytes) {
+  const auto* from = static_cast<const std::byte*>(parameter);
+  for (std::size_t at = 0; at + sizeof(std::uintptr_t) <= bytes; at += sizeof(std::uintptr_t)) {
+    std::memcpy(&words.emplace_back(), from + at, sizeof(std::uintptr_t));
+  }
+}
+
 std::vector<KernelUse> kernel_uses() {
   const std::lock_guard lock(mutex);
   std::vector<KernelUse> list;

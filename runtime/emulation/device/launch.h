@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <vector_types.h>
 
@@ -36,6 +38,8 @@ void check(const Launch& launch);
 /// Raises Failure if the `bytes` bytes of a kernel's parameter hold an address on the calling
 /// thread's stack: the kernel would read host memory that is gone when it runs.
 void check_parameter(int number, const void* parameter, std::size_t bytes);
+/// Appends the whole words of a kernel's parameter.
+void add_words(std::vector<std::uintptr_t>& words, const void* parameter, std::size_t bytes);
 
 /// Every thread of the grid calls body(arguments). Launches from several host threads take turns.
 /// Raises Failure.
@@ -54,6 +58,15 @@ template <typename... Parameters>
 void check_parameters(const std::tuple<Parameters...>& values) {
   int number = 0;
   std::apply([&](const Parameters&... each) { (check_parameter(++number, each), ...); }, values);
+}
+
+/// The words of the parameters, in which addresses may lie.
+template <typename... Parameters>
+std::vector<std::uintptr_t> words_of(const std::tuple<Parameters...>& values) {
+  std::vector<std::uintptr_t> words;
+  std::apply([&](const Parameters&... each) { (add_words(words, &each, sizeof each), ...); },
+             values);
+  return words;
 }
 
 /// Runs kernel(values...) to its end. Raises Failure.

@@ -322,10 +322,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                     static_cast<const std::byte*>(c), static_cast<std::byte*>(d)};
   const float alpha_now = *static_cast<const float*>(alpha),
               beta_now = *static_cast<const float*>(beta);
-  tessera::emulation::enqueue(stream, [=] {
+  const auto product = [=] {
     multiply(problem, at, alpha_now, beta_now, algorithm.sum, workspace);
     tessera::emulation::list_launch(
         {.kernel = "cublasLtMatmul", .work = work_of(problem, beta_now != 0.0f)});
-  });
+  };
+  const void* const used[] = {a, b, c, d, workspace, description->bias, description->aux};
+  std::vector<std::uintptr_t> words;
+  for (const void* address : used) words.push_back(reinterpret_cast<std::uintptr_t>(address));
+  tessera::emulation::enqueue(stream, product, words);
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -99,7 +99,7 @@ void* DeviceMemory::allocate(int device, std::size_t bytes, std::size_t limit) {
   if (bytes > limit || arena.live_bytes > limit - bytes) return nullptr;
   std::byte* const data = place_for(arena, bytes);
   if (data == nullptr) return nullptr;
-  blocks_.emplace(data, Block{data, bytes, device});
+  blocks_.emplace(data, Block{data, bytes, device, ++allocated_});
   arena.live_bytes += bytes;
   arena.cursor = data + whole_pages(bytes);
   arena.top = std::max(arena.top, arena.cursor);

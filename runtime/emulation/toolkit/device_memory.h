@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
@@ -19,6 +20,7 @@ class DeviceMemory {
     std::byte* data;
     std::size_t bytes;
     int device;
+    std::uint64_t number;  // no two blocks have the same, also when addresses repeat
   };
 
   /// Null if fewer than `bytes` are left of `limit`.
@@ -51,6 +53,7 @@ class DeviceMemory {
 
   std::vector<std::unique_ptr<Arena>> arenas_;
   std::map<std::byte*, Block> blocks_;
+  std::uint64_t allocated_ = 0;
 };
 
 }  // namespace tessera::emulation

@@ -41,12 +41,24 @@ void Devices::set_options(const DeviceOptions& options, std::unique_lock<std::mu
 }
 
 CUstream_st* Devices::make_stream(int device) {
-  streams_.push_back(std::make_unique<CUstream_st>(CUstream_st{device}));
+  streams_.push_back(std::make_unique<CUstream_st>(CUstream_st{.device = device}));
   return streams_.back().get();
 }
 
+CUstream_st* Devices::take_lane(int device) {
+  for (auto lane = idle_lanes_.begin(); lane != idle_lanes_.end(); ++lane) {
+    CUstream_st* const found = *lane;
+    if (found->device != device || !found->items.empty()) continue;
+    idle_lanes_.erase(lane);
+    return found;
+  }
+  CUstream_st* const lane = make_stream(device);
+  lane->destroyed = true;  // for all that the program can see
+  return lane;
+}
+
 CUevent_st* Devices::make_event(int device, bool timed) {
-  events_.push_back(std::make_unique<CUevent_st>(CUevent_st{device, timed}));
+  events_.push_back(std::make_unique<CUevent_st>(CUevent_st{.device = device, .timed = timed}));
   return events_.back().get();
 }
 
@@ -186,6 +198,7 @@ std::string Devices::leaks() const {
   add(host_blocks_.size(), "blocks of host memory (" + std::to_string(host_bytes) + " bytes)");
   add(streams, "streams");
   add(events, "events");
+  add(graphs, "graphs");
   return text;
 }
 

@@ -33,6 +33,8 @@ struct Point {
 };
 using PointHandle = std::shared_ptr<Point>;
 
+struct Capture;
+
 /// One of work, pass and wait is set.
 struct Item {
   std::function<void()> work;
@@ -48,13 +50,20 @@ struct CUstream_st {
   int priority = 0;
   bool destroyed = false;
   std::deque<tessera::emulation::Item> items;
+
+  std::shared_ptr<tessera::emulation::Capture> capture;  // null: the stream does not capture
+  std::size_t lane = 0;                                  // of the capture
+  std::vector<CUgraphNode_st*> ends;                     // the next captured node follows these
 };
 
 struct CUevent_st {
   int device;
   bool timed;
   bool destroyed = false;
-  tessera::emulation::PointHandle point;  // the last recording
+  tessera::emulation::PointHandle point;  // the last recording; null in a capture
+
+  std::shared_ptr<tessera::emulation::Capture> capture;  // of the last recording, or null
+  std::vector<CUgraphNode_st*> ends;                     // a stream that waits follows these
 };
 
 namespace tessera::emulation {
@@ -71,6 +80,13 @@ class Devices {
 
   /// Calls by which the host has waited for a device so far.
   std::uint64_t host_waits = 0;
+  /// Calls by which the host has given work to a device so far.
+  std::uint64_t host_calls = 0;
+
+  /// Captures under way.
+  std::vector<std::shared_ptr<Capture>> captures;
+  /// Graphs and executable graphs that were not destroyed.
+  std::size_t graphs = 0;
 
   /// Where copies between devices are listed, if they are.
   std::vector<PeerCopy>* peer_copies = nullptr;
@@ -80,6 +96,10 @@ class Devices {
   void set_options(const DeviceOptions& options, std::unique_lock<std::mutex>& lock);
 
   CUstream_st* make_stream(int device);
+  /// A stream that the program has no handle of, for a graph's work. It is given back when idle or
+  /// about to be.
+  CUstream_st* take_lane(int device);
+  void give_back_lane(CUstream_st* lane) { idle_lanes_.push_back(lane); }
   CUevent_st* make_event(int device, bool timed);
 
   void enqueue(CUstream_st& stream, Item item);
@@ -121,6 +141,7 @@ class Devices {
   // Handles are never freed, so the use of a destroyed one is an error and not a crash.
   std::vector<std::unique_ptr<CUstream_st>> streams_;
   std::vector<std::unique_ptr<CUevent_st>> events_;
+  std::vector<CUstream_st*> idle_lanes_;
   std::map<const void*, std::size_t> host_blocks_;
   std::map<int, std::string> failures_;
   std::uint64_t random_ = 0;

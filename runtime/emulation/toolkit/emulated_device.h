@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
@@ -16,10 +17,13 @@
 
 namespace tessera::emulation {
 
-/// Queues `work` as a kernel launch. Raises Error if the stream belongs to another device than the
+/// Queues `work` as a kernel launch, or records it if the stream captures. `words`: those of the
+/// kernel's parameters. A graph is refused to run when device memory at such an address was freed
+/// after the capture. Raises Error if the stream belongs to another device than the
 /// calling thread's, as the toolkit does. An exception in `work` becomes the device's failure:
 /// cudaErrorLaunchFailure at the next synchronizing call and at every call after it.
-void enqueue(cudaStream_t stream, std::function<void()> work);
+void enqueue(cudaStream_t stream, std::function<void()> work,
+             const std::vector<std::uintptr_t>& words = {});
 
 /// A place at which streams stop until it is opened, as at a call of a GPU that never answers.
 class Gate {
@@ -75,6 +79,10 @@ class DeviceOptionsGuard {
 /// Calls by which the host has waited for a stream, an event or a device so far, and copies that made
 /// it wait.
 std::uint64_t host_waits();
+
+/// Calls by which the host has given work to a device so far: launches, copies, fills, events that it
+/// records or lets a stream wait for, operations of NCCL. The launch of a graph is one.
+std::uint64_t host_calls();
 
 /// Forgets all failures. On a GPU only the end of the process does.
 void forget_failures();
