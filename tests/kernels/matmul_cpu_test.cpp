@@ -26,11 +26,11 @@ struct Size {
 
 /// The ways through the panels: single elements; all the last rows and columns of a tile; few rows
 /// with and without panels of b; blocks; several pieces of depth; several rounds of columns; of rows
-/// and of depth.
+/// and of depth; columns that are worth packing rows for.
 constexpr Size kSizes[] = {{1, 1, 1},      {3, 5, 7},        {5, 37, 33},      {23, 50, 65},
                            {26, 97, 31},   {193, 49, 35},    {200, 131, 97},   {9, 70, 330},
                            {210, 65, 600}, {196, 230, 1291}, {700, 240, 1291}, {7, 50, 1291},
-                           {19, 70, 96},   {130, 40, 64},    {40, 35, 512}};
+                           {19, 70, 96},   {130, 40, 64},    {40, 35, 512},    {98, 1545, 33}};
 
 /// Large products are multiplied in f32 and f64, with one factor transposed.
 bool is_left_out(const Size& s, DType in, Transpose ta, Transpose tb) {
@@ -308,8 +308,8 @@ TEST_CASE("a dry run takes the workspace of the products, the same at every leve
     CHECK(context.allocator().account()[Category::workspace].current == 0);
     return context.allocator().account()[Category::workspace].peak;
   };
-  for (const Size& s :
-       {Size{3, 5, 7}, Size{23, 50, 65}, Size{200, 131, 97}, Size{196, 230, 1291}}) {
+  for (const Size& s : {Size{3, 5, 7}, Size{23, 50, 65}, Size{200, 131, 97}, Size{196, 230, 1291},
+                        Size{98, 1545, 33}}) {
     for (const Transpose ta : kBoth) {
       for (const auto& [in, out] :
            {std::pair{DType::f32, DType::f32}, std::pair{DType::bf16, DType::f32},

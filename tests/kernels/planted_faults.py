@@ -30,6 +30,16 @@ CPU_FAULTS = {
         "} else if constexpr (kRows > 1) {",
         "} else if constexpr (kRows > 2) {",
         ["kernels_matmul_cpu"]),
+    "the second depth of a turn takes the first one's column of a": (
+        "kernels/matmul/cpu/chains.h",
+        "(sum, a + a_depth, a_row, b + b_stride);",
+        "(sum, a, a_row, b + b_stride);",
+        ["kernels_matmul_cpu"]),
+    "a panel's odd depth is left out": (
+        "kernels/matmul/cpu/chains.h",
+        "for (; k < depth; ++k, a += a_depth, b += b_stride) {",
+        "for (; k + (kLayout == Layout::panels) < depth; ++k, a += a_depth, b += b_stride) {",
+        ["kernels_matmul_cpu"]),
     "an odd depth has its last element twice": (
         "kernels/matmul/cpu/panels.h",
         "if (second != nullptr) std::copy_n(second, copied, second_copy);",

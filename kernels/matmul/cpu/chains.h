@@ -86,8 +86,30 @@ TESSERA_INLINE void store(typename S::Sum* c, std::int64_t c_row,
   }
 }
 
-/// `kPacked`: a is a panel.
-template <typename S, int kRows, int kVectors, bool kPacked>
+/// How a tile's factors lie in memory.
+enum class Layout {
+  panels,   // both in panels of whole tiles: all distances are constants
+  columns,  // a's depths lie tile.a_depth apart
+  rows,     // a's rows lie tile.a_row apart
+};
+
+/// Adds the products of one depth, or pair of depths. The elements of a's rows lie `a_row` apart.
+template <typename S, int kRows, int kVectors>
+TESSERA_INLINE void add_depth(typename S::SumVector (&sum)[kRows][kVectors],
+                              const typename S::Packed* a, std::int64_t a_row,
+                              const typename S::Packed* b) {
+  typename S::Vector from[kVectors];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) from[v] = S::load(b + v * S::kLanes);
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    const typename S::Vector factor = S::broadcast(a[i * a_row]);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) S::multiply_add(sum[i][v], factor, from[v]);
+  }
+}
+
+template <typename S, int kRows, int kVectors, Layout kLayout>
 TESSERA_INLINE void multiply_tile(const Tile& tile) {
   typename S::SumVector sum[kRows][kVectors] = {};
   const auto* a = static_cast<const typename S::Packed*>(tile.a);
@@ -110,18 +132,21 @@ TESSERA_INLINE void multiply_tile(const Tile& tile) {
   }
   const std::int64_t depth =
       (tile.depth + kDepthOf<typename S::Packed> - 1) / kDepthOf<typename S::Packed>;
-  const std::int64_t a_row = kPacked ? 1 : tile.a_row;
-  const std::int64_t a_depth = kPacked ? tile.a_depth : 1;
-  for (std::int64_t k = 0; k < depth; ++k, a += a_depth, b += tile.b_stride) {
-    typename S::Vector from[kVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) from[v] = S::load(b + v * S::kLanes);
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-      const typename S::Vector factor = S::broadcast(a[i * a_row]);
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) S::multiply_add(sum[i][v], factor, from[v]);
+  const std::int64_t a_row = kLayout == Layout::rows ? tile.a_row : 1;
+  const std::int64_t a_depth = kLayout == Layout::rows      ? 1
+                               : kLayout == Layout::columns ? tile.a_depth
+                                                            : kRows;
+  const std::int64_t b_stride = kLayout == Layout::panels ? kColumns : tile.b_stride;
+  std::int64_t k = 0;
+  if constexpr (kLayout == Layout::panels) {
+    // Two depths a turn: the loads of the second come among the sums of the first.
+    for (; k + 1 < depth; k += 2, a += 2 * a_depth, b += 2 * b_stride) {
+      add_depth<S, kRows, kVectors>(sum, a, a_row, b);
+      add_depth<S, kRows, kVectors>(sum, a + a_depth, a_row, b + b_stride);
     }
+  }
+  for (; k < depth; ++k, a += a_depth, b += b_stride) {
+    add_depth<S, kRows, kVectors>(sum, a, a_row, b);
   }
   if (is_whole) {
     store<S, kRows, kVectors>(c, tile.c_row, sum, kColumns, tile.accumulate);
@@ -134,9 +159,14 @@ template <typename S, int kRows, int kVectors>
 void multiply_vectors(const Tile& tile) {
   if (tile.columns > (kVectors - 1) * S::kLanes) {
     if constexpr (S::kReadsA) {
-      if (tile.a_row != 0) return multiply_tile<S, kRows, kVectors, false>(tile);
+      if (tile.a_row != 0) return multiply_tile<S, kRows, kVectors, Layout::rows>(tile);
     }
-    multiply_tile<S, kRows, kVectors, true>(tile);
+    if constexpr (kRows == S::kRows && kVectors == S::kVectors) {
+      if (tile.a_depth == kRows && tile.b_stride == kVectors * S::kLanes) {
+        return multiply_tile<S, kRows, kVectors, Layout::panels>(tile);
+      }
+    }
+    multiply_tile<S, kRows, kVectors, Layout::columns>(tile);
   } else if constexpr (kVectors > 1) {
     multiply_vectors<S, kRows, kVectors - 1>(tile);
   }

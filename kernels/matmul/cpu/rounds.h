@@ -50,9 +50,7 @@ struct Slab {
 /// Does a product of the list read a from panels?
 bool packs_a(const Engine& engine, const ProductList& list, const Product& product);
 /// May one do so?
-inline bool may_pack_a(const Engine& engine, const ProductList& list) {
-  return list.transpose_a || !engine.reads_a || engine.depth_step > 1;
-}
+bool may_pack_a(const Engine& engine, const ProductList& list);
 
 /// The deepest part of a sum that a round takes, K at most.
 std::int64_t depth_of_round(const Engine& engine, const ProductList& list, std::int64_t K);
