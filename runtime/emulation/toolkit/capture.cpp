@@ -47,19 +47,6 @@ void record(CUstream_st& stream, std::function<std::vector<Item>()> items, bool 
   capture.graph->nodes.push_back(std::move(node));
 }
 
-/// Raises Error if a block was freed since the capture.
-void check_uses(const std::vector<MemoryUse>& uses) {
-  const Devices& devices = Devices::get();
-  for (const MemoryUse& use : uses) {
-    const DeviceMemory::Block* const block = devices.memory.find(use.data);
-    const bool exists = use.block == 0 ? devices.is_host_block(use.data, use.bytes)
-                                       : block != nullptr && block->number == use.block;
-    if (exists) continue;
-    throw Error(std::string("a graph uses ") + (use.block == 0 ? "pinned" : "device") +
-                " memory that was freed after the capture");
-  }
-}
-
 /// Does the origin's end follow all nodes?
 bool is_joined(const Capture& capture) {
   std::set<const CUgraphNode_st*> joined(capture.origin->ends.begin(), capture.origin->ends.end());
@@ -72,6 +59,18 @@ bool is_joined(const Capture& capture) {
 }
 
 }  // namespace
+
+void check_uses(const std::vector<MemoryUse>& uses) {
+  const Devices& devices = Devices::get();
+  for (const MemoryUse& use : uses) {
+    const DeviceMemory::Block* const block = devices.memory.find(use.data);
+    const bool exists = use.block == 0 ? devices.is_host_block(use.data, use.bytes)
+                                       : block != nullptr && block->number == use.block;
+    if (exists) continue;
+    throw Error(std::string("a graph uses ") + (use.block == 0 ? "pinned" : "device") +
+                " memory that was freed after the capture");
+  }
+}
 
 void submit(CUstream_st& stream, Work work) {
   if (stream.capture == nullptr) {

@@ -13,6 +13,7 @@
 
 #include "runtime/emulation/toolkit/device_queue.h"
 #include "runtime/emulation/toolkit/graph.h"
+#include "runtime/emulation/toolkit/memory_use.h"
 
 namespace tessera::emulation {
 
@@ -25,13 +26,6 @@ struct Capture {
   std::shared_ptr<GraphNodes> graph = std::make_shared<GraphNodes>();
   std::string broken;  // the reason; empty: the capture is valid
   bool ended = false;
-};
-
-/// Memory that work uses. A graph checks at every launch that the block still exists.
-struct MemoryUse {
-  const void* data;
-  std::size_t bytes;
-  std::uint64_t block;  // DeviceMemory::Block::number; 0: pinned memory of the host
 };
 
 struct Work {

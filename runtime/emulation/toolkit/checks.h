@@ -6,6 +6,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "runtime/emulation/toolkit/memory_use.h"
+
 namespace tessera::emulation {
 
 /// The calling thread's.
@@ -16,5 +18,15 @@ cudaError_t refuse_failed(int device);
 /// Is it a stream that has not been destroyed, of a device that has not failed?
 cudaError_t check_stream(cudaStream_t stream);
 cudaError_t check_event(cudaEvent_t event);
+
+/// The memory at an address.
+struct Memory {
+  enum { device, pinned, pageable } kind = pageable;
+  unsigned devices = 0;  // a bit, of device memory
+  MemoryUse use{};
+};
+
+/// Do the bytes lie in one block of device memory, or in memory of the host? `call` is named in errors.
+cudaError_t find_memory(Memory& memory, const void* data, std::size_t bytes, const char* call);
 
 }  // namespace tessera::emulation

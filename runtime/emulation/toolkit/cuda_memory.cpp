@@ -2,7 +2,6 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,33 +17,6 @@ namespace {
 void list_copy(std::size_t bytes) {
   list_launch(
       {.kernel = "cudaMemcpyAsync", .work = {.reads = whole(bytes), .writes = whole(bytes)}});
-}
-
-/// The memory at an address.
-struct Memory {
-  enum { device, pinned, pageable } kind = pageable;
-  unsigned devices = 0;  // a bit, of device memory
-  MemoryUse use{};
-};
-
-cudaError_t find_memory(Memory& memory, const void* data, std::size_t bytes, const char* call) {
-  const Devices& devices = Devices::get();
-  memory.use = {data, bytes, 0};
-  if (!devices.memory.covers(data)) {
-    memory.kind = devices.is_host_block(data, bytes) ? Memory::pinned : Memory::pageable;
-    return cudaSuccess;
-  }
-  const DeviceMemory::Block* const block = devices.memory.find(data);
-  if (block == nullptr) {
-    return refuse(cudaErrorInvalidValue, std::string(call) + ": the memory was freed");
-  }
-  if (static_cast<const std::byte*>(data) + bytes > block->data + block->bytes) {
-    return refuse(cudaErrorInvalidValue, std::string(call) +
-                                             ": the range goes past the end of a block of " +
-                                             std::to_string(block->bytes) + " bytes");
-  }
-  memory = {Memory::device, 1u << block->device, {data, bytes, block->number}};
-  return cudaSuccess;
 }
 
 void list_peer_copy(const Memory& target, const Memory& source) {

@@ -46,7 +46,7 @@ Gate::Gate() : point_(std::make_shared<Point>()) {}
 
 void Gate::stop(cudaStream_t stream) {
   const auto lock = Devices::get().lock();
-  Devices::get().enqueue(*stream, {.wait = point_});
+  submit(*stream, [point = point_] { return std::vector{Item{.wait = point}}; });
 }
 
 void Gate::open() {

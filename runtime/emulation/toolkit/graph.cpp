@@ -136,7 +136,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 
-// Launches that are queued go on: their items share the nodes.
+// Launches that are queued go on: their items share the nodes' work.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   const auto lock = Devices::get().lock();
   if (const auto error = check_executable(executable)) return error;

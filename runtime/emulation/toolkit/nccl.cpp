@@ -1,9 +1,7 @@
 // NCCL for threads of one process.
 //
-// Every communicator has its own thread. It waits for the other ranks' threads, then queues copies
-// and sums on the streams of the calls. Streams wait for each other by events. An operation has two
-// halves: every rank copies the parts of the others' buffers that it needs; when all have copied, in
-// stream order, every rank writes its own buffer. So buffers may be used in place.
+// Every communicator has its own thread. It waits for the other ranks' threads, then queues the
+// operation on the stream of the call (nccl_exchange.h), or records it if the stream captures.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -12,17 +10,19 @@
 
 #include <emulated_device.h>
 
-#include "runtime/emulation/toolkit/nccl_clique.h"
+#include "runtime/emulation/toolkit/device_queue.h"
+#include "runtime/emulation/toolkit/nccl_exchange.h"
 #include "runtime/emulation/toolkit/nccl_faults.h"
-#include "runtime/emulation/toolkit/nccl_sums.h"
 
 namespace {
 
+using tessera::emulation::bytes_read_of_each;
+using tessera::emulation::Call;
 using tessera::emulation::Clique;
+using tessera::emulation::Devices;
 using tessera::emulation::Kind;
+using tessera::emulation::Membership;
 using tessera::emulation::Operation;
-using tessera::emulation::Rendezvous;
-using tessera::emulation::size_of;
 
 thread_local std::string last_error;
 
@@ -50,7 +50,7 @@ struct ncclComm {
   std::thread worker;
   std::uint64_t collectives = 0;
   std::map<std::pair<int, int>, std::uint64_t> messages;  // from, to
-  std::vector<void*> scratch;
+  std::shared_ptr<Membership> membership = std::make_shared<Membership>();
   tessera::emulation::Gate gate;  // opened by an abort
 
   ncclResult_t current_state() {
@@ -76,76 +76,20 @@ struct ncclComm {
       }
     });
   }
-  void give_back() {
-    if (worker.joinable()) worker.join();
-    for (void* const data : scratch) cudaFree(data);
-  }
 };
 
 namespace {
 
-// ---- Reads and writes of an operation
-
-std::size_t bytes_read_of_each(const Operation& side) {
-  return side.count * size_of(side.type);
-}
-
-/// The other sides' buffers that a rank reads, by rank.
-std::vector<int> sources_of(const Operation& side, int rank, int ranks) {
-  if (side.kind == Kind::message)
-    return side.from == nullptr ? std::vector{side.peer} : std::vector<int>{};
-  if (side.kind == Kind::broadcast) return {side.peer};
-  if (side.kind == Kind::reduce && rank != side.peer) return {};
-  std::vector<int> all;
-  for (int r = 0; r < ranks; ++r) all.push_back(r);
-  return all;
-}
-
 // ---- Execution of a group
 
-/// One operation of a group in progress.
-struct Call {
-  Operation side;
-  std::shared_ptr<Rendezvous> rendezvous;
-  int sides;
-  std::vector<std::byte*> copies;  // of the sources
-};
-
-cudaEvent_t point(cudaStream_t stream) {
-  cudaEvent_t event = nullptr;
-  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-  cudaEventRecord(event, stream);
-  return event;
-}
-
-/// The ranks that read this rank's buffer.
-std::vector<int> readers_of(const Call& call, int rank, int ranks) {
-  std::vector<int> readers;
-  for (int r = 0; r < ranks; ++r) {
-    const auto& side = call.rendezvous->sides[static_cast<std::size_t>(r)];
-    if (side == nullptr) continue;
-    const std::vector<int> sources = sources_of(*side, r, ranks);
-    if (std::count(sources.begin(), sources.end(), rank) > 0) readers.push_back(r);
-  }
-  return readers;
-}
-
-/// Waits only for the given ranks. A broadcast, for example, does not promise that all have arrived.
-void wait_for(const Call& call, const std::vector<int>& ranks,
-              const std::vector<cudaEvent_t>& events) {
-  for (const int r : ranks) {
-    cudaStreamWaitEvent(call.side.stream, events[static_cast<std::size_t>(r)], 0);
-  }
-}
-
 Call find_rendezvous(ncclComm& comm, const Operation& side) {
+  Clique& clique = *comm.clique;
   if (side.kind != Kind::message) {
-    const int ranks = comm.clique->ranks();
-    return {side, comm.clique->rendezvous(-1, -1, comm.collectives++, ranks), ranks, {}};
+    return {side, clique.rendezvous(-1, -1, comm.collectives++, clique.ranks())};
   }
   const int from = side.from != nullptr ? comm.rank : side.peer;
   const int to = side.from != nullptr ? side.peer : comm.rank;
-  return {side, comm.clique->rendezvous(from, to, comm.messages[{from, to}]++, 2), 2, {}};
+  return {side, clique.rendezvous(from, to, comm.messages[{from, to}]++, 2)};
 }
 
 bool agree(const Call& call) {
@@ -154,52 +98,8 @@ bool agree(const Call& call) {
     const Operation& mine = call.side;
     const bool message = mine.kind == Kind::message;
     if (other->kind != mine.kind || other->count != mine.count || other->type != mine.type ||
-        other->operation != mine.operation || (!message && other->peer != mine.peer)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/// The first half: copies from the other ranks' buffers.
-bool read(ncclComm& comm, Call& call) {
-  const std::vector<int> sources = sources_of(call.side, comm.rank, comm.clique->ranks());
-  wait_for(call, sources, call.rendezvous->ready);
-  const std::size_t bytes = bytes_read_of_each(call.side);
-  for (const int r : sources) {
-    const Operation& theirs = *call.rendezvous->sides[static_cast<std::size_t>(r)];
-    const auto* from = static_cast<const std::byte*>(theirs.from);
-    if (call.side.kind == Kind::reduce_scatter) {
-      from += bytes * static_cast<std::size_t>(comm.rank);
-    }
-    void* copy = nullptr;
-    if (cudaMalloc(&copy, bytes) != cudaSuccess) return false;
-    comm.scratch.push_back(copy);
-    if (cudaMemcpyAsync(copy, from, bytes, cudaMemcpyDefault, call.side.stream) != cudaSuccess)
-      return false;
-    call.copies.push_back(static_cast<std::byte*>(copy));
-  }
-  comm.clique->have_read(*call.rendezvous, comm.rank, point(call.side.stream));
-  return true;
-}
-
-/// The second half: the result.
-bool write(ncclComm& comm, const Call& call) {
-  wait_for(call, readers_of(call, comm.rank, comm.clique->ranks()), call.rendezvous->read);
-  if (call.copies.empty()) return true;
-  const Operation& side = call.side;
-  const bool sums = side.kind == Kind::reduce_scatter || side.kind == Kind::all_reduce ||
-                    side.kind == Kind::reduce;
-  if (sums) {
-    tessera::emulation::enqueue(side.stream, [side, copies = call.copies] {
-      tessera::emulation::write_sum(side.to, copies, side.count, side.type, side.operation);
-    });
-    return true;
-  }
-  const std::size_t bytes = bytes_read_of_each(side);
-  for (std::size_t k = 0; k < call.copies.size(); ++k) {
-    auto* const to = static_cast<std::byte*>(side.to) + k * bytes;
-    if (cudaMemcpyAsync(to, call.copies[k], bytes, cudaMemcpyDefault, side.stream) != cudaSuccess) {
+        other->operation != mine.operation || other->captured != mine.captured ||
+        (!message && other->peer != mine.peer)) {
       return false;
     }
   }
@@ -212,21 +112,15 @@ void carry_out(ncclComm& comm, const std::vector<Operation>& group) {
   for (const Operation& side : group) {
     if (never_ends) comm.gate.stop(side.stream);
     calls.push_back(find_rendezvous(comm, side));
-    comm.clique->arrive(*calls.back().rendezvous, comm.rank, side, point(side.stream));
+    comm.clique->arrive(*calls.back().rendezvous, comm.rank, side);
   }
-  for (Call& call : calls) {
-    if (!comm.clique->wait_until_all_arrived(*call.rendezvous, call.sides, comm.leave)) return;
+  for (const Call& call : calls) {
+    if (!comm.clique->wait_until_all_arrived(*call.rendezvous, comm.leave)) return;
     if (!agree(call)) {
       return comm.set_state(ncclInvalidUsage, "ranks disagree about a call");
     }
   }
-  for (Call& call : calls) {
-    if (!read(comm, call)) return comm.set_state(ncclUnhandledCudaError, "copying failed");
-  }
-  for (Call& call : calls) {
-    if (!comm.clique->wait_until_all_have_read(*call.rendezvous, call.sides, comm.leave)) return;
-    if (!write(comm, call)) return comm.set_state(ncclUnhandledCudaError, "writing failed");
-  }
+  queue_exchange(comm.membership, comm.device, calls);
   comm.set_state(ncclSuccess);
 }
 
@@ -295,11 +189,19 @@ ncclResult_t check_operation(ncclComm_t comm, const Operation& side) {
   return ncclSuccess;
 }
 
+/// The operation counts as a call of the host.
+Operation as_queued(Operation side) {
+  const auto lock = Devices::get().lock();
+  ++Devices::get().host_calls;
+  side.captured = side.stream != nullptr && side.stream->capture != nullptr;
+  return side;
+}
+
 ncclResult_t add(ncclComm_t comm, const Operation& side) {
   ncclGroupStart();
   ncclResult_t status = check_operation(comm, side);
   if (status == ncclSuccess) {
-    if (side.count > 0) group.operations[comm].push_back(side);
+    if (side.count > 0) group.operations[comm].push_back(as_queued(side));
   } else if (group.first_error == ncclSuccess) {
     group.first_error = status;
   }
@@ -367,6 +269,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     live.insert(made);
   }
   made->rank = rank;
+  made->membership->rank = rank;
   cudaGetDevice(&made->device);
   *comm = made;
   made->start([made] {
@@ -408,7 +311,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   }
   comm->clique->abort(comm->leave);
   comm->gate.open();
-  comm->give_back();
+  leave(*comm->membership);
+  if (comm->worker.joinable()) comm->worker.join();
   delete comm;
   return ncclSuccess;
 }

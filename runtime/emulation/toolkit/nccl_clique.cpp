@@ -4,12 +4,20 @@
 
 namespace tessera::emulation {
 
-Rendezvous::~Rendezvous() {
-  for (const auto* events : {&ready, &read}) {
-    for (const cudaEvent_t event : *events) {
-      if (event != nullptr) cudaEventDestroy(event);
-    }
+Run::Run(std::size_t ranks) {
+  for (std::size_t r = 0; r < ranks; ++r) {
+    ready.push_back(std::make_shared<Point>());
+    read.push_back(std::make_shared<Point>());
   }
+}
+
+std::shared_ptr<Run> Rendezvous::next_run(int rank) {
+  const std::uint64_t number = runs_of_[static_cast<std::size_t>(rank)]++;
+  auto& run = runs_[number];
+  if (run == nullptr) run = std::make_shared<Run>(sides.size());
+  const std::shared_ptr<Run> found = run;
+  if (++found->found == side_count) runs_.erase(number);
+  return found;
 }
 
 bool Clique::connect(int rank, int device, const bool& leave) {
@@ -37,35 +45,24 @@ bool Clique::duplicate_device() {
 std::shared_ptr<Rendezvous> Clique::rendezvous(int from, int to, std::uint64_t number, int sides) {
   const std::lock_guard lock(mutex_);
   auto& found = rendezvous_[{from, to, number}];
-  if (found == nullptr) found = std::make_shared<Rendezvous>(devices_.size());
+  if (found == nullptr) found = std::make_shared<Rendezvous>(devices_.size(), sides);
   const std::shared_ptr<Rendezvous> rendezvous = found;
   if (++rendezvous->found == sides) rendezvous_.erase({from, to, number});
   return rendezvous;
 }
 
-void Clique::arrive(Rendezvous& rendezvous, int rank, const Operation& side, cudaEvent_t ready) {
+void Clique::arrive(Rendezvous& rendezvous, int rank, const Operation& side) {
   const std::lock_guard lock(mutex_);
   rendezvous.sides[static_cast<std::size_t>(rank)] = std::make_unique<Operation>(side);
-  rendezvous.ready[static_cast<std::size_t>(rank)] = ready;
   ++rendezvous.arrived;
   changed_.notify_all();
 }
 
-bool Clique::wait_until_all_arrived(Rendezvous& rendezvous, int sides, const bool& leave) {
+bool Clique::wait_until_all_arrived(Rendezvous& rendezvous, const bool& leave) {
   std::unique_lock lock(mutex_);
-  return wait(lock, leave, [&] { return rendezvous.arrived == sides; });
-}
-
-void Clique::have_read(Rendezvous& rendezvous, int rank, cudaEvent_t read) {
-  const std::lock_guard lock(mutex_);
-  rendezvous.read[static_cast<std::size_t>(rank)] = read;
-  ++rendezvous.have_read;
-  changed_.notify_all();
-}
-
-bool Clique::wait_until_all_have_read(Rendezvous& rendezvous, int sides, const bool& leave) {
-  std::unique_lock lock(mutex_);
-  return wait(lock, leave, [&] { return rendezvous.have_read == sides; });
+  const auto all = [&] { return rendezvous.arrived == rendezvous.side_count; };
+  wait(lock, leave, all);
+  return all();
 }
 
 void Clique::wait_for_abort(const bool& leave) {

@@ -11,6 +11,8 @@
 
 #include <nccl.h>
 
+#include "runtime/emulation/toolkit/device_queue.h"
+
 namespace tessera::emulation {
 
 enum class Kind { all_gather, reduce_scatter, all_reduce, reduce, broadcast, message };
@@ -25,22 +27,35 @@ struct Operation {
   ncclRedOp_t operation;
   int peer;  // the root, or the other end of a message
   cudaStream_t stream;
+  bool captured = false;  // by the stream
 };
 
-/// The ranks' sides of one operation, by rank. A message has only two sides. Other streams may wait
-/// for two points of a rank's stream: its buffers are ready to be read; it has read the others'.
+/// One run of an operation. Other streams may wait for two points of a rank's stream: its buffers are
+/// ready to be read; it has read the others'.
+struct Run {
+  explicit Run(std::size_t ranks);
+
+  std::vector<PointHandle> ready, read;  // by rank
+  int found = 0;
+};
+
+/// The ranks' sides of one operation, by rank. A message has only two sides. An operation that streams
+/// captured runs at every launch of the ranks' graphs: the third runs of all ranks belong together.
 struct Rendezvous {
-  explicit Rendezvous(std::size_t ranks) : sides(ranks), ready(ranks), read(ranks) {}
-  ~Rendezvous();
-  Rendezvous(const Rendezvous&) = delete;
-  Rendezvous& operator=(const Rendezvous&) = delete;
+  Rendezvous(std::size_t ranks, int side_count)
+      : sides(ranks), side_count(side_count), runs_of_(ranks, 0) {}
+
+  /// The rank's next run. The caller holds the lock of Devices.
+  std::shared_ptr<Run> next_run(int rank);
 
   std::vector<std::unique_ptr<Operation>> sides;
-  std::vector<cudaEvent_t> ready;
-  std::vector<cudaEvent_t> read;
+  int side_count;
   int found = 0;
   int arrived = 0;
-  int have_read = 0;
+
+ private:
+  std::vector<std::uint64_t> runs_of_;                  // by rank, so far
+  std::map<std::uint64_t, std::shared_ptr<Run>> runs_;  // that some side has not found yet
 };
 
 class Clique {
@@ -57,10 +72,9 @@ class Clique {
   /// The rendezvous of operation `number` between these ranks (-1, -1: all ranks). It is forgotten
   /// once `sides` ranks have asked for it.
   std::shared_ptr<Rendezvous> rendezvous(int from, int to, std::uint64_t number, int sides);
-  void arrive(Rendezvous& rendezvous, int rank, const Operation& side, cudaEvent_t ready);
-  bool wait_until_all_arrived(Rendezvous& rendezvous, int sides, const bool& leave);
-  void have_read(Rendezvous& rendezvous, int rank, cudaEvent_t read);
-  bool wait_until_all_have_read(Rendezvous& rendezvous, int sides, const bool& leave);
+  void arrive(Rendezvous& rendezvous, int rank, const Operation& side);
+  /// True if all have arrived, also if `leave` is true by then: all ranks queue the operation, or none.
+  bool wait_until_all_arrived(Rendezvous& rendezvous, const bool& leave);
   void wait_for_abort(const bool& leave);
   /// Sets `leave` and wakes the waits that take it.
   void abort(bool& leave);
