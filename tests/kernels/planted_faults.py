@@ -1248,6 +1248,78 @@ FAULTS = {
         "",
         ["emulation_counts"]),
 
+    # ---- graphs of the emulated runtime
+    "a graph begins before the stream's earlier work": (
+        "runtime/emulation/toolkit/graph.cpp",
+        "wait_in(*lane, begin);",
+        "static_cast<void>(lane);",
+        ["runtime_emulated_graph"]),
+    "a stream's later work overtakes a graph": (
+        "runtime/emulation/toolkit/graph.cpp",
+        "    wait_in(stream, executable.ends.back());\n",
+        "",
+        ["runtime_emulated_graph"]),
+    "two launches of an executable graph overlap": (
+        "runtime/emulation/toolkit/graph.cpp",
+        "(const PointHandle& end : executable.ends) wait_in(stream, end);",
+        "(const PointHandle& end : executable.ends) static_cast<void>(end);",
+        ["runtime_emulated_graph"]),
+    "a node does not wait for those of a later lane": (
+        "runtime/emulation/toolkit/graph.cpp",
+        "if (earlier->lane != node.lane) wait_in",
+        "if (earlier->lane < node.lane) wait_in",
+        ["runtime_emulated_graph"]),
+    "marks of memory count as nodes": (
+        "runtime/emulation/toolkit/graph.cpp",
+        "if (!node->mark) found",
+        "if (!node->mark || node->lane > 0) found",
+        ["runtime_emulated_graph"]),
+    "a captured stream that waits forgets its own work": (
+        "runtime/emulation/toolkit/capture.cpp",
+        "== 0) stream.ends.push_back(node);",
+        "== 0) stream.ends = {node};",
+        ["runtime_emulated_graph"]),
+    "a graph may use freed device memory": (
+        "runtime/emulation/toolkit/capture.cpp",
+        "    if (exists) continue;",
+        "    if (exists || use.block != 0) continue;",
+        ["runtime_emulated_graph"]),
+    "a refused call leaves the capture valid": (
+        "runtime/emulation/toolkit/capture.cpp",
+        "if (capture.broken.empty()) capture.broken = why;",
+        "if (capture.ended) capture.broken = why;",
+        ["runtime_emulated_capture"]),
+    "a fork need not be joined": (
+        "runtime/emulation/toolkit/capture.cpp",
+        "return node->mark;",
+        "return node->mark || node->lane > 0;",
+        ["runtime_emulated_capture"]),
+    "a global capture lets other threads allocate": (
+        "runtime/emulation/toolkit/capture.cpp",
+        "if (!own && !global) continue;",
+        "if (!own && !(own && global)) continue;",
+        ["runtime_emulated_capture"]),
+    "a capture copies pageable memory": (
+        "runtime/emulation/toolkit/cuda_memory.cpp",
+        "if (stream->capture != nullptr && pageable) {",
+        "if (stream->capture != nullptr && pageable && bytes > 64) {",
+        ["runtime_emulated_capture"]),
+    "a captured all-reduce reads buffers that are not ready": (
+        "runtime/emulation/toolkit/nccl_exchange.cpp",
+        "    add_waits(items, halves.sources, runs[i]->ready);\n",
+        "",
+        ["runtime_emulated_nccl_graph"]),
+    "a captured all-reduce writes buffers that others read": (
+        "runtime/emulation/toolkit/nccl_exchange.cpp",
+        "    add_waits(items, halves.readers, runs[i]->read);\n",
+        "",
+        ["runtime_emulated_nccl_graph"]),
+    "one rank captures a call that another queues": (
+        "runtime/emulation/toolkit/nccl.cpp",
+        " || other->captured != mine.captured ||\n",
+        " ||\n",
+        ["runtime_emulated_nccl_graph"]),
+
     "the router's loss sees the factors' mean over experts": (
         "kernels/router_loss/cuda.cu",
         "dloss[n] * p(e) * (factors[e] - mean + slope)",

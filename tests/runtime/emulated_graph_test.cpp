@@ -120,18 +120,19 @@ TEST_CASE("a missing dependency of a graph shows under some seed") {
 TEST_CASE("launches of one executable graph come one after another, also in two streams") {
   test::for_every_progress(20, [] {
     const Stream origin, side, other;
-    const Ints x(1), y(1), sum(1);
+    const Ints x(1), one(1), sum(1);
+    check(cudaMemsetAsync(x.data, 0, 4, origin));
     check(cudaMemsetAsync(sum.data, 0, 4, origin));
+    set(one.data, 1, origin);
     const Graph graph = capture(origin, [&] {
-      set(x.data, 1, origin);
       wait(side, origin);
-      add(sum.data, x.data, side);
+      add(x.data, one.data, side);  // would overtake the last node of an earlier launch
       wait(origin, side);
-      set(x.data, 100, origin);
+      add(sum.data, x.data, origin);
     });
     for (int i = 0; i < 3; ++i) check(cudaGraphLaunch(graph, i % 2 == 0 ? origin : other));
     check(cudaDeviceSynchronize());
-    REQUIRE(value_of(sum.data, origin) == 3);
+    REQUIRE(value_of(sum.data, origin) == 1 + 2 + 3);
   });
 }
 

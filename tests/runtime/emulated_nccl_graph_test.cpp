@@ -75,11 +75,11 @@ class Ranks {
     settle();
   }
   ~Ranks() {
+    for (const Rank* rank : {&first, &second}) ncclCommAbort(rank->comm);
     for (Rank* const rank : {&first, &second}) {
       rank->here();
       cudaStreamSynchronize(rank->native());
       rank->graph.reset();
-      ncclCommAbort(rank->comm);
     }
     second.x.reset();
     second.stream.reset();
