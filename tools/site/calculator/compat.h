@@ -31,6 +31,14 @@ template <class Range, class Predicate>
 bool all_of(Range&& range, Predicate predicate) {
   return std::all_of(std::begin(range), std::end(range), predicate);
 }
+template <class Range, class Predicate>
+bool any_of(Range&& range, Predicate predicate) {
+  return std::any_of(std::begin(range), std::end(range), predicate);
+}
+template <class Range, class Predicate>
+auto adjacent_find(Range&& range, Predicate predicate) {
+  return std::adjacent_find(std::begin(range), std::end(range), predicate);
+}
 template <class Range, class Function>
 void for_each(Range&& range, Function function) {
   std::for_each(std::begin(range), std::end(range), function);
