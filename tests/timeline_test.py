@@ -4,11 +4,13 @@
 import importlib.util
 import json
 import pathlib
+import sys
 import tempfile
 import unittest
 import xml.dom.minidom
 
 PATH = pathlib.Path(__file__).resolve().parents[1] / "docs/figures/timeline.py"
+sys.path.insert(0, str(PATH.parent))  # of drawing.py
 SPEC = importlib.util.spec_from_file_location("timeline", PATH)
 timeline = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(timeline)

@@ -2,6 +2,7 @@
 """tools/bench/torch_trace.py turns the events of FSDP2 into those that timeline.py draws. No PyTorch needed."""
 import importlib.util
 import pathlib
+import sys
 import tempfile
 import unittest
 
@@ -9,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def loaded(path):
+    sys.path.insert(0, str((ROOT / path).parent))  # of the modules next to it
     spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, ROOT / path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

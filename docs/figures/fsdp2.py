@@ -19,8 +19,7 @@ PANELS = [("fsdp", "Tessera, fsdp"), ("fsdp2", "PyTorch, FSDP2 as it comes"),
           ("fsdp2_prefetch", "PyTorch, FSDP2 with asynchronous gathers, prefetched in forward")]
 LEFT, RIGHT = 106, 10
 BAR, ROW = 24, 9
-FILLS = {"forward": "blue", "backward": "green", "optimizer": "grey", "exposed": "dark", "copy": "yellow",
-         "open": "light", "gather": "orange", "reduce": "violet", "other": "white"}
+FILLS = timeline.FILLS | {"copy": "yellow"}
 LEGEND = [("blue", "forward"), ("green", "backward"), ("grey", "optimizer"), ("dark", "waiting for a collective"),
           ("yellow", "copying in or out"), ("light", "weights gathered"), ("orange", "gather parameters"),
           ("violet", "reduce gradients"), ("white", "norm")]

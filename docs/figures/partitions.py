@@ -3,76 +3,70 @@
 
     build/bin/partitions | docs/figures/partitions.py > docs/figures/partitions.svg
 
-A bar is a bucket's buffer, as long as it has elements. Colors are owners. What is paler is padding that
-travels with an owner's part; what is white only keeps parameters aligned and never travels.
+A bar is a bucket's buffer, as long as it has elements. Fills are owners. A paler fill is padding that travels
+with an owner's part. White gaps only keep parameters aligned and never travel.
 """
 import json
 import sys
 
-WIDTH, LEFT, RIGHT = 1100, 90, 20
-BAR = 30
-COLORS = ["#8fb8de", "#f2b872", "#a5cf9b", "#d79ac4"]
+from drawing import WIDTH, Drawing
+
+LEFT, BAR, LABEL = 88, 28, 14
+OWNERS = ["blue", "orange", "dark", "violet"]
+LETTER = 6.2  # the width of a letter of a parameter's name
 
 
-def text(x, y, content, size=12, anchor="start", weight="normal"):
-    return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" '
-            f'font-weight="{weight}">{content}</text>')
+def draw_names(drawing, bucket, x, y):
+    """The names of the parameters below the bar, from left to right. A name that would touch the one before it goes to a
+    second line."""
+    ends = [0.0, 0.0]  # of the last name in each line
+    for parameter in sorted(bucket["parameters"], key=lambda one: one["first"]):
+        name = f'{parameter["name"]} [{parameter["shape"]}]'
+        begin = min(x(parameter["first"]), WIDTH - 4 - LETTER * len(name))
+        line = 0 if begin >= ends[0] else 1
+        ends[line] = begin + LETTER * len(name) + 8
+        drawing.text(begin, y + LABEL * (line + 1) - 2, name, 11)
+    return y + LABEL * (2 if ends[1] else 1)
 
 
-def box(x, y, width, color, opacity=1.0):
-    return (f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{BAR}" fill="{color}" '
-            f'fill-opacity="{opacity}"/>')
-
-
-def draw_bucket(bucket, y, scale):
-    """A bar: the owners' pieces pale, over them what is really there, then outlines and names."""
+def draw_bucket(drawing, bucket, y, scale):
+    """A bar: the owners' pieces pale, over them the parameters, then outlines and names. Returns the y below."""
     def x(element):
         return LEFT + scale * element
-    parts = [text(8, y + 19, bucket["name"])]
+    drawing.text(8, y + 18, bucket["name"])
     for piece in bucket["pieces"]:
-        parts.append(box(x(piece["first"]), y, scale * piece["count"], COLORS[piece["rank"]], 0.3))
+        drawing.band(x(piece["first"]), y, scale * piece["count"], BAR, OWNERS[piece["rank"]], opacity=0.3)
     for parameter in bucket["parameters"]:
         first, end = parameter["first"], parameter["first"] + parameter["count"]
         for piece in bucket["pieces"]:
             begin = max(first, piece["first"])
             count = min(end, piece["first"] + piece["count"]) - begin
             if count > 0:
-                parts.append(box(x(begin), y, scale * count, COLORS[piece["rank"]]))
-        parts.append(f'<rect x="{x(first):.2f}" y="{y}" width="{scale * parameter["count"]:.2f}" '
-                     f'height="{BAR}" fill="none" stroke="#333" stroke-width="1.2"/>')
-        label = f'{parameter["name"]} [{parameter["shape"]}]'
-        parts.append(text(x(first), y + BAR + 12, label, 9))
-    parts.append(f'<rect x="{LEFT}" y="{y}" width="{scale * bucket["elements"]:.2f}" height="{BAR}" '
-                 'fill="none" stroke="#999" stroke-width="0.6"/>')
-    parts.append(text(x(bucket["elements"]) + 6, y + 19, f'{bucket["elements"]}', 10))
-    return parts
+                drawing.band(x(begin), y, scale * count, BAR, OWNERS[piece["rank"]])
+        drawing.path([(x(first), y), (x(end), y), (x(end), y + BAR), (x(first), y + BAR), (x(first), y)])
+    end = x(bucket["elements"])
+    corners = [(LEFT, y), (end, y), (end, y + BAR), (LEFT, y + BAR), (LEFT, y)]
+    drawing.path(corners, stroke="#999999", width=0.6)
+    drawing.text(end + 5, y + 18, bucket["elements"], 11)
+    return draw_names(drawing, bucket, x, y + BAR) + 8
 
 
 def main():
     partitions = json.load(sys.stdin)
     longest = max(b["elements"] for p in partitions for b in p["buckets"])
-    scale = (WIDTH - LEFT - RIGHT - 40) / longest
-    parts, y = [], 24
-    parts.append(text(LEFT, y, "owner:", 12))
-    for rank, color in enumerate(COLORS):
-        parts.append(f'<rect x="{LEFT + 50 + 80 * rank}" y="{y - 11}" width="13" height="13" '
-                     f'fill="{color}"/>')
-        parts.append(text(LEFT + 68 + 80 * rank, y, f"rank {rank}"))
-    parts.append(text(LEFT + 390, y, "pale: padding that travels; white: padding that does not"))
-    y += 18
+    scale = (WIDTH - LEFT - 34) / longest
+    drawing = Drawing()
+    y = drawing.legend(20, [(fill, f"rank {rank}") for rank, fill in enumerate(OWNERS)])
+    drawing.text(WIDTH - 8, 20, "pale: padding that travels; white: padding that does not", 12, "end")
     for partition in partitions:
-        y += 26
+        y += 22
         owned = ", ".join(str(count) for count in partition["owned"])
-        parts.append(text(8, y, partition["title"], 14, weight="bold"))
-        parts.append(text(WIDTH - RIGHT, y, f"elements owned by ranks 0 to 3: {owned}", 12, "end"))
-        y += 10
+        drawing.text(8, y, partition["title"], 13, bold=True)
+        drawing.text(WIDTH - 8, y, f"elements owned by ranks 0 to 3: {owned}", 12, "end")
+        y += 9
         for bucket in partition["buckets"]:
-            parts += draw_bucket(bucket, y, scale)
-            y += BAR + 22
-    print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 6}" '
-          'font-family="Helvetica, Arial, sans-serif" fill="#222">')
-    print(f'<rect width="{WIDTH}" height="{y + 6}" fill="#ffffff"/>')
-    print(*parts, "</svg>", sep="\n")
+            y = draw_bucket(drawing, bucket, y, scale)
+    print(drawing.svg(y))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Without arguments it prints the picture of the kept trace, traces/fsdp.json.
 
 TRACE.json is a Chrome trace as write_chrome_trace makes it (runtime/profiler.h). Each rank has three lanes:
 
-  compute         the units' passes (spans "forward h.0", "backward h.0"), the optimizer, and in red the
+  compute         the units' passes (spans "forward h.0", "backward h.0"), the optimizer, and dark the
                   spans "exposed communication" from 0.02 ms on, in which computation waits
   gathered        from the event "open h.0" to the event "close h.0"
   communication   the collectives (spans "all_gather h.0" on the track "communication"), each with a
@@ -16,15 +16,17 @@ import sys
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from drawing import paint_of, patterns
+
 KEPT = Path(__file__).parent / "traces/fsdp.json"
 
-WIDTH = 760  # so that the letters are readable in a column of text
+WIDTH = 700  # so that the letters are readable in a column of text
 LEFT = 110  # for the lanes' names
 SCALE = WIDTH - LEFT - 20  # pixels that the step takes
 BAR, OPEN_BAR, GAP = 26, 9, 16
 
-COLORS = {"forward": "#a9cbe8", "backward": "#b9ddb3", "optimizer": "#d9d9d9", "open": "#c9c3e6",
-          "gather": "#f4c27a", "reduce": "#e3a6cf", "other": "#e4e0d4", "exposed": "#d64545"}
+FILLS = {"forward": "blue", "backward": "green", "optimizer": "grey", "open": "light", "gather": "orange",
+         "reduce": "violet", "other": "white", "exposed": "dark"}
 LEGEND = [("forward", "forward"), ("backward", "backward"), ("optimizer", "optimizer"),
           ("exposed", "waiting for communication"), ("open", "weights gathered"),
           ("gather", "gather parameters"), ("reduce", "reduce gradients"),
@@ -139,22 +141,23 @@ class Drawing:
     def x(self, time):
         return LEFT + SCALE * (time - self.begin) / self.duration
 
-    def text(self, x, y, text, size=12, anchor="start", weight="normal"):
+    def text(self, x, y, text, size=12, anchor="start", weight="normal", halo=False):
+        ground = ' stroke="#ffffff" stroke-width="4" paint-order="stroke"' if halo else ""
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" '
-                          f'text-anchor="{anchor}">{escape(text)}</text>')
+                          f'text-anchor="{anchor}"{ground}>{escape(text)}</text>')
 
-    def box(self, begin, end, y, height, color, title):
+    def box(self, begin, end, y, height, fill, title):
         x, width = self.x(begin), max(0.8, self.x(end) - self.x(begin))
         milliseconds = (end - begin) / 1000
         self.parts.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" fill="{color}" '
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" fill="{paint_of(fill)}" '
             f'stroke="#555" stroke-width="0.4"><title>{escape(title)}: {milliseconds:.3f} ms</title>'
             '</rect>')
 
     def label(self, begin, end, y, height, text):
         """Inside a box, if it fits."""
         if self.x(end) - self.x(begin) > 6.6 * len(text) + 4:
-            self.text((self.x(begin) + self.x(end)) / 2, y + height / 2 + 4, text, 11, "middle")
+            self.text((self.x(begin) + self.x(end)) / 2, y + height / 2 + 4, text, 11, "middle", halo=True)
 
     def line(self, x1, y1, x2, y2, color, width=0.8):
         self.parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
@@ -164,6 +167,7 @@ class Drawing:
         return "\n".join(
             [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" '
              'font-family="Helvetica, Arial, sans-serif" fill="#222">',
+             "<defs>", *patterns(), "</defs>",
              f'<rect width="{WIDTH}" height="{height:.0f}" fill="#ffffff"/>', *self.parts, "</svg>"])
 
 
@@ -186,7 +190,7 @@ def draw_legend(drawing, y):
         if x + 17 + 7 * len(text) > WIDTH:
             x, y = 8, y + 20
         drawing.parts.append(f'<rect x="{x}" y="{y - 10}" width="12" height="12" '
-                             f'fill="{COLORS[kind]}" stroke="#555" stroke-width="0.4"/>')
+                             f'fill="{paint_of(FILLS[kind])}" stroke="#555" stroke-width="0.4"/>')
         drawing.text(x + 17, y, text, 12)
         x += 34 + 7 * len(text)
     return y
@@ -200,10 +204,10 @@ def draw_rank(drawing, rank, y):
     passes = [span for span in rank.compute
               if span[2] == "optimizer" or span[2].startswith(("forward ", "backward "))]
     for begin, end, name in passes:
-        drawing.box(begin, end, y, BAR, COLORS[name.partition(" ")[0]], name)
+        drawing.box(begin, end, y, BAR, FILLS[name.partition(" ")[0]], name)
     for begin, end, name in rank.compute:
         if name == "exposed communication" and end - begin >= SHORTEST_WAIT:
-            drawing.box(begin, end, y, BAR, COLORS["exposed"], name)
+            drawing.box(begin, end, y, BAR, FILLS["exposed"], name)
     for begin, end, name in passes:
         drawing.label(*longest_work(begin, end, rank), y, BAR, name.partition(" ")[2] or name)
     issued_from = y + BAR
@@ -212,7 +216,7 @@ def draw_rank(drawing, rank, y):
     if intervals:
         drawing.text(8, y + 12, "gathered")
     for begin, end, unit, row in intervals:
-        drawing.box(begin, end, y + row * OPEN_BAR, OPEN_BAR - 1, COLORS["open"], "open " + unit)
+        drawing.box(begin, end, y + row * OPEN_BAR, OPEN_BAR - 1, FILLS["open"], "open " + unit)
     y += OPEN_BAR * (1 + max((row for *_, row in intervals), default=0)) + 8
     if not rank.communication:
         return y + GAP
@@ -222,7 +226,7 @@ def draw_rank(drawing, rank, y):
     drawing.text(8, y + 17, "communication")
     labelled_to = 0.0
     for begin, end, name in rank.communication:
-        drawing.box(begin, end, y, BAR, COLORS[kind_of_collective(name)], name)
+        drawing.box(begin, end, y, BAR, FILLS[kind_of_collective(name)], name)
         unit = name.partition(" ")[2]
         half = 3.1 * len(unit)
         middle = min((drawing.x(begin) + drawing.x(end)) / 2, WIDTH - half)
