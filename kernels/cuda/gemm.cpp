@@ -3,18 +3,21 @@
 #include <cublasLt.h>
 
 #include <algorithm>
-#include <array>
-#include <limits>
+#include <charconv>
 #include <map>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/fastest.h"
+#include "kernels/matmul/measured.h"
 #include "kernels/matmul/options.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
-#include "runtime/cuda/status.h"
+#include "runtime/cuda/device.h"
 #include "runtime/cuda/stream.h"
 #include "runtime/tensor.h"
 
@@ -149,6 +152,22 @@ auto key_of(const Gemm& g, const Alignments& alignments) {
                     g.a_stride, g.b_stride, g.c_stride, g.batch, g.epilogue, alignments);
 }
 
+bool rounds_to_tf32(const Gemm& g) {
+  return g.in == DType::f32 && matmul_options().tf32;
+}
+
+/// The kind of product as text: "bf16 [1024, 3072] = bf16 [1024, 768] [768, 3072]^T, bias_gelu, ...".
+std::string text_of(const Gemm& g, const Alignments& alignments) {
+  constexpr std::string_view kEpilogues[] = {"none",          "bias",          "bias_gelu",
+                                             "gelu_backward", "row_sums_of_a", "column_sums_of_b"};
+  return fmt::format(
+      "{} [{}, {}] {} {}{} [{}, {}]{} [{}, {}]{}, strides {} {} {}, batch {}, {}, aligned {} {} {}",
+      name_of(g.out), g.M, g.N, g.accumulate ? "+=" : "=", name_of(g.in),
+      rounds_to_tf32(g) ? " (tf32)" : "", g.M, g.K, g.transpose_a ? "^T" : "", g.K, g.N,
+      g.transpose_b ? "^T" : "", g.a_stride, g.b_stride, g.c_stride, g.batch,
+      kEpilogues[static_cast<int>(g.epilogue)], alignments.a, alignments.b, alignments.c);
+}
+
 // ---- One kind of product, ready to be run
 
 /// The description of a kind of product in the library's types.
@@ -162,10 +181,9 @@ struct Problem {
         b(layout_of(g.in, g.transpose_b ? g.N : g.K, g.transpose_b ? g.K : g.N, g.b_stride,
                     g.batch)),
         c(layout_of(g.out, g.M, g.N, g.c_stride, g.batch)) {
-    const bool tf32 = g.in == DType::f32 && matmul_options().tf32;
-    check_library(cublasLtMatmulDescCreate(description.address(),
-                                           tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                                           CUDA_R_32F),
+    const cublasComputeType_t compute =
+        rounds_to_tf32(g) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    check_library(cublasLtMatmulDescCreate(description.address(), compute, CUDA_R_32F),
                   "cublasLtMatmulDescCreate");
     const auto operation = [](bool transposed) {
       return static_cast<std::int32_t>(transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -185,6 +203,25 @@ struct Problem {
 };
 
 using Algorithm = cublasLtMatmulAlgo_t;
+
+/// An algorithm is 64 bytes without pointers. The library takes them back if its version is the same.
+std::string digits_of(const Algorithm& algorithm) {
+  std::string digits;
+  for (const std::uint64_t word : algorithm.data) digits += fmt::format("{:016x}", word);
+  return digits;
+}
+/// No value if the text is not one of digits_of().
+std::optional<Algorithm> algorithm_of(std::string_view digits) {
+  Algorithm algorithm = {};
+  if (digits.size() != 16 * std::size(algorithm.data)) return std::nullopt;
+  for (std::uint64_t& word : algorithm.data) {
+    const char* const end = digits.data() + 16;
+    const auto [stop, error] = std::from_chars(digits.data(), end, word, 16);
+    if (error != std::errc() || stop != end) return std::nullopt;
+    digits.remove_prefix(16);
+  }
+  return algorithm;
+}
 
 struct Plan {
   Problem problem;
@@ -237,11 +274,18 @@ class Library {
     return true;
   }
 
+  MeasuredAlgorithms measured() const { return {.made_by = name(), .choices = choices_}; }
+  bool use(const MeasuredAlgorithms& algorithms);
+
  private:
   using Key = decltype(key_of(std::declval<Gemm>(), std::declval<Alignments>()));
 
   std::optional<Plan> make_plan(const Gemm& gemm, const GemmMatrices& at,
                                 const Alignments& alignments);
+  /// The library, its version and the GPU.
+  static std::string name();
+  /// The algorithm of choices_. Raises Error if the library does not take it.
+  std::optional<Algorithm> known_choice(const Problem& problem, const std::string& name);
   Algorithm fastest(const Problem& problem, const std::vector<Algorithm>& candidates,
                     const Gemm& gemm, const GemmMatrices& at);
 
@@ -269,53 +313,57 @@ class Library {
 
   Handle handle_;
   std::map<Key, std::optional<Plan>> plans_;
+  std::map<std::string, std::string> choices_;  // those of MeasuredAlgorithms
   std::map<int, Tensor> workspaces_;
 };
+
+std::string Library::name() {
+  return fmt::format("cuBLASLt {} on {}", cublasLtGetVersion(),
+                     device_properties(context().device().index).name);
+}
+
+bool Library::use(const MeasuredAlgorithms& algorithms) {
+  if (algorithms.made_by != name()) return false;
+  choices_ = algorithms.choices;
+  plans_.clear();
+  return true;
+}
+
+std::optional<Algorithm> Library::known_choice(const Problem& problem, const std::string& name) {
+  const auto found = choices_.find(name);
+  if (found == choices_.end()) return std::nullopt;
+  const std::optional<Algorithm> algorithm = algorithm_of(found->second);
+  cublasLtMatmulHeuristicResult_t result = {};
+  const bool suits =
+      algorithm &&
+      cublasLtMatmulAlgoCheck(handle_.get(), problem.description.get(), problem.b.get(),
+                              problem.a.get(), problem.c.get(), problem.c.get(), &*algorithm,
+                              &result) == CUBLAS_STATUS_SUCCESS &&
+      result.workspaceSize <= kGemmWorkspaceBytes;
+  check(suits, "{} does not take the algorithm that it chose for {} before", this->name(), name);
+  return algorithm;
+}
 
 std::optional<Plan> Library::make_plan(const Gemm& gemm, const GemmMatrices& at,
                                        const Alignments& alignments) {
   Problem problem(gemm);
   problem.point_to(at);
-  const bool measured =
-      matmul_options().choice == MatmulOptions::Choice::measured && !context().is_dry();
+  const bool measured = matmul_options().choice == AlgorithmChoice::measured && !context().is_dry();
+  const std::string name = measured ? text_of(gemm, alignments) : "";
+  if (measured) {
+    if (const auto known = known_choice(problem, name)) return Plan{std::move(problem), *known};
+  }
   constexpr int kCandidates = 8;
   const auto candidates =
       suggestions(handle_.get(), problem, alignments, measured ? kCandidates : 1);
   if (candidates.empty()) return std::nullopt;
   const Algorithm chosen =
       candidates.size() == 1 ? candidates[0] : fastest(problem, candidates, gemm, at);
+  if (measured) choices_[name] = digits_of(chosen);
   return Plan{std::move(problem), chosen};
 }
 
 // ---- Measurement
-
-class StopWatch {
- public:
-  StopWatch() {
-    for (cudaEvent_t& event : events_) check_status(cudaEventCreate(&event), "cudaEventCreate");
-  }
-  ~StopWatch() {
-    for (const cudaEvent_t event : events_) cudaEventDestroy(event);
-  }
-  StopWatch(const StopWatch&) = delete;
-  StopWatch& operator=(const StopWatch&) = delete;
-
-  /// Milliseconds that the GPU takes for the calls that `work` queues on `stream`.
-  template <typename Work>
-  float time(cudaStream_t stream, Work work) {
-    check_status(cudaEventRecord(events_[0], stream), "cudaEventRecord");
-    work();
-    check_status(cudaEventRecord(events_[1], stream), "cudaEventRecord");
-    check_status(cudaEventSynchronize(events_[1]), "cudaEventSynchronize");
-    float milliseconds = 0.0f;
-    check_status(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]),
-                 "cudaEventElapsedTime");
-    return milliseconds;
-  }
-
- private:
-  std::array<cudaEvent_t, 2> events_{};
-};
 
 /// Memory that trials write to. It is freed before the first step ends, so it is not charged to the
 /// rank's allocator. Null if there is no memory left.
@@ -342,25 +390,23 @@ Algorithm Library::fastest(const Problem& problem, const std::vector<Algorithm>&
   const auto stride = static_cast<std::size_t>(gemm.c_stride ? gemm.c_stride : gemm.N);
   const Scratch scratch(static_cast<std::size_t>(rows) * stride * size_of(gemm.out));
   if (!scratch.data()) return candidates[0];
-  constexpr int kTrials = 7;
-  StopWatch watch;
-  const Algorithm* best = &candidates[0];
-  float best_time = std::numeric_limits<float>::infinity();
-  for (const Algorithm& candidate : candidates) {
-    const auto trial = [&] {
-      check_library(launch(problem, candidate, at, scratch.data(), gemm.accumulate),
-                    "cublasLtMatmul");
-    };
-    std::array<float, kTrials> times;
-    trial();  // the first one loads the kernel
-    for (float& time : times) time = watch.time(native(current_stream()), trial);
-    std::nth_element(times.begin(), times.begin() + kTrials / 2, times.end());
-    if (times[kTrials / 2] < best_time) best_time = times[kTrials / 2], best = &candidate;
-  }
-  return *best;
+  const std::size_t best =
+      cuda::fastest(native(current_stream()), candidates.size(), [&](std::size_t i) {
+        check_library(launch(problem, candidates[i], at, scratch.data(), gemm.accumulate),
+                      "cublasLtMatmul");
+      });
+  return candidates[best];
 }
 
 }  // namespace
+
+MeasuredAlgorithms measured_algorithms() {
+  return context().state<Library>().measured();
+}
+
+bool use_measured_algorithms(const MeasuredAlgorithms& algorithms) {
+  return context().state<Library>().use(algorithms);
+}
 
 bool try_gemm(const Gemm& gemm, const GemmMatrices& at) {
   return context().state<Library>().run(gemm, at);

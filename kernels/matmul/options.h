@@ -12,15 +12,20 @@ template <>
 inline constexpr EnumNames<MatmulLibrary> kEnumNames<MatmulLibrary> = {"matmul",
                                                                        {"tessera", "openblas"}};
 
+/// cuBLASLt's algorithm for a kind of product on a GPU. `suggested` is the first that the library suggests:
+/// the same in every run. `measured` is the fastest of several by measurement: it may differ between
+/// runs, and with it the bits (kernels/matmul/measured.h).
+enum class AlgorithmChoice { suggested, measured };
+template <>
+inline constexpr EnumNames<AlgorithmChoice> kEnumNames<AlgorithmChoice> = {
+    "choice", {"suggested", "measured"}};
+
 struct MatmulOptions {
   MatmulLibrary library = MatmulLibrary::tessera;
   /// On the CPU: the instructions of all kernels, and with bf16 factors the bits of products. This
   /// CPU must have the level.
   cpu::Isa isa = cpu::best_isa();
-  /// On a GPU: the library's algorithm for a shape. `suggested` is the first that the library suggests: the
-  /// same in every run. `measured` is the fastest of several by measurement: it may differ between
-  /// runs, and with it the bits.
-  enum class Choice { suggested, measured } choice = Choice::suggested;
+  AlgorithmChoice choice = AlgorithmChoice::suggested;
   /// On a GPU: may f32 factors be rounded to the 11 significant bits of tf32, which is several times faster?
   bool tf32 = false;
 };

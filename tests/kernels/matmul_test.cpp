@@ -255,7 +255,7 @@ TEST_CASE("matmul gives equal bits to equal calls with other products in between
 TEST_CASE("matmul with the algorithm that measured fastest is the product too") {
   RankContext context({.device = test::device(), .threads = 1});
   const ContextGuard guard(context);
-  matmul_options().choice = MatmulOptions::Choice::measured;
+  matmul_options().choice = AlgorithmChoice::measured;
   const auto other = context.allocator().account()[Category::other].current;
   for (const Size& s : {Size{0, 33, 65, 48}, Size{3, 4, 6, 20}}) {
     check_product(s, DType::bf16, DType::f32, Transpose::no, Transpose::yes);

@@ -1011,6 +1011,31 @@ FAULTS = {
         "return size_of(product.out) == 2 && product.N % 8 == 0;",
         "return product.N % 8 == 0;",
         ["kernels_linear"]),
+    "a given choice of an algorithm is measured again": (
+        "kernels/cuda/gemm.cpp",
+        "  choices_ = algorithms.choices;\n",
+        "",
+        ["kernels_emulated_algorithms"]),
+    "plans outlive the choices they were made by": (
+        "kernels/cuda/gemm.cpp",
+        "  choices_ = algorithms.choices;\n  plans_.clear();\n",
+        "  choices_ = algorithms.choices;\n",
+        ["tools_emulated_algorithms"]),
+    "the slowest algorithm is chosen": (
+        "kernels/cuda/fastest.cpp",
+        "if (times[kTrials / 2] < best_time) best_time",
+        "if (i == 0 || times[kTrials / 2] > best_time) best_time",
+        ["kernels_emulated_algorithms"]),
+    "a run that continues measures its algorithms again": (
+        "tools/train/runner.cpp",
+        "      restore_algorithms(path);\n",
+        "",
+        ["tools_emulated_algorithms"]),
+    "every rank takes the first rank's algorithms": (
+        "tools/train/algorithms.cpp",
+        "ranks[static_cast<std::size_t>(rank) % ranks.size()]",
+        "ranks[0]",
+        ["tools_emulated_algorithms"]),
     "streams share a workspace": (
         "kernels/cuda/gemm.cpp",
         "workspaces_[current_stream().id()]",

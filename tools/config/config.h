@@ -164,6 +164,7 @@ struct RuntimeConfig {
 struct KernelsConfig {
   AttentionBackend attention = AttentionBackend::tessera;
   MatmulLibrary matmul = MatmulLibrary::tessera;
+  AlgorithmChoice cublaslt = AlgorithmChoice::suggested;
 };
 
 /// The texts of train.sample_every.

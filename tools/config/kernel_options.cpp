@@ -16,6 +16,7 @@ void choose_kernels(const Config& config, cpu::Isa best) {
   set_attention_backend(config.kernels.attention);
   matmul_options().library = config.kernels.matmul;
   matmul_options().isa = isa;
+  matmul_options().choice = config.kernels.cublaslt;
 }
 
 }  // namespace tessera

@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-/// Sets the calling thread's rank to them: runtime.isa, kernels.attention and kernels.matmul. Raises
+/// Sets the calling thread's rank to them: runtime.isa, kernels.attention, kernels.matmul
+/// and kernels.cublaslt. Raises
 /// Error if the CPU, whose best instruction set is `best`, lacks that of runtime.isa.
 void choose_kernels(const Config& config, cpu::Isa best = cpu::best_isa());
 

@@ -367,6 +367,10 @@ std::vector<Key> kernels_keys(KernelsConfig& kernels) {
                  "it, for bf16 and f16 and heads of a multiple of 8 up to 128."),
       choice_key("kernels.matmul", kernels.matmul,
                  "The matrix products of the CPU: this project's, or OpenBLAS's, to compare with."),
+      choice_key("kernels.cublaslt", kernels.cublaslt,
+                 "The algorithms of a GPU's matrix products: the first that cuBLASLt suggests, or "
+                 "the fastest of eight by measurement. Checkpoints keep the measured ones, so that "
+                 "a run that continues has the same bits."),
   };
 }
 

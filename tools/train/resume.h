@@ -14,6 +14,7 @@ namespace tessera {
 /// The files of a checkpoint, next to the ranks' and the manifest.
 inline constexpr const char* kConfigFile = "config.yaml";
 inline constexpr const char* kModelFile = "config.json";
+inline constexpr const char* kAlgorithmsFile = "algorithms.json";
 
 /// The checkpoints that train.resume names, in the order of steps. Raises Error, with the place of
 /// the key, if it names a path without any.

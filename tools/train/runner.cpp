@@ -9,10 +9,12 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/file.h"
+#include "sharding/checkpoint/reader.h"
 #include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/program/stop.h"
+#include "tools/train/algorithms.h"
 #include "tools/train/continuing.h"
 #include "tools/train/description.h"
 #include "tools/train/gather.h"
@@ -111,6 +113,7 @@ fs::path Runner::restore_newest(std::vector<CheckpointFolder> candidates) {
             config_.data.train.string(), data_.train.samples(), config_.data.sequence_length,
             path.string(), restored.sequences);
       position_ = restored.position;
+      restore_algorithms(path);
       return path;
     }
     if (!is_first()) continue;
@@ -119,6 +122,16 @@ fs::path Runner::restore_newest(std::vector<CheckpointFolder> candidates) {
     candidates.pop_back();
     log(fmt::format("warning: {}; the checkpoint before is taken", problem));
   }
+}
+
+void Runner::restore_algorithms(const fs::path& checkpoint) {
+  if (config_.kernels.cublaslt != AlgorithmChoice::measured) return;
+  CheckpointReader reader(checkpoint);
+  if (!reader.manifest().files.contains(kAlgorithmsFile)) return;
+  const std::string problem = use_algorithms(reader.text(kAlgorithmsFile), world_.rank());
+  if (problem.empty() || !is_first()) return;
+  log(fmt::format("warning: {}: {}; they are measured again, and the bits may differ",
+                  checkpoint.string(), problem));
 }
 
 void Runner::execute() {
@@ -264,11 +277,14 @@ void Runner::roll_back(const std::string& problem) {
 
 void Runner::save_checkpoint(const StepResult& result) {
   CheckpointTexts texts;
+  const bool measured = config_.kernels.cublaslt == AlgorithmChoice::measured;
+  const std::string algorithms = measured ? algorithms_text(world_) : "";
   if (is_first()) {
     folder_->check_in_place();
     texts = {.state = run_state_text(session_, position_, result, data_.train.samples()),
              .files = tokenizer_files_};
     texts.files[kConfigFile] = to_yaml(as_run());
+    if (measured) texts.files[kAlgorithmsFile] = algorithms;
     texts.files[kModelFile] = session_.model().config().dump(2) + "\n";
   }
   checkpointer_.save(position_.step, result.finite, tensors_to_save(session_), std::move(texts));

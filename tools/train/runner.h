@@ -43,6 +43,8 @@ class Runner {
   /// Loads the last of these checkpoints that every rank can read; rank 0 passes them. Returns its
   /// path, or an empty one if there are none.
   std::filesystem::path restore_newest(std::vector<CheckpointFolder> candidates);
+  /// With kernels.cublaslt=measured: products take the algorithms that this checkpoint keeps.
+  void restore_algorithms(const std::filesystem::path& checkpoint);
   std::vector<std::string> introduction() const;
   /// Rank 0's event of this moment.
   void event(std::string_view name, nlohmann::ordered_json fields);

@@ -75,6 +75,7 @@ struct cublasLtMatmulHeuristicResult_t {
 };
 
 const char* cublasLtGetStatusName(cublasStatus_t status);
+std::size_t cublasLtGetVersion();
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
@@ -107,6 +108,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulPreference_t preference, int requested,
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* returned);
+/// Whether an algorithm, which may come from another process, suits a problem.
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algo,
+                                       cublasLtMatmulHeuristicResult_t* result);
 
 /// D = alpha op(A) op(B) + beta C, then the epilogue. Matrices are column-major.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,

@@ -7,7 +7,9 @@
 // aligned matrices, forms two halves and keeps the first in the workspace. One adds the halves in
 // the output's type; it is the first choice if the mask of reduction schemes allows it.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include <cublasLt.h>
@@ -194,6 +196,10 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
   }
 }
 
+std::size_t cublasLtGetVersion() {
+  return 130100;
+}
+
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return create(handle);
 }
@@ -296,6 +302,23 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
   return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algo,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
+  const Problem problem{*description, *a, *b, *d};
+  const cublasStatus_t status = check(problem, *c);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  Algorithm algorithm;
+  std::memcpy(static_cast<void*>(&algorithm), algo, sizeof algorithm);
+  if (algorithm.problem != fingerprint(problem)) return CUBLAS_STATUS_INVALID_VALUE;
+  result->workspaceSize = algorithm.workspace_bytes;
+  result->state = CUBLAS_STATUS_SUCCESS;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                               const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
                               const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
@@ -322,7 +345,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                     static_cast<const std::byte*>(c), static_cast<std::byte*>(d)};
   const float alpha_now = *static_cast<const float*>(alpha),
               beta_now = *static_cast<const float*>(beta);
+  const auto& [whole, in_halves] = tessera::emulation::device_options().product_delays;
+  const std::chrono::milliseconds delay = algorithm.sum == Sum::in_halves ? in_halves : whole;
   const auto product = [=] {
+    if (delay.count() > 0) std::this_thread::sleep_for(delay);
     multiply(problem, at, alpha_now, beta_now, algorithm.sum, workspace);
     tessera::emulation::list_launch(
         {.kernel = "cublasLtMatmul", .work = work_of(problem, beta_now != 0.0f)});

@@ -5,6 +5,7 @@
 // a missing wait between streams and a host buffer reused too soon show, and show every time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -52,6 +53,11 @@ struct DeviceOptions {
   std::size_t memory_bytes = std::size_t{8} << 30;
   /// The compute capability: 80, 86, 89 or 90. It decides how much shared memory a block can have.
   int capability = 90;
+  /// The time that products of cuBLASLt take besides, by the way that an algorithm adds: a test makes
+  /// one of them the slower.
+  struct {
+    std::chrono::milliseconds whole{0}, in_halves{0};
+  } product_delays;
 };
 
 DeviceOptions device_options();

@@ -1,0 +1,16 @@
+// The fastest of several ways to do the same work, by measurement.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <functional>
+
+namespace tessera::cuda {
+
+/// `trial(i)` queues candidate i on `stream`. Returns the candidate with the shortest median time of
+/// seven; the first of them if two are equal. `candidates` is at least 1. Waits for the stream.
+std::size_t fastest(cudaStream_t stream, std::size_t candidates,
+                    const std::function<void(std::size_t)>& trial);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,74 @@
+// The measured choice of a product's algorithm. On the emulated GPU a test decides which is the fastest.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <utility>
+
+#include "kernels/matmul/measured.h"
+#include "kernels/matmul/op.h"
+#include "kernels/matmul/options.h"
+#include "runtime/emulation/toolkit/emulated_device.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+/// Products of cuBLASLt take so many milliseconds, by the algorithm.
+emulation::DeviceOptions with_delays(int whole, int in_halves) {
+  emulation::DeviceOptions options = emulation::device_options();
+  options.product_delays.whole = std::chrono::milliseconds(whole);
+  options.product_delays.in_halves = std::chrono::milliseconds(in_halves);
+  return options;
+}
+
+struct Product {
+  std::vector<float> values;
+  MeasuredAlgorithms algorithms;
+};
+
+/// A product on a new rank, which knows these algorithms.
+Product product(AlgorithmChoice choice, const MeasuredAlgorithms* known = nullptr) {
+  RankContext context({.device = test::device(), .threads = 1});
+  const ContextGuard guard(context);
+  matmul_options().choice = choice;
+  if (known) CHECK(use_measured_algorithms(*known));
+  const Tensor a = test::normal_tensor({24, 304}, DType::f32, "a");
+  const Tensor b = test::normal_tensor({304, 40}, DType::f32, "b");
+  const Tensor c = Tensor::empty({24, 40}, DType::f32);
+  matmul(c, a, b);
+  return {c.to_vector<float>(), measured_algorithms()};
+}
+
+}  // namespace
+
+TEST_CASE("a rank takes the fastest algorithm, and another rank can be given its choice") {
+  using enum AlgorithmChoice;
+  const std::vector<float> in_halves = product(suggested).values;
+  MeasuredAlgorithms choices;
+  {
+    const emulation::DeviceOptionsGuard slow_halves(with_delays(0, 2));
+    const Product whole = product(measured);
+    REQUIRE(whole.values != in_halves);
+    REQUIRE(whole.algorithms.choices.size() == 1);
+    choices = whole.algorithms;
+  }
+  const emulation::DeviceOptionsGuard slow_whole(with_delays(2, 0));
+  CHECK(product(measured).values == in_halves);
+  CHECK(product(measured, &choices).values != in_halves);
+  CHECK(product(measured, &choices).algorithms.choices == choices.choices);
+  CHECK(product(suggested, &choices).values == in_halves);
+
+  SECTION("choices of another library are refused") {
+    const test::Rank rank;
+    choices.made_by = "cuBLASLt 1 on another GPU";
+    CHECK_FALSE(use_measured_algorithms(choices));
+    CHECK(measured_algorithms().choices.empty());
+  }
+  SECTION("a choice that the library does not take is named") {
+    choices.choices.begin()->second = "12";
+    CHECK_THROWS_WITH(product(measured, &choices),
+                      Catch::Contains("f32 [24, 40] = f32 [24, 304] [304, 40]"));
+  }
+}
+
+}  // namespace tessera
