@@ -13,7 +13,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/options.h"
@@ -23,6 +22,7 @@
 #include "tools/bench/median.h"
 #include "tools/bench/onednn.h"
 #include "tools/bench/report.h"
+#include "tools/measure/matmul_rate.h"
 #include "tools/measure/noise.h"
 #include "tools/measure/peak.h"
 #include "tools/program/command_line.h"
@@ -39,10 +39,7 @@ struct Options {
 /// The median of a product's seconds; 0 without a product.
 double seconds_of(int runs, const std::function<void()>& multiply) {
   if (!multiply) return 0.0;
-  if (context().threads().size() > 1) {
-    // OpenBLAS's threads spin for some 26 ms after their last product.
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
+  if (context().threads().size() > 1) wait_for_openblas_threads();
   multiply();
   std::vector<double> seconds;
   for (int i = 0; i < runs; ++i) {

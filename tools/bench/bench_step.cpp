@@ -20,7 +20,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "runtime/context.h"
@@ -93,8 +92,7 @@ Timing time_step(TrainingSession& session, const ResolvedConfig& run, std::int64
   const MemoryAccount memory = context().allocator().account();
 
   const double rate = baseline_rate(shape, run);
-  // OpenBLAS's threads go on spinning after a product.
-  if (context().device().is_cpu()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (context().device().is_cpu()) wait_for_openblas_threads();
   context().allocator().reset_peaks();  // the baseline's memory is not the step's
   const double flops = flops_of(shape, run.config.data).ours;
   return {memory,

@@ -3,8 +3,10 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <limits>
+#include <thread>
 
 #include "kernels/matmul/op.h"
 #include "runtime/backends.h"
@@ -99,6 +101,10 @@ std::optional<double> peak_matmul_rate(const Device& first, int ranks, DType dty
     }
   }
   return sum > 0.0 ? std::optional(sum) : std::nullopt;
+}
+
+void wait_for_openblas_threads() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
 }
 
 }  // namespace tessera

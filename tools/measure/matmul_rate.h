@@ -25,4 +25,8 @@ int gpus_of(const Device& first, int ranks);
 /// (runtime/cuda/device.h). No value on the CPU, or if a GPU is not in the table.
 std::optional<double> peak_matmul_rate(const Device& first, int ranks, DType dtype);
 
+/// Waits until OpenBLAS's threads sleep. After a product they spin for up to 2^28 cycles of the time
+/// stamp counter (0.10 seconds at 2.6 GHz), and take time from ours.
+void wait_for_openblas_threads();
+
 }  // namespace tessera
