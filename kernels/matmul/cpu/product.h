@@ -6,10 +6,10 @@
 // The next round is packed while this one is multiplied (pipeline.h).
 //
 // A round takes as many columns of b as fit, packed, in half of the second-level cache. Rows of a are
-// read where they lie if their depth is contiguous and they have the micro-kernel's type; others are
-// packed too. Within a block a panel of a stays in the first-level cache while b's panels pass by
-// (engine.h has a picture). A product of few rows has no shared panels: each task packs the columns
-// that it needs.
+// read where they lie if their depth is contiguous, they have the micro-kernel's type and the product
+// has few columns; others are packed too. Within a block a panel of a stays in the first-level cache
+// while b's panels pass by (engine.h has a picture). A product of few rows has no shared panels: each
+// task packs the columns that it needs.
 //
 // An element's sum is cut into pieces of depth. Their borders depend on K alone, and a piece's sum does
 // not depend on other elements. So bits depend neither on threads nor on blocks, nor on the rows that
