@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <functional>
@@ -24,6 +25,21 @@ inline from_chars_result from_chars(const char* first, const char* last, double&
   value = number;
   return {first + (end - text.c_str()), errc()};
 }
+
+/// The only operation that the planner uses. A calculator has one thread.
+template <class Value>
+class atomic_ref {
+ public:
+  explicit atomic_ref(Value& value) : value_(&value) {}
+  Value fetch_add(Value more, memory_order) const {
+    const Value before = *value_;
+    *value_ += more;
+    return before;
+  }
+
+ private:
+  Value* value_;
+};
 
 namespace ranges {
 
