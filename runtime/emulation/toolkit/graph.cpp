@@ -1,6 +1,8 @@
 #include "runtime/emulation/toolkit/graph.h"
 
+#include <algorithm>
 #include <map>
+#include <utility>
 
 #include "runtime/emulation/toolkit/capture.h"
 #include "runtime/emulation/toolkit/checks.h"
