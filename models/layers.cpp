@@ -1,5 +1,7 @@
 #include "models/layers.h"
 
+#include "runtime/step_values.h"
+
 namespace tessera {
 
 Linear::Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, bool with_bias,
@@ -76,7 +78,11 @@ void RmsNorm::visit_parameters(const std::function<void(const Parameter&)>& visi
 Variable Dropout::operator()(Variable x, bool training) const {
   if (!training) return x;
   const RandomPosition& at = context().random();
-  return dropout(std::move(x), probability, RandomStream(at.seed, site, at.step, at.micro_batch));
+  const RandomStream random(at.seed, site, at.step, at.micro_batch);
+  return dropout(std::move(x), probability,
+                 stream_of_step(random, [at, site = site](const StepNumbers& numbers) {
+                   return RandomStream(at.seed, site, numbers.step, at.micro_batch);
+                 }));
 }
 
 }  // namespace tessera

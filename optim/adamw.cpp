@@ -4,6 +4,7 @@
 
 #include "kernels/adamw/op.h"
 #include "runtime/check.h"
+#include "runtime/step_values.h"
 
 namespace tessera {
 
@@ -30,14 +31,17 @@ void AdamW::update(const std::vector<std::size_t>& which, double learning_rate,
   std::vector<AdamWTensors> tensors;
   for (const std::size_t i : which) {
     const ParameterShard& shard = shards()[i];
+    const auto rounding = [seed = options_.seed,
+                           name = shard.name + " rounding"](const StepNumbers& numbers) {
+      return RandomStream(seed, name, static_cast<std::uint64_t>(numbers.update));
+    };
     tensors.push_back({.p = shard.data,
                        .m = m_[i],
                        .v = v_[i],
                        .gradient = shard.gradient,
                        .copy = shard.copy,
                        .decay = shard.decay,
-                       .rounding = RandomStream(options_.seed, shard.name + " rounding",
-                                                static_cast<std::uint64_t>(steps())),
+                       .rounding = stream_of_step(rounding({.update = steps()}), rounding),
                        .first = shard.first});
   }
   adamw(tensors,

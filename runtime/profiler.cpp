@@ -1,6 +1,7 @@
 #include "runtime/profiler.h"
 
 #include "runtime/backends.h"
+#include "runtime/capture.h"
 #include "runtime/context.h"
 #include "runtime/cuda/backend.h"
 #include "runtime/cuda/moment.h"
@@ -15,12 +16,12 @@ double microseconds(Profiler::Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-/// Null on the CPU, without a context, and after a CUDA failure (which is raised when results are
-/// read).
+/// Null on the CPU, in a capture, without a context, and after a CUDA failure (which is raised when
+/// results are read).
 std::shared_ptr<const cuda::Moment> moment_or_null() {
   if constexpr (kHasCuda) {
     const RankContext* here = context_or_null();
-    if (here == nullptr || here->device().is_cpu()) return nullptr;
+    if (here == nullptr || here->device().is_cpu() || is_capturing()) return nullptr;
     try {
       return std::make_shared<cuda::Moment>();
     } catch (const Error&) {
@@ -103,6 +104,7 @@ std::vector<Profiler::Record> Profiler::records() const {
 
 void Profiler::add(std::string_view name, std::string_view track, const TimePoint& begin,
                    const TimePoint& end) {
+  if (is_capturing()) return;  // the host's time to record work is not the work's
   const std::lock_guard lock(mutex_);
   if (log_ != nullptr) log_->add_span(name, track, begin.logged, end.logged);
   if (begin.device != nullptr && end.device != nullptr) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "runtime/backends.h"
+#include "runtime/capture.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/cuda/backend.h"
@@ -161,6 +162,7 @@ Tensor Tensor::clone() const {
 Tensor Tensor::to_host() const {
   check_defined(*this, "copy");
   if (device() == Device{}) return *this;
+  check_host_may_wait();
   Tensor copy = empty_on_host(shape_, dtype_);
   copy.copy_from(*this);
   current_stream().synchronize();
@@ -197,6 +199,7 @@ template <typename T>
 std::vector<T> Tensor::to_vector() const {
   check_defined(*this, "read");
   data<T>();  // checks the dtype
+  check_host_may_wait();
   std::vector<T> values(static_cast<std::size_t>(numel()));
   current_stream().enqueue(
       [&] { copy_bytes(on_host(values.data()), location_of(*this), bytes()); });

@@ -14,6 +14,7 @@
 #include "kernels/cast/device.h"
 #include "kernels/cuda/multi_tensor.h"
 #include "kernels/cuda/philox.h"
+#include "kernels/cuda/step_value.h"
 
 namespace tessera::cuda {
 namespace {
@@ -165,7 +166,8 @@ __device__ void update_one(const Item<P, S, G>& t, std::int64_t i, const AdamWFa
 template <typename P, typename S, typename G>
 __global__ void __launch_bounds__(gpu::kThreads)
     adamw_kernel(const __grid_constant__ gpu::TensorList<Item<P, S, G>, gpu::kLongList> list,
-                 AdamWFactors f, const float* gradient_scale) {
+                 StepValue<AdamWFactors> factors, const float* gradient_scale) {
+  AdamWFactors f = gpu::current(factors);
   if (gradient_scale != nullptr) {
     f.gradient_scale = *gradient_scale;
     if (!isfinite(f.gradient_scale)) return;
@@ -178,7 +180,7 @@ __global__ void __launch_bounds__(gpu::kThreads)
 }
 
 template <typename P, typename S, typename G>
-void launch(std::span<const AdamWTensors> parameters, const AdamWFactors& factors,
+void launch(std::span<const AdamWTensors> parameters, const StepValue<AdamWFactors>& factors,
             const float* gradient_scale) {
   std::vector<Item<P, S, G>> items;
   for (const AdamWTensors& t : parameters) {
@@ -200,7 +202,12 @@ void launch(std::span<const AdamWTensors> parameters, const AdamWFactors& factor
 
 void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settings,
            const Tensor& gradient_scale) {
-  const AdamWFactors factors(settings);
+  const auto factors = step_value(AdamWFactors(settings), [settings](const StepNumbers& numbers) {
+    AdamWSettings now = settings;
+    now.learning_rate = numbers.learning_rate;
+    now.step = numbers.update;
+    return AdamWFactors(now);
+  });
   const float* scale = gradient_scale.defined() ? gradient_scale.data<float>() : nullptr;
   const AdamWTensors& first = parameters.front();
   gpu::visit(first.gradient.dtype(), [&](auto type) {

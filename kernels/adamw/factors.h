@@ -21,6 +21,8 @@ struct AdamWFactors {
         epsilon(static_cast<float>(s.epsilon)),
         decay(static_cast<float>(s.learning_rate * s.weight_decay)) {}
 
+  bool operator==(const AdamWFactors&) const = default;
+
   float gradient_scale;
   float beta1, beta1_rest;
   float beta2, beta2_rest;

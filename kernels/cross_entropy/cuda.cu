@@ -20,6 +20,7 @@
 #include "kernels/cross_entropy/rows.h"
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/step_value.h"
 
 namespace tessera::cuda {
 namespace {
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kMostThreads)
 /// `kept_vectors` of a row stay in shared memory between the passes.
 template <typename T>
 __global__ void __launch_bounds__(kMostThreads, 2)
-    loss_and_gradient_kernel(float* losses, T* logits, std::int64_t stride, float scale,
+    loss_and_gradient_kernel(float* losses, T* logits, std::int64_t stride, StepValue<float> scale,
                              unsigned kept_vectors, Targets targets) {
   using Vector = gpu::Vector<T>;
   gpu::SharedMemory memory;
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kMostThreads, 2)
   });
   if (threadIdx.x == 0) losses[n] = (sum.maximum - at_target) + sum.log_of_sum();
 
-  const gpu::GradientOfRow<T> gradient(sum.maximum, sum.sum, scale, target);
+  const gpu::GradientOfRow<T> gradient(sum.maximum, sum.sum, gpu::current(scale), target);
   parts.for_each_single(
       [&](std::int64_t i) { gpu::store(row[i], gradient(gpu::load(row[i]), i)); });
   parts.for_each_vector(
@@ -116,11 +117,12 @@ __global__ void __launch_bounds__(kMostThreads, 2)
 
 /// One block: losses are one number per token, very few next to the logits.
 __global__ void __launch_bounds__(kMostThreads)
-    scaled_sum_kernel(float* result, const float* losses, std::int64_t count, float scale) {
+    scaled_sum_kernel(float* result, const float* losses, std::int64_t count,
+                      StepValue<float> scale) {
   float sum = 0.0f;
   for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += losses[i];
   sum = gpu::block_reduce<gpu::Sum>(sum);
-  if (threadIdx.x == 0) *result = scale * sum;
+  if (threadIdx.x == 0) *result = gpu::current(scale) * sum;
 }
 
 /// At least a warp, at most one thread per vector.
@@ -178,7 +180,8 @@ void losses_of_rows(Out losses, const LogitRows& rows) {
              [&](auto type) { forward<decltype(type)>(losses, nullptr, rows); });
 }
 
-void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, float scale) {
+void losses_and_gradients_of_rows(Out losses, const LogitRows& rows,
+                                  const StepValue<float>& scale) {
   gpu::visit(rows.logits.dtype(), [&](auto type) {
     using T = decltype(type);
     const std::int64_t vectors = rows.classes / gpu::Vector<T>::kSize;
@@ -190,7 +193,7 @@ void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, float scale
   });
 }
 
-void scaled_sum(Out result, const Tensor& losses, float scale) {
+void scaled_sum(Out result, const Tensor& losses, const StepValue<float>& scale) {
   gpu::launch(scaled_sum_kernel, dim3(1), dim3(kMostThreads), 0, gpu::stream(),
               result.data<float>(), losses.data<float>(), losses.numel(), scale);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/op.h"
+#include "runtime/step_values.h"
 
 namespace tessera::cuda {
 
@@ -21,9 +22,9 @@ void losses_of_rows(Out losses, const LogitRows& rows);
 
 /// The same, and the logits become their gradients: scale * (softmax - one-hot), zero where
 /// ignored. Every row is read once and written once.
-void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, float scale);
+void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, const StepValue<float>& scale);
 
 /// result [1] = scale * (sum of losses), added in an order that depends on their number alone.
-void scaled_sum(Out result, const Tensor& losses, float scale);
+void scaled_sum(Out result, const Tensor& losses, const StepValue<float>& scale);
 
 }  // namespace tessera::cuda

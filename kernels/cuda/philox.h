@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/language.h"
 #include "runtime/random.h"
+#include "runtime/step_values.h"
 
 namespace tessera::gpu {
 
@@ -20,22 +21,27 @@ __device__ inline uint4 philox4x32(uint4 c, uint2 k) {
   return c;
 }
 
-/// A RandomStream as a kernel's parameter. Element i is word i % 4 of block(i / 4).
+/// A RandomStream as a kernel's parameter. Element i is word i % 4 of block(i / 4). In a capture the
+/// number of the stream has a slot (runtime/step_values.h).
 struct RandomWords {
   uint2 key, stream;
+  const std::uint64_t* slot = nullptr;
 
   RandomWords() = default;
   explicit RandomWords(const RandomStream& random)
-      : key(halves(random.seed())), stream(halves(random.stream())) {}
+      : key(halves(random.seed())), stream(halves(random.stream())) {
+    if (is_capturing()) slot = context().state<StepValues>().slot_of(random);
+  }
 
   __device__ uint4 block(std::uint64_t index) const {
+    const uint2 name = slot != nullptr ? halves(*slot) : stream;
     return philox4x32(make_uint4(static_cast<unsigned>(index), static_cast<unsigned>(index >> 32),
-                                 stream.x, stream.y),
+                                 name.x, name.y),
                       key);
   }
 
  private:
-  static uint2 halves(std::uint64_t value) {
+  __host__ __device__ static uint2 halves(std::uint64_t value) {
     return make_uint2(static_cast<unsigned>(value), static_cast<unsigned>(value >> 32));
   }
 };

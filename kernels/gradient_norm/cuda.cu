@@ -16,6 +16,7 @@
 // so few significant bits that 28 bits and one product do: for bf16 down to 2^(e - 21).
 #include "kernels/cuda/multi_tensor.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/step_value.h"
 #include "kernels/gradient_norm/exact_sum.h"
 #include "kernels/gradient_norm/op.h"
 
@@ -172,7 +173,9 @@ __global__ void __launch_bounds__(gpu::kThreads)
 
 /// One thread.
 __global__ void __launch_bounds__(1)
-    clip_kernel(float* factor, const std::int64_t* words, const float* loss, ClipSettings s) {
+    clip_kernel(float* factor, const std::int64_t* words, const float* loss,
+                StepValue<ClipSettings> settings) {
+  const ClipSettings s = gpu::current(settings);
   if (words[kNanWord] + words[kInfinityWord] > 0 || !isfinite(*loss)) {
     *factor = NAN;
     return;
@@ -207,8 +210,11 @@ void sum_of_squares(Out words, std::span<const Tensor> tensors) {
 
 void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,
                  const ClipSettings& settings) {
+  const auto now = step_value(settings, [settings](const StepNumbers& numbers) {
+    return ClipSettings{.max_norm = settings.max_norm, .loss_scale = numbers.loss_scale};
+  });
   gpu::launch(clip_kernel, dim3(1), dim3(1), 0, gpu::stream(), factor.data<float>(),
-              norm.words().data<std::int64_t>(), loss.data<float>(), settings);
+              norm.words().data<std::int64_t>(), loss.data<float>(), now);
 }
 
 }  // namespace tessera::cuda

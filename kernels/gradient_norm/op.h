@@ -49,6 +49,8 @@ struct ClipSettings {
   double max_norm = 0.0;
   /// The factor of the loss, and so of every gradient.
   double loss_scale = 1.0;
+
+  bool operator==(const ClipSettings&) const = default;
 };
 
 /// factor [1] f32: the optimizer multiplies gradients by it. NaN if the norm or `loss` ([1] f32) is

@@ -98,6 +98,9 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
                           const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
                           int ignore_index, std::int64_t chunk) {
   const CategoryScope scope(Category::workspace);
+  const auto scale = step_value(static_cast<float>(loss_scale), [](const StepNumbers& numbers) {
+    return static_cast<float>(numbers.loss_factor);
+  });
   const std::int64_t tokens = x.size(0), classes = weight.size(0);
   const Tensor losses = Tensor::empty({tokens}, DType::f32);
   const Tensor workspace = Tensor::empty({std::min(chunk, tokens), padded(classes)}, x.dtype());
@@ -113,13 +116,13 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
       losses_of_rows(chunk_losses, rows);
       continue;
     }
-    losses_and_gradients_of_rows(chunk_losses, rows, static_cast<float>(loss_scale));
+    losses_and_gradients_of_rows(chunk_losses, rows, scale);
     if (dx.defined()) head.input_gradient(dx.slice(begin, end));
     if (dweight.defined()) {
       head.weight_gradient(dweight, begin == 0 ? accumulate_dweight : Accumulate::yes);
     }
   }
-  scaled_sum(loss, losses, static_cast<float>(loss_scale));
+  scaled_sum(loss, losses, scale);
 }
 
 }  // namespace tessera::cuda

@@ -3,6 +3,7 @@
 // kernels/adamw/cuda.cu draws which thread takes which elements. Traffic per element: p, and b with
 // momentum, read and written (8 or 16 bytes); the gradient read (4 bytes, or 2 in 16 bits).
 #include "kernels/cuda/multi_tensor.h"
+#include "kernels/cuda/step_value.h"
 #include "kernels/sgd/factors.h"
 
 namespace tessera::cuda {
@@ -54,8 +55,9 @@ __device__ void update_one(const Item<G>& t, std::int64_t i, const SgdFactors& f
 
 template <typename Form, typename G>
 __global__ void __launch_bounds__(gpu::kThreads)
-    sgd_kernel(const __grid_constant__ gpu::TensorList<Item<G>, gpu::kLongList> list, SgdFactors f,
-               const float* gradient_scale) {
+    sgd_kernel(const __grid_constant__ gpu::TensorList<Item<G>, gpu::kLongList> list,
+               StepValue<SgdFactors> factors, const float* gradient_scale) {
+  SgdFactors f = gpu::current(factors);
   if (gradient_scale != nullptr) {
     f.gradient_scale = *gradient_scale;
     if (!isfinite(f.gradient_scale)) return;
@@ -72,6 +74,12 @@ __global__ void __launch_bounds__(gpu::kThreads)
 void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
          const Tensor& gradient_scale) {
   const bool momentum = settings.momentum != 0.0;
+  const auto factors = step_value(SgdFactors(settings), [settings](const StepNumbers& numbers) {
+    SgdSettings now = settings;
+    now.learning_rate = numbers.learning_rate;
+    now.first_step = numbers.update == 1;
+    return SgdFactors(now);
+  });
   const float* scale = gradient_scale.defined() ? gradient_scale.data<float>() : nullptr;
   gpu::visit(parameters.front().gradient.dtype(), [&](auto type) {
     using G = decltype(type);
@@ -81,8 +89,7 @@ void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
                        t.gradient.data<G>(), t.p.numel(), t.decay});
     }
     gpu::launch_for_each_list<Item<G>, gpu::kLongList>(
-        items, momentum ? sgd_kernel<Momentum, G> : sgd_kernel<Plain, G>, SgdFactors(settings),
-        scale);
+        items, momentum ? sgd_kernel<Momentum, G> : sgd_kernel<Plain, G>, factors, scale);
   });
 }
 

@@ -14,6 +14,8 @@ struct SgdFactors {
         nesterov(s.nesterov),
         first_step(s.first_step) {}
 
+  bool operator==(const SgdFactors&) const = default;
+
   float learning_rate;
   float momentum;
   float weight_decay;
