@@ -4,6 +4,7 @@
 #include "runtime/cuda/backend.h"
 #include "runtime/cuda/status.h"
 #include "runtime/cuda/stream.h"
+#include "runtime/graph_pool.h"
 #include "runtime/poison.h"
 
 #if defined(TESSERA_EMULATED)
@@ -40,9 +41,15 @@ class DeviceMemory final : public MemorySource {
   std::map<int, cudaStream_t> streams_;  // the users of blocks, by their numbers
 };
 
+/// A block of a graph's pool has the number of its stream in the pool.
+[[maybe_unused]] int without_pool(int stream) {
+  return stream % kStreamsOfPool;
+}
+
 #if defined(TESSERA_EMULATED)
 void DeviceMemory::mark_used(std::byte* data, std::size_t bytes, std::size_t block_bytes,
-                             int stream) {
+                             int numbered) {
+  const int stream = without_pool(numbered);
   if (context_or_null() != nullptr && current_stream().id() == stream) {
     streams_[stream] = native(current_stream());
   }
@@ -50,8 +57,8 @@ void DeviceMemory::mark_used(std::byte* data, std::size_t bytes, std::size_t blo
     emulation::mark_used(found->second, data, bytes, block_bytes);
   }
 }
-void DeviceMemory::mark_unused(std::byte* data, std::size_t block_bytes, int stream) {
-  if (const auto found = streams_.find(stream); found != streams_.end()) {
+void DeviceMemory::mark_unused(std::byte* data, std::size_t block_bytes, int numbered) {
+  if (const auto found = streams_.find(without_pool(numbered)); found != streams_.end()) {
     emulation::mark_unused(found->second, data, block_bytes);
   }
 }
