@@ -123,7 +123,6 @@ void Routers::set_last_step(LastStep last) {
 void Routers::finish_step(const std::vector<std::int64_t>& counts) {
   check_counts(counts);
   in_step_ = false;
-  offsets_of_step_.clear();
   last_ = {.counts = counts, .tokens = step_.tokens};
   if (training_.balance != Balance::bias) return;
   for (std::size_t layer = 0; layer < biases_.size(); ++layer) {
@@ -152,7 +151,11 @@ void Routers::set_bias(std::size_t layer, std::vector<float> values) {
       std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
   check(finite, "{} has a value that is NaN or infinite", bias.name);
   bias.values = std::move(values);
-  device_biases_[layer] = {};
+  Tensor& on_device = device_biases_[layer];  // a graph reads it where it is
+  if (on_device.defined()) {
+    on_device.copy_from(
+        tensor_of(std::vector<double>(bias.values.begin(), bias.values.end()), on_device.dtype()));
+  }
 }
 
 bool Routers::has_loss() const {

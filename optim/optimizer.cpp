@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/capture.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/describe.h"
@@ -61,6 +62,13 @@ void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) 
   }
   ++steps_;
   may_have_been_skipped_ = true;
+  if (is_capturing()) {
+    before_every_launch([this, counted = true]() mutable {
+      if (std::exchange(counted, false)) return;
+      ++steps_;
+      may_have_been_skipped_ = true;
+    });
+  }
   if (context().is_dry()) log_update(*this);
   if (!on_device.empty()) update(on_device, learning_rate, gradient_scale);
   if (on_host.empty()) return;

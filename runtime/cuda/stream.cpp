@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/capture.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/cuda/backend.h"
@@ -79,6 +80,9 @@ class OnDevice {
   int previous_ = 0;
 };
 
+/// A point of a graph exists in its launches only. A launch begins after all earlier work of its
+/// streams, and all their later work comes after it (graph.h). So between a graph and the rest there is
+/// nothing to wait for, in either direction.
 class Point final : public Event::State {
  public:
   Point(cudaStream_t stream, std::shared_ptr<WorkInFlight> work)
@@ -92,13 +96,18 @@ class Point final : public Event::State {
   ~Point() override { cudaEventDestroy(event_); }
 
   cudaEvent_t native() const { return event_; }
+  /// Whether the calling thread's work belongs to the same capture, or both to none.
+  bool is_here() const { return capture_ == current_capture(); }
   bool complete() override {
+    if (capture_ != 0) return true;
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) return false;
     check_status(status, "cudaEventQuery");
     return true;
   }
   void synchronize() override {
+    check_host_may_wait();
+    if (capture_ != 0) return context().compute_stream().synchronize();
     check_status(cudaEventSynchronize(event_), "cudaEventSynchronize");
     release(/*by_host=*/true);
   }
@@ -107,6 +116,7 @@ class Point final : public Event::State {
  private:
   std::shared_ptr<WorkInFlight> work_;
   WorkInFlight::Number number_;
+  int capture_ = current_capture();
   cudaEvent_t event_ = nullptr;
 };
 
@@ -169,10 +179,13 @@ class CudaQueue final : public Stream::Queue {
   void wait(const Event& event) override {
     auto* const point = dynamic_cast<Point*>(state_of(event));
     if (point == nullptr) return event.synchronize();  // a point of a worker thread
-    check_status(cudaStreamWaitEvent(stream_, point->native(), 0), "cudaStreamWaitEvent");
+    if (point->is_here()) {
+      check_status(cudaStreamWaitEvent(stream_, point->native(), 0), "cudaStreamWaitEvent");
+    }
     if (id() == kComputeStream) point->release(/*by_host=*/false);
   }
   void synchronize() override {
+    check_host_may_wait();
     const WorkInFlight::Number last = work_->last();
     check_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     work_->release(last, /*by_host=*/true);

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "runtime/capture.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/describe.h"
@@ -194,7 +195,9 @@ Event Communicator::queue(Call call, const Stream& stream) {
     const Span span(
         fmt::format("{}{}{}", name_of(call.collective), call.label.empty() ? "" : " ", call.label));
     const TimePoint begin = TimePoint::now();
-    family_->bytes_sent[static_cast<int>(call.collective)] += perform(call);
+    const auto count = [&sent = family_->bytes_sent[static_cast<int>(call.collective)],
+                        bytes = perform(call)] { sent += bytes; };
+    is_capturing() ? before_every_launch(count) : count();
     family_->times.add(kBusy, current_stream().name(), begin, TimePoint::now());
   });
   return stream.record();

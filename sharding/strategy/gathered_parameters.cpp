@@ -74,6 +74,8 @@ void GatheredParameters::close(int b, bool again_in_backward) {
 
 void GatheredParameters::masters_changed(Writes writes) {
   ++generation_;
+  // A launch of a graph changes the masters, and writes to the buffers.
+  if (is_capturing()) before_every_launch([this] { ++generation_; });
   changed_ = context().compute_stream().record();
   own_values_.masters_changed(writes);
 }
@@ -85,6 +87,7 @@ void GatheredParameters::gather(int b, Direction direction) {
   mark("gather " + bucket(b).name);
   slot.bucket = b;
   slot.generation = generation_;
+  slot.capture = current_capture();
   const Stream& stream = communication_stream();
   stream.wait(slot.released);
   stream.wait(changed_);

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/capture.h"
 #include "sharding/strategy/own_values.h"
 #include "sharding/strategy/parameter_store.h"
 
@@ -37,6 +38,8 @@ class GatheredParameters final : public ParameterStore {
     Tensor buffer;
     int bucket = -1;
     std::uint64_t generation = 0;  // of the weights that it holds
+    /// The capture that gathers it at every launch; 0: none.
+    int capture = 0;
     bool open = false;
     Event ready;
     Event released;
@@ -45,7 +48,8 @@ class GatheredParameters final : public ParameterStore {
   const BucketLayout& bucket(int b) const { return resources_.buckets()[b]; }
   Slot& slot_of(int bucket) { return slots_[resources_.group.gather_slots.of_bucket[bucket]]; }
   bool holds(const Slot& slot, int bucket) const {
-    return slot.bucket == bucket && slot.generation == generation_;
+    return slot.bucket == bucket && slot.generation == generation_ &&
+           slot.capture == current_capture();
   }
   void gather(int bucket, Direction direction);
   /// Copies of this rank's 1/k of a gathered bucket: out of the buffer, or back into it.

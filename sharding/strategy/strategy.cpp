@@ -1,6 +1,7 @@
 #include "sharding/strategy/strategy.h"
 
 #include "autograd/variable.h"
+#include "runtime/capture.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
@@ -193,6 +194,7 @@ void Strategy::write(const std::function<void()>& write_them, Writes writes) {
 
 void Strategy::masters_changed(Writes writes) {
   for (const auto& group : groups_) group->masters_changed(writes);
+  if (is_capturing()) return;  // every launch begins with its own gathers
   for (const auto& group : groups_) group->prefetch_first();
 }
 

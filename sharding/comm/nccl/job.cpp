@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/capture.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/cuda/backend.h"
@@ -108,8 +109,19 @@ void NcclJob::queue(ncclComm_t comm, const std::function<std::string()>& describ
     check_nccl(group.end(), comm, describe());
   }
   wait_until_queued(comm, describe);
+  if (is_capturing()) return watch_launches();
   const std::lock_guard lock(mutex_);
   under_way_.push_back({describe(), current_stream().record(), Clock::now()});
+}
+
+void NcclJob::watch_launches() {
+  if (std::exchange(watched_capture_, current_capture()) == current_capture()) return;
+  before_every_launch([this] { raise_if_failed(); });
+  after_every_launch([this] {
+    const std::lock_guard lock(mutex_);
+    under_way_.push_back(
+        {"the graph of a step", context().compute_stream().record(), Clock::now()});
+  });
 }
 
 void NcclJob::wait_until_queued(ncclComm_t comm, const std::function<std::string()>& describe) {

@@ -74,6 +74,8 @@ class NcclJob {
   /// Raises Error unless `status` is success or "in progress".
   void check_nccl(ncclResult_t status, ncclComm_t comm, const std::string& what) const;
   void wait_until_queued(ncclComm_t comm, const std::function<std::string()>& describe);
+  /// In a capture: watches every launch of the graph, which has this rank's calls.
+  void watch_launches();
 
   Communicator& control_;
   const std::chrono::milliseconds deadline_;
@@ -82,6 +84,7 @@ class NcclJob {
   std::mutex mutex_;  // guards all below, and calls to NCCL
   std::vector<ncclComm_t> comms_;
   std::list<UnderWay> under_way_;
+  int watched_capture_ = 0;  // the last
   std::optional<std::string> failure_;
   std::condition_variable ended_;
   bool end_ = false;
