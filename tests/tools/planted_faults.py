@@ -395,13 +395,13 @@ FAULTS = {
         ["elastic"]),
     "elastic: a rank has neighbouring micro-batches": (
         "tools/train/session.cpp",
-        "const std::int64_t micro_batch = i * world_.size() + world_.rank();",
-        "const std::int64_t micro_batch = world_.rank() * micro_batches + i;",
+        "return source.load(step, (i * world_.size() + world_.rank()) * rows, rows);",
+        "return source.load(step, (world_.rank() * run_.config.data.accumulation_steps + i) * rows, rows);",
         ["elastic"]),
     "elastic: dropout is drawn by the rank's own number of a micro-batch": (
         "tools/train/session.cpp",
-        ".micro_batch = static_cast<std::uint64_t>(micro_batch)};",
-        ".micro_batch = static_cast<std::uint64_t>(i)};",
+        "static_cast<std::uint64_t>(i * world_.size() + world_.rank())};",
+        "static_cast<std::uint64_t>(i)};",
         ["elastic"]),
     "elastic: 16-bit sums are allowed": (
         "sharding/plan/placement.cpp",
@@ -778,8 +778,8 @@ FAULTS = {
         ["optimizer"]),
     "training does not tell documents apart": (
         "tools/train/session.cpp",
-        "loss_scale, /*training=*/true,\n                          batch.document_starts);",
-        "loss_scale, /*training=*/true, Tensor());",
+        "numbers.loss_factor, /*training=*/true,\n                          batch.document_starts);",
+        "numbers.loss_factor, /*training=*/true, Tensor());",
         ["session"]),
     "validation does not tell documents apart": (
         "tools/train/session.cpp",
@@ -951,10 +951,61 @@ FAULTS = {
         ["resolve"]),
 }
 
-BATCHES = [planting.Batch(
-    {name: planting.Fault(path, old, new, [f"test_tools_{test}" for test in tests])
-     for name, (path, old, new, tests) in FAULTS.items()},
-    folder="build/planted_faults", preset="release")]
+# ---- steps as CUDA graphs, on the emulated GPU
+GRAPH_FAULTS = {
+    "a graph keeps the learning rate of its capture": (
+        "kernels/adamw/cuda.cu",
+        "    now.learning_rate = numbers.learning_rate;\n",
+        "    now.learning_rate += 0.0 * numbers.learning_rate;\n"),
+    "a graph keeps the mask of its capture": (
+        "models/layers.cpp",
+        "RandomStream(at.seed, site, numbers.step, at.micro_batch)",
+        "RandomStream(at.seed, site, at.step + 0 * numbers.step, at.micro_batch)"),
+    "a graph reads the batch of its capture": (
+        "tools/train/graphed_step.cpp",
+        "  if (!place.defined()) place = Tensor::empty(values.shape(), values.dtype());\n",
+        "  if (place.defined() && values.dtype() == DType::i32) return;\n"
+        "  if (!place.defined()) place = Tensor::empty(values.shape(), values.dtype());\n"),
+    "a graph shares its memory with tensors outside": (
+        "runtime/allocator.cpp",
+        "  return pool == nullptr ? stream : pool->number() * kStreamsOfPool + stream;\n",
+        "  return pool == nullptr ? stream : stream;\n"),
+    "a launch is no step of the optimizer": (
+        "optim/optimizer.cpp",
+        "      if (std::exchange(counted, false)) return;\n",
+        "      if (std::exchange(counted, true)) return;\n"),
+    "an evaluation uses parameters that were gathered before a launch": (
+        "sharding/strategy/gathered_parameters.cpp",
+        "  if (is_capturing()) before_every_launch([this] { ++generation_; });\n",
+        ""),
+    "a graph relies on a gather of the step before": (
+        "sharding/strategy/gathered_parameters.cpp",
+        "  slot.capture = current_capture();\n",
+        ""),
+    "a launch sends nothing": (
+        "sharding/comm/communicator.cpp",
+        "is_capturing() ? before_every_launch(count) : count();",
+        "if (!is_capturing()) count();"),
+    "a launch's memory is not counted": (
+        "runtime/cuda/graph.cpp",
+        "    device_pool_->count_again();\n",
+        ""),
+    "the bias of a router is a new tensor after each step": (
+        "models/routers.cpp",
+        "  if (on_device.defined()) {\n",
+        "  if (on_device.defined()) on_device = {};\n  if (on_device.defined()) {\n"),
+}
+
+BATCHES = [
+    planting.Batch(
+        {name: planting.Fault(path, old, new, [f"test_tools_{test}" for test in tests])
+         for name, (path, old, new, tests) in FAULTS.items()},
+        folder="build/planted_faults", preset="release"),
+    planting.Batch(
+        {name: planting.Fault(path, old, new, ["test_tools_cuda_graph"])
+         for name, (path, old, new) in GRAPH_FAULTS.items()},
+        folder="build-emulated/planted_faults", preset="emulated"),
+]
 
 if __name__ == "__main__":
     sys.exit(planting.run(sys.argv[1:], BATCHES))

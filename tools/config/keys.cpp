@@ -351,6 +351,11 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
       whole_number_key("runtime.threads", runtime.threads, 0, 4096,
                        "Threads per rank; 0 = a machine's cores shared among its ranks. Results do "
                        "not depend on it."),
+      flag_key(
+          "runtime.graph", runtime.graph,
+          "GPUs: the first step runs as always, the second is captured as a CUDA graph, and each "
+          "later step is one launch of it, with the same bits. For models and micro-batches so "
+          "small that a GPU waits for its host."),
       training_dtype_key("runtime.compute_dtype", runtime.compute_dtype,
                          "The dtype that parameters are gathered and computed with. The masters' "
                          "dtype is `optimizer.master_dtype`; f16 comes with dynamic loss scaling."),

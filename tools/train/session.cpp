@@ -50,45 +50,75 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
   if (computes_in(run_.sharding, DType::f16)) scaler_.emplace();
   optimizer_ = make_optimizer(config.optimizer, strategy_->shards(), seed);
+  if (!config.runtime.graph) return;
+  check_graph();
+  graphed_.emplace(config.data.accumulation_steps);
 }
 
 TrainingSession::~TrainingSession() = default;
 
-StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, bool stop) {
+void TrainingSession::check_graph() const {
+  const Config& config = run_.config;
+  const auto refuse_if = [](bool condition, std::string_view reason) {
+    check(!condition, "runtime.graph: {}", reason);
+  };
+  refuse_if(context().device() == Device{},
+            "a CUDA graph needs a GPU; set runtime.graph=false on the CPU");
+  refuse_if(
+      world_.size() > 1 && config.sharding.communicator != CommunicatorKind::nccl,
+      "ranks that exchange data by the host cannot be in a graph; set sharding.communicator=nccl");
+  refuse_if(config.sharding.offload != Offload::none,
+            "offloaded state is updated by the host; set sharding.offload=none");
+  refuse_if(config.sharding.expert_parallel > 1,
+            "the host reads the sizes of the experts' messages; set sharding.expert_parallel=1");
+  refuse_if(config.sharding.check_replicas > 0,
+            "the host compares the replicas within a step; set sharding.check_replicas=0");
+  refuse_if(config.train.profile.last > 0,
+            "a graph has no spans to profile; leave train.profile out");
+  refuse_if(run_.document_token.has_value(),
+            "the host reads where documents start; leave data.document_token out");
+  const Routers* const routers = model_->routers();
+  if (routers == nullptr) return;
+  const RouterTraining& training = routers->training();
+  refuse_if(training.balance == Balance::lagged || training.balance == Balance::hf,
+            "the host computes this balance's factors; set moe.balance to bias or none");
+  refuse_if(training.z_loss != 0.0 && scaler_.has_value(),
+            "the host scales the z-loss in f16; set moe.z_loss=0 or take bf16");
+}
+
+StepNumbers TrainingSession::numbers_of(std::int64_t step, const BatchSource& source) const {
   const double scale = scaler_ ? scaler_->scale() : 1.0;
-  Step sharded = strategy_->start_step();
-  if (Routers* const routers = model_->routers()) {
-    const DataConfig& data = run_.config.data;
-    routers->start_step({.tokens = tokens_per_step(data),
-                         .micro_batches = data.accumulation_steps * world_.size(),
-                         .losses = strategy_->plan().losses(),
-                         .loss_scale = scale});
-  }
   const std::int64_t targets = source.valid_targets(step, 0, run_.config.data.batch_size);
   check(targets > 0, "step {}: no target of the batch is valid", step);
-  std::vector<float> numbers(static_cast<std::size_t>(strategy_->plan().losses()) + 1, 0.0f);
-  numbers.back() = stop ? 1.0f : 0.0f;
-  const auto count = static_cast<std::int64_t>(numbers.size());
-  const Tensor sums = Tensor::from(numbers, {count});
-  const Tensor losses = sums.slice(0, count - 1);
-  accumulate_gradients(sharded, step, scale / static_cast<double>(targets), source, losses);
-  const Span span("optimizer");
-  const Routers* const routers = model_->routers();
-  sum_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_losses()});
-  const Tensor loss = sum_in_tree(losses);
-  const GradientNorm norm = sharded.gradient_norm();
-  const std::int64_t every = run_.config.sharding.check_replicas;
-  if (every > 0 && step % every == 0 && !context().is_dry()) {
-    check_replicas(*strategy_, world_, step);
+  return {.step = static_cast<std::uint64_t>(step),
+          .update = optimizer_->steps() + 1,
+          .learning_rate = learning_rate_at(run_.schedule, step - 1),
+          .loss_factor = scale / static_cast<double>(targets),
+          .loss_scale = scale};
+}
+
+StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, bool stop) {
+  const StepNumbers numbers = numbers_of(step, source);
+  std::vector<float> start(static_cast<std::size_t>(strategy_->plan().losses()) + 1, 0.0f);
+  start.back() = stop ? 1.0f : 0.0f;
+  StepInputs inputs = {.sums = Tensor::from(start, {static_cast<std::int64_t>(start.size())}),
+                       .batch = [&](std::int64_t i) { return load_micro_batch(step, i, source); }};
+  GradientNorm norm;
+  if (graphed_) {
+    norm = graphed_->run(numbers, inputs, [this, &numbers](const StepInputs& places) {
+      return queue_step(numbers, places);
+    });
+    inputs.sums = graphed_->sums();
+  } else {
+    norm = queue_step(numbers, inputs);
   }
-  const double learning_rate = learning_rate_at(run_.schedule, step - 1);
-  update_parameters(sharded, learning_rate, norm, loss, scale);
 
   // Everything is queued; here the host waits for the device.
-  const std::vector<float> of_all_ranks = sums.to_vector<float>();
+  const std::vector<float> of_all_ranks = inputs.sums.to_vector<float>();
+  const double scale = numbers.loss_scale;
   StepResult result = {.loss = static_cast<float>(of_all_ranks[0] / scale),
                        .gradient_norm = norm.value() / scale,
-                       .learning_rate = learning_rate,
+                       .learning_rate = numbers.learning_rate,
                        .stop = of_all_ranks.back() > 0.0f};
   world_.raise_if_aborted();
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
@@ -101,12 +131,38 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
         "touched. Lower optimizer.learning_rate, lengthen optimizer.warmup_steps or check the data",
         step, result.loss, result.gradient_norm);
   if (scaler_) scaler_->update(finite);
-  if (routers != nullptr) {
+  if (const Routers* const routers = model_->routers()) {
     result.router_loss = sum_in_tree(routers->router_losses()).item<float>();
     if (finite) finish_routers();
     if (finite) result.loads = routers->loads();
   }
   return result;
+}
+
+GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepInputs& inputs) {
+  Step sharded = strategy_->start_step();
+  Routers* const routers = model_->routers();
+  if (routers != nullptr) {
+    const DataConfig& data = run_.config.data;
+    routers->start_step({.tokens = tokens_per_step(data),
+                         .micro_batches = data.accumulation_steps * world_.size(),
+                         .losses = strategy_->plan().losses(),
+                         .loss_scale = numbers.loss_scale});
+  }
+  const Tensor& sums = inputs.sums;
+  const Tensor losses = sums.slice(0, sums.numel() - 1);
+  accumulate_gradients(sharded, numbers, inputs, losses);
+  const Span span("optimizer");
+  sum_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_losses()});
+  const Tensor loss = sum_in_tree(losses);
+  const GradientNorm norm = sharded.gradient_norm();
+  const std::int64_t every = run_.config.sharding.check_replicas;
+  const auto step = static_cast<std::int64_t>(numbers.step);
+  if (every > 0 && step % every == 0 && !context().is_dry()) {
+    check_replicas(*strategy_, world_, step);
+  }
+  update_parameters(sharded, numbers, norm, loss);
+  return norm;
 }
 
 void TrainingSession::finish_routers() const {
@@ -119,33 +175,34 @@ void TrainingSession::finish_routers() const {
   routers.finish_step(all);
 }
 
-void TrainingSession::update_parameters(Step& sharded, double learning_rate,
-                                        const GradientNorm& norm, const Tensor& loss,
-                                        double loss_scale) {
+void TrainingSession::update_parameters(Step& sharded, const StepNumbers& numbers,
+                                        const GradientNorm& norm, const Tensor& loss) {
   const Tensor factor = Tensor::empty({1}, DType::f32);
   clip_factor(factor, norm, loss,
-              {.max_norm = run_.config.optimizer.clip_norm, .loss_scale = loss_scale});
-  sharded.update([&] { optimizer_->step(learning_rate, factor); }, Writes::masters_and_copies);
+              {.max_norm = run_.config.optimizer.clip_norm, .loss_scale = numbers.loss_scale});
+  sharded.update([&] { optimizer_->step(numbers.learning_rate, factor); },
+                 Writes::masters_and_copies);
 }
 
-void TrainingSession::accumulate_gradients(Step& sharded, std::int64_t step, double loss_scale,
-                                           const BatchSource& source, const Tensor& losses) {
-  const std::int64_t micro_batches = run_.config.data.accumulation_steps;
+Batch TrainingSession::load_micro_batch(std::int64_t step, std::int64_t i,
+                                        const BatchSource& source) const {
+  const Span span("data");
   const std::int64_t rows = rows_per_micro_batch();
-  for (std::int64_t i = 0; i < micro_batches; ++i) {
-    const std::int64_t micro_batch = i * world_.size() + world_.rank();
-    context().random() = {.seed = static_cast<std::uint64_t>(run_.config.train.seed),
-                          .step = static_cast<std::uint64_t>(step),
-                          .micro_batch = static_cast<std::uint64_t>(micro_batch)};
-    Batch batch;
-    {
-      const Span span("data");
-      batch = source.load(step, micro_batch * rows, rows);
-    }
+  return source.load(step, (i * world_.size() + world_.rank()) * rows, rows);
+}
+
+void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& numbers,
+                                           const StepInputs& inputs, const Tensor& losses) {
+  for (std::int64_t i = 0; i < run_.config.data.accumulation_steps; ++i) {
+    context().random() = {
+        .seed = static_cast<std::uint64_t>(run_.config.train.seed),
+        .step = numbers.step,
+        .micro_batch = static_cast<std::uint64_t>(i * world_.size() + world_.rank())};
+    const Batch batch = inputs.batch(i);
     Variable loss;
     {
       const Span span("forward");
-      loss = model_->loss(batch.inputs, batch.targets, loss_scale, /*training=*/true,
+      loss = model_->loss(batch.inputs, batch.targets, numbers.loss_factor, /*training=*/true,
                           batch.document_starts);
       const Tensor sum = losses.slice(i % losses.numel(), i % losses.numel() + 1);
       add(sum, sum, loss.data());

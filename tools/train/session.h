@@ -24,6 +24,7 @@
 #include "optim/optimizer.h"
 #include "sharding/strategy/strategy.h"
 #include "tools/data/loader.h"
+#include "tools/train/graphed_step.h"
 #include "tools/train/resolve.h"
 
 namespace tessera {
@@ -99,19 +100,29 @@ class TrainingSession {
   std::optional<LossScaler>& scaler() { return scaler_; }
   /// Rows that a rank computes at a time.
   std::int64_t rows_per_micro_batch() const;
+  /// runtime.graph: the nodes of the step's graph; 0 before the second step, and without.
+  std::int64_t graph_nodes() const { return graphed_ ? graphed_->nodes() : 0; }
 
  private:
-  /// Forward and backward of this rank's micro-batches. Adds their losses times `loss_scale` to
+  /// Raises Error if runtime.graph is set and the step cannot be a graph.
+  void check_graph() const;
+  /// Raises Error if no target of the step's batch is valid.
+  StepNumbers numbers_of(std::int64_t step, const BatchSource& source) const;
+  Batch load_micro_batch(std::int64_t step, std::int64_t i, const BatchSource& source) const;
+  /// Queues the device's work of a step, with the update. Returns the norm. With runtime.graph the
+  /// second step is the last that calls it, so a result of the host may not depend on the step here.
+  GradientNorm queue_step(const StepNumbers& numbers, const StepInputs& inputs);
+  /// Forward and backward of this rank's micro-batches. Adds their losses times the loss's factor to
   /// `losses`, f32: [1], or one of each micro-batch (Plan::losses).
-  void accumulate_gradients(Step& sharded, std::int64_t step, double loss_scale,
-                            const BatchSource& source, const Tensor& losses);
+  void accumulate_gradients(Step& sharded, const StepNumbers& numbers, const StepInputs& inputs,
+                            const Tensor& losses);
   /// In place.
   void sum_over_ranks(const Tensors& values, std::string label = "loss") const;
   /// Ends the routers' step with the counts of all ranks.
   void finish_routers() const;
   /// Clips and updates. If the norm or the loss is not finite, nothing changes.
-  void update_parameters(Step& sharded, double learning_rate, const GradientNorm& norm,
-                         const Tensor& loss, double loss_scale);
+  void update_parameters(Step& sharded, const StepNumbers& numbers, const GradientNorm& norm,
+                         const Tensor& loss);
 
   ResolvedConfig run_;
   Communicator& world_;
@@ -119,6 +130,8 @@ class TrainingSession {
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<LossScaler> scaler_;
+  /// With runtime.graph.
+  std::optional<GraphedStep> graphed_;
 };
 
 }  // namespace tessera
