@@ -33,12 +33,12 @@ enum class WeightLayout { out_in, in_out };
 Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedParameters& bias,
                 WeightLayout layout = WeightLayout::out_in, const Variable& residual = {});
 
-/// gelu(x fc + fc_bias) proj + proj_bias, the transformer's two linear layers in one node. Where the
-/// device can fuse them, gelu and its derivative are part of the products (kernels/linear/op.h).
-/// Biases may be undefined.
+/// gelu(x fc + fc_bias) proj + proj_bias, the transformer's two linear layers in one node; plus
+/// `residual`, of the result's shape, if it is defined. Where the device can fuse them, gelu and its
+/// derivative are part of the products (kernels/linear/op.h). Biases may be undefined.
 Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter& fc_bias,
                   const Parameter& proj_weight, const Parameter& proj_bias,
-                  WeightLayout layout = WeightLayout::out_in);
+                  WeightLayout layout = WeightLayout::out_in, const Variable& residual = {});
 
 /// op(a) op(b) for 2-D or batched 3-D variables.
 Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a = Transpose::no,

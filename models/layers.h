@@ -96,6 +96,8 @@ struct Dropout {
   /// Active in training only. The mask is addressed by (seed, site, step, micro-batch), so a
   /// recomputed forward pass drops the same elements.
   Variable operator()(Variable x, bool training) const;
+  /// Does it change anything?
+  bool acts(bool training) const { return training && probability > 0.0f; }
 };
 
 }  // namespace tessera

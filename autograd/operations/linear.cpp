@@ -27,6 +27,16 @@ Tensor data_of(const JoinedParameters& bias) {
   return bias.defined() ? bias.data() : Tensor();
 }
 
+/// The rows that a product adds to its result, or none. Raises Error unless they have its shape.
+Tensor residual_rows(const Variable& residual, const Shape& result, std::string_view operation) {
+  if (!residual.defined()) return {};
+  if (residual.shape() != result) {
+    fail("{}: the residual is {}; expected the result's shape, {}", operation,
+         describe(residual.data()), to_string(result));
+  }
+  return as_rows(residual.data());
+}
+
 /// Adds to the parameters' gradients of a linear layer with input x and result gradient dy. x may be
 /// undefined if the weight is frozen.
 void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters& bias,
@@ -52,13 +62,9 @@ Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedP
   const Tensor rows = as_rows(x.data());
   const std::int64_t outputs = outputs_of(weight, layout);
   const Shape shape = x.shape().with(-1, outputs);
-  if (residual.defined() && residual.shape() != shape) {
-    fail("linear: the residual is {}; expected the result's shape, {}", describe(residual.data()),
-         to_string(shape));
-  }
   const Tensor y = activation({rows.size(0), outputs}, rows.dtype());
   linear_forward(y, rows, weight.data(), transpose, data_of(bias),
-                 residual.defined() ? as_rows(residual.data()) : Tensor());
+                 residual_rows(residual, shape, "linear"));
 
   // Only the weight's gradient needs the input: with a frozen weight it is not kept.
   const Tensor saved = weight.trainable() ? rows : Tensor();
@@ -75,36 +81,41 @@ Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedP
 }
 
 Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter& fc_bias,
-                  const Parameter& proj_weight, const Parameter& proj_bias, WeightLayout layout) {
+                  const Parameter& proj_weight, const Parameter& proj_bias, WeightLayout layout,
+                  const Variable& residual) {
   const Transpose transpose = transposition(layout);
   const Tensor rows = as_rows(x.data());
   const std::int64_t outputs = outputs_of(proj_weight, layout);
+  const Shape shape = x.shape().with(-1, outputs);
   // `pre` is made even if backward does not need it, so that forward has the same bits.
   const Tensor pre = activation({rows.size(0), outputs_of(fc_weight, layout)}, rows.dtype());
   const Tensor hidden = like(pre);
   linear_gelu_forward(hidden, pre, rows, fc_weight.data(), transpose, data_of(fc_bias));
   const Tensor y = activation({rows.size(0), outputs}, rows.dtype());
-  linear_forward(y, hidden, proj_weight.data(), transpose, data_of(proj_bias));
+  linear_forward(y, hidden, proj_weight.data(), transpose, data_of(proj_bias),
+                 residual_rows(residual, shape, "gelu_mlp"));
 
   const bool fc_trainable = fc_weight.trainable() || fc_bias.trainable();
   const bool proj_trainable = proj_weight.trainable() || proj_bias.trainable();
   const bool needs_dx = x.requires_gradient(), needs_dpre = needs_dx || fc_trainable;
   return differentiable(
-      y.reshape(x.shape().with(-1, outputs)), {x}, fc_trainable || proj_trainable,
+      y.reshape(shape), {x, residual}, fc_trainable || proj_trainable,
       [fc_weight, fc_bias, proj_weight, proj_bias, transpose, needs_dx, needs_dpre,
-       x_shape = x.shape(), saved_rows = fc_weight.trainable() ? rows : Tensor(),
+       adds_residual = residual.defined(), x_shape = x.shape(),
+       saved_rows = fc_weight.trainable() ? rows : Tensor(),
        saved_pre = needs_dpre ? pre : Tensor(),
        saved_hidden = proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
         accumulate_gradients(proj_weight, proj_bias, saved_hidden, as_rows(dy), transpose);
-        if (!needs_dpre) return {Tensor{}};
+        if (!needs_dpre) return {Tensor{}, dy};
         const Tensor dpre = like(saved_pre);
         linear_backward_input(dpre, as_rows(dy), proj_weight.data(), transpose, saved_pre);
-        saved_hidden = saved_pre = dy = {};  // as soon as they have been read
+        saved_hidden = saved_pre = {};  // as soon as they have been read
+        if (!adds_residual) dy = {};
         accumulate_gradients(fc_weight, fc_bias, saved_rows, dpre, transpose);
-        if (!needs_dx) return {Tensor{}};
+        if (!needs_dx) return {Tensor{}, dy};
         const Tensor dx = activation(x_shape, dpre.dtype());
         linear_backward_input(as_rows(dx), dpre, fc_weight.data(), transpose);
-        return {dx};
+        return {dx, dy};
       });
 }
 

@@ -46,8 +46,13 @@ class Block final : public DecoderBlock {
 
   Variable forward(const Variable& x, const Pass& pass) const override {
     const Variable attended = attend(c_attn_(ln_1_(x)), heads_, heads_, pass, layer_);
-    const auto [middle, normed] = ln_2_(x, attn_dropout_(attn_c_proj_(attended), pass.training));
-    return add(middle, mlp_dropout_(mlp(normed), pass.training));
+    if (attn_dropout_.acts(pass.training)) {
+      const auto [middle, normed] = ln_2_(x, attn_dropout_(attn_c_proj_(attended), pass.training));
+      return add(middle, mlp_dropout_(mlp(normed), pass.training));
+    }
+    // Without dropout the products that end the branches add them to the residual stream.
+    const Variable middle = attn_c_proj_(attended, x);
+    return mlp(ln_2_(middle), middle);
   }
 
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override {
@@ -58,10 +63,10 @@ class Block final : public DecoderBlock {
   }
 
  private:
-  /// c_proj(gelu(c_fc(x)))
-  Variable mlp(const Variable& x) const {
+  /// c_proj(gelu(c_fc(x))), plus `residual` if it is defined.
+  Variable mlp(const Variable& x, const Variable& residual = {}) const {
     return gelu_mlp(x, c_fc_.weight, c_fc_.bias, mlp_c_proj_.weight, mlp_c_proj_.bias,
-                    WeightLayout::in_out);
+                    WeightLayout::in_out, residual);
   }
 
   std::int64_t layer_;

@@ -203,10 +203,23 @@ TEST_CASE("gelu_mlp: gradients for both weight layouts, with and without biases"
                   {leaf({7, 3})},
                   {&fc, &proj}}
         .run();
+    GradientCheck{[&](const Inputs& x) {
+                    return gelu_mlp(x[0], fc.parameter, fc_bias.parameter, proj.parameter,
+                                    proj_bias.parameter, layout, x[1]);
+                  },
+                  {leaf({2, 5, 3}, "x"), leaf({2, 5, 4}, "residual")},
+                  {&fc, &fc_bias, &proj, &proj_bias}}
+        .run();
   }
+  const OwnedParameter fc("fc", {6, 3}), proj("proj", {4, 6});
+  REQUIRE_THROWS_WITH(gelu_mlp(Variable::leaf(Tensor::zeros({7, 3}, DType::f64)), fc.parameter,
+                               Parameter(), proj.parameter, Parameter(), WeightLayout::out_in,
+                               Variable::leaf(Tensor::zeros({7, 3}, DType::f64))),
+                      Catch::Contains("gelu_mlp: the residual is") && Catch::Contains("[7, 4]"));
 }
 
-TEST_CASE("gelu_mlp is linear, gelu, linear, to the bit on the CPU, with any parameter frozen") {
+TEST_CASE(
+    "gelu_mlp is linear, gelu, linear, add, to the bit on the CPU, with any parameter frozen") {
   const test::Rank rank;
   struct Layers {
     Parameter fc{"fc", {8, 16}, Initializer::zeros()},
@@ -235,14 +248,16 @@ TEST_CASE("gelu_mlp is linear, gelu, linear, to the bit on the CPU, with any par
         parameter.set_trainable((frozen >> bit++ & 1) == 0);
       }
       const Variable x = Variable::leaf(normal_tensor({9, 8}, DType::f32, "x"));
+      const Variable residual = Variable::leaf(normal_tensor({9, 8}, DType::f32, "residual"));
       const auto in_out = WeightLayout::in_out;
-      const Variable y =
-          fused ? gelu_mlp(x, l.fc, l.fc_bias, l.proj, l.proj_bias, in_out)
-                : linear(gelu(linear(x, l.fc, l.fc_bias, in_out)), l.proj, l.proj_bias, in_out);
+      const Variable y = fused ? gelu_mlp(x, l.fc, l.fc_bias, l.proj, l.proj_bias, in_out, residual)
+                               : add(residual, linear(gelu(linear(x, l.fc, l.fc_bias, in_out)),
+                                                      l.proj, l.proj_bias, in_out));
       backward(y, dy.clone());
       results[fused] = l.gradients;
       results[fused].push_back(y.data());
       results[fused].push_back(x.gradient());
+      results[fused].push_back(residual.gradient());
     }
     for (std::size_t i = 0; i < results[0].size(); ++i) {
       CHECK(test::relative_error(test::to_doubles(results[1][i]),

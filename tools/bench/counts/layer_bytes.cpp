@@ -11,7 +11,7 @@ LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens)
   const auto F =
       of_token * static_cast<double>(has_experts ? shape.experts.width : shape.mlp_width);
   LayerBytes least;
-  least.forward = 2 * 8 * N * C + 4 * N * (H + K) * D + 4 * N * H;
+  least.forward = 2 * 4 * N * C + 4 * N * (H + K) * D + 4 * N * H;
   least.backward = 2 * 8 * N * C + 8 * N * (H + K) * D + 4 * N * H;
   if (shape.gated_mlp) {
     least.forward += 4 * N * (H + K) * D + 6 * N * F;

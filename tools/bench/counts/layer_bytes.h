@@ -13,13 +13,14 @@ struct LayerBytes {
 /// channels inside the feed-forward layer:
 ///
 ///   operation                       forward             backward
-///   two norms with a residual       2 x 8NC             2 x 8NC
+///   two norms                       2 x 4NC             2 x 8NC
 ///   RoPE, in place                  4N(H + K)D          4N(H + K)D
 ///   attention                       4N(H + K)D + 4NH    8N(H + K)D + 4NH
 ///   SwiGLU                          6NF                 10NF
 ///
-/// Each operation reads its inputs and writes its results once. GPT-2 has no RoPE, and its GELU and
-/// biases can be part of the products: 0. Attention's backward pass reads q, k, v, o, do and a
+/// Each operation reads its inputs and writes its results once. The products that end a branch add
+/// the residual. Backward, a norm also reads the residual's gradient. GPT-2 has no RoPE, and its GELU
+/// and biases can be part of the products: 0. Attention's backward pass reads q, k, v, o, do and a
 /// statistic and writes dq, dk and dv. Of experts, F is that of a token's experts together; moving
 /// rows to them and back is 4NC for each way and expert of a token.
 LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens);
