@@ -43,9 +43,7 @@ std::pair<Tensor, Tensor> GatheredParameters::make_own(int b, int p) {
 }
 
 void GatheredParameters::prefetch(int b, Direction direction) {
-  const Slot& slot = slot_of(b);
-  if (slot.open || holds(slot, b)) return;
-  gather(b, direction);
+  if (const Slot& slot = slot_of(b); !slot.open && !holds(slot, b)) gather(b, direction);
 }
 
 void GatheredParameters::open(int b, Direction direction) {
@@ -74,8 +72,7 @@ void GatheredParameters::close(int b, bool again_in_backward) {
 
 void GatheredParameters::masters_changed(Writes writes) {
   ++generation_;
-  // A launch of a graph changes the masters, and writes to the buffers.
-  if (is_capturing()) before_every_launch([this] { ++generation_; });
+  if (is_capturing()) before_every_launch([this] { ++generation_; });  // it writes to the slots
   changed_ = context().compute_stream().record();
   own_values_.masters_changed(writes);
 }

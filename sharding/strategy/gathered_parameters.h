@@ -1,9 +1,8 @@
 // Parameters that are gathered only while units compute with them: ZeRO-3, FSDP, HSDP.
 //
-// A bucket is gathered into the slot that the plan gives it (sharding/plan/schedule.h). The slot
-// holds it until another bucket needs the slot or the weights change. So a bucket that is needed
-// again soon, as the last buckets of forward are, is not gathered again. Windows are open only
-// between open() and close(). Using a parameter outside is an error, even if the slot still holds it.
+// A bucket is gathered into the slot that the plan gives it (sharding/plan/schedule.h). It stays there
+// until another bucket needs the slot or the weights change: the last buckets of forward are not
+// gathered again. Using a parameter outside open() and close() is an error, even if a slot holds it.
 //
 // Three events keep the two streams in order:
 //
@@ -38,11 +37,9 @@ class GatheredParameters final : public ParameterStore {
     Tensor buffer;
     int bucket = -1;
     std::uint64_t generation = 0;  // of the weights that it holds
-    /// The capture that gathers it at every launch; 0: none.
-    int capture = 0;
+    int capture = 0;               // the capture that gathers it at every launch; 0: none
     bool open = false;
-    Event ready;
-    Event released;
+    Event ready, released;
   };
 
   const BucketLayout& bucket(int b) const { return resources_.buckets()[b]; }
@@ -59,8 +56,7 @@ class GatheredParameters final : public ParameterStore {
   const GroupResources resources_;
   OwnValues& own_values_;
   std::vector<Slot> slots_;
-  /// Reshard::to_groups: per bucket, the parts of its segments that this rank keeps.
-  std::vector<Tensors> kept_;
+  std::vector<Tensors> kept_;  // Reshard::to_groups: by bucket, this rank's parts of the segments
   std::uint64_t generation_ = 0;
   Event changed_;
 };

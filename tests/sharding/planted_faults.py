@@ -65,8 +65,8 @@ FAULTS = {
         "  close(b);\n  if (b != 1) reduce(b);"),
     "reshard too early": (
         "sharding/strategy/gathered_parameters.cpp",
-        "if (slot.open || holds(slot, b)) return;",
-        "if (holds(slot, b)) return;\n  const_cast<Slot&>(slot).open = false;"),
+        "!slot.open && !holds(slot, b)) gather(b, direction);",
+        "!holds(slot, b)) const_cast<Slot&>(slot).open = false, gather(b, direction);"),
     "use weights before they have arrived": (
         "sharding/strategy/gathered_parameters.cpp",
         "wait_for_communication(slot.ready);",
@@ -93,8 +93,8 @@ FAULTS = {
         "const auto add = [](float a, float b) { return 0.5f * (a + b); };"),
     "stale weights after a step": (
         "sharding/strategy/gathered_parameters.cpp",
-        "++generation_;",
-        "generation_ = 1;"),
+        "  ++generation_;\n",
+        "  generation_ = 1;\n"),
     "forget to gather updated slices": (
         "sharding/strategy/resident_parameters.cpp",
         "const bool owns_slices = resources_.group.placement.layout != Layout::whole;",

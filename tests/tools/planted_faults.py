@@ -976,7 +976,7 @@ GRAPH_FAULTS = {
         "      if (std::exchange(counted, true)) return;\n"),
     "an evaluation uses parameters that were gathered before a launch": (
         "sharding/strategy/gathered_parameters.cpp",
-        "  if (is_capturing()) before_every_launch([this] { ++generation_; });\n",
+        "  if (is_capturing()) before_every_launch([this] { ++generation_; });",
         ""),
     "a graph relies on a gather of the step before": (
         "sharding/strategy/gathered_parameters.cpp",
