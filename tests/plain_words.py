@@ -8,6 +8,8 @@ literals, test names among them. The limits:
     sentence should have a named thing as its subject.
   - No comment begins with "Of ".
   - The first sentence of a header has at most 15 words.
+  - The name of a test has no ";", "[" or backslash: CTest and Catch2 give them a meaning, and the test
+    would not be found.
   - The RETIRED words stand nowhere: not in comments or messages, not in the book, not in scripts.
     The field has a word for each.
 
@@ -43,6 +45,7 @@ SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 SCRIPTS = {".py", ".sh", ".cmake"}
 TEXTS = {".md"}
 COMMENT = re.compile(r"^\s*//")
+TEST_NAME = re.compile(r'\bTEST_CASE\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 # These files show the words.
 EXEMPT = {"tests/plain_words.py", "tests/plain_words_test.py", "CONTRIBUTING.md"}
@@ -90,6 +93,10 @@ class Count:
         if path.suffix == ".h" and words > LONGEST_FIRST_SENTENCE:
             self.findings.append(f"{path}:1: the first sentence has {words} words; "
                                  f"expected at most {LONGEST_FIRST_SENTENCE}")
+        for name in TEST_NAME.finditer(text) if path.suffix == ".cpp" else ():
+            if re.search(r"[;\[\\]", name[1]):
+                number = text.count("\n", 0, name.start()) + 1
+                self.findings.append(f"{path}:{number}: the test's name has one of ; [ and backslash")
         previous_is_comment = False
         for number, line in enumerate(text.splitlines(), 1):
             is_comment = path.suffix in SOURCES and COMMENT.match(line) is not None

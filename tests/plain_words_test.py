@@ -44,6 +44,12 @@ class PlainWordsTest(unittest.TestCase):
         self.assertEqual(findings("a/b.h", "int x;", "// a yardstick"),
                          ["a/b.h:2: 'yardstick': write baseline"])
 
+    def test_a_name_that_ctest_would_not_find_is_found(self):
+        for name in ["one; two", "an array[3]", r"a \"word\""]:
+            self.assertEqual(len(findings("a_test.cpp", "int x;", f'TEST_CASE("{name}") {{')), 1)
+            self.assertEqual(len(findings("a_test.cpp", "TEST_CASE(", f'    "of {name}",', '"[cpu]") {')), 1)
+        self.assertEqual(findings("a_test.cpp", 'TEST_CASE("one, two", "[cpu]") { check("a; b"); }'), [])
+
     def test_a_comment_that_begins_with_of_is_found(self):
         self.assertEqual(len(findings("a.h", "/// Of the last step.")), 1)
         self.assertEqual(findings("a.h", "// The loss", "// Of the last step."), [])  # goes on
