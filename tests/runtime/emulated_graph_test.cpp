@@ -34,8 +34,7 @@ void wait(cudaStream_t later, cudaStream_t earlier) {
 
 }  // namespace
 
-TEST_CASE(
-    "a capture runs nothing, and every launch of its graph runs all, with the inputs of that time") {
+TEST_CASE("a capture runs nothing, and every launch runs all of it, with the inputs of that time") {
   test::for_every_progress(5, [] {
     const Stream stream;
     const Ints x(1), y(1), input(1, /*on_host=*/true), output(1, /*on_host=*/true);
