@@ -76,7 +76,7 @@ void RmsNorm::visit_parameters(const std::function<void(const Parameter&)>& visi
 }
 
 Variable Dropout::operator()(Variable x, bool training) const {
-  if (!training) return x;
+  if (!acts(training)) return x;
   const RandomPosition& at = context().random();
   const RandomStream random(at.seed, site, at.step, at.micro_batch);
   return dropout(std::move(x), probability,

@@ -158,14 +158,12 @@ bool rounds_to_tf32(const Gemm& g) {
 
 /// The kind of product as text: "bf16 [1024, 3072] = bf16 [1024, 768] [768, 3072]^T, bias_gelu, ...".
 std::string text_of(const Gemm& g, const Alignments& alignments) {
-  constexpr std::string_view kEpilogues[] = {"none",          "bias",          "bias_gelu",
-                                             "gelu_backward", "row_sums_of_a", "column_sums_of_b"};
   return fmt::format(
       "{} [{}, {}] {} {}{} [{}, {}]{} [{}, {}]{}, strides {} {} {}, batch {}, {}, aligned {} {} {}",
       name_of(g.out), g.M, g.N, g.accumulate ? "+=" : "=", name_of(g.in),
       rounds_to_tf32(g) ? " (tf32)" : "", g.M, g.K, g.transpose_a ? "^T" : "", g.K, g.N,
-      g.transpose_b ? "^T" : "", g.a_stride, g.b_stride, g.c_stride, g.batch,
-      kEpilogues[static_cast<int>(g.epilogue)], alignments.a, alignments.b, alignments.c);
+      g.transpose_b ? "^T" : "", g.a_stride, g.b_stride, g.c_stride, g.batch, enum_name(g.epilogue),
+      alignments.a, alignments.b, alignments.c);
 }
 
 // ---- One kind of product, ready to be run

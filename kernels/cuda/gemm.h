@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "runtime/dtype.h"
+#include "runtime/enum_names.h"
 
 namespace tessera::cuda {
 
@@ -26,6 +27,17 @@ enum class Epilogue {
   row_sums_of_a,    // next to c: bias [M] = sums of op(a)'s rows
   column_sums_of_b  // next to c: bias [N] = sums of op(b)'s columns
 };
+
+}  // namespace tessera::cuda
+
+namespace tessera {
+template <>
+inline constexpr EnumNames<cuda::Epilogue> kEnumNames<cuda::Epilogue> = {
+    "epilogue",
+    {"none", "bias", "bias_gelu", "gelu_backward", "row_sums_of_a", "column_sums_of_b"}};
+}  // namespace tessera
+
+namespace tessera::cuda {
 
 /// A kind of product: everything but where the matrices are.
 struct Gemm {

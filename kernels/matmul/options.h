@@ -12,9 +12,9 @@ template <>
 inline constexpr EnumNames<MatmulLibrary> kEnumNames<MatmulLibrary> = {"matmul",
                                                                        {"tessera", "openblas"}};
 
-/// cuBLASLt's algorithm for a kind of product on a GPU. `suggested` is the first that the library suggests:
-/// the same in every run. `measured` is the fastest of several by measurement: it may differ between
-/// runs, and with it the bits (kernels/matmul/measured.h).
+/// cuBLASLt's algorithm for a kind of product on a GPU. `suggested` is the first that the library
+/// suggests: the same in every run. `measured` is the fastest of several by measurement: it may differ
+/// between runs, and with it the bits (kernels/matmul/measured.h).
 enum class AlgorithmChoice { suggested, measured };
 template <>
 inline constexpr EnumNames<AlgorithmChoice> kEnumNames<AlgorithmChoice> = {
