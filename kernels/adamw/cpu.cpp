@@ -106,7 +106,9 @@ void update_and_copy(const AdamWTensors& t, const AdamWFactors& factors, std::in
 void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settings,
            const Tensor& gradient_scale) {
   AdamWFactors factors(settings);
-  if (gradient_scale.defined()) factors.gradient_scale = *gradient_scale.data<float>();
+  if (gradient_scale.defined()) {
+    on_one_thread([&] { factors.gradient_scale = *gradient_scale.data<float>(); });
+  }
   if (gradient_scale.defined() && !std::isfinite(factors.gradient_scale)) return;
   constexpr std::int64_t kChunk = 1 << 15;
   std::vector<std::int64_t> counts;

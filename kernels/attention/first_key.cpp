@@ -4,6 +4,7 @@
 
 #include "kernels/checks.h"
 #include "runtime/check.h"
+#include "runtime/context.h"
 
 namespace tessera {
 
@@ -28,7 +29,8 @@ Tensor first_keys(const Tensor& starts, std::int64_t chunk, std::int64_t first_p
 std::vector<QueryRun> query_runs(const Tensor& first_key, std::int64_t batch,
                                  std::int64_t queries) {
   if (queries == 0) return {};
-  if (!first_key.defined()) return {{.queries = queries}};
+  // A dry run reads no keys. Its documents fill a row each.
+  if (!first_key.defined() || context().is_dry()) return {{.queries = queries}};
   const std::span keys(first_key.data<std::int32_t>() + batch * queries,
                        static_cast<std::size_t>(queries));
   std::vector<QueryRun> runs;

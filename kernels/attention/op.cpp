@@ -5,6 +5,7 @@
 #include "kernels/checks.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
+#include "runtime/threads.h"
 
 namespace tessera {
 namespace {
@@ -65,14 +66,16 @@ void check_first_key(std::string_view op, const Tensor& first_key, const Heads& 
   check_shape(op, {"first_key", first_key}, {q.batch, q.tokens});
   if (!first_key.device().is_cpu()) return;
   const std::int32_t* const keys = first_key.data<std::int32_t>();
-  for (std::int64_t i = 0; i < first_key.numel(); ++i) {
-    const std::int64_t query = i % q.tokens, position = k.tokens - q.tokens + query;
-    const std::int64_t least = query == 0 ? 0 : keys[i - 1];
-    check(least <= keys[i] && keys[i] <= position,
-          "{}: first_key of query {} of batch element {} is {}; expected {} (the query before it) "
-          "to {} (its own position)",
-          op, query, i / q.tokens, keys[i], least, position);
-  }
+  on_one_thread([&] {
+    for (std::int64_t i = 0; i < first_key.numel(); ++i) {
+      const std::int64_t query = i % q.tokens, position = k.tokens - q.tokens + query;
+      const std::int64_t least = query == 0 ? 0 : keys[i - 1];
+      check(least <= keys[i] && keys[i] <= position,
+            "{}: first_key of query {} of batch element {} is {}; expected {} (the query before "
+            "it) to {} (its own position)",
+            op, query, i / q.tokens, keys[i], least, position);
+    }
+  });
 }
 
 }  // namespace

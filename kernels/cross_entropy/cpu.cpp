@@ -142,11 +142,13 @@ void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits, const T
 void check_targets(std::string_view op, const Tensor& targets, std::int64_t classes,
                    int ignore_index) {
   const auto* const target = targets.data<std::int32_t>();
-  for (std::int64_t n = 0; n < targets.numel(); ++n) {
-    check(target[n] == ignore_index || (target[n] >= 0 && target[n] < classes),
-          "{}: targets[{}] is {}, which is neither a class in [0, {}) nor ignore_index {}", op, n,
-          target[n], classes, ignore_index);
-  }
+  on_one_thread([&] {
+    for (std::int64_t n = 0; n < targets.numel(); ++n) {
+      check(target[n] == ignore_index || (target[n] >= 0 && target[n] < classes),
+            "{}: targets[{}] is {}, which is neither a class in [0, {}) nor ignore_index {}", op, n,
+            target[n], classes, ignore_index);
+    }
+  });
 }
 
 void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& targets,

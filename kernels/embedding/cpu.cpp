@@ -18,10 +18,12 @@ constexpr std::int64_t kColumns = 256;
 
 void check_ids(const Tensor& ids, std::int64_t rows) {
   const auto* const id = ids.data<std::int32_t>();
-  for (std::int64_t n = 0; n < ids.numel(); ++n) {
-    check(id[n] >= 0 && id[n] < rows, "embedding: ids[{}] is {}; the table has rows [0, {})", n,
-          id[n], rows);
-  }
+  on_one_thread([&] {
+    for (std::int64_t n = 0; n < ids.numel(); ++n) {
+      check(id[n] >= 0 && id[n] < rows, "embedding: ids[{}] is {}; the table has rows [0, {})", n,
+            id[n], rows);
+    }
+  });
 }
 
 /// A token and its id, in one number that sorts by id and then by position.

@@ -129,9 +129,9 @@ void sum_of_squares(Out words, std::span<const Tensor> tensors) {
 void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,
                  const ClipSettings& settings) {
   const double scaled = norm.value();
-  const bool finite = std::isfinite(scaled) && std::isfinite(*loss.data<float>());
   const double scale = settings.loss_scale;
   on_one_thread([&] {
+    const bool finite = std::isfinite(scaled) && std::isfinite(*loss.data<float>());
     *factor.data<float>() =
         finite ? static_cast<float>(clip_scale(scaled / scale, settings.max_norm) / scale)
                : std::numeric_limits<float>::quiet_NaN();

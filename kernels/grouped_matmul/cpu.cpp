@@ -8,17 +8,26 @@
 #include "kernels/matmul/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
+#include "runtime/context.h"
 
 namespace tessera::cpu {
 namespace {
 
+/// The numbers of a tensor that decide which work there is. A dry run has no memory to read: zeros.
+std::vector<std::int32_t> numbers_of(const Tensor& tensor) {
+  const auto count = static_cast<std::size_t>(tensor.numel());
+  if (context().is_dry()) return std::vector<std::int32_t>(count);
+  const auto* const first = tensor.data<std::int32_t>();
+  return {first, first + count};
+}
+
 /// The rows of each expert.
 struct Groups {
-  const std::int32_t* offsets;
+  std::vector<std::int32_t> offsets;
   std::int64_t experts;
 
-  Groups(const Tensor& offsets, std::int64_t rows)
-      : offsets(offsets.data<std::int32_t>()), experts(offsets.numel() - 1) {
+  Groups(const Tensor& of_experts, std::int64_t rows)
+      : offsets(numbers_of(of_experts)), experts(of_experts.numel() - 1) {
     for (std::int64_t e = 0; e <= experts; ++e) {
       const std::int64_t least = e == 0 ? 0 : first(e - 1), most = e == 0 ? 0 : rows;
       check(least <= first(e) && first(e) <= most,
@@ -26,7 +35,7 @@ struct Groups {
             first(e), rows);
     }
   }
-  std::int64_t first(std::int64_t e) const { return offsets[e]; }
+  std::int64_t first(std::int64_t e) const { return offsets[static_cast<std::size_t>(e)]; }
   std::int64_t count(std::int64_t e) const { return first(e + 1) - first(e); }
   std::int64_t end() const { return first(experts); }
 };

@@ -48,7 +48,9 @@ void update(const SgdTensors& t, bool momentum, SgdFactors factors, std::int64_t
 void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
          const Tensor& gradient_scale) {
   SgdFactors factors(settings);
-  if (gradient_scale.defined()) factors.gradient_scale = *gradient_scale.data<float>();
+  if (gradient_scale.defined()) {
+    on_one_thread([&] { factors.gradient_scale = *gradient_scale.data<float>(); });
+  }
   if (gradient_scale.defined() && !std::isfinite(factors.gradient_scale)) return;
   constexpr std::int64_t kChunk = 1 << 15;
   std::vector<std::int64_t> counts;

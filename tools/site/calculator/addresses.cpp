@@ -1,32 +1,30 @@
-// Addresses of a dry run in WebAssembly, where memory is 2 GiB and all of it is backed.
-#include <cstdlib>
+// Addresses of a dry run for the calculator: no memory lies behind them.
+//
+// WebAssembly has no memory that is reserved and not backed. A plan neither reads nor writes a tensor's
+// elements; an access ends the program.
+#include <cstdint>
 
 #include "runtime/allocator.h"
 
 namespace tessera {
 namespace {
 
-/// All blocks share one piece of zeros, each with an address of its own. A dry run reads token ids, and
-/// writes nothing. Longer blocks reach beyond the zeros, and the largest beyond all memory.
 class Addresses final : public MemorySource {
  public:
   std::byte* acquire(std::size_t) override {
-    next_ = (next_ + kDistance) % kZeros;
-    return zeros() + next_;
+    next_ = (next_ + kDistance) % kRange;
+    return reinterpret_cast<std::byte*>(kFirst + next_);
   }
   void release(std::byte*, std::size_t) override {}
   void mark_used(std::byte*, std::size_t, std::size_t, int) override {}
   void mark_unused(std::byte*, std::size_t, int) override {}
 
  private:
-  static constexpr std::size_t kZeros = std::size_t{16} << 20, kDistance = 64;
+  static constexpr std::uintptr_t kDistance = 512, kRange = std::uintptr_t{1} << 30;
+  /// Beyond all memory. Parts of a block begin at multiples of 512 bytes behind it, so none begins at 0.
+  static constexpr std::uintptr_t kFirst = (~std::uintptr_t{0} >> 1) + 1 + 64;
 
-  static std::byte* zeros() {
-    static std::byte* const data = static_cast<std::byte*>(std::calloc(2, kZeros));
-    return data;
-  }
-
-  std::size_t next_ = 0;
+  std::uintptr_t next_ = 0;
 };
 
 }  // namespace
