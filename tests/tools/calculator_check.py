@@ -5,7 +5,8 @@
 
 Both get the arguments of the form with random values, and must print the same figures: every byte, and times
 to 12 digits. WebAssembly counts bytes in 32 bits: the calculator may refuse a configuration with a larger
-tensor, by its own line. The calculator runs under node. By hand: CI has no Emscripten.
+tensor, by its own line. The calculator runs under node. CI runs it where Emscripten is installed; calculator_test.cpp
+compares the same program built for this machine.
 """
 import argparse
 import json

@@ -52,6 +52,17 @@ FAULTS = {
         ".seed = seed",
         ".seed = 0 * seed",
         ["optimizer_dtypes"]),
+    # ---- dry runs, whose addresses have no memory in the calculator
+    "a dry run reads the offsets of experts": (
+        "kernels/grouped_matmul/cpu.cpp",
+        "  if (context().is_dry()) return std::vector<std::int32_t>(count);\n",
+        "",
+        ["calculator"]),
+    "a dry run reads the first keys": (
+        "kernels/attention/first_key.cpp",
+        " || context().is_dry()",
+        "",
+        ["calculator"]),
     # ---- the kernels that a run chooses
     "runtime.isa is read and forgotten": (
         "tools/config/kernel_options.cpp",

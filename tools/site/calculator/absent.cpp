@@ -1,5 +1,7 @@
 // Functions of libraries that the calculator lacks. A plan calls none of them, but for the number of cores.
+#ifdef __EMSCRIPTEN__
 #include <sched.h>
+#endif
 
 #include "kernels/matmul/blas_buffers.h"
 #include "kernels/matmul/openblas.h"
@@ -57,6 +59,7 @@ std::optional<Regex::Match> Regex::Search::next(std::size_t) {
 
 }  // namespace tessera
 
+#ifdef __EMSCRIPTEN__
 extern "C" {
 // The caller then takes std::thread's number.
 int sched_getaffinity(pid_t, std::size_t, cpu_set_t*) {
@@ -66,3 +69,4 @@ int __sched_cpucount(std::size_t, const cpu_set_t*) {
   return 0;
 }
 }
+#endif
