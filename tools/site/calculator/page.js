@@ -85,8 +85,8 @@ function table(figures) {
     (one.time.exposed_seconds * 1e3).toFixed(2), Math.round(one.time.tokens_per_second).toLocaleString('en'),
     one.time.limit];
   const cells = (kind, texts) => make('tr', {}, ...texts.map((text) => make(kind, {}, String(text))));
-  return make('div', { class: 'calculator-table' }, make('table', {}, make('thead', {}, cells('th', head)),
-    make('tbody', {}, ...strategies(figures).map((one) => cells('td', row(one))))));
+  return make('div', { class: 'calculator-frame' }, make('table', { class: 'calculator-table' },
+    make('thead', {}, cells('th', head)), make('tbody', {}, ...strategies(figures).map((one) => cells('td', row(one))))));
 }
 
 function legend(entries) {
