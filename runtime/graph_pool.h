@@ -64,4 +64,15 @@ inline bool is_in_graph_pool(int stream) {
   return stream >= kStreamsOfPool;
 }
 
+// For the allocator, under its mutex.
+
+/// The pool that this thread fills from the allocator; null if it fills none.
+GraphPool* pool_of(const Allocator& allocator);
+/// The stream, or its number in the pool that this thread fills.
+int key_of(const Allocator& allocator, int stream);
+/// The pool of memory with this number of a stream; null if no graph uses it.
+GraphPool* pool_with(int stream);
+/// A block with this number of a stream is released.
+void note_release(const Allocator& allocator, int stream, const GraphPool::Charge& charge);
+
 }  // namespace tessera
