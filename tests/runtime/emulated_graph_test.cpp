@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/emulation/toolkit/host_calls.h"
 #include "tests/runtime/emulated_device.h"
 #include "tests/runtime/emulated_graph.h"
 #include "tests/support/progress.h"
@@ -172,12 +173,15 @@ TEST_CASE("a launch of a graph is one call of the host, and all its launches are
     check(cudaMemsetAsync(x.data, 0, 4, stream));
     copy(x.data + 1, x.data, 1, stream);
   });
-  const std::uint64_t before = emulation::host_calls();
+  const std::uint64_t calls = emulation::host_calls(), waits = emulation::host_waits();
+  const std::uint64_t graphs = emulation::host_calls_by_kind().graphs;
   emulation::start_launch_list();
   check(cudaGraphLaunch(graph, stream));
   check(cudaGraphLaunch(graph, stream));
   check(cudaStreamSynchronize(stream));
-  REQUIRE(emulation::host_calls() == before + 2);
+  REQUIRE(emulation::host_calls() == calls + 2);
+  REQUIRE(emulation::host_calls_by_kind().graphs == graphs + 2);
+  REQUIRE(emulation::host_waits() == waits + 1);
   std::vector<std::string> names;
   for (const auto& launch : emulation::take_launch_list()) names.push_back(launch.kernel);
   REQUIRE(names == std::vector<std::string>{"cudaMemsetAsync", "cudaMemcpyAsync", "cudaMemsetAsync",

@@ -28,6 +28,7 @@
 #include "sharding/comm/stream.h"
 #include "sharding/comm/threads/threads.h"
 #include "tools/bench/command_line.h"
+#include "tools/bench/host_calls.h"
 #include "tools/bench/median.h"
 #include "tools/bench/report.h"
 #include "tools/bench/workload.h"
@@ -57,6 +58,7 @@ struct Options {
 struct Timing {
   MemoryAccount memory;
   double step_ms, data_ms, forward_ms, backward_ms, optimizer_ms, matmul_rate, ratio;
+  HostCallCounts calls = {};
 };
 
 /// Floating-point operations of a step, by two counts.
@@ -83,12 +85,14 @@ Timing time_step(TrainingSession& session, const ResolvedConfig& run, std::int64
   const TransformerShape& shape = session.model().shape();
   Profiler& profiler = context().profiler();
   profiler.reset_totals();
+  const HostCallCounts calls_before = host_calls();
   const auto begin = std::chrono::steady_clock::now();
   session.step(step, random_tokens(run.config.data, shape.vocab_size));
   communication_stream().synchronize();
   context().compute_stream().synchronize();
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - begin;
+  const HostCallCounts calls = host_calls() - calls_before;
   const MemoryAccount memory = context().allocator().account();
 
   const double rate = baseline_rate(shape, run);
@@ -102,7 +106,8 @@ Timing time_step(TrainingSession& session, const ResolvedConfig& run, std::int64
           profiler.total_ms("backward"),
           profiler.total_ms("optimizer"),
           rate,
-          flops / (elapsed.count() * 1e-3) / rate};
+          flops / (elapsed.count() * 1e-3) / rate,
+          calls};
 }
 
 double median_of(const std::vector<Timing>& timings, double Timing::*field) {
@@ -178,6 +183,7 @@ nlohmann::ordered_json report_of(const Options& options, const ResolvedConfig& r
                  {"mfu", mfu(flops.ours)},
                  {"mfu_palm", mfu(flops.palm)}});
   report["peak_bytes"] = peak_bytes(timings.back().memory);
+  if (counts_host_calls()) report["host_calls"] = to_json(timings.back().calls);
   report["shape"] = shape_entries(shape);
   report["config"] = config_entries(run.config);
   return report;
@@ -258,6 +264,9 @@ void run(const Options& options, const ResolvedConfig& resolved, Communicator& w
   for (int i = 0; i < options.steps; ++i) timings.push_back(time_step(session, resolved, i + 2));
   const nlohmann::ordered_json report = report_of(options, resolved, session, timings);
   print(report, resolved, options.steps);
+  if (counts_host_calls()) {
+    fmt::print("  host calls  {} in the last step\n", to_string(timings.back().calls));
+  }
   write_report(options.json, report);
 }
 

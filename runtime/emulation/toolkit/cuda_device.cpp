@@ -100,7 +100,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
 cudaError_t cudaDeviceSynchronize() {
   auto lock = Devices::get().lock();
   if (const auto error = check_no_capture(current_device(), "cudaDeviceSynchronize")) return error;
-  ++Devices::get().host_waits;
+  ++Devices::get().host_calls.waits;
   Devices::get().synchronize_device(current_device(), lock);
   return refuse_failed(current_device());
 }

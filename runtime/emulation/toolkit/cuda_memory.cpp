@@ -104,7 +104,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     return break_capture(*stream, cudaErrorStreamCaptureUnsupported,
                          "cudaMemcpyAsync: a capture takes no pageable memory of the host");
   }
-  ++devices.host_calls;
+  ++devices.host_calls.copies;
   list_peer_copy(target, source);
   Work work{.devices = target.devices | source.devices, .uses = {target.use, source.use}};
   if (source.kind == Memory::pageable) {
@@ -122,7 +122,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   if (stream->capture != nullptr) return cudaSuccess;
   const bool between_hosts = target.kind != Memory::device && source.kind != Memory::device;
   if (target.kind == Memory::pageable || between_hosts) {
-    ++devices.host_waits;
+    ++devices.host_calls.waits;
     devices.synchronize(*stream, lock);
   }
   return refuse_failed(stream->device);
@@ -141,7 +141,7 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
     std::memset(data, value, bytes);
     list_launch({.kernel = "cudaMemsetAsync", .work = {.writes = whole(bytes)}});
   };
-  ++devices.host_calls;
+  ++devices.host_calls.copies;
   submit(*stream, {.run = work, .devices = memory.devices, .uses = {memory.use}});
   return cudaSuccess;
 }

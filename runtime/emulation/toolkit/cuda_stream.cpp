@@ -61,7 +61,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   auto lock = Devices::get().lock();
   if (const auto error = check_outside_capture(stream, "cudaStreamSynchronize")) return error;
   if (const auto error = check_allowed("cudaStreamSynchronize")) return error;
-  ++Devices::get().host_waits;
+  ++Devices::get().host_calls.waits;
   Devices::get().synchronize(*stream, lock);
   return refuse_failed(stream->device);
 }
@@ -70,7 +70,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const auto lock = Devices::get().lock();
   if (const auto error = check_work(stream)) return error;
   if (const auto error = check_event(event)) return error;
-  ++Devices::get().host_calls;
+  ++Devices::get().host_calls.events;
   const bool recorded = event->point != nullptr || event->capture != nullptr;
   if (!recorded) return cudaSuccess;  // nothing to wait for
   if (stream->capture != nullptr || event->capture != nullptr) {
@@ -84,7 +84,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   const auto lock = Devices::get().lock();
   if (const auto error = check_work(stream)) return error;
-  ++Devices::get().host_calls;
+  ++Devices::get().host_calls.launches;
   submit(*stream, {.run = [=] { function(data); }});
   return cudaSuccess;
 }
@@ -117,7 +117,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return refuse(cudaErrorInvalidResourceHandle,
                   "the event belongs to another device than the stream");
   }
-  ++Devices::get().host_calls;
+  ++Devices::get().host_calls.events;
   if (stream->capture != nullptr) {
     record_in_capture(*event, *stream);
     return cudaSuccess;
@@ -143,8 +143,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const auto error = check_event(event)) return error;
   if (const auto error = check_not_captured(*event, "cudaEventSynchronize")) return error;
   if (const auto error = check_allowed("cudaEventSynchronize")) return error;
-  if (event->point != nullptr) {
-    ++Devices::get().host_waits;
+  if (event->point != nullptr && !event->point->passed) {
+    ++Devices::get().host_calls.waits;
     const PointHandle point = event->point;
     Devices::get().run_until(point, lock);
   }

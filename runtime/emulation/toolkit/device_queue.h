@@ -20,6 +20,7 @@
 #include <emulated_device.h>
 
 #include "runtime/emulation/toolkit/device_memory.h"
+#include "runtime/emulation/toolkit/host_calls.h"
 #include "runtime/emulation/toolkit/peer_copies.h"
 
 namespace tessera::emulation {
@@ -78,10 +79,7 @@ class Devices {
   /// Dynamic shared memory that kernels asked for (cudaFuncSetAttribute), by device and kernel.
   std::map<std::pair<int, const void*>, std::size_t> dynamic_bytes;
 
-  /// Calls by which the host has waited for a device so far.
-  std::uint64_t host_waits = 0;
-  /// Calls by which the host has given work to a device so far.
-  std::uint64_t host_calls = 0;
+  HostCalls host_calls;
 
   /// Captures under way.
   std::vector<std::shared_ptr<Capture>> captures;

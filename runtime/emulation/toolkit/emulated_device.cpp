@@ -26,7 +26,7 @@ void enqueue(cudaStream_t stream, std::function<void()> work,
     throw Error(std::string("launch of a kernel: ") + cudaGetErrorString(error) + " (" +
                 cudaGetErrorName(error) + ")");
   }
-  ++devices.host_calls;
+  ++devices.host_calls.launches;
   submit(
       *stream,
       {.run = std::move(work), .devices = 1u << stream->device, .uses = uses_of(*stream, words)});
@@ -86,10 +86,15 @@ std::vector<PeerCopy> PeerCopies::take() {
 
 std::uint64_t host_waits() {
   const auto lock = Devices::get().lock();
-  return Devices::get().host_waits;
+  return Devices::get().host_calls.waits;
 }
 
 std::uint64_t host_calls() {
+  const auto lock = Devices::get().lock();
+  return Devices::get().host_calls.work();
+}
+
+HostCalls host_calls_by_kind() {
   const auto lock = Devices::get().lock();
   return Devices::get().host_calls;
 }

@@ -125,7 +125,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   const auto lock = devices.lock();
   if (const auto error = check_executable(executable)) return error;
   if (const auto error = check_outside_capture(stream, "cudaGraphLaunch")) return error;
-  ++devices.host_calls;
+  ++devices.host_calls.graphs;
   launch(*executable, *stream);
   return refuse_failed(stream->device);
 }

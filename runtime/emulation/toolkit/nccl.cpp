@@ -192,7 +192,7 @@ ncclResult_t check_operation(ncclComm_t comm, const Operation& side) {
 /// The operation counts as a call of the host.
 Operation as_queued(Operation side) {
   const auto lock = Devices::get().lock();
-  ++Devices::get().host_calls;
+  ++Devices::get().host_calls.collectives;
   side.captured = side.stream != nullptr && side.stream->capture != nullptr;
   return side;
 }
