@@ -937,18 +937,28 @@ FAULTS = {
         ["counts"]),
     "a layer more adds the head again": (
         "tools/bench/counts/extrapolation.cpp",
-        "{-1.0, 1.0, 0.0}",
-        "{0.0, 1.0, 0.0}",
+        "{-1.0 - experts, 1.0, 0.0, experts}",
+        "{0.0 - experts, 1.0, 0.0, experts}",
+        ["counts"]),
+    "the experts of one layer count": (
+        "tools/bench/counts/extrapolation.cpp",
+        "size.layers * experts_.part(size.experts)",
+        "1.0 * experts_.part(size.experts)",
         ["counts"]),
     "the loss counts as forward": (
         "tools/bench/counts/kernel_label.cpp",
         'if (is_of("cross_entropy/")) return StepPhase::backward;',
         'if (is_of("cross_entropy/")) return phase;',
         ["counts"]),
-    "registers are those of the last instance": (
+    "registers are those of the last architecture": (
         "tools/bench/counts/registers.cpp",
-        "most = std::max(most, count);",
-        "most = count;",
+        "if (is_sm90 && !count.empty())",
+        "if (is_sm90 || !count.empty())",
+        ["counts"]),
+    "registers are those of another operation": (
+        "tools/bench/counts/registers.cpp",
+        "if (!in_all && name != operation) continue;",
+        "if (!in_all && name.empty()) continue;",
         ["counts"]),
     "occupancy forgets the registers": (
         "tools/bench/counts/roofline.cpp",
@@ -978,7 +988,7 @@ GRAPH_FAULTS = {
         "  if (place.defined() && values.dtype() == DType::i32) return;\n"
         "  if (!place.defined()) place = Tensor::empty(values.shape(), values.dtype());\n"),
     "a graph shares its memory with tensors outside": (
-        "runtime/allocator.cpp",
+        "runtime/graph_pool.cpp",
         "  return pool == nullptr ? stream : pool->number() * kStreamsOfPool + stream;\n",
         "  return pool == nullptr ? stream : stream;\n"),
     "a launch is no step of the optimizer": (
@@ -1007,6 +1017,18 @@ GRAPH_FAULTS = {
         "  if (on_device.defined()) on_device = {};\n  if (on_device.defined()) {\n"),
 }
 
+# ---- memory, on the emulated GPU
+MEMORY_FAULTS = {
+    "a freed block is not joined with the one after it": (
+        "runtime/allocator.cpp",
+        "next != nullptr && next->is_free",
+        "next != nullptr && next->is_free && next->bytes == 0"),
+    "free segments stay when the GPU has no memory": (
+        "runtime/allocator.cpp",
+        "  while (piece == nullptr) {\n",
+        "  while (piece == nullptr && account_.retries < 0) {\n"),
+}
+
 BATCHES = [
     planting.Batch(
         {name: planting.Fault(path, old, new, [f"test_tools_{test}" for test in tests])
@@ -1015,6 +1037,10 @@ BATCHES = [
     planting.Batch(
         {name: planting.Fault(path, old, new, ["test_tools_cuda_graph"])
          for name, (path, old, new) in GRAPH_FAULTS.items()},
+        folder="build-emulated/planted_faults", preset="emulated"),
+    planting.Batch(
+        {name: planting.Fault(path, old, new, ["test_tools_emulated_memory_limit"])
+         for name, (path, old, new) in MEMORY_FAULTS.items()},
         folder="build-emulated/planted_faults", preset="emulated"),
 ]
 
