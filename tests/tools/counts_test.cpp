@@ -20,7 +20,8 @@ double of_batch(const StepSize& s, double a, double b, double c) {
 
 /// A counter of the form that extrapolation.h states.
 double counter(const StepSize& s) {
-  return of_batch(s, 3, 5, 7) + s.layers * of_batch(s, 2, 11, 1) + s.classes * of_batch(s, 1, 0, 4);
+  return of_batch(s, 3, 5, 7) + s.layers * of_batch(s, 2, 11, 1) +
+         s.layers * s.experts * of_batch(s, 1, 2, 0) + s.classes * of_batch(s, 1, 0, 4);
 }
 
 double combined(const std::vector<StepSize>& runs, const std::vector<double>& weights) {
@@ -33,7 +34,7 @@ double combined(const std::vector<StepSize>& runs, const std::vector<double>& we
 }  // namespace
 
 TEST_CASE("counts of large steps follow from counts of small ones") {
-  const Extrapolation extrapolation({1, 2, 3}, {128, 256, 384}, 1024, 2048);
+  const Extrapolation extrapolation({1, 2, 3}, {128, 256, 384}, {1024, 2048});
   REQUIRE(extrapolation.runs().size() == 27);
   for (const StepSize& size :
        {StepSize{16, 8, 4096, 128256, 4}, {1, 1, 128, 1024, 1}, {3, 4, 512, 1536, 2}}) {
@@ -46,6 +47,18 @@ TEST_CASE("counts of large steps follow from counts of small ones") {
   deeper.layers += 1;
   REQUIRE(combined(extrapolation.runs(), extrapolation.layer_weights(size)) ==
           Approx(counter(deeper) - counter(size)).epsilon(1e-12));
+}
+
+TEST_CASE("counts of layers with more experts follow from counts of few") {
+  const Extrapolation extrapolation({2, 3, 4}, {256, 512, 768}, {1024, 2048}, {8, 16});
+  REQUIRE(extrapolation.runs().size() == 36);
+  const StepSize size{48, 4, 4096, 151936, 4, 128};
+  REQUIRE(combined(extrapolation.runs(), extrapolation.weights(size)) ==
+          Approx(counter(size)).epsilon(1e-11));
+  StepSize deeper = size;
+  deeper.layers += 1;
+  REQUIRE(combined(extrapolation.runs(), extrapolation.layer_weights(size)) ==
+          Approx(counter(deeper) - counter(size)).epsilon(1e-11));
 }
 
 TEST_CASE("a kernel is named by its operation") {
@@ -74,18 +87,33 @@ TEST_CASE("a step's phases begin with the loss and with the gradient norm") {
   REQUIRE(after("gradient_norm/clip_kernel") == StepPhase::optimizer);
 }
 
-TEST_CASE("registers are read from the compiler's list") {
-  std::istringstream usage(
-      " Function _ZN7tessera4cuda12_GLOBAL__N_112adamw_kernelIfEEvv:\n"
-      "  REG:40 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:380\n"
-      " Function _ZN7tessera4cuda12_GLOBAL__N_112adamw_kernelIdEEvv:\n"
-      "  REG:64 STACK:0 SHARED:16\n"
-      " Function _ZN7tessera4cuda12_GLOBAL__N_112other_kernelEv:\n  REG:255 STACK:0\n");
-  const auto registers = read_registers(usage);
-  REQUIRE(registers.size() == 3);
-  REQUIRE(registers_of(registers, "adamw/adamw_kernel") == 64);
-  REQUIRE(registers_of(registers, "cast/other_kernel") == 255);
-  REQUIRE(registers_of(registers, "cast/missing_kernel") == 0);
+TEST_CASE("an instance is a kernel's name without its parameters") {
+  const std::string name = "void tessera::cuda::(anonymous namespace)::forward_kernel<8, float>";
+  REQUIRE(kernel_instance(name + "(tessera::Rows<float (*)(int)>, int)") == name);
+  REQUIRE(kernel_instance(name + "(float*) [clone .constprop.0]") == name);
+  REQUIRE(kernel_instance("cublasLtMatmul") == "cublasLtMatmul");
+}
+
+TEST_CASE("registers are those of the operation's instance on sm_90") {
+  const std::string sm80 =
+      "arch = sm_80\n Function _ZN7tessera4cuda12_GLOBAL__N_114forward_kernelIfEEvv:\n"
+      "  REG:255 STACK:0 SHARED:0\n";
+  // The name that nvcc gives to an anonymous namespace has the file's.
+  const auto sm90 = [](const std::string& registers) {
+    return "arch = sm_90a\n Function "
+           "_ZN7tessera4cuda28_GLOBAL__N__0a1b_7_cuda_cu_214forward_kernelIfEEvv:\n"
+           "  REG:" +
+           registers + " STACK:0 SHARED:16 LOCAL:0 CONSTANT[0]:380\n";
+  };
+  std::istringstream usage("File /kernels/rms_norm/cuda.cu.o\n" + sm80 + sm90("40") +
+                           "File /kernels/layer_norm/cuda.cu.o\n" + sm90("64") + sm80);
+  const Registers registers = read_registers(usage);
+  const std::string instance = "void tessera::cuda::(anonymous namespace)::forward_kernel<float>";
+  CHECK(registers_of(registers, "rms_norm", instance) == 40);
+  CHECK(registers_of(registers, "layer_norm", instance) == 64);
+  CHECK(registers_of(registers, "swiglu", instance) == 0);
+  CHECK(registers_of(registers, "elementwise", instance) > 0);
+  CHECK(registers_of(registers, "rms_norm", "forward_kernel") == 0);
 }
 
 TEST_CASE("a roofline is the slower of memory and tensor cores") {

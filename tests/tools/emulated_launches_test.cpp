@@ -1,6 +1,8 @@
 // The launches of a layer, as numbers: one more kernel in a block turns this red without a GPU.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/emulation/toolkit/emulated_device.h"
@@ -11,12 +13,9 @@
 namespace tessera {
 namespace {
 
-/// One step of a mini with narrower layers, in 16 bits and with one sequence. Launches do not depend
-/// on the widths.
-StepWork step_of(const std::string& model, int layers, const std::vector<std::string>& widths) {
-  emulation::DeviceOptions options = emulation::device_options();
-  options.progress = emulation::Progress::eager;  // launches run in the order of the calls
-  const emulation::DeviceOptionsGuard guard(options);
+/// A mini with narrower layers, in 16 bits and with one sequence. Launches do not depend on the widths.
+ResolvedConfig run_of(const std::string& model, int layers,
+                      const std::vector<std::string>& widths) {
   std::vector<std::string> settings = {"runtime.device=cuda",
                                        "runtime.compute_dtype=bf16",
                                        "data.batch_size=1",
@@ -25,7 +24,15 @@ StepWork step_of(const std::string& model, int layers, const std::vector<std::st
                                        "model.width=64",
                                        "model.layers=" + std::to_string(layers)};
   settings.insert(settings.end(), widths.begin(), widths.end());
-  return count_step(resolve(workload(model, settings)));
+  return resolve(workload(model, settings));
+}
+
+/// One step of it.
+StepWork step_of(const std::string& model, int layers, const std::vector<std::string>& widths) {
+  emulation::DeviceOptions options = emulation::device_options();
+  options.progress = emulation::Progress::eager;  // launches run in the order of the calls
+  const emulation::DeviceOptionsGuard guard(options);
+  return count_step(run_of(model, layers, widths));
 }
 
 /// The launches that `layers` more layers add to a step.
@@ -96,6 +103,28 @@ TEST_CASE("launches of the optimizer: the gradient norm, the factor that clips i
     REQUIRE(found != step.end());
     CHECK(found->second["launches"] == 1);
   }
+}
+
+TEST_CASE("the host launches every kernel of a queued step, and with runtime.graph one graph") {
+  ResolvedConfig run = run_of("gpt2-mini", 1, {"model.heads=1"});
+  const auto count_of = [](const HostCallCounts& counts, std::string_view kind) {
+    const auto found = std::find(kHostCallKinds.begin(), kHostCallKinds.end(), kind);
+    return counts.at(static_cast<std::size_t>(found - kHostCallKinds.begin()));
+  };
+  double launches = 0;
+  for (const auto& [key, work] : step_of("gpt2-mini", 1, {"model.heads=1"})) {
+    const bool is_launch = key.second != "cudaMemcpyAsync" && key.second != "cudaMemsetAsync";
+    if (is_launch) launches += work["launches"];
+  }
+  const HostCallCounts queued = count_host_calls(run);
+  CHECK(static_cast<double>(count_of(queued, "launches")) == launches);
+  CHECK(count_of(queued, "graph launches") == 0);
+  run.config.runtime.graph = true;
+  const HostCallCounts graph = count_host_calls(run);
+  INFO(to_string(queued) << "; with a graph " << to_string(graph));
+  CHECK(count_of(graph, "launches") == 0);
+  CHECK(count_of(graph, "graph launches") == 1);
+  CHECK(count_of(graph, "waits") <= count_of(queued, "waits"));
 }
 
 }  // namespace tessera

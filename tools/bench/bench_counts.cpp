@@ -2,8 +2,8 @@
 //
 // Every kernel runs on the CPU, compiled so that its loads and stores are counted
 // (docs/emulation.md). A step of a large model would take hours, so steps of small ones are counted:
-// 27 of them decide the polynomials of tools/bench/counts/extrapolation.h. One more, larger in every
-// way, is counted and compared; counters that differ are listed.
+// 27 of them, or 36 with experts, decide the polynomials of tools/bench/counts/extrapolation.h. One
+// more, of another size, is counted and compared; counters that differ are listed.
 //
 // The roofline and the model FLOP/s utilization (MFU) that it implies follow from
 // tools/bench/counts/roofline.h. Nothing here is measured: every figure is "counted".
@@ -55,8 +55,11 @@ void run(const Options& options) {
   const Extrapolation extrapolation = model.extrapolation();
   const std::vector<StepWork> steps = count_steps(model, extrapolation.runs());
   const StepSize full = model.full_size();
-  const StepWork step = combine(steps, extrapolation.weights(full));
-  const StepWork layer = combine(steps, extrapolation.layer_weights(full));
+  StepWork step = combine(steps, extrapolation.weights(full));
+  StepWork layer = combine(steps, extrapolation.layer_weights(full));
+  const StepWork wide = count_step(model.at(model.wide_size()));
+  take_instances(step, wide);
+  take_instances(layer, wide);
 
   RankContext rank({.device = first_device(model.full().config.runtime)});
   const ContextGuard here(rank);
@@ -64,11 +67,14 @@ void run(const Options& options) {
   report["model"] = options.workload.model;
   report["describes"] =
       fmt::format("{}, batch {} x {}", describe_model(model.full()), full.batch, full.sequence);
+  report["settings"] = options.workload.overrides;
   std::ifstream usage(options.registers);
-  report["kernels"] = kernel_entries(step, model.shape(), read_registers(usage));
-  report["layer_kernels"] = kernel_entries(layer, model.shape(), {});
+  const Registers registers = read_registers(usage);
+  report["kernels"] = kernel_entries(step, model.shape(), registers);
+  report["layer_kernels"] = kernel_entries(layer, model.shape(), registers);
   report["layer"] = layer_entries(layer, model);
   report["sums"] = sum_entries(step, model);
+  report["host_calls"] = host_call_entries(model);
   if (options.check) {
     const StepSize size = model.check_size();
     report["check"] =
@@ -87,7 +93,7 @@ int main(int count, char** arguments) {
   tessera::add_workload_options(app, options.workload);
   app.get_option("--model")->required();
   app.add_option("--registers", options.registers,
-                 "The output of cuobjdump --dump-resource-usage for a build with nvcc")
+                 "The output of tools/bench/kernel_registers.sh for a build with nvcc")
       ->check(CLI::ExistingFile);
   app.add_flag("!--no-check", options.check, "Do not compare with a larger step");
   app.add_option("--json", options.json, "Also write the figures to this file");

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """counts_report.py FILE...: the tables of docs/gpu_results.md, section "Counted", from reports of bench_counts.
 
-  build-counting/bin/bench_counts --model gpt2 --batch 16 --sequence 1024 --json gpt2.json
+  tools/bench/kernel_registers.sh build-cuda >registers.txt
+  build-counting/bin/bench_counts --model gpt2 --batch 16 --sequence 1024 --registers registers.txt --json gpt2.json
   tools/bench/counts_report.py gpt2.json ...
 
-Prints launches and bytes of a layer; the time of a step, its parts and the MFU that it implies; and the
-kernels of a layer. Every figure is counted or follows from counts.
+Prints launches and bytes of a layer; the time of a step, its parts and the MFU that it implies; the host's
+calls; and the kernels of a layer. Every figure is counted or follows from counts.
 """
 
 import json
@@ -18,7 +19,8 @@ PHASES = ["forward", "backward", "optimizer"]
 
 def name_of(report):
     batch = report["describes"].rsplit("batch ", 1)[1].split(" x ")
-    return f"{report['model']}, {int(batch[0])} x {int(batch[1]):,}"
+    masters = ", bf16 masters" if "optimizer.master_dtype=bf16" in report["settings"] else ""
+    return f"{report['model']}, {int(batch[0])} x {int(batch[1]):,}{masters}"
 
 
 def bytes_of(layer, phase):
@@ -50,12 +52,25 @@ def megabytes(kernel, kind):
     return f"{32e-6 * (kernel[f'reads.{kind}'] + kernel[f'writes.{kind}']):.1f}"
 
 
+def host_calls(report):
+    for how, counts in report["host_calls"].items():
+        yield [report["model"], how, *counts.values()]
+
+
+def block_of(kernel):
+    """A kernel's registers x threads, shared memory and occupancy on sm_90."""
+    if kernel["registers"] is None:
+        return ["", "", ""]
+    return [f"{kernel['registers']} x {kernel['threads']}", f"{kernel['shared_bytes'] / 1024:.1f}",
+            f"{kernel['occupancy']['H200']:.2f}"]
+
+
 def kernel_rows(report):
     for kernel in report["layer_kernels"]:
         if kernel["launches"] and kernel["phase"] != "optimizer":
             yield [name_of(report), kernel["phase"], f"`{kernel['kernel']}`", f"{kernel['launches']:.0f}",
                    megabytes(kernel, "distinct"), megabytes(kernel, "sectors"),
-                   f"{kernel['matrix_flops'] / 1e9:.1f}"]
+                   f"{kernel['matrix_flops'] / 1e9:.1f}", *block_of(kernel)]
 
 
 def main(paths):
@@ -70,8 +85,10 @@ def main(paths):
     table(["model", "H200, roofline", "H200, expected: forward + backward + optimizer", "MFU",
            "MFU of forward and backward", "H100, expected, MFU", "A100, expected", "4090, expected"],
           map(time_row, reports))
-    table(["model", "phase", "kernel", "launches", "distinct MB", "sectors MB", "GFLOP"],
-          (row for report in reports for row in kernel_rows(report)))
+    table(["model", "steps", *reports[0]["host_calls"]["queued"]],
+          (row for report in reports for row in host_calls(report)))
+    table(["model", "phase", "kernel", "launches", "distinct MB", "sectors MB", "GFLOP", "registers x threads",
+           "shared KiB", "occupancy"], (row for report in reports for row in kernel_rows(report)))
 
 
 if __name__ == "__main__":

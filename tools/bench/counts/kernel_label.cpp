@@ -17,7 +17,8 @@ std::string last_name(const std::string& text) {
   return colons == head.npos ? head : head.substr(colons + 2);
 }
 
-/// The folder below kernels/.
+}  // namespace
+
 std::string operation_of(const std::string& file) {
   constexpr std::string_view kFolder = "kernels/";
   const auto begin = file.rfind(kFolder);
@@ -25,8 +26,6 @@ std::string operation_of(const std::string& file) {
   const auto first = begin + kFolder.size();
   return file.substr(first, file.find('/', first) - first);
 }
-
-}  // namespace
 
 StepPhase next_phase(StepPhase phase, const std::string& label) {
   const auto is_of = [&](std::string_view operation) { return label.rfind(operation, 0) == 0; };

@@ -53,6 +53,14 @@ void print_layer(const Entries& layer) {
   }
 }
 
+void print_host_calls(const std::string& how, const Entries& calls) {
+  fmt::print("host calls, {:<7}", how);
+  for (const auto& [kind, count] : calls.items()) {
+    fmt::print("{:>7} {}", count.get<std::int64_t>(), kind);
+  }
+  fmt::print("\n");
+}
+
 void print_check(const Entries& check) {
   const auto counters = check["counters"].get<std::size_t>();
   fmt::print("check: {} of {} counters of a larger step are as extrapolated\n",
@@ -76,6 +84,7 @@ void print_counts(const Entries& report) {
     fmt::print("{:<5} roofline {:>9.2f} ms, expected {:>9.2f} ms, MFU implied {:.3f}\n", gpu,
                number(sum, "roofline_ms"), number(sum, "expected_ms"), number(sum, "mfu"));
   }
+  for (const auto& [how, calls] : report["host_calls"].items()) print_host_calls(how, calls);
   if (report.contains("check")) print_check(report["check"]);
 }
 

@@ -9,6 +9,11 @@
 #include "tools/train/lengths.h"
 
 namespace tessera {
+namespace {
+
+constexpr std::int64_t kTile = 256;  // the widest of the grouped products, in channels
+
+}  // namespace
 
 ReducedModel::ReducedModel(const WorkloadOptions& options) : options_(options) {
   options_.overrides.insert(
@@ -17,22 +22,42 @@ ReducedModel::ReducedModel(const WorkloadOptions& options) : options_(options) {
   full_ = resolve(with_batch_size(workload(options_.model, options_.overrides), /*ranks=*/1));
   shape_ = make_model(full_)->shape();
   units_ = std::gcd(shape_.heads, shape_.kv_heads);
+  if (!has_experts()) return;
+  options_.overrides.emplace_back("moe.force_balance=true");
+  full_ = resolve(with_batch_size(workload(options_.model, options_.overrides), /*ranks=*/1));
 }
 
 StepSize ReducedModel::full_size() const {
   const DataConfig& data = full_.config.data;
-  return {static_cast<double>(shape_.layers), static_cast<double>(units_),
+  return {static_cast<double>(shape_.layers),        static_cast<double>(units_),
           static_cast<double>(data.sequence_length), static_cast<double>(shape_.vocab_size),
-          static_cast<double>(data.batch_size)};
+          static_cast<double>(data.batch_size),      static_cast<double>(shape_.experts.count)};
 }
 
 Extrapolation ReducedModel::extrapolation() const {
-  const double step = width_step();
-  return Extrapolation({step, 2 * step, 3 * step}, {128, 256, 384}, classes(1024), classes(2048));
+  const double step = width_step(), all = static_cast<double>(units_);
+  const Extrapolation::Nodes widths = has_tiled_experts()
+                                          ? Extrapolation::Nodes{all - 2 * step, all - step, all}
+                                          : Extrapolation::Nodes{step, 2 * step, 3 * step};
+  const SizeEnds head = {classes(1024), classes(2048)};
+  if (!has_experts()) return Extrapolation(widths, {128, 256, 384}, head);
+  // A token's experts are all, or half of them.
+  const auto experts = static_cast<double>(shape_.experts.per_token);
+  return Extrapolation(widths, {256, 512, 768}, head, {experts, 2 * experts});
 }
 
 StepSize ReducedModel::check_size() const {
-  return {3, std::min(4 * width_step(), static_cast<double>(units_)), 512, classes(1536), 2};
+  const double step = width_step(), all = static_cast<double>(units_);
+  if (!has_experts()) return {3, std::min(4 * step, all), 512, classes(1536), 2};
+  const double width = has_tiled_experts() ? all - 2 * step : 2 * step;
+  return {2, width, 512, classes(1536), 2, 4 * static_cast<double>(shape_.experts.per_token)};
+}
+
+StepSize ReducedModel::wide_size() const {
+  return {.width = static_cast<double>(units_),
+          .sequence = 256,
+          .classes = classes(1024),
+          .experts = 2 * static_cast<double>(shape_.experts.per_token)};
 }
 
 ResolvedConfig ReducedModel::at(const StepSize& size) const {
@@ -54,7 +79,10 @@ ResolvedConfig ReducedModel::at(const StepSize& size) const {
     set("model.head_size", static_cast<double>(shape_.head_size));
     set_share("model.mlp_width", shape_.mlp_width);
   }
-  set_share("model.expert_width", shape_.experts.width);
+  if (has_experts()) {
+    set("model.experts", size.experts);
+    set("model.expert_width", static_cast<double>(expert_width(size.width)));
+  }
   set("model.vocab_size", size.classes);
   set("data.sequence_length", size.sequence);
   set("data.batch_size", size.batch);
@@ -63,6 +91,20 @@ ResolvedConfig ReducedModel::at(const StepSize& size) const {
 
 double ReducedModel::width_step() const {
   return static_cast<double>(std::max<std::int64_t>(1, units_ / 6));
+}
+
+bool ReducedModel::has_tiled_experts() const {
+  return has_experts() && shape_.experts.width % kTile == 0 && shape_.experts.width >= 3 * kTile &&
+         static_cast<double>(units_) > 2 * width_step();
+}
+
+/// Tiled experts have a tile of channels more for each step of width.
+std::int64_t ReducedModel::expert_width(double width) const {
+  const double all = static_cast<double>(units_);
+  if (has_tiled_experts()) {
+    return shape_.experts.width - kTile * static_cast<std::int64_t>((all - width) / width_step());
+  }
+  return shape_.experts.width * static_cast<std::int64_t>(width) / units_;
 }
 
 double ReducedModel::classes(std::int64_t least) const {

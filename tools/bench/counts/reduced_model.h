@@ -15,6 +15,10 @@ namespace tessera {
 /// A training step of a model in bf16 on a GPU. The smaller models have the same number of channels
 /// in a head. Their heads, widths and channels inside the feed-forward layer have the full model's
 /// ratios.
+///
+/// Tokens take the experts in turn (moe.force_balance), so that counts do not depend on the routers.
+/// The sizes give every expert whole tiles of 128 rows, and whole tiles of 256 channels where the full
+/// model's experts have three of them or more: the grouped products' work is a polynomial then.
 class ReducedModel {
  public:
   /// Raises Error if there is no such model.
@@ -28,8 +32,11 @@ class ReducedModel {
   /// The sizes that are counted. The head's classes leave the same remainder as the model's, for
   /// the same alignment.
   Extrapolation extrapolation() const;
-  /// One more size, larger in every way, to compare with.
+  /// One more size to compare with, larger in most ways.
   StepSize check_size() const;
+  /// One layer of the full width, and few tokens. Its kernels are the instances that the full model
+  /// launches.
+  StepSize wide_size() const;
 
   /// The model of a size.
   ResolvedConfig at(const StepSize& size) const;
@@ -37,6 +44,10 @@ class ReducedModel {
  private:
   double width_step() const;
   double classes(std::int64_t least) const;
+  bool has_experts() const { return shape_.experts.layers > 0; }
+  /// Experts of the full model have at least three tiles of channels, and no part of one.
+  bool has_tiled_experts() const;
+  std::int64_t expert_width(double width) const;
 
   WorkloadOptions options_;
   ResolvedConfig full_;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "tools/bench/counts/emulated/count_step.h"
 #include "tools/bench/counts/layer_bytes.h"
-#include "tools/bench/counts/registers.h"
 #include "tools/bench/counts/roofline.h"
 
 namespace tessera {
@@ -29,15 +29,27 @@ bool is_own(const std::string& kernel) {
          efficiency_of(kernel, /*backward=*/false, /*head_size=*/0).kind != "product";
 }
 
+/// The most of all instances; 0 if one is not listed.
+int most_registers(const std::string& kernel, const KernelWork& work, const Registers& registers) {
+  int most = 0;
+  for (const std::string& instance : work.instances) {
+    const int found = registers_of(registers, kernel.substr(0, kernel.find('/')), instance);
+    if (found == 0) return 0;
+    most = std::max(most, found);
+  }
+  return most;
+}
+
 }  // namespace
 
 Entries kernel_entries(const StepWork& step, const TransformerShape& shape,
-                       const std::map<std::string, int>& registers) {
+                       const Registers& registers) {
   Entries entries = Entries::array();
   for (const auto& [key, work] : step) {
     Entries entry = {{"phase", enum_name(key.first)}, {"kernel", key.second}};
     for (const std::string& counter : step_counters()) entry[counter] = work[counter];
-    const int most = registers_of(registers, key.second);
+    const int most = most_registers(key.second, work, registers);
+    entry["instances"] = work.instances;
     entry["threads"] = work.threads;
     entry["shared_bytes"] = work.shared_bytes;
     entry["registers"] = most > 0 ? Entries(most) : Entries();
@@ -89,6 +101,26 @@ Entries sum_entries(const StepWork& step, const ReducedModel& model) {
                                    {"mfu", flops / likely / gpu.flops_per_second}};
   }
   return sums;
+}
+
+Entries host_call_entries(const ReducedModel& model) {
+  Entries entries;
+  for (const bool graph : {false, true}) {
+    const auto of_layers = [&](double layers) {
+      StepSize size = model.extrapolation().runs().front();
+      size.layers = layers;
+      ResolvedConfig run = model.at(size);
+      run.config.runtime.graph = graph;
+      return count_host_calls(run);
+    };
+    HostCallCounts counts = of_layers(1);
+    const HostCallCounts of_layer = of_layers(2) - counts;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      counts[i] += (model.shape().layers - 1) * of_layer[i];
+    }
+    entries[graph ? "graph" : "queued"] = to_json(counts);
+  }
+  return entries;
 }
 
 Entries check_entries(const StepWork& extrapolated, const StepWork& counted) {

@@ -1,20 +1,19 @@
 // The entries of bench_counts' report.
 #pragma once
 
-#include <map>
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "tools/bench/counts/emulated/step_work.h"
 #include "tools/bench/counts/reduced_model.h"
+#include "tools/bench/counts/registers.h"
 
 namespace tessera {
 
 /// One entry for each kernel and phase: its counters and, for each GPU of roofline.h, its time at
-/// the data sheet's rates, its expected time and its occupancy. `registers` as read_registers()
-/// reads them; kernels that it lacks have neither registers nor an occupancy.
+/// the data sheet's rates, its expected time and its occupancy. Registers are the most of its
+/// instances; kernels that `registers` lacks have none, and no occupancy.
 nlohmann::ordered_json kernel_entries(const StepWork& step, const TransformerShape& shape,
-                                      const std::map<std::string, int>& registers);
+                                      const Registers& registers);
 
 /// The launches of one more layer, the bytes of its own kernels (all but products, and libraries'
 /// copies and fills), and the least possible bytes (layer_bytes.h).
@@ -23,6 +22,10 @@ nlohmann::ordered_json layer_entries(const StepWork& layer, const ReducedModel& 
 /// For each GPU: the step's time at the data sheet's rates, its expected time, and the model FLOP/s
 /// utilization (MFU) that it implies.
 nlohmann::ordered_json sum_entries(const StepWork& step, const ReducedModel& model);
+
+/// The host's calls in a step, queued and with runtime.graph. Counted with one layer and with two:
+/// every layer adds as many.
+nlohmann::ordered_json host_call_entries(const ReducedModel& model);
 
 /// The counters of work that differ between an extrapolated and a counted step.
 nlohmann::ordered_json check_entries(const StepWork& extrapolated, const StepWork& counted);

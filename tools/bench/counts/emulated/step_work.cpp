@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/check.h"
+#include "tools/bench/counts/registers.h"
 
 namespace tessera {
 
@@ -47,6 +48,7 @@ StepWork summed(std::vector<emulation::LaunchRecord> launches) {
     work.threads = std::max(work.threads, static_cast<int>(launch.threads));
     work.shared_bytes = std::max(work.shared_bytes,
                                  static_cast<double>(launch.static_bytes + launch.dynamic_bytes));
+    work.instances.insert(kernel_instance(launch.kernel));
   }
   return step;
 }
@@ -69,12 +71,23 @@ StepWork combine(const std::vector<StepWork>& steps, const std::vector<double>& 
       }
       total.threads = std::max(total.threads, work.threads);
       total.shared_bytes = std::max(total.shared_bytes, work.shared_bytes);
+      total.instances.insert(work.instances.begin(), work.instances.end());
     }
   }
   for (auto& [key, work] : sum) {
     for (double& counter : work.counters) counter = std::round(counter);
   }
   return sum;
+}
+
+void take_instances(StepWork& step, const StepWork& wide) {
+  for (auto& [key, work] : step) {
+    const auto found = wide.find(key);
+    if (found == wide.end()) continue;
+    work.threads = found->second.threads;
+    work.shared_bytes = found->second.shared_bytes;
+    work.instances = found->second.instances;
+  }
 }
 
 std::vector<Difference> differences(const StepWork& extrapolated, const StepWork& counted) {
