@@ -112,7 +112,7 @@ FAULTS = {
     "count the norm once per rank where gradients are whole": (
         "sharding/strategy/strategy.cpp",
         "alone ? nullptr : &communicators_.along(plan_.norm_axes)",
-        "plan_.communicates ? &communicators_.along({\"replica\", \"shard\"}) : nullptr"),
+        "alone && !plan_.communicates ? nullptr : &communicators_.along({\"replica\", \"shard\"})"),
     "count every replica in the norm of several placements": (
         "sharding/plan/plan.cpp",
         "mesh.position_along(rank, group.placement.replicate) == 0",
@@ -204,7 +204,7 @@ FAULTS = {
     "a message for every vector of a bucket": (
         "sharding/plan/partition.cpp",
         "(layout == Layout::rows && parameter.shape().rank() > 1)",
-        "layout == Layout::rows"),
+        "(layout == Layout::rows && parameter.shape().rank() > 0)"),
     "f32 masters for frozen parameters": (
         "sharding/plan/plan.cpp",
         "return parameter.trainable() ? placement.master_dtype : placement.compute_dtype;",
