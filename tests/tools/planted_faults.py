@@ -566,7 +566,7 @@ FAULTS = {
     "the clipping threshold grows with the loss scale": (
         "tools/train/session.cpp",
         "{.max_norm = run_.config.optimizer.clip_norm,",
-        "{.max_norm = run_.config.optimizer.clip_norm * loss_scale,",
+        "{.max_norm = run_.config.optimizer.clip_norm * numbers.loss_scale,",
         ["session"]),
     "the learning rate of step s is that of step s + 1": (
         "tools/train/session.cpp",
@@ -576,7 +576,9 @@ FAULTS = {
     "the loss is divided by all targets, valid or not": (
         "tools/train/session.cpp",
         "const std::int64_t targets = source.valid_targets(step, 0, run_.config.data.batch_size);",
-        "const std::int64_t targets = run_.config.data.batch_size * run_.config.data.sequence_length;",
+        "const std::int64_t targets =\n"
+        "      std::max(source.valid_targets(step, 0, run_.config.data.batch_size),\n"
+        "               run_.config.data.batch_size * run_.config.data.sequence_length);",
         ["session"]),
     "the evaluation weights batches by rows": (
         "tools/train/session.cpp",
