@@ -301,7 +301,7 @@ FAULTS = {
     "rows per rank are rows of all ranks": (
         "tools/train/lengths.cpp",
         "config.data.batch_size = rows * ranks;",
-        "config.data.batch_size = rows;",
+        "config.data.batch_size = rows + 0 * ranks;",
         ["lengths"]),
     "the token that ends an answer is not trained": (
         "tools/data/samples.cpp",
