@@ -176,7 +176,7 @@ FAULTS = {
     "queries are normalized before they are rotated": (
         "models/llama4/attention.cpp",
         "  x = positions_->rotary(std::move(x), heads, pass.positions());\n  if (!qk_norm_) return x;\n",
-        "  if (!qk_norm_) return x;\n",
+        "  if (!qk_norm_ || pass.tokens < 0) return x;\n",
         ["golden"]),
     "RoPE's pairs are halves": (
         "models/llama4/attention.cpp",
@@ -201,7 +201,7 @@ FAULTS = {
     "the temperature's positions count from the row's start": (
         "models/llama4/attention.cpp",
         "positions_->temperature(std::move(q), heads_, pass.positions())",
-        "positions_->temperature(std::move(q), heads_, {.first = pass.first_position()})",
+        "positions_->temperature(std::move(q), heads_, TokenPositions{{.first = pass.first_position()}})",
         ["documents"]),
     "a token's weight multiplies its expert's result": (
         "models/llama4/model.cpp",
