@@ -84,15 +84,15 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
   if constexpr (kHasCudnn) {
     if (suits_cudnn({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, first_key)) return backward_cudnn(call);
   }
-  const Tensor statistics = query_statistics(call);
+  const Tensor statistics = memory_for_statistics(q);
   const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, scale);
   if (!on_tensor_cores) return backward_general(call, statistics);
   if (suits_hopper(q) && q.tokens > 0) {
-    key_value_gradient_hopper(call, statistics);
-    return query_gradient_hopper(call, statistics);
+    query_gradient_hopper(call, statistics);
+    return key_value_gradient_hopper(call, statistics);
   }
-  key_value_gradient_mma(call, statistics);
   if (q.tokens > 0) query_gradient_mma(call, statistics);
+  key_value_gradient_mma(call, statistics);
 }
 
 }  // namespace tessera::cuda

@@ -553,9 +553,21 @@ FAULTS = {
         "const unsigned width = heads - first,",
         ["kernels_emulated_attention"]),
     "D of the wrong head": (
-        "kernels/attention/cuda/query_statistics.cu",
-        "const std::int64_t at = static_cast<std::int64_t>(batch) * n.heads + head;",
-        "const std::int64_t at = static_cast<std::int64_t>(batch) * n.kv_heads + head;",
+        "kernels/attention/cuda/query_statistics.h",
+        "const T* const o = x.o.rows(batch, head)[query];",
+        "const T* const o = x.o.rows(batch, head / 2)[query];",
+        ["kernels_attention_16bit"]),
+    "D is summed over lanes of another row": (
+        "kernels/attention/cuda/query_statistics.h",
+        "__shfl_xor_sync(gpu::kFullWarp, result.delta, 2)",
+        "__shfl_xor_sync(gpu::kFullWarp, result.delta, 4)",
+        ["kernels_attention"]),
+    "dK and dV begin before the queries' statistics are made": (
+        "kernels/attention/cuda.cpp",
+        "    query_gradient_hopper(call, statistics);\n"
+        "    return key_value_gradient_hopper(call, statistics);\n",
+        "    key_value_gradient_hopper(call, statistics);\n"
+        "    return query_gradient_hopper(call, statistics);\n",
         ["kernels_attention_16bit"]),
     "a document's tiles begin at the row's first key": (
         "kernels/attention/cuda/pieces.h",

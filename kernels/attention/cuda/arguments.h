@@ -134,7 +134,7 @@ struct BackwardArguments {
         extents(x.q, x.k, x.scale),
         first_key(device_first_keys(x.first_key)) {}
   /// The statistics of one head's queries.
-  __device__ const QueryStatistics* statistics_of(int batch, int head) const {
+  __device__ QueryStatistics* statistics_of(int batch, int head) const {
     return statistics + (static_cast<std::int64_t>(batch) * extents.heads + head) *
                             padded_queries(extents.queries);
   }

@@ -8,6 +8,7 @@
 // mostly from L2.
 #include "kernels/attention/cuda/general.h"
 #include "kernels/attention/cuda/launchers.h"
+#include "kernels/attention/cuda/query_statistics.h"
 #include "kernels/cuda/launch.h"
 
 namespace tessera::cuda::attention {
@@ -84,7 +85,9 @@ __global__ void __launch_bounds__(kThreads)
     const int batch = block.batch, head = block.head, kv_head = block.kv_head;
     const int first_query = block.first_query;
     const int first_row = first_query + warp_row;  // the warp's
-    // The statistics are padded to whole tiles of queries, and the first key of a tile is seen.
+    make_statistics<1>(x, batch, head, first_row + lane / 4, n.head_size);
+    __syncwarp();
+    // The first key of a tile is seen.
     const QueryStatistics* const statistics = x.statistics_of(batch, head) + first_row;
     load(queries, x.q.rows(batch, head), first_query, n.queries, n.head_size);
     load(d_output, x.d_o.rows(batch, head), first_query, n.queries, n.head_size);
@@ -134,11 +137,12 @@ void backward_general(const BackwardCall& call, const Tensor& statistics) {
     visit_channels(extents.head_size, [&](auto channels) {
       constexpr int kChannels = decltype(channels)::kValue;
       check_shared_memory("attention_backward", extents.head_size, shared_bytes<kChannels>(2));
+      if (extents.queries > 0) {
+        gpu::launch(query_gradient_kernel<T, kChannels>, by_queries.blocks(), dim3(kThreads),
+                    shared_bytes<kChannels>(1), gpu::stream(), arguments, by_queries);
+      }
       gpu::launch(key_value_gradient_kernel<T, kChannels>, by_keys.blocks(), dim3(kThreads),
                   shared_bytes<kChannels>(2), gpu::stream(), arguments, by_keys);
-      if (extents.queries == 0) return;
-      gpu::launch(query_gradient_kernel<T, kChannels>, by_queries.blocks(), dim3(kThreads),
-                  shared_bytes<kChannels>(1), gpu::stream(), arguments, by_queries);
     });
   });
 }

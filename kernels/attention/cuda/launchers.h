@@ -32,32 +32,34 @@ bool has_aligned_rows(const Heads& x);
 /// the current device may use.
 void check_shared_memory(const char* op, std::int64_t head_size, std::size_t bytes);
 
+/// Workspace for the statistics of all queries (query_statistics.h), from one kernel of a backward
+/// pass to the next.
+Tensor memory_for_statistics(const Heads& q);
+
 /// Plain multiply-adds in f32, for heads of up to 256 channels (128 where a block's shared memory is
 /// 99 KiB) and rows at any address.
 inline constexpr std::int64_t kMostChannels = 256;
 void forward_general(const ForwardCall& call);
+/// Both kernels of the backward pass.
 void backward_general(const BackwardCall& call, const Tensor& statistics);
 
 /// Tensor cores: bf16 and f16, heads of 64, 80, 96 or 128, rows at multiples of 16 bytes, scale > 0.
 inline constexpr std::array<std::int64_t, 4> kTensorCoreHeads = {64, 80, 96, 128};
 void forward_mma(const ForwardCall& call);
-void key_value_gradient_mma(const BackwardCall& call, const Tensor& statistics);
-/// At least one query.
+/// dQ, and the statistics of all queries. At least one query.
 void query_gradient_mma(const BackwardCall& call, const Tensor& statistics);
+/// dK and dV, from these statistics.
+void key_value_gradient_mma(const BackwardCall& call, const Tensor& statistics);
 
 /// Hopper's tensor cores: as above, with heads of 64 or 128, on GPUs of architecture 9.0 only.
 inline constexpr std::array<std::int64_t, 2> kHopperHeads = {64, 128};
 void forward_hopper(const ForwardCall& call);
-void key_value_gradient_hopper(const BackwardCall& call, const Tensor& statistics);
-/// At least one query.
 void query_gradient_hopper(const BackwardCall& call, const Tensor& statistics);
+void key_value_gradient_hopper(const BackwardCall& call, const Tensor& statistics);
 
 /// cuDNN's kernels, in builds that have them (kHasCudnn): bf16 and f16, heads of a multiple of 8
 /// channels and at most 128, rows at multiples of 16 bytes, at least two queries, no first_key.
 void forward_cudnn(const ForwardCall& call);
 void backward_cudnn(const BackwardCall& call);
-
-/// The QueryStatistics of all queries, which both backward passes read.
-Tensor query_statistics(const BackwardCall& call);
 
 }  // namespace tessera::cuda::attention

@@ -3,6 +3,7 @@
 // The form of the kernel is in backward_mma.h: a block owns queries and visits keys.
 #include "kernels/attention/cuda/backward_mma.h"
 #include "kernels/attention/cuda/launchers.h"
+#include "kernels/attention/cuda/query_statistics.h"
 #include "kernels/cuda/launch.h"
 
 namespace tessera::cuda::attention {
@@ -17,7 +18,7 @@ __global__ void __launch_bounds__(QueryGradient<kHeadSize>::kThreads)
     query_gradient_mma_kernel(BackwardArguments<T> x, Schedule schedule) {
   using Size = QueryGradient<kHeadSize>;
   constexpr int kM = Size::kM, kQueries = Size::kRows, kKeys = Size::kColumns;
-  constexpr int kThreads = Size::kThreads;
+  constexpr int kThreads = Size::kThreads, kWidth = gpu::Vector<T>::kSize;
   using QueryTile = SharedTile<T, kQueries, kHeadSize>;
   using KeyTiles = DoubleBuffer<SharedTile<T, kKeys, kHeadSize>, T>;
   gpu::SharedMemory shared;
@@ -47,8 +48,7 @@ __global__ void __launch_bounds__(QueryGradient<kHeadSize>::kThreads)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int query = first_row + places.row_of(m, 2 * half);
-        statistics[m][half] = query < n.queries ? x.statistics_of(batch, head)[query]
-                                                : QueryStatistics{INFINITY, 0.0f};
+        statistics[m][half] = make_statistics<kWidth>(x, batch, head, query, kHeadSize);
       }
     }
     Fragment<kM, kHeadSize> dq;

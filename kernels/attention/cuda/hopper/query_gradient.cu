@@ -12,6 +12,7 @@
 #include "kernels/attention/cuda/backward_mma.h"
 #include "kernels/attention/cuda/hopper/pipeline.h"
 #include "kernels/attention/cuda/launchers.h"
+#include "kernels/attention/cuda/query_statistics.h"
 #include "kernels/cuda/launch.h"
 
 namespace tessera::cuda::attention {
@@ -90,9 +91,8 @@ struct Consumer {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int query = block.first_query + rows.warp_of_block() + places.row_of(0, 2 * half);
-      statistics[0][half] = query < x.extents.queries
-                                ? x.statistics_of(block.batch, block.head)[query]
-                                : QueryStatistics{INFINITY, 0.0f};
+      statistics[0][half] =
+          make_statistics<gpu::Vector<T>::kSize>(x, block.batch, block.head, query, kHeadSize);
     }
   }
   /// `tile` is the number of the piece's first.
