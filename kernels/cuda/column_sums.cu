@@ -1,4 +1,4 @@
-// The second step of sums over rows: adding the chunks' lines.
+// The second step of sums over rows: adding the chunks' lines, in a launch of its own.
 //
 // Traffic: one float per chunk and column, mostly from the second-level cache. A block takes 32
 // columns of one vector of sums. Its thread (x, y) adds lines y, y + 32, ... of column x, and the
@@ -10,40 +10,24 @@ namespace tessera::gpu {
 namespace {
 
 constexpr int kGroups = 32;
-constexpr int kMost = 2;
 
-/// The destination of a vector of sums, or null.
-struct Target {
-  void* data;
-  DType dtype;
-
-  __device__ void add(std::int64_t column, float total, bool accumulate) const {
-    const auto add_to = [=](auto& sum) { store(sum, accumulate ? load(sum) + total : total); };
-    switch (dtype) {
-      case DType::bf16:
-        return add_to(static_cast<bfloat16*>(data)[column]);
-      case DType::f16:
-        return add_to(static_cast<float16*>(data)[column]);
-      default:
-        return add_to(static_cast<float*>(data)[column]);
-    }
-  }
-};
-struct Targets {
-  Target of[kMost];
-};
+/// About as many groups as a group has blocks, so that neither sum is long.
+unsigned blocks_of_group(std::int64_t chunks) {
+  std::int64_t blocks = 1;
+  while (blocks * blocks < chunks || ceil_div(chunks, blocks) >= cuda::kTickets) ++blocks;
+  return static_cast<unsigned>(blocks);
+}
 
 __global__ void __launch_bounds__(32 * kGroups)
-    add_lines_kernel(Targets targets, const float* lines, std::int64_t chunks, std::int64_t stride,
-                     std::int64_t columns, bool accumulate) {
+    add_lines_kernel(LineSums sums, std::int64_t chunks) {
   TESSERA_SHARED(float, groups, [kGroups][32]);
-  const Target target = blockIdx.y == 0 ? targets.of[0] : targets.of[1];
+  const SumTarget target = blockIdx.y == 0 ? sums.of[0] : sums.of[1];
   if (target.data == nullptr) return;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
-  const float* const first = lines + blockIdx.y * stride + column;
-  const std::int64_t to_next_chunk = gridDim.y * stride;
+  const float* const first = sums.lines + blockIdx.y * sums.stride + column;
+  const std::int64_t to_next_chunk = gridDim.y * sums.stride;
   float sum = 0.0f;
-  if (column < columns) {
+  if (column < sums.columns) {
 #pragma unroll 16
     for (std::int64_t chunk = threadIdx.y; chunk < chunks; chunk += kGroups) {
       sum += first[chunk * to_next_chunk];
@@ -51,31 +35,43 @@ __global__ void __launch_bounds__(32 * kGroups)
   }
   groups[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  if (threadIdx.y > 0 || column >= columns) return;
+  if (threadIdx.y > 0 || column >= sums.columns) return;
   float total = 0.0f;
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) total += groups[group][threadIdx.x];
-  target.add(column, total, accumulate);
+  target.add(column, total, sums.accumulate);
 }
 
 }  // namespace
 
-void add_lines(std::initializer_list<Tensor> sums, const PartialLines& lines,
-               Accumulate accumulate) {
-  Targets targets{};
-  std::int64_t columns = 0;
+LineSums line_sums(std::initializer_list<Tensor> sums, const PartialLines& lines,
+                   Accumulate accumulate) {
+  LineSums result{.of = {},
+                  .lines = lines.data(),
+                  .per_chunk = lines.per_chunk,
+                  .stride = lines.stride,
+                  .columns = 0,
+                  .accumulate = accumulate == Accumulate::yes,
+                  .blocks_of_group = blocks_of_group(lines.chunks),
+                  .tickets = cuda::tickets(current_stream())};
   int count = 0;
   for (const Tensor& sum : sums) {
     if (sum.defined()) {
-      targets.of[count] = {sum.raw(), sum.dtype()};
-      columns = sum.numel();
+      result.of[count] = {sum.raw(), sum.dtype()};
+      result.columns = sum.numel();
     }
     ++count;
   }
-  if (columns == 0) return;
-  launch(add_lines_kernel, dim3(blocks_for(columns, 32, INT32_MAX), static_cast<unsigned>(count)),
-         dim3(32, kGroups), 0, stream(), targets, lines.data(), lines.chunks, lines.stride, columns,
-         accumulate == Accumulate::yes);
+  return result;
+}
+
+void add_lines(std::initializer_list<Tensor> sums, const PartialLines& lines,
+               Accumulate accumulate) {
+  const LineSums of_lines = line_sums(sums, lines, accumulate);
+  if (of_lines.columns == 0) return;
+  const dim3 blocks(blocks_for(of_lines.columns, 32, INT32_MAX),
+                    static_cast<unsigned>(lines.per_chunk));
+  launch(add_lines_kernel, blocks, dim3(32, kGroups), 0, stream(), of_lines, lines.chunks);
 }
 
 }  // namespace tessera::gpu

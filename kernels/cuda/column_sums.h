@@ -1,8 +1,8 @@
 // Sums over the rows of a matrix, one per column.
 //
 // Gradients of weights that all rows share are such sums. Rows are cut into chunks, a block each. A
-// block adds its rows in registers (ColumnSums) and writes one line of partial sums; add_lines adds
-// the lines. The matrix's shape and dtype decide the number of chunks, not the GPU, and every sum
+// block adds its rows in registers (ColumnSums) and writes one line of partial sums. The last blocks
+// to finish add the lines (LineSums), or a second kernel does (add_lines). The matrix's shape and dtype decide the number of chunks, not the GPU, and every sum
 // has a fixed order: the same bits everywhere, without atomics.
 #pragma once
 
@@ -88,10 +88,103 @@ struct PartialLines {
   float* data() const { return memory.data<float>(); }
 };
 
-/// sums[i][c] (+)= sum over the chunks of element c of their i-th line, in a fixed order and one
-/// launch. Undefined sums[i] are skipped.
+/// sums[i][c] (+)= sum over the chunks of element c of their i-th line, in a fixed order and a
+/// launch of its own. Undefined sums[i] are skipped.
 void add_lines(std::initializer_list<Tensor> sums, const PartialLines& lines,
                Accumulate accumulate);
+
+/// The destination of a vector of sums, or null.
+struct SumTarget {
+  void* data;
+  DType dtype;
+
+  __device__ void add(std::int64_t column, float total, bool accumulate) const {
+    const auto add_to = [=](auto& sum) { store(sum, accumulate ? load(sum) + total : total); };
+    switch (dtype) {
+      case DType::bf16:
+        return add_to(static_cast<bfloat16*>(data)[column]);
+      case DType::f16:
+        return add_to(static_cast<float16*>(data)[column]);
+      default:
+        return add_to(static_cast<float*>(data)[column]);
+    }
+  }
+};
+
+/// add_lines at the end of the kernel that writes the lines, a chunk for each of its blocks. Blocks
+/// are cut into groups:
+///
+///   lines     0  1  2  3 | 4  5  6  7 | 8  9           10 chunks, 3 groups
+///             0            4            8              a group's last block adds its lines
+///             sums                                     the last of these blocks adds theirs
+///
+/// "Last" is the last to finish. Every sum has the order of the lines, whichever block that is.
+struct LineSums {
+  static constexpr int kMost = 2;
+
+  SumTarget of[kMost];
+  float* lines;
+  int per_chunk;
+  std::int64_t stride, columns;
+  bool accumulate;
+  unsigned blocks_of_group;
+  unsigned* tickets;  // cuda::tickets: one for the groups, and one for each group's blocks
+
+  /// Called by all threads of every block, after the block has written its lines.
+  __device__ void finish() const {
+    if (columns == 0) return;
+    const unsigned group = blockIdx.x / blocks_of_group, first = group * blocks_of_group;
+    if (!is_last(tickets + 1 + group, min(blocks_of_group, gridDim.x - first))) return;
+    const std::int64_t chunk = per_chunk * stride;
+    float* const of_group = lines + first * chunk;
+    const unsigned end = min(first + blocks_of_group, gridDim.x);
+    for_each_sum(of_group, end - first, chunk, [&](int line, std::int64_t column, float total) {
+      of_group[line * stride + column] = total;
+    });
+    const unsigned groups = (gridDim.x + blocks_of_group - 1) / blocks_of_group;
+    if (!is_last(tickets, groups)) return;
+    for_each_sum(lines, groups, blocks_of_group * chunk,
+                 [&](int line, std::int64_t column, float total) {
+                   if (of[line].data != nullptr) of[line].add(column, total, accumulate);
+                 });
+  }
+
+ private:
+  /// Whether the block is the last of `count` that call this with a ticket. What the others wrote
+  /// before is then visible.
+  __device__ static bool is_last(unsigned* ticket, unsigned count) {
+    TESSERA_SHARED(bool, last, );
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      last = atomicAdd(ticket, 1u) + 1 == count;
+      if (last) atomicExch(ticket, 0u);
+    }
+    __syncthreads();
+    __threadfence();
+    return last;
+  }
+  /// f(line, column, sum) for the sums of `count` chunks' lines, `to_next` apart.
+  template <typename F>
+  __device__ void for_each_sum(const float* first, unsigned count, std::int64_t to_next,
+                               F f) const {
+#pragma unroll
+    for (int line = 0; line < kMost; ++line) {
+      if (line == per_chunk) break;
+      for (std::int64_t column = threadIdx.x; column < columns; column += blockDim.x) {
+        const float* const at = first + line * stride + column;
+        float total = 0.0f;
+#pragma unroll 8
+        for (unsigned i = 0; i < count; ++i) total += at[i * to_next];
+        f(line, column, total);
+      }
+    }
+  }
+};
+
+/// The arguments of LineSums. Undefined sums are skipped; without any, finish does nothing.
+LineSums line_sums(std::initializer_list<Tensor> sums, const PartialLines& lines,
+                   Accumulate accumulate);
 
 /// A thread's sums over rows, for the columns that it holds of a tile. As an argument of map and
 /// for_each (rows.h) its elements are floats that the function may change.

@@ -9,7 +9,7 @@
 // forward    one row a team: mean, then variance about it (both from registers: the second pass
 //            reads no memory), then y.
 // backward   one chunk of rows a block, row by row: dx, and in registers the sums dweight and
-//            dbias. A second, small kernel adds the chunks' sums.
+//            dbias. The last blocks to finish add the chunks' sums.
 #include "kernels/cuda/column_sums.h"
 #include "kernels/layer_norm/op.h"
 
@@ -91,6 +91,7 @@ struct Backward {
   const T *x, *weight;
   const float *mean, *rstd;
   std::int64_t N, C, rows_per_block;
+  LineSums sums;
 };
 
 template <typename Layout>
@@ -160,6 +161,7 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 2>)
     dweight.store(weight_line, p.C);
     dbias.store(bias_line, p.C);
   }
+  p.sums.finish();
 }
 
 }  // namespace
@@ -207,12 +209,11 @@ void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const
                         .rstd = rstd.data<float>(),
                         .N = N,
                         .C = C,
-                        .rows_per_block = chunks.rows};
-    if (N > 0) {
-      launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
-             dim3(Layout::kThreads), 0, stream(), p);
-    }
-    add_lines({dweight, dbias}, lines, accumulate_parameters);
+                        .rows_per_block = chunks.rows,
+                        .sums = line_sums({dweight, dbias}, lines, accumulate_parameters)};
+    if (N == 0) return add_lines({dweight, dbias}, lines, accumulate_parameters);
+    launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
+           dim3(Layout::kThreads), 0, stream(), p);
   });
 }
 

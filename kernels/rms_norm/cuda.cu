@@ -8,7 +8,7 @@
 //
 // forward    one row a team: sum of squares, over the thread's elements and the team, then y.
 // backward   one chunk of rows a block, row by row: dx, and the sum dweight, which stays in
-//            registers. A second, small kernel adds the chunks' sums.
+//            registers. The last blocks to finish add the chunks' sums.
 #include "kernels/cuda/column_sums.h"
 #include "kernels/rms_norm/op.h"
 
@@ -67,6 +67,7 @@ struct Backward {
   const T *x, *weight;
   const float* rstd;
   std::int64_t N, C, rows_per_block;
+  LineSums sums;
 };
 
 template <typename Layout>
@@ -118,6 +119,7 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
     }
   }
   if (one_tile) dweight.store(line, p.C);
+  p.sums.finish();
 }
 
 }  // namespace
@@ -161,12 +163,11 @@ void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum
                         .rstd = rstd.data<float>(),
                         .N = N,
                         .C = C,
-                        .rows_per_block = chunks.rows};
-    if (N > 0) {
-      launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
-             dim3(Layout::kThreads), 0, stream(), p);
-    }
-    add_lines({dweight}, lines, accumulate_parameters);
+                        .rows_per_block = chunks.rows,
+                        .sums = line_sums({dweight}, lines, accumulate_parameters)};
+    if (N == 0) return add_lines({dweight}, lines, accumulate_parameters);
+    launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
+           dim3(Layout::kThreads), 0, stream(), p);
   });
 }
 

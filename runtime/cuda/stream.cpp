@@ -136,15 +136,22 @@ class CudaQueue final : public Stream::Queue {
                  "cudaMallocHost");
     *fault_ = kNoFault;
     cudaGetDevice(&device_);
-    const cudaError_t status =
-        cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority_of(id));
-    if (status != cudaSuccess) cudaFreeHost(fault_);
-    check_status(status, "cudaStreamCreateWithPriority");
+    cudaError_t status = cudaMalloc(reinterpret_cast<void**>(&tickets_), kTicketBytes);
+    if (status == cudaSuccess) {
+      status = cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority_of(id));
+    }
+    if (status != cudaSuccess) {
+      cudaFree(tickets_);
+      cudaFreeHost(fault_);
+    }
+    check_status(status, "creating a stream");
+    cudaMemsetAsync(tickets_, 0, kTicketBytes, stream_);
   }
   ~CudaQueue() override {
     cudaStreamSynchronize(stream_);
     work_->release(work_->last(), /*by_host=*/true);
     cudaStreamDestroy(stream_);
+    cudaFree(tickets_);
     cudaFreeHost(fault_);
   }
 
@@ -161,6 +168,7 @@ class CudaQueue final : public Stream::Queue {
     return {fault_, kind};
   }
   void hold_until_synchronized() { for_host_ = true; }
+  unsigned* tickets() const { return tickets_; }
 
   // The work is held until it has been waited for. The compute stream needs this only for host
   // memory: its device blocks are reused in stream order.
@@ -194,6 +202,7 @@ class CudaQueue final : public Stream::Queue {
 
  private:
   static constexpr FaultWord kFaultKinds = 256;  // eight bits of a FaultWord
+  static constexpr std::size_t kTicketBytes = kTickets * sizeof(unsigned);
 
   std::string describe_fault(FaultWord word) const {
     const FaultWord kind = word % kFaultKinds;
@@ -204,6 +213,7 @@ class CudaQueue final : public Stream::Queue {
   }
 
   FaultWord* fault_ = nullptr;
+  unsigned* tickets_ = nullptr;
   std::vector<std::string> fault_messages_;
   int device_ = 0;
   cudaStream_t stream_ = nullptr;
@@ -233,6 +243,10 @@ void hold_until_synchronized(const Stream& stream) {
 
 FaultSlot fault_slot(const Stream& stream, const char* message) {
   return queue_of(stream).fault_slot(message);
+}
+
+unsigned* tickets(const Stream& stream) {
+  return queue_of(stream).tickets();
 }
 
 }  // namespace tessera::cuda

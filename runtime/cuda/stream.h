@@ -22,4 +22,9 @@ void hold_until_synchronized(const Stream& stream);
 /// `message` is a string literal. A stream has at most 256 different ones. Raises Error beyond.
 FaultSlot fault_slot(const Stream& stream, const char* message);
 
+/// Counters in device memory, by which the blocks of a kernel on `stream` find out which of them is
+/// the last. They are zero before each kernel, and a kernel leaves them zero.
+inline constexpr int kTickets = 64;
+unsigned* tickets(const Stream& stream);
+
 }  // namespace tessera::cuda
