@@ -81,12 +81,17 @@ Variable dropout(Variable x, float probability, const RandomStream& random);
 /// queries' heads, then the keys', then the values'. Result [B, T, heads * head_size]. The scale is
 /// 1 / sqrt(head_size). `first_key` (i32 [B, T]) is the first key that each query sees
 /// (kernels/attention/first_key.h); undefined for the first of all.
-Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads,
-                   const Tensor& first_key = Tensor());
+///
+/// With `rotary`, queries and keys are rotated first, in place if `qkv` is a temporary. The result is
+/// that of attention(rope(qkv, ...), ...). The backward pass rotates them back in the kernels that
+/// sum them (kernels/attention/op.h).
+Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads,
+                   const Tensor& first_key = Tensor(), const Rotary& rotary = {});
 /// The same for separate queries [B, T, heads * head_size] and keys and values
 /// [B, T, kv_heads * head_size].
-Variable attention(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
-                   std::int64_t kv_heads, const Tensor& first_key = Tensor());
+Variable attention(Variable q, Variable k, const Variable& v, std::int64_t heads,
+                   std::int64_t kv_heads, const Tensor& first_key = Tensor(),
+                   const Rotary& rotary = {});
 
 /// Rotates the first `heads` heads of `head_size` of x [B, T, C] by their positions' angles; the
 /// other channels are copied. With packed heads, one call rotates queries and keys and leaves the

@@ -16,6 +16,11 @@ namespace tessera {
 
 namespace {
 
+/// Does the pass attend to tokens before its own?
+bool has_cache(const Pass& pass) {
+  return pass.cache != nullptr || !pass.sequences.empty();
+}
+
 /// f(rows, pass) of every sequence's own rows of `inputs` [1, n, channels], joined.
 template <std::size_t kInputs, typename F>
 Variable for_each_sequence(const std::array<Tensor, kInputs>& inputs, const Pass& pass,
@@ -53,27 +58,39 @@ TokenPositions Pass::positions() const {
   return positions;
 }
 
-Variable attend(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
-                std::int64_t layer) {
+Variable attend(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
+                std::int64_t layer, const RotaryEmbedding* rotary) {
+  if (!has_cache(pass)) {
+    const Rotary by = rotary != nullptr ? rotary->of(qkv, pass.positions()) : Rotary();
+    return attention(std::move(qkv), heads, kv_heads, pass.first_key, by);
+  }
+  if (rotary != nullptr) qkv = (*rotary)(std::move(qkv), heads + kv_heads, pass.positions());
   if (!pass.sequences.empty()) {
     return for_each_sequence(std::array{qkv.data()}, pass, [&](const auto& own, const Pass& one) {
       return attend(own[0], heads, kv_heads, one, layer);
     });
   }
-  if (pass.cache == nullptr) return attention(qkv, heads, kv_heads, pass.first_key);
   return Variable(cached_attention(qkv.data(), heads, kv_heads, *pass.cache, layer));
 }
 
-Variable attend(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
-                std::int64_t kv_heads, const Pass& pass, std::int64_t layer, AttentionSpan span) {
+Variable attend(Variable q, Variable k, const Variable& v, std::int64_t heads,
+                std::int64_t kv_heads, const Pass& pass, std::int64_t layer, AttentionSpan span,
+                const RotaryEmbedding* rotary) {
+  const Tensor& first_key = span == AttentionSpan::chunk ? pass.first_key_in_chunk : pass.first_key;
+  if (!has_cache(pass)) {
+    const Rotary by = rotary != nullptr ? rotary->of(q, pass.positions()) : Rotary();
+    return attention(std::move(q), std::move(k), v, heads, kv_heads, first_key, by);
+  }
+  if (rotary != nullptr) {
+    q = (*rotary)(std::move(q), heads, pass.positions());
+    k = (*rotary)(std::move(k), kv_heads, pass.positions());
+  }
   if (!pass.sequences.empty()) {
     const auto attend_one = [&](const auto& own, const Pass& one) {
       return attend(own[0], own[1], own[2], heads, kv_heads, one, layer, span);
     };
     return for_each_sequence(std::array{q.data(), k.data(), v.data()}, pass, attend_one);
   }
-  const Tensor& first_key = span == AttentionSpan::chunk ? pass.first_key_in_chunk : pass.first_key;
-  if (pass.cache == nullptr) return attention(q, k, v, heads, kv_heads, first_key);
   return Variable(cached_attention(q.data(), k.data(), v.data(), heads, kv_heads, *pass.cache,
                                    layer, first_key));
 }

@@ -20,10 +20,14 @@ RotaryEmbedding::RotaryEmbedding(MakeTable make_table, const TransformerShape& s
 
 Variable RotaryEmbedding::operator()(Variable x, std::int64_t heads,
                                      const TokenPositions& positions) const {
+  const Rotary rotary = of(x, positions);
+  return rope(std::move(x), heads, head_size_, rotary.table, rotary.positions);
+}
+
+Rotary RotaryEmbedding::of(const Variable& x, const TokenPositions& positions) const {
   // A position in a document is less than the row's length.
   const std::int64_t end = positions.end > 0 ? positions.end : positions.first + x.shape()[1];
-  const RopeTable& all = table(end, x.dtype());
-  return rope(std::move(x), heads, head_size_, all, positions);
+  return {table(end, x.dtype()), positions};
 }
 
 const RopeTable& RotaryEmbedding::table(std::int64_t positions, DType dtype) const {

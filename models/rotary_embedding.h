@@ -29,6 +29,9 @@ class RotaryEmbedding {
   /// x [B, T, heads * head_size], rotated by its tokens' positions. In place if x is a temporary.
   Variable operator()(Variable x, std::int64_t heads, const TokenPositions& positions) const;
 
+  /// The same as an argument of attention, for x.
+  Rotary of(const Variable& x, const TokenPositions& positions) const;
+
  private:
   /// The table of at least `positions` positions for heads of `dtype`. It grows with the longest
   /// sequence, so that a long context costs no memory until it is used.

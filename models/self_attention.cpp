@@ -28,8 +28,7 @@ Variable SelfAttention::operator()(const Variable& x, const Pass& pass, std::int
 }
 
 Variable SelfAttention::attended(const Variable& x, const Pass& pass, std::int64_t layer) const {
-  const Variable qkv = (*rotary_)(qkv_proj_(x), heads_ + kv_heads_, pass.positions());
-  return attend(qkv, heads_, kv_heads_, pass, layer);
+  return attend(qkv_proj_(x), heads_, kv_heads_, pass, layer, rotary_.get());
 }
 
 Variable SelfAttention::normed_attended(const Variable& x, const Pass& pass,
@@ -38,15 +37,13 @@ Variable SelfAttention::normed_attended(const Variable& x, const Pass& pass,
     const JoinedParameters& biases = qkv_proj_.biases;
     return linear(x, qkv_proj_.weights.parts()[i], biases.parts()[i]);
   };
-  const auto positioned = [&](const Variable& heads, std::int64_t count, const RmsNorm& norm) {
+  const auto normed = [&](const Variable& heads, std::int64_t count, const RmsNorm& norm) {
     const Shape packed = heads.shape();
-    Variable normed =
-        reshape(norm(reshape(heads, {packed[0], packed[1], count, head_size_})), packed);
-    return (*rotary_)(std::move(normed), count, pass.positions());
+    return reshape(norm(reshape(heads, {packed[0], packed[1], count, head_size_})), packed);
   };
-  const Variable q = positioned(part(0), heads_, *q_norm_);
-  const Variable k = positioned(part(1), kv_heads_, *k_norm_);
-  return attend(q, k, part(2), heads_, kv_heads_, pass, layer);
+  Variable q = normed(part(0), heads_, *q_norm_), k = normed(part(1), kv_heads_, *k_norm_);
+  return attend(std::move(q), std::move(k), part(2), heads_, kv_heads_, pass, layer,
+                AttentionSpan::document, rotary_.get());
 }
 
 void SelfAttention::visit_parameters(const std::function<void(const Parameter&)>& visit) const {

@@ -2,6 +2,7 @@
 #include "autograd/operations.h"
 
 #include <cmath>
+#include <utility>
 
 #include "autograd/activations.h"
 #include "autograd/engine.h"
@@ -17,10 +18,26 @@ float attention_scale(std::int64_t head_size) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size)));
 }
 
+/// The tensor, or a copy if it must keep its elements.
+Tensor own(const Tensor& tensor, bool in_place) {
+  if (in_place) return tensor;
+  const CategoryScope category(Category::activations);
+  return tensor.clone();
+}
+
+/// The first `heads` heads of x [B, T, C], rotated; in place if x is the last handle on them.
+Tensor rotated(const Variable& x, std::int64_t heads, std::int64_t head_size,
+               const Rotary& rotary) {
+  if (!rotary.defined()) return x.data();
+  const Tensor y = own(x.data(), x.is_last());
+  rope_forward(heads_of(y, 0, heads, head_size), rotary.table, rotary.positions);
+  return y;
+}
+
 }  // namespace
 
-Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_heads,
-                   const Tensor& first_key) {
+Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const Tensor& first_key,
+                   const Rotary& rotary) {
   check(qkv.shape().rank() == 3 && heads >= 1 && kv_heads >= 1 &&
             qkv.shape()[2] % (heads + 2 * kv_heads) == 0,
         "attention: {} cannot hold {} query heads and {} key and value heads of one size",
@@ -39,21 +56,22 @@ Variable attention(const Variable& qkv, std::int64_t heads, std::int64_t kv_head
     return heads_of(x, (heads + kv_heads) * head_size, kv_heads, head_size);
   };
 
-  const Tensor x = qkv.data();
+  const Tensor x = rotated(qkv, heads + kv_heads, head_size, rotary);
   const Tensor y = activation({batch, tokens, heads * head_size}, qkv.dtype());
   const Tensor logsumexp = activation({batch, heads, tokens}, statistics_dtype(qkv.dtype()));
   attention_forward(queries(y), logsumexp, queries(x), keys(x), values(x), factor, first_key);
   const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dx = like(x);
     attention_backward(queries(dx), keys(dx), values(dx), queries(dy), queries(x), keys(x),
-                       values(x), queries(y), logsumexp, factor, first_key);
+                       values(x), queries(y), logsumexp, factor, first_key,
+                       rotary.defined() ? &rotary : nullptr);
     return {dx};
   };
-  return differentiable(y, {qkv}, false, backward);
+  return differentiable(y, {std::move(qkv)}, false, backward);
 }
 
-Variable attention(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
-                   std::int64_t kv_heads, const Tensor& first_key) {
+Variable attention(Variable q, Variable k, const Variable& v, std::int64_t heads,
+                   std::int64_t kv_heads, const Tensor& first_key, const Rotary& rotary) {
   check(q.shape().rank() == 3 && k.shape().rank() == 3 && heads >= 1 && kv_heads >= 1 &&
             q.shape()[2] % heads == 0 && k.shape() == v.shape() &&
             k.shape() == Shape{q.shape()[0], q.shape()[1], q.shape()[2] / heads * kv_heads},
@@ -65,7 +83,8 @@ Variable attention(const Variable& q, const Variable& k, const Variable& v, std:
     return heads_of(x, 0, x.size(2) / head_size, head_size);
   };
 
-  const Tensor queries = q.data(), keys = k.data(), values = v.data();
+  const Tensor queries = rotated(q, heads, head_size, rotary);
+  const Tensor keys = rotated(k, kv_heads, head_size, rotary), values = v.data();
   const Tensor y = like(queries);
   const Tensor logsumexp =
       activation({q.shape()[0], heads, q.shape()[1]}, statistics_dtype(q.dtype()));
@@ -73,22 +92,16 @@ Variable attention(const Variable& q, const Variable& k, const Variable& v, std:
   const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dq = like(queries), dk = like(keys), dv = like(values);
     attention_backward(all(dq), all(dk), all(dv), all(dy), all(queries), all(keys), all(values),
-                       all(y), logsumexp, factor, first_key);
+                       all(y), logsumexp, factor, first_key, rotary.defined() ? &rotary : nullptr);
     return {dq, dk, dv};
   };
-  return differentiable(y, {q, k, v}, false, backward);
+  return differentiable(y, {std::move(q), std::move(k), v}, false, backward);
 }
 
 Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const RopeTable& table,
               const RopePositions& positions) {
-  const auto own = [](const Tensor& tensor, bool in_place) {
-    if (in_place) return tensor;
-    const CategoryScope category(Category::activations);
-    return tensor.clone();
-  };
-  const Tensor y = own(x.data(), x.is_last());
-  rope_forward(heads_of(y, 0, heads, head_size), table, positions);
-  const auto backward = [own, heads, head_size, table, positions](Tensor dy) -> Gradients {
+  const Tensor y = rotated(x, heads, head_size, {table, positions});
+  const auto backward = [heads, head_size, table, positions](Tensor dy) -> Gradients {
     const Tensor dx = own(dy, is_sole_owner(dy));
     rope_backward(heads_of(dx, 0, heads, head_size), table, positions);
     return {dx};

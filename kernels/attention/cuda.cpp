@@ -5,6 +5,7 @@
 #include "kernels/attention/backend.h"
 #include "kernels/attention/cuda/launchers.h"
 #include "kernels/cuda/device_attributes.h"
+#include "kernels/rope/op.h"
 #include "runtime/backends.h"
 #include "runtime/check.h"
 
@@ -76,17 +77,27 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
 
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
                         const Heads& q, const Heads& k, const Heads& v, const Heads& o,
-                        const Tensor& logsumexp, float scale, const Tensor& first_key) {
+                        const Tensor& logsumexp, float scale, const Tensor& first_key,
+                        const Rotary* rotary) {
   using namespace attention;
   check_head_size("attention_backward", q.head_size);
   if (k.batch == 0 || k.tokens == 0) return;
-  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key};
+  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key, rotary};
+  const auto rotate_back = [&] {
+    if (rotary != nullptr) rope_backward(dq, dk, *rotary);
+  };
   if constexpr (kHasCudnn) {
-    if (suits_cudnn({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, first_key)) return backward_cudnn(call);
+    if (suits_cudnn({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, first_key)) {
+      backward_cudnn(call);
+      return rotate_back();
+    }
   }
   const Tensor statistics = memory_for_statistics(q);
   const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, scale);
-  if (!on_tensor_cores) return backward_general(call, statistics);
+  if (!on_tensor_cores) {
+    backward_general(call, statistics);
+    return rotate_back();
+  }
   if (suits_hopper(q) && q.tokens > 0) {
     query_gradient_hopper(call, statistics);
     return key_value_gradient_hopper(call, statistics);

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "kernels/checks.h"
+#include "kernels/rope/op.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 #include "runtime/threads.h"
@@ -128,7 +129,8 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
 
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
                         const Heads& q, const Heads& k, const Heads& v, const Heads& o,
-                        const Tensor& logsumexp, float scale, const Tensor& first_key) {
+                        const Tensor& logsumexp, float scale, const Tensor& first_key,
+                        const Rotary* rotary) {
   constexpr std::string_view op = "attention_backward";
   check_on_one_device(op, {{"dq", dq.tensor},
                            {"dk", dk.tensor},
@@ -166,11 +168,21 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
   check_queries_and_keys(op, q, k);
   check_logsumexp(op, logsumexp, q);
   check_first_key(op, first_key, q, k);
+  if (rotary != nullptr) {
+    check(q.tokens == k.tokens,
+          "{}: {} queries and {} keys with a rotation; expected equal numbers", op, q.tokens,
+          k.tokens);
+    check_rotary(op, dq, *rotary);
+    check_rotary(op, dk, *rotary);
+  }
   if (q.tensor.device().is_cpu()) {
-    return cpu::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key);
+    cpu::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key);
+    if (rotary != nullptr) rope_backward(dq, dk, *rotary);
+    return;
   }
   if constexpr (kHasCuda) {
-    return cuda::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key);
+    return cuda::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key,
+                                    rotary);
   }
   fail_no_kernel(op, q.tensor.device());
 }

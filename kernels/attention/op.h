@@ -35,6 +35,8 @@
 
 namespace tessera {
 
+struct Rotary;  // kernels/rope/op.h
+
 /// Heads inside a packed tensor: element (b, t, h, d) lies at
 /// offset + b * batch_stride + t * token_stride + h * head_size + d   (in elements).
 struct Heads {
@@ -55,15 +57,23 @@ Heads heads_of(const Tensor& tensor, std::int64_t first_channel, std::int64_t he
 
 /// Numbers in `first_key` that break its rules raise Error: on the CPU here, on a GPU at the next
 /// synchronization (attention_backward relies on forward's check there).
+///
+/// With `rotary`, q and k are as many queries as keys that rope_forward rotated, and dq and dk become
+/// the gradients before the rotation, as after rope_backward. On a GPU's tensor cores they are rotated
+/// back in registers before they are stored, so they are rounded once and need no pass over memory.
 void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k,
                        const Heads& v, float scale, const Tensor& first_key = Tensor());
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
                         const Heads& q, const Heads& k, const Heads& v, const Heads& o,
-                        const Tensor& logsumexp, float scale, const Tensor& first_key = Tensor());
+                        const Tensor& logsumexp, float scale, const Tensor& first_key = Tensor(),
+                        const Rotary* rotary = nullptr);
 
 namespace cpu {
 decltype(tessera::attention_forward) attention_forward;
-decltype(tessera::attention_backward) attention_backward;
+/// Without a rotation back.
+void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
+                        const Heads& q, const Heads& k, const Heads& v, const Heads& o,
+                        const Tensor& logsumexp, float scale, const Tensor& first_key);
 }  // namespace cpu
 namespace cuda {
 decltype(tessera::attention_forward) attention_forward;

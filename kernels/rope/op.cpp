@@ -57,11 +57,7 @@ void check_positions(std::string_view op, const RopePositions& positions, const 
 
 void rope(std::string_view op, const Heads& x, const RopeTable& table,
           const RopePositions& positions, RopeDirection direction) {
-  check_on_one_device(op, {{"x", x.tensor}, {"cosine", table.cosine}, {"sine", table.sine}});
-  check_floating(op, {"x", x.tensor});
-  check_heads(op, x);
-  check_table(op, table, x);
-  check_positions(op, positions, x, table);
+  check_rotary(op, x, {table, positions});
   if (x.tensor.device().is_cpu()) return cpu::rope(x, table, positions, direction);
   if constexpr (kHasCuda) return cuda::rope(x, table, positions, direction);
   fail_no_kernel(op, x.tensor.device());
@@ -75,6 +71,25 @@ void rope_forward(const Heads& x, const RopeTable& table, const RopePositions& p
 
 void rope_backward(const Heads& dx, const RopeTable& table, const RopePositions& positions) {
   rope("rope_backward", dx, table, positions, RopeDirection::backward);
+}
+
+void rope_backward(const Heads& dq, const Heads& dk, const Rotary& rotary) {
+  const bool neighbours = dq.tensor.raw() == dk.tensor.raw() &&
+                          dk.offset == dq.offset + dq.heads * dq.head_size &&
+                          dq.token_stride == dk.token_stride && dq.batch_stride == dk.batch_stride;
+  Heads first = dq;
+  if (neighbours) first.heads += dk.heads;
+  rope_backward(first, rotary.table, rotary.positions);
+  if (!neighbours) rope_backward(dk, rotary.table, rotary.positions);
+}
+
+void check_rotary(std::string_view op, const Heads& x, const Rotary& rotary) {
+  const RopeTable& table = rotary.table;
+  check_on_one_device(op, {{"x", x.tensor}, {"cosine", table.cosine}, {"sine", table.sine}});
+  check_floating(op, {"x", x.tensor});
+  check_heads(op, x);
+  check_table(op, table, x);
+  check_positions(op, rotary.positions, x, table);
 }
 
 }  // namespace tessera

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -121,6 +122,19 @@ struct RopePositions {
 
 void rope_forward(const Heads& x, const RopeTable& table, const RopePositions& positions = {});
 void rope_backward(const Heads& dx, const RopeTable& table, const RopePositions& positions = {});
+
+/// The rotation of attention's queries and keys; none if the table is undefined.
+struct Rotary {
+  RopeTable table;
+  RopePositions positions;
+
+  bool defined() const { return table.cosine.defined(); }
+};
+
+/// Both rotated back; in one pass if they are packed next to each other.
+void rope_backward(const Heads& dq, const Heads& dk, const Rotary& rotary);
+/// Raises Error unless the rotation fits x. `op` is the operation that takes them.
+void check_rotary(std::string_view op, const Heads& x, const Rotary& rotary);
 
 /// The backends compute both directions in one function.
 enum class RopeDirection { forward, backward };

@@ -504,6 +504,37 @@ TEST_CASE("attention: gradients with separate queries, keys and values", "[cpu]"
   REQUIRE_THROWS_WITH(attention(q, k, k, 5, 2), Catch::Contains("[B, T, 5 D]"));
 }
 
+TEST_CASE("attention: gradients with rotary positions", "[cpu]") {
+  const test::Rank rank;
+  const Rotary rotary{rope_table(9, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64),
+                      {.first = 3}};
+  GradientCheck{[&](const Inputs& x) { return attention(x[0], 4, 2, Tensor(), rotary); },
+                {leaf({2, 5, (4 + 2 * 2) * 4})},
+                {}}
+      .run();
+  GradientCheck{
+      [&](const Inputs& x) { return attention(x[0], x[1], x[2], 4, 2, Tensor(), rotary); },
+      {leaf({2, 5, 16}, "q"), leaf({2, 5, 8}, "k"), leaf({2, 5, 8}, "v")},
+      {}}
+      .run();
+}
+
+TEST_CASE("attention with rotary positions has the bits of rope before it, and leaves its input",
+          "[cpu]") {
+  const test::Rank rank;
+  const RopeTable table = rope_table(5, rope_frequencies(4, 100.0), RopePairs::half_split);
+  const Tensor qkv = normal_tensor({2, 5, 32}, DType::f32, "qkv"), kept = qkv.clone();
+  const Variable x = Variable::leaf(qkv), y = Variable::leaf(qkv);
+  const Variable together = attention(x, 4, 2, Tensor(), {table});
+  const Variable apart = attention(rope(y, 6, 4, table), 4, 2);
+  REQUIRE(test::same_bits(together.data(), apart.data()));
+  REQUIRE(test::same_bits(qkv, kept));
+  const Tensor seed = normal_tensor({2, 5, 16}, DType::f32, "seed");
+  backward(together, seed.clone());
+  backward(apart, seed.clone());
+  REQUIRE(test::same_bits(x.gradient(), y.gradient()));
+}
+
 TEST_CASE("cross_entropy: gradients of the mean over valid targets", "[cpu]") {
   const test::Rank rank;
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6}, {4});

@@ -24,6 +24,7 @@ endfunction()
 # Attention and grouped products have kernels of their own for sm_90. sm_89 has 99 KiB of shared memory,
 # so attention's backward pass takes a smaller tile there.
 again(--architecture=80 attention_16bit "*")
+again(--architecture=80 attention_rotary "*")
 again(--architecture=80 attention_first_key "*documents*,*schedule*,*reject*,*NaN*")
 again(--architecture=89 attention_16bit "*errs*")
 again(--architecture=80 grouped_matmul "*")

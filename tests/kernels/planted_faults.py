@@ -562,6 +562,36 @@ FAULTS = {
         "__shfl_xor_sync(gpu::kFullWarp, result.delta, 2)",
         "__shfl_xor_sync(gpu::kFullWarp, result.delta, 4)",
         ["kernels_attention"]),
+    "gradients are rotated on instead of back": (
+        "kernels/attention/cuda/rotate_back.h",
+        "const float turned = fmaf(a, cosine, b * sine);",
+        "const float turned = fmaf(a, cosine, -(b * sine));",
+        ["kernels_attention_rotary"]),
+    "pairs of neighbours are rotated by the angles of other pairs": (
+        "kernels/attention/cuda/rotate_back.h",
+        "const int pair = places.column_of(piece, 0) / 2;",
+        "const int pair = places.column_of(piece, 0) / 4;",
+        ["kernels_attention_rotary"]),
+    "Hopper: keys' gradients are not rotated back": (
+        "kernels/attention/cuda/hopper/key_value_gradient.cu",
+        "    rotate_back(dk, x.rotation, x.extents, block.batch, first_row);\n",
+        "",
+        ["kernels_attention_rotary"]),
+    "both gradients of a pair of warps are rotated back": (
+        "kernels/attention/cuda/key_value_gradient_mma.cu",
+        "if (!makes_dv) rotate_back(",
+        "rotate_back(",
+        ["kernels_attention_rotary --architecture=80"]),
+    "a document's gradients are rotated back by positions in the row": (
+        "kernels/attention/cuda/arguments.h",
+        "positions != nullptr ? positions[at] : token",
+        "positions != nullptr && at < 0 ? positions[at] : token",
+        ["kernels_attention_rotary"]),
+    "a position outside the table is read": (
+        "kernels/attention/cuda/rotate_back.h",
+        "      if (position < 0 || position >= by.table_size) continue;\n",
+        "",
+        ["kernels_attention_rotary"]),
     "dK and dV begin before the queries' statistics are made": (
         "kernels/attention/cuda.cpp",
         "    query_gradient_hopper(call, statistics);\n"
@@ -706,6 +736,26 @@ FAULTS = {
         "count(block.visible_keys(n, piece.end) - piece.first_key)",
         "count(0 * block.visible_keys(n, piece.end) + n.keys - piece.first_key)",
         ["kernels_emulated_traffic"]),
+    "the first block of a group adds its lines": (
+        "kernels/cuda/column_sums.h",
+        "last = atomicAdd(ticket, 1u) + 1 == count;",
+        "last = atomicAdd(ticket, 1u) == 0 && count > 0;",
+        ["kernels_rms_norm"]),
+    "tickets are not given back": (
+        "kernels/cuda/column_sums.h",
+        "      if (last) atomicExch(ticket, 0u);\n",
+        "",
+        ["kernels_rms_norm"]),
+    "the last group of blocks is taken for a whole one": (
+        "kernels/cuda/column_sums.h",
+        "const unsigned end = min(first + blocks_of_group, gridDim.x);",
+        "const unsigned end = first + blocks_of_group;",
+        ["kernels_rms_norm"]),
+    "the sum of groups reads the lines of the first groups' blocks": (
+        "kernels/cuda/column_sums.h",
+        "for_each_sum(lines, groups, blocks_of_group * chunk,",
+        "for_each_sum(lines, groups, chunk,",
+        ["kernels_layer_norm"]),
     "sums over rows have a line for every row": (
         "kernels/cuda/column_sums.h",
         "/*fewest_rows=*/8",

@@ -67,31 +67,31 @@ std::vector<std::string> with_experts() {
 TEST_CASE("launches of a layer: GPT-2") {
   const Added layer = launches_of_layers("gpt2-mini", 1, {"model.heads=1"});
   CHECK(layer.forward == 7);
-  CHECK(layer.backward == 15);
+  CHECK(layer.backward == 12);
 }
 
 TEST_CASE("launches of a layer: Llama") {
   const Added layer = launches_of_layers("llama3-mini", 1, kWidths);
   CHECK(layer.forward == 9);
-  CHECK(layer.backward == 17);
+  CHECK(layer.backward == 13);
 }
 
 TEST_CASE("launches of a layer: Qwen3") {
   const Added layer = launches_of_layers("qwen3-mini", 1, kWidths);
   CHECK(layer.forward == 14);
-  CHECK(layer.backward == 28);
+  CHECK(layer.backward == 21);
 }
 
 TEST_CASE("launches of a layer: Qwen3-MoE") {
   const Added layer = launches_of_layers("qwen3-moe-mini", 1, with_experts());
   CHECK(layer.forward == 25);
-  CHECK(layer.backward == 38);
+  CHECK(layer.backward == 31);
 }
 
 TEST_CASE("launches of a layer and one with experts: Llama 4") {
   const Added layers = launches_of_layers("llama4-mini", 2, with_experts());
   CHECK(layers.forward == 44);
-  CHECK(layers.backward == 65);
+  CHECK(layers.backward == 59);
 }
 
 TEST_CASE("launches of the optimizer: the gradient norm, the factor that clips it, and AdamW") {

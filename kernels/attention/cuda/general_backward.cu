@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
     const int batch = block.batch, head = block.head, kv_head = block.kv_head;
     const int first_query = block.first_query;
     const int first_row = first_query + warp_row;  // the warp's
-    make_statistics<1>(x, batch, head, first_row + lane / 4, n.head_size);
+    make_statistics<1>(x, unhoisted(batch), head, first_row + lane / 4, n.head_size);
     __syncwarp();
     // The first key of a tile is seen.
     const QueryStatistics* const statistics = x.statistics_of(batch, head) + first_row;

@@ -10,6 +10,7 @@
 //   warp of dK    dP = V dO^T                |    dS = P (dP - D)    dK += dS Q
 #include "kernels/attention/cuda/backward_mma.h"
 #include "kernels/attention/cuda/launchers.h"
+#include "kernels/attention/cuda/rotate_back.h"
 #include "kernels/cuda/device_attributes.h"
 #include "kernels/cuda/launch.h"
 
@@ -205,6 +206,7 @@ __global__ void __launch_bounds__(KeyValueGradient<kQueries>::kThreads)
     __syncthreads();  // without queries there was no step, and keys and values are still in flight
     const SharedTile<T, Size::kRows, kHeadSize> scratch{makes_dv ? memory.keys.data
                                                                  : memory.values.data};
+    if (!makes_dv) rotate_back(gradient, x.rotation, n, block.batch, first_row);
     store((makes_dv ? x.dv : x.dk).rows(block.batch, block.kv_head), first_row, piece, gradient,
           RowValues<kM>::all(makes_dv ? 1.0f : n.scale), scratch, row);
   };

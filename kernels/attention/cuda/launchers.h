@@ -23,6 +23,7 @@ struct BackwardCall {
   const Tensor& logsumexp;
   float scale;
   const Tensor& first_key;
+  const Rotary* rotary;  // the kernels for tensor cores rotate dq and dk back
 };
 
 /// Does every row of every head begin at a multiple of 16 bytes?

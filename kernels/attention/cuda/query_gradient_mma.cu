@@ -4,6 +4,7 @@
 #include "kernels/attention/cuda/backward_mma.h"
 #include "kernels/attention/cuda/launchers.h"
 #include "kernels/attention/cuda/query_statistics.h"
+#include "kernels/attention/cuda/rotate_back.h"
 #include "kernels/cuda/launch.h"
 
 namespace tessera::cuda::attention {
@@ -71,6 +72,7 @@ __global__ void __launch_bounds__(QueryGradient<kHeadSize>::kThreads)
       multiply_add(dq, d_scores, keys[step]);
     }
     const QueryBlock same(n, schedule, kQueries);  // instead of numbers kept in registers
+    rotate_back(dq, x.rotation, n, same.batch, same.first_query + warp_row<kM>());
     store(x.dq.rows(same.batch, same.head), same.first_query + warp_row<kM>(), piece, dq,
           RowValues<kM>::all(n.scale), queries, warp_row<kM>());
   };

@@ -22,7 +22,7 @@ __device__ QueryStatistics make_statistics(const BackwardArguments<T>& x, int ba
   if (query < n.queries) {
     const T* const o = x.o.rows(batch, head)[query];
     const T* const d_o = x.d_o.rows(batch, head)[query];
-#pragma unroll
+#pragma unroll(kWidth == 1 ? 1 : 4)
     for (int c = lane * kWidth; c < channels; c += 4 * kWidth) {
       float a[kWidth], b[kWidth];
       gpu::load_all(a, o + c);

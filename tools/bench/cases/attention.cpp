@@ -113,7 +113,8 @@ void add_rope(CaseList& list, const Packed& p) {
   const DType dtype = list.dtype;
   const double bytes = 2 * list.bytes(p.B * p.T, (p.H + p.KV) * p.D);
   const std::string shape = fmt::format("{} x {} x {} x {}", p.B, p.T, p.H + p.KV, p.D);
-  const auto add = [&](const char* op, auto turn) {
+  using Turn = void(const Heads&, const RopeTable&, const RopePositions&);
+  const auto add = [&](const char* op, Turn* turn) {
     list.memory_bound(op, shape, bytes, [=] {
       return [=, qkv = noise({p.B, p.T, p.columns()}, dtype),
               table = rope_table(p.T, rope_frequencies(p.D, 500000.0), RopePairs::half_split)] {

@@ -13,6 +13,7 @@
 #include "kernels/attention/cuda/backward_mma.h"
 #include "kernels/attention/cuda/hopper/pipeline.h"
 #include "kernels/attention/cuda/launchers.h"
+#include "kernels/attention/cuda/rotate_back.h"
 #include "kernels/cuda/launch.h"
 
 namespace tessera::cuda::attention {
@@ -178,10 +179,11 @@ struct Consumer {
     });
   }
 
-  __device__ void finish(const KeyBlock& block, const KeyPiece& piece) const {
+  __device__ void finish(const KeyBlock& block, const KeyPiece& piece) {
     const int first_row = block.first_key + rows.warp_of_block();
     store(x.dv.rows(block.batch, block.kv_head), first_row, piece, dv, RowValues<1>::all(1.0f),
           memory.outputs, rows.warp_of_block());
+    rotate_back(dk, x.rotation, x.extents, block.batch, first_row);
     store(x.dk.rows(block.batch, block.kv_head), first_row, piece, dk,
           RowValues<1>::all(x.extents.scale), memory.outputs, rows.warp_of_block());
   }

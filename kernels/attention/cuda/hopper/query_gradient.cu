@@ -13,6 +13,7 @@
 #include "kernels/attention/cuda/hopper/pipeline.h"
 #include "kernels/attention/cuda/launchers.h"
 #include "kernels/attention/cuda/query_statistics.h"
+#include "kernels/attention/cuda/rotate_back.h"
 #include "kernels/cuda/launch.h"
 
 namespace tessera::cuda::attention {
@@ -129,8 +130,10 @@ struct Consumer {
     memory.keys.release(tile);
   }
 
-  __device__ void finish(const QueryBlock& block, const QueryPiece& piece) const {
-    store(x.dq.rows(block.batch, block.head), block.first_query + rows.warp_of_block(), piece, dq,
+  __device__ void finish(const QueryBlock& block, const QueryPiece& piece) {
+    const int first_row = block.first_query + rows.warp_of_block();
+    rotate_back(dq, x.rotation, x.extents, block.batch, first_row);
+    store(x.dq.rows(block.batch, block.head), first_row, piece, dq,
           RowValues<1>::all(x.extents.scale), memory.outputs, rows.warp_of_block());
   }
 };
