@@ -116,7 +116,7 @@ FAULTS = {
     "count every replica in the norm of several placements": (
         "sharding/plan/plan.cpp",
         "mesh.position_along(rank, group.placement.replicate) == 0",
-        "true"),
+        "rank >= 0"),
     "the norm of this rank's part only": (
         "sharding/strategy/gradient_norm.cpp",
         "if (group == nullptr) return norm;",

@@ -417,7 +417,7 @@ FAULTS = {
     "elastic: 16-bit sums are allowed": (
         "sharding/plan/placement.cpp",
         "return rule.reduce_dtype.value_or(DType::f32) != DType::f32;",
-        "return false;",
+        "return rule.reduce_dtype.value_or(DType::f32) == DType::f64;",
         ["elastic"]),
     "elastic: a run continues with another number of micro-batches": (
         "tools/train/resume.cpp",
@@ -524,7 +524,7 @@ FAULTS = {
     "a profile of steps that a run does not reach is lost": (
         "tools/train/step_profile.cpp",
         "  if (recording_ && run_has_ended) stop_recording();",
-        "",
+        "  if (recording_ && run_has_ended && complete_) stop_recording();",
         ["profile"]),
     "blocks from before the profile count twice": (
         "tools/train/memory_profile.cpp",
@@ -690,7 +690,7 @@ FAULTS = {
     "biases follow the counts of the last micro-batch": (
         "tools/train/session.cpp",
         "    backward(loss);\n",
-        "    backward(loss);\n    if (Routers* r = model_->routers(); r && i + 2 == micro_batches) {\n"
+        "    backward(loss);\n    if (Routers* r = model_->routers(); r && i + 2 == run_.config.data.accumulation_steps) {\n"
         "      r->start_step({.tokens = 1});\n    }\n",
         ["moe_train"]),
     "biases move a step late": (
