@@ -36,32 +36,30 @@ inline void store_as(T& to, From value) {
   to = static_cast<T>(static_cast<compute_t<T>>(value));
 }
 
-/// e^x for float, without branches, so that loops vectorize; error below 2 units in the last place.
-/// x below -87.3 gives 0 or a number under 1.2e-38, above 88.7 infinity; NaN stays NaN.
+/// e^x for float, without branches, so that loops vectorize. The error is at most 0.895 units in
+/// the last place. Results below 1.7e-38 are 0, those above the largest float infinity; NaN stays NaN.
 inline float exponential(float x) {
-  // e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2; ln 2 in two parts keeps r exact.
-  // (Comparisons instead of fmin and fmax, which are calls where NaN counts.)
-  const float above = x > -104.0f ? x : -104.0f;
-  const float clamped = above < 89.0f ? above : 89.0f;
-  // A float of this size has no fraction, so the sum is rounded to the nearest whole number.
-  constexpr float kWhole = 0x1.8p23f;
-  const float n = (clamped * 1.44269504f + kWhole) - kWhole;
-  const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
-  // Taylor coefficients tuned to the interval (Cephes expf, Moshier).
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  const float e = p * r * r + r + 1.0f;
-  // 2^n in two factors, so that neither leaves the exponent's range.
-  const auto whole = static_cast<std::int32_t>(n);
-  const std::int32_t half = whole >> 1;
-  const float a = std::bit_cast<float>((half + 127) << 23);
-  const float b = std::bit_cast<float>((whole - half + 127) << 23);
-  const float result = e * a * b;
-  return x == x ? result : x;
+  // e^x = 2^(n - 1) (2 e^r) with n = round(x / ln 2), |r| <= ln(2) / 2; ln 2 in two parts keeps r
+  // exact. (Comparisons instead of fmin and fmax, which are calls where NaN counts.)
+  const float above = -87.3f > x ? -87.3f : x;
+  const float clamped = 89.0f < above ? 89.0f : above;
+  // A float of this size has no fraction, so the sum is rounded to the nearest whole number. The
+  // last bits of the sum hold n + 126: shifted into the exponent's place they are 2^(n - 1).
+  constexpr float kWhole = 0x1.8p23f + 126.0f;
+  const float whole = std::fma(clamped, 1.44269504f, kWhole);
+  const float power = std::bit_cast<float>(std::bit_cast<std::uint32_t>(whole) << 23);
+  const float n = whole - kWhole;
+  const float r = std::fma(n, 2.12194440e-4f, std::fma(n, -0.693359375f, clamped));
+  // Twice the Taylor coefficients, tuned to the interval (Cephes expf, Moshier).
+  float p = 2 * 1.9875691500e-4f;
+  p = std::fma(p, r, 2 * 1.3981999507e-3f);
+  p = std::fma(p, r, 2 * 8.3334519073e-3f);
+  p = std::fma(p, r, 2 * 4.1665795894e-2f);
+  p = std::fma(p, r, 2 * 1.6666665459e-1f);
+  p = std::fma(p, r, 2 * 5.0000001201e-1f);
+  p = std::fma(p, r, 2.0f);
+  p = std::fma(p, r, 2.0f);
+  return p * power;
 }
 inline double exponential(double x) {
   return std::exp(x);

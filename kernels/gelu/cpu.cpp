@@ -11,13 +11,13 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr double kTwoRootTwoOverPi = 1.5957691216057307117597842397375;  // 2 sqrt(2 / pi)
-constexpr double kCubic = 0.044715;
+constexpr double kLinear = 1.5957691216057307117597842397375;  // 2 sqrt(2 / pi)
+constexpr double kCubic = 0.044715 * kLinear;
 
 template <typename C>
 inline C sigmoid_of_2u(C x) {
-  const C two_u = C(kTwoRootTwoOverPi) * (x + C(kCubic) * x * x * x);
-  return C(1) / (C(1) + exponential(-two_u));
+  const C minus_two_u = x * std::fma(C(-kCubic), x * x, C(-kLinear));
+  return C(1) / (C(1) + exponential(minus_two_u));
 }
 
 /// Calls loop(y, f, x) with f(x) = gelu(x).
@@ -39,8 +39,8 @@ void backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Loop& l
     using C = compute_t<T>;
     const auto gradient = [](C g, C v) {
       const C s = sigmoid_of_2u(v);
-      const C two_du = C(kTwoRootTwoOverPi) * (C(1) + C(3 * kCubic) * v * v);
-      return g * (s + v * s * (C(1) - s) * two_du);
+      const C two_du = std::fma(C(3 * kCubic), v * v, C(kLinear));
+      return g * std::fma(v * s * (C(1) - s), two_du, s);
     };
     loop(dx.data<T>(), gradient, dy.data<T>(), x.data<T>());
   });
