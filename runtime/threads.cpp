@@ -20,10 +20,18 @@
 namespace tessera {
 
 struct ThreadTeam::Impl {
+  using Task = std::function<void(std::int64_t)>;
+
+  /// A thread's tasks of a group that no thread has taken: [next, end).
+  struct alignas(64) Share {
+    std::atomic<std::int64_t> next{0};
+    std::int64_t end = 0;
+  };
+
   Impl(int size, bool idle) : size(std::max(1, size)), idle(idle) {
     if (idle) return;
     try {
-      for (int i = 1; i < this->size; ++i) workers.emplace_back([this] { work(); });
+      for (int i = 1; i < this->size; ++i) workers.emplace_back([this, i] { work(i); });
     } catch (const std::system_error& error) {
       dismiss();  // the threads that did start
       fail("cannot start a team of {} threads: {}", size, error.what());
@@ -33,53 +41,77 @@ struct ThreadTeam::Impl {
   ~Impl() { dismiss(); }
 
   void dismiss() {
-    publish(nullptr, 0);
+    publish(nullptr, {});
     for (auto& worker : workers) worker.join();
   }
 
-  void run(std::int64_t count, const std::function<void(std::int64_t)>& body) {
-    if (idle) return;
-    if (size == 1 || count <= 1 || busy.exchange(true, std::memory_order_acquire)) {
-      for (std::int64_t i = 0; i < count; ++i) body(i);
+  void run(std::span<const std::int64_t> ends, const Task& task) {
+    if (idle || ends.empty()) return;
+    if (size == 1 || ends.back() <= 1 || busy.exchange(true, std::memory_order_acquire)) {
+      for (std::int64_t i = 0; i < ends.back(); ++i) task(i);
       return;
     }
-    run_round(count, body);
+    publish(&task, ends);
+    take_tasks(task, 0);
+    wait_for_zero(pending);
     const std::exception_ptr raised = std::exchange(failure, nullptr);
     busy.store(false, std::memory_order_release);
     if (raised) std::rethrow_exception(raised);
   }
 
-  void run_round(std::int64_t count, const std::function<void(std::int64_t)>& body) {
-    publish(&body, count);
-    take_chunks(body, count);
-    wait_for_zero(pending);
-  }
-
-  /// Starts a round: every worker wakes, takes chunks, and reports back through `pending`.
-  void publish(const std::function<void(std::int64_t)>* new_body, std::int64_t new_count) {
-    body = new_body;
-    count = new_count;
-    next.store(0, std::memory_order_relaxed);
+  /// Starts a round: every worker wakes, takes tasks, and reports back through `pending`.
+  void publish(const Task* new_task, std::span<const std::int64_t> ends) {
+    task = new_task;
+    divide(ends);
+    failed.store(false, std::memory_order_relaxed);
     pending.store(static_cast<int>(workers.size()), std::memory_order_relaxed);
     round.fetch_add(1, std::memory_order_release);
     round.notify_all();
   }
 
-  void take_chunks(const std::function<void(std::int64_t)>& work_body, std::int64_t work_count) {
-    for (;;) {
-      const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed);
-      if (i >= work_count) return;
-      try {
-        work_body(i);
-      } catch (...) {
-        const std::lock_guard lock(failure_mutex);
-        if (!failure) failure = std::current_exception();
-        next.store(work_count, std::memory_order_relaxed);
+  /// Cuts every group of tasks into one share for each thread.
+  void divide(std::span<const std::int64_t> ends) {
+    groups = ends.size();
+    const std::size_t needed = groups * static_cast<std::size_t>(size);
+    if (shares.size() < needed) shares = std::vector<Share>(needed);
+    std::int64_t begin = 0;
+    for (std::size_t group = 0; group < groups; begin = ends[group++]) {
+      const std::int64_t count = ends[group] - begin;
+      for (int t = 0; t < size; ++t) {
+        Share& share = share_of(group, t);
+        share.next.store(begin + count * t / size, std::memory_order_relaxed);
+        share.end = begin + count * (t + 1) / size;
       }
     }
   }
 
-  void work() {
+  Share& share_of(std::size_t group, int thread) {
+    return shares[group * static_cast<std::size_t>(size) + static_cast<std::size_t>(thread)];
+  }
+
+  /// A thread takes the tasks of its own share of a group, and of the others', before the next group's.
+  void take_tasks(const Task& work_task, int thread) {
+    for (std::size_t group = 0; group < groups; ++group) {
+      for (int i = 0; i < size; ++i) take_share(work_task, share_of(group, (thread + i) % size));
+    }
+  }
+
+  void take_share(const Task& work_task, Share& share) {
+    while (share.next.load(std::memory_order_relaxed) < share.end &&
+           !failed.load(std::memory_order_relaxed)) {
+      const std::int64_t i = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= share.end) return;
+      try {
+        work_task(i);
+      } catch (...) {
+        const std::lock_guard lock(failure_mutex);
+        if (!failure) failure = std::current_exception();
+        failed.store(true, std::memory_order_relaxed);
+      }
+    }
+  }
+
+  void work(int thread) {
     std::uint32_t seen = 0;
     for (;;) {
       for (int spins = 0; round.load(std::memory_order_acquire) == seen; ++spins) {
@@ -90,8 +122,8 @@ struct ThreadTeam::Impl {
         }
       }
       ++seen;
-      if (body == nullptr) return;
-      take_chunks(*body, count);
+      if (task == nullptr) return;
+      take_tasks(*task, thread);
       count_down(pending);
     }
   }
@@ -102,10 +134,11 @@ struct ThreadTeam::Impl {
   std::atomic<bool> busy{false};
   std::vector<std::thread> workers;
   // The round: written by the caller before `round` is bumped, read by workers after.
-  const std::function<void(std::int64_t)>* body = nullptr;
-  std::int64_t count = 0;
+  const Task* task = nullptr;
+  std::size_t groups = 0;
+  std::vector<Share> shares;  // of every group and thread
   std::atomic<std::uint32_t> round{0};
-  std::atomic<std::int64_t> next{0};
+  std::atomic<bool> failed{false};
   std::atomic<int> pending{0};
   std::mutex failure_mutex;
   std::exception_ptr failure;
@@ -118,8 +151,12 @@ int ThreadTeam::size() const {
   return impl_->size;
 }
 
-void ThreadTeam::run(std::int64_t count, const std::function<void(std::int64_t)>& body) {
-  impl_->run(count, body);
+void ThreadTeam::run(std::int64_t count, const std::function<void(std::int64_t)>& task) {
+  impl_->run({&count, 1}, task);
+}
+void ThreadTeam::run_in_groups(std::span<const std::int64_t> ends,
+                               const std::function<void(std::int64_t)>& task) {
+  impl_->run(ends, task);
 }
 
 namespace {

@@ -1,13 +1,18 @@
 // A rank's threads, and loops over them.
 //
 // A loop is cut into chunks whose size depends on the problem only, not on the number of threads.
-// Threads take the next free chunk. A reduction writes one partial result per chunk and adds these
-// in chunk order, so results have the same bits with any number of threads.
+// A reduction writes one partial result per chunk and adds these in chunk order, so results have the
+// same bits with any number of threads.
+//
+// Every thread begins with its own share of the chunks, then helps the others. Shares are neighbours:
+// the first thread's are the first rows of most loops. So a thread finds what it wrote in the loop
+// before in its own cache.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "runtime/integer.h"
 
@@ -23,10 +28,14 @@ class ThreadTeam {
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
   int size() const;
-  /// Calls body(i) once for every i in [0, count), in any order and on any of the threads, and
-  /// returns when all calls are done. Rethrows the first exception. A call from within a body, or from a
+  /// Calls task(i) once for every i in [0, count), in any order and on any of the threads, and
+  /// returns when all calls are done. Rethrows the first exception. A call from within a task, or from a
   /// second thread while the team is busy, runs on the calling thread alone.
-  void run(std::int64_t count, const std::function<void(std::int64_t)>& body);
+  void run(std::int64_t count, const std::function<void(std::int64_t)>& task);
+  /// The same for groups of neighbouring tasks: group g ends before task ends[g]. No task begins
+  /// before all those of the groups before have been taken. So it may wait for their results.
+  void run_in_groups(std::span<const std::int64_t> ends,
+                     const std::function<void(std::int64_t)>& task);
 
  private:
   struct Impl;

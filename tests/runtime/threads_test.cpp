@@ -1,5 +1,6 @@
 #include "runtime/threads.h"
 
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -34,6 +35,56 @@ TEST_CASE("a team rethrows the first exception and works afterwards") {
   std::vector<int> calls(20, 0);
   team.run(20, [&](std::int64_t i) { ++calls[i]; });
   REQUIRE(std::accumulate(calls.begin(), calls.end(), 0) == 20);
+}
+
+namespace {
+
+/// Waits until `flag` is set, for two seconds at most. Was it?
+bool is_set_soon(const std::atomic<bool>& flag) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (!flag && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  return flag;
+}
+
+}  // namespace
+
+TEST_CASE("every thread of a team begins with its own share of neighbouring tasks") {
+  ThreadTeam team(2);
+  std::array<std::atomic<bool>, 8> begun{};
+  std::atomic<int> paired = 0;
+  // Each task of a half waits for one of the other half, so no thread can take two of one half first.
+  team.run(8, [&](std::int64_t i) {
+    begun[i] = true;
+    paired += is_set_soon(begun[(i + 4) % 8]);
+  });
+  REQUIRE(paired == 8);
+}
+
+TEST_CASE("a thread that is done takes tasks of the other's share") {
+  ThreadTeam team(2);
+  std::atomic<bool> last_begun = false;
+  bool helped = false;
+  team.run(8, [&](std::int64_t i) {
+    if (i == 0) helped = is_set_soon(last_begun);  // whichever thread has it
+    if (i == 3) last_begun = true;
+  });
+  REQUIRE(helped);
+}
+
+TEST_CASE("tasks of a group begin after those of the groups before have been taken") {
+  constexpr int kThreads = 3, kCount = 100;
+  ThreadTeam team(kThreads);
+  const std::vector<std::int64_t> ends{kCount, 2 * kCount, 2 * kCount, 3 * kCount};
+  std::array<std::atomic<int>, 4> begun{};
+  std::atomic<int> early = 0;
+  team.run_in_groups(ends, [&](std::int64_t i) {
+    const auto group = static_cast<std::size_t>(i / kCount);
+    ++begun[group];
+    // The other threads may each have taken one that they have not begun.
+    if (group > 0) early += begun[group - 1] < kCount - (kThreads - 1);
+  });
+  REQUIRE(early == 0);
+  REQUIRE((begun[0] == kCount && begun[1] == kCount && begun[2] == kCount));
 }
 
 TEST_CASE("a nested loop runs on the calling thread") {

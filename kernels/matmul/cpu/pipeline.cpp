@@ -72,7 +72,9 @@ void run_rounds(std::span<const RoundTasks> rounds, const RoundTask& pack,
   const auto wait_for_blocks = [&](std::size_t round, std::size_t distance) {
     if (round >= distance) wait_for_zero(left[round - distance].blocks);
   };
-  threads.run(order.back().end, [&](std::int64_t i) {
+  std::vector<std::int64_t> ends;
+  for (const Stretch& stretch : order) ends.push_back(stretch.end);
+  threads.run_in_groups(ends, [&](std::int64_t i) {
     const auto at =
         std::upper_bound(order.begin(), order.end(), i,
                          [](std::int64_t task, const Stretch& s) { return task < s.end; });

@@ -2,9 +2,9 @@
 //
 //   panels 0 | blocks 0 ... panels 1 ... blocks 0 | blocks 1 ... panels 2 ... blocks 1 | ...
 //
-// The threads take tasks in this order. There is no barrier between rounds: a task waits only for those
-// whose results it reads or overwrites, and by then these have nearly always ended. So a thread that
-// ends a round early goes on. Threads of unequal speed wait for each other after the last block.
+// The threads take groups of tasks in this order. There is no barrier between rounds: a task waits only
+// for those whose results it reads or overwrites, and by then these have nearly always ended. So a thread
+// that ends a round early goes on. Threads of unequal speed wait for each other after the last block.
 #pragma once
 
 #include <cstdint>
