@@ -1,3 +1,4 @@
+#include <limits>
 #include <vector>
 
 #include "kernels/attention/first_key.h"
@@ -25,7 +26,7 @@ struct ForwardScratch {
   Matrix<C> output_columns;  // [head_size][lane]: the sum of p * v so far, relative to `maximum`
   C* maximum;                // [lane]: of the scores so far
   C* sum;                    // [lane]: of exp(score - maximum) so far
-  C* correction;             // [lane]: factor of the older sums after the last tile's new maximum
+  C* correction;             // [lane]: the former maximum, then the factor of the older sums
 
   ForwardScratch(C* data, std::int64_t head_size) : multiply(matmul_options().isa) {
     ScratchCutter<C> cutter(data);
@@ -43,29 +44,46 @@ struct ForwardScratch {
   }
 };
 
-/// Turns the scores of a tile into exp(score - maximum), with the maximum over all tiles so far.
+/// Hides the scores of a band that queries do not see, and raises the maximum to the others.
 template <typename C>
-void exponentiate(const ForwardScratch<C>& s, std::int64_t keys, std::int64_t lanes) {
+void raise_maximum(const ForwardScratch<C>& s, const TilePosition& tile, const Band& band,
+                   std::int64_t lanes) {
   C* const maximum = s.maximum;
-  C* const sum = s.sum;
-  C* const correction = s.correction;
-  for (std::int64_t i = 0; i < lanes; ++i) correction[i] = maximum[i];
-  for (std::int64_t j = 0; j < keys; ++j) {
-    const C* const score = s.scores.row(j);
+  for (std::int64_t j = band.begin; j < band.end; ++j) {
+    C* const score = s.scores.row(j);
+    std::fill(score + band.first_lane, score + tile.hidden(j), -std::numeric_limits<C>::infinity());
 #pragma omp simd
-    for (std::int64_t i = 0; i < lanes; ++i) {
+    for (std::int64_t i = band.first_lane; i < lanes; ++i) {
       maximum[i] = score[i] > maximum[i] ? score[i] : maximum[i];
     }
   }
+}
+
+/// The factors that make older sums relative to the new maximum.
+template <typename C>
+void correct(const ForwardScratch<C>& s, std::int64_t lanes, std::int64_t head_size) {
+  C* const correction = s.correction;
 #pragma omp simd
   for (std::int64_t i = 0; i < lanes; ++i) {
-    correction[i] = exponential(correction[i] - maximum[i]);
-    sum[i] *= correction[i];
+    correction[i] = exponential(correction[i] - s.maximum[i]);
+    s.sum[i] *= correction[i];
   }
-  for (std::int64_t j = 0; j < keys; ++j) {
+  for (std::int64_t c = 0; c < head_size; ++c) {
+    C* const output = s.output_columns.row(c);
+#pragma omp simd
+    for (std::int64_t i = 0; i < lanes; ++i) output[i] *= correction[i];
+  }
+}
+
+/// Turns the scores of a band into exp(score - maximum).
+template <typename C>
+void exponentiate(const ForwardScratch<C>& s, const Band& band, std::int64_t lanes) {
+  const C* const maximum = s.maximum;
+  C* const sum = s.sum;
+  for (std::int64_t j = band.begin; j < band.end; ++j) {
     C* const score = s.scores.row(j);
 #pragma omp simd
-    for (std::int64_t i = 0; i < lanes; ++i) {
+    for (std::int64_t i = band.first_lane; i < lanes; ++i) {
       score[i] = exponential(score[i] - maximum[i]);
       sum[i] += score[i];
     }
@@ -75,20 +93,17 @@ void exponentiate(const ForwardScratch<C>& s, std::int64_t keys, std::int64_t la
 template <typename C>
 void visit_keys(const ForwardScratch<C>& s, const TilePosition& tile, std::int64_t head_size) {
   const std::int64_t lanes = whole_vectors<C>(tile.queries);
+  std::copy_n(s.maximum, lanes, s.correction);
   for_each_band<C>(tile, [&](const Band& band) {
     s.multiply(s.scores.from(band.begin, band.first_lane), s.keys.from(band.begin, 0),
                s.query_columns.from(0, band.first_lane),
                {.rows = band.keys(), .columns = lanes - band.first_lane, .depth = head_size},
                Accumulate::no);
+    raise_maximum(s, tile, band, lanes);
   });
-  mask(s.scores, tile, -std::numeric_limits<C>::infinity());
-  exponentiate(s, tile.keys, lanes);
-  for (std::int64_t c = 0; c < head_size; ++c) {
-    C* const output = s.output_columns.row(c);
-#pragma omp simd
-    for (std::int64_t i = 0; i < lanes; ++i) output[i] *= s.correction[i];
-  }
+  correct(s, lanes, head_size);
   for_each_band<C>(tile, [&](const Band& band) {
+    exponentiate(s, band, lanes);
     s.multiply(s.output_columns.from(0, band.first_lane), s.values.from(band.begin, 0).transposed(),
                s.scores.from(band.begin, band.first_lane),
                {.rows = head_size, .columns = lanes - band.first_lane, .depth = band.keys()},
@@ -118,12 +133,15 @@ void forward_block(const Heads& o, compute_t<T>* logsumexp, const Heads& q, cons
   }
   const Matrix<T> output = head_rows<T>(o, batch, head).from(tile.first_query, 0);
   for (std::int64_t i = 0; i < tile.queries; ++i) {
-    const C inverse = C{1} / s.sum[i];
-    for (std::int64_t c = 0; c < head_size; ++c) {
-      store(output.row(i)[c], inverse * s.output_columns.row(c)[i]);
-    }
     logsumexp[tile.first_query + i] = s.maximum[i] + std::log(s.sum[i]);
+    s.sum[i] = C{1} / s.sum[i];
   }
+  for (std::int64_t c = 0; c < head_size; ++c) {
+    C* const column = s.output_columns.row(c);
+#pragma omp simd
+    for (std::int64_t i = 0; i < tile.queries; ++i) column[i] *= s.sum[i];
+  }
+  store_columns(output, s.output_columns, tile.queries, head_size);
 }
 
 /// A block of queries of one head, with the first tile of keys that it sees.
@@ -210,18 +228,21 @@ struct BackwardScratch {
   }
 };
 
-/// P = exp(S - logsumexp) in place of S, and dS = P * (dP - D) in place of dP.
+/// P = exp(S - logsumexp) in place of a band's S, and dS = P * (dP - D) in place of dP.
 template <typename C>
-void differentiate_softmax(const BackwardScratch<C>& s, std::int64_t keys, std::int64_t lanes) {
+void differentiate_softmax(const BackwardScratch<C>& s, const TilePosition& tile, const Band& band,
+                           std::int64_t lanes) {
   const C* const logsumexp = s.logsumexp;
   const C* const delta = s.delta;
-  for (std::int64_t j = 0; j < keys; ++j) {
+  for (std::int64_t j = band.begin; j < band.end; ++j) {
     C* const score = s.scores.row(j);
     C* const d_score = s.d_scores.row(j);
+    const std::int64_t hidden = tile.hidden(j);
 #pragma omp simd
-    for (std::int64_t i = 0; i < lanes; ++i) {
-      score[i] = exponential(score[i] - logsumexp[i]);
-      d_score[i] = score[i] * (d_score[i] - delta[i]);
+    for (std::int64_t i = band.first_lane; i < lanes; ++i) {
+      const C p = exponential(score[i] - logsumexp[i]);
+      score[i] = i < hidden ? C{0} : p;
+      d_score[i] = i < hidden ? C{0} : p * (d_score[i] - delta[i]);
     }
   }
 }
@@ -237,10 +258,8 @@ void visit_keys(const BackwardScratch<C>& s, const TilePosition& tile, std::int6
                s.query_columns.from(0, band.first_lane), extent, Accumulate::no);
     s.multiply(s.d_scores.from(band.begin, band.first_lane), s.values.from(key, 0),
                s.d_output_columns.from(0, band.first_lane), extent, Accumulate::no);
+    differentiate_softmax(s, tile, band, lanes);
   });
-  mask(s.scores, tile, -std::numeric_limits<C>::infinity());
-  mask(s.d_scores, tile, C{0});
-  differentiate_softmax(s, tile.keys, lanes);
   for_each_band<C>(tile, [&](const Band& band) {
     const std::int64_t key = tile.first_key + band.begin, first = band.first_lane;
     const ProductExtent extent{

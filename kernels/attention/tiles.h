@@ -7,11 +7,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
+#include <cstring>
 
 #include "kernels/attention/op.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/small_product.h"
+#include "kernels/cpu/transpose.h"
 
 namespace tessera::cpu {
 
@@ -54,14 +55,6 @@ void for_each_band(const TilePosition& tile, F&& body) {
   }
 }
 
-/// Sets the lanes that do not see a key to `value`, for every key, whether computed or not.
-template <typename T>
-void mask(const Matrix<T>& scores, const TilePosition& tile, T value) {
-  for (std::int64_t j = 0; j < tile.keys; ++j) {
-    std::fill_n(scores.row(j), tile.hidden(j), value);
-  }
-}
-
 /// One head of one batch element: a row of head_size elements per token.
 template <typename T>
 Matrix<T> head_rows(const Heads& x, std::int64_t batch, std::int64_t head) {
@@ -81,17 +74,62 @@ void load_rows(const Matrix<compute_t<T>>& to, const Matrix<T>& from, std::int64
   }
 }
 
+/// A square of whole vectors: to(j, i) = f(from(i, j)).
+template <typename C, typename To, typename From, typename F>
+void transpose_square(const Matrix<To>& to, const Matrix<From>& from, const F& f) {
+  constexpr int kSide = static_cast<int>(kVectorSize<C>);
+  typedef C Vector __attribute__((vector_size(kSide * static_cast<int>(sizeof(C)))));
+  Vector rows[kSide];
+  for (int i = 0; i < kSide; ++i) {
+    C row[kSide];
+    for (int j = 0; j < kSide; ++j) row[j] = f(load(from.row(i)[j]));
+    std::memcpy(&rows[i], row, sizeof(row));
+  }
+  transpose(rows);
+  for (int j = 0; j < kSide; ++j) {
+    C column[kSide];
+    std::memcpy(column, &rows[j], sizeof(column));
+    for (int i = 0; i < kSide; ++i) store(to.row(j)[i], column[i]);
+  }
+}
+
+/// to(j, i) = f(from(i, j)). C is the type that f computes in.
+template <typename C, typename To, typename From, typename F>
+void transpose_rows(const Matrix<To>& to, const Matrix<From>& from, std::int64_t rows,
+                    std::int64_t columns, const F& f) {
+  constexpr std::int64_t kSide = kVectorSize<C>;
+  for (std::int64_t i = 0; i < rows; i += kSide) {
+    for (std::int64_t j = 0; j < columns; j += kSide) {
+      if (i + kSide <= rows && j + kSide <= columns) {
+        transpose_square<C>(to.from(j, i), from.from(i, j), f);
+        continue;
+      }
+      for (std::int64_t r = i; r < std::min(rows, i + kSide); ++r) {
+        for (std::int64_t c = j; c < std::min(columns, j + kSide); ++c) {
+          store(to.row(c)[r], f(load(from.row(r)[c])));
+        }
+      }
+    }
+  }
+}
+
 /// to = scale * from^T, with zeros up to a whole vector of lanes: row j of `to` is column j.
 template <typename T>
 void load_columns(const Matrix<compute_t<T>>& to, const Matrix<T>& from, std::int64_t rows,
                   std::int64_t columns, compute_t<T> scale = 1) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const T* const source = from.row(i);
-    for (std::int64_t j = 0; j < columns; ++j) to.row(j)[i] = scale * load(source[j]);
-  }
+  using C = compute_t<T>;
+  transpose_rows<C>(to, from, rows, columns, [scale](C value) { return scale * value; });
   for (std::int64_t j = 0; j < columns; ++j) {
-    std::fill(to.row(j) + rows, to.row(j) + whole_vectors<compute_t<T>>(rows), 0);
+    std::fill(to.row(j) + rows, to.row(j) + whole_vectors<C>(rows), 0);
   }
+}
+
+/// to = from^T: row i of `to` is lane i.
+template <typename T>
+void store_columns(const Matrix<T>& to, const Matrix<compute_t<T>>& from, std::int64_t rows,
+                   std::int64_t columns) {
+  using C = compute_t<T>;
+  transpose_rows<C>(to, from, columns, rows, [](C value) { return value; });
 }
 
 /// to = scale * from.

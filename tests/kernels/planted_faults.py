@@ -19,6 +19,38 @@ import planting
 
 # A file, text that occurs in it exactly once, what replaces it, and the tests that are run.
 CPU_FAULTS = {
+    # ---- shares of a team's threads
+    "every thread begins with the first share": (
+        "runtime/threads.cpp",
+        "share_of(group, (thread + i) % size)",
+        "share_of(group, i)",
+        ["runtime_threads"]),
+    "a thread that is done leaves the others' shares alone": (
+        "runtime/threads.cpp",
+        "for (int i = 0; i < size; ++i) take_share",
+        "for (int i = 0; i < 1; ++i) take_share",
+        ["runtime_threads"]),
+    "groups of tasks are one": (
+        "runtime/threads.cpp",
+        "groups = ends.size();",
+        "groups = 1; ends = ends.last(1);",
+        ["runtime_threads"]),
+    # ---- attention on the CPU
+    "attention's backward pass hides a query's own key": (
+        "kernels/attention/cpu.cpp",
+        "score[i] = i < hidden ? C{0} : p;",
+        "score[i] = i <= hidden ? C{0} : p;",
+        ["kernels_attention"]),
+    "attention's forward pass sees one key too many": (
+        "kernels/attention/cpu.cpp",
+        "score + tile.hidden(j),",
+        "score + std::max(band.first_lane, tile.hidden(j) - 1),",
+        ["kernels_attention"]),
+    "rows beyond the last square of a transpose are left out": (
+        "kernels/attention/tiles.h",
+        "r < std::min(rows, i + kSide); ++r",
+        "r < std::min(rows, i + kSide) - 1; ++r",
+        ["kernels_attention"]),
     # ---- products on the CPU
     "a tile's last columns are stored as a whole vector": (
         "kernels/matmul/cpu/chains.h",

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
-#include <utility>
 
+#include "kernels/cpu/transpose.h"
 #include "kernels/matmul/cpu/engine.h"
 #include "runtime/half.h"
 
@@ -60,31 +60,6 @@ TESSERA_INLINE typename VectorOf<T, kLanes>::type read(const Source* from) {
     std::memcpy(&to, wide, sizeof(to));
   }
   return to;
-}
-
-/// The lanes of two vectors in turn: a[first], b[first], a[first + 1], ...
-template <int kFirst, typename Vector, int... kLane>
-TESSERA_INLINE void interleave(Vector& to, const Vector& a, const Vector& b,
-                               std::integer_sequence<int, kLane...>) {
-  constexpr int kLanes = sizeof...(kLane);
-  to = __builtin_shufflevector(a, b, (kFirst + kLane / 2 + kLane % 2 * kLanes)...);
-}
-
-/// Transposes a square of vectors: log2(lanes) perfect shuffles of its rows.
-template <typename Vector, int kLanes>
-TESSERA_INLINE void transpose(Vector (&rows)[kLanes]) {
-  constexpr std::make_integer_sequence<int, kLanes> kSequence;
-#pragma GCC unroll 4
-  for (int stage = 1; stage < kLanes; stage *= 2) {
-    Vector next[kLanes];
-#pragma GCC unroll 8
-    for (int i = 0; i < kLanes / 2; ++i) {
-      interleave<0>(next[2 * i], rows[i], rows[i + kLanes / 2], kSequence);
-      interleave<kLanes / 2>(next[2 * i + 1], rows[i], rows[i + kLanes / 2], kSequence);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) rows[i] = next[i];
-  }
 }
 
 // ---- Factors with a contiguous depth
