@@ -27,7 +27,7 @@
 
 namespace tessera {
 
-/// A tensor whose elements the operation writes (the handle itself stays as it is).
+/// A tensor. The operation writes its elements (the handle itself stays as it is).
 using Out = const Tensor&;
 
 /// Whether an output is overwritten or added to.

@@ -5,7 +5,7 @@
 // same bits with any number of threads.
 //
 // Every thread begins with its own share of the chunks, then helps the others. Shares are neighbours:
-// the first thread's are the first rows of most loops. So a thread finds what it wrote in the loop
+// the first thread's are the first rows of most loops. So a thread finds its results of the loop
 // before in its own cache.
 #pragma once
 

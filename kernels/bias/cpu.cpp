@@ -11,9 +11,9 @@ namespace {
 // Rows per partial sum of backward: the partial sums are then a small part of the traffic, and a
 // batch of a thousand tokens still gives work to sixteen threads.
 constexpr std::int64_t kRowsPerPartial = BiasGradient::kRowsPerPartial;
-// Columns whose partial sums one thread adds.
+// One thread adds the partial sums of so many columns.
 constexpr std::int64_t kColumnChunk = 512;
-// Columns whose partial sums stay in registers, or in a few cache lines.
+// The partial sums of so many columns stay in registers, or in a few cache lines.
 constexpr std::int64_t kColumnsOfPartial = 64;
 
 std::int64_t rows_of(const Tensor& matrix) {

@@ -1,4 +1,4 @@
-// What kernels need to know of the rank's device, asked once per rank.
+// The attributes of the rank's device that kernels need, asked once per rank.
 #pragma once
 
 #include <cstddef>

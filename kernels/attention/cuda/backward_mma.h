@@ -1,4 +1,4 @@
-// What the two kernels of attention's backward pass on tensor cores share.
+// Shared by the two kernels of attention's backward pass on tensor cores.
 //
 // Dao 2023, algorithm 2, as two kernels of one form. Each owns *rows* and visits *columns* in tiles:
 //
