@@ -2,8 +2,9 @@
 //
 // Gradients of weights that all rows share are such sums. Rows are cut into chunks, a block each. A
 // block adds its rows in registers (ColumnSums) and writes one line of partial sums. The last blocks
-// to finish add the lines (LineSums), or a second kernel does (add_lines). The matrix's shape and dtype decide the number of chunks, not the GPU, and every sum
-// has a fixed order: the same bits everywhere, without atomics.
+// to finish add the lines (LineSums), or a second kernel does (add_lines). The matrix's shape and
+// dtype decide the number of chunks, not the GPU, and every sum has a fixed order: the same bits
+// everywhere. Only the blocks that finish are counted by an atomic.
 #pragma once
 
 #include <initializer_list>
