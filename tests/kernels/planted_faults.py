@@ -23,7 +23,7 @@ CPU_FAULTS = {
     "every thread begins with the first share": (
         "runtime/threads.cpp",
         "share_of(group, (thread + i) % size)",
-        "share_of(group, i)",
+        "share_of(group, (0 * thread + i) % size)",
         ["runtime_threads"]),
     "a thread that is done leaves the others' shares alone": (
         "runtime/threads.cpp",
