@@ -45,14 +45,14 @@ struct ThreadTeam::Impl {
     for (auto& worker : workers) worker.join();
   }
 
-  void run(std::span<const std::int64_t> ends, const Task& task) {
+  void run(std::span<const std::int64_t> ends, const Task& new_task) {
     if (idle || ends.empty()) return;
     if (size == 1 || ends.back() <= 1 || busy.exchange(true, std::memory_order_acquire)) {
-      for (std::int64_t i = 0; i < ends.back(); ++i) task(i);
+      for (std::int64_t i = 0; i < ends.back(); ++i) new_task(i);
       return;
     }
-    publish(&task, ends);
-    take_tasks(task, 0);
+    publish(&new_task, ends);
+    take_tasks(0);
     wait_for_zero(pending);
     const std::exception_ptr raised = std::exchange(failure, nullptr);
     busy.store(false, std::memory_order_release);
@@ -90,19 +90,19 @@ struct ThreadTeam::Impl {
   }
 
   /// A thread takes the tasks of its own share of a group, and of the others', before the next group's.
-  void take_tasks(const Task& work_task, int thread) {
+  void take_tasks(int thread) {
     for (std::size_t group = 0; group < groups; ++group) {
-      for (int i = 0; i < size; ++i) take_share(work_task, share_of(group, (thread + i) % size));
+      for (int i = 0; i < size; ++i) take_share(share_of(group, (thread + i) % size));
     }
   }
 
-  void take_share(const Task& work_task, Share& share) {
+  void take_share(Share& share) {
     while (share.next.load(std::memory_order_relaxed) < share.end &&
            !failed.load(std::memory_order_relaxed)) {
       const std::int64_t i = share.next.fetch_add(1, std::memory_order_relaxed);
       if (i >= share.end) return;
       try {
-        work_task(i);
+        (*task)(i);
       } catch (...) {
         const std::lock_guard lock(failure_mutex);
         if (!failure) failure = std::current_exception();
@@ -123,7 +123,7 @@ struct ThreadTeam::Impl {
       }
       ++seen;
       if (task == nullptr) return;
-      take_tasks(*task, thread);
+      take_tasks(thread);
       count_down(pending);
     }
   }
