@@ -82,6 +82,11 @@ CPU_FAULTS = {
         "std::copy_n(from + i * stride, std::min(depth, kDepth), row);",
         "std::copy_n(from + i * stride, std::min(depth, kDepth - 1), row);",
         ["kernels_matmul_cpu"]),
+    "rows of a panel beyond its whole squares are not packed": (
+        "kernels/matmul/cpu/panels.h",
+        "if constexpr (kRest > 0) {",
+        "if constexpr (kRest > kLanes) {",
+        ["kernels_matmul_cpu"]),
     "the pieces of depth depend on the micro-kernel": (
         "kernels/matmul/cpu/rounds.cpp",
         "equal_parts(K, engine.most_depth, kWholeVectors)",

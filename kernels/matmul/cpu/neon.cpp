@@ -1,5 +1,5 @@
-// Products by NEON, which every AArch64 CPU has. A tile is 4 x 24 floats, as with AVX2: 24 of 32
-// registers hold it. 8 x 12 would need as many, but a depth would load 11 operands instead of 10.
+// Products by NEON, which every AArch64 CPU has. A tile is 4 x 24 floats: 24 of 32 registers hold it.
+// 8 x 12 would need as many, but a depth would load 11 operands instead of 10.
 #include "kernels/matmul/cpu/chains.h"
 
 #if defined(__aarch64__)

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -64,18 +65,19 @@ TESSERA_INLINE typename VectorOf<T, kLanes>::type read(const Source* from) {
 
 // ---- Factors with a contiguous depth
 
-/// A square of kLanes rows from `from` on. Only `count` of them exist, with `depth` elements each.
-template <typename T, int kLanes, typename Source>
+/// A square of kLanes lines, of which kRows <= kLanes are rows from `from` on. Only `count` of them
+/// exist, with `depth` elements each.
+template <typename T, int kLanes, int kRows, typename Source>
 TESSERA_INLINE void pack_square(T* to, std::int64_t width, const Source* from, std::int64_t stride,
                                 std::int64_t count, std::int64_t depth) {
   constexpr std::int64_t kDepth = kLanes * kDepthOf<T>;
   using Vector = typename VectorOf<T, kLanes>::type;
-  Vector rows[kLanes];
-  if (count >= kLanes && depth >= kDepth) {
+  Vector rows[kLanes] = {};
+  if (count >= kRows && depth >= kDepth) {
 #pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) rows[i] = read<T, kLanes>(from + i * stride);
+    for (int i = 0; i < kRows; ++i) rows[i] = read<T, kLanes>(from + i * stride);
   } else {
-    for (int i = 0; i < kLanes; ++i) {
+    for (int i = 0; i < kRows; ++i) {
       Source row[kDepth] = {};
       if (i < count) std::copy_n(from + i * stride, std::min(depth, kDepth), row);
       rows[i] = read<T, kLanes>(row);
@@ -84,24 +86,37 @@ TESSERA_INLINE void pack_square(T* to, std::int64_t width, const Source* from, s
   transpose(rows);
   const std::int64_t depths =
       std::min<std::int64_t>(kLanes, (depth + kDepthOf<T> - 1) / kDepthOf<T>);
-  for (std::int64_t k = 0; k < depths; ++k) std::memcpy(to + k * width, &rows[k], sizeof(Vector));
+  for (std::int64_t k = 0; k < depths; ++k) {
+    std::memcpy(to + k * width, &rows[k], kRows * sizeof(T));
+  }
+}
+
+/// kRows rows of a panel, to all depths. Only `count` of them and of the rows behind them exist.
+template <typename T, int kWidth, int kLanes, int kRows, typename Source>
+TESSERA_INLINE void pack_squares(T* to, const Source* from, std::int64_t stride, std::int64_t count,
+                                 std::int64_t depth) {
+  constexpr std::int64_t kDepth = kLanes * kDepthOf<T>;
+  // The next squares' rows are too many streams for the CPU to foresee.
+  const std::int64_t ahead = std::min<std::int64_t>(count, kRows + kLanes);
+  for (std::int64_t k = 0; k < depth; k += kDepth) {
+    for (std::int64_t next = kRows; next < ahead; ++next) {
+      __builtin_prefetch(from + next * stride + k);
+    }
+    pack_square<T, kLanes, kRows>(to + k / kDepthOf<T> * kWidth, kWidth, from + k, stride, count,
+                                  depth - k);
+  }
 }
 
 template <typename T, int kWidth, int kLanes, typename Source>
 void pack_transposed(T* to, const Source* from, std::int64_t stride, std::int64_t count,
                      std::int64_t depth) {
-  constexpr std::int64_t kDepth = kLanes * kDepthOf<T>;
-  for (int i = 0; i < kWidth; i += kLanes) {
-    for (std::int64_t k = 0; k < depth; k += kDepth) {
-      if (i + kLanes <
-          count) {  // the next squares' rows are too many streams for the CPU to foresee
-        for (int next = i + kLanes; next < std::min<std::int64_t>(count, i + 2 * kLanes); ++next) {
-          __builtin_prefetch(from + next * stride + k);
-        }
-      }
-      pack_square<T, kLanes>(to + k / kDepthOf<T> * kWidth + i, kWidth, from + i * stride + k,
-                             stride, count - i, depth - k);
-    }
+  constexpr int kRest = kWidth % kLanes;
+  for (int i = 0; i < kWidth - kRest; i += kLanes) {
+    pack_squares<T, kWidth, kLanes, kLanes>(to + i, from + i * stride, stride, count - i, depth);
+  }
+  if constexpr (kRest > 0) {
+    constexpr int i = kWidth - kRest;
+    pack_squares<T, kWidth, kLanes, kRest>(to + i, from + i * stride, stride, count - i, depth);
   }
 }
 
@@ -176,8 +191,8 @@ void pack(void* to, std::int64_t panel_bytes, const Factor& from, std::int64_t c
   for (std::int64_t i = 0; i < count; i += kWidth) {
     T* const panel = reinterpret_cast<T*>(panels + i / kWidth * panel_bytes);
     if (from.depth_contiguous) {
-      pack_transposed<T, kWidth, std::min(kLanes, kWidth)>(panel, data + i * from.stride,
-                                                           from.stride, count - i, depth);
+      pack_transposed<T, kWidth, std::min<int>(kLanes, std::bit_ceil(unsigned{kWidth}))>(
+          panel, data + i * from.stride, from.stride, count - i, depth);
     }
     if constexpr (kDepthStep > kDepthOf<T>) fill_depths<T, kWidth>(panel, depth, kDepthStep);
   }

@@ -96,7 +96,7 @@ std::int64_t strip_bytes(std::int64_t cache) {
 
 /// Is a packed for the sake of the micro-kernel alone?
 bool has_many_columns(const Engine& engine, std::int64_t M, std::int64_t N) {
-  return engine.depth_step == 1 && M > kFewRows && N >= kColumnsWorthPanels;
+  return engine.rows >= 8 && engine.depth_step == 1 && M > kFewRows && N >= kColumnsWorthPanels;
 }
 
 }  // namespace
