@@ -3,19 +3,26 @@
 //   bench_matmul [--model gpt2] [--tokens 1024] [--threads 2] [--isa avx2] [--json F]
 //
 // A row is one product of the step, in f32 or bf16: our rate, OpenBLAS's (f32 only) and oneDNN's
-// where the build has it (with OMP_NUM_THREADS threads), and our share of the peak. The peak is the
-// floating-point operations that the instruction set does per cycle, on cores with two units for
-// vectors, times the clock, which a chain of additions measures. The three take turns with a pause,
-// because OpenBLAS's threads go on spinning after a product. Times are medians, from warm caches.
+// where the build has it, and our share of the peak. The libraries have the same number of threads
+// and, with --isa, the same instructions. The peak is the floating-point operations that the
+// instruction set does per cycle, on cores with two units for vectors, times the clock, which a
+// chain of additions measures. The three take turns with a pause, because OpenBLAS's threads go on
+// spinning after a product. Times are medians, from warm caches.
 #include <cblas.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/options.h"
+#include "runtime/check.h"
 #include "runtime/profiler.h"
 #include "sharding/comm/threads/threads.h"
 #include "tools/bench/cases/cases.h"
@@ -35,6 +42,34 @@ struct Options {
   std::int64_t tokens = 1024;
   int threads = 0, runs = 7;
 };
+
+/// The environment that gives OpenBLAS and oneDNN our threads and instructions.
+std::map<std::string, std::string> settings_of_libraries(const Options& options) {
+  std::map<std::string, std::string> settings;
+  if (options.threads > 0) settings["OMP_NUM_THREADS"] = std::to_string(options.threads);
+  if (options.isa == "avx2") {
+    settings["OPENBLAS_CORETYPE"] = "Haswell";
+    settings["ONEDNN_MAX_CPU_ISA"] = "AVX2";
+  } else if (options.isa == "avx512" || options.isa == "avx512_bf16") {
+    settings["OPENBLAS_CORETYPE"] = "SkylakeX";
+    settings["ONEDNN_MAX_CPU_ISA"] = options.isa == "avx512" ? "AVX512_CORE" : "AVX512_CORE_BF16";
+  }
+  return settings;
+}
+
+/// The libraries read their settings when they are loaded: for new ones the program starts again.
+void apply_settings(const std::map<std::string, std::string>& settings, char** arguments) {
+  bool changed = false;
+  for (const auto& [name, value] : settings) {
+    const char* const now = std::getenv(name.c_str());
+    changed = changed || now == nullptr || value != now;
+    check(::setenv(name.c_str(), value.c_str(), 1) == 0, "cannot set {} to {}", name, value);
+  }
+  if (!changed) return;
+  ::execv("/proc/self/exe", arguments);
+  fail("cannot start the program again with other settings of OpenBLAS and oneDNN: {}",
+       std::strerror(errno));
+}
 
 /// The median of a product's seconds; 0 without a product.
 double seconds_of(int runs, const std::function<void()>& multiply) {
@@ -151,6 +186,7 @@ int main(int count, char** arguments) {
                  "portable, avx2, avx512, avx512_bf16 or amx; by default the CPU's best");
   app.add_option("--json", options.json, "Also write the rows to this file");
   return tessera::run_main(app, count, arguments, [&] {
+    tessera::apply_settings(tessera::settings_of_libraries(options), arguments);
     tessera::run_ranks({.device = {tessera::DeviceType::cpu, 0}, .threads = options.threads},
                        [&](tessera::Communicator&) { tessera::run(options); });
     return 0;

@@ -14,10 +14,8 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype,
           transpose == Transpose::yes ? memory::format_tag::ba : memory::format_tag::ab};
 }
 
-}  // namespace
-
-std::function<void()> onednn_product(const MatmulShape& shape, const Tensor& a, const Tensor& b,
-                                     const Tensor& c) {
+std::function<void()> product(const MatmulShape& shape, const Tensor& a, const Tensor& b,
+                              const Tensor& c) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   const auto from = matrix(shape.m, shape.k, a.dtype(), shape.transpose_a);
   const auto with = matrix(shape.k, shape.n, b.dtype(), shape.transpose_b);
@@ -33,6 +31,18 @@ std::function<void()> onednn_product(const MatmulShape& shape, const Tensor& a, 
     primitive.execute(stream, {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, y}, {DNNL_ARG_DST, z}});
     stream.wait();
   };
+}
+
+}  // namespace
+
+std::function<void()> onednn_product(const MatmulShape& shape, const Tensor& a, const Tensor& b,
+                                     const Tensor& c) {
+  try {
+    return product(shape, a, b, c);
+  } catch (const dnnl::error& error) {
+    if (error.status != dnnl_unimplemented) throw;
+    return {};
+  }
 }
 
 }  // namespace tessera
