@@ -1,10 +1,11 @@
 #include "autograd/unit.h"
 
 #include <memory>
+#include <optional>
 
 #include "autograd/checkpoint.h"
 #include "autograd/engine.h"
-#include "runtime/context.h"
+#include "runtime/profiler.h"
 
 namespace tessera {
 
@@ -20,12 +21,11 @@ class Unit::Run final : public BackwardScope {
   Run& operator=(const Run&) = delete;
 
   void before_backward() override {
-    begin_ = TimePoint::now();
+    span_.emplace("backward " + unit_.name_, SpanUse::trace);
     if (unit_.hooks_ != nullptr) unit_.hooks_->before_backward(unit_);
   }
   void after_backward() override {
-    context().profiler().add("backward " + unit_.name_, current_stream().name(), begin_,
-                             TimePoint::now());
+    span_.reset();
     pending_ = false;
     if (--unit_.pending_runs_ > 0) return;
     if (unit_.hooks_ != nullptr) unit_.hooks_->after_backward(unit_);
@@ -34,7 +34,7 @@ class Unit::Run final : public BackwardScope {
  private:
   Unit& unit_;
   bool pending_ = true;
-  TimePoint begin_;
+  std::optional<Span> span_;  // of the unit's backward pass
 };
 
 Unit::Unit(std::string name, std::vector<Parameter> parameters, bool at_both_ends)
@@ -52,7 +52,7 @@ Variable Unit::run_once(const std::function<Variable(const Variable&)>& forward,
 Variable Unit::run_between_hooks(bool checkpointed,
                                  const std::function<Variable(const Variable&)>& forward,
                                  const Variable& input) {
-  const Span span("forward " + name_);
+  const Span span("forward " + name_, SpanUse::trace);
   if (hooks_ != nullptr) hooks_->before_forward(*this);
   Variable result;
   {

@@ -66,6 +66,11 @@ void Profiler::set_tracing(bool on) {
   tracing_ = on;
 }
 
+bool Profiler::keeps_spans() const {
+  const std::lock_guard lock(mutex_);
+  return tracing_ || log_ != nullptr;
+}
+
 double Profiler::total_ms(std::string_view name) const {
   const std::lock_guard lock(mutex_);
   const auto found = totals_ms_.find(name);
@@ -152,18 +157,20 @@ void mark(std::string_view name) {
   if (here != nullptr) here->profiler().add_mark(name, current_stream().name());
 }
 
-Span::Span(std::string name) : name_(std::move(name)) {
+Span::Span(std::string name, SpanUse use) : name_(std::move(name)) {
   names_of_open_spans().push_back(&name_);
   if constexpr (kHasCuda) cuda::begin_range(name_);
-  begin_ = TimePoint::now();
+  RankContext* const here = context_or_null();
+  if (here == nullptr) return;
+  if (use == SpanUse::total || here->profiler().keeps_spans()) begin_ = TimePoint::now();
 }
 
 Span::~Span() {
   if constexpr (kHasCuda) cuda::end_range();
   std::erase(names_of_open_spans(), &name_);  // mostly the last one
-  if (RankContext* here = context_or_null()) {
-    here->profiler().add(name_, current_stream().name(), begin_, TimePoint::now());
-  }
+  RankContext* const here = context_or_null();
+  if (here == nullptr || !begin_) return;
+  here->profiler().add(name_, current_stream().name(), *begin_, TimePoint::now());
 }
 
 }  // namespace tessera

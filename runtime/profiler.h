@@ -4,7 +4,8 @@
 //
 // A span adds to its name's total: a step's forward_ms and backward_ms are such totals. While
 // tracing is on, it is also kept for write_chrome_trace. Perfetto (ui.perfetto.dev) opens the file
-// and shows one process per rank and one track per stream.
+// and shows one process per rank and one track per stream. Spans of units and collectives are for a
+// trace alone (SpanUse::trace): without one they take no time of a GPU, which costs two events each.
 //
 // On the CPU a span takes the host's time. On a GPU it takes the GPU's time, from the point of the
 // stream where the span began to the point where it ended: the host only queues work and is ahead.
@@ -17,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +62,8 @@ class Profiler {
       : rank_(rank), log_(log), origin_(Clock::now()) {}
 
   void set_tracing(bool on);
+  /// Whether spans are kept: for a trace, or in the log of a dry run.
+  bool keeps_spans() const;
   /// Total milliseconds spent in spans of this name since the last reset_totals(). Waits until a
   /// GPU has passed their ends.
   double total_ms(std::string_view name) const;
@@ -96,18 +100,23 @@ class Profiler {
   std::deque<Queued> queued_;
 };
 
+enum class SpanUse {
+  total,  // adds to its name's total, and is kept while tracing is on
+  trace,  // is kept while tracing is on; otherwise it is not measured
+};
+
 /// Measures its own lifetime on the current stream. In builds for GPUs it is also a range in
 /// NVIDIA's tools.
 class Span {
  public:
-  explicit Span(std::string name);
+  explicit Span(std::string name, SpanUse use = SpanUse::total);
   ~Span();
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
  private:
   std::string name_;
-  TimePoint begin_;
+  std::optional<TimePoint> begin_;  // none: not measured
 };
 
 /// Records an instant event on the current stream, at the host's time: for example, that work was

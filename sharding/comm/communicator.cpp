@@ -193,7 +193,8 @@ Event Communicator::queue(Call call, const Stream& stream) {
   issue(call);
   stream.enqueue([this, call = std::move(call)] {
     const Span span(
-        fmt::format("{}{}{}", name_of(call.collective), call.label.empty() ? "" : " ", call.label));
+        fmt::format("{}{}{}", name_of(call.collective), call.label.empty() ? "" : " ", call.label),
+        SpanUse::trace);
     const TimePoint begin = TimePoint::now();
     const auto count = [&sent = family_->bytes_sent[static_cast<int>(call.collective)],
                         bytes = perform(call)] { sent += bytes; };

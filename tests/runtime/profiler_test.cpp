@@ -108,6 +108,22 @@ TEST_CASE("a nested span lies within the outer one") {
   REQUIRE(inner.begin_us + inner.duration_us <= outer.begin_us + outer.duration_us + 1e-3);
 }
 
+TEST_CASE("a span for a trace is measured only while spans are kept") {
+  const test::Rank rank(1);
+  Profiler& profiler = context().profiler();
+  CHECK_FALSE(profiler.keeps_spans());
+  { const Span span("before", SpanUse::trace); }
+  profiler.set_tracing(true);
+  CHECK(profiler.keeps_spans());
+  { const Span span("in between", SpanUse::trace); }
+  profiler.set_tracing(false);
+  { const Span span("after", SpanUse::trace); }
+  REQUIRE(profiler.records().size() == 1);
+  CHECK(profiler.records()[0].name == "in between");
+  CHECK(profiler.total_ms("before") == 0.0);
+  CHECK(profiler.total_ms("after") == 0.0);
+}
+
 TEST_CASE("a span belongs to the stream it runs on") {
   const test::Rank rank(1);
   context().profiler().set_tracing(true);
