@@ -22,9 +22,13 @@ GradientNorm GradientNorm::empty_on_host() {
 
 double GradientNorm::value() const {
   const auto words = words_.to_vector<std::int64_t>();
+  return of_words(std::span(words).first<kNormWords>());
+}
+
+double GradientNorm::of_words(std::span<const std::int64_t, kNormWords> words) {
   if (words[kNanWord] > 0) return std::numeric_limits<double>::quiet_NaN();
   if (words[kInfinityWord] > 0) return std::numeric_limits<double>::infinity();
-  return root_of_words(std::span(words).first<kSquareWords>());
+  return root_of_words(words.first<kSquareWords>());
 }
 
 void sum_of_squares(const GradientNorm& norm, std::span<const Tensor> tensors) {

@@ -37,6 +37,8 @@ class GradientNorm {
   const Tensor& words() const { return words_; }
   /// The norm. Waits for the device.
   double value() const;
+  /// The norm of these words, which the caller has read.
+  static double of_words(std::span<const std::int64_t, kNormWords> words);
 
  private:
   Tensor words_;

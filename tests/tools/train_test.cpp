@@ -1,6 +1,8 @@
 // Whole runs of a tiny model: their files, their bits, their errors.
 #include <array>
 #include <catch2/catch.hpp>
+#include <string>
+#include <tuple>
 
 #include "runtime/file.h"
 #include "runtime/safetensors.h"
@@ -138,6 +140,43 @@ TEST_CASE("every micro-batch of every step has a random position of its own") {
   CHECK(together[1] == std::vector<Position>{{8, 1, 1}, {8, 1, 4}, {8, 2, 1}, {8, 2, 4}});
   CHECK(together_rows[1] == std::vector<std::int64_t>{1, 4, 1, 4});
   CHECK(together_rows[2] == std::vector<std::int64_t>{2, 5, 2, 5});
+}
+
+TEST_CASE("a rank stages its first rows of the next step after it has loaded those of this one") {
+  Config config;
+  config.model = {
+      .preset = "gpt2-mini", .layers = 1, .heads = 1, .width = 4, .context = 4, .vocab_size = 5};
+  config.data = {.batch_size = 8, .sequence_length = 4, .accumulation_steps = 2};
+  config.sharding.strategy = StrategyKind::ddp;
+  using Call = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>;
+  std::vector<std::vector<Call>> calls(2);
+  run_ranks({.ranks = 2, .threads = 1}, [&](Communicator& world) {
+    std::vector<Call>& mine = calls[static_cast<std::size_t>(world.rank())];
+    const BatchSource source(
+        [&mine](std::int64_t step, std::int64_t first, std::int64_t rows) {
+          mine.emplace_back("load", step, first, rows);
+          return Batch{Tensor::zeros({rows, 4}, DType::i32), Tensor::zeros({rows, 4}, DType::i32)};
+        },
+        [](std::int64_t, std::int64_t, std::int64_t rows) { return 4 * rows; },
+        [&mine](std::int64_t step, std::int64_t first, std::int64_t rows) {
+          mine.emplace_back("stage", step, first, rows);
+        });
+    TrainingSession session(resolve(config), world);
+    session.step(1, source);
+    session.step(2, source);
+  });
+  CHECK(calls[0] == std::vector<Call>{{"load", 1, 0, 2},
+                                      {"load", 1, 4, 2},
+                                      {"stage", 2, 0, 2},
+                                      {"load", 2, 0, 2},
+                                      {"load", 2, 4, 2},
+                                      {"stage", 3, 0, 2}});
+  CHECK(calls[1] == std::vector<Call>{{"load", 1, 2, 2},
+                                      {"load", 1, 6, 2},
+                                      {"stage", 2, 2, 2},
+                                      {"load", 2, 2, 2},
+                                      {"load", 2, 6, 2},
+                                      {"stage", 3, 2, 2}});
 }
 
 TEST_CASE("frozen parameters keep their values, weight decay or not, and the others learn") {

@@ -71,6 +71,18 @@ BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step,
       }};
 }
 
+BatchSource batches_of(StagedLoader& loader, std::int64_t first_step) {
+  return {[&loader, first_step](std::int64_t step, std::int64_t first, std::int64_t rows) {
+            return loader.load(step - first_step, first, rows);
+          },
+          [&loader, first_step](std::int64_t step, std::int64_t first, std::int64_t rows) {
+            return loader.valid_targets(step - first_step, first, rows);
+          },
+          [&loader, first_step](std::int64_t step, std::int64_t first, std::int64_t rows) {
+            loader.stage(step - first_step, first, rows);
+          }};
+}
+
 std::string describe_data(const ResolvedConfig& run, const RunData& data) {
   const DataConfig& config = run.config.data;
   const std::int64_t steps = run.config.train.steps, samples = data.train.samples();

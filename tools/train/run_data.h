@@ -9,6 +9,7 @@
 
 #include "models/tokenizers/tokenizer.h"
 #include "tools/data/loader.h"
+#include "tools/data/staged_loader.h"
 #include "tools/eval/hellaswag.h"
 #include "tools/train/continued_texts.h"
 #include "tools/train/resolve.h"
@@ -33,6 +34,8 @@ struct RunData {
 
 /// The loader's batches, which must outlive them. Step `first_step` has batch 0.
 BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step, std::int64_t batch_size);
+/// The same, and the next rows are loaded early.
+BatchSource batches_of(StagedLoader& loader, std::int64_t first_step);
 
 /// "data/train.bin: 1000 steps of 1024 tokens, 1.02 epochs of 8000 windows". Rows of documents have
 /// the share of their places that hold a token.

@@ -58,6 +58,7 @@ Runner::Runner(const ResolvedConfig& run, const RunData& data, Communicator& wor
       world_(world),
       data_(data),
       restarted_(std::move(restarted)),
+      batches_(data.train, config_.data.batch_size),
       session_(run, world),
       rates_(rates_of(run, session_, world)),
       profile_(run_.config.train, world),  // its barrier: every rank has read its weights
@@ -222,9 +223,8 @@ void Runner::train_step() {
   const std::int64_t step = position_.step + 1;
   profile_.start_step(step);
   const Clock::time_point begin = Clock::now();
-  const StepResult result = session_.step(
-      step, batches_of(data_.train, step - position_.batches, config_.data.batch_size),
-      stop_signal() != 0);
+  const StepResult result =
+      session_.step(step, batches_of(batches_, step - position_.batches), stop_signal() != 0);
   const double step_ms = 1e3 * seconds_since(begin);
   profile_.end_step(step);
   position_ = {.step = step, .batches = position_.batches + 1};

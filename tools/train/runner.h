@@ -77,6 +77,7 @@ class Runner {
   Communicator& world_;
   const RunData& data_;
   const std::string restarted_;
+  StagedLoader batches_;
   TrainingSession session_;
   Rates rates_;
   StepProfile profile_;

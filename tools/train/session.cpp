@@ -11,6 +11,7 @@
 #include "models/hugging_face.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "runtime/host_copy.h"
 #include "sharding/comm/stream.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/replica_check.h"
@@ -113,13 +114,23 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
     norm = queue_step(numbers, inputs);
   }
 
-  // Everything is queued; here the host waits for the device.
-  const std::vector<float> of_all_ranks = inputs.sums.to_vector<float>();
+  // Everything is queued. The host loads rows of the next step while the device works, and then waits
+  // for all results at once.
+  stage_micro_batch(step + 1, source);
+  const Routers* const routers = model_->routers();
+  const HostCopy<float> sums(inputs.sums);
+  const HostCopy<std::int64_t> words(norm.words());
+  std::optional<HostCopy<float>> router_losses;
+  if (routers != nullptr) router_losses.emplace(routers->router_losses());
+  current_stream().synchronize();
+  const std::vector<float> of_all_ranks = sums.values();
+  const std::vector<std::int64_t> norm_words = words.values();
   const double scale = numbers.loss_scale;
-  StepResult result = {.loss = static_cast<float>(of_all_ranks[0] / scale),
-                       .gradient_norm = norm.value() / scale,
-                       .learning_rate = numbers.learning_rate,
-                       .stop = of_all_ranks.back() > 0.0f};
+  StepResult result = {
+      .loss = static_cast<float>(of_all_ranks[0] / scale),
+      .gradient_norm = GradientNorm::of_words(std::span(norm_words).first<kNormWords>()) / scale,
+      .learning_rate = numbers.learning_rate,
+      .stop = of_all_ranks.back() > 0.0f};
   world_.raise_if_aborted();
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   result.finite = finite;
@@ -131,8 +142,8 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
         "touched. Lower optimizer.learning_rate, lengthen optimizer.warmup_steps or check the data",
         step, result.loss, result.gradient_norm);
   if (scaler_) scaler_->update(finite);
-  if (const Routers* const routers = model_->routers()) {
-    result.router_loss = sum_in_tree(routers->router_losses()).item<float>();
+  if (routers != nullptr) {
+    result.router_loss = router_losses->values()[0];
     if (finite) finish_routers();
     if (finite) result.loads = routers->loads();
   }
@@ -155,6 +166,7 @@ GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepI
   const Span span("optimizer");
   sum_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_losses()});
   const Tensor loss = sum_in_tree(losses);
+  if (routers != nullptr) sum_in_tree(routers->router_losses());
   const GradientNorm norm = sharded.gradient_norm();
   const std::int64_t every = run_.config.sharding.check_replicas;
   const auto step = static_cast<std::int64_t>(numbers.step);
@@ -189,6 +201,12 @@ Batch TrainingSession::load_micro_batch(std::int64_t step, std::int64_t i,
   const Span span("data");
   const std::int64_t rows = rows_per_micro_batch();
   return source.load(step, (i * world_.size() + world_.rank()) * rows, rows);
+}
+
+void TrainingSession::stage_micro_batch(std::int64_t step, const BatchSource& source) const {
+  const Span span("data");
+  const std::int64_t rows = rows_per_micro_batch();
+  source.stage(step, world_.rank() * rows, rows);
 }
 
 void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& numbers,

@@ -37,20 +37,27 @@ class BatchSource {
   /// The number of valid targets (all but -100) in these rows.
   using Count =
       std::function<std::int64_t(std::int64_t step, std::int64_t first_row, std::int64_t rows)>;
+  /// Loads these rows early: they are the next that load() is asked for.
+  using Stage = std::function<void(std::int64_t step, std::int64_t first_row, std::int64_t rows)>;
 
   /// Without `count`, targets are counted by loading the rows: always right, but every rank then
-  /// loads the whole batch.
+  /// loads the whole batch. Without `stage`, the device waits while the next rows are loaded.
   template <typename Callable>
-  BatchSource(Callable load, Count count = {}) : load_(std::move(load)), count_(std::move(count)) {}
+  BatchSource(Callable load, Count count = {}, Stage stage = {})
+      : load_(std::move(load)), count_(std::move(count)), stage_(std::move(stage)) {}
 
   Batch load(std::int64_t step, std::int64_t first_row, std::int64_t rows) const {
     return load_(step, first_row, rows);
   }
   std::int64_t valid_targets(std::int64_t step, std::int64_t first_row, std::int64_t rows) const;
+  void stage(std::int64_t step, std::int64_t first_row, std::int64_t rows) const {
+    if (stage_) stage_(step, first_row, rows);
+  }
 
  private:
   Load load_;
   Count count_;
+  Stage stage_;
 };
 
 struct StepResult {
@@ -109,6 +116,8 @@ class TrainingSession {
   /// Raises Error if no target of the step's batch is valid.
   StepNumbers numbers_of(std::int64_t step, const BatchSource& source) const;
   Batch load_micro_batch(std::int64_t step, std::int64_t i, const BatchSource& source) const;
+  /// Loads this rank's first micro-batch of the step early.
+  void stage_micro_batch(std::int64_t step, const BatchSource& source) const;
   /// Queues the device's work of a step, with the update. Returns the norm. With runtime.graph the
   /// second step is the last that calls it, so a result of the host may not depend on the step here.
   GradientNorm queue_step(const StepNumbers& numbers, const StepInputs& inputs);
