@@ -306,7 +306,8 @@ TEST_CASE("misuse: a kernel has 48 KiB of static and dynamic shared memory unles
 }
 
 TEST_CASE("misuse: an architecture's limit holds for static and dynamic shared memory together") {
-  for (const auto& [capability, kibibytes] : {std::pair(80, 163), {86, 99}, {89, 99}, {90, 227}}) {
+  for (const auto& [capability, kibibytes] :
+       {std::pair(80, 163), {86, 99}, {89, 99}, {90, 227}, {100, 227}, {120, 99}}) {
     const emulation::Architecture& architecture = *emulation::find_architecture(capability);
     const std::size_t most = kibibytes * std::size_t{1024};
     REQUIRE(architecture.shared_bytes == most);

@@ -62,7 +62,7 @@ DeviceOptions device_options() {
 void set_device_options(const DeviceOptions& options) {
   if (find_architecture(options.capability) == nullptr) {
     throw Error("the architecture sm_" + std::to_string(options.capability) +
-                " is not emulated: choose 80, 86, 89 or 90");
+                " is not emulated: choose 80, 86, 89, 90, 100 or 120");
   }
   Devices& devices = Devices::get();
   auto lock = devices.lock();

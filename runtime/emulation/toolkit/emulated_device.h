@@ -51,7 +51,7 @@ struct DeviceOptions {
   int devices = 1;
   /// The memory of each device.
   std::size_t memory_bytes = std::size_t{8} << 30;
-  /// The compute capability: 80, 86, 89 or 90. It decides how much shared memory a block can have.
+  /// The compute capability: 80, 86, 89, 90, 100 or 120. It decides how much shared memory a block can have.
   int capability = 90;
   /// The time that products of cuBLASLt take besides, by the way that an algorithm adds: a test makes
   /// one of them the slower.
