@@ -46,7 +46,7 @@ TEST_CASE("on_gpu.sh: names failed parts, skips parts with missing tools, runs t
   make_build(folder);
   int status = 0;
   const std::string text =
-      on_gpu(folder, "kernel_tests tests kernels step torch_step strategies nccl", status);
+      on_gpu(folder, "kernel_tests tests kernels step step_choices torch_step strategies nccl", status);
   INFO(text);
   CHECK(status == 1);
   CHECK_THAT(text,
@@ -58,7 +58,9 @@ TEST_CASE("on_gpu.sh: names failed parts, skips parts with missing tools, runs t
              Contains("test_kernels_a ~[") && !Contains("test_runtime_c"));
   CHECK_THAT(read_text_file(folder / "out/tests.log"), Contains("test_runtime_c ~["));
   CHECK_THAT(read_text_file(folder / "out/step.log"),
-             Contains("--attention cudnn --model gpt2-xl --batch 4 "));
+             Contains("--model gpt2-xl --batch 4 ") && Contains("--attention cudnn"));
+  CHECK_THAT(read_text_file(folder / "out/step_choices.log"),
+             Contains("runtime.graph=true") && Contains("kernels.cublaslt=measured"));
   CHECK(read_text_file(folder / "out/kernels.json") == "[]\n");
 }
 

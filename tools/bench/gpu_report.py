@@ -43,16 +43,26 @@ def print_kernels(results):
     table(("kernel", "baseline", *report.get("models", [])), [(*key, *row) for key, row in cells.items()])
 
 
+def program_of(config):
+    """The choices of a step that on_gpu.sh varies."""
+    name = f"tessera, attention {config['kernels.attention']}"
+    if str(config["runtime.graph"]).lower() == "true":
+        name += ", one graph"
+    if config["kernels.cublaslt"] == "measured":
+        name += ", measured algorithms"
+    return name
+
+
 def print_steps(results):
-    """A step of each model with both attentions, and the same step in PyTorch."""
+    """A step of each model with all choices, and the same step in PyTorch."""
     rows = []
     for path in sorted(results.glob("step_*.json")):
         step = load(path)
         config = step["config"]
         size = f"{config['data.batch_size']} x {config['data.sequence_length']}"
         phases = " + ".join(f"{step[p + '_ms']:.1f}" for p in ("forward", "backward", "optimizer"))
-        rows.append((f"{step['model']}, {size}", f"tessera, attention {path.stem.rsplit('_', 1)[1]}",
-                     f"{step['step_ms']:.1f}", phases, f"{step['tokens_per_second']:,.0f}",
+        rows.append((f"{step['model']}, {size}", program_of(config), f"{step['step_ms']:.1f}", phases,
+                     f"{step['tokens_per_second']:,.0f}",
                      f"{step['mfu']:.3f}" if step["mfu"] else "-", f"{step['ratio']:.2f}", ""))
     for path in sorted(results.glob("torch_step_*.json")):
         for row in load(path):

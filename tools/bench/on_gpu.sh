@@ -3,20 +3,22 @@
 #
 # BUILD is a folder built with the preset cuda, or unpacked from what pack_for_gpu.sh packed. If another
 # machine built it, tests that run Tessera's programs find them only in the folder where they were built.
-# Every part has a time limit and writes OUT/PART.log; OUT/summary.txt has a line for each. A part that
-# stands there as ok is not run again. Parts that need a missing tool (PyTorch, compute-sanitizer, MPI,
-# NCCL) are skipped with a line that says so. Exits with 1 if a part failed.
+# Every part has a time limit and writes OUT/PART.log. OUT/summary.txt has a line for each, OUT/clocks.csv
+# the clocks, temperature and power before and after it. A part that stands in the summary as ok is not
+# run again. Parts that need a missing tool (PyTorch, compute-sanitizer, MPI, NCCL) are skipped with a
+# line that says so. Exits with 1 if a part failed.
 #
 #   kernel_tests   tests of the kernels                                   5 min
 #   kernels        bench_kernels, against copies, cuBLASLt and cuDNN      5 min
 #   step           bench_step of three models, both attentions            5 min
+#   step_choices   the same steps as a graph, and by measured algorithms  5 min
 #   torch_step     the same steps in PyTorch, eager and compiled         10 min
+#   memcheck       tests of attention and norms under compute-sanitizer  10 min
+#   racecheck      the same, races in shared memory                      10 min
 #   tests          all other tests                                       10 min
 #   strategies     four ranks that share the GPU                          5 min
 #   collectives    two ranks that share the GPU                           3 min
 #   nccl           two processes that share the GPU, through NCCL         3 min
-#   memcheck       tests of attention and norms under compute-sanitizer  10 min
-#   racecheck      the same, races in shared memory                      10 min
 #   torch_kernels  the kernels in PyTorch                                10 min
 #   memcheck_all   tests of all kernels under compute-sanitizer          30 min
 #   racecheck_all  the same, races in shared memory                      30 min
@@ -27,7 +29,7 @@
 set -uo pipefail
 
 if (($# < 2)); then
-  sed -n '2,27s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,26s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 bin=$1/bin
@@ -47,14 +49,23 @@ wanted() {
   ((${#parts[@]} == 0)) || [[ " ${parts[*]} " == *" $1 "* ]]
 }
 
+# record_clocks PART MOMENT: one more line of clocks.csv.
+record_clocks() {
+  command -v nvidia-smi >/dev/null || return 0
+  echo "$1, $2, $(nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv,noheader)" \
+    >>"$out/clocks.csv"
+}
+
 # part NAME MINUTES FUNCTION: runs the function in a new shell, up to the time limit. The function
 # prints the reason and returns 77 if a tool is missing.
 part() {
   wanted "$1" || return
   if grep -q "^$1  *[0-9]* s  ok" "$out/summary.txt"; then return; fi
   local begin=$SECONDS status verdict
+  record_clocks "$1" begins
   timeout --kill-after=10 "$(($2 * 60))" bash -c "$3" >"$out/$1.log" 2>&1
   status=$?
+  record_clocks "$1" ends
   case $status in
     0) verdict="ok" ;;
     77) verdict="skipped: $(tail -n 1 "$out/$1.log")" ;;
@@ -107,16 +118,29 @@ kernels() { "$bin/bench_kernels" --device cuda --json "$out/kernels.json"; }
 # The steps to compare: model, rows of 1024 tokens.
 steps=("gpt2 16" "gpt2-xl 4" "llama3.2-1b 4")
 
-step() {
-  local status=0 attention model batch
-  for attention in tessera cudnn; do
-    for pair in "${steps[@]}"; do
-      read -r model batch <<<"$pair"
-      "$bin/bench_step" --device cuda --dtype bf16 --attention "$attention" --model "$model" \
-        --batch "$batch" --sequence 1024 --steps 20 --json "$out/step_${model}_$attention.json" ||
-        { [[ $attention == cudnn ]] || status=1; } # a build need not have cuDNN
-    done
+# steps_with NAME ARGUMENT...: bench_step of every model, with further arguments.
+steps_with() {
+  local name=$1 status=0 pair model batch
+  shift
+  for pair in "${steps[@]}"; do
+    read -r model batch <<<"$pair"
+    "$bin/bench_step" --device cuda --dtype bf16 --model "$model" --batch "$batch" --sequence 1024 \
+      --steps 20 --json "$out/step_${model}_$name.json" "$@" || status=1
   done
+  return "$status"
+}
+
+step() {
+  local status=0
+  steps_with tessera || status=1
+  steps_with cudnn --attention cudnn # a build need not have cuDNN
+  return "$status"
+}
+
+step_choices() {
+  local status=0
+  steps_with graph runtime.graph=true || status=1
+  steps_with measured kernels.cublaslt=measured || status=1
   return "$status"
 }
 
@@ -153,8 +177,8 @@ nccl() {
 }
 
 export bin out here python
-export -f need need_torch each sanitized kernel_tests other_tests kernels step torch_kernels \
-  torch_step strategies collectives nccl
+export -f need need_torch each sanitized kernel_tests other_tests kernels steps_with step \
+  step_choices torch_kernels torch_step strategies collectives nccl
 
 touch "$out/summary.txt"
 if command -v nvidia-smi >/dev/null; then
@@ -163,13 +187,14 @@ fi
 part kernel_tests 5 kernel_tests
 part kernels 5 kernels
 part step 5 "$(declare -p steps); step"
+part step_choices 5 "$(declare -p steps); step_choices"
 part torch_step 10 "$(declare -p steps); torch_step"
+part memcheck 10 "sanitized memcheck '/test_kernels_(attention|layer_norm|rms_norm)'"
+part racecheck 10 "sanitized racecheck '/test_kernels_(attention|layer_norm|rms_norm)'"
 part tests 10 other_tests
 part strategies 5 strategies
 part collectives 3 collectives
 part nccl 3 nccl
-part memcheck 10 "sanitized memcheck '/test_kernels_(attention|layer_norm|rms_norm)'"
-part racecheck 10 "sanitized racecheck '/test_kernels_(attention|layer_norm|rms_norm)'"
 part torch_kernels 10 torch_kernels
 part memcheck_all 30 'sanitized memcheck /test_kernels_'
 part racecheck_all 30 'sanitized racecheck /test_kernels_'
