@@ -20,6 +20,9 @@ void set_attention_backend(AttentionBackend backend);
 /// Whether cuDNN's backward pass gives the same bits in every run. It does by default. In any order
 /// it is faster and takes less memory; benchmarks compare with both.
 enum class CudnnOrder { same, any };
+template <>
+inline constexpr EnumNames<CudnnOrder> kEnumNames<CudnnOrder> = {"order", {"same", "any"}};
+
 CudnnOrder cudnn_order();
 void set_cudnn_order(CudnnOrder order);
 

@@ -83,4 +83,19 @@ TEST_CASE("runtime.isa: a level that the CPU lacks is an error, but not in a dry
   CHECK(matmul_options().isa == cpu::Isa::avx2);
 }
 
+TEST_CASE("the keys of kernels choose the rank's kernels", "[cpu]") {
+  const test::Rank rank;
+  Config config;
+  choose_kernels(config);
+  CHECK(cudnn_order() == CudnnOrder::same);
+  CHECK(matmul_options().library == MatmulLibrary::tessera);
+  config.kernels = {.cudnn_order = CudnnOrder::any,
+                    .matmul = MatmulLibrary::openblas,
+                    .cublaslt = AlgorithmChoice::measured};
+  choose_kernels(config);
+  CHECK(cudnn_order() == CudnnOrder::any);
+  CHECK(matmul_options().library == MatmulLibrary::openblas);
+  CHECK(matmul_options().choice == AlgorithmChoice::measured);
+}
+
 }  // namespace tessera

@@ -164,6 +164,7 @@ struct RuntimeConfig {
 
 struct KernelsConfig {
   AttentionBackend attention = AttentionBackend::tessera;
+  CudnnOrder cudnn_order = CudnnOrder::same;
   MatmulLibrary matmul = MatmulLibrary::tessera;
   AlgorithmChoice cublaslt = AlgorithmChoice::suggested;
 };

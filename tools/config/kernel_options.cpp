@@ -14,6 +14,7 @@ void choose_kernels(const Config& config, cpu::Isa best) {
         "runtime.isa is {}, but this CPU's best level is {}; take that, or auto", enum_name(isa),
         enum_name(best));
   set_attention_backend(config.kernels.attention);
+  set_cudnn_order(config.kernels.cudnn_order);
   matmul_options().library = config.kernels.matmul;
   matmul_options().isa = isa;
   matmul_options().choice = config.kernels.cublaslt;

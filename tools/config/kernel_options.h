@@ -6,9 +6,8 @@
 
 namespace tessera {
 
-/// Sets the calling thread's rank to them: runtime.isa, kernels.attention, kernels.matmul
-/// and kernels.cublaslt. Raises
-/// Error if the CPU, whose best instruction set is `best`, lacks that of runtime.isa.
+/// Sets the calling thread's rank to them: runtime.isa and the keys of `kernels`. Raises Error if
+/// the CPU, whose best instruction set is `best`, lacks that of runtime.isa.
 void choose_kernels(const Config& config, cpu::Isa best = cpu::best_isa());
 
 }  // namespace tessera

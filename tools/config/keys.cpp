@@ -370,6 +370,9 @@ std::vector<Key> kernels_keys(KernelsConfig& kernels) {
       choice_key("kernels.attention", kernels.attention,
                  "The attention kernels of a GPU: this project's, or cuDNN's, in builds that have "
                  "it, for bf16 and f16 and heads of a multiple of 8 up to 128."),
+      choice_key("kernels.cudnn_order", kernels.cudnn_order,
+                 "The order in which cuDNN's attention adds gradients: the same in every run, or "
+                 "any, which is faster and does not repeat its bits."),
       choice_key("kernels.matmul", kernels.matmul,
                  "The matrix products of the CPU: this project's, or OpenBLAS's, to compare with."),
       choice_key("kernels.cublaslt", kernels.cublaslt,
