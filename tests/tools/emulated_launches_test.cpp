@@ -124,7 +124,17 @@ TEST_CASE("the host launches every kernel of a queued step, and with runtime.gra
   INFO(to_string(queued) << "; with a graph " << to_string(graph));
   CHECK(count_of(graph, "launches") == 0);
   CHECK(count_of(graph, "graph launches") == 1);
-  CHECK(count_of(graph, "waits") <= count_of(queued, "waits"));
+  CHECK(count_of(graph, "waits") == 1);
+  CHECK(count_of(queued, "waits") == 1);
+}
+
+TEST_CASE("a step's events do not grow with the layers, unless a trace asks for their times") {
+  const auto events_of = [](std::int64_t layers) {
+    const auto found = std::find(kHostCallKinds.begin(), kHostCallKinds.end(), "events");
+    return count_host_calls(run_of("gpt2-mini", layers, {"model.heads=1"}))
+        .at(static_cast<std::size_t>(found - kHostCallKinds.begin()));
+  };
+  CHECK(events_of(1) == events_of(3));
 }
 
 }  // namespace tessera

@@ -720,8 +720,8 @@ FAULTS = {
         ["moe_train"]),
     "f16 divides the loss scale out of the routers' loss": (
         "tools/train/session.cpp",
-        "result.router_loss = sum_in_tree(routers->router_losses()).item<float>();",
-        "result.router_loss = sum_in_tree(routers->router_losses()).item<float>() / scale;",
+        "result.router_loss = router_losses->values()[0];",
+        "result.router_loss = router_losses->values()[0] / scale;",
         ["moe_train"]),
     "a model that has biases is tuned without them": (
         "tools/train/resolve.cpp",
@@ -972,6 +972,27 @@ FAULTS = {
         "check(number < vocab_size, ",
         "check(number <= vocab_size, ",
         ["resolve"]),
+    # ---- rows that are loaded early
+    "a rank stages the rows of rank 0": (
+        "tools/train/session.cpp",
+        "source.stage(step, world_.rank() * rows, rows);",
+        "source.stage(step, 0 * rows, rows);",
+        ["train"]),
+    "the rows of this step are staged again": (
+        "tools/train/session.cpp",
+        "stage_micro_batch(step + 1, source);",
+        "stage_micro_batch(step, source);",
+        ["train"]),
+    "staged rows are handed out for other rows": (
+        "tools/data/staged_loader.cpp",
+        "staged->place == place",
+        "staged->place.rows == place.rows",
+        ["staged_loader"]),
+    "the order of cuDNN's sums is not set": (
+        "tools/config/kernel_options.cpp",
+        "  set_cudnn_order(config.kernels.cudnn_order);\n",
+        "",
+        ["isa"]),
 }
 
 # ---- steps as CUDA graphs, on the emulated GPU
@@ -1019,16 +1040,29 @@ GRAPH_FAULTS = {
         "  if (on_device.defined()) on_device = {};\n  if (on_device.defined()) {\n"),
 }
 
-# ---- memory, on the emulated GPU
-MEMORY_FAULTS = {
+# ---- memory and the host's calls, on the emulated GPU
+GPU_FAULTS = {
     "a freed block is not joined with the one after it": (
         "runtime/allocator.cpp",
         "next != nullptr && next->is_free",
-        "next != nullptr && next->is_free && next->bytes == 0"),
+        "next != nullptr && next->is_free && next->bytes == 0",
+        ["emulated_memory_limit"]),
     "free segments stay when the GPU has no memory": (
         "runtime/allocator.cpp",
         "  while (piece == nullptr) {\n",
-        "  while (piece == nullptr && account_.retries < 0) {\n"),
+        "  while (piece == nullptr && account_.retries < 0) {\n",
+        ["emulated_memory_limit"]),
+    "a unit's passes are timed without a trace": (
+        "autograd/unit.cpp",
+        'const Span span("forward " + name_, SpanUse::trace);',
+        'const Span span("forward " + name_, SpanUse::total);',
+        ["emulated_launches"]),
+    "the host waits for each result of a step": (
+        "tools/train/session.cpp",
+        "  const HostCopy<std::int64_t> words(norm.words());\n",
+        "  current_stream().synchronize();\n"
+        "  const HostCopy<std::int64_t> words(norm.words());\n",
+        ["emulated_launches"]),
 }
 
 BATCHES = [
@@ -1041,8 +1075,8 @@ BATCHES = [
          for name, (path, old, new) in GRAPH_FAULTS.items()},
         folder="build-emulated/planted_faults", preset="emulated"),
     planting.Batch(
-        {name: planting.Fault(path, old, new, ["test_tools_emulated_memory_limit"])
-         for name, (path, old, new) in MEMORY_FAULTS.items()},
+        {name: planting.Fault(path, old, new, [f"test_tools_{test}" for test in tests])
+         for name, (path, old, new, tests) in GPU_FAULTS.items()},
         folder="build-emulated/planted_faults", preset="emulated"),
 ]
 
