@@ -7,22 +7,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import check_ptxas
 
 
-def report(registers, stack=0, spilled=0):
-    return ("ptxas info    : Compiling entry function '_Z1fPf' for 'sm_90a'\n"
-            "ptxas info    : Function properties for _Z1fPf\n"
+def report(registers, stack=0, spilled=0, name="_Z1fPf"):
+    return (f"ptxas info    : Compiling entry function '{name}' for 'sm_90a'\n"
+            f"ptxas info    : Function properties for {name}\n"
             f"    {stack} bytes stack frame, {spilled} bytes spill stores, 0 bytes spill loads\n"
             f"ptxas info    : Used {registers} registers, used 0 barriers, 360 bytes cmem[0]\n")
 
 
-def ptx(bounds):
-    return f".visible .entry _Z1fPf(\n.param .u64 _Z1fPf_param_0\n)\n{bounds}{{\nret;\n}}\n"
+def ptx(bounds, name):
+    return f".visible .entry {name}(\n.param .u64 {name}_param_0\n)\n{bounds}{{\nret;\n}}\n"
 
 
-def found(text, bounds, path="kernels/attention/cuda/x.cu", status=0):
-    kernels = check_ptxas.parse(
-        text, {(name, "sm_90a"): b for name, b in check_ptxas.bounds_in(ptx(bounds)).items()})
+def found(text, bounds, name="_Z1fPf", status=0):
+    of_ptx = check_ptxas.bounds_in(ptx(bounds, name))
+    kernels = check_ptxas.parse(text, {(name, "sm_90a"): b for name, b in of_ptx.items()})
     assert len(kernels) == 1
-    return "\n".join(check_ptxas.faults(path, status, text, kernels))
+    return "\n".join(check_ptxas.faults("kernels/x.cu", status, text, kernels))
 
 
 BOUNDS = ".maxntid 512, 1, 1\n.minnctapersm 2\n"
@@ -34,6 +34,8 @@ assert found(report(128), ".maxntid 512, 1, 1\n") == ""
 assert "1 blocks take 69632 registers" in found(report(129), ".maxntid 32, 4, 4\n")
 assert "no __launch_bounds__" in found(report(8), "")
 assert "8 bytes of stack, 4 spilled" in found(report(8, stack=8, spilled=4), BOUNDS)
-assert found(report(8, stack=8), BOUNDS, path="kernels/gelu/cuda.cu") == ""
+SGD = "_Z10sgd_kernelPf"  # of MAY_SPILL
+assert found(report(32, stack=8, spilled=10, name=SGD), BOUNDS, SGD) == ""
+assert "8 bytes of stack, 11 spilled" in found(report(32, stack=8, spilled=11, name=SGD), BOUNDS, SGD)
 assert "warning" in found(report(8) + "ptxas warning : x\n", BOUNDS)
 assert "does not compile" in found(report(8), BOUNDS, status=1)

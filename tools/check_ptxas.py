@@ -12,9 +12,8 @@ Exits 1 if
     registers for;
   - the registers of a block, or of as many blocks as __launch_bounds__ promises, are more than a
     multiprocessor has;
-  - a kernel keeps registers in memory (spills, or a stack) in one of the folders below: their
-    kernels are shaped so that they need not. (A few words outside of the products are allowed to the
-    kernels of MAY_SPILL.)
+  - a kernel keeps registers in memory (spills, or a stack), beyond the few words that the kernels of
+    MAY_SPILL are allowed.
 """
 
 import json
@@ -28,11 +27,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-FOLDERS = "adamw|attention|cross_entropy|gradient_norm|grouped_matmul/hopper|layer_norm|rms_norm|tree_reduce"
-MUST_NOT_SPILL = re.compile(f"kernels/({FOLDERS})/|examples/kernel_ladder/")
-# With first keys and heads of 128, sums and scores take 208 of a thread's 240 registers. Some counters
-# of the loops around them lie in memory.
-MAY_SPILL = {"key_value_gradient_hopper_kernel": 176}
+# Bytes of stack and spills that a kernel may have. With first keys and heads of 128, sums and scores take
+# 208 of a thread's 240 registers, and some counters of the loops around them lie in memory. Grouped products by
+# mma.sync are held to 128 registers, so that two blocks share a multiprocessor. SGD's momentum lacks one register
+# of 32.
+MAY_SPILL = {"key_value_gradient_hopper_kernel": 176, "tensor_core_kernel": 56, "sgd_kernel": 18}
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
@@ -149,7 +148,7 @@ def faults(path, status, report, kernels):
             add(f"{kernel.least_blocks} blocks take "
                 f"{kernel.least_blocks * kernel.block_registers()} registers of {REGISTER_FILE}")
         allowed = max((bytes for name, bytes in MAY_SPILL.items() if name in kernel.name), default=0)
-        if MUST_NOT_SPILL.search(path) and kernel.stack + kernel.spilled > allowed:
+        if kernel.stack + kernel.spilled > allowed:
             add(f"{kernel.stack} bytes of stack, {kernel.spilled} spilled")
     return found
 
