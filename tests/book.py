@@ -11,6 +11,8 @@ Every ```cpp block carries a marker in the line before it:
                                        the comments at their tops. "book.py --write ROOT" writes it.
   <!-- sketch -->                      Not in the tree. Nothing checks it, so the text calls it a sketch.
 
+book_fences.py has the rules for blocks without a marker.
+
 Other marks:
 
   <!-- printed by footprints -->       The text from here to <!-- end --> is the output of the program,
@@ -39,6 +41,7 @@ import textwrap
 from pathlib import Path
 
 import book_exercises
+import book_fences
 import book_words
 
 # Figures below docs/figures/: the command whose output is piped into the script of the same name, or None.
@@ -185,12 +188,10 @@ class Tree:
 
 def findings_in_fences(text, tree):
     used = 0
-    for before, language, body in FENCE.findall(text):
+    for before, _, body in FENCE.findall(text):
         marker = MARKER.search(before)
         first = body.strip().splitlines()[0] if body.strip() else ""
         if marker is None:
-            if language == "cpp":
-                yield f"a C++ block has no marker (from, program or sketch): {first}"
             continue
         used += 1
         path, program, files, _ = marker.groups()
@@ -290,6 +291,7 @@ def findings_in_references(text, page, tree):
 def findings_in(text, page, tree):
     """The findings in one page, whose path from the root is `page`."""
     yield from findings_in_fences(text, tree)
+    yield from book_fences.findings_in_blocks(text, tree)
     yield from findings_in_references(text, page, tree)
     yield from book_exercises.findings_in_solutions(text)
 

@@ -97,10 +97,12 @@ class FenceTest(unittest.TestCase):
         self.assertIn("not in a/b.cpp", check(quoted("first(1);"))[0])
         self.assertEqual(check(quoted("first();", path="a/c.cpp")), ["there is no a/c.cpp"])
 
-    def test_a_block_without_a_marker_is_found_in_cpp_only(self):
+    def test_a_block_without_a_marker_is_found(self):
         self.assertIn("no marker", check(block("Text:", "first();"))[0])
         self.assertIn("no marker", check("```cpp\nfirst();\n```\n".join(["Text.\n\n", ""]))[0])
-        self.assertEqual(check("Text.\n\n```yaml\na: 1\n```\n"), [])
+        self.assertIn("no marker", check("Text.\n\n```\nx\n```\n")[0])
+        self.assertIn("no marker", check("1. Text.\n\n   ```\n   x\n   ```\n")[0])
+        self.assertIn("no marker", check("<!-- printed by tables -->\na table\n<!-- end -->\n\n```\nx\n```\n")[0])
 
     def test_a_sketch_passes(self):
         self.assertEqual(check(block("<!-- sketch -->", "anything();")), [])
@@ -133,13 +135,39 @@ class FenceTest(unittest.TestCase):
         self.assertEqual(len(check(page, FakeTree(output=None))), 1)
 
 
+class DeclaredTest(unittest.TestCase):
+    """Blocks that declare what they are."""
+
+    def tree(self):
+        tree = FakeTree()
+        tree.files |= {"docs/configuration.md": "| `train.steps` | 1 |\n", "CMakePresets.json": '"name": "fast",'}
+        return tree
+
+    def block(self, word, *lines):
+        return check("Text.\n\n```{}\n{}\n```\n".format(word, "\n".join(lines)), self.tree())
+
+    def test_pictures_and_measurements_pass(self):
+        self.assertEqual(self.block("picture", "a -> b"), [])
+        self.assertEqual(self.block("measured", "1.3 ms"), [])
+        self.assertIn("no marker", self.block("photograph", "a -> b")[0])
+
+    def test_commands_name_paths_and_presets_that_exist(self):
+        self.assertEqual(self.block("sh", "cmake --preset fast && cat a/b.cpp > build-x/y", "run /tmp/a/c.cpp"), [])
+        self.assertEqual(self.block("sh", "cat a/c.cpp"), ["there is no a/c.cpp"])
+        self.assertEqual(self.block("sh", "cmake --build --preset slow"), ["there is no preset slow"])
+
+    def test_configurations_have_keys_that_exist(self):
+        self.assertEqual(self.block("yaml", "# a.yaml", "train:", "  steps: 3"), [])
+        self.assertEqual(self.block("yaml", "train:", "  stops: 3"), ["there is no key train.stops"])
+
+
 class ReferenceTest(unittest.TestCase):
     def test_links_that_lead_somewhere_pass(self):
         self.assertEqual(check("[a](../a/b.cpp) [b](#second-part) [c](page.md#a-page-code) "
                                "[d](https://x.y/z) [e](..) [f](../a)"), [])
 
     def test_code_is_no_link_and_may_be_the_text_of_one(self):
-        self.assertEqual(check("`x[i](y)`\n\n```\nx[i](y)\n```\n"), [])
+        self.assertEqual(check("`x[i](y)`\n\n```picture\nx[i](y)\n```\n"), [])
         self.assertEqual(check("[`a/b.cpp`](../a/c.cpp)"), ["a link leads nowhere: ../a/c.cpp"])
 
     def test_links_that_lead_nowhere_are_found(self):

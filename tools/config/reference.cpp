@@ -27,7 +27,7 @@ optimizer:
   learning_rate: 1e-3
 ```
 
-```
+```sh
 tessera train small.yaml train.steps=200 data.batch_size=4
 ```
 
