@@ -20,6 +20,9 @@ Other marks:
                                        may follow a program's name.
   <!-- lines of tessera plan X.yaml --> The lines from here to <!-- end --> stand in the output of the
                                        program, in this order. A line "..." stands for lines left out.
+                                       A script is named by its path, such as tools/lab.py. The word
+                                       SCRATCH is a folder for files that one command writes and
+                                       another one reads.
   <!-- counted by count_ladder --op X --> The text from here to <!-- end --> is the output of the
                                        program, which only builds with the emulated GPU have. There
                                        "book.py --counted ROOT BINARIES" checks these marks alone.
@@ -29,7 +32,8 @@ An exercise's solution (<details>) has one of these marks or an equation of numb
 
 Links lead to files and headings that exist. Paths in backticks exist, unless they contain NAME, and so do
 keys such as `sharding.strategy`. A name quoted after the word "test" is the name of a test case. The
-figures in FIGURES equal the output of their scripts; "book.py --draw ROOT BINARIES" draws them. book_words.py checks the glossary's words.
+figures in FIGURES equal the output of their scripts; "book.py --draw ROOT BINARIES" draws them. book_words.py checks the
+glossary's words and book_exercises.py the parts of chapters.
 
 Prints one line per finding and exits with status 1 if there is one.
 """
@@ -37,6 +41,7 @@ import difflib
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -159,6 +164,7 @@ class Tree:
         self.root, self.binaries = root, binaries
         self.cases = None
         self.outputs = {}  # by command
+        self.scratch = tempfile.TemporaryDirectory()
 
     def read(self, path):
         file = self.root / path
@@ -168,15 +174,17 @@ class Tree:
         return (self.root / path).exists()
 
     def output_of(self, command):
-        """What a program prints, or None if it fails or does not exist. Arguments may follow its name.
-        It runs in the root."""
+        """What a command prints, or None if it fails or does not exist. It is a program of the build or a
+        script of the tree, and its arguments. It runs in the root."""
         if command not in self.outputs:
-            program, *arguments = command.split()
+            name, *arguments = command.replace("SCRATCH", self.scratch.name).split()
+            programs = [path for path in (self.binaries / name, self.root / name) if path.is_file()]
             self.outputs[command] = None
-            if (self.binaries / program).is_file():
-                run = subprocess.run([(self.binaries / program).resolve(), *arguments], cwd=self.root,
-                                     capture_output=True, text=True, check=False)
-                self.outputs[command] = run.stdout if run.returncode == 0 else None
+            if programs:
+                run = subprocess.run([programs[0].resolve(), *arguments], cwd=self.root, capture_output=True,
+                                     text=True, stdin=subprocess.DEVNULL, check=False)
+                if run.returncode == 0:
+                    self.outputs[command] = run.stdout.replace(self.scratch.name, "SCRATCH")
         return self.outputs[command]
 
     def has_test(self, name):

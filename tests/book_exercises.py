@@ -5,13 +5,15 @@ and operators only, with at least one operator, and whose right side is a number
 divides, "^" takes a power, and commas group digits. The right side may be rounded.
 
 Every chapter of the book (the parts of docs/README.md) begins with its question and with the chapters that it
-needs, has headings "Takeaways" and "Exercises" and at least two solutions, and ends with a link to the next chapter.
+needs, has a program with its output outside of the solutions, headings "Takeaways" and "Exercises" and at least two
+solutions, and ends with a link to the next chapter.
 docs/labs.md has labs in place of exercises.
 """
 import posixpath
 import re
 
 DETAILS = re.compile(r"<details>(.*?)</details>", re.S)
+OUTPUT = re.compile(r"<!-- (?:printed by|lines of|counted by) ")
 MARK = re.compile(r"<!-- (?:from|program|printed by|lines of|in words)\b")
 NUMBER = r"\d[\d,]*(?:\.\d+)?"
 EQUATION = re.compile(rf"(?<![\w.])((?:\(\s*)*{NUMBER}(?:[\s()]*(?:[-+/^]|\bx\b)[\s()]*{NUMBER})+(?:\s*\))*)"
@@ -66,6 +68,8 @@ def findings_in_chapters(read, order):
             yield f"docs/{page}: does not say which chapters it needs"
         if following and posixpath.relpath(following, posixpath.dirname(page) or ".") not in NEXT.findall(text):
             yield f"docs/{page}: has no \"Next:\" with a link to {following}"
+        if not OUTPUT.search(DETAILS.sub("", text)):
+            yield f"docs/{page}: has no program with its output outside of the solutions"
         missing = [heading for heading in ("Takeaways", "Exercises") if f"\n## {heading}\n" not in text]
         if page != "labs.md" and missing:
             yield f"docs/{page}: has no heading {' and no heading '.join(missing)}"

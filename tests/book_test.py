@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """book.py accepts a page that agrees with the code and finds each kind of disagreement."""
 
+import pathlib
+import sys
+import tempfile
 import unittest
 
 import book
@@ -161,6 +164,26 @@ class DeclaredTest(unittest.TestCase):
         self.assertEqual(self.block("yaml", "train:", "  stops: 3"), ["there is no key train.stops"])
 
 
+class CommandTest(unittest.TestCase):
+    def output_of(self, command):
+        with tempfile.TemporaryDirectory() as root:
+            script = pathlib.Path(root) / "tools/say.py"
+            script.parent.mkdir()
+            script.write_text(f"#!{sys.executable}\nimport pathlib, sys\npath = pathlib.Path(sys.argv[1])\n"
+                              "print(path, path.parent.is_dir())\nsys.exit(len(sys.argv) > 2)\n")
+            script.chmod(0o755)
+            tree = book.Tree(pathlib.Path(root), pathlib.Path(root) / "bin")
+            with tree.scratch:
+                return tree.output_of(command)
+
+    def test_a_script_runs_and_its_folder_has_a_fixed_name(self):
+        self.assertEqual(self.output_of("tools/say.py SCRATCH/run"), "SCRATCH/run True\n")
+
+    def test_a_failure_and_a_missing_program_are_noticed(self):
+        self.assertIsNone(self.output_of("tools/say.py a b"))
+        self.assertIsNone(self.output_of("tools/sing.py"))
+
+
 class ReferenceTest(unittest.TestCase):
     def test_links_that_lead_somewhere_pass(self):
         self.assertEqual(check("[a](../a/b.cpp) [b](#second-part) [c](page.md#a-page-code) "
@@ -227,15 +250,17 @@ class ExerciseTest(unittest.TestCase):
 
     def test_every_chapter_has_takeaways_and_two_exercises(self):
         solution = "<details>2 x 2 = 4</details>\n"
-        head = "# A\n\n*Why?*\n\nBefore this chapter: none.\n\n"
+        output = "<!-- printed by a -->\nb\n<!-- end -->\n\n"
+        head = f"# A\n\n*Why?*\n\nBefore this chapter: none.\n\n{output}"
         whole = f"{head}## Takeaways\n\n## Exercises\n\n{solution}{solution}"
+        hidden = whole.replace(output, "").replace("<details>", f"<details>{output}", 1)
         for text, findings in [(whole, 0), (whole.replace(solution, "", 1), 1), (whole.replace("Takeaways", "Notes"), 1),
-                               (whole.replace("Exercises", "Try it"), 1)]:
+                               (whole.replace("Exercises", "Try it"), 1), (whole.replace(output, ""), 1), (hidden, 1)]:
             self.assertEqual(len(list(book_exercises.findings_in_chapters(lambda path: text, ["a.md"]))), findings)
         self.assertEqual(list(book_exercises.findings_in_chapters(lambda path: head, ["labs.md"])), [])
 
     def test_every_chapter_has_a_question_prerequisites_and_the_next_chapter(self):
-        head = "# A\n\n*Why?*\n\nBefore this chapter: none.\n\n"
+        head = "# A\n\n*Why?*\n\nBefore this chapter: none.\n\n<!-- lines of a -->\n"
         pages = ["labs.md", "kernels/labs.md"]  # exempt from exercises by name, or not
         body = "## Takeaways\n\n## Exercises\n\n" + 2 * "<details>2 x 2 = 4</details>\n"
         whole = head + body + "Next: [b](kernels/labs.md)."
