@@ -33,7 +33,7 @@ An exercise's solution (<details>) has one of these marks or an equation of numb
 Links lead to files and headings that exist. Paths in backticks exist, unless they contain NAME, and so do
 keys such as `sharding.strategy`. A name quoted after the word "test" is the name of a test case. The
 figures in FIGURES equal the output of their scripts; "book.py --draw ROOT BINARIES" draws them. book_words.py checks the
-glossary's words and book_exercises.py the parts of chapters.
+glossary's words, book_exercises.py the parts of chapters, book_citations.py the bibliography.
 
 Prints one line per finding and exits with status 1 if there is one.
 """
@@ -45,6 +45,7 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import book_citations
 import book_exercises
 import book_fences
 import book_words
@@ -358,6 +359,8 @@ def main(arguments):
     findings += book_words.findings_in_words(tree.read)
     order = book_words.order_of(tree.read(book_words.CONTENTS) or "")
     findings += book_exercises.findings_in_chapters(tree.read, order)
+    names = [str(page.relative_to(tree.root)) for page in pages_of(tree)]
+    findings += book_citations.findings_in_citations(tree.read, names)
     for figure in FIGURES:
         if drawn(figure, tree) != tree.read(f"docs/figures/{figure}.svg"):
             findings.append(f"docs/figures/{figure}.svg: its script draws something else; run tests/book.py --draw")

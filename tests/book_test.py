@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import book
+import book_citations
 import book_exercises
 import book_words
 
@@ -271,6 +272,27 @@ class ExerciseTest(unittest.TestCase):
             findings = list(book_exercises.findings_in_chapters(texts.get, pages))
             self.assertEqual(len(findings), 0 if found is None else 1, findings)
             self.assertTrue(found is None or found in findings[0], findings)
+
+
+class CitationTest(unittest.TestCase):
+    ROW = "| **Li et al. 2020**: A title. VLDB | buckets | [A page](page.md) |\n"
+
+    def findings(self, page, row=ROW):
+        pages = {"docs/bibliography.md": row, "docs/page.md": page}
+        return list(book_citations.findings_in_citations(pages.get, sorted(pages)))
+
+    def test_citations_with_a_row_pass(self):
+        for page in ["As (Li et al. 2020) say", "Li et al. (2020)", "(Li\net al. 2020), in November 2026, 2048 of them"]:
+            self.assertEqual(self.findings(page), [], page)
+
+    def test_a_citation_without_a_row_is_found(self):
+        for page in ["(Li et al. 2020; Zhao et al. 2023)", "Li 2020, Zhao and Wu (2023)", "Li 2020. Zhao Team 2023"]:
+            self.assertEqual(self.findings(page), ["docs/page.md: the bibliography lacks Zhao 2023"], page)
+
+    def test_a_row_that_its_page_does_not_cite_is_found(self):
+        self.assertEqual(len(self.findings("Li et al. 2021")), 2)
+        self.assertEqual(self.findings("Li 2020", self.ROW.replace("[A page](page.md)", "none")),
+                         ["docs/bibliography.md: no page cites Li 2020"])
 
 
 class WordsTest(unittest.TestCase):
