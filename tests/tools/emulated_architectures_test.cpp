@@ -18,10 +18,12 @@ namespace {
 
 /// The loss of the second step, in bf16. The first one's update is in it.
 float second_loss(const std::string& model, std::int64_t head_size) {
-  const ResolvedConfig run = resolve(workload(
-      model, {"runtime.device=cuda", "runtime.compute_dtype=bf16", "data.batch_size=1",
-              "data.sequence_length=72", "model.vocab_size=96", "model.layers=2", "model.heads=2",
-              "model.width=" + std::to_string(2 * head_size)}));
+  const std::vector<std::string> settings = {
+      "runtime.device=cuda", "runtime.compute_dtype=bf16",
+      "data.batch_size=1",   "data.sequence_length=72",
+      "model.vocab_size=96", "model.layers=2",
+      "model.heads=2",       "model.width=" + std::to_string(2 * head_size)};
+  const ResolvedConfig run = resolve(workload(model, settings));
   float loss = 0.0f;
   run_ranks({.device = first_device(run.config.runtime), .threads = 0}, [&](Communicator& world) {
     choose_kernels(run.config);
