@@ -1455,6 +1455,53 @@ FAULTS = {
         "",
         ["kernels_router_loss"]),
 
+    # ---- events of the emulated pipelines
+    "every lane of a warp is an event": (
+        "runtime/emulation/device/events.cpp",
+        "if (is_of_lanes(event.kind) &&",
+        "if (false && is_of_lanes(event.kind) &&",
+        ["emulation_events"]),
+    "an event has its thread's number": (
+        "runtime/emulation/device/block.cpp",
+        "events_.add({kind, index, running_->number / kWarpSize, number",
+        "events_.add({kind, index, running_->number, number",
+        ["emulation_events"]),
+    "a block leaves out the events that the block before had": (
+        "runtime/emulation/device/block.cpp",
+        "  events_.begin_block();\n",
+        "",
+        ["emulation_events"]),
+    "a list of events goes on after it was taken": (
+        "runtime/emulation/device/events.cpp",
+        "  is_on_ = false;\n",
+        "",
+        ["emulation_events"]),
+    "barriers have one number": (
+        "runtime/emulation/device/shared_barriers.cpp",
+        "const auto number = static_cast<int>(all.size());",
+        "const auto number = 0 * static_cast<int>(all.size());",
+        ["emulation_events"]),
+    "a wait is an event of the phase that begins": (
+        "runtime/emulation/device/shared_barriers.cpp",
+        "barrier.number, barrier.current_phase() - 1);",
+        "barrier.number, barrier.current_phase());",
+        ["emulation_events"]),
+    "a barrier completes in the phase that begins": (
+        "runtime/emulation/device/shared_barriers.cpp",
+        "block.record(EventKind::barrier_completed, barrier.number, barrier.current_phase());",
+        "block.record(EventKind::barrier_completed, barrier.number, barrier.current_phase() + 1);",
+        ["emulation_events"]),
+    "a wait at a named barrier is an arrival too": (
+        "runtime/emulation/device/shared_barriers.cpp",
+        "if (!waits) {",
+        "{",
+        ["emulation_events"]),
+    "a wait for products names a group that is under way": (
+        "runtime/emulation/device/warpgroup.cpp",
+        "static_cast<int>(committed_ - in_flight) - 1, 0,",
+        "static_cast<int>(committed_) - 1, 0,",
+        ["emulation_events"]),
+
     # ---- optimizers
     "weight decay goes through the moments": (
         "kernels/adamw/cuda.cu",

@@ -204,12 +204,18 @@ void Block::merge_accesses() {
   for (unsigned warp = 0; warp < warps_.size(); ++warp) accesses_.merge(warp, statistics);
 }
 
+void Block::add_event(EventKind kind, int number, int phase, int amount) {
+  const unsigned index = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  events_.add({kind, index, running_->number / kWarpSize, number, phase, amount});
+}
+
 void Block::run(uint3 index, void (*body)(const void*), const void* arguments) {
   blockIdx = index;
   body_ = body;
   arguments_ = arguments;
   failure_.clear();
   shared_.begin_block();
+  events_.begin_block();
   fibers_.begin_block(static_cast<unsigned>(threads_.size()));
   barrier_.arrived = 0;
   barriers_.clear();

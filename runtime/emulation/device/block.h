@@ -17,6 +17,7 @@
 #include "runtime/emulation/device/accesses.h"
 #include "runtime/emulation/device/asynchronous_copy.h"
 #include "runtime/emulation/device/emulator.h"
+#include "runtime/emulation/device/events.h"
 #include "runtime/emulation/device/fiber_pool.h"
 #include "runtime/emulation/device/shared_barriers.h"
 #include "runtime/emulation/device/shared_memory.h"
@@ -94,6 +95,11 @@ class Block {
   unsigned lane() const { return running_->number % kWarpSize; }
   SharedMemory& shared() { return shared_; }
   AccessLog& accesses() { return accesses_; }
+  EventLog& events() { return events_; }
+  /// An event of the running thread's warp, for the list of events if there is one.
+  void record(EventKind kind, int number, int phase = 0, int amount = 0) {
+    if (events_.is_on()) add_event(kind, number, phase, amount);
+  }
 
   /// Waits until every thread of the block is here. Returns the number of true predicates.
   int synchronize(const char* kind, bool predicate, const Site& site);
@@ -136,6 +142,7 @@ class Block {
   void check_mask(unsigned mask, const Site& site) const;
   void complete(Collective& collective, Execute execute);
   void merge_accesses();
+  void add_event(EventKind kind, int number, int phase, int amount);
   void abandon_fibers();
   void set_failure(const std::string& failure);
   std::string divergence() const;
@@ -150,6 +157,7 @@ class Block {
   Barrier barrier_;
   SharedMemory shared_;
   AccessLog accesses_;
+  EventLog events_;
   SharedBarriers barriers_;
   Waiters register_waiters_;
   int first_registers_ = 0;

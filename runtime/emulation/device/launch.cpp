@@ -160,6 +160,16 @@ std::vector<KernelUse> kernel_uses() {
   return list;
 }
 
+void start_event_list() {
+  const std::lock_guard lock(mutex);
+  block.events().start();
+}
+
+std::vector<KernelEvent> take_event_list() {
+  const std::lock_guard lock(mutex);
+  return block.events().take();
+}
+
 Statistics statistics() {
   const std::lock_guard lock(mutex);
   return block.statistics;

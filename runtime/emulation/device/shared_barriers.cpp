@@ -18,6 +18,7 @@ SharedBarrier& find(void* barrier, const Site& site) {
 
 void end_phase_if_complete(SharedBarrier& barrier) {
   if (barrier.missing > 0 || barrier.expected > 0 || !barrier.copies.empty()) return;
+  block.record(EventKind::barrier_completed, barrier.number, barrier.current_phase());
   ++barrier.phase;
   barrier.missing = barrier.count;
   block.wake(barrier.waiters);
@@ -71,7 +72,9 @@ void initialize_barrier(void* barrier, int count, const Site& site) {
   if (count < 1 || count >= 1 << 20) block.fail("a barrier for no arrivals, or too many", site);
   auto& all = block.barriers().by_address;
   if (all.count(barrier) != 0) block.fail("a barrier that is initialized a second time", site);
+  const auto number = static_cast<int>(all.size());
   SharedBarrier& created = all[barrier];
+  created.number = number;
   created.count = created.missing = count;
 }
 
@@ -83,6 +86,7 @@ void arrive_at_barrier(void* address, int bytes, const Site& site) {
   SharedBarrier& barrier = find(address, site);
   publish(barrier.order);
   if (barrier.missing == 0) block.fail("more arrivals at a barrier than its phase has", site);
+  block.record(EventKind::barrier_arrived, barrier.number, barrier.current_phase(), bytes);
   barrier.expected += bytes;
   --barrier.missing;
   end_phase_if_complete(barrier);
@@ -95,6 +99,7 @@ bool wait_for_barrier(void* address, unsigned parity, TileCopy& copy, const Site
   for (;;) {
     if (barrier.phase % 2 != parity) {
       acquire(barrier.order);
+      block.record(EventKind::barrier_waited, barrier.number, barrier.current_phase() - 1);
       return true;
     }
     // All copies of the phase have been started: the first waiter makes them.
@@ -169,6 +174,7 @@ void queue_tile_copy(const TileCopy& copy, void* address, const Site& site) {
   publish(barrier.order);
   if (copy.map.rows > 0) ++block.statistics.tile_copies;
   count_bulk_copy(copy);
+  block.record(EventKind::copy_started, barrier.number, barrier.current_phase(), copy.bytes());
   const Unobserved unobserved;
   barrier.copies.push_back(copy);
   block.wake(barrier.waiters);
@@ -190,6 +196,9 @@ void named_barrier(int number, int threads, bool waits, const Site& site) {
   char* const order = &barrier.orders[barrier.turn % 2 * 8];
   publish(order);
   const unsigned turn = barrier.turn;
+  if (!waits) {
+    block.record(EventKind::named_arrived, number, static_cast<int>(turn), threads);
+  }
   if (++barrier.arrived == threads) {
     barrier.arrived = 0;
     ++barrier.turn;
@@ -198,7 +207,9 @@ void named_barrier(int number, int threads, bool waits, const Site& site) {
   while (waits && barrier.turn == turn) {
     block.wait_in(barrier.waiters, "bar.sync", site);
   }
-  if (waits) acquire(order);
+  if (!waits) return;
+  acquire(order);
+  block.record(EventKind::named_synced, number, static_cast<int>(turn), threads);
 }
 
 }  // namespace tessera::emulation

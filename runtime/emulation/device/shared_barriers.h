@@ -19,6 +19,7 @@ struct Waiters {
 };
 
 struct SharedBarrier {
+  int number = 0;          // of the block's, by initialization
   int count = 0;           // of arrivals in a phase
   int missing = 0;         // arrivals in the current phase
   unsigned phase = 0;      // its number
@@ -29,6 +30,7 @@ struct SharedBarrier {
   char order[8] = {};  // the point at which arrivals publish
 
   long long queued() const;
+  int current_phase() const { return static_cast<int>(phase); }
 };
 
 /// Barrier number i of the multiprocessor.

@@ -134,6 +134,9 @@ void WarpProducts::issue(const WarpgroupProduct* const* lanes, int warp) {
   const WarpgroupProduct& first = *lanes[0];
   if (!begun_) block.fail("wgmma without a wgmma.fence before its group", first.site);
   if (warp == 0) ++block.statistics.warpgroup_products;
+  block.record(
+      first.registers != nullptr ? EventKind::registers_multiplied : EventKind::tiles_multiplied,
+      static_cast<int>(committed_), 0, first.columns);
   block.statistics.matrix_flops += static_cast<std::uint64_t>(2 * kRows * kDepth * first.columns);
   Left a;
   Right b;
@@ -177,6 +180,7 @@ void WarpProducts::issue(const WarpgroupProduct* const* lanes, int warp) {
 }
 
 void WarpProducts::commit() {
+  block.record(EventKind::products_committed, static_cast<int>(committed_));
   ++committed_;
   begun_ = false;
 }
@@ -215,6 +219,8 @@ void WarpProducts::wait(unsigned in_flight, const float* c, const Site& site) {
   std::erase_if(operands_, complete);
   std::erase_if(results_, complete);
   std::erase_if(ranges_, complete);
+  block.record(EventKind::products_waited, static_cast<int>(committed_ - in_flight) - 1, 0,
+               static_cast<int>(in_flight));
   for (const Result& result : results_) {
     if (result.c[0] == c) {
       block.fail("the wait leaves in flight the group of the registers that it names", site);
