@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""check_sass.py BUILD: instructions of a tile in attention's forward pass on Hopper, next to FlashAttention-3's.
+
+BUILD is the folder of a build with TESSERA_CUDA=on that has compiled kernels/attention/cuda/hopper/forward.cu.
+Reads the machine code of sm_90a from that object (cuobjdump -sass). An innermost loop that multiplies on the
+tensor cores and computes exponentials is the body of a tile: a consumer's 64 queries by 128 keys. Prints a line
+for each, with the instructions of a thread:
+
+  products       HGMMA, 16 deep
+  exponentials   MUFU.EX2
+  conversions    F2FP, each of two numbers to 16 bits
+  ratio          of their sum to the least that the algorithm takes
+
+The least is that of FlashAttention-3 (Shah et al. 2024, arXiv 2407.08608, algorithms 1 and 2), for each of
+the 128 threads of a warpgroup:
+
+  64 x 128 / 128 = 64   weights exp(s - m), an exponential each
+  64 x 2 / 128   = 1    correction exp(m - m') for each row. Four threads have a row, and each computes it:
+                        a thread has parts of 2 rows, so 2
+  64 x 128 / 128 / 2    = 32 conversions of the weights for the second product
+
+Exits 1 if a body's ratio is above 1.15, or a kernel has no such body.
+"""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from check_ptxas import readable
+
+SOURCE = "kernels/attention/cuda/hopper/forward.cu"
+THREADS, QUERIES, KEYS = 128, 64, 128
+EXPONENTIALS = QUERIES * KEYS // THREADS + 2
+CONVERSIONS = QUERIES * KEYS // THREADS // 2
+MOST = 1.15
+
+FUNCTION = re.compile(r"^\s*Function : (\w+)")
+INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
+TARGET = re.compile(r"\b0x([0-9a-f]+)\s*$")
+
+
+class Instruction(NamedTuple):
+    address: int
+    guard: str
+    opcode: str
+    operands: str
+
+    def target(self):
+        """The address to which a branch may jump, or None."""
+        match = TARGET.search(self.operands) if self.opcode.startswith("BRA") else None
+        return int(match[1], 16) if match else None
+
+    def goes_on(self):
+        """Whether the next instruction may follow."""
+        always = not self.guard and "," not in self.operands  # "BRA P1, 0x40" has a condition without a guard
+        return not (always and self.opcode.startswith(("BRA", "EXIT", "RET")))
+
+
+class Body(NamedTuple):
+    """A loop's instructions of each kind."""
+    products: int
+    exponentials: int
+    conversions: int
+
+    def ratio(self):
+        return (self.exponentials + self.conversions) / (EXPONENTIALS + CONVERSIONS)
+
+
+def functions(sass):
+    """{name: [Instruction]} of cuobjdump's output."""
+    found, current = {}, None
+    for line in sass.splitlines():
+        if match := FUNCTION.match(line):
+            current = found.setdefault(match[1], [])
+        elif current is not None and (match := INSTRUCTION.match(line)):
+            current.append(Instruction(int(match[1], 16), match[2] or "", match[3], match[4]))
+    return found
+
+
+def successors(instructions):
+    """{address: addresses that may follow}. A call comes back to the next one."""
+    following = [i.address for i in instructions[1:]] + [None]
+    return {i.address: [a for a in (i.target(), after if i.goes_on() else None) if a is not None]
+            for i, after in zip(instructions, following)}
+
+
+def reached(edges, start, without=None):
+    """The addresses on the ways from `start` that do not touch `without`."""
+    found, left = set(), [start]
+    while left:
+        address = left.pop()
+        if address != without and address not in found:
+            found.add(address)
+            left += edges.get(address, [])
+    return found
+
+
+def loops(instructions):
+    """{header: addresses of the loop}. A step closes a loop if every way to it leads through the header, to which it
+    steps. Other jumps back come from code that was moved behind the end, such as the repetition of a wait."""
+    if not instructions:
+        return {}
+    after, before, entry = successors(instructions), {}, instructions[0].address
+    for address, nexts in after.items():
+        for target in nexts:
+            before.setdefault(target, []).append(address)
+    found, live = {}, reached(after, entry)
+    for header, steps in before.items():
+        outside = reached(after, entry, without=header) if len(steps) > 1 or header == entry else live
+        for address in live.intersection(steps) - outside:
+            found.setdefault(header, {header}).update(reached(before, address, without=header))
+    return found
+
+
+def count(instructions, addresses):
+    opcodes = [i.opcode for i in instructions if i.address in addresses]
+    return Body(sum(o.startswith("HGMMA") for o in opcodes), sum(o == "MUFU.EX2" for o in opcodes),
+                sum(o.startswith("F2FP") for o in opcodes))
+
+
+def tile_bodies(instructions):
+    """The innermost loops with products and exponentials."""
+    found = {header: addresses for header, addresses in loops(instructions).items()
+             if (body := count(instructions, addresses)).products and body.exponentials}
+    return [count(instructions, found[header]) for header in sorted(found)
+            if not any(other < found[header] for other in found.values())]
+
+
+def faults(kernels):
+    """One line each, for {name: [Body]}."""
+    found = [] if kernels else ["the object has no kernel for sm_90a"]
+    for name, bodies in kernels.items():
+        if not bodies:
+            found.append(f"{name}: no loop has both products and exponentials")
+        found += [f"{name}: {body.exponentials} exponentials and {body.conversions} conversions are "
+                  f"{body.ratio():.2f} of FlashAttention-3's" for body in bodies if body.ratio() > MOST]
+    return found
+
+
+def object_of(build):
+    """The object that the build makes of the source, or None."""
+    commands = build / "compile_commands.json"
+    if not commands.exists():
+        return None
+    for entry in json.loads(commands.read_text(encoding="utf-8")):
+        if entry["file"].endswith(SOURCE):
+            command = shlex.split(entry["command"])
+            return Path(entry["directory"]) / command[command.index("-o") + 1]
+    return None
+
+
+def main(arguments):
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print(__doc__)
+        return 2
+    path = object_of(Path(arguments[0]))
+    if path is None or not path.exists():
+        print(f"check_sass.py: {arguments[0]} has not compiled {SOURCE}: cmake --preset cuda, then build",
+              file=sys.stderr)
+        return 2
+    if shutil.which("cuobjdump") is None:
+        print("check_sass.py: cuobjdump, a part of the CUDA toolkit, is not on PATH", file=sys.stderr)
+        return 2
+    sass = subprocess.run(["cuobjdump", "-sass", "-arch", "sm_90a", path], capture_output=True, text=True,
+                          check=True).stdout
+    found = functions(sass)
+    kernels = dict(zip(readable(list(found)), map(tile_bodies, found.values())))
+    print(f"FlashAttention-3: {EXPONENTIALS} exponentials, {CONVERSIONS} conversions\n"
+          "products  exponentials  conversions  ratio  kernel")
+    for name, bodies in kernels.items():
+        for body in bodies:
+            print(f"{body.products:8}  {body.exponentials:12}  {body.conversions:11}  {body.ratio():5.2f}  {name}")
+    for fault in faults(kernels):
+        print("FAULT", fault)
+    return 1 if faults(kernels) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
