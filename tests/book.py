@@ -25,7 +25,7 @@ Other marks:
                                        another one reads.
   <!-- counted by count_ladder --op X --> The text from here to <!-- end --> is the output of the
                                        program, which only builds with the emulated GPU have. There
-                                       "book.py --counted ROOT BINARIES" checks these marks alone.
+                                       "book.py --counted ROOT BINARIES" checks these marks and TRACES.
 
 An exercise's solution (<details>) has one of these marks or an equation of numbers such as
 "6 x 793,856 = 4,763,136", which is computed again; or the mark <!-- in words -->.
@@ -53,6 +53,7 @@ import book_words
 # Figures below docs/figures/: the command whose output is piped into the script of the same name, or None.
 # Commas separate several commands. The output of each follows a line "# COMMAND".
 FIGURES = {
+    "attention_hopper": None,  # from a trace in docs/figures/traces/
     "attention_tiles": None,
     "clock": "trace_step ddp, trace_step fsdp",
     "collectives": "collectives",
@@ -70,6 +71,8 @@ FIGURES = {
     "tree": None,
     "warp_reads": None,
 }
+# Files that figures are drawn from: the command that prints them, in a build with the emulated GPU.
+TRACES = {"docs/figures/traces/attention_hopper.json": "trace_attention --json"}
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/**/*.md"]
 
 FENCE = re.compile(r"^([^\n]*)\n```(\w*)\n(.*?)^```$", re.S | re.M)
@@ -253,6 +256,15 @@ def findings_in_counts(text, tree):
             yield f"{command} prints something else"
 
 
+def findings_in_traces(tree):
+    """Checks the files that programs of a build with the emulated GPU print."""
+    for path, command in TRACES.items():
+        if tree.output_of(command) is None:
+            yield f"{path}: the program {command} fails"
+        elif tree.output_of(command) != tree.read(path):
+            yield f"{path}: {command} prints something else"
+
+
 def resolved(page, target):
     """The path of a link's target from the root."""
     parts = list(Path(page).parent.parts)
@@ -346,8 +358,9 @@ def main(arguments):
         return 0
     if len(arguments) == 3 and arguments[0] == "--counted":
         tree = Tree(Path(arguments[1]), Path(arguments[2]))
-        return report([f"{page.relative_to(tree.root)}: {finding}" for page in pages_of(tree)
-                       for finding in findings_in_counts(page.read_text(encoding="utf-8"), tree)])
+        findings = [f"{page.relative_to(tree.root)}: {finding}" for page in pages_of(tree)
+                    for finding in findings_in_counts(page.read_text(encoding="utf-8"), tree)]
+        return report([*findings, *findings_in_traces(tree)])
     if len(arguments) != 2:
         sys.exit("usage: book.py [--draw | --counted] ROOT BINARIES, or book.py --write ROOT")
     tree = Tree(*map(Path, arguments))

@@ -60,6 +60,14 @@ class CountedTest(unittest.TestCase):
         found = list(book.findings_in_counts(self.PAGE.format("a table"), FakeTree(None)))
         self.assertIn("fails", found[0])
 
+    def test_a_trace_is_compared_with_its_program(self):
+        for output, said in [("events\n", None), ("others\n", "prints something else"), (None, "fails")]:
+            tree = FakeTree(output)
+            tree.files |= dict.fromkeys(book.TRACES, "events\n")
+            found = list(book.findings_in_traces(tree))
+            self.assertEqual(len(found), 0 if said is None else len(book.TRACES))
+            self.assertTrue(said is None or said in found[0])
+
 
 class DiffTest(unittest.TestCase):
     PAGE = "<!-- diff a/b.cpp a/c.cpp -->\n```diff\n{}```\n"

@@ -17,6 +17,7 @@
 // cores sum differs, and so do the results' last bits.
 //
 // Traffic per head: Q and O once, K and V once per 128 queries, mostly from L2.
+// docs/kernels/attention_hopper.md explains the kernel and draws its events.
 #include "kernels/attention/cuda/hopper/pipeline.h"
 #include "kernels/attention/cuda/launchers.h"
 #include "kernels/cuda/launch.h"

@@ -1,5 +1,5 @@
 // The order of attention's producer and consumers (sm_90a). Tiles go from one to the others in rings
-// (kernels/cuda/tile_ring.h).
+// (kernels/cuda/tile_ring.h). docs/kernels/attention_hopper.md draws the pipeline.
 #pragma once
 
 #include "kernels/attention/cuda/hopper/tiles.h"
