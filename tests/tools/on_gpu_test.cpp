@@ -45,8 +45,8 @@ TEST_CASE("on_gpu.sh: names failed parts, skips parts with missing tools, runs t
   const test::TemporaryDirectory folder;
   make_build(folder);
   int status = 0;
-  const std::string text =
-      on_gpu(folder, "kernel_tests tests kernels step step_choices torch_step strategies nccl", status);
+  const std::string text = on_gpu(
+      folder, "kernel_tests tests kernels step step_choices torch_step strategies nccl", status);
   INFO(text);
   CHECK(status == 1);
   CHECK_THAT(text,
