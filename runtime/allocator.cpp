@@ -50,12 +50,12 @@ class HostMemory final : public HostMemorySource {
 };
 
 std::string table_of(const MemoryAccount& account) {
-  std::string table;
+  std::vector<std::string> lines;
   for (int i = 0; i < kCategories; ++i) {
-    const auto& line = account.categories[i];
-    if (line.current > 0) table += fmt::format(" {} {};", enum_names<Category>()[i], line.current);
+    const std::int64_t bytes = account.categories[i].current;
+    if (bytes > 0) lines.push_back(fmt::format("{} {}", enum_names<Category>()[i], bytes));
   }
-  return table.empty() ? " none;" : table;
+  return lines.empty() ? "none" : fmt::format("{}", fmt::join(lines, "; "));
 }
 
 }  // namespace
@@ -212,11 +212,9 @@ std::size_t Allocator::sum_of_peaks() const {
 }
 
 void Allocator::fail_out_of_memory(std::size_t bytes, Category category) const {
-  throw OutOfMemory(
-      fmt::format("out of memory on {}: {} bytes requested as {}; live bytes:{} choose a smaller "
-                  "batch, a shorter sequence or activation checkpointing",
-                  to_string(device_), bytes, name_of(category), table_of(account_)),
-      account_.total.current);
+  throw OutOfMemory(fmt::format("out of memory on {}: {} bytes requested as {}; live bytes: {}",
+                                to_string(device_), bytes, name_of(category), table_of(account_)),
+                    account_.total.current);
 }
 
 void Allocator::release(const Block& block) {

@@ -880,6 +880,46 @@ FAULTS = {
         "  add_fit(fits, config, keys, options, bytes);\n  if (config",
         "  if (config",
         ["advice"]),
+    "an error's advice is the general one": (
+        "runtime/out_of_memory.h",
+        'throw Error(error.problem + "; " + advice(error));',
+        "if (!advice(error).empty()) throw;",
+        ["out_of_memory"]),
+    "advice fits twice the bytes that a run had": (
+        "tools/plan/advice.cpp",
+        "                                 error.live_bytes);",
+        "                                 2 * error.live_bytes);",
+        ["out_of_memory"]),
+    "a comparison of strategies gives no advice": (
+        "tools/bench/compare.cpp",
+        "    with_training_advice(config_, world_, body);",
+        "    body();",
+        ["out_of_memory"]),
+    "bench_step gives no advice": (
+        "tools/bench/bench_step.cpp",
+        "tessera::with_training_advice(resolved.config, world, [&] {",
+        "std::invoke([&] {",
+        ["out_of_memory"]),
+    "bf16 is advised where the dtype is bf16": (
+        "tools/generate/inference.cpp",
+        "if (options.dtype == DType::f32) less_work",
+        "if (options.dtype == DType::bf16) less_work",
+        ["out_of_memory"]),
+    "generate advises a smaller batch than one text": (
+        "tools/generate/generate.cpp",
+        "if (job.prompts.size() > 1 && job.options.batch > 1) ways",
+        "if (job.prompts.size() == 1) ways",
+        ["out_of_memory"]),
+    "short rows are advised to be shorter": (
+        "tools/generate/score.cpp",
+        "rows.front().size() - 1 > kTokensAtATime",
+        "rows.front().size() - 1 < kTokensAtATime",
+        ["out_of_memory"]),
+    "eval advises shorter sequences for the weights": (
+        "tools/eval/evaluate.cpp",
+        "if (length > kTokensAtATime) less_work",
+        "if (length < kTokensAtATime) less_work",
+        ["out_of_memory"]),
     "advice with a machine is not sorted by time": (
         "tools/plan/advice.cpp",
         "  if (here.machine) {",

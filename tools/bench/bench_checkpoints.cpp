@@ -30,6 +30,7 @@
 #include "tools/config/kernel_options.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
+#include "tools/plan/advice.h"
 #include "tools/program/command_line.h"
 #include "tools/train/checkpointer.h"
 #include "tools/train/gather.h"
@@ -191,11 +192,14 @@ int main(int count, char** arguments) {
     const tessera::ResolvedConfig resolved = tessera::resolve(tessera::with_batch_size(
         tessera::workload(options.workload.model, options.workload.overrides), options.ranks));
     tessera::check_ranks(resolved, options.ranks);
-    tessera::run_ranks(
-        {.ranks = options.ranks,
-         .device = tessera::first_device(resolved.config.runtime),
-         .threads = options.threads},
-        [&](tessera::Communicator& world) { tessera::run(options, resolved, world); });
+    tessera::run_ranks({.ranks = options.ranks,
+                        .device = tessera::first_device(resolved.config.runtime),
+                        .threads = options.threads},
+                       [&](tessera::Communicator& world) {
+                         tessera::with_training_advice(resolved.config, world, [&] {
+                           tessera::run(options, resolved, world);
+                         });
+                       });
     return 0;
   });
 }

@@ -37,6 +37,7 @@
 #include "tools/config/sharding_options.h"
 #include "tools/measure/compute_rates.h"
 #include "tools/measure/matmul_rate.h"
+#include "tools/plan/advice.h"
 #include "tools/plan/machine_file.h"
 #include "tools/program/command_line.h"
 #include "tools/train/lengths.h"
@@ -326,9 +327,12 @@ int main(int count, char** arguments) {
       tessera::fit(options, resolved, tessera::first_device(runtime), threads);
       return 0;
     }
-    tessera::run_ranks(
-        {.device = tessera::first_device(runtime), .threads = threads},
-        [&](tessera::Communicator& world) { tessera::run(options, resolved, world); });
+    tessera::run_ranks({.device = tessera::first_device(runtime), .threads = threads},
+                       [&](tessera::Communicator& world) {
+                         tessera::with_training_advice(resolved.config, world, [&] {
+                           tessera::run(options, resolved, world);
+                         });
+                       });
     return 0;
   });
 }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -15,6 +16,7 @@
 #include "tools/bench/workload.h"
 #include "tools/config/kernel_options.h"
 #include "tools/config/sharding_options.h"
+#include "tools/plan/advice.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/session.h"
 
@@ -97,12 +99,13 @@ class Trial {
                   .world_size = world.size(),
                   .threads = threads_of(config_),
                   .seed = static_cast<std::uint64_t>(config_.train.seed)}) {
-    const ContextGuard guard(context_);
-    choose_kernels(config_);
-    session_.emplace(resolve(config_), world);
-    predicted_ = footprint_of(session_->strategy().plan(), world.rank(),
-                              optimizer_bytes_per_element(config_.optimizer));
-    communication_stream().synchronize();
+    here([&] {
+      choose_kernels(config_);
+      session_.emplace(resolve(config_), world);
+      predicted_ = footprint_of(session_->strategy().plan(), world.rank(),
+                                optimizer_bytes_per_element(config_.optimizer));
+      communication_stream().synchronize();
+    });
   }
 
   ~Trial() {
@@ -114,7 +117,26 @@ class Trial {
 
   /// One step, to the end of its communication: none is left to overlap with another trial's step.
   StepTimes step() {
+    StepTimes times;
+    here([&] { times = timed_step(); });
+    return times;
+  }
+
+  /// The figures without the times.
+  RowFigures figures() {
+    RowFigures figures;
+    here([&] { figures = figures_here(); });
+    return figures;
+  }
+
+ private:
+  /// Calls `body` in the trial's context. The advice is about its own configuration.
+  void here(const std::function<void()>& body) {
     const ContextGuard guard(context_);
+    with_training_advice(config_, world_, body);
+  }
+
+  StepTimes timed_step() {
     const Stream& stream = communication_stream();
     world_.barrier(stream).synchronize();
     const std::int64_t sent = world_.bytes_sent();
@@ -133,9 +155,7 @@ class Trial {
             .exposed_communication_ms = context_.profiler().total_ms("exposed communication")};
   }
 
-  /// The figures without the times.
-  RowFigures figures() {
-    const ContextGuard guard(context_);
+  RowFigures figures_here() {
     const Mesh& mesh = session_->strategy().plan().mesh;
     const int shards = replica_size(mesh);
     const bool even_rows = std::has_single_bit(static_cast<unsigned>(shards));
@@ -159,7 +179,6 @@ class Trial {
     return figures;
   }
 
- private:
   /// Reads this rank's memory and traffic and checks them against the prediction.
   void measure(std::int64_t bytes_sent) {
     const MemoryAccount account = context_.allocator().account();

@@ -48,8 +48,10 @@ struct Total {
   std::int64_t targets = 0;
 };
 
+/// Sequences are computed together up to so many tokens; a longer one alone.
+constexpr std::int64_t kTokensAtATime = 4096;
+
 Total total_loss(LanguageModel& model, const TokenLoader& loader) {
-  constexpr std::int64_t kTokensAtATime = 4096;
   const std::int64_t length = loader.sequence_length();
   const std::int64_t at_a_time = std::max<std::int64_t>(1, kTokensAtATime / length);
   Total total;
@@ -112,7 +114,10 @@ void measure_loss(LanguageModel& model, const EvaluateOptions& options, Evaluati
   const auto document_token = document_token_of(options, shape.vocab_size);
   const TokenLoader loader(corpus, length, SampleOrder::sequential, /*seed=*/0, document_token,
                            rows);
-  const Total total = total_loss(model, loader);
+  std::vector<std::string> less_work;
+  if (length > kTokensAtATime) less_work.emplace_back("a shorter --sequence-length");
+  Total total;
+  with_inference_advice(options, less_work, [&] { total = total_loss(model, loader); });
   if (context().rank() != 0) return;
   check(total.targets > 0, "{}: no target is valid", corpus.name());
   result.val_loss = total.loss / static_cast<double>(total.targets);
@@ -137,7 +142,9 @@ Evaluation evaluate(const EvaluateOptions& given) {
     if (!options.data.empty()) measure_loss(model, options, result);
     if (options.hellaswag.empty()) return;
     const auto questions = read_questions(options.hellaswag, model.shape().vocab_size);
-    const std::int64_t right = right_answers(model, questions);
+    std::int64_t right = 0;
+    with_inference_advice(options, /*less_work=*/{},
+                          [&] { right = right_answers(model, questions); });
     if (context().rank() != 0) return;
     result.questions = static_cast<std::int64_t>(questions.size());
     result.right = right;

@@ -48,6 +48,14 @@ Job prepare_job(const GenerateOptions& options, bool writes) {
   return job;
 }
 
+/// What needs less memory, as the advice of an error.
+std::vector<std::string> less_work(const Job& job) {
+  std::vector<std::string> ways;
+  if (job.prompts.size() > 1 && job.options.batch > 1) ways.emplace_back("a smaller --batch");
+  ways.emplace_back("fewer --tokens");
+  return ways;
+}
+
 /// The texts of a job in their order. The first that is not complete goes out as it grows, those
 /// after it wait.
 class Output {
@@ -124,16 +132,18 @@ std::vector<Generated> generate(const GenerateOptions& options,
       calls.token = [&](std::size_t i, std::int32_t token) { output->push(i, token); };
       calls.finished = [&](std::size_t i) { output->finish(i); };
     }
-    std::vector<Generated> all =
-        continue_prompts(model, ids_of(job.prompts),
-                         {.sampling = options.sampling,
-                          .tokens = options.tokens,
-                          .seed = options.seed,
-                          .batch = options.batch,
-                          .stop = job.stop,
-                          .choices = job.tokenizer ? job.tokenizer->vocab_size() : 0},
-                         calls);
-    if (first_rank) results = std::move(all);
+    with_inference_advice(inference, less_work(job), [&] {
+      std::vector<Generated> all =
+          continue_prompts(model, ids_of(job.prompts),
+                           {.sampling = options.sampling,
+                            .tokens = options.tokens,
+                            .seed = options.seed,
+                            .batch = options.batch,
+                            .stop = job.stop,
+                            .choices = job.tokenizer ? job.tokenizer->vocab_size() : 0},
+                           calls);
+      if (first_rank) results = std::move(all);
+    });
   });
   return results;
 }

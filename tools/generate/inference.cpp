@@ -1,11 +1,14 @@
 #include "tools/generate/inference.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <optional>
 
 #include "models/hugging_face.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "runtime/out_of_memory.h"
 #include "sharding/comm/world.h"
 #include "sharding/strategy/strategy.h"
 #include "tools/config/parse.h"
@@ -30,6 +33,15 @@ ShardingOptions inference_sharding(const fs::path& folder, DType dtype, int rank
   return options;
 }
 
+void with_inference_advice(const InferenceOptions& options, std::vector<std::string> less_work,
+                           const std::function<void()>& body) {
+  if (options.dtype == DType::f32) less_work.emplace_back("--dtype bf16");
+  less_work.emplace_back("more ranks, each with memory of its own (--ranks)");
+  with_advice(
+      [&](const OutOfMemory&) { return fmt::format("choose {}", fmt::join(less_work, " or ")); },
+      body);
+}
+
 void run_model(const InferenceOptions& options, const std::function<void(LanguageModel&)>& body) {
   const std::optional<Device> device = parse_device(options.device);
   check(device.has_value(), "--device: expected auto, cpu, cuda or cuda:N, got '{}'",
@@ -44,11 +56,15 @@ void run_model(const InferenceOptions& options, const std::function<void(Languag
   });
   run_world(world, [&](Communicator& communicator) {
     const NoGradient no_gradient;
-    const auto model = make_pretrained(folder);
-    // No gradients, no optimizer, and masters in the compute dtype.
-    for (const Parameter& parameter : parameters_of(*model)) parameter.set_trainable(false);
-    const auto strategy = make_strategy(model->units(), sharding, /*seed=*/0, &communicator);
-    strategy->write_masters([&] { load_parameters(folder, strategy->shards()); });
+    std::unique_ptr<LanguageModel> model;
+    std::unique_ptr<Strategy> strategy;
+    with_inference_advice(options, /*less_work=*/{}, [&] {
+      model = make_pretrained(folder);
+      // No gradients, no optimizer, and masters in the compute dtype.
+      for (const Parameter& parameter : parameters_of(*model)) parameter.set_trainable(false);
+      strategy = make_strategy(model->units(), sharding, /*seed=*/0, &communicator);
+      strategy->write_masters([&] { load_parameters(folder, strategy->shards()); });
+    });
     body(*model);
   });
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "models/language_model.h"
 #include "runtime/dtype.h"
@@ -28,9 +29,15 @@ struct InferenceOptions {
 /// the run's did, if their number allows it.
 ShardingOptions inference_sharding(const std::filesystem::path& folder, DType dtype, int ranks);
 
+/// Calls `body`, which computes with a model. If it has too little memory, the Error's line ends
+/// with ways to need less: `less_work` ("a smaller --batch"), and for the weights a smaller dtype
+/// and more ranks.
+void with_inference_advice(const InferenceOptions& options, std::vector<std::string> less_work,
+                           const std::function<void()>& body);
+
 /// Loads the model and calls `body` on every rank. With several ranks each keeps its share of the
-/// weights. Every rank must then make the same calls to the model: they are collectives, and give every rank the same bits. Raises
-/// Error if the model cannot be read.
+/// weights. Every rank must then make the same calls to the model: they are collectives, and give
+/// every rank the same bits. Raises Error if the model cannot be read.
 void run_model(const InferenceOptions& options, const std::function<void(LanguageModel&)>& body);
 
 }  // namespace tessera

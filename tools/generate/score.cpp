@@ -51,8 +51,10 @@ Tensor tokens_of(const Rows& rows, std::size_t first, std::size_t last, std::siz
                       {static_cast<std::int64_t>(last - first), static_cast<std::int64_t>(tokens)});
 }
 
+/// Rows are computed together up to so many tokens; a longer row alone.
+constexpr std::size_t kTokensAtATime = 4096;
+
 std::vector<std::vector<float>> log_probabilities(LanguageModel& model, const Rows& rows) {
-  constexpr std::size_t kTokensAtATime = 4096;
   const std::size_t tokens = rows.front().size() - 1;
   const std::size_t at_a_time = std::max<std::size_t>(1, kTokensAtATime / tokens);
   std::vector<std::vector<float>> result;
@@ -88,8 +90,12 @@ Scores score(const InferenceOptions& options, const Rows& rows) {
   Scores scores;
   run_model(options, [&](LanguageModel& model) {
     check_rows(rows, model.shape());
-    auto values = log_probabilities(model, rows);
-    if (context().rank() == 0) scores.log_probabilities = std::move(values);
+    std::vector<std::string> less_work;
+    if (rows.front().size() - 1 > kTokensAtATime) less_work.emplace_back("shorter rows");
+    with_inference_advice(options, less_work, [&] {
+      auto values = log_probabilities(model, rows);
+      if (context().rank() == 0) scores.log_probabilities = std::move(values);
+    });
   });
   double sum = 0.0, count = 0.0;
   for (const auto& row : scores.log_probabilities) {

@@ -7,6 +7,7 @@
 #include "tools/bench/median.h"
 #include "tools/bench/workload.h"
 #include "tools/config/kernel_options.h"
+#include "tools/plan/advice.h"
 #include "tools/plan/dry_run.h"
 #include "tools/train/session.h"
 
@@ -26,10 +27,11 @@ struct PhaseSeconds {
   double forward = 0.0, backward = 0.0, optimizer = 0.0;
 };
 
-PhaseSeconds time_phases(const ResolvedConfig& run, Communicator& world, int steps) {
+/// Each rank of `world` trains `alone`, but all at the same time.
+PhaseSeconds time_phases(const ResolvedConfig& run, Communicator& world, Communicator& alone,
+                         int steps) {
   choose_kernels(run.config);
-  const auto alone = world.split(world.rank());
-  TrainingSession session(run, *alone);
+  TrainingSession session(run, alone);
   const BatchSource batches = random_tokens(run.config.data, session.model().shape().vocab_size);
   Profiler& profiler = context().profiler();
   std::vector<double> forward, backward, optimizer;
@@ -56,8 +58,11 @@ ComputeRates measure_compute(const ResolvedConfig& run, const ComputeMeasurement
   PhaseSeconds seconds;
   run_ranks({.ranks = how.ranks, .device = how.device, .threads = how.threads},
             [&](Communicator& world) {
-              const PhaseSeconds here = time_phases(single, world, how.steps);
-              if (world.rank() == 0) seconds = here;
+              const auto alone = world.split(world.rank());
+              with_training_advice(single.config, *alone, [&] {
+                const PhaseSeconds here = time_phases(single, world, *alone, how.steps);
+                if (world.rank() == 0) seconds = here;
+              });
             });
   return {.ranks = how.ranks,
           .threads = how.threads,

@@ -6,6 +6,8 @@
 #include <charconv>
 
 #include "runtime/check.h"
+#include "runtime/context.h"
+#include "runtime/out_of_memory.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/byte_unit.h"
 #include "tools/plan/figures.h"
@@ -113,6 +115,24 @@ void add_fits_with(std::vector<Fit>& fits, Offload offload, Config config, const
   }
 }
 
+/// The first settings that fit, as the end of an error's line.
+std::string settings_that_fit(const Config& config, const PlanOptions& options,
+                              std::int64_t bytes) {
+  try {
+    const MemoryAdvice advice = memory_advice(config, options, bytes);
+    const ByteUnit unit(bytes);
+    const std::string size = fmt::format("{} {}", unit.text(bytes), unit.name());
+    if (advice.fits.empty())
+      return fmt::format("no setting that was tried fits in {}: take more ranks", size);
+    const Fit& fit = advice.fits.front();
+    // The peak is the CPU's, and without the allocator's rounding.
+    if (fit.keys.empty()) return "the run's tensors fit, but not with what else uses the memory";
+    return fmt::format("in {} these settings fit: {}", size, fmt::join(fit.keys, " "));
+  } catch (const Error&) {
+    return OutOfMemory::kGeneralAdvice;  // there is no plan: the first error is the one to report
+  }
+}
+
 }  // namespace
 
 MemoryAdvice memory_advice(const Config& given, const PlanOptions& options, std::int64_t bytes) {
@@ -158,21 +178,15 @@ std::string advice_text(const MemoryAdvice& advice, std::int64_t bytes) {
   return text + "\n";
 }
 
-std::string out_of_memory_advice(const Config& config, int ranks, bool on_gpus,
-                                 std::int64_t bytes) {
-  try {
-    const MemoryAdvice advice = memory_advice(config, {.ranks = ranks, .on_gpus = on_gpus}, bytes);
-    const ByteUnit unit(bytes);
-    const std::string size = fmt::format("{} {}", unit.text(bytes), unit.name());
-    if (advice.fits.empty())
-      return fmt::format("; no setting that was tried fits in {}: take more ranks", size);
-    const Fit& fit = advice.fits.front();
-    // The peak is the CPU's, and without the allocator's rounding.
-    if (fit.keys.empty()) return "; the run's tensors fit, but not with what else uses the memory";
-    return fmt::format("; in {} these settings fit: {}", size, fmt::join(fit.keys, " "));
-  } catch (const Error&) {
-    return "";  // the first error is the one to report
-  }
+void with_training_advice(const Config& config, const Communicator& world,
+                          const std::function<void()>& body) {
+  const bool on_gpus = !context().device().is_cpu();
+  with_advice(
+      [&](const OutOfMemory& error) {
+        return settings_that_fit(config, {.ranks = world.size(), .on_gpus = on_gpus},
+                                 error.live_bytes);
+      },
+      body);
 }
 
 std::int64_t parse_memory(const std::string& text) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "sharding/comm/communicator.h"
 #include "tools/config/config.h"
 #include "tools/plan/plan.h"
 
@@ -38,11 +40,11 @@ MemoryAdvice memory_advice(const Config& config, const PlanOptions& options, std
 /// The advice as lines of text.
 std::string advice_text(const MemoryAdvice& advice, std::int64_t bytes);
 
-/// The advice after a rank had no memory for more than `bytes` bytes of tensors, to be added to that
-/// error's line: "; in 24.00 MiB these settings fit: data.accumulation_steps=2". The first of
-/// MemoryAdvice::fits, by a plan for `ranks` ranks on GPUs or on CPUs. Empty if
-/// there is no such plan.
-std::string out_of_memory_advice(const Config& config, int ranks, bool on_gpus, std::int64_t bytes);
+/// Calls `body`, in which a rank of `world` trains by `config`. If the rank has too little memory,
+/// the Error's line ends with the first of MemoryAdvice::fits for the bytes that its tensors had:
+/// "; in 24.00 MiB these settings fit: data.accumulation_steps=2".
+void with_training_advice(const Config& config, const Communicator& world,
+                          const std::function<void()>& body);
 
 /// The bytes of a text such as "80GiB", "512MiB" or "16GB". Raises Error for another text.
 std::int64_t parse_memory(const std::string& text);

@@ -3,8 +3,6 @@
 #include <optional>
 
 #include "runtime/check.h"
-#include "runtime/context.h"
-#include "runtime/out_of_memory.h"
 #include "sharding/comm/launcher.h"
 #include "sharding/comm/world.h"
 #include "sharding/plan/placement.h"
@@ -67,13 +65,7 @@ void train(const Config& config, const std::string& restarted) {
   if (find_launch().kind == Launch::Kind::none) check_outputs(config);
   run_world(options, [&](Communicator& world) {
     choose_kernels(config);
-    try {
-      Runner(*run, *data, world, restarted).execute();
-    } catch (const OutOfMemory& error) {
-      const bool on_gpus = !context().device().is_cpu();
-      throw Error(error.what() +
-                  out_of_memory_advice(config, world.size(), on_gpus, error.live_bytes));
-    }
+    with_training_advice(config, world, [&] { Runner(*run, *data, world, restarted).execute(); });
   });
 }
 
