@@ -64,6 +64,7 @@ FIGURES = {
     "memory_over_time": "step_memory over_time",
     "mesh": "tessera plan examples/hsdp.yaml --ranks 8 data.train=none sharding.shard_size=4",
     "panels": None,
+    "prediction": None,  # from traces in docs/figures/traces/
     "partitions": "partitions",
     "ring": "ring",
     "slots": "trace_step fsdp",

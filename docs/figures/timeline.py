@@ -72,7 +72,7 @@ def read(path):
     for rank in ranks.values():
         rank.compute.sort()
         rank.communication.sort()
-        rank.marks.sort()
+        rank.marks.sort(key=lambda mark: mark[0])  # a predicted step has several at one time, in order
     return [ranks[number] for number in sorted(ranks)]
 
 
