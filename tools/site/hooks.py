@@ -1,6 +1,7 @@
 """Hooks of MkDocs: GitHub's Markdown as the site shows it.
 
   - A link to a source file leads to a page of the site with that file, and one to a folder to its list.
+    The search leaves these pages out: it finds the book's words in the book.
   - <details> become blocks that fold; lists are indented as MkDocs wants them.
   - Search works in pages that are opened as files, without a network.
   - The menu follows the parts of docs/README.md.
@@ -19,6 +20,7 @@ from book import links_of, slug as heading_slug  # noqa: E402: the path comes fi
 
 CALCULATOR = {"calculator.js": ROOT / "build/calculator/calculator.js",
               "calculator_page.js": ROOT / "tools/site/calculator/page.js"}
+NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 DETAILS = re.compile(r"^( *)<details><summary>(.*?)</summary>\n(.*?)^ *</details>\n?", re.S | re.M)
 TABLES = re.compile(r"^## (Part [^\n]*|Guides|Reference)\n(.*?)(?=^## |\Z)", re.S | re.M)
@@ -70,7 +72,8 @@ def text_of(path):
 
 def on_files(files, config):
     for path in linked_sources():
-        files.append(File.generated(config, code_page(path), content=text_of(path), inclusion=InclusionLevel.NOT_IN_NAV))
+        files.append(File.generated(config, code_page(path), content=NOT_SEARCHED + text_of(path),
+                                    inclusion=InclusionLevel.NOT_IN_NAV))
     scripts = {name: ROOT / "tools/site" / name for name in ("site.css", "worker.js")} | CALCULATOR
     for name, path in scripts.items():
         files.append(File.generated(config, name, abs_src_path=str(path)))
