@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/check.h"
+#include "runtime/elementary.h"
 #include "runtime/json.h"
 
 namespace tessera {
@@ -26,7 +27,7 @@ Llama3Scaling read_llama3(const ConfigReader& scaling, double context) {
 
 /// YaRN's amplitude for a factor and a weight of its logarithm.
 double yarn_amplitude(double factor, double weight) {
-  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+  return factor <= 1.0 ? 1.0 : 0.1 * weight * logarithm(factor) + 1.0;
 }
 
 /// A number; `fallback` if it is missing, null or 0, as in Transformers.

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "runtime/check.h"
+#include "runtime/elementary.h"
 
 namespace tessera {
 namespace {
@@ -26,7 +27,7 @@ double height(const ScheduleOptions& options, std::int64_t step) {
       return 1.0 - decay_progress(options, options.warmup_steps, step);
     case ScheduleKind::cosine: {
       const double progress = decay_progress(options, options.warmup_steps, step);
-      return 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+      return 0.5 * (1.0 + cosine(std::numbers::pi * progress));
     }
     case ScheduleKind::warmup_stable_decay:
       return 1.0 - decay_progress(options, options.total_steps - options.decay_steps - 1, step);

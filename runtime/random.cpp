@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/check.h"
+#include "runtime/elementary.h"
 #include "runtime/hash.h"
 
 namespace tessera {
@@ -28,9 +29,9 @@ float RandomStream::normal(std::uint64_t index) const {
   const PhiloxCounter words = block(index / 4);
   const std::uint64_t pair = (index % 4) / 2 * 2;
   // 1 - u lies in (0, 1], so the logarithm is finite.
-  const double radius = std::sqrt(-2.0 * std::log(1.0 - to_uniform(words[pair])));
+  const double radius = std::sqrt(-2.0 * logarithm(1.0 - to_uniform(words[pair])));
   const double angle = 2.0 * std::numbers::pi * to_uniform(words[pair + 1]);
-  return static_cast<float>(radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+  return static_cast<float>(radius * (index % 2 == 0 ? cosine(angle) : sine(angle)));
 }
 
 RandomPermutation::RandomPermutation(const RandomStream& stream, std::uint64_t size)

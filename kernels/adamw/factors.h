@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/adamw/op.h"
+#include "runtime/elementary.h"
 
 namespace tessera {
 
@@ -16,8 +17,8 @@ struct AdamWFactors {
         beta1_rest(static_cast<float>(1.0 - s.beta1)),
         beta2(static_cast<float>(s.beta2)),
         beta2_rest(static_cast<float>(1.0 - s.beta2)),
-        step_size(static_cast<float>(s.learning_rate / (1.0 - std::pow(s.beta1, s.step)))),
-        root_scale(static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(s.beta2, s.step)))),
+        step_size(static_cast<float>(s.learning_rate / (1.0 - power(s.beta1, s.step)))),
+        root_scale(static_cast<float>(1.0 / std::sqrt(1.0 - power(s.beta2, s.step)))),
         epsilon(static_cast<float>(s.epsilon)),
         decay(static_cast<float>(s.learning_rate * s.weight_decay)) {}
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "runtime/elementary.h"
 #include "runtime/half.h"
 
 namespace tessera::cpu {
@@ -61,8 +62,6 @@ inline float exponential(float x) {
   p = std::fma(p, r, 2.0f);
   return p * power;
 }
-inline double exponential(double x) {
-  return std::exp(x);
-}
+using tessera::exponential;  // of double
 
 }  // namespace tessera::cpu

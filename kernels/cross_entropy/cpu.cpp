@@ -9,6 +9,7 @@
 #include "kernels/cross_entropy/op.h"
 #include "kernels/cross_entropy/targets.h"
 #include "runtime/check.h"
+#include "runtime/elementary.h"
 
 namespace tessera::cpu {
 namespace {
@@ -53,7 +54,7 @@ LogSumExp<compute_t<T>> log_sum_exp(const T* logits, std::int64_t classes) {
       return exponential(load(logits[begin + v]) - largest);
     });
   }
-  return {largest, static_cast<C>(std::log(total))};
+  return {largest, static_cast<C>(logarithm(total))};
 }
 
 template <typename T>

@@ -4,6 +4,7 @@
 
 #include "kernels/rope/op.h"
 #include "runtime/check.h"
+#include "runtime/elementary.h"
 
 namespace tessera {
 namespace {
@@ -70,7 +71,7 @@ void apply(const YarnScaling& scaling, std::vector<T>& frequencies, double theta
   const auto pairs = static_cast<double>(frequencies.size());
   const auto pair_with = [&](double periods) {
     const double waves = scaling.original_context / (periods * 2.0 * std::numbers::pi);
-    return 2.0 * pairs * std::log(waves) / (2.0 * std::log(theta));
+    return 2.0 * pairs * logarithm(waves) / (2.0 * logarithm(theta));
   };
   double first = pair_with(scaling.fast_periods), last = pair_with(scaling.slow_periods);
   if (scaling.whole_pairs) first = std::floor(first), last = std::ceil(last);
@@ -93,8 +94,8 @@ std::vector<double> frequencies_in(std::int64_t head_size, double theta,
   std::vector<T> frequencies;
   for (std::int64_t i = 0; i < head_size; i += 2) {
     const T exponent = static_cast<T>(i) / static_cast<T>(head_size);
-    const T power = static_cast<T>(std::pow(theta, static_cast<double>(exponent)));
-    frequencies.push_back(T{1} / power);
+    const T slowing = static_cast<T>(power(theta, static_cast<double>(exponent)));
+    frequencies.push_back(T{1} / slowing);
   }
   std::visit([&](const auto& kind) { apply(kind, frequencies, theta); }, scaling);
   return {frequencies.begin(), frequencies.end()};
@@ -104,7 +105,7 @@ double amplitude_of(const RopeScaling& scaling) {
   const auto* const yarn = std::get_if<YarnScaling>(&scaling);
   if (yarn == nullptr) return 1.0;
   if (yarn->amplitude) return *yarn->amplitude;
-  return yarn->factor <= 1.0 ? 1.0 : 0.1 * std::log(yarn->factor) + 1.0;
+  return yarn->factor <= 1.0 ? 1.0 : 0.1 * logarithm(yarn->factor) + 1.0;
 }
 
 }  // namespace
@@ -140,17 +141,17 @@ RopeTable rope_table(std::int64_t positions, const RopeFrequencies& frequencies,
   RopeTable table{.pairs = pairs};
   visit_floating(dtype, [&](auto type) {
     using T = decltype(type);
-    std::vector<T> cosine, sine;
+    std::vector<T> cosines, sines;
     for (std::int64_t position = 0; position < positions; ++position) {
       for (const double frequency : of_pair) {
         double angle = static_cast<double>(position) * frequency;
         if (in_f32) angle = static_cast<float>(angle);
-        cosine.push_back(static_cast<T>(scaled(std::cos(angle))));
-        sine.push_back(static_cast<T>(scaled(std::sin(angle))));
+        cosines.push_back(static_cast<T>(scaled(cosine(angle))));
+        sines.push_back(static_cast<T>(scaled(sine(angle))));
       }
     }
-    table.cosine = Tensor::from(cosine, shape);
-    table.sine = Tensor::from(sine, shape);
+    table.cosine = Tensor::from(cosines, shape);
+    table.sine = Tensor::from(sines, shape);
   });
   return table;
 }

@@ -8,6 +8,7 @@
 #include "models/config_reader.h"
 #include "models/decoder_config.h"
 #include "runtime/check.h"
+#include "runtime/elementary.h"
 #include "runtime/json.h"
 
 namespace tessera {
@@ -128,7 +129,7 @@ bool Llama4Config::has_rope(std::int64_t layer) const {
 
 double temperature_of(const Llama4Config& config, std::int64_t position) {
   const std::int64_t steps = (position + 1) / config.floor_scale;
-  return 1.0 + config.attention_scale * std::log1p(static_cast<double>(steps));
+  return 1.0 + config.attention_scale * logarithm(1.0 + static_cast<double>(steps));
 }
 
 Llama4Config llama4_config_from(const nlohmann::json& config) {

@@ -19,6 +19,72 @@ import planting
 
 # A file, text that occurs in it exactly once, what replaces it, and the tests that are run.
 CPU_FAULTS = {
+    # ---- elementary functions
+    "pi / 2 has three parts": (
+        "runtime/elementary.cpp",
+        "third.low - n * kParts[3]",
+        "third.low",
+        ["runtime_elementary"]),
+    "the difference of an angle from its multiple of pi / 2 is rounded": (
+        "runtime/elementary.cpp",
+        "second.low + third.low - n",
+        "third.low - n",
+        ["runtime_elementary"]),
+    "the sine of the third quadrant is that of the first": (
+        "runtime/elementary.cpp",
+        "return quadrant < 2 ?",
+        "return quadrant < 3 ?",
+        ["runtime_elementary"]),
+    "a sine's reduced angle is one double": (
+        "runtime/elementary.cpp",
+        "(r.high - a) + r.low, -kSixth",
+        "r.high - a, -kSixth",
+        ["runtime_elementary"]),
+    "a cosine's reduced angle is one double": (
+        "runtime/elementary.cpp",
+        "(r.high + a) + r.high * r.low)",
+        "(r.high + a))",
+        ["runtime_elementary"]),
+    "the sum of a sine's leading terms is rounded": (
+        "runtime/elementary.cpp",
+        "(sum.low + series.rest)",
+        "series.rest",
+        ["runtime_elementary"]),
+    "every angle has a sine": (
+        "runtime/elementary.cpp",
+        "std::fabs(x) <= kLargestAngle,",
+        "std::fabs(x) <= 2 * kLargestAngle,",
+        ["runtime_elementary"]),
+    "ln 2 ends after its first part in e^x": (
+        "runtime/elementary.cpp",
+        "x.low - n * kLn2Low",
+        "x.low",
+        ["runtime_elementary"]),
+    "ln 2 ends after its first part in ln x": (
+        "runtime/elementary.cpp",
+        "2.0 * series.rest + n * kLn2Low",
+        "2.0 * series.rest",
+        ["runtime_elementary"]),
+    "subnormal powers of e are 0": (
+        "runtime/elementary.cpp",
+        "x.high < -746.0",
+        "x.high < -708.4",
+        ["runtime_elementary"]),
+    "a logarithm's quotient divides by 32 bits": (
+        "runtime/elementary.cpp",
+        " - a * sum_low) / sum",
+        " - 0.0 * sum_low) / sum",
+        ["runtime_elementary"]),
+    "a power's logarithm is one double": (
+        "runtime/elementary.cpp",
+        " + exponent * log.low",
+        "",
+        ["runtime_elementary"]),
+    "normal values come from sines alone": (
+        "runtime/random.cpp",
+        "cosine(angle) : sine",
+        "sine(angle) : sine",
+        ["runtime_random"]),
     # ---- shares of a team's threads
     "every thread begins with the first share": (
         "runtime/threads.cpp",
@@ -934,8 +1000,8 @@ FAULTS = {
         ["kernels_rope"]),
     "YaRN's ramp counts channels, not pairs": (
         "kernels/rope/table.cpp",
-        "return 2.0 * pairs * std::log(waves) / (2.0 * std::log(theta));",
-        "return 2.0 * pairs * std::log(waves) / std::log(theta);",
+        "return 2.0 * pairs * logarithm(waves) / (2.0 * logarithm(theta));",
+        "return 2.0 * pairs * logarithm(waves) / logarithm(theta);",
         ["kernels_rope"]),
     "angles in f32 are not rounded": (
         "kernels/rope/table.cpp",
@@ -1510,8 +1576,8 @@ FAULTS = {
         ["kernels_adamw"]),
     "the bias correction is a step late": (
         "kernels/adamw/factors.h",
-        "1.0 - std::pow(s.beta1, s.step)",
-        "1.0 - std::pow(s.beta1, s.step + 1)",
+        "1.0 - power(s.beta1, s.step)",
+        "1.0 - power(s.beta1, s.step + 1)",
         ["kernels_adamw"]),
     "four neighbours are rounded by one random number": (
         "kernels/adamw/cuda.cu",

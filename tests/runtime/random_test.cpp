@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <numbers>
 #include <set>
 #include <vector>
 
@@ -108,6 +109,16 @@ TEST_CASE("normal values have a standard normal's moments and tails") {
     const double covariance =
         mean_of([&](std::uint64_t i) { return random.normal(i) * random.normal(i + lag); });
     REQUIRE(std::abs(covariance) < six_sigma(1.0));
+  }
+}
+
+TEST_CASE("normal values are the nearest floats of Box and Muller's formula") {
+  const RandomStream random(9, "formula");
+  for (std::uint64_t i = 0; i < 20000; i += 2) {
+    const auto radius = std::sqrt(-2.0L * std::log(1.0L - random.uniform(i)));
+    const auto angle = 2.0L * std::numbers::pi_v<long double> * random.uniform(i + 1);
+    REQUIRE(random.normal(i) == static_cast<float>(radius * std::cos(angle)));
+    REQUIRE(random.normal(i + 1) == static_cast<float>(radius * std::sin(angle)));
   }
 }
 

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <utility>
 
 #include "runtime/check.h"
+#include "runtime/elementary.h"
 #include "runtime/random.h"
 #include "runtime/text.h"
 #include "tools/data/manifest.h"
@@ -69,7 +69,7 @@ class TokenCorpus::Generator {
  private:
   /// The inverse of the distribution function ln(k + 1) / ln(V + 1).
   TokenId zipf(double u) const {
-    const double k = std::exp(u * std::log(static_cast<double>(vocab_size_) + 1.0)) - 1.0;
+    const double k = exponential(u * logarithm(static_cast<double>(vocab_size_) + 1.0)) - 1.0;
     return static_cast<TokenId>(std::min(static_cast<std::uint64_t>(k), vocab_size_ - 1));
   }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/check.h"
+#include "runtime/elementary.h"
 
 namespace tessera {
 
@@ -31,8 +32,8 @@ std::int64_t sample(std::span<const float> logits, const SamplingOptions& option
 
   std::vector<double> weights;
   for (const std::int64_t token : tokens) {
-    weights.push_back(std::exp((static_cast<double>(logits[token]) - logits[tokens.front()]) /
-                               options.temperature));
+    weights.push_back(exponential((static_cast<double>(logits[token]) - logits[tokens.front()]) /
+                                  options.temperature));
   }
   const double kept_mass = options.top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
   double mass = 0.0;
