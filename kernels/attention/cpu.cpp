@@ -8,6 +8,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/matmul/options.h"
+#include "runtime/elementary.h"
 
 namespace tessera::cpu {
 namespace {
@@ -133,7 +134,7 @@ void forward_block(const Heads& o, compute_t<T>* logsumexp, const Heads& q, cons
   }
   const Matrix<T> output = head_rows<T>(o, batch, head).from(tile.first_query, 0);
   for (std::int64_t i = 0; i < tile.queries; ++i) {
-    logsumexp[tile.first_query + i] = s.maximum[i] + std::log(s.sum[i]);
+    logsumexp[tile.first_query + i] = s.maximum[i] + static_cast<C>(logarithm(s.sum[i]));
     s.sum[i] = C{1} / s.sum[i];
   }
   for (std::int64_t c = 0; c < head_size; ++c) {

@@ -3,6 +3,7 @@
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/router_loss/op.h"
+#include "runtime/elementary.h"
 
 namespace tessera::cpu {
 namespace {
@@ -23,7 +24,7 @@ struct Softmax {
     for (std::int64_t e = 0; e < experts; ++e) sum += exponential(load(logits[e]) - maximum);
   }
   C operator()(T logit) const { return exponential(load(logit) - maximum) / sum; }
-  C logsumexp() const { return maximum + std::log(sum); }
+  C logsumexp() const { return maximum + static_cast<C>(logarithm(sum)); }
 };
 
 template <typename T>
