@@ -7,6 +7,7 @@
 #include "kernels/gelu/parts.h"
 #include "kernels/linear/op.h"
 #include "kernels/matmul/cpu/steps.h"
+#include "kernels/swiglu/parts.h"
 
 namespace tessera::cpu {
 
@@ -34,6 +35,21 @@ void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
               {.finished = finished});
 }
 
+void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
+                           Transpose transpose_weight, const Tensor& bias) {
+  const auto finished = [gate = first_half(gate_up), up = second_half(gate_up), &y, &gate_up, &bias,
+                         isa = loop_isa()](const Rectangle& part) {
+    for (const Columns* half : {&gate, &up}) {
+      if (!bias.defined()) break;
+      const Rectangle there = {part.row, part.rows, half->first + part.column, part.columns};
+      bias_forward(isa, there, gate_up, bias);
+    }
+    swiglu_forward(isa, part, y, gate, up);
+  };
+  cpu::matmul(gate_up, x, weight, Transpose::no, transpose_weight, Accumulate::no,
+              {.finished = finished, .sections = 2});
+}
+
 void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
                            Transpose transpose_weight, const Tensor& pre) {
   ProductSteps steps;
@@ -43,6 +59,17 @@ void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
     };
   }
   cpu::matmul(dx, dy, weight, Transpose::no, opposite(transpose_weight), Accumulate::no, steps);
+}
+
+void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const Tensor& weight,
+                                  Transpose transpose_weight, const Tensor& gate_up) {
+  const auto finished = [dgate = first_half(dgate_up), dup = second_half(dgate_up), &dx,
+                         gate = first_half(gate_up), up = second_half(gate_up),
+                         isa = loop_isa()](const Rectangle& part) {
+    swiglu_backward(isa, part, dgate, dup, dx, gate, up);
+  };
+  cpu::matmul(dx, dy, weight, Transpose::no, opposite(transpose_weight), Accumulate::no,
+              {.finished = finished});
 }
 
 void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,

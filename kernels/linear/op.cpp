@@ -5,6 +5,7 @@
 #include "kernels/checks.h"
 #include "kernels/gelu/op.h"
 #include "kernels/matmul/op.h"
+#include "kernels/swiglu/op.h"
 
 namespace tessera {
 namespace {
@@ -45,6 +46,14 @@ void check_residual(std::string_view op, const Argument& output, const Tensor& r
   check_same_dtype(op, argument, output);
   check_same_shape(op, argument, output);
   check_apart(op, output, argument);
+}
+
+/// `packed` holds gate and up of `x` = swiglu(packed).
+void check_gate_up(std::string_view op, const Argument& packed, const Argument& x) {
+  check_on_one_device(op, {x, packed});
+  check_same_dtype(op, packed, x);
+  check_shape(op, packed, {x.tensor.size(0), 2 * x.tensor.size(1)});
+  check_apart(op, packed, x);
 }
 
 }  // namespace
@@ -90,6 +99,25 @@ void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
   gelu_forward(y, pre);
 }
 
+void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
+                           Transpose transpose_weight, const Tensor& bias) {
+  constexpr std::string_view op = "linear_swiglu_forward";
+  check_layer(op, {{"gate_up", gate_up}, {"x", x}, {"weight", weight}, transpose_weight});
+  check_rank(op, {"y", y}, 2);
+  check_gate_up(op, {"gate_up", gate_up}, {"y", y});
+  check_bias(op, {"gate_up", gate_up}, bias);
+  for (const Argument& output : {Argument{"y", y}, Argument{"gate_up", gate_up}}) {
+    check_apart(op, output, {"x", x});
+    check_apart(op, output, {"weight", weight});
+    if (bias.defined()) check_apart(op, output, {"bias", bias});
+  }
+  if (y.device().is_cpu()) {
+    return cpu::linear_swiglu_forward(y, gate_up, x, weight, transpose_weight, bias);
+  }
+  linear_forward(gate_up, x, weight, transpose_weight, bias);
+  swiglu_forward(y, first_half(gate_up), second_half(gate_up));
+}
+
 void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
                            Transpose transpose_weight, const Tensor& pre) {
   constexpr std::string_view op = "linear_backward_input";
@@ -110,6 +138,26 @@ void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
   }
   matmul(dx, dy, weight, Transpose::no, opposite(transpose_weight));
   if (pre.defined()) gelu_backward(dx, dx, pre);
+}
+
+void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const Tensor& weight,
+                                  Transpose transpose_weight, const Tensor& gate_up) {
+  constexpr std::string_view op = "swiglu_linear_backward_input";
+  check_layer(op, {{"dy", dy}, {"dx", dx}, {"weight", weight}, transpose_weight});
+  check_apart(op, {"dx", dx}, {"dy", dy});
+  check_apart(op, {"dx", dx}, {"weight", weight});
+  for (const Argument& packed : {Argument{"dgate_up", dgate_up}, Argument{"gate_up", gate_up}}) {
+    check_gate_up(op, packed, {"dx", dx});
+  }
+  check_same_or_apart(op, {"dgate_up", dgate_up}, {"gate_up", gate_up});
+  check_apart(op, {"dgate_up", dgate_up}, {"dy", dy});
+  check_apart(op, {"dgate_up", dgate_up}, {"weight", weight});
+  if (dx.device().is_cpu()) {
+    return cpu::swiglu_linear_backward_input(dgate_up, dx, dy, weight, transpose_weight, gate_up);
+  }
+  linear_backward_input(dx, dy, weight, transpose_weight);
+  swiglu_backward(first_half(dgate_up), second_half(dgate_up), dx, first_half(gate_up),
+                  second_half(gate_up));
 }
 
 void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,

@@ -2,22 +2,25 @@
 //
 //   linear_forward          y = x W + b;  with a residual:  y = residual + x W + b
 //   linear_gelu_forward     pre = x W + b,  y = gelu(pre)
+//   linear_swiglu_forward   gate_up = x W + b,  y = silu(gate) * up
 //   linear_backward_input   dx = dy W^T;  if x = gelu(pre):  dpre = (dy W^T) * gelu'(pre)
+//   swiglu_linear_backward_input   if x = swiglu(gate_up):  dx = dy W^T, and from it dgate_up
 //   linear_backward_weight  dweight (+)= x^T dy,  dbias (+)= the sum of dy's rows
 //
 //   x [N, I], y and residual [N, O], W [I, O] = weight or, with Transpose::yes, weight [O, I]
-//   transposed; bias [O] and residual may be undefined. Saved for backward: x for the weight's
-//   gradient, pre for gelu's. dweight and dbias have x's dtype or, for a 16-bit x, f32. dweight is
-//   stored as weight is; dbias may be undefined.
+//   transposed; bias [O] and residual may be undefined. gate_up has twice the columns of its swiglu:
+//   gate, then up (swiglu/op.h). Saved for backward: x for the weight's gradient, pre for gelu's,
+//   gate_up for swiglu's. dweight and dbias have x's dtype or, for a 16-bit x, f32. dweight is stored
+//   as weight is; dbias may be undefined.
 //
-// These have the values of matmul, bias, gelu and add one after the other. On the CPU they are one
-// product, which does the other steps while its parts lie in the cache (matmul/cpu/steps.h). The bits
-// are those of separate operations. On a GPU they are one product with an epilogue
+// These have the values of matmul, bias, gelu, swiglu and add one after the other. On the CPU they are
+// one product, which does the other steps while its parts lie in the cache (matmul/cpu/steps.h). The
+// bits are those of separate operations. On a GPU they are one product with an epilogue
 // (kernels/cuda/gemm.h) where the library has it. Bias, gelu and residual then read the product before
 // it is rounded, so 16-bit results differ from the separate operations in their last bit, and pre is
-// the input of gelu, rounded. In f32 gelu is always a separate operation there: the epilogue's tanh is
-// a hardware approximation. dbias comes with the product only where both gradients are overwritten and
-// have one dtype, because the library cannot accumulate it.
+// the input of gelu, rounded. swiglu is always a separate operation there, and gelu is in f32: the
+// epilogue's tanh is a hardware approximation. dbias comes with the product only where both gradients
+// are overwritten and have one dtype, because the library cannot accumulate it.
 #pragma once
 
 #include "kernels/op.h"
@@ -29,9 +32,16 @@ void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose tran
 void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
                          Transpose transpose_weight, const Tensor& bias);
 
+/// gate_up is [N, O] and y [N, O / 2].
+void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
+                           Transpose transpose_weight, const Tensor& bias);
+
 /// If x was gelu(pre), dx is the gradient of pre. Otherwise `pre` is undefined.
 void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
                            Transpose transpose_weight, const Tensor& pre = {});
+/// x [N, I] was swiglu(gate_up), and gate_up is [N, 2 I]. dgate_up may be gate_up itself.
+void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const Tensor& weight,
+                                  Transpose transpose_weight, const Tensor& gate_up);
 void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,
                             Transpose transpose_weight, Accumulate accumulate_dweight,
                             Accumulate accumulate_dbias);
@@ -39,7 +49,9 @@ void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tenso
 namespace cpu {
 decltype(tessera::linear_forward) linear_forward;
 decltype(tessera::linear_gelu_forward) linear_gelu_forward;
+decltype(tessera::linear_swiglu_forward) linear_swiglu_forward;
 decltype(tessera::linear_backward_input) linear_backward_input;
+decltype(tessera::swiglu_linear_backward_input) swiglu_linear_backward_input;
 decltype(tessera::linear_backward_weight) linear_backward_weight;
 }  // namespace cpu
 namespace cuda {

@@ -9,6 +9,11 @@
 namespace tessera::cpu {
 namespace {
 
+/// All of c is complete.
+void finish(const Tensor& c, const ProductSteps& steps) {
+  visit_rows(steps.finished, c.numel() / c.size(-1), c.size(-1) / steps.sections);
+}
+
 /// Computes all products of the batch. `list` has their extents and transpositions.
 void multiply_batch(const Tensor& c, const Tensor& a, const Tensor& b, ProductList list,
                     const ProductSteps& steps) {
@@ -24,8 +29,8 @@ void multiply_batch(const Tensor& c, const Tensor& a, const Tensor& b, ProductLi
   for (std::int64_t i = 0; i < batch; ++i) {
     Product& p = products[static_cast<std::size_t>(i)];
     p.a = element(a, i * p.M * p.K);
-    p.b = element(b, i * p.K * p.N);
-    p.c = element(c, i * p.M * p.N);
+    p.b = element(b, i * p.K * c.size(-1));
+    p.c = element(c, i * p.M * c.size(-1));
   }
   list.in = a.dtype(), list.out = c.dtype();
   list.count = batch, list.rows = batch * list.M;
@@ -45,14 +50,15 @@ void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Tran
   if (c.numel() == 0) return;
   if (K == 0) {
     if (accumulate == Accumulate::no) c.zero();
-    return visit_rows(steps.finished, c.numel() / c.size(-1), c.size(-1));
+    return finish(c, steps);
   }
   ProductList list = {.transpose_a = transpose_a == Transpose::yes,
                       .transpose_b = transpose_b == Transpose::yes,
                       .accumulate = accumulate == Accumulate::yes,
                       .M = c.size(-2),
-                      .N = c.size(-1),
-                      .K = K};
+                      .N = c.size(-1) / steps.sections,
+                      .K = K,
+                      .sections = steps.sections};
   const CategoryScope scope(Category::workspace);
   if (widens_factors(a.dtype())) {
     return cpu::matmul(c, widened(a), widened(b), transpose_a, transpose_b, accumulate, steps);
@@ -60,9 +66,10 @@ void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Tran
   if (!rounds_apart(c.dtype(), K)) return multiply_batch(c, a, b, list, steps);
   const Tensor sums = Tensor::empty(c.shape(), DType::f32);
   list.accumulate = false;
-  multiply_batch(sums, a, b, list, {.reads_a = steps.reads_a, .reads_b = steps.reads_b});
+  multiply_batch(sums, a, b, list,
+                 {.sections = steps.sections, .reads_a = steps.reads_a, .reads_b = steps.reads_b});
   narrow(c, sums, accumulate);
-  visit_rows(steps.finished, c.numel() / c.size(-1), c.size(-1));
+  finish(c, steps);
 }
 
 }  // namespace tessera::cpu

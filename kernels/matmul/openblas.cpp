@@ -44,11 +44,12 @@ void multiply_block(const Product& p, const ProductList& list, std::int64_t row,
 
 void multiply_by_openblas(std::span<const Product> products, const ProductList& list) {
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();
-  check(list.M <= kMost && list.N <= kMost && list.K <= kMost,
+  check(list.M <= kMost && list.sections * list.N <= kMost && list.K <= kMost,
         "matmul: M = {}, N = {}, K = {}: OpenBLAS' sizes are 32-bit integers; split the product",
-        list.M, list.N, list.K);
+        list.M, list.sections * list.N, list.K);
   context().state<BlasBuffers>();
-  for (const Product& p : products) {
+  for (Product p : products) {
+    p.N *= list.sections;
     const std::int64_t across = ceil_div(p.N, kSide);
     context().threads().run(ceil_div(p.M, kSide) * across, [&](std::int64_t i) {
       const std::int64_t row = i / across * kSide, column = i % across * kSide;

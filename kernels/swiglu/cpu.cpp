@@ -3,6 +3,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/swiglu/op.h"
+#include "kernels/swiglu/parts.h"
 
 namespace tessera::cpu {
 namespace {
@@ -12,21 +13,18 @@ inline C sigmoid(C x) {
   return C(1) / (C(1) + exponential(-x));
 }
 
-/// Row n of the columns.
+/// The rows of a matrix from column `column` on, as a loop reads them.
 template <typename T>
-T* row_of(const Columns& x, std::int64_t n) {
-  return x.tensor.data<T>() + n * x.tensor.size(1) + x.first;
-}
+class Rows {
+ public:
+  Rows(const Tensor& x, std::int64_t column) : first_(x.data<T>() + column), stride_(x.size(1)) {}
+  Rows(const Columns& x, std::int64_t column) : Rows(x.tensor, x.first + column) {}
+  T* operator[](std::int64_t n) const { return first_ + n * stride_; }
 
-/// Calls f(n) for every row n, in chunks of about kElementwiseChunk elements.
-template <typename F>
-void for_each_row(std::int64_t rows, std::int64_t columns, const F& f) {
-  const std::int64_t chunk =
-      std::max<std::int64_t>(1, kElementwiseChunk / std::max<std::int64_t>(1, columns));
-  parallel_for(rows, chunk, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) f(n);
-  });
-}
+ private:
+  T* first_;
+  std::int64_t stride_;
+};
 
 template <typename T>
 void forward_row(T* y, const T* gate, const T* up, std::int64_t columns) {
@@ -49,29 +47,63 @@ void backward_row(T* dgate, T* dup, const T* dy, const T* gate, const T* up, std
   }
 }
 
+/// A loop over rows [begin, end), for the columns of a part.
+template <typename T>
+auto forward_rows(const Rectangle& part, const Tensor& y, const Columns& gate, const Columns& up) {
+  return
+      [to = Rows<T>(y, part.column), g = Rows<T>(gate, part.column), u = Rows<T>(up, part.column),
+       columns = part.columns](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t n = begin; n < end; ++n) forward_row(to[n], g[n], u[n], columns);
+      };
+}
+template <typename T>
+auto backward_rows(const Rectangle& part, const Columns& dgate, const Columns& dup,
+                   const Tensor& dy, const Columns& gate, const Columns& up) {
+  return
+      [dg = Rows<T>(dgate, part.column), du = Rows<T>(dup, part.column),
+       from = Rows<T>(dy, part.column), g = Rows<T>(gate, part.column),
+       u = Rows<T>(up, part.column), columns = part.columns](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t n = begin; n < end; ++n) {
+          backward_row(dg[n], du[n], from[n], g[n], u[n], columns);
+        }
+      };
+}
+
+/// All of y, and the rows of a chunk of about kElementwiseChunk elements.
+Rectangle all_of(const Tensor& y) {
+  return {.rows = y.size(0), .columns = y.size(1)};
+}
+std::int64_t rows_of_chunk(const Tensor& y) {
+  return std::max<std::int64_t>(1, kElementwiseChunk / std::max<std::int64_t>(1, y.size(1)));
+}
+
 }  // namespace
 
 void swiglu_forward(Out y, const Columns& gate, const Columns& up) {
   visit_floating(y.dtype(), [&](auto type) {
-    using T = decltype(type);
-    T* const to = y.data<T>();
-    const std::int64_t columns = y.size(1);
-    for_each_row(y.size(0), columns, [&](std::int64_t n) {
-      forward_row(to + n * columns, row_of<T>(gate, n), row_of<T>(up, n), columns);
-    });
+    parallel_for(y.size(0), rows_of_chunk(y), forward_rows<decltype(type)>(all_of(y), y, gate, up));
   });
 }
 
 void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
                      const Columns& gate, const Columns& up) {
   visit_floating(dy.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const T* const from = dy.data<T>();
-    const std::int64_t columns = dy.size(1);
-    for_each_row(dy.size(0), columns, [&](std::int64_t n) {
-      backward_row(row_of<T>(dgate, n), row_of<T>(dup, n), from + n * columns, row_of<T>(gate, n),
-                   row_of<T>(up, n), columns);
-    });
+    parallel_for(dy.size(0), rows_of_chunk(dy),
+                 backward_rows<decltype(type)>(all_of(dy), dgate, dup, dy, gate, up));
+  });
+}
+
+void swiglu_forward(Isa isa, const Rectangle& part, Out y, const Columns& gate, const Columns& up) {
+  visit_floating(y.dtype(), [&](auto type) {
+    run_loop(isa, forward_rows<decltype(type)>(part, y, gate, up), part.row, part.row + part.rows);
+  });
+}
+
+void swiglu_backward(Isa isa, const Rectangle& part, const Columns& dgate, const Columns& dup,
+                     const Tensor& dy, const Columns& gate, const Columns& up) {
+  visit_floating(dy.dtype(), [&](auto type) {
+    run_loop(isa, backward_rows<decltype(type)>(part, dgate, dup, dy, gate, up), part.row,
+             part.row + part.rows);
   });
 }
 

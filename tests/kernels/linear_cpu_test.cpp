@@ -9,6 +9,7 @@
 #include "kernels/linear/op.h"
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/options.h"
+#include "kernels/swiglu/op.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 
@@ -85,11 +86,41 @@ Results forward_and_backward_input(const Layer& layer, bool fused) {
   return {y, y, hidden, plain, dx, sum};
 }
 
+/// The layer makes gate and up; its transpose makes the gradient of x, which was swiglu(before).
+Results swiglu(const Layer& layer, bool fused) {
+  const auto& [transpose, x, weight, bias, dy, dweight, dbias] = layer;
+  const Tensor gate_up = zeros_like(dy);
+  const Tensor y = Tensor::zeros({dy.size(0), dy.size(1) / 2}, dy.dtype()), plain = zeros_like(y);
+  const Tensor before = test::normal_tensor({x.size(0), 2 * x.size(1)}, x.dtype(), "before");
+  const Tensor dbefore = zeros_like(before), in_place = before.clone(), dx = zeros_like(x);
+  if (fused) {
+    linear_swiglu_forward(y, gate_up, x, weight, transpose, bias);
+    linear_swiglu_forward(plain, zeros_like(dy), x, weight, transpose, {});
+    swiglu_linear_backward_input(dbefore, dx, dy, weight, transpose, before);
+    swiglu_linear_backward_input(in_place, dx, dy, weight, transpose, in_place);
+    return {y, gate_up, plain, dx, dbefore, in_place};
+  }
+  matmul(gate_up, x, weight, Transpose::no, transpose);
+  swiglu_forward(plain, first_half(gate_up), second_half(gate_up));
+  bias_forward(gate_up, bias);
+  swiglu_forward(y, first_half(gate_up), second_half(gate_up));
+  matmul(dx, dy, weight, Transpose::no, opposite(transpose));
+  swiglu_backward(first_half(dbefore), second_half(dbefore), dx, first_half(before),
+                  second_half(before));
+  return {y, gate_up, plain, dx, dbefore, dbefore};
+}
+
 void check_bits(const Results& found, const Results& expected) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     CAPTURE(i);
     CHECK(test::same_bits(found[i], expected[i]));
   }
+}
+
+/// A layer with two columns of gate and up for each of `size`.
+void check_swiglu(const Size& size, Transpose transpose, DType dtype) {
+  const Layer layer({size.N, size.I, 2 * size.O}, transpose, dtype);
+  check_bits(swiglu(layer, true), swiglu(layer, false));
 }
 
 void check_layer(const Layer& layer) {
@@ -114,6 +145,7 @@ TEST_CASE("a linear layer has the bits of separate operations, on every instruct
         for (const Transpose transpose : kBoth) {
           CAPTURE(enum_name(isa), name_of(dtype), s.N, s.I, s.O, transpose == Transpose::yes);
           check_layer(Layer(s, transpose, dtype));
+          check_swiglu(s, transpose, dtype);
         }
       }
     }
@@ -133,6 +165,15 @@ TEST_CASE("a bias's gradient adds each row once, however many rounds the product
   }
 }
 
+TEST_CASE("swiglu finds gate and up together, however many rounds the product takes", "[cpu]") {
+  const test::Rank rank;
+  for (const Transpose transpose : kBoth) {
+    check_swiglu({200, 1500, 610}, transpose, DType::f32);  // rounds of depth and of columns
+    check_swiglu({1291, 700, 130}, transpose, DType::f64);  // of rows
+    check_swiglu({200, 700, 610}, transpose, DType::bf16);
+  }
+}
+
 TEST_CASE("a linear layer has the bits of separate operations where sums are rounded apart",
           "[cpu]") {
   const test::Rank rank;
@@ -143,6 +184,8 @@ TEST_CASE("a linear layer has the bits of separate operations where sums are rou
         CAPTURE(enum_name(library), name_of(dtype), transpose == Transpose::yes);
         check_layer(Layer({99, 4100, 20}, transpose, dtype));  // deeper than 4,096
         check_layer(Layer({100, 33, 65}, transpose, dtype));
+        check_swiglu({99, 4100, 20}, transpose, dtype);
+        check_swiglu({100, 33, 65}, transpose, dtype);
       }
     }
   }
@@ -160,9 +203,27 @@ TEST_CASE("a linear layer has the same bits for any number of threads", "[cpu]")
         for (const Tensor& t : backward_weight(layer, Accumulate::yes, true)) {
           results.back().push_back(t);
         }
+        for (const Tensor& t : swiglu(layer, true)) results.back().push_back(t);
         check_bits(results.back(), results[0]);
       }
     }
+  }
+}
+
+TEST_CASE("a dry run takes the workspace of gate and up", "[cpu]") {
+  const auto peak = [](bool dry, const Size& s, DType dtype) {
+    RankContext context({.device = test::device(), .threads = 2, .seed = 1, .dry = dry});
+    const ContextGuard guard(context);
+    const Tensor x = Tensor::empty({s.N, s.I}, dtype),
+                 weight = Tensor::empty({2 * s.O, s.I}, dtype);
+    const Tensor y = Tensor::empty({s.N, s.O}, dtype),
+                 gate_up = Tensor::empty({s.N, 2 * s.O}, dtype);
+    linear_swiglu_forward(y, gate_up, x, weight, Transpose::yes, {});
+    CHECK(context.allocator().account()[Category::workspace].current == 0);
+    return context.allocator().account()[Category::workspace].peak;
+  };
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const Size& s : kSizes) CHECK(peak(true, s, dtype) == peak(false, s, dtype));
   }
 }
 

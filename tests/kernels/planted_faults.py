@@ -348,8 +348,8 @@ CPU_FAULTS = {
         ["kernels_linear_cpu"]),
     "a later round of rows adds up dy again": (
         "kernels/matmul/cpu/product.cpp",
-        "if (slab.row == 0) step(",
-        "step(",
+        "if (slab.row == 0) {",
+        "if (slab.row >= 0) {",
         ["kernels_linear_cpu"]),
     "few rows of the weight leave out the bias's gradient": (
         "kernels/matmul/cpu/product.cpp",
@@ -358,13 +358,43 @@ CPU_FAULTS = {
         ["kernels_linear_cpu"]),
     "sums that are rounded apart get no bias": (
         "kernels/matmul/cpu.cpp",
-        "  narrow(c, sums, accumulate);\n  visit_rows(steps.finished, c.numel() / c.size(-1), c.size(-1));\n",
+        "  narrow(c, sums, accumulate);\n  finish(c, steps);\n",
         "  narrow(c, sums, accumulate);\n",
         ["kernels_linear_cpu"]),
     "products by OpenBLAS get no bias": (
         "kernels/matmul/cpu/product.cpp",
         "    if (p.steps != nullptr) visit_rows(p.steps->finished, p.M, p.N);\n",
         "    static_cast<void>(p);\n",
+        ["kernels_linear_cpu"]),
+    "the panels of up lie where those of gate do": (
+        "kernels/matmul/cpu/product.cpp",
+        "section * round_up(slab.columns, engine_.columns) + first;",
+        "0 * section + first;",
+        ["kernels_linear_cpu"]),
+    "sums of up are rounded into gate": (
+        "kernels/matmul/cpu/product.cpp",
+        "c + section * p.N * out_bytes_, p.c_row);",
+        "c, p.c_row);",
+        ["kernels_linear_cpu"]),
+    "a round keeps memory for the panels of gate alone": (
+        "kernels/matmul/cpu/rounds.cpp",
+        "b = b_.take(list_.sections * round_up(",
+        "b = b_.take(round_up(",
+        ["kernels_matmul_rounds"]),
+    "swiglu visits the columns of up, too, where sums are rounded apart": (
+        "kernels/matmul/cpu.cpp",
+        "c.size(-1) / steps.sections);\n}",
+        "c.size(-1));\n}",
+        ["kernels_linear_cpu"]),
+    "up gets the bias of gate": (
+        "kernels/linear/cpu.cpp",
+        "half->first + part.column",
+        "0 * half->first + part.column",
+        ["kernels_linear_cpu"]),
+    "a part of swiglu's gradient begins at the first column": (
+        "kernels/swiglu/cpu.cpp",
+        "from = Rows<T>(dy, part.column)",
+        "from = Rows<T>(dy, 0)",
         ["kernels_linear_cpu"]),
     "a part of dy forgets the rows before it": (
         "kernels/bias/cpu.cpp",

@@ -33,7 +33,8 @@ void store_block(C* c, std::int64_t c_row, const float* sums, std::int64_t sums_
   }
 }
 
-/// Floats of a thread's panels of a and b and of its sums, each in whole cache lines.
+/// Floats of a thread's panels of a and b and of its sums, each in whole cache lines. A row of sums
+/// has those of all sections.
 struct ThreadPieces {
   std::int64_t sums_row = 0, panels_a = 0, panels_b = 0, sums = 0;
 
@@ -42,13 +43,14 @@ struct ThreadPieces {
       return ScratchCutter<float>::aligned(ceil_div(bytes, 4));
     };
     const std::int64_t columns = round_up(list.N, engine.columns);
-    sums_row = std::min(columns, largest_block(engine).columns);
+    sums_row = list.sections * std::min(columns, largest_block(engine, list).columns);
     if (list.narrows()) sums = engine.rows * sums_row;
     if (!has_few_rows(list)) return;
     const std::int64_t line = line_bytes(engine, deepest_round(engine, list));
     const std::int64_t rows = round_up(std::min(list.M, kFewRows), engine.rows);
     if (may_pack_a(engine, list)) panels_a = floats(rows * line);
-    panels_b = floats(std::min(columns, most_columns_of_any_strip(engine, list)) * line);
+    panels_b =
+        floats(list.sections * std::min(columns, most_columns_of_any_strip(engine, list)) * line);
   }
   /// Enough at every level.
   static std::int64_t largest(const ProductList& list) {
@@ -134,17 +136,23 @@ class Runner {
   std::int64_t tasks_for_a(const Slab& slab) const {
     return slab.pack_a ? ceil_div(slab.rows, rows_of_task()) : 0;
   }
+  std::int64_t tasks_for_section(const Slab& slab) const {
+    return ceil_div(slab.columns, columns_of_task());
+  }
   std::int64_t tasks_for_b(const Slab& slab) const {
-    return slab.pack_b ? ceil_div(slab.columns, columns_of_task()) : 0;
+    return slab.pack_b ? list_.sections * tasks_for_section(slab) : 0;
   }
 
   void pack_panels(const Slab& slab, std::int64_t index) const {
     if (index < tasks_for_b(slab)) {
-      const std::int64_t first = index * columns_of_task();
+      const std::int64_t section = index / tasks_for_section(slab);
+      const std::int64_t first = index % tasks_for_section(slab) * columns_of_task();
       const std::int64_t count = std::min(columns_of_task(), slab.columns - first);
       // Later rounds of rows may pack the same columns again.
-      if (slab.row == 0) step(&ProductSteps::reads_b, slab, slab.column + first, count);
-      pack_columns(slab, first, count);
+      if (slab.row == 0) {
+        step(&ProductSteps::reads_b, slab, column_of(slab, section) + first, count);
+      }
+      pack_columns(slab, section, first, count);
     } else {
       const std::int64_t first = (index - tasks_for_b(slab)) * rows_of_task();
       const std::int64_t count = std::min(rows_of_task(), slab.rows - first);
@@ -161,14 +169,25 @@ class Runner {
     (steps->*which)({slab.depth_begin, slab.depth, first, count});
   }
 
-  /// Columns of a slab, which begin with a panel.
-  void pack_columns(const Slab& slab, std::int64_t first, std::int64_t count) const {
+  /// The column of c and op(b) where a slab's part of a section begins.
+  static std::int64_t column_of(const Slab& slab, std::int64_t section) {
+    return section * slab.product->N + slab.column;
+  }
+  /// The panels for columns of a section from `first` on, a multiple of a panel's.
+  char* panels_of_b(const Slab& slab, std::int64_t section, std::int64_t first) const {
+    const std::int64_t before = section * round_up(slab.columns, engine_.columns) + first;
+    return slab.b + before * line_bytes(engine_, slab.depth);
+  }
+
+  void pack_columns(const Slab& slab, std::int64_t section, std::int64_t first,
+                    std::int64_t count) const {
     const std::int64_t line = line_bytes(engine_, slab.depth);
+    const std::int64_t column = column_of(slab, section) + first;
     for_each_piece(slab, [&](std::int64_t k, std::int64_t depth) {
-      char* const to = slab.b + first * line + k * engine_.element_size * engine_.columns;
+      char* const to =
+          panels_of_b(slab, section, first) + k * engine_.element_size * engine_.columns;
       engine_.pack_b(to, engine_.columns * line,
-                     columns_of_b(*slab.product, slab.column + first, slab.depth_begin + k), count,
-                     depth);
+                     columns_of_b(*slab.product, column, slab.depth_begin + k), count, depth);
     });
   }
 
@@ -227,11 +246,19 @@ class Runner {
     for (; part.depth_begin < p.K; part.depth_begin += most) {
       part.depth = std::min(most, p.K - part.depth_begin);
       if (part.a != nullptr) pack_rows(part, 0, part.rows);
-      for (std::int64_t j = part.columns_read; j < part.columns; j += columns_of_task()) {
-        pack_columns(part, j, std::min(columns_of_task(), part.columns - j));
-      }
+      for_each_section([&](std::int64_t section) {
+        for (std::int64_t j = part.columns_read; j < part.columns; j += columns_of_task()) {
+          pack_columns(part, section, j, std::min(columns_of_task(), part.columns - j));
+        }
+      });
       multiply_panels(part, whole);
     }
+  }
+
+  /// f(section) for all sections.
+  template <typename F>
+  void for_each_section(const F& f) const {
+    for (std::int64_t section = 0; section < list_.sections; ++section) f(section);
   }
 
   /// Rows of a and of c stay in the first-level cache while b's panels pass by.
@@ -244,10 +271,15 @@ class Runner {
       char* const c = static_cast<char*>(p.c) + (row * p.c_row + column) * out_bytes_;
       if (list_.narrows()) {
         float* const sums = block.scratch + pieces_.panels_a + pieces_.panels_b;
-        multiply_rows(slab, block, i, {.c = sums, .c_row = pieces_.sums_row, .rows = rows});
-        round_sums(sums, rows, block.columns, c, p.c_row);
+        const std::int64_t section_row = pieces_.sums_row / list_.sections;
+        multiply_rows(slab, block, i, {.c = sums, .c_row = pieces_.sums_row, .rows = rows},
+                      section_row);
+        for_each_section([&](std::int64_t section) {
+          round_sums(sums + section * section_row, rows, block.columns,
+                     c + section * p.N * out_bytes_, p.c_row);
+        });
       } else {
-        multiply_rows(slab, block, i, {.c = c, .c_row = p.c_row, .rows = rows});
+        multiply_rows(slab, block, i, {.c = c, .c_row = p.c_row, .rows = rows}, p.N);
       }
       if (ends && p.steps != nullptr && p.steps->finished) {
         p.steps->finished({row, rows, column, block.columns});
@@ -255,8 +287,10 @@ class Runner {
     }
   }
 
-  /// Some rows of a block, from row `i` on. `at` has the first tile's place and rows.
-  void multiply_rows(const Slab& slab, const Block& block, std::int64_t i, const Tile& at) const {
+  /// Some rows of a block, from row `i` on. `at` has the first tile's place and rows. The sums of a
+  /// section lie `section_row` elements behind those of the one before.
+  void multiply_rows(const Slab& slab, const Block& block, std::int64_t i, const Tile& at,
+                     std::int64_t section_row) const {
     const Product& p = *slab.product;
     const std::int64_t line = line_bytes(engine_, slab.depth);
     const bool adds = !list_.narrows() && (list_.accumulate || slab.depth_begin > 0);
@@ -272,20 +306,25 @@ class Runner {
         tile.a = rows_of_a(p, slab.row + block.row + i, slab.depth_begin + k).data;
         tile.a_row = p.a_row;
       }
-      for (std::int64_t j = 0; j < block.columns; j += engine_.columns) {
-        const std::int64_t column = block.column + j;
-        tile.c = static_cast<char*>(at.c) + j * sum_bytes_;
-        tile.columns = std::min<std::int64_t>(engine_.columns, block.columns - j);
-        if (column < slab.columns_read) {
-          const Factor factor = columns_of_b(p, slab.column + column, slab.depth_begin + k);
-          tile.b = factor.data;
-          tile.b_stride = factor.stride;
-        } else {
-          tile.b = slab.b + column * line + before * engine_.columns;
-          tile.b_stride = engine_.columns;
+      for_each_section([&](std::int64_t section) {
+        const char* const panels =
+            panels_of_b(slab, section, block.column) + before * engine_.columns;
+        for (std::int64_t j = 0; j < block.columns; j += engine_.columns) {
+          const std::int64_t column = block.column + j;
+          tile.c = static_cast<char*>(at.c) + (section * section_row + j) * sum_bytes_;
+          tile.columns = std::min<std::int64_t>(engine_.columns, block.columns - j);
+          if (column < slab.columns_read) {
+            const Factor factor =
+                columns_of_b(p, column_of(slab, section) + column, slab.depth_begin + k);
+            tile.b = factor.data;
+            tile.b_stride = factor.stride;
+          } else {
+            tile.b = panels + j * line;
+            tile.b_stride = engine_.columns;
+          }
+          engine_.multiply(tile);
         }
-        engine_.multiply(tile);
-      }
+      });
     });
   }
 
@@ -315,7 +354,7 @@ bool by_openblas() {
 void visit_unpacked(const Product& p, bool packs_a, bool packs_b) {
   if (p.steps == nullptr) return;
   if (!packs_a) visit_columns(p.steps->reads_a, p.K, p.M);
-  if (!packs_b) visit_columns(p.steps->reads_b, p.K, p.N);
+  if (!packs_b) visit_columns(p.steps->reads_b, p.K, p.steps->sections * p.N);
 }
 
 void multiply_with_openblas(std::span<const Product> products, const ProductList& list) {

@@ -27,6 +27,9 @@ namespace tessera::cpu {
 
 /// c [M, N] = op(a) op(b), or c += op(a) op(b); op(a) is [M, K] and op(b) [K, N], and K is at least 1.
 /// A row of a matrix, as it is stored, begins `a_row`, `b_row` or `c_row` elements after the last.
+///
+/// With several sections (steps.h) c is [M, sections N] and op(b) [K, sections N]: column n of section
+/// s is column s N + n. A block has the same columns of all sections.
 struct Product {
   std::int64_t M = 0, N = 0, K = 0;
   const void* a = nullptr;
@@ -43,6 +46,7 @@ struct ProductList {
   bool transpose_a = false, transpose_b = false;
   bool accumulate = false;
   std::int64_t M = 0, N = 0, K = 0;  // at most
+  std::int64_t sections = 1;         // of each product
   std::int64_t count = 0;            // of products, at most
   std::int64_t rows = 0;             // the sum of M over the products, at most
 

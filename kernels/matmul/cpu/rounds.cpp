@@ -52,7 +52,7 @@ struct PanelBytes {
 PanelBytes bytes_of_all_panels(const Engine& engine, const ProductList& list) {
   const std::int64_t line = line_bytes(engine, deepest_round(engine, list));
   return {.a = may_pack_a(engine, list) ? (list.rows + list.count * (engine.rows - 1)) * line : 0,
-          .b = list.count * round_up(list.N, engine.columns) * line};
+          .b = list.count * list.sections * round_up(list.N, engine.columns) * line};
 }
 
 /// A level takes these.
@@ -61,7 +61,7 @@ PanelBytes bytes_of_room(const Engine& engine, const ProductList& list) {
   const std::int64_t line = line_bytes(engine, deepest_round(engine, list));
   const PanelBytes all = bytes_of_all_panels(engine, list);
   return {.a = std::min(all.a, std::max(kMostBytesOfA, 2 * engine.rows * line)),
-          .b = std::min(all.b, std::max(kMostBytesOfB, 2 * engine.columns * line))};
+          .b = std::min(all.b, std::max(kMostBytesOfB, 2 * list.sections * engine.columns * line))};
 }
 
 /// The bytes that are enough at every level and with every cache.
@@ -84,9 +84,9 @@ std::int64_t fitting_parts(std::int64_t extent, std::int64_t most, std::int64_t 
 }
 
 std::int64_t columns_of_strip(const Engine& engine, const ProductList& list, std::int64_t bytes) {
-  const std::int64_t columns = bytes / line_bytes(engine, deepest_round(engine, list));
-  return std::clamp<std::int64_t>(columns / engine.columns * engine.columns, engine.columns,
-                                  largest_block(engine).columns);
+  const std::int64_t line = list.sections * line_bytes(engine, deepest_round(engine, list));
+  return std::clamp<std::int64_t>(bytes / line / engine.columns * engine.columns, engine.columns,
+                                  largest_block(engine, list).columns);
 }
 
 /// The share of a cache that the strip of a block has.
@@ -103,12 +103,12 @@ bool has_many_columns(const Engine& engine, std::int64_t M, std::int64_t N) {
 
 bool may_pack_a(const Engine& engine, const ProductList& list) {
   return list.transpose_a || !engine.reads_a || engine.depth_step > 1 ||
-         has_many_columns(engine, list.M, list.N);
+         has_many_columns(engine, list.M, list.sections * list.N);
 }
 
 bool packs_a(const Engine& engine, const ProductList& list, const Product& product) {
   if (list.transpose_a || !engine.reads_a) return true;
-  if (has_many_columns(engine, product.M, product.N)) return true;
+  if (has_many_columns(engine, product.M, list.sections * product.N)) return true;
   // More rows than a set of the first-level cache has lines, all in the same few sets.
   constexpr std::int64_t kLinesOfSet = 8, kBytesBetweenSets = 1024;
   const std::int64_t row_bytes = product.a_row * static_cast<std::int64_t>(size_of(list.in));
@@ -142,9 +142,9 @@ std::int64_t depth_of_piece(const Engine& engine, std::int64_t K) {
   return equal_parts(K, engine.most_depth, kWholeVectors);
 }
 
-BlockSize largest_block(const Engine& engine) {
+BlockSize largest_block(const Engine& engine, const ProductList& list) {
   constexpr std::int64_t kSide = 384;
-  return {round_up(kSide, engine.rows), round_up(kSide, engine.columns)};
+  return {round_up(kSide, engine.rows), round_up(ceil_div(kSide, list.sections), engine.columns)};
 }
 
 PanelRoom::PanelRoom(char* memory, std::int64_t bytes, std::int64_t all, std::int64_t most,
@@ -191,22 +191,22 @@ void Rounds::divide_room() {
   }
   char* const memory = reinterpret_cast<char*>(room_.raw());
   const bool ahead = threads_ > 1;
-  b_ = PanelRoom(memory + room.a, room.b, all.b, second_level_bytes() / 2, engine_.columns * line,
-                 ahead);
+  b_ = PanelRoom(memory + room.a, room.b, all.b, second_level_bytes() / 2,
+                 list_.sections * engine_.columns * line, ahead);
   // Half as many rows pack b twice as often, unless b's panels are kept. So a has no halves then, and
   // threads wait when the rows change.
   a_ = PanelRoom(memory, room.a, all.a, room.a, engine_.rows * line, ahead && b_.keeps_all());
 }
 
 BlockSize Rounds::block_size(std::int64_t rows, std::int64_t columns, std::int64_t depth) const {
-  const BlockSize largest = largest_block(engine_);
+  const BlockSize largest = largest_block(engine_, list_);
   BlockSize block = {equal_parts(rows, largest.rows, engine_.rows),
                      equal_parts(columns, largest.columns, engine_.columns)};
   for (;;) {
     const std::int64_t blocks =
         blocks_ + ceil_div(rows, block.rows) * ceil_div(columns, block.columns);
     if (threads_ == 1 || blocks >= kBlocksPerThread * threads_ ||
-        block.rows * block.columns * depth < 2 * kLeastWork) {
+        block.rows * list_.sections * block.columns * depth < 2 * kLeastWork) {
       return block;
     }
     // Rows first: a row of a is read once for each block that it is in.
@@ -223,7 +223,7 @@ void Rounds::add(const Product& p) {
   const std::int64_t line = line_bytes(engine_, p.K);
   const bool packs = packs_a(engine_, list_, p);
   const std::int64_t a_bytes = packs ? round_up(p.M, engine_.rows) * line : 0;
-  const std::int64_t b_bytes = round_up(p.N, engine_.columns) * line;
+  const std::int64_t b_bytes = list_.sections * round_up(p.N, engine_.columns) * line;
   if (p.K > depth_of_round(engine_, list_, p.K) || a_bytes > a_.most() || b_bytes > b_.most())
     return add_large(p);
   if (!a_.has(a_bytes) || !b_.has(b_bytes)) flush();
@@ -262,7 +262,8 @@ void Rounds::add_large(const Product& p) {
   flush();
   const std::int64_t depth = depth_of_round(engine_, list_, p.K);
   const std::int64_t line = line_bytes(engine_, depth);
-  const std::int64_t columns = fitting_parts(p.N, b_.most() / line, engine_.columns);
+  const std::int64_t columns =
+      fitting_parts(p.N, b_.most() / (list_.sections * line), engine_.columns);
   const bool packs = packs_a(engine_, list_, p);
   const std::int64_t rows = packs ? fitting_parts(p.M, a_.most() / line, engine_.rows) : p.M;
   // b's panels of a depth, which later rows may find again.
@@ -283,7 +284,9 @@ void Rounds::add_large(const Product& p) {
                      .pack_b = m == 0 || !keeps_b};
         if (slab.pack_a) panels_of_a = a_.take(round_up(slab.rows, engine_.rows) * line);
         char*& b = panels_of_b[static_cast<std::size_t>(n / columns)];
-        if (slab.pack_b) b = b_.take(round_up(slab.columns, engine_.columns) * line);
+        if (slab.pack_b) {
+          b = b_.take(list_.sections * round_up(slab.columns, engine_.columns) * line);
+        }
         slab.a = panels_of_a;
         slab.b = b;
         add_slab(slab);

@@ -27,10 +27,11 @@ struct BlockSize {
   std::int64_t rows = 0, columns = 0;
 };
 
-/// No block is larger.
-BlockSize largest_block(const Engine& engine);
+/// No block is larger. It has these columns of every section.
+BlockSize largest_block(const Engine& engine, const ProductList& list);
 
-/// Rows, columns and depths of a product that one round computes.
+/// Rows, columns and depths of a product that one round computes. The columns are those of a section,
+/// and the slab has them of every section. b's panels lie section behind section.
 struct Slab {
   const Product* product = nullptr;
   std::int64_t row = 0, rows = 0, column = 0, columns = 0, depth_begin = 0, depth = 0;
@@ -60,7 +61,8 @@ std::int64_t deepest_round(const Engine& engine, const ProductList& list);
 /// Bytes of a row of a, or a column of b, that is packed to this depth.
 std::int64_t line_bytes(const Engine& engine, std::int64_t depth);
 
-/// Columns of b that a block of few rows packs at once, at most. They suit this CPU's caches.
+/// Columns of a section of b that a block of few rows packs at once, at most. They suit this CPU's
+/// caches.
 std::int64_t most_columns_of_strip(const Engine& engine, const ProductList& list);
 /// The same for the largest cache.
 std::int64_t most_columns_of_any_strip(const Engine& engine, const ProductList& list);

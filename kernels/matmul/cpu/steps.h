@@ -24,6 +24,9 @@ struct ProductSteps {
   /// A part of c has its final values, rounded if c is. The parts are disjoint and cover c. In its
   /// part the step may change c.
   Step finished;
+  /// The columns of c are so many sections of equal width: two if they are gate and up. Then `finished`
+  /// gets parts of the first section, and the same part of every other one has its final values too.
+  std::int64_t sections = 1;
   /// A part of op(a)^T or op(b): its rows are depths. The parts are disjoint and cover the factor.
   /// Parts of a column are visited one after the other, from the first depth on. They begin at
   /// multiples of kDepthsOfStep.
