@@ -40,6 +40,12 @@ Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter
                   const Parameter& proj_weight, const Parameter& proj_bias,
                   WeightLayout layout = WeightLayout::out_in, const Variable& residual = {});
 
+/// swiglu(x gate_up + gate_up_bias) down + down_bias, in the same way, with weights stored as
+/// [out, in].
+Variable swiglu_mlp(const Variable& x, const JoinedParameters& gate_up_weight,
+                    const JoinedParameters& gate_up_bias, const Parameter& down_weight,
+                    const Parameter& down_bias, const Variable& residual = {});
+
 /// op(a) op(b) for 2-D or batched 3-D variables.
 Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a = Transpose::no,
                 Transpose transpose_b = Transpose::no);

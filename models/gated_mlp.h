@@ -15,7 +15,8 @@ struct GatedMlp final : Module {
 
   /// [..., width] to [..., width], through `inner` channels; plus `residual` if it is defined.
   Variable operator()(const Variable& x, const Variable& residual = {}) const {
-    return down_proj(swiglu(gate_up_proj(x)), residual);
+    return swiglu_mlp(x, gate_up_proj.weights, gate_up_proj.biases, down_proj.weight,
+                      down_proj.bias, residual);
   }
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 

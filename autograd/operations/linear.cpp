@@ -1,4 +1,4 @@
-// Matrix products: linear layers, the feed-forward layer with gelu, and embeddings.
+// Matrix products: linear layers, feed-forward layers, and embeddings.
 #include "autograd/operations.h"
 
 #include "autograd/activations.h"
@@ -52,6 +52,78 @@ void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters
   dbias.finish();
 }
 
+/// The layers of a feed-forward network: gelu lies between them or, if it is gated, swiglu.
+struct MlpLayers {
+  std::string_view operation;
+  JoinedParameters fc_weight, fc_bias;
+  Parameter proj_weight, proj_bias;
+  Transpose transpose;
+  bool gated = false;
+
+  std::int64_t outputs_of(const JoinedParameters& weight) const {
+    return weight.shape()[transpose == Transpose::yes ? 0 : 1];
+  }
+  /// The first layer's result, which is saved, and the channels between the layers.
+  std::int64_t pre_width() const { return outputs_of(fc_weight); }
+  std::int64_t hidden_width() const { return gated ? pre_width() / 2 : pre_width(); }
+
+  void hidden_forward(Out hidden, Out pre, const Tensor& rows) const {
+    (gated ? linear_swiglu_forward : linear_gelu_forward)(hidden, pre, rows, fc_weight.data(),
+                                                          transpose, data_of(fc_bias));
+  }
+  /// The gradient of `pre`. In a gated layer it overwrites `pre`, and the gradient of `hidden`
+  /// overwrites `hidden`.
+  Tensor pre_gradient(const Tensor& dy, const Tensor& pre, const Tensor& hidden) const {
+    if (!gated) {
+      const Tensor dpre = like(pre);
+      linear_backward_input(dpre, dy, proj_weight.data(), transpose, pre);
+      return dpre;
+    }
+    const Tensor dpre = reuse(pre);
+    const Tensor dhidden =
+        hidden.defined() ? reuse(hidden) : activation({dy.size(0), hidden_width()}, dy.dtype());
+    swiglu_linear_backward_input(dpre, dhidden, dy, proj_weight.data(), transpose, pre);
+    return dpre;
+  }
+};
+
+Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residual) {
+  const Tensor rows = as_rows(x.data());
+  const std::int64_t N = rows.size(0), outputs = layers.outputs_of(layers.proj_weight);
+  const Shape shape = x.shape().with(-1, outputs);
+  // `pre` is made even if backward does not need it, so that forward has the same bits.
+  const Tensor pre = activation({N, layers.pre_width()}, rows.dtype());
+  const Tensor hidden = activation({N, layers.hidden_width()}, rows.dtype());
+  layers.hidden_forward(hidden, pre, rows);
+  const Tensor y = activation({N, outputs}, rows.dtype());
+  linear_forward(y, hidden, layers.proj_weight.data(), layers.transpose, data_of(layers.proj_bias),
+                 residual_rows(residual, shape, layers.operation));
+
+  const bool fc_trainable = layers.fc_weight.trainable() || layers.fc_bias.trainable();
+  const bool proj_trainable = layers.proj_weight.trainable() || layers.proj_bias.trainable();
+  const bool needs_dx = x.requires_gradient(), needs_dpre = needs_dx || fc_trainable;
+  return differentiable(
+      y.reshape(shape), {x, residual}, fc_trainable || proj_trainable,
+      [layers, needs_dx, needs_dpre, adds_residual = residual.defined(), x_shape = x.shape(),
+       saved_rows = layers.fc_weight.trainable() ? rows : Tensor(),
+       saved_pre = needs_dpre ? pre : Tensor(),
+       saved_hidden =
+           layers.proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
+        const Transpose transpose = layers.transpose;
+        accumulate_gradients(layers.proj_weight, layers.proj_bias, saved_hidden, as_rows(dy),
+                             transpose);
+        if (!needs_dpre) return {Tensor{}, dy};
+        const Tensor dpre = layers.pre_gradient(as_rows(dy), saved_pre, saved_hidden);
+        saved_hidden = saved_pre = {};  // as soon as they have been read
+        if (!adds_residual) dy = {};
+        accumulate_gradients(layers.fc_weight, layers.fc_bias, saved_rows, dpre, transpose);
+        if (!needs_dx) return {Tensor{}, dy};
+        const Tensor dx = activation(x_shape, dpre.dtype());
+        linear_backward_input(as_rows(dx), dpre, layers.fc_weight.data(), transpose);
+        return {dx, dy};
+      });
+}
+
 }  // namespace
 
 Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedParameters& bias,
@@ -83,40 +155,16 @@ Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedP
 Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter& fc_bias,
                   const Parameter& proj_weight, const Parameter& proj_bias, WeightLayout layout,
                   const Variable& residual) {
-  const Transpose transpose = transposition(layout);
-  const Tensor rows = as_rows(x.data());
-  const std::int64_t outputs = outputs_of(proj_weight, layout);
-  const Shape shape = x.shape().with(-1, outputs);
-  // `pre` is made even if backward does not need it, so that forward has the same bits.
-  const Tensor pre = activation({rows.size(0), outputs_of(fc_weight, layout)}, rows.dtype());
-  const Tensor hidden = like(pre);
-  linear_gelu_forward(hidden, pre, rows, fc_weight.data(), transpose, data_of(fc_bias));
-  const Tensor y = activation({rows.size(0), outputs}, rows.dtype());
-  linear_forward(y, hidden, proj_weight.data(), transpose, data_of(proj_bias),
-                 residual_rows(residual, shape, "gelu_mlp"));
+  return mlp({"gelu_mlp", fc_weight, fc_bias, proj_weight, proj_bias, transposition(layout)}, x,
+             residual);
+}
 
-  const bool fc_trainable = fc_weight.trainable() || fc_bias.trainable();
-  const bool proj_trainable = proj_weight.trainable() || proj_bias.trainable();
-  const bool needs_dx = x.requires_gradient(), needs_dpre = needs_dx || fc_trainable;
-  return differentiable(
-      y.reshape(shape), {x, residual}, fc_trainable || proj_trainable,
-      [fc_weight, fc_bias, proj_weight, proj_bias, transpose, needs_dx, needs_dpre,
-       adds_residual = residual.defined(), x_shape = x.shape(),
-       saved_rows = fc_weight.trainable() ? rows : Tensor(),
-       saved_pre = needs_dpre ? pre : Tensor(),
-       saved_hidden = proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
-        accumulate_gradients(proj_weight, proj_bias, saved_hidden, as_rows(dy), transpose);
-        if (!needs_dpre) return {Tensor{}, dy};
-        const Tensor dpre = like(saved_pre);
-        linear_backward_input(dpre, as_rows(dy), proj_weight.data(), transpose, saved_pre);
-        saved_hidden = saved_pre = {};  // as soon as they have been read
-        if (!adds_residual) dy = {};
-        accumulate_gradients(fc_weight, fc_bias, saved_rows, dpre, transpose);
-        if (!needs_dx) return {Tensor{}, dy};
-        const Tensor dx = activation(x_shape, dpre.dtype());
-        linear_backward_input(as_rows(dx), dpre, fc_weight.data(), transpose);
-        return {dx, dy};
-      });
+Variable swiglu_mlp(const Variable& x, const JoinedParameters& gate_up_weight,
+                    const JoinedParameters& gate_up_bias, const Parameter& down_weight,
+                    const Parameter& down_bias, const Variable& residual) {
+  return mlp({"swiglu_mlp", gate_up_weight, gate_up_bias, down_weight, down_bias, Transpose::yes,
+              /*gated=*/true},
+             x, residual);
 }
 
 Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a,

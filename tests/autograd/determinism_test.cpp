@@ -112,6 +112,12 @@ std::vector<Operation> operations() {
        }},
       {"gelu", {kRows, 130}, {}, [](const Variable& x, const P&) { return gelu(x); }},
       {"swiglu", {kRows, 130}, {}, [](const Variable& x, const P&) { return swiglu(x); }},
+      {"swiglu_mlp",
+       {kRows, 96},
+       {{260, 96}, {260}, {96, 130}},
+       [](const Variable& x, const P& p) {
+         return swiglu_mlp(x, p[0].parameter, p[1].parameter, p[2].parameter, Parameter(), x);
+       }},
       {"route",
        {kRows, 40},
        {},

@@ -266,6 +266,90 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("swiglu_mlp: gradients of joined weights and of one, with and without biases", "[cpu]") {
+  const test::Rank rank;
+  OwnedParameter gate("gate", {5, 3}), up("up", {5, 3}), down("down", {4, 5});
+  OwnedParameter gate_bias("gate_bias", {5}), up_bias("up_bias", {5}), down_bias("down_bias", {4});
+  const JoinedParameters gate_up({gate.parameter, up.parameter});
+  const JoinedParameters biases({gate_bias.parameter, up_bias.parameter});
+  GradientCheck{[&](const Inputs& x) {
+                  return swiglu_mlp(x[0], gate_up, biases, down.parameter, down_bias.parameter,
+                                    x[1]);
+                },
+                {leaf({2, 6, 3}, "x"), leaf({2, 6, 4}, "residual")},
+                {&gate, &up, &gate_bias, &up_bias, &down, &down_bias}}
+      .run();
+  OwnedParameter packed("gate_up", {10, 3});
+  GradientCheck{[&](const Inputs& x) {
+                  return swiglu_mlp(x[0], packed.parameter, Parameter(), down.parameter,
+                                    Parameter());
+                },
+                {leaf({7, 3})},
+                {&packed, &down}}
+      .run();
+}
+
+TEST_CASE("swiglu_mlp is linear, swiglu, linear, to the bit, with any parameter frozen") {
+  const test::Rank rank;
+  struct Layers {
+    Parameter gate{"gate", {12, 8}, Initializer::zeros()}, up{"up", {12, 8}, Initializer::zeros()};
+    Parameter bias{"bias", {24}, Initializer::zeros()}, down{"down", {8, 12}, Initializer::zeros()};
+    std::vector<Tensor> gradients;
+
+    Layers() {
+      for (const Parameter& parameter : {gate, up, bias, down}) {
+        parameter.open(normal_tensor(parameter.shape(), DType::f32, parameter.name(), 0.3));
+        gradients.push_back(Tensor::zeros(parameter.shape(), DType::f32));
+        parameter.open_gradient(gradients.back());
+        parameter.reset_gradient();
+      }
+    }
+  };
+  const Tensor dy = normal_tensor({9, 8}, DType::f32, "dy");
+  for (int frozen = 0; frozen < 16; ++frozen) {
+    CAPTURE(frozen);
+    std::vector<Tensor> results[2];
+    for (const bool fused : {false, true}) {
+      const Layers l;
+      int bit = 0;
+      for (const Parameter& parameter : {l.gate, l.up, l.bias, l.down}) {
+        parameter.set_trainable((frozen >> bit++ & 1) == 0);
+      }
+      const Variable x = Variable::leaf(normal_tensor({9, 8}, DType::f32, "x"));
+      const Variable residual = Variable::leaf(normal_tensor({9, 8}, DType::f32, "residual"));
+      const JoinedParameters gate_up({l.gate, l.up});
+      const Variable y = fused ? swiglu_mlp(x, gate_up, l.bias, l.down, Parameter(), residual)
+                               : linear(swiglu(linear(x, gate_up, l.bias)), l.down, Parameter(),
+                                        WeightLayout::out_in, residual);
+      backward(y, dy.clone());
+      results[fused] = l.gradients;
+      results[fused].push_back(y.data());
+      results[fused].push_back(x.gradient());
+      results[fused].push_back(residual.gradient());
+    }
+    for (std::size_t i = 0; i < results[0].size(); ++i) {
+      CHECK(test::same_bits(results[1][i], results[0][i]));
+    }
+  }
+}
+
+TEST_CASE("swiglu_mlp: backward writes gradients over what it saved") {
+  test::Rank rank;
+  constexpr std::int64_t N = 6, C = 4, F = 32;
+  OwnedParameter gate_up("gate_up", {2 * F, C}, 1.0, DType::f32),
+      down("down", {C, F}, 1.0, DType::f32);
+  const Variable x = Variable::leaf(normal_tensor({N, C}, DType::f32, "x"));
+  const Variable y = swiglu_mlp(x, gate_up.parameter, Parameter(), down.parameter, Parameter());
+  const Tensor dy = normal_tensor({N, C}, DType::f32, "dy");
+  Allocator& allocator = rank.context.allocator();
+  allocator.reset_peaks();
+  const auto bytes = [&] { return allocator.account()[Category::activations]; };
+  const std::int64_t before = bytes().current;
+  backward(y, dy);
+  // y's result of F channels has made room before the gradient of x, of C channels, is made.
+  CHECK(bytes().peak == before);
+}
+
 TEST_CASE("matmul: gradients for all transposes, plain and batched", "[cpu]") {
   const test::Rank rank;
   for (const Transpose ta : {Transpose::no, Transpose::yes}) {

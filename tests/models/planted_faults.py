@@ -65,10 +65,15 @@ FAULTS = {
         ["golden"]),
     "the residual of GPT-2's feed-forward layer gets no gradient": (
         "autograd/operations/linear.cpp",
-        "linear_backward_input(as_rows(dx), dpre, fc_weight.data(), transpose);\n"
+        "linear_backward_input(as_rows(dx), dpre, layers.fc_weight.data(), transpose);\n"
         "        return {dx, dy};",
-        "linear_backward_input(as_rows(dx), dpre, fc_weight.data(), transpose);\n"
+        "linear_backward_input(as_rows(dx), dpre, layers.fc_weight.data(), transpose);\n"
         "        return {dx, Tensor{}};",
+        ["golden"]),
+    "a gated feed-forward layer leaves out the residual": (
+        "autograd/operations/linear.cpp",
+        "/*gated=*/true},\n             x, residual);",
+        "/*gated=*/true},\n             x, Variable());",
         ["golden"]),
     "biases stand between the weights that are joined": (
         "models/layers.cpp",
