@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/context.h"
+#include "runtime/cores.h"
 #include "runtime/stream_queue.h"
 
 namespace tessera {
@@ -71,7 +72,7 @@ class WorkerPoint final : public Event::State {
 class WorkerQueue final : public Stream::Queue {
  public:
   WorkerQueue(std::string name, int id, RankContext* context) : Queue(std::move(name), id) {
-    thread_ = std::thread([this, context] { run(context); });
+    thread_ = start_unbound([this, context] { run(context); });
   }
   ~WorkerQueue() override {
     push([this] { stopping_ = true; });

@@ -1,7 +1,5 @@
 #include "runtime/threads.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -14,6 +12,7 @@
 
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "runtime/cores.h"
 #include "runtime/countdown.h"
 #include "runtime/spin.h"
 
@@ -31,7 +30,7 @@ struct ThreadTeam::Impl {
   Impl(int size, bool idle) : size(std::max(1, size)), idle(idle) {
     if (idle) return;
     try {
-      for (int i = 1; i < this->size; ++i) workers.emplace_back([this, i] { work(i); });
+      for (int i = 1; i < this->size; ++i) workers.push_back(start_unbound([this, i] { work(i); }));
     } catch (const std::system_error& error) {
       dismiss();  // the threads that did start
       fail("cannot start a team of {} threads: {}", size, error.what());
@@ -151,6 +150,15 @@ int ThreadTeam::size() const {
   return impl_->size;
 }
 
+void ThreadTeam::bind_workers(std::span<const int> cores) {
+  check(static_cast<int>(cores.size()) == size(), "{} cores for a team of {} threads", cores.size(),
+        size());
+  std::size_t thread = 0;
+  for (std::thread& worker : impl_->workers) {
+    bind_to_core(worker.native_handle(), cores[++thread]);
+  }
+}
+
 void ThreadTeam::run(std::int64_t count, const std::function<void(std::int64_t)>& task) {
   impl_->run({&count, 1}, task);
 }
@@ -197,10 +205,8 @@ void on_one_thread(const std::function<void()>& body) {
 }
 
 int available_threads() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
+  const int cores = static_cast<int>(allowed_cores().size());
+  return cores > 0 ? cores : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace tessera

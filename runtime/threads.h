@@ -28,6 +28,9 @@ class ThreadTeam {
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
   int size() const;
+  /// Binds worker i to cores[i] for good. cores[0] is for the caller, which binds itself. Raises Error
+  /// if the system refuses one.
+  void bind_workers(std::span<const int> cores);
   /// Calls task(i) once for every i in [0, count), in any order and on any of the threads, and
   /// returns when all calls are done. Rethrows the first exception. A call from within a task, or from a
   /// second thread while the team is busy, runs on the calling thread alone.

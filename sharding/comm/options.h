@@ -32,6 +32,8 @@ struct WorldOptions {
   Device device;
   /// Threads per rank; 0: the cores of a machine shared out among its ranks, at least one each.
   int threads = 0;
+  /// Bind every thread of a rank to a core of its own (pin.h): for ranks on the CPU.
+  bool pin = false;
   std::uint64_t seed = 0;
   /// How long a rank waits for the others before it gives up.
   std::chrono::milliseconds deadline = std::chrono::minutes(10);

@@ -101,6 +101,32 @@ CPU_FAULTS = {
         "groups = ends.size();",
         "groups = 1; ends = ends.last(1);",
         ["runtime_threads"]),
+    # ---- threads on cores
+    "workers of a team are bound to each other's cores": (
+        "runtime/threads.cpp",
+        "cores[++thread]",
+        "cores[thread++]",
+        ["runtime_cores"]),
+    "a thread stays bound": (
+        "runtime/cores.cpp",
+        "  set_cores(pthread_self(), before_);\n",
+        "",
+        ["runtime_cores"]),
+    "a new thread stays on the core of the bound one that starts it": (
+        "runtime/cores.cpp",
+        "  set_cores(pthread_self(), *unbound_cores_);\n",
+        "",
+        ["runtime_cores"]),
+    "a bound thread that starts another is not bound afterwards": (
+        "runtime/cores.cpp",
+        "    ~Rebind() { set_cores(pthread_self(), cores); }\n",
+        "",
+        ["runtime_cores"]),
+    "a bound thread takes its core for all of the process": (
+        "runtime/cores.cpp",
+        "  if (outer_ == nullptr) unbound_cores_ = &before_;\n",
+        "",
+        ["runtime_cores"]),
     # ---- attention on the CPU
     "attention's backward pass hides a query's own key": (
         "kernels/attention/cpu.cpp",

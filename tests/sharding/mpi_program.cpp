@@ -3,11 +3,13 @@
 //   mpi_program checks [RANKS [NODE]]  every check of communicator_checks.h; rank 0 prints a line if
 //                                      all hold. RANKS is asked for; NODE ranks count as a node.
 //   mpi_program threads                prints the number of threads of each rank
+//   mpi_program core                   prints the core of each rank, whose one thread is bound
 //   mpi_program FAULT                  one of the failures in bodies() below
 //
 // It ends as every program does: one line about a failure, and exit status 1. A rank of a world
 // that has not failed prints "ended well".
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <csignal>
 #include <cstdio>
@@ -52,6 +54,7 @@ std::map<std::string, Body> bodies() {
   return {
       {"checks", run_checks},
       {"threads", [](Communicator&) { fmt::print("{} threads\n", context().threads().size()); }},
+      {"core", [](Communicator&) { fmt::print("core {}\n", sched_getcpu()); }},
       {"raises",
        [](Communicator& world) {
          if (world.rank() == world.size() / 2) throw Error("out of patience");
@@ -161,7 +164,12 @@ int main(int count, char** arguments) {
     const bool late =
         name == "is missing" || name == "leaves early" || name == "waits in a later step";
     const auto deadline = std::chrono::milliseconds(late ? 500 : 120'000);
-    tessera::run_world({.ranks = ranks, .deadline = deadline, .ranks_per_node = ranks_per_node},
+    const bool pin = name == "core";
+    tessera::run_world({.ranks = ranks,
+                        .threads = pin ? 1 : 0,
+                        .pin = pin,
+                        .deadline = deadline,
+                        .ranks_per_node = ranks_per_node},
                        tessera::bodies().at(name));
     fmt::print("ended well\n");
     return 0;

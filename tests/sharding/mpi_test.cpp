@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cores.h"
 #include "runtime/threads.h"
 #include "tests/support/paths.h"
 
@@ -181,4 +182,26 @@ TEST_CASE("processes on one machine share out its cores") {
   for (std::string line; std::getline(output, line);) lines.push_back(line);
   std::sort(lines.begin(), lines.end());
   CHECK(lines == std::vector<std::string>{threads, threads, threads, end, end, end});
+}
+
+TEST_CASE("processes that bind their threads take different cores of one machine") {
+  const int ranks = std::min(2, tessera::available_threads());
+  const Outcome outcome = start(ranks, "core");
+  INFO(outcome.output);
+  CHECK(outcome.status == 0);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int core = tessera::allowed_cores()[static_cast<std::size_t>(rank)];
+    CHECK_THAT(outcome.output, Contains(fmt::format("core {}\n", core)));
+  }
+}
+
+TEST_CASE("more bound threads than cores are one error") {
+  const int ranks = tessera::available_threads() + 1;
+  if (ranks > 8) return;  // too many processes for a test
+  const Outcome outcome = start(ranks, "core");
+  INFO(outcome.output);
+  CHECK(outcome.status == 1);
+  REQUIRE(outcome.messages.size() == 1);
+  CHECK_THAT(outcome.messages[0],
+             Contains(fmt::format("rank {}: runtime.pin: 1 thread for 0 free cores", ranks - 1)));
 }

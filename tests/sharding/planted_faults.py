@@ -18,11 +18,31 @@ import planting
 
 TESTS = [f"test_sharding_{name}" for name in (
     "strategy", "order", "delay", "schedule", "partition", "plan", "step", "unit", "gradient_norm",
-    "random_options", "expert_exchange", "replica_sums", "comm", "launcher", "tree_exchange", "mpi",
+    "random_options", "expert_exchange", "replica_sums", "comm", "launcher", "pin", "tree_exchange", "mpi",
     "virtual_clock")]
 
 # A file, text that occurs in it exactly once, and what replaces it.
 FAULTS = {
+    "ranks are bound to the same cores": (
+        "sharding/comm/pin.cpp",
+        "    taken.insert(taken.end(), cores.begin(), cores.end());\n",
+        ""),
+    "workers of a rank are not bound": (
+        "sharding/comm/pin.cpp",
+        "  context().threads().bind_workers(cores);\n",
+        ""),
+    "the first thread of a rank is not bound": (
+        "sharding/comm/pin.cpp",
+        "  const BoundThread bound(cores.front());\n",
+        ""),
+    "processes are not bound": (
+        "sharding/comm/mpi/mpi.cpp",
+        "run_pinned(options.pin,",
+        "run_pinned(false,"),
+    "a rank with too few cores runs on those": (
+        "sharding/comm/pin.cpp",
+        "static_cast<int>(cores.size()) == wish.threads,",
+        "static_cast<int>(cores.size()) <= wish.threads,"),
     "the log of a dry run has no waits": (
         "runtime/stream_log.cpp",
         "  if (writes_) entries_.push_back({.stream = stream, .work = {}, .waits_for = waits_for});\n",

@@ -327,12 +327,12 @@ int main(int count, char** arguments) {
       tessera::fit(options, resolved, tessera::first_device(runtime), threads);
       return 0;
     }
-    tessera::run_ranks({.device = tessera::first_device(runtime), .threads = threads},
-                       [&](tessera::Communicator& world) {
-                         tessera::with_training_advice(resolved.config, world, [&] {
-                           tessera::run(options, resolved, world);
-                         });
-                       });
+    tessera::run_ranks(
+        {.device = tessera::first_device(runtime), .threads = threads, .pin = runtime.pin},
+        [&](tessera::Communicator& world) {
+          tessera::with_training_advice(resolved.config, world,
+                                        [&] { tessera::run(options, resolved, world); });
+        });
     return 0;
   });
 }

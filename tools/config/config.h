@@ -156,6 +156,7 @@ struct RuntimeConfig {
   std::optional<Device> device;
   std::int64_t ranks = 0;
   std::int64_t threads = 0;
+  bool pin = false;
   bool graph = false;
   DType compute_dtype = DType::f32;
   /// No value: auto.

@@ -352,6 +352,11 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
                        "Threads per rank; 0 = a machine's cores shared among its ranks. Results do "
                        "not depend on it."),
       flag_key(
+          "runtime.pin", runtime.pin,
+          "CPUs: bind each thread of each rank to a core of its own, of those that the process "
+          "has. For a machine that does nothing else: two runs would take the same cores, and a "
+          "bound thread waits for its core while others are idle."),
+      flag_key(
           "runtime.graph", runtime.graph,
           "GPUs: the first step runs as always, the second is captured as a CUDA graph, and each "
           "later step is one launch of it, with the same bits. For models and micro-batches so "

@@ -76,6 +76,7 @@ constexpr Synonym kKeys[] = {
     {"world_size", "runtime.ranks"},
     {"nproc_per_node", "runtime.ranks"},
     {"devices", "runtime.ranks"},
+    {"bind_cores_to_rank", "runtime.pin"},
     {"sharding_strategy", "sharding.strategy"},
     {"fsdp", "sharding.strategy"},
     {"ddp", "sharding.strategy"},

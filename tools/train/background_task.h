@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/cores.h"
+
 namespace tessera {
 
 class BackgroundTask {
@@ -22,7 +24,7 @@ class BackgroundTask {
   /// The task before must have been finished.
   void start(std::function<void()> body) {
     done_ = false;
-    thread_ = std::thread([this, body = std::move(body)] {
+    thread_ = start_unbound([this, body = std::move(body)] {
       problem_.clear();
       try {
         body();

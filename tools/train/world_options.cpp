@@ -6,6 +6,7 @@ WorldOptions world_options(const Config& config) {
   return {.ranks = static_cast<int>(config.runtime.ranks),
           .device = first_device(config.runtime),
           .threads = static_cast<int>(config.runtime.threads),
+          .pin = config.runtime.pin,
           .seed = static_cast<std::uint64_t>(config.train.seed),
           .deadline = std::chrono::seconds(config.sharding.timeout),
           .communicator = config.sharding.communicator,

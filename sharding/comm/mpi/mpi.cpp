@@ -11,6 +11,7 @@
 #include "runtime/describe.h"
 #include "sharding/comm/devices.h"
 #include "sharding/comm/mpi/transfers.h"
+#include "sharding/comm/pin.h"
 #include "sharding/comm/tree_exchange.h"
 #include "sharding/comm/world.h"
 
@@ -329,7 +330,7 @@ void run_body(MpiJob& job, const WorldOptions& options,
                        .seed = options.seed});
   const ContextGuard guard(context);
   try {
-    body(communicator);
+    run_pinned(options.pin, communicator, body);
   } catch (const std::exception& error) {
     // Before the context waits for its streams, which may be inside a collective.
     job.abort_for(error);

@@ -10,6 +10,7 @@
 #include "runtime/hash.h"
 #include "runtime/threads.h"
 #include "sharding/comm/devices.h"
+#include "sharding/comm/pin.h"
 #include "sharding/comm/tcp/job.h"
 #include "sharding/comm/world.h"
 
@@ -192,7 +193,7 @@ void run_body(TcpJob& job, const TcpRank& own, const WorldOptions& options,
                        .seed = options.seed});
   const ContextGuard guard(context);
   try {
-    body(communicator);
+    run_pinned(options.pin, communicator, body);
   } catch (const std::exception& error) {
     // Before the context waits for its streams, which may be inside a
     // collective.

@@ -13,6 +13,7 @@
 #include "runtime/cuda/device.h"
 #include "runtime/describe.h"
 #include "sharding/comm/devices.h"
+#include "sharding/comm/pin.h"
 #include "sharding/comm/threads/rendezvous.h"
 
 namespace tessera {
@@ -289,7 +290,7 @@ void run_ranks(const WorldOptions& options, const std::function<void(Communicato
         if (!context.device().is_cpu()) cuda::link_to_other_devices(context.device().index);
       }
       try {
-        body(communicator);
+        run_pinned(options.pin, communicator, body);
       } catch (const std::exception& error) {
         // Before the context waits for its streams, which may be inside a collective.
         failures.report(rank, error.what());

@@ -1,6 +1,9 @@
 // Functions of libraries that the calculator lacks. A plan calls none of them, but for the number of cores.
 #ifdef __EMSCRIPTEN__
+#include <pthread.h>
 #include <sched.h>
+
+#include <cerrno>
 #endif
 
 #include "kernels/matmul/blas_buffers.h"
@@ -61,7 +64,10 @@ std::optional<Regex::Match> Regex::Search::next(std::size_t) {
 
 #ifdef __EMSCRIPTEN__
 extern "C" {
-// The caller then takes std::thread's number.
+// allowed_cores() (runtime/cores.h) is then empty, and no thread can be bound.
+int pthread_setaffinity_np(pthread_t, std::size_t, const cpu_set_t*) {
+  return ENOSYS;
+}
 int sched_getaffinity(pid_t, std::size_t, cpu_set_t*) {
   return -1;
 }
