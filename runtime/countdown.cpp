@@ -5,15 +5,9 @@
 namespace tessera {
 
 void wait_for_zero(const std::atomic<int>& count) {
-  for (int spins = 0;; ++spins) {
-    const int left = count.load(std::memory_order_acquire);
-    if (left == 0) return;
-    if (spins < kSpins) {
-      spin(spins);
-    } else {
-      count.wait(left, std::memory_order_acquire);
-    }
-  }
+  const auto left = [&] { return count.load(std::memory_order_acquire); };
+  if (spin_until([&] { return left() == 0; })) return;
+  for (int now = left(); now != 0; now = left()) count.wait(now, std::memory_order_acquire);
 }
 
 void count_down(std::atomic<int>& count) {

@@ -1,24 +1,34 @@
 // How a thread waits for another one before it sleeps.
+//
+// Kernels of a training step follow one another within microseconds, while waking a sleeping thread
+// costs tens of them. So a waiting thread first asks again and again, and now and then offers its
+// core to other threads. If it gets the core back late, another thread has work for it: the core is
+// shared. A thread on a shared core sleeps at once, in this wait and in those of the next while.
 #pragma once
 
-#include <thread>
+#include <chrono>
 
 namespace tessera {
 
-/// How often a waiting thread spins. Kernels of a training step follow one another within
-/// microseconds, while waking a sleeping thread costs tens of them.
-inline constexpr int kSpins = 4000;
+/// One wait of the calling thread.
+class Spin {
+ public:
+  /// Lets a moment pass. Returns false if the thread should sleep rather than ask again.
+  bool again();
 
-/// Spin number `spins`. A spinning thread yields its core now and then: with more threads than cores,
-/// the thread that it waits for may need the core.
-inline void spin(int spins) {
-  constexpr int kSpinsPerYield = 32;
-  if (spins % kSpinsPerYield == kSpinsPerYield - 1) return std::this_thread::yield();
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
+ private:
+  std::chrono::steady_clock::time_point end_ = {};
+  int count_ = 0;
+};
+
+/// Asks for a while whether `done`. Returns the last answer; after a false one the caller sleeps.
+template <typename Done>
+bool spin_until(const Done& done) {
+  Spin spin;
+  while (!done()) {
+    if (!spin.again()) return false;
+  }
+  return true;
 }
 
 }  // namespace tessera

@@ -113,13 +113,8 @@ struct ThreadTeam::Impl {
   void work(int thread) {
     std::uint32_t seen = 0;
     for (;;) {
-      for (int spins = 0; round.load(std::memory_order_acquire) == seen; ++spins) {
-        if (spins < kSpins) {
-          spin(spins);
-        } else {
-          round.wait(seen, std::memory_order_acquire);
-        }
-      }
+      const bool begun = spin_until([&] { return round.load(std::memory_order_acquire) != seen; });
+      if (!begun) round.wait(seen, std::memory_order_acquire);
       ++seen;
       if (task == nullptr) return;
       take_tasks(thread);

@@ -127,6 +127,16 @@ CPU_FAULTS = {
         "  if (outer_ == nullptr) unbound_cores_ = &before_;\n",
         "",
         ["runtime_cores"]),
+    "a thread on a shared core goes on spinning": (
+        "runtime/spin.cpp",
+        "if (now < shared_until_) return false;",
+        "",
+        ["runtime_cores"]),
+    "a thread whose core was shared once never spins again": (
+        "runtime/spin.cpp",
+        "shared_until_ = after + kShared;",
+        "shared_until_ = Clock::time_point::max();",
+        ["runtime_cores"]),
     # ---- attention on the CPU
     "attention's backward pass hides a query's own key": (
         "kernels/attention/cpu.cpp",

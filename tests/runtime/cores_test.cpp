@@ -4,11 +4,14 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <thread>
 #include <vector>
 
 #include "runtime/error.h"
+#include "runtime/spin.h"
 #include "runtime/stream.h"
 #include "runtime/threads.h"
 #include "tests/support/cores.h"
@@ -95,6 +98,34 @@ TEST_CASE("a team is bound while a loop runs on it") {
     if (i == 0) team.bind_workers(Cores{all.front(), all.back()});
   });
   CHECK(cores_of_team(team) == std::vector<Cores>{all, {all.back()}});
+}
+
+TEST_CASE("a thread spins while its core is its own, and sleeps at once while it is shared") {
+  using namespace std::chrono_literals;
+  const int core = cores_of_system().back();
+  const BoundThread bound(core);
+  // The core may be shared by threads of other programs for a moment.
+  const auto spins = [] { return Spin().again(); };
+  const auto soon = [](const auto& condition) {
+    const auto end = std::chrono::steady_clock::now() + 5s;
+    while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
+    return condition();
+  };
+  CHECK(soon(spins));
+  std::atomic<bool> done = false;
+  std::thread rival([&] {
+    set_cores(pthread_self(), {&core, 1});
+    while (!done) {
+    }
+  });
+  const bool slept = soon([&] {
+    spin_until([] { return false; });  // learns about the rival
+    return !spins();
+  });
+  done = true;
+  rival.join();
+  CHECK(slept);
+  CHECK(soon(spins));
 }
 
 }  // namespace tessera

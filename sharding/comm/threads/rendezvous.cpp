@@ -1,11 +1,22 @@
 #include "sharding/comm/threads/rendezvous.h"
 
-#include <thread>
-
 #include "runtime/check.h"
+#include "runtime/spin.h"
 #include "sharding/comm/call.h"
 
 namespace tessera {
+namespace {
+
+/// Asks for a while whether `done`, before the caller goes to sleep: most ranks arrive within
+/// microseconds of each other.
+template <typename Done>
+void poll(std::unique_lock<std::mutex>& lock, const Done& done) {
+  lock.unlock();
+  spin_until(done);
+  lock.lock();
+}
+
+}  // namespace
 
 Rendezvous::Rendezvous(std::vector<int> members, std::chrono::milliseconds deadline)
     : deadline_(deadline), members_(std::move(members)), here_(members_.size(), false) {}
@@ -75,28 +86,6 @@ bool Rendezvous::arrive(std::unique_lock<std::mutex>& lock, int rank, const std:
     changed_.notify_all();
   }
   throw Error(*aborted_);
-}
-
-/// Asks for a short while whether `done`, before the caller goes to sleep: most ranks arrive within
-/// microseconds of each other, and waking a sleeping thread costs tens of them. Each time it offers
-/// the core to other threads first. On a busy machine one such offer may last milliseconds, longer
-/// than a sleep. After such an offer the next calls go to sleep at once.
-template <typename Done>
-void Rendezvous::poll(std::unique_lock<std::mutex>& lock, const Done& done) {
-  using Clock = std::chrono::steady_clock;
-  constexpr auto kWhile = std::chrono::microseconds(100);
-  constexpr auto kBusy = std::chrono::milliseconds(1);
-  constexpr int kCallsWithoutPolling = 1000;
-  if (calls_without_polling_ > 0) {
-    --calls_without_polling_;
-    return;
-  }
-  lock.unlock();
-  const auto begin = Clock::now();
-  while (!done() && Clock::now() < begin + kWhile) std::this_thread::yield();
-  const bool busy = Clock::now() > begin + kBusy;
-  lock.lock();
-  if (busy) calls_without_polling_ = kCallsWithoutPolling;
 }
 
 std::vector<int> Rendezvous::missing() const {

@@ -44,8 +44,6 @@ class Rendezvous {
  private:
   /// Returns when all ranks have arrived; true for the last of them.
   bool arrive(std::unique_lock<std::mutex>& lock, int rank, const std::string& call);
-  template <typename Done>
-  void poll(std::unique_lock<std::mutex>& lock, const Done& done);
   std::vector<int> missing() const;
 
   const std::chrono::milliseconds deadline_;
@@ -54,7 +52,6 @@ class Rendezvous {
   std::condition_variable changed_;
   std::vector<bool> here_;
   int arrived_ = 0;
-  int calls_without_polling_ = 0;
   std::atomic<std::uint64_t> round_ = 0;  // these two are written under the mutex only
   std::atomic<int> reading_ = 0;
   std::optional<std::string> aborted_;
