@@ -1,10 +1,12 @@
 // The rows of bench_strategies: strategies, settings, configurations by name.
 #include "tools/bench/compared.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "runtime/check.h"
 #include "runtime/file.h"
+#include "runtime/threads.h"
 #include "sharding/comm/threads/threads.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/bench/compare.h"
@@ -32,8 +34,7 @@ std::vector<Compared> prepared(std::vector<Compared> rows) {
 /// Two steps of each row.
 std::vector<RowFigures> compare(const std::vector<Compared>& rows) {
   std::vector<RowFigures> figures;
-  const int ranks = static_cast<int>(rows.front().config.runtime.ranks);
-  run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
+  run_ranks(world_of(rows), [&](Communicator& world) {
     const auto found = compare_rows({.rows = rows, .steps = 2}, world);
     if (world.rank() == 0) figures = found;
   });
@@ -75,7 +76,7 @@ TEST_CASE("a row that is wrong is quoted with the reason") {
   refuses("", "expected rows such as");
 }
 
-TEST_CASE("rows take ranks and device from each other, and may not differ in them") {
+TEST_CASE("rows take ranks and device from each other, and may not differ in devices") {
   const auto with_ranks = [](std::int64_t first, std::int64_t second, StrategyKind kind) {
     Config a = tiny(), b = tiny();
     a.sharding.strategy = b.sharding.strategy = kind;
@@ -98,10 +99,18 @@ TEST_CASE("rows take ranks and device from each other, and may not differ in the
   CHECK_THROWS_WITH(prepared(rows), StartsWith("a: ") && Contains("single is for one rank"));
   rows = with_ranks(2, 4, StrategyKind::fsdp);
   rows[1].config.runtime.device = Device{};
-  CHECK_THROWS_WITH(prepared(rows), Contains("runtime.ranks is 4 in b and another in a"));
-  rows[1].config.runtime.ranks = 2;
+  CHECK(world_of(prepared(rows)).ranks == 4);
   rows[1].config.sharding.timeout = 5;
   CHECK_THROWS_WITH(prepared(rows), Contains("sharding.timeout is 5 in b"));
+}
+
+TEST_CASE("rows without threads share the cores among their own ranks") {
+  const auto rows = prepared(compare_by_options(tiny({"runtime.threads=0", "train.elastic=4"}),
+                                                "ranks=1; ddp ranks=2; ddp ranks=2 threads=3"));
+  const int cores = available_threads();
+  CHECK(rows[0].config.runtime.threads == cores);
+  CHECK(rows[1].config.runtime.threads == std::max(1, cores / 2));
+  CHECK(rows[2].config.runtime.threads == 3);
 }
 
 TEST_CASE("rows per rank make the batch, which must suit the ranks") {
@@ -177,6 +186,26 @@ TEST_CASE("each row computes with its own dtype, checkpointing and instruction s
   CHECK(figures[2].activations < figures[0].activations);
   CHECK(figures[3].measured.communication == figures[1].measured.communication);
   CHECK_FALSE(same_bits(figures[3], figures[1]));
+}
+
+TEST_CASE("rows with fewer ranks run on the first ones, with the bits of elastic training",
+          "[cpu]") {
+  // Two bound threads need two cores.
+  const std::string bound = available_threads() < 2 ? "" : " pin=true";
+  const auto figures =
+      compare(prepared(compare_by_options(tiny({"train.elastic=4"}), "ddp ranks=2" + bound +
+                                                                         "; ranks=1; fsdp ranks=4; "
+                                                                         "zero1 ranks=1 threads=2" +
+                                                                         bound)));
+  REQUIRE(figures.size() == 4);
+  for (const RowFigures& row : figures) CHECK(same_bits(row, figures[0]));
+  CHECK(figures[1].measured.bytes_sent == 0);
+  CHECK(figures[2].measured.parameters < figures[0].measured.parameters);
+  CHECK(figures[3].measured.bytes_sent == 0);
+  const std::string too_many = std::to_string(available_threads() + 1);
+  CHECK_THROWS_WITH(
+      compare(prepared(compare_by_options(tiny(), "ranks=1 pin=true threads=" + too_many))),
+      Contains("runtime.pin: " + too_many + " threads for "));
 }
 
 TEST_CASE("rows with experts on their ranks have the bits of rows without", "[cpu]") {

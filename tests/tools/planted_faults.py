@@ -126,15 +126,30 @@ FAULTS = {
         "resolve(with_batch_size(row.config, ranks));\n",
         "resolve([&] { Config c = with_batch_size(row.config, ranks); c.data.train.clear(); return c; }());\n",
         ["compared"]),
-    "rows on other ranks are compared": (
+    "rows of another world are compared": (
         "tools/bench/compared.cpp",
-        'kShared[] = {"runtime.ranks",',
-        'kShared[] = {"runtime.threads",',
+        '"sharding.timeout"};',
+        '"sharding.communicator"};',
+        ["compared"]),
+    "a row with fewer ranks runs on all": (
+        "tools/bench/compare.cpp",
+        "const int ranks = asked > 0 ? asked : world.size();",
+        "const int ranks = std::max(asked, world.size());",
+        ["compared"]),
+    "a row without threads has one": (
+        "tools/bench/compared.cpp",
+        "available_threads() / runtime.ranks);",
+        "0 / runtime.ranks);",
+        ["compared"]),
+    "a row's threads are not bound to cores": (
+        "tools/bench/compare.cpp",
+        "if (config_.runtime.pin) {",
+        "if (config_.runtime.pin && world.size() > 8) {",
         ["compared"]),
     "another dtype must have the same bits": (
         "tools/bench/compared.cpp",
-        '"runtime.threads"};\n\nbool has_effect',
-        '"runtime.threads", "runtime.compute_dtype"};\n\nbool has_effect',
+        '"runtime.pin"};\n\nbool has_effect',
+        '"runtime.pin", "runtime.compute_dtype"};\n\nbool has_effect',
         ["compared"]),
     "rows on their way to experts count as predicted traffic": (
         "tools/bench/compare.cpp",

@@ -13,9 +13,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/context.h"
@@ -27,7 +29,6 @@
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/program/command_line.h"
-#include "tools/train/world_options.h"
 
 namespace tessera {
 namespace {
@@ -62,13 +63,6 @@ std::vector<Compared> rows_of(const Options& options) {
   return rows;
 }
 
-/// NCCL's own order of sums would give other bits.
-WorldOptions world_of(const std::vector<Compared>& rows) {
-  WorldOptions world = world_options(rows.front().config);
-  world.deterministic = true;
-  return world;
-}
-
 /// A line for each row with other settings than the first.
 void print_changes(const std::vector<Compared>& rows) {
   for (const Compared& row : rows) {
@@ -80,7 +74,20 @@ void print_changes(const std::vector<Compared>& rows) {
   }
 }
 
-void print_heading(const Options& options, const std::vector<Compared>& rows, int ranks) {
+/// "1 rank", "2 ranks", or "1 to 2 ranks" where rows differ.
+std::string range_of(const std::vector<std::int64_t>& counts, std::string_view what) {
+  const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+  if (*least != *most) return fmt::format("{} to {} {}s", *least, *most, what);
+  return fmt::format("{} {}{}", *most, what, *most == 1 ? "" : "s");
+}
+
+void print_heading(const Options& options, const std::vector<Compared>& rows, int world_size) {
+  std::vector<std::int64_t> ranks, threads;
+  for (const Compared& row : rows) {
+    const RuntimeConfig& runtime = row.config.runtime;
+    ranks.push_back(runtime.ranks > 0 ? runtime.ranks : world_size);
+    threads.push_back(runtime.threads > 0 ? runtime.threads : context().threads().size());
+  }
   const Config& config = rows.front().config;
   const bool pairs = !options.pair.empty();
   fmt::print("{}: {}\n", pairs ? rows.front().name : options.workload.model, rows.front().model);
@@ -89,10 +96,9 @@ void print_heading(const Options& options, const std::vector<Compared>& rows, in
              config.data.accumulation_steps == 1 ? "" : "es", name_of(config.runtime.compute_dtype),
              to_string(config.sharding.activation_checkpointing));
   if (pairs) print_changes(rows);
-  fmt::print("{} rank{} on {} x {} thread{}, {} steps in {} round{}\n\n", ranks,
-             ranks == 1 ? "" : "s", to_string(context().device()), context().threads().size(),
-             context().threads().size() == 1 ? "" : "s", options.steps, options.rounds,
-             options.rounds == 1 ? "" : "s");
+  fmt::print("{} on {} x {}, {} steps in {} round{}\n\n", range_of(ranks, "rank"),
+             to_string(context().device()), range_of(threads, "thread"), options.steps,
+             options.rounds, options.rounds == 1 ? "" : "s");
   flush_output();
 }
 
@@ -106,17 +112,16 @@ nlohmann::ordered_json report_of(const Options& options, const Comparison& compa
   return report;
 }
 
-/// One rank's part. Returns false if rows do not agree that must.
+/// One rank's part. Returns false on rank 0 if rows do not agree that must.
 bool run(const Options& options, const std::vector<Compared>& rows, Communicator& world) {
   if (world.rank() == 0) print_heading(options, rows, world.size());
   const Comparison comparison = {
       .rows = rows,
       .figures =
           compare_rows({.rows = rows, .steps = options.steps, .rounds = options.rounds}, world)};
-  if (world.rank() == 0) {
-    print(comparison);
-    write_report(options.json, report_of(options, comparison));
-  }
+  if (world.rank() != 0) return true;
+  print(comparison);
+  write_report(options.json, report_of(options, comparison));
   return comparison.agrees();
 }
 

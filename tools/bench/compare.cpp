@@ -6,11 +6,14 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "runtime/cores.h"
 #include "runtime/hash.h"
+#include "sharding/comm/pin.h"
 #include "sharding/comm/stream.h"
 #include "tools/bench/median.h"
 #include "tools/bench/workload.h"
@@ -86,8 +89,8 @@ int threads_of(const Config& config) {
                                     : context().threads().size();
 }
 
-/// One row's training on this rank, step by step. It has its own RankContext, so that several can
-/// be in progress, each with its own memory account.
+/// One row's training on this rank of `world`, step by step. It has its own RankContext, so that
+/// several can be in progress, each with its own memory account.
 class Trial {
  public:
   Trial(const Compared& row, Communicator& world)
@@ -101,6 +104,11 @@ class Trial {
                   .seed = static_cast<std::uint64_t>(config_.train.seed)}) {
     here([&] {
       choose_kernels(config_);
+      if (config_.runtime.pin) {
+        const std::vector<int> cores = cores_of_rank(world);
+        context_.threads().bind_workers(cores);
+        core_ = cores.front();
+      }
       session_.emplace(resolve(config_), world);
       predicted_ = footprint_of(session_->strategy().plan(), world.rank(),
                                 optimizer_bytes_per_element(config_.optimizer));
@@ -137,8 +145,9 @@ class Trial {
   }
 
   StepTimes timed_step() {
+    std::optional<BoundThread> bound;
+    if (core_) bound.emplace(*core_);
     const Stream& stream = communication_stream();
-    world_.barrier(stream).synchronize();
     const std::int64_t sent = world_.bytes_sent();
     const std::int64_t to_experts = world_.bytes_sent(Collective::all_to_all);
     const double busy_ms = world_.busy_ms();
@@ -197,6 +206,7 @@ class Trial {
   const std::string name_;
   Communicator& world_;
   RankContext context_;
+  std::optional<int> core_;  // of the calling thread, if the row's threads are bound
   std::optional<TrainingSession> session_;
   int steps_ = 0;
   StepResult result_;
@@ -205,6 +215,34 @@ class Trial {
   std::int64_t expert_bytes_sent_ = 0;
   std::int64_t total_ = 0;
   std::int64_t activations_ = 0;
+};
+
+/// A row's training on its own ranks, which are the first ones of `world`. The others wait, so they
+/// do not take a core from it.
+class RankedTrial {
+ public:
+  RankedTrial(const Compared& row, Communicator& world) : world_(world) {
+    const int asked = static_cast<int>(row.config.runtime.ranks);
+    const int ranks = asked > 0 ? asked : world.size();
+    const bool takes_part = world.rank() < ranks;
+    if (ranks < world.size()) part_ = world.split(takes_part ? 0 : 1);
+    if (takes_part) trial_.emplace(row, part_ ? *part_ : world);
+  }
+
+  /// Zeros on a rank that takes no part.
+  StepTimes step() {
+    world_.barrier(communication_stream()).synchronize();
+    return trial_ ? trial_->step() : StepTimes{};
+  }
+  /// No value on a rank that takes no part.
+  std::optional<RowFigures> figures() {
+    return trial_ ? std::optional(trial_->figures()) : std::nullopt;
+  }
+
+ private:
+  Communicator& world_;
+  std::unique_ptr<Communicator> part_;  // of the world, if not all ranks take part
+  std::optional<Trial> trial_;
 };
 
 /// The times of a row's steps, and their ratios to the first row's steps right before them.
@@ -220,10 +258,11 @@ struct Pairs {
 };
 
 /// Keeps a round's result, which must have the bits of the rounds before.
-void keep(RowFigures& kept, const RowFigures& found) {
-  check(kept.name.empty() || same_bits(kept, found), "{}: a repetition ends with other bits",
-        found.name);
-  kept = found;
+void keep(RowFigures& kept, const std::optional<RowFigures>& found) {
+  if (!found) return;
+  check(kept.name.empty() || same_bits(kept, *found), "{}: a repetition ends with other bits",
+        found->name);
+  kept = *found;
 }
 
 }  // namespace
@@ -256,8 +295,8 @@ std::vector<RowFigures> compare_rows(const ComparisonOptions& options, Communica
   std::vector<Pairs> pairs(count);
   for (int round = 0; round < options.rounds; ++round) {
     for (std::size_t i = count == 1 ? 0 : 1; i < count; ++i) {
-      Trial first(options.rows.front(), world);
-      std::optional<Trial> other;
+      RankedTrial first(options.rows.front(), world);
+      std::optional<RankedTrial> other;
       if (i > 0) other.emplace(options.rows[i], world);
       for (int step = 0; step < options.steps; ++step) {
         const StepTimes first_times = first.step();
@@ -270,6 +309,7 @@ std::vector<RowFigures> compare_rows(const ComparisonOptions& options, Communica
       if (other) keep(all[i], other->figures());
     }
   }
+  if (world.rank() != 0) return {};
   for (std::size_t i = 0; i < count; ++i) {
     const auto [least, most] = std::minmax_element(pairs[i].ratio.begin(), pairs[i].ratio.end());
     all[i].step_ms = median(pairs[i].step_ms);

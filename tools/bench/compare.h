@@ -13,7 +13,8 @@
 namespace tessera {
 
 struct ComparisonOptions {
-  /// Their ranks, devices and communication are those of `world`.
+  /// Their devices and communication are those of `world`. A row with fewer ranks runs on the first
+  /// ones.
   std::vector<Compared> rows;
   int steps = 5;
   /// The number of times that each row trains from the start.
@@ -68,8 +69,8 @@ void check_footprint(const Footprint& predicted, const Footprint& measured, std:
 
 /// Trains `options.steps` steps by each row, `options.rounds` times, on random tokens. Every row
 /// runs in turns with the first one, step by step, so that a machine that is slow for a while slows
-/// both; the memory must hold two at a time. Each row has its own threads and kernels. All results
-/// but the times are the same on every rank of `world`. Raises Error if, on any rank and in any
+/// both; the memory must hold two at a time. Each row has its own ranks, threads and kernels. Rank 0
+/// of `world` gets the figures, the others an empty list. Raises Error if, on any rank and in any
 /// step, a measured figure differs from its prediction, or if ranks or rounds end with different
 /// weights.
 std::vector<RowFigures> compare_rows(const ComparisonOptions& options, Communicator& world);

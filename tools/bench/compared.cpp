@@ -6,6 +6,7 @@
 
 #include "runtime/check.h"
 #include "runtime/text.h"
+#include "runtime/threads.h"
 #include "sharding/comm/launcher.h"
 #include "sharding/comm/world.h"
 #include "tools/bench/command_line.h"
@@ -21,11 +22,8 @@ namespace tessera {
 namespace {
 
 /// Keys of the world, which all rows share.
-constexpr std::string_view kShared[] = {"runtime.ranks",
-                                        "runtime.device",
-                                        "sharding.communicator",
-                                        "sharding.deterministic",
-                                        "sharding.check_collectives",
+constexpr std::string_view kShared[] = {"runtime.device", "sharding.communicator",
+                                        "sharding.deterministic", "sharding.check_collectives",
                                         "sharding.timeout"};
 
 /// Keys that no loss, norm or weight depends on. (Replicas of a size that is not a power of two
@@ -44,7 +42,8 @@ constexpr std::string_view kWithoutEffect[] = {"data.train",
                                                "sharding.check_replicas",
                                                "sharding.offload",
                                                "sharding.activation_checkpointing",
-                                               "runtime.threads"};
+                                               "runtime.threads",
+                                               "runtime.pin"};
 
 bool has_effect(std::string_view key) {
   if (key == "train.seed" || key == "train.elastic") return true;
@@ -110,7 +109,8 @@ std::vector<Compared> numbered(std::vector<Compared> rows) {
   return rows;
 }
 
-/// Gives rows without ranks or device those of the others.
+/// Gives rows without ranks or device those of the others, and rows without threads their share of
+/// the cores.
 void share_world(std::vector<Compared>& rows) {
   const auto asks = [](const Compared& row) { return row.config.runtime.ranks > 0; };
   const auto is_single = [](const Compared& row) {
@@ -127,11 +127,14 @@ void share_world(std::vector<Compared>& rows) {
     RuntimeConfig& runtime = row.config.runtime;
     if (runtime.ranks == 0) runtime.ranks = ranks;
     runtime.device = first_device(runtime);
+    if (runtime.threads == 0 && runtime.ranks > 0) {
+      runtime.threads = std::max(std::int64_t{1}, available_threads() / runtime.ranks);
+    }
   }
   for (const Compared& row : rows) {
     for (const auto& [key, value] : changes_of(row.config, rows.front().config)) {
       check(std::find(std::begin(kShared), std::end(kShared), key) == std::end(kShared),
-            "{} is {} in {} and another in {}; the rows of a comparison run on the same ranks", key,
+            "{} is {} in {} and another in {}; the rows of a comparison run in one world", key,
             value, row.name, rows.front().name);
     }
   }
@@ -168,9 +171,10 @@ std::vector<Compared> compare_by_names(const std::vector<std::string>& names,
 
 void prepare_rows(std::vector<Compared>& rows) {
   share_world(rows);
-  const int ranks = planned_ranks(world_options(rows.front().config));
   for (Compared& row : rows) {
     try {
+      const int asked = static_cast<int>(row.config.runtime.ranks);
+      const int ranks = asked > 0 ? asked : planned_ranks(world_options(row.config));
       const ResolvedConfig run = resolve(with_batch_size(row.config, ranks));
       check_ranks(run, ranks);
       check_model_keys(run);
@@ -180,6 +184,20 @@ void prepare_rows(std::vector<Compared>& rows) {
       fail("{}: {}", row.name, error.what());
     }
   }
+}
+
+WorldOptions world_of(const std::vector<Compared>& rows) {
+  const auto fewer = [](const Compared& a, const Compared& b) {
+    return a.config.runtime.ranks < b.config.runtime.ranks;
+  };
+  const auto [least, most] = std::minmax_element(rows.begin(), rows.end(), fewer);
+  WorldOptions world = world_options(rows.front().config);
+  world.ranks = static_cast<int>(most->config.runtime.ranks);
+  world.pin = false;           // rows bind their own threads
+  world.deterministic = true;  // NCCL's own order of sums would give other bits
+  // Ranks that compare a whole step's calls do so in the whole world, and some would be missing.
+  if (fewer(*least, *most)) world.check_collectives = CheckCollectives::always;
+  return world;
 }
 
 std::vector<std::pair<std::string, std::string>> changes_of(const Config& config,

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "sharding/comm/options.h"
 #include "tools/config/config.h"
 
 namespace tessera {
@@ -35,9 +36,13 @@ std::vector<Compared> compare_by_names(const std::vector<std::string>& names,
 
 /// Completes and checks rows that will run in one world. A row without ranks or device takes those
 /// of the others; without any there are two ranks, or one for strategy `single`, or the launcher's.
-/// Raises Error if the rows differ in ranks, devices or communication, or if a row or its batch
-/// does not suit so many ranks.
+/// A row without threads shares the cores among its own ranks.
+/// Raises Error if the rows differ in devices or communication, or if a row or its batch does not
+/// suit its ranks.
 void prepare_rows(std::vector<Compared>& rows);
+
+/// The world in which prepared rows run: it has the ranks of the row with the most.
+WorldOptions world_of(const std::vector<Compared>& rows);
 
 /// The keys with another value than in `first`, with their values.
 std::vector<std::pair<std::string, std::string>> changes_of(const Config& config,
