@@ -18,11 +18,12 @@ struct Maximum {
   __device__ static float combine(float a, float b) { return fmaxf(a, b); }
 };
 
-/// The reduction over the warp's 32 lanes, in every lane.
+/// The reduction over the warp's 32 lanes, or over `lanes` neighbours (a power of two), in every lane.
+/// All lanes of the warp call it.
 template <typename Operation>
-__device__ float warp_reduce(float value) {
+__device__ float warp_reduce(float value, int lanes = 32) {
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
     value = Operation::combine(value, __shfl_xor_sync(kFullWarp, value, distance));
   }
   return value;

@@ -1,8 +1,9 @@
 // Rows of a matrix, each kept in the registers of a team of threads.
 //
-// A team is a warp, several to a block, or a whole block for longer rows. It takes the row in tiles
-// of kTeam * kElements columns. Nearly every row fits in one tile, so that it is read from memory
-// once. Thread t of the team holds the tile's 16-byte vectors t, t + kTeam, t + 2 kTeam, ...
+// A team is a warp or a part of one, several to a block, or a whole block for longer rows. It takes
+// the row in tiles of kTeam * kElements columns. Nearly every row fits in one tile, so that it is
+// read from memory once. Thread t of the team holds the tile's 16-byte vectors t, t + kTeam,
+// t + 2 kTeam, ...
 //
 //   768 columns of bf16, a warp, 32 elements (4 vectors of 8) a thread:
 //   column  0..7  8..15 ... 248..255  256..263 ... 504..511  512..519 ... 760..767  -
@@ -314,11 +315,14 @@ __device__ void prefetch_rows(std::initializer_list<const typename Layout::T*> m
 #endif
 }
 
-/// Sums each of the values over the team's threads, in a fixed order. Every thread gets the sums.
+/// Sums each of the values over the team's threads, in a fixed order. Every thread gets the sums. Teams
+/// that share a warp call it together.
 template <typename Layout, int count>
 __device__ void team_sum(float (&values)[count]) {
 #pragma unroll
-  for (int v = 0; v < count; ++v) values[v] = warp_reduce<Sum>(values[v]);
+  for (int v = 0; v < count; ++v) {
+    values[v] = warp_reduce<Sum>(values[v], Layout::kTeam < kWarpSize ? Layout::kTeam : kWarpSize);
+  }
   if constexpr (Layout::kTeam > kWarpSize) {
     constexpr int kWarps = Layout::kTeam / kWarpSize;
     TESSERA_SHARED(float, partial, [count][kWarps]);

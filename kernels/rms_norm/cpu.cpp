@@ -1,26 +1,13 @@
 #include <vector>
 
 #include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_chunks.h"
 #include "kernels/rms_norm/op.h"
+#include "kernels/rms_norm/row.h"
 
 namespace tessera::cpu {
 namespace {
-
-template <typename T>
-compute_t<T> row_rstd(const T* __restrict__ x, std::int64_t C, float epsilon) {
-  using Real = compute_t<T>;
-  const Real squares = sum_of<Real>(C, [&](std::int64_t c) { return load(x[c]) * load(x[c]); });
-  return 1 / std::sqrt(squares / static_cast<Real>(C) + static_cast<Real>(epsilon));
-}
-
-template <typename T>
-void normalize_row(T* __restrict__ y, const T* __restrict__ x, const T* __restrict__ weight,
-                   compute_t<T> rstd, std::int64_t C) {
-  for (std::int64_t c = 0; c < C; ++c) store(y[c], load(x[c]) * rstd * load(weight[c]));
-}
 
 template <typename T>
 void forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
@@ -39,24 +26,6 @@ void forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
       normalize_row(outputs + n * C, row, weights, rstds[n], C);
     }
   });
-}
-
-// Computes one row of dx, and adds dy * xhat to dweight while the row is in L1.
-template <typename T>
-void backward_row(T* __restrict__ dx, compute_t<T>* __restrict__ dweight, const T* __restrict__ dy,
-                  const T* __restrict__ x, const T* __restrict__ weight, compute_t<T> rstd,
-                  std::int64_t C) {
-  using Real = compute_t<T>;
-  const Real sum_g_xhat = sum_of<Real>(C, [&](std::int64_t c) {
-    const Real dy_xhat = load(dy[c]) * (load(x[c]) * rstd);
-    dweight[c] += dy_xhat;
-    return dy_xhat * load(weight[c]);
-  });
-  const Real mean_g_xhat = sum_g_xhat / static_cast<Real>(C);
-  for (std::int64_t c = 0; c < C; ++c) {
-    const Real xhat = load(x[c]) * rstd;
-    store(dx[c], rstd * (load(dy[c]) * load(weight[c]) - xhat * mean_g_xhat));
-  }
 }
 
 // Computes dx of all rows, and returns the partial sums [chunks, C] of dweight.
@@ -80,7 +49,7 @@ Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& dsum, const Tensor&
     std::vector<T> own(others != nullptr ? C : 0);  // dx of a row before dsum, which may be dx
     for (std::int64_t n = begin; n < end; ++n) {
       T* const row = others != nullptr ? own.data() : to + n * C;
-      backward_row(row, dweight, gradients + n * C, inputs + n * C, weights, rstds[n], C);
+      differentiate_row(row, dweight, gradients + n * C, inputs + n * C, weights, rstds[n], C);
       if (others != nullptr) add_row(to + n * C, row, others + n * C, C);
     }
   });

@@ -15,6 +15,7 @@
 #include "kernels/embedding/op.h"
 #include "kernels/gelu/op.h"
 #include "kernels/layer_norm/op.h"
+#include "kernels/qk_norm/op.h"
 #include "kernels/rms_norm/op.h"
 #include "kernels/rope/op.h"
 #include "kernels/router/op.h"
@@ -174,6 +175,26 @@ TEST_CASE("traffic: RoPE moves 4 bytes a channel, and the table once") {
   REQUIRE(rotation.blocks == 1);
   REQUIRE(rotation.work.writes.bytes == 2 * T * H * D);
   require_distinct(rotation, 2 * T * H * D + 4 * T * D, 2 * T * H * D);
+}
+
+// A statistic for each head of a token; 8 heads of one are a sector. Backward, the sums of both weights
+// are lines of f32 for each token, and the last blocks add them.
+TEST_CASE("traffic: norms of heads move 4 bytes a channel forward, with RoPE, and 6 backward") {
+  const test::Rank rank;
+  constexpr std::uint64_t T = 16, H = 6, K = 2, D = 128, A = H + K;
+  const Tensor x = bf16({1, T, (H + 2 * K) * D}), y = bf16({1, T, A * D}), dx = bf16(x.shape());
+  const Tensor weight = bf16({2 * D}), dweight = f32({2 * D}), rstd = f32({1, T, A});
+  const Rotary rotary{rope_table(T, rope_frequencies(D, 1e4), RopePairs::half_split)};
+  const auto forward =
+      launches_of([&] { qk_norm_forward(y, rstd, x, weight, rotary, H, K, 1e-6f); });
+  REQUIRE(forward.blocks == 1);
+  REQUIRE(forward.work.writes.bytes == 2 * T * A * D + 4 * T * A);
+  require_distinct(forward, 2 * T * A * D + 4 * T * D + 4 * D, 2 * T * A * D + 4 * T * A);
+  const auto backward =
+      launches_of([&] { qk_norm_backward(dx, dweight, x, weight, rstd, H, K, Accumulate::no); });
+  const std::uint64_t lines = 8 * T * D;
+  REQUIRE(backward.blocks == 1);
+  require_distinct(backward, 4 * T * A * D + 4 * T * A + 4 * D, 2 * T * A * D + lines + 8 * D);
 }
 
 TEST_CASE("traffic: a table's rows are read once for each id, and added to the gradient once") {

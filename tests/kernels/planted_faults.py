@@ -153,6 +153,17 @@ CPU_FAULTS = {
         "r < std::min(rows, i + kSide); ++r",
         "r < std::min(rows, i + kSide) - 1; ++r",
         ["kernels_attention"]),
+    # ---- norms of queries and keys on the CPU
+    "gradients of keys take the statistics of queries": (
+        "kernels/qk_norm/cpu.cpp",
+        "rstds[n * rstd.size(2) + h]",
+        "rstds[n * rstd.size(2) + h - of.first]",
+        ["kernels_qk_norm"]),
+    "a normalized head is rounded before it is rotated": (
+        "kernels/qk_norm/cpu.cpp",
+        "std::vector<C> normalized(",
+        "std::vector<T> normalized(",
+        ["kernels_qk_norm"]),
     # ---- products on the CPU
     "a tile's last columns are stored as a whole vector": (
         "kernels/matmul/cpu/chains.h",
@@ -465,7 +476,7 @@ CPU_FAULTS = {
         "",
         ["kernels_instruction_sets"]),
     "the compiler chooses the order of a sum": (
-        "kernels/rms_norm/cpu.cpp",
+        "kernels/rms_norm/row.h",
         "  const Real squares = sum_of<Real>(C, [&](std::int64_t c) { return load(x[c]) * load(x[c]); });\n",
         "  Real squares = 0;\n"
         "#pragma omp simd reduction(+ : squares)\n"
@@ -752,13 +763,13 @@ FAULTS = {
         "rotate_back(",
         ["kernels_attention_rotary --architecture=80"]),
     "a document's gradients are rotated back by positions in the row": (
-        "kernels/attention/cuda/arguments.h",
-        "positions != nullptr ? positions[at] : token",
-        "positions != nullptr && at < 0 ? positions[at] : token",
-        ["kernels_attention_rotary"]),
+        "kernels/rope/device.h",
+        "(positions != nullptr ? positions[n] : token)",
+        "(positions != nullptr && n < 0 ? positions[n] : token)",
+        ["kernels_attention_rotary", "kernels_rope", "kernels_qk_norm"]),
     "a position outside the table is read": (
         "kernels/attention/cuda/rotate_back.h",
-        "      if (position < 0 || position >= by.table_size) continue;\n",
+        "      if (!by.has(position)) continue;  // rope_forward has reported it\n",
         "",
         ["kernels_attention_rotary"]),
     "dK and dV begin before the queries' statistics are made": (
@@ -980,6 +991,46 @@ FAULTS = {
         "1.0f / sqrtf(mean_square + p.epsilon)",
         "1.0f / (sqrtf(mean_square) + p.epsilon)",
         ["kernels_rms_norm"]),
+    "keys are normalized with the weight of queries": (
+        "kernels/qk_norm/cuda.cu",
+        "p.weight + (head < p.queries ? 0 : size)",
+        "p.weight + (head < p.heads ? 0 : size)",
+        ["kernels_qk_norm"]),
+    "a head's sum of squares is that of all heads of a warp": (
+        "kernels/qk_norm/cuda.cu",
+        "warp_reduce<Sum>(squares, p.lanes)",
+        "warp_reduce<Sum>(squares)",
+        ["kernels_qk_norm"]),
+    "a head's sum of products is that of all heads of a warp": (
+        "kernels/cuda/rows.h",
+        "Layout::kTeam < kWarpSize ? Layout::kTeam : kWarpSize);",
+        "kWarpSize);",
+        ["kernels_qk_norm"]),
+    "a team behind a chunk's last head takes another's": (
+        "kernels/qk_norm/cuda.cu",
+        "row < tokens * heads ? size : 0",
+        "row <= tokens * heads ? size : 0",
+        ["kernels_qk_norm"]),
+    "a chunk's later tokens are taken for its first": (
+        "kernels/qk_norm/cuda.cu",
+        "begin + row / heads",
+        "begin + row / (heads * tokens)",
+        ["kernels_qk_norm"]),
+    "the sums of keys overwrite those of queries": (
+        "kernels/qk_norm/cuda.cu",
+        "p.lines + (2 * blockIdx.x + kind) * p.stride",
+        "p.lines + 2 * blockIdx.x * p.stride",
+        ["kernels_qk_norm"]),
+    "a head's epsilon is outside the root": (
+        "kernels/qk_norm/cuda.cu",
+        "1.0f / sqrtf(mean_square + p.epsilon)",
+        "1.0f / (sqrtf(mean_square) + p.epsilon)",
+        ["kernels_qk_norm"]),
+    "heads of an odd number of pairs are written beyond their end": (
+        "kernels/rope/device.h",
+        "if (i < count) gpu::store",
+        "if (count > 0) gpu::store",
+        ["kernels_qk_norm", "kernels_rope"]),
     "the variance counts a column too many": (
         "kernels/layer_norm/cuda.cu",
         "column < columns ? x - mean",

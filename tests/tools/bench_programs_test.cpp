@@ -107,6 +107,8 @@ TEST_CASE("bench_kernels: every kernel has a row with a baseline") {
                                      "grouped_matmul_dweight_64",
                                      "rope_forward",
                                      "rope_backward",
+                                     "qk_norm_forward",
+                                     "qk_norm_backward",
                                      "attention_forward",
                                      "attention_backward",
                                      "attention_packed_forward",
@@ -157,6 +159,9 @@ TEST_CASE("bench_kernels: bytes and operations are the shapes'") {
   CHECK(attention["flops"] == 5 * 2 * 2 * 2 * 8 * 8 * 16 / 2);
   CHECK(attention["bytes"] == 4 * 2 * (16 * 64 + 16 * 32));
   CHECK(row("rope_forward")["bytes"] == 4 * 2 * 16 * 3 * 16);
+  const json qk_norm = row("qk_norm_backward");
+  CHECK(qk_norm["shape"] == "2 x 8 x 2/1 heads of 16");
+  CHECK(qk_norm["bytes"] == 4 * 3 * 16 * 3 * 16);
   // The baseline's products are padded to a vocabulary of 128; the head counts its 101.
   CHECK(row("linear_cross_entropy")["flops"].get<double>() == Approx(3 * 2 * 16 * 101 * 32));
   // Logits are read once and gradients are written once.

@@ -129,6 +129,20 @@ def rope_case(bench, batch, tokens, heads, size, dtype, gradient):
     return rope, (x,)
 
 
+def qk_norm_case(bench, batch, tokens, heads, kv_heads, size, dtype, gradient):
+    """Norms of queries and keys, then RoPE. Their backward pass there includes RoPE's."""
+    q, k = (bench.noise(batch, tokens, count, size, dtype=dtype, gradient=gradient)
+            for count in (heads, kv_heads))
+    weights = [bench.noise(size, dtype=dtype, gradient=gradient) for _ in range(2)]
+    rope, _ = rope_case(bench, batch, tokens, heads, size, dtype, gradient)
+
+    def normed(q, k, q_weight, k_weight):
+        return tuple(rope(F.rms_norm(x, (size,), weight, eps=1e-6))
+                     for x, weight in ((q, q_weight), (k, k_weight)))
+
+    return normed, (q, k, *weights)
+
+
 def attention_case(bench, batch, heads, kv_heads, tokens, size, dtype, gradient):
     q, k, v = (bench.noise(batch, count, tokens, size, dtype=dtype, gradient=gradient)
                for count in (heads, kv_heads, kv_heads))
@@ -142,6 +156,8 @@ def case_of(bench, op, shape, dtype):
     n = numbers_of(shape)
     gradient = op.endswith("_backward")
     name = re.sub(r"_(forward|backward)$", "", op)
+    if name == "qk_norm":
+        return qk_norm_case(bench, *n, dtype, gradient)
     if name.endswith("_norm") and name != "gradient_norm":
         return norm_case(bench, name, n[0], n[1], dtype, gradient)
     if op.startswith(("matmul_", "linear_")):

@@ -6,7 +6,7 @@
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/numeric.h"
-#include "kernels/rope/op.h"
+#include "kernels/rope/device.h"
 
 namespace tessera::cuda::attention {
 
@@ -113,27 +113,6 @@ struct ForwardArguments {
   }
 };
 
-/// How dQ and dK are rotated back before they are stored; not at all if `cosine` is null.
-struct BackRotation {
-  const float *cosine = nullptr, *sine = nullptr;  // [table_size, head_size / 2]
-  RopePairs pairs = RopePairs::half_split;
-  std::int64_t table_size = 0, first_position = 0;
-  const std::int32_t* positions = nullptr;  // [batch, tokens] or null
-
-  explicit BackRotation(const Rotary* x) {
-    if (x == nullptr) return;
-    cosine = x->table.cosine.data<float>(), sine = x->table.sine.data<float>();
-    pairs = x->table.pairs;
-    table_size = x->table.cosine.size(0), first_position = x->positions.first;
-    if (x->positions.each.defined()) positions = x->positions.each.data<std::int32_t>();
-  }
-  /// Outside the table for a token that rope_forward has reported.
-  __device__ std::int64_t position_of(int batch, int token, int tokens) const {
-    const std::int64_t at = static_cast<std::int64_t>(batch) * tokens + token;
-    return first_position + (positions != nullptr ? positions[at] : token);
-  }
-};
-
 template <typename T>
 struct BackwardArguments {
   DeviceHeads<T> dq, dk, dv, d_o, q, k, v, o;
@@ -141,7 +120,7 @@ struct BackwardArguments {
   QueryStatistics* statistics;  // workspace
   Extents extents;
   const std::int32_t* first_key;
-  BackRotation rotation;
+  DeviceRotary rotation;  // how dQ and dK are rotated back before they are stored
 
   BackwardArguments(const BackwardCall& x, const Tensor& workspace)
       : dq(x.dq),
@@ -156,7 +135,7 @@ struct BackwardArguments {
         statistics(reinterpret_cast<QueryStatistics*>(workspace.data<float>())),
         extents(x.q, x.k, x.scale),
         first_key(device_first_keys(x.first_key)),
-        rotation(x.rotary) {}
+        rotation(x.rotary != nullptr ? DeviceRotary(*x.rotary) : DeviceRotary()) {}
   /// The statistics of one head's queries.
   __device__ QueryStatistics* statistics_of(int batch, int head) const {
     return statistics + (static_cast<std::int64_t>(batch) * extents.heads + head) *

@@ -20,7 +20,7 @@ __device__ inline void rotate_back(float& a, float& b, float cosine, float sine)
 
 /// Rotates the warp's rows back. The first is that of token `first_token`.
 template <int kM, int kHeadSize>
-__device__ void rotate_back(Fragment<kM, kHeadSize>& c, const BackRotation& by, const Extents& n,
+__device__ void rotate_back(Fragment<kM, kHeadSize>& c, const DeviceRotary& by, const Extents& n,
                             int batch, int first_token) {
   if (by.cosine == nullptr) return;
   constexpr int kHalf = kHeadSize / 2;
@@ -31,8 +31,8 @@ __device__ void rotate_back(Fragment<kM, kHeadSize>& c, const BackRotation& by, 
     for (int low = 0; low < 4; low += 2) {  // of the lane's two rows
       const int token = first_token + places.row_of(m, low);
       if (token >= n.queries) continue;
-      const std::int64_t position = by.position_of(batch, token, n.queries);
-      if (position < 0 || position >= by.table_size) continue;
+      const std::int64_t position = by.position_of(std::int64_t{batch} * n.queries + token, token);
+      if (!by.has(position)) continue;  // rope_forward has reported it
       const float* const cosine = by.cosine + position * kHalf;
       const float* const sine = by.sine + position * kHalf;
       if (by.pairs == RopePairs::half_split) {

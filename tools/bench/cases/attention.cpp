@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "kernels/cast/op.h"
+#include "kernels/qk_norm/op.h"
 #include "kernels/rope/op.h"
 #include "runtime/backends.h"
 #include "runtime/context.h"
@@ -126,6 +128,39 @@ void add_rope(CaseList& list, const Packed& p) {
   add("rope_backward", rope_backward);
 }
 
+void add_qk_norm(CaseList& list, const Packed& p) {
+  const DType dtype = list.dtype;
+  const double heads = list.bytes(p.B * p.T, (p.H + p.KV) * p.D);
+  const std::string shape = fmt::format("{} x {} x {}/{} heads of {}", p.B, p.T, p.H, p.KV, p.D);
+  const auto operands = [=] {
+    struct HeadOperands {
+      Tensor x, y, dx, weight, dweight, rstd;
+      Rotary rotary;
+    };
+    // Backward works on its own results. With weights of 1 they neither grow nor vanish.
+    const Tensor weight = Tensor::empty({2 * p.D}, dtype);
+    cast(weight, Tensor::full({2 * p.D}, DType::f32, 1.0));
+    return HeadOperands{
+        .x = noise({p.B, p.T, p.columns()}, dtype),
+        .y = Tensor::empty({p.B, p.T, (p.H + p.KV) * p.D}, dtype),
+        .dx = noise({p.B, p.T, p.columns()}, dtype),
+        .weight = weight,
+        .dweight = Tensor::empty({2 * p.D}, DType::f32),
+        .rstd = Tensor::full({p.B, p.T, p.H + p.KV}, DType::f32, 1.0),
+        .rotary = {rope_table(p.T, rope_frequencies(p.D, 1e6), RopePairs::half_split)}};
+  };
+  list.memory_bound("qk_norm_forward", shape, 2 * heads, [=] {
+    return [=, t = operands()] {
+      qk_norm_forward(t.y, t.rstd, t.x, t.weight, t.rotary, p.H, p.KV, 1e-6f);
+    };
+  });
+  list.memory_bound("qk_norm_backward", shape, 3 * heads, [=] {
+    return [=, t = operands()] {
+      qk_norm_backward(t.dx, t.dweight, t.x, t.weight, t.rstd, p.H, p.KV, Accumulate::no);
+    };
+  });
+}
+
 }  // namespace
 
 void add_attention_cases(CaseList& list) {
@@ -136,6 +171,7 @@ void add_attention_cases(CaseList& list) {
                     .KV = model.kv_heads,
                     .D = model.head_size};
   add_rope(list, p);
+  add_qk_norm(list, p);
   const std::string heads = fmt::format("{} x {}/{} heads", p.B, p.H, p.KV);
   add_attention(list, p, p.T, "attention", fmt::format("{} x {} x {}, causal", heads, p.T, p.D));
   if (p.T % kDocuments != 0) return;
