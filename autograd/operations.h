@@ -83,6 +83,15 @@ Variable reshape(const Variable& x, const Shape& shape);
 /// The mask is addressed by `random`. Identity if probability is 0.
 Variable dropout(Variable x, float probability, const RandomStream& random);
 
+/// The norms of the heads of queries and of keys.
+struct QkNorm {
+  /// The weight of queries' heads and that of keys', [head_size] each; undefined without norms.
+  JoinedParameters weights = Parameter();
+  float epsilon = 0.0f;
+
+  bool defined() const { return weights.defined(); }
+};
+
 /// Causal self-attention over packed heads: x [B, T, (heads + 2 kv_heads) * head_size] holds the
 /// queries' heads, then the keys', then the values'. Result [B, T, heads * head_size]. The scale is
 /// 1 / sqrt(head_size). `first_key` (i32 [B, T]) is the first key that each query sees
@@ -90,14 +99,15 @@ Variable dropout(Variable x, float probability, const RandomStream& random);
 ///
 /// With `rotary`, queries and keys are rotated first, in place if `qkv` is a temporary. The result is
 /// that of attention(rope(qkv, ...), ...). The backward pass rotates them back in the kernels that
-/// sum them (kernels/attention/op.h).
+/// sum them (kernels/attention/op.h). With `norm` too, every head of queries and keys is normalized
+/// before it is rotated, in the same pass (kernels/qk_norm/op.h); `norm` needs `rotary`.
 Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads,
-                   const Tensor& first_key = Tensor(), const Rotary& rotary = {});
-/// The same for separate queries [B, T, heads * head_size] and keys and values
+                   const Tensor& first_key = Tensor(), const Rotary& rotary = {},
+                   const QkNorm& norm = {});
+/// Causal self-attention of separate queries [B, T, heads * head_size] and keys and values
 /// [B, T, kv_heads * head_size].
-Variable attention(Variable q, Variable k, const Variable& v, std::int64_t heads,
-                   std::int64_t kv_heads, const Tensor& first_key = Tensor(),
-                   const Rotary& rotary = {});
+Variable attention(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
+                   std::int64_t kv_heads, const Tensor& first_key = Tensor());
 
 /// Rotates the first `heads` heads of `head_size` of x [B, T, C] by their positions' angles; the
 /// other channels are copied. With packed heads, one call rotates queries and keys and leaves the

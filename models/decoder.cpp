@@ -7,6 +7,7 @@
 #include "autograd/operations.h"
 #include "kernels/attention/first_key.h"
 #include "kernels/matmul/op.h"
+#include "kernels/qk_norm/op.h"
 #include "models/documents.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
@@ -46,6 +47,20 @@ Variable for_each_sequence(const std::array<Tensor, kInputs>& inputs, const Pass
   return Variable(joined.reshape({1, rows, joined.size(1)}));
 }
 
+/// Packed heads with queries and keys normalized, if there are norms, and rotated. Without gradients.
+Variable placed_heads(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const Rotary& rotary,
+                      const QkNorm& norm) {
+  const std::int64_t head_size = qkv.shape()[2] / (heads + 2 * kv_heads);
+  if (!norm.defined()) {
+    return rope(std::move(qkv), heads + kv_heads, head_size, rotary.table, rotary.positions);
+  }
+  const Tensor x = qkv.is_last() ? qkv.data() : qkv.data().clone();
+  const Tensor rstd =
+      Tensor::empty({x.size(0), x.size(1), heads + kv_heads}, statistics_dtype(x.dtype()));
+  qk_norm_forward(x, rstd, x, norm.weights.data(), rotary, heads, kv_heads, norm.epsilon);
+  return Variable(x);
+}
+
 }  // namespace
 
 TokenPositions Pass::positions() const {
@@ -59,12 +74,14 @@ TokenPositions Pass::positions() const {
 }
 
 Variable attend(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
-                std::int64_t layer, const RotaryEmbedding* rotary) {
+                std::int64_t layer, const RotaryEmbedding* rotary, const QkNorm& norm) {
+  const Rotary by = rotary != nullptr ? rotary->of(qkv, pass.positions()) : Rotary();
   if (!has_cache(pass)) {
-    const Rotary by = rotary != nullptr ? rotary->of(qkv, pass.positions()) : Rotary();
-    return attention(std::move(qkv), heads, kv_heads, pass.first_key, by);
+    return attention(std::move(qkv), heads, kv_heads, pass.first_key, by, norm);
   }
-  if (rotary != nullptr) qkv = (*rotary)(std::move(qkv), heads + kv_heads, pass.positions());
+  if (by.defined() || norm.defined()) {
+    qkv = placed_heads(std::move(qkv), heads, kv_heads, by, norm);
+  }
   if (!pass.sequences.empty()) {
     return for_each_sequence(std::array{qkv.data()}, pass, [&](const auto& own, const Pass& one) {
       return attend(own[0], heads, kv_heads, one, layer);
@@ -73,18 +90,10 @@ Variable attend(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const P
   return Variable(cached_attention(qkv.data(), heads, kv_heads, *pass.cache, layer));
 }
 
-Variable attend(Variable q, Variable k, const Variable& v, std::int64_t heads,
-                std::int64_t kv_heads, const Pass& pass, std::int64_t layer, AttentionSpan span,
-                const RotaryEmbedding* rotary) {
+Variable attend(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
+                std::int64_t kv_heads, const Pass& pass, std::int64_t layer, AttentionSpan span) {
   const Tensor& first_key = span == AttentionSpan::chunk ? pass.first_key_in_chunk : pass.first_key;
-  if (!has_cache(pass)) {
-    const Rotary by = rotary != nullptr ? rotary->of(q, pass.positions()) : Rotary();
-    return attention(std::move(q), std::move(k), v, heads, kv_heads, first_key, by);
-  }
-  if (rotary != nullptr) {
-    q = (*rotary)(std::move(q), heads, pass.positions());
-    k = (*rotary)(std::move(k), kv_heads, pass.positions());
-  }
+  if (!has_cache(pass)) return attention(q, k, v, heads, kv_heads, first_key);
   if (!pass.sequences.empty()) {
     const auto attend_one = [&](const auto& own, const Pass& one) {
       return attend(own[0], own[1], own[2], heads, kv_heads, one, layer, span);

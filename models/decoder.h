@@ -50,16 +50,17 @@ enum class AttentionSpan { document, chunk };
 
 /// Causal self-attention over packed heads (see `attention` in autograd/operations.h), over the
 /// cache's tokens too if the pass has a cache. `layer` is the block's number. With `rotary`, queries
-/// and keys are rotated by their tokens' positions; in place if they are temporaries.
+/// and keys are rotated by their tokens' positions, and with `norm` normalized before; in place if
+/// they are temporaries.
 Variable attend(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
-                std::int64_t layer, const RotaryEmbedding* rotary = nullptr);
+                std::int64_t layer, const RotaryEmbedding* rotary = nullptr,
+                const QkNorm& norm = {});
 
 /// The same for separate queries [B, T, heads * head_size], and keys and values [B, T, kv_heads *
 /// head_size].
-Variable attend(Variable q, Variable k, const Variable& v, std::int64_t heads,
+Variable attend(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
                 std::int64_t kv_heads, const Pass& pass, std::int64_t layer,
-                AttentionSpan span = AttentionSpan::document,
-                const RotaryEmbedding* rotary = nullptr);
+                AttentionSpan span = AttentionSpan::document);
 
 class DecoderBlock : public Module {
  public:

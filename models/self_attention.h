@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "models/decoder.h"
@@ -28,7 +27,8 @@ struct SelfAttentionOptions {
 };
 
 /// o_proj(attention(rope(q), rope(k), v)), with q, k, v = q_proj(x), k_proj(x), v_proj(x): one
-/// product, whose rows are packed heads.
+/// product, whose rows are packed heads. With norms, q and k are q_norm(q) and k_norm(k) first, in the
+/// same pass as the rotation.
 struct SelfAttention final : Module {
   SelfAttention(const std::string& name, const SelfAttentionOptions& options,
                 std::shared_ptr<const RotaryEmbedding> rotary);
@@ -39,15 +39,10 @@ struct SelfAttention final : Module {
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 
  private:
-  /// The heads of queries, keys and values, with queries and keys rotated, attended to.
-  Variable attended(const Variable& x, const Pass& pass, std::int64_t layer) const;
-  /// The same with norms of queries and keys.
-  Variable normed_attended(const Variable& x, const Pass& pass, std::int64_t layer) const;
-
-  std::int64_t heads_, kv_heads_, head_size_;
+  std::int64_t heads_, kv_heads_;
   JoinedLinear qkv_proj_;
   Linear o_proj_;
-  std::optional<RmsNorm> q_norm_, k_norm_;
+  QkNorm qk_norm_;  // undefined without norms
   std::shared_ptr<const RotaryEmbedding> rotary_;
 };
 

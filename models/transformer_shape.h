@@ -48,6 +48,8 @@ struct TransformerShape {
     std::int64_t tokens = 0;
   };
   Chunks chunks = {};
+  /// Whether queries and keys have norms with weights.
+  bool qk_norm = false;
 };
 
 /// The largest sizes that a model may have. They are far above any published model, and small

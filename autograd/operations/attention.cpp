@@ -7,6 +7,7 @@
 #include "autograd/activations.h"
 #include "autograd/engine.h"
 #include "kernels/attention/op.h"
+#include "kernels/qk_norm/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -37,7 +38,7 @@ Tensor rotated(const Variable& x, std::int64_t heads, std::int64_t head_size,
 }  // namespace
 
 Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const Tensor& first_key,
-                   const Rotary& rotary) {
+                   const Rotary& rotary, const QkNorm& norm) {
   check(qkv.shape().rank() == 3 && heads >= 1 && kv_heads >= 1 &&
             qkv.shape()[2] % (heads + 2 * kv_heads) == 0,
         "attention: {} cannot hold {} query heads and {} key and value heads of one size",
@@ -56,22 +57,35 @@ Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, cons
     return heads_of(x, (heads + kv_heads) * head_size, kv_heads, head_size);
   };
 
-  const Tensor x = rotated(qkv, heads + kv_heads, head_size, rotary);
-  const Tensor y = activation({batch, tokens, heads * head_size}, qkv.dtype());
-  const Tensor logsumexp = activation({batch, heads, tokens}, statistics_dtype(qkv.dtype()));
-  attention_forward(queries(y), logsumexp, queries(x), keys(x), values(x), factor, first_key);
+  // With norms, x keeps the heads as they were for the norms' backward pass, next to `qk`.
+  const Tensor x = norm.defined() ? qkv.data() : rotated(qkv, heads + kv_heads, head_size, rotary);
+  Tensor qk = x, rstd;
+  if (norm.defined()) {
+    qk = activation({batch, tokens, (heads + kv_heads) * head_size}, x.dtype());
+    rstd = activation({batch, tokens, heads + kv_heads}, statistics_dtype(x.dtype()));
+    qk_norm_forward(qk, rstd, x, norm.weights.data(), rotary, heads, kv_heads, norm.epsilon);
+  }
+  const Tensor y = activation({batch, tokens, heads * head_size}, x.dtype());
+  const Tensor logsumexp = activation({batch, heads, tokens}, statistics_dtype(x.dtype()));
+  attention_forward(queries(y), logsumexp, queries(qk), keys(qk), values(x), factor, first_key);
   const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dx = like(x);
-    attention_backward(queries(dx), keys(dx), values(dx), queries(dy), queries(x), keys(x),
+    attention_backward(queries(dx), keys(dx), values(dx), queries(dy), queries(qk), keys(qk),
                        values(x), queries(y), logsumexp, factor, first_key,
                        rotary.defined() ? &rotary : nullptr);
+    if (norm.defined()) {
+      const JoinedGradient dweight(norm.weights);
+      qk_norm_backward(dx, dweight.window(), x, norm.weights.data(), rstd, heads, kv_heads,
+                       dweight.accumulate());
+      dweight.finish();
+    }
     return {dx};
   };
-  return differentiable(y, {std::move(qkv)}, false, backward);
+  return differentiable(y, {std::move(qkv)}, norm.weights.trainable(), backward);
 }
 
-Variable attention(Variable q, Variable k, const Variable& v, std::int64_t heads,
-                   std::int64_t kv_heads, const Tensor& first_key, const Rotary& rotary) {
+Variable attention(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
+                   std::int64_t kv_heads, const Tensor& first_key) {
   check(q.shape().rank() == 3 && k.shape().rank() == 3 && heads >= 1 && kv_heads >= 1 &&
             q.shape()[2] % heads == 0 && k.shape() == v.shape() &&
             k.shape() == Shape{q.shape()[0], q.shape()[1], q.shape()[2] / heads * kv_heads},
@@ -83,8 +97,7 @@ Variable attention(Variable q, Variable k, const Variable& v, std::int64_t heads
     return heads_of(x, 0, x.size(2) / head_size, head_size);
   };
 
-  const Tensor queries = rotated(q, heads, head_size, rotary);
-  const Tensor keys = rotated(k, kv_heads, head_size, rotary), values = v.data();
+  const Tensor queries = q.data(), keys = k.data(), values = v.data();
   const Tensor y = like(queries);
   const Tensor logsumexp =
       activation({q.shape()[0], heads, q.shape()[1]}, statistics_dtype(q.dtype()));
@@ -92,10 +105,10 @@ Variable attention(Variable q, Variable k, const Variable& v, std::int64_t heads
   const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dq = like(queries), dk = like(keys), dv = like(values);
     attention_backward(all(dq), all(dk), all(dv), all(dy), all(queries), all(keys), all(values),
-                       all(y), logsumexp, factor, first_key, rotary.defined() ? &rotary : nullptr);
+                       all(y), logsumexp, factor, first_key);
     return {dq, dk, dv};
   };
-  return differentiable(y, {std::move(q), std::move(k), v}, false, backward);
+  return differentiable(y, {q, k, v}, false, backward);
 }
 
 Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const RopeTable& table,

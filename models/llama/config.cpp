@@ -112,7 +112,8 @@ TransformerShape shape_of(const LlamaConfig& config) {
           .kv_heads = config.kv_heads,
           .head_size = head_size_of(config),
           .mlp_width = config.mlp_width,
-          .gated_mlp = true};
+          .gated_mlp = true,
+          .qk_norm = config.kind == LlamaKind::qwen3};
 }
 
 }  // namespace tessera

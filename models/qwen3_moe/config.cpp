@@ -158,7 +158,8 @@ TransformerShape shape_of(const Qwen3MoeConfig& config) {
           .experts = {.layers = with_experts,
                       .count = config.experts,
                       .per_token = config.experts_per_token,
-                      .width = config.expert_width}};
+                      .width = config.expert_width},
+          .qk_norm = true};
 }
 
 }  // namespace tessera

@@ -161,6 +161,15 @@ std::vector<Operation> operations() {
        {3, kTokens, (4 + 2 * 2) * 20},
        {},
        [](const Variable& x, const P&) { return attention(x, 4, 2); }},
+      {"attention with norms of queries and keys",
+       {3, kTokens, (4 + 2 * 2) * 20},
+       {{20}, {20}},
+       [](const Variable& x, const P& p) {
+         const RopeTable table = rope_table(kTokens, rope_frequencies(20, 10'000.0),
+                                            RopePairs::half_split, statistics_dtype(x.dtype()));
+         const JoinedParameters weights({p[0].parameter, p[1].parameter});
+         return attention(x, 4, 2, Tensor(), {table}, {weights, 1e-6f});
+       }},
       {"attention with first keys",
        {3, kTokens, (4 + 2 * 2) * 20},
        {},

@@ -596,11 +596,26 @@ TEST_CASE("attention: gradients with rotary positions", "[cpu]") {
                 {leaf({2, 5, (4 + 2 * 2) * 4})},
                 {}}
       .run();
-  GradientCheck{
-      [&](const Inputs& x) { return attention(x[0], x[1], x[2], 4, 2, Tensor(), rotary); },
-      {leaf({2, 5, 16}, "q"), leaf({2, 5, 8}, "k"), leaf({2, 5, 8}, "v")},
-      {}}
-      .run();
+}
+
+TEST_CASE("attention: gradients with norms of queries and keys, of which one may be frozen",
+          "[cpu]") {
+  const test::Rank rank;
+  OwnedParameter q_norm("q_norm", {4}), k_norm("k_norm", {4});
+  const Rotary rotary{rope_table(9, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64),
+                      {.first = 3}};
+  const QkNorm norm{JoinedParameters({q_norm.parameter, k_norm.parameter}), 1e-5f};
+  const auto check = [&](const std::vector<OwnedParameter*>& trained) {
+    GradientCheck{[&](const Inputs& x) { return attention(x[0], 4, 2, Tensor(), rotary, norm); },
+                  {leaf({2, 5, (4 + 2 * 2) * 4})},
+                  trained}
+        .run();
+  };
+  check({&q_norm, &k_norm});
+  q_norm.parameter.set_trainable(false);
+  check({&k_norm});
+  k_norm.parameter.set_trainable(false);
+  check({});
 }
 
 TEST_CASE("attention with rotary positions has the bits of rope before it, and leaves its input",
@@ -660,6 +675,13 @@ TEST_CASE("constants and frozen parameters give a constant, one trained paramete
   check({&matrix}, [&] { return embedding(ids, matrix.parameter); });
   check({&row, &bias}, [&] { return layer_norm(x, row.parameter, bias.parameter, 1e-5f); });
   check({&row}, [&] { return rms_norm(x, row.parameter, 1e-5f); });
+  OwnedParameter q_norm("q_norm", {2}), k_norm("k_norm", {2});
+  const Variable heads(leaf({1, 2, 6}));
+  const Rotary rotary{rope_table(2, rope_frequencies(2, 100.0), RopePairs::half_split, DType::f64)};
+  check({&q_norm, &k_norm}, [&] {
+    const QkNorm norm{JoinedParameters({q_norm.parameter, k_norm.parameter}), 1e-5f};
+    return attention(heads, 1, 1, Tensor(), rotary, norm);
+  });
   check({&matrix}, [&] { return linear_cross_entropy(x, matrix.parameter, ids, 0.5); });
 }
 

@@ -18,17 +18,19 @@
 namespace tessera {
 namespace {
 
-/// Biases of q, k and v. Keys have 6 rows: 4 ranks do not divide them.
-LlamaConfig tiny() {
+/// Qwen2 has biases of q, k and v. Qwen3 has norms of queries and keys. Heads of 6 channels make 6 rows of
+/// keys, and as many weights of a norm: 4 ranks do not divide them.
+LlamaConfig tiny(LlamaKind kind) {
   LlamaConfig config{.vocab_size = 29,
                      .context = 12,
                      .layers = 2,
                      .heads = 4,
                      .kv_heads = 1,
+                     .head_size = 6,
                      .width = 24,
                      .mlp_width = 30,
                      .rope = {.theta = 100.0}};
-  config.kind = LlamaKind::qwen2;
+  config.kind = kind;
   return config;
 }
 
@@ -43,7 +45,7 @@ void update(const std::vector<Shard>& shards) {
 }
 
 /// Rank 0's losses, of two micro-batches a step.
-std::vector<float> losses(int ranks, ShardingOptions options) {
+std::vector<float> losses(LlamaKind kind, int ranks, ShardingOptions options) {
   options.micro_batches = 2;
   std::vector<float> result;
   run_ranks({.ranks = ranks,
@@ -51,7 +53,7 @@ std::vector<float> losses(int ranks, ShardingOptions options) {
              .threads = 1,
              .deadline = std::chrono::seconds(30)},
             [&](Communicator& world) {
-              Llama model(tiny());
+              Llama model(tiny(kind));
               const auto strategy = make_strategy(model.units(), options, /*seed=*/3, &world);
               const std::string own = std::to_string(world.rank());
               for (int i = 0; i < 3; ++i) {
@@ -74,28 +76,34 @@ std::vector<float> losses(int ranks, ShardingOptions options) {
 }  // namespace
 
 TEST_CASE("joined weights: equal bits where they are neighbours and where they are not") {
-  const std::vector<float> expected = losses(4, {.strategy = StrategyKind::ddp});
+  const LlamaKind family = GENERATE(LlamaKind::qwen2, LlamaKind::qwen3);
+  const std::vector<float> expected = losses(family, 4, {.strategy = StrategyKind::ddp});
   REQUIRE(expected[0] != expected[2]);  // the weights have changed
   for (const StrategyKind kind :
        {StrategyKind::zero1, StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp}) {
     CAPTURE(name_of(kind));
-    CHECK(losses(4, {.strategy = kind}) == expected);
+    CHECK(losses(family, 4, {.strategy = kind}) == expected);
   }
   ShardingOptions flat{.strategy = StrategyKind::fsdp};
   flat.flatten_parameters = true;
-  CHECK(losses(4, flat) == expected);
+  CHECK(losses(family, 4, flat) == expected);
 }
 
 TEST_CASE("every layout makes neighbours of weights that are joined") {
-  LlamaConfig config = tiny();
+  const LlamaKind family = GENERATE(LlamaKind::qwen2, LlamaKind::qwen3);
+  LlamaConfig config = tiny(family);
   config.head_size = 16;
   config.mlp_width = 32;
   const Llama model(config);
   const std::vector<Bucket> buckets = make_buckets(model.units());
-  const std::vector<std::vector<std::string>> joined = {
+  std::vector<std::vector<std::string>> joined = {
       {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"},
-      {"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"},
       {"mlp.gate_proj.weight", "mlp.up_proj.weight"}};
+  if (family == LlamaKind::qwen2) {
+    joined.push_back({"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"});
+  } else {
+    joined.push_back({"self_attn.q_norm.weight", "self_attn.k_norm.weight"});
+  }
   for (const Layout layout : {Layout::whole, Layout::tensors, Layout::rows, Layout::flat}) {
     const Partition partition(layout, 8, buckets);
     CAPTURE(name_of(layout));

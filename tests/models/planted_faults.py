@@ -135,6 +135,11 @@ FAULTS = {
         "return cache != nullptr ? cache->length : 0;",
         "return cache != nullptr && cache->length > 0 ? cache->length - 1 : 0;",
         ["families"]),
+    "a generated token's queries and keys are not normalized": (
+        "models/decoder.cpp",
+        "  if (!norm.defined()) {\n",
+        "  if (!norm.defined() || qkv.shape()[1] == 1) {\n",
+        ["families"]),
     # ---- packed documents
     "documents in a row share their attention": (
         "models/decoder.cpp",

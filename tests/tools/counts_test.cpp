@@ -156,4 +156,15 @@ TEST_CASE("the least bytes of a Llama layer") {
   REQUIRE(least.backward == 2 * 640 + 480 + 960 + 80 + 1600);
 }
 
+TEST_CASE("norms of queries and keys add a statistic a head, and backward a pass over three") {
+  TransformerShape shape;
+  shape.width = 8, shape.heads = 2, shape.kv_heads = 1, shape.head_size = 4;
+  shape.mlp_width = 16, shape.gated_mlp = true;
+  const LayerBytes without = least_layer_bytes(shape, 10);
+  shape.qk_norm = true;
+  const LayerBytes with = least_layer_bytes(shape, 10);
+  REQUIRE(with.forward - without.forward == 120);
+  REQUIRE(with.backward - without.backward == 720 + 120);
+}
+
 }  // namespace tessera

@@ -78,14 +78,14 @@ TEST_CASE("launches of a layer: Llama") {
 
 TEST_CASE("launches of a layer: Qwen3") {
   const Added layer = launches_of_layers("qwen3-mini", 1, kWidths);
-  CHECK(layer.forward == 14);
-  CHECK(layer.backward == 21);
+  CHECK(layer.forward == 9);
+  CHECK(layer.backward == 14);
 }
 
 TEST_CASE("launches of a layer: Qwen3-MoE") {
   const Added layer = launches_of_layers("qwen3-moe-mini", 1, with_experts());
-  CHECK(layer.forward == 25);
-  CHECK(layer.backward == 31);
+  CHECK(layer.forward == 20);
+  CHECK(layer.backward == 24);
 }
 
 TEST_CASE("launches of a layer and one with experts: Llama 4") {

@@ -17,6 +17,10 @@ LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens)
     least.forward += 4 * N * (H + K) * D + 6 * N * F;
     least.backward += 4 * N * (H + K) * D + 10 * N * F;
   }
+  if (shape.qk_norm) {
+    least.forward += 4 * N * (H + K);
+    least.backward += 6 * N * (H + K) * D + 4 * N * (H + K);
+  }
   if (has_experts) {
     least.forward += 2 * 4 * N * C * of_token;
     least.backward += 2 * 4 * N * C * of_token;
