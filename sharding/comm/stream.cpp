@@ -13,4 +13,9 @@ void wait_for_communication(const Event& event) {
   context().compute_stream().wait(event);
 }
 
+void wait_for_communication(std::optional<Event>& event) {
+  if (event) wait_for_communication(*event);
+  event.reset();
+}
+
 }  // namespace tessera

@@ -6,6 +6,8 @@
 // reduced and where the sums lie. A slot is reduced while backward writes to the other slot.
 #pragma once
 
+#include <optional>
+
 #include "sharding/strategy/gradient_sums.h"
 #include "sharding/strategy/partial_sums.h"
 
@@ -31,8 +33,8 @@ class GradientBuckets {
  private:
   struct Buffer {
     Tensor data;
-    int bucket = -1;  // the bucket with open windows on it
-    Event released;   // the reduction has ended: backward may write again
+    int bucket = -1;                // the bucket with open windows on it
+    std::optional<Event> released;  // the reduction has ended: backward may write again
   };
   struct State {
     bool open = false;

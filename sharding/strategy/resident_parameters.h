@@ -6,6 +6,7 @@
 // update, bucket by bucket, while the next forward pass begins.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "sharding/strategy/own_values.h"
@@ -28,7 +29,7 @@ class ResidentParameters final : public ParameterStore {
  private:
   struct Whole {
     Tensor buffer;
-    Event current;  // the buffer holds the masters' values
+    std::optional<Event> current;  // the buffer holds the masters' values
   };
 
   const GroupResources resources_;

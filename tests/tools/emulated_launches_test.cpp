@@ -128,7 +128,7 @@ TEST_CASE("the host launches every kernel of a queued step, and with runtime.gra
   CHECK(count_of(queued, "waits") == 1);
 }
 
-TEST_CASE("a step's events do not grow with the layers, unless a trace asks for their times") {
+TEST_CASE("on one rank a step's events do not grow with the layers") {
   const auto events_of = [](std::int64_t layers) {
     const auto found = std::find(kHostCallKinds.begin(), kHostCallKinds.end(), "events");
     return count_host_calls(run_of("gpt2-mini", layers, {"model.heads=1"}))
