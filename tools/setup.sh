@@ -10,7 +10,7 @@ packages=(
   libopenblas-pthread-dev
   libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev
   libopenmpi-dev openmpi-bin iproute2 procps
-  catch2 clang-format-14
+  catch2 libeigen3-dev clang-format-14
   "$@"
 )
 

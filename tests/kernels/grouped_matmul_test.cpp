@@ -5,6 +5,7 @@
 
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/options.h"
+#include "tests/kernels/product_reference.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -43,51 +44,24 @@ const std::vector<Sizes> kSizes = {
     {{5, 130}, 128, 8}, {thin(70), 24, 40}, {{0, 0}, 8, 8},          {{}, 8, 8},
     {{2, 3}, 0, 8},     {{2, 3}, 8, 0},     {{40, 3}, 264, 24}};
 
-/// A product and the sum of its terms' magnitudes, to which rounding errors are relative.
-struct Sum {
-  double value = 0.0, magnitude = 0.0;
-  void add(double term) { value += term, magnitude += std::fabs(term); }
-};
-
 struct Reference {
-  std::vector<Sum> y, dx, dweight;
+  test::ProductReference y, dx, dweight;
 };
 
 /// The three products of a linear layer with weights [E, in, out].
 Reference reference(const Sizes& n, const Tensor& x, const Tensor& weight, const Tensor& dy) {
-  const auto X = to_doubles(x), W = to_doubles(weight), D = to_doubles(dy);
-  Reference r{std::vector<Sum>(n.rows() * n.out), std::vector<Sum>(n.rows() * n.in),
-              std::vector<Sum>(n.experts() * n.in * n.out)};
+  Reference r;
   std::int64_t row = 0;
   for (std::int64_t e = 0; e < n.experts(); ++e) {
-    for (std::int32_t count = n.counts[e]; count > 0; --count, ++row) {
-      for (std::int64_t i = 0; i < n.in; ++i) {
-        for (std::int64_t j = 0; j < n.out; ++j) {
-          const std::int64_t w = (e * n.in + i) * n.out + j;
-          r.y[row * n.out + j].add(X[row * n.in + i] * W[w]);
-          r.dx[row * n.in + i].add(D[row * n.out + j] * W[w]);
-          r.dweight[w].add(X[row * n.in + i] * D[row * n.out + j]);
-        }
-      }
-    }
+    const std::int64_t end = row + n.counts[e];
+    const Tensor rows = x.slice(row, end), dy_rows = dy.slice(row, end);
+    const Tensor matrix = weight.slice(e, e + 1).reshape({n.in, n.out});
+    r.y.append(test::product_reference(rows, matrix));
+    r.dx.append(test::product_reference(dy_rows, matrix, Transpose::no, Transpose::yes));
+    r.dweight.append(test::product_reference(rows, dy_rows, Transpose::yes));
+    row = end;
   }
   return r;
-}
-
-/// The largest error in units of the bound: one rounding in c's dtype, and one per term in the sum.
-double excess(const Tensor& c, const std::vector<Sum>& expected, std::int64_t terms, DType sum) {
-  const auto values = to_doubles(c);
-  REQUIRE(values.size() == expected.size());
-  double worst = 0.0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const double allowed =
-        1.001 * test::unit_roundoff(c.dtype()) * std::fabs(expected[i].value) +
-        2.0 * std::sqrt(double(terms) + 1.0) * test::unit_roundoff(sum) * expected[i].magnitude +
-        1e-7 * (c.dtype() == DType::f16) + 1e-300;
-    const double error = std::fabs(values[i] - expected[i].value) / allowed;
-    if (!(error <= worst)) worst = std::isnan(error) ? HUGE_VAL : error;
-  }
-  return worst;
 }
 
 /// [E, in, out] as [E, out, in].
@@ -110,28 +84,25 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& offsets, Transpos
 }
 
 void check_products(const Sizes& n, DType dtype) {
-  const DType sum = statistics_dtype(dtype);
   const Tensor x = normal_tensor({n.rows(), n.in}, dtype, "x");
   const Tensor weight = normal_tensor({n.experts(), n.in, n.out}, dtype, "weight");
   const Tensor dy = normal_tensor({n.rows(), n.out}, dtype, "dy");
   const Tensor offsets = n.offsets();
-  Reference r = reference(n, x, weight, dy);
+  const Reference r = reference(n, x, weight, dy);
   for (const Transpose stored : kBoth) {
     const bool swap = stored == Transpose::yes;
     const Tensor w = swap ? swapped(weight) : weight;
-    CHECK(excess(product(x, w, offsets, stored), r.y, n.in, sum) <= 1.0);
-    const Transpose other = swap ? Transpose::no : Transpose::yes;
-    CHECK(excess(product(dy, w, offsets, other), r.dx, n.out, sum) <= 1.0);
+    CHECK(test::excess(product(x, w, offsets, stored), r.y) <= 1.0);
+    CHECK(test::excess(product(dy, w, offsets, opposite(stored)), r.dx) <= 1.0);
   }
-  for (const DType to : {dtype, sum}) {
+  for (const DType to : {dtype, statistics_dtype(dtype)}) {
     const Tensor dw = test::poisoned(weight.shape(), to);
     grouped_matmul_weight(dw, x, dy, offsets);
-    CHECK(excess(dw, r.dweight, n.rows(), sum) <= 1.0);
+    CHECK(test::excess(dw, r.dweight) <= 1.0);
     auto twice = r.dweight;
-    const auto before = to_doubles(dw);
-    for (std::size_t i = 0; i < twice.size(); ++i) twice[i].add(before[i]);
+    twice.add(dw);
     grouped_matmul_weight(dw, x, dy, offsets, Accumulate::yes);
-    CHECK(excess(dw, twice, n.rows(), sum) <= 1.0);
+    CHECK(test::excess(dw, twice) <= 1.0);
   }
 }
 
@@ -202,10 +173,10 @@ TEST_CASE("grouped_matmul of unaligned operands") {
     const auto expected = reference(n, x, w, dy);
     const Tensor y = test::unaligned(test::poisoned({69, 72}, dtype));
     grouped_matmul(y, test::unaligned(x), test::unaligned(w), offsets);
-    CHECK(excess(y, expected.y, 64, statistics_dtype(dtype)) <= 1.0);
+    CHECK(test::excess(y, expected.y) <= 1.0);
     const Tensor dw = test::unaligned(test::poisoned(w.shape(), dtype));
     grouped_matmul_weight(dw, x, test::unaligned(dy), offsets);
-    CHECK(excess(dw, expected.dweight, 69, statistics_dtype(dtype)) <= 1.0);
+    CHECK(test::excess(dw, expected.dweight) <= 1.0);
   }
 }
 

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/linear/op.h"
+#include "tests/kernels/product_reference.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -29,27 +30,13 @@ double gelu_derivative(double x) {
   return (gelu(x + h) - gelu(x - h)) / (2 * h);
 }
 
-/// c [M, N] = a [M, K] b [K, N]; a(m, k) and b(k, n) are read by functions.
-template <typename A, typename B>
-Values product(std::int64_t M, std::int64_t N, std::int64_t K, A a, B b) {
-  Values c;
-  for (std::int64_t m = 0; m < M; ++m) {
-    for (std::int64_t n = 0; n < N; ++n) {
-      double sum = 0.0;
-      for (std::int64_t k = 0; k < K; ++k) sum += a(m, k) * b(k, n);
-      c.push_back(sum);
-    }
-  }
-  return c;
-}
-
 /// The tensors of one layer and their values.
 struct Layer {
   Size s;
   Transpose transpose;
   DType dtype;
   Tensor x, weight, bias, dy;
-  Values x_values, weight_values, bias_values, dy_values;
+  Values x_values, bias_values, dy_values;
 
   Layer(const Size& size, Transpose t, DType type)
       : s(size),
@@ -60,38 +47,23 @@ struct Layer {
         bias(test::normal_tensor({s.O}, dtype, "bias")),
         dy(test::normal_tensor({s.N, s.O}, dtype, "dy")),
         x_values(to_doubles(x)),
-        weight_values(to_doubles(weight)),
         bias_values(to_doubles(bias)),
         dy_values(to_doubles(dy)) {}
 
   Shape weight_shape() const {
     return transpose == Transpose::no ? Shape{s.I, s.O} : Shape{s.O, s.I};
   }
-  double W(std::int64_t i, std::int64_t o) const {
-    return weight_values[transpose == Transpose::no ? i * s.O + o : o * s.I + i];
-  }
   Values forward(bool with_bias) const {
-    Values y = product(
-        s.N, s.O, s.I, [&](auto n, auto i) { return x_values[n * s.I + i]; },
-        [&](auto i, auto o) { return W(i, o); });
+    Values y = test::product_reference(x, weight, Transpose::no, transpose).value;
     for (std::size_t j = 0; with_bias && j < y.size(); ++j) y[j] += bias_values[j % s.O];
     return y;
   }
   Values input_gradient() const {
-    return product(
-        s.N, s.I, s.O, [&](auto n, auto o) { return dy_values[n * s.O + o]; },
-        [&](auto o, auto i) { return W(i, o); });
+    return test::product_reference(dy, weight, Transpose::no, opposite(transpose)).value;
   }
   Values weight_gradient() const {
-    const Values dw = product(
-        s.I, s.O, s.N, [&](auto i, auto n) { return x_values[n * s.I + i]; },
-        [&](auto n, auto o) { return dy_values[n * s.O + o]; });
-    if (transpose == Transpose::no) return dw;
-    Values as_stored;
-    for (std::int64_t o = 0; o < s.O; ++o) {
-      for (std::int64_t i = 0; i < s.I; ++i) as_stored.push_back(dw[i * s.O + o]);
-    }
-    return as_stored;
+    const bool as_stored = transpose == Transpose::no;
+    return test::product_reference(as_stored ? x : dy, as_stored ? dy : x, Transpose::yes).value;
   }
   Values bias_gradient() const {
     Values sums(s.O, 0.0);

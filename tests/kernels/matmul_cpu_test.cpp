@@ -9,6 +9,7 @@
 #include "kernels/matmul/cpu/rounds.h"
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/options.h"
+#include "tests/kernels/product_reference.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -78,45 +79,11 @@ Tensor product_of(const Operands& x, Transpose ta, Transpose tb, Accumulate accu
   return c;
 }
 
-/// Sums in f64 of every `step`-th element, and of the magnitudes of their terms.
-struct Sums {
-  std::int64_t step = 1;
-  std::vector<double> values, magnitudes;
-};
-
-Sums sums_of(const Operands& x, const Size& s, Transpose ta, Transpose tb, Accumulate accumulate) {
-  const auto a = test::to_doubles(x.a), b = test::to_doubles(x.b);
-  const auto before = test::to_doubles(x.before);
-  // Only some elements of a large product.
-  Sums sums{.step = s.M * s.N * s.K > 300'000 ? 97 : 1};
-  for (std::int64_t i = 0; i < s.M * s.N; i += sums.step) {
-    const std::int64_t m = i / s.N, n = i % s.N;
-    double value = accumulate == Accumulate::yes ? before[i] : 0.0, magnitude = std::fabs(value);
-    for (std::int64_t k = 0; k < s.K; ++k) {
-      const double p = a[ta == Transpose::yes ? k * s.M + m : m * s.K + k] *
-                       b[tb == Transpose::yes ? n * s.K + k : k * s.N + n];
-      value += p;
-      magnitude += std::fabs(p);
-    }
-    sums.values.push_back(value);
-    sums.magnitudes.push_back(magnitude);
-  }
-  return sums;
-}
-
-/// Checks c. The bound has one rounding in c's dtype and sqrt(K) in the sum of `dtype`s.
-void check_sums(const Tensor& c, const Sums& sums, std::int64_t K, DType dtype) {
-  const auto values = test::to_doubles(c);
-  for (std::size_t i = 0; i < sums.values.size(); ++i) {
-    const double found = values[i * static_cast<std::size_t>(sums.step)];
-    const double allowed = 1.001 * test::unit_roundoff(c.dtype()) * std::fabs(sums.values[i]) +
-                           2.0 * std::sqrt(double(K) + 1.0) *
-                               test::unit_roundoff(statistics_dtype(dtype)) * sums.magnitudes[i];
-    if (!(std::fabs(found - sums.values[i]) <= allowed)) {
-      CAPTURE(i * static_cast<std::size_t>(sums.step), found, sums.values[i]);
-      FAIL("an element is wrong");
-    }
-  }
+test::ProductReference reference_of(const Operands& x, Transpose ta, Transpose tb,
+                                    Accumulate accumulate) {
+  test::ProductReference reference = test::product_reference(x.a, x.b, ta, tb);
+  if (accumulate == Accumulate::yes) reference.add(x.before);
+  return reference;
 }
 
 }  // namespace
@@ -153,12 +120,12 @@ TEST_CASE("products are right on every instruction set, by every way", "[cpu]") 
           if (is_left_out(s, in, ta, tb)) continue;
           const Accumulate accumulate = s.K % 2 == 0 ? Accumulate::yes : Accumulate::no;
           const Operands x = operands_of(s, in, ta, tb, out);
-          const Sums sums = sums_of(x, s, ta, tb, accumulate);
+          const auto expected = reference_of(x, ta, tb, accumulate);
           for (const Isa isa : isas_for(in, s)) {
             CAPTURE(enum_name(isa), s.M, s.N, s.K, name_of(in), name_of(out), ta == Transpose::yes,
                     tb == Transpose::yes);
             matmul_options().isa = isa;
-            check_sums(product_of(x, ta, tb, accumulate), sums, s.K, in);
+            CHECK(test::excess(product_of(x, ta, tb, accumulate), expected) <= 1.0);
           }
         }
       }
@@ -363,8 +330,8 @@ TEST_CASE("OpenBLAS computes the same products", "[cpu]") {
               std::pair{DType::f64, DType::f64}, std::pair{DType::f16, DType::f32}}) {
           for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
             const Operands x = operands_of(s, in, ta, tb, out);
-            const Sums sums = sums_of(x, s, ta, tb, accumulate);
-            check_sums(product_of(x, ta, tb, accumulate), sums, s.K, in);
+            CHECK(test::excess(product_of(x, ta, tb, accumulate),
+                               reference_of(x, ta, tb, accumulate)) <= 1.0);
           }
         }
       }

@@ -3,6 +3,7 @@
 #include "kernels/cuda/gemm.h"
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/options.h"
+#include "tests/kernels/product_reference.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -21,60 +22,19 @@ Shape stored(std::int64_t batch, std::int64_t rows, std::int64_t columns, Transp
   return batch == 0 ? Shape{rows, columns} : Shape{batch, rows, columns};
 }
 
-/// The product, and the sum of the products' magnitudes, to which rounding errors are relative.
-struct Reference {
-  std::vector<double> value, magnitude;
-};
-
-Reference multiply(const Size& s, const Tensor& a, const Tensor& b, Transpose ta, Transpose tb) {
-  const auto x = test::to_doubles(a), y = test::to_doubles(b);
-  const std::int64_t batches = std::max<std::int64_t>(1, s.batch);
-  Reference result;
-  for (std::int64_t i = 0; i < batches * s.M * s.N; ++i) {
-    const std::int64_t batch = i / (s.M * s.N), m = i / s.N % s.M, n = i % s.N;
-    double value = 0.0, magnitude = 0.0;
-    for (std::int64_t k = 0; k < s.K; ++k) {
-      const double p = x[batch * s.M * s.K + (ta == Transpose::yes ? k * s.M + m : m * s.K + k)] *
-                       y[batch * s.K * s.N + (tb == Transpose::yes ? n * s.K + k : k * s.N + n)];
-      value += p;
-      magnitude += std::fabs(p);
-    }
-    result.value.push_back(value);
-    result.magnitude.push_back(magnitude);
-  }
-  return result;
-}
-
-/// The largest error in units of the error bound: one rounding in c's dtype and K in the sum.
-double excess(const Tensor& c, const Reference& r, std::int64_t K, DType sum) {
-  const auto values = test::to_doubles(c);
-  double worst = 0.0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const double allowed =
-        1.001 * test::unit_roundoff(c.dtype()) * std::fabs(r.value[i]) +
-        2.0 * std::sqrt(double(K) + 1.0) * test::unit_roundoff(sum) * r.magnitude[i] + 1e-300;
-    const double error = std::fabs(values[i] - r.value[i]) / allowed;
-    if (!(error <= worst)) worst = std::isnan(error) ? HUGE_VAL : error;
-  }
-  return worst;
-}
-
 void check_product(const Size& s, DType in, DType out, Transpose ta, Transpose tb) {
   INFO(s.batch << " x " << s.M << " x " << s.N << " x " << s.K << " " << name_of(in) << " to "
                << name_of(out) << (ta == Transpose::yes) << (tb == Transpose::yes));
   const Tensor a = test::normal_tensor(stored(s.batch, s.M, s.K, ta), in, "a");
   const Tensor b = test::normal_tensor(stored(s.batch, s.K, s.N, tb), in, "b");
   const Tensor c = test::poisoned(stored(s.batch, s.M, s.N, Transpose::no), out);
-  Reference expected = multiply(s, a, b, ta, tb);
-  const DType sum = in == DType::f64 ? DType::f64 : DType::f32;
+  test::ProductReference expected = test::product_reference(a, b, ta, tb);
   matmul(c, a, b, ta, tb, Accumulate::no);
-  REQUIRE(excess(c, expected, s.K, sum) <= 1.0);
+  REQUIRE(test::excess(c, expected) <= 1.0);
 
-  const auto before = test::to_doubles(c);
-  for (std::size_t i = 0; i < before.size(); ++i) expected.value[i] += before[i];
-  for (std::size_t i = 0; i < before.size(); ++i) expected.magnitude[i] += std::fabs(before[i]);
+  expected.add(c);
   matmul(c, a, b, ta, tb, Accumulate::yes);
-  REQUIRE(excess(c, expected, s.K, sum) <= 1.0);
+  REQUIRE(test::excess(c, expected) <= 1.0);
 }
 
 }  // namespace
@@ -212,12 +172,11 @@ TEST_CASE("matmul reads and writes slices at odd addresses") {
     const Tensor a = test::normal_tensor({6, 7}, dtype, "a").slice(1, 6);
     const Tensor b = test::normal_tensor({8, 9}, dtype, "b").slice(1, 8);
     const Tensor whole = test::poisoned({7, 9}, dtype), c = whole.slice(1, 6);
-    const Reference expected = multiply({0, 5, 9, 7}, a, b, Transpose::no, Transpose::no);
-    const DType sum = dtype == DType::f64 ? DType::f64 : DType::f32;
+    const auto expected = test::product_reference(a, b);
     // Aligned first: the plan for these shapes must not be used for the odd addresses.
     matmul(test::poisoned({5, 9}, dtype), a.clone(), b.clone());
     matmul(c, a, b);
-    REQUIRE(excess(c, expected, 7, sum) <= 1.0);
+    REQUIRE(test::excess(c, expected) <= 1.0);
     for (const Tensor& row : {whole.slice(0, 1), whole.slice(6, 7)}) {
       for (const double value : test::to_doubles(row)) REQUIRE(std::isnan(value));
     }
@@ -230,9 +189,9 @@ TEST_CASE("matmul of a batch of more products than a grid has rows") {
   const Tensor a = test::normal_tensor({batch, 1, 2}, DType::bf16, "a");
   const Tensor b = test::normal_tensor({batch, 2, 1}, DType::bf16, "b");
   const Tensor c = test::poisoned({batch, 1, 1}, DType::f32);
-  const Reference expected = multiply({batch, 1, 1, 2}, a, b, Transpose::no, Transpose::no);
+  const auto expected = test::product_reference(a, b);
   matmul(c, a, b);
-  REQUIRE(excess(c, expected, 2, DType::f32) <= 1.0);
+  REQUIRE(test::excess(c, expected) <= 1.0);
 }
 
 TEST_CASE("matmul gives equal bits to equal calls with other products in between") {
@@ -271,7 +230,7 @@ TEST_CASE("matmul of f32 is rounded to tf32 at most, and only if that is allowed
   const Tensor a = test::normal_tensor({64, 32}, DType::f32, "a");
   const Tensor b = test::normal_tensor({32, 64}, DType::f32, "b");
   const Tensor c = test::poisoned({64, 64}, DType::f32);
-  const Reference expected = multiply({0, 64, 64, 32}, a, b, Transpose::no, Transpose::no);
+  const auto expected = test::product_reference(a, b);
   matmul(c, a, b);
   const auto values = test::to_doubles(c);
   for (std::size_t i = 0; i < values.size(); ++i) {
