@@ -7,14 +7,16 @@
 // cache: the bytes that the kernel must move over its time, against the bytes that the copy reads
 // and writes over its time. A kernel bound by arithmetic is compared with plain matrix products
 // (cuBLASLt or OpenBLAS, with its own threading) of its shapes, and grouped products with one product
-// by `matmul`. Attention is compared with cuDNN's in builds that have it,
-// its backward pass with cuDNN's deterministic and its faster one. Attention in packed documents is
-// compared with the same documents, each in a row of its own. The baseline is timed again next to
-// every case, so that a drifting clock slows both. Caches are flushed before each run. Times are the
-// median of the runs. A ratio is the kernel's rate over the baseline's: 1 is equally fast.
+// by `matmul`. bench_matmul compares the CPU's products with more libraries and with the peak.
+// Attention is compared with cuDNN's in builds that have it, its backward pass with cuDNN's
+// deterministic and its faster one. Attention in packed documents is compared with the same documents,
+// each in a row of its own. The baseline is timed again next to every case, so that a drifting clock
+// slows both. Caches are flushed before each run. Times are the median of the runs. A ratio is the
+// kernel's rate over the baseline's: 1 is equally fast.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "kernels/attention/backend.h"
@@ -183,6 +185,10 @@ void run(const Options& options) {
     const Measured measured = measure(kernel, stopwatch);
     print_row(kernel, measured);
     report["kernels"].push_back(row_of(kernel, measured));
+  }
+  const auto is_product = [](const KernelCase& k) { return k.baseline == Baseline::matmul; };
+  if (cpu && std::ranges::any_of(cases, is_product)) {
+    fmt::print("bench_matmul: a step's products next to OpenBLAS, oneDNN, Eigen and the peak\n");
   }
   write_report(options.json, report);
 }

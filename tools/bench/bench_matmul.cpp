@@ -2,21 +2,22 @@
 //
 //   bench_matmul [--model gpt2] [--tokens 1024] [--threads 2] [--isa avx2] [--json F]
 //
-// A row is one product of the step, in f32 or bf16: our rate, OpenBLAS's (f32 only) and oneDNN's
-// where the build has it, and our share of the peak. The libraries have the same number of threads
-// and, with --isa, the same instructions. The peak is the floating-point operations that the
-// instruction set does per cycle, on cores with two units for vectors, times the clock, which a
-// chain of additions measures. The three take turns with a pause, because OpenBLAS's threads go on
-// spinning after a product. Times are medians, from warm caches.
+// A row is one product of the step, in f32 or bf16: our rate, the libraries', and our share of the
+// peak. The libraries have the same number of threads. With --isa, OpenBLAS and oneDNN have the same
+// instructions; Eigen always has AVX2 (eigen.h). OpenBLAS and Eigen multiply f32 only. The peak is the
+// floating-point operations that the instruction set does per cycle, on cores with two units for
+// vectors, times the clock, which a chain of additions measures. The libraries take turns with a
+// pause, because their threads go on spinning after a product. Times are medians, from warm caches.
 #include <cblas.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -26,6 +27,7 @@
 #include "runtime/profiler.h"
 #include "sharding/comm/threads/threads.h"
 #include "tools/bench/cases/cases.h"
+#include "tools/bench/eigen.h"
 #include "tools/bench/median.h"
 #include "tools/bench/onednn.h"
 #include "tools/bench/report.h"
@@ -43,7 +45,7 @@ struct Options {
   int threads = 0, runs = 7;
 };
 
-/// The environment that gives OpenBLAS and oneDNN our threads and instructions.
+/// The environment that gives the libraries our threads, and OpenBLAS and oneDNN our instructions.
 std::map<std::string, std::string> settings_of_libraries(const Options& options) {
   std::map<std::string, std::string> settings;
   if (options.threads > 0) settings["OMP_NUM_THREADS"] = std::to_string(options.threads);
@@ -99,9 +101,29 @@ std::function<void()> openblas_product(const MatmulShape& s, const Tensor& a, co
   };
 }
 
-/// Seconds of one product by ours, OpenBLAS and oneDNN.
+std::function<void()> eigen_product(const MatmulShape& s, const Tensor& a, const Tensor& b,
+                                    const Tensor& c) {
+  if constexpr (kHasEigen) {
+    if (a.dtype() != DType::f32 || cpu::best_isa() == cpu::Isa::portable) return {};
+    const EigenProduct product = {.m = s.m,
+                                  .n = s.n,
+                                  .k = s.k,
+                                  .transpose_a = s.transpose_a == Transpose::yes,
+                                  .transpose_b = s.transpose_b == Transpose::yes,
+                                  .a = a.data<float>(),
+                                  .b = b.data<float>(),
+                                  .c = c.data<float>()};
+    return [=] { multiply(product); };
+  }
+  return {};
+}
+
+constexpr std::array kLibraries = {"openblas", "onednn", "eigen"};
+
+/// Seconds of one product by ours and by the libraries; 0: not measured.
 struct Seconds {
-  double ours, openblas, onednn;
+  double ours = 0.0;
+  std::array<double, kLibraries.size()> libraries = {};
 };
 
 Seconds measure(const MatmulShape& s, DType dtype, const Options& options) {
@@ -110,33 +132,45 @@ Seconds measure(const MatmulShape& s, DType dtype, const Options& options) {
   const Tensor b = noise(tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, dtype);
   // Gradients of weights are f32.
   const Tensor c = Tensor::zeros({s.m, s.n}, ta ? DType::f32 : dtype);
-  const int threads = context().threads().size();
-  return {seconds_of(options.runs, [&] { matmul(c, a, b, s.transpose_a, s.transpose_b); }),
-          seconds_of(options.runs, openblas_product(s, a, b, c, threads)),
-          seconds_of(options.runs, onednn_product(s, a, b, c))};
+  const int threads = context().threads().size(), runs = options.runs;
+  return {
+      seconds_of(runs, [&] { matmul(c, a, b, s.transpose_a, s.transpose_b); }),
+      {seconds_of(runs, openblas_product(s, a, b, c, threads)),
+       seconds_of(runs, onednn_product(s, a, b, c)), seconds_of(runs, eigen_product(s, a, b, c))}};
 }
 
-std::string rate(double flops, double seconds) {
-  return seconds > 0.0 ? fmt::format("{:.1f}", 1e-9 * flops / seconds) : "-";
+/// A column of the table; `-` where there is no value.
+std::string cell(double value, int digits) {
+  return value > 0.0 ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+
+void print_header() {
+  fmt::print("{:<30} {:<5} {:>9}", "m x n x k", "dtype", "ours");
+  for (int turn = 0; turn < 2; ++turn) {
+    for (const char* library : kLibraries) fmt::print(" {:>9}", library);
+  }
+  fmt::print(" {:>6}\n", "peak");
 }
 
 nlohmann::ordered_json print_row(const std::string& name, DType dtype, double flops,
                                  const Seconds& t, double peak) {
-  const auto ratio = [&](double other) {
-    return other > 0.0 ? fmt::format("{:.2f}", other / t.ours) : "-";
-  };
-  const std::string share = peak > 0.0 ? fmt::format("{:.2f}", flops / t.ours / peak) : "-";
-  fmt::print("{:<30} {:<5} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}\n", name, name_of(dtype),
-             rate(flops, t.ours), rate(flops, t.openblas), rate(flops, t.onednn), ratio(t.openblas),
-             ratio(t.onednn), share);
+  nlohmann::ordered_json row = {{"product", name},
+                                {"dtype", std::string(name_of(dtype))},
+                                {"flops", flops},
+                                {"seconds", t.ours},
+                                {"peak", peak}};
+  const auto rate = [&](double seconds) { return seconds > 0.0 ? 1e-9 * flops / seconds : 0.0; };
+  std::string rates, ratios;
+  for (std::size_t i = 0; i < kLibraries.size(); ++i) {
+    row[kLibraries[i]] = t.libraries[i];
+    rates += fmt::format(" {:>9}", cell(rate(t.libraries[i]), 1));
+    ratios += fmt::format(" {:>9}", cell(t.libraries[i] / t.ours, 2));
+  }
+  const double share = peak > 0.0 ? flops / t.ours / peak : 0.0;
+  fmt::print("{:<30} {:<5} {:>9}{}{} {:>6}\n", name, name_of(dtype), cell(rate(t.ours), 1), rates,
+             ratios, cell(share, 2));
   flush_output();
-  return {{"product", name},
-          {"dtype", std::string(name_of(dtype))},
-          {"flops", flops},
-          {"seconds", t.ours},
-          {"openblas", t.openblas},
-          {"onednn", t.onednn},
-          {"peak", peak}};
+  return row;
 }
 
 void run(const Options& options) {
@@ -147,13 +181,13 @@ void run(const Options& options) {
   report["isa"] = std::string(enum_name(isa));
   report["products"] = nlohmann::ordered_json::array();
   fmt::print(
-      "{} tokens of {}, {} threads, {}; GFLOP/s, ratios to OpenBLAS and oneDNN, peak's share\n",
+      "{} tokens of {}, {} threads, {}; GFLOP/s, ours over the libraries', our share of the "
+      "peak\n",
       options.tokens, options.model, context().threads().size(), enum_name(isa));
-  fmt::print("{:<30} {:<5} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}\n", "m x n x k", "dtype", "ours",
-             "openblas", "onednn", "openblas", "onednn", "peak");
+  print_header();
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const double peak = operations_per_cycle(isa, dtype) * cycles;
-    Seconds sum{};
+    Seconds sum;
     double flops = 0.0;
     for (const MatmulShape& s : training_matmuls(model_shape(options.model), options.tokens)) {
       const Seconds t = measure(s, dtype, options);
@@ -162,8 +196,11 @@ void run(const Options& options) {
                                            s.transpose_a == Transpose::yes ? " ta" : "",
                                            s.transpose_b == Transpose::yes ? " tb" : "");
       report["products"].push_back(print_row(name, dtype, s.flops() / count, t, peak));
-      sum.ours += count * t.ours, sum.openblas += count * t.openblas;
-      sum.onednn += count * t.onednn, flops += s.flops();
+      flops += s.flops();
+      sum.ours += count * t.ours;
+      for (std::size_t i = 0; i < kLibraries.size(); ++i) {
+        sum.libraries[i] += count * t.libraries[i];
+      }
     }
     report["products"].push_back(print_row("the step", dtype, flops, sum, peak));
   }
