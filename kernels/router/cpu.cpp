@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/sigmoid.h"
 #include "kernels/router/op.h"
 
 namespace tessera::cpu {
@@ -15,11 +16,6 @@ constexpr std::int64_t kTokens = 32;
 template <typename C>
 using Row = std::array<C, kMostExperts>;
 using Chosen = std::array<bool, kMostExperts>;
-
-template <typename C>
-C sigmoid(C x) {
-  return C(1) / (C(1) + exponential(-x));
-}
 
 /// A number orders before NaN.
 template <typename C>

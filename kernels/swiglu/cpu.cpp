@@ -2,16 +2,12 @@
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/sigmoid.h"
 #include "kernels/swiglu/op.h"
 #include "kernels/swiglu/parts.h"
 
 namespace tessera::cpu {
 namespace {
-
-template <typename C>
-inline C sigmoid(C x) {
-  return C(1) / (C(1) + exponential(-x));
-}
 
 /// The rows of a matrix from column `column` on, as a loop reads them.
 template <typename T>
