@@ -18,22 +18,21 @@ struct Run {
   std::vector<double> norms;
 };
 
-Run train(const std::string& preset, const std::string& isa, int threads) {
-  // With 600 tokens the sums of the weights' gradients are cut into pieces.
-  const std::string rows = preset == "gpt2-mini" ? "15" : "4";
-  std::vector<std::string> keys = {
-      "data.batch_size=" + rows, "data.sequence_length=40", "model.layers=1",
-      "model.heads=2",           "model.width=20",          "model.context=40",
-      "model.vocab_size=101",    "runtime.isa=" + isa,      "runtime.device=cpu",
-      "train.steps=20",          "optimizer.warmup_steps=2"};
-  if (preset != "gpt2-mini") keys.push_back("model.kv_heads=1");
+using Keys = std::vector<std::string>;
+
+Run train(const std::string& preset, Keys keys, cpu::Isa isa, int threads) {
+  for (const char* key : {"runtime.device=cpu", "train.steps=20", "optimizer.warmup_steps=2"}) {
+    keys.push_back(key);
+  }
+  keys.push_back("runtime.isa=" + std::string(enum_name(isa)));
   const ResolvedConfig resolved = resolve(workload(preset, keys));
   Run run;
   run_ranks({.device = Device{}, .threads = threads}, [&](Communicator& world) {
     choose_kernels(resolved.config);
-    CHECK(matmul_options().isa == enum_from_name<cpu::Isa>(isa));
+    CHECK(matmul_options().isa == isa);
     TrainingSession session(resolved, world);
-    const BatchSource tokens = random_tokens(resolved.config.data, 101);
+    const BatchSource tokens =
+        random_tokens(resolved.config.data, resolved.config.model.vocab_size);
     for (int step = 1; step <= 20; ++step) {
       const StepResult result = session.step(step, tokens);
       run.losses.push_back(result.loss);
@@ -47,22 +46,51 @@ Run train(const std::string& preset, const std::string& isa, int threads) {
   return run;
 }
 
+/// The bits of `lowest`, on one thread, are those of every higher level on two.
+void check_levels(const std::string& preset, const Keys& keys,
+                  cpu::Isa lowest = cpu::Isa::portable) {
+  const Run expected = train(preset, keys, lowest, 1);
+  CHECK(expected.losses.back() != expected.losses.front());
+  for (const cpu::Isa isa : cpu::available_isas()) {
+    if (isa <= lowest) continue;
+    CAPTURE(preset, enum_name(isa));
+    const Run run = train(preset, keys, isa, 2);
+    CHECK(run.losses == expected.losses);
+    CHECK(run.norms == expected.norms);
+    CHECK((run.weights == expected.weights));  // not printed: there are many
+  }
+}
+
+/// Presets with all their layers and channels.
+void check_presets(cpu::Isa lowest) {
+  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-moe-mini"}) {
+    check_levels(preset, {"data.batch_size=1", "data.sequence_length=64", "model.vocab_size=257"},
+                 lowest);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("runtime.isa: 20 steps in f32 have equal losses, norms and weights at every level",
           "[cpu]") {
-  for (const std::string preset : {"gpt2-mini", "llama3-mini", "qwen3-moe-mini"}) {
-    const Run expected = train(preset, "portable", 1);
-    CHECK(expected.losses.back() != expected.losses.front());
-    for (const cpu::Isa isa : cpu::available_isas()) {
-      if (isa == cpu::Isa::portable) continue;
-      CAPTURE(preset, enum_name(isa));
-      const Run run = train(preset, std::string(enum_name(isa)), 2);
-      CHECK(run.losses == expected.losses);
-      CHECK(run.norms == expected.norms);
-      CHECK((run.weights == expected.weights));  // not printed: there are many
-    }
-  }
+  Keys keys = {"data.sequence_length=40", "model.layers=1",   "model.heads=2",
+               "model.width=20",          "model.context=40", "model.vocab_size=101"};
+  // With 600 tokens the sums of the weights' gradients are cut into pieces.
+  keys.push_back("data.batch_size=15");
+  check_levels("gpt2-mini", keys);
+  keys.back() = "data.batch_size=4";
+  keys.push_back("model.kv_heads=1");
+  check_levels("llama3-mini", keys);
+  check_levels("qwen3-moe-mini", keys);
+}
+
+TEST_CASE("runtime.isa: the presets have equal bits at every level with vectors", "[cpu]") {
+  check_presets(cpu::available_isas()[1]);
+}
+
+// The level `portable` calls a function for each multiplication: test_tools_isa "[.minutes]"
+TEST_CASE("runtime.isa: the presets have equal bits at every level", "[.minutes][cpu]") {
+  check_presets(cpu::Isa::portable);
 }
 
 TEST_CASE("runtime.isa: a level that the CPU lacks is an error, but not in a dry run", "[cpu]") {
