@@ -1,6 +1,6 @@
 // Elementary functions with the same bits on every machine.
 //
-// No standard says what the last bit of a C library's sin or log is. Initial weights, RoPE's tables,
+// No standard fixes the last bit of a C library's sin or log. Initial weights, RoPE's tables,
 // losses and learning rates take these functions instead. They add, multiply and divide doubles, and
 // IEEE 754 says how each result is rounded. They do without fused multiply-adds: in a program for
 // every x86-64 CPU each would be a call.

@@ -48,7 +48,7 @@ Job prepare_job(const GenerateOptions& options, bool writes) {
   return job;
 }
 
-/// What needs less memory, as the advice of an error.
+/// Settings that need less memory, as the advice of an error.
 std::vector<std::string> less_work(const Job& job) {
   std::vector<std::string> ways;
   if (job.prompts.size() > 1 && job.options.batch > 1) ways.emplace_back("a smaller --batch");
