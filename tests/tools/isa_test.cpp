@@ -85,7 +85,8 @@ TEST_CASE("runtime.isa: 20 steps in f32 have equal losses, norms and weights at 
 }
 
 TEST_CASE("runtime.isa: the presets have equal bits at every level with vectors", "[cpu]") {
-  check_presets(cpu::available_isas()[1]);
+  const auto isas = cpu::available_isas();
+  if (isas.size() > 1) check_presets(isas[1]);
 }
 
 // The level `portable` calls a function for each multiplication: test_tools_isa "[.minutes]"
