@@ -69,7 +69,7 @@ TEST_CASE("exponential is within 0.9 units in the last place of e^x") {
 
 // Minutes: test_kernels_numeric "[.minutes]"
 TEST_CASE("exponential of every float is within 0.895 units in the last place of e^x",
-          "[.minutes][cpu]") {
+          "[.minutes]") {
   const double worst = worst_of_all_floats([](float x) { return exponential(x); },
                                            [](double x) { return std::exp(x); });
   WARN("exponential: " << worst);
@@ -77,7 +77,7 @@ TEST_CASE("exponential of every float is within 0.895 units in the last place of
 }
 
 TEST_CASE("sigmoid of every float is within 2.5 units in the last place of 1 / (1 + e^-x)",
-          "[.minutes][cpu]") {
+          "[.minutes]") {
   const double worst = worst_of_all_floats([](float x) { return sigmoid(x); },
                                            [](double x) { return 1.0 / (1.0 + std::exp(-x)); });
   WARN("sigmoid: " << worst);
