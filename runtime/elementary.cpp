@@ -2,8 +2,8 @@
 // rest is so small that its rounding errors do not count.
 //
 // Take sin(r) = r - r^3 / 6 + ... A double has 53 bits. Let a be the first 14 bits of r. Then a and
-// a^3 / 6, with the first 11 bits of 1 / 6, are doubles without an error. What remains is less than
-// a hundredth of r, and is computed in double. A sum of two doubles keeps its rounding error as a
+// a^3 / 6, with the first 11 bits of 1 / 6, are doubles without an error. The rest is less than a
+// hundredth of r, and is computed in double. A sum of two doubles keeps its rounding error as a
 // second double, which is added to the rest. Terms beyond the first three are a polynomial; its
 // coefficients are made and its error is bounded by tools/polynomials.py.
 //

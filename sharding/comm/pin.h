@@ -20,7 +20,7 @@ struct CoreWish {
 /// Error if too few are left.
 std::vector<int> share_out_cores(const std::vector<CoreWish>& ranks, int rank);
 
-/// The same for the calling rank of `world`, whose nodes are the machines. A collective.
+/// The same for the calling rank of `world`. Its nodes are the machines. A collective.
 std::vector<int> cores_of_rank(Communicator& world);
 
 /// body(world), on threads that are bound to cores_of_rank() if `pin`. Raises Error if the rank is

@@ -43,9 +43,7 @@ class GradientBuckets {
   };
 
   const BucketLayout& bucket(int b) const { return resources_.buckets()[b]; }
-  Buffer& buffer_of(int bucket) {
-    return buffers_[resources_.group.gradient_slots.of_bucket[bucket]];
-  }
+  Buffer& buffer_of(int b) { return buffers_[resources_.group.gradient_slots.of_bucket[b]]; }
   bool last_micro_batch() const { return micro_batch_ + 1 == resources_.plan.micro_batches; }
   void make_gradients(int bucket);
   void close(int bucket);

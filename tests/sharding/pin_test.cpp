@@ -1,4 +1,4 @@
-// Ranks whose threads are bound to cores.
+// Ranks with threads that are bound to cores.
 #include "sharding/comm/pin.h"
 
 #include <pthread.h>

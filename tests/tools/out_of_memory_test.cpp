@@ -38,7 +38,7 @@ void limit_memory(rlim_t bytes) {
   if (setrlimit(RLIMIT_DATA, &limit) != 0) std::perror("setrlimit");
 }
 
-/// What a process prints that calls `body` with room for so many MiB: the error, or "done".
+/// The output of a process that calls `body` with room for so many MiB: the error, or "done".
 std::string in_little_memory(int mebibytes, const std::function<void()>& body) {
   return test::run_child([&] {
            limit_memory(static_cast<rlim_t>(mebibytes) << 20);

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What every rank knows before it loads the model.
+/// Known to every rank before it loads the model.
 struct Job {
   const GenerateOptions& options;
   std::unique_ptr<Tokenizer> tokenizer;  // may be null
