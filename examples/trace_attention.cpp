@@ -18,8 +18,17 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/emulation/device/events.h"
+#include "runtime/enum_names.h"
 #include "sharding/comm/threads/threads.h"
 #include "tools/program/command_line.h"
+
+template <>
+inline constexpr tessera::EnumNames<tessera::emulation::EventKind>
+    tessera::kEnumNames<tessera::emulation::EventKind> = {
+        "event",
+        {"copy_started", "barrier_arrived", "barrier_completed", "barrier_waited", "named_arrived",
+         "named_synced", "tiles_multiplied", "registers_multiplied", "products_committed",
+         "products_waited"}};
 
 using namespace tessera;
 
@@ -167,7 +176,7 @@ void print_json(const std::vector<RoleEvent>& events) {
     fmt::print(
         R"({{"sequence":{},"role":"{}","event":"{}","object":"{}","amount":{},"times":{}}}{})"
         "\n",
-        i, kRoles[role], name_of(event.kind), object_of(event), event.amount, times,
+        i, kRoles[role], enum_name(event.kind), object_of(event), event.amount, times,
         i + 1 < events.size() ? "," : "");
   }
   fmt::print("]\n");

@@ -56,7 +56,7 @@ std::vector<int> share_out_cores(const std::vector<CoreWish>& ranks, int rank) {
   return cores;
 }
 
-std::vector<int> cores_of_rank(Communicator& world) {
+int bind_workers_of_rank(Communicator& world) {
   check(context().device().is_cpu(),
         "runtime.pin is for ranks on the CPU, and this one has device {}; set runtime.pin=false",
         to_string(context().device()));
@@ -67,14 +67,14 @@ std::vector<int> cores_of_rank(Communicator& world) {
       here.push_back(wishes[static_cast<std::size_t>(r)]);
     }
   }
-  return share_out_cores(here, static_cast<int>(here.size()) - 1);
+  const std::vector<int> cores = share_out_cores(here, static_cast<int>(here.size()) - 1);
+  context().threads().bind_workers(cores);
+  return cores.front();
 }
 
 void run_pinned(bool pin, Communicator& world, const std::function<void(Communicator&)>& body) {
   if (!pin) return body(world);
-  const std::vector<int> cores = cores_of_rank(world);
-  context().threads().bind_workers(cores);
-  const BoundThread bound(cores.front());
+  const BoundThread bound(bind_workers_of_rank(world));
   body(world);
 }
 

@@ -20,11 +20,12 @@ struct CoreWish {
 /// Error if too few are left.
 std::vector<int> share_out_cores(const std::vector<CoreWish>& ranks, int rank);
 
-/// The same for the calling rank of `world`. Its nodes are the machines. A collective.
-std::vector<int> cores_of_rank(Communicator& world);
+/// Binds the workers of the calling rank to cores of their own, and returns the core of its calling
+/// thread. The nodes of `world` are the machines. A collective. Raises Error if the rank is not on the
+/// CPU.
+int bind_workers_of_rank(Communicator& world);
 
-/// body(world), on threads that are bound to cores_of_rank() if `pin`. Raises Error if the rank is
-/// not on the CPU.
+/// body(world), with all threads of the rank bound if `pin`.
 void run_pinned(bool pin, Communicator& world, const std::function<void(Communicator&)>& body);
 
 }  // namespace tessera

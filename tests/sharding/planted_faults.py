@@ -33,8 +33,8 @@ FAULTS = {
         ""),
     "the first thread of a rank is not bound": (
         "sharding/comm/pin.cpp",
-        "  const BoundThread bound(cores.front());\n",
-        ""),
+        "  const BoundThread bound(bind_workers_of_rank(world));\n",
+        "  bind_workers_of_rank(world);\n"),
     "processes are not bound": (
         "sharding/comm/mpi/mpi.cpp",
         "run_pinned(options.pin,",

@@ -143,8 +143,8 @@ FAULTS = {
         ["compared"]),
     "a row's threads are not bound to cores": (
         "tools/bench/compare.cpp",
-        "if (config_.runtime.pin) {",
-        "if (config_.runtime.pin && world.size() > 8) {",
+        "if (config_.runtime.pin) core_",
+        "if (config_.runtime.pin && world.size() > 8) core_",
         ["compared"]),
     "another dtype must have the same bits": (
         "tools/bench/compared.cpp",

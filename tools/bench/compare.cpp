@@ -104,11 +104,7 @@ class Trial {
                   .seed = static_cast<std::uint64_t>(config_.train.seed)}) {
     here([&] {
       choose_kernels(config_);
-      if (config_.runtime.pin) {
-        const std::vector<int> cores = cores_of_rank(world);
-        context_.threads().bind_workers(cores);
-        core_ = cores.front();
-      }
+      if (config_.runtime.pin) core_ = bind_workers_of_rank(world);
       session_.emplace(resolve(config_), world);
       predicted_ = footprint_of(session_->strategy().plan(), world.rank(),
                                 optimizer_bytes_per_element(config_.optimizer));

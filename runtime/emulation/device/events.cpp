@@ -15,32 +15,6 @@ bool is_of_lanes(EventKind kind) {
 
 }  // namespace
 
-const char* name_of(EventKind kind) {
-  switch (kind) {
-    case EventKind::copy_started:
-      return "copy_started";
-    case EventKind::barrier_arrived:
-      return "barrier_arrived";
-    case EventKind::barrier_completed:
-      return "barrier_completed";
-    case EventKind::barrier_waited:
-      return "barrier_waited";
-    case EventKind::named_arrived:
-      return "named_arrived";
-    case EventKind::named_synced:
-      return "named_synced";
-    case EventKind::tiles_multiplied:
-      return "tiles_multiplied";
-    case EventKind::registers_multiplied:
-      return "registers_multiplied";
-    case EventKind::products_committed:
-      return "products_committed";
-    case EventKind::products_waited:
-      return "products_waited";
-  }
-  return "";
-}
-
 void EventLog::start() {
   is_on_ = true;
   list_.clear();

@@ -30,8 +30,6 @@ enum class EventKind : std::uint8_t {
   products_committed,
   products_waited,  // number: the last complete group; amount: groups still in flight
 };
-/// "copy_started".
-const char* name_of(EventKind kind);
 
 /// `block` counts along x first, `warp` within the block.
 struct KernelEvent {
