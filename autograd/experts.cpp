@@ -36,6 +36,13 @@ struct Layer {
     grouped_matmul(y, x, weight.data(), offsets, forward());
     return y;
   }
+  /// As operator(), and the result's swiglu.
+  std::pair<Tensor, Tensor> gated(const Tensor& x, const Tensor& offsets) const {
+    const Tensor y = activation({x.size(0), outputs()}, x.dtype());
+    const Tensor h = activation({x.size(0), outputs() / 2}, x.dtype());
+    grouped_matmul_swiglu(h, y, x, weight.data(), offsets, forward());
+    return {y, h};
+  }
   Tensor input_gradient(const Tensor& dy, const Tensor& offsets) const {
     const Tensor dx = activation({dy.size(0), inputs()}, dy.dtype());
     grouped_matmul(dx, dy, weight.data(), offsets, backward());
@@ -218,10 +225,9 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
   call.at = ExpertRows(routing.offsets, routing.places, gate_up.exchange());
   call.send_weights();
   Tensor at_experts = call.at.to_experts(call.dispatched(rows));
-  const Tensor pre = call.gate_up(at_experts, call.at.offsets());
+  auto [pre, h] = call.gate_up.gated(at_experts, call.at.offsets());
   // Backward makes them again where they need not travel.
   if (!call.at.travel() || !gate_up.trainable()) at_experts = {};
-  Tensor h = gated(pre);
   call.weigh_h(h);
   Tensor results = call.down(h, call.at.offsets());
   h = {};

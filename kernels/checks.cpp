@@ -126,6 +126,14 @@ void check_pairs(std::string_view op, const ListArgument& outputs, const ListArg
   }
 }
 
+void check_gate_up(std::string_view op, const Argument& packed, const Argument& x) {
+  check_on_one_device(op, {x, packed});
+  check_same_dtype(op, packed, x);
+  check_rank(op, x, 2);
+  check_shape(op, packed, {x.tensor.size(0), 2 * x.tensor.size(1)});
+  check_apart(op, packed, x);
+}
+
 void fail_no_kernel(std::string_view op, const Device& device) {
   fail("{}: no kernel for device {} in this build", op, to_string(device));
 }

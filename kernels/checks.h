@@ -48,6 +48,9 @@ void check_apart(std::string_view op, const Argument& output, const Argument& in
 /// operations that may work in place.
 void check_same_or_apart(std::string_view op, const Argument& output, const Argument& input);
 
+/// `packed` [N, 2 F] holds gate and up of `x` [N, F] = swiglu(packed), in other memory.
+void check_gate_up(std::string_view op, const Argument& packed, const Argument& x);
+
 /// outputs[i] and inputs[i] are pairs on one device, with equal element counts and memory of their
 /// own. All outputs have one dtype, and all inputs.
 void check_pairs(std::string_view op, const ListArgument& outputs, const ListArgument& inputs);

@@ -46,6 +46,14 @@ __device__ inline void store(float16& to, float value) {
 #endif
 }
 
+/// The value that memory of T holds after `value` is stored there.
+template <typename T>
+__device__ float rounded(float value) {
+  T stored;
+  store(stored, value);
+  return load(stored);
+}
+
 /// 2^x in one instruction, within 2 units in the last place of f32. Results below 2^-126 are 0.
 __device__ inline float fast_exp2(float x) {
 #if defined(__CUDACC__)

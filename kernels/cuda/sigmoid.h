@@ -17,6 +17,11 @@ __device__ inline float sigmoid(float x) {
   return fast_reciprocal(1.0f + expf(-x));
 }
 
+/// silu(gate) * up. Every kernel of SwiGLU takes it from here, so that all have the same bits.
+__device__ inline float swiglu(float gate, float up) {
+  return gate * sigmoid(gate) * up;
+}
+
 /// s = sigmoid(x) and 1 - s, for derivatives.
 struct SigmoidPair {
   float s, complement;

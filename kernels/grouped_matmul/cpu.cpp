@@ -2,10 +2,13 @@
 #include <vector>
 
 #include "kernels/cast/op.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/grouped_matmul/op.h"
 #include "kernels/matmul/cpu/product.h"
 #include "kernels/matmul/narrow.h"
 #include "kernels/matmul/op.h"
+#include "kernels/swiglu/op.h"
+#include "kernels/swiglu/parts.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -48,26 +51,39 @@ void for_each_expert(const Groups& groups, const F& f) {
   }
 }
 
-void multiply_rows(Out c, const Tensor& a, const Tensor& b, const Groups& groups, bool transposed) {
+/// `finished` is a step for parts of c (matmul/cpu/steps.h), and `sections` are those of its columns.
+void multiply_rows(Out c, const Tensor& a, const Tensor& b, const Groups& groups, bool transposed,
+                   std::int64_t sections = 1, const ProductSteps::Step& finished = {}) {
   const std::int64_t K = a.size(1), N = c.size(1), matrices = b.size(0);
   std::vector<Product> products;
+  std::vector<ProductSteps> steps(static_cast<std::size_t>(groups.experts));
   for_each_expert(groups, [&](std::int64_t e) {
+    ProductSteps& of_expert = steps[static_cast<std::size_t>(e)];
+    of_expert.sections = sections;
+    if (finished) {
+      of_expert.finished = [&finished, first = groups.first(e)](Rectangle part) {
+        part.row += first;
+        finished(part);
+      };
+    }
     products.push_back({.M = groups.count(e),
-                        .N = N,
+                        .N = N / sections,
                         .K = K,
                         .a = element(a, groups.first(e) * K),
                         .b = element(b, e % matrices * K * N),
                         .c = element(c, groups.first(e) * N),
                         .a_row = K,
                         .b_row = transposed ? K : N,
-                        .c_row = N});
+                        .c_row = N,
+                        .steps = &of_expert});
   });
   multiply_all(products, {.in = a.dtype(),
                           .out = c.dtype(),
                           .transpose_b = transposed,
                           .M = a.size(0),
-                          .N = N,
+                          .N = N / sections,
                           .K = K,
+                          .sections = sections,
                           .count = groups.experts,
                           .rows = a.size(0)});
 }
@@ -125,6 +141,21 @@ void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offse
   const Tensor sums = Tensor::empty(c.shape(), DType::f32);
   multiply_rows(sums, a, b, groups, transposed);
   narrow(to, sums.slice(0, groups.end()), Accumulate::no);
+}
+
+void grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                           Transpose transpose_b) {
+  const Groups groups(offsets, a.size(0));
+  if (c.numel() == 0) return;
+  const Tensor to = c.slice(0, groups.end()), gated = y.slice(0, groups.end());
+  const Columns gate = first_half(to), up = second_half(to);
+  if (a.size(1) == 0 || widens_factors(a.dtype()) || rounds_apart(c.dtype(), a.size(1))) {
+    cpu::grouped_matmul(c, a, b, offsets, transpose_b);
+    return cpu::swiglu_forward(gated, gate, up);
+  }
+  multiply_rows(
+      to, a, b, groups, transpose_b == Transpose::yes, /*sections=*/2,
+      [&, isa = loop_isa()](const Rectangle& part) { swiglu_forward(isa, part, gated, gate, up); });
 }
 
 void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,

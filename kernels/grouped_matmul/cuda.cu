@@ -70,12 +70,18 @@ __global__ void __launch_bounds__(gpu::kThreads) general_kernel(Problem<T, U> pr
 
 // ---- The choice of the kernel
 
+/// Are there 16-bit operands whose rows are aligned to 16 bytes?
+template <typename T, typename U>
+bool suits_tensor_cores(const Problem<T, U>& problem) {
+  const std::int64_t rows = problem.of_weights ? problem.M : problem.K;
+  return sizeof(T) == 2 && gpu::is_vectorizable(problem.a, rows) &&
+         gpu::is_vectorizable(problem.b, problem.N) && gpu::is_vectorizable(problem.c, problem.N);
+}
+
 template <typename T, typename U>
 void multiply(const Problem<T, U>& problem) {
   if constexpr (sizeof(T) == 2) {
-    const std::int64_t rows = problem.of_weights ? problem.M : problem.K;
-    if (gpu::is_vectorizable(problem.a, rows) && gpu::is_vectorizable(problem.b, problem.N) &&
-        gpu::is_vectorizable(problem.c, problem.N)) {
+    if (suits_tensor_cores(problem)) {
       if (groups::suits_hopper(problem)) return groups::multiply_on_hopper(problem);
       return groups::multiply_on_tensor_cores(problem);
     }
@@ -84,27 +90,54 @@ void multiply(const Problem<T, U>& problem) {
               problem);
 }
 
+/// The products of rows. Without offsets one expert has all of them.
+template <typename T>
+Problem<T, T> problem_of_rows(const Tensor& c, const Tensor& a, const Tensor& b,
+                              const Tensor& offsets, Transpose transpose_b) {
+  const bool grouped = offsets.defined();
+  return {.a = a.data<T>(),
+          .b = b.data<T>(),
+          .c = c.data<T>(),
+          .offsets = grouped ? offsets.data<std::int32_t>() : nullptr,
+          .experts = grouped ? static_cast<int>(offsets.numel() - 1) : 1,
+          .matrices = static_cast<int>(b.size(0)),
+          .P = a.size(0),
+          .M = 0,
+          .N = c.size(1),
+          .K = a.size(1),
+          .of_weights = false,
+          .transpose_b = transpose_b == Transpose::yes,
+          .accumulate = false};
+}
+
 }  // namespace
 
 void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                     Transpose transpose_b) {
   if (c.numel() == 0 || b.size(0) == 0) return;
   gpu::visit(c.dtype(), [&](auto type) {
-    using T = decltype(type);
-    multiply(Problem<T, T>{.a = a.data<T>(),
-                           .b = b.data<T>(),
-                           .c = c.data<T>(),
-                           .offsets = offsets.data<std::int32_t>(),
-                           .experts = static_cast<int>(offsets.numel() - 1),
-                           .matrices = static_cast<int>(b.size(0)),
-                           .P = a.size(0),
-                           .M = 0,
-                           .N = c.size(1),
-                           .K = a.size(1),
-                           .of_weights = false,
-                           .transpose_b = transpose_b == Transpose::yes,
-                           .accumulate = false});
+    multiply(problem_of_rows<decltype(type)>(c, a, b, offsets, transpose_b));
   });
+}
+
+bool grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                           Transpose transpose_b) {
+  if (c.numel() == 0 || b.size(0) == 0) return false;
+  bool launched = false;
+  gpu::visit(c.dtype(), [&](auto type) {
+    using T = decltype(type);
+    if constexpr (sizeof(T) == 2) {
+      Problem<T, T> problem = problem_of_rows<T>(c, a, b, offsets, transpose_b);
+      problem.gated = y.data<T>();
+      if (!suits_tensor_cores(problem) || !gpu::is_vectorizable(problem.gated, y.size(1)) ||
+          !groups::suits_hopper(problem)) {
+        return;
+      }
+      groups::multiply_on_hopper(problem);
+      launched = true;
+    }
+  });
+  return launched;
 }
 
 void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,

@@ -77,7 +77,8 @@ struct Problem {
   const T* a;
   const T* b;
   U* c;
-  const std::int32_t* offsets;
+  U* gated = nullptr;           // [P, N / 2]: SwiGLU of c's rows, which are gate and up
+  const std::int32_t* offsets;  // null: one expert has all P rows (Hopper's kernel only)
   int experts;
   int matrices;          // of b: expert e takes e mod so many
   std::int64_t P;        // dispatched rows, at most

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/checks.h"
+#include "kernels/swiglu/op.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 
@@ -20,11 +21,9 @@ void check_groups(std::string_view op, const Argument& rows, const Tensor& offse
         rows.name, describe(rows.tensor), INT32_MAX);
 }
 
-}  // namespace
-
-void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
-                    Transpose transpose_b) {
-  constexpr std::string_view op = "grouped_matmul";
+/// Checks the arguments of a product of rows.
+void check_rows(std::string_view op, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                Transpose transpose_b) {
   check_on_one_device(op, {{"c", c}, {"a", a}, {"b", b}, {"offsets", offsets}});
   check_same_floating(op, {{"c", c}, {"a", a}, {"b", b}});
   check_rank(op, {"b", b}, 3);
@@ -39,9 +38,32 @@ void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offse
   check_shape(op, {"c", c}, {a.size(0), N});
   check_apart(op, {"c", c}, {"a", a});
   check_apart(op, {"c", c}, {"b", b});
+}
+
+}  // namespace
+
+void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                    Transpose transpose_b) {
+  constexpr std::string_view op = "grouped_matmul";
+  check_rows(op, c, a, b, offsets, transpose_b);
   if (c.device().is_cpu()) return cpu::grouped_matmul(c, a, b, offsets, transpose_b);
   if constexpr (kHasCuda) return cuda::grouped_matmul(c, a, b, offsets, transpose_b);
   fail_no_kernel(op, c.device());
+}
+
+void grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                           Transpose transpose_b) {
+  constexpr std::string_view op = "grouped_matmul_swiglu";
+  check_rows(op, c, a, b, offsets, transpose_b);
+  check_gate_up(op, {"c", c}, {"y", y});
+  check_apart(op, {"y", y}, {"a", a});
+  check_apart(op, {"y", y}, {"b", b});
+  if (c.device().is_cpu()) return cpu::grouped_matmul_swiglu(y, c, a, b, offsets, transpose_b);
+  if constexpr (kHasCuda) {
+    if (cuda::grouped_matmul_swiglu(y, c, a, b, offsets, transpose_b)) return;
+  }
+  grouped_matmul(c, a, b, offsets, transpose_b);
+  swiglu_forward(y, first_half(c), second_half(c));
 }
 
 void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,

@@ -5,14 +5,17 @@
 //
 //   grouped_matmul          c[rows of e] = a[rows of e] op(b_e)
 //                           a [P, K], op(b_e) [K, N], c [P, N]; b [E, K, N], or [E, N, K] transposed
+//   grouped_matmul_swiglu   the same, and y = silu(gate) * up (swiglu/op.h)
+//                           c's columns are gate, then up; y [P, N / 2]
 //   grouped_matmul_weight   c_e = a[rows of e]^T b[rows of e], or c_e += ...
 //                           a [P, M], b [P, N], c [E, M, N]
 //
-// grouped_matmul also takes several groups of rows per expert, as of tokens from several ranks: with
+// The first two also take several groups of rows per expert, as of tokens from several ranks: with
 // offsets [G E + 1] group i has the rows [offsets[i], offsets[i + 1]) and takes matrix i mod E.
 //
-// offsets [E + 1] i32 ascend from 0; rows from offsets[E] on are neither read nor written. An expert
-// without rows costs nothing, and its matrix of c is zero (or stays, when accumulating).
+// offsets [E + 1] i32 ascend from 0; rows from offsets[E] on are neither read nor written (but y's may
+// be written). An expert without rows costs nothing, and its matrix of c is zero (or stays, when
+// accumulating).
 //
 // A linear layer with weights [E, out, in], y_e = x_e W_e^T, takes
 //
@@ -21,7 +24,8 @@
 // and with weights [E, in, out] y = (x, W), dx = (dy, W, transposed), dW = (x, dy).
 //
 // All tensors have one floating dtype; c of grouped_matmul_weight may be f32 while a and b have 16
-// bits. Sums are f32 (f64 for f64), rounded once.
+// bits. Sums are f32 (f64 for f64), rounded once. y has the bits of a separate swiglu: it is a step of
+// the product on the CPU (matmul/cpu/steps.h), and on a GPU where Hopper's kernel multiplies.
 //
 // On the CPU an expert's bits depend neither on the number of threads nor on the other experts
 // (matmul/cpu/product.h). On a GPU all experts are one launch. The grid has the largest number of
@@ -35,15 +39,22 @@ namespace tessera {
 
 void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                     Transpose transpose_b = Transpose::no);
+void grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                           Transpose transpose_b = Transpose::no);
 void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                            Accumulate accumulate = Accumulate::no);
 
 namespace cpu {
 decltype(tessera::grouped_matmul) grouped_matmul;
+decltype(tessera::grouped_matmul_swiglu) grouped_matmul_swiglu;
 decltype(tessera::grouped_matmul_weight) grouped_matmul_weight;
 }  // namespace cpu
 namespace cuda {
 decltype(tessera::grouped_matmul) grouped_matmul;
+/// As one launch. False, and nothing is done, if no kernel has both. Without offsets one matrix
+/// multiplies all rows: a dense layer.
+bool grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                           Transpose transpose_b);
 decltype(tessera::grouped_matmul_weight) grouped_matmul_weight;
 }  // namespace cuda
 

@@ -1,5 +1,7 @@
 #include "kernels/cuda/gemm.h"
+#include "kernels/grouped_matmul/op.h"
 #include "kernels/linear/op.h"
+#include "kernels/matmul/options.h"
 
 namespace tessera::cuda {
 namespace {
@@ -49,6 +51,13 @@ bool linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
   return try_gemm(
       product,
       {.a = x.raw(), .b = weight.raw(), .c = y.raw(), .bias = bias.raw(), .aux = pre.raw()});
+}
+
+bool linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
+                           Transpose transpose_weight, const Tensor& bias) {
+  if (bias.defined() || matmul_options().swiglu == SwigluChoice::separate) return false;
+  const Tensor matrix = weight.reshape({1, weight.size(0), weight.size(1)});
+  return cuda::grouped_matmul_swiglu(y, gate_up, x, matrix, /*offsets=*/{}, transpose_weight);
 }
 
 bool linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,

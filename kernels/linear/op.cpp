@@ -48,14 +48,6 @@ void check_residual(std::string_view op, const Argument& output, const Tensor& r
   check_apart(op, output, argument);
 }
 
-/// `packed` holds gate and up of `x` = swiglu(packed).
-void check_gate_up(std::string_view op, const Argument& packed, const Argument& x) {
-  check_on_one_device(op, {x, packed});
-  check_same_dtype(op, packed, x);
-  check_shape(op, packed, {x.tensor.size(0), 2 * x.tensor.size(1)});
-  check_apart(op, packed, x);
-}
-
 }  // namespace
 
 void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
@@ -103,7 +95,6 @@ void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& we
                            Transpose transpose_weight, const Tensor& bias) {
   constexpr std::string_view op = "linear_swiglu_forward";
   check_layer(op, {{"gate_up", gate_up}, {"x", x}, {"weight", weight}, transpose_weight});
-  check_rank(op, {"y", y}, 2);
   check_gate_up(op, {"gate_up", gate_up}, {"y", y});
   check_bias(op, {"gate_up", gate_up}, bias);
   for (const Argument& output : {Argument{"y", y}, Argument{"gate_up", gate_up}}) {
@@ -113,6 +104,9 @@ void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& we
   }
   if (y.device().is_cpu()) {
     return cpu::linear_swiglu_forward(y, gate_up, x, weight, transpose_weight, bias);
+  }
+  if constexpr (kHasCuda) {
+    if (cuda::linear_swiglu_forward(y, gate_up, x, weight, transpose_weight, bias)) return;
   }
   linear_forward(gate_up, x, weight, transpose_weight, bias);
   swiglu_forward(y, first_half(gate_up), second_half(gate_up));

@@ -18,8 +18,9 @@
 // bits are those of separate operations. On a GPU they are one product with an epilogue
 // (kernels/cuda/gemm.h) where the library has it. Bias, gelu and residual then read the product before
 // it is rounded, so 16-bit results differ from the separate operations in their last bit, and pre is
-// the input of gelu, rounded. swiglu is always a separate operation there, and gelu is in f32: the
-// epilogue's tanh is a hardware approximation. dbias comes with the product only where both gradients
+// the input of gelu, rounded. In f32 gelu is a separate operation: the epilogue's tanh is a hardware
+// approximation. swiglu is the epilogue of our own product on Hopper (grouped_matmul/op.h) if there is
+// no bias and the rank has chosen it (matmul/options.h). dbias comes with the product only where both gradients
 // are overwritten and have one dtype, because the library cannot accumulate it.
 #pragma once
 
@@ -55,11 +56,13 @@ decltype(tessera::swiglu_linear_backward_input) swiglu_linear_backward_input;
 decltype(tessera::linear_backward_weight) linear_backward_weight;
 }  // namespace cpu
 namespace cuda {
-// As one product. False, and nothing is done, if the library has none for these arguments.
+// As one product. False, and nothing is done, if there is none for these arguments.
 bool linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
                     const Tensor& bias, const Tensor& residual);
 bool linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
                          Transpose transpose_weight, const Tensor& bias);
+bool linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
+                           Transpose transpose_weight, const Tensor& bias);
 bool linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
                            Transpose transpose_weight, const Tensor& pre);
 bool linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
   gpu::load_all(g, gate.at(n, column));
   gpu::load_all(u, up.at(n, column));
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) result[i] = g[i] * gpu::sigmoid(g[i]) * u[i];
+  for (int i = 0; i < kWidth; ++i) result[i] = gpu::swiglu(g[i], u[i]);
   gpu::store_all(y.at(n, column), result);
 }
 

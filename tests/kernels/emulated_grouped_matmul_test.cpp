@@ -1,11 +1,18 @@
 // The choice of the kernels of grouped products, which only the emulator shows.
 #include <catch2/catch.hpp>
+#include <functional>
 #include <map>
 #include <string>
+#include <tuple>
 
 #include "kernels/grouped_matmul/op.h"
+#include "kernels/linear/op.h"
+#include "kernels/matmul/options.h"
+#include "kernels/swiglu/op.h"
 #include "runtime/emulation/device/emulator.h"
+#include "tests/kernels/product_reference.h"
 #include "tests/support/emulated_capability.h"
+#include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 
@@ -14,31 +21,58 @@ namespace {
 
 using Launches = std::map<std::string, std::uint64_t>;
 
-/// The launches of both grouped operations with weights [2, in, out] on a GPU of this compute
-/// capability, by the kernels' names without those of their templates.
-Launches launches(int capability, std::int64_t in, std::int64_t out, DType dtype) {
-  const test::Capability gpu(capability);
-  const test::Rank rank;
+/// The launches of grouped products by f(), by the kernels' names without those of their templates.
+/// swiglu's kernel is "forward".
+Launches launches_of(const std::function<Tensor()>& f) {
   Launches found;
   const auto count = [&](int sign) {
     for (const emulation::KernelUse& use : emulation::kernel_uses()) {
-      for (const char* name : {"grouped_hopper", "tensor_core", "general"}) {
+      for (const char* name : {"grouped_hopper", "tensor_core", "general", "forward"}) {
         if (use.kernel.find(std::string(name) + "_kernel") == std::string::npos) continue;
         found[name] += sign > 0 ? use.launches : ~use.launches + 1;
       }
     }
   };
   count(-1);
+  test::to_doubles(f());  // launches run when the host waits for their results
+  count(+1);
+  std::erase_if(found, [](const auto& use) { return use.second == 0; });
+  return found;
+}
+
+/// The launches of both grouped operations with weights [2, in, out] on a GPU of this compute
+/// capability.
+Launches launches(int capability, std::int64_t in, std::int64_t out, DType dtype) {
+  const test::Capability gpu(capability);
+  const test::Rank rank;
   const Tensor x = test::normal_tensor({5, in}, dtype, "x"),
                w = test::normal_tensor({2, in, out}, dtype, "w");
   const Tensor y = Tensor::empty({5, out}, dtype), dw = Tensor::empty({2, in, out}, dtype);
   const Tensor offsets = Tensor::from(std::vector<std::int32_t>{0, 2, 5}, {3});
-  grouped_matmul(y, x, w, offsets);
-  grouped_matmul_weight(dw, x, y, offsets);
-  test::to_doubles(dw);  // launches run when the host waits for their results
-  count(+1);
-  std::erase_if(found, [](const auto& use) { return use.second == 0; });
-  return found;
+  return launches_of([&] {
+    grouped_matmul(y, x, w, offsets);
+    grouped_matmul_weight(dw, x, y, offsets);
+    return dw;
+  });
+}
+
+/// The launches of a gated layer [in, 2 out], of experts or dense.
+Launches swiglu_launches(int capability, std::int64_t in, std::int64_t out, DType dtype,
+                         bool dense) {
+  const test::Capability gpu(capability);
+  const test::Rank rank;
+  const Tensor x = test::normal_tensor({5, in}, dtype, "x"),
+               w = test::normal_tensor({1, in, 2 * out}, dtype, "w");
+  const Tensor y = Tensor::empty({5, out}, dtype), gate_up = Tensor::empty({5, 2 * out}, dtype);
+  const Tensor offsets = Tensor::from(std::vector<std::int32_t>{0, 5}, {2});
+  return launches_of([&] {
+    if (dense) {
+      linear_swiglu_forward(y, gate_up, x, w.reshape({in, 2 * out}), Transpose::no, {});
+    } else {
+      grouped_matmul_swiglu(y, gate_up, x, w, offsets);
+    }
+    return y;
+  });
 }
 
 }  // namespace
@@ -50,6 +84,47 @@ TEST_CASE("grouped products of 16 bits take Hopper's instructions on a GPU of ar
     REQUIRE(launches(90, 16, 20, dtype) == Launches{{"general", 2}});
   }
   REQUIRE(launches(90, 16, 24, DType::f32) == Launches{{"general", 2}});
+}
+
+TEST_CASE("a gated layer of 16 bits is one launch on a GPU of architecture 9.0") {
+  const Launches one = {{"grouped_hopper", 1}};
+  REQUIRE(swiglu_launches(90, 16, 24, DType::bf16, /*dense=*/false) == one);
+  REQUIRE(swiglu_launches(90, 16, 24, DType::f16, /*dense=*/true) == one);
+  // Rows of 20 are aligned in gate_up, which has 40, and not in y.
+  REQUIRE(swiglu_launches(90, 16, 20, DType::bf16, /*dense=*/false) ==
+          Launches{{"grouped_hopper", 1}, {"forward", 1}});
+  REQUIRE(swiglu_launches(80, 16, 24, DType::bf16, /*dense=*/false) ==
+          Launches{{"tensor_core", 1}, {"forward", 1}});
+  // cuBLASLt's products are none of these kernels.
+  REQUIRE(swiglu_launches(80, 16, 24, DType::bf16, /*dense=*/true) == Launches{{"forward", 1}});
+  REQUIRE(swiglu_launches(90, 16, 24, DType::f32, /*dense=*/true) == Launches{{"forward", 1}});
+}
+
+TEST_CASE("a gated dense layer takes cuBLASLt's product if the rank has chosen it") {
+  const test::Rank rank;
+  const std::int64_t N = 2100, in = 8, out = 136;  // two bands of tiles down, two tiles across
+  const Tensor x = test::normal_tensor({N, in}, DType::bf16, "x");
+  const Tensor w = test::normal_tensor({2 * out, in}, DType::bf16, "w");
+  const auto layer = [&](SwigluChoice choice) {
+    matmul_options().swiglu = choice;
+    const Tensor gate_up = test::poisoned({N, 2 * out}, DType::bf16);
+    const Tensor y = test::poisoned({N, out}, DType::bf16);
+    const Launches launches = launches_of([&] {
+      linear_swiglu_forward(y, gate_up, x, w, Transpose::yes, {});
+      return y;
+    });
+    return std::tuple(launches, gate_up, y);
+  };
+  const auto [fused, gate_up, y] = layer(SwigluChoice::epilogue);
+  const auto [separate, gate_up_apart, y_apart] = layer(SwigluChoice::separate);
+  REQUIRE(fused == Launches{{"grouped_hopper", 1}});
+  REQUIRE(separate == Launches{{"forward", 1}});
+  const auto expected = test::product_reference(x, w, Transpose::no, Transpose::yes);
+  REQUIRE(test::excess(gate_up, expected) <= 1.0);
+  REQUIRE(test::excess(gate_up_apart, expected) <= 1.0);
+  const Tensor of_gate_up = test::poisoned({N, out}, DType::bf16);
+  swiglu_forward(of_gate_up, first_half(gate_up), second_half(gate_up));
+  REQUIRE(test::same_bits(y, of_gate_up));
 }
 
 }  // namespace tessera

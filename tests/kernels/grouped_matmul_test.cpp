@@ -5,6 +5,7 @@
 
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/options.h"
+#include "kernels/swiglu/op.h"
 #include "tests/kernels/product_reference.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
@@ -83,6 +84,22 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& offsets, Transpos
   return c;
 }
 
+Tensor swiglu_of(const Tensor& gate_up) {
+  const Tensor y = test::poisoned({gate_up.size(0), gate_up.size(1) / 2}, gate_up.dtype());
+  swiglu_forward(y, first_half(gate_up), second_half(gate_up));
+  return y;
+}
+
+/// y and gate_up.
+std::pair<Tensor, Tensor> swiglu_product(const Tensor& a, const Tensor& b, const Tensor& offsets,
+                                         Transpose transpose) {
+  const std::int64_t N = b.size(transpose == Transpose::yes ? 1 : 2);
+  const Tensor y = test::poisoned({a.size(0), N / 2}, a.dtype());
+  const Tensor gate_up = test::poisoned({a.size(0), N}, a.dtype());
+  grouped_matmul_swiglu(y, gate_up, a, b, offsets, transpose);
+  return {y, gate_up};
+}
+
 void check_products(const Sizes& n, DType dtype) {
   const Tensor x = normal_tensor({n.rows(), n.in}, dtype, "x");
   const Tensor weight = normal_tensor({n.experts(), n.in, n.out}, dtype, "weight");
@@ -145,6 +162,64 @@ TEST_CASE(
     grouped_matmul_weight(alone, x.slice(4130, 4200), dy.slice(4130, 4200),
                           Sizes{{70}, n.in, n.out}.offsets());
     CHECK(test::same_bits(all.slice(3, 4), alone));
+  }
+}
+
+// Gate and up lie in one tile's halves on a GPU, and in one block's sections on the CPU. The sizes end a
+// tile of gate inside up, leave an expert without rows, and take several rounds of tiles.
+TEST_CASE("grouped_matmul_swiglu is grouped_matmul and swiglu, to the bit") {
+  const std::vector<Sizes> sizes = {{{1}, 1, 2},         {{3, 0, 5}, 7, 10}, {{129, 0, 2}, 24, 48},
+                                    {{5, 130}, 72, 272}, {thin(70), 16, 32}, {{2, 3}, 0, 8},
+                                    {{0, 0}, 8, 8},      {{40, 3}, 264, 512}};
+  for (const DType dtype : test::kFloating) {
+    for (const Sizes& n : sizes) {
+      CAPTURE(name_of(dtype), n.counts, n.in, n.out);
+      test::for_every_schedule([&] {
+        const Tensor x = normal_tensor({n.rows(), n.in}, dtype, "x"), offsets = n.offsets();
+        const Tensor weight = normal_tensor({n.experts(), n.in, n.out}, dtype, "weight");
+        for (const Transpose stored : kBoth) {
+          const Tensor w = stored == Transpose::yes ? swapped(weight) : weight;
+          const auto [y, gate_up] = swiglu_product(x, w, offsets, stored);
+          const Tensor expected = product(x, w, offsets, stored);
+          CHECK(test::same_bits(gate_up, expected));
+          CHECK(test::same_bits(y, swiglu_of(expected)));
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("grouped_matmul_swiglu of unaligned operands, and of NaNs beside other experts") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    const Tensor offsets = Sizes{{70, 5, 3}, 40, 48}.offsets();
+    const Tensor x = normal_tensor({78, 40}, dtype, "x"),
+                 w = normal_tensor({3, 40, 48}, dtype, "w");
+    const Tensor expected = swiglu_of(product(x, w, offsets, Transpose::no));
+    const Tensor y = test::unaligned(test::poisoned({78, 24}, dtype));
+    grouped_matmul_swiglu(y, test::poisoned({78, 48}, dtype), x, w, offsets);
+    CHECK(test::same_bits(y, expected));
+    x.slice(70, 75).copy_from(test::poisoned({5, 40}, dtype));
+    const Tensor beside = swiglu_product(x, w, offsets, Transpose::no).first;
+    CHECK(test::same_bits(beside.slice(0, 70), expected.slice(0, 70)));
+    CHECK(test::same_bits(beside.slice(75, 78), expected.slice(75, 78)));
+    CHECK(std::isnan(to_doubles(beside)[70 * 24]));
+  }
+}
+
+TEST_CASE("grouped_matmul_swiglu by OpenBLAS, and of a sum too deep to be rounded at once",
+          "[cpu]") {
+  const test::Rank rank;
+  const Tensor offsets = Sizes{{30, 0, 9}, 1, 1}.offsets();
+  for (const MatmulLibrary library : {MatmulLibrary::openblas, MatmulLibrary::tessera}) {
+    matmul_options().library = library;
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const Tensor x = normal_tensor({39, 4100}, dtype, "x"),
+                   w = normal_tensor({3, 4100, 20}, dtype, "w");
+      const auto [y, gate_up] = swiglu_product(x, w, offsets, Transpose::no);
+      CHECK(test::same_bits(gate_up, product(x, w, offsets, Transpose::no)));
+      CHECK(test::same_bits(y, swiglu_of(gate_up)));
+    }
   }
 }
 
@@ -289,6 +364,9 @@ TEST_CASE("grouped_matmul refuses arguments that do not fit together") {
   REQUIRE_THROWS_WITH(grouped_matmul(c, a, b, Tensor::zeros({3}, DType::i64)), Contains("offsets"));
   REQUIRE_THROWS_WITH(grouped_matmul(c, a, b, Tensor::zeros({4}, DType::i32)),
                       Contains("offsets has 3 groups; the 2 matrices of b must divide them"));
+  REQUIRE_THROWS_WITH(grouped_matmul_swiglu(zeros({5, 2}), c, a, b, offsets),
+                      Contains("c is f32 [5, 6]; its shape must be [5, 4]"));
+  REQUIRE_THROWS_WITH(grouped_matmul_swiglu(c, c, a, b, offsets), Contains("c"));
   REQUIRE_THROWS_WITH(grouped_matmul_weight(b, a, zeros({4, 6}), offsets),
                       Contains("a is f32 [5, 4] and b is f32 [4, 6]; their rows must be equal"));
   REQUIRE_THROWS_WITH(grouped_matmul_weight(zeros({2, 4, 4}), a, a.clone(), zeros({3})),

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/linear/op.h"
+#include "kernels/swiglu/op.h"
 #include "tests/kernels/product_reference.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
@@ -86,6 +87,29 @@ void for_every_layer(Check check) {
 }
 
 }  // namespace
+
+TEST_CASE("linear_swiglu_forward: gate and up of the layer, and SwiGLU of what is stored") {
+  const test::Rank rank;
+  for (const test::Precision& precision : test::kPrecisions) {
+    for (const Size& size : {Size{1, 1, 2}, Size{5, 3, 6}, Size{33, 24, 80}, Size{140, 16, 272}}) {
+      for (const Transpose transpose : kBoth) {
+        const Layer layer(size, transpose, precision.dtype);
+        for (const bool with_bias : {false, true}) {
+          CAPTURE(name_of(precision.dtype), size.N, size.I, size.O, with_bias);
+          const Tensor gate_up = test::poisoned({size.N, size.O}, precision.dtype);
+          const Tensor y = test::poisoned({size.N, size.O / 2}, precision.dtype);
+          linear_swiglu_forward(y, gate_up, layer.x, layer.weight, transpose,
+                                with_bias ? layer.bias : Tensor());
+          CHECK(relative_error(to_doubles(gate_up), layer.forward(with_bias)) <=
+                2 * precision.bound);
+          const Tensor expected = test::poisoned(y.shape(), precision.dtype);
+          swiglu_forward(expected, first_half(gate_up), second_half(gate_up));
+          CHECK(test::same_bits(y, expected));
+        }
+      }
+    }
+  }
+}
 
 TEST_CASE("linear_forward is x W + b") {
   const test::Rank rank;

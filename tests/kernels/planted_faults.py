@@ -438,6 +438,11 @@ CPU_FAULTS = {
         "half->first + part.column",
         "0 * half->first + part.column",
         ["kernels_linear_cpu"]),
+    "the rows of an expert's swiglu begin at the first expert's": (
+        "kernels/grouped_matmul/cpu.cpp",
+        "        part.row += first;\n",
+        "",
+        ["kernels_grouped_matmul"]),
     "a part of swiglu's gradient begins at the first column": (
         "kernels/swiglu/cpu.cpp",
         "from = Rows<T>(dy, part.column)",
@@ -1065,6 +1070,41 @@ FAULTS = {
         "    g[i] = of_gate;\n"
         "    u[i] = d[i] * (g[i] * s);\n",
         ["kernels_swiglu"]),
+    "up is gate's columns again": (
+        "kernels/grouped_matmul/hopper/tiles.h",
+        "      (kTransposed ? b.token : b.channel) += work.section;\n",
+        "",
+        ["kernels_grouped_matmul"]),
+    "swiglu takes sums that are not rounded": (
+        "kernels/grouped_matmul/hopper/products.cu",
+        "gpu::swiglu(gpu::rounded<U>(value), gpu::rounded<U>(up[i / 2][i % 2]))",
+        "gpu::swiglu(value, up[i / 2][i % 2])",
+        ["kernels_grouped_matmul"]),
+    "a tile of gate and up moves on by all of its columns": (
+        "kernels/grouped_matmul/hopper/work.h",
+        "static_cast<int>(tile) * (kColumns / sections(kResult))",
+        "static_cast<int>(tile) * kColumns",
+        ["kernels_grouped_matmul"]),
+    "a band's tiles go down as far as in a full one": (
+        "kernels/grouped_matmul/hopper/work.h",
+        "min(kBand, tiles(p.P, kTileRows) - band * kBand)",
+        "kBand",
+        ["kernels_emulated_grouped_matmul"]),
+    "swiglu's rows are aligned though the result's are not": (
+        "kernels/grouped_matmul/cuda.cu",
+        "!suits_tensor_cores(problem) || !gpu::is_vectorizable(problem.gated, y.size(1)) ||",
+        "!suits_tensor_cores(problem) ||",
+        ["kernels_grouped_matmul"]),
+    "a dense gated layer forgets the rank's choice": (
+        "kernels/linear/cuda.cpp",
+        "bias.defined() || matmul_options().swiglu == SwigluChoice::separate",
+        "bias.defined()",
+        ["kernels_emulated_grouped_matmul"]),
+    "a dense gated layer forgets its bias": (
+        "kernels/linear/cuda.cpp",
+        "bias.defined() || matmul_options().swiglu == SwigluChoice::separate",
+        "matmul_options().swiglu == SwigluChoice::separate",
+        ["kernels_linear"]),
     "columns are copied in vectors though rows do not begin aligned": (
         "kernels/columns/cuda.cu",
         "gpu::is_vectorizable(to, columns) && gpu::is_vectorizable(from, stride) &&",

@@ -61,6 +61,9 @@ TEST_CASE("on_gpu.sh: names failed parts, skips parts with missing tools, runs t
              Contains("--model gpt2-xl --batch 4 ") && Contains("--attention cudnn"));
   CHECK_THAT(read_text_file(folder / "out/step_choices.log"),
              Contains("runtime.graph=true") && Contains("kernels.cublaslt=measured"));
+  CHECK_THAT(read_text_file(folder / "out/step_choices.log"),
+             Contains("step_llama3.2-1b_separate.json kernels.swiglu=separate") &&
+                 !Contains("step_gpt2_separate.json"));
   CHECK(read_text_file(folder / "out/kernels.json") == "[]\n");
 }
 

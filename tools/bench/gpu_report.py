@@ -50,6 +50,8 @@ def program_of(config):
         name += ", one graph"
     if config["kernels.cublaslt"] == "measured":
         name += ", measured algorithms"
+    if config.get("kernels.swiglu") == "separate":
+        name += ", separate SwiGLU"
     return name
 
 

@@ -11,7 +11,7 @@
 #   kernel_tests   tests of the kernels                                   5 min
 #   kernels        bench_kernels, against copies, cuBLASLt and cuDNN      5 min
 #   step           bench_step of three models, both attentions            5 min
-#   step_choices   the same steps as a graph, and by measured algorithms  5 min
+#   step_choices   the same as a graph, and by other kernels              5 min
 #   torch_step     the same steps in PyTorch, eager and compiled         10 min
 #   memcheck       tests of attention and norms under compute-sanitizer  10 min
 #   racecheck      the same, races in shared memory                      10 min
@@ -141,6 +141,8 @@ step_choices() {
   local status=0
   steps_with graph runtime.graph=true || status=1
   steps_with measured kernels.cublaslt=measured || status=1
+  local steps=("llama3.2-1b 4") # the one with SwiGLU
+  steps_with separate kernels.swiglu=separate || status=1
   return "$status"
 }
 

@@ -168,6 +168,7 @@ struct KernelsConfig {
   CudnnOrder cudnn_order = CudnnOrder::same;
   MatmulLibrary matmul = MatmulLibrary::tessera;
   AlgorithmChoice cublaslt = AlgorithmChoice::suggested;
+  SwigluChoice swiglu = SwigluChoice::epilogue;
 };
 
 /// The texts of train.sample_every.

@@ -18,6 +18,7 @@ void choose_kernels(const Config& config, cpu::Isa best) {
   matmul_options().library = config.kernels.matmul;
   matmul_options().isa = isa;
   matmul_options().choice = config.kernels.cublaslt;
+  matmul_options().swiglu = config.kernels.swiglu;
 }
 
 }  // namespace tessera

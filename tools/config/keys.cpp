@@ -384,6 +384,10 @@ std::vector<Key> kernels_keys(KernelsConfig& kernels) {
                  "The algorithms of a GPU's matrix products: the first that cuBLASLt suggests, or "
                  "the fastest of eight by measurement. Checkpoints keep the measured ones, so that "
                  "a run that continues has the same bits."),
+      choice_key("kernels.swiglu", kernels.swiglu,
+                 "A gated feed-forward layer on a GPU of architecture 9.0, in 16 bits: SwiGLU in "
+                 "the epilogue of this project's product of gate and up, or a kernel of its own "
+                 "after cuBLASLt's product. Experts always have the first."),
   };
 }
 

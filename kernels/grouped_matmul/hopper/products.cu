@@ -13,10 +13,14 @@
 // Where rows are depths (the weights' gradient), the consumers overwrite those of the next expert with
 // zeros: 0 times NaN is NaN, so it is done in both operands. A sum over k is one chain, from the
 // first depth on in steps of 16: its bits depend neither on the tile nor on the other experts.
+//
+// Where c is gate and up, a consumer has both of a column in its registers, and stores silu(gate) * up
+// as well. A kernel of its own would read c again: 4 bytes for each element of the result in 16 bits.
 #include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/device_attributes.h"
+#include "kernels/cuda/sigmoid.h"
 #include "kernels/grouped_matmul/hopper/launch.h"
 #include "kernels/grouped_matmul/hopper/store.h"
 #include "kernels/grouped_matmul/hopper/tiles.h"
@@ -26,11 +30,11 @@ namespace tessera::cuda::groups {
 namespace {
 
 /// By one warp: starts the copies of all steps, in the order in which the consumers take them.
-template <Direction kDirection, int kColumns, typename T, typename U, typename Ring>
+template <Direction kDirection, int kColumns, Result kResult, typename T, typename U, typename Ring>
 __device__ void produce(const Problem<T, U>& problem, const TensorMaps& maps, const Ring& ring) {
   const bool elected = gpu::elect_lane();
   unsigned tile = 0;
-  for_each_work<kDirection, kColumns>(problem, [&](const Work<U>& work) {
+  for_each_work<kDirection, kColumns, kResult>(problem, [&](const Work<U>& work) {
     for (int depth = 0; depth < work.depth; depth += kStepDepth, ++tile) {
       if (elected) ring.tile(tile).load(maps, work, depth, ring.begin_fill(tile));
     }
@@ -38,7 +42,7 @@ __device__ void produce(const Problem<T, U>& problem, const TensorMaps& maps, co
 }
 
 /// A consumer: 64 rows of each tile.
-template <Direction kDirection, int kColumns, typename T, typename U, typename Ring>
+template <Direction kDirection, int kColumns, Result kResult, typename T, typename U, typename Ring>
 struct Consumer {
   static constexpr bool kOfWeights = kDirection == Direction::weights;
   const Problem<T, U>& problem;
@@ -78,23 +82,51 @@ struct Consumer {
   }
 
   __device__ void store(const Sums& sum, const Work<U>& work) const {
-    const bool accumulate = kOfWeights && problem.accumulate;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = rows.warp_of_block() + 8 * half + static_cast<int>(threadIdx.x % 32 / 4);
-      U* const to = work.c + row * problem.N;
 #pragma unroll
-      for (int n = 0; n < kColumns / 8; n += 4) {
+      for (int n = 0; n < kColumns / 8 / sections(kResult); n += 4) {
         if (8 * n >= work.columns) break;
-        float values[4][2];
-#pragma unroll
-        for (int piece = 0; piece < 4; ++piece) {
-          values[piece][0] = sum[n + piece][2 * half];
-          values[piece][1] = sum[n + piece][2 * half + 1];
-        }
-        store_columns(to + 8 * n, work.columns - 8 * n, row < work.rows, values, accumulate);
+        kResult == Result::gated ? store_gated(sum, work, row, half, n)
+                                 : store_product(sum, work, row, half, n);
       }
     }
+  }
+  /// Four pieces of a lane's sums in one row, from piece n on.
+  __device__ static void take(float (&values)[4][2], const Sums& sum, int half, int n) {
+#pragma unroll
+    for (int piece = 0; piece < 4; ++piece) {
+      values[piece][0] = sum[n + piece][2 * half];
+      values[piece][1] = sum[n + piece][2 * half + 1];
+    }
+  }
+  __device__ void store_product(const Sums& sum, const Work<U>& work, int row, int half,
+                                int n) const {
+    float values[4][2];
+    take(values, sum, half, n);
+    store_columns(work.c + row * problem.N + 8 * n, work.columns - 8 * n, row < work.rows, values,
+                  kOfWeights && problem.accumulate);
+  }
+  /// SwiGLU takes gate and up as they are stored, so that its bits are those of a kernel of its own.
+  __device__ void store_gated(const Sums& sum, const Work<U>& work, int row, int half,
+                              int n) const {
+    const auto store_at = [&](U* to, const float(&values)[4][2]) {
+      store_columns(to + 8 * n, work.columns - 8 * n, row < work.rows, values,
+                    /*accumulate=*/false);
+    };
+    U* const gates = work.c + row * problem.N;
+    float gate[4][2], up[4][2];
+    take(gate, sum, half, n);
+    take(up, sum, half, kColumns / 16 + n);
+    store_at(gates, gate);
+    store_at(gates + work.section, up);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float& value = gate[i / 2][i % 2];
+      value = gpu::swiglu(gpu::rounded<U>(value), gpu::rounded<U>(up[i / 2][i % 2]));
+    }
+    store_at(work.gated + row * std::int64_t{work.section}, gate);
   }
 
   __device__ void visit(const Work<U>& work) {
@@ -111,21 +143,22 @@ struct Consumer {
   }
 };
 
-template <Direction kDirection, int kColumns, typename T, typename U>
+template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
 __global__ void __launch_bounds__(gpu::kRoleThreads, 1)
     grouped_hopper_kernel(const Problem<T, U> problem, const __grid_constant__ TensorMaps maps) {
   if constexpr (gpu::kHasHopper) {
-    using Ring = groups::Ring<StepTiles<T, kDirection, kColumns>>;
+    using Ring = groups::Ring<StepTiles<T, kDirection, kColumns, kResult>>;
     gpu::TileMemory shared;
     Ring ring;
     ring.take_tiles(shared);
     gpu::begin_rings(shared, ring);
-    gpu::run_warp_roles([&] { produce<kDirection, kColumns>(problem, maps, ring); },
-                        [&] {
-                          Consumer<kDirection, kColumns, T, U, Ring> consumer{problem, ring};
-                          for_each_work<kDirection, kColumns>(
-                              problem, [&](const Work<U>& work) { consumer.visit(work); });
-                        });
+    gpu::run_warp_roles(
+        [&] { produce<kDirection, kColumns, kResult>(problem, maps, ring); },
+        [&] {
+          Consumer<kDirection, kColumns, kResult, T, U, Ring> consumer{problem, ring};
+          for_each_work<kDirection, kColumns, kResult>(
+              problem, [&](const Work<U>& work) { consumer.visit(work); });
+        });
   }
 }
 
@@ -145,16 +178,16 @@ gpu::TensorMap map_of(const T* data, std::int64_t matrices, std::int64_t rows, s
                          tile_rows);
 }
 
-template <Direction kDirection, int kColumns, typename T, typename U>
+template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
 void launch(const Problem<T, U>& p) {
-  using Tiles = StepTiles<T, kDirection, kColumns>;
+  using Tiles = StepTiles<T, kDirection, kColumns, kResult>;
   constexpr bool kOfWeights = kDirection == Direction::weights;
   const std::int64_t K = p.K, N = p.N;
   const TensorMaps maps{map_of(p.a, 1, p.P, kOfWeights ? p.M : K, Tiles::kLeftRows),
                         kOfWeights           ? map_of(p.b, 1, p.P, N, Tiles::kRightRows)
                         : Tiles::kTransposed ? map_of(p.b, p.matrices, N, K, Tiles::kRightRows)
                                              : map_of(p.b, p.matrices, K, N, Tiles::kRightRows)};
-  gpu::launch(grouped_hopper_kernel<kDirection, kColumns, T, U>,
+  gpu::launch(grouped_hopper_kernel<kDirection, kColumns, kResult, T, U>,
               dim3(static_cast<unsigned>(gpu::multiprocessors())), dim3(gpu::kRoleThreads),
               Ring<Tiles>::kBytes, gpu::stream(), p, maps);
 }
@@ -162,12 +195,18 @@ void launch(const Problem<T, U>& p) {
 /// A wide tile reads less per product. Narrow ones are taken where wide ones would be half empty, and
 /// where a weight has few tiles: an expert's rows are not shared out, so that a large expert's few
 /// tiles would keep few multiprocessors busy. Only the shape of one expert's product decides.
-template <Direction kDirection, typename T, typename U>
+template <Direction kDirection, Result kResult, typename T, typename U>
 void launch(const Problem<T, U>& p) {
   constexpr std::int64_t kEnough = 32;
   const bool few =
       kDirection == Direction::weights && ceil_div(p.M, kTileRows) * ceil_div(p.N, 256) < kEnough;
-  p.N <= 128 || few ? launch<kDirection, 128>(p) : launch<kDirection, 256>(p);
+  p.N <= 128 || few ? launch<kDirection, 128, kResult>(p) : launch<kDirection, 256, kResult>(p);
+}
+
+template <Result kResult, typename T>
+void launch_rows(const Problem<T, T>& p) {
+  p.transpose_b ? launch<Direction::rows_transposed, kResult>(p)
+                : launch<Direction::rows, kResult>(p);
 }
 
 }  // namespace
@@ -181,9 +220,9 @@ bool suits_hopper(const Problem<T, U>& p) {
 
 template <typename T, typename U>
 void multiply_on_hopper(const Problem<T, U>& p) {
-  if (p.of_weights) return launch<Direction::weights>(p);
+  if (p.of_weights) return launch<Direction::weights, Result::product>(p);
   if constexpr (std::is_same_v<T, U>) {
-    p.transpose_b ? launch<Direction::rows_transposed>(p) : launch<Direction::rows>(p);
+    p.gated != nullptr ? launch_rows<Result::gated>(p) : launch_rows<Result::product>(p);
   }
 }
 

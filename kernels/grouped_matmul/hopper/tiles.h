@@ -4,6 +4,12 @@
 //   rows              128 rows x 64 depths     64 depths x 128 or 256 columns
 //   rows_transposed   128 rows x 64 depths     128 or 256 columns x 64 depths
 //   weights           64 depths x 128 rows     64 depths x 128 or 256 columns
+//
+// Where columns are gate and up, half of a tile's are gate's and half are the same ones of up. A lane
+// then has both in its registers:
+//
+//   columns of b     0 ... F - 1      F ... 2 F - 1
+//                      [gate]            [up]          two copies, side by side in shared memory
 #pragma once
 
 #include <type_traits>
@@ -19,7 +25,7 @@ struct TensorMaps {
 };
 
 /// The tiles of both operands for 64 depths.
-template <typename T, Direction kDirection, int kColumns>
+template <typename T, Direction kDirection, int kColumns, Result kResult>
 struct StepTiles {
   static constexpr bool kOfWeights = kDirection == Direction::weights;
   static constexpr bool kTransposed = kDirection == Direction::rows_transposed;
@@ -27,10 +33,14 @@ struct StepTiles {
                                   gpu::PanelTile<T, kTileRows, kStepDepth>>;
   using Right = std::conditional_t<kTransposed, gpu::PanelTile<T, kColumns, kStepDepth>,
                                    gpu::PanelTile<T, kStepDepth, kColumns>>;
+  /// A copy of b's columns. The right tile has as many as there are sections.
+  static constexpr int kSections = sections(kResult), kCopied = kColumns / kSections;
+  using Copy = std::conditional_t<kTransposed, gpu::PanelTile<T, kCopied, kStepDepth>,
+                                  gpu::PanelTile<T, kStepDepth, kCopied>>;
   using Element = T;
   static constexpr int kElements = Left::kElements + Right::kElements;
   static constexpr int kBytes = Left::kBytes + Right::kBytes;
-  static constexpr int kRightRows = kTransposed ? kColumns : kStepDepth;
+  static constexpr int kRightRows = kTransposed ? kCopied : kStepDepth;
   static constexpr int kLeftRows = kOfWeights ? kStepDepth : kTileRows;
   T* data;
 
@@ -45,7 +55,12 @@ struct StepTiles {
     (kOfWeights ? a.token : a.channel) += depth;
     (kTransposed ? b.channel : b.token) += depth;
     left().load(maps.a, a, barrier);
-    right().load(maps.b, b, barrier);
+#pragma unroll
+    for (int section = 0; section < kSections; ++section) {
+      const Copy copy{right().data + section * Copy::kElements};
+      copy.load(maps.b, b, barrier);
+      (kTransposed ? b.token : b.channel) += work.section;
+    }
   }
 
   /// Starts sum += a b for the rows of consumer `group`, or sum = a b.

@@ -9,6 +9,9 @@
 //   round 0         0   1   2   3
 //   round 1         7   6   5   4
 //   round 2         8   9   -   -
+//
+// One expert with many columns is numbered in bands of 16 tiles down instead: side by side, the thread
+// blocks of a round would read all of b, and few rows of a.
 #pragma once
 
 #include "kernels/cuda/hopper.h"
@@ -25,17 +28,27 @@ enum class Direction {
   weights           // c_e (+)= a^T b: the rows of both are depths
 };
 
+/// What is stored: c, or c, whose columns are gate and up, and silu(gate) * up.
+enum class Result { product, gated };
+
+/// Columns of c come in so many sections of equal width. A tile has the same columns of each.
+constexpr int sections(Result result) {
+  return result == Result::gated ? 2 : 1;
+}
+
 /// A tile of c.
 template <typename U>
 struct Work {
   U* c;                 // its first element
-  int rows, columns;    // of the expert's c from there on; the tile may have less
+  U* gated;             // the same of SwiGLU's result
+  int rows, columns;    // of the expert's c, or of a section, from there on; the tile may have less
+  int section;          // columns of c from one section to the next
   int depth;            // of the sums
   gpu::TilePlace a, b;  // the first tiles of the operands
 };
 
 /// All tiles of c. The whole warp calls the public functions.
-template <Direction kDirection, int kColumns, typename T, typename U>
+template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
 struct WorkList {
   const Problem<T, U>& p;
 
@@ -43,23 +56,27 @@ struct WorkList {
     if constexpr (kDirection == Direction::weights) {
       return static_cast<unsigned>(p.experts) * down() * across();
     } else {
-      return count_tiles(p.offsets, p.experts, kTileRows) * across();
+      const bool one = p.offsets == nullptr;
+      return (one ? tiles(p.P, kTileRows) : count_tiles(p.offsets, p.experts, kTileRows)) *
+             across();
     }
   }
   __device__ Work<U> find(unsigned number) const {
     if constexpr (kDirection == Direction::weights) {
       return of_weights(number);
     } else {
-      return of_rows(number);
+      return p.offsets == nullptr ? of_band(number) : of_expert(number);
     }
   }
 
  private:
+  static constexpr unsigned kBand = 16;
+
   __device__ static unsigned tiles(std::int64_t extent, unsigned side) {
     return (static_cast<unsigned>(extent) + side - 1) / side;
   }
-  __device__ unsigned across() const { return tiles(p.N, kColumns); }
-  __device__ unsigned down() const { return tiles(p.M, kTileRows); }  // of one expert's weights
+  __device__ unsigned across() const { return tiles(p.N, kColumns); }  // of all sections together
+  __device__ unsigned down() const { return tiles(p.M, kTileRows); }   // of one expert's weights
 
   __device__ Work<U> of_weights(unsigned number) const {
     const unsigned expert = number / (down() * across()), tile = number % (down() * across());
@@ -67,21 +84,35 @@ struct WorkList {
     const int column = static_cast<int>(tile / down()) * kColumns;
     const int first = p.offsets[expert];
     return {p.c + (expert * p.M + row) * p.N + column,
+            nullptr,
             static_cast<int>(p.M) - row,
             static_cast<int>(p.N) - column,
+            0,
             p.offsets[expert + 1] - first,
             {row, first, 0, 0},
             {column, first, 0, 0}};
   }
-  __device__ Work<U> of_rows(unsigned number) const {
+  __device__ Work<U> of_expert(unsigned number) const {
     const TileOfExpert tile = find_tile(p.offsets, p.experts, kTileRows, number / across());
-    const int column = static_cast<int>(number % across()) * kColumns;
     const int row = p.offsets[tile.expert] + static_cast<int>(tile.tile) * kTileRows;
-    const int matrix = tile.expert % p.matrices;
+    return of_rows(row, p.offsets[tile.expert + 1], number % across(), tile.expert % p.matrices);
+  }
+  __device__ Work<U> of_band(unsigned number) const {
+    const unsigned band = number / (kBand * across()), place = number % (kBand * across());
+    const unsigned down = min(kBand, tiles(p.P, kTileRows) - band * kBand);
+    const auto row = static_cast<int>(band * kBand + place % down) * kTileRows;
+    return of_rows(row, static_cast<int>(p.P), place / down, 0);
+  }
+  /// The tile of rows from `row` on, of an expert whose last row is before `end`, in column `tile`.
+  __device__ Work<U> of_rows(int row, int end, unsigned tile, int matrix) const {
     constexpr bool kTransposed = kDirection == Direction::rows_transposed;
+    const int column = static_cast<int>(tile) * (kColumns / sections(kResult));
+    const auto section = static_cast<int>(p.N) / sections(kResult);
     return {p.c + row * p.N + column,
-            p.offsets[tile.expert + 1] - row,
-            static_cast<int>(p.N) - column,
+            kResult == Result::gated ? p.gated + row * std::int64_t{section} + column : nullptr,
+            end - row,
+            section - column,
+            section,
             static_cast<int>(p.K),
             {0, row, 0, 0},
             {kTransposed ? 0 : column, kTransposed ? column : 0, matrix, 0}};
@@ -89,9 +120,9 @@ struct WorkList {
 };
 
 /// Calls f(work) for the thread block's tiles. The whole warp calls this.
-template <Direction kDirection, int kColumns, typename T, typename U, typename F>
+template <Direction kDirection, int kColumns, Result kResult, typename T, typename U, typename F>
 __device__ void for_each_work(const Problem<T, U>& problem, F f) {
-  const WorkList<kDirection, kColumns, T, U> list{problem};
+  const WorkList<kDirection, kColumns, kResult, T, U> list{problem};
   const unsigned count = list.count();
   for (unsigned round = 0; round * gridDim.x < count; ++round) {
     const unsigned place = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;

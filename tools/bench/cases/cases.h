@@ -18,8 +18,8 @@ namespace tessera {
 
 /// The rate that a kernel's rate is divided by, measured in the same run: the bytes per second of a
 /// copy, the FLOP/s of a library's or of our own plain matrix products of the kernel's shapes, cuDNN's
-/// attention, with the same bits in every run or in any order, or the same kernel on packed documents
-/// apart. On a GPU plain matrix products are the library's.
+/// attention, with the same bits in every run or in any order, or the same work as separate calls
+/// (`apart`). On a GPU plain matrix products are the library's.
 enum class Baseline { copy, matmul, own_matmul, cudnn, cudnn_any_order, apart };
 
 /// Allocates the operands and returns the function to time.

@@ -5,6 +5,7 @@
 
 #include "kernels/linear/op.h"
 #include "kernels/matmul/op.h"
+#include "kernels/swiglu/op.h"
 #include "tools/bench/cases/cases.h"
 #include "tools/measure/noise.h"
 
@@ -14,6 +15,36 @@ namespace {
 struct Operands {
   Tensor x, y, pre, weight, bias, dweight, dbias;
 };
+
+/// Gate and up as one product with SwiGLU, against the product and then SwiGLU.
+void add_gated_layer(CaseList& list) {
+  const std::int64_t N = list.rows, C = list.model.width, F = list.model.mlp_width;
+  struct Operands {
+    Tensor y, gate_up, x, weight;
+  };
+  const auto make = [=, dtype = list.dtype] {
+    return Operands{.y = Tensor::empty({N, F}, dtype),
+                    .gate_up = Tensor::empty({N, 2 * F}, dtype),
+                    .x = noise({N, C}, dtype),
+                    .weight = noise({2 * F, C}, dtype)};
+  };
+  const MatmulShape product = {.m = N, .n = 2 * F, .k = C, .transpose_b = Transpose::yes};
+  list.compute_bound(
+      "linear_swiglu", fmt::format("{} x 2*{} x {}", N, F, C),
+      list.bytes(N, C) + list.bytes(2 * F, C) + list.bytes(N, 3 * F), 1.0, {product},
+      [=] {
+        return [t = make()] {
+          linear_swiglu_forward(t.y, t.gate_up, t.x, t.weight, Transpose::yes, {});
+        };
+      },
+      Baseline::apart,
+      [=] {
+        return [t = make()] {
+          matmul(t.gate_up, t.x, t.weight, Transpose::no, Transpose::yes);
+          swiglu_forward(t.y, first_half(t.gate_up), second_half(t.gate_up));
+        };
+      });
+}
 
 }  // namespace
 
@@ -56,6 +87,7 @@ void add_linear_cases(CaseList& list) {
   add("linear_bias_gelu", operands + wide, forward, dtype, [](const Operands& t) {
     linear_gelu_forward(t.y, t.pre, t.x, t.weight, Transpose::yes, t.bias);
   });
+  add_gated_layer(list);
   add("linear_dweight_dbias", operands, weight, dtype, [](const Operands& t) {
     linear_backward_weight(t.dweight, t.dbias, t.x, t.y, Transpose::yes, Accumulate::no,
                            Accumulate::no);

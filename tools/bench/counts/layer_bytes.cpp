@@ -14,8 +14,8 @@ LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens)
   least.forward = 2 * 4 * N * C + 4 * N * (H + K) * D + 4 * N * H;
   least.backward = 2 * 8 * N * C + 8 * N * (H + K) * D + 4 * N * H;
   if (shape.gated_mlp) {
-    least.forward += 4 * N * (H + K) * D + 6 * N * F;
-    least.backward += 4 * N * (H + K) * D + 10 * N * F;
+    least.forward += 4 * N * (H + K) * D;
+    least.backward += 10 * N * F;
   }
   if (shape.qk_norm) {
     least.forward += 4 * N * (H + K);

@@ -14,15 +14,16 @@ struct LayerBytes {
 ///
 ///   operation                       forward             backward
 ///   two norms                       2 x 4NC             2 x 8NC
-///   RoPE, in place                  4N(H + K)D          4N(H + K)D
+///   RoPE, in place                  4N(H + K)D          0
 ///   norms of q and k, with it       4N(H + K)           6N(H + K)D + 4N(H + K)
 ///   attention                       4N(H + K)D + 4NH    8N(H + K)D + 4NH
-///   SwiGLU                          6NF                 10NF
+///   SwiGLU                          0                   10NF
 ///
 /// Each operation reads its inputs and writes its results once. The products that end a branch add
 /// the residual. Backward, a norm also reads the residual's gradient. The norms of q and k (Qwen3) are
-/// part of RoPE's pass forward: they add a statistic for each head. GPT-2 has no RoPE, and its GELU
-/// and biases can be part of the products: 0. Attention's backward pass reads q, k, v, o, do and a
+/// part of RoPE's pass: forward they add a statistic for each head. GPT-2 has no RoPE. GELU, biases and
+/// SwiGLU can be part of the products, and dq and dk can be rotated back before they are stored: 0.
+/// Attention's backward pass reads q, k, v, o, do and a
 /// statistic and writes dq, dk and dv. Of experts, F is that of a token's experts together; moving
 /// rows to them and back is 4NC for each way and expert of a token.
 LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens);
