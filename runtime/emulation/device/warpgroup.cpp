@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <utility>
 
 #include "runtime/emulation/device/arithmetic.h"
 #include "runtime/emulation/device/block.h"
@@ -15,17 +17,21 @@ constexpr int kRows = 16, kDepth = 16, kMostColumns = 256;
 constexpr int kRowBytes = 128, kSwizzledRows = 8, kSwizzleBytes = kRowBytes * kSwizzledRows;
 constexpr unsigned kFullWarp = ~0u;
 
+constexpr int kChunk = 8;  // elements of 16 bytes: the swizzle moves them together
+
 using Left = float[kRows][kDepth];
 using Right = float[kDepth][kMostColumns];
 
-/// The element at `offset` bytes from `start` before the swizzle, as the engines see it.
-template <typename T>
-float element(const unsigned char* start, std::size_t offset) {
-  const auto address = reinterpret_cast<std::uintptr_t>(start) + offset;
+/// Passes f(i, value) the eight elements from `offset` bytes behind `start` on, before the swizzle, as
+/// the engines see them. `offset` leads to a chunk of 16 bytes.
+template <typename T, typename F>
+void read_chunk(const unsigned char* start, int offset, F f) {
+  const auto address = reinterpret_cast<std::uintptr_t>(start) + static_cast<std::size_t>(offset);
   const auto swizzled = address ^ (address / kRowBytes % kSwizzledRows * 16);
-  T value;
-  std::memcpy(&value.bits, block.shared().engine_view(start + (swizzled - (address - offset))), 2);
-  return static_cast<float>(value);
+  T values[kChunk];
+  std::memcpy(static_cast<void*>(values),
+              block.shared().engine_view(start + (swizzled - address) + offset), sizeof values);
+  for (int i = 0; i < kChunk; ++i) f(i, static_cast<float>(values[i]));
 }
 
 template <typename T>
@@ -36,22 +42,33 @@ float half_of(unsigned pair, int half) {
 }
 
 template <typename T>
-void read_left(Left& a, const WarpgroupProduct* const* lanes, int warp) {
-  const WarpgroupProduct& product = *lanes[0];
-  const auto in_memory = [&](int row, int depth) {
-    const int of_group = kRows * warp + row;
-    const int offset =
-        product.a_by_columns ? depth * kRowBytes + of_group * 2 : of_group * kRowBytes + depth * 2;
-    return element<T>(product.a.start, static_cast<std::size_t>(offset));
-  };
+void read_left_registers(Left& a, const WarpgroupProduct* const* lanes) {
   for (int lane = 0; lane < 32; ++lane) {
     const int group = lane / 4, pair = lane % 4 * 2;
     for (int r = 0; r < 4; ++r) {
       for (int half = 0; half < 2; ++half) {
-        const int row = group + r % 2 * 8, column = pair + r / 2 * 8 + half;
-        a[row][column] = product.registers != nullptr ? half_of<T>(lanes[lane]->registers[r], half)
-                                                      : in_memory(row, column);
+        a[group + r % 2 * 8][pair + r / 2 * 8 + half] = half_of<T>(lanes[lane]->registers[r], half);
       }
+    }
+  }
+}
+
+/// The warp's rows of the group's 64.
+template <typename T>
+void read_left_tile(Left& a, const WarpgroupProduct& product, int warp) {
+  if (product.a_by_columns) {
+    for (int k = 0; k < kDepth; ++k) {
+      for (int m = 0; m < kRows; m += kChunk) {
+        read_chunk<T>(product.a.start, k * kRowBytes + (kRows * warp + m) * 2,
+                      [&](int i, float value) { a[m + i][k] = value; });
+      }
+    }
+    return;
+  }
+  for (int m = 0; m < kRows; ++m) {
+    for (int k = 0; k < kDepth; k += kChunk) {
+      read_chunk<T>(product.a.start, (kRows * warp + m) * kRowBytes + k * 2,
+                    [&](int i, float value) { a[m][k + i] = value; });
     }
   }
 }
@@ -59,41 +76,61 @@ void read_left(Left& a, const WarpgroupProduct* const* lanes, int warp) {
 template <typename T>
 void read_right(Right& b, const WarpgroupProduct& product) {
   constexpr int kPanelColumns = kRowBytes / 2;
-  for (int k = 0; k < kDepth; ++k) {
-    for (int n = 0; n < product.columns; ++n) {
-      const int offset = product.b_by_rows ? n / kPanelColumns * product.b.panel_bytes +
-                                                 k * kRowBytes + n % kPanelColumns * 2
-                                           : n * kRowBytes + k * 2;
-      b[k][n] = element<T>(product.b.start, static_cast<std::size_t>(offset));
+  if (product.b_by_rows) {
+    for (int k = 0; k < kDepth; ++k) {
+      for (int n = 0; n < product.columns; n += kChunk) {
+        const int panel = n / kPanelColumns * product.b.panel_bytes;
+        read_chunk<T>(product.b.start, panel + k * kRowBytes + n % kPanelColumns * 2,
+                      [&](int i, float value) { b[k][n + i] = value; });
+      }
+    }
+    return;
+  }
+  for (int n = 0; n < product.columns; ++n) {
+    for (int k = 0; k < kDepth; k += kChunk) {
+      read_chunk<T>(product.b.start, n * kRowBytes + k * 2,
+                    [&](int i, float value) { b[k + i][n] = value; });
     }
   }
 }
 
 // The tensor cores of sm_90 are assumed to add the 16 products to the accumulator and to truncate
 // the sum.
-void add_product(float (&c)[kRows][kMostColumns], const Left& a, const Right& b, int columns) {
+void add_truncated(float* c, const Left& a, const Right& b, int columns) {
   for (int m = 0; m < kRows; ++m) {
-    if (is_approximate()) {
-      for (int n = 0; n < columns; ++n) {
-        double sum = c[m][n];
-        for (int k = 0; k < kDepth; ++k) sum += double{a[m][k]} * double{b[k][n]};
-        const float nearest = static_cast<float>(sum);
-        c[m][n] = std::fabs(nearest) > std::fabs(sum) ? std::nextafter(nearest, 0.0f) : nearest;
-      }
-      continue;
-    }
-    for (int k = 0; k < kDepth; ++k) {
-      for (int n = 0; n < columns; ++n) c[m][n] += a[m][k] * b[k][n];
+    for (int n = 0; n < columns; ++n) {
+      double sum = c[m * columns + n];
+      for (int k = 0; k < kDepth; ++k) sum += double{a[m][k]} * double{b[k][n]};
+      const float nearest = static_cast<float>(sum);
+      c[m * columns + n] =
+          std::fabs(nearest) > std::fabs(sum) ? std::nextafter(nearest, 0.0f) : nearest;
     }
   }
 }
 
-/// f(row, column, lane, index) for the values of a result.
+/// A multiple of 64 columns, 16 at a time: their sums stay in registers.
+void add_rounded(float* c, const Left& a, const Right& b, int columns) {
+  constexpr int kSide = 16;
+  for (int m = 0; m < kRows; ++m) {
+    for (int first = 0; first < columns; first += kSide) {
+      float sums[kSide];
+      float* const at = c + m * columns + first;
+      for (int n = 0; n < kSide; ++n) sums[n] = at[n];
+      for (int k = 0; k < kDepth; ++k) {
+        for (int n = 0; n < kSide; ++n) sums[n] += a[m][k] * b[k][first + n];
+      }
+      for (int n = 0; n < kSide; ++n) at[n] = sums[n];
+    }
+  }
+}
+
+/// f(index in c [rows, columns], lane, index of its register) for the values of a result.
 template <typename F>
 void for_each_value(int columns, F f) {
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < columns / 2; ++i) {
-      f(lane / 4 + i % 4 / 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2, lane, i);
+      const int row = lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      f(static_cast<std::size_t>(row * columns + column), static_cast<std::size_t>(lane), i);
     }
   }
 }
@@ -117,13 +154,12 @@ WarpProducts::Result& WarpProducts::result_of(const WarpgroupProduct* const* lan
   for (Result& result : results_) {
     if (result.c[0] == lanes[0]->c) return result;
   }
-  Result result{{}, lanes[0]->columns / 2, {}, 0};
-  for (int lane = 0; lane < 32; ++lane) {
-    float* const c = lanes[lane]->c;
-    result.c[static_cast<std::size_t>(lane)] = c;
-    result.values.insert(result.values.end(), c, c + result.count);
-    std::fill_n(reinterpret_cast<unsigned*>(c), result.count, ~0u);
-  }
+  Result result{{}, lanes[0]->columns, {}, 0};
+  for (std::size_t lane = 0; lane < 32; ++lane) result.c[lane] = lanes[lane]->c;
+  result.values.resize(static_cast<std::size_t>(kRows * result.columns));
+  for_each_value(result.columns, [&](std::size_t at, std::size_t lane, int i) {
+    result.values[at] = std::exchange(result.c[lane][i], std::bit_cast<float>(~0u));
+  });
   results_.push_back(std::move(result));
   return results_.back();
 }
@@ -140,19 +176,12 @@ void WarpProducts::issue(const WarpgroupProduct* const* lanes, int warp) {
   block.statistics.matrix_flops += static_cast<std::uint64_t>(2 * kRows * kDepth * first.columns);
   Left a;
   Right b;
-  read_left<T>(a, lanes, warp);
+  first.registers != nullptr ? read_left_registers<T>(a, lanes) : read_left_tile<T>(a, first, warp);
   read_right<T>(b, first);
   Result& result = result_of(lanes);
   result.group = committed_;
-  float c[kRows][kMostColumns] = {};
-  const auto at = [&](int lane, int i) -> float& {
-    return result.values[static_cast<std::size_t>(lane * result.count + i)];
-  };
-  if (first.add) {
-    for_each_value(first.columns, [&](int m, int n, int lane, int i) { c[m][n] = at(lane, i); });
-  }
-  add_product(c, a, b, first.columns);
-  for_each_value(first.columns, [&](int m, int n, int lane, int i) { at(lane, i) = c[m][n]; });
+  if (!first.add) std::fill(result.values.begin(), result.values.end(), 0.0f);
+  (is_approximate() ? add_truncated : add_rounded)(result.values.data(), a, b, first.columns);
 
   if (first.registers != nullptr) {
     Operand operand{{}, {}, committed_};
@@ -186,17 +215,13 @@ void WarpProducts::commit() {
 }
 
 void WarpProducts::deliver(const Result& result, const Site& site) {
-  for (std::size_t lane = 0; lane < 32; ++lane) {
-    float* const c = result.c[lane];
-    for (int i = 0; i < result.count; ++i) {
-      if (std::bit_cast<unsigned>(c[i]) != ~0u) {
-        block.fail("registers that a wgmma in flight writes were written before this wait", site);
-      }
-      c[i] =
-          result
-              .values[lane * static_cast<std::size_t>(result.count) + static_cast<std::size_t>(i)];
+  for_each_value(result.columns, [&](std::size_t at, std::size_t lane, int i) {
+    float& c = result.c[lane][i];
+    if (std::bit_cast<unsigned>(c) != ~0u) {
+      block.fail("registers that a wgmma in flight writes were written before this wait", site);
     }
-  }
+    c = result.values[at];
+  });
 }
 
 void WarpProducts::wait(unsigned in_flight, const float* c, const Site& site) {

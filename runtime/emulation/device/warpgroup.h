@@ -57,9 +57,9 @@ class WarpProducts {
   /// Registers of all lanes and the values that they will have.
   struct Result {
     std::array<float*, 32> c;
-    int count;  // of a lane
-    std::vector<float> values;
-    unsigned group;  // the last that adds to them
+    int columns;
+    std::vector<float> values;  // [16, columns]
+    unsigned group;             // the last that adds to them
   };
   struct Operand {
     std::array<const unsigned*, 32> registers;
