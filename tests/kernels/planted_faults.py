@@ -1082,7 +1082,7 @@ FAULTS = {
         ["kernels_grouped_matmul"]),
     "a tile of gate and up moves on by all of its columns": (
         "kernels/grouped_matmul/hopper/work.h",
-        "static_cast<int>(tile) * (kColumns / sections(kResult))",
+        "static_cast<int>(tile) * (kColumns / kSectionsOf<kResult>)",
         "static_cast<int>(tile) * kColumns",
         ["kernels_grouped_matmul"]),
     "a band's tiles go down as far as in a full one": (

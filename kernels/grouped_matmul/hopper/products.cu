@@ -86,7 +86,7 @@ struct Consumer {
     for (int half = 0; half < 2; ++half) {
       const int row = rows.warp_of_block() + 8 * half + static_cast<int>(threadIdx.x % 32 / 4);
 #pragma unroll
-      for (int n = 0; n < kColumns / 8 / sections(kResult); n += 4) {
+      for (int n = 0; n < kColumns / 8 / kSectionsOf<kResult>; n += 4) {
         if (8 * n >= work.columns) break;
         kResult == Result::gated ? store_gated(sum, work, row, half, n)
                                  : store_product(sum, work, row, half, n);
