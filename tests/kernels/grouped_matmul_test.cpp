@@ -189,7 +189,7 @@ TEST_CASE("grouped_matmul_swiglu is grouped_matmul and swiglu, to the bit") {
   }
 }
 
-TEST_CASE("grouped_matmul_swiglu of unaligned operands, and of NaNs beside other experts") {
+TEST_CASE("grouped_matmul_swiglu of unaligned operands, and of NaNs next to other experts") {
   const test::Rank rank;
   for (const DType dtype : test::kFloating) {
     const Tensor offsets = Sizes{{70, 5, 3}, 40, 48}.offsets();

@@ -97,6 +97,7 @@ TEST_CASE("bench_kernels: every kernel has a row with a baseline") {
                                      "matmul_dweight_accumulate",
                                      "linear_bias",
                                      "linear_bias_gelu",
+                                     "linear_swiglu",
                                      "linear_dweight_dbias",
                                      "linear_dx_gelu",
                                      "grouped_matmul_8",

@@ -86,7 +86,7 @@ struct Consumer {
     for (int half = 0; half < 2; ++half) {
       const int row = rows.warp_of_block() + 8 * half + static_cast<int>(threadIdx.x % 32 / 4);
 #pragma unroll
-      for (int n = 0; n < kColumns / 8 / sections(kResult); n += 4) {
+      for (int n = 0; n < kColumns / 8 / kSectionsOf<kResult>; n += 4) {
         if (8 * n >= work.columns) break;
         kResult == Result::gated ? store_gated(sum, work, row, half, n)
                                  : store_product(sum, work, row, half, n);
@@ -101,32 +101,33 @@ struct Consumer {
       values[piece][1] = sum[n + piece][2 * half + 1];
     }
   }
+  /// Stores them, or adds them to what is there. `to` is the row's first element in the tile.
+  __device__ void store_pieces(U* to, const Work<U>& work, int row, int n,
+                               const float (&values)[4][2]) const {
+    store_columns(to + 8 * n, work.columns - 8 * n, row < work.rows, values,
+                  kOfWeights && problem.accumulate);
+  }
   __device__ void store_product(const Sums& sum, const Work<U>& work, int row, int half,
                                 int n) const {
     float values[4][2];
     take(values, sum, half, n);
-    store_columns(work.c + row * problem.N + 8 * n, work.columns - 8 * n, row < work.rows, values,
-                  kOfWeights && problem.accumulate);
+    store_pieces(work.c + row * problem.N, work, row, n, values);
   }
   /// SwiGLU takes gate and up as they are stored, so that its bits are those of a kernel of its own.
   __device__ void store_gated(const Sums& sum, const Work<U>& work, int row, int half,
                               int n) const {
-    const auto store_at = [&](U* to, const float(&values)[4][2]) {
-      store_columns(to + 8 * n, work.columns - 8 * n, row < work.rows, values,
-                    /*accumulate=*/false);
-    };
     U* const gates = work.c + row * problem.N;
     float gate[4][2], up[4][2];
     take(gate, sum, half, n);
     take(up, sum, half, kColumns / 16 + n);
-    store_at(gates, gate);
-    store_at(gates + work.section, up);
+    store_pieces(gates, work, row, n, gate);
+    store_pieces(gates + work.section, work, row, n, up);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float& value = gate[i / 2][i % 2];
       value = gpu::swiglu(gpu::rounded<U>(value), gpu::rounded<U>(up[i / 2][i % 2]));
     }
-    store_at(work.gated + row * std::int64_t{work.section}, gate);
+    store_pieces(work.gated + row * std::int64_t{work.section}, work, row, n, gate);
   }
 
   __device__ void visit(const Work<U>& work) {

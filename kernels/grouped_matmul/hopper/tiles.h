@@ -34,7 +34,7 @@ struct StepTiles {
   using Right = std::conditional_t<kTransposed, gpu::PanelTile<T, kColumns, kStepDepth>,
                                    gpu::PanelTile<T, kStepDepth, kColumns>>;
   /// A copy of b's columns. The right tile has as many as there are sections.
-  static constexpr int kSections = sections(kResult), kCopied = kColumns / kSections;
+  static constexpr int kSections = kSectionsOf<kResult>, kCopied = kColumns / kSections;
   using Copy = std::conditional_t<kTransposed, gpu::PanelTile<T, kCopied, kStepDepth>,
                                   gpu::PanelTile<T, kStepDepth, kCopied>>;
   using Element = T;

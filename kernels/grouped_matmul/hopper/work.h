@@ -28,13 +28,12 @@ enum class Direction {
   weights           // c_e (+)= a^T b: the rows of both are depths
 };
 
-/// What is stored: c, or c, whose columns are gate and up, and silu(gate) * up.
+/// The kernel stores c, or c and silu(gate) * up; the columns of c are gate and up then.
 enum class Result { product, gated };
 
 /// Columns of c come in so many sections of equal width. A tile has the same columns of each.
-constexpr int sections(Result result) {
-  return result == Result::gated ? 2 : 1;
-}
+template <Result kResult>
+inline constexpr int kSectionsOf = kResult == Result::gated ? 2 : 1;
 
 /// A tile of c.
 template <typename U>
@@ -103,11 +102,11 @@ struct WorkList {
     const auto row = static_cast<int>(band * kBand + place % down) * kTileRows;
     return of_rows(row, static_cast<int>(p.P), place / down, 0);
   }
-  /// The tile of rows from `row` on, of an expert whose last row is before `end`, in column `tile`.
+  /// The tile of rows from `row` on, of an expert that ends before row `end`, in column `tile`.
   __device__ Work<U> of_rows(int row, int end, unsigned tile, int matrix) const {
     constexpr bool kTransposed = kDirection == Direction::rows_transposed;
-    const int column = static_cast<int>(tile) * (kColumns / sections(kResult));
-    const auto section = static_cast<int>(p.N) / sections(kResult);
+    const int column = static_cast<int>(tile) * (kColumns / kSectionsOf<kResult>);
+    const auto section = static_cast<int>(p.N) / kSectionsOf<kResult>;
     return {p.c + row * p.N + column,
             kResult == Result::gated ? p.gated + row * std::int64_t{section} + column : nullptr,
             end - row,
