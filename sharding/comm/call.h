@@ -42,20 +42,20 @@ using Tensors = std::vector<Tensor>;
 struct Call {
   Collective collective = Collective::barrier;
   Tensors outputs;
-  Tensors inputs;  // empty where the outputs are used in place
+  Tensors inputs;  // empty if the outputs are used in place
   int root = 0;    // for split: the color
   Reduction reduction = Reduction::sum;
   std::string label;
-  /// all_to_all of unequal parts: the elements for each rank, and from each rank. Empty where parts
+  /// all_to_all of unequal parts: the elements for each rank, and from each rank. Empty if parts
   /// are equal.
   std::vector<std::int64_t> sent_counts = {};
   std::vector<std::int64_t> received_counts = {};
-  /// Number of the call among those of its communicator, from 0.
+  /// The number of the call among those of its communicator, counted from 0.
   std::uint64_t number = 0;
-  /// The ranks compare this call before they exchange anything.
+  /// Whether the ranks compare this call before they exchange anything.
   bool compared = true;
 
-  /// The tensors that this rank contributes: the inputs, or the outputs where these are used in
+  /// The tensors that this rank contributes: the inputs, or the outputs if these are used in
   /// place.
   const Tensors& inputs_or_outputs() const { return inputs.empty() ? outputs : inputs; }
 };
@@ -75,8 +75,8 @@ int first_disagreement(std::span<const std::uint64_t> fingerprints);
 [[noreturn]] void fail_disagreement(int first, const std::string& first_call, int second,
                                     const std::string& second_call);
 
-/// Raises Error unless the elements that rank `sender` sends to rank `receiver` are as many as that
-/// one expects.
+/// Raises Error unless rank `sender` sends as many elements to rank `receiver` as the receiver
+/// expects.
 void check_counts(int sender, std::int64_t sent, int receiver, std::int64_t expected,
                   const Call& call);
 

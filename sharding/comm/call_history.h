@@ -1,7 +1,7 @@
 // CallHistory: the calls of one communicator during one step, as one hash and the most recent calls.
 //
 // Ranks that have stopped comparing every call compare histories at the end of each step. If these
-// differ, the kept calls tell where the ranks parted.
+// differ, the kept calls show the first call that differs.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace tessera {
 
 class CallHistory {
  public:
-  /// As many calls are kept, the latest ones.
+  /// How many calls are kept: the latest ones.
   static constexpr std::uint64_t kKept = 64;
 
   void add(const Call& call);

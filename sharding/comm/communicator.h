@@ -1,33 +1,33 @@
 // Communicator: collectives among a group of ranks.
 //
-// Every rank of the group makes the same calls in the same order. With N ranks, this one being r,
-// and tensors of N equal parts in rank order:
+// Every rank of the group makes the same calls in the same order. These are the calls of rank r
+// among N ranks, with tensors of N equal parts in rank order:
 //
 //   all_gather      part r of `whole` is filled; the other ranks' parts are added   (in place)
 //   reduce_scatter  part = reduction over ranks of part r of their `whole`
 //   all_reduce      x = reduction over ranks of x                                   (in place)
 //   broadcast       x = root's x                                                    (in place)
-//   reduce          root's x = reduction over ranks of x; other ranks' x are spent  (in place)
-//   all_to_all      part s of `received` = part r of rank s's `sent`; all_to_all_parts: of any sizes
+//   reduce          root's x = reduction over ranks of x; others' x are undefined   (in place)
+//   all_to_all      part s of `received` = part r of rank s's `sent`; all_to_all_parts: of any size
 //   barrier         no rank continues before all have arrived
 //
-// A call is queued on `stream` and returns the event behind it; it holds its tensors until then.
-// Each call takes a list of tensors, which is one exchange: FSDP gathers every parameter of a unit
-// in place, without packing. All calls of one communicator go to streams that run them in one
-// order; for two streams that overlap, split off a second communicator.
+// A call is queued on `stream` and returns the event after it; it holds its tensors until then.
+// Each call takes a list of tensors and moves them in one exchange. So FSDP gathers all parameters
+// of a unit in place, without packing. All calls of one communicator must run in one order; for two
+// streams that overlap, split off a second communicator.
 //
 // Sums follow the tree of kernels/tree_reduce/op.h. So results depend neither on timing nor on
 // whether ranks are threads (threads/threads.h) or processes (mpi/mpi.h). Maxima are for f32 that
-// are not negative, and NaN counts as the largest. A call shows in the profiler as a span on its
-// stream, named by its collective and label.
+// are not negative, and NaN counts as the largest. In the profiler a call is a span on its stream,
+// named by its collective and label.
 //
 // Agreement. Ranks compare a call before they make it: a mismatch raises Error on every rank,
 // naming both sides. After two steps (`next_step`) ranks that are processes compare once per step
 // instead; CheckCollectives::always asks for more.
 //
-// Failures. Every wait has a deadline, after which Error names the ranks that are missing. `abort`
-// makes the other ranks raise Error with the reason instead of waiting. On a GPU the host does not
-// wait for results, so it asks after reading them: `raise_if_aborted`.
+// Failures. Every wait has a deadline, after which an Error names the missing ranks. `abort` makes
+// the other ranks raise an Error with the reason instead of waiting. On a GPU a call does not wait
+// for results, so the host calls `raise_if_aborted` after it has read them.
 #pragma once
 
 #include <atomic>
@@ -61,10 +61,10 @@ class Communicator {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(nodes_.size()); }
-  /// K if every K consecutive ranks share a node and no others do; size() if all share one. 1 if
-  /// nodes have different numbers of these ranks, or have them in another order.
+  /// K if every K consecutive ranks share a node and no others do; size() if all share one node. 1
+  /// if nodes have different numbers of these ranks, or have them in another order.
   int ranks_per_node() const { return ranks_per_node_; }
-  /// A number of the node of a rank, the same for ranks of one node.
+  /// The number of a rank's node, the same for all ranks of the node.
   int node_of(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }
 
   Event all_gather(const Tensors& wholes, const Stream& stream, std::string label = {});
@@ -77,8 +77,8 @@ class Communicator {
                Reduction reduction = Reduction::sum);
   Event all_to_all(const Tensors& received, const Tensors& sent, const Stream& stream,
                    std::string label = {});
-  /// The same with unequal parts. Every rank knows how much it receives from each other: the ranks
-  /// must have exchanged the counts before.
+  /// The same with unequal parts. Every rank must know how much it receives from each other rank,
+  /// so the ranks exchange the counts before.
   Event all_to_all_parts(const Parts& received, const Parts& sent, const Stream& stream,
                          std::string label = {});
   Event barrier(const Stream& stream);
@@ -88,9 +88,9 @@ class Communicator {
   /// The same for a caller that knows the color of every rank of this group.
   virtual std::unique_ptr<Communicator> split(const std::function<int(int rank)>& color_of);
 
-  /// A training step's last collective has been queued. Called on the world, by all ranks. After
-  /// the first kStepsCompared steps the ranks compare the step's calls on `stream`, those of every
-  /// communicator that was split off included.
+  /// Says that a training step's last collective has been queued. All ranks call it on the world.
+  /// After the first kStepsCompared steps it compares the step's calls on `stream`, including those
+  /// of every communicator that was split off.
   void next_step(const Stream& stream);
   static constexpr int kStepsCompared = 2;
 
@@ -98,19 +98,19 @@ class Communicator {
   virtual void abort(const std::string& reason) = 0;
   /// The reason of an abort, if there was one. Any thread may ask.
   virtual std::optional<std::string> aborted() = 0;
-  /// Raises Error with the reason after an abort. An abort ends collectives on a GPU without an
-  /// error of CUDA's, and leaves garbage in their results. So call this after every read of results
-  /// on the host, before they are used or written to a file.
+  /// Raises Error with the reason after an abort. On a GPU an abort ends collectives without a CUDA
+  /// error, and their results are undefined. So call this after the host has read results, before
+  /// it uses them or writes them to a file.
   void raise_if_aborted();
 
-  /// The ranks compare a call, as before making it, and make none. Blocks. For a communicator that
-  /// moves tensors by other means and leaves agreement to this one.
+  /// The ranks compare a call as they do before making it, but do not make it. Blocks. It is for a
+  /// communicator that moves tensors by other means and leaves agreement to this one.
   virtual void agree(const Call& call) = 0;
   /// The same for the calls of a step.
   virtual void agree(const CallHistory& history) = 0;
 
-  /// Bytes that other ranks received from this one, by collective, since the start; through this
-  /// communicator and all that were split off from it.
+  /// Bytes that other ranks have received from this one since the start, by collective: through
+  /// this communicator and all that were split off from it.
   std::int64_t bytes_sent(Collective collective) const {
     return family_->bytes_sent[static_cast<int>(collective)].load();
   }
@@ -121,8 +121,8 @@ class Communicator {
   double busy_ms() const { return family_->times.total_ms(kBusy); }
 
  protected:
-  /// `nodes`: for each rank of the group a number of its node. `parent`: the communicator that this
-  /// one is split off from, or null. `check` counts where there is no parent.
+  /// `nodes`: for each rank of the group the number of its node. `parent`: the communicator that
+  /// this one is split off from, or null. `check` is used only without a parent.
   Communicator(int rank, std::vector<int> nodes, const Communicator* parent,
                CheckCollectives check);
 

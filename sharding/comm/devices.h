@@ -1,4 +1,4 @@
-// Ranks on several GPUs: which rank has which GPU, and sums of tensors that lie on several.
+// Ranks on several GPUs: which rank has which GPU, and sums of tensors on several GPUs.
 #pragma once
 
 #include "kernels/tree_reduce/op.h"
@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// The device of the rank-th rank on a machine, where `first` is that of rank 0. GPUs are dealt out
-/// in turn, and after the last one from the first one again.
+/// The device of a machine's rank number `rank`, where `first` is that of number 0. GPUs are
+/// assigned in turn, and after the last one the first one follows again.
 Device device_of_rank(const Device& first, int rank);
 
 /// Most bytes of the buffer for copies of other GPUs' tensors: charged to `workspace` for as long

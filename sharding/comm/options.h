@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// How ranks exchange tensors. `automatic` takes NCCL for ranks that own a GPU each, where the
-/// build has NCCL. Otherwise threads read each other's memory, and processes use MPI.
+/// How ranks exchange tensors. `automatic` takes NCCL if the build has NCCL and each rank owns a
+/// GPU. Otherwise threads read each other's memory, and processes use MPI.
 enum class CommunicatorKind { automatic, threads, mpi, nccl };
 template <>
 inline constexpr EnumNames<CommunicatorKind> kEnumNames<CommunicatorKind> = {
@@ -24,11 +24,11 @@ inline constexpr EnumNames<CheckCollectives> kEnumNames<CheckCollectives> = {
     "check of collectives", {"first_steps", "always"}};
 
 struct WorldOptions {
-  /// 0: the launcher's number, or 1 without a launcher. Under a launcher any other number than the
-  /// launcher's raises Error.
+  /// 0: the launcher's number of ranks, or 1 without a launcher. Under a launcher any other number
+  /// than the launcher's raises Error.
   int ranks = 0;
   /// The device of the first rank of each machine. If it is a GPU, the next ranks get the next
-  /// GPUs, and after the last one the first one again.
+  /// GPUs, and after the last GPU the first one again.
   Device device;
   /// Threads per rank; 0: the cores of a machine shared out among its ranks, at least one each.
   int threads = 0;
@@ -38,10 +38,10 @@ struct WorldOptions {
   /// How long a rank waits for the others before it gives up.
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
   CommunicatorKind communicator = CommunicatorKind::automatic;
-  /// NCCL forms sums in the tree of kernels/tree_reduce/op.h too, as the others always do.
+  /// NCCL too forms sums in the tree of kernels/tree_reduce/op.h. The others always do.
   bool deterministic = false;
   CheckCollectives check_collectives = CheckCollectives::first_steps;
-  /// 0: ranks on one machine form a node. Otherwise so many consecutive ranks form one: for tests.
+  /// 0: ranks on one machine form a node. Otherwise, for tests, this many consecutive ranks do.
   int ranks_per_node = 0;
 };
 

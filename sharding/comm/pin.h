@@ -1,4 +1,4 @@
-// Threads that are bound to cores (WorldOptions::pin): which rank has which.
+// Threads that are bound to cores (WorldOptions::pin): which rank has which cores.
 #pragma once
 
 #include <functional>

@@ -14,8 +14,8 @@ const Stream& communication_stream();
 /// did not hide, the profiler's span "exposed communication". (On a GPU the stream waits, and the
 /// span is the GPU's time.)
 void wait_for_communication(const Event& event);
-/// The same for an event that the compute stream waits for once: its later work comes after that.
-/// Clears the event. Without one there is no span, which would take two events of a GPU.
+/// The same for an event that needs only one wait, because later work is queued after that wait.
+/// Clears the event. Without an event there is no span, which would take two events of a GPU.
 void wait_for_communication(std::optional<Event>& event);
 
 }  // namespace tessera

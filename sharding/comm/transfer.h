@@ -12,12 +12,12 @@ namespace tessera {
 ///   all_gather           1        (N-1)/N S
 ///   reduce_scatter       1        (N-1)/N S
 ///   all_reduce           2        2 (N-1)/N S     a reduce_scatter, then an all_gather
-///   reduce               2        2 (N-1)/N S     the second part to the root alone
+///   reduce               2        2 (N-1)/N S     in the second round only the root receives
 ///   broadcast            1        S
 ///   all_to_all           1        the bytes that `rank` sends to others
 ///   barrier              1        0
 ///
-/// A round is one message to every other rank. A group of one rank sends nothing, in no round.
+/// A round is one message to every other rank. A group of one rank has no rounds.
 Work transfer_of(const Call& call, int rank, int ranks, int ranks_on_node);
 
 }  // namespace tessera

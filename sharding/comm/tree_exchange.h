@@ -1,8 +1,8 @@
 // reduce_shares: every rank reduces its share of the elements, in the tree of kernels/tree_reduce.
 //
-// For communicators that send messages. Among N ranks on one node every rank sends each other rank
-// that rank's share, and adds up its own. Among M nodes of K ranks each there are two stages, here
-// with M = 2 and K = 2. Rank 1 owns share 1:
+// It is for communicators that send messages. If all N ranks are on one node, every rank sends each
+// other rank that rank's share, and adds up its own share. With M nodes of K ranks each there are
+// two stages, here with M = 2 and K = 2. Rank 1 owns share 1:
 //
 //            node 0                    node 1
 //        rank 0   rank 1           rank 2   rank 3
@@ -12,13 +12,13 @@
 //               (0 + 1) + (2 + 3)
 //
 // The halves of the tree are the trees of contiguous halves of the ranks. So both ways add in the
-// same order, and give the same bits, when K is a power of two. All ranks count as one node for any
-// other K, and where nodes are not alike. They do for 16-bit sources too: those are rounded once, so
-// sums inside a node would have to travel in f32.
+// same order, and give the same bits, if K is a power of two. For any other K, and if nodes are not
+// alike, all ranks count as one node. The same holds for 16-bit sources: their sum is rounded once,
+// so sums inside a node would have to travel in f32.
 //
 // Bytes. With shares of s bytes a rank sends M (K - 1) s inside its node and (M - 1) s to other
-// nodes. The total is (M K - 1) s = (N - 1) s in either way, as docs/communicators.md says. But
-// without stages all of (N - K) s leave the node, K times as much for large M.
+// nodes. The total is (M K - 1) s = (N - 1) s with or without stages, as docs/communicators.md
+// says. But without stages (N - K) s leave the node, K times as much for large M.
 #pragma once
 
 #include <functional>
@@ -70,11 +70,11 @@ struct NodeGrid {
 
 /// How received sources are stored.
 struct Staging {
-  /// Most bytes of the buffer; more only if `bytes` cannot hold 256 bytes per message.
+  /// The largest size of the buffer; it is exceeded only if 256 bytes per message need more.
   std::int64_t bytes;
-  /// In two halves, one is filled while the other is added up.
+  /// Whether the buffer has two halves: one is filled while the other is added up.
   bool halves;
-  /// Returns a buffer of at least so many bytes, of dtype u8.
+  /// Returns a buffer of at least this many bytes, of dtype u8.
   std::function<Tensor(std::int64_t bytes)> allocate;
 };
 
@@ -83,8 +83,8 @@ struct Staging {
 void reduce_shares(const Call& call, const NodeGrid& grid, const Staging& staging,
                    Transport& transport);
 
-/// Every rank receives every other rank's share of the outputs. Across nodes first, one share to
-/// each; then inside the node.
+/// Every rank receives every other rank's share of the outputs: first across nodes, one share from
+/// each node, then inside the node.
 void gather_shares(const Call& call, const NodeGrid& grid, Transport& transport);
 
 /// An all_to_all: every rank receives its parts of the other ranks' inputs.

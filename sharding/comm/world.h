@@ -4,7 +4,7 @@
 //   mpirun -np 4 program          four processes, each of which runs the body once
 //   torchrun ... program          the same, on GPUs and without MPI (tcp/tcp.h)
 //
-// In either case ranks that own a GPU each may leave moving tensors to NCCL.
+// In each case, ranks that own a GPU each may let NCCL move the tensors.
 #pragma once
 
 #include <exception>

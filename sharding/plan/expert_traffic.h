@@ -1,6 +1,6 @@
-// ExpertTraffic: the bytes that rows send on their way to the ranks that hold their experts.
+// ExpertTraffic: the bytes of rows that travel to the ranks of their experts.
 //
-// Exact for given counts. Other traffic depends on the model and the options alone
+// They are exact for given counts. Other traffic depends only on the model and the options
 // (sharding/plan/footprint.h), but this part depends on the routers' choices.
 #pragma once
 
@@ -20,22 +20,22 @@ struct TravellingRows {
 
 /// One layer with experts.
 struct ExpertTraffic {
-  /// Ranks that share out so many experts.
+  /// The ranks that share out `experts` experts.
   std::int64_t ranks = 1;
   std::int64_t experts = 1;
   std::int64_t channels = 1;
   WeighedInput weighed = WeighedInput::down;
-  /// That the layer is computed in.
+  /// The dtype that the layer is computed in.
   DType dtype = DType::f32;
 
   /// Bytes that a rank sends in a forward pass.
   std::int64_t forward(const TravellingRows& rows) const;
-  /// Bytes that a rank sends in a backward pass, without those of a forward pass that is computed
-  /// again.
+  /// Bytes that a rank sends in a backward pass, without those of a recomputed forward pass
+  /// (activation checkpointing).
   std::int64_t backward(const TravellingRows& rows) const;
 };
 
-/// The rows that travel if every expert gets equally many of `rows` dispatched rows of each rank.
+/// The rows that travel if each rank's `rows` dispatched rows are divided equally among experts.
 TravellingRows balanced_rows(std::int64_t rows, std::int64_t ranks);
 
 }  // namespace tessera

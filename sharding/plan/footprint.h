@@ -2,7 +2,7 @@
 //
 // The decisions come from the plan; the sums are formulas of this file. The allocator and the
 // communicators measure the same numbers, to the byte. docs/sharding_cost.md derives the formulas.
-// Nothing is run and nothing allocated, so a plan for a thousand ranks costs no more than one for
+// A footprint runs nothing and allocates nothing, so it costs no more for a thousand ranks than for
 // two.
 #pragma once
 
@@ -14,15 +14,15 @@
 namespace tessera {
 
 struct Footprint {
-  /// Bytes on this rank's device, of the runtime's categories of these names.
+  /// Bytes on this rank's device, in the runtime's categories of the same names.
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;
   std::int64_t communication = 0;
   /// Bytes that this rank sends in one training step: parameters, gradients, the gradient's norm,
-  /// the loss, and with counters the loss of the routers and these.
+  /// the loss, and with counters also the loss of the routers and the counters.
   std::int64_t bytes_sent = 0;
-  /// Bytes in this rank's host memory, next to a GPU.
+  /// Bytes in this rank's host memory, if the device is a GPU.
   struct Host {
     std::int64_t parameters = 0;
     std::int64_t gradients = 0;
@@ -30,10 +30,10 @@ struct Footprint {
   } host;
 };
 
-/// Bytes sent are those of a step that follows an update, when no slot holds a bucket. They are too
-/// many, by gathers for backward, in one case: a unit at both ends is trained at the end only, and
-/// the buckets behind its beginning are frozen. The plan knows which parameters a unit trains, but
-/// not in which of its runs.
+/// Bytes sent are those of a step that follows an update, when no slot holds a bucket. In one case
+/// they count too many gathers for backward: a unit at both ends is trained only in its last run,
+/// and the buckets after its first run are frozen. The plan knows which parameters a unit trains,
+/// but not in which of its runs.
 ///
 /// `optimizer_bytes` per trained element that a rank owns: 8 for AdamW's two moments in f32.
 Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes = 8);

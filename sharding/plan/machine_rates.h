@@ -1,8 +1,8 @@
-// MachineRates: how fast a machine computes, touches memory and sends, in few numbers.
+// MachineRates: how fast a machine computes, moves memory and sends, in a few numbers.
 //
 // A message of b bytes takes a + b / B seconds: a latency a, and a time per byte. This is the
 // alpha-beta model (Hockney 1994; Thakur, Rabenseifner, Gropp 2005, for collectives). The numbers
-// are fitted on the machine, or come from a data sheet, and say which.
+// are fitted on the machine or come from a data sheet; `source` says which.
 #pragma once
 
 #include <optional>
@@ -14,10 +14,10 @@
 
 namespace tessera {
 
-/// Rates of one rank while so many ranks of its node compute.
+/// The rates of one rank while `ranks` ranks of its node compute.
 struct ComputeRates {
   int ranks = 1;
-  /// Threads of each.
+  /// Threads of each rank.
   int threads = 1;
   DType dtype = DType::f32;
   /// Floating-point operations per second.
@@ -37,9 +37,9 @@ struct Link {
   double bandwidth = 0.0;
 };
 
-/// The host next to a node's GPUs: its memory, where offloaded state lies.
+/// The host of a node's GPUs: its memory holds offloaded state.
 struct HostRates {
-  /// A GPU's link to it, in each direction.
+  /// A GPU's link to the host's memory, in each direction.
   Link link;
   /// Bytes per second that the node's CPUs read and write. Its ranks get equal parts.
   double memory = 0.0;
@@ -62,8 +62,8 @@ struct MachineRates {
   /// No value: the time of steps with offloading is not known.
   std::optional<HostRates> host;
 
-  /// The rates for so many ranks on a node: those of the most ranks that are not more. Raises Error
-  /// without rates for the dtype.
+  /// The rates for `ranks` ranks on a node: the entry with the most ranks that does not exceed this
+  /// number. Raises Error without rates for the dtype.
   const ComputeRates& compute_of(int ranks, DType dtype) const;
   const Link& link_of(int ranks) const;
 };

@@ -46,9 +46,9 @@ struct PlacementRule {
   /// Compared with the whole name of a parameter; '*' stands for any run of characters.
   std::string pattern;
   StrategyKind strategy = StrategyKind::ddp;
-  /// fsdp and hsdp: as ShardingOptions::flatten_parameters.
+  /// For fsdp and hsdp, as ShardingOptions::flatten_parameters.
   bool flatten_parameters = false;
-  /// These replace the options of the same names; an empty one leaves the option as it is.
+  /// These replace the options of the same names; without a value the option stays as it is.
   std::optional<int> reshard_group = {};
   std::optional<DType> compute_dtype = {};
   std::optional<DType> reduce_dtype = {};
@@ -79,19 +79,19 @@ struct ShardingOptions {
   StrategyKind strategy = StrategyKind::single;
   /// fsdp and hsdp: slices of each bucket as one vector (FSDP1), not of every tensor (FSDP2).
   bool flatten_parameters = false;
-  /// hsdp: ranks that share one replica. 0: the ranks of a node where there are several nodes, half
-  /// of the ranks on one node; in both cases a power of two, so that sums have the bits of ddp's.
+  /// hsdp: ranks that share one replica. 0: the ranks of a node if there are several nodes, or half
+  /// of the ranks if there is one; in both cases a power of two, so that sums have ddp's bits.
   int shard_size = 0;
-  /// Neighbouring ranks that share out the experts of each layer, whole: a mixture of experts on a
-  /// multiple of so many ranks. 1: experts are placed as all other parameters.
+  /// Neighbouring ranks that share out the experts of each layer, each expert whole. The number of
+  /// ranks is a multiple of this. 1: experts are placed like all other parameters.
   int expert_parallel = 1;
   /// Exceptions from `strategy`. The first rule that matches a parameter's name places it.
   std::vector<PlacementRule> rules = {};
   /// See make_buckets.
   std::string buckets = "unit";
-  /// zero3, fsdp, hsdp: over how many ranks a bucket is sharded between forward and backward.
-  /// 0: over all that share it; 1: it stays gathered; k, a divisor: in groups of k ranks (not
-  /// zero3).
+  /// zero3, fsdp, hsdp: the number of ranks over which a bucket is sharded between forward and
+  /// backward. 0: all ranks that share it; 1: it stays gathered; a divisor k: groups of k ranks
+  /// (not for zero3).
   int reshard_group = 0;
   /// zero3, fsdp, hsdp: how many inner buckets may be gathered at a time; 1 means no prefetching.
   int live_gathers = 2;
@@ -102,12 +102,12 @@ struct ShardingOptions {
   /// With several micro-batches: reduce after each (true), or keep whole gradients on every rank
   /// and reduce their sum at the end (false): less traffic, more memory, other rounding.
   bool reduce_every_micro_batch = true;
-  /// hsdp with several micro-batches that are each reduced: sum across the replicas after the last
-  /// only. The slow links between nodes then carry one sum per step; it rounds in another order.
+  /// hsdp with several micro-batches that are each reduced: sum across the replicas only after the
+  /// last one. The slow links between nodes then carry one sum per step. It rounds differently.
   bool sum_replicas_once = false;
-  /// The micro-batches of all ranks are added in one binary tree. Micro-batch i of rank r is its
-  /// leaf i * ranks + r. So sums have the same bits on any number of ranks that divides the number
-  /// of leaves. Ranks and micro_batches are powers of two; every micro-batch is reduced, in f32.
+  /// The micro-batches of all ranks are added in one binary tree. Micro-batch i of rank r is leaf
+  /// i * ranks + r. So sums have the same bits on any number of ranks that divides the number of
+  /// leaves. Ranks and micro_batches are powers of two, and every micro-batch is reduced in f32.
   bool elastic = false;
   /// The dtype that parameters are gathered and computed in: f32, bf16 or f16.
   DType compute_dtype = DType::f32;
@@ -116,10 +116,10 @@ struct ShardingOptions {
   DType master_dtype = DType::f32;
   /// The dtype that gradients are sent in. (Sums over ranks are formed in f32 in any case.)
   DType reduce_dtype = DType::f32;
-  /// `all` is for zero3, fsdp and hsdp. On a CPU there is no other memory: it changes nothing.
+  /// `all` is for zero3, fsdp and hsdp. On a CPU it changes nothing: there is no other memory.
   Offload offload = Offload::none;
-  /// Whole numbers that the ranks add up once per step, next to the norm and the loss: a mixture of
-  /// experts has one for each expert of each layer.
+  /// How many integers the ranks add up once per step, in addition to the norm and the loss. A
+  /// mixture of experts has one for each expert of each layer.
   std::int64_t counters = 0;
 };
 
@@ -131,7 +131,7 @@ bool computes_in(const ShardingOptions& options, DType dtype);
 /// The job that a plan is made for.
 struct Machine {
   int ranks = 1;
-  /// 0: all ranks are on one node. 1: nodes tell nothing about neighbours.
+  /// 0: all ranks are on one node. 1: nodes say nothing about neighbours.
   int ranks_per_node = 0;
   Device device = {DeviceType::cuda, 0};
 };

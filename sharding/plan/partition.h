@@ -1,10 +1,10 @@
 // Partition: which rank owns which elements of which parameter.
 //
-// The pure heart of the sharding layer: computed from shapes alone, shared by strategies, the
-// optimizer, the planner and checkpoints, and as easily made for 1024 ranks as for 2.
+// A partition is computed from shapes alone, so it is as easily made for 1024 ranks as for 2.
+// Strategies, the optimizer, the planner and checkpoints all use it.
 //
 // A gathered bucket lies in one buffer. A layout says where in that buffer each parameter lies and
-// how the buffer is cut into one part per shard. Three parameters on two
+// how the buffer is cut into one part per shard. These are the layouts of three parameters on two
 // shards ('|' ends shard 0's part, '.' is padding):
 //
 //   whole     AAAAAAAAAA BBBBB CCC             every rank owns everything          single, ddp
@@ -41,7 +41,7 @@ struct Range {
 /// A stretch of a bucket's buffer that is sent as one tensor.
 struct Segment {
   Range range;
-  /// The shard that owns all of it; -1: it is cut into equal parts, one per shard.
+  /// The shard that owns all of it; -1 if it is cut into equal parts, one per shard.
   int owner = -1;
 };
 
@@ -59,7 +59,7 @@ struct BucketLayout {
   std::int64_t trainable_elements = 0;
   int trainable_segments = 0;
   int trained_count = 0;
-  /// Ranks that share out these experts, of which one's part lies in the buffer; 1 if none do.
+  /// Ranks that share out these experts; the buffer has the part of one rank. 1 if ranks do not.
   int expert_ranks = 1;
   /// See Bucket.
   std::vector<int> units;
@@ -81,7 +81,7 @@ class Partition {
   /// Parameters begin at multiples of so many elements: aligned for vector loads in any dtype.
   static constexpr std::int64_t kAlignment = 16;
 
-  /// With stacked experts that several ranks share out: the partition of one rank's part.
+  /// If several ranks share out stacked experts, this is the partition of one rank's part.
   Partition(Layout layout, int shards, const std::vector<Bucket>& buckets, int expert_ranks = 1);
 
   Layout layout() const { return layout_; }
@@ -90,7 +90,7 @@ class Partition {
 
   /// Parameters of all buckets.
   int parameter_count() const { return first_.back(); }
-  /// The number of a parameter among all, bucket by bucket.
+  /// The number of a parameter among all parameters, counted bucket by bucket.
   int index_of(int bucket, int parameter) const { return first_[bucket] + parameter; }
 
   /// The flat elements of a parameter that `shard` owns; see BucketLayout::place_of. May be empty.
@@ -102,7 +102,7 @@ class Partition {
   Layout layout_;
   int shards_;
   std::vector<BucketLayout> buckets_;
-  /// Per bucket, the number of its first parameter; then the number of all.
+  /// For each bucket the number of its first parameter; then the number of all parameters.
   std::vector<int> first_ = {0};
 };
 
@@ -110,8 +110,8 @@ class Partition {
 /// segment has one owner.
 Range part_of(const Segment& segment, int shards, int shard);
 
-/// A table: a line per parameter, a column per shard (the first and last few of many), and how even
-/// the shards are.
+/// A table with a line per parameter and a column per shard (of many, the first and last few).
+/// It ends with the imbalance of the shards.
 std::string to_string(const Partition& partition);
 
 /// Cuts a sequence of sizes into `parts` contiguous runs. The largest sum of a run is as small as

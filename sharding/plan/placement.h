@@ -1,7 +1,7 @@
 // Placement: where a bucket's parameters, gradients and masters are, over a mesh.
 //
-// A strategy is a name for a placement of every parameter. On a mesh of replicas x shards, "both"
-// standing for both axes:
+// A strategy is a name for a placement of every parameter. On a mesh of replicas x shards, where
+// "both" stands for both axes, the strategies are:
 //
 //            sharded over  replicated over  layout           parameters  gradients
 //   single   -             -                whole            whole       whole
@@ -12,20 +12,20 @@
 //   fsdp     both          -                rows, or flat    sharded     sharded
 //   hsdp     shard         replica          rows, or flat    sharded     sharded
 //
-// The mesh is N x 1 for ddp, 1 x N for zero and fsdp, and R x F for hsdp. Where E ranks share out
-// experts, the mesh has an axis "expert" more, the last, of E ranks. A layer's experts are cut over
-// it, and a rank holds its part whole. That part is placed over the other axes by the same table,
-// but its gradients are never kept whole. All other parameters count the axis "expert" as a part of
-// "shard", or where there are no shards of "replica":
+// The mesh is N x 1 for ddp, 1 x N for zero and fsdp, and R x F for hsdp. If E ranks share out
+// experts, the mesh has one more axis at its end, "expert", of E ranks. A layer's experts are cut
+// over it, and each part is placed over the other axes by the same table, except that its gradients
+// are never kept whole. For all other parameters the axis "expert" counts as a part of "shard", or
+// of "replica" if there are no shards:
 //
 //   fsdp, 8 ranks, E = 4     replica 1 x shard 2 x expert 4
 //     experts                cut over expert, sharded over replica and shard: 1/4, then 1/2 of that
 //     all others             sharded over replica, shard and expert: 1/8
 //
-// Rules give parameters
-// with certain names another placement (options.h). So one model may keep its small parameters
-// whole under ddp and shard the rest. Or it may shard its experts within a node, and the rest over
-// all ranks.
+// Rules give parameters with certain names another placement (options.h). For example, one model
+// may keep its small parameters whole under ddp and shard the rest. Another may shard its experts
+// within a node, and the rest over all ranks. The first rule that matches a parameter's name
+// places it.
 #pragma once
 
 #include <string>
@@ -76,8 +76,8 @@ struct Placement {
   DType master_dtype = DType::f32;
   DType reduce_dtype = DType::f32;
   Offload offload = Offload::none;
-  /// The axis that experts are cut over; none for other parameters. The rest of the placement is that
-  /// of the experts that a rank holds.
+  /// The axis that experts are cut over; empty for other parameters. The rest of the placement
+  /// applies to the experts that a rank holds.
   Axes experts = {};
 
   /// The axes along which ranks own different elements.
@@ -87,11 +87,11 @@ struct Placement {
 
 /// The mesh {"replica", R}, {"shard", S} that the options ask for, with {"expert", E} for E > 1.
 Mesh mesh_of(const ShardingOptions& options, const Machine& machine);
-/// Ranks that share one replica of the parameters that are no experts.
+/// Ranks that share one replica of the parameters that are not experts.
 int replica_size(const Mesh& mesh);
 
 /// The placements that the options name: first that of the strategy, then one per rule. With expert
-/// parallelism the same again for experts.
+/// parallelism the same placements follow again, for experts.
 std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
                                      const Device& device);
 

@@ -14,11 +14,11 @@
 
 namespace tessera {
 
-/// Where the masters of a rank's own part lie. Frozen parameters have none: the rank's own part
-/// of those is in the compute dtype, in the buffer if parameters are held whole.
+/// Where the masters of a rank's own part lie. Frozen parameters have no masters: their own part
+/// is in the compute dtype, and in the buffer if parameters are held whole.
 enum class Masters {
   in_buffer,  // windows into the whole buffers that units compute with: an update is in place
-  separate,   // memory of their own on the device; copied, and rounded if need be, before use
+  separate,   // memory of their own on the device; copied before use, and rounded if necessary
   on_host,    // host memory; see sharding/strategy/offload/host_values.h
 };
 
@@ -41,9 +41,9 @@ bool has_own_buffer(GradientCase gradients);
 /// Whether micro-batches are summed in the buffer and reduced once, after the last.
 bool reduces_once(GradientCase gradients);
 
-/// A rank's neighbours for Reshard::to_groups.
+/// The group of a rank for Reshard::to_groups.
 struct ReshardGroup {
-  /// Among the shards: group 0 has shards 0 to k - 1, group 1 the next k.
+  /// The group's number: group 0 has shards 0 to k - 1, group 1 the next k.
   int number = 0;
   int position = 0;
 };
@@ -56,10 +56,10 @@ struct GroupPlan {
   /// Sizes of the mesh along placement.shard and placement.replicate.
   int shards = 1;
   int replicas = 1;
-  /// Ranks that share out the experts of this group; 1 for other parameters. Backward then writes so
-  /// many gradients of each parameter, one for each rank that rows came from.
+  /// Ranks that share out the experts of this group; 1 for other parameters. Backward writes this
+  /// many gradients of each parameter: one for each rank that rows came from.
   int expert_ranks = 1;
-  /// The slots that buckets are gathered into; none if parameters are held whole.
+  /// The slots that buckets are gathered into; empty if parameters are held whole.
   Slots gather_slots;
   Masters masters = Masters::in_buffer;
   GradientCase gradients = GradientCase::reduce_in_place;
@@ -86,7 +86,7 @@ struct Plan {
   int micro_batches = 1;
   /// As ShardingOptions::elastic.
   bool elastic = false;
-  /// Sums of micro-batches that a rank keeps in memory of their own, next to the shards' gradients.
+  /// Sums of micro-batches that a rank keeps in addition to the shards' gradients.
   int partial_sums = 0;
   /// Prefetching keeps at most this many inner buckets of a group gathered.
   int live_gathers = 2;
@@ -95,7 +95,7 @@ struct Plan {
   /// As ShardingOptions::counters.
   std::int64_t counters = 0;
 
-  /// Losses that a rank gives to the sum over ranks: that of each micro-batch, or their sum.
+  /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum.
   int losses() const { return elastic ? micro_batches : 1; }
   /// Whether `rank` adds its part of a group's gradients to the norm. Where the ranks along
   /// norm_axes hold the same part, the first of them does.

@@ -1,13 +1,13 @@
-// Schedule: the order in which buckets are used, and the fixed memory each of them uses.
+// Schedule: the order in which buckets are used, and the fixed memory that each of them uses.
 //
-// The order of a model's units is known before anything runs, so nothing has to be recorded. A
+// The order of a model's units is known before anything runs, so no first step is recorded. A
 // forward pass runs the buckets in order; a bucket at both ends of the model comes again at the
 // end. A backward pass runs them in reverse, down to the lowest bucket with a trained parameter.
 //
 // Gathered buckets and their gradients lie in slots, which are allocated once. Buckets inside the
 // model take turns: bucket i uses slot i mod n, so that neighbours never share a slot. The first and
 // the last bucket hold the large tables and share a slot of their own. A slot keeps a bucket until
-// another bucket needs the slot. So the last buckets of forward are there when backward begins.
+// another bucket needs the slot. So the last buckets of forward are still there for backward.
 #pragma once
 
 #include <vector>
@@ -21,7 +21,7 @@ struct Slots {
   std::vector<int> of_bucket;
   int count = 0;
 
-  /// Inner buckets share `turns` slots; 0: every bucket has a slot of its own.
+  /// Inner buckets share `turns` slots; with 0 every bucket has a slot of its own.
   static Slots assign(const std::vector<BucketLayout>& buckets, int turns);
   /// The size of each slot: that of its largest bucket.
   std::vector<std::int64_t> sizes(const std::vector<std::int64_t>& bucket_elements) const;

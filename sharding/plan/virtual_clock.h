@@ -1,10 +1,10 @@
 // The virtual clock: when each entry of a dry run's log begins and ends on a machine.
 //
-// Streams run their entries in order, side by side. A wait ends when the awaited entry has ended. On
-// a machine whose ranks share cores, the host makes each call in turn, so a stream's work begins no
-// earlier than the compute stream has come to the call. There the active streams of all ranks share
-// the cores evenly: collectives slow down the computation that they overlap with. All ranks are taken
-// to do the same at the same time. So nothing is predicted about ranks that wait for slower ones.
+// Streams run at the same time, each with its entries in order. A wait ends when the awaited entry
+// has ended. If the ranks of a machine share cores, the host makes each call in turn, so a stream's
+// work begins only when the compute stream has reached the call. Then the active streams of all
+// ranks share the cores evenly: collectives slow down the computation that they overlap with. The
+// clock assumes that all ranks do the same at the same time, so no rank waits for a slower one.
 #pragma once
 
 #include <map>
@@ -39,7 +39,7 @@ struct Timeline {
   /// "link of 8 ranks", "network, 16 ranks", "host memory", "link to the host". Their sum is `seconds`.
   std::map<std::string, double> chain;
 
-  /// The resource with most of the chain.
+  /// The resource that takes up most of the chain.
   std::string limit() const;
 };
 

@@ -1,7 +1,7 @@
 // ExpertAxis: the exchange of rows among the ranks along the mesh's axis "expert".
 //
-// It runs on the compute stream, since the rows are the next thing that computation needs. So it has
-// a communicator of its own: gathers and reductions go on meanwhile on the communication stream.
+// It runs on the compute stream, because the rows are the next thing that computation needs. It has
+// a communicator of its own, since gathers and reductions use the communication stream meanwhile.
 #pragma once
 
 #include "autograd/parameter.h"
@@ -11,7 +11,7 @@ namespace tessera {
 
 class ExpertAxis final : public ExpertExchange {
  public:
-  /// `group`: the ranks that share out experts; for no other use. It must outlive this object.
+  /// `group`: the ranks that share out experts, only for this use. It must outlive this object.
   explicit ExpertAxis(Communicator& group) : group_(group) {}
 
   int ranks() const override { return group_.size(); }

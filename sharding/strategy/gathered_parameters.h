@@ -1,8 +1,8 @@
 // Parameters that are gathered only while units compute with them: ZeRO-3, FSDP, HSDP.
 //
-// A bucket is gathered into the slot that the plan gives it (sharding/plan/schedule.h). It stays there
-// until another bucket needs the slot or the weights change: the last buckets of forward are not
-// gathered again. Using a parameter outside open() and close() is an error, even if a slot holds it.
+// A bucket is gathered into the slot that the plan gives it (sharding/plan/schedule.h). It stays
+// there until another bucket needs the slot or the weights change. So the last buckets of forward
+// are not gathered again. Outside open() and close() any use of a parameter raises Error.
 //
 // Three events keep the two streams in order:
 //
@@ -27,7 +27,7 @@ class GatheredParameters final : public ParameterStore {
 
   std::pair<Tensor, Tensor> make_own(int bucket, int parameter) override;
   void prefetch(int bucket, Direction direction) override;
-  /// Raises Error if the slot's present bucket is in use.
+  /// Raises Error if the bucket that is now in the slot is in use.
   void open(int bucket, Direction direction) override;
   void close(int bucket, bool again_in_backward) override;
   void masters_changed(Writes writes) override;

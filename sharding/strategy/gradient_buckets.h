@@ -1,9 +1,9 @@
 // GradientBuckets: gradients from the first contribution to the sum in the shard.
 //
-// Backward writes a bucket's gradients, f32, into windows onto one buffer. When they are complete,
-// the buffer is reduced in place on the communication stream, and this rank's part is added to the
-// shards' gradients. GradientCase (sharding/plan/plan.h) names which buffer that is, when it is
-// reduced and where the sums lie. A slot is reduced while backward writes to the other slot.
+// Backward writes a bucket's gradients in f32, through windows into one buffer. When they are
+// complete, the buffer is reduced in place on the communication stream, and this rank's part is
+// added to the shards' gradients. GradientCase (sharding/plan/plan.h) says which buffer this is,
+// when it is reduced and where the sums lie. One slot is reduced while backward writes the other.
 #pragma once
 
 #include <optional>
@@ -26,8 +26,8 @@ class GradientBuckets {
   void open(int bucket);
   /// The micro-batch's gradients of this bucket are complete.
   void complete(int bucket);
-  /// The micro-batch's backward pass is over. Buckets that it did not reach get gradients of zero:
-  /// every rank takes part in every reduction.
+  /// The micro-batch's backward pass is over. Buckets that it did not reach get gradients of zero,
+  /// because every rank takes part in every reduction.
   void finish_micro_batch();
 
  private:
@@ -52,9 +52,9 @@ class GradientBuckets {
   void accumulate(int bucket);
   /// Sums the shards' gradients across replicas, by way of the buffer.
   void sum_replicas(int bucket);
-  /// A buffer has a bucket's gradients so often: once for each rank that rows of experts came from.
+  /// How many gradients of a bucket its buffer has: one for each rank that experts' rows came from.
   int sources() const { return resources_.group.expert_ranks; }
-  /// Runs `exchange` on so many of these in the reduce dtype; the first is the result.
+  /// Runs `exchange` on `sources` such gradients in the reduce dtype. The first is the result.
   template <typename ExchangeCall>
   void in_reduce_dtype(int bucket, int sources, const ExchangeCall& exchange);
   /// This rank's parts of the trained parameters, in the buffer.

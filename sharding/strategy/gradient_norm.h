@@ -1,9 +1,9 @@
 // The global gradient norm, with the same bits under every partition.
 //
 // Floating-point sums depend on their order, and so on the partition. This sum of squares is exact:
-// its words are integers, and the ranks add them in one all-reduce (kernels/gradient_norm/op.h). Any
-// order, any split over ranks and threads gives the same norm. The sum over the ranks takes place
-// wherever the gradients are: the host waits only when it asks for the value.
+// its words are integers, and the ranks add them in one all-reduce (kernels/gradient_norm/op.h).
+// Any order, and any split over ranks and threads, gives the same norm. The ranks add on the device
+// of the gradients, so the host waits only when it asks for the value.
 #pragma once
 
 #include <vector>

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// The group at large is the plan's (sharding/plan/plan.h); the rest is this rank's. The referenced
-/// objects outlive the group.
+/// `plan` and `group` are the same on all ranks (sharding/plan/plan.h); the rest belongs to this
+/// rank. The referenced objects outlive the group.
 struct GroupResources {
   const Plan& plan;
   const GroupPlan& group;

@@ -24,13 +24,13 @@ class ParameterGroup {
 
   /// The first unit of the bucket is about to run. `trains`: a backward pass will follow.
   void before_forward(int bucket, bool trains);
-  /// Gathers the next buckets, once the forward pass of a bucket has begun.
+  /// Gathers the next buckets, after the forward pass of a bucket has begun.
   void prefetch_forward();
   /// The last unit of the bucket has run.
   void after_forward(int bucket, bool trains);
   /// A unit of the bucket is about to go backward.
   void before_backward(int bucket);
-  /// The bucket's first unit has gone backward, and so have all others.
+  /// All units of the bucket have gone backward; its first unit comes last.
   void after_backward(int bucket);
   /// The micro-batch's backward pass is over.
   void finish_micro_batch();

@@ -1,13 +1,13 @@
 // PartialSums: the sums below the top of the binary tree of micro-batches.
 //
-// A rank with K = 2^L micro-batches adds them as a binary counter counts. Reduced micro-batch i is
+// A rank with K = 2^L micro-batches adds them like a binary counter. Reduced micro-batch i is
 // leaf i of a tree. A sum of 2^l leaves waits on level l until its neighbour is there:
 //
 //   micro-batch       0    1      2    3
 //   level 0           0    -      2    -
 //   level 1           -    0+1    0+1  (0+1) + (2+3)
 //
-// The last level is GradientSums itself, so L - 1 levels are kept here, Plan::partial_sums.
+// The last level is GradientSums itself, so L - 1 levels are kept here (Plan::partial_sums).
 #pragma once
 
 #include <vector>
@@ -33,7 +33,7 @@ class PartialSums {
   const GroupResources resources_;
   /// Per level and parameter of the group; undefined for frozen ones.
   std::vector<Tensors> levels_;
-  /// Where sums of the host are fetched to.
+  /// Sums in host memory are fetched into this buffer.
   Tensor scratch_;
 };
 

@@ -1,8 +1,8 @@
 // Parameters that are whole on every rank at all times: single, DDP, ZeRO-1, ZeRO-2.
 //
 // Masters of the compute dtype are windows into the whole buffers, and an update is in place.
-// Otherwise the buffers are a copy of the masters in the compute dtype, which the optimizer writes
-// in the same pass. Where a rank owns slices (ZeRO-1 and 2), the slices are gathered after each
+// Otherwise the buffers hold a copy of the masters in the compute dtype, which the optimizer writes
+// in the same pass. If a rank owns slices (ZeRO-1 and 2), the slices are gathered after each
 // update, bucket by bucket, while the next forward pass begins.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Step: one training step, from the first micro-batch to the update of the masters.
 //
-// A step makes the calls of a strategy that must come in order. A call in the wrong place raises
-// Error, which names the step and the missing call; it never computes with stale weights.
+// A step has the calls of a strategy that must come in order. A call in the wrong place raises an
+// Error that names the step and the missing call, so no step computes with stale weights.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tessera {
 
 class Strategy;
 
-/// The state of the protocol that steps keep.
+/// The state by which the order of calls is checked.
 struct StepProtocol {
   std::int64_t step = 0;  // steps begun
   enum class Phase { between_steps, micro_batches, complete } phase = Phase::between_steps;
@@ -25,17 +25,17 @@ struct StepProtocol {
 class Step {
  public:
   explicit Step(Strategy& strategy);
-  /// A step that ends early, as by an exception, is given up.
+  /// A step that ends early, for example by an exception, is given up.
   ~Step();
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
   /// A micro-batch's backward pass has ended. After the last, the shards' gradients are complete.
   void finish_micro_batch();
-  /// The norm of the whole gradient, on the device; every rank gets the same bits. A collective.
+  /// The norm of the whole gradient, on the device. All ranks get the same bits. A collective.
   GradientNorm gradient_norm();
   /// Runs `write`, which updates the shards' data from their gradients: Strategy::write_masters for
-  /// this step. An Optimizer writes the copies too. A collective.
+  /// this step. An Optimizer also writes the copies. A collective.
   void update(const std::function<void()>& write, Writes writes = Writes::masters);
   /// Ends the step with the masters as they are. A collective.
   void discard();

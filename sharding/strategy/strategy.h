@@ -8,7 +8,7 @@
 //   for (every micro-batch) { forward; backward; step.finish_micro_batch(); }
 //   step.update([&] { optimizer.step(...); });
 //
-// Masters are written in no other place than in update() and write_masters().
+// Masters are written only in update() and write_masters().
 #pragma once
 
 #include <cstdint>
@@ -42,15 +42,15 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   /// neither applied by update() nor given up by discard(), or if a parameter has been frozen or
   /// unfrozen since the strategy was made.
   Step start_step();
-  /// Runs `write`, which may overwrite the shards' data, as when weights are loaded. No gather reads
-  /// them meanwhile, and every later use of the parameters sees the new values. Then queues the
-  /// first gathers of the next forward pass. A collective. Raises
-  /// Error within a step.
+  /// Runs `write`, which may overwrite the shards' data, for example to load weights. No gather
+  /// reads the data at that time, and every later use of the parameters sees the new values. Then
+  /// queues the first gathers of the next forward pass.
+  /// A collective. Raises Error within a step.
   void write_masters(const std::function<void()>& write);
 
   const std::vector<Shard>& shards() const override { return shards_; }
   /// For each of shards(), the flat elements of the parameter that this rank saves in a checkpoint.
-  /// Ranks that hold the same part save a share of it each.
+  /// Ranks that hold the same part each save a share of it.
   std::vector<ElementRange> saved_elements() const;
   void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) override;
 
@@ -70,7 +70,7 @@ class Strategy final : public UnitHooks, public ShardedParameters {
     bool last_unit = false;
   };
 
-  /// Parameters that ranks share out get their exchange.
+  /// Gives parameters that ranks share out their exchange.
   void share_out_experts();
   void make_groups(std::uint64_t seed);
   void check_trained_set() const;
