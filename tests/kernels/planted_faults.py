@@ -1520,8 +1520,8 @@ FAULTS = {
         ["kernels_grouped_matmul"]),
     "the emulator takes columns of a wgmma's left operand for rows": (
         "runtime/emulation/device/warpgroup.cpp",
-        "  if (product.a_by_columns) {",
-        "  if (false) {",
+        "(first.a_by_columns ? read_left_columns : read_left_rows)(a,",
+        "read_left_rows(a,",
         ["emulation_wgmma"]),
     "the emulator does not watch a left operand of columns": (
         "runtime/emulation/device/warpgroup.cpp",

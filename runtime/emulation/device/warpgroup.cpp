@@ -2,126 +2,34 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
-#include "runtime/emulation/device/arithmetic.h"
 #include "runtime/emulation/device/block.h"
 #include "runtime/emulation/device/sanitizers.h"
+#include "runtime/emulation/device/warpgroup_tiles.h"
 
 namespace tessera::emulation {
 namespace {
 
-constexpr int kRows = 16, kDepth = 16, kMostColumns = 256;
-constexpr int kRowBytes = 128, kSwizzledRows = 8, kSwizzleBytes = kRowBytes * kSwizzledRows;
+constexpr int kRows = kWarpgroupRows, kDepth = kWarpgroupDepth;
+constexpr int kRowBytes = kPanelRowBytes, kSwizzleBytes = 8 * kRowBytes;
 constexpr unsigned kFullWarp = ~0u;
 
-constexpr int kChunk = 8;  // elements of 16 bytes: the swizzle moves them together
-
-using Left = float[kRows][kDepth];
-using Right = float[kDepth][kMostColumns];
-
-/// Passes f(i, value) the eight elements from `offset` bytes behind `start` on, before the swizzle, as
-/// the engines see them. `offset` leads to a chunk of 16 bytes.
-template <typename T, typename F>
-void read_chunk(const unsigned char* start, int offset, F f) {
-  const auto address = reinterpret_cast<std::uintptr_t>(start) + static_cast<std::size_t>(offset);
-  const auto swizzled = address ^ (address / kRowBytes % kSwizzledRows * 16);
-  T values[kChunk];
-  std::memcpy(static_cast<void*>(values),
-              block.shared().engine_view(start + (swizzled - address) + offset), sizeof values);
-  for (int i = 0; i < kChunk; ++i) f(i, static_cast<float>(values[i]));
-}
-
-template <typename T>
-float half_of(unsigned pair, int half) {
-  T value;
-  value.bits = static_cast<std::uint16_t>(pair >> 16 * half);
-  return static_cast<float>(value);
-}
-
-template <typename T>
-void read_left_registers(Left& a, const WarpgroupProduct* const* lanes) {
+void read_left_registers(LeftMatrix& a, const WarpgroupProduct* const* lanes) {
   for (int lane = 0; lane < 32; ++lane) {
     const int group = lane / 4, pair = lane % 4 * 2;
     for (int r = 0; r < 4; ++r) {
-      for (int half = 0; half < 2; ++half) {
-        a[group + r % 2 * 8][pair + r / 2 * 8 + half] = half_of<T>(lanes[lane]->registers[r], half);
-      }
+      const unsigned both = lanes[lane]->registers[r];
+      std::memcpy(&a.bits[group + r % 2 * 8][pair + r / 2 * 8], &both, sizeof both);
     }
   }
 }
 
-/// The warp's rows of the group's 64.
-template <typename T>
-void read_left_tile(Left& a, const WarpgroupProduct& product, int warp) {
-  if (product.a_by_columns) {
-    for (int k = 0; k < kDepth; ++k) {
-      for (int m = 0; m < kRows; m += kChunk) {
-        read_chunk<T>(product.a.start, k * kRowBytes + (kRows * warp + m) * 2,
-                      [&](int i, float value) { a[m + i][k] = value; });
-      }
-    }
-    return;
-  }
-  for (int m = 0; m < kRows; ++m) {
-    for (int k = 0; k < kDepth; k += kChunk) {
-      read_chunk<T>(product.a.start, (kRows * warp + m) * kRowBytes + k * 2,
-                    [&](int i, float value) { a[m][k + i] = value; });
-    }
-  }
-}
-
-template <typename T>
-void read_right(Right& b, const WarpgroupProduct& product) {
-  constexpr int kPanelColumns = kRowBytes / 2;
-  if (product.b_by_rows) {
-    for (int k = 0; k < kDepth; ++k) {
-      for (int n = 0; n < product.columns; n += kChunk) {
-        const int panel = n / kPanelColumns * product.b.panel_bytes;
-        read_chunk<T>(product.b.start, panel + k * kRowBytes + n % kPanelColumns * 2,
-                      [&](int i, float value) { b[k][n + i] = value; });
-      }
-    }
-    return;
-  }
-  for (int n = 0; n < product.columns; ++n) {
-    for (int k = 0; k < kDepth; k += kChunk) {
-      read_chunk<T>(product.b.start, n * kRowBytes + k * 2,
-                    [&](int i, float value) { b[k + i][n] = value; });
-    }
-  }
-}
-
-// The tensor cores of sm_90 are assumed to add the 16 products to the accumulator and to truncate
-// the sum.
-void add_truncated(float* c, const Left& a, const Right& b, int columns) {
-  for (int m = 0; m < kRows; ++m) {
-    for (int n = 0; n < columns; ++n) {
-      double sum = c[m * columns + n];
-      for (int k = 0; k < kDepth; ++k) sum += double{a[m][k]} * double{b[k][n]};
-      const float nearest = static_cast<float>(sum);
-      c[m * columns + n] =
-          std::fabs(nearest) > std::fabs(sum) ? std::nextafter(nearest, 0.0f) : nearest;
-    }
-  }
-}
-
-/// A multiple of 64 columns, 16 at a time: their sums stay in registers.
-void add_rounded(float* c, const Left& a, const Right& b, int columns) {
-  constexpr int kSide = 16;
-  for (int m = 0; m < kRows; ++m) {
-    for (int first = 0; first < columns; first += kSide) {
-      float sums[kSide];
-      float* const at = c + m * columns + first;
-      for (int n = 0; n < kSide; ++n) sums[n] = at[n];
-      for (int k = 0; k < kDepth; ++k) {
-        for (int n = 0; n < kSide; ++n) sums[n] += a[m][k] * b[k][first + n];
-      }
-      for (int n = 0; n < kSide; ++n) at[n] = sums[n];
-    }
-  }
+void read_left(LeftMatrix& a, const WarpgroupProduct* const* lanes, int warp) {
+  const WarpgroupProduct& first = *lanes[0];
+  if (first.registers != nullptr) return read_left_registers(a, lanes);
+  (first.a_by_columns ? read_left_columns : read_left_rows)(a, first.a, warp);
 }
 
 /// f(index in c [rows, columns], lane, index of its register) for the values of a result.
@@ -135,10 +43,9 @@ void for_each_value(int columns, F f) {
   }
 }
 
-/// The beginning of the panel's first row; the operand's may be within it.
-const unsigned char* first_row(const Panel& panel) {
-  return panel.start - reinterpret_cast<std::uintptr_t>(panel.start) % kRowBytes;
-}
+// The operands of the product that is issued: too much for every fiber's stack.
+LeftMatrix a;
+RightMatrix b;
 
 WarpProducts& products() {
   return block.products(block.thread().number / kWarpSize);
@@ -174,14 +81,14 @@ void WarpProducts::issue(const WarpgroupProduct* const* lanes, int warp) {
       first.registers != nullptr ? EventKind::registers_multiplied : EventKind::tiles_multiplied,
       static_cast<int>(committed_), 0, first.columns);
   block.statistics.matrix_flops += static_cast<std::uint64_t>(2 * kRows * kDepth * first.columns);
-  Left a;
-  Right b;
-  first.registers != nullptr ? read_left_registers<T>(a, lanes) : read_left_tile<T>(a, first, warp);
-  read_right<T>(b, first);
+  read_left(a, lanes, warp);
+  (first.b_by_rows ? read_right_rows : read_right_columns)(b, first.b, first.columns);
+  convert<T>(a);
+  convert<T>(b, first.columns);
   Result& result = result_of(lanes);
   result.group = committed_;
   if (!first.add) std::fill(result.values.begin(), result.values.end(), 0.0f);
-  (is_approximate() ? add_truncated : add_rounded)(result.values.data(), a, b, first.columns);
+  add_product(result.values.data(), a, b, first.columns);
 
   if (first.registers != nullptr) {
     Operand operand{{}, {}, committed_};
@@ -197,7 +104,7 @@ void WarpProducts::issue(const WarpgroupProduct* const* lanes, int warp) {
         {first_row(first.a) + warp * kRows * kRowBytes, kRows * kRowBytes, committed_});
   }
   if (first.b_by_rows) {
-    for (int panel = 0; panel < first.columns / (kRowBytes / 2); ++panel) {
+    for (int panel = 0; panel < first.columns / kPanelColumns; ++panel) {
       ranges_.push_back(
           {first.b.start + panel * first.b.panel_bytes, kDepth * kRowBytes, committed_});
     }

@@ -1,0 +1,193 @@
+#include "runtime/emulation/device/warpgroup_tiles.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "runtime/emulation/device/arithmetic.h"
+#include "runtime/emulation/device/block.h"
+
+// Functions with vectors. The processor decides at the program's start which version runs.
+#if defined(__x86_64__)
+#define TESSERA_VECTORS __attribute__((target_clones("avx2", "default")))
+#else
+#define TESSERA_VECTORS
+#endif
+
+namespace tessera::emulation {
+namespace {
+
+constexpr int kRows = kWarpgroupRows, kDepth = kWarpgroupDepth;
+constexpr int kSwizzledRows = 8;
+constexpr int kChunk = 8;  // elements of 16 bytes: the swizzle moves them together
+
+using Chunk = std::uint16_t __attribute__((vector_size(2 * kChunk)));
+using Vector = float __attribute__((vector_size(32)));
+using InMemory = float __attribute__((vector_size(32), aligned(4), may_alias));
+constexpr int kLanes = 8;  // of a Vector
+
+/// Rows of a panel as the engines see them, without the swizzle.
+class Rows {
+ public:
+  /// `count` rows from the one on in which the panel begins. All are in one array of shared memory.
+  Rows(const Panel& panel, int count)
+      : row_(reinterpret_cast<std::uintptr_t>(panel.start) / kPanelRowBytes),
+        chunk_(static_cast<std::size_t>(panel.start - first_row(panel)) / sizeof(Chunk)),
+        view_(seen_by_engines(first_row(panel))) {
+    const auto bytes = static_cast<std::size_t>(count * kPanelRowBytes);
+    if (!block.shared().contains(first_row(panel), bytes)) {
+      block.fail("wgmma reads beyond an array in shared memory");
+    }
+  }
+
+  /// Eight elements, `chunk` chunks behind the start.
+  Chunk chunk(int row, int chunk) const {
+    const auto r = static_cast<std::size_t>(row);
+    const auto c = (chunk_ + static_cast<std::size_t>(chunk)) ^ (row_ + r) % kSwizzledRows;
+    Chunk values;
+    std::memcpy(&values, view_ + r * kPanelRowBytes + c * sizeof(Chunk), sizeof values);
+    return values;
+  }
+
+ private:
+  static const unsigned char* seen_by_engines(const unsigned char* data) {
+    return static_cast<const unsigned char*>(block.shared().engine_view(data));
+  }
+
+  std::size_t row_, chunk_;
+  const unsigned char* view_;
+};
+
+/// Swaps rows and columns. A step lets the values of two rows alternate; after three they have turned.
+inline void transpose(Chunk (&rows)[kChunk]) {
+  for (int step = 0; step < 3; ++step) {
+    Chunk mixed[kChunk];
+    for (int i = 0; i < kChunk / 2; ++i) {
+      const Chunk a = rows[i], b = rows[i + kChunk / 2];
+      mixed[2 * i] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+      mixed[2 * i + 1] = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+    std::memcpy(rows, mixed, sizeof mixed);
+  }
+}
+
+// The tensor cores of sm_90 are assumed to add the 16 products to the accumulator and to truncate
+// the sum.
+void add_truncated(float* c, const LeftMatrix& a, const RightMatrix& b, int columns) {
+  for (int m = 0; m < kRows; ++m) {
+    for (int n = 0; n < columns; ++n) {
+      double sum = c[m * columns + n];
+      for (int k = 0; k < kDepth; ++k) sum += double{a.values[m][k]} * double{b.values[k][n]};
+      const float nearest = static_cast<float>(sum);
+      c[m * columns + n] =
+          std::fabs(nearest) > std::fabs(sum) ? std::nextafter(nearest, 0.0f) : nearest;
+    }
+  }
+}
+
+/// Four rows by 16 columns at a time: with all loops unrolled, their sums stay in registers.
+TESSERA_VECTORS void add_rounded(float* c, const LeftMatrix& a, const RightMatrix& b, int columns) {
+  constexpr int kSide = 4, kVectors = 2;
+  for (int n = 0; n < columns; n += kVectors * kLanes) {
+    for (int m = 0; m < kRows; m += kSide) {
+      Vector sums[kSide][kVectors];
+      const auto for_each_sum = [&](auto f) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kSide; ++i) {
+#pragma GCC unroll 2
+          for (int v = 0; v < kVectors; ++v) {
+            f(sums[i][v], *reinterpret_cast<InMemory*>(c + (m + i) * columns + n + v * kLanes), i,
+              v);
+          }
+        }
+      };
+      for_each_sum([](Vector& sum, InMemory& at, int, int) { sum = at; });
+      for (int k = 0; k < kDepth; ++k) {
+        const auto* const right = reinterpret_cast<const InMemory*>(&b.values[k][n]);
+        for_each_sum(
+            [&](Vector& sum, InMemory&, int i, int v) { sum += a.values[m + i][k] * right[v]; });
+      }
+      for_each_sum([](const Vector& sum, InMemory& at, int, int) { at = sum; });
+    }
+  }
+}
+
+template <typename T>
+inline void convert_row(float* values, const std::uint16_t* bits, int count) {
+#pragma omp simd
+  for (int i = 0; i < count; ++i) {
+    T value;
+    value.bits = bits[i];
+    values[i] = static_cast<float>(value);
+  }
+}
+TESSERA_VECTORS void convert_row(bfloat16, float* values, const std::uint16_t* bits, int count) {
+  convert_row<bfloat16>(values, bits, count);
+}
+TESSERA_VECTORS void convert_row(float16, float* values, const std::uint16_t* bits, int count) {
+  convert_row<float16>(values, bits, count);
+}
+
+}  // namespace
+
+void read_left_rows(LeftMatrix& a, const Panel& panel, int warp) {
+  const Rows rows(panel, kRows * (warp + 1));
+  for (int m = 0; m < kRows; ++m) {
+    for (int k = 0; k < kDepth; k += kChunk) {
+      const Chunk values = rows.chunk(kRows * warp + m, k / kChunk);
+      std::memcpy(&a.bits[m][k], &values, sizeof values);
+    }
+  }
+}
+
+void read_left_columns(LeftMatrix& a, const Panel& panel, int warp) {
+  const Rows rows(panel, kDepth);
+  for (int k = 0; k < kDepth; ++k) {
+    for (int m = 0; m < kRows; m += kChunk) {
+      const Chunk values = rows.chunk(k, (kRows * warp + m) / kChunk);
+      for (int i = 0; i < kChunk; ++i) a.bits[m + i][k] = values[i];
+    }
+  }
+}
+
+void read_right_rows(RightMatrix& b, const Panel& panel, int columns) {
+  for (int first = 0; first < columns; first += kPanelColumns) {
+    const Rows rows({panel.start + first / kPanelColumns * panel.panel_bytes, 0}, kDepth);
+    for (int k = 0; k < kDepth; ++k) {
+      for (int n = 0; n < kPanelColumns; n += kChunk) {
+        const Chunk values = rows.chunk(k, n / kChunk);
+        std::memcpy(&b.bits[k][first + n], &values, sizeof values);
+      }
+    }
+  }
+}
+
+void read_right_columns(RightMatrix& b, const Panel& panel, int columns) {
+  const Rows rows(panel, columns);
+  for (int n = 0; n < columns; n += kChunk) {
+    for (int k = 0; k < kDepth; k += kChunk) {
+      Chunk values[kChunk];
+      for (int i = 0; i < kChunk; ++i) values[i] = rows.chunk(n + i, k / kChunk);
+      transpose(values);
+      for (int i = 0; i < kChunk; ++i) std::memcpy(&b.bits[k + i][n], &values[i], sizeof values[i]);
+    }
+  }
+}
+
+template <typename T>
+void convert(LeftMatrix& a) {
+  convert_row(T{}, &a.values[0][0], &a.bits[0][0], kRows * kDepth);
+}
+template <typename T>
+void convert(RightMatrix& b, int columns) {
+  for (int k = 0; k < kDepth; ++k) convert_row(T{}, b.values[k], b.bits[k], columns);
+}
+template void convert<bfloat16>(LeftMatrix&);
+template void convert<float16>(LeftMatrix&);
+template void convert<bfloat16>(RightMatrix&, int);
+template void convert<float16>(RightMatrix&, int);
+
+void add_product(float* c, const LeftMatrix& a, const RightMatrix& b, int columns) {
+  (is_approximate() ? add_truncated : add_rounded)(c, a, b, columns);
+}
+
+}  // namespace tessera::emulation
