@@ -6,8 +6,17 @@
 #include <cstdint>
 
 #include "runtime/emulation/device/accesses.h"
+#include "runtime/emulation/device/counted_addresses.h"
 
-using tessera::emulation::note_access;
+namespace {
+
+inline void note(const void* address, std::size_t bytes, bool is_write, const void* place) {
+  if (tessera::emulation::may_be_counted(address)) {
+    tessera::emulation::note_access(address, bytes, is_write, place);
+  }
+}
+
+}  // namespace
 
 #define PLACE __builtin_return_address(0)
 
@@ -24,16 +33,16 @@ void __tsan_vptr_read(void**) {}
 
 #define ACCESSES(bytes)                          \
   void __tsan_read##bytes(void* at) {            \
-    note_access(at, bytes, false, PLACE);        \
+    note(at, bytes, false, PLACE);               \
   }                                              \
   void __tsan_write##bytes(void* at) {           \
-    note_access(at, bytes, true, PLACE);         \
+    note(at, bytes, true, PLACE);                \
   }                                              \
   void __tsan_unaligned_read##bytes(void* at) {  \
-    note_access(at, bytes, false, PLACE);        \
+    note(at, bytes, false, PLACE);               \
   }                                              \
   void __tsan_unaligned_write##bytes(void* at) { \
-    note_access(at, bytes, true, PLACE);         \
+    note(at, bytes, true, PLACE);                \
   }
 ACCESSES(1)
 ACCESSES(2)
@@ -42,10 +51,10 @@ ACCESSES(8)
 ACCESSES(16)
 
 void __tsan_read_range(void* at, std::size_t bytes) {
-  note_access(at, bytes, false, PLACE);
+  note(at, bytes, false, PLACE);
 }
 void __tsan_write_range(void* at, std::size_t bytes) {
-  note_access(at, bytes, true, PLACE);
+  note(at, bytes, true, PLACE);
 }
 
 // Atomic operations are counted by the emulator (device/atomics.h). Here they are only carried out.

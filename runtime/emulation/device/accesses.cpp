@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "runtime/emulation/device/block.h"
+#include "runtime/emulation/device/counted_addresses.h"
 
 namespace tessera::emulation {
 namespace {
@@ -68,6 +69,8 @@ void add_global_memory(const void* begin, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(begin);
   global_memory[count] = {address, address + bytes};
   global_ranges.store(count + 1, std::memory_order_release);
+  global_addresses.set(count == 0 ? address : std::min(address, global_addresses.begin.load()),
+                       std::max(address + bytes, global_addresses.end.load()));
 }
 
 // Only the thread that runs a kernel touches global or shared memory of the GPU. So the running block

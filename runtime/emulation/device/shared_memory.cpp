@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/emulation/device/block.h"
+#include "runtime/emulation/device/counted_addresses.h"
 #include "runtime/emulation/device/sanitizers.h"
 
 namespace tessera::emulation {
@@ -27,6 +28,8 @@ void SharedMemory::begin_grid(const Launch& launch) {
     arena_.reset(static_cast<char*>(std::aligned_alloc(kLine, kArenaBytes)));
     if (arena_ == nullptr) throw Failure("no memory for a block's shared memory");
     poison(arena_.get(), kArenaBytes);
+    const auto first = reinterpret_cast<std::uintptr_t>(arena_.get());
+    shared_addresses.set(first, first + kArenaBytes);
   }
 }
 
@@ -106,8 +109,7 @@ void* SharedMemory::piece(std::size_t offset, std::size_t bytes) {
 }
 
 bool SharedMemory::in_arena(const void* data) const {
-  const char* at = static_cast<const char*>(data);
-  return at >= arena_.get() && at < arena_.get() + (arena_ != nullptr ? kArenaBytes : 0);
+  return shared_addresses.has(reinterpret_cast<std::uintptr_t>(data));
 }
 
 bool SharedMemory::contains(const void* data, std::size_t bytes) const {
