@@ -29,6 +29,13 @@ inline constexpr bool kRacesAreWatched = true;
 inline constexpr bool kRacesAreWatched = false;
 #endif
 
+/// Does a sanitizer look at each access of a kernel?
+#if defined(TESSERA_EMULATION_ASAN)
+inline constexpr bool kAccessesAreWatched = true;
+#else
+inline constexpr bool kAccessesAreWatched = kRacesAreWatched;
+#endif
+
 /// This thread's accesses so far come before those of other threads after acquire(point).
 inline void publish([[maybe_unused]] void* point) {
 #if defined(TESSERA_EMULATION_TSAN)
