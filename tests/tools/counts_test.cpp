@@ -1,10 +1,14 @@
 // The arithmetic of bench_counts: extrapolation, names of kernels, rooflines.
 #include <catch2/catch.hpp>
 #include <sstream>
+#include <string>
+#include <vector>
 
+#include "runtime/check.h"
 #include "tools/bench/counts/extrapolation.h"
 #include "tools/bench/counts/kernel_label.h"
 #include "tools/bench/counts/layer_bytes.h"
+#include "tools/bench/counts/processes.h"
 #include "tools/bench/counts/registers.h"
 #include "tools/bench/counts/roofline.h"
 
@@ -59,6 +63,26 @@ TEST_CASE("counts of layers with more experts follow from counts of few") {
   deeper.layers += 1;
   REQUIRE(combined(extrapolation.runs(), extrapolation.layer_weights(size)) ==
           Approx(counter(deeper) - counter(size)).epsilon(1e-11));
+}
+
+TEST_CASE("jobs in processes give their texts in the order of the jobs") {
+  const std::string long_text(100'000, 'x');  // more than a pipe holds
+  std::vector<std::size_t> ended;
+  const std::vector<std::string> texts = run_in_processes(
+      5, [&](std::size_t job) { return std::to_string(job) + long_text; },
+      [&](std::size_t count) { ended.push_back(count); });
+  REQUIRE(texts.size() == 5);
+  for (std::size_t job = 0; job < 5; ++job) CHECK(texts[job] == std::to_string(job) + long_text);
+  CHECK(ended == std::vector<std::size_t>{1, 2, 3, 4, 5});
+}
+
+TEST_CASE("a job in a process that fails is an error") {
+  const auto job = [](std::size_t number) -> std::string {
+    if (number == 1) fail("this job cannot be done");
+    return {};
+  };
+  REQUIRE_THROWS_WITH(run_in_processes(3, job, [](std::size_t) {}),
+                      Catch::Contains("job 2 of 3 failed"));
 }
 
 TEST_CASE("a kernel is named by its operation") {

@@ -987,6 +987,16 @@ FAULTS = {
         "",
         ["plan"]),
     # ---- bench_counts
+    "texts of processes are in the order in which the jobs end": (
+        "tools/bench/counts/processes.cpp",
+        "texts[done->second.number] = ",
+        "texts[ended] = ",
+        ["counts"]),
+    "a process may fail": (
+        "tools/bench/counts/processes.cpp",
+        "WEXITSTATUS(status) == 0",
+        "WEXITSTATUS(status) >= 0",
+        ["counts"]),
     "a step's constant work is counted for every sequence": (
         "tools/bench/counts/extrapolation.cpp",
         "- (size.batch - 1.0) * without[i]",

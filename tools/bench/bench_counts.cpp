@@ -3,7 +3,8 @@
 // Every kernel runs on the CPU, compiled so that its loads and stores are counted
 // (docs/emulation.md). A step of a large model would take hours, so steps of small ones are counted:
 // 27 of them, or 36 with experts, decide the polynomials of tools/bench/counts/extrapolation.h. One
-// more, of another size, is counted and compared; counters that differ are listed.
+// more, of another size, is counted and compared; counters that differ are listed. A step is counted in
+// a process of its own, since the emulated GPU runs one launch at a time.
 //
 // The roofline and the model FLOP/s utilization (MFU) that it implies follow from
 // tools/bench/counts/roofline.h. Nothing here is measured: every figure is "counted".
@@ -13,6 +14,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/context.h"
@@ -21,6 +23,7 @@
 #include "tools/bench/counts/emulated/count_step.h"
 #include "tools/bench/counts/emulated/report.h"
 #include "tools/bench/counts/print_counts.h"
+#include "tools/bench/counts/processes.h"
 #include "tools/bench/counts/registers.h"
 #include "tools/bench/report.h"
 #include "tools/program/command_line.h"
@@ -36,13 +39,22 @@ struct Options {
 };
 
 std::vector<StepWork> count_steps(const ReducedModel& model, const std::vector<StepSize>& sizes) {
+  const auto count = [&](std::size_t i) { return to_json(count_step(model.at(sizes[i]))).dump(); };
+  const auto print = [&](std::size_t counted) {
+    fmt::print(stderr, "\rcounted {} of {} steps", counted, sizes.size());
+  };
   std::vector<StepWork> steps;
-  for (const StepSize& size : sizes) {
-    steps.push_back(count_step(model.at(size)));
-    fmt::print(stderr, "\rcounted {} of {} steps", steps.size(), sizes.size());
+  for (const std::string& text : run_in_processes(sizes.size(), count, print)) {
+    steps.push_back(step_work_of(nlohmann::json::parse(text)));
   }
   fmt::print(stderr, "\n");
   return steps;
+}
+
+StepWork taken_last(std::vector<StepWork>& steps) {
+  StepWork last = std::move(steps.back());
+  steps.pop_back();
+  return last;
 }
 
 void run(const Options& options) {
@@ -53,11 +65,16 @@ void run(const Options& options) {
 
   const ReducedModel model(options.workload);
   const Extrapolation extrapolation = model.extrapolation();
-  const std::vector<StepWork> steps = count_steps(model, extrapolation.runs());
+  std::vector<StepSize> sizes = extrapolation.runs();
+  sizes.push_back(model.wide_size());
+  if (options.check) sizes.push_back(model.check_size());
+  std::vector<StepWork> steps = count_steps(model, sizes);
+  const nlohmann::ordered_json host_calls = host_call_entries(model);
+  const StepWork checked = options.check ? taken_last(steps) : StepWork();
+  const StepWork wide = taken_last(steps);
   const StepSize full = model.full_size();
   StepWork step = combine(steps, extrapolation.weights(full));
   StepWork layer = combine(steps, extrapolation.layer_weights(full));
-  const StepWork wide = count_step(model.at(model.wide_size()));
   take_instances(step, wide);
   take_instances(layer, wide);
 
@@ -74,11 +91,10 @@ void run(const Options& options) {
   report["layer_kernels"] = kernel_entries(layer, model.shape(), registers);
   report["layer"] = layer_entries(layer, model);
   report["sums"] = sum_entries(step, model);
-  report["host_calls"] = host_call_entries(model);
+  report["host_calls"] = host_calls;
   if (options.check) {
-    const StepSize size = model.check_size();
     report["check"] =
-        check_entries(combine(steps, extrapolation.weights(size)), count_step(model.at(size)));
+        check_entries(combine(steps, extrapolation.weights(model.check_size())), checked);
   }
   print_counts(report);
   write_report(options.json, report);

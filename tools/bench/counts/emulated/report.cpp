@@ -4,6 +4,7 @@
 
 #include "tools/bench/counts/emulated/count_step.h"
 #include "tools/bench/counts/layer_bytes.h"
+#include "tools/bench/counts/processes.h"
 #include "tools/bench/counts/roofline.h"
 
 namespace tessera {
@@ -104,21 +105,25 @@ Entries sum_entries(const StepWork& step, const ReducedModel& model) {
 }
 
 Entries host_call_entries(const ReducedModel& model) {
+  const auto count = [&](std::size_t job) {
+    StepSize size = model.extrapolation().runs().front();
+    size.layers = job % 2 == 0 ? 1 : 2;
+    ResolvedConfig run = model.at(size);
+    run.config.runtime.graph = job / 2 == 1;
+    return nlohmann::json(count_host_calls(run)).dump();
+  };
+  const std::vector<std::string> texts = run_in_processes(4, count, [](std::size_t) {});
+  const auto counted = [&](std::size_t job) {
+    return nlohmann::json::parse(texts[job]).get<HostCallCounts>();
+  };
   Entries entries;
-  for (const bool graph : {false, true}) {
-    const auto of_layers = [&](double layers) {
-      StepSize size = model.extrapolation().runs().front();
-      size.layers = layers;
-      ResolvedConfig run = model.at(size);
-      run.config.runtime.graph = graph;
-      return count_host_calls(run);
-    };
-    HostCallCounts counts = of_layers(1);
-    const HostCallCounts of_layer = of_layers(2) - counts;
+  for (const std::size_t graph : {0, 1}) {
+    HostCallCounts counts = counted(2 * graph);
+    const HostCallCounts of_layer = counted(2 * graph + 1) - counts;
     for (std::size_t i = 0; i < counts.size(); ++i) {
       counts[i] += (model.shape().layers - 1) * of_layer[i];
     }
-    entries[graph ? "graph" : "queued"] = to_json(counts);
+    entries[graph == 1 ? "graph" : "queued"] = to_json(counts);
   }
   return entries;
 }

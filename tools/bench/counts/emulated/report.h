@@ -23,8 +23,8 @@ nlohmann::ordered_json layer_entries(const StepWork& layer, const ReducedModel& 
 /// utilization (MFU) that it implies.
 nlohmann::ordered_json sum_entries(const StepWork& step, const ReducedModel& model);
 
-/// The host's calls in a step, queued and with runtime.graph. Counted with one layer and with two:
-/// every layer adds as many.
+/// The host's calls in a step, queued and with runtime.graph. Counted with one layer and with two, in
+/// processes of their own: every layer adds as many.
 nlohmann::ordered_json host_call_entries(const ReducedModel& model);
 
 /// The counters of work that differ between an extrapolated and a counted step.

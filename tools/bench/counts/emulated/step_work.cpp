@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "runtime/check.h"
 #include "tools/bench/counts/registers.h"
@@ -49,6 +50,27 @@ StepWork summed(std::vector<emulation::LaunchRecord> launches) {
     work.shared_bytes = std::max(work.shared_bytes,
                                  static_cast<double>(launch.static_bytes + launch.dynamic_bytes));
     work.instances.insert(kernel_instance(launch.kernel));
+  }
+  return step;
+}
+
+nlohmann::json to_json(const StepWork& step) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const auto& [key, work] : step) {
+    json.push_back({static_cast<int>(key.first), key.second, work.counters, work.threads,
+                    work.shared_bytes, work.instances});
+  }
+  return json;
+}
+
+StepWork step_work_of(const nlohmann::json& json) {
+  StepWork step;
+  for (const nlohmann::json& entry : json) {
+    KernelWork& work = step[{static_cast<StepPhase>(entry[0].get<int>()), entry[1]}];
+    work.counters = entry[2].get<std::vector<double>>();
+    work.threads = entry[3];
+    work.shared_bytes = entry[4];
+    work.instances = entry[5].get<std::set<std::string>>();
   }
   return step;
 }

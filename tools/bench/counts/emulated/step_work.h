@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
 #include <utility>
@@ -37,6 +38,10 @@ using StepWork = std::map<std::pair<StepPhase, std::string>, KernelWork>;
 
 /// The launches of a step in their order, added up by kernel.
 StepWork summed(std::vector<emulation::LaunchRecord> launches);
+
+/// A step's work as JSON, and back: it goes from one process to another.
+nlohmann::json to_json(const StepWork& step);
+StepWork step_work_of(const nlohmann::json& json);
 
 /// The launches of all kernels in a phase.
 double launches_in(const StepWork& step, StepPhase phase);
