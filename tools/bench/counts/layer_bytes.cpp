@@ -22,8 +22,8 @@ LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens)
     least.backward += 6 * N * (H + K) * D + 4 * N * (H + K);
   }
   if (has_experts) {
-    least.forward += 2 * 4 * N * C * of_token;
-    least.backward += 2 * 4 * N * C * of_token;
+    least.forward += 4 * N * C * (of_token + 1);
+    least.backward += 4 * N * C * (of_token + 1);
   }
   return least;
 }

@@ -24,8 +24,9 @@ struct LayerBytes {
 /// part of RoPE's pass: forward they add a statistic for each head. GPT-2 has no RoPE. GELU, biases and
 /// SwiGLU can be part of the products, and dq and dk can be rotated back before they are stored: 0.
 /// Attention's backward pass reads q, k, v, o, do and a
-/// statistic and writes dq, dk and dv. Of experts, F is that of a token's experts together; moving
-/// rows to them and back is 4NC for each way and expert of a token.
+/// statistic and writes dq, dk and dv. With experts F is that of a token's k experts together. Moving a
+/// token's row to them reads it once and writes it k times, and moving it back does the reverse: 4NC
+/// (k + 1) in each direction.
 LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens);
 
 }  // namespace tessera
