@@ -36,7 +36,7 @@ struct Layer {
     grouped_matmul(y, x, weight.data(), offsets, forward());
     return y;
   }
-  /// As operator(), and the result's swiglu.
+  /// The layer's result y [P, 2F], gate and up, and swiglu(y) [P, F].
   std::pair<Tensor, Tensor> gated(const Tensor& x, const Tensor& offsets) const {
     const Tensor y = activation({x.size(0), outputs()}, x.dtype());
     const Tensor h = activation({x.size(0), outputs() / 2}, x.dtype());

@@ -70,12 +70,12 @@ __global__ void __launch_bounds__(gpu::kThreads) general_kernel(Problem<T, U> pr
 
 // ---- The choice of the kernel
 
-/// Are there 16-bit operands whose rows are aligned to 16 bytes?
+/// Are the rows of 16-bit operands and of c aligned to 16 bytes?
 template <typename T, typename U>
 bool suits_tensor_cores(const Problem<T, U>& problem) {
   const std::int64_t rows = problem.of_weights ? problem.M : problem.K;
-  return sizeof(T) == 2 && gpu::is_vectorizable(problem.a, rows) &&
-         gpu::is_vectorizable(problem.b, problem.N) && gpu::is_vectorizable(problem.c, problem.N);
+  return gpu::is_vectorizable(problem.a, rows) && gpu::is_vectorizable(problem.b, problem.N) &&
+         gpu::is_vectorizable(problem.c, problem.N);
 }
 
 template <typename T, typename U>

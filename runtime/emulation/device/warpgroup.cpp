@@ -44,8 +44,8 @@ void for_each_value(int columns, F f) {
 }
 
 // The operands of the product that is issued: too much for every fiber's stack.
-LeftMatrix a;
-RightMatrix b;
+LeftMatrix left_operand;
+RightMatrix right_operand;
 
 WarpProducts& products() {
   return block.products(block.thread().number / kWarpSize);
@@ -81,6 +81,8 @@ void WarpProducts::issue(const WarpgroupProduct* const* lanes, int warp) {
       first.registers != nullptr ? EventKind::registers_multiplied : EventKind::tiles_multiplied,
       static_cast<int>(committed_), 0, first.columns);
   block.statistics.matrix_flops += static_cast<std::uint64_t>(2 * kRows * kDepth * first.columns);
+  LeftMatrix& a = left_operand;
+  RightMatrix& b = right_operand;
   read_left(a, lanes, warp);
   (first.b_by_rows ? read_right_rows : read_right_columns)(b, first.b, first.columns);
   convert<T>(a);

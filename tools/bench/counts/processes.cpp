@@ -1,5 +1,6 @@
 #include "tools/bench/counts/processes.h"
 
+#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
