@@ -31,9 +31,9 @@ elseif(TESSERA_CUDA STREQUAL "emulated")
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   add_library(tessera::emulation ALIAS tessera_toolkit)
   target_compile_definitions(tessera_toolkit PUBLIC TESSERA_EMULATED)
-  # The engine that runs the kernels must be fast, since tests wait for it. It is not instrumented: to
-  # the thread sanitizer every CUDA thread is a thread. The engine calls the sanitizers itself; the
-  # kernels are instrumented.
+  # The engine that runs the kernels and the products must be fast, since tests wait for it. It is not
+  # instrumented: to the thread sanitizer every CUDA thread is a thread. The engine calls the sanitizers
+  # itself; the kernels are instrumented, and so is the code that reads a product's operands.
   set(engine_options -O2)
   if(TESSERA_SANITIZE)
     list(APPEND engine_options -fno-sanitize=all)
@@ -44,9 +44,10 @@ elseif(TESSERA_CUDA STREQUAL "emulated")
   if(TESSERA_SANITIZE MATCHES "thread")
     target_compile_definitions(tessera_toolkit PRIVATE TESSERA_EMULATION_TSAN)
   endif()
-  file(GLOB engine CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/emulation/device/*.cpp)
+  file(GLOB engine CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/emulation/device/*.cpp
+    ${PROJECT_SOURCE_DIR}/runtime/emulation/toolkit/ordered_product.cpp)
   set_source_files_properties(${engine} PROPERTIES COMPILE_OPTIONS "${engine_options}")
-  target_link_libraries(tessera_toolkit PUBLIC tessera::options Threads::Threads PRIVATE BLAS::BLAS)
+  target_link_libraries(tessera_toolkit PUBLIC tessera::options Threads::Threads)
 endif()
 
 # How device code is compiled for the CPU. Kernels read memory by several types; a thread that needs

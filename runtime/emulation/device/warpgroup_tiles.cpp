@@ -5,13 +5,7 @@
 
 #include "runtime/emulation/device/arithmetic.h"
 #include "runtime/emulation/device/block.h"
-
-// Functions with vectors. The processor decides at the program's start which version runs.
-#if defined(__x86_64__)
-#define TESSERA_VECTORS __attribute__((target_clones("avx2", "default")))
-#else
-#define TESSERA_VECTORS
-#endif
+#include "runtime/emulation/tile_product.h"
 
 namespace tessera::emulation {
 namespace {
@@ -21,9 +15,6 @@ constexpr int kSwizzledRows = 8;
 constexpr int kChunk = 8;  // elements of 16 bytes: the swizzle moves them together
 
 using Chunk = std::uint16_t __attribute__((vector_size(2 * kChunk)));
-using Vector = float __attribute__((vector_size(32)));
-using InMemory = float __attribute__((vector_size(32), aligned(4), may_alias));
-constexpr int kLanes = 8;  // of a Vector
 
 /// Rows of a panel as the engines see them, without the swizzle.
 class Rows {
@@ -84,29 +75,12 @@ void add_truncated(float* c, const LeftMatrix& a, const RightMatrix& b, int colu
   }
 }
 
-/// Four rows by 16 columns at a time: with all loops unrolled, their sums stay in registers.
 TESSERA_VECTORS void add_rounded(float* c, const LeftMatrix& a, const RightMatrix& b, int columns) {
-  constexpr int kSide = 4, kVectors = 2;
-  for (int n = 0; n < columns; n += kVectors * kLanes) {
-    for (int m = 0; m < kRows; m += kSide) {
-      Vector sums[kSide][kVectors];
-      const auto for_each_sum = [&](auto f) __attribute__((always_inline)) {
-#pragma GCC unroll 4
-        for (int i = 0; i < kSide; ++i) {
-#pragma GCC unroll 2
-          for (int v = 0; v < kVectors; ++v) {
-            f(sums[i][v], *reinterpret_cast<InMemory*>(c + (m + i) * columns + n + v * kLanes), i,
-              v);
-          }
-        }
-      };
-      for_each_sum([](Vector& sum, InMemory& at, int, int) { sum = at; });
-      for (int k = 0; k < kDepth; ++k) {
-        const auto* const right = reinterpret_cast<const InMemory*>(&b.values[k][n]);
-        for_each_sum(
-            [&](Vector& sum, InMemory&, int i, int v) { sum += a.values[m + i][k] * right[v]; });
-      }
-      for_each_sum([](const Vector& sum, InMemory& at, int, int) { at = sum; });
+  constexpr int kStride = sizeof b.values[0] / sizeof(float);
+  for (int n = 0; n < columns; n += kTileColumns) {
+    for (int m = 0; m < kRows; m += kTileRows) {
+      const float* const rows[] = {a.values[m], a.values[m + 1], a.values[m + 2], a.values[m + 3]};
+      add_tile_product(c + m * columns + n, columns, rows, &b.values[0][n], kStride, kDepth);
     }
   }
 }

@@ -1,8 +1,7 @@
 // One warp's operands of a wgmma as matrices of f32, and their product.
 //
-// A product of matrices spends much of its time here. So the loops have vectors of 32 bytes, and are
-// compiled for AVX2 as well as for every x86-64. The bits are the same: each element's sum goes over k
-// in order, and every operation is rounded on its own.
+// A kernel that multiplies matrices spends much of its time here. So the loops have vectors, and are
+// compiled for AVX2 as well as for every x86-64 (tile_product.h). The bits are the same.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,11 @@
 #include "runtime/emulation/toolkit/product.h"
 
-#include <cblas.h>
-
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
+#include "runtime/emulation/toolkit/ordered_product.h"
 #include "runtime/half.h"
 
 namespace tessera::emulation {
@@ -99,12 +98,10 @@ class Product {
  private:
   /// The sum over k in [begin, end) of op(A) op(B), row-major [m, n].
   std::vector<float> partial_sum(std::int64_t begin, std::int64_t end) const {
-    [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true);
-    std::vector<float> sum(static_cast<std::size_t>(p_.m() * p_.n()), 0.0f);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, static_cast<int>(p_.m()),
-                static_cast<int>(p_.n()), static_cast<int>(end - begin), alpha_, a_.data() + begin,
-                static_cast<int>(p_.k()), b_.data() + begin * p_.n(), static_cast<int>(p_.n()),
-                0.0f, sum.data(), static_cast<int>(p_.n()));
+    std::vector<float> sum(static_cast<std::size_t>(p_.m() * p_.n()));
+    ordered_product(sum.data(), {a_.data() + begin, p_.m(), end - begin, p_.k()},
+                    {b_.data() + begin * p_.n(), end - begin, p_.n(), p_.n()});
+    for (float& value : sum) value *= alpha_;
     return sum;
   }
 
