@@ -28,7 +28,8 @@ struct Schedule {
         section(static_cast<unsigned>(
             std::clamp<std::int64_t>(kCacheBytes / (bytes_per_head + 1), 1, all_heads))) {}
 
-  dim3 blocks() const { return dim3(tiles * heads); }
+  __host__ __device__ unsigned count() const { return tiles * heads; }
+  dim3 blocks() const { return dim3(count()); }
 
   struct Place {
     int turn;  // 0 for a head's longest tile
