@@ -2,31 +2,13 @@
 #include <vector>
 
 #include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/dispatch/op.h"
+#include "kernels/dispatch/rows.h"
 #include "runtime/check.h"
 
 namespace tessera::cpu {
 namespace {
-
-/// places [N, k] and the optional weights, by slot.
-template <typename T>
-struct Slots {
-  std::int64_t per_token;
-  const std::int32_t* places;
-  const T* weights;
-
-  Slots(const Tensor& places, const Tensor& weights)
-      : per_token(places.size(1)),
-        places(places.data<std::int32_t>()),
-        weights(weights.defined() ? weights.data<T>() : nullptr) {}
-
-  std::int64_t place(std::int64_t slot) const { return places[slot]; }
-  compute_t<T> weight(std::int64_t slot) const {
-    return weights == nullptr ? compute_t<T>(1) : load(weights[slot]);
-  }
-};
 
 /// Calls f(n) for every token n, in chunks of about kElementwiseChunk elements of its rows.
 template <typename F>
@@ -36,12 +18,6 @@ void for_each_token(const Tensor& places, std::int64_t columns, const F& f) {
   parallel_for(places.size(0), chunk, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) f(n);
   });
-}
-
-template <typename T>
-void scale_row(T* y, const T* x, compute_t<T> factor, std::int64_t columns) {
-#pragma GCC ivdep
-  for (std::int64_t c = 0; c < columns; ++c) store(y[c], factor * load(x[c]));
 }
 
 /// Columns summed at a time, in registers and the first-level cache.
@@ -60,11 +36,6 @@ void combine_token(T* y, const T* x, const Slots<T>& slots, std::int64_t n, std:
     }
     for (std::int64_t c = 0; c < width; ++c) store(y[n * columns + begin + c], sum[c]);
   }
-}
-
-template <typename T>
-compute_t<T> dot(const T* a, const T* b, std::int64_t columns) {
-  return sum_of<compute_t<T>>(columns, [&](std::int64_t c) { return load(a[c]) * load(b[c]); });
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "kernels/cuda/radix_sort.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/row_grid.h"
+#include "kernels/dispatch/device.h"
 #include "kernels/dispatch/op.h"
 #include "runtime/category.h"
 
@@ -54,24 +55,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // ---- Rows
-
-/// places [N, k] and the optional weights, by slot.
-template <typename T>
-struct Slots {
-  std::int64_t per_token;
-  const std::int32_t* places;
-  const T* weights;
-
-  Slots(const Tensor& places, const Tensor& weights)
-      : per_token(places.size(1)),
-        places(places.data<std::int32_t>()),
-        weights(gpu::pointer<T>(weights)) {}
-
-  __device__ std::int64_t place(std::int64_t slot) const { return places[slot]; }
-  __device__ float weight(std::int64_t slot) const {
-    return weights == nullptr ? 1.0f : gpu::load(weights[slot]);
-  }
-};
 
 template <int kWidth>
 __device__ void scale(float (&values)[kWidth], float factor) {
