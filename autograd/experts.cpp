@@ -196,7 +196,7 @@ Routing route(const Variable& logits, const RouterOptions& options) {
 }
 
 Variable experts(const Variable& x, const Routing& routing, const Parameter& gate_up,
-                 const Parameter& down, const ExpertOptions& options) {
+                 const Parameter& down, const ExpertOptions& options, const Variable& residual) {
   Call call{.gate_up = {gate_up, options.layout},
             .down = {down, options.layout},
             .weighed = options.weighed,
@@ -213,19 +213,21 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
   auto [pre, h] = call.gate_up.gated(at_experts, call.at.offsets());
   // Backward makes them again where they need not travel.
   if (!call.at.travel() || !gate_up.trainable()) at_experts = {};
-  if (call.weighs(WeighedInput::down)) weigh(h, h, call.places_there, call.weights_there);
   Tensor results = call.down(h, call.at.offsets());
   h = {};
   results = call.at.to_tokens(results);
   const Tensor y = like(x.data());
-  combine(as_rows(y), results, call.places);
+  combine(as_rows(y), results, call.places,
+          call.weighs(WeighedInput::down) ? call.weights : Tensor(),
+          residual_rows(residual, x.shape(), "experts"));
   return differentiable(
-      y, {x, routing.weights}, gate_up.trainable() || down.trainable(),
+      y, {x, routing.weights, residual}, gate_up.trainable() || down.trainable(),
       [backward = Backward(call, rows, at_experts, pre), needs_dx = x.requires_gradient(),
        needs_dw = routing.weights.requires_gradient(),
-       shape = x.shape()](Tensor dy) mutable -> Gradients {
+       shape = x.shape()](const Tensor& dy) mutable -> Gradients {
         Gradients gradients = backward(as_rows(dy), needs_dx, needs_dw);
         if (needs_dx) gradients[0] = gradients[0].reshape(shape);
+        gradients.push_back(dy);
         return gradients;
       });
 }

@@ -21,7 +21,7 @@
 //   dy, y [P, F]                       y may be dy
 //   places, weights, dweights [N, k]   undefined: no row is weighed, y = h
 //
-// The bits are those of swiglu_forward, weigh_backward, weigh and swiglu_backward, one after the other. On a
+// The bits are those of swiglu_forward, weigh_backward and swiglu_backward, one after the other. On a
 // GPU dweights is added in another order if some of the tensors are not aligned.
 #pragma once
 

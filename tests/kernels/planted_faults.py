@@ -448,6 +448,17 @@ CPU_FAULTS = {
         "from = Rows<T>(dy, part.column)",
         "from = Rows<T>(dy, 0)",
         ["kernels_linear_cpu"]),
+    "rows of experts are made again before their gradients are read": (
+        "kernels/swiglu/cpu.cpp",
+        "        forward_row(h.data(), g[p], u[p], F);\n",
+        "        forward_row(h.data(), g[p], u[p], F);\n"
+        "        scale_row(to[p], h.data(), weight, F);\n",
+        ["kernels_swiglu"]),
+    "the gradient of weighed rows on the CPU lacks the weight": (
+        "kernels/swiglu/cpu.cpp",
+        "scale_row(dh.data(), from[p], weight, F);",
+        "scale_row(dh.data(), from[p], compute_t<T>(1), F);",
+        ["kernels_swiglu"]),
     "a part of dy forgets the rows before it": (
         "kernels/bias/cpu.cpp",
         "row == 0 ? partial[c]",
@@ -1095,10 +1106,30 @@ FAULTS = {
         ["kernels_swiglu"]),
     "a gradient is overwritten before its last reader": (
         "kernels/swiglu/cuda.cu",
-        "    u[i] = d[i] * (g[i] * s);\n"
-        "    g[i] = of_gate;\n",
-        "    g[i] = of_gate;\n"
-        "    u[i] = d[i] * (g[i] * s);\n",
+        "  up = d * (gate * s);\n"
+        "  gate = of_gate;\n",
+        "  gate = of_gate;\n"
+        "  up = d * (gate * s);\n",
+        ["kernels_swiglu"]),
+    "gradients of weighed rows are those of rows that are not": (
+        "kernels/swiglu/cuda.cu",
+        "differentiate(g[i], u[i], gpu::rounded<T>(d[i] * weight));",
+        "differentiate(g[i], u[i], d[i]);",
+        ["kernels_swiglu"]),
+    "a weight's gradient is summed from h before it is rounded": (
+        "kernels/swiglu/cuda.cu",
+        "const float h = gpu::rounded<T>(gpu::swiglu(g[i], u[i]));",
+        "const float h = gpu::swiglu(g[i], u[i]);",
+        ["kernels_swiglu"]),
+    "the rows of experts are made again without their weights": (
+        "kernels/swiglu/cuda.cu",
+        "y[i] = h * weight;",
+        "y[i] = h;",
+        ["kernels_swiglu"]),
+    "a row of experts has the weight of the slot with its number": (
+        "kernels/swiglu/cuda.cu",
+        "const float weight = x.slots.weight(slot);",
+        "const float weight = x.slots.weight(row);",
         ["kernels_swiglu"]),
     "up is gate's columns again": (
         "kernels/grouped_matmul/hopper/tiles.h",
