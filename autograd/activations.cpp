@@ -32,6 +32,15 @@ Tensor as_rows(const Tensor& x) {
   return x.reshape({columns == 0 ? 0 : x.numel() / columns, columns});
 }
 
+Tensor residual_rows(const Variable& residual, const Shape& result, std::string_view operation) {
+  if (!residual.defined()) return {};
+  if (residual.shape() != result) {
+    fail("{}: the residual is {}; expected the result's shape, {}", operation,
+         describe(residual.data()), to_string(result));
+  }
+  return as_rows(residual.data());
+}
+
 double scalar_gradient(const Tensor& dy) {
   if (gradient_is_known_one()) return 1.0;
   return dy.dtype() == DType::f64 ? dy.item<double>() : dy.item<float>();

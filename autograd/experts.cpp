@@ -60,13 +60,6 @@ struct Layer {
   }
 };
 
-/// h = silu(gate) * up.
-Tensor gated(const Tensor& gate_up) {
-  const Tensor h = activation({gate_up.size(0), gate_up.size(1) / 2}, gate_up.dtype());
-  swiglu_forward(h, first_half(gate_up), second_half(gate_up));
-  return h;
-}
-
 /// The tensors and choices of one call.
 struct Call {
   Layer gate_up, down;
@@ -103,10 +96,6 @@ struct Call {
 
   /// The places of the slots as tokens with one expert each.
   Tensor slot_places() const { return places.reshape({places.numel(), 1}); }
-
-  void weigh_h(const Tensor& h) const {
-    if (weighs(WeighedInput::down)) weigh(h, h, places_there, weights_there);
-  }
 };
 
 /// The gradients of one call, with respect to the rows and the weights.
@@ -122,32 +111,28 @@ class Backward {
   /// Returns {dx, dweights}. Each tensor is released as soon as it has been read.
   Gradients operator()(const Tensor& dy, bool wants_dx, bool wants_dweights) {
     dweights_ = like(call_.weighs(WeighedInput::down) ? call_.weights_there : call_.weights);
-    Tensor dh = through_down(dy);
+    through_down(dy);
     if (!wants_dx && !wants_dweights && !call_.gate_up.weight.trainable()) return {{}, {}};
-    swiglu_backward(first_half(gate_up_), second_half(gate_up_), dh, first_half(gate_up_),
-                    second_half(gate_up_));
-    dh = {};
     const Tensor dx = through_gate_up(wants_dx, wants_dweights);
     return {dx, wants_dweights ? dweights_ : Tensor()};
   }
 
  private:
-  /// Adds to down's gradient. Returns h's gradient.
-  Tensor through_down(const Tensor& dy) {
+  /// Adds to down's gradient. gate_up_ becomes its own gradient.
+  void through_down(const Tensor& dy) {
     Tensor dispatched_dy = activation({call_.places.numel(), dy.size(1)}, dy.dtype());
     dispatch(dispatched_dy, dy, call_.places);
     dispatched_dy = call_.at.to_experts(dispatched_dy);
-    const Tensor dh = call_.down.input_gradient(dispatched_dy, call_.at.offsets());
-    const Tensor h = gated(gate_up_);
-    if (call_.weighs(WeighedInput::down)) {
-      weigh_backward(dh, dweights_, dh, h, call_.places_there, call_.weights_there);
-      dweights_ = call_.weights_of_tokens(dweights_);
-    }
+    // The gradient of down's rows, and then these rows once more.
+    const Tensor h = call_.down.input_gradient(dispatched_dy, call_.at.offsets());
+    const bool weighed = call_.weighs(WeighedInput::down);
+    const Columns gate = first_half(gate_up_), up = second_half(gate_up_);
+    weighed_swiglu_backward(h, weighed ? dweights_ : Tensor(), gate, up, h, gate, up,
+                            call_.places_there, call_.weights_there);
+    if (weighed) dweights_ = call_.weights_of_tokens(dweights_);
     if (call_.down.weight.trainable()) {
-      call_.weigh_h(h);
       call_.down.accumulate_gradient(h, dispatched_dy, call_.at);
     }
-    return dh;
   }
 
   /// Adds to gate_up's gradient; gate_up_ holds the gradient of its result. Returns dx.
@@ -211,7 +196,7 @@ Routing route(const Variable& logits, const RouterOptions& options) {
 }
 
 Variable experts(const Variable& x, const Routing& routing, const Parameter& gate_up,
-                 const Parameter& down, const ExpertOptions& options) {
+                 const Parameter& down, const ExpertOptions& options, const Variable& residual) {
   Call call{.gate_up = {gate_up, options.layout},
             .down = {down, options.layout},
             .weighed = options.weighed,
@@ -228,19 +213,21 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
   auto [pre, h] = call.gate_up.gated(at_experts, call.at.offsets());
   // Backward makes them again where they need not travel.
   if (!call.at.travel() || !gate_up.trainable()) at_experts = {};
-  call.weigh_h(h);
   Tensor results = call.down(h, call.at.offsets());
   h = {};
   results = call.at.to_tokens(results);
   const Tensor y = like(x.data());
-  combine(as_rows(y), results, call.places);
+  combine(as_rows(y), results, call.places,
+          call.weighs(WeighedInput::down) ? call.weights : Tensor(),
+          residual_rows(residual, x.shape(), "experts"));
   return differentiable(
-      y, {x, routing.weights}, gate_up.trainable() || down.trainable(),
+      y, {x, routing.weights, residual}, gate_up.trainable() || down.trainable(),
       [backward = Backward(call, rows, at_experts, pre), needs_dx = x.requires_gradient(),
        needs_dw = routing.weights.requires_gradient(),
-       shape = x.shape()](Tensor dy) mutable -> Gradients {
+       shape = x.shape()](const Tensor& dy) mutable -> Gradients {
         Gradients gradients = backward(as_rows(dy), needs_dx, needs_dw);
         if (needs_dx) gradients[0] = gradients[0].reshape(shape);
+        gradients.push_back(dy);
         return gradients;
       });
 }

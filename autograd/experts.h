@@ -32,8 +32,9 @@ struct RouterOptions {
 /// Routes tokens by their logits [..., E].
 Routing route(const Variable& logits, const RouterOptions& options);
 
-/// Which of an expert's matrices takes its input times the token's weight. Llama 4 multiplies the
-/// expert's input. Qwen3-MoE multiplies its result, which is the same as the input of `down`.
+/// Which of an expert's matrices has the gradient of an input times the token's weight. Llama 4 multiplies
+/// the expert's input. Qwen3-MoE multiplies its result. In backward that is the input of `down`, which
+/// has fewer channels.
 enum class WeighedInput { gate_up, down };
 
 struct ExpertOptions {
@@ -45,17 +46,19 @@ struct ExpertOptions {
 
 /// x [..., C] -> [..., C]: the sum over a token's experts e with weights w_e of
 ///
-///   WeighedInput::down      (w_e h) down_e with h = silu(gate) * up and (gate, up) = x gate_up_e
+///   WeighedInput::down      w_e (h down_e) with h = silu(gate) * up and (gate, up) = x gate_up_e
 ///   WeighedInput::gate_up   h down_e with (gate, up) = (w_e x) gate_up_e
 ///
-/// in one node. It saves x, the weights and (gate, up), [N k, 2 F]; the dispatched rows and h are
-/// computed again in backward. An expert without tokens adds nothing to its gradients.
+/// plus `residual` [..., C] if it is defined, in one node. It saves x, the weights and (gate, up),
+/// [N k, 2 F]; the dispatched rows and h are computed again in backward. An expert without tokens adds
+/// nothing to its gradients.
 ///
 /// Where ranks share out the experts (Parameter::share_out), every rank's call is a collective: rows
 /// travel to their experts and back (expert_rows.h), with the same bits. The rows at the experts are
 /// saved, so that they do not travel twice. A layer's two parameters have one exchange.
 Variable experts(const Variable& x, const Routing& routing, const Parameter& gate_up,
-                 const Parameter& down, const ExpertOptions& options);
+                 const Parameter& down, const ExpertOptions& options,
+                 const Variable& residual = {});
 
 /// The sum over tokens of router_loss (kernels/router_loss/op.h), a scalar [1], for logits [..., E].
 /// `factors` [E] f32 (f64 for f64) have no gradient.

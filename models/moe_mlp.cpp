@@ -35,9 +35,9 @@ MoeMlp::MoeMlp(const std::string& name, const MoeMlpOptions& options,
   }
 }
 
-Variable MoeMlp::operator()(const Variable& x, bool training) const {
+Variable MoeMlp::operator()(const Variable& x, bool training, const Variable& residual) const {
   const Routing routing = routers_->route(layer_, router_(x), training);
-  const Variable routed = experts(x, routing, gate_up_proj_, down_proj_, experts_as_);
+  const Variable routed = experts(x, routing, gate_up_proj_, down_proj_, experts_as_, residual);
   return shared_expert_ ? (*shared_expert_)(x, routed) : routed;
 }
 

@@ -38,8 +38,8 @@ class MoeMlp final : public Module {
   /// `routers` gets a layer more.
   MoeMlp(const std::string& name, const MoeMlpOptions& options, std::shared_ptr<Routers> routers);
 
-  /// [..., width] to [..., width].
-  Variable operator()(const Variable& x, bool training) const;
+  /// [..., width] to [..., width]; plus `residual` if it is defined.
+  Variable operator()(const Variable& x, bool training, const Variable& residual = {}) const;
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 
  private:

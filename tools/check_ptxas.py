@@ -31,7 +31,7 @@ from typing import NamedTuple
 # 208 of a thread's 240 registers, and some counters of the loops around them lie in memory. Grouped products by
 # mma.sync are held to 128 registers, so that two blocks share a multiprocessor. SGD's momentum lacks one register
 # of 32.
-MAY_SPILL = {"key_value_gradient_hopper_kernel": 176, "tensor_core_kernel": 56, "sgd_kernel": 18}
+MAY_SPILL = {"backward_hopper_kernel": 176, "tensor_core_kernel": 56, "sgd_kernel": 18}
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")

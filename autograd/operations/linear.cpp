@@ -27,16 +27,6 @@ Tensor data_of(const JoinedParameters& bias) {
   return bias.defined() ? bias.data() : Tensor();
 }
 
-/// The rows that a product adds to its result, or none. Raises Error unless they have its shape.
-Tensor residual_rows(const Variable& residual, const Shape& result, std::string_view operation) {
-  if (!residual.defined()) return {};
-  if (residual.shape() != result) {
-    fail("{}: the residual is {}; expected the result's shape, {}", operation,
-         describe(residual.data()), to_string(result));
-  }
-  return as_rows(residual.data());
-}
-
 /// Adds to the parameters' gradients of a linear layer with input x and result gradient dy. x may be
 /// undefined if the weight is frozen.
 void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters& bias,

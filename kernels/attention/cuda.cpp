@@ -99,8 +99,8 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
     return rotate_back();
   }
   if (suits_hopper(q) && q.tokens > 0) {
-    query_gradient_hopper(call, statistics);
-    return key_value_gradient_hopper(call, statistics);
+    compute_statistics(call, statistics);
+    return backward_hopper(call, statistics);
   }
   if (q.tokens > 0) query_gradient_mma(call, statistics);
   key_value_gradient_mma(call, statistics);

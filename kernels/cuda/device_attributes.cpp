@@ -18,6 +18,7 @@ constexpr bool kHasSm90a = false;
 struct DeviceAttributes {
   int shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   int multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
+  int l2_bytes = attribute(cudaDevAttrL2CacheSize);
   int major = attribute(cudaDevAttrComputeCapabilityMajor);
   int minor = attribute(cudaDevAttrComputeCapabilityMinor);
 
@@ -46,6 +47,10 @@ std::size_t shared_memory_limit() {
 
 int multiprocessors() {
   return attributes().multiprocessors;
+}
+
+std::int64_t l2_cache_bytes() {
+  return attributes().l2_bytes;
 }
 
 }  // namespace tessera::gpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace tessera::gpu {
 
@@ -11,5 +12,6 @@ bool has_hopper();
 /// 227 KiB on sm_90.
 std::size_t shared_memory_limit();
 int multiprocessors();
+std::int64_t l2_cache_bytes();
 
 }  // namespace tessera::gpu

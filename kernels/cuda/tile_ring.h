@@ -18,26 +18,35 @@ namespace tessera::gpu {
 inline constexpr int kConsumers = 2, kConsumerThreads = kConsumers * kWarpgroup;
 inline constexpr int kRoleThreads = kWarpgroup + kConsumerThreads;
 
-template <typename Tile, int kStages>
+/// A stage may have room for more elements than the tile has.
+template <typename Tile, int kStages, int kRoom = Tile::kElements>
 struct TileRing {
   using Element = typename Tile::Element;
-  static constexpr std::size_t kBytes = std::size_t{kStages} * (Tile::kBytes + 2 * sizeof(Barrier));
+  static_assert(Tile::kElements <= kRoom);
+  static constexpr std::size_t kBytes =
+      std::size_t{kStages} * (kRoom * sizeof(Element) + 2 * sizeof(Barrier));
   Tile tiles;  // the first of kStages
   Barrier* full;
   Barrier* empty;
 
+  /// The same ring for smaller tiles. Tiles of both kinds can follow each other.
+  template <typename Smaller>
+  using With = TileRing<Smaller, kStages, kRoom>;
+  template <typename Smaller>
+  __device__ With<Smaller> with() const {
+    return {{tiles.data}, full, empty};
+  }
+
   /// Tiles are carved first, so that they need no space between them.
   __device__ void take_tiles(TileMemory& shared) {
-    tiles = {shared.take<Element>(kStages * Tile::kElements, 1024)};
+    tiles = {shared.take<Element>(kStages * kRoom, 1024)};
   }
   __device__ void take_barriers(TileMemory& shared) {
     full = shared.take<Barrier>(2 * kStages);
     empty = full + kStages;
   }
 
-  __device__ Tile tile(unsigned number) const {
-    return {tiles.data + number % kStages * Tile::kElements};
-  }
+  __device__ Tile tile(unsigned number) const { return {tiles.data + number % kStages * kRoom}; }
   __device__ static unsigned parity(unsigned number) { return number / kStages % 2; }
 
   __device__ void initialize() const {
@@ -101,7 +110,7 @@ __device__ void run_roles(Produce produce, Consume consume) {
 
 /// A consumer's place in the block's rows.
 struct ConsumerRows {
-  int group = static_cast<int>(threadIdx.x / kWarpgroup) - 1;  // 0 or 1
+  int group = static_cast<int>(unhoisted(threadIdx.x) / kWarpgroup) - 1;  // 0 or 1
 
   __device__ int first() const { return 64 * group; }
   /// The warp's first row, of the consumer's and of the block's.

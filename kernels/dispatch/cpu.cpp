@@ -2,31 +2,13 @@
 #include <vector>
 
 #include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/dispatch/op.h"
+#include "kernels/dispatch/rows.h"
 #include "runtime/check.h"
 
 namespace tessera::cpu {
 namespace {
-
-/// places [N, k] and the optional weights, by slot.
-template <typename T>
-struct Slots {
-  std::int64_t per_token;
-  const std::int32_t* places;
-  const T* weights;
-
-  Slots(const Tensor& places, const Tensor& weights)
-      : per_token(places.size(1)),
-        places(places.data<std::int32_t>()),
-        weights(weights.defined() ? weights.data<T>() : nullptr) {}
-
-  std::int64_t place(std::int64_t slot) const { return places[slot]; }
-  compute_t<T> weight(std::int64_t slot) const {
-    return weights == nullptr ? compute_t<T>(1) : load(weights[slot]);
-  }
-};
 
 /// Calls f(n) for every token n, in chunks of about kElementwiseChunk elements of its rows.
 template <typename F>
@@ -38,21 +20,18 @@ void for_each_token(const Tensor& places, std::int64_t columns, const F& f) {
   });
 }
 
-template <typename T>
-void scale_row(T* y, const T* x, compute_t<T> factor, std::int64_t columns) {
-#pragma GCC ivdep
-  for (std::int64_t c = 0; c < columns; ++c) store(y[c], factor * load(x[c]));
-}
-
 /// Columns summed at a time, in registers and the first-level cache.
 constexpr std::int64_t kColumns = 256;
 
 template <typename T>
-void combine_token(T* y, const T* x, const Slots<T>& slots, std::int64_t n, std::int64_t columns) {
+void combine_token(T* y, const T* x, const Slots<T>& slots, const T* residual, std::int64_t n,
+                   std::int64_t columns) {
   compute_t<T> sum[kColumns];
   for (std::int64_t begin = 0; begin < columns; begin += kColumns) {
     const std::int64_t width = std::min(kColumns, columns - begin);
-    std::fill_n(sum, width, compute_t<T>(0));
+    for (std::int64_t c = 0; c < width; ++c) {
+      sum[c] = residual == nullptr ? compute_t<T>(0) : load(residual[n * columns + begin + c]);
+    }
     for (std::int64_t s = n * slots.per_token; s < (n + 1) * slots.per_token; ++s) {
       const T* const from = x + slots.place(s) * columns + begin;
       const compute_t<T> weight = slots.weight(s);
@@ -60,11 +39,6 @@ void combine_token(T* y, const T* x, const Slots<T>& slots, std::int64_t n, std:
     }
     for (std::int64_t c = 0; c < width; ++c) store(y[n * columns + begin + c], sum[c]);
   }
-}
-
-template <typename T>
-compute_t<T> dot(const T* a, const T* b, std::int64_t columns) {
-  return sum_of<compute_t<T>>(columns, [&](std::int64_t c) { return load(a[c]) * load(b[c]); });
 }
 
 }  // namespace
@@ -101,26 +75,14 @@ void dispatch(Out y, const Tensor& x, const Tensor& places, const Tensor& weight
   });
 }
 
-void combine(Out y, const Tensor& x, const Tensor& places, const Tensor& weights) {
+void combine(Out y, const Tensor& x, const Tensor& places, const Tensor& weights,
+             const Tensor& residual) {
   visit_floating(y.dtype(), [&](auto type) {
     using T = decltype(type);
     const Slots<T> slots(places, weights);
+    const T* const first = residual.defined() ? residual.data<T>() : nullptr;
     for_each_token(places, x.size(1), [&](std::int64_t n) {
-      combine_token(y.data<T>(), x.data<T>(), slots, n, x.size(1));
-    });
-  });
-}
-
-void weigh(Out y, const Tensor& x, const Tensor& places, const Tensor& weights) {
-  visit_floating(y.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const Slots<T> slots(places, weights);
-    const std::int64_t columns = x.size(1);
-    for_each_token(places, columns, [&](std::int64_t n) {
-      for (std::int64_t s = n * slots.per_token; s < (n + 1) * slots.per_token; ++s) {
-        const std::int64_t at = slots.place(s) * columns;
-        scale_row(y.data<T>() + at, x.data<T>() + at, slots.weight(s), columns);
-      }
+      combine_token(y.data<T>(), x.data<T>(), slots, first, n, x.size(1));
     });
   });
 }

@@ -1,7 +1,7 @@
 // Rows move in 16-byte vectors, a block in one token's row; k rows of an expert lie anywhere.
 //
 // Traffic in 16 bits, for N tokens of C channels: dispatch reads 2NC bytes and writes 2kNC, combine
-// the reverse, weigh 4kNC, weigh_backward 6kNC. The order is a stable radix sort of (expert, slot).
+// the reverse, weigh_backward 6kNC. The order is a stable radix sort of (expert, slot).
 #include <algorithm>
 #include <bit>
 #include <type_traits>
@@ -11,6 +11,7 @@
 #include "kernels/cuda/radix_sort.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/row_grid.h"
+#include "kernels/dispatch/device.h"
 #include "kernels/dispatch/op.h"
 #include "runtime/category.h"
 
@@ -55,24 +56,6 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- Rows
 
-/// places [N, k] and the optional weights, by slot.
-template <typename T>
-struct Slots {
-  std::int64_t per_token;
-  const std::int32_t* places;
-  const T* weights;
-
-  Slots(const Tensor& places, const Tensor& weights)
-      : per_token(places.size(1)),
-        places(places.data<std::int32_t>()),
-        weights(gpu::pointer<T>(weights)) {}
-
-  __device__ std::int64_t place(std::int64_t slot) const { return places[slot]; }
-  __device__ float weight(std::int64_t slot) const {
-    return weights == nullptr ? 1.0f : gpu::load(weights[slot]);
-  }
-};
-
 template <int kWidth>
 __device__ void scale(float (&values)[kWidth], float factor) {
 #pragma unroll
@@ -98,10 +81,11 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
-    combine_kernel(T* y, const T* x, Slots<T> slots, std::int64_t columns) {
+    combine_kernel(T* y, const T* x, const T* residual, Slots<T> slots, std::int64_t columns) {
   const std::int64_t n = blockIdx.x, column = gpu::item_of_row() * kWidth;
   if (column >= columns) return;
   float sum[kWidth] = {};
+  if (residual != nullptr) gpu::load_all(sum, residual + n * columns + column);
 #pragma unroll 4
   for (std::int64_t s = n * slots.per_token; s < (n + 1) * slots.per_token; ++s) {
     float values[kWidth];
@@ -111,19 +95,6 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kWidth; ++i) sum[i] += weight * values[i];
   }
   gpu::store_all(y + n * columns + column, sum);
-}
-
-/// Block (slot, ...) has one dispatched row.
-template <int kWidth, typename T>
-__global__ void __launch_bounds__(kThreads)
-    weigh_kernel(T* y, const T* x, Slots<T> slots, std::int64_t columns) {
-  const std::int64_t slot = blockIdx.x, column = gpu::item_of_row() * kWidth;
-  if (column >= columns) return;
-  const std::int64_t at = slots.place(slot) * columns + column;
-  float values[kWidth];
-  gpu::load_all(values, x + at);
-  scale(values, slots.weight(slot));
-  gpu::store_all(y + at, values);
 }
 
 /// A block has one dispatched row and runs along it.
@@ -193,25 +164,16 @@ void dispatch(Out y, const Tensor& x, const Tensor& places, const Tensor& weight
   });
 }
 
-void combine(Out y, const Tensor& x, const Tensor& places, const Tensor& weights) {
+void combine(Out y, const Tensor& x, const Tensor& places, const Tensor& weights,
+             const Tensor& residual) {
   if (y.numel() == 0) return;
   const std::int64_t columns = x.size(1);
-  visit_width({y, x}, columns, [&](auto type, auto width) {
+  visit_width({y, x, residual.defined() ? residual : y}, columns, [&](auto type, auto width) {
     using T = decltype(type);
     const auto [blocks, threads] = gpu::row_grid(y.size(0), columns / width);
     gpu::launch(combine_kernel<decltype(width)::value, T>, blocks, threads, 0, gpu::stream(),
-                y.data<T>(), x.data<T>(), Slots<T>(places, weights), columns);
-  });
-}
-
-void weigh(Out y, const Tensor& x, const Tensor& places, const Tensor& weights) {
-  if (y.numel() == 0) return;
-  const std::int64_t columns = x.size(1);
-  visit_width({y, x}, columns, [&](auto type, auto width) {
-    using T = decltype(type);
-    const auto [blocks, threads] = gpu::row_grid(places.numel(), columns / width);
-    gpu::launch(weigh_kernel<decltype(width)::value, T>, blocks, threads, 0, gpu::stream(),
-                y.data<T>(), x.data<T>(), Slots<T>(places, weights), columns);
+                y.data<T>(), x.data<T>(), gpu::pointer<T>(residual), Slots<T>(places, weights),
+                columns);
   });
 }
 

@@ -64,27 +64,22 @@ void dispatch(Out y, const Tensor& x, const Tensor& places, const Tensor& weight
   fail_no_kernel(op, y.device());
 }
 
-void combine(Out y, const Tensor& x, const Tensor& places, const Tensor& weights) {
+void combine(Out y, const Tensor& x, const Tensor& places, const Tensor& weights,
+             const Tensor& residual) {
   constexpr std::string_view op = "combine";
   check_on_one_device(op, {{"y", y}, {"x", x}, {"places", places}});
   check_same_floating(op, {{"y", y}, {"x", x}});
   check_dispatched(op, {"x", x}, places, weights);
   check_tokens(op, {"y", y}, x, places);
   check_apart(op, {"y", y}, {"x", x});
-  if (y.device().is_cpu()) return cpu::combine(y, x, places, weights);
-  if constexpr (kHasCuda) return cuda::combine(y, x, places, weights);
-  fail_no_kernel(op, y.device());
-}
-
-void weigh(Out y, const Tensor& x, const Tensor& places, const Tensor& weights) {
-  constexpr std::string_view op = "weigh";
-  check_on_one_device(op, {{"y", y}, {"x", x}, {"places", places}, {"weights", weights}});
-  check_same_floating(op, {{"y", y}, {"x", x}});
-  check_dispatched(op, {"y", y}, places, weights);
-  check_same_shape(op, {"y", y}, {"x", x});
-  check_same_or_apart(op, {"y", y}, {"x", x});
-  if (y.device().is_cpu()) return cpu::weigh(y, x, places, weights);
-  if constexpr (kHasCuda) return cuda::weigh(y, x, places, weights);
+  if (residual.defined()) {
+    check_on_one_device(op, {{"y", y}, {"residual", residual}});
+    check_same_floating(op, {{"y", y}, {"residual", residual}});
+    check_same_shape(op, {"residual", residual}, {"y", y});
+    check_same_or_apart(op, {"y", y}, {"residual", residual});
+  }
+  if (y.device().is_cpu()) return cpu::combine(y, x, places, weights, residual);
+  if constexpr (kHasCuda) return cuda::combine(y, x, places, weights, residual);
   fail_no_kernel(op, y.device());
 }
 

@@ -12,16 +12,18 @@
 // functions where rows lie, so a GPU need not wait for the counts.
 //
 //   dispatch          y[p] = w[n, s] x[n]                 x [N, C] -> y [N k, C]
-//   combine           y[n] = sum over s of w[n, s] x[p]   x [N k, C] -> y [N, C]
-//   weigh             y[p] = w[n, s] x[p]                 [N k, C]; y may be x
-//   weigh_backward    dx[p] = w[n, s] dy[p], dw[n, s] = sum over c of dy[p, c] x[p, c];  dx may be dy
+//   combine           y[n] = residual[n] + sum over s of w[n, s] x[p]
+//                                                         x [N k, C] -> y [N, C]; y may be residual
+//   weigh_backward    dx[p] = w[n, s] dy[p], dw[n, s] = sum over c of dy[p, c] x[p, c]
+//                                                         [N k, C]; dx may be dy. From y[p] = w[n, s] x[p]
 //
 //   weights w [N, k]; undefined in dispatch and combine: 1
+//   residual [N, C]; undefined: 0
 //
 // dispatch and combine are each other's backward pass: dx of dispatch is combine(dy), with the same
 // weights, and the reverse.
 //
-// combine adds in the order of the slots. The router's slots are in ascending order of experts, the
+// combine adds to the residual in the order of the slots. The router's slots are in ascending order of experts, the
 // order in which Transformers adds experts. The sum is rounded once.
 #pragma once
 
@@ -32,8 +34,8 @@ namespace tessera {
 void dispatch_order(Out places, Out offsets, const Tensor& experts);
 
 void dispatch(Out y, const Tensor& x, const Tensor& places, const Tensor& weights = {});
-void combine(Out y, const Tensor& x, const Tensor& places, const Tensor& weights = {});
-void weigh(Out y, const Tensor& x, const Tensor& places, const Tensor& weights);
+void combine(Out y, const Tensor& x, const Tensor& places, const Tensor& weights = {},
+             const Tensor& residual = {});
 void weigh_backward(Out dx, Out dweights, const Tensor& dy, const Tensor& x, const Tensor& places,
                     const Tensor& weights);
 
@@ -41,14 +43,12 @@ namespace cpu {
 decltype(tessera::dispatch_order) dispatch_order;
 decltype(tessera::dispatch) dispatch;
 decltype(tessera::combine) combine;
-decltype(tessera::weigh) weigh;
 decltype(tessera::weigh_backward) weigh_backward;
 }  // namespace cpu
 namespace cuda {
 decltype(tessera::dispatch_order) dispatch_order;
 decltype(tessera::dispatch) dispatch;
 decltype(tessera::combine) combine;
-decltype(tessera::weigh) weigh;
 decltype(tessera::weigh_backward) weigh_backward;
 }  // namespace cuda
 

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/sigmoid.h"
+#include "kernels/dispatch/rows.h"
 #include "kernels/swiglu/op.h"
 #include "kernels/swiglu/parts.h"
 
@@ -86,6 +88,30 @@ void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
   visit_floating(dy.dtype(), [&](auto type) {
     parallel_for(dy.size(0), rows_of_chunk(dy),
                  backward_rows<decltype(type)>(all_of(dy), dgate, dup, dy, gate, up));
+  });
+}
+
+void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Columns& dup,
+                             const Tensor& dy, const Columns& gate, const Columns& up,
+                             const Tensor& places, const Tensor& weights) {
+  visit_floating(dy.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const Slots<T> slots(places, weights);
+    const Rows<T> to(y, 0), from(dy, 0), dg(dgate, 0), du(dup, 0), g(gate, 0), u(up, 0);
+    const std::int64_t F = dy.size(1);
+    T* const sums = dweights.defined() ? dweights.data<T>() : nullptr;
+    parallel_for(dy.size(0), rows_of_chunk(dy), [&](std::int64_t begin, std::int64_t end) {
+      std::vector<T> h(static_cast<std::size_t>(F)), dh(h.size());  // in the first-level cache
+      for (std::int64_t slot = begin; slot < end; ++slot) {
+        const std::int64_t p = slots.place(slot);
+        const compute_t<T> weight = slots.weight(slot);
+        forward_row(h.data(), g[p], u[p], F);
+        if (sums != nullptr) store(sums[slot], dot(from[p], h.data(), F));
+        scale_row(dh.data(), from[p], weight, F);
+        backward_row(dg[p], du[p], dh.data(), g[p], u[p], F);
+        scale_row(to[p], h.data(), weight, F);
+      }
+    });
   });
 }
 

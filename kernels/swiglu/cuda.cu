@@ -2,12 +2,16 @@
 //
 // Traffic in 16 bits: forward reads gate and up and writes y, 6NF bytes; backward reads dy, gate
 // and up and writes dgate and dup, 10NF bytes. Backward computes s again: two slow instructions
-// (exp, reciprocal) an element. Saving s would cost 2NF bytes each way.
+// (exp, reciprocal) an element. Saving s would cost 2NF bytes each way. weighed_swiglu_backward writes y
+// too, 12NF bytes. A block has a row there, for its sum.
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/numeric.h"
+#include "kernels/cuda/reduce.h"
 #include "kernels/cuda/row_grid.h"
 #include "kernels/cuda/sigmoid.h"
+#include "kernels/dispatch/device.h"
 #include "kernels/swiglu/op.h"
 
 namespace tessera::cuda {
@@ -46,6 +50,14 @@ __global__ void __launch_bounds__(kThreads)
   gpu::store_all(y.at(n, column), result);
 }
 
+/// gate and up become their gradients, from y's gradient d.
+__device__ inline void differentiate(float& gate, float& up, float d) {
+  const auto [s, complement] = gpu::sigmoid_pair(gate);
+  const float of_gate = d * up * (s * (1.0f + gate * complement));
+  up = d * (gate * s);
+  gate = of_gate;
+}
+
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(Rows<T> dgate, Rows<T> dup, Rows<const T> dy, Rows<const T> gate,
@@ -57,14 +69,46 @@ __global__ void __launch_bounds__(kThreads)
   gpu::load_all(g, gate.at(n, column));
   gpu::load_all(u, up.at(n, column));
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    const auto [s, complement] = gpu::sigmoid_pair(g[i]);
-    const float of_gate = d[i] * u[i] * (s * (1.0f + g[i] * complement));
-    u[i] = d[i] * (g[i] * s);
-    g[i] = of_gate;
-  }
+  for (int i = 0; i < kWidth; ++i) differentiate(g[i], u[i], d[i]);
   gpu::store_all(dgate.at(n, column), g);
   gpu::store_all(dup.at(n, column), u);
+}
+
+template <typename T>
+struct WeighedBackward {
+  Rows<T> y, dgate, dup;
+  T* dweights;
+  Rows<const T> dy, gate, up;
+  Slots<T> slots;
+  std::int64_t columns;
+};
+
+/// A block has one row and runs along it. Each result is rounded where its own operation would store it.
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(kThreads) weighed_backward_kernel(WeighedBackward<T> x) {
+  const std::int64_t slot = blockIdx.x, row = x.slots.place(slot);
+  const float weight = x.slots.weight(slot);
+  float dot = 0.0f;
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * kWidth; c < x.columns;
+       c += static_cast<std::int64_t>(blockDim.x) * kWidth) {
+    float d[kWidth], g[kWidth], u[kWidth], y[kWidth];
+    gpu::load_all(d, x.dy.at(row, c));
+    gpu::load_all(g, x.gate.at(row, c));
+    gpu::load_all(u, x.up.at(row, c));
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const float h = gpu::rounded<T>(gpu::swiglu(g[i], u[i]));
+      dot += d[i] * h;
+      y[i] = h * weight;
+      differentiate(g[i], u[i], gpu::rounded<T>(d[i] * weight));
+    }
+    gpu::store_all(x.y.at(row, c), y);
+    gpu::store_all(x.dgate.at(row, c), g);
+    gpu::store_all(x.dup.at(row, c), u);
+  }
+  if (x.dweights == nullptr) return;
+  dot = gpu::block_reduce<gpu::Sum>(dot);
+  if (threadIdx.x == 0) gpu::store(x.dweights[slot], dot);
 }
 
 }  // namespace
@@ -104,6 +148,37 @@ void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
                          from.is_vectorizable(columns) && g.is_vectorizable(columns) &&
                          u.is_vectorizable(columns);
     vectors ? launch(backward_kernel<kWidth, T>, kWidth) : launch(backward_kernel<1, T>, 1);
+  });
+}
+
+void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Columns& dup,
+                             const Tensor& dy, const Columns& gate, const Columns& up,
+                             const Tensor& places, const Tensor& weights) {
+  if (dy.size(0) == 0) return;
+  gpu::visit(dy.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t columns = dy.size(1);
+    const WeighedBackward<T> x{.y = Rows<T>({y, 0, columns}),
+                               .dgate = Rows<T>(dgate),
+                               .dup = Rows<T>(dup),
+                               .dweights = gpu::pointer<T>(dweights),
+                               .dy = Rows<const T>({dy, 0, columns}),
+                               .gate = Rows<const T>(gate),
+                               .up = Rows<const T>(up),
+                               .slots = Slots<T>(places, weights),
+                               .columns = columns};
+    const auto launch = [&](auto kernel, int width) {
+      const std::int64_t threads =
+          std::clamp<std::int64_t>(round_up(columns / width, 32), 32, kThreads);
+      gpu::launch(kernel, dim3(static_cast<unsigned>(dy.size(0))),
+                  dim3(static_cast<unsigned>(threads)), 0, gpu::stream(), x);
+    };
+    constexpr int kWidth = gpu::Vector<T>::kSize;
+    const bool vectors = x.y.is_vectorizable(columns) && x.dgate.is_vectorizable(columns) &&
+                         x.dup.is_vectorizable(columns) && x.dy.is_vectorizable(columns) &&
+                         x.gate.is_vectorizable(columns) && x.up.is_vectorizable(columns);
+    vectors ? launch(weighed_backward_kernel<kWidth, T>, kWidth)
+            : launch(weighed_backward_kernel<1, T>, 1);
   });
 }
 

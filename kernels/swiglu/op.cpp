@@ -50,25 +50,8 @@ void check_columns_same_or_apart(std::string_view op, const ColumnsArgument& out
   check_columns_apart(op, output, input);
 }
 
-}  // namespace
-
-void swiglu_forward(Out y, const Columns& gate, const Columns& up) {
-  constexpr std::string_view op = "swiglu_forward";
-  check_on_one_device(op, {{"y", y}, {"gate", gate.tensor}, {"up", up.tensor}});
-  check_same_floating(op, {{"y", y}, {"gate", gate.tensor}, {"up", up.tensor}});
-  check_rank(op, {"y", y}, 2);
-  check_columns(op, {"gate", gate}, {"y", y});
-  check_columns(op, {"up", up}, {"y", y});
-  check_apart(op, {"y", y}, {"gate", gate.tensor});
-  check_apart(op, {"y", y}, {"up", up.tensor});
-  if (y.device().is_cpu()) return cpu::swiglu_forward(y, gate, up);
-  if constexpr (kHasCuda) return cuda::swiglu_forward(y, gate, up);
-  fail_no_kernel(op, y.device());
-}
-
-void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
-                     const Columns& gate, const Columns& up) {
-  constexpr std::string_view op = "swiglu_backward";
+void check_gradients(std::string_view op, const Columns& dgate, const Columns& dup,
+                     const Tensor& dy, const Columns& gate, const Columns& up) {
   check_on_one_device(op, {{"dy", dy},
                            {"dgate", dgate.tensor},
                            {"dup", dup.tensor},
@@ -92,9 +75,71 @@ void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
   check_columns_same_or_apart(op, {"dgate", dgate}, {"up", up});
   check_columns_same_or_apart(op, {"dup", dup}, {"gate", gate});
   check_columns_same_or_apart(op, {"dup", dup}, {"up", up});
+}
+
+}  // namespace
+
+void swiglu_forward(Out y, const Columns& gate, const Columns& up) {
+  constexpr std::string_view op = "swiglu_forward";
+  check_on_one_device(op, {{"y", y}, {"gate", gate.tensor}, {"up", up.tensor}});
+  check_same_floating(op, {{"y", y}, {"gate", gate.tensor}, {"up", up.tensor}});
+  check_rank(op, {"y", y}, 2);
+  check_columns(op, {"gate", gate}, {"y", y});
+  check_columns(op, {"up", up}, {"y", y});
+  check_apart(op, {"y", y}, {"gate", gate.tensor});
+  check_apart(op, {"y", y}, {"up", up.tensor});
+  if (y.device().is_cpu()) return cpu::swiglu_forward(y, gate, up);
+  if constexpr (kHasCuda) return cuda::swiglu_forward(y, gate, up);
+  fail_no_kernel(op, y.device());
+}
+
+void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
+                     const Columns& gate, const Columns& up) {
+  constexpr std::string_view op = "swiglu_backward";
+  check_gradients(op, dgate, dup, dy, gate, up);
   if (dy.device().is_cpu()) return cpu::swiglu_backward(dgate, dup, dy, gate, up);
   if constexpr (kHasCuda) return cuda::swiglu_backward(dgate, dup, dy, gate, up);
   fail_no_kernel(op, dy.device());
+}
+
+void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Columns& dup,
+                             const Tensor& dy, const Columns& gate, const Columns& up,
+                             const Tensor& places, const Tensor& weights) {
+  constexpr std::string_view op = "weighed_swiglu_backward";
+  check_gradients(op, dgate, dup, dy, gate, up);
+  check_on_one_device(op, {{"y", y}, {"dy", dy}});
+  check_same_floating(op, {{"y", y}, {"dy", dy}});
+  check_same_shape(op, {"y", y}, {"dy", dy});
+  check_same_or_apart(op, {"y", y}, {"dy", dy});
+  for (const ColumnsArgument& x :
+       {ColumnsArgument{"dgate", dgate}, {"dup", dup}, {"gate", gate}, {"up", up}}) {
+    check_apart(op, {"y", y}, {x.name, x.columns.tensor});
+  }
+  check(weights.defined() == places.defined() && weights.defined() == dweights.defined(),
+        "{}: weights, their places and dweights go together; define all of them or none", op);
+  if (weights.defined()) {
+    check_on_one_device(
+        op, {{"y", y}, {"places", places}, {"weights", weights}, {"dweights", dweights}});
+    check_dtype(op, {"places", places}, DType::i32);
+    check_rank(op, {"places", places}, 2);
+    check(y.size(0) == places.numel(),
+          "{}: y is {} and places is {}; they must be [N k, F] and [N, k]", op, describe(y),
+          describe(places));
+    check_same_floating(op, {{"y", y}, {"weights", weights}, {"dweights", dweights}});
+    check_same_shape(op, {"weights", weights}, {"places", places});
+    check_same_shape(op, {"dweights", dweights}, {"weights", weights});
+    for (const Argument& input : {Argument{"dy", dy}, {"weights", weights}, {"y", y}}) {
+      check_apart(op, {"dweights", dweights}, input);
+    }
+    check_apart(op, {"y", y}, {"weights", weights});
+  }
+  if (y.device().is_cpu()) {
+    return cpu::weighed_swiglu_backward(y, dweights, dgate, dup, dy, gate, up, places, weights);
+  }
+  if constexpr (kHasCuda) {
+    return cuda::weighed_swiglu_backward(y, dweights, dgate, dup, dy, gate, up, places, weights);
+  }
+  fail_no_kernel(op, y.device());
 }
 
 }  // namespace tessera

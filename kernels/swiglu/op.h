@@ -11,6 +11,18 @@
 // in its first F columns and up in its last. Both forms cost the same here.
 //
 // gate and up are saved for backward. dgate and dup may be gate and up.
+//
+// weighed_swiglu_backward is the backward pass of rows at experts (dispatch/op.h), whose result was
+// weighed and not kept: y[p] = w[n, s] h[p], h = silu(gate) * up. One pass over the rows makes the
+// gradients, and y once more for the gradient of the product that read it:
+//
+//   dweights[n, s] = sum over f of dy[p, f] h[p, f],    dgate and dup as above, from w dy
+//
+//   dy, y [P, F]                       y may be dy
+//   places, weights, dweights [N, k]   undefined: no row is weighed, y = h
+//
+// The bits are those of swiglu_forward, weigh_backward and swiglu_backward, one after the other. On a
+// GPU dweights is added in another order if some of the tensors are not aligned.
 #pragma once
 
 #include "kernels/columns/op.h"
@@ -20,14 +32,19 @@ namespace tessera {
 void swiglu_forward(Out y, const Columns& gate, const Columns& up);
 void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
                      const Columns& gate, const Columns& up);
+void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Columns& dup,
+                             const Tensor& dy, const Columns& gate, const Columns& up,
+                             const Tensor& places, const Tensor& weights);
 
 namespace cpu {
 decltype(tessera::swiglu_forward) swiglu_forward;
 decltype(tessera::swiglu_backward) swiglu_backward;
+decltype(tessera::weighed_swiglu_backward) weighed_swiglu_backward;
 }  // namespace cpu
 namespace cuda {
 decltype(tessera::swiglu_forward) swiglu_forward;
 decltype(tessera::swiglu_backward) swiglu_backward;
+decltype(tessera::weighed_swiglu_backward) weighed_swiglu_backward;
 }  // namespace cuda
 
 }  // namespace tessera

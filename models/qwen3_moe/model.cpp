@@ -63,7 +63,7 @@ class Block final : public DecoderBlock {
   Variable forward(const Variable& x, const Pass& pass) const override {
     const Variable middle = self_attn_(input_layernorm_(x), pass, layer_, x);
     const Variable normed = post_attention_layernorm_(middle);
-    return mlp_ ? (*mlp_)(normed, middle) : add(middle, (*experts_)(normed, pass.training));
+    return mlp_ ? (*mlp_)(normed, middle) : (*experts_)(normed, pass.training, middle);
   }
 
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override {

@@ -55,10 +55,10 @@ struct Layer {
         down("down", down_shape(n, family.options.layout), 0.7, dtype) {}
 
   Variable operator()(const Variable& x, const Variable& logits, const Sizes& n,
-                      const Family& family) const {
+                      const Family& family, const Variable& residual = {}) const {
     const Routing routing =
         route(logits, {.experts_per_token = n.k, .weights = family.weights, .bias = {}});
-    return experts(x, routing, gate_up.parameter, down.parameter, family.options);
+    return experts(x, routing, gate_up.parameter, down.parameter, family.options, residual);
   }
 };
 
@@ -116,11 +116,18 @@ TEST_CASE("experts is the sum over all experts of a dense layer, in every dtype"
       const Variable logits(normal_tensor({n.N, n.E}, dtype, "logits"));
       const Routing routing =
           route(logits, {.experts_per_token = n.k, .weights = family.weights, .bias = {}});
-      const Variable y = experts(Variable(x), routing, layer.gate_up.parameter,
-                                 layer.down.parameter, family.options);
-      // Four roundings on the way: of gate and up, h, the weighed rows and the experts' results.
-      CHECK(test::relative_error(to_doubles(y.data()),
-                                 dense(x, routing, layer, n, family.options)) <= 2.0 * bound);
+      auto expected = dense(x, routing, layer, n, family.options);
+      const auto layer_of = [&](const Variable& residual) {
+        return to_doubles(experts(Variable(x), routing, layer.gate_up.parameter,
+                                  layer.down.parameter, family.options, residual)
+                              .data());
+      };
+      // Up to four roundings on the way: of gate and up, h, weighed rows and the experts' results.
+      CHECK(test::relative_error(layer_of({}), expected) <= 2.0 * bound);
+      const Tensor residual = normal_tensor({n.N, n.C}, dtype, "residual");
+      const auto added = to_doubles(residual);
+      for (std::size_t i = 0; i < added.size(); ++i) expected[i] += added[i];
+      CHECK(test::relative_error(layer_of(Variable(residual)), expected) <= 2.0 * bound);
     }
   }
 }
@@ -187,8 +194,23 @@ TEST_CASE("experts: gradients of tokens, logits and weights", "[cpu]") {
                     {leaf({n.N, n.C}, "x"), leaf({n.N, n.E}, "logits")},
                     {&layer.gate_up, &layer.down}}
           .run();
+      GradientCheck{[&](const Inputs& in) { return layer(in[0], in[1], n, family, in[2]); },
+                    {leaf({n.N, n.C}, "x"), leaf({n.N, n.E}, "logits"), leaf({n.N, n.C}, "r")},
+                    {}}
+          .run();
     }
   }
+}
+
+TEST_CASE("experts: a residual of another shape is refused") {
+  const test::Rank rank;
+  const Layer layer(kSmall, kQwen3, DType::f32);
+  const auto zeros = [](std::int64_t rows, std::int64_t columns) {
+    return Variable(Tensor::zeros({rows, columns}, DType::f32));
+  };
+  REQUIRE_THROWS_WITH(
+      layer(zeros(kSmall.N, kSmall.C), zeros(kSmall.N, kSmall.E), kSmall, kQwen3, zeros(1, 2)),
+      Catch::Contains("experts: the residual is f32 [1, 2]"));
 }
 
 TEST_CASE("experts: with frozen parts the other gradients keep their bits", "[cpu]") {

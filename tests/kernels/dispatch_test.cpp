@@ -66,7 +66,7 @@ struct Problem {
   Sizes n;
   Tensor x, rows, dy, weights;
   std::vector<std::int32_t> places;
-  std::vector<double> dispatched, combined, weighed, dx, dweights;
+  std::vector<double> dispatched, combined, dx, dweights;
   Tensor places_tensor;
 
   Problem(const Sizes& n, DType dtype, bool weighted) : n(n) {
@@ -78,7 +78,7 @@ struct Problem {
     places = places_of(random_experts(n).to_vector<std::int32_t>());
     places_tensor = Tensor::from(places, {n.tokens, n.k});
     const auto X = to_doubles(x), R = to_doubles(rows), D = to_doubles(dy), W = to_doubles(weights);
-    dispatched.resize(P * C), weighed.resize(P * C), dx.resize(P * C);
+    dispatched.resize(P * C), dx.resize(P * C);
     combined.resize(n.tokens * C), dweights.resize(P);
     for (std::int64_t slot = 0; slot < P; ++slot) {
       const std::int64_t p = places[slot], token = slot / n.k;
@@ -86,7 +86,6 @@ struct Problem {
       for (std::int64_t c = 0; c < C; ++c) {
         dispatched[p * C + c] = w * X[token * C + c];
         combined[token * C + c] += w * R[p * C + c];
-        weighed[p * C + c] = W[slot] * R[p * C + c];
         dx[p * C + c] = W[slot] * D[p * C + c];
         dweights[slot] += D[p * C + c] * R[p * C + c];
       }
@@ -141,21 +140,28 @@ TEST_CASE("dispatch and combine follow their formulas, with and without weights"
           const Tensor sum_off = test::unaligned(test::poisoned(p.x.shape(), dtype));
           combine(sum_off, test::unaligned(p.rows), p.places_tensor, weights);
           CHECK(test::same_bits(sum_off, sum));
+
+          auto with_residual = p.combined;
+          const auto residual = to_doubles(p.x);
+          for (std::size_t i = 0; i < residual.size(); ++i) with_residual[i] += residual[i];
+          combine(sum, p.rows, p.places_tensor, weights, p.x);
+          CHECK(test::worst_error(to_doubles(sum), with_residual, 1.0) <= tolerance(dtype));
+          combine(sum_off, p.rows, p.places_tensor, weights, test::unaligned(p.x));
+          CHECK(test::same_bits(sum_off, sum));
+          combine(p.x, p.rows, p.places_tensor, weights, p.x);
+          CHECK(test::same_bits(p.x, sum));
         });
       }
     }
   }
 }
 
-TEST_CASE("weigh and its gradients follow their formulas, in place too") {
+TEST_CASE("gradients of weighed rows follow their formulas, in place too") {
   for (const DType dtype : test::kFloating) {
     for (const Sizes& n : kSizes) {
       CAPTURE(name_of(dtype), n.tokens, n.k, n.columns);
       test::for_every_schedule([&] {
         const Problem p(n, dtype, true);
-        const Tensor y = test::poisoned(p.rows.shape(), dtype);
-        weigh(y, p.rows, p.places_tensor, p.weights);
-        CHECK(test::worst_error(to_doubles(y), p.weighed, 1e-3) <= tolerance(dtype));
         const Tensor dx = test::poisoned(p.rows.shape(), dtype);
         const Tensor dw = test::poisoned(p.weights.shape(), dtype);
         weigh_backward(dx, dw, p.dy, p.rows, p.places_tensor, p.weights);
@@ -165,8 +171,6 @@ TEST_CASE("weigh and its gradients follow their formulas, in place too") {
         weigh_backward(p.dy, dw_again, p.dy, p.rows, p.places_tensor, p.weights);
         CHECK(test::same_bits(p.dy, dx));
         CHECK(test::same_bits(dw_again, dw));
-        weigh(p.rows, p.rows, p.places_tensor, p.weights);
-        CHECK(test::same_bits(p.rows, y));
       });
     }
   }
@@ -209,8 +213,8 @@ TEST_CASE("dispatch refuses arguments that do not fit together") {
   REQUIRE_THROWS_WITH(dispatch(rows, zeros({3, 5}), places), Contains("x"));
   REQUIRE_THROWS_WITH(dispatch(rows, x, places, zeros({2, 3})), Contains("weights"));
   REQUIRE_THROWS_WITH(combine(zeros({2, 4}), rows, places), Contains("y"));
+  REQUIRE_THROWS_WITH(combine(x, rows, places, w, zeros({4, 4})), Contains("residual"));
   REQUIRE_THROWS_WITH(combine(x, rows, Tensor::zeros({3, 2}, DType::i64)), Contains("places"));
-  REQUIRE_THROWS_WITH(weigh(rows, zeros({6, 5}), places, w), Contains("weigh"));
   REQUIRE_THROWS_WITH(weigh_backward(rows, w, zeros({6, 4}), rows, places, zeros({3, 2})),
                       Contains("overlaps"));
   REQUIRE_THROWS_WITH(weigh_backward(rows, w, rows, zeros({6, 4}), places, w),

@@ -107,8 +107,8 @@ TEST_CASE("a GPU of architecture 9.0 takes heads of 64 and 128 with Hopper's ker
     const auto count = [&](int sign) {
       for (const emulation::KernelUse& use : emulation::kernel_uses()) {
         for (const char* name :
-             {"forward_hopper", "key_value_gradient_hopper", "query_gradient_hopper", "forward_mma",
-              "key_value_gradient_mma", "query_gradient_mma"}) {
+             {"forward_hopper", "backward_hopper", "attention::(anonymous namespace)::statistics",
+              "forward_mma", "key_value_gradient_mma", "query_gradient_mma"}) {
           // "query_gradient" is not a part of "key_value_gradient".
           if (use.kernel.find(name) == std::string::npos) continue;
           launches[name] += sign > 0 ? use.launches : ~use.launches + 1;
@@ -122,7 +122,9 @@ TEST_CASE("a GPU of architecture 9.0 takes heads of 64 and 128 with Hopper's ker
     return launches;
   };
   const std::map<std::string, std::uint64_t> hopper = {
-      {"forward_hopper", 1}, {"key_value_gradient_hopper", 1}, {"query_gradient_hopper", 1}};
+      {"forward_hopper", 1},
+      {"attention::(anonymous namespace)::statistics", 1},
+      {"backward_hopper", 1}};
   const std::map<std::string, std::uint64_t> mma = {
       {"forward_mma", 1}, {"key_value_gradient_mma", 1}, {"query_gradient_mma", 1}};
   for (const std::int64_t head_size : {64, 80, 96, 128}) {
@@ -132,21 +134,27 @@ TEST_CASE("a GPU of architecture 9.0 takes heads of 64 and 128 with Hopper's ker
   }
 }
 
-// The emulated GPU has 4 multiprocessors. Five heads of 3 blocks of 128 rows are 4 rounds.
+// The emulated GPU has 4 multiprocessors and 1 MiB of L2 cache. Each of the five rows has 3 blocks of keys
+// and 6 of queries: 12 rounds backward, in sections of two heads of keys and one.
 TEST_CASE("Hopper's attention of a whole batch gives the bits of each of its rows alone") {
   const Capability gpu(90);
   const test::Rank rank;
-  const test::AttentionProblem batch({5, 300, 300, 1, 1, 64}, DType::bf16);
+  const test::AttentionProblem batch({5, 300, 300, 2, 1, 64}, DType::bf16);
   batch.forward();
   batch.backward();
-  const test::AttentionProblem alone({1, 300, 300, 1, 1, 64}, DType::bf16);
+  const test::AttentionProblem alone({1, 300, 300, 2, 1, 64}, DType::bf16);
   for (std::int64_t row = 0; row < 5; ++row) {
-    alone.q.tensor.copy_from(batch.q.tensor.slice(row, row + 1));
+    const auto same = [&](const Tensor& x, const Tensor& of_batch) {
+      return test::same_bits(x, of_batch.slice(row, row + 1));
+    };
+    alone.q.tensor.copy_from(batch.q.tensor.slice(row, row + 1));  // and k and v
     alone.d_o.tensor.copy_from(batch.d_o.tensor.slice(row, row + 1));
     alone.forward();
     alone.backward();
-    REQUIRE(test::same_bits(alone.o.tensor, batch.o.tensor.slice(row, row + 1)));
-    REQUIRE(test::same_bits(alone.dq.tensor, batch.dq.tensor.slice(row, row + 1)));
+    REQUIRE(same(alone.o.tensor, batch.o.tensor));
+    REQUIRE(same(alone.dq.tensor, batch.dq.tensor));
+    REQUIRE(same(alone.dk.tensor, batch.dk.tensor));
+    REQUIRE(same(alone.dv.tensor, batch.dv.tensor));
   }
 }
 
@@ -167,6 +175,7 @@ TEST_CASE("attention of heads that a GPU has no shared memory for is an error th
 }
 
 TEST_CASE("attention's schedule visits every tile of every head once, a section after the other") {
+  const test::Rank rank;
   for (const unsigned tiles : {1u, 2u, 3u, 7u}) {
     for (const unsigned heads : {1u, 2u, 5u, 11u}) {
       for (unsigned section = 1; section <= heads; ++section) {
@@ -198,8 +207,9 @@ TEST_CASE("attention's schedule visits every tile of every head once, a section 
 
 TEST_CASE("attention's schedule cuts heads into sections that fit the cache") {
   using cuda::attention::Schedule;
-  CHECK(Schedule(1000, 128, 64, 1 << 10).section == 64);  // all of them
-  CHECK(Schedule(1000, 128, 64, 4 << 20).section == 4);
+  const test::Rank rank;
+  CHECK(Schedule(1000, 128, 64, 1 << 10).section == 64);   // all of them
+  CHECK(Schedule(1000, 128, 64, 100 << 10).section == 4);  // of 0.4 MiB
   CHECK(Schedule(1000, 128, 64, std::int64_t{1} << 40).section == 1);
   CHECK(Schedule(1000, 128, 64, 1).tiles == 8);
 }

@@ -72,7 +72,7 @@ Tensor f32(const Shape& shape) {
 
 }  // namespace
 
-TEST_CASE("traffic: SwiGLU moves 6NF bytes forward and 10NF backward") {
+TEST_CASE("traffic: SwiGLU moves 6NF bytes forward and 10NF backward, 12NF at experts") {
   const test::Rank rank;
   constexpr std::uint64_t N = 6, F = 512;
   const Tensor gate = bf16({N, F}), up = bf16({N, F}), dy = bf16({N, F}), y = bf16({N, F});
@@ -84,6 +84,12 @@ TEST_CASE("traffic: SwiGLU moves 6NF bytes forward and 10NF backward") {
   });
   REQUIRE(backward.blocks == 1);
   require_traffic(backward, 6 * N * F, 4 * N * F);
+  const auto weighed = launches_of([&] {
+    weighed_swiglu_backward(dy, {}, all_columns(gate), all_columns(up), dy, all_columns(gate),
+                            all_columns(up), {}, {});
+  });
+  REQUIRE(weighed.blocks == 1);
+  require_traffic(weighed, 6 * N * F, 6 * N * F);
 }
 
 TEST_CASE("traffic: GELU moves 4 bytes an element forward and 6 backward, an addition 6") {
@@ -249,6 +255,10 @@ TEST_CASE("traffic: tokens go to k experts and back in 2(k + 1)C bytes each way"
   const auto back = launches_of([&] { combine(x, rows, places); });
   REQUIRE(back.blocks == 1);
   require_distinct(back, 2 * N * k * C + 4 * N * k, 2 * N * C);
+  const Tensor weights = bf16({N, k});
+  const auto added = launches_of([&] { combine(x, rows, places, weights, x); });
+  REQUIRE(added.blocks == 1);
+  require_distinct(added, 2 * N * (k + 1) * C + 6 * N * k, 2 * N * C);
 }
 
 TEST_CASE("traffic: a router reads its logits once, and again for their gradient") {
@@ -267,8 +277,8 @@ TEST_CASE("traffic: a router reads its logits once, and again for their gradient
 }
 
 // Hopper's kernels. H heads of queries read K heads of keys. A query has a logsumexp before the
-// backward pass, and two statistics in it. Its kernels read q, k, v and do twice, and o once.
-TEST_CASE("traffic: attention reads its tensors from memory once for each of its kernels") {
+// backward pass, and two statistics in it.
+TEST_CASE("traffic: attention reads its tensors from memory once, and d_o twice backward") {
   const test::Rank rank;
   constexpr std::uint64_t T = 256, H = 4, K = 2, D = 64;
   constexpr std::uint64_t kQuery = 2 * T * H * D, kKey = 2 * T * K * D;  // bytes
@@ -288,12 +298,13 @@ TEST_CASE("traffic: attention reads its tensors from memory once for each of its
   const auto backward =
       launches_of([&] { attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, 0.125f); });
   REQUIRE(backward.blocks == 2);
-  const std::uint64_t each = 2 * kQuery + 2 * kKey, statistics = kQuery + 12 * T * H;
-  require_distinct(backward, statistics + 2 * each, kQuery + 2 * kKey + 8 * T * H);
-  // The statistics are made from rows of o and of do, which is also copied as a tile.
-  const std::uint64_t of_queries = 4 * kQuery + 4 * T * H + 4 * D * kVisited;
+  // The statistics are made from o, d_o and logsumexp, and then read again.
+  const std::uint64_t statistics = 2 * kQuery + 4 * T * H;
+  const std::uint64_t gradients = 2 * kQuery + 2 * kKey + 8 * T * H;
+  require_distinct(backward, statistics + gradients, kQuery + 2 * kKey + 8 * T * H);
+  const std::uint64_t of_queries = 2 * kQuery + 8 * T * H + 4 * D * kVisited;
   const std::uint64_t of_keys = 2 * kKey + (4 * D + 8) * kVisited;
-  REQUIRE(32 * backward.work.reads.sectors == of_queries + of_keys);
+  REQUIRE(32 * backward.work.reads.sectors == statistics + of_queries + of_keys);
 }
 
 }  // namespace tessera

@@ -448,6 +448,17 @@ CPU_FAULTS = {
         "from = Rows<T>(dy, part.column)",
         "from = Rows<T>(dy, 0)",
         ["kernels_linear_cpu"]),
+    "rows of experts are made again before their gradients are read": (
+        "kernels/swiglu/cpu.cpp",
+        "        forward_row(h.data(), g[p], u[p], F);\n",
+        "        forward_row(h.data(), g[p], u[p], F);\n"
+        "        scale_row(to[p], h.data(), weight, F);\n",
+        ["kernels_swiglu"]),
+    "the gradient of weighed rows on the CPU lacks the weight": (
+        "kernels/swiglu/cpu.cpp",
+        "scale_row(dh.data(), from[p], weight, F);",
+        "scale_row(dh.data(), from[p], compute_t<T>(1), F);",
+        ["kernels_swiglu"]),
     "a part of dy forgets the rows before it": (
         "kernels/bias/cpu.cpp",
         "row == 0 ? partial[c]",
@@ -758,7 +769,7 @@ FAULTS = {
         "const int pair = places.column_of(piece, 0) / 4;",
         ["kernels_attention_rotary"]),
     "Hopper: keys' gradients are not rotated back": (
-        "kernels/attention/cuda/hopper/key_value_gradient.cu",
+        "kernels/attention/cuda/hopper/key_value_gradient.h",
         "    rotate_back(dk, x.rotation, x.extents, block.batch, first_row);\n",
         "",
         ["kernels_attention_rotary"]),
@@ -777,12 +788,42 @@ FAULTS = {
         "      if (!by.has(position)) continue;  // rope_forward has reported it\n",
         "",
         ["kernels_attention_rotary"]),
-    "dK and dV begin before the queries' statistics are made": (
+    "Hopper: gradients are made before the queries' statistics": (
         "kernels/attention/cuda.cpp",
-        "    query_gradient_hopper(call, statistics);\n"
-        "    return key_value_gradient_hopper(call, statistics);\n",
-        "    key_value_gradient_hopper(call, statistics);\n"
-        "    return query_gradient_hopper(call, statistics);\n",
+        "    compute_statistics(call, statistics);\n"
+        "    return backward_hopper(call, statistics);\n",
+        "    backward_hopper(call, statistics);\n"
+        "    return compute_statistics(call, statistics);\n",
+        ["kernels_attention_16bit"]),
+    "Hopper: the last section of a backward pass is taken to be whole": (
+        "kernels/attention/cuda/hopper/work.h",
+        "min(keys_of_section, keys.count() - first_key)",
+        "keys_of_section",
+        ["kernels_emulated_attention"]),
+    "Hopper: sections of keys and of queries are of different heads": (
+        "kernels/attention/cuda/hopper/work.h",
+        "    queries.section = group * keys.section;\n",
+        "",
+        ["kernels_emulated_attention"]),
+    "Hopper: the two parts of a backward pass count rows' tiles apart": (
+        "kernels/attention/cuda/hopper/query_gradient.h",
+        "  memory.queries.wait(next.rows);\n",
+        "  memory.queries.wait(next.rows + 1);\n",
+        ["kernels_attention_16bit"]),
+    "Hopper: smaller tiles announce the bytes of whole stages": (
+        "kernels/cuda/tile_ring.h",
+        "arrive_and_expect(full[number % kStages], Tile::kBytes + more)",
+        "arrive_and_expect(full[number % kStages], kRoom * sizeof(Element) + more)",
+        ["kernels_attention_16bit"]),
+    "Hopper: smaller tiles lie closer together than the ring's": (
+        "kernels/cuda/tile_ring.h",
+        "return {tiles.data + number % kStages * kRoom};",
+        "return {tiles.data + number % kStages * Tile::kElements};",
+        ["kernels_attention_16bit"]),
+    "statistics of a head are made from the rows of another batch element": (
+        "kernels/attention/cuda/query_statistics.cu",
+        "x, all_head / n.heads, all_head % n.heads,",
+        "x, all_head / n.kv_heads, all_head % n.heads,",
         ["kernels_attention_16bit"]),
     "a document's tiles begin at the row's first key": (
         "kernels/attention/cuda/pieces.h",
@@ -947,40 +988,40 @@ FAULTS = {
         "/*fewest_rows=*/1",
         ["kernels_emulated_traffic"]),
     "Hopper: statistics are read from an even query on": (
-        "kernels/attention/cuda/hopper/key_value_gradient.cu",
+        "kernels/attention/cuda/hopper/key_value_gradient.h",
         "memory.statistics_of(tile) + (kCut ? queries.odd : 0);",
         "memory.statistics_of(tile);",
         ["kernels_attention_first_key"]),
     "Hopper: queries behind a document keep their statistics": (
-        "kernels/attention/cuda/hopper/key_value_gradient.cu",
+        "kernels/attention/cuda/hopper/key_value_gradient.h",
         "statistics[thread] = {INFINITY, 0.0f};",
         "",
         ["kernels_attention_first_key"]),
     "Hopper: a query does not see its own key": (
-        "kernels/attention/cuda/hopper/key_value_gradient.cu",
+        "kernels/attention/cuda/hopper/key_value_gradient.h",
         "key + of_warp <= query;",
         "key + of_warp < query;",
         ["kernels_attention_16bit"]),
     "Hopper: queries are released before their products are complete": (
-        "kernels/attention/cuda/hopper/key_value_gradient.cu",
+        "kernels/attention/cuda/hopper/key_value_gradient.h",
         "    gpu::wait_products<0>(dk.values[0]);\n",
         "    gpu::wait_products<1>(dv.values[0]);\n",
         ["kernels_attention_16bit"]),
     "Hopper: dS takes the registers of P while dV reads them": (
-        "kernels/attention/cuda/hopper/key_value_gradient.cu",
+        "kernels/attention/cuda/hopper/key_value_gradient.h",
         "    gpu::wait_products<0>(dv.values[0]);\n"
         "    pack<T>(operand, ds);\n",
         "    pack<T>(operand, ds);\n"
         "    gpu::wait_products<0>(dv.values[0]);\n",
         ["kernels_attention_16bit"]),
     "Hopper: keys are released after dP": (
-        "kernels/attention/cuda/hopper/query_gradient.cu",
+        "kernels/attention/cuda/hopper/query_gradient.h",
         "    memory.values.release(tile);\n",
         "    memory.values.release(tile);\n"
         "    memory.keys.release(tile);\n",
         ["kernels_attention_16bit"]),
     "Hopper: the gradient of queries masks one key too many": (
-        "kernels/attention/cuda/hopper/query_gradient.cu",
+        "kernels/attention/cuda/hopper/query_gradient.h",
         "column <= row + of_warp;",
         "column < row + of_warp;",
         ["kernels_attention_16bit"]),
@@ -1065,10 +1106,30 @@ FAULTS = {
         ["kernels_swiglu"]),
     "a gradient is overwritten before its last reader": (
         "kernels/swiglu/cuda.cu",
-        "    u[i] = d[i] * (g[i] * s);\n"
-        "    g[i] = of_gate;\n",
-        "    g[i] = of_gate;\n"
-        "    u[i] = d[i] * (g[i] * s);\n",
+        "  up = d * (gate * s);\n"
+        "  gate = of_gate;\n",
+        "  gate = of_gate;\n"
+        "  up = d * (gate * s);\n",
+        ["kernels_swiglu"]),
+    "gradients of weighed rows are those of rows that are not": (
+        "kernels/swiglu/cuda.cu",
+        "differentiate(g[i], u[i], gpu::rounded<T>(d[i] * weight));",
+        "differentiate(g[i], u[i], d[i]);",
+        ["kernels_swiglu"]),
+    "a weight's gradient is summed from h before it is rounded": (
+        "kernels/swiglu/cuda.cu",
+        "const float h = gpu::rounded<T>(gpu::swiglu(g[i], u[i]));",
+        "const float h = gpu::swiglu(g[i], u[i]);",
+        ["kernels_swiglu"]),
+    "the rows of experts are made again without their weights": (
+        "kernels/swiglu/cuda.cu",
+        "y[i] = h * weight;",
+        "y[i] = h;",
+        ["kernels_swiglu"]),
+    "a row of experts has the weight of the slot with its number": (
+        "kernels/swiglu/cuda.cu",
+        "const float weight = x.slots.weight(slot);",
+        "const float weight = x.slots.weight(row);",
         ["kernels_swiglu"]),
     "up is gate's columns again": (
         "kernels/grouped_matmul/hopper/tiles.h",

@@ -1,8 +1,11 @@
 #include "kernels/swiglu/op.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <numeric>
 
+#include "kernels/dispatch/op.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -188,6 +191,120 @@ TEST_CASE("swiglu of large values is the limit, not NaN") {
   swiglu_backward(all_columns(gate), all_columns(up), dy, all_columns(gate), all_columns(up));
   CHECK(error(gate, {2.0, 0.0, 2.0, 0.0}) <= kBound);
   CHECK(error(up, {200.0, 0.0, 1e30, 0.0}) <= kBound);
+}
+
+TEST_CASE(
+    "weighed_swiglu_backward has the bits of its operations one after the other, in place too, "
+    "under "
+    "every schedule") {
+  for (const DType dtype : test::kFloating) {
+    for (const Sizes& n : kSizes) {
+      for (const bool weighed : {false, true}) {
+        CAPTURE(name_of(dtype), n.rows, n.columns, weighed);
+        test::for_every_schedule([&] {
+          const Inputs in = inputs(n, dtype);
+          const auto g = all_columns(in.gate), u = all_columns(in.up);
+          std::vector<std::int32_t> order(static_cast<std::size_t>(n.rows));
+          std::iota(order.rbegin(), order.rend(), 0);
+          if (n.rows > 3) std::swap(order[1], order[3]);
+          const Tensor places = weighed ? Tensor::from(order, {n.rows, 1}) : Tensor();
+          const Tensor weights = weighed ? normal_tensor({n.rows, 1}, dtype, "w") : Tensor();
+          const auto new_sums = [&] {
+            return weighed ? test::poisoned({n.rows, 1}, dtype) : Tensor();
+          };
+
+          Tensor y = forward(g, u), dh = in.dy;
+          const Tensor dweights = new_sums();
+          if (weighed) {
+            dh = test::poisoned(y.shape(), dtype);
+            weigh_backward(dh, dweights, in.dy, y, places, weights);
+            weigh_backward(y, new_sums(), y, dh, places, weights);  // w y
+          }
+          const Tensor dg = test::poisoned(y.shape(), dtype), du = test::poisoned(y.shape(), dtype);
+          swiglu_backward(all_columns(dg), all_columns(du), dh, g, u);
+
+          const auto check = [&](const Tensor& again, const Tensor& sums, const Tensor& of_gate,
+                                 const Tensor& of_up) {
+            CHECK(test::same_bits(again, y));
+            CHECK(test::same_bits(of_gate, dg));
+            CHECK(test::same_bits(of_up, du));
+            if (weighed) CHECK(test::same_bits(sums, dweights));
+          };
+          const Tensor again = test::poisoned(y.shape(), dtype), sums = new_sums();
+          const Tensor of_gate = test::poisoned(y.shape(), dtype);
+          Tensor of_up = test::poisoned(y.shape(), dtype);
+          if (!weighed) of_up = test::unaligned(of_up);
+          weighed_swiglu_backward(again, sums, all_columns(of_gate), all_columns(of_up), in.dy, g,
+                                  u, places, weights);
+          check(again, sums, of_gate, of_up);
+
+          const Tensor packed = in.gate_up, over_dy = in.dy.clone(), last_sums = new_sums();
+          weighed_swiglu_backward(over_dy, last_sums, first_half(packed), second_half(packed),
+                                  over_dy, first_half(packed), second_half(packed), places,
+                                  weights);
+          const Tensor half = test::poisoned(y.shape(), dtype), other = half.clone();
+          copy_columns(half, first_half(packed));
+          copy_columns(other, second_half(packed));
+          check(over_dy, last_sums, half, other);
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("weighed_swiglu_backward follows its formula") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    CAPTURE(name_of(dtype));
+    const std::int64_t N = 5, k = 3, F = 40;
+    const Inputs in = inputs({N * k, F}, dtype);
+    const Tensor weights = normal_tensor({N, k}, dtype, "w");
+    std::vector<std::int32_t> order(N * k);
+    for (int slot = 0; slot < N * k; ++slot) order[static_cast<std::size_t>(slot)] = slot * 7 % 15;
+    const auto gate = to_doubles(in.gate), up = to_doubles(in.up), dy = to_doubles(in.dy),
+               w = to_doubles(weights);
+    std::vector<double> y(gate.size()), dgate(y.size()), dup(y.size()), dweights(w.size());
+    for (std::size_t slot = 0; slot < w.size(); ++slot) {
+      for (std::int64_t f = 0; f < F; ++f) {
+        const auto i = static_cast<std::size_t>(order[slot] * F + f);
+        const double s = sigmoid(gate[i]), h = gate[i] * s * up[i], dh = w[slot] * dy[i];
+        y[i] = w[slot] * h;
+        dweights[slot] += dy[i] * h;
+        dup[i] = dh * gate[i] * s;
+        dgate[i] = dh * up[i] * s * (1.0 + gate[i] * sigmoid(-gate[i]));
+      }
+    }
+    const Tensor sums = test::poisoned({N, k}, dtype);
+    const auto g = all_columns(in.gate), u = all_columns(in.up);
+    weighed_swiglu_backward(in.dy, sums, g, u, in.dy, g, u, Tensor::from(order, {N, k}), weights);
+    const double bound = 3 * tolerance(dtype);  // h and dh are rounded besides
+    CHECK(test::worst_error(to_doubles(in.dy), y, 1e-2) <= bound);
+    CHECK(test::worst_error(to_doubles(in.gate), dgate, 1.0) <= bound);
+    CHECK(test::worst_error(to_doubles(in.up), dup, 1e-2) <= bound);
+    CHECK(test::worst_error(to_doubles(sums), dweights, 10.0) <= bound);
+  }
+}
+
+TEST_CASE("weighed_swiglu_backward refuses arguments that do not fit together") {
+  using Catch::Contains;
+  const test::Rank rank;
+  const auto zeros = [](const Shape& shape) { return Tensor::zeros(shape, DType::f32); };
+  const Tensor packed = zeros({6, 8}), y = zeros({6, 4}), weights = zeros({3, 2});
+  const Tensor places = Tensor::zeros({3, 2}, DType::i32);
+  const auto call = [&](const Tensor& y, const Tensor& sums, const Tensor& places,
+                        const Tensor& weights) {
+    const auto g = first_half(packed), u = second_half(packed);
+    weighed_swiglu_backward(y, sums, g, u, zeros({6, 4}), g, u, places, weights);
+  };
+  call(y, zeros({3, 2}), places, weights);
+  REQUIRE_THROWS_WITH(call(zeros({6, 5}), zeros({3, 2}), places, weights),
+                      Contains("y is f32 [6, 5]"));
+  REQUIRE_THROWS_WITH(call(y, Tensor(), places, weights), Contains("define all of them or none"));
+  REQUIRE_THROWS_WITH(call(y, Tensor(), Tensor(), weights), Contains("all of them or none"));
+  REQUIRE_THROWS_WITH(call(y, zeros({2, 2}), Tensor::zeros({2, 2}, DType::i32), zeros({2, 2})),
+                      Contains("[N k, F] and [N, k]"));
+  REQUIRE_THROWS_WITH(call(y, zeros({3, 1}), places, weights), Contains("dweights"));
+  REQUIRE_THROWS_WITH(call(y, weights, places, weights), Contains("dweights overlaps weights"));
 }
 
 TEST_CASE("swiglu refuses arguments that do not fit together") {

@@ -3,8 +3,9 @@
 // Every kernel runs on the CPU, compiled so that its loads and stores are counted
 // (docs/emulation.md). A step of a large model would take hours, so steps of small ones are counted:
 // 27 of them, or 36 with experts, decide the polynomials of tools/bench/counts/extrapolation.h. One
-// more, of another size, is counted and compared; counters that differ are listed. A step is counted in
-// a process of its own, since the emulated GPU runs one launch at a time.
+// more, of another size, is counted and compared; counters that differ are listed. The backward pass of
+// a norm is no polynomial, and is counted at its full size. A step is counted in a process of its own,
+// since the emulated GPU runs one launch at a time.
 //
 // The roofline and the model FLOP/s utilization (MFU) that it implies follow from
 // tools/bench/counts/roofline.h. Nothing here is measured: every figure is "counted".
@@ -20,6 +21,7 @@
 #include "runtime/context.h"
 #include "runtime/emulation/toolkit/emulated_device.h"
 #include "tools/bench/command_line.h"
+#include "tools/bench/counts/emulated/count_norm.h"
 #include "tools/bench/counts/emulated/count_step.h"
 #include "tools/bench/counts/emulated/report.h"
 #include "tools/bench/counts/print_counts.h"
@@ -38,13 +40,16 @@ struct Options {
   std::string json;
 };
 
-std::vector<StepWork> count_steps(const ReducedModel& model, const std::vector<StepSize>& sizes) {
-  const auto count = [&](std::size_t i) { return to_json(count_step(model.at(sizes[i]))).dump(); };
+/// The work of a norm's backward pass, and then of steps of these sizes.
+std::vector<StepWork> count_all(const ReducedModel& model, const std::vector<StepSize>& sizes) {
+  const auto count = [&](std::size_t i) {
+    return to_json(i == 0 ? count_norm_backward(model) : count_step(model.at(sizes[i - 1]))).dump();
+  };
   const auto print = [&](std::size_t counted) {
-    fmt::print(stderr, "\rcounted {} of {} steps", counted, sizes.size());
+    fmt::print(stderr, "\rcounted {} of {} parts", counted, sizes.size() + 1);
   };
   std::vector<StepWork> steps;
-  for (const std::string& text : run_in_processes(sizes.size(), count, print)) {
+  for (const std::string& text : run_in_processes(sizes.size() + 1, count, print)) {
     steps.push_back(step_work_of(nlohmann::json::parse(text)));
   }
   fmt::print(stderr, "\n");
@@ -68,15 +73,18 @@ void run(const Options& options) {
   std::vector<StepSize> sizes = extrapolation.runs();
   sizes.push_back(model.wide_size());
   if (options.check) sizes.push_back(model.check_size());
-  std::vector<StepWork> steps = count_steps(model, sizes);
+  std::vector<StepWork> steps = count_all(model, sizes);
   const nlohmann::ordered_json host_calls = host_call_entries(model);
   const StepWork checked = options.check ? taken_last(steps) : StepWork();
   const StepWork wide = taken_last(steps);
+  const StepWork norm = steps.front();
+  steps.erase(steps.begin());
   const StepSize full = model.full_size();
   StepWork step = combine(steps, extrapolation.weights(full));
   StepWork layer = combine(steps, extrapolation.layer_weights(full));
   take_instances(step, wide);
   take_instances(layer, wide);
+  take_norm_backward(step, layer, full.layers, norm);
 
   RankContext rank({.device = first_device(model.full().config.runtime)});
   const ContextGuard here(rank);

@@ -1,4 +1,5 @@
-// Shared by the two kernels of attention's backward pass on tensor cores.
+// Shared by the two kernels of attention's backward pass on tensor cores. (On Hopper they are two parts of
+// one launch.)
 //
 // Dao 2023, algorithm 2, as two kernels of one form. Each owns *rows* and visits *columns* in tiles:
 //

@@ -36,6 +36,8 @@ void check_shared_memory(const char* op, std::int64_t head_size, std::size_t byt
 /// Workspace for the statistics of all queries (query_statistics.h), from one kernel of a backward
 /// pass to the next.
 Tensor memory_for_statistics(const Heads& q);
+/// Computes them in a launch of its own, for rows at multiples of 16 bytes. At least one query.
+void compute_statistics(const BackwardCall& call, const Tensor& statistics);
 
 /// Plain multiply-adds in f32, for heads of up to 256 channels (128 where a block's shared memory is
 /// 99 KiB) and rows at any address.
@@ -55,8 +57,8 @@ void key_value_gradient_mma(const BackwardCall& call, const Tensor& statistics);
 /// Hopper's tensor cores: as above, with heads of 64 or 128, on GPUs of architecture 9.0 only.
 inline constexpr std::array<std::int64_t, 2> kHopperHeads = {64, 128};
 void forward_hopper(const ForwardCall& call);
-void query_gradient_hopper(const BackwardCall& call, const Tensor& statistics);
-void key_value_gradient_hopper(const BackwardCall& call, const Tensor& statistics);
+/// dQ, dK and dV, from the statistics of all queries. At least one query.
+void backward_hopper(const BackwardCall& call, const Tensor& statistics);
 
 /// cuDNN's kernels, in builds that have them (kHasCudnn): bf16 and f16, heads of a multiple of 8
 /// channels and at most 128, rows at multiples of 16 bytes, at least two queries, no first_key.

@@ -1,8 +1,9 @@
 // Statistics of every query for the backward passes.
 //
 // Per query: its logsumexp in base 2, and D = sum(dO * O), which equals the sum over keys of P dP
-// (Dao 2023, section 3.1.2). The kernel of dQ computes them for its own rows, and writes 8 bytes per
-// query for the kernel of dK and dV, which runs next. So they need no launch, and O is read once.
+// (Dao 2023, section 3.1.2). Where dQ has a launch of its own, it computes them for its rows and writes 8
+// bytes per query for the kernel of dK and dV, which runs next. Where one launch makes all three, in an
+// order without waits, a kernel before it computes them (query_statistics.cu).
 #pragma once
 
 #include "kernels/attention/cuda/arguments.h"

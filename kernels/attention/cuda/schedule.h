@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/device_attributes.h"
 #include "kernels/cuda/language.h"
 #include "runtime/integer.h"
 
@@ -26,9 +27,10 @@ struct Schedule {
       : tiles(static_cast<unsigned>(ceil_div(tokens, rows_per_tile))),
         heads(static_cast<unsigned>(all_heads)),
         section(static_cast<unsigned>(
-            std::clamp<std::int64_t>(kCacheBytes / (bytes_per_head + 1), 1, all_heads))) {}
+            std::clamp<std::int64_t>(cache_bytes() / (bytes_per_head + 1), 1, all_heads))) {}
 
-  dim3 blocks() const { return dim3(tiles * heads); }
+  __host__ __device__ unsigned count() const { return tiles * heads; }
+  dim3 blocks() const { return dim3(count()); }
 
   struct Place {
     int turn;  // 0 for a head's longest tile
@@ -41,8 +43,8 @@ struct Schedule {
   }
 
  private:
-  // Half of an A100's or H100's L2 cache. Each half of the cache serves its own side of the chip.
-  static constexpr std::int64_t kCacheBytes = 20 << 20;
+  // Less than half of the cache. On an A100 or H100 each half serves its own side of the chip.
+  static std::int64_t cache_bytes() { return gpu::l2_cache_bytes() * 2 / 5; }
 };
 
 }  // namespace tessera::cuda::attention

@@ -10,7 +10,8 @@ using namespace tessera::emulation;
 
 namespace {
 
-constexpr int kMultiprocessors = 4;
+// A small GPU, so that small tests have more work than it takes at a time.
+constexpr int kMultiprocessors = 4, kL2CacheBytes = 1 << 20;
 
 }  // namespace
 
@@ -53,6 +54,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       return cudaSuccess;
     case cudaDevAttrMultiProcessorCount:
       *value = kMultiprocessors;
+      return cudaSuccess;
+    case cudaDevAttrL2CacheSize:
+      *value = kL2CacheBytes;
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
       *value = options.capability / 10;

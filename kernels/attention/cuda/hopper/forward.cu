@@ -58,7 +58,7 @@ __device__ void produce(const ForwardArguments<T>& x, const TensorMaps& maps,
                         const Schedule& schedule, const Memory<T, kHeadSize>& memory) {
   const Extents& n = x.extents;
   unsigned tile = 0, blocks = 0;
-  for_each_block(schedule, [&](unsigned number) {
+  for_each_block(schedule.count(), [&](unsigned number) {
     const QueryBlock block(n, schedule, kQueries, number);
     memory.queries.tile(blocks).load(maps.q, {0, block.first_query, block.head, block.batch},
                                      memory.queries.begin_fill(blocks));
@@ -175,7 +175,7 @@ __device__ void consume(const ForwardArguments<T>& x, const Schedule& schedule,
   Consumer<T, kHeadSize, kCut> consumer(x, memory);
   unsigned tile = 0, blocks = 0;
   consumer.turns.begin();
-  for_each_block(schedule, [&](unsigned number) {
+  for_each_block(schedule.count(), [&](unsigned number) {
     memory.queries.wait(blocks);
     for_each_piece_of<kCut, QueryBlock, QueryPiece>(
         number, n, schedule, x.first_key, [&](const QueryBlock& block, const QueryPiece& piece) {
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(gpu::kRoleThreads, 1)
                           const Schedule schedule) {
   if constexpr (gpu::kHasHopper) {
     if constexpr (kCut) {
-      for_each_block(schedule, [&](unsigned number) {
+      for_each_block(schedule.count(), [&](unsigned number) {
         check_first_keys(x, QueryBlock(x.extents, schedule, kQueries, number));
       });
     }
@@ -212,11 +212,11 @@ template <typename T, int kHeadSize, bool kCut>
 void launch(const ForwardCall& call) {
   const ForwardArguments<T> arguments(call);
   const Extents& n = arguments.extents;
-  const Schedule schedule =
-      persistent_schedule({n.queries, kQueries, call.q.batch * call.q.heads,
-                           std::int64_t{2 * sizeof(T)} * n.keys * n.head_size / n.group()});
+  const Schedule all(n.queries, kQueries, call.q.batch * call.q.heads,
+                     std::int64_t{2 * sizeof(T)} * n.keys * n.head_size / n.group());
+  const Schedule schedule = persistent_schedule(all, all.tiles);
   const TensorMaps maps{map_of(call.q, kQueries), map_of(call.k, kKeys), map_of(call.v, kKeys)};
-  gpu::launch(forward_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule),
+  gpu::launch(forward_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule.count()),
               dim3(gpu::kRoleThreads), Memory<T, kHeadSize>::kBytes, gpu::stream(), arguments, maps,
               schedule);
 }

@@ -27,10 +27,9 @@ using gpu::TileRing;
 /// A consumer owns 64 rows.
 inline constexpr int kRowsOfBlock = 64 * gpu::kConsumers;
 
-/// Calls f(number) for the thread block's blocks of rows.
+/// Calls f(number) for the thread block's blocks of rows, of `count` in all.
 template <typename F>
-__device__ void for_each_block(const Schedule& schedule, F f) {
-  const unsigned count = schedule.tiles * schedule.heads;
+__device__ void for_each_block(unsigned count, F f) {
   for (unsigned round = 0; round * gridDim.x < count; ++round) {
     const unsigned place = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
     const unsigned number = round * gridDim.x + place;
@@ -70,16 +69,56 @@ struct PieceKeys {
 };
 
 /// The schedule for a persistent grid. With few blocks of rows in a section, a thread block's turns
-/// would all be long ones, or all short ones: a section has work for four rounds.
-inline Schedule persistent_schedule(Schedule schedule) {
-  const auto blocks = 4 * static_cast<unsigned>(gpu::multiprocessors());
-  const unsigned least = (blocks + schedule.tiles - 1) / schedule.tiles;
+/// would all be long ones, or all short ones: a section has work for four rounds. A head has `blocks`
+/// blocks of rows.
+inline Schedule persistent_schedule(Schedule schedule, unsigned blocks) {
+  const auto work = 4 * static_cast<unsigned>(gpu::multiprocessors());
+  const unsigned least = (work + blocks - 1) / blocks;
   schedule.section = std::min(std::max(schedule.section, least), schedule.heads);
   return schedule;
 }
-inline dim3 persistent_grid(const Schedule& schedule) {
-  return dim3(std::min(schedule.blocks().x, static_cast<unsigned>(gpu::multiprocessors())));
+inline dim3 persistent_grid(unsigned blocks) {
+  return dim3(std::min(blocks, static_cast<unsigned>(gpu::multiprocessors())));
 }
+
+/// The order of a backward pass: the blocks of keys of a section of heads, the longest first, and then
+/// the blocks of queries of these heads.
+struct BackwardSchedule {
+  Schedule keys, queries;
+
+  BackwardSchedule(const Extents& n, std::size_t bytes_of_element)
+      : keys(n.keys, kRowsOfBlock, std::int64_t{n.batch} * n.kv_heads,
+             static_cast<std::int64_t>(2 * bytes_of_element) * n.head_size *
+                 (std::int64_t{n.queries} * n.group() + n.keys)),
+        queries(n.queries, kRowsOfBlock, std::int64_t{n.batch} * n.heads, 0) {
+    const auto group = static_cast<unsigned>(n.group());
+    keys = persistent_schedule(keys, keys.tiles + group * queries.tiles);
+    queries.section = group * keys.section;
+  }
+
+  __host__ __device__ unsigned count() const { return keys.count() + queries.count(); }
+
+  /// Calls of_keys(number) or of_queries(number) for each of the thread block's blocks of rows, with
+  /// the block's number in its own schedule.
+  template <typename Keys, typename Queries>
+  __device__ void for_each_block(Keys of_keys, Queries of_queries) const {
+    attention::for_each_block(count(), [&](unsigned number) {
+      // Computed for each block: registers are scarce in the parts.
+      const unsigned keys_of_section = gpu::unhoisted(keys.tiles * keys.section);
+      const unsigned queries_of_section = gpu::unhoisted(queries.tiles * queries.section);
+      const unsigned section = number / (keys_of_section + queries_of_section);
+      const unsigned first_key = section * keys_of_section;
+      const unsigned first_query = section * queries_of_section;
+      const unsigned place = number - first_key - first_query;
+      const unsigned keys_here = min(keys_of_section, keys.count() - first_key);
+      if (place < keys_here) {
+        of_keys(first_key + place);
+      } else {
+        of_queries(first_query + place - keys_here);
+      }
+    });
+  }
+};
 
 /// The tensor map of heads, for tiles of `rows` tokens.
 inline gpu::TensorMap map_of(const Heads& x, int rows) {

@@ -1,0 +1,57 @@
+// Shared memory of attention's backward kernel (sm_90a). Both of its parts own rows, which stay, and visit
+// columns, which stream by (backward_mma.h). So they share rings:
+//
+//              rows[0]   rows[1]   columns[0]              columns[1]
+//   dQ         Q         dO        K                       V
+//   dK, dV     K         V         Q, and its statistics   dO
+//
+// A thread block takes blocks of both parts in turn. The producer and the consumers count tiles over
+// both, so that the next part's first tiles are loaded while the last part's are still read.
+#pragma once
+
+#include "kernels/attention/cuda/hopper/pipeline.h"
+
+namespace tessera::cuda::attention {
+
+inline constexpr int kStages = 2;
+/// Queries in a tile of the part that visits them. Their scores and gradients take the registers that
+/// dK and dV leave.
+inline constexpr int kVisitedQueries = 64;
+/// The statistics of a tile are copied in pairs, and a piece may begin in the middle of a pair.
+inline constexpr int kTileStatistics = kVisitedQueries + 2;
+
+template <typename T, int kHeadSize>
+struct BackwardMemory {
+  using Tile = PanelTile<T, kRowsOfBlock, kHeadSize>;
+  using Rows = TileRing<Tile, 1>;
+  using Columns = TileRing<Tile, kStages>;
+  using Outputs = SharedTile<T, kRowsOfBlock, kHeadSize>;
+  static constexpr std::size_t kBytes = 2 * Rows::kBytes + 2 * Columns::kBytes +
+                                        sizeof(T) * Outputs::kElements +
+                                        kStages * kTileStatistics * sizeof(QueryStatistics);
+
+  Rows rows[2];
+  Columns columns[2];
+  QueryStatistics* statistics;  // of each stage
+  Outputs outputs;              // on their way to memory
+
+  explicit __device__ BackwardMemory(gpu::TileMemory shared) {
+    for (Rows& ring : rows) ring.take_tiles(shared);
+    for (Columns& ring : columns) ring.take_tiles(shared);
+    outputs = {shared.take<T>(Outputs::kElements, 128)};
+    statistics = shared.take<QueryStatistics>(kStages * kTileStatistics);
+    gpu::begin_rings(shared, rows[0], rows[1], columns[0], columns[1]);
+  }
+};
+
+/// The numbers of the rings' next tiles.
+struct NextTiles {
+  unsigned rows = 0, columns = 0;
+};
+
+/// The copy engine's tiles: 128 rows, and kVisitedQueries of q and of d_o.
+struct BackwardMaps {
+  gpu::TensorMap q, d_o, k, v, visited_q, visited_d_o;
+};
+
+}  // namespace tessera::cuda::attention

@@ -1,0 +1,199 @@
+// dK and dV on Hopper's tensor cores (wgmma, sm_90a): one of the two parts of backward.cu.
+//
+// Its form is in backward_mma.h: a thread block owns keys and visits queries. It is a producer and two
+// consumers, each a warpgroup. A consumer owns 64 keys, and has all four products of its keys. S and P
+// have a row per key, so that P and dS are left operands in registers:
+//
+//   producer     K V  Q0 dO0  Q1 dO1 | Q2 dO2 ...                  waits for free stages
+//   consumer 0   [S dP] P [dV += P dO] dS [dK += dS Q] [S dP] P ...
+//   consumer 1          [S dP] P [dV += P dO] dS [dK += dS Q] ...
+//
+// [...] are the tensor cores. dP is computed during P, and dV is summed during dS. The two consumers
+// fill each other's pauses.
+#pragma once
+
+#include "kernels/attention/cuda/backward_mma.h"
+#include "kernels/attention/cuda/hopper/backward_memory.h"
+#include "kernels/attention/cuda/rotate_back.h"
+
+namespace tessera::cuda::attention::key_value_gradient {
+
+inline constexpr int kKeys = kRowsOfBlock, kQueries = kVisitedQueries;
+
+template <typename T, int kHeadSize>
+struct Memory {
+  using Shared = BackwardMemory<T, kHeadSize>;
+  using Tile = PanelTile<T, kQueries, kHeadSize>;
+  typename Shared::Rows keys, values;
+  typename Shared::Columns::template With<Tile> queries, d_output;
+  QueryStatistics* statistics;
+  typename Shared::Outputs outputs;
+
+  explicit __device__ Memory(const Shared& shared)
+      : keys(shared.rows[0]),
+        values(shared.rows[1]),
+        queries(shared.columns[0].template with<Tile>()),
+        d_output(shared.columns[1].template with<Tile>()),
+        statistics(shared.statistics),
+        outputs(shared.outputs) {}
+  __device__ QueryStatistics* statistics_of(unsigned tile) const {
+    return statistics + tile % kStages * kTileStatistics;
+  }
+};
+
+/// The queries that a piece's keys visit, in each query head of the group: tiles from the first that
+/// sees a key of the piece on. Tiles are counted from the first query that sees the piece's document.
+struct PieceQueries {
+  int begin, end;  // the first tile begins at `begin`
+  int odd;         // the statistics are copied from an even query on
+
+  __device__ PieceQueries(const KeyBlock& block, const KeyPiece& piece, const Extents& n)
+      : end(piece.queries.end), odd(piece.queries.first % 2) {
+    const int before = max(block.first_key, piece.first) - n.shift() - piece.queries.first;
+    begin = piece.queries.first + max(before, 0) / kQueries * kQueries;
+  }
+};
+
+/// By one thread: starts the copies of a block's tiles, in the order in which the consumers take them.
+template <typename T, int kHeadSize, bool kCut>
+__device__ void produce(const BackwardArguments<T>& x, const BackwardMaps& maps,
+                        const Schedule& schedule, unsigned number,
+                        const Memory<T, kHeadSize>& memory, NextTiles& next) {
+  const Extents& n = x.extents;
+  const KeyBlock block(n, schedule, kKeys, number);
+  const gpu::TilePlace place{0, block.first_key, block.kv_head, block.batch};
+  memory.keys.tile(next.rows).load(maps.k, place, memory.keys.begin_fill(next.rows));
+  memory.values.tile(next.rows).load(maps.v, place, memory.values.begin_fill(next.rows));
+  ++next.rows;
+  for_each_piece_of<kCut, KeyBlock, KeyPiece>(
+      number, n, schedule, x.first_key, [&](const KeyBlock& block, const KeyPiece& piece) {
+        const PieceQueries queries(block, piece, n);
+        for (int i = 0; i < n.group(); ++i) {
+          const int head = block.kv_head * n.group() + i, odd = kCut ? queries.odd : 0;
+          for (int first = queries.begin; first < queries.end; first += kQueries, ++next.columns) {
+            constexpr int kBytes = sizeof(QueryStatistics) * (kCut ? kQueries + 2 : kQueries);
+            const unsigned tile = next.columns;
+            const gpu::TilePlace place{0, first, head, block.batch};
+            gpu::Barrier& full = memory.queries.begin_fill(tile, kBytes);
+            memory.queries.tile(tile).load(maps.visited_q, place, full);
+            gpu::copy_bytes(memory.statistics_of(tile),
+                            x.statistics_of(block.batch, head) + first - odd, kBytes, full);
+            memory.d_output.tile(tile).load(maps.visited_d_o, place,
+                                            memory.d_output.begin_fill(tile));
+          }
+        }
+      });
+}
+
+/// A consumer: 64 keys of each block, and the gradients of a piece's keys so far.
+template <typename T, int kHeadSize, bool kCut>
+struct Consumer {
+  const BackwardArguments<T>& x;
+  const Memory<T, kHeadSize>& memory;
+  ConsumerRows rows;
+  Fragment<1, kHeadSize> dk, dv;
+  PackedFragment<kQueries> operand;  // P, then dS
+
+  __device__ Consumer(const BackwardArguments<T>& arguments, const Memory<T, kHeadSize>& shared)
+      : x(arguments), memory(shared) {}
+  /// `tile` is the number of the piece's first, and then of the next piece's.
+  __device__ void visit(const KeyBlock& block, const PieceQueries& queries, unsigned& tile) {
+    dk.clear();
+    dv.clear();
+    // The consumer's first key is seen by a tile's queries from this one on.
+    const int first_seen_by = block.first_key + rows.first() - x.extents.shift() - queries.begin;
+    const int count = queries.end - queries.begin;
+    for (int i = 0; i < x.extents.group(); ++i) {
+      for (int at = 0; at < count; at += kQueries, ++tile) {
+        const auto q = memory.queries.wait(tile), d_o = memory.d_output.wait(tile);
+        QueryStatistics* const statistics = memory.statistics_of(tile) + (kCut ? queries.odd : 0);
+        if (kCut && count - at < kQueries) hide_queries(q, d_o, statistics, count - at);
+        if (first_seen_by - at < kQueries) add_tile(q, d_o, statistics, first_seen_by - at);
+        memory.queries.release(tile);
+        memory.d_output.release(tile);
+      }
+    }
+  }
+
+  template <typename Tile>
+  __device__ void add_tile(const Tile& queries, const Tile& d_output,
+                           const QueryStatistics* statistics, int first_seen_by) {
+    Fragment<1, kQueries> p, ds;
+    start_multiply(p, memory.keys.tile(0), rows.first(), queries);
+    start_multiply(ds, memory.values.tile(0), rows.first(), d_output);  // dP = V dO^T
+    gpu::wait_products<1>(p.values[0]);
+    if (first_seen_by + 63 > 0) {
+      const int of_warp = first_seen_by + ConsumerRows::of_warp();
+      mask(p, [&](int key, int query) { return key + of_warp <= query; });
+    }
+    weights_from(p, statistics);
+    pack<T>(operand, p);
+    start_multiply_add(dv, operand, d_output);
+    gpu::wait_products<1>(ds.values[0]);
+    differentiate(ds, p, statistics);
+    gpu::wait_products<0>(dv.values[0]);
+    pack<T>(operand, ds);
+    start_multiply_add(dk, operand, queries);
+    gpu::wait_products<0>(dk.values[0]);
+  }
+
+  /// Queries of other pieces may be NaN, and 0 times NaN is NaN. They become zeros, with statistics
+  /// that make P and dS zero.
+  template <typename Tile>
+  __device__ static void hide_queries(const Tile& queries, const Tile& d_output,
+                                      QueryStatistics* statistics, int count) {
+    const int thread = static_cast<int>(threadIdx.x) - gpu::kWarpgroup;
+    if (thread >= count && thread < kQueries) statistics[thread] = {INFINITY, 0.0f};
+    gpu::clear_rows(count, queries, d_output);
+  }
+  /// P from S.
+  __device__ void weights_from(Fragment<1, kQueries>& p, const QueryStatistics* statistics) const {
+    const LanePlaces places;
+    const float scale_log2 = x.extents.scale_log2();
+    p.for_each([&](float& value, int, int n, int i) {
+      const float logsumexp = statistics[places.column_of(n, i)].logsumexp;
+      value = gpu::fast_exp2(fmaf(value, scale_log2, -logsumexp));
+    });
+  }
+  /// ds = dS = P * (dP - D), from dP.
+  __device__ static void differentiate(Fragment<1, kQueries>& ds, const Fragment<1, kQueries>& p,
+                                       const QueryStatistics* statistics) {
+    const LanePlaces places;
+    ds.for_each([&](float& value, int, int n, int i) {
+      value = p.values[0][n][i] * (value - statistics[places.column_of(n, i)].delta);
+    });
+  }
+
+  __device__ void finish(const KeyBlock& block, const KeyPiece& piece) {
+    const int first_row = block.first_key + rows.warp_of_block();
+    store(x.dv.rows(block.batch, block.kv_head), first_row, piece, dv, RowValues<1>::all(1.0f),
+          memory.outputs, rows.warp_of_block());
+    rotate_back(dk, x.rotation, x.extents, block.batch, first_row);
+    store(x.dk.rows(block.batch, block.kv_head), first_row, piece, dk,
+          RowValues<1>::all(x.extents.scale), memory.outputs, rows.warp_of_block());
+  }
+};
+
+/// By the consumers' threads: a block.
+template <typename T, int kHeadSize, bool kCut>
+__device__ void consume(const BackwardArguments<T>& x, const Schedule& schedule, unsigned number,
+                        const Memory<T, kHeadSize>& memory, NextTiles& next) {
+  const Extents& n = x.extents;
+  Consumer<T, kHeadSize, kCut> consumer(x, memory);
+  memory.keys.wait(next.rows);
+  memory.values.wait(next.rows);
+  for_each_piece_of<kCut, KeyBlock, KeyPiece>(
+      number, n, schedule, x.first_key, [&](const KeyBlock& block, const KeyPiece& piece) {
+        consumer.visit(block, PieceQueries(block, piece, n), next.columns);
+        // Found again instead of kept in registers.
+        const KeyBlock same(n, schedule, kKeys, gpu::unhoisted(number));
+        if (piece.end >= same.end(n)) {
+          memory.keys.release(next.rows);
+          memory.values.release(next.rows);
+        }
+        consumer.finish(same, piece);
+      });
+  ++next.rows;
+}
+
+}  // namespace tessera::cuda::attention::key_value_gradient
