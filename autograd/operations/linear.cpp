@@ -130,15 +130,27 @@ Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedP
 
   // Only the weight's gradient needs the input: with a frozen weight it is not kept.
   const Tensor saved = weight.trainable() ? rows : Tensor();
-  return differentiable(y.reshape(shape), {x, residual}, weight.trainable() || bias.trainable(),
-                        [weight, bias, saved, transpose, needs_dx = x.requires_gradient(),
-                         x_shape = x.shape()](Tensor dy) -> Gradients {
-                          const Tensor dy_rows = as_rows(dy);
-                          accumulate_gradients(weight, bias, saved, dy_rows, transpose);
-                          if (!needs_dx) return {Tensor{}, dy};
-                          const Tensor dx = activation(x_shape, dy.dtype());
-                          linear_backward_input(as_rows(dx), dy_rows, weight.data(), transpose);
-                          return {dx, dy};
+  const auto input_gradient = [weight, bias, saved, transpose, needs_dx = x.requires_gradient(),
+                               x_shape = x.shape()](const Tensor& dy, const Tensor& received) {
+    const Tensor dy_rows = as_rows(dy);
+    accumulate_gradients(weight, bias, saved, dy_rows, transpose);
+    if (!needs_dx) return Tensor();
+    const Tensor dx = activation(x_shape, dy.dtype());
+    if (received.defined()) {  // it is added as a residual is, in the product's pass
+      linear_forward(as_rows(dx), dy_rows, weight.data(), opposite(transpose), {},
+                     as_rows(received));
+    } else {
+      linear_backward_input(as_rows(dx), dy_rows, weight.data(), transpose);
+    }
+    return dx;
+  };
+  const bool uses_parameters = weight.trainable() || bias.trainable();
+  if (!residual.defined()) {
+    return adding_differentiable(y.reshape(shape), x, uses_parameters, input_gradient);
+  }
+  return differentiable(y.reshape(shape), {x, residual}, uses_parameters,
+                        [input_gradient](const Tensor& dy) -> Gradients {
+                          return {input_gradient(dy, {}), dy};
                         });
 }
 

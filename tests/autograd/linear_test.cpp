@@ -57,6 +57,19 @@ TEST_CASE("linear: gradients with a residual, which may be the input too", "[cpu
       .run();
 }
 
+TEST_CASE("linear: the input's gradient adds up with those of its other uses", "[cpu]") {
+  const test::Rank rank;
+  OwnedParameter first("first", {3, 3}), second("second", {3, 3}), bias("bias", {3});
+  GradientCheck{[&](const Inputs& x) {
+                  const Variable before = linear(x[0], first.parameter, bias.parameter);
+                  const Variable after = linear(x[0], second.parameter, Parameter());
+                  return add(add(gelu(x[0]), before), add(after, scale(x[0], 0.5)));
+                },
+                {leaf({2, 4, 3})},
+                {&first, &second, &bias}}
+      .run();
+}
+
 TEST_CASE("linear: gradients of joined weights and biases, apart in memory", "[cpu]") {
   const test::Rank rank;
   OwnedParameter q("q", {4, 3}), k("k", {2, 3}), v("v", {1, 3});

@@ -819,7 +819,7 @@ FAULTS = {
         "kernels/cuda/tile_ring.h",
         "return {tiles.data + number % kStages * kRoom};",
         "return {tiles.data + number % kStages * Tile::kElements};",
-        ["kernels_attention_16bit"]),
+        ["kernels_emulated_attention"]),
     "statistics of a head are made from the rows of another batch element": (
         "kernels/attention/cuda/query_statistics.cu",
         "x, all_head / n.heads, all_head % n.heads,",
