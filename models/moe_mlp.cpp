@@ -37,8 +37,8 @@ MoeMlp::MoeMlp(const std::string& name, const MoeMlpOptions& options,
 
 Variable MoeMlp::operator()(const Variable& x, bool training, const Variable& residual) const {
   const Routing routing = routers_->route(layer_, router_(x), training);
-  const Variable routed = experts(x, routing, gate_up_proj_, down_proj_, experts_as_, residual);
-  return shared_expert_ ? (*shared_expert_)(x, routed) : routed;
+  const Variable others = shared_expert_ ? (*shared_expert_)(x, residual) : residual;
+  return experts(x, routing, gate_up_proj_, down_proj_, experts_as_, others);
 }
 
 void MoeMlp::visit_parameters(const std::function<void(const Parameter&)>& visit) const {

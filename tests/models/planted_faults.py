@@ -58,10 +58,23 @@ FAULTS = {
         ["joined_weights"]),
     "a residual gets no gradient": (
         "autograd/operations/linear.cpp",
-        "linear_backward_input(as_rows(dx), dy_rows, weight.data(), transpose);\n"
-        "                          return {dx, dy};",
-        "linear_backward_input(as_rows(dx), dy_rows, weight.data(), transpose);\n"
-        "                          return {dx, Tensor{}};",
+        "return {input_gradient(dy, {}), dy};",
+        "return {input_gradient(dy, {}), Tensor{}};",
+        ["golden"]),
+    "the gradients of other uses of a linear layer's input are forgotten": (
+        "autograd/operations/linear.cpp",
+        "opposite(transpose), {},\n                     as_rows(received));",
+        "opposite(transpose), {},\n                     {});",
+        ["golden"]),
+    "the results of experts are added without their weights": (
+        "autograd/experts.cpp",
+        "call.weighs(WeighedInput::down) ? call.weights : Tensor(),",
+        "Tensor(),",
+        ["golden"]),
+    "experts forget the residual's gradient": (
+        "autograd/experts.cpp",
+        "gradients.push_back(dy);",
+        "gradients.emplace_back();",
         ["golden"]),
     "the residual of GPT-2's feed-forward layer gets no gradient": (
         "autograd/operations/linear.cpp",
