@@ -815,11 +815,6 @@ FAULTS = {
         "arrive_and_expect(full[number % kStages], Tile::kBytes + more)",
         "arrive_and_expect(full[number % kStages], kRoom * sizeof(Element) + more)",
         ["kernels_attention_16bit"]),
-    "Hopper: smaller tiles lie closer together than the ring's": (
-        "kernels/cuda/tile_ring.h",
-        "return {tiles.data + number % kStages * kRoom};",
-        "return {tiles.data + number % kStages * Tile::kElements};",
-        ["kernels_emulated_attention"]),
     "statistics of a head are made from the rows of another batch element": (
         "kernels/attention/cuda/query_statistics.cu",
         "x, all_head / n.heads, all_head % n.heads,",
