@@ -32,9 +32,9 @@ struct RouterOptions {
 /// Routes tokens by their logits [..., E].
 Routing route(const Variable& logits, const RouterOptions& options);
 
-/// Which of an expert's matrices has the gradient of an input times the token's weight. Llama 4 multiplies
-/// the expert's input. Qwen3-MoE multiplies its result. In backward that is the input of `down`, which
-/// has fewer channels.
+/// The place where a token's weight comes in. gate_up: Llama 4 multiplies the expert's input. down:
+/// Qwen3-MoE multiplies the expert's result. Backward moves that factor to the input of `down`, which has
+/// fewer channels.
 enum class WeighedInput { gate_up, down };
 
 struct ExpertOptions {

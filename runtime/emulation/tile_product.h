@@ -4,7 +4,9 @@
 // on the processor. BLAS libraries do not promise that.
 #pragma once
 
-// A function that calls add_tile_product. The processor decides at the program's start which version runs.
+#include <cstdint>
+
+// A function with vectors, such as one that calls add_tile_product. The processor decides at the program's start which version runs.
 #if defined(__x86_64__)
 #define TESSERA_VECTORS __attribute__((target_clones("avx2", "default")))
 #else
@@ -13,14 +15,14 @@
 
 namespace tessera::emulation {
 
-constexpr int kTileRows = 4, kTileColumns = 16;
+inline constexpr int kTileRows = 4, kTileColumns = 16;
 
 /// c[i][j] += the sum over k of a[i][k] b[k][j], for kTileRows by kTileColumns elements of c and `depth` of
 /// the sum. The rows of `b` and of `c` are `b_stride` and `c_stride` elements apart.
-__attribute__((always_inline)) inline void add_tile_product(float* c, long c_stride,
+__attribute__((always_inline)) inline void add_tile_product(float* c, std::int64_t c_stride,
                                                             const float* const (&a)[kTileRows],
-                                                            const float* b, long b_stride,
-                                                            long depth) {
+                                                            const float* b, std::int64_t b_stride,
+                                                            std::int64_t depth) {
   using Vector = float __attribute__((vector_size(32)));
   using InMemory = float __attribute__((vector_size(32), aligned(4), may_alias));
   constexpr int kLanes = 8, kVectors = kTileColumns / kLanes;
@@ -35,7 +37,7 @@ __attribute__((always_inline)) inline void add_tile_product(float* c, long c_str
     }
   };
   for_each_sum([](Vector& sum, InMemory& at, int, int) { sum = at; });
-  for (long k = 0; k < depth; ++k) {
+  for (std::int64_t k = 0; k < depth; ++k) {
     const auto* const right = reinterpret_cast<const InMemory*>(b + k * b_stride);
     for_each_sum([&](Vector& sum, InMemory&, int i, int v) { sum += a[i][k] * right[v]; });
   }
