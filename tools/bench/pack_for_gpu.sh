@@ -32,7 +32,7 @@ own_libraries() {
   local name path
   for name in $(objdump -p "$@" | awk '$1 == "NEEDED" {print $2}' | sort -u); do
     [[ $name =~ $theirs || $name == libtessera_* ]] && continue
-    path=$(ldconfig -p | awk -v name="$name" '$1 == name {print $NF; exit}')
+    path=$(ldconfig -p | awk -v name="$name" '$1 == name && !found++ {print $NF}')
     echo "$path"
     own_libraries "$path"
   done
