@@ -27,10 +27,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-# Bytes of stack and spills that a kernel may have. With first keys and heads of 128, sums and scores take
-# 208 of a thread's 240 registers, and some counters of the loops around them lie in memory. Grouped products by
-# mma.sync are held to 128 registers, so that two blocks share a multiprocessor. SGD's momentum lacks one register
-# of 32.
+# Bytes of stack and spills that a kernel may have. With first keys, the producer of attention's backward pass has
+# loops around loops in 24 registers, and with heads of 128 the consumers' sums and scores take 208 of 240: some
+# counters of the loops lie in memory. Grouped products by mma.sync are held to 128 registers, so that two blocks
+# share a multiprocessor. SGD's momentum lacks one register of 32.
 MAY_SPILL = {"backward_hopper_kernel": 176, "tensor_core_kernel": 56, "sgd_kernel": 18}
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")

@@ -210,7 +210,9 @@ TEST_CASE("attention's schedule cuts heads into sections that fit the cache") {
   const test::Rank rank;
   CHECK(Schedule(1000, 128, 64, 1 << 10).section == 64);   // all of them
   CHECK(Schedule(1000, 128, 64, 100 << 10).section == 4);  // of 0.4 MiB
+  CHECK(Schedule(1000, 128, 9, 100 << 10).section == 3);   // as even as can be: not 4, 4 and 1
   CHECK(Schedule(1000, 128, 64, std::int64_t{1} << 40).section == 1);
+  CHECK(Schedule(1000, 128, 9, 1).with_sections(2).section == 2);
   CHECK(Schedule(1000, 128, 64, 1).tiles == 8);
 }
 

@@ -26,8 +26,15 @@ struct Schedule {
            std::int64_t bytes_per_head)
       : tiles(static_cast<unsigned>(ceil_div(tokens, rows_per_tile))),
         heads(static_cast<unsigned>(all_heads)),
-        section(static_cast<unsigned>(
-            std::clamp<std::int64_t>(cache_bytes() / (bytes_per_head + 1), 1, all_heads))) {}
+        section(1) {
+    section = even_section(cache_bytes() / (bytes_per_head + 1));
+  }
+  /// The same with sections of at most so many heads.
+  Schedule with_sections(std::int64_t most) const {
+    Schedule result = *this;
+    result.section = even_section(most);
+    return result;
+  }
 
   __host__ __device__ unsigned count() const { return tiles * heads; }
   dim3 blocks() const { return dim3(count()); }
@@ -43,6 +50,12 @@ struct Schedule {
   }
 
  private:
+  // Sections of one size, or nearly: a small one at the end would keep few multiprocessors busy.
+  unsigned even_section(std::int64_t most) const {
+    const std::int64_t all = std::max(heads, 1u);
+    const std::int64_t sections = ceil_div(all, std::clamp<std::int64_t>(most, 1, all));
+    return static_cast<unsigned>(ceil_div(all, sections));
+  }
   // Less than half of the cache. On an A100 or H100 each half serves its own side of the chip.
   static std::int64_t cache_bytes() { return gpu::l2_cache_bytes() * 2 / 5; }
 };

@@ -17,33 +17,40 @@ namespace {
 template <typename T, int kHeadSize, bool kCut>
 __global__ void __launch_bounds__(gpu::kRoleThreads, 1)
     backward_hopper_kernel(const BackwardArguments<T> x, const __grid_constant__ BackwardMaps maps,
-                           const BackwardSchedule schedule) {
+                           const BackwardSchedule schedule, const gpu::WorkQueue queue) {
   if constexpr (gpu::kHasHopper) {
     const BackwardMemory<T, kHeadSize> memory(gpu::TileMemory{});
     const query_gradient::Memory<T, kHeadSize> of_queries(memory);
     const key_value_gradient::Memory<T, kHeadSize> of_keys(memory);
-    NextTiles next;
     const auto produce = [&] {
-      schedule.for_each_block(
-          [&](unsigned number) {
-            key_value_gradient::produce<T, kHeadSize, kCut>(x, maps, schedule.keys, number, of_keys,
-                                                            next);
-          },
-          [&](unsigned number) {
-            query_gradient::produce<T, kHeadSize, kCut>(x, maps, schedule.queries, number,
-                                                        of_queries, next);
-          });
+      unsigned tile = 0;
+      queue.produce(memory.numbers, [&](unsigned number, unsigned block) {
+        schedule.visit(
+            number,
+            [&](unsigned number) {
+              key_value_gradient::produce<T, kHeadSize, kCut>(x, maps, schedule.keys, number,
+                                                              of_keys, block, tile);
+            },
+            [&](unsigned number) {
+              query_gradient::produce<T, kHeadSize, kCut>(x, maps, schedule.queries, number,
+                                                          of_queries, block, tile);
+            });
+      });
     };
     const auto consume = [&] {
-      schedule.for_each_block(
-          [&](unsigned number) {
-            key_value_gradient::consume<T, kHeadSize, kCut>(x, schedule.keys, number, of_keys,
-                                                            next);
-          },
-          [&](unsigned number) {
-            query_gradient::consume<T, kHeadSize, kCut>(x, schedule.queries, number, of_queries,
-                                                        next);
-          });
+      unsigned tile = 0;
+      queue.consume(memory.numbers, [&](unsigned number, unsigned block) {
+        schedule.visit(
+            number,
+            [&](unsigned number) {
+              key_value_gradient::consume<T, kHeadSize, kCut>(x, schedule.keys, number, of_keys,
+                                                              block, tile);
+            },
+            [&](unsigned number) {
+              query_gradient::consume<T, kHeadSize, kCut>(x, schedule.queries, number, of_queries,
+                                                          block, tile);
+            });
+      });
     };
     gpu::run_roles(produce, consume);
   }
@@ -58,7 +65,7 @@ void launch(const BackwardCall& call, const Tensor& statistics) {
                           map_of(call.q, kVisitedQueries), map_of(call.d_o, kVisitedQueries)};
   gpu::launch(backward_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule.count()),
               dim3(gpu::kRoleThreads), BackwardMemory<T, kHeadSize>::kBytes, gpu::stream(),
-              arguments, maps, schedule);
+              arguments, maps, schedule, work_queue(schedule.count()));
 }
 
 }  // namespace

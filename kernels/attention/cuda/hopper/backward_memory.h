@@ -26,27 +26,23 @@ struct BackwardMemory {
   using Rows = TileRing<Tile, 1>;
   using Columns = TileRing<Tile, kStages>;
   using Outputs = SharedTile<T, kRowsOfBlock, kHeadSize>;
-  static constexpr std::size_t kBytes = 2 * Rows::kBytes + 2 * Columns::kBytes +
-                                        sizeof(T) * Outputs::kElements +
-                                        kStages * kTileStatistics * sizeof(QueryStatistics);
+  static constexpr std::size_t kBytes =
+      2 * Rows::kBytes + 2 * Columns::kBytes + sizeof(T) * Outputs::kElements +
+      kStages * kTileStatistics * sizeof(QueryStatistics) + gpu::NumberRing::kBytes;
 
   Rows rows[2];
   Columns columns[2];
   QueryStatistics* statistics;  // of each stage
   Outputs outputs;              // on their way to memory
+  gpu::NumberRing numbers;      // of the thread block's blocks of rows
 
   explicit __device__ BackwardMemory(gpu::TileMemory shared) {
     for (Rows& ring : rows) ring.take_tiles(shared);
     for (Columns& ring : columns) ring.take_tiles(shared);
     outputs = {shared.take<T>(Outputs::kElements, 128)};
     statistics = shared.take<QueryStatistics>(kStages * kTileStatistics);
-    gpu::begin_rings(shared, rows[0], rows[1], columns[0], columns[1]);
+    gpu::begin_rings(shared, rows[0], rows[1], columns[0], columns[1], numbers);
   }
-};
-
-/// The numbers of the rings' next tiles.
-struct NextTiles {
-  unsigned rows = 0, columns = 0;
 };
 
 /// The copy engine's tiles: 128 rows, and kVisitedQueries of q and of d_o.

@@ -37,32 +37,33 @@ struct Memory {
   using Keys = TileRing<PanelTile<T, kKeys, kHeadSize>, kStages>;
   using Outputs = SharedTile<T, kQueries, kHeadSize>;
   static constexpr std::size_t kBytes =
-      Queries::kBytes + 2 * Keys::kBytes + sizeof(T) * Outputs::kElements;
+      Queries::kBytes + 2 * Keys::kBytes + sizeof(T) * Outputs::kElements + gpu::NumberRing::kBytes;
 
   Queries queries;
   Keys keys, values;
-  Outputs outputs;  // on their way to memory
+  Outputs outputs;          // on their way to memory
+  gpu::NumberRing numbers;  // of the thread block's blocks of rows
 
   explicit __device__ Memory(gpu::TileMemory shared) {
     queries.take_tiles(shared);
     keys.take_tiles(shared);
     values.take_tiles(shared);
     outputs = {shared.take<T>(Outputs::kElements, 128)};
-    gpu::begin_rings(shared, queries, keys, values);
+    gpu::begin_rings(shared, queries, keys, values, numbers);
   }
 };
 
 /// By one thread: starts the copies of all tiles, in the order in which the consumers take them.
 template <typename T, int kHeadSize, bool kCut>
 __device__ void produce(const ForwardArguments<T>& x, const TensorMaps& maps,
-                        const Schedule& schedule, const Memory<T, kHeadSize>& memory) {
+                        const Schedule& schedule, const gpu::WorkQueue& queue,
+                        const Memory<T, kHeadSize>& memory) {
   const Extents& n = x.extents;
-  unsigned tile = 0, blocks = 0;
-  for_each_block(schedule.count(), [&](unsigned number) {
+  unsigned tile = 0;
+  queue.produce(memory.numbers, [&](unsigned number, unsigned place) {
     const QueryBlock block(n, schedule, kQueries, number);
-    memory.queries.tile(blocks).load(maps.q, {0, block.first_query, block.head, block.batch},
-                                     memory.queries.begin_fill(blocks));
-    ++blocks;
+    memory.queries.tile(place).load(maps.q, {0, block.first_query, block.head, block.batch},
+                                    memory.queries.begin_fill(place));
     for_each_piece_of<kCut, QueryBlock, QueryPiece>(
         number, n, schedule, x.first_key, [&](const QueryBlock& block, const QueryPiece& piece) {
           const int tiles = PieceKeys<kKeys>(block, piece, n).tiles;
@@ -170,23 +171,22 @@ struct Consumer {
 
 template <typename T, int kHeadSize, bool kCut>
 __device__ void consume(const ForwardArguments<T>& x, const Schedule& schedule,
-                        const Memory<T, kHeadSize>& memory) {
+                        const gpu::WorkQueue& queue, const Memory<T, kHeadSize>& memory) {
   const Extents& n = x.extents;
   Consumer<T, kHeadSize, kCut> consumer(x, memory);
-  unsigned tile = 0, blocks = 0;
+  unsigned tile = 0;
   consumer.turns.begin();
-  for_each_block(schedule.count(), [&](unsigned number) {
-    memory.queries.wait(blocks);
+  queue.consume(memory.numbers, [&](unsigned number, unsigned place) {
+    memory.queries.wait(place);
     for_each_piece_of<kCut, QueryBlock, QueryPiece>(
         number, n, schedule, x.first_key, [&](const QueryBlock& block, const QueryPiece& piece) {
           const PieceKeys<kKeys> keys(block, piece, n);
           consumer.visit(block, piece, keys, tile);
           tile += keys.tiles;
-          if (piece.end >= block.end(n)) memory.queries.release(blocks);
+          if (piece.end >= block.end(n)) memory.queries.release(place);
           consumer.last_outputs(tile - 1, keys.of_last_tile());
           consumer.finish(block, piece);
         });
-    ++blocks;
   });
   consumer.turns.end();
 }
@@ -195,16 +195,16 @@ __device__ void consume(const ForwardArguments<T>& x, const Schedule& schedule,
 template <typename T, int kHeadSize, bool kCut>
 __global__ void __launch_bounds__(gpu::kRoleThreads, 1)
     forward_hopper_kernel(const ForwardArguments<T> x, const __grid_constant__ TensorMaps maps,
-                          const Schedule schedule) {
+                          const Schedule schedule, const gpu::WorkQueue queue) {
   if constexpr (gpu::kHasHopper) {
     if constexpr (kCut) {
-      for_each_block(schedule.count(), [&](unsigned number) {
+      for (unsigned number = blockIdx.x; number < queue.count; number += gridDim.x) {
         check_first_keys(x, QueryBlock(x.extents, schedule, kQueries, number));
-      });
+      }
     }
     const Memory<T, kHeadSize> memory(gpu::TileMemory{});
-    gpu::run_roles([&] { produce<T, kHeadSize, kCut>(x, maps, schedule, memory); },
-                   [&] { consume<T, kHeadSize, kCut>(x, schedule, memory); });
+    gpu::run_roles([&] { produce<T, kHeadSize, kCut>(x, maps, schedule, queue, memory); },
+                   [&] { consume<T, kHeadSize, kCut>(x, schedule, queue, memory); });
   }
 }
 
@@ -214,11 +214,11 @@ void launch(const ForwardCall& call) {
   const Extents& n = arguments.extents;
   const Schedule all(n.queries, kQueries, call.q.batch * call.q.heads,
                      std::int64_t{2 * sizeof(T)} * n.keys * n.head_size / n.group());
-  const Schedule schedule = persistent_schedule(all, all.tiles);
+  const Schedule schedule = persistent_schedule(all);
   const TensorMaps maps{map_of(call.q, kQueries), map_of(call.k, kKeys), map_of(call.v, kKeys)};
   gpu::launch(forward_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule.count()),
               dim3(gpu::kRoleThreads), Memory<T, kHeadSize>::kBytes, gpu::stream(), arguments, maps,
-              schedule);
+              schedule, work_queue(schedule.count()));
 }
 
 }  // namespace

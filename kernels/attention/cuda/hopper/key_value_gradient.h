@@ -55,24 +55,23 @@ struct PieceQueries {
 };
 
 /// By one thread: starts the copies of a block's tiles, in the order in which the consumers take them.
+/// `rows` is the place of the block's own rows in their rings, and `tile` that of the next tile.
 template <typename T, int kHeadSize, bool kCut>
 __device__ void produce(const BackwardArguments<T>& x, const BackwardMaps& maps,
                         const Schedule& schedule, unsigned number,
-                        const Memory<T, kHeadSize>& memory, NextTiles& next) {
+                        const Memory<T, kHeadSize>& memory, unsigned rows, unsigned& tile) {
   const Extents& n = x.extents;
   const KeyBlock block(n, schedule, kKeys, number);
   const gpu::TilePlace place{0, block.first_key, block.kv_head, block.batch};
-  memory.keys.tile(next.rows).load(maps.k, place, memory.keys.begin_fill(next.rows));
-  memory.values.tile(next.rows).load(maps.v, place, memory.values.begin_fill(next.rows));
-  ++next.rows;
+  memory.keys.tile(rows).load(maps.k, place, memory.keys.begin_fill(rows));
+  memory.values.tile(rows).load(maps.v, place, memory.values.begin_fill(rows));
   for_each_piece_of<kCut, KeyBlock, KeyPiece>(
       number, n, schedule, x.first_key, [&](const KeyBlock& block, const KeyPiece& piece) {
         const PieceQueries queries(block, piece, n);
         for (int i = 0; i < n.group(); ++i) {
           const int head = block.kv_head * n.group() + i, odd = kCut ? queries.odd : 0;
-          for (int first = queries.begin; first < queries.end; first += kQueries, ++next.columns) {
+          for (int first = queries.begin; first < queries.end; first += kQueries, ++tile) {
             constexpr int kBytes = sizeof(QueryStatistics) * (kCut ? kQueries + 2 : kQueries);
-            const unsigned tile = next.columns;
             const gpu::TilePlace place{0, first, head, block.batch};
             gpu::Barrier& full = memory.queries.begin_fill(tile, kBytes);
             memory.queries.tile(tile).load(maps.visited_q, place, full);
@@ -177,23 +176,22 @@ struct Consumer {
 /// By the consumers' threads: a block.
 template <typename T, int kHeadSize, bool kCut>
 __device__ void consume(const BackwardArguments<T>& x, const Schedule& schedule, unsigned number,
-                        const Memory<T, kHeadSize>& memory, NextTiles& next) {
+                        const Memory<T, kHeadSize>& memory, unsigned rows, unsigned& tile) {
   const Extents& n = x.extents;
   Consumer<T, kHeadSize, kCut> consumer(x, memory);
-  memory.keys.wait(next.rows);
-  memory.values.wait(next.rows);
+  memory.keys.wait(rows);
+  memory.values.wait(rows);
   for_each_piece_of<kCut, KeyBlock, KeyPiece>(
       number, n, schedule, x.first_key, [&](const KeyBlock& block, const KeyPiece& piece) {
-        consumer.visit(block, PieceQueries(block, piece, n), next.columns);
+        consumer.visit(block, PieceQueries(block, piece, n), tile);
         // Found again instead of kept in registers.
         const KeyBlock same(n, schedule, kKeys, gpu::unhoisted(number));
         if (piece.end >= same.end(n)) {
-          memory.keys.release(next.rows);
-          memory.values.release(next.rows);
+          memory.keys.release(rows);
+          memory.values.release(rows);
         }
         consumer.finish(same, piece);
       });
-  ++next.rows;
 }
 
 }  // namespace tessera::cuda::attention::key_value_gradient

@@ -35,21 +35,20 @@ struct Memory {
 };
 
 /// By one thread: starts the copies of a block's tiles, in the order in which the consumers take them.
+/// `rows` is the place of the block's own rows in their rings, and `tile` that of the next tile.
 template <typename T, int kHeadSize, bool kCut>
 __device__ void produce(const BackwardArguments<T>& x, const BackwardMaps& maps,
                         const Schedule& schedule, unsigned number,
-                        const Memory<T, kHeadSize>& memory, NextTiles& next) {
+                        const Memory<T, kHeadSize>& memory, unsigned rows, unsigned& tile) {
   const Extents& n = x.extents;
   const QueryBlock block(n, schedule, kQueries, number);
   const gpu::TilePlace place{0, block.first_query, block.head, block.batch};
-  memory.queries.tile(next.rows).load(maps.q, place, memory.queries.begin_fill(next.rows));
-  memory.d_output.tile(next.rows).load(maps.d_o, place, memory.d_output.begin_fill(next.rows));
-  ++next.rows;
+  memory.queries.tile(rows).load(maps.q, place, memory.queries.begin_fill(rows));
+  memory.d_output.tile(rows).load(maps.d_o, place, memory.d_output.begin_fill(rows));
   for_each_piece_of<kCut, QueryBlock, QueryPiece>(
       number, n, schedule, x.first_key, [&](const QueryBlock& block, const QueryPiece& piece) {
         const int tiles = PieceKeys<kKeys>(block, piece, n).tiles;
-        for (int step = 0; step < tiles; ++step, ++next.columns) {
-          const unsigned tile = next.columns;
+        for (int step = 0; step < tiles; ++step, ++tile) {
           const gpu::TilePlace place{0, piece.first_key + step * kKeys, block.kv_head, block.batch};
           memory.keys.tile(tile).load(maps.k, place, memory.keys.begin_fill(tile));
           memory.values.tile(tile).load(maps.v, place, memory.values.begin_fill(tile));
@@ -125,24 +124,23 @@ struct Consumer {
 /// By the consumers' threads: a block.
 template <typename T, int kHeadSize, bool kCut>
 __device__ void consume(const BackwardArguments<T>& x, const Schedule& schedule, unsigned number,
-                        const Memory<T, kHeadSize>& memory, NextTiles& next) {
+                        const Memory<T, kHeadSize>& memory, unsigned rows, unsigned& tile) {
   const Extents& n = x.extents;
   Consumer<T, kHeadSize, kCut> consumer(x, memory);
   consumer.begin(QueryBlock(n, schedule, kQueries, number));
-  memory.queries.wait(next.rows);
-  memory.d_output.wait(next.rows);
+  memory.queries.wait(rows);
+  memory.d_output.wait(rows);
   for_each_piece_of<kCut, QueryBlock, QueryPiece>(
       number, n, schedule, x.first_key, [&](const QueryBlock& block, const QueryPiece& piece) {
         const PieceKeys<kKeys> keys(block, piece, n);
-        consumer.visit(block, piece, keys, next.columns);
-        next.columns += keys.tiles;
+        consumer.visit(block, piece, keys, tile);
+        tile += keys.tiles;
         if (piece.end >= block.end(n)) {
-          memory.queries.release(next.rows);
-          memory.d_output.release(next.rows);
+          memory.queries.release(rows);
+          memory.d_output.release(rows);
         }
         consumer.finish(block, piece);
       });
-  ++next.rows;
 }
 
 }  // namespace tessera::cuda::attention::query_gradient

@@ -1,14 +1,9 @@
 // The blocks of rows that a thread block of a persistent grid takes.
 //
 // A multiprocessor has room for one thread block of these kernels. So the grid has as many as there
-// are multiprocessors, and each takes several blocks of rows: the producer loads the next one's tiles
-// while the consumers still compute. The schedule begins with the longest blocks of rows. Going back
-// and forth gives every thread block about the same sum:
-//
-//   thread block    0   1   2   3
-//   round 0         0   1   2   3        blocks of rows, by falling length
-//   round 1         7   6   5   4
-//   round 2         8   9  10  11
+// are multiprocessors, and each takes several blocks of rows from a queue (kernels/cuda/work_queue.h):
+// the producer loads the next one's tiles while the consumers still compute. The schedule begins with
+// the longest blocks of rows.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +12,8 @@
 #include "kernels/attention/cuda/pieces.h"
 #include "kernels/attention/cuda/tiles.h"
 #include "kernels/cuda/device_attributes.h"
-#include "kernels/cuda/tile_ring.h"
+#include "kernels/cuda/work_queue.h"
+#include "runtime/cuda/stream.h"
 
 namespace tessera::cuda::attention {
 
@@ -26,16 +22,6 @@ using gpu::TileRing;
 
 /// A consumer owns 64 rows.
 inline constexpr int kRowsOfBlock = 64 * gpu::kConsumers;
-
-/// Calls f(number) for the thread block's blocks of rows, of `count` in all.
-template <typename F>
-__device__ void for_each_block(unsigned count, F f) {
-  for (unsigned round = 0; round * gridDim.x < count; ++round) {
-    const unsigned place = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
-    const unsigned number = round * gridDim.x + place;
-    if (number < count) f(number);
-  }
-}
 
 /// Calls f(block, piece) for the pieces of the block of rows `number`. Every thread finds them on its
 /// own. The block is found again for every piece: registers are scarce in f.
@@ -68,14 +54,15 @@ struct PieceKeys {
   __device__ int of_last_tile() const { return count - (tiles - 1) * kKeys; }
 };
 
-/// The schedule for a persistent grid. With few blocks of rows in a section, a thread block's turns
-/// would all be long ones, or all short ones: a section has work for four rounds. A head has `blocks`
-/// blocks of rows.
-inline Schedule persistent_schedule(Schedule schedule, unsigned blocks) {
-  const auto work = 4 * static_cast<unsigned>(gpu::multiprocessors());
-  const unsigned least = (work + blocks - 1) / blocks;
-  schedule.section = std::min(std::max(schedule.section, least), schedule.heads);
-  return schedule;
+/// The schedule for a persistent grid. The last section's longest blocks of rows would be the last to
+/// end if there were few shorter ones behind them: a section has two for each thread block.
+inline Schedule persistent_schedule(const Schedule& schedule) {
+  const std::int64_t work = 2 * gpu::multiprocessors();
+  return schedule.with_sections(
+      std::max<std::int64_t>(schedule.section, ceil_div(work, std::int64_t{schedule.tiles})));
+}
+inline gpu::WorkQueue work_queue(unsigned count) {
+  return {count, tickets(current_stream())};
 }
 inline dim3 persistent_grid(unsigned blocks) {
   return dim3(std::min(blocks, static_cast<unsigned>(gpu::multiprocessors())));
@@ -91,32 +78,29 @@ struct BackwardSchedule {
              static_cast<std::int64_t>(2 * bytes_of_element) * n.head_size *
                  (std::int64_t{n.queries} * n.group() + n.keys)),
         queries(n.queries, kRowsOfBlock, std::int64_t{n.batch} * n.heads, 0) {
-    const auto group = static_cast<unsigned>(n.group());
-    keys = persistent_schedule(keys, keys.tiles + group * queries.tiles);
-    queries.section = group * keys.section;
+    keys = persistent_schedule(keys);
+    queries.section = static_cast<unsigned>(n.group()) * keys.section;
   }
 
   __host__ __device__ unsigned count() const { return keys.count() + queries.count(); }
 
-  /// Calls of_keys(number) or of_queries(number) for each of the thread block's blocks of rows, with
-  /// the block's number in its own schedule.
+  /// Calls of_keys(number) or of_queries(number) for a block of rows, with its number in its own
+  /// schedule.
   template <typename Keys, typename Queries>
-  __device__ void for_each_block(Keys of_keys, Queries of_queries) const {
-    attention::for_each_block(count(), [&](unsigned number) {
-      // Computed for each block: registers are scarce in the parts.
-      const unsigned keys_of_section = gpu::unhoisted(keys.tiles * keys.section);
-      const unsigned queries_of_section = gpu::unhoisted(queries.tiles * queries.section);
-      const unsigned section = number / (keys_of_section + queries_of_section);
-      const unsigned first_key = section * keys_of_section;
-      const unsigned first_query = section * queries_of_section;
-      const unsigned place = number - first_key - first_query;
-      const unsigned keys_here = min(keys_of_section, keys.count() - first_key);
-      if (place < keys_here) {
-        of_keys(first_key + place);
-      } else {
-        of_queries(first_query + place - keys_here);
-      }
-    });
+  __device__ void visit(unsigned number, Keys of_keys, Queries of_queries) const {
+    // Computed for each block: registers are scarce in the parts.
+    const unsigned keys_of_section = gpu::unhoisted(keys.tiles * keys.section);
+    const unsigned queries_of_section = gpu::unhoisted(queries.tiles * queries.section);
+    const unsigned section = number / (keys_of_section + queries_of_section);
+    const unsigned first_key = section * keys_of_section;
+    const unsigned first_query = section * queries_of_section;
+    const unsigned place = number - first_key - first_query;
+    const unsigned keys_here = min(keys_of_section, keys.count() - first_key);
+    if (place < keys_here) {
+      of_keys(first_key + place);
+    } else {
+      of_queries(first_query + place - keys_here);
+    }
   }
 };
 

@@ -1,0 +1,98 @@
+// A queue of pieces of work for a persistent grid (sm_90a): the thread block that is free takes the next.
+//
+// Pieces have numbers, the longest first. A thread block begins with the piece of its own number, and
+// its producer then draws: a counter in memory gives every draw the next number. So all thread blocks
+// end at about the same time, whatever the pieces take. Which of them has a piece differs from run to
+// run, so no result may depend on it. The producer tells the consumers the numbers:
+//
+//   producer     0 | draws 5 | draws 9 | draws none left         loads the pieces' tiles
+//   consumers        0         5         9
+#pragma once
+
+#include "kernels/cuda/tile_ring.h"
+
+namespace tessera::gpu {
+
+/// The numbers on their way from the producer to the consumers.
+struct NumberRing {
+  static constexpr int kStages = 2;
+  static constexpr std::size_t kBytes = kStages * (sizeof(uint2) + 2 * sizeof(Barrier));
+  uint2* numbers;  // .x; pairs keep the barriers aligned
+  Barrier* full;
+  Barrier* empty;
+
+  __device__ void take_barriers(TileMemory& shared) {
+    numbers = shared.take<uint2>(kStages);
+    full = shared.take<Barrier>(2 * kStages);
+    empty = full + kStages;
+  }
+  __device__ void initialize() const {
+    for (int stage = 0; stage < kStages; ++stage) {
+      gpu::initialize(full[stage], 1);
+      gpu::initialize(empty[stage], kConsumerThreads);
+    }
+  }
+  __device__ static unsigned parity(unsigned place) { return place / kStages % 2; }
+
+  /// By the producer's thread: the number in this place of the thread block's sequence.
+  __device__ void put(unsigned place, unsigned number) const {
+    gpu::wait(empty[place % kStages], parity(place) ^ 1);
+    numbers[place % kStages].x = number;
+    gpu::arrive(full[place % kStages]);
+  }
+  /// By all threads of the consumers.
+  __device__ unsigned take(unsigned place) const {
+    gpu::wait(full[place % kStages], parity(place));
+    const unsigned number = numbers[place % kStages].x;
+    gpu::arrive(empty[place % kStages]);
+    return number;
+  }
+};
+
+struct WorkQueue {
+  unsigned count;   // pieces
+  unsigned* draws;  // cuda::tickets: the draws so far
+
+  /// By the producer's thread: f(number, place) for each of the thread block's pieces; `place` counts
+  /// them.
+  template <typename F>
+  __device__ void produce(const NumberRing& ring, F f) const {
+    unsigned number = blockIdx.x;
+    for (unsigned place = 0;; ++place) {
+      ring.put(place, number);
+      if (number >= count) return;
+      f(number, place);
+      number = draw();
+    }
+  }
+  /// By all threads of the consumers: the same pieces.
+  template <typename F>
+  __device__ void consume(const NumberRing& ring, F f) const {
+    for (unsigned place = 0;; ++place) {
+      const unsigned number = ring.take(place);
+      if (number >= count) return;
+      f(number, place);
+    }
+  }
+
+ private:
+  /// The next number that no thread block began with. A draw follows each piece, so the draw after
+  /// count - 1 others is the last of all.
+  __device__ unsigned draw() const {
+    const unsigned drawn = atomicAdd(draws, 1u);
+    if (drawn + 1 == count) atomicExch(draws, 0u);
+    return drawn + thread_blocks();
+  }
+  /// gridDim.x, read here: the producer has no register to keep it in.
+  __device__ static unsigned thread_blocks() {
+#if defined(__CUDACC__)
+    unsigned blocks;
+    asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(blocks));
+    return blocks;
+#else
+    return gridDim.x;
+#endif
+  }
+};
+
+}  // namespace tessera::gpu
