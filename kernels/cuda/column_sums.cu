@@ -11,11 +11,18 @@ namespace {
 
 constexpr int kGroups = 32;
 
-/// About as many groups as a group has blocks, so that neither sum is long.
+/// As small as groups can be if the lines are added in as few steps as there can be.
 unsigned blocks_of_group(std::int64_t chunks) {
-  std::int64_t blocks = 1;
-  while (blocks * blocks < chunks || ceil_div(chunks, blocks) >= cuda::kTickets) ++blocks;
-  return static_cast<unsigned>(blocks);
+  const auto lines_of = [](std::int64_t blocks, int steps) {
+    std::int64_t lines = 1;
+    for (int i = 0; i < steps; ++i) lines *= blocks;
+    return lines;
+  };
+  int steps = 1;
+  while (lines_of(LineSums::kMostOfGroup, steps) < chunks) ++steps;
+  unsigned blocks = 1;
+  while (lines_of(blocks, steps) < chunks) ++blocks;
+  return blocks;
 }
 
 __global__ void __launch_bounds__(32 * kGroups)

@@ -113,15 +113,18 @@ struct SumTarget {
 };
 
 /// add_lines at the end of the kernel that writes the lines, a chunk for each of its blocks. Blocks
-/// are cut into groups:
+/// are cut into groups, and groups into groups of groups:
 ///
-///   lines     0  1  2  3 | 4  5  6  7 | 8  9           10 chunks, 3 groups
-///             0            4            8              a group's last block adds its lines
-///             sums                                     the last of these blocks adds theirs
+///   lines     0  1  2 | 3  4  5 | 6  7  8 || 9 10 11 | 12 ...    groups of 3
+///             0         3         6          9         12        a group's last block adds its lines
+///             0                              9                   the last of three of these adds theirs
+///             sums                                               and so on
 ///
-/// "Last" is the last to finish. Every sum has the order of the lines, whichever block that is.
+/// "Last" is the last to finish. Every sum has the order of the lines, whichever block that is. The
+/// blocks that add are few, and wait for memory: a thread loads all lines of a group at once.
 struct LineSums {
   static constexpr int kMost = 2;
+  static constexpr unsigned kMostOfGroup = 11;
 
   SumTarget of[kMost];
   float* lines;
@@ -129,25 +132,28 @@ struct LineSums {
   std::int64_t stride, columns;
   bool accumulate;
   unsigned blocks_of_group;
-  unsigned* tickets;  // cuda::tickets: one for the groups, and one for each group's blocks
+  unsigned* tickets;  // cuda::tickets: one for each group, of lines and of groups
 
   /// Called by all threads of every block, after the block has written its lines.
   __device__ void finish() const {
     if (columns == 0) return;
-    const unsigned group = blockIdx.x / blocks_of_group, first = group * blocks_of_group;
-    if (!is_last(tickets + 1 + group, min(blocks_of_group, gridDim.x - first))) return;
-    const std::int64_t chunk = per_chunk * stride;
-    float* const of_group = lines + first * chunk;
-    const unsigned end = min(first + blocks_of_group, gridDim.x);
-    for_each_sum(of_group, end - first, chunk, [&](int line, std::int64_t column, float total) {
-      of_group[line * stride + column] = total;
-    });
-    const unsigned groups = (gridDim.x + blocks_of_group - 1) / blocks_of_group;
-    if (!is_last(tickets, groups)) return;
-    for_each_sum(lines, groups, blocks_of_group * chunk,
-                 [&](int line, std::int64_t column, float total) {
-                   if (of[line].data != nullptr) of[line].add(column, total, accumulate);
-                 });
+    unsigned* ticket = tickets;
+    std::int64_t to_next = per_chunk * stride;
+    for (unsigned place = blockIdx.x, count = gridDim.x;;) {
+      const unsigned group = place / blocks_of_group, first = group * blocks_of_group;
+      const unsigned size = min(blocks_of_group, count - first);
+      if (!is_last(ticket + group, size)) return;
+      float* const of_group = lines + first * to_next;
+      const unsigned groups = (count + blocks_of_group - 1) / blocks_of_group;
+      if (groups == 1) return add_to_targets(of_group, size, to_next);
+      for_each_sum(of_group, size, to_next, [&](int line, std::int64_t column, float4 total) {
+        *reinterpret_cast<float4*>(of_group + line * stride + column) = total;
+      });
+      ticket += groups;
+      to_next *= blocks_of_group;
+      place = group;
+      count = groups;
+    }
   }
 
  private:
@@ -165,18 +171,38 @@ struct LineSums {
     __threadfence();
     return last;
   }
-  /// f(line, column, sum) for the sums of `count` chunks' lines, `to_next` apart.
+  __device__ void add_to_targets(const float* first, unsigned count, std::int64_t to_next) const {
+    for_each_sum(first, count, to_next, [&](int line, std::int64_t column, float4 total) {
+      if (of[line].data == nullptr) return;
+      const float totals[] = {total.x, total.y, total.z, total.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (column + j < columns) of[line].add(column + j, totals[j], accumulate);
+      }
+    });
+  }
+  /// f(line, column, sums of four columns) for `count` chunks' lines, `to_next` apart.
   template <typename F>
   __device__ void for_each_sum(const float* first, unsigned count, std::int64_t to_next,
                                F f) const {
 #pragma unroll
     for (int line = 0; line < kMost; ++line) {
       if (line == per_chunk) break;
-      for (std::int64_t column = threadIdx.x; column < columns; column += blockDim.x) {
+      for (std::int64_t column = 4 * threadIdx.x; column < columns; column += 4 * blockDim.x) {
         const float* const at = first + line * stride + column;
-        float total = 0.0f;
-#pragma unroll 8
-        for (unsigned i = 0; i < count; ++i) total += at[i * to_next];
+        float4 values[kMostOfGroup];
+#pragma unroll
+        for (unsigned i = 0; i < kMostOfGroup; ++i) {
+          values[i] = i < count ? *reinterpret_cast<const float4*>(at + i * to_next) : float4{};
+        }
+        float4 total = values[0];
+#pragma unroll
+        for (unsigned i = 1; i < kMostOfGroup; ++i) {
+          total.x += values[i].x;
+          total.y += values[i].y;
+          total.z += values[i].z;
+          total.w += values[i].w;
+        }
         f(line, column, total);
       }
     }

@@ -24,7 +24,7 @@ FaultSlot fault_slot(const Stream& stream, const char* message);
 
 /// Counters in device memory, by which the blocks of a kernel on `stream` find out which of them is
 /// the last. They are zero before each kernel, and a kernel leaves them zero.
-inline constexpr int kTickets = 64;
+inline constexpr int kTickets = 256;
 unsigned* tickets(const Stream& stream);
 
 }  // namespace tessera::cuda
