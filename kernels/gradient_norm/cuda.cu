@@ -6,14 +6,17 @@
 // its warps to the total by one integer atomic per word that is not zero, about five. Sums of
 // integers are the same in any order, so the order in which blocks arrive does not matter.
 //
-// A thread's sums, with the warp's largest magnitude below 2^e: x is a whole number of 2^(e - 56),
+// A thread's sums, with the warp's largest magnitude below 2^e: x is a whole number of 2^(e - 44),
 //
-//   |x| = 2^(e - 56) (2^28 high + low)                          high and low below 2^28
-//   x^2 = 2^(2 e - 112) (2^56 high^2 + 2^29 high low + low^2)   three integer products, three sums
+//   x = 2^(e - 44) (2^22 high + low)                             |high| up to 2^22, |low| up to 2^21
+//   x^2 = 2^(2 e - 88) (2^44 high^2 + 2^23 high low + low^2)     three integer products, three sums
 //
-// unless |x| is below 2^(e - 33). Such elements wait for another round, relative to the largest of
-// them. That is rare: a gradient 2^32 times smaller than another of its warp. A number in 16 bits has
-// so few significant bits that 28 bits and one product do: for bf16 down to 2^(e - 21).
+// unless |x| is below 2^(e - 21). Such elements wait for another round, relative to the largest of
+// them. That is rare: a gradient two million times smaller than another of its warp.
+//
+// The two halves come from additions of floats. Adding 1.5 * 2^23 to a float below 2^22 rounds it to a
+// whole number, which then lies in the low bits of the sum (Knuth, "The Art of Computer Programming",
+// volume 2, section 4.2.2, has such splittings). Shifts of 64 bits would take more instructions.
 #include "kernels/cuda/multi_tensor.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/step_value.h"
@@ -82,74 +85,89 @@ __device__ Uint128 warp_sum(Uint128 value) {
 
 // add_to_words of exact_sum.h.
 __device__ void add_value(Word* words, Uint128 value, int position) {
-  if (position < 0) {
-    value >>= -position;
-    position = 0;
-  }
   const int shift = position % 32;
   Word* word = words + position / 32;
   *word += static_cast<unsigned>(value << shift);
   for (value >>= 32 - shift; value != 0; value >>= 32) *++word += static_cast<unsigned>(value);
 }
 
-/// Significant bits of a number.
-template <typename T>
-constexpr int kSignificant = std::is_same_v<T, float>     ? 24
-                             : std::is_same_v<T, float16> ? 11
-                                                          : 8;
+/// A float's whole part and the rest of a float, in [-1/2, 1/2].
+struct Split {
+  int whole;
+  float rest;
 
-/// Adds the squares of the warp's magnitudes up to `largest`, unless they are 2^kRange times
-/// smaller, to the warp's words. Returns the largest magnitude that is.
-template <typename T>
-__device__ int add_squares(Word* words, const float (&x)[kElements], int largest) {
-  constexpr int kLowBits = 28, kBits = kSignificant<T>;
-  constexpr bool one_product = kBits < kLowBits / 2;
-  constexpr int kRange = (one_product ? 1 : 2) * kLowBits - kBits;
-  // Biased exponents. Denormal numbers have that of the smallest normal number.
-  const int top = max(largest >> 23, 1);
-  Word high_high = 0, high_low = 0, low_low = 0;
-  int below = 0;
-#pragma unroll
-  for (int k = 0; k < kElements; ++k) {
-    const int bits = bits_of_magnitude(x[k]);
-    const int shift = top - max(bits >> 23, 1);  // below 0: an earlier round has counted it
-    const unsigned whole = (bits & 0x7fffff) | (bits > 0x7fffff ? 0x800000 : 0);
-    const unsigned counted = static_cast<unsigned>(shift) <= kRange ? whole >> (24 - kBits) : 0;
-    below = max(below, shift > kRange ? bits : 0);
-    if constexpr (one_product) {
-      const unsigned fixed = counted << kRange >> (shift & 31);
-      high_high += std::uint64_t{fixed} * fixed;
-    } else {
-      const std::uint64_t fixed = std::uint64_t{counted} << kRange >> (shift & 63);
-      const auto high = static_cast<unsigned>(fixed >> kLowBits);
-      const unsigned low = static_cast<unsigned>(fixed) & ((1u << kLowBits) - 1);
-      high_high += std::uint64_t{high} * high;
-      high_low += std::uint64_t{high} * low;
-      low_low += std::uint64_t{low} * low;
-    }
+  /// Of x * scale, which is at most 2^22.
+  __device__ Split(float x, float scale) {
+    constexpr float kRounds = 0x1.8p23f;  // floats of this size are whole numbers
+    const float sum = fmaf(x, scale, kRounds);
+    whole = static_cast<int>(__float_as_uint(sum) - __float_as_uint(kRounds));
+    rest = fmaf(x, scale, kRounds - sum);
   }
-  Uint128 sum = high_high;
-  if constexpr (!one_product) {
-    sum = (sum << (2 * kLowBits)) + (static_cast<Uint128>(high_low) << (kLowBits + 1)) + low_low;
-  }
-  sum = warp_sum(sum);
-  // The last bit of `counted` is 2^(top - 126 - kBits) at shift 0, and `fixed` has kRange more.
-  if (threadIdx.x % 32 == 0) add_value(words, sum, 2 * (top - 126 - kBits - kRange) - kLowestBit);
-  return warp_maximum(below);
-}
+};
 
-/// Adds the squares of the warp's elements to its words.
-template <typename T>
-__device__ void add_elements(Word* words, const float (&x)[kElements]) {
+/// Magnitudes as bits, relative to the largest of a warp.
+struct Range {
+  int top;       // the largest is below 2^(top - 126)
+  int smallest;  // the smallest that is a whole number of 2^(top - 170), but for 0
+
+  explicit __device__ Range(int largest) {
+    constexpr int kLowest = 21;  // all floats below 2^-105 are whole numbers of 2^-149
+    top = max(largest >> 23, kLowest);
+    smallest = top == kLowest ? 1 : (top - 20) << 23;
+  }
+  /// Brings the largest below 2^22.
+  __device__ float scale() const { return __uint_as_float((275u - top) << 23); }
+  /// The bit of the total that a sum of squares counts.
+  __device__ int lowest_bit() const { return 2 * (top - 170) - kLowestBit; }
+  /// Whether the magnitude is not 0, and too small.
+  __device__ bool is_too_small(int bits) const {
+    return static_cast<unsigned>(bits - 1) < static_cast<unsigned>(smallest - 1);
+  }
+};
+
+__device__ int warp_largest(const float (&x)[kElements]) {
   int largest = 0;
 #pragma unroll
   for (int k = 0; k < kElements; ++k) largest = max(largest, bits_of_magnitude(x[k]));
-  largest = warp_maximum(largest);
+  return warp_maximum(largest);
+}
+
+/// Adds the squares of the warp's elements in a range to the warp's words. Returns whether there are
+/// smaller ones.
+__device__ bool add_squares(Word* words, const float (&x)[kElements], const Range& range) {
+  const float scale = range.scale();
+  std::int64_t high_high = 0, high_low = 0, low_low = 0;
+  bool smaller = false;
+#pragma unroll
+  for (int k = 0; k < kElements; ++k) {
+    const bool waits = range.is_too_small(bits_of_magnitude(x[k]));
+    smaller |= waits;
+    const Split high(waits ? 0.0f : x[k], scale), low(high.rest, 0x1p22f);
+    high_high += std::int64_t{high.whole} * high.whole;
+    high_low += std::int64_t{high.whole} * low.whole;
+    low_low += std::int64_t{low.whole} * low.whole;
+  }
+  const auto shifted = [](std::int64_t sum, int bits) { return static_cast<Uint128>(sum) << bits; };
+  const Uint128 sum = warp_sum(shifted(high_high, 44) + shifted(high_low, 23) + low_low);
+  if (threadIdx.x % 32 == 0) add_value(words, sum, range.lowest_bit());
+  return __any_sync(gpu::kFullWarp, smaller);
+}
+
+/// Adds the squares of the warp's elements to its words, and leaves zeros.
+__device__ void add_elements(Word* words, float (&x)[kElements]) {
+  int largest = warp_largest(x);
   if (largest >= kBitsOfInfinity) {
     if (threadIdx.x % 32 == 0) ++words[largest > kBitsOfInfinity ? kNanWord : kInfinityWord];
     return;
   }
-  while (largest > 0) largest = add_squares<T>(words, x, largest);
+  for (; largest > 0; largest = warp_largest(x)) {
+    const Range range(largest);
+    if (!add_squares(words, x, range)) return;
+#pragma unroll
+    for (int k = 0; k < kElements; ++k) {
+      if (!range.is_too_small(bits_of_magnitude(x[k]))) x[k] = 0.0f;
+    }
+  }
 }
 
 template <typename T>
@@ -163,7 +181,7 @@ __global__ void __launch_bounds__(gpu::kThreads)
   }
   float x[kElements];
   load_elements(x, gpu::Chunk<Item<T>>::of_block(list));
-  add_elements<T>(own, x);
+  add_elements(own, x);
   __syncthreads();
   if (threadIdx.x >= kNormWords) return;
   Word sum = 0;
