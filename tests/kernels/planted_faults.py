@@ -802,13 +802,13 @@ FAULTS = {
         ["kernels_emulated_attention"]),
     "Hopper: sections of keys and of queries are of different heads": (
         "kernels/attention/cuda/hopper/work.h",
-        "    queries.section = group * keys.section;\n",
+        "    queries.section = static_cast<unsigned>(n.group()) * keys.section;\n",
         "",
         ["kernels_emulated_attention"]),
     "Hopper: the two parts of a backward pass count rows' tiles apart": (
         "kernels/attention/cuda/hopper/query_gradient.h",
-        "  memory.queries.wait(next.rows);\n",
-        "  memory.queries.wait(next.rows + 1);\n",
+        "  memory.queries.wait(rows);\n",
+        "  memory.queries.wait(rows + 1);\n",
         ["kernels_attention_16bit"]),
     "Hopper: smaller tiles announce the bytes of whole stages": (
         "kernels/cuda/tile_ring.h",
@@ -947,10 +947,25 @@ FAULTS = {
         "step / kSteps * kRows + row",
         "row",
         ["kernels_attention_16bit"]),
-    "Hopper: a thread block's way back begins one too far": (
-        "kernels/attention/cuda/hopper/work.h",
-        "gridDim.x - 1 - blockIdx.x;",
-        "gridDim.x - 2 - blockIdx.x;",
+    "Hopper: the first draw skips a block of rows": (
+        "kernels/cuda/work_queue.h",
+        "return drawn + thread_blocks();",
+        "return drawn + thread_blocks() + 1;",
+        ["kernels_emulated_attention"]),
+    "Hopper: a launch leaves its count of draws to the next": (
+        "kernels/cuda/work_queue.h",
+        "    if (drawn + 1 == count) atomicExch(draws, 0u);\n",
+        "",
+        ["kernels_attention_16bit"]),
+    "Hopper: consumers read a number before the producer has written it": (
+        "kernels/cuda/work_queue.h",
+        "    gpu::wait(full[place % kStages], parity(place));\n",
+        "",
+        ["kernels_attention_16bit"]),
+    "the last section of heads is a small one": (
+        "kernels/attention/cuda/schedule.h",
+        "return static_cast<unsigned>(ceil_div(all, sections));",
+        "return static_cast<unsigned>(std::min(all, most));",
         ["kernels_emulated_attention"]),
     "Hopper: a block of queries visits the keys that are hidden from it": (
         "kernels/attention/cuda/hopper/work.h",
@@ -969,13 +984,13 @@ FAULTS = {
         ["kernels_rms_norm"]),
     "the last group of blocks is taken for a whole one": (
         "kernels/cuda/column_sums.h",
-        "const unsigned end = min(first + blocks_of_group, gridDim.x);",
-        "const unsigned end = first + blocks_of_group;",
+        "const unsigned size = min(blocks_of_group, count - first);",
+        "const unsigned size = blocks_of_group;",
         ["kernels_rms_norm"]),
     "the sum of groups reads the lines of the first groups' blocks": (
         "kernels/cuda/column_sums.h",
-        "for_each_sum(lines, groups, blocks_of_group * chunk,",
-        "for_each_sum(lines, groups, chunk,",
+        "      to_next *= blocks_of_group;\n",
+        "",
         ["kernels_layer_norm"]),
     "sums over rows have a line for every row": (
         "kernels/cuda/column_sums.h",
@@ -1240,18 +1255,18 @@ FAULTS = {
         ["kernels_gradient_norm"]),
     "a mixed product is counted once": (
         "kernels/gradient_norm/cuda.cu",
-        "(kLowBits + 1)",
-        "kLowBits",
+        "shifted(high_low, 23)",
+        "shifted(high_low, 22)",
         ["kernels_gradient_norm"]),
-    "denormal numbers get the leading bit of normal ones": (
+    "the scale of denormal numbers is infinite": (
         "kernels/gradient_norm/cuda.cu",
-        "(bits > 0x7fffff ? 0x800000 : 0)",
-        "0x800000",
+        "top = max(largest >> 23, kLowest);",
+        "top = largest >> 23;",
         ["kernels_gradient_norm"]),
     "numbers far below the warp's largest are left out": (
         "kernels/gradient_norm/cuda.cu",
-        "while (largest > 0) largest = add_squares<T>(",
-        "if (largest > 0) largest = add_squares<T>(",
+        "    if (!add_squares(words, x, range)) return;\n",
+        "    add_squares(words, x, range);\n    return;\n",
         ["kernels_gradient_norm"]),
     "a total that is not set to zero": (
         "kernels/gradient_norm/cuda.cu",
