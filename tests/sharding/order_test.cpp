@@ -232,7 +232,9 @@ TEST_CASE("order: backward gathers no bucket below the lowest trained one", "[cp
 
 TEST_CASE("order: weights are resharded before their gradients are reduced") {
   for (const auto kind : {StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp}) {
-    const Log log = log_of({.strategy = kind}, 5, false);
+    Log log = log_of({.strategy = kind}, 5, false);
+    // On a GPU the pass may end after both.
+    std::erase_if(log, [](const std::string& event) { return event.starts_with("backward "); });
     CHECK(count(log, "reduce ") == 6);
     for (std::size_t i = 1; i < log.size(); ++i) {
       if (log[i].starts_with("reduce ")) CHECK(log[i - 1] == "close " + log[i].substr(7));
