@@ -1,6 +1,6 @@
 #!/bin/bash
 # nccl_one_gpu.sh RANKS PROGRAM [ARGUMENTS...]: runs several processes that share one GPU and talk
-# through NCCL, to try its calls on a machine with one GPU. It has not run yet: see docs/gpu_results.md.
+# through NCCL, to try its calls on a machine with one GPU.
 #
 # NCCL refuses two ranks of one host on one GPU ("Duplicate GPU detected"). It tells hosts apart by a
 # hash that NCCL_HOSTID replaces, once per process; so each process claims to be a separate host.
@@ -18,6 +18,8 @@ fi
 ranks=$1
 shift
 export NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_SOCKET_IFNAME=lo NCCL_MAX_CTAS=1 NCCL_MNNVL_ENABLE=0
+# Borrowed machines often have no other user than root, as whom mpirun does not start unasked.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
 exec mpirun -np "$ranks" --oversubscribe \
   bash -c 'NCCL_HOSTID="rank-$OMPI_COMM_WORLD_RANK" exec "$@"' rank "$@"
