@@ -96,7 +96,7 @@ struct Split {
   int whole;
   float rest;
 
-  /// Of x * scale, which is at most 2^22.
+  /// Splits x * scale, which is at most 2^22.
   __device__ Split(float x, float scale) {
     constexpr float kRounds = 0x1.8p23f;  // floats of this size are whole numbers
     const float sum = fmaf(x, scale, kRounds);
