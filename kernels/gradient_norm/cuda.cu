@@ -14,9 +14,9 @@
 // unless |x| is below 2^(e - 21). Such elements wait for another round, relative to the largest of
 // them. That is rare: a gradient two million times smaller than another of its warp.
 //
-// The two halves come from additions of floats. Adding 1.5 * 2^23 to a float below 2^22 rounds it to a
-// whole number, which then lies in the low bits of the sum (Knuth, "The Art of Computer Programming",
-// volume 2, section 4.2.2, has such splittings). Shifts of 64 bits would take more instructions.
+// The two numbers come from additions of floats. 1.5 * 2^23 + y rounds a float y of at most 2^22 to a
+// whole number, which then lies in the low bits of the sum. The rest of y, times 2^22, gives the other
+// number in the same way. Shifts of 64 bits would take more instructions.
 #include "kernels/cuda/multi_tensor.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/step_value.h"
