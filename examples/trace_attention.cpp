@@ -5,7 +5,8 @@
 // One head of 128 channels and 128 queries, the last of the keys' positions: one thread block
 // (kernels/attention/cuda/hopper/forward.cu). A role is a warpgroup; its first warp stands for it. The
 // table has a role's events in the order of its program, each with its place in the order in which
-// the emulator ran them. docs/figures/attention_hopper.py draws the JSON.
+// the emulator ran them. The producer's messages about the next block of rows are left out: there is
+// one block. docs/figures/attention_hopper.py draws the JSON.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -54,19 +55,31 @@ std::vector<KernelEvent> run_attention(std::int64_t keys) {
   return emulation::take_event_list();
 }
 
-/// A tile and one of its stage's barriers. The kernel initializes the barriers ring by ring and stage
-/// by stage, full before empty.
+/// The kernel's rings of tiles. It initializes their barriers ring by ring and stage by stage, full
+/// before empty, and then those of the ring of numbers (kernels/cuda/work_queue.h).
+struct Ring {
+  const char* name;
+  int stages;
+};
+constexpr std::array kRings = {Ring{"Q", 1}, Ring{"K", 2}, Ring{"V", 2}};
+
+bool is_about_numbers(const KernelEvent& event) {
+  const bool at_barrier = event.kind == EventKind::barrier_arrived ||
+                          event.kind == EventKind::barrier_completed ||
+                          event.kind == EventKind::barrier_waited;
+  int barriers = 0;
+  for (const Ring& ring : kRings) barriers += 2 * ring.stages;
+  return at_barrier && event.number >= barriers;
+}
+
+/// A tile and one of its stage's barriers.
 struct TileBarrier {
   std::string tile;
   bool full;
 };
 TileBarrier tile_barrier(const KernelEvent& event) {
-  struct Ring {
-    const char* name;
-    int stages;
-  };
   int barrier = event.number;
-  for (const Ring& ring : {Ring{"Q", 1}, Ring{"K", 2}, Ring{"V", 2}}) {
+  for (const Ring& ring : kRings) {
     if (barrier < 2 * ring.stages) {
       const int tile = event.phase * ring.stages + barrier / 2;
       return {ring.name + std::to_string(tile), barrier % 2 == 0};
@@ -87,7 +100,7 @@ std::vector<RoleEvent> role_events(const std::vector<KernelEvent>& all) {
   std::vector<RoleEvent> events;
   std::array<std::size_t, kRoles.size()> last{};  // of each role, counted from 1
   for (const KernelEvent& event : all) {
-    if (event.warp % kWarpsOfRole != 0) continue;
+    if (event.warp % kWarpsOfRole != 0 || is_about_numbers(event)) continue;
     // Completions follow from arrivals and copies. The wait for a stage that was never filled ends at
     // once.
     if (event.kind == EventKind::barrier_completed || event.phase < 0) continue;
