@@ -6,8 +6,6 @@
 // all loads of a thread are in flight at once.
 #include "kernels/cuda/column_sums.h"
 
-#include "runtime/check.h"
-
 namespace tessera::gpu {
 namespace {
 
@@ -63,9 +61,6 @@ LineSums line_sums(std::initializer_list<Tensor> sums, const PartialLines& lines
                   .accumulate = accumulate == Accumulate::yes,
                   .blocks_of_group = blocks_of_group(lines.chunks),
                   .tickets = cuda::tickets(current_stream())};
-  // Each step has at most half of the groups of the one before it.
-  check(2 * ceil_div(lines.chunks, result.blocks_of_group) <= cuda::kTickets,
-        "sums over {} chunks of rows take more than {} tickets", lines.chunks, cuda::kTickets);
   int count = 0;
   for (const Tensor& sum : sums) {
     if (sum.defined()) {
