@@ -135,7 +135,7 @@ TEST_CASE("a GPU of architecture 9.0 takes heads of 64 and 128 with Hopper's ker
 }
 
 // The emulated GPU has 4 multiprocessors and 1 MiB of L2 cache. Each of the five rows has 3 blocks of keys
-// and 6 of queries: 12 rounds backward, in sections of two heads of keys and one.
+// and 6 of queries: 45 blocks for 4 thread blocks, in sections of three heads of keys and of two.
 TEST_CASE("Hopper's attention of a whole batch gives the bits of each of its rows alone") {
   const Capability gpu(90);
   const test::Rank rank;

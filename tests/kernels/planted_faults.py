@@ -800,11 +800,6 @@ FAULTS = {
         "min(keys_of_section, keys.count() - first_key)",
         "keys_of_section",
         ["kernels_emulated_attention"]),
-    "Hopper: sections of keys and of queries are of different heads": (
-        "kernels/attention/cuda/hopper/work.h",
-        "    queries.section = static_cast<unsigned>(n.group()) * keys.section;\n",
-        "",
-        ["kernels_emulated_attention"]),
     "Hopper: the two parts of a backward pass count rows' tiles apart": (
         "kernels/attention/cuda/hopper/query_gradient.h",
         "  memory.queries.wait(rows);\n",
@@ -957,15 +952,10 @@ FAULTS = {
         "    if (drawn + 1 == count) atomicExch(draws, 0u);\n",
         "",
         ["kernels_attention_16bit"]),
-    "Hopper: consumers read a number before the producer has written it": (
-        "kernels/cuda/work_queue.h",
-        "    gpu::wait(full[place % kStages], parity(place));\n",
-        "",
-        ["kernels_attention_16bit"]),
     "the last section of heads is a small one": (
         "kernels/attention/cuda/schedule.h",
         "return static_cast<unsigned>(ceil_div(all, sections));",
-        "return static_cast<unsigned>(std::min(all, most));",
+        "return static_cast<unsigned>(sections > 1 ? most : all);",
         ["kernels_emulated_attention"]),
     "Hopper: a block of queries visits the keys that are hidden from it": (
         "kernels/attention/cuda/hopper/work.h",
