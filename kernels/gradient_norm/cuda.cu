@@ -83,7 +83,7 @@ __device__ Uint128 warp_sum(Uint128 value) {
   return value;
 }
 
-// add_to_words of exact_sum.h.
+// add_to_words of exact_sum.h, for positions from 0 on.
 __device__ void add_value(Word* words, Uint128 value, int position) {
   const int shift = position % 32;
   Word* word = words + position / 32;

@@ -23,7 +23,7 @@ void hold_until_synchronized(const Stream& stream);
 FaultSlot fault_slot(const Stream& stream, const char* message);
 
 /// Counters in device memory, by which the blocks of a kernel on `stream` find out which of them is
-/// the last. They are zero before each kernel, and a kernel leaves them zero.
+/// the last, or draw their work. They are zero before each kernel, and a kernel leaves them zero.
 inline constexpr int kTickets = 256;
 unsigned* tickets(const Stream& stream);
 
