@@ -30,7 +30,7 @@ elseif(TESSERA_CUDA STREQUAL "emulated")
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/runtime/emulation/toolkit>
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   add_library(tessera::emulation ALIAS tessera_toolkit)
-  target_compile_definitions(tessera_toolkit PUBLIC TESSERA_EMULATED)
+  target_compile_definitions(tessera_options INTERFACE TESSERA_EMULATED)
   # The engine that runs the kernels and the products must be fast, since tests wait for it. It is not
   # instrumented: to the thread sanitizer every CUDA thread is a thread. The engine calls the sanitizers
   # itself; the kernels are instrumented, and so is the code that reads a product's operands.
@@ -80,29 +80,29 @@ function(tessera_cuda_backend)
     return()
   endif()
   set_property(GLOBAL APPEND PROPERTY TESSERA_LIBRARIES tessera_toolkit)
+  target_compile_definitions(tessera_options INTERFACE TESSERA_CUDA)
   foreach(folder ${ARGN})
     set(root ${PROJECT_SOURCE_DIR}/${folder})
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS
       ${root}/cuda/*.cpp ${root}/*/cuda.cpp ${root}/*.cu)
     target_sources(tessera_${folder} PRIVATE ${sources})
     target_link_libraries(tessera_${folder} PUBLIC tessera_toolkit)
-    target_compile_definitions(tessera_${folder} PUBLIC TESSERA_CUDA)
     if(TESSERA_CUDA STREQUAL "emulated" OR CMAKE_CUDA_ARCHITECTURES MATCHES "90a")
       # There is code for Hopper's own instructions. gpu::has_hopper says so.
       set_source_files_properties(${root}/cuda/device_attributes.cpp PROPERTIES
-        COMPILE_DEFINITIONS TESSERA_SM90A)
+        COMPILE_DEFINITIONS TESSERA_SM90A SKIP_PRECOMPILE_HEADERS ON)
     endif()
     list(FILTER sources INCLUDE REGEX "\\.cu$")
     if(TESSERA_CUDA STREQUAL "emulated")
       set_source_files_properties(${sources} PROPERTIES
-        LANGUAGE CXX COMPILE_OPTIONS "${TESSERA_EMULATED_CODE}")
+        LANGUAGE CXX COMPILE_OPTIONS "${TESSERA_EMULATED_CODE}" SKIP_PRECOMPILE_HEADERS ON)
     elseif(cudnn_state STREQUAL "found")
       file(GLOB sources CONFIGURE_DEPENDS ${root}/*/cudnn.cpp)
       target_sources(tessera_${folder} PRIVATE ${sources})
       target_include_directories(tessera_${folder} SYSTEM PRIVATE
         ${CUDNN_INCLUDE_DIR} ${CUDNN_FRONTEND_INCLUDE_DIR})
       target_link_libraries(tessera_${folder} PRIVATE ${CUDNN_LIBRARY} CUDA::nvrtc)
-      target_compile_definitions(tessera_${folder} PUBLIC TESSERA_CUDNN)
+      target_compile_definitions(tessera_options INTERFACE TESSERA_CUDNN)
     endif()
   endforeach()
 endfunction()

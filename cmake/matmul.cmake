@@ -14,5 +14,5 @@ endif()
 
 foreach(level portable avx2 avx512 avx512_bf16 amx neon software_tiles)
   set_source_files_properties(kernels/matmul/cpu/${level}.cpp PROPERTIES
-    COMPILE_OPTIONS "-O3;-Wno-psabi;${${level}}") # no vector is passed from file to file
+    SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "-O3;-Wno-psabi;${${level}}") # no vector is passed from file to file
 endforeach()

@@ -8,14 +8,14 @@ endif()
 if(TESSERA_SANITIZE MATCHES "thread")
   list(FILTER sources EXCLUDE REGEX "/counts_test\\.cpp$") # the calls that count are the sanitizer's
 endif()
-foreach(source ${sources})
-  tessera_test(emulation ${source})
-endforeach()
+tessera_tests(emulation ${sources})
 if(TARGET test_emulation_counts)
   tessera_counted_kernels(counted_test_kernels ${CMAKE_CURRENT_LIST_DIR}/counted_kernels.cu)
   target_link_libraries(test_emulation_counts PRIVATE counted_test_kernels)
 endif()
-target_link_libraries(test_emulation_hopper PRIVATE tessera::kernels) # tensor maps
+foreach(target test_emulation test_emulation_hopper test_emulation_hopper_object)
+  target_link_libraries(${target} PRIVATE tessera::kernels) # tensor maps
+endforeach()
 
 add_executable(planted ${CMAKE_CURRENT_LIST_DIR}/planted.cpp)
 target_link_libraries(planted PRIVATE tessera::emulation)

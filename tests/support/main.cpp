@@ -1,4 +1,5 @@
-// The test runner: Catch2's own main.
+// The test runner: Catch2's own main, with --list-with-files, from which tests/support/discover.py makes
+// CTest's list.
 //
 // Builds with the emulated GPU take four more options:
 //   --thread-order  the order in which threads and blocks run
@@ -7,6 +8,7 @@
 //   --kernel-uses   print all launches at the end
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
+#include <iostream>
 
 #if defined(TESSERA_EMULATED)
 #include <cstdio>
@@ -28,8 +30,22 @@ void print_kernel_uses() {
 }  // namespace
 #endif
 
+namespace {
+
+// A line for each test case: its file, its tags and its name.
+void list_tests() {
+  for (const auto& test : Catch::getRegistryHub().getTestCaseRegistry().getAllTests()) {
+    std::cout << test.lineInfo.file << '\t' << test.tagsAsString() << '\t' << test.name << '\n';
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   Catch::Session session;
+  bool lists_tests = false;
+  session.cli(session.cli() |
+              Catch::clara::Opt(lists_tests)["--list-with-files"]("list tests for CTest"));
 #if defined(TESSERA_EMULATED)
   const auto set_order = [](const std::string& name) {
     using Catch::clara::ParserResult;
@@ -71,7 +87,12 @@ int main(int argc, char** argv) {
               Catch::clara::Opt(lists_uses)["--kernel-uses"](
                   "print the launches of every kernel with its shared memory"));
 #endif
-  const int status = session.run(argc, argv);
+  if (const int wrong = session.applyCommandLine(argc, argv)) return wrong;
+  if (lists_tests) {
+    list_tests();
+    return 0;
+  }
+  const int status = session.run();
 #if defined(TESSERA_EMULATED)
   if (lists_uses) print_kernel_uses();
 #endif

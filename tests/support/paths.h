@@ -1,8 +1,9 @@
-#pragma once
-
-// CMake gives two folders, as string literals, to the test programs that include this file:
+// Places that CMake knows, as string literals:
 //   TESSERA_SOURCE_DIR  the repository
 //   TESSERA_BINARY_DIR  the build, with the programs in bin/
-#if !defined(TESSERA_SOURCE_DIR) || !defined(TESSERA_BINARY_DIR)
-#error "tests/CMakeLists.txt found no include of tests/support/paths.h in this program"
-#endif
+//   TESSERA_MPIRUN      the program mpirun, in builds with MPI
+// Files that do not include this header have the same objects in every clone, so the compiler's cache
+// serves them.
+#pragma once
+
+#include "paths_of_build.h"  // IWYU pragma: export
