@@ -9,7 +9,6 @@
 // one block. docs/figures/attention_hopper.py draws the JSON.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <string>
@@ -200,10 +199,10 @@ void print_json(const std::vector<RoleEvent>& events) {
 int main(int count, char** arguments) {
   std::int64_t keys = 512;
   bool json = false;
-  CLI::App app("Prints the events of attention's forward pass on the emulated Hopper",
-               "trace_attention");
-  app.add_option("--keys", keys, "Keys of the head; at least 128");
-  app.add_flag("--json", json, "Print JSON in place of a table");
+  Command app("trace_attention",
+              "Prints the events of attention's forward pass on the emulated Hopper");
+  app.option("--keys", keys, "Keys of the head; at least 128");
+  app.flag("--json", json, "Print JSON in place of a table");
   return run_main(app, count, arguments, [&] {
     check(keys >= kQueries, "--keys {}: the head has {} queries and needs at least as many keys",
           keys, kQueries);

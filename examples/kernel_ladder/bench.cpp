@@ -5,7 +5,6 @@
 //
 // The last lines of a table are the library's kernel and the bounds. A bound is the peak of the
 // instruction set, on cores with two units for vectors, or a copy of the same arrays.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "examples/kernel_ladder/ladder.h"
@@ -51,18 +50,16 @@ void run(const Options& options) {
 int main(int count, char** arguments) {
   using namespace tessera;
   kernel_ladder::Options options;
-  CLI::App app("Times the rungs of a ladder of kernels", "bench_ladder");
-  app.option_defaults()->always_capture_default();
-  app.add_option("--op", options.op, "The ladder")
-      ->required()
-      ->check(CLI::IsMember(kernel_ladder::names()));
-  app.add_option("--shape", options.shape,
-                 "matmul: M,N,K; norm, softmax: rows,columns; attention: heads,tokens,channels")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber);
-  app.add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
-  app.add_option("--runs", options.runs, "Timed runs per rung")->check(CLI::PositiveNumber);
-  app.add_flag("--check", options.check, "Print the rungs' errors instead of their times");
+  Command app("bench_ladder", "Times the rungs of a ladder of kernels");
+  app.shows_defaults();
+  app.option("--op", options.op, "The ladder").required().one_of(kernel_ladder::names());
+  app.option("--shape", options.shape,
+             "matmul: M,N,K; norm, softmax: rows,columns; attention: heads,tokens,channels")
+      .separated_by_commas()
+      .positive();
+  app.option("--threads", options.threads, "0: all cores").not_negative();
+  app.option("--runs", options.runs, "Timed runs per rung").positive();
+  app.flag("--check", options.check, "Print the rungs' errors instead of their times");
   return run_main(app, count, arguments, [&] {
     run_ranks({.device = {DeviceType::cpu, 0}, .threads = options.threads},
               [&](Communicator&) { kernel_ladder::run(options); });

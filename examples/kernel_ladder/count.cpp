@@ -3,7 +3,6 @@
 //   count_ladder --op matmul|norm|softmax|attention [--shape 256,256,64]
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <string>
@@ -95,17 +94,14 @@ int main(int count, char** arguments) {
   using namespace tessera;
   std::string op;
   std::vector<std::int64_t> shape;
-  CLI::App app("Counts the accesses of a ladder's rungs for a GPU, on the emulated one",
-               "count_ladder");
-  app.add_option("--op", op, "The ladder")
-      ->required()
-      ->check(CLI::IsMember(kernel_ladder::names()));
-  app.add_option(
-         "--shape", shape,
-         "matmul: M,N,K (N, K multiples of 8); norm, softmax: rows,columns (at most 1024, a "
-         "multiple of 4); attention: heads,tokens")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+  Command app("count_ladder",
+              "Counts the accesses of a ladder's rungs for a GPU, on the emulated one");
+  app.option("--op", op, "The ladder").required().one_of(kernel_ladder::names());
+  app.option("--shape", shape,
+             "matmul: M,N,K (N, K multiples of 8); norm, softmax: rows,columns (at most 1024, a "
+             "multiple of 4); attention: heads,tokens")
+      .separated_by_commas()
+      .positive();
   return run_main(app, count, arguments, [&] {
     run_ranks({.device = {DeviceType::cuda, 0}, .threads = 1},
               [&](Communicator&) { kernel_ladder::run(op, shape); });

@@ -11,7 +11,6 @@
 // --dir, and each replaces the one before. Its disk is a part of the result.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -173,21 +172,17 @@ void run(const Options& options, const ResolvedConfig& resolved, Communicator& w
 
 int main(int count, char** arguments) {
   tessera::Options options;
-  CLI::App app("Times training steps with and without a checkpoint being written",
-               "bench_checkpoints");
-  app.option_defaults()->always_capture_default();
-  tessera::add_workload_options(app, options.workload);
-  app.get_option("--model")->required();
-  app.add_option("--ranks", options.ranks, "Ranks, as threads of this process")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--threads", options.threads, "Threads per rank; 0: all cores, shared out")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--pairs", options.pairs, "Timed pairs, of which the median is taken")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--steps", options.steps, "Steps without a checkpoint in a pair")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--dir", options.dir, "Folder for the checkpoints");
-  app.add_option("--json", options.json, "Also write the figures to this file");
+  tessera::Command app("bench_checkpoints",
+                       "Times training steps with and without a checkpoint being written");
+  app.shows_defaults();
+  tessera::add_workload_options(app, options.workload).required();
+  app.option("--ranks", options.ranks, "Ranks, as threads of this process").positive();
+  app.option("--threads", options.threads, "Threads per rank; 0: all cores, shared out")
+      .not_negative();
+  app.option("--pairs", options.pairs, "Timed pairs, of which the median is taken").positive();
+  app.option("--steps", options.steps, "Steps without a checkpoint in a pair").positive();
+  app.option("--dir", options.dir, "Folder for the checkpoints");
+  app.option("--json", options.json, "Also write the figures to this file");
   return tessera::run_main(app, count, arguments, [&] {
     const tessera::ResolvedConfig resolved = tessera::resolve(tessera::with_batch_size(
         tessera::workload(options.workload.model, options.workload.overrides), options.ranks));

@@ -28,7 +28,6 @@
 // GPUs a ratio compares the link with the memory.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -165,25 +164,22 @@ void run(Communicator& world, const Options& options) {
 
 int main(int count, char** arguments) {
   tessera::Options options;
-  CLI::App app("Times every collective over sizes, next to the device's rate of copying",
-               "bench_collectives");
-  app.option_defaults()->always_capture_default();
-  app.add_option("--ranks", options.world.ranks,
-                 "Ranks, as threads of this process; not under mpirun")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--device", options.device, "Device of rank 0: auto, cpu, cuda or cuda:1");
-  app.add_option("--threads", options.world.threads,
-                 "Threads per rank; 0: the cores divided by the ranks")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--kib", options.kib, "Sizes of the whole tensor in KiB")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber);
-  app.add_option("--pairs", options.pairs, "Timed pairs of a copy and a collective")
-      ->check(CLI::PositiveNumber);
-  app.add_option(
-      "--fit", options.fit,
-      "Also write latency and bandwidth to this machine file, for tessera plan --machine");
-  app.add_option("--json", options.json, "Also write the figures to this file");
+  tessera::Command app("bench_collectives",
+                       "Times every collective over sizes, next to the device's rate of copying");
+  app.shows_defaults();
+  app.option("--ranks", options.world.ranks, "Ranks, as threads of this process; not under mpirun")
+      .positive();
+  app.option("--device", options.device, "Device of rank 0: auto, cpu, cuda or cuda:1");
+  app.option("--threads", options.world.threads,
+             "Threads per rank; 0: the cores divided by the ranks")
+      .not_negative();
+  app.option("--kib", options.kib, "Sizes of the whole tensor in KiB")
+      .separated_by_commas()
+      .positive();
+  app.option("--pairs", options.pairs, "Timed pairs of a copy and a collective").positive();
+  app.option("--fit", options.fit,
+             "Also write latency and bandwidth to this machine file, for tessera plan --machine");
+  app.option("--json", options.json, "Also write the figures to this file");
   return tessera::run_main(app, count, arguments, [&] {
     options.world.device = tessera::device_of_option(options.device);
     tessera::run_world(options.world,

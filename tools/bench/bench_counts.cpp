@@ -11,7 +11,6 @@
 // tools/bench/counts/roofline.h. Nothing here is measured: every figure is "counted".
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -113,14 +112,13 @@ void run(const Options& options) {
 
 int main(int count, char** arguments) {
   tessera::Options options;
-  CLI::App app("Counts the work of a training step on the emulated GPU", "bench_counts");
-  tessera::add_workload_options(app, options.workload);
-  app.get_option("--model")->required();
-  app.add_option("--registers", options.registers,
-                 "The output of tools/bench/kernel_registers.sh for a build with nvcc")
-      ->check(CLI::ExistingFile);
-  app.add_flag("!--no-check", options.check, "Do not compare with a larger step");
-  app.add_option("--json", options.json, "Also write the figures to this file");
+  tessera::Command app("bench_counts", "Counts the work of a training step on the emulated GPU");
+  tessera::add_workload_options(app, options.workload).required();
+  app.option("--registers", options.registers,
+             "The output of tools/bench/kernel_registers.sh for a build with nvcc")
+      .existing_file();
+  app.flag("!--no-check", options.check, "Do not compare with a larger step");
+  app.option("--json", options.json, "Also write the figures to this file");
   return tessera::run_main(app, count, arguments, [&] {
     tessera::run(options);
     return 0;

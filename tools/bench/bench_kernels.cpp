@@ -15,7 +15,6 @@
 // kernel's rate over the baseline's: 1 is equally fast.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -198,25 +197,24 @@ void run(const Options& options) {
 
 int main(int count, char** arguments) {
   tessera::Options options;
-  CLI::App app(
-      "Times every kernel over real models' shapes, next to a copy or plain matrix products",
-      "bench_kernels");
-  app.option_defaults()->always_capture_default();
-  app.add_option("--device", options.device, "auto, cpu, cuda or cuda:1");
-  app.add_option("--op", options.op, "Only operations whose name contains this");
-  app.add_option("--dtype", options.dtype, "f32, bf16 or f16; by default bf16 on a GPU, else f32");
-  app.add_option("--models", options.models, "Models with the shapes: presets, or tiny")
-      ->delimiter(',');
-  app.add_option("--tokens", options.rows, "Tokens: rows of activations")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--sequence", options.sequence, "Tokens per sequence, for attention and rope")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
-  app.add_option("--runs", options.runs, "Timed runs per kernel")->check(CLI::PositiveNumber);
-  app.add_option("--flush-mib", options.flushed_mib,
-                 "Size of the flush before each run and of the copy; 0: larger than every cache")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--json", options.json, "Also write the rows to this file");
+  tessera::Command app(
+      "bench_kernels",
+      "Times every kernel over real models' shapes, next to a copy or plain matrix products");
+  app.shows_defaults();
+  app.option("--device", options.device, "auto, cpu, cuda or cuda:1");
+  app.option("--op", options.op, "Only operations whose name contains this");
+  app.option("--dtype", options.dtype, "f32, bf16 or f16; by default bf16 on a GPU, else f32");
+  app.option("--models", options.models, "Models with the shapes: presets, or tiny")
+      .separated_by_commas();
+  app.option("--tokens", options.rows, "Tokens: rows of activations").positive();
+  app.option("--sequence", options.sequence, "Tokens per sequence, for attention and rope")
+      .positive();
+  app.option("--threads", options.threads, "0: all cores").not_negative();
+  app.option("--runs", options.runs, "Timed runs per kernel").positive();
+  app.option("--flush-mib", options.flushed_mib,
+             "Size of the flush before each run and of the copy; 0: larger than every cache")
+      .not_negative();
+  app.option("--json", options.json, "Also write the rows to this file");
   return tessera::run_main(app, count, arguments, [&] {
     tessera::run_ranks(
         {.device = tessera::device_of_option(options.device), .threads = options.threads},

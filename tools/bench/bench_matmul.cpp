@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -212,16 +211,16 @@ void run(const Options& options) {
 
 int main(int count, char** arguments) {
   tessera::Options options;
-  CLI::App app("Times the CPU's matrix products over a step's shapes, next to libraries",
-               "bench_matmul");
-  app.option_defaults()->always_capture_default();
-  app.add_option("--model", options.model, "The model with the shapes: a preset, or tiny");
-  app.add_option("--tokens", options.tokens, "Tokens of a step")->check(CLI::PositiveNumber);
-  app.add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
-  app.add_option("--runs", options.runs, "Timed runs per product")->check(CLI::PositiveNumber);
-  app.add_option("--isa", options.isa,
-                 "portable, avx2, avx512, avx512_bf16 or amx; by default the CPU's best");
-  app.add_option("--json", options.json, "Also write the rows to this file");
+  tessera::Command app("bench_matmul",
+                       "Times the CPU's matrix products over a step's shapes, next to libraries");
+  app.shows_defaults();
+  app.option("--model", options.model, "The model with the shapes: a preset, or tiny");
+  app.option("--tokens", options.tokens, "Tokens of a step").positive();
+  app.option("--threads", options.threads, "0: all cores").not_negative();
+  app.option("--runs", options.runs, "Timed runs per product").positive();
+  app.option("--isa", options.isa,
+             "portable, avx2, avx512, avx512_bf16 or amx; by default the CPU's best");
+  app.option("--json", options.json, "Also write the rows to this file");
   return tessera::run_main(app, count, arguments, [&] {
     tessera::apply_settings(tessera::settings_of_libraries(options), arguments);
     tessera::run_ranks({.device = {tessera::DeviceType::cpu, 0}, .threads = options.threads},

@@ -10,7 +10,6 @@
 // rank has the same rows at any number of ranks, so the batch grows with them.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -197,20 +196,21 @@ void run(const Options& options) {
 
 int main(int count, char** arguments) {
   tessera::Options options;
-  CLI::App app("Compares predicted with measured steps of every strategy", "bench_prediction");
-  app.option_defaults()->always_capture_default();
+  tessera::Command app("bench_prediction",
+                       "Compares predicted with measured steps of every strategy");
+  app.shows_defaults();
   tessera::add_workload_options(app, options.workload);
-  app.add_option("--ranks", options.ranks, "Numbers of ranks, as threads")
-      ->delimiter(',')
-      ->allow_extra_args(false)  // overrides may follow
-      ->check(CLI::Range(1, 64));
-  app.add_option("--strategies", options.strategies, "Those that suit the ranks are compared")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::IsMember(tessera::strategy_variants()));
-  app.add_option("--steps", options.steps, "Timed steps")->check(CLI::Range(2, 1 << 20));
-  app.add_option("--machine", options.machine, "A machine file, in place of measured rates");
-  app.add_option("--json", options.json, "Also write the figures to this file");
+  app.option("--ranks", options.ranks, "Numbers of ranks, as threads")
+      .separated_by_commas()
+      .one_argument()  // overrides may follow
+      .range(1, 64);
+  app.option("--strategies", options.strategies, "Those that suit the ranks are compared")
+      .separated_by_commas()
+      .one_argument()
+      .one_of(tessera::strategy_variants());
+  app.option("--steps", options.steps, "Timed steps").range(2, 1 << 20);
+  app.option("--machine", options.machine, "A machine file, in place of measured rates");
+  app.option("--json", options.json, "Also write the figures to this file");
   return tessera::run_main(app, count, arguments, [&] {
     tessera::run(options);
     return 0;

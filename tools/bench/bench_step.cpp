@@ -14,7 +14,6 @@
 // use, has the whole square, 12 L H Q T; the report has both.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -291,17 +290,15 @@ void fit(const Options& options, const ResolvedConfig& resolved, const Device& d
   write_machine(options.fit, machine);
 }
 
-void add_options(CLI::App& app, Options& options) {
-  add_workload_options(app, options.workload);
-  app.get_option("--model")->required();
-  app.add_option("--threads", options.threads, "0: all cores")->check(CLI::Range(0, 1 << 20));
-  app.add_option("--steps", options.steps, "Timed steps")->check(CLI::Range(1, 1 << 20));
-  app.add_option(
-      "--fit", options.fit,
-      "Measure the rates of one rank, and of as many as fill the cores, and write them to "
-      "this machine file, for tessera plan --machine");
-  app.add_flag("--print-shape", options.print_shape, "Print the model's sizes as JSON and end");
-  app.add_option("--json", options.json, "Also write the figures to this file");
+void add_options(Command& app, Options& options) {
+  add_workload_options(app, options.workload).required();
+  app.option("--threads", options.threads, "0: all cores").range(0, 1 << 20);
+  app.option("--steps", options.steps, "Timed steps").range(1, 1 << 20);
+  app.option("--fit", options.fit,
+             "Measure the rates of one rank, and of as many as fill the cores, and write them to "
+             "this machine file, for tessera plan --machine");
+  app.flag("--print-shape", options.print_shape, "Print the model's sizes as JSON and end");
+  app.option("--json", options.json, "Also write the figures to this file");
 }
 
 }  // namespace
@@ -309,8 +306,9 @@ void add_options(CLI::App& app, Options& options) {
 
 int main(int count, char** arguments) {
   tessera::Options options;
-  CLI::App app("Times a training step by phase, next to the device's matmul rate", "bench_step");
-  app.option_defaults()->always_capture_default();
+  tessera::Command app("bench_step",
+                       "Times a training step by phase, next to the device's matmul rate");
+  app.shows_defaults();
   tessera::add_options(app, options);
   return tessera::run_main(app, count, arguments, [&] {
     const tessera::ResolvedConfig resolved = tessera::resolve(tessera::with_batch_size(

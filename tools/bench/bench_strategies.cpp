@@ -12,7 +12,6 @@
 // machine that is slow for a while slows both.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <nlohmann/json.hpp>
@@ -125,36 +124,34 @@ bool run(const Options& options, const std::vector<Compared>& rows, Communicator
   return comparison.agrees();
 }
 
-void add_options(CLI::App& app, Options& options) {
-  add_workload_options(app, options.workload);
-  app.add_option("--ranks", options.ranks,
-                 "Ranks, as threads; 2 by default, or 1 for strategy single; not under mpirun")
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--threads", options.threads,
-                 "Threads per rank; 0: the cores divided by the ranks")
-      ->check(CLI::Range(0, 4096));
-  app.add_option("--steps", options.steps, "Training steps")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--rounds", options.rounds, "Number of trainings from the start")
-      ->check(CLI::Range(1, 1 << 20));
+void add_options(Command& app, Options& options) {
+  const Option model = add_workload_options(app, options.workload);
+  app.option("--ranks", options.ranks,
+             "Ranks, as threads; 2 by default, or 1 for strategy single; not under mpirun")
+      .range(1, 1024);
+  app.option("--threads", options.threads, "Threads per rank; 0: the cores divided by the ranks")
+      .range(0, 4096);
+  app.option("--steps", options.steps, "Training steps").range(1, 1 << 20);
+  app.option("--rounds", options.rounds, "Number of trainings from the start").range(1, 1 << 20);
   const auto list = [&](const char* name, std::vector<std::string>& names, const char* text) {
-    return app.add_option(name, names, text)
-        ->delimiter(',')
-        ->allow_extra_args(false);  // overrides may follow
+    return app.option(name, names, text)
+        .separated_by_commas()
+        .one_argument();  // overrides may follow
   };
-  CLI::Option* const strategies =
+  const Option strategies =
       list("--strategies", options.strategies, "The others are compared with the first")
-          ->check(CLI::IsMember(strategy_variants()));
-  CLI::Option* const rows =
-      app.add_option("--rows", options.rows,
-                     "Rows of settings, compared with the first: 'fsdp; fsdp dtype=bf16; fsdp "
-                     "checkpointing=full live_gathers=1'")
-          ->excludes(strategies);
+          .one_of(strategy_variants());
+  const Option rows =
+      app.option("--rows", options.rows,
+                 "Rows of settings, compared with the first: 'fsdp; fsdp dtype=bf16; fsdp "
+                 "checkpointing=full live_gathers=1'")
+          .excludes(strategies);
   list("--pair", options.pair,
        "Two configurations or more, as for --model, compared with the first")
-      ->excludes(strategies)
-      ->excludes(rows)
-      ->excludes(app.get_option("--model"));
-  app.add_option("--json", options.json, "Also write the figures to this file");
+      .excludes(strategies)
+      .excludes(rows)
+      .excludes(model);
+  app.option("--json", options.json, "Also write the figures to this file");
 }
 
 }  // namespace
@@ -162,11 +159,11 @@ void add_options(CLI::App& app, Options& options) {
 
 int main(int count, char** arguments) {
   tessera::Options options;
-  CLI::App app(
+  tessera::Command app(
+      "bench_strategies",
       "Compares sharding strategies, or any configurations: memory, traffic, time, and whether the "
-      "bits agree",
-      "bench_strategies");
-  app.option_defaults()->always_capture_default();
+      "bits agree");
+  app.shows_defaults();
   tessera::add_options(app, options);
   return tessera::run_main(app, count, arguments, [&] {
     std::atomic<bool> agreed = true;

@@ -1,6 +1,5 @@
 #include "tools/bench/command_line.h"
 
-#include <CLI/CLI.hpp>
 #include <utility>
 
 #include "runtime/check.h"
@@ -16,17 +15,18 @@ constexpr std::pair<std::string_view, std::string_view> kShortForms[] = {
 
 }  // namespace
 
-void add_workload_options(CLI::App& app, WorkloadOptions& options) {
-  app.add_option("--model", options.model, "A configuration file, a preset, or tiny");
-  app.add_option("overrides", options.overrides, "Keys to set, as for tessera train")
-      ->type_name("key.path=value");
+Option add_workload_options(Command& app, WorkloadOptions& options) {
+  const Option model =
+      app.option("--model", options.model, "A configuration file, a preset, or tiny");
+  app.option("overrides", options.overrides, "Keys to set, as for tessera train")
+      .type("key.path=value");
   for (const auto& [name, key] : kShortForms) {
     const auto set = [&options, key = key](const std::string& value) {
       options.overrides.push_back(fmt::format("{}={}", key, value));
     };
-    app.add_option_function<std::string>(fmt::format("--{}", name), set,
-                                         fmt::format("Short for {}=...", key));
+    app.option_function(fmt::format("--{}", name), set, fmt::format("Short for {}=...", key));
   }
+  return model;
 }
 
 std::string_view key_of_short_form(std::string_view name) {

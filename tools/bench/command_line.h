@@ -6,10 +6,7 @@
 #include <vector>
 
 #include "runtime/device.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/program/options.h"
 
 namespace tessera {
 
@@ -20,7 +17,8 @@ struct WorkloadOptions {
 };
 
 /// Adds --model, key=value overrides, and short forms of some keys (--batch for data.batch_size).
-void add_workload_options(CLI::App& app, WorkloadOptions& options);
+/// Returns --model.
+Option add_workload_options(Command& app, WorkloadOptions& options);
 
 /// The key that such a short form stands for: data.batch_size for "batch". Empty for other names.
 std::string_view key_of_short_form(std::string_view name);

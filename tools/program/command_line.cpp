@@ -1,6 +1,5 @@
 #include "tools/program/command_line.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -29,22 +28,22 @@ int report(const std::string& program, std::string message) {
 
 }  // namespace
 
-int run_command_line(CLI::App& app, std::span<const std::string> arguments,
+int run_command_line(Command& program, std::span<const std::string> arguments,
                      const std::function<int()>& body) {
   try {
-    // CLI11 takes the last argument first.
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    program.parse(arguments);
     const int status = body();
     flush_output();
     return status;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : kWrongUsage;  // 0: --help
+  } catch (const UsageError& usage) {
+    (usage.asks_for_help() ? std::cout : std::cerr) << usage.text();
+    return usage.asks_for_help() ? 0 : kWrongUsage;
   } catch (const ExitStatus& exit) {
     return exit.status;
   } catch (const FailedElsewhere&) {
     return kFailed;
   } catch (const std::exception& error) {
-    return report(app.get_name(), error.what());
+    return report(program.name(), error.what());
   }
 }
 
@@ -56,9 +55,10 @@ void flush_output() {
   check(written, "standard output could not be written: {}", errno == 0 ? "disk full?" : reason);
 }
 
-int run_main(CLI::App& app, int count, char** arguments, const std::function<int()>& body) {
-  start_process(app.get_name());
-  return run_command_line(app, std::vector<std::string>(arguments + 1, arguments + count), body);
+int run_main(Command& program, int count, char** arguments, const std::function<int()>& body) {
+  start_process(program.name());
+  return run_command_line(program, std::vector<std::string>(arguments + 1, arguments + count),
+                          body);
 }
 
 }  // namespace tessera

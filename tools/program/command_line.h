@@ -5,9 +5,7 @@
 #include <span>
 #include <string>
 
-namespace CLI {
-class App;
-}
+#include "tools/program/options.h"
 
 namespace tessera {
 
@@ -23,13 +21,13 @@ struct ExitStatus {
 ///   2            wrong usage
 ///   128 + S      signal S stopped a run
 int run_command_line(
-    CLI::App& app, std::span<const std::string> arguments,
+    Command& program, std::span<const std::string> arguments,
     const std::function<int()>& body = [] { return 0; });
 
 /// Raises Error if standard output could not be written.
 void flush_output();
 
 /// A whole main(): start_process and run_command_line.
-int run_main(CLI::App& app, int count, char** arguments, const std::function<int()>& body);
+int run_main(Command& program, int count, char** arguments, const std::function<int()>& body);
 
 }  // namespace tessera

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
@@ -15,13 +14,11 @@ struct Options {
   std::filesystem::path out;
 };
 
-CLI::App* add_command(CLI::App& group, const std::string& name, const std::string& description,
-                      const std::shared_ptr<Options>& options, bool writes) {
-  CLI::App* command = group.add_subcommand(name, description);
-  command->add_option("path", options->path, "A checkpoint, or a run folder")
-      ->required()
-      ->type_name("PATH");
-  if (writes) command->add_option("--out", options->out, "A folder to write")->required();
+Command add_command(Command& group, const std::string& name, const std::string& description,
+                    const std::shared_ptr<Options>& options, bool writes) {
+  Command command = group.subcommand(name, description);
+  command.option("path", options->path, "A checkpoint, or a run folder").required().type("PATH");
+  if (writes) command.option("--out", options->out, "A folder to write").required();
   return command;
 }
 
@@ -35,22 +32,21 @@ void verify(const std::filesystem::path& path) {
 
 }  // namespace
 
-void add_checkpoint(CLI::App& app) {
-  CLI::App* group = app.add_subcommand("checkpoint", "List, verify and convert checkpoints.");
-  group->require_subcommand(1);
+void add_checkpoint(Command& app) {
+  Command group = app.subcommand("checkpoint", "List, verify and convert checkpoints.");
   const auto options = std::make_shared<Options>();
-  add_command(*group, "list", "Print a line for each checkpoint.", options, false)
-      ->callback([options] { std::cout << checkpoint_table(options->path) << std::flush; });
-  add_command(*group, "verify", "Read every byte and compare the checksums.", options, false)
-      ->callback([options] { verify(options->path); });
-  add_command(*group, "consolidate", "Write the newest as one file of whole tensors.", options,
-              true)
-      ->callback([options] {
+  add_command(group, "list", "Print a line for each checkpoint.", options, false).runs([options] {
+    std::cout << checkpoint_table(options->path) << std::flush;
+  });
+  add_command(group, "verify", "Read every byte and compare the checksums.", options, false)
+      .runs([options] { verify(options->path); });
+  add_command(group, "consolidate", "Write the newest as one file of whole tensors.", options, true)
+      .runs([options] {
         std::cout << consolidate_checkpoint(options->path, options->out).string() << std::endl;
       });
-  add_command(*group, "export", "Write the newest one's model as a Hugging Face folder.", options,
+  add_command(group, "export", "Write the newest one's model as a Hugging Face folder.", options,
               true)
-      ->callback([options] { export_checkpoint(options->path, options->out); });
+      .runs([options] { export_checkpoint(options->path, options->out); });
 }
 
 }  // namespace tessera

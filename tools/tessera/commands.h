@@ -5,25 +5,23 @@
 #include <span>
 #include <string>
 
-namespace CLI {
-class App;
-}
+#include "tools/program/options.h"
 
 namespace tessera {
 
-void add_prepare(CLI::App& app);
-void add_train(CLI::App& app);
-void add_launch(CLI::App& app);
-void add_selftest(CLI::App& app);
-void add_encode(CLI::App& app);
-void add_generate(CLI::App& app);
-void add_score(CLI::App& app);
-void add_eval(CLI::App& app);
-void add_export(CLI::App& app);
-void add_checkpoint(CLI::App& app);
-void add_plan(CLI::App& app);
-void add_report(CLI::App& app);
-void add_config_reference(CLI::App& app);
+void add_prepare(Command& app);
+void add_train(Command& app);
+void add_launch(Command& app);
+void add_selftest(Command& app);
+void add_encode(Command& app);
+void add_generate(Command& app);
+void add_score(Command& app);
+void add_eval(Command& app);
+void add_export(Command& app);
+void add_checkpoint(Command& app);
+void add_plan(Command& app);
+void add_report(Command& app);
+void add_config_reference(Command& app);
 
 /// Runs the program on its arguments (without the program's name) and returns its exit status; see
 /// tools/program/command_line.h.

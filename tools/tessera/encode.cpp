@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -31,18 +30,17 @@ void encode_input(const EncodeOptions& options) {
 
 }  // namespace
 
-void add_encode(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("encode", "Print the token ids of the text on standard input.");
+void add_encode(Command& app) {
+  Command command = app.subcommand("encode", "Print the token ids of the text on standard input.");
   const auto options = std::make_shared<EncodeOptions>();
   command
-      ->add_option("--tokenizer", options->tokenizer,
-                   "A folder with tokenizer.json, or with vocab.json and merges.txt")
-      ->required()
-      ->type_name("DIR");
-  command->add_flag("--plain", options->plain, "Added tokens in the text are ordinary text");
-  command->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
-  command->callback([options] { encode_input(*options); });
+      .option("--tokenizer", options->tokenizer,
+              "A folder with tokenizer.json, or with vocab.json and merges.txt")
+      .required()
+      .type("DIR");
+  command.flag("--plain", options->plain, "Added tokens in the text are ordinary text");
+  command.option("--threads", options->threads, "0: all cores").shows_default();
+  command.runs([options] { encode_input(*options); });
 }
 
 }  // namespace tessera

@@ -1,6 +1,5 @@
 #include "tools/generate/generate.h"
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
@@ -18,43 +17,41 @@ struct Options : GenerateOptions {
   bool log_probabilities = false;
 };
 
-void add_prompt_options(CLI::App& command, Options& options) {
-  CLI::Option_group* const prompt = command.add_option_group("prompt");
-  prompt->add_option("--prompt", options.prompt, "The text to continue")->type_name("TEXT");
-  prompt->add_option("--ids", options.ids, "Token ids to continue, such as 1,2,3; needs --json")
-      ->type_name("IDS");
+void add_prompt_options(Command& command, Options& options) {
+  Command prompt = command.one_of("prompt");
+  prompt.option("--prompt", options.prompt, "The text to continue").type("TEXT");
+  prompt.option("--ids", options.ids, "Token ids to continue, such as 1,2,3; needs --json")
+      .type("IDS");
   prompt
-      ->add_option("--prompts", options.prompts_file,
-                   "One prompt per line; or a JSON list of texts or lists of ids")
-      ->type_name("FILE");
-  prompt->require_option(1);
-  command.add_option("--batch", options.batch, "The most prompts to continue at the same time")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_flag("--chat", options.chat,
-                   "Texts are messages to a chat model, which answers; see its chat template");
-  command.add_option("--system", options.system, "The system's message before --chat's")
-      ->type_name("TEXT");
+      .option("--prompts", options.prompts_file,
+              "One prompt per line; or a JSON list of texts or lists of ids")
+      .type("FILE");
+  command.option("--batch", options.batch, "The most prompts to continue at the same time")
+      .positive()
+      .shows_default();
+  command.flag("--chat", options.chat,
+               "Texts are messages to a chat model, which answers; see its chat template");
+  command.option("--system", options.system, "The system's message before --chat's").type("TEXT");
 }
 
-void add_sampling_options(CLI::App& command, Options& options) {
-  command.add_option("--tokens", options.tokens, "The most tokens to add")->capture_default_str();
+void add_sampling_options(Command& command, Options& options) {
+  command.option("--tokens", options.tokens, "The most tokens to add").shows_default();
   command
-      .add_option("--stop", options.stop,
-                  "Tokens that end the text, by id or spelling, next to the model's own")
-      ->delimiter(',')
-      ->type_name("TOKEN");
+      .option("--stop", options.stop,
+              "Tokens that end the text, by id or spelling, next to the model's own")
+      .separated_by_commas()
+      .type("TOKEN");
   command
-      .add_option("--temperature", options.sampling.temperature,
-                  "Divides the logits; 0 takes the likeliest token")
-      ->capture_default_str();
-  command.add_option("--top-k", options.sampling.top_k, "Only the k likeliest tokens; 0: all")
-      ->capture_default_str();
+      .option("--temperature", options.sampling.temperature,
+              "Divides the logits; 0 takes the likeliest token")
+      .shows_default();
+  command.option("--top-k", options.sampling.top_k, "Only the k likeliest tokens; 0: all")
+      .shows_default();
   command
-      .add_option("--top-p", options.sampling.top_p,
-                  "Only the likeliest tokens that hold this probability; 1: all")
-      ->capture_default_str();
-  command.add_option("--seed", options.seed, "Same seed, same text")->capture_default_str();
+      .option("--top-p", options.sampling.top_p,
+              "Only the likeliest tokens that hold this probability; 1: all")
+      .shows_default();
+  command.option("--seed", options.seed, "Same seed, same text").shows_default();
 }
 
 void run(Options& options) {
@@ -77,16 +74,16 @@ void run(Options& options) {
 
 }  // namespace
 
-void add_generate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "Continue texts with a trained model.");
+void add_generate(Command& app) {
+  Command command = app.subcommand("generate", "Continue texts with a trained model.");
   const auto options = std::make_shared<Options>();
-  add_model_options(*command, *options);
-  add_prompt_options(*command, *options);
-  add_sampling_options(*command, *options);
-  command->add_flag("--json", options->json, "Print {\"ids\": [...]} for each prompt, no text");
-  command->add_flag("--log-probabilities", options->log_probabilities,
-                    "With --json: also those of the new tokens");
-  command->callback([options] { run(*options); });
+  add_model_options(command, *options);
+  add_prompt_options(command, *options);
+  add_sampling_options(command, *options);
+  command.flag("--json", options->json, "Print {\"ids\": [...]} for each prompt, no text");
+  command.flag("--log-probabilities", options->log_probabilities,
+               "With --json: also those of the new tokens");
+  command.runs([options] { run(*options); });
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "tools/launch/launch.h"
 
+#include <charconv>
 #include <memory>
 
 #include "runtime/check.h"
@@ -20,7 +21,9 @@ struct Options {
 int number_of_ranks(const std::string& text) {
   if (text == "auto") return ranks_of_machine();
   int ranks = 0;
-  check(CLI::detail::lexical_cast(text, ranks) && ranks >= 1,
+  const char* const end = text.data() + text.size();
+  const auto [behind, error] = std::from_chars(text.data(), end, ranks);
+  check(error == std::errc() && behind == end && ranks >= 1,
         "--ranks is '{}'; expected a number from 1 on, or auto", text);
   return ranks;
 }
@@ -28,12 +31,12 @@ int number_of_ranks(const std::string& text) {
 TrainArguments train_arguments(const std::vector<std::string>& command) {
   check(!command.empty() && command[0] == "train",
         "launch runs train: write 'tessera launch --ranks N -- train CONFIG'");
-  CLI::App app("", "tessera launch ... -- train");
+  Command arguments("tessera launch ... -- train", "");
   TrainOptions train;
-  train.add_to(app);
+  train.add_to(arguments);
   try {
-    app.parse(std::vector<std::string>(command.rbegin(), std::prev(command.rend())));
-  } catch (const CLI::ParseError& error) {
+    arguments.parse(std::span(command).subspan(1));
+  } catch (const UsageError& error) {
     fail("launch ... -- train: {}", error.what());
   }
   check(train.ranks == 0, "leave the number of ranks to launch: --ranks before the --");
@@ -42,36 +45,36 @@ TrainArguments train_arguments(const std::vector<std::string>& command) {
 
 }  // namespace
 
-void add_launch(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("launch", "Train on processes, and restart when one of them dies.");
+void add_launch(Command& app) {
+  Command command =
+      app.subcommand("launch", "Train on processes, and restart when one of them dies.");
   const auto options = std::make_shared<Options>();
-  command->add_option("--ranks", options->ranks, "Processes; auto: one for each GPU")
-      ->required()
-      ->type_name("N|auto");
+  command.option("--ranks", options->ranks, "Processes; auto: one for each GPU")
+      .required()
+      .type("N|auto");
   LaunchOptions& launch_options = options->launch;
   command
-      ->add_option("--max-restarts", launch_options.limits.most,
-                   "Restarts of the whole run; 3 by default")
-      ->check(CLI::NonNegativeNumber);
+      .option("--max-restarts", launch_options.limits.most,
+              "Restarts of the whole run; 3 by default")
+      .not_negative();
   command
-      ->add_option("--min-ranks", launch_options.min_ranks,
-                   "Go on with fewer ranks, at least so many, after two failures without progress")
-      ->check(CLI::PositiveNumber);
+      .option("--min-ranks", launch_options.min_ranks,
+              "Go on with fewer ranks, at least so many, after two failures without progress")
+      .positive();
   command
-      ->add_option("--backoff", launch_options.limits.seconds,
-                   "Seconds before the first restart, 1 by default; they double each time")
-      ->check(CLI::Range(0.0, 3600.0));
-  command->add_option("--mpirun-options", options->mpirun,
-                      "More options of mpirun in one word, such as '--hostfile hosts'");
-  command->add_option("command", options->command, "After --: the command of tessera")
-      ->required()
-      ->type_name("-- train CONFIG [key.path=value...]");
-  command->callback([options] {
+      .option("--backoff", launch_options.limits.seconds,
+              "Seconds before the first restart, 1 by default; they double each time")
+      .range(0.0, 3600.0);
+  command.option("--mpirun-options", options->mpirun,
+                 "More options of mpirun in one word, such as '--hostfile hosts'");
+  command.option("command", options->command, "After --: the command of tessera")
+      .required()
+      .type("-- train CONFIG [key.path=value...]");
+  command.runs([options] {
     LaunchOptions& launch_options = options->launch;
     launch_options.train = train_arguments(options->command);
     launch_options.ranks = number_of_ranks(options->ranks);
-    launch_options.mpirun = CLI::detail::split_up(options->mpirun);
+    launch_options.mpirun = split_words(options->mpirun);
     if (const int status = launch(launch_options); status != 0) throw ExitStatus{status};
   });
 }

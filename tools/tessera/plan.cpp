@@ -1,6 +1,5 @@
 #include "tools/plan/plan.h"
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -17,7 +16,7 @@
 
 namespace tessera {
 
-void add_plan(CLI::App& app) {
+void add_plan(Command& app) {
   struct Options {
     std::string config;
     std::vector<std::string> overrides;
@@ -30,47 +29,45 @@ void add_plan(CLI::App& app) {
     bool json = false;
   };
   constexpr int kMostRanks = 1 << 20;
-  CLI::App* command =
-      app.add_subcommand("plan", "Predict memory, traffic and time of any number of ranks.");
+  Command command =
+      app.subcommand("plan", "Predict memory, traffic and time of any number of ranks.");
   const auto options = std::make_shared<Options>();
   command
-      ->add_option(
+      .option(
           "config", options->config,
           "A file of keys (docs/configuration.md), or a preset such as gpt2; its strategy is fsdp")
-      ->required()
-      ->type_name("CONFIG");
-  command->add_option("overrides", options->overrides, "Keys to set after the file")
-      ->type_name("key.path=value");
+      .required()
+      .type("CONFIG");
+  command.option("overrides", options->overrides, "Keys to set after the file")
+      .type("key.path=value");
   command
-      ->add_option("--ranks", options->ranks,
-                   "A number of ranks for a page; or several, such as 1,2,8-64 (8,16,32,64), for "
-                   "tables. runtime.ranks by default")
-      ->type_name("N,N-M,...");
-  command->add_option("--nodes", options->plan.nodes, "Machines that the ranks are spread over")
-      ->check(CLI::Range(1, kMostRanks));
-  command->add_flag(
-      "--partition", options->plan.partition,
-      "Also print the elements that each rank owns, on the page of one number of ranks");
+      .option("--ranks", options->ranks,
+              "A number of ranks for a page; or several, such as 1,2,8-64 (8,16,32,64), for "
+              "tables. runtime.ranks by default")
+      .type("N,N-M,...");
+  command.option("--nodes", options->plan.nodes, "Machines that the ranks are spread over")
+      .range(1, kMostRanks);
+  command.flag("--partition", options->plan.partition,
+               "Also print the elements that each rank owns, on the page of one number of ranks");
   command
-      ->add_option(
-          "--machine", options->machine,
-          "Also predict the time of a step: a machine file, or a100, h100, h200 as in their "
-          "data sheets")
-      ->type_name("FILE|NAME");
+      .option("--machine", options->machine,
+              "Also predict the time of a step: a machine file, or a100, h100, h200 as in their "
+              "data sheets")
+      .type("FILE|NAME");
   command
-      ->add_option("--memory", options->memory,
-                   "On the page of one number of ranks: the largest micro-batch in so much memory "
-                   "per rank, and the cheapest change that fits")
-      ->type_name("80GiB");
+      .option("--memory", options->memory,
+              "On the page of one number of ranks: the largest micro-batch in so much memory "
+              "per rank, and the cheapest change that fits")
+      .type("80GiB");
   command
-      ->add_option("--trace", options->trace,
-                   "Also write the predicted step as a Chrome trace; with --machine")
-      ->type_name("FILE.json");
-  command->add_flag("--search", options->search,
-                    "Instead print every strategy and mesh, the fastest first; with --machine, and "
-                    "with --memory those that fit");
-  command->add_flag("--json", options->json, "Print the figures as one line of JSON");
-  command->callback([options] {
+      .option("--trace", options->trace,
+              "Also write the predicted step as a Chrome trace; with --machine")
+      .type("FILE.json");
+  command.flag("--search", options->search,
+               "Instead print every strategy and mesh, the fastest first; with --machine, and "
+               "with --memory those that fit");
+  command.flag("--json", options->json, "Print the figures as one line of JSON");
+  command.runs([options] {
     // The page compares every strategy in any case, and `single` suits one rank only.
     const Config config =
         find_config(options->config, options->overrides, "sharding: {strategy: fsdp}");

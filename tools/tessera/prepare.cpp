@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
@@ -68,65 +67,65 @@ std::string bytes_chars_or_folder(const std::string& tokenizer) {
 
 }  // namespace
 
-void add_prepare(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("prepare", "Turn texts into token files.");
+void add_prepare(Command& app) {
+  Command command = app.subcommand("prepare", "Turn texts into token files.");
   const auto options = std::make_shared<PrepareOptions>();
   command
-      ->add_option("--input", options->inputs,
-                   "Files, and folders with .txt, .md, .json, .jsonl, .yaml and .yml files")
-      ->required()
-      ->type_name("PATH");
+      .option("--input", options->inputs,
+              "Files, and folders with .txt, .md, .json, .jsonl, .yaml and .yml files")
+      .required()
+      .type("PATH");
   command
-      ->add_option("--tokenizer", options->tokenizer,
-                   "bytes, chars, or a folder with a Hugging Face tokenizer")
-      ->required()
-      ->type_name("bytes|chars|DIR")
-      ->check(bytes_chars_or_folder);
-  command->add_option("--out", options->out, "Folder for train.bin, val.bin and the tokenizer")
-      ->required()
-      ->type_name("DIR");
-  CLI::Option* fraction =
+      .option("--tokenizer", options->tokenizer,
+              "bytes, chars, or a folder with a Hugging Face tokenizer")
+      .required()
+      .type("bytes|chars|DIR")
+      .check(bytes_chars_or_folder);
+  command.option("--out", options->out, "Folder for train.bin, val.bin and the tokenizer")
+      .required()
+      .type("DIR");
+  const Option fraction =
       command
-          ->add_option("--val-fraction", options->val_fraction,
-                       "Share of the documents, or of the end of each, for validation; below 1")
-          ->check(CLI::Range(0.0, 0.999999))
-          ->type_name("F")
-          ->capture_default_str();
+          .option("--val-fraction", options->val_fraction,
+                  "Share of the documents, or of the end of each, for validation; below 1")
+          .range(0.0, 0.999999)
+          .type("F")
+          .shows_default();
   const auto split = std::make_shared<std::string>("auto");
   command
-      ->add_option("--split", *split,
-                   "Validate on whole documents or on the tails of all; auto: on documents if "
-                   "there are at least 100")
-      ->check(CLI::IsMember({"auto", "documents", "tails"}))
-      ->type_name("auto|documents|tails")
-      ->capture_default_str();
+      .option("--split", *split,
+              "Validate on whole documents or on the tails of all; auto: on documents if "
+              "there are at least 100")
+      .one_of({"auto", "documents", "tails"})
+      .type("auto|documents|tails")
+      .shows_default();
   command
-      ->add_option("--val-input", options->val_inputs,
-                   "Files and folders to validate on, instead of a share of --input")
-      ->type_name("PATH")
-      ->excludes(fraction);
+      .option("--val-input", options->val_inputs,
+              "Files and folders to validate on, instead of a share of --input")
+      .type("PATH")
+      .excludes(fraction);
   command
-      ->add_option("--keys", options->keys,
-                   "Keys of JSON and YAML whose string values are the text; without them the "
-                   "value of 'text', or else all string values")
-      ->delimiter(',')
-      ->type_name("KEY,...");
+      .option("--keys", options->keys,
+              "Keys of JSON and YAML whose string values are the text; without them the "
+              "value of 'text', or else all string values")
+      .separated_by_commas()
+      .type("KEY,...");
   command
-      ->add_option("--end-of-text", options->end_of_text,
-                   "Token behind every document; auto: <|endoftext|>, <|end_of_text|> or </s>, if "
-                   "the tokenizer has it")
-      ->type_name("auto|none|TOKEN")
-      ->capture_default_str();
-  command->add_flag("--answers-only", options->answers_only,
-                    "The inputs are .jsonl files with messages, or prompt and completion, for "
-                    "fine-tuning; only the answers are trained");
+      .option("--end-of-text", options->end_of_text,
+              "Token behind every document; auto: <|endoftext|>, <|end_of_text|> or </s>, if "
+              "the tokenizer has it")
+      .type("auto|none|TOKEN")
+      .shows_default();
+  command.flag("--answers-only", options->answers_only,
+               "The inputs are .jsonl files with messages, or prompt and completion, for "
+               "fine-tuning; only the answers are trained");
   command
-      ->add_option("--shard-tokens", options->shard_tokens,
-                   "Most tokens in a file; more are written to train_000000.bin and so on")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{2147483647}))
-      ->type_name("N")
-      ->capture_default_str();
-  command->callback([options, split] {
+      .option("--shard-tokens", options->shard_tokens,
+              "Most tokens in a file; more are written to train_000000.bin and so on")
+      .range(std::int64_t{1}, std::int64_t{2147483647})
+      .type("N")
+      .shows_default();
+  command.runs([options, split] {
     options->split = enum_from_name<ValidationSplit>(*split);
     const Manifest manifest = prepare_with_bar(*options);
     std::cout << summary_of(manifest, options->out) << std::endl;

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "tools/program/command_line.h"
@@ -7,7 +6,7 @@
 namespace tessera {
 namespace {
 
-void add_commands(CLI::App& app) {
+void add_commands(Command& app) {
   add_prepare(app);
   add_train(app);
   add_launch(app);
@@ -42,8 +41,7 @@ int run_program(std::span<const std::string> arguments) {
               << "'\n";
     return 2;
   }
-  CLI::App app("Tessera: trains transformer language models and runs them.", "tessera");
-  app.require_subcommand(1);
+  Command app("tessera", "Tessera: trains transformer language models and runs them.");
   add_commands(app);
   return run_command_line(app, arguments);
 }

@@ -1,6 +1,5 @@
 #include "tools/report/report.h"
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
@@ -9,21 +8,19 @@
 
 namespace tessera {
 
-void add_report(CLI::App& app) {
+void add_report(Command& app) {
   struct Options {
     std::vector<std::filesystem::path> runs;
     std::filesystem::path out;
   };
-  CLI::App* command =
-      app.add_subcommand("report", "Write a page with charts of runs; a browser opens it.");
+  Command command =
+      app.subcommand("report", "Write a page with charts of runs; a browser opens it.");
   const auto options = std::make_shared<Options>();
-  command->add_option("runs", options->runs, "Run folders, drawn over each other")
-      ->required()
-      ->type_name("RUN");
-  command->add_option("--out", options->out, "The HTML file to write")
-      ->required()
-      ->type_name("FILE");
-  command->callback([options] {
+  command.option("runs", options->runs, "Run folders, drawn over each other")
+      .required()
+      .type("RUN");
+  command.option("--out", options->out, "The HTML file to write").required().type("FILE");
+  command.runs([options] {
     write_file_atomically(options->out, report_page(options->runs));
     std::cout << "wrote " << options->out.string() << std::endl;
   });

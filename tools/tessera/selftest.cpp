@@ -1,6 +1,5 @@
 #include "tools/selftest/selftest.h"
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
@@ -9,13 +8,13 @@
 
 namespace tessera {
 
-void add_selftest(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
+void add_selftest(Command& app) {
+  Command command = app.subcommand(
       "selftest", "Train a tiny model in all ways, in a minute, and compare the bits.");
   const auto options = std::make_shared<SelftestOptions>();
-  command->add_option("--ranks", options->ranks, "Ranks: 2 (the default), 4, 8, ...");
-  command->add_option("--device", options->device, "As runtime.device; auto by default");
-  command->callback([options] {
+  command.option("--ranks", options->ranks, "Ranks: 2 (the default), 4, 8, ...");
+  command.option("--device", options->device, "As runtime.device; auto by default");
+  command.runs([options] {
     options->program = std::filesystem::read_symlink("/proc/self/exe");
     const auto print = [](std::string_view line) { std::cout << line << std::endl; };
     if (selftest(*options, print) > 0) throw ExitStatus{1};

@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-void add_train(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("train", "Train a model by a YAML file.");
+void add_train(Command& app) {
+  Command command = app.subcommand("train", "Train a model by a YAML file.");
   const auto options = std::make_shared<TrainOptions>();
-  options->add_to(*command);
-  command->callback([options] {
+  options->add_to(command);
+  command.runs([options] {
     remember_stop_signals();
     train(find_config(options->config, options->all_overrides()), options->restarted);
   });

@@ -1,7 +1,6 @@
 // The options of `tessera train`, which `tessera launch` reads too.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
@@ -15,20 +14,18 @@ struct TrainOptions {
   std::string restarted;
 
   /// Declares them. They must outlive the parsing.
-  void add_to(CLI::App& command) {
+  void add_to(Command& command) {
     command
-        .add_option("config", config,
-                    "A file of keys (docs/configuration.md), or a preset such as gpt2")
-        ->required()
-        ->type_name("CONFIG");
-    command.add_option("overrides", overrides, "Keys to set after the file")
-        ->type_name("key.path=value");
-    command.add_option("--ranks", ranks, "Ranks as threads; sets runtime.ranks")
-        ->check(CLI::PositiveNumber);
-    command.add_flag("--resume", resume,
-                     "Continue from the newest checkpoint in train.dir; sets train.resume=auto");
-    command.add_option("--restarted", restarted,
-                       "A launcher's reason to start the run again, for its log");
+        .option("config", config,
+                "A file of keys (docs/configuration.md), or a preset such as gpt2")
+        .required()
+        .type("CONFIG");
+    command.option("overrides", overrides, "Keys to set after the file").type("key.path=value");
+    command.option("--ranks", ranks, "Ranks as threads; sets runtime.ranks").positive();
+    command.flag("--resume", resume,
+                 "Continue from the newest checkpoint in train.dir; sets train.resume=auto");
+    command.option("--restarted", restarted,
+                   "A launcher's reason to start the run again, for its log");
   }
 
   /// The overrides, those of the other options among them.
