@@ -36,6 +36,7 @@ endif()
 
 # Most files take longer to read the standard library than to compile the rest. Each target reads these
 # headers once, precompiled, or takes them from another target that has the same options and definitions.
+# The level of optimization must be the same, too: GCC 12 crashes otherwise.
 # Sources still include all that they use: a build with CMAKE_DISABLE_PRECOMPILE_HEADERS=ON shows it.
 set(TESSERA_PRECOMPILED <algorithm> <array> <chrono> <cmath> <cstdint> <cstring> <filesystem> <functional> <map>
   <memory> <mutex> <numeric> <optional> <span> <string> <string_view> <thread> <utility> <vector> <fmt/format.h>)
@@ -76,8 +77,8 @@ function(tessera_library name)
   if(ARG_HOST)
     tessera_host_code(tessera_${name})
   endif()
-  if(name STREQUAL "runtime")
-    tessera_precompiled(tessera_runtime ${TESSERA_PRECOMPILED})
+  if(name MATCHES "^(runtime|kernels)$") # with and without HOST
+    tessera_precompiled(tessera_${name} ${TESSERA_PRECOMPILED})
   elseif(name STREQUAL "models")
     tessera_precompiled(tessera_models ${TESSERA_PRECOMPILED_JSON})
   else()

@@ -8,7 +8,7 @@
 #include "examples/kernel_ladder/rung.h"
 #include "runtime/context.h"
 #include "runtime/profiler.h"
-#include "tools/bench/median.h"
+#include "tools/measure/median.h"
 #include "tools/measure/peak.h"
 #include "tools/program/command_line.h"
 

@@ -93,11 +93,11 @@ void write_copy(const AdamWTensors& t, std::int64_t begin, std::int64_t end) {
 template <typename P, typename S>
 void update_and_copy(const AdamWTensors& t, const AdamWFactors& factors, std::int64_t begin,
                      std::int64_t end) {
-  if (!t.copy.defined()) return update<P, S>(t, factors, begin, end);
-  for (; begin < end; begin += kCopied) {
-    const std::int64_t next = std::min(begin + kCopied, end);
+  const std::int64_t piece = t.copy.defined() ? kCopied : end - begin;
+  for (; begin < end; begin += piece) {
+    const std::int64_t next = std::min(begin + piece, end);
     update<P, S>(t, factors, begin, next);
-    write_copy<P>(t, begin, next);
+    if (t.copy.defined()) write_copy<P>(t, begin, next);
   }
 }
 

@@ -12,7 +12,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/bench/compare.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/resolve.h"
 

@@ -10,7 +10,7 @@
 #include "sharding/comm/threads/threads.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/bench/compare.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/data/prepare.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 #include "sharding/checkpoint/folder.h"
 #include "sharding/comm/threads/threads.h"
 #include "tests/tools/tiny_run.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/plan/dry_run.h"
 #include "tools/train/resolve.h"
 #include "tools/train/session.h"

@@ -10,7 +10,7 @@
 #include "sharding/comm/threads/threads.h"
 #include "tests/support/device.h"
 #include "tests/tools/tiny_run.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/train/resolve.h"
 #include "tools/train/session.h"
 #include "tools/train/trainer.h"

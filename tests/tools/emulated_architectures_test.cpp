@@ -8,7 +8,7 @@
 #include "runtime/emulation/device/architecture.h"
 #include "runtime/emulation/toolkit/emulated_device.h"
 #include "sharding/comm/threads/threads.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/kernel_options.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/session.h"

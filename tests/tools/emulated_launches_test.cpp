@@ -8,7 +8,7 @@
 #include "runtime/emulation/toolkit/emulated_device.h"
 #include "tests/support/device.h"
 #include "tools/bench/counts/emulated/count_step.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 
 namespace tessera {
 namespace {

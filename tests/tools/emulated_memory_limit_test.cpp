@@ -4,7 +4,7 @@
 #include "runtime/context.h"
 #include "runtime/emulation/toolkit/emulated_device.h"
 #include "sharding/comm/threads/threads.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/plan/dry_run.h"
 #include "tools/train/session.h"
 

@@ -14,7 +14,7 @@
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 #include "tests/tools/tiny_run.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/generate/inference.h"
 #include "tools/plan/plan.h"

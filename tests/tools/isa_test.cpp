@@ -5,7 +5,7 @@
 #include "kernels/matmul/options.h"
 #include "sharding/comm/threads/threads.h"
 #include "tests/support/rank.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/kernel_options.h"
 #include "tools/train/session.h"
 

@@ -13,7 +13,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/rank.h"
 #include "tests/tools/tiny_run.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/resolve.h"

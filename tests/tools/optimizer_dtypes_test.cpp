@@ -12,7 +12,7 @@
 #include "tests/support/device.h"
 #include "tests/support/findings.h"
 #include "tests/support/random_tensor.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/resolve.h"

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "sharding/plan/crossing.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/resolve.h"
 

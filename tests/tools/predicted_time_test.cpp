@@ -17,7 +17,7 @@
 #include "sharding/plan/virtual_clock.h"
 #include "tests/support/findings.h"
 #include "tests/support/temporary_directory.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/dry_run.h"
 #include "tools/plan/figures.h"

@@ -11,7 +11,7 @@
 #include "tests/support/findings.h"
 #include "tests/support/rank.h"
 #include "tests/tools/tiny_run.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/generate/generate.h"

@@ -16,7 +16,7 @@
 #include "tests/support/failing_files.h"
 #include "tests/support/findings.h"
 #include "tests/support/temporary_directory.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/checkpointer.h"
 #include "tools/train/gather.h"

@@ -12,7 +12,7 @@
 #include "runtime/random.h"
 #include "sharding/comm/threads/threads.h"
 #include "sharding/strategy/strategy.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
 
 namespace tessera {

@@ -38,7 +38,7 @@
 #include "runtime/threads.h"
 #include "sharding/comm/world.h"
 #include "tools/bench/command_line.h"
-#include "tools/bench/median.h"
+#include "tools/measure/median.h"
 #include "tools/bench/report.h"
 #include "tools/measure/link.h"
 #include "tools/plan/machine_file.h"

@@ -27,7 +27,7 @@
 #include "sharding/comm/threads/threads.h"
 #include "tools/bench/cases/cases.h"
 #include "tools/bench/eigen.h"
-#include "tools/bench/median.h"
+#include "tools/measure/median.h"
 #include "tools/bench/onednn.h"
 #include "tools/bench/report.h"
 #include "tools/measure/matmul_rate.h"

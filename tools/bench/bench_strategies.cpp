@@ -24,7 +24,7 @@
 #include "tools/bench/command_line.h"
 #include "tools/bench/comparison_report.h"
 #include "tools/bench/report.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/program/command_line.h"

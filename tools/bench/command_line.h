@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// The configuration that a person asks for: tools/bench/workload.h turns it into a Config.
+/// The configuration that a person asks for: tools/measure/workload.h turns it into a Config.
 struct WorkloadOptions {
   std::string model;
   std::vector<std::string> overrides;

@@ -10,7 +10,7 @@
 #include "sharding/comm/launcher.h"
 #include "sharding/comm/world.h"
 #include "tools/bench/command_line.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/config/keys.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"

@@ -2,7 +2,7 @@
 
 #include "runtime/check.h"
 #include "runtime/context.h"
-#include "tools/bench/median.h"
+#include "tools/measure/median.h"
 
 namespace tessera {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "runtime/context.h"
 #include "sharding/comm/threads/threads.h"
-#include "tools/bench/median.h"
-#include "tools/bench/workload.h"
+#include "tools/measure/median.h"
+#include "tools/measure/workload.h"
 #include "tools/config/kernel_options.h"
 #include "tools/plan/advice.h"
 #include "tools/plan/dry_run.h"

@@ -5,7 +5,7 @@
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
 #include "sharding/comm/transfer.h"
-#include "tools/bench/median.h"
+#include "tools/measure/median.h"
 
 namespace tessera {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 #include "tools/train/lengths.h"
 
 namespace tessera {

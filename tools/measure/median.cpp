@@ -1,4 +1,4 @@
-#include "tools/bench/median.h"
+#include "tools/measure/median.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "tools/bench/workload.h"
+#include "tools/measure/workload.h"
 
 #include <vector>
 
