@@ -6,9 +6,6 @@
 namespace tessera {
 namespace {
 
-// Transformers' initializer_range.
-const Initializer kInitial = Initializer::normal(0.02);
-
 /// A table of the temperatures of positions 0, 1, ...
 RopeTable temperatures(const Llama4Config& config, std::int64_t positions, DType dtype) {
   const std::int64_t pairs = shape_of(config).head_size / 2;
@@ -27,7 +24,7 @@ RopeTable temperatures(const Llama4Config& config, std::int64_t positions, DType
 
 Linear projection(const std::string& name, std::int64_t inputs, std::int64_t outputs,
                   const Llama4Config& config) {
-  return Linear(name, inputs, outputs, config.attention_bias, WeightLayout::out_in, kInitial);
+  return Linear(name, inputs, outputs, config.attention_bias, WeightLayout::out_in, kLlama4Initial);
 }
 
 }  // namespace

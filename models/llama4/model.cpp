@@ -11,9 +11,6 @@
 namespace tessera {
 namespace {
 
-// Transformers' initializer_range, for the router and every expert too.
-const Initializer kInitial = Initializer::normal(0.02);
-
 RmsNorm norm(const std::string& name, const Llama4Config& config) {
   return RmsNorm(name, config.width, static_cast<float>(config.norm_epsilon));
 }
@@ -25,7 +22,7 @@ MoeMlpOptions moe_options(const Llama4Config& config) {
           .shared_width = config.expert_width,
           .router_name = "router",
           .experts_as = {.layout = WeightLayout::in_out, .weighed = WeighedInput::gate_up},
-          .initializer = kInitial};
+          .initializer = kLlama4Initial};
 }
 
 /// The parts that all blocks share.
@@ -45,7 +42,7 @@ class Block final : public DecoderBlock {
       experts_.emplace(name + ".feed_forward", moe_options(config), shared.routers);
     } else {
       mlp_.emplace(name + ".feed_forward", config.width, config.mlp_width, /*with_bias=*/false,
-                   kInitial);
+                   kLlama4Initial);
     }
   }
 
@@ -83,7 +80,7 @@ Llama4::Llama4(const Llama4Config& config)
     : RmsDecoder(shape_of(checked(config)), {.norm_epsilon = config.norm_epsilon,
                                              .tied = config.tied,
                                              .padding_id = config.padding_id,
-                                             .initializer = kInitial}),
+                                             .initializer = kLlama4Initial}),
       config_(config) {
   const Shared shared = {.positions = std::make_shared<Llama4Positions>(config),
                          .routers = std::make_shared<Routers>(
