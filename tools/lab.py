@@ -15,6 +15,7 @@ import filecmp
 import importlib.util
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 import tomllib
@@ -235,4 +236,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     sys.exit(main(sys.argv[1:]))

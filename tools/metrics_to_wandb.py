@@ -11,6 +11,7 @@ goes on, or after it: the same --id sends the whole file once more.
 import argparse
 import json
 import pathlib
+import signal
 import sys
 
 
@@ -63,4 +64,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     main()

@@ -5,8 +5,12 @@ A polynomial interpolates f at the Chebyshev points of the interval. For functio
 its error is within a factor of two of the best one's. The error is printed for the coefficients rounded
 to double, relative to the whole function: |weight (f - P)|.
 """
+import signal
+
 import mpmath
 from mpmath import mpf
+
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
 
 mpmath.mp.prec = 240
 

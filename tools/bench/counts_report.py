@@ -10,6 +10,7 @@ calls; and the kernels of a layer. Every figure is counted or follows from count
 """
 
 import json
+import signal
 import sys
 
 from gpu_report import table
@@ -92,4 +93,5 @@ def main(paths):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     main(sys.argv[1:])

@@ -10,6 +10,7 @@ the median, from the least to the most.
 """
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -85,4 +86,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     main()

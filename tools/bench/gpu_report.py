@@ -7,6 +7,7 @@ torch_step_*.json and strategies_*.json. Rates are of the run's own device.
 
 import argparse
 import json
+import signal
 from pathlib import Path
 
 
@@ -97,4 +98,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     main()

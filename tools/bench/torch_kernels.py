@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import re
+import signal
 import statistics
 import sys
 import time
@@ -289,4 +290,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     main()

@@ -19,6 +19,7 @@ CPU:
 import argparse
 import json
 import math
+import signal
 import statistics
 import subprocess
 import sys
@@ -301,4 +302,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     main()

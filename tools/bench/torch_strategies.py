@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import resource
+import signal
 import statistics
 import struct
 import subprocess
@@ -211,4 +212,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     main()

@@ -28,6 +28,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import tempfile
 
 RANKS, WARM_UP = 2, 5
@@ -262,4 +263,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     main()

@@ -7,6 +7,7 @@ memory does not grow with the files. Without --columns it takes all columns of t
 """
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -51,4 +52,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     main()

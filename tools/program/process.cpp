@@ -34,10 +34,14 @@ void open_standard_descriptors() {
 void start_process(std::string_view program) {
   open_standard_descriptors();
   std::signal(SIGXFSZ, SIG_IGN);
-  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGPIPE, SIG_DFL);
   line_of_sigint = std::string(program) + ": stopped by SIGINT\n";
   line_of_sigterm = std::string(program) + ": stopped by SIGTERM\n";
   handle_stop_signals(end_by_signal);
+}
+
+void outlive_closed_pipes() {
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 
 #include "runtime/check.h"
 #include "tools/program/command_line.h"
+#include "tools/program/process.h"
 #include "tools/tessera/commands.h"
 #include "tools/tessera/train_options.h"
 
@@ -75,6 +76,7 @@ void add_launch(Command& app) {
     launch_options.train = train_arguments(options->command);
     launch_options.ranks = number_of_ranks(options->ranks);
     launch_options.mpirun = split_words(options->mpirun);
+    outlive_closed_pipes();
     if (const int status = launch(launch_options); status != 0) throw ExitStatus{status};
   });
 }

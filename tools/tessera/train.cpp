@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "tools/config/find.h"
+#include "tools/program/process.h"
 #include "tools/program/stop.h"
 #include "tools/tessera/commands.h"
 #include "tools/tessera/train_options.h"
@@ -14,6 +15,7 @@ void add_train(Command& app) {
   options->add_to(command);
   command.runs([options] {
     remember_stop_signals();
+    outlive_closed_pipes();
     train(find_config(options->config, options->all_overrides()), options->restarted);
   });
 }
