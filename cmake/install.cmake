@@ -16,6 +16,18 @@ set_target_properties(tessera_options PROPERTIES EXPORT_NAME options)
 install(TARGETS tessera_options ${libraries} EXPORT tessera-targets)
 if(TARGET tessera)
   install(TARGETS tessera)
+  if(NOT CMAKE_CROSSCOMPILING) # the program writes the scripts that complete its words in shells
+    set(bash bash-completion/completions/tessera)
+    set(zsh zsh/site-functions/_tessera)
+    set(fish fish/vendor_completions.d/tessera.fish)
+    foreach(shell bash zsh fish)
+      get_filename_component(script_folder ${CMAKE_INSTALL_DATADIR}/${${shell}} DIRECTORY)
+      install(DIRECTORY DESTINATION ${script_folder})
+      install(CODE "execute_process(COMMAND $<TARGET_FILE:tessera> completion ${shell}
+        OUTPUT_FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/${${shell}}\"
+        COMMAND_ERROR_IS_FATAL ANY)")
+    endforeach()
+  endif()
 endif()
 foreach(folder ${folders})
   if(IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/${folder})

@@ -8,6 +8,40 @@
 
 namespace tessera {
 
+namespace {
+
+using Word = CommandWords::Word;
+
+void add_words(const CLI::App& app, CommandWords& words) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_name(true) == "overrides") words.overrides = true;
+    for (const std::string& name : option->get_lnames()) {
+      words.options.push_back(
+          {"--" + name, option->get_description(), option->get_items_expected_max() > 0});
+    }
+  }
+}
+
+void list_commands(const CLI::App& app, const std::string& path, std::vector<CommandWords>& all) {
+  CommandWords words = {.path = path, .subcommands = {}, .options = {}};
+  add_words(app, words);
+  const auto children = app.get_subcommands([](const CLI::App*) { return true; });
+  for (const CLI::App* child : children) {
+    if (child->get_name().empty()) {
+      add_words(*child, words);  // a group of options
+    } else {
+      words.subcommands.push_back({child->get_name(), child->get_description()});
+    }
+  }
+  all.push_back(words);
+  for (const CLI::App* child : children) {
+    if (child->get_name().empty()) continue;
+    list_commands(*child, path.empty() ? child->get_name() : path + ' ' + child->get_name(), all);
+  }
+}
+
+}  // namespace
+
 Option& Option::required() {
   option_->required();
   return *this;
@@ -124,6 +158,12 @@ void Command::runs(std::function<void()> function) {
 
 std::string Command::name() const {
   return app_->get_name();
+}
+
+std::vector<CommandWords> Command::words() const {
+  std::vector<CommandWords> all;
+  list_commands(*app_, "", all);
+  return all;
 }
 
 void Command::parse(std::span<const std::string> arguments) {

@@ -47,6 +47,22 @@ class Option {
   CLI::Option* option_;
 };
 
+/// What a person may write behind a command: what --help lists, for scripts that complete words.
+struct CommandWords {
+  struct Word {
+    std::string text;
+    std::string help;
+    bool takes_value = false;
+  };
+  /// Its name behind the program's: "checkpoint list", or "" for the program.
+  std::string path;
+  std::vector<Word> subcommands;
+  /// Those with dashes.
+  std::vector<Word> options;
+  /// It takes key=value.
+  bool overrides = false;
+};
+
 /// A program, one of its subcommands, or a group of options. Copies stand for the same command.
 class Command {
  public:
@@ -73,6 +89,8 @@ class Command {
   void runs(std::function<void()> function);
 
   std::string name() const;
+  /// The command's words, and then those of all commands below it.
+  std::vector<CommandWords> words() const;
   /// Reads `arguments` (without the program's name) and runs the subcommand. Raises UsageError.
   void parse(std::span<const std::string> arguments);
 

@@ -22,6 +22,8 @@ void add_checkpoint(Command& app);
 void add_plan(Command& app);
 void add_report(Command& app);
 void add_config_reference(Command& app);
+/// Comes last: its scripts know the commands that were added before.
+void add_completion(Command& app);
 
 /// Runs the program on its arguments (without the program's name) and returns its exit status; see
 /// tools/program/command_line.h.

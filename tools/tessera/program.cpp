@@ -20,6 +20,7 @@ void add_commands(Command& app) {
   add_plan(app);
   add_report(app);
   add_config_reference(app);
+  add_completion(app);
 }
 
 /// An override written as an option, as torchtitan takes them: "--optimizer.learning_rate=1e-3".
