@@ -282,7 +282,7 @@ std::string BpeTokenizer::decode(std::span<const std::int32_t> tokens) const {
     texts.push_back(texts_[static_cast<std::size_t>(token)]);
   }
   if (texts.empty()) return {};
-  for (const Decoder& decode : parts_.decoders) decode(texts);
+  for (const TextDecoder& decode : parts_.decoders) decode(texts);
   std::string text;
   for (const std::string& part : texts) text += part;
   return text;

@@ -30,7 +30,7 @@ class BpeTokenizer : public Tokenizer {
     std::vector<Normalizer> normalizers;
     SplitterChain splitters;
     Bpe bpe;
-    std::vector<Decoder> decoders;
+    std::vector<TextDecoder> decoders;
     /// The tokens that the post-processor puts around a text, such as one that begins it.
     std::vector<std::int32_t> before, after;
     /// The file itself, which `save` writes again.

@@ -67,7 +67,7 @@ void from_byte_fallback(std::vector<std::string>& texts) {
   texts = std::move(made);
 }
 
-Decoder metaspace(const Fields& fields) {
+TextDecoder metaspace(const Fields& fields) {
   const std::string space = fields.text("replacement", "\u2581");
   check(!space.empty(), "decoder: 'replacement' is empty");
   const bool adds_prefix = fields.flag("add_prefix_space", true);
@@ -82,7 +82,7 @@ Decoder metaspace(const Fields& fields) {
 }
 
 /// Removes up to `left` and `right` times `content` from the ends of every token.
-Decoder strip(const Fields& fields) {
+TextDecoder strip(const Fields& fields) {
   const std::string content = fields.text("content");
   check(!content.empty() && code_point_at(content, 0).bytes == content.size(),
         "decoder: 'content' is {}; expected one character", excerpt(content));
@@ -101,7 +101,7 @@ Decoder strip(const Fields& fields) {
   };
 }
 
-void append(std::vector<Decoder>& list, const nlohmann::json& description) {
+void append(std::vector<TextDecoder>& list, const nlohmann::json& description) {
   const Fields fields(description, "decoder");
   const std::string type = fields.text("type");
   if (type == "Sequence") {
@@ -128,8 +128,8 @@ void append(std::vector<Decoder>& list, const nlohmann::json& description) {
 
 }  // namespace
 
-std::vector<Decoder> make_decoders(const nlohmann::json& description) {
-  std::vector<Decoder> list;
+std::vector<TextDecoder> make_decoders(const nlohmann::json& description) {
+  std::vector<TextDecoder> list;
   if (description.is_null()) {
     list.push_back([](std::vector<std::string>& texts) { join(texts, " "); });
   } else {

@@ -9,11 +9,11 @@
 namespace tessera {
 
 /// Changes the list of token texts; the text is their concatenation after the last decoder.
-using Decoder = std::function<void(std::vector<std::string>& texts)>;
+using TextDecoder = std::function<void(std::vector<std::string>& texts)>;
 
 /// The decoders of tokenizer.json's `decoder`, in order: ByteLevel, Metaspace, Replace,
 /// ByteFallback, Fuse, Strip, Sequence. For null, tokens are joined by spaces. Bytes that are not
 /// UTF-8 become U+FFFD. Raises Error for other kinds.
-std::vector<Decoder> make_decoders(const nlohmann::json& description);
+std::vector<TextDecoder> make_decoders(const nlohmann::json& description);
 
 }  // namespace tessera
