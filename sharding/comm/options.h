@@ -37,6 +37,8 @@ struct WorldOptions {
   std::uint64_t seed = 0;
   /// How long a rank waits for the others before it gives up.
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
+  /// How long a process leaves the report of a failure to another process; see fail_late.
+  std::chrono::milliseconds report_delay = std::chrono::seconds(30);
   CommunicatorKind communicator = CommunicatorKind::automatic;
   /// NCCL too forms sums in the tree of kernels/tree_reduce/op.h. The others always do.
   bool deterministic = false;

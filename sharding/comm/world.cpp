@@ -7,6 +7,7 @@
 #include "runtime/backends.h"
 #include "runtime/check.h"
 #include "runtime/cuda/device.h"
+#include "sharding/comm/call.h"
 #include "sharding/comm/launcher.h"
 #include "sharding/comm/tcp/tcp.h"
 #include "sharding/comm/threads/threads.h"
@@ -20,10 +21,11 @@
 namespace tessera {
 namespace {
 
-/// A failure that every process finds by itself: the first one reports it.
-[[noreturn]] void fail_once(const Launch& launch, const std::string& message) {
+/// A failure that every process finds by itself: the first one reports it at once.
+[[noreturn]] void fail_once(const WorldOptions& options, const Launch& launch,
+                            const std::string& message) {
   if (launch.process == 0) throw Error(message);
-  exit_quietly();
+  fail_late(options, failure_of(launch.process, launch.processes, message));
 }
 
 #ifdef TESSERA_NCCL
@@ -80,7 +82,7 @@ void run_threads(const WorldOptions& options, const Body& body) {
 void check_number(const WorldOptions& options, const Launch& launch, std::string_view launcher,
                   std::string_view option) {
   if (options.ranks == 0 || launch.processes == 0 || options.ranks == launch.processes) return;
-  fail_once(launch,
+  fail_once(options, launch,
             fmt::format("{} has started {} ranks, but {} are asked for: leave the number to "
                         "{}",
                         launcher, launch.processes, options.ranks, option));
@@ -92,14 +94,14 @@ void run_without_mpi(const WorldOptions& options, const Launch& launch, const Bo
   const bool takes_nccl = options.communicator == CommunicatorKind::automatic ||
                           options.communicator == CommunicatorKind::nccl;
   if (!kHasNccl || options.device.is_cpu() || !takes_nccl) {
-    fail_once(launch,
+    fail_once(options, launch,
               "ranks of torchrun exchange tensors by NCCL, on GPUs, in a build with NCCL: "
-              "otherwise start them with mpirun -np N");
+              "otherwise start them with mpirun -np N, or unset RANK to run alone");
   }
   try {
     run_tcp_rank(launch.place, options, with_nccl(options, body));
-  } catch (const FailedElsewhere&) {
-    exit_quietly();
+  } catch (const FailedElsewhere& failure) {
+    fail_late(options, failure.what());
   }
 }
 
@@ -109,7 +111,7 @@ void run_processes(const WorldOptions& options, const Launch& launch,
   try {
     check_kind(options.communicator, /*processes=*/true, options.device);
   } catch (const Error& error) {
-    fail_once(launch, error.what());
+    fail_once(options, launch, error.what());
   }
 #ifdef TESSERA_MPI
   WorldOptions launched = options;
@@ -119,7 +121,7 @@ void run_processes(const WorldOptions& options, const Launch& launch,
                     (options.communicator == CommunicatorKind::automatic && kHasNccl && on_gpus);
   run_mpi_rank(launched, nccl ? with_nccl(options, body) : body);
 #else
-  fail_once(launch,
+  fail_once(options, launch,
             "mpirun has started this program, but it was built without MPI: install OpenMPI "
             "(libopenmpi-dev) and build again, or let ranks be threads (--ranks) without mpirun");
 #endif
@@ -127,10 +129,11 @@ void run_processes(const WorldOptions& options, const Launch& launch,
 
 }  // namespace
 
-void exit_quietly() {
-  std::signal(SIGTERM, SIG_DFL);  // the launcher's: a program's handler might print a line
-  std::this_thread::sleep_for(std::chrono::seconds(30));
-  throw FailedElsewhere();
+void fail_late(const WorldOptions& options, const std::string& message) {
+  // The launcher's, or the user's: a program's handler might print a line, or wait for a step.
+  for (const int number : {SIGINT, SIGTERM}) std::signal(number, SIG_DFL);
+  std::this_thread::sleep_for(options.report_delay);
+  throw Error(message);
 }
 
 bool built_with_mpi() {
@@ -148,13 +151,13 @@ int planned_ranks(const WorldOptions& options) {
   return options.ranks == 0 ? 1 : options.ranks;
 }
 
-void check_once(const std::function<void()>& body) {
+void check_once(const WorldOptions& options, const std::function<void()>& body) {
   try {
     body();
-  } catch (const Error&) {
+  } catch (const Error& error) {
     const Launch launch = find_launch();
     const bool has_others = launch.kind == Launch::Kind::mpi || launch.kind == Launch::Kind::tcp;
-    if (has_others && launch.process != 0) exit_quietly();
+    if (has_others) fail_once(options, launch, error.what());
     throw;
   }
 }

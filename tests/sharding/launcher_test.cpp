@@ -134,6 +134,22 @@ TEST_CASE("ranks of torchrun on the CPU are told to take mpirun, once") {
   CHECK(planned_ranks({}) == 2);
 }
 
+TEST_CASE("a rank other than 0 reports a failure too when no launcher has ended it") {
+  const EnvironmentGuard torchrun({{"RANK", "1"},
+                                   {"WORLD_SIZE", "2"},
+                                   {"LOCAL_RANK", "1"},
+                                   {"MASTER_ADDR", "localhost"},
+                                   {"MASTER_PORT", "29500"}});
+  WorldOptions options{.threads = 1, .report_delay = std::chrono::milliseconds(1)};
+  CHECK_THROWS_WITH(check_once(options, [] { throw Error("no such file"); }),
+                    "rank 1: no such file");
+  CHECK_THROWS_WITH(run_world(options, [](Communicator&) {}),
+                    Catch::StartsWith("rank 1: ranks of torchrun exchange tensors by NCCL"));
+  options.ranks = 3;
+  CHECK_THROWS_WITH(run_world(options, [](Communicator&) {}),
+                    Catch::StartsWith("rank 1: torchrun has started 2 ranks, but 3 are asked for"));
+}
+
 TEST_CASE("a program that was started once is not taken for one of several") {
   for (const Variables& variables : std::vector<Variables>{
            {},
@@ -158,7 +174,7 @@ TEST_CASE("run_world refuses to run alone in a process of torchrun or of srun") 
     const EnvironmentGuard torchrun({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
     CHECK_THROWS_WITH(run(), Contains("RANK=1, WORLD_SIZE=2"));
     CHECK_THROWS_WITH(planned_ranks({}), Contains("RANK=1, WORLD_SIZE=2"));
-    CHECK_THROWS_WITH(check_once([] { throw Error("the same everywhere"); }),
+    CHECK_THROWS_WITH(check_once({}, [] { throw Error("the same everywhere"); }),
                       "the same everywhere");
   }
   {

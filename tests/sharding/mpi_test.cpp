@@ -102,6 +102,10 @@ TEST_CASE("a process that raises ends the others, and the failure is reported on
   expect_failure(4, "raises in a group", "rank 1: out of patience");
 }
 
+TEST_CASE("a process that cannot report its failure leaves the line to another one") {
+  expect_failure(2, "raises and is mute", "rank 1: out of patience");
+}
+
 TEST_CASE("an abort reaches every process with its reason") {
   // Rank 0 raises at its next call, rank 1 while it waits, rank 2 when it begins to wait later.
   for (const int ranks : {1, 3}) {

@@ -168,7 +168,7 @@ int main(int count, char** arguments) {
   return tessera::run_main(app, count, arguments, [&] {
     std::atomic<bool> agreed = true;
     std::vector<tessera::Compared> rows;
-    tessera::check_once([&] { rows = tessera::rows_of(options); });
+    tessera::check_once({}, [&] { rows = tessera::rows_of(options); });
     tessera::run_world(tessera::world_of(rows), [&](tessera::Communicator& world) {
       if (!tessera::run(options, rows, world)) agreed = false;
     });

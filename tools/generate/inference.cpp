@@ -50,7 +50,7 @@ void run_model(const InferenceOptions& options, const std::function<void(Languag
       .ranks = options.ranks, .device = *device, .threads = options.threads};
   fs::path folder;
   ShardingOptions sharding;
-  check_once([&] {
+  check_once(world, [&] {
     folder = fs::weakly_canonical(model_folder(options.model));
     sharding = inference_sharding(folder, options.dtype, planned_ranks(world));
   });

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "runtime/check.h"
-#include "sharding/comm/world.h"
 #include "tools/program/process.h"
 #include "tools/program/stop.h"
 
@@ -40,8 +39,6 @@ int run_command_line(Command& program, std::span<const std::string> arguments,
     return usage.asks_for_help() ? 0 : kWrongUsage;
   } catch (const ExitStatus& exit) {
     return exit.status;
-  } catch (const FailedElsewhere&) {
-    return kFailed;
   } catch (const std::exception& error) {
     return report(program.name(), error.what());
   }

@@ -47,7 +47,7 @@ void train(const Config& config, const std::string& restarted) {
   const WorldOptions options = world_options(config);
   std::optional<ResolvedConfig> run;
   std::optional<RunData> data;
-  check_once([&] {
+  check_once(options, [&] {
     check_training(config);
     const int ranks = planned_ranks(options);
     run = resolve(with_batch_size(config, ranks));

@@ -349,7 +349,7 @@ void run_mpi_rank(const WorldOptions& options, const std::function<void(Communic
   const std::optional<MpiJob::Failure> failure = job.end();
   if (!failure) return;
   if (failure->rank == job.rank()) throw Error(failure->reason);
-  exit_quietly();
+  fail_late(options, failure->reason);
 }
 
 }  // namespace tessera

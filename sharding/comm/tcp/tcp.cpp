@@ -12,7 +12,6 @@
 #include "sharding/comm/devices.h"
 #include "sharding/comm/pin.h"
 #include "sharding/comm/tcp/job.h"
-#include "sharding/comm/world.h"
 
 namespace tessera {
 namespace {
@@ -217,7 +216,7 @@ void run_tcp_rank(const TcpRank& own, const WorldOptions& options,
   }
   if (!failure) return;
   if (failure->rank == own.rank) throw Error(failure->reason);
-  throw FailedElsewhere();
+  throw FailedElsewhere(failure->reason);
 }
 
 }  // namespace tessera

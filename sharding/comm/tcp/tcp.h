@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <stdexcept>
 
 #include "sharding/comm/communicator.h"
 #include "sharding/comm/tcp/options.h"
@@ -18,6 +19,12 @@ namespace tessera {
 
 /// A broadcast takes at most so many bytes.
 inline constexpr std::size_t kLongestTcpBroadcast = 64 << 10;
+
+/// A failure that another process reports.
+class FailedElsewhere : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 /// run_world in a process that torchrun started: runs body(communicator) once,
 /// as the rank `own`, and returns when the body has ended on all. Raises Error
