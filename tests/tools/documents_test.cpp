@@ -54,6 +54,24 @@ TEST_CASE("prepare takes the strings of structured files, under the keys that it
   CHECK(text_of("a.md", "{\"text\": 1}") == "{\"text\": 1}");
 }
 
+TEST_CASE("prepare refuses samples for fine-tuning as documents, and says both ways on") {
+  const std::string chat =
+      R"({"messages": [{"role": "user", "content": "why"}, {"role": "assistant", "content": "so"}]})";
+  const std::string pair = R"({"prompt": "why", "completion": "so"})";
+  CHECK_THAT(error_of("a.jsonl", "{\"text\": \"one\"}\n" + chat),
+             Contains("a.jsonl:2: a sample for fine-tuning (messages)") &&
+                 Contains("add --answers-only") && Contains("--keys content"));
+  CHECK_THAT(error_of("a.jsonl", pair), Contains("a.jsonl:1: ") && Contains("--keys completion"));
+  CHECK_THAT(error_of("a.json", "[" + chat + "]"), Contains("a.json: a sample"));
+  CHECK_THAT(error_of("a.yaml", "prompt: why\ncompletion: so\n"), Contains("a.yaml: a sample"));
+  CHECK(text_of("a.jsonl", chat, {"content"}) == "why\nso");
+  CHECK(text_of("a.jsonl", pair, {"completion"}) == "so");
+  // Documents that only share a name with samples, and those that have their text.
+  CHECK(text_of("a.jsonl", R"({"messages": ["one", "two"]})") == "one\ntwo");
+  CHECK(text_of("a.jsonl", R"({"prompt": "why"})") == "why");
+  CHECK(text_of("a.jsonl", R"({"prompt": "why", "completion": "so", "text": "all"})") == "all");
+}
+
 TEST_CASE("a damaged structured file is named with its line") {
   CHECK_THAT(error_of("a.jsonl", "{\"text\": \"one\"}\n{\"text\": }\n"), Contains("a.jsonl:2: "));
   CHECK_THAT(error_of("a.json", "[1, "), Contains("a.json"));

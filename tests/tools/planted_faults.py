@@ -79,6 +79,12 @@ FAULTS = {
         "cpu::has_isa(isa, best)",
         "cpu::has_isa(best, isa)",
         ["isa"]),
+    # ---- documents
+    "samples for fine-tuning are taken as documents": (
+        "tools/data/documents.cpp",
+        "check(!keys_.empty() || !looks_like_sample(document),",
+        "check(true || !looks_like_sample(document),",
+        ["documents"]),
     # ---- names: of configurations, and of other trainers
     "a preset's name wins over a file's": (
         "tools/config/find.cpp",

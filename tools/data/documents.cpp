@@ -14,6 +14,7 @@
 #include "runtime/json.h"
 #include "tools/config/yaml_documents.h"
 #include "tools/data/json_lines.h"
+#include "tools/data/samples.h"
 
 namespace tessera {
 namespace {
@@ -53,6 +54,11 @@ class Strings {
     const bool has_text = keys_.empty() && document.is_object() && document.contains("text") &&
                           document["text"].is_string();
     if (has_text) return document["text"].get<std::string>();
+    check(!keys_.empty() || !looks_like_sample(document),
+          "a sample for fine-tuning ({}): to train on its answers, add --answers-only; to take its "
+          "strings as plain text, name their keys, as in --keys {}",
+          document.contains("messages") ? "messages" : "prompt and completion",
+          document.contains("messages") ? "content" : "completion");
     collect(document, keys_.empty());
     return std::move(text_);
   }
@@ -132,9 +138,20 @@ class JsonOfYaml {
   std::size_t left_;
 };
 
-void hand_over(const json& value, const std::vector<std::string>& keys, const DocumentSink& sink) {
-  if (!value.is_array()) return sink(Strings(keys).of(value), true);
-  for (const json& element : value) sink(Strings(keys).of(element), true);
+/// The text of a document. `place`: where it is, for messages.
+std::string text_of(const json& document, const std::vector<std::string>& keys,
+                    const std::string& place) {
+  try {
+    return Strings(keys).of(document);
+  } catch (const Error& error) {
+    fail("{}: {}", place, error.what());
+  }
+}
+
+void hand_over(const fs::path& file, const json& value, const std::vector<std::string>& keys,
+               const DocumentSink& sink) {
+  if (!value.is_array()) return sink(text_of(value, keys, file.string()), true);
+  for (const json& element : value) sink(text_of(element, keys, file.string()), true);
 }
 
 void read_yaml(const fs::path& file, const std::vector<std::string>& keys,
@@ -147,7 +164,7 @@ void read_yaml(const fs::path& file, const std::vector<std::string>& keys,
   } catch (const std::exception& error) {  // yaml-cpp's have the line and column
     fail("{}: {}", file.string(), error.what());
   }
-  for (const json& document : documents) hand_over(document, keys, sink);
+  for (const json& document : documents) hand_over(file, document, keys, sink);
 }
 
 /// Raises Error with the first byte of the file that is not UTF-8. `offset`: of the text in the file.
@@ -211,11 +228,11 @@ std::vector<fs::path> find_text_files(const std::vector<fs::path>& inputs) {
 
 void DocumentReader::read(const fs::path& file, const DocumentSink& sink) const {
   if (has_kind(file, {".jsonl"})) {
-    return for_each_json_line(file, [&](const json& document, const std::string&) {
-      sink(Strings(keys).of(document), true);
+    return for_each_json_line(file, [&](const json& document, const std::string& place) {
+      sink(text_of(document, keys, place), true);
     });
   }
-  if (has_kind(file, {".json"})) return hand_over(read_json_file(file), keys, sink);
+  if (has_kind(file, {".json"})) return hand_over(file, read_json_file(file), keys, sink);
   if (has_kind(file, {".yaml", ".yml"})) return read_yaml(file, keys, sink);
   read_text(file, *this, sink);
 }

@@ -33,6 +33,16 @@ std::size_t common_beginning(const std::vector<std::int32_t>& a,
 
 }  // namespace
 
+bool looks_like_sample(const json& document) {
+  if (!document.is_object()) return false;
+  const auto messages = document.find("messages");
+  if (messages == document.end()) {
+    return document.contains("prompt") && document.contains("completion");
+  }
+  return messages->is_array() && !messages->empty() && messages->front().is_object() &&
+         messages->front().contains("role") && messages->front().contains("content");
+}
+
 void SampleReader::read(const fs::path& file, const std::function<void(Sample)>& take) {
   check(file.extension() == ".jsonl", "{}: samples for fine-tuning are lines of a .jsonl file",
         file.string());

@@ -30,6 +30,9 @@ struct Sample {
   std::string place;
 };
 
+/// Whether a document has the form of a sample.
+bool looks_like_sample(const nlohmann::json& document);
+
 class SampleReader {
  public:
   /// `tokenizer`: a folder, or another text for a tokenizer without a chat template.
