@@ -205,9 +205,28 @@ TEST_CASE("plan: experts cut by rows are uneven on more ranks than experts, flat
 TEST_CASE("plan: sharding that train would refuse is refused") {
   CHECK_THROWS_WITH(plan(fsdp("gpt2-mini", 6), {.ranks = 6, .nodes = 4}),
                     Contains("6 ranks cannot be spread evenly over 4 nodes"));
-  Config single = fsdp("gpt2-mini", 5);
+}
+
+TEST_CASE("plan: several ranks of a configuration for one are planned with fsdp, and told so") {
+  Config config = fsdp("gpt2-mini", 8);
+  config.data.sequence_length = 16;
+  config.runtime.threads = 1;
+  Config single = config;
   single.sharding.strategy = StrategyKind::single;
-  CHECK_THROWS_WITH(plan(single, {.ranks = 5}), Contains("choose ddp"));
+  const std::string line = "The configured strategy single suits one rank: ";
+  const std::string page = plan(single, {.ranks = 4});
+  CHECK_THAT(page, Contains("fsdp on 4 ranks") && Contains(line + "this page is of fsdp.\n"));
+  CHECK(numbers_of(page, "total") == numbers_of(plan(config, {.ranks = 4}), "total"));
+  CHECK_THAT(plan(single, {.ranks = 1}), Contains("single on 1 rank") && !Contains(line));
+
+  const std::string sweep = plan_sweep(single, {1, 2, 4}, {});
+  CHECK_THAT(sweep, Contains(line + "the rows of more are of fsdp.\n"));
+  CHECK(numbers_of(sweep, "4") == numbers_of(plan_sweep(config, {2, 4}, {}), "4"));
+  CHECK_THAT(plan_sweep(single, {1}, {}), !Contains(line));
+  CHECK_THAT(plan_sweep(config, {1, 2}, {}), !Contains(line));
+  const auto plans = nlohmann::json::parse(plan_json(single, {1, 4}, {}))["plans"];
+  CHECK(plans[0]["strategy"] == "single");
+  CHECK(plans[1]["strategy"] == "fsdp");
 }
 
 TEST_CASE("plan: the row of a strategy that does not suit the ranks has the reason") {

@@ -135,7 +135,9 @@ std::string settings_that_fit(const Config& config, const PlanOptions& options,
 
 }  // namespace
 
-MemoryAdvice memory_advice(const Config& given, const PlanOptions& options, std::int64_t bytes) {
+MemoryAdvice memory_advice(const Config& configured, const PlanOptions& options,
+                           std::int64_t bytes) {
+  const Config given = suited_to(configured, options);
   PlanOptions here = options;
   const PlanFigures figures = plan_figures(given, options);
   here.ranks = figures.options.ranks;

@@ -13,6 +13,10 @@
 namespace tessera {
 namespace {
 
+int ranks_of(const Config& config, const PlanOptions& options) {
+  return options.ranks > 0 ? options.ranks : std::max(1, static_cast<int>(config.runtime.ranks));
+}
+
 int ranks_per_node_of(const PlanOptions& options) {
   return options.nodes > 1 ? options.ranks / options.nodes : 0;
 }
@@ -110,10 +114,16 @@ int PlanFigures::ranks_per_node() const {
   return ranks_per_node_of(options);
 }
 
+Config suited_to(const Config& config, const PlanOptions& options) {
+  const bool suits =
+      config.sharding.strategy != StrategyKind::single || ranks_of(config, options) == 1;
+  return suits ? config : variant_of(config, "fsdp");
+}
+
 PlanFigures plan_figures(const Config& config, const PlanOptions& given) {
   PlanFigures all{.options = given};
   PlanOptions& options = all.options;
-  if (options.ranks == 0) options.ranks = std::max(1, static_cast<int>(config.runtime.ranks));
+  options.ranks = ranks_of(config, options);
   check(options.nodes >= 1 && options.ranks % options.nodes == 0,
         "{} ranks cannot be spread evenly over {} nodes", options.ranks, options.nodes);
   all.run = on_ranks(resolve(with_batch_size(config, options.ranks)), options.ranks);
@@ -154,7 +164,7 @@ std::vector<PlanLine> plan_lines(const Config& config, const std::vector<int>& r
     options.ranks = count;
     PlanLine line{.ranks = count, .figures = {}, .strategies = {}, .problem = {}};
     try {
-      line.figures.emplace(plan_figures(config, options));
+      line.figures.emplace(plan_figures(suited_to(config, options), options));
       line.ranks = line.figures->options.ranks;
       line.strategies = every_strategy(*line.figures);
     } catch (const Error& error) {

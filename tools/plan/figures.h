@@ -62,7 +62,10 @@ struct PlanFigures {
   int ranks_per_node() const;
 };
 
-/// Raises Error as plan() does.
+/// The configuration to plan on `options.ranks` ranks: fsdp in place of single, which suits one rank.
+Config suited_to(const Config& config, const PlanOptions& options);
+
+/// Raises Error as plan() does, and for strategy single on several ranks.
 PlanFigures plan_figures(const Config& config, const PlanOptions& options);
 
 /// The same configuration under every strategy, in the order of strategy_variants().

@@ -171,8 +171,11 @@ constexpr const char* kNotIncluded =
 }  // namespace
 
 std::string plan(const Config& config, const PlanOptions& options) {
-  const PlanFigures figures = plan_figures(config, options);
+  const PlanFigures figures = plan_figures(suited_to(config, options), options);
   std::string text = heading(figures);
+  if (figures.run.config.sharding.strategy != config.sharding.strategy) {
+    text += "The configured strategy single suits one rank: this page is of fsdp.\n\n";
+  }
   text += fmt::format("{}\n", to_string(figures.plan));
   text += details(figures.figures.prediction);
   if (figures.expert_bytes > 0) {

@@ -25,7 +25,8 @@ struct PlanOptions {
 
 /// A page of text. First the configured strategy: its plan, memory by category and bytes sent per
 /// step (least, mean and most over the ranks). Then a table of all strategies. With several nodes the
-/// table has the bytes that leave a node. Raises Error if `tessera train` would refuse the
+/// table has the bytes that leave a node. On several ranks fsdp takes the place of the strategy single,
+/// and a line says so. Raises Error if `tessera train` would refuse the
 /// configuration on so many ranks, or if the nodes cannot have equally many. A batch that does not
 /// divide among the ranks is noted on the page.
 std::string plan(const Config& config, const PlanOptions& options);

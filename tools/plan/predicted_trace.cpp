@@ -9,7 +9,7 @@ namespace tessera {
 void write_predicted_trace(const Config& config, const PlanOptions& options,
                            const std::string& path) {
   check(options.machine.has_value(), "a predicted trace needs --machine");
-  const PlannedStrategy figures = plan_figures(config, options).figures;
+  const PlannedStrategy figures = plan_figures(suited_to(config, options), options).figures;
   check(figures.time.has_value(), "machine '{}' has no rates of the host's memory, for offloading",
         options.machine->name);
   const auto records = records_of(figures.step->log, figures.time->timeline);

@@ -138,6 +138,10 @@ std::string plan_sweep(const Config& config, const std::vector<int>& ranks,
       config.data.rows_per_rank > 0 ? fmt::format("{} per rank", config.data.rows_per_rank)
                                     : fmt::format("{}", data.batch_size),
       data.sequence_length);
+  const bool single = config.sharding.strategy == StrategyKind::single;
+  if (single && std::any_of(ranks.begin(), ranks.end(), [](int count) { return count > 1; })) {
+    text += "The configured strategy single suits one rank: the rows of more are of fsdp.\n\n";
+  }
   text += own_table(lines, unit, options.nodes) + peak_table(lines, unit);
   if (options.machine) text += time_table(lines, *options.machine);
   return text + uneven_batches(lines) +
