@@ -14,15 +14,18 @@ namespace {
 /// Elements between two writes of the copy: p, 8 KB, is still in the first-level cache.
 constexpr std::int64_t kCopied = 1 << 11;
 
+constexpr std::uint32_t kLargest = 0x7f7f0000u;  // the largest finite bf16, as the bits of an f32
+
 // Stores a value exactly in f32, and as one of its two neighbours in bf16: `chance` is 16 random
-// bits. Infinity stays exact, and NaN becomes quiet. Without branches, so that loops vectorize.
+// bits. Above the largest finite bf16 the upper neighbour would be infinity: such a value becomes the
+// lower one. Infinity stays exact, and NaN becomes quiet. Without branches, so that loops vectorize.
 void store_rounded(float& to, float value, std::uint32_t) {
   to = value;
 }
 void store_rounded(bfloat16& to, float value, std::uint32_t chance) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
-  const std::uint32_t added = magnitude < 0x7f800000u ? chance : 0;
+  const std::uint32_t added = magnitude < kLargest ? chance : 0;
   const std::uint32_t quiet = magnitude > 0x7f800000u ? 0x40u : 0;
   to.bits = static_cast<std::uint16_t>(((bits + added) >> 16) | quiet);
 }

@@ -54,16 +54,19 @@ struct Words<true> {
   }
 };
 
+constexpr unsigned kLargest = 0x7f7f0000u;  // the largest finite bf16, as the bits of an f32
+
 // How a value is stored: exactly in f32, as a random neighbour in bf16. `chance` is 16 random bits.
-// Infinity stays exact, and NaN becomes quiet.
+// Above the largest finite bf16 the upper neighbour would be infinity: such a value becomes the lower
+// one. Infinity stays exact, and NaN becomes quiet.
 __device__ inline void store_rounded(float& to, float value, unsigned) {
   to = value;
 }
 __device__ inline void store_rounded(bfloat16& to, float value, unsigned chance) {
-  const unsigned bits = __float_as_uint(value);
+  const unsigned bits = __float_as_uint(value), magnitude = bits & 0x7fffffffu;
   gpu::store(to, value);
-  if ((bits & 0x7f800000u) != 0x7f800000u) {
-    to.bits = static_cast<std::uint16_t>((bits + chance) >> 16);
+  if (magnitude < 0x7f800000u) {
+    to.bits = static_cast<std::uint16_t>((bits + (magnitude < kLargest ? chance : 0)) >> 16);
   }
 }
 

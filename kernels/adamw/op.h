@@ -21,9 +21,10 @@
 //
 //   bf16(p) = upper half of (bits of p + 16 random bits)
 //
-// A value that bf16 holds exactly stays, and so do infinity and NaN. Moments in bf16 are rounded in
-// the same way: near 1, beta2 changes v by less than half a step of bf16. The update of p uses them
-// before they are rounded. The random bits are a function of the element's address. Element i takes
+// A value that bf16 holds exactly stays, and so do infinity and NaN. A finite value stays finite: one
+// above the largest finite bf16 becomes that one. Moments in bf16 are rounded in the same way: near 1,
+// beta2 changes v by less than half a step of bf16. The update of p uses them before they are
+// rounded. The random bits are a function of the element's address. Element i takes
 // the word rounding.bits(first + i) for p, and the word 2^63 further on for m (its upper half) and
 // v (its lower half).
 //

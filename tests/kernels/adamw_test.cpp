@@ -328,6 +328,31 @@ TEST_CASE("adamw: bf16 parameters keep exact values, infinity and NaN") {
     REQUIRE(std::isnan(p));  // devices differ in its bits
 }
 
+TEST_CASE("adamw: a finite value is never rounded to infinity in bf16") {
+  const test::Rank rank;
+  constexpr float kGap = 3.4e38f;  // above the largest finite bf16, and finite in f32
+  const double largest = 0x1.fep127;
+  const auto all_are = [](const Tensor& tensor, double value) {
+    for (const double each : to_doubles(tensor)) REQUIRE(each == value);
+  };
+  for (const float sign : {1.0f, -1.0f}) {
+    const AdamWTensors c = moving(500, sign * static_cast<float>(largest), "p");
+    update(c, {.learning_rate = sign * (largest - kGap), .epsilon = 0.0});
+    all_are(c.p, sign * largest);
+  }
+  const auto moments_of = [](float gradient, const AdamWSettings& settings) {
+    AdamWTensors c = {.p = Tensor::zeros({500}, DType::f32),
+                      .m = Tensor::zeros({500}, DType::bf16),
+                      .v = Tensor::zeros({500}, DType::bf16),
+                      .gradient = Tensor::full({500}, DType::f32, gradient),
+                      .rounding = RandomStream(1, "moments")};
+    update(c, settings);
+    return c;
+  };
+  all_are(moments_of(kGap, {.beta1 = 0.0}).m, largest);
+  all_are(moments_of(std::sqrt(kGap), {.beta2 = 0.0}).v, largest);
+}
+
 TEST_CASE("adamw: bf16 neighbours, parameters and steps draw independent bits") {
   const test::Rank rank;
   constexpr std::int64_t kCount = 20'000;
