@@ -55,15 +55,23 @@ TEST_CASE("names of other trainers are answered with the names here") {
              Contains("'data.sequence_length' and 'model.context'"));
   CHECK_THAT(error_of("lr: 4\n"), Contains("'optimizer.learning_rate'"));
   CHECK_THAT(error_of("", {"train.max_iters=9"}), Contains("'train.steps'"));
-  for (const auto& [given, advice] : {std::pair("runtime.compute_dtype=bfloat16", "write bf16"),
-                                      std::pair("runtime.device=gpu", "write cuda"),
-                                      std::pair("sharding.strategy=FSDP", "write fsdp"),
-                                      std::pair("optimizer.nesterov=True", "write true"),
-                                      std::pair("train.steps=1e3", "write 1000")}) {
+  for (const auto& [given, advice] :
+       {std::pair("runtime.compute_dtype=bfloat16", "write bf16"),
+        std::pair("runtime.device=gpu", "write cuda"),
+        std::pair("sharding.strategy=FSDP", "write fsdp"),
+        std::pair("optimizer.nesterov=True", "write true"),
+        std::pair("train.steps=1e3", "write 1000"), std::pair("train.steps=1E3", "write 1000"),
+        std::pair("train.steps=1_000", "write 1000"),
+        std::pair("data.batch_size=1_2_3", "write 123")}) {
     CAPTURE(given);
     CHECK_THAT(error_of("", {given}), Catch::EndsWith(advice));
   }
-  CHECK_THAT(error_of("", {"sharding.strategy=zero9"}), !Contains("write"));
+  CHECK_THAT(error_of("train: {steps: 1_000_000}\n"), Catch::EndsWith("write 1000000"));
+  for (const char* given :
+       {"sharding.strategy=zero9", "train.steps=_1", "train.steps=1_", "train.steps=1__0"}) {
+    CAPTURE(given);
+    CHECK_THAT(error_of("", {given}), !Contains("write"));
+  }
 }
 
 TEST_CASE("every synonym is no key, and means one that exists") {

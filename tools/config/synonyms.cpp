@@ -200,8 +200,13 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-/// "1000" for "1e3": the digits of a whole number in scientific notation.
-std::optional<std::string> digits_of(std::string_view text) {
+/// "1000" for "1e3" and "1_000": the digits of a whole number in scientific notation, or with the
+/// underscores that Python and YAML 1.1 permit between digits.
+std::optional<std::string> digits_of(std::string text) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (std::size_t i = 1; i + 1 < text.size(); ++i) {
+    if (text[i] == '_' && is_digit(text[i - 1]) && is_digit(text[i + 1])) text.erase(i, 1);
+  }
   double number = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const bool whole = error == std::errc() && end == text.data() + text.size() &&
@@ -231,8 +236,8 @@ std::optional<std::string> key_synonym(std::string_view name, std::span<const st
 std::optional<std::string> value_synonym(std::string_view value) {
   const std::string small = lower(value);
   if (const auto found = look_up(kValues, small)) return found;
-  if (small != value) return small;
-  return digits_of(value);
+  if (const auto digits = digits_of(small)) return digits;
+  return small != value ? std::optional(small) : std::nullopt;
 }
 
 }  // namespace tessera

@@ -24,7 +24,7 @@ std::span<const Synonym> value_synonyms();
 std::optional<std::string> key_synonym(std::string_view name, std::span<const std::string> keys);
 
 /// The value that another spelling means: "bf16" for "bfloat16", "cuda" for "gpu", "fsdp" for
-/// "FULL_SHARD", "1000" for "1e3".
+/// "FULL_SHARD", "1000" for "1e3" or "1_000".
 std::optional<std::string> value_synonym(std::string_view value);
 
 }  // namespace tessera
