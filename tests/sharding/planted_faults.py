@@ -23,6 +23,10 @@ TESTS = [f"test_sharding_{name}" for name in (
 
 # A file, text that occurs in it exactly once, and what replaces it.
 FAULTS = {
+    "a rank other than 0 never reports": (
+        "sharding/comm/world.cpp",
+        "  throw Error(message);\n}",
+        "  std::_Exit(1);\n}"),
     "ranks are bound to the same cores": (
         "sharding/comm/pin.cpp",
         "    taken.insert(taken.end(), cores.begin(), cores.end());\n",
@@ -161,6 +165,10 @@ FAULTS = {
     "gradients of unused parameters are left as they were": (
         "sharding/strategy/gradient_buckets.cpp",
         "for (const Tensor& gradient : parameter.gradients()) gradient.zero();",
+        ""),
+    "a bucket that was complete in one micro-batch is taken for complete in the next": (
+        "sharding/strategy/gradient_buckets.cpp",
+        "  for (State& state : states_) state.completed = false;\n",
         ""),
     "reduce what is frozen": (
         "sharding/plan/partition.cpp",

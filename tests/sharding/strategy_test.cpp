@@ -396,6 +396,44 @@ TEST_CASE("a parameter that no rank uses in a step gets a gradient of zero") {
   }
 }
 
+TEST_CASE("a layer that only the first micro-batch uses keeps that micro-batch's gradient") {
+  for (auto [name, options] : all_strategies()) {
+    for (const bool every : {true, false}) {
+      options.reduce_every_micro_batch = every;
+      Findings findings;
+      run_ranks({.ranks = 4, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+        // The gradients of the last layer, after a step of so many micro-batches.
+        const auto gradients = [&](int micro_batches) {
+          ToyNet net;
+          ShardingOptions own = options;
+          own.micro_batches = micro_batches;
+          const auto strategy = make_strategy(net.units, own, 3, &world);
+          const auto last = net.layers.back();
+          Step step = strategy->start_step();
+          for (int i = 0; i < micro_batches; ++i) {
+            if (i == 1) net.layers.pop_back();
+            const std::int64_t number = i * world.size() + world.rank();
+            backward(net.loss(ToyTraining::tokens("ids", 0, number),
+                              ToyTraining::tokens("targets", 0, number), 1.0));
+            step.finish_micro_batch();
+          }
+          step.discard();
+          std::vector<std::vector<float>> all;
+          for (const Shard& shard : strategy->shards()) {
+            const bool of_last = shard.parameter == last.up || shard.parameter == last.bias ||
+                                 shard.parameter == last.down;
+            if (of_last) all.push_back(shard.gradient.to_vector<float>());
+          }
+          return all;
+        };
+        findings.expect(gradients(2) == gradients(1), fmt::format("rank {}", world.rank()));
+      });
+      INFO(name << (every ? ", each reduced" : ", their sum"));
+      CHECK(findings.wrong() == std::vector<std::string>{});
+    }
+  }
+}
+
 TEST_CASE("offload: the bits of a run without offload, and the predicted bytes") {
   Findings findings;
   for (const auto& [name, options] : all_strategies()) {
