@@ -29,6 +29,8 @@ enum class Bug {
   descriptor_between_rows,
   ordinary_writes,
   ordinary_writes_and_fence,  // no bug
+  fence_of_first_thread,
+  fence_of_last_thread,
   refill_in_flight,
   result_written_in_flight,
   operand_written_in_flight,
@@ -64,14 +66,18 @@ __global__ void product(const gpu::TensorMap a_map, const gpu::TensorMap b_map,
     gpu::copy_tile(b, b_map, {0, 0, 0, 0}, *full);
   }
   if (bug != Bug::no_wait_for_tiles) gpu::wait(*full, 0);
-  if constexpr (bug == Bug::ordinary_writes || bug == Bug::ordinary_writes_and_fence) {
+  constexpr bool kWrites = bug == Bug::ordinary_writes || bug == Bug::ordinary_writes_and_fence ||
+                           bug == Bug::fence_of_first_thread || bug == Bug::fence_of_last_thread;
+  if constexpr (kWrites) {
     // The last rows of b are copied to the other half, and multiplied with from there.
     for (int i = thread; i < kTile; i += 128) b[kTile + i] = b[i];
-    if (bug == Bug::ordinary_writes_and_fence) gpu::fence_shared_for_engines();
+    const bool fences = bug == Bug::ordinary_writes_and_fence ||
+                        (bug == Bug::fence_of_first_thread && thread == 0) ||
+                        (bug == Bug::fence_of_last_thread && thread == 127);
+    if (fences) gpu::fence_shared_for_engines();
   }
   __syncthreads();
-  const auto* const right =
-      bug == Bug::ordinary_writes || bug == Bug::ordinary_writes_and_fence ? b + kTile : b;
+  const auto* const right = kWrites ? b + kTile : b;
 
   float c[kN / 8][4] = {};
   unsigned operands[kDepth / 16][4];
@@ -228,6 +234,16 @@ TEST_CASE("misuse: a barrier expects other bytes than its copies have") {
 TEST_CASE("misuse: ordinary writes are read by wgmma without a fence") {
   require_nan<Bug::ordinary_writes>();
   require_equal(outcome<Bug::ordinary_writes_and_fence>(), reference(true));
+}
+
+// A fence shows what has been written before it. Another thread's writes may come before it in one
+// order of threads, and not in every one.
+TEST_CASE("misuse: one thread fences for the others that write") {
+  const auto is_wrong = [](const std::vector<float>& result) { return result != reference(true); };
+  for (const Outcome& all :
+       {outcome<Bug::fence_of_first_thread>(), outcome<Bug::fence_of_last_thread>()}) {
+    REQUIRE(std::any_of(all.results.begin(), all.results.end(), is_wrong));
+  }
 }
 
 TEST_CASE("misuse: tiles and descriptors that do not fit the swizzle") {
