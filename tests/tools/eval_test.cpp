@@ -7,6 +7,7 @@
 #include "tests/tools/run_program.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
+#include "tools/data/prepare.h"
 #include "tools/eval/evaluate.h"
 #include "tools/eval/hellaswag.h"
 #include "tools/generate/score.h"
@@ -52,6 +53,23 @@ TEST_CASE("eval: the validation loss is that of the run, on any number of ranks"
   CHECK(shorter["sequences"].get<std::int64_t>() >= 2 * one.sequences);
   CHECK(shorter["val_loss"].get<double>() != *one.val_loss);
   CHECK(shorter["hellaswag"].is_null());
+}
+
+TEST_CASE("eval: bits per byte count the text of the targets, and not the first token's") {
+  const TemporaryDirectory folder;
+  Config config = test::tiny_run(folder);
+  // A character of two bytes is the first token, and no target.
+  write_file_atomically(folder / "text.txt", "\u00e9" + test::counting_text());
+  prepare({.inputs = {folder / "text.txt"},
+           .tokenizer = "chars",
+           .out = folder / "data",
+           .val_fraction = 0.1});
+  config.train.steps = 1;
+  config.train.eval_every = 0;
+  config.data.val = config.data.train;
+  train(config);
+  const Evaluation found = evaluate({{.model = config.train.dir, .device = "cpu", .threads = 2}});
+  CHECK(*found.bits_per_byte == Approx(*found.val_loss / std::log(2.0)).epsilon(1e-12));
 }
 
 TEST_CASE("eval: rows of documents are those of the run, or as they are asked for") {
