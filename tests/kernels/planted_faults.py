@@ -932,6 +932,21 @@ FAULTS = {
         "    if (kCut && count < kKeys) gpu::clear_rows",
         "    if (kCut && count < 0) gpu::clear_rows",
         ["kernels_attention_first_key"]),
+    "adamw: the CPU rounds a finite value to infinity": (
+        "kernels/adamw/cpu.cpp",
+        "magnitude < kLargest ? chance : 0",
+        "magnitude < 0x7f800000u ? chance : 0",
+        ["kernels_adamw"]),
+    "adamw: a GPU rounds a finite value to infinity": (
+        "kernels/adamw/cuda.cu",
+        "(magnitude < kLargest ? chance : 0)",
+        "chance",
+        ["kernels_adamw"]),
+    "Hopper: one thread fences for all that have cleared rows": (
+        "kernels/cuda/tile_ring.h",
+        "  fence_shared_for_engines();\n",
+        "  if (threadIdx.x == kWarpgroup) fence_shared_for_engines();\n",
+        ["kernels_attention_first_key"]),
     "Hopper: cleared rows are not shown to the tensor cores": (
         "kernels/cuda/tile_ring.h",
         "  fence_shared_for_engines();\n",

@@ -256,6 +256,26 @@ FAULTS = {
         "tree.signal(SIGUSR1);",
         "tree.signal(SIGTERM);",
         ["launch"]),
+    "bytes of text are counted from the first token, which is no target": (
+        "tools/eval/evaluate.cpp",
+        "corpus.read(1 + done, ids);",
+        "corpus.read(done, ids);",
+        ["eval"]),
+    "the start of a run says nothing of heads that miss the tensor cores": (
+        "tools/train/description.cpp",
+        "if (!device.is_cpu() &&",
+        "if (device.is_cpu() &&",
+        ["session"]),
+    "underscores in a whole number get no advice": (
+        "tools/config/synonyms.cpp",
+        "if (text[i] == '_' &&",
+        "if (text[i] == '-' &&",
+        ["synonyms"]),
+    "several ranks of a configuration for one have no plan": (
+        "tools/plan/figures.cpp",
+        'suits ? config : variant_of(config, "fsdp");',
+        "suits ? config : config;",
+        ["plan"]),
     # ---- looks into a run
     "eval does not tell documents apart": (
         "tools/eval/evaluate.cpp",
@@ -1068,6 +1088,10 @@ FAULTS = {
 
 # ---- steps as CUDA graphs, on the emulated GPU
 GRAPH_FAULTS = {
+    "an update of a graph is counted by the step, also after one that was skipped": (
+        "tools/train/session.cpp",
+        ".update = optimizer_->steps() + 1,",
+        ".update = step,"),
     "a graph keeps the learning rate of its capture": (
         "kernels/adamw/cuda.cu",
         "    now.learning_rate = numbers.learning_rate;\n",
