@@ -4,6 +4,7 @@
 
 #include "kernels/attention/backend.h"
 #include "kernels/attention/cuda/launchers.h"
+#include "kernels/attention/tensor_core_heads.h"
 #include "kernels/cuda/device_attributes.h"
 #include "kernels/rope/op.h"
 #include "runtime/backends.h"

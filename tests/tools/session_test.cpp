@@ -14,6 +14,7 @@
 #include "sharding/strategy/strategy.h"
 #include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
+#include "tools/train/description.h"
 
 namespace tessera {
 namespace {
@@ -318,6 +319,32 @@ TEST_CASE("session: steps that f16 skips leave weights and moments as they are")
   });
   CHECK(skipped >= 1);
   CHECK(skipped <= config.train.steps - 2);
+}
+
+TEST_CASE("the notes of a run name heads that miss a GPU's tensor cores") {
+  const auto notes = [](std::int64_t head_size, DType dtype, const Device& device,
+                        AttentionBackend backend = AttentionBackend::tessera) {
+    Config config;
+    config.model = {.preset = "llama3-mini", .head_size = head_size};
+    config.runtime.compute_dtype = dtype;
+    config.kernels.attention = backend;
+    return speed_notes(resolve(config), device);
+  };
+  const Device gpu = parse_device("cuda:0").value();
+  for (const std::int64_t head_size : {8, 72, 112, 192, 256}) {
+    CAPTURE(head_size);
+    CHECK(notes(head_size, DType::bf16, gpu) ==
+          std::vector{fmt::format("attention is slow for heads of {} channels: tensor cores take "
+                                  "those of 64, 80, 96, 128",
+                                  head_size)});
+    CHECK(notes(head_size, DType::f32, gpu).empty());
+    CHECK(notes(head_size, DType::bf16, Device{}).empty());
+    // cuDNN has multiples of 8 up to 128.
+    CHECK(notes(head_size, DType::bf16, gpu, AttentionBackend::cudnn).empty() == (head_size < 129));
+  }
+  for (const std::int64_t head_size : {64, 80, 96, 128}) {
+    CHECK(notes(head_size, DType::bf16, gpu).empty());
+  }
 }
 
 TEST_CASE("session: evaluation is the mean over valid targets, on any ranks, of any rows") {

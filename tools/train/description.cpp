@@ -1,5 +1,8 @@
 #include "tools/train/description.h"
 
+#include <fmt/format.h>
+
+#include "kernels/attention/tensor_core_heads.h"
 #include "runtime/context.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/prediction.h"
@@ -34,6 +37,26 @@ Json describe_run(const ResolvedConfig& run, TrainingSession& session, const Com
           {"steps", config.train.steps},
           {"tokens_per_step", tokens_per_step(config.data)},
           {"predicted", predicted_bytes(run, session.strategy().plan())}};
+}
+
+std::vector<std::string> speed_notes(const ResolvedConfig& run, const Device& device) {
+  std::vector<std::string> notes;
+  const TransformerShape shape = shape_of(run.model);
+  const AttentionBackend backend = run.config.kernels.attention;
+  const bool hides_keys =
+      masks_documents(run) ||
+      (shape.chunks.layers > 0 && run.config.data.sequence_length > shape.chunks.tokens);
+  if (backend == AttentionBackend::cudnn && hides_keys) {
+    notes.emplace_back(
+        "cuDNN's attention knows no documents and chunks: there tessera's kernels run");
+  }
+  if (!device.is_cpu() &&
+      misses_tensor_cores(backend, run.sharding.compute_dtype, shape.head_size)) {
+    notes.push_back(
+        fmt::format("attention is slow for heads of {} channels: tensor cores take those of {}",
+                    shape.head_size, fmt::join(kTensorCoreHeads, ", ")));
+  }
+  return notes;
 }
 
 }  // namespace tessera

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "sharding/comm/communicator.h"
 #include "tools/train/session.h"
@@ -13,5 +15,8 @@ namespace tessera {
 /// that go to experts are not known.
 nlohmann::ordered_json describe_run(const ResolvedConfig& run, TrainingSession& session,
                                     const Communicator& world);
+
+/// What is slower in a run on `device` than its options let one expect, a line each.
+std::vector<std::string> speed_notes(const ResolvedConfig& run, const Device& device);
 
 }  // namespace tessera

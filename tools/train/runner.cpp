@@ -204,13 +204,8 @@ std::vector<std::string> Runner::introduction() const {
   if (rates_.peak) {
     lines.push_back(fmt::format("  peak     {:.0f} TFLOP/s by data sheet", *rates_.peak * 1e-12));
   }
-  const TransformerShape shape = shape_of(run_.model);
-  const bool hides_keys =
-      masks_documents(run_) ||
-      (shape.chunks.layers > 0 && config_.data.sequence_length > shape.chunks.tokens);
-  if (config_.kernels.attention == AttentionBackend::cudnn && hides_keys) {
-    lines.push_back(
-        "  note     cuDNN's attention knows no documents and chunks: there tessera's kernels run");
+  for (const std::string& note : speed_notes(run_, here.device())) {
+    lines.push_back("  note     " + note);
   }
   return lines;
 }
