@@ -3,6 +3,8 @@
 // on one rank in f32 (the tests of models/ compare them with PyTorch).
 #include "tools/train/session.h"
 
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
