@@ -16,3 +16,9 @@ foreach(level portable avx2 avx512 avx512_bf16 amx neon software_tiles)
   set_source_files_properties(kernels/matmul/cpu/${level}.cpp PROPERTIES
     SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "-O3;-Wno-psabi;${${level}}") # no vector is passed from file to file
 endforeach()
+
+if(TESSERA_BLAS)
+  set_source_files_properties(kernels/matmul/openblas.cpp PROPERTIES COMPILE_DEFINITIONS TESSERA_BLAS)
+else()
+  set_source_files_properties(kernels/matmul/blas_buffers.cpp PROPERTIES HEADER_FILE_ONLY ON) # not compiled
+endif()

@@ -1,6 +1,8 @@
 #include "kernels/matmul/openblas.h"
 
+#ifdef TESSERA_BLAS
 #include <cblas.h>
+#endif
 
 #include <algorithm>
 #include <limits>
@@ -11,6 +13,8 @@
 #include "runtime/integer.h"
 
 namespace tessera::cpu {
+
+#ifdef TESSERA_BLAS
 namespace {
 
 /// The sides of a block. Smaller ones repack their operands more often.
@@ -61,5 +65,10 @@ void multiply_by_openblas(std::span<const Product> products, const ProductList& 
     });
   }
 }
+#else
+void multiply_by_openblas(std::span<const Product> /*products*/, const ProductList& /*list*/) {
+  fail("kernels.matmul is openblas, and this program was built without OpenBLAS; choose tessera");
+}
+#endif
 
 }  // namespace tessera::cpu

@@ -1,6 +1,8 @@
 #include "tools/measure/matmul_rate.h"
 
+#ifdef TESSERA_BLAS
 #include <cblas.h>
+#endif
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +13,7 @@
 #include "kernels/matmul/op.h"
 #include "runtime/backends.h"
 #include "runtime/category.h"
+#include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/cuda/device.h"
 #include "runtime/profiler.h"
@@ -31,6 +34,7 @@ Operands operands_of(const MatmulShape& shape, DType dtype) {
           .c = Tensor::zeros({shape.m, shape.n}, dtype)};
 }
 
+#ifdef TESSERA_BLAS
 void sgemm(const Operands& operands, const MatmulShape& shape) {
   const auto& [a, b, c] = operands;
   const auto layout = [](Transpose t) { return t == Transpose::yes ? CblasTrans : CblasNoTrans; };
@@ -39,6 +43,16 @@ void sgemm(const Operands& operands, const MatmulShape& shape) {
               a.data<float>(), static_cast<int>(a.size(1)), b.data<float>(),
               static_cast<int>(b.size(1)), 0.0f, c.data<float>(), static_cast<int>(shape.n));
 }
+
+/// OpenBLAS uses its own threads within the scope, and the calling thread alone outside of it.
+class OpenBlasThreads {
+ public:
+  explicit OpenBlasThreads(int threads) { openblas_set_num_threads(threads); }
+  ~OpenBlasThreads() { openblas_set_num_threads(1); }
+  OpenBlasThreads(const OpenBlasThreads&) = delete;
+  OpenBlasThreads& operator=(const OpenBlasThreads&) = delete;
+};
+#endif
 
 /// Operations of all products over their times.
 double rate_of(const std::vector<MatmulShape>& shapes, DType dtype, int repeats,
@@ -61,21 +75,17 @@ double rate_of(const std::vector<MatmulShape>& shapes, DType dtype, int repeats,
   return flops / seconds;
 }
 
-/// OpenBLAS uses its own threads within the scope, and the calling thread alone outside of it.
-class OpenBlasThreads {
- public:
-  explicit OpenBlasThreads(int threads) { openblas_set_num_threads(threads); }
-  ~OpenBlasThreads() { openblas_set_num_threads(1); }
-  OpenBlasThreads(const OpenBlasThreads&) = delete;
-  OpenBlasThreads& operator=(const OpenBlasThreads&) = delete;
-};
-
 }  // namespace
 
-double matmul_rate(const std::vector<MatmulShape>& shapes, DType dtype, int threads, int repeats) {
+double matmul_rate(const std::vector<MatmulShape>& shapes, DType dtype,
+                   [[maybe_unused]] int threads, int repeats) {
   if (context().device().is_cpu()) {
+#ifdef TESSERA_BLAS
     const OpenBlasThreads own_threading(threads);
     return rate_of(shapes, DType::f32, repeats, sgemm);
+#else
+    fail("train.measure_matmul_rate compares with OpenBLAS, and this program was built without it");
+#endif
   }
   return rate_of(shapes, dtype, repeats, [](const Operands& operands, const MatmulShape& shape) {
     const auto& [a, b, c] = operands;
