@@ -350,9 +350,8 @@ TEST_CASE("a chat model gets the message in its template, and only the answer is
     if (one["name"] != "llama4") continue;
     write_file_atomically(model / "chat_template.jinja", one["template"].get<std::string>());
   }
-  const auto ids = lines_of(with(arguments, {"--json", "--system", "Be brief."}))
-                       .front()["ids"]
-                       .get<std::vector<std::int32_t>>();
+  const json line = lines_of(with(arguments, {"--json", "--system", "Be brief."})).front();
+  const auto ids = line["ids"].get<std::vector<std::int32_t>>();
   const auto prompt = tokenizer->encode(
       "<|header_start|>system<|header_end|>\n\nBe brief.<|eot|>"
       "<|header_start|>user<|header_end|>\n\nHello<|eot|>"
@@ -362,6 +361,7 @@ TEST_CASE("a chat model gets the message in its template, and only the answer is
   const Outcome text = run(with(arguments, {"--system", "Be brief.", "--device", "cpu"}));
   CHECK(text.status == 0);
   CHECK(text.out == tokenizer->decode(std::vector(ids.end() - 5, ids.end())) + "\n");
+  CHECK(line["text"].get<std::string>() + "\n" == text.out);
 }
 
 }  // namespace tessera

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "models/language_model.h"
@@ -30,6 +32,8 @@ struct Generated {
   /// They have the bits of LanguageModel::log_probabilities as long as the context is not
   /// full.
   std::vector<float> log_probabilities;
+  /// `generate` adds it, if it has needed the tokenizer: the text that it writes for this prompt.
+  std::optional<std::string> text = {};
 };
 
 /// Calls of continue_prompts, each with the number of the prompt. They may be empty.

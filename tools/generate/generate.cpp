@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "models/hugging_face.h"
@@ -56,7 +57,7 @@ std::vector<std::string> less_work(const Job& job) {
   return ways;
 }
 
-/// The texts of a job in their order. The first that is not complete goes out as it grows, those
+/// The texts of a job. They go out in their order: the first that is not complete as it grows, those
 /// after it wait.
 class Output {
  public:
@@ -65,34 +66,38 @@ class Output {
     for (std::size_t i = 0; i < texts_.size(); ++i) {
       const Prompt& prompt = job.prompts[i];
       texts_[i].stream.emplace(*job.tokenizer, prompt.ids);
-      if (i > 0) texts_[i].waiting.push_back('\n');
       if (job.options.chat) continue;
-      texts_[i].waiting += prompt.text.empty() ? job.tokenizer->decode(prompt.ids) : prompt.text;
+      texts_[i].text = prompt.text.empty() ? job.tokenizer->decode(prompt.ids) : prompt.text;
     }
   }
 
   void push(std::size_t i, std::int32_t token) {
-    texts_[i].waiting += texts_[i].stream->push(token);
+    texts_[i].text += texts_[i].stream->push(token);
     flush();
   }
   void finish(std::size_t i) {
-    texts_[i].waiting += texts_[i].stream->finish();
+    texts_[i].text += texts_[i].stream->finish();
     texts_[i].complete = true;
     flush();
   }
+  const std::string& text(std::size_t i) const { return texts_[i].text; }
 
  private:
   struct Text {
     std::optional<TextStream> stream;
-    std::string waiting;
+    std::string text;
+    std::size_t written = 0;  // bytes of it
     bool complete = false;
   };
 
   void flush() {
+    if (!write_) return;
     for (; first_ < texts_.size(); ++first_) {
-      Text& text = texts_[first_];
-      if (!text.waiting.empty()) write_(std::exchange(text.waiting, {}));
-      if (!text.complete) return;
+      Text& one = texts_[first_];
+      if (one.written < one.text.size()) write_(std::string_view(one.text).substr(one.written));
+      one.written = one.text.size();
+      if (!one.complete) return;
+      if (first_ + 1 < texts_.size()) write_("\n");
     }
   }
 
@@ -126,7 +131,7 @@ std::vector<Generated> generate(const GenerateOptions& options,
           vocabulary);
     const bool first_rank = context().rank() == 0;
     std::optional<Output> output;
-    if (write && first_rank) output.emplace(job, write);
+    if (job.tokenizer && first_rank) output.emplace(job, write);
     ContinueCalls calls;
     if (output) {
       calls.token = [&](std::size_t i, std::int32_t token) { output->push(i, token); };
@@ -142,6 +147,7 @@ std::vector<Generated> generate(const GenerateOptions& options,
                             .stop = job.stop,
                             .choices = job.tokenizer ? job.tokenizer->vocab_size() : 0},
                            calls);
+      for (std::size_t i = 0; output && i < all.size(); ++i) all[i].text = output->text(i);
       if (first_rank) results = std::move(all);
     });
   });
@@ -153,6 +159,10 @@ std::string to_json(const Generated& generated, bool all) {
   if (all) {
     text +=
         fmt::format(", \"log_probabilities\": [{}]", fmt::join(generated.log_probabilities, ", "));
+  }
+  if (generated.text) {
+    const auto handler = nlohmann::json::error_handler_t::replace;
+    text += ", \"text\": " + nlohmann::json(*generated.text).dump(-1, ' ', false, handler);
   }
   return text + "}";
 }

@@ -48,7 +48,8 @@ struct GenerateOptions {
 std::vector<Generated> generate(const GenerateOptions& options,
                                 const std::function<void(std::string_view)>& write);
 
-/// One line of JSON: {"ids": [...]}, with the log-probabilities if `all`.
+/// One line of JSON: {"ids": [...]}, with the log-probabilities if `all`, and with the text if there
+/// is one. Bytes that are not UTF-8 are replaced in it.
 std::string to_json(const Generated& generated, bool all);
 
 }  // namespace tessera
