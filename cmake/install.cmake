@@ -15,7 +15,10 @@ set_target_properties(tessera_options PROPERTIES EXPORT_NAME options)
 
 install(TARGETS tessera_options ${libraries} EXPORT tessera-targets)
 if(TARGET tessera)
-  install(TARGETS tessera)
+  if(SKBUILD) # pip builds a wheel: the program goes to the environment's PATH
+    set(CMAKE_INSTALL_BINDIR ${SKBUILD_SCRIPTS_DIR})
+  endif()
+  install(TARGETS tessera COMPONENT program)
   if(NOT CMAKE_CROSSCOMPILING) # the program writes the scripts that complete its words in shells
     set(bash bash-completion/completions/tessera)
     set(zsh zsh/site-functions/_tessera)

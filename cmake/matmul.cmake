@@ -18,7 +18,8 @@ foreach(level portable avx2 avx512 avx512_bf16 amx neon software_tiles)
 endforeach()
 
 if(TESSERA_BLAS)
-  set_source_files_properties(kernels/matmul/openblas.cpp PROPERTIES COMPILE_DEFINITIONS TESSERA_BLAS)
+  set_source_files_properties(kernels/matmul/openblas.cpp PROPERTIES COMPILE_DEFINITIONS TESSERA_BLAS
+    SKIP_PRECOMPILE_HEADERS ON)
 else()
   set_source_files_properties(kernels/matmul/blas_buffers.cpp PROPERTIES HEADER_FILE_ONLY ON) # not compiled
 endif()
