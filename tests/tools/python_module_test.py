@@ -14,6 +14,7 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 try:
     import numpy as np
@@ -171,6 +172,14 @@ class ModuleTest(unittest.TestCase):
         self.assertEqual(child.returncode, 0)
         self.check_run_continues()
 
+    def test_a_terminal_does_not_send_ctrl_c_to_the_program_a_second_time(self):
+        """A second one would end it without a checkpoint. Terminals send to processes of their session."""
+        script = self.folder / "program"
+        script.write_text("#!/bin/sh\necho {\\\"session\\\": $(ps -o sid= -p $$)}\n")
+        script.chmod(0o755)
+        with mock.patch("tessera.program", script):
+            self.assertNotEqual(tessera.plan("gpt2")["session"], os.getsid(0))
+
     def test_a_killed_python_stops_the_run_with_a_checkpoint(self):
         child = self.start_child()
         child.kill()
@@ -250,17 +259,13 @@ class ModuleTest(unittest.TestCase):
     # ---- The program
 
     def test_the_program_is_looked_for_on_path(self):
-        own, tessera.program = tessera.program, None
-        path, os.environ["PATH"] = os.environ["PATH"], str(self.folder)
-        scripts, tessera.sysconfig.get_path = tessera.sysconfig.get_path, lambda *_: "/none"
-        try:
+        with mock.patch("tessera.program", None), mock.patch("sysconfig.get_path", return_value="/none"), \
+                mock.patch.dict(os.environ, {"PATH": str(self.folder)}):
             with self.assertRaisesRegex(tessera.Error, "set tessera.program"):
                 tessera.plan("gpt2")
             (self.folder / "tessera").write_text("#!/bin/sh\necho '{\"found\": 1}'\n")
             (self.folder / "tessera").chmod(0o755)
             self.assertEqual(tessera.plan("gpt2"), {"found": 1})
-        finally:
-            tessera.program, os.environ["PATH"], tessera.sysconfig.get_path = own, path, scripts
 
 
 if __name__ == "__main__":
