@@ -35,6 +35,8 @@ struct Work {
   int ranks_on_node = 1;
   /// Whether the receivers add or copy.
   bool adds = false;
+  /// Whether one rank sends all `amount` to every other one. In a ring the others pass it on.
+  bool from_root = false;
 };
 
 class StreamLog {

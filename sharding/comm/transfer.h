@@ -17,7 +17,8 @@ namespace tessera {
 ///   all_to_all           1        the bytes that `rank` sends to others
 ///   barrier              1        0
 ///
-/// A round is one message to every other rank. A group of one rank has no rounds.
+/// A round is one message to every other rank. A group of one rank has no rounds. The root of a broadcast that
+/// does not go around a ring sends (N-1) S (Work::from_root).
 Work transfer_of(const Call& call, int rank, int ranks, int ranks_on_node);
 
 }  // namespace tessera

@@ -58,18 +58,21 @@ double transfer_seconds(const MachineRates& machine, const Work& work) {
   if (work.ranks == 1) return 0.0;
   const int messages = machine.rings ? work.rounds * (work.ranks - 1) : work.rounds;
   const bool leaves = work.ranks_on_node < work.ranks;
+  const double sent =
+      work.from_root && !machine.rings ? work.amount * (work.ranks - 1) : work.amount;
   double latency = 0.0, seconds = 0.0;
   if (work.ranks_on_node > 1) {
     const Link& link = machine.link_of(work.ranks);
     latency = link.latency;
-    seconds = work.amount / link.bandwidth;
+    // Ranks that share cores read the root's memory, all at the same time.
+    seconds = (machine.cores > 0 ? work.amount : sent) / link.bandwidth;
   }
   if (leaves) {
     check(machine.network.has_value(),
           "machine '{}' has no network, and {} ranks lie on nodes of {}", machine.name, work.ranks,
           work.ranks_on_node);
-    const Crossing crossing = crossing_of(
-        {.ranks = work.ranks, .adds = work.adds, .bytes = work.amount}, work.ranks_on_node);
+    const Crossing crossing =
+        crossing_of({.ranks = work.ranks, .adds = work.adds, .bytes = sent}, work.ranks_on_node);
     const double bytes = machine.rings ? crossing.rings : crossing.direct;
     latency = std::max(latency, machine.network->latency);
     seconds = std::max(seconds, bytes / machine.network->bandwidth);

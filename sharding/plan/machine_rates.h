@@ -33,7 +33,7 @@ struct Link {
   int ranks = 2;
   /// Seconds of a round without bytes.
   double latency = 0.0;
-  /// Bytes per second that a rank receives.
+  /// Bytes per second that a rank receives, or sends.
   double bandwidth = 0.0;
 };
 

@@ -167,6 +167,8 @@ TEST_CASE("transfers: rounds and bytes of the busiest rank") {
   expect(Collective::broadcast, 1, 160.0);
   expect(Collective::all_to_all, 1, 120.0);
   expect(Collective::barrier, 1, 0.0);
+  CHECK(work(Collective::broadcast).from_root);
+  CHECK_FALSE(work(Collective::reduce).from_root);
 }
 
 TEST_CASE("transfers: latency and bandwidth of the slower link") {
@@ -183,6 +185,28 @@ TEST_CASE("transfers: latency and bandwidth of the slower link") {
   CHECK(transfer_seconds(machine, work) == Approx(7 * 1.0 + 30.0 / 2.0));
   machine.rings = false;  // four of the seven others are on the other node
   CHECK(transfer_seconds(machine, work) == Approx(1.0 + 120.0 * 4 / 7 / 2.0));
+}
+
+TEST_CASE("transfers: the root of a broadcast sends to every rank, unless a ring passes it on") {
+  MachineRates machine = unit_machine(0);
+  machine.links = {{.ranks = 2, .bandwidth = 10.0}};
+  Work work{.kind = Work::Kind::transfer,
+            .amount = 120.0,
+            .rounds = 1,
+            .ranks = 8,
+            .ranks_on_node = 8,
+            .from_root = true};
+  CHECK(transfer_seconds(machine, work) == Approx(7 * 12.0));
+  machine.network = Link{.bandwidth = 2.0};
+  work.ranks_on_node = 4;  // four ranks are on the other node
+  CHECK(transfer_seconds(machine, work) == Approx(4 * 120.0 / 2.0));
+  machine.rings = true;  // one rank of four passes it on to the other node
+  CHECK(transfer_seconds(machine, work) == Approx(30.0 / 2.0));
+  work.ranks_on_node = 8;
+  CHECK(transfer_seconds(machine, work) == Approx(12.0));
+  machine.rings = false;
+  machine.cores = 8;  // the receivers copy
+  CHECK(transfer_seconds(machine, work) == Approx(12.0));
 }
 
 TEST_CASE("a fit finds the latency and bandwidth that made the times") {
