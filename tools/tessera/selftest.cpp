@@ -10,7 +10,7 @@ namespace tessera {
 
 void add_selftest(Command& app) {
   Command command = app.subcommand(
-      "selftest", "Train a tiny model in all ways, in a minute, and compare the bits.");
+      "selftest", "Train a tiny model in all ways, in a few seconds, and compare the bits.");
   const auto options = std::make_shared<SelftestOptions>();
   command.option("--ranks", options->ranks, "Ranks: 2 (the default), 4, 8, ...");
   command.option("--device", options->device, "As runtime.device; auto by default");
