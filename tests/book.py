@@ -33,7 +33,7 @@ An exercise's solution (<details>) has one of these marks or an equation of numb
 Links lead to files and headings that exist. Paths in backticks exist, unless they contain NAME, and so do
 keys such as `sharding.strategy`. A name quoted after the word "test" is the name of a test case. The
 figures in FIGURES equal the output of their scripts; "book.py --draw ROOT BINARIES" draws them. book_words.py checks the
-glossary's words, book_exercises.py the parts of chapters, book_citations.py the bibliography.
+glossary's words, book_exercises.py the parts of chapters, book_citations.py the bibliography, book_readme.py the README.
 
 Prints one line per finding and exits with status 1 if there is one.
 """
@@ -48,6 +48,7 @@ from pathlib import Path
 import book_citations
 import book_exercises
 import book_fences
+import book_readme
 import book_words
 
 # Figures below docs/figures/: the command whose output is piped into the script of the same name, or None.
@@ -63,6 +64,7 @@ FIGURES = {
     "memory_bars": "tessera plan examples/llama3_8b.yaml --ranks 8",
     "memory_over_time": "step_memory over_time",
     "mesh": "tessera plan examples/hsdp.yaml --ranks 8 data.train=none sharding.shard_size=4",
+    "moving_step": None,  # from a trace in docs/figures/traces/
     "panels": None,
     "prediction": None,  # from traces in docs/figures/traces/
     "partitions": "partitions",
@@ -371,6 +373,7 @@ def main(arguments):
     findings += book_words.findings_in_words(tree.read)
     order = book_words.order_of(tree.read(book_words.CONTENTS) or "")
     findings += book_exercises.findings_in_chapters(tree.read, order)
+    findings += book_readme.findings_in_readme(tree.read)
     names = [str(page.relative_to(tree.root)) for page in pages_of(tree)]
     findings += book_citations.findings_in_citations(tree.read, names)
     for figure in FIGURES:

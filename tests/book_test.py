@@ -9,6 +9,7 @@ import unittest
 import book
 import book_citations
 import book_exercises
+import book_readme
 import book_words
 
 SOURCE = "int one();\n\nvoid two() {\n  first();\n  second();\n  third();\n}\n"
@@ -301,6 +302,27 @@ class CitationTest(unittest.TestCase):
         self.assertEqual(len(self.findings("Li et al. 2021")), 2)
         self.assertEqual(self.findings("Li 2020", self.ROW.replace("[A page](page.md)", "none")),
                          ["docs/bibliography.md: no page cites Li 2020"])
+
+
+class ReadmeTest(unittest.TestCase):
+    GOOD = ("# Learn FSDP\n\n![A step](a.svg)\n\n<!-- printed by a -->\n    sent 30 held 12\n<!-- end -->\n\n"
+            "GPT-2 124M on one H200 sends 30 / 12 = 2.5, [0.443 of the peak](docs/x.md).\n\n    a command of 7\n")
+
+    def findings(self, text):
+        return list(book_readme.findings_in_readme({"README.md": text, "docs/x.md": "| 0.443 | 29.8 |"}.get))
+
+    def test_figures_of_linked_pages_and_right_equations_pass(self):
+        self.assertEqual(self.findings(self.GOOD), [])
+
+    def test_figures_without_a_source_are_found(self):
+        for before, after in (("0.443", "0.444"), ("= 2.5", "= 2.4"), ("30 / 12 = 2.5", "30 / 15 = 2.0"),
+                              ("(docs/x.md)", "(docs/y.md)"), ("sends", "sends 9")):
+            self.assertEqual(len(self.findings(self.GOOD.replace(before, after))), 1, after)
+
+    def test_a_long_page_and_a_late_picture_are_found(self):
+        self.assertIn("words", self.findings(self.GOOD + "word " * 600)[0])
+        self.assertIn("picture", self.findings(self.GOOD.replace("![", "word " * 100 + "!["))[0])
+        self.assertIn("FSDP", self.findings(self.GOOD.replace("FSDP", "sharding"))[0])
 
 
 class WordsTest(unittest.TestCase):
