@@ -75,6 +75,10 @@ FAULTS = {
         "sharding/plan/machine_rates.cpp",
         "work.amount * ranks_on_node / host.memory",
         "work.amount * std::min(1, ranks_on_node) / host.memory"),
+        "the root of a broadcast sends to one rank only": (
+        "sharding/plan/machine_rates.cpp",
+        "work.from_root && !machine.rings",
+        "false"),
     "bytes leave the node twice": (
         "sharding/plan/machine_rates.cpp",
         "machine.rings ? crossing.rings : crossing.direct;",
