@@ -14,6 +14,7 @@
 #include "kernels/cast/op.h"
 #include "kernels/cross_entropy/op.h"
 #include "kernels/dropout/op.h"
+#include "kernels/gelu/op.h"
 #include "kernels/linear_cross_entropy/op.h"
 #include "kernels/matmul/op.h"
 #include "kernels/op.h"
@@ -38,7 +39,8 @@ Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedP
 /// derivative are part of the products (kernels/linear/op.h). Biases may be undefined.
 Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter& fc_bias,
                   const Parameter& proj_weight, const Parameter& proj_bias,
-                  WeightLayout layout = WeightLayout::out_in, const Variable& residual = {});
+                  WeightLayout layout = WeightLayout::out_in, const Variable& residual = {},
+                  GeluForm form = GeluForm::tanh);
 
 /// swiglu(x gate_up + gate_up_bias) down + down_bias, in the same way, with weights stored as
 /// [out, in].

@@ -49,6 +49,7 @@ struct MlpLayers {
   Parameter proj_weight, proj_bias;
   Transpose transpose;
   bool gated = false;
+  GeluForm gelu = GeluForm::tanh;
 
   std::int64_t outputs_of(const JoinedParameters& weight) const {
     return weight.shape()[transpose == Transpose::yes ? 0 : 1];
@@ -58,15 +59,18 @@ struct MlpLayers {
   std::int64_t hidden_width() const { return gated ? pre_width() / 2 : pre_width(); }
 
   void hidden_forward(Out hidden, Out pre, const Tensor& rows) const {
-    (gated ? linear_swiglu_forward : linear_gelu_forward)(hidden, pre, rows, fc_weight.data(),
-                                                          transpose, data_of(fc_bias));
+    if (gated) {
+      linear_swiglu_forward(hidden, pre, rows, fc_weight.data(), transpose, data_of(fc_bias));
+    } else {
+      linear_gelu_forward(hidden, pre, rows, fc_weight.data(), transpose, data_of(fc_bias), gelu);
+    }
   }
   /// The gradient of `pre`. In a gated layer it overwrites `pre`, and the gradient of `hidden`
   /// overwrites `hidden`.
   Tensor pre_gradient(const Tensor& dy, const Tensor& pre, const Tensor& hidden) const {
     if (!gated) {
       const Tensor dpre = like(pre);
-      linear_backward_input(dpre, dy, proj_weight.data(), transpose, pre);
+      linear_backward_input(dpre, dy, proj_weight.data(), transpose, pre, gelu);
       return dpre;
     }
     const Tensor dpre = reuse(pre);
@@ -156,9 +160,10 @@ Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedP
 
 Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter& fc_bias,
                   const Parameter& proj_weight, const Parameter& proj_bias, WeightLayout layout,
-                  const Variable& residual) {
-  return mlp({"gelu_mlp", fc_weight, fc_bias, proj_weight, proj_bias, transposition(layout)}, x,
-             residual);
+                  const Variable& residual, GeluForm form) {
+  return mlp({"gelu_mlp", fc_weight, fc_bias, proj_weight, proj_bias, transposition(layout),
+              /*gated=*/false, form},
+             x, residual);
 }
 
 Variable swiglu_mlp(const Variable& x, const JoinedParameters& gate_up_weight,

@@ -26,10 +26,10 @@ void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose tran
 }
 
 void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
-                         Transpose transpose_weight, const Tensor& bias) {
+                         Transpose transpose_weight, const Tensor& bias, GeluForm form) {
   const auto finished = [&, isa = loop_isa()](const Rectangle& part) {
     if (bias.defined()) bias_forward(isa, part, pre, bias);
-    gelu_forward(isa, part, y, pre);
+    gelu_forward(isa, part, y, pre, form);
   };
   cpu::matmul(pre, x, weight, Transpose::no, transpose_weight, Accumulate::no,
               {.finished = finished});
@@ -51,11 +51,11 @@ void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& we
 }
 
 void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
-                           Transpose transpose_weight, const Tensor& pre) {
+                           Transpose transpose_weight, const Tensor& pre, GeluForm form) {
   ProductSteps steps;
   if (pre.defined()) {
     steps.finished = [&, isa = loop_isa()](const Rectangle& part) {
-      gelu_backward(isa, part, dx, dx, pre);
+      gelu_backward(isa, part, dx, dx, pre, form);
     };
   }
   cpu::matmul(dx, dy, weight, Transpose::no, opposite(transpose_weight), Accumulate::no, steps);

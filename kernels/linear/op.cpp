@@ -69,7 +69,7 @@ void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose tran
 }
 
 void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
-                         Transpose transpose_weight, const Tensor& bias) {
+                         Transpose transpose_weight, const Tensor& bias, GeluForm form) {
   constexpr std::string_view op = "linear_gelu_forward";
   check_layer(op, {{"y", y}, {"x", x}, {"weight", weight}, transpose_weight});
   check_on_one_device(op, {{"y", y}, {"pre", pre}});
@@ -82,13 +82,16 @@ void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
     check_apart(op, output, {"weight", weight});
   }
   if (y.device().is_cpu()) {
-    return cpu::linear_gelu_forward(y, pre, x, weight, transpose_weight, bias);
+    return cpu::linear_gelu_forward(y, pre, x, weight, transpose_weight, bias, form);
   }
   if constexpr (kHasCuda) {
-    if (cuda::linear_gelu_forward(y, pre, x, weight, transpose_weight, bias)) return;
+    if (form == GeluForm::tanh &&
+        cuda::linear_gelu_forward(y, pre, x, weight, transpose_weight, bias)) {
+      return;
+    }
   }
   linear_forward(pre, x, weight, transpose_weight, bias);
-  gelu_forward(y, pre);
+  gelu_forward(y, pre, form);
 }
 
 void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
@@ -113,7 +116,7 @@ void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& we
 }
 
 void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
-                           Transpose transpose_weight, const Tensor& pre) {
+                           Transpose transpose_weight, const Tensor& pre, GeluForm form) {
   constexpr std::string_view op = "linear_backward_input";
   check_layer(op, {{"dy", dy}, {"dx", dx}, {"weight", weight}, transpose_weight});
   check_apart(op, {"dx", dx}, {"dy", dy});
@@ -125,13 +128,16 @@ void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
     check_apart(op, {"dx", dx}, {"pre", pre});
   }
   if (dx.device().is_cpu()) {
-    return cpu::linear_backward_input(dx, dy, weight, transpose_weight, pre);
+    return cpu::linear_backward_input(dx, dy, weight, transpose_weight, pre, form);
   }
   if constexpr (kHasCuda) {
-    if (cuda::linear_backward_input(dx, dy, weight, transpose_weight, pre)) return;
+    if (form == GeluForm::tanh &&
+        cuda::linear_backward_input(dx, dy, weight, transpose_weight, pre)) {
+      return;
+    }
   }
   matmul(dx, dy, weight, Transpose::no, opposite(transpose_weight));
-  if (pre.defined()) gelu_backward(dx, dx, pre);
+  if (pre.defined()) gelu_backward(dx, dx, pre, form);
 }
 
 void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const Tensor& weight,

@@ -19,11 +19,12 @@
 // (kernels/cuda/gemm.h) where the library has it. Bias, gelu and residual then read the product before
 // it is rounded, so 16-bit results differ from the separate operations in their last bit, and pre is
 // the input of gelu, rounded. In f32 gelu is a separate operation: the epilogue's tanh is a hardware
-// approximation. swiglu is the epilogue of our own product on Hopper (grouped_matmul/op.h) if there is
+// approximation. So is gelu's exact form: the library has no epilogue for it. swiglu is the epilogue of our own product on Hopper (grouped_matmul/op.h) if there is
 // no bias and the rank has chosen it (matmul/options.h). dbias comes with the product only where both gradients
 // are overwritten and have one dtype, because the library cannot accumulate it.
 #pragma once
 
+#include "kernels/gelu/op.h"
 #include "kernels/op.h"
 
 namespace tessera {
@@ -31,7 +32,8 @@ namespace tessera {
 void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
                     const Tensor& bias, const Tensor& residual = {});
 void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
-                         Transpose transpose_weight, const Tensor& bias);
+                         Transpose transpose_weight, const Tensor& bias,
+                         GeluForm form = GeluForm::tanh);
 
 /// gate_up is [N, O] and y [N, O / 2].
 void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
@@ -39,7 +41,8 @@ void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& we
 
 /// If x was gelu(pre), dx is the gradient of pre. Otherwise `pre` is undefined.
 void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
-                           Transpose transpose_weight, const Tensor& pre = {});
+                           Transpose transpose_weight, const Tensor& pre = {},
+                           GeluForm form = GeluForm::tanh);
 /// x [N, I] was swiglu(gate_up), and gate_up is [N, 2 I]. dgate_up may be gate_up itself.
 void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const Tensor& weight,
                                   Transpose transpose_weight, const Tensor& gate_up);
@@ -56,7 +59,7 @@ decltype(tessera::swiglu_linear_backward_input) swiglu_linear_backward_input;
 decltype(tessera::linear_backward_weight) linear_backward_weight;
 }  // namespace cpu
 namespace cuda {
-// As one product. False, and nothing is done, if no product takes these arguments.
+// As one product, with gelu in the form of tanh. False, and nothing is done, if no product takes these arguments.
 bool linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
                     const Tensor& bias, const Tensor& residual);
 bool linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,

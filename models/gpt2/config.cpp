@@ -25,6 +25,14 @@ constexpr std::array<Preset, 5> kPresets = {{
     {"gpt2-mini", {.context = 256, .layers = 4, .heads = 4, .width = 256}},
 }};
 
+GeluForm read_gelu(const ConfigReader& reader) {
+  const std::string name = reader.text("activation_function", "gelu_new");
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return GeluForm::tanh;
+  check(name == enum_name(GeluForm::exact),
+        "config.json: activation_function is {}; expected 'gelu_new' or 'gelu'", excerpt(name));
+  return GeluForm::exact;
+}
+
 }  // namespace
 
 const std::vector<std::string_view>& gpt2_presets() {
@@ -46,9 +54,6 @@ Gpt2Config gpt2_preset(std::string_view name) {
 
 Gpt2Config gpt2_config_from(const nlohmann::json& config) {
   const ConfigReader reader(config);
-  const std::string activation = reader.text("activation_function", "gelu_new");
-  check(activation == "gelu_new" || activation == "gelu_pytorch_tanh",
-        "config.json: activation_function is {}; expected 'gelu_new'", excerpt(activation));
   // These variants would load and silently compute something else.
   reader.require("tie_word_embeddings", true);
   reader.require("scale_attn_weights", true);
@@ -61,6 +66,7 @@ Gpt2Config gpt2_config_from(const nlohmann::json& config) {
       .width = reader.whole("n_embd"),
       .dropout = reader.number("resid_pdrop", 0.0),
       .norm_epsilon = reader.number("layer_norm_epsilon", 1e-5),
+      .gelu = read_gelu(reader),
   };
   check_config(result);
   const std::int64_t inner = 4 * result.width;
@@ -84,7 +90,7 @@ nlohmann::json to_json(const Gpt2Config& config) {
       {"n_layer", config.layers},
       {"n_head", config.heads},
       {"n_inner", nullptr},
-      {"activation_function", "gelu_new"},
+      {"activation_function", enum_name(config.gelu)},
       {"layer_norm_epsilon", config.norm_epsilon},
       {"initializer_range", 0.02},
       {"embd_pdrop", config.dropout},

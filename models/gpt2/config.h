@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/gelu/op.h"
 #include "models/transformer_shape.h"
 
 namespace tessera {
@@ -20,6 +21,7 @@ struct Gpt2Config {
   /// they never exist in memory.)
   double dropout = 0.0;
   double norm_epsilon = 1e-5;
+  GeluForm gelu = GeluForm::tanh;
 };
 
 /// "gpt2" (124M), "gpt2-medium" (355M), "gpt2-large" (774M) and "gpt2-xl" (1558M) as published, and

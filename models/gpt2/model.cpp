@@ -33,6 +33,7 @@ class Block final : public DecoderBlock {
   Block(const std::string& name, std::int64_t layer, const Gpt2Config& config)
       : layer_(layer),
         heads_(config.heads),
+        gelu_(config.gelu),
         ln_1_(norm(name + ".ln_1", config)),
         c_attn_(conv1d(name + ".attn.c_attn", config.width, 3 * config.width, kInitialDeviation)),
         attn_c_proj_(
@@ -66,11 +67,12 @@ class Block final : public DecoderBlock {
   /// c_proj(gelu(c_fc(x))), plus `residual` if it is defined.
   Variable mlp(const Variable& x, const Variable& residual = {}) const {
     return gelu_mlp(x, c_fc_.weight, c_fc_.bias, mlp_c_proj_.weight, mlp_c_proj_.bias,
-                    WeightLayout::in_out, residual);
+                    WeightLayout::in_out, residual, gelu_);
   }
 
   std::int64_t layer_;
   std::int64_t heads_;
+  GeluForm gelu_;
   LayerNorm ln_1_;
   Linear c_attn_;
   Linear attn_c_proj_;

@@ -1,4 +1,4 @@
-"""Writes tests/golden/gpt2/: three small GPT-2s and Transformers' results with them.
+"""Writes tests/golden/gpt2/: four small GPT-2s and Transformers' results with them.
 
 reference.py describes the files.
 
@@ -21,6 +21,7 @@ class Gpt2Case(Case):
     width: int
     heads: int
     context: int
+    activation: str = "gelu_new"
 
 
 CASES = [
@@ -32,13 +33,15 @@ CASES = [
     # One sequence just longer than a power of two, well within the context.
     Gpt2Case(name="one_layer", layers=1, width=48, heads=3, vocab_size=65, context=64, batch=1, sequence=33,
          seed=3),
+    Gpt2Case(name="exact_gelu", layers=2, width=32, heads=4, vocab_size=97, context=32, batch=2, sequence=12,
+         activation="gelu", seed=4),
 ]
 
 
 def make_model(case):
     config = GPT2Config(
         vocab_size=case.vocab_size, n_positions=case.context, n_embd=case.width,
-        n_layer=case.layers, n_head=case.heads, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        n_layer=case.layers, n_head=case.heads, activation_function=case.activation, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
         bos_token_id=None, eos_token_id=None)
     return randomize(GPT2LMHeadModel(config), case.seed)
 

@@ -22,13 +22,14 @@ struct Size {
 // A GPU fuses gelu where a row is a multiple of 8 elements, and bias where there are rows.
 const Size kSizes[] = {{1, 1, 1}, {5, 3, 7}, {33, 24, 40}, {4, 16, 13}, {0, 3, 8}};
 
-double gelu(double x) {
+double gelu(double x, GeluForm form) {
+  if (form == GeluForm::exact) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
   const double u = std::sqrt(2.0 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
   return 0.5 * x * (1.0 + std::tanh(u));
 }
-double gelu_derivative(double x) {
+double gelu_derivative(double x, GeluForm form) {
   constexpr double h = 1e-6;
-  return (gelu(x + h) - gelu(x - h)) / (2 * h);
+  return (gelu(x + h, form) - gelu(x - h, form)) / (2 * h);
 }
 
 /// The tensors of one layer and their values.
@@ -99,7 +100,7 @@ TEST_CASE("linear_swiglu_forward: gate and up of the layer, and SwiGLU of what i
           const Tensor gate_up = test::poisoned({size.N, size.O}, precision.dtype);
           const Tensor y = test::poisoned({size.N, size.O / 2}, precision.dtype);
           linear_swiglu_forward(y, gate_up, layer.x, layer.weight, transpose,
-                                with_bias ? layer.bias : Tensor());
+                                with_bias ? layer.bias : Tensor(), form);
           CHECK(relative_error(to_doubles(gate_up), layer.forward(with_bias)) <=
                 2 * precision.bound);
           const Tensor expected = test::poisoned(y.shape(), precision.dtype);
@@ -153,7 +154,8 @@ TEST_CASE("linear_forward: a wrong residual is named") {
 
 TEST_CASE("linear_gelu_forward is gelu(x W + b) and saves the input of gelu") {
   const test::Rank rank;
-  for_every_layer([](const Layer& layer, double bound) {
+  const GeluForm form = GENERATE(GeluForm::tanh, GeluForm::exact);
+  for_every_layer([form](const Layer& layer, double bound) {
     for (const bool with_bias : {true, false}) {
       const Tensor y = test::poisoned({layer.s.N, layer.s.O}, layer.dtype);
       const Tensor pre = test::poisoned({layer.s.N, layer.s.O}, layer.dtype);
@@ -161,7 +163,7 @@ TEST_CASE("linear_gelu_forward is gelu(x W + b) and saves the input of gelu") {
                           with_bias ? layer.bias : Tensor());
       Values expected = layer.forward(with_bias);
       CHECK(relative_error(to_doubles(pre), expected) <= 2 * bound);
-      for (double& value : expected) value = gelu(value);
+      for (double& value : expected) value = gelu(value, form);
       // gelu's argument is rounded, then its value. A GPU's fused gelu errs by 2^-11 more in 16 bits.
       CHECK(relative_error(to_doubles(y), expected) <= 4 * bound);
     }
@@ -170,14 +172,15 @@ TEST_CASE("linear_gelu_forward is gelu(x W + b) and saves the input of gelu") {
 
 TEST_CASE("linear_backward_input is dy W^T, times gelu's derivative where the input was a gelu") {
   const test::Rank rank;
-  for_every_layer([](const Layer& layer, double bound) {
+  const GeluForm form = GENERATE(GeluForm::tanh, GeluForm::exact);
+  for_every_layer([form](const Layer& layer, double bound) {
     const Tensor dx = test::poisoned({layer.s.N, layer.s.I}, layer.dtype);
     linear_backward_input(dx, layer.dy, layer.weight, layer.transpose);
     Values expected = layer.input_gradient();
     CHECK(relative_error(to_doubles(dx), expected) <= bound);
-    linear_backward_input(dx, layer.dy, layer.weight, layer.transpose, layer.x);
+    linear_backward_input(dx, layer.dy, layer.weight, layer.transpose, layer.x, form);
     for (std::size_t j = 0; j < expected.size(); ++j) {
-      expected[j] *= gelu_derivative(layer.x_values[j]);
+      expected[j] *= gelu_derivative(layer.x_values[j], form);
     }
     // The separate steps round twice; the reference differentiates numerically.
     CHECK(relative_error(to_doubles(dx), expected) <= 2 * bound + 1e-9);

@@ -1404,6 +1404,16 @@ FAULTS = {
         "as_stored ? Epilogue::column_sums_of_b : Epilogue::row_sums_of_a",
         "as_stored ? Epilogue::row_sums_of_a : Epilogue::column_sums_of_b",
         ["kernels_linear"]),
+    "the exact form of gelu takes tanh's epilogue": (
+        "kernels/linear/op.cpp",
+        "if (form == GeluForm::tanh &&\n        cuda::linear_gelu_forward",
+        "if (cuda::linear_gelu_forward",
+        ["kernels_linear"]),
+    "the exact form of gelu has no density in its gradient": (
+        "kernels/gelu/cuda.cu",
+        "x * kDensity * expf(-0.5f * x * x)",
+        "0.0f * kDensity * expf(-0.5f * x * x)",
+        ["kernels_gelu"]),
     "f32 results take gelu's approximate epilogue": (
         "kernels/linear/cuda.cpp",
         "return size_of(product.out) == 2 && product.N % 8 == 0;",
