@@ -1,5 +1,6 @@
 #include "models/config_reader.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -53,6 +54,16 @@ std::vector<std::int64_t> ConfigReader::wholes(const char* key) const {
     numbers.push_back(element.get<std::int64_t>());
   }
   return numbers;
+}
+
+std::vector<double> ConfigReader::numbers(const char* key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return {};
+  const bool all = value->is_array() &&
+                   std::all_of(value->begin(), value->end(),
+                               [](const nlohmann::json& number) { return number.is_number(); });
+  if (!all) fail_on(key, *value, "a list of numbers");
+  return value->get<std::vector<double>>();
 }
 
 bool ConfigReader::flag(const char* key, bool fallback) const {

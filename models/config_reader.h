@@ -31,6 +31,8 @@ class ConfigReader {
   bool flag(const char* key, bool fallback) const;
   /// Whole numbers of at most 63 bits; none if the key is missing or null.
   std::vector<std::int64_t> wholes(const char* key) const;
+  /// Numbers; none if the key is missing or null.
+  std::vector<double> numbers(const char* key) const;
   /// The object under a key; none if the key is missing or null. Errors in it name both keys.
   std::optional<ConfigReader> object(const char* key) const;
   /// A text; `fallback` if the key is missing or null.

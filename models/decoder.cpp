@@ -67,6 +67,7 @@ TokenPositions Pass::positions() const {
   TokenPositions positions;
   positions.first = first_position();
   positions.each = document_positions;
+  if (cache != nullptr) positions.length = cache->capacity;
   for (const Pass& sequence : sequences) {
     positions.end = std::max(positions.end, sequence.first_position() + sequence.tokens);
   }
@@ -75,16 +76,19 @@ TokenPositions Pass::positions() const {
 
 Variable attend(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
                 std::int64_t layer, const RotaryEmbedding* rotary, const QkNorm& norm) {
-  const Rotary by = rotary != nullptr ? rotary->of(qkv, pass.positions()) : Rotary();
+  // Sequences of different lengths may have different tables.
+  const bool apart = !pass.sequences.empty() && rotary != nullptr && rotary->depends_on_length();
+  const Rotary by = rotary != nullptr && !apart ? rotary->of(qkv, pass.positions()) : Rotary();
   if (!has_cache(pass)) {
     return attention(std::move(qkv), heads, kv_heads, pass.first_key, by, norm);
   }
-  if (by.defined() || norm.defined()) {
+  if (!apart && (by.defined() || norm.defined())) {
     qkv = placed_heads(std::move(qkv), heads, kv_heads, by, norm);
   }
   if (!pass.sequences.empty()) {
     return for_each_sequence(std::array{qkv.data()}, pass, [&](const auto& own, const Pass& one) {
-      return attend(own[0], heads, kv_heads, one, layer);
+      return apart ? attend(own[0], heads, kv_heads, one, layer, rotary, norm)
+                   : attend(own[0], heads, kv_heads, one, layer);
     });
   }
   return Variable(cached_attention(qkv.data(), heads, kv_heads, *pass.cache, layer));

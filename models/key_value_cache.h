@@ -13,7 +13,8 @@ namespace tessera {
 
 /// With a cache, each further token costs one row of work. It serves one sequence.
 struct KeyValueCache {
-  /// An empty cache for at most `most_tokens`, or the model's whole context. A layer gets its memory
+  /// An empty cache for at most `most_tokens`, or the model's whole context. That is the sequence's
+  /// length for RoPE's scaling (models/rotary_embedding.h). A layer gets its memory
   /// with the first token, in the dtype that the model computes in.
   explicit KeyValueCache(const TransformerShape& shape,
                          std::int64_t most_tokens = std::numeric_limits<std::int64_t>::max())

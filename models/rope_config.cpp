@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "models/transformer_shape.h"
 #include "runtime/check.h"
 #include "runtime/elementary.h"
 #include "runtime/json.h"
@@ -68,14 +69,36 @@ RopeAngles read_angles(const ConfigReader& config) {
   return enum_from_name<RopeAngles>(name);
 }
 
-RopeScaling read_scaling(const ConfigReader& scaling, std::int64_t context) {
+DynamicScaling read_dynamic(const ConfigReader& scaling, double context) {
+  return {.factor = scaling.number("factor", 1.0), .original_context = context};
+}
+
+LongRopeScaling read_longrope(const ConfigReader& config, const ConfigReader& scaling,
+                              double context) {
+  // Files of Phi-3 have the original context outside the object.
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  const double original = config.number(kOriginal, scaling.number(kOriginal, context));
+  const double factor = scaling.number("factor", context / original);
+  const double usual =
+      factor <= 1.0 ? 1.0 : std::sqrt(1.0 + logarithm(factor) / logarithm(original));
+  return {.short_factors = scaling.numbers("short_factor"),
+          .long_factors = scaling.numbers("long_factor"),
+          .original_context = original,
+          .amplitude = scaling.number("attention_factor", usual)};
+}
+
+RopeScaling read_scaling(const ConfigReader& config, const ConfigReader& scaling,
+                         std::int64_t context) {
   const std::string kind = scaling.text("rope_type", scaling.text("type", "default"));
   const auto positions = static_cast<double>(context);
   if (kind == "default") return {};
   if (kind == "linear") return read_linear(scaling);
   if (kind == "llama3") return read_llama3(scaling, positions);
   if (kind == "yarn") return read_yarn(scaling, positions);
-  fail("config.json: rope_type is {}; expected default, linear, llama3 or yarn", excerpt(kind));
+  if (kind == "dynamic") return read_dynamic(scaling, positions);
+  if (kind == "longrope") return read_longrope(config, scaling, positions);
+  fail("config.json: rope_type is {}; expected default, linear, llama3, yarn, dynamic or longrope",
+       excerpt(kind));
 }
 
 nlohmann::json to_json(const std::monostate&) {
@@ -110,10 +133,40 @@ nlohmann::json to_json(const YarnScaling& scaling) {
   return result;
 }
 
+nlohmann::json to_json(const DynamicScaling& scaling) {
+  return {{"rope_type", "dynamic"}, {"factor", scaling.factor}};
+}
+
+nlohmann::json to_json(const LongRopeScaling& scaling) {
+  return {{"rope_type", "longrope"},
+          {"short_factor", scaling.short_factors},
+          {"long_factor", scaling.long_factors},
+          {"original_max_position_embeddings", whole(scaling.original_context)},
+          {"attention_factor", scaling.amplitude}};
+}
+
+/// None if the kind of scaling has none.
+std::optional<double> original_context(const RopeScaling& scaling) {
+  return std::visit(
+      [](const auto& kind) -> std::optional<double> {
+        if constexpr (requires { kind.original_context; }) return kind.original_context;
+        return std::nullopt;
+      },
+      scaling);
+}
+
 }  // namespace
 
-RopeFrequencies frequencies_of(const RopeConfig& rope, std::int64_t head_size) {
-  return rope_frequencies(head_size, rope.theta, rope.scaling, rope.angles);
+RopeFrequencies frequencies_of(const RopeConfig& rope, std::int64_t head_size,
+                               std::int64_t length) {
+  return rope_frequencies(head_size, rope.theta, rope.scaling, rope.angles, length);
+}
+
+std::int64_t stretched_context(const RopeConfig& rope, std::int64_t positions) {
+  const auto* const dynamic = std::get_if<DynamicScaling>(&rope.scaling);
+  if (dynamic == nullptr) return positions;
+  const double stretched = std::max(1.0, dynamic->factor) * static_cast<double>(positions);
+  return static_cast<std::int64_t>(std::clamp(stretched, -0x1p40, 0x1p40));
 }
 
 RopeConfig read_rope(const ConfigReader& config, std::int64_t context, double default_theta) {
@@ -127,7 +180,7 @@ RopeConfig read_rope(const ConfigReader& config, std::int64_t context, double de
   if (const auto& scaling = new_dialect ? new_dialect : old_dialect) {
     check_whole_head(*scaling);
     result.theta = scaling->number("rope_theta", result.theta);
-    result.scaling = read_scaling(*scaling, context);
+    result.scaling = read_scaling(config, *scaling, context);
   }
   return result;
 }
@@ -136,23 +189,24 @@ void write_rope(nlohmann::json& config, const RopeConfig& rope) {
   config["rope_theta"] = rope.theta;
   config["rope_scaling"] =
       std::visit([](const auto& scaling) { return to_json(scaling); }, rope.scaling);
+  if (const auto* const dynamic = std::get_if<DynamicScaling>(&rope.scaling)) {
+    config["max_position_embeddings"] = whole(dynamic->original_context);
+  }
   if (rope.angles != RopeAngles::exact) config["rope_angles"] = enum_name(rope.angles);
 }
 
 void check_rope(const RopeConfig& rope, std::int64_t head_size) {
   check(std::isfinite(rope.theta) && rope.theta > 1.0,
         "rope_theta is {}; expected a number above 1", rope.theta);
-  const auto* const yarn = std::get_if<YarnScaling>(&rope.scaling);
-  const auto* const llama3 = std::get_if<Llama3Scaling>(&rope.scaling);
-  for (const double context : {yarn != nullptr ? yarn->original_context : 1.0,
-                               llama3 != nullptr ? llama3->original_context : 1.0}) {
-    check(context >= 1.0 && context <= 0x1p40,
-          "original_max_position_embeddings is {}; expected at least 1", context);
+  const double context = original_context(rope.scaling).value_or(1.0);
+  check(context >= 1.0 && context <= 0x1p40,
+        "original_max_position_embeddings is {}; expected at least 1", context);
+  for (const std::int64_t length : {std::int64_t{1}, LargestSizes::context}) {
+    const RopeFrequencies frequencies = frequencies_of(rope, head_size, length);
+    bool finite = std::isfinite(frequencies.amplitude);
+    for (const double frequency : frequencies.of_pair) finite = finite && std::isfinite(frequency);
+    check(finite, "rope_scaling gives frequencies that are not finite");
   }
-  const RopeFrequencies frequencies = frequencies_of(rope, head_size);
-  bool finite = std::isfinite(frequencies.amplitude);
-  for (const double frequency : frequencies.of_pair) finite = finite && std::isfinite(frequency);
-  check(finite, "rope_scaling gives frequencies that are not finite");
 }
 
 }  // namespace tessera

@@ -16,8 +16,12 @@ struct RopeConfig {
   RopeAngles angles = RopeAngles::exact;
 };
 
-/// Raises Error as rope_frequencies does.
-RopeFrequencies frequencies_of(const RopeConfig& rope, std::int64_t head_size);
+/// Those of a sequence of `length` tokens. Raises Error as rope_frequencies does.
+RopeFrequencies frequencies_of(const RopeConfig& rope, std::int64_t head_size, std::int64_t length);
+
+/// The longest sequence of a model with this max_position_embeddings. That of a model with dynamic
+/// scaling is the original context, which the factor stretches.
+std::int64_t stretched_context(const RopeConfig& rope, std::int64_t positions);
 
 /// Reads both dialects of Transformers:
 ///
@@ -26,13 +30,14 @@ RopeFrequencies frequencies_of(const RopeConfig& rope, std::int64_t head_size);
 ///
 /// Either may name rope_angles, "exact" or "f32", which Transformers does not read.
 ///
-/// `context` is the original context where the file names none. Raises Error for a kind of scaling
-/// that is not default, linear, llama3 or yarn, for a part of the channels, and if both dialects are
-/// given.
+/// `context`, the file's max_position_embeddings, is the original context where the file names none.
+/// Raises Error for a kind of scaling that is not default, linear, llama3, yarn, dynamic or longrope,
+/// for a part of the channels, and if both dialects are given.
 RopeConfig read_rope(const ConfigReader& config, std::int64_t context,
                      double default_theta = 10000.0);
 
 /// Adds rope_theta and rope_scaling (4.x) to a config.json, and rope_angles if they are not exact.
+/// With dynamic scaling max_position_embeddings becomes the original context.
 void write_rope(nlohmann::json& config, const RopeConfig& rope);
 
 /// Raises Error unless every number is positive and finite.

@@ -10,10 +10,14 @@ namespace tessera {
 
 RotaryEmbedding::RotaryEmbedding(const RopeConfig& rope, const TransformerShape& shape,
                                  RopePairs pairs)
-    : RotaryEmbedding([frequencies = frequencies_of(rope, shape.head_size), pairs](
-                          std::int64_t positions,
-                          DType dtype) { return rope_table(positions, frequencies, pairs, dtype); },
-                      shape) {}
+    : RotaryEmbedding(
+          [rope, head_size = shape.head_size, pairs](std::int64_t positions, DType dtype,
+                                                     std::int64_t length) {
+            return rope_table(positions, frequencies_of(rope, head_size, length), pairs, dtype);
+          },
+          shape) {
+  scaling_ = rope.scaling;
+}
 
 RotaryEmbedding::RotaryEmbedding(MakeTable make_table, const TransformerShape& shape)
     : make_table_(std::move(make_table)), head_size_(shape.head_size), context_(shape.context) {}
@@ -27,20 +31,26 @@ Variable RotaryEmbedding::operator()(Variable x, std::int64_t heads,
 Rotary RotaryEmbedding::of(const Variable& x, const TokenPositions& positions) const {
   // A position in a document is less than the row's length.
   const std::int64_t end = positions.end > 0 ? positions.end : positions.first + x.shape()[1];
-  return {table(end, x.dtype()), positions};
+  const std::int64_t length = positions.length > 0 ? positions.length : x.shape()[1];
+  return {table(end, x.dtype(), deciding_length(scaling_, length)), positions};
 }
 
-const RopeTable& RotaryEmbedding::table(std::int64_t positions, DType dtype) const {
+const RopeTable& RotaryEmbedding::table(std::int64_t positions, DType dtype,
+                                        std::int64_t length) const {
+  // Enough for the sequences of a batch.
+  constexpr std::size_t kMostTables = 64;
+  if (tables_.size() == kMostTables && !tables_.contains(length)) tables_.clear();
+  RopeTable& table = tables_[length];
   const DType wanted = statistics_dtype(dtype);
-  const bool fits = table_.cosine.defined() && table_.cosine.dtype() == wanted &&
-                    table_.cosine.size(0) >= positions;
+  const bool fits =
+      table.cosine.defined() && table.cosine.dtype() == wanted && table.cosine.size(0) >= positions;
   if (!fits) {
     const CategoryScope category(Category::other);
     const auto power =
         static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(positions)));
-    table_ = make_table_(std::min(power, context_), wanted);
+    table = make_table_(std::min(power, context_), wanted, length);
   }
-  return table_;
+  return table;
 }
 
 }  // namespace tessera

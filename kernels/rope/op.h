@@ -73,7 +73,34 @@ struct YarnScaling {
   bool operator==(const YarnScaling&) const = default;
 };
 
-using RopeScaling = std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling>;
+/// Dynamic NTK (Emozilla 2023, after bloc97). A sequence of L tokens, or of the original context C if
+/// that is longer, has the frequencies of
+///
+///   theta (factor L / C - (factor - 1))^(D / (D - 2))
+struct DynamicScaling {
+  double factor = 1.0;
+  double original_context = 4096.0;
+
+  bool operator==(const DynamicScaling&) const = default;
+};
+
+/// LongRoPE (Ding et al. 2024). Pair i has f_i / short_factors[i] in sequences of at most the original
+/// context, and f_i / long_factors[i] in longer ones. Cosines and sines are multiplied by `amplitude`
+/// in both.
+struct LongRopeScaling {
+  std::vector<double> short_factors, long_factors;
+  double original_context = 4096.0;
+  double amplitude = 1.0;
+
+  bool operator==(const LongRopeScaling&) const = default;
+};
+
+using RopeScaling = std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling,
+                                 DynamicScaling, LongRopeScaling>;
+
+/// The shortest length whose frequencies are those of a sequence of `length` tokens; 0 for scaling
+/// that does not depend on the length.
+std::int64_t deciding_length(const RopeScaling& scaling, std::int64_t length);
 
 /// How angles are computed before they are rounded to the table's dtype.
 enum class RopeAngles {
@@ -89,15 +116,16 @@ inline constexpr EnumNames<RopeAngles> kEnumNames<RopeAngles> = {"rope_angles", 
 struct RopeFrequencies {
   /// f_i for i < head_size / 2.
   std::vector<double> of_pair;
-  /// Cosines and sines are multiplied by it; 1 except for YaRN.
+  /// Cosines and sines are multiplied by it; 1 except for YaRN and LongRoPE.
   double amplitude = 1.0;
   RopeAngles angles = RopeAngles::exact;
 };
 
-/// Raises Error unless head_size is even, and theta, factors and contexts are positive.
+/// Those of a sequence of `length` tokens. Raises Error unless head_size is even, and theta, factors
+/// and contexts are positive.
 RopeFrequencies rope_frequencies(std::int64_t head_size, double theta,
                                  const RopeScaling& scaling = {},
-                                 RopeAngles angles = RopeAngles::exact);
+                                 RopeAngles angles = RopeAngles::exact, std::int64_t length = 0);
 
 /// cos and sin of every position's angles, [positions, head_size / 2], f32 (f64 for f64).
 struct RopeTable {

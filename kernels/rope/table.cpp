@@ -12,14 +12,14 @@ namespace {
 // Frequencies are computed in T: double, or float for RopeAngles::f32. The order of operations is
 // that of Transformers' modeling_rope_utils.py, so that float gives its bits.
 
-void check_scaling(const std::monostate&) {}
+void check_scaling(const std::monostate&, std::int64_t) {}
 
-void check_scaling(const LinearScaling& scaling) {
+void check_scaling(const LinearScaling& scaling, std::int64_t) {
   check(scaling.factor > 0.0, "rope_frequencies: factor is {}; it must be positive",
         scaling.factor);
 }
 
-void check_scaling(const Llama3Scaling& scaling) {
+void check_scaling(const Llama3Scaling& scaling, std::int64_t) {
   check(scaling.factor > 0.0 && scaling.original_context > 0.0 &&
             scaling.high_frequency_factor >= scaling.low_frequency_factor,
         "rope_frequencies: factor is {}, original_context {}, low_frequency_factor {} and "
@@ -29,7 +29,7 @@ void check_scaling(const Llama3Scaling& scaling) {
         scaling.high_frequency_factor);
 }
 
-void check_scaling(const YarnScaling& scaling) {
+void check_scaling(const YarnScaling& scaling, std::int64_t) {
   check(scaling.factor > 0.0 && scaling.original_context > 0.0 && scaling.slow_periods > 0.0 &&
             scaling.fast_periods >= scaling.slow_periods && scaling.amplitude.value_or(1.0) > 0.0,
         "rope_frequencies: factor is {}, original_context {}, fast_periods {}, slow_periods {} and "
@@ -38,8 +38,55 @@ void check_scaling(const YarnScaling& scaling) {
         scaling.amplitude.value_or(1.0));
 }
 
+void check_scaling(const DynamicScaling& scaling, std::int64_t head_size) {
+  check(
+      scaling.factor > 0.0 && scaling.original_context > 0.0 && head_size > 2,
+      "rope_frequencies: factor is {}, original_context {} and head_size {}; the first two must be "
+      "positive, and head_size at least 4",
+      scaling.factor, scaling.original_context, head_size);
+}
+
+void check_scaling(const LongRopeScaling& scaling, std::int64_t head_size) {
+  check(scaling.original_context > 0.0 && scaling.amplitude > 0.0,
+        "rope_frequencies: original_context is {} and amplitude {}; both must be positive",
+        scaling.original_context, scaling.amplitude);
+  for (const auto* const factors : {&scaling.short_factors, &scaling.long_factors}) {
+    const bool positive =
+        std::all_of(factors->begin(), factors->end(), [](double f) { return f > 0.0; });
+    check(std::ssize(*factors) == head_size / 2 && positive,
+          "rope_frequencies: {} are the numbers [{}]; expected {} positive ones, one for each pair "
+          "of channels",
+          factors == &scaling.short_factors ? "short_factors" : "long_factors",
+          fmt::join(*factors, ", "), head_size / 2);
+  }
+}
+
+/// Theta, or the theta of a long sequence.
 template <typename T>
-void apply(const std::monostate&, std::vector<T>&, double) {}
+double theta_of(const RopeScaling& scaling, double theta, std::int64_t head_size,
+                std::int64_t length) {
+  const auto* const dynamic = std::get_if<DynamicScaling>(&scaling);
+  if (dynamic == nullptr) return theta;
+  const auto channels = static_cast<double>(head_size);
+  const T stretch = static_cast<T>(dynamic->factor) * static_cast<T>(length) /
+                        static_cast<T>(dynamic->original_context) -
+                    static_cast<T>(dynamic->factor - 1.0);
+  const T growth = static_cast<T>(power(stretch, static_cast<T>(channels / (channels - 2.0))));
+  return static_cast<T>(theta) * growth;
+}
+
+/// The factor that divides the frequency of a pair before the other kinds of scaling.
+double factor_of(const RopeScaling& scaling, std::int64_t pair, std::int64_t length) {
+  const auto* const longrope = std::get_if<LongRopeScaling>(&scaling);
+  if (longrope == nullptr) return 1.0;
+  const bool is_long = static_cast<double>(length) > longrope->original_context;
+  const auto& factors = is_long ? longrope->long_factors : longrope->short_factors;
+  return factors[static_cast<std::size_t>(pair)];
+}
+
+/// Without a change after theta_of and factor_of.
+template <typename Scaling, typename T>
+void apply(const Scaling&, std::vector<T>&, double) {}
 
 template <typename T>
 void apply(const LinearScaling& scaling, std::vector<T>& frequencies, double) {
@@ -89,12 +136,14 @@ void apply(const YarnScaling& scaling, std::vector<T>& frequencies, double theta
 }
 
 template <typename T>
-std::vector<double> frequencies_in(std::int64_t head_size, double theta,
-                                   const RopeScaling& scaling) {
+std::vector<double> frequencies_in(std::int64_t head_size, double theta, const RopeScaling& scaling,
+                                   std::int64_t length) {
   std::vector<T> frequencies;
+  const double base = theta_of<T>(scaling, theta, head_size, length);
   for (std::int64_t i = 0; i < head_size; i += 2) {
     const T exponent = static_cast<T>(i) / static_cast<T>(head_size);
-    const T slowing = static_cast<T>(power(theta, static_cast<double>(exponent)));
+    const T slowing = static_cast<T>(factor_of(scaling, i / 2, length)) *
+                      static_cast<T>(power(base, static_cast<double>(exponent)));
     frequencies.push_back(T{1} / slowing);
   }
   std::visit([&](const auto& kind) { apply(kind, frequencies, theta); }, scaling);
@@ -102,6 +151,8 @@ std::vector<double> frequencies_in(std::int64_t head_size, double theta,
 }
 
 double amplitude_of(const RopeScaling& scaling) {
+  if (const auto* const longrope = std::get_if<LongRopeScaling>(&scaling))
+    return longrope->amplitude;
   const auto* const yarn = std::get_if<YarnScaling>(&scaling);
   if (yarn == nullptr) return 1.0;
   if (yarn->amplitude) return *yarn->amplitude;
@@ -110,14 +161,27 @@ double amplitude_of(const RopeScaling& scaling) {
 
 }  // namespace
 
+std::int64_t deciding_length(const RopeScaling& scaling, std::int64_t length) {
+  if (const auto* const dynamic = std::get_if<DynamicScaling>(&scaling)) {
+    return std::max(length, static_cast<std::int64_t>(dynamic->original_context));
+  }
+  if (const auto* const longrope = std::get_if<LongRopeScaling>(&scaling)) {
+    const auto original = static_cast<std::int64_t>(longrope->original_context);
+    return length > original ? original + 1 : 1;
+  }
+  return 0;
+}
+
 RopeFrequencies rope_frequencies(std::int64_t head_size, double theta, const RopeScaling& scaling,
-                                 RopeAngles angles) {
+                                 RopeAngles angles, std::int64_t length) {
   check(head_size >= 2 && head_size % 2 == 0,
         "rope_frequencies: head_size is {}; it must be even and at least 2", head_size);
   check(theta > 0.0, "rope_frequencies: theta is {}; it must be positive", theta);
-  std::visit([](const auto& kind) { check_scaling(kind); }, scaling);
-  return {.of_pair = angles == RopeAngles::exact ? frequencies_in<double>(head_size, theta, scaling)
-                                                 : frequencies_in<float>(head_size, theta, scaling),
+  std::visit([&](const auto& kind) { check_scaling(kind, head_size); }, scaling);
+  length = deciding_length(scaling, length);
+  return {.of_pair = angles == RopeAngles::exact
+                         ? frequencies_in<double>(head_size, theta, scaling, length)
+                         : frequencies_in<float>(head_size, theta, scaling, length),
           .amplitude = amplitude_of(scaling),
           .angles = angles};
 }

@@ -60,6 +60,7 @@ LlamaConfig llama_config_from(const nlohmann::json& config) {
       .attention_bias = kind != LlamaKind::qwen2 && reader.flag("attention_bias", false),
       .mlp_bias = reader.flag("mlp_bias", false),
   };
+  result.context = stretched_context(result.rope, context);
   check_config(result);
   result.head_size = head_size_of(result);
   return result;

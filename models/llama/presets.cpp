@@ -12,7 +12,7 @@ struct Preset {
   LlamaConfig config;
 };
 
-constexpr RopeConfig kLlama3Rope = {.theta = 500'000.0};
+const RopeConfig kLlama3Rope = {.theta = 500'000.0};
 
 /// Llama 3.1 and 3.2: Llama 3's waves, slowed for a context of 128 Ki tokens.
 RopeConfig slowed_rope(double factor) {

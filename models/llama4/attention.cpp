@@ -31,8 +31,8 @@ Linear projection(const std::string& name, std::int64_t inputs, std::int64_t out
 
 Llama4Positions::Llama4Positions(const Llama4Config& config)
     : rotary(config.rope, shape_of(config), RopePairs::interleaved),
-      temperature([config](std::int64_t positions,
-                           DType dtype) { return temperatures(config, positions, dtype); },
+      temperature([config](std::int64_t positions, DType dtype,
+                           std::int64_t) { return temperatures(config, positions, dtype); },
                   shape_of(config)) {}
 
 Llama4Attention::Llama4Attention(const std::string& name, std::int64_t layer,

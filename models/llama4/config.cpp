@@ -189,6 +189,8 @@ nlohmann::json to_json(const Llama4Config& config) {
 
 void check_config(const Llama4Config& config) {
   check_rms_decoder(config);
+  check(deciding_length(config.rope.scaling, 1) == 0,
+        "rope_type is dynamic or longrope; expected default, linear, llama3 or yarn for llama4");
   check_attention(config);
   check_experts(config.experts, config.experts_per_token, config.expert_width);
   check_layers(config);

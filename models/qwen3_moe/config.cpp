@@ -100,6 +100,7 @@ Qwen3MoeConfig qwen3_moe_config_from(const nlohmann::json& config) {
       .padding_id = read_padding_id(reader, reader.whole("vocab_size")),
       .attention_bias = reader.flag("attention_bias", false),
   };
+  result.context = stretched_context(result.rope, context);
   check_config(result);
   result.head_size = head_size_of(result);
   return result;

@@ -297,6 +297,42 @@ TEST_CASE("rope_frequencies scales as YaRN does") {
                       Catch::Contains("fast_periods 0.5, slow_periods 1"));
 }
 
+TEST_CASE("rope_frequencies: dynamic scaling raises theta with the length") {
+  // Transformers' _compute_dynamic_ntk_parameters.
+  const DynamicScaling scaling{.factor = 2.0, .original_context = 100.0};
+  for (const std::int64_t length : {1, 100, 101, 250}) {
+    CAPTURE(length);
+    const double stretch = 2.0 * std::max(100.0, static_cast<double>(length)) / 100.0 - 1.0;
+    const auto expected = rope_frequencies(8, kTheta * std::pow(stretch, 8.0 / 6.0)).of_pair;
+    const auto frequencies =
+        rope_frequencies(8, kTheta, scaling, RopeAngles::exact, length).of_pair;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      CHECK(frequencies[i] == Approx(expected[i]).epsilon(1e-13));
+    }
+  }
+  CHECK(deciding_length(scaling, 1) == deciding_length(scaling, 100));
+  CHECK(deciding_length(scaling, 101) == 101);
+  REQUIRE_THROWS_WITH(rope_frequencies(2, kTheta, scaling), Catch::Contains("head_size 2"));
+}
+
+TEST_CASE("rope_frequencies: longrope divides by the factors of short or of long sequences") {
+  const LongRopeScaling scaling{.short_factors = {1.0, 2.0},
+                                .long_factors = {4.0, 8.0},
+                                .original_context = 100.0,
+                                .amplitude = 1.5};
+  const auto plain = rope_frequencies(4, kTheta).of_pair;
+  const auto of = [&](std::int64_t length) {
+    return rope_frequencies(4, kTheta, scaling, RopeAngles::exact, length);
+  };
+  CHECK(of(100).of_pair == std::vector<double>{plain[0], plain[1] / 2.0});
+  CHECK(of(101).of_pair == std::vector<double>{plain[0] / 4.0, plain[1] / 8.0});
+  CHECK(of(100).amplitude == 1.5);
+  CHECK(of(101).amplitude == 1.5);
+  CHECK(deciding_length(scaling, 1) == deciding_length(scaling, 100));
+  CHECK(deciding_length(scaling, 101) == deciding_length(scaling, 1000));
+  CHECK(deciding_length(scaling, 100) != deciding_length(scaling, 101));
+}
+
 TEST_CASE("rope_table multiplies cosines and sines by YaRN's amplitude") {
   const test::Rank rank;
   const YarnScaling scaling{.factor = 4.0, .amplitude = 1.25};

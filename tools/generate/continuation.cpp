@@ -17,7 +17,8 @@ class Continuation {
       : options_(options),
         context_(shape.context),
         result_{.ids = prompt, .log_probabilities = {}},
-        cache_(shape, static_cast<std::int64_t>(prompt.size()) + options.tokens) {}
+        // The last token is not read.
+        cache_(shape, static_cast<std::int64_t>(prompt.size()) + options.tokens - 1) {}
 
   bool finished() const { return stopped_ || new_tokens() >= options_.tokens; }
   const Generated& result() const { return result_; }
