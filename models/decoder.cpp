@@ -75,28 +75,30 @@ TokenPositions Pass::positions() const {
 }
 
 Variable attend(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
-                std::int64_t layer, const RotaryEmbedding* rotary, const QkNorm& norm) {
+                std::int64_t layer, const RotaryEmbedding* rotary, const QkNorm& norm,
+                AttentionSpan span) {
+  const Tensor& first_key = pass.first_key_of(span);
   // Sequences of different lengths may have different tables.
   const bool apart = !pass.sequences.empty() && rotary != nullptr && rotary->depends_on_length();
   const Rotary by = rotary != nullptr && !apart ? rotary->of(qkv, pass.positions()) : Rotary();
   if (!has_cache(pass)) {
-    return attention(std::move(qkv), heads, kv_heads, pass.first_key, by, norm);
+    return attention(std::move(qkv), heads, kv_heads, first_key, by, norm);
   }
   if (!apart && (by.defined() || norm.defined())) {
     qkv = placed_heads(std::move(qkv), heads, kv_heads, by, norm);
   }
   if (!pass.sequences.empty()) {
     return for_each_sequence(std::array{qkv.data()}, pass, [&](const auto& own, const Pass& one) {
-      return apart ? attend(own[0], heads, kv_heads, one, layer, rotary, norm)
-                   : attend(own[0], heads, kv_heads, one, layer);
+      return attend(own[0], heads, kv_heads, one, layer, apart ? rotary : nullptr,
+                    apart ? norm : QkNorm(), span);
     });
   }
-  return Variable(cached_attention(qkv.data(), heads, kv_heads, *pass.cache, layer));
+  return Variable(cached_attention(qkv.data(), heads, kv_heads, *pass.cache, layer, first_key));
 }
 
 Variable attend(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,
                 std::int64_t kv_heads, const Pass& pass, std::int64_t layer, AttentionSpan span) {
-  const Tensor& first_key = span == AttentionSpan::chunk ? pass.first_key_in_chunk : pass.first_key;
+  const Tensor& first_key = pass.first_key_of(span);
   if (!has_cache(pass)) return attention(q, k, v, heads, kv_heads, first_key);
   if (!pass.sequences.empty()) {
     const auto attend_one = [&](const auto& own, const Pass& one) {
@@ -127,13 +129,15 @@ void place_documents(Pass& pass, const Tensor& ids, const Tensor& starts) {
   pass.first_key = first_keys(starts, /*chunk=*/0);
 }
 
-/// The first keys of queries that see their chunk only. `starts` may be undefined.
-Tensor keys_in_chunks(const Pass& pass, const Tensor& ids, const Tensor& starts,
-                      std::int64_t chunk) {
-  // No position reaches the second chunk.
-  if (pass.first_position() + ids.size(1) <= chunk) return pass.first_key;
+/// The first keys of queries that see near tokens only. `starts` may be undefined.
+Tensor near_keys(const Pass& pass, const Tensor& ids, const Tensor& starts,
+                 const TransformerShape& shape) {
+  const std::int64_t chunk = shape.chunks.layers > 0 ? shape.chunks.tokens : 0;
+  const std::int64_t window = shape.windows.layers > 0 ? shape.windows.tokens : 0;
+  // No position reaches the second chunk, or leaves the first window.
+  if (pass.first_position() + ids.size(1) <= chunk + window) return pass.first_key;
   const Tensor row_starts = starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32);
-  return first_keys(row_starts, chunk, pass.first_position());
+  return first_keys(row_starts, chunk, pass.first_position(), window);
 }
 
 /// The new tokens of sequences, one after another: i32 [1, n], and their positions.
@@ -209,8 +213,8 @@ Pass Decoder::placed(Pass pass, const Tensor& ids, const Tensor& document_starts
   {
     const CategoryScope category(Category::activations);
     if (document_starts.defined()) place_documents(pass, ids, document_starts);
-    if (shape_.chunks.layers > 0) {
-      pass.first_key_in_chunk = keys_in_chunks(pass, ids, document_starts, shape_.chunks.tokens);
+    if (shape_.chunks.layers + shape_.windows.layers > 0) {
+      pass.first_key_near = near_keys(pass, ids, document_starts, shape_);
     }
   }
   return pass;

@@ -22,6 +22,10 @@
 
 namespace tessera {
 
+/// The keys that a query sees, up to itself: its document's, or the near ones of these
+/// (TransformerShape::Near).
+enum class AttentionSpan { document, near };
+
 /// One forward pass through the model.
 struct Pass {
   /// Whether dropout acts.
@@ -31,8 +35,8 @@ struct Pass {
   /// i32 [B, T]: the tokens' positions in their documents. Undefined: a row is one document.
   Tensor document_positions;
   /// i32 [B, T]: the first key that each query sees (kernels/attention/first_key.h), of its document
-  /// and of its chunk. Undefined: the first of the row.
-  Tensor first_key, first_key_in_chunk;
+  /// and of the near ones. Undefined: the first of the row.
+  Tensor first_key, first_key_near;
 
   /// In generation, several sequences at once: each one's own pass, with `tokens` of the rows, which
   /// lie one after another in the only element of the batch. Attention takes the sequences one by
@@ -43,10 +47,10 @@ struct Pass {
   /// The position of the pass's first token.
   std::int64_t first_position() const { return cache != nullptr ? cache->length : 0; }
   TokenPositions positions() const;
+  const Tensor& first_key_of(AttentionSpan span) const {
+    return span == AttentionSpan::near ? first_key_near : first_key;
+  }
 };
-
-/// The keys that a query sees, up to itself: its document's, or its chunk's (TransformerShape::chunks).
-enum class AttentionSpan { document, chunk };
 
 /// Causal self-attention over packed heads (see `attention` in autograd/operations.h), over the
 /// cache's tokens too if the pass has a cache. `layer` is the block's number. With `rotary`, queries
@@ -54,7 +58,7 @@ enum class AttentionSpan { document, chunk };
 /// they are temporaries.
 Variable attend(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
                 std::int64_t layer, const RotaryEmbedding* rotary = nullptr,
-                const QkNorm& norm = {});
+                const QkNorm& norm = {}, AttentionSpan span = AttentionSpan::document);
 
 /// The same for separate queries [B, T, heads * head_size], and keys and values [B, T, kv_heads *
 /// head_size].

@@ -18,10 +18,10 @@ void check_supported_decoder(const ConfigReader& reader) {
   check(!reader.has("quantization_config"),
         "config.json: quantization_config is given, but quantized weights are not read; expected a "
         "checkpoint in f32, bf16 or f16");
-  reader.require("use_sliding_window", false);
 }
 
 void check_full_attention(const nlohmann::json& config) {
+  ConfigReader(config).require("use_sliding_window", false);
   const auto types = config.find("layer_types");
   if (types == config.end() || types->is_null()) return;
   for (const nlohmann::json& layer : *types) {

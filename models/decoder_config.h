@@ -13,10 +13,11 @@
 namespace tessera {
 
 /// Raises Error for entries that would load and silently compute something else: another activation
-/// than SiLU, quantized weights, sliding windows.
+/// than SiLU, quantized weights.
 void check_supported_decoder(const ConfigReader& reader);
 
-/// Raises Error if layer_types names a layer that does not attend to all tokens before.
+/// Raises Error if use_sliding_window is true, or layer_types names a layer that does not attend to all
+/// tokens before.
 void check_full_attention(const nlohmann::json& config);
 
 /// Raises Error unless the heads of keys and values divide the heads, and a head's channels come in

@@ -35,10 +35,11 @@ struct KeyValueCache {
 /// Causal attention of the newest rows, qkv [1, n, (heads + 2 kv_heads) head_size], over the
 /// cache's rows and themselves. Adds the rows to the layer's cache but leaves `length` as it is:
 /// the trunk raises it once all layers have run. No gradients. Result [1, n, heads * head_size].
-Tensor cached_attention(const Tensor& qkv, std::int64_t heads, std::int64_t kv_heads,
-                        KeyValueCache& cache, std::int64_t layer);
-/// The same for separate rows: q [1, n, heads * head_size], k and v [1, n, kv_heads * head_size].
 /// `first_key` (i32 [1, n]) is the first key that each query sees; undefined for the first of all.
+Tensor cached_attention(const Tensor& qkv, std::int64_t heads, std::int64_t kv_heads,
+                        KeyValueCache& cache, std::int64_t layer,
+                        const Tensor& first_key = Tensor());
+/// The same for separate rows: q [1, n, heads * head_size], k and v [1, n, kv_heads * head_size].
 Tensor cached_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads,
                         std::int64_t kv_heads, KeyValueCache& cache, std::int64_t layer,
                         const Tensor& first_key = Tensor());

@@ -20,6 +20,7 @@ SelfAttention::SelfAttention(const std::string& name, const SelfAttentionOptions
                              std::shared_ptr<const RotaryEmbedding> rotary)
     : heads_(options.heads),
       kv_heads_(options.kv_heads),
+      span_(options.span),
       qkv_proj_({{name + ".q_proj", heads_ * options.head_size},
                  {name + ".k_proj", kv_heads_ * options.head_size},
                  {name + ".v_proj", kv_heads_ * options.head_size}},
@@ -31,8 +32,9 @@ SelfAttention::SelfAttention(const std::string& name, const SelfAttentionOptions
 
 Variable SelfAttention::operator()(const Variable& x, const Pass& pass, std::int64_t layer,
                                    const Variable& residual) const {
-  return o_proj_(attend(qkv_proj_(x), heads_, kv_heads_, pass, layer, rotary_.get(), qk_norm_),
-                 residual);
+  return o_proj_(
+      attend(qkv_proj_(x), heads_, kv_heads_, pass, layer, rotary_.get(), qk_norm_, span_),
+      residual);
 }
 
 void SelfAttention::visit_parameters(const std::function<void(const Parameter&)>& visit) const {

@@ -23,6 +23,7 @@ struct SelfAttentionOptions {
   /// [head_size].
   bool qk_norm = false;
   float norm_epsilon = 1e-6f;
+  AttentionSpan span = AttentionSpan::document;
   Initializer initializer;
 };
 
@@ -40,6 +41,7 @@ struct SelfAttention final : Module {
 
  private:
   std::int64_t heads_, kv_heads_;
+  AttentionSpan span_;
   JoinedLinear qkv_proj_;
   Linear o_proj_;
   QkNorm qk_norm_;  // undefined without norms

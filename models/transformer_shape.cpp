@@ -1,5 +1,7 @@
 #include "models/transformer_shape.h"
 
+#include <algorithm>
+
 #include "runtime/check.h"
 
 namespace tessera {
@@ -71,13 +73,20 @@ namespace {
 /// The sum over layers of the squares of attention over a sequence, divided by its length.
 double squares(const TransformerShape& shape, std::int64_t sequence_length) {
   const auto length = static_cast<double>(sequence_length);
-  const double full = static_cast<double>(shape.layers - shape.chunks.layers) * length;
-  if (shape.chunks.layers == 0) return full;
-  const std::int64_t chunk = shape.chunks.tokens;
-  const auto rest = static_cast<double>(sequence_length % chunk);
-  const double in_chunks =
-      static_cast<double>(sequence_length / chunk * chunk) * static_cast<double>(chunk);
-  return full + static_cast<double>(shape.chunks.layers) * (in_chunks + rest * rest) / length;
+  const TransformerShape::Near &chunks = shape.chunks, &windows = shape.windows;
+  double sum = static_cast<double>(shape.layers - chunks.layers - windows.layers) * length;
+  if (chunks.layers > 0) {
+    const auto rest = static_cast<double>(sequence_length % chunks.tokens);
+    const double whole = static_cast<double>(sequence_length / chunks.tokens * chunks.tokens) *
+                         static_cast<double>(chunks.tokens);
+    sum += static_cast<double>(chunks.layers) * (whole + rest * rest) / length;
+  }
+  if (windows.layers > 0) {
+    const double hidden =
+        static_cast<double>(std::max<std::int64_t>(0, sequence_length - windows.tokens));
+    sum += static_cast<double>(windows.layers) * (length - hidden * hidden / length);
+  }
+  return sum;
 }
 
 }  // namespace

@@ -42,12 +42,13 @@ struct TransformerShape {
   /// How the blocks store their weights. The head's weight is always [vocab_size, width].
   WeightLayout layout = WeightLayout::out_in;
   Experts experts = {};
-  /// Layers with attention within chunks of so many tokens.
-  struct Chunks {
+  /// Layers whose attention reaches so many tokens.
+  struct Near {
     std::int64_t layers = 0;
     std::int64_t tokens = 0;
   };
-  Chunks chunks = {};
+  /// Within chunks, or to the last tokens before each. A model has one of the two.
+  Near chunks = {}, windows = {};
   /// Whether queries and keys have norms with weights.
   bool qk_norm = false;
 };
@@ -104,8 +105,9 @@ double attention_flops(const TransformerShape& shape, std::int64_t batch,
 
 /// Floating-point operations of one forward and backward pass over `batch` sequences: 6 per token
 /// and weight of a matrix product, and 6 * layers * heads * head_size * sequence_length per token for
-/// causal attention: half of the full square, or of the chunks' squares. The head counts, lookups do
-/// not; of experts only those count that a token takes. Recomputation does not count.
+/// causal attention: half of the full square, of the chunks' squares, or of the square less what lies
+/// beyond the windows. The head counts, lookups do not; of experts only those count that a token
+/// takes. Recomputation does not count.
 double training_flops(const TransformerShape& shape, std::int64_t batch,
                       std::int64_t sequence_length);
 

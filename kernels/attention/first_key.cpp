@@ -1,5 +1,6 @@
 #include "kernels/attention/first_key.h"
 
+#include <algorithm>
 #include <span>
 
 #include "kernels/checks.h"
@@ -8,11 +9,13 @@
 
 namespace tessera {
 
-Tensor first_keys(const Tensor& starts, std::int64_t chunk, std::int64_t first_position) {
+Tensor first_keys(const Tensor& starts, std::int64_t chunk, std::int64_t first_position,
+                  std::int64_t window) {
   check_on_one_device("first_keys", {{"starts", starts}});
   check_dtype("first_keys", {"starts", starts}, DType::i32);
   check_rank("first_keys", {"starts", starts}, 2);
   check(chunk >= 0, "first_keys: chunk is {}; expected tokens, or 0 for no chunks", chunk);
+  check(window >= 0, "first_keys: window is {}; expected tokens, or 0 for no window", window);
   std::vector<std::int32_t> keys = starts.to_vector<std::int32_t>();
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::int64_t start = keys[i];
@@ -22,6 +25,9 @@ Tensor first_keys(const Tensor& starts, std::int64_t chunk, std::int64_t first_p
           "0 to {}",
           position, static_cast<std::int64_t>(i) / starts.size(1), start, position);
     if (chunk > 0) keys[i] = static_cast<std::int32_t>(position - (position - start) % chunk);
+    if (window > 0) {
+      keys[i] = std::max(keys[i], static_cast<std::int32_t>(position - window + 1));
+    }
   }
   return Tensor::from(keys, starts.shape());
 }

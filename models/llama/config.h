@@ -1,4 +1,4 @@
-// Hyperparameters of Llama, Qwen2.5 and dense Qwen3: presets, checks, and config.json.
+// Hyperparameters of Llama, Mistral, Qwen2.5 and dense Qwen3: presets, checks, and config.json.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,11 @@ namespace tessera {
 ///   llama   attention_bias adds biases to q, k, v and o; mlp_bias to the MLP
 ///   qwen2   q, k and v always have biases, o never (Qwen2.5)
 ///   qwen3   as llama without mlp_bias; queries and keys are normalized per head
-enum class LlamaKind { llama, qwen2, qwen3 };
+///   mistral has no biases
+enum class LlamaKind { llama, qwen2, qwen3, mistral };
 template <>
-inline constexpr EnumNames<LlamaKind> kEnumNames<LlamaKind> = {"model_type",
-                                                               {"llama", "qwen2", "qwen3"}};
+inline constexpr EnumNames<LlamaKind> kEnumNames<LlamaKind> = {
+    "model_type", {"llama", "qwen2", "qwen3", "mistral"}};
 
 struct LlamaConfig {
   LlamaKind kind = LlamaKind::llama;
@@ -43,11 +44,17 @@ struct LlamaConfig {
   std::optional<std::int64_t> padding_id = std::nullopt;
   bool attention_bias = false;
   bool mlp_bias = false;
+  /// A query sees the last `window` tokens, itself among them; 0: all tokens before. A llama has none.
+  std::int64_t window = 0;
+  /// The layers with windows; none given: all.
+  std::optional<std::vector<std::int64_t>> window_layers = std::nullopt;
   /// These models have none; a member of every family. Must be 0.
   double dropout = 0.0;
+
+  bool has_window(std::int64_t layer) const;
 };
 
-/// The published sizes of Llama 2, 3, 3.1 and 3.2, Qwen2.5 and Qwen3, and "llama3-mini" and
+/// The published sizes of Llama 2, 3, 3.1 and 3.2, Mistral 7B, Qwen2.5 and Qwen3, and "llama3-mini" and
 /// "qwen3-mini" (laptop size: 4 layers, context 256, tied).
 const std::vector<std::string_view>& llama_presets();
 /// Raises Error if `name` is not one of llama_presets().

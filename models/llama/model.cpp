@@ -18,7 +18,7 @@ RmsNorm norm(const std::string& name, const LlamaConfig& config) {
   return RmsNorm(name, config.width, static_cast<float>(config.norm_epsilon));
 }
 
-SelfAttentionOptions attention_options(const LlamaConfig& config) {
+SelfAttentionOptions attention_options(const LlamaConfig& config, std::int64_t layer) {
   return {.width = config.width,
           .heads = config.heads,
           .kv_heads = config.kv_heads,
@@ -27,6 +27,7 @@ SelfAttentionOptions attention_options(const LlamaConfig& config) {
           .output_bias = config.attention_bias,
           .qk_norm = config.kind == LlamaKind::qwen3,
           .norm_epsilon = static_cast<float>(config.norm_epsilon),
+          .span = config.has_window(layer) ? AttentionSpan::near : AttentionSpan::document,
           .initializer = kInitial};
 }
 
@@ -35,7 +36,7 @@ class Block final : public DecoderBlock {
   Block(const std::string& name, std::int64_t layer, const LlamaConfig& config,
         std::shared_ptr<const RotaryEmbedding> rotary)
       : layer_(layer),
-        self_attn_(name + ".self_attn", attention_options(config), std::move(rotary)),
+        self_attn_(name + ".self_attn", attention_options(config, layer), std::move(rotary)),
         mlp_(name + ".mlp", config.width, config.mlp_width, config.mlp_bias, kInitial),
         input_layernorm_(norm(name + ".input_layernorm", config)),
         post_attention_layernorm_(norm(name + ".post_attention_layernorm", config)) {}

@@ -1,4 +1,4 @@
-// Llama 2 and 3 (Touvron et al. 2023; Grattafiori et al. 2024), Qwen2.5 and dense Qwen3.
+// Llama 2 and 3 (Touvron et al. 2023; Grattafiori et al. 2024), Mistral, Qwen2.5 and dense Qwen3.
 //
 //   x = embed_tokens[ids]
 //   per block:  h = input_layernorm(x)

@@ -39,6 +39,15 @@ LlamaConfig llama3(std::int64_t layers, std::int64_t heads, std::int64_t width,
           .rope = rope};
 }
 
+/// Jiang et al. 2023, "Mistral 7B", table 1, and its config.json.
+LlamaConfig mistral_7b() {
+  return {.kind = LlamaKind::mistral,
+          .context = 32768,
+          .kv_heads = 8,
+          .mlp_width = 14336,
+          .window = 4096};
+}
+
 /// Qwen Team 2024, "Qwen2.5 Technical Report", table 1.
 LlamaConfig qwen2(std::int64_t layers, std::int64_t heads, std::int64_t kv_heads,
                   std::int64_t width, std::int64_t mlp_width) {
@@ -95,8 +104,8 @@ LlamaConfig mini(const LlamaConfig& family) {
   return tied(with_vocabulary(with_kv_heads(with_context(family, 256), 2), 32000));
 }
 
-const std::array<Preset, 15>& presets() {
-  static const std::array<Preset, 15> all = {{
+const std::array<Preset, 16>& presets() {
+  static const std::array<Preset, 16> all = {{
       {"llama2-7b", llama2(32, 32, 4096, 11008)},
       {"llama2-13b", llama2(40, 40, 5120, 13824)},
       {"llama3-8b", llama3(32, 32, 4096, 14336)},
@@ -104,6 +113,7 @@ const std::array<Preset, 15>& presets() {
       {"llama3.1-8b", llama3(32, 32, 4096, 14336, slowed_rope(8.0))},
       {"llama3.2-1b", tied(llama3(16, 32, 2048, 8192, slowed_rope(32.0)))},
       {"llama3.2-3b", tied(llama3(28, 24, 3072, 8192, slowed_rope(32.0)))},
+      {"mistral-7b", mistral_7b()},
       {"qwen2.5-0.5b", tied(with_context(qwen2(24, 14, 2, 896, 4864), 32768))},
       {"qwen2.5-1.5b", tied(qwen2(28, 12, 2, 1536, 8960))},
       {"qwen2.5-7b", with_vocabulary(qwen2(28, 28, 4, 3584, 18944), 152064)},

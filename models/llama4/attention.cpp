@@ -61,7 +61,7 @@ Variable Llama4Attention::operator()(const Variable& x, const Pass& pass,
   } else if (temperature_tuning_) {
     q = positions_->temperature(std::move(q), heads_, pass.positions());
   }
-  const AttentionSpan span = rope_ ? AttentionSpan::chunk : AttentionSpan::document;
+  const AttentionSpan span = rope_ ? AttentionSpan::near : AttentionSpan::document;
   return o_proj_(attend(q, k, v_proj_(x), heads_, kv_heads_, pass, layer_, span), residual);
 }
 

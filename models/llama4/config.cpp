@@ -58,6 +58,7 @@ void check_layer_types(const Llama4Config& config, const nlohmann::json& json) {
 
 Llama4Config read(const ConfigReader& reader, const nlohmann::json& config) {
   check_supported_decoder(reader);
+  reader.require("use_sliding_window", false);
   const std::int64_t context = reader.whole("max_position_embeddings");
   const std::int64_t heads = reader.whole("num_attention_heads");
   // Defaults are those of Transformers' Llama4TextConfig.

@@ -1,4 +1,4 @@
-"""Writes tests/golden/llama/: small Llamas and Qwens and Transformers' results with them.
+"""Writes tests/golden/llama/: small Llamas, Mistrals and Qwens and Transformers' results with them.
 
 reference.py describes the files.
 
@@ -8,7 +8,7 @@ Usage: python tests/golden/llama.py       (README.md says what to install)
 import pathlib
 from dataclasses import dataclass, field
 
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from reference import Case, randomize, write_all
 
@@ -60,6 +60,31 @@ CASES = [
     LlamaCase(name="qwen3_tied", config=Qwen3Config, layers=1, width=36, mlp_width=48, heads=6,
               kv_heads=3, vocab_size=65, context=32, batch=2, sequence=9, tied=True, seed=20,
               options={"head_dim": 10, "attention_bias": True, "pad_token_id": 29}),
+    # The row is four windows long. In generation the prompt is longer than a window.
+    LlamaCase(name="mistral", config=MistralConfig, layers=2, width=32, mlp_width=48, heads=4,
+              kv_heads=2, vocab_size=97, context=64, batch=2, sequence=21, prompt=7, generated=16,
+              seed=30, options={"sliding_window": 5}),
+    # Layers from the second on have windows, or those that layer_types names.
+    LlamaCase(name="qwen2_window", config=Qwen2Config, layers=3, width=32, mlp_width=40, heads=4,
+              kv_heads=2, vocab_size=89, context=32, batch=2, sequence=17, seed=31,
+              options={"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
+    LlamaCase(name="qwen3_window", config=Qwen3Config, layers=3, width=32, mlp_width=40, heads=4,
+              kv_heads=2, vocab_size=89, context=32, batch=2, sequence=17, prompt=6, generated=16,
+              seed=32, options={"head_dim": 8, "use_sliding_window": True, "sliding_window": 4,
+                                "layer_types": ["sliding_attention", "full_attention",
+                                                "sliding_attention"]}),
+    # A sequence beyond the original context. There Transformers has no greedy continuation to compare
+    # with: its cache keeps keys rotated by the frequencies of shorter sequences.
+    LlamaCase(name="dynamic", layers=2, width=32, mlp_width=48, heads=4, kv_heads=2, vocab_size=97,
+              context=16, batch=2, sequence=29, seed=33,
+              rope={"rope_type": "dynamic", "rope_theta": 100.0, "factor": 4.0}),
+    # One model, with a sequence of the original context, and with a longer one.
+    *(LlamaCase(name=name, layers=2, width=32, mlp_width=48, heads=4, kv_heads=2, vocab_size=97,
+                context=64, batch=2, sequence=sequence, seed=34,
+                rope={"rope_type": "longrope", "rope_theta": 100.0,
+                      "original_max_position_embeddings": 16,
+                      "short_factor": [1.0, 1.1, 1.3, 1.7], "long_factor": [1.0, 2.1, 3.5, 6.0]})
+      for name, sequence in (("longrope_short", 16), ("longrope_long", 31))),
 ]
 
 

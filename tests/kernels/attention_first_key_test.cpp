@@ -116,6 +116,14 @@ TEST_CASE("first_keys: documents, chunks from a document's start, and both") {
   CHECK(values(4) == Ints{0, 0, 0, 0, 4, 4, 6, 6, 6, 6, 0, 1, 1, 1, 1, 5, 5, 5, 8, 9});
   CHECK(values(1) == Ints{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   CHECK(values(100) == values(0));
+  const auto in_window = [&](std::int64_t window, std::int64_t chunk = 0) {
+    return first_keys(starts, chunk, 0, window).to_vector<std::int32_t>();
+  };
+  CHECK(in_window(3) == Ints{0, 0, 0, 1, 2, 3, 6, 6, 6, 7, 0, 1, 1, 1, 2, 3, 4, 5, 8, 9});
+  CHECK(in_window(1) == values(1));
+  CHECK(in_window(100) == values(0));
+  CHECK(in_window(3, 4) == Ints{0, 0, 0, 1, 4, 4, 6, 6, 6, 7, 0, 1, 1, 1, 2, 5, 5, 5, 8, 9});
+  CHECK(first_keys(rows_of({{3, 3}}), 0, 7, 4).to_vector<std::int32_t>() == Ints{4, 5});
   // Two tokens after a cache of 7: a document from 3 on, with chunks 3..6 and 7..10.
   CHECK(first_keys(rows_of({{3, 3}}), 4, 7).to_vector<std::int32_t>() == Ints{7, 7});
   CHECK(first_keys(rows_of({{3, 3}}), 5, 7).to_vector<std::int32_t>() == Ints{3, 8});
@@ -128,6 +136,7 @@ TEST_CASE("first_keys rejects starts that no document has") {
                                "expected 0 to 1"));
   REQUIRE_THROWS_WITH(first_keys(rows_of({{-1, 0}}), 4), Contains("start at -1"));
   REQUIRE_THROWS_WITH(first_keys(rows_of({{0, 0}}), -4), Contains("chunk is -4"));
+  REQUIRE_THROWS_WITH(first_keys(rows_of({{0, 0}}), 0, 0, -1), Contains("window is -1"));
   REQUIRE_THROWS_WITH(first_keys(Tensor::from(Ints{0}, {1}), 0), Contains("starts"));
   REQUIRE_THROWS_WITH(first_keys(Tensor::zeros({1, 2}, DType::f32), 0), Contains("i32"));
 }

@@ -71,6 +71,10 @@ std::unique_ptr<LanguageModel> make_tiny(const std::string& family) {
     config.kind = LlamaKind::qwen3;
     config.head_size = 10;
   }
+  if (family == "mistral") {
+    config.kind = LlamaKind::mistral;
+    config.window = 5;
+  }
   return std::make_unique<Llama>(config);
 }
 
@@ -154,7 +158,8 @@ TEST_CASE("starts that no document has are refused, with their place") {
 
 TEST_CASE("packed documents have the logits of each document alone, bit for bit") {
   const test::Rank rank;
-  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3", "qwen3_moe", "llama4")));
+  const WholeModel whole(
+      make_tiny(GENERATE("gpt2", "llama", "qwen3", "mistral", "qwen3_moe", "llama4")));
   whole.compute_in(GENERATE(DType::f32, DType::bf16));
   const NoGradient no_gradient;
   const Ids ids = tokens("inputs");
@@ -182,7 +187,8 @@ TEST_CASE("packed documents have the logits of each document alone, bit for bit"
 
 TEST_CASE("packed documents have the gradients of each document alone") {
   const test::Rank rank;
-  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3", "qwen3_moe", "llama4")));
+  const WholeModel whole(
+      make_tiny(GENERATE("gpt2", "llama", "qwen3", "mistral", "qwen3_moe", "llama4")));
   const DType dtype = GENERATE(DType::f32, DType::bf16);
   whole.compute_in(dtype);
   const Ids ids = tokens("inputs"), next = tokens("targets");
@@ -204,7 +210,7 @@ TEST_CASE("packed documents have the gradients of each document alone") {
 
 TEST_CASE("no bit of a document's loss and gradients depends on the documents next to it") {
   const test::Rank rank;
-  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3")));
+  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3", "mistral")));
   whole.compute_in(GENERATE(DType::f32, DType::bf16));
   for (const auto& unit : whole.model->units()) unit->set_checkpointing(GENERATE(false, true));
   const Ids ids = tokens("inputs"), others = tokens("others"), next = tokens("targets");

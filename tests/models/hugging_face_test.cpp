@@ -102,9 +102,11 @@ TEST_CASE("a folder written by Transformers comes back as it was") {
 
 TEST_CASE("every family's folder comes back as it was") {
   const test::Rank rank;
-  const std::string name = GENERATE("llama/llama3", "llama/odd", "llama/one_kv_head", "llama/qwen2",
-                                    "llama/qwen3", "llama/qwen3_tied", "qwen3_moe/typical",
-                                    "qwen3_moe/odd", "llama4/typical", "llama4/odd");
+  const std::string name =
+      GENERATE("gpt2/exact_gelu", "llama/dynamic", "llama/longrope_long", "llama/mistral",
+               "llama/qwen3_window", "llama/llama3", "llama/odd", "llama/one_kv_head",
+               "llama/qwen2", "llama/qwen3", "llama/qwen3_tied", "qwen3_moe/typical",
+               "qwen3_moe/odd", "llama4/typical", "llama4/odd");
   CAPTURE(name);
   const TemporaryDirectory saved;
   const WholeModel whole(golden_folder(name));

@@ -54,7 +54,9 @@ RopeScaling scaling_of(const json& scaling) {
 }  // namespace
 
 TEST_CASE("both dialects of a config.json give the same model") {
-  const std::string name = GENERATE("llama3", "odd", "one_kv_head", "qwen2", "qwen3", "qwen3_tied");
+  const std::string name =
+      GENERATE("llama3", "odd", "one_kv_head", "qwen2", "qwen3", "qwen3_tied", "dynamic",
+               "longrope_short", "mistral", "qwen2_window", "qwen3_window");
   CAPTURE(name);
   const json config = golden_config("llama/" + name);
   const json written = to_json(llama_config_from(config));
@@ -159,14 +161,90 @@ TEST_CASE("every kind of RoPE scaling is read") {
   CHECK(std::get<YarnScaling>(scaled).amplitude.value() == Approx(expected).epsilon(1e-14));
 }
 
+TEST_CASE("dynamic scaling stretches the context, and longrope's amplitude follows from it") {
+  const LlamaConfig dynamic = llama_config_from(golden_config("llama/dynamic"));
+  CHECK(dynamic.context == 64);  // 4 times 16
+  CHECK(dynamic.rope.scaling == RopeScaling(DynamicScaling{4.0, 16.0}));
+  CHECK(to_json(dynamic).at("max_position_embeddings") == 16);
+  const json longrope = {{"rope_type", "longrope"},
+                         {"short_factor", {1, 1, 1, 1, 1, 1.5}},
+                         {"long_factor", {1, 2, 3, 4, 5, 6}},
+                         {"original_max_position_embeddings", 1024}};
+  const LongRopeScaling expected{.short_factors = {1, 1, 1, 1, 1, 1.5},
+                                 .long_factors = {1, 2, 3, 4, 5, 6},
+                                 .original_context = 1024.0,
+                                 .amplitude = std::sqrt(1.0 + std::log(4.0) / std::log(1024.0))};
+  const auto read = std::get<LongRopeScaling>(scaling_of(longrope));
+  CHECK(read.amplitude == Approx(expected.amplitude).epsilon(1e-14));
+  CHECK(read.short_factors == expected.short_factors);
+  CHECK(read.long_factors == expected.long_factors);
+  CHECK(read.original_context == expected.original_context);
+  // Phi-3 has the original context outside.
+  json outside = old_dialect(golden_config("llama/longrope_short"));
+  outside["rope_scaling"].erase("original_max_position_embeddings");
+  outside["original_max_position_embeddings"] = 8;
+  const LlamaConfig phi = llama_config_from(outside);
+  CHECK(std::get<LongRopeScaling>(phi.rope.scaling).original_context == 8.0);
+  json given = longrope;
+  given["attention_factor"] = 1.25;
+  CHECK(std::get<LongRopeScaling>(scaling_of(given)).amplitude == 1.25);
+  CHECK(refusal("rope_parameters", {{"rope_type", "longrope"}, {"short_factor", {1, 2}}}) ==
+        "rope_frequencies: short_factors are the numbers [1, 2]; expected 4 positive ones, one for "
+        "each pair of channels");
+  CHECK_THAT(refusal("rope_parameters", {{"rope_type", "longrope"}, {"long_factor", {"1"}}}),
+             Contains("rope_parameters.long_factor is") && Contains("a list of numbers"));
+  CHECK_THAT(refusal("rope_parameters", {{"rope_type", "dynamic"}, {"factor", -1}}),
+             Contains("factor is -1"));
+}
+
+TEST_CASE("windows are read as Transformers reads them") {
+  const auto read = [](json config, const json& changes) {
+    config.update(changes);
+    for (const auto& [key, value] : changes.items()) {
+      if (value == "erased") config.erase(key);
+    }
+    return llama_config_from(config);
+  };
+  const json mistral = golden_config("llama/mistral"), qwen = golden_config("llama/qwen2_window");
+  CHECK(read(mistral, {}).window == 5);
+  CHECK(shape_of(read(mistral, {})).windows.layers == 2);
+  CHECK(read(mistral, {{"sliding_window", nullptr}}).window == 0);
+  CHECK(read(mistral, {{"sliding_window", "erased"}}).window == 4096);
+  CHECK(read(mistral, {{"num_key_value_heads", "erased"}, {"num_attention_heads", 16}}).kv_heads ==
+        8);
+  CHECK(read(qwen, {}).window_layers == std::vector<std::int64_t>{1, 2});
+  CHECK(shape_of(read(qwen, {})).windows.layers == 2);
+  CHECK(read(qwen, {{"layer_types", "erased"}}).window_layers == std::vector<std::int64_t>{1, 2});
+  CHECK(read(qwen, {{"layer_types", nullptr}, {"max_window_layers", nullptr}})
+            .window_layers->empty());
+  CHECK(read(qwen, {{"layer_types", nullptr}, {"use_sliding_window", false}}).window == 0);
+  CHECK(shape_of(read(golden_config("llama/qwen3_window"), {})).windows.layers == 2);
+  CHECK_THAT(refusal("sliding_window", 0, "llama/mistral"),
+             Contains("sliding_window is 0; expected at least 1, or null for no window"));
+  CHECK_THAT(refusal("attention_bias", true, "llama/mistral"), Contains("attention_bias"));
+  CHECK_THAT(
+      refusal("use_sliding_window", false, "llama/qwen2_window"),
+      Contains("layer_types has \"sliding_attention\" for layer 1; expected full_attention"));
+  CHECK_THAT(refusal("layer_types", {"sliding_attention"}, "llama/qwen3_window"),
+             Contains("expected a list of 3 layers"));
+  CHECK_THAT(refusal("layer_types", {"full_attention", "chunked_attention", "full_attention"},
+                     "llama/qwen3_window"),
+             Contains("layer_types has \"chunked_attention\" for layer 1"));
+  LlamaConfig llama;
+  llama.window = 5;
+  CHECK_THROWS_WITH(check_config(llama), Contains("window is 5; expected 0"));
+}
+
 TEST_CASE("a config.json that would compute something else is refused by its key") {
   CHECK_THAT(refusal("layer_types", {"sliding_attention"}, "llama/qwen3"), Contains("layer_types"));
   CHECK_THAT(refusal("mlp_bias", true, "llama/qwen3"), Contains("mlp_bias"));
   CHECK_THAT(refusal("attention_bias", false, "llama/qwen2"), Contains("attention_bias"));
   CHECK_THAT(refusal("rope_scaling", {{"type", "linear"}}),
              Contains("rope_scaling and rope_parameters are both given"));
-  CHECK_THAT(refusal("rope_parameters", {{"rope_type", "longrope"}}),
-             Contains("rope_type is \"longrope\"; expected default, linear, llama3 or yarn"));
+  CHECK_THAT(
+      refusal("rope_parameters", {{"rope_type", "proportional"}}),
+      Contains("rope_type is \"proportional\"; expected default, linear, llama3, yarn, dynamic "
+               "or longrope"));
   CHECK_THAT(refusal("rope_parameters", {{"rope_type", "yarn"}, {"factor", "four"}}),
              Contains("rope_parameters.factor is \"four\"; expected a number"));
   CHECK_THAT(refusal("rope_parameters", {{"partial_rotary_factor", 0.25}}),

@@ -175,10 +175,72 @@ FAULTS = {
         "const bool starts_here = i == 0 || ids",
         ["documents"]),
 
+    # ---- RoPE by the sequence's length, windows, and GELU's forms
+    "long factors are used for short sequences": (
+        "kernels/rope/table.cpp",
+        "const bool is_long = static_cast<double>(length) > longrope->original_context;",
+        "const bool is_long = length > 0;",
+        ["golden"]),
+    "short factors are used for long sequences": (
+        "kernels/rope/table.cpp",
+        "return length > original ? original + 1 : 1;",
+        "return length > original + 1000 ? original + 1 : 1;",
+        ["golden"]),
+    "longrope has no attention factor": (
+        "models/rope_config.cpp",
+        'scaling.number("attention_factor", usual)}',
+        'scaling.number("attention_factor", usual / usual)}',
+        ["golden"]),
+    "dynamic scaling forgets the length": (
+        "kernels/rope/table.cpp",
+        "return std::max(length, static_cast<std::int64_t>(dynamic->original_context));",
+        "return static_cast<std::int64_t>(dynamic->original_context);",
+        ["golden"]),
+    "a table of another length is kept": (
+        "models/rotary_embedding.cpp",
+        "RopeTable& table = tables_[length];",
+        "RopeTable& table = tables_[0];",
+        ["same_bits"]),
+    "in generation the length is that of the new tokens": (
+        "models/decoder.cpp",
+        "if (cache != nullptr) positions.length = cache->capacity;",
+        "if (cache != nullptr) positions.length = 0;",
+        ["same_bits"]),
+    "sequences of different lengths share a table": (
+        "models/decoder.cpp",
+        "rotary != nullptr && rotary->depends_on_length();",
+        "rotary != nullptr && false;",
+        ["same_bits"]),
+    "a window is a token too long": (
+        "kernels/attention/first_key.cpp",
+        "position - window + 1)",
+        "position - window)",
+        ["golden"]),
+    "every layer has a window": (
+        "models/llama/config.cpp",
+        "(!window_layers || std::count",
+        "(true || std::count",
+        ["golden"]),
+    "cached queries see all keys": (
+        "models/decoder.cpp",
+        "*pass.cache, layer, first_key));\n}\n\nVariable attend(const",
+        "*pass.cache, layer));\n}\n\nVariable attend(const",
+        ["same_bits"]),
+    "the exact form of gelu is tanh's forward": (
+        "kernels/linear/cpu.cpp",
+        "gelu_forward(isa, part, y, pre, form);",
+        "gelu_forward(isa, part, y, pre, GeluForm::tanh);",
+        ["golden"]),
+    "the exact form of gelu is tanh's backward": (
+        "kernels/linear/cpu.cpp",
+        "gelu_backward(isa, part, dx, dx, pre, form);",
+        "gelu_backward(isa, part, dx, dx, pre, GeluForm::tanh);",
+        ["golden"]),
+
     # ---- Llama 4
     "layers with RoPE see all tokens": (
         "models/llama4/attention.cpp",
-        "rope_ ? AttentionSpan::chunk : AttentionSpan::document",
+        "rope_ ? AttentionSpan::near : AttentionSpan::document",
         "AttentionSpan::document",
         ["golden"]),
     "chunks are counted from the row's start": (
@@ -188,13 +250,13 @@ FAULTS = {
         ["golden", "documents"]),
     "chunks are counted from the first token that is not in the cache": (
         "models/decoder.cpp",
-        "return first_keys(row_starts, chunk, pass.first_position());",
-        "return first_keys(row_starts, chunk, 0);",
+        "return first_keys(row_starts, chunk, pass.first_position(), window);",
+        "return first_keys(row_starts, chunk, 0, window);",
         ["families", "golden"]),
     "a sequence of one chunk more needs no first keys": (
         "models/decoder.cpp",
-        "if (pass.first_position() + ids.size(1) <= chunk) return",
-        "if (pass.first_position() + ids.size(1) <= chunk + 1) return",
+        "if (pass.first_position() + ids.size(1) <= chunk + window) return",
+        "if (pass.first_position() + ids.size(1) <= chunk + window + 1) return",
         ["families"]),
     "queries are normalized before they are rotated": (
         "models/llama4/attention.cpp",

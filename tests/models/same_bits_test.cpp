@@ -21,7 +21,7 @@ constexpr std::int64_t kTokens = 150;
 constexpr std::int64_t kVocabulary = 131;
 
 /// A preset of two layers and odd sizes, with a context of kTokens.
-WholeModel small_model(const std::string& preset) {
+Hyperparameters small_hyperparameters(const std::string& preset) {
   Hyperparameters hyperparameters = model_preset(preset);
   std::visit(
       [](auto& config) {
@@ -36,9 +36,14 @@ WholeModel small_model(const std::string& preset) {
         }
         if constexpr (requires { config.expert_width; }) config.expert_width = 67;
         if constexpr (requires { config.nope_every; }) config.nope_every = 2;
+        if constexpr (requires { config.window; }) config.window = config.window > 0 ? 37 : 0;
       },
       hyperparameters);
-  return WholeModel(make_model(hyperparameters));
+  return hyperparameters;
+}
+
+WholeModel small_model(const std::string& preset) {
+  return WholeModel(make_model(small_hyperparameters(preset)));
 }
 
 /// log p of target `t` of row `row`: the only term of a training step's loss.
@@ -66,11 +71,11 @@ struct Case {
   DType dtype;
 };
 
-const std::vector<Case> kCases = {{"gpt2-mini", DType::f32},      {"gpt2-mini", DType::bf16},
-                                  {"llama3-mini", DType::f32},    {"llama3-mini", DType::bf16},
-                                  {"qwen3-mini", DType::f32},     {"qwen3-mini", DType::bf16},
-                                  {"qwen3-moe-mini", DType::f32}, {"qwen3-moe-mini", DType::bf16},
-                                  {"llama4-mini", DType::f32},    {"llama4-mini", DType::bf16}};
+const std::vector<Case> kCases = {
+    {"gpt2-mini", DType::f32},      {"gpt2-mini", DType::bf16},      {"llama3-mini", DType::f32},
+    {"llama3-mini", DType::bf16},   {"qwen3-mini", DType::f32},      {"qwen3-mini", DType::bf16},
+    {"qwen3-moe-mini", DType::f32}, {"qwen3-moe-mini", DType::bf16}, {"llama4-mini", DType::f32},
+    {"llama4-mini", DType::bf16},   {"mistral-7b", DType::f32},      {"mistral-7b", DType::bf16}};
 
 }  // namespace
 
@@ -173,6 +178,50 @@ TEST_CASE("a token's log-probability has the training forward's bits in any batc
     }
     all_fed = std::all_of(caches.begin(), caches.end(),
                           [](const KeyValueCache& cache) { return cache.length == kTokens; });
+  }
+}
+
+TEST_CASE("where RoPE depends on the sequence's length, the cache's capacity is that length",
+          "[cpu]") {
+  const test::Rank rank;
+  const RopeScaling scaling =
+      GENERATE(RopeScaling(DynamicScaling{.factor = 2.0, .original_context = 75.0}),
+               RopeScaling(LongRopeScaling{.short_factors = std::vector<double>(13, 1.25),
+                                           .long_factors = std::vector<double>(13, 3.0),
+                                           .original_context = 75.0,
+                                           .amplitude = 1.125}));
+  Hyperparameters hyperparameters = small_hyperparameters("llama3-mini");
+  auto& config = std::get<LlamaConfig>(hyperparameters);
+  config.head_size = 26;
+  config.rope.scaling = scaling;
+  const WholeModel whole(make_model(hyperparameters)), fresh(make_model(hyperparameters));
+  const Tensor inputs = index_tensor({kTokens}, kVocabulary, "inputs");
+  const Tensor targets = index_tensor({kTokens}, kVocabulary, "targets");
+  const auto all_targets = targets.to_vector<std::int32_t>();
+  // Within the original context, beyond it, and farther.
+  const std::vector<std::int64_t> lengths = {75, 76, 150};
+  std::vector<std::vector<float>> expected;
+  std::vector<KeyValueCache> caches;
+  for (const std::int64_t length : lengths) {
+    const auto row = [&](const Tensor& x) { return x.slice(0, length).reshape({1, length}); };
+    expected.push_back(
+        whole.model->log_probabilities(row(inputs), row(targets)).to_vector<float>());
+    caches.emplace_back(whole.model->shape(), length);
+  }
+  CHECK(expected[0][30] != expected[1][30]);
+  const bool dynamic = std::holds_alternative<DynamicScaling>(scaling);
+  CHECK((expected[1][30] != expected[2][30]) == dynamic);
+  for (std::int64_t first = 0; first < 75; first += 25) {
+    std::vector<NewTokens> sequences;
+    for (KeyValueCache& cache : caches)
+      sequences.push_back({inputs.slice(first, first + 25), &cache});
+    const Tensor logits = fresh.model->next_logits(sequences);
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      CAPTURE(first, lengths[i]);
+      const auto at = static_cast<std::size_t>(first + 24);
+      const auto row = static_cast<std::int64_t>(i);
+      CHECK(by_logits(logits.slice(row, row + 1), all_targets[at]) == expected[i][at]);
+    }
   }
 }
 

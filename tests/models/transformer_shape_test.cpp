@@ -62,6 +62,16 @@ TEST_CASE("attention in chunks counts the squares of the chunks") {
   CHECK(attention(150) == Approx(2 * 64 * 64 + 22 * 22).epsilon(1e-12));
 }
 
+TEST_CASE("attention in windows counts the square less what they hide") {
+  TransformerShape shape = shape_of(llama_preset("llama3-mini"));
+  const double full = attention_flops(shape, 1, 150);
+  shape.windows = {.layers = 3, .tokens = 64};
+  const double hidden = 3.0 / 4.0 * 86 * 86 / (150 * 150);
+  CHECK(attention_flops(shape, 1, 150) == Approx(full * (1.0 - hidden)).epsilon(1e-12));
+  CHECK(attention_flops(shape, 1, 64) ==
+        attention_flops(shape_of(llama_preset("llama3-mini")), 1, 64));
+}
+
 TEST_CASE("every product of a step has the layout of its weight") {
   for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
     TransformerShape shape = kLlama3_8B;

@@ -84,7 +84,8 @@ void copy_model(const std::string& name, const fs::path& folder, const std::stri
 }  // namespace
 
 TEST_CASE("score prints Transformers' log-probabilities and their mean") {
-  const std::string name = GENERATE("gpt2/plain", "llama/llama3", "llama/qwen3");
+  const std::string name =
+      GENERATE("gpt2/plain", "llama/llama3", "llama/qwen3", "llama/mistral", "llama/longrope_long");
   CAPTURE(name);
   const test::TemporaryDirectory folder;
   const auto ids = golden_values<std::int32_t>(name, "input_ids");
@@ -118,7 +119,8 @@ TEST_CASE("score prints Transformers' log-probabilities and their mean") {
 }
 
 TEST_CASE("generate --temperature 0 gives Transformers' greedy tokens, without a tokenizer") {
-  const std::string name = GENERATE("gpt2/plain", "llama/llama3", "llama/qwen2", "llama/qwen3");
+  const std::string name =
+      GENERATE("gpt2/plain", "llama/llama3", "llama/qwen2", "llama/qwen3", "llama/mistral");
   CAPTURE(name);
   auto expected = golden_values<std::int32_t>(name, "prompt");
   const std::string prompt = list_of(expected);
@@ -142,7 +144,8 @@ TEST_CASE("generate --temperature 0 gives Transformers' greedy tokens, without a
 
 TEST_CASE("generate's log-probabilities are score's, bit for bit, in any batch and on any ranks",
           "[cpu]") {
-  const std::string name = GENERATE("gpt2/odd", "llama/odd", "llama/qwen3");
+  const std::string name = GENERATE("gpt2/odd", "llama/odd", "llama/qwen3", "llama/mistral",
+                                    "llama/qwen3_window", "llama/dynamic", "llama/longrope_short");
   const std::string dtype = GENERATE("f32", "bf16");
   CAPTURE(name, dtype);
   const test::TemporaryDirectory folder;

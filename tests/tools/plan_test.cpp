@@ -92,6 +92,9 @@ TEST_CASE("plan: every preset, on an odd number of ranks") {
     config.data.sequence_length = 16;
     CHECK_THAT(plan(config, {.ranks = 3}), Contains("fsdp on 3 ranks"));
   }
+  Config beyond_the_window = fsdp("mistral-7b", 6);
+  beyond_the_window.data.sequence_length = 8192;
+  CHECK_THAT(plan(beyond_the_window, {.ranks = 3}), Contains("7241.73M parameters"));
   // Llama 3 8B is not tied: the embedding, 32 blocks and the head.
   CHECK_THAT(plan(fsdp("llama3-8b", 1024), {.ranks = 1024}),
              Contains("8030.26M parameters") && Contains("in 34 units"));

@@ -45,10 +45,11 @@ std::vector<std::string> speed_notes(const ResolvedConfig& run, const Device& de
   const AttentionBackend backend = run.config.kernels.attention;
   const bool hides_keys =
       masks_documents(run) ||
-      (shape.chunks.layers > 0 && run.config.data.sequence_length > shape.chunks.tokens);
+      (shape.chunks.layers > 0 && run.config.data.sequence_length > shape.chunks.tokens) ||
+      (shape.windows.layers > 0 && run.config.data.sequence_length > shape.windows.tokens);
   if (backend == AttentionBackend::cudnn && hides_keys) {
     notes.emplace_back(
-        "cuDNN's attention knows no documents and chunks: there tessera's kernels run");
+        "cuDNN's attention knows no documents, chunks and windows: there tessera's kernels run");
   }
   if (!device.is_cpu() &&
       misses_tensor_cores(backend, run.sharding.compute_dtype, shape.head_size)) {
