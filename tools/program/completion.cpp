@@ -20,7 +20,7 @@ std::vector<Word> words_behind(const CommandWords& command, std::span<const std:
 }
 
 /// In single quotes, for all three shells. Fish alone reads backslashes between them.
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string all = "'";
   for (const char c : text) {
     if (c == '\'') {
@@ -49,7 +49,7 @@ std::string bash_script(const std::string& program, std::span<const CommandWords
   const std::string choices = cases(commands, [&](const CommandWords& command) {
     std::string words;
     for (const Word& word : words_behind(command, keys)) words += word.text + ' ';
-    return fmt::format("      words={}\n", quoted(words));
+    return fmt::format("      words={}\n", in_quotes(words));
   });
   return fmt::format(R"(_{0}() {{
   local words
@@ -71,9 +71,9 @@ std::string zsh_script(const std::string& program, std::span<const CommandWords>
     std::string words, values;
     for (const Word& word : words_behind(command, keys)) {
       if (word.text.back() == '=') {
-        values += ' ' + quoted(word.text);
+        values += ' ' + in_quotes(word.text);
       } else {
-        words += ' ' + quoted(word.text + ':' + word.help);
+        words += ' ' + in_quotes(word.text + ':' + word.help);
       }
     }
     return fmt::format("      words_here=({} )\n      keys_here=({} )\n", words, values);
@@ -103,9 +103,9 @@ std::string fish_script(const std::string& program, std::span<const CommandWords
     }
     for (const Word& word : words_behind(command, keys)) {
       const bool option = word.text.starts_with("--");
-      text += fmt::format("complete -c {} -n {} {} {}{} -d {}\n", program, quoted(condition),
-                          option ? "-l" : "-a", quoted(option ? word.text.substr(2) : word.text),
-                          option && word.takes_value ? " -r" : "", quoted(word.help));
+      text += fmt::format("complete -c {} -n {} {} {}{} -d {}\n", program, in_quotes(condition),
+                          option ? "-l" : "-a", in_quotes(option ? word.text.substr(2) : word.text),
+                          option && word.takes_value ? " -r" : "", in_quotes(word.help));
     }
   }
   return text;

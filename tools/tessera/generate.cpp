@@ -80,7 +80,7 @@ void add_generate(Command& app) {
   add_model_options(command, *options);
   add_prompt_options(command, *options);
   add_sampling_options(command, *options);
-  command.flag("--json", options->json, "Print {\"ids\": [...]} for each prompt, no text");
+  command.flag("--json", options->json, "Print a line of JSON for each prompt");
   command.flag("--log-probabilities", options->log_probabilities,
                "With --json: also those of the new tokens");
   command.runs([options] { run(*options); });
