@@ -6,6 +6,7 @@
 
 #include "runtime/device.h"
 #include "runtime/enum_names.h"
+#include "sharding/comm/deadline.h"
 
 namespace tessera {
 
@@ -36,7 +37,7 @@ struct WorldOptions {
   bool pin = false;
   std::uint64_t seed = 0;
   /// How long a rank waits for the others before it gives up.
-  std::chrono::milliseconds deadline = std::chrono::minutes(10);
+  Deadline deadline = std::chrono::minutes(10);
   /// How long a process leaves the report of a failure to another process; see fail_late.
   std::chrono::milliseconds report_delay = std::chrono::seconds(30);
   CommunicatorKind communicator = CommunicatorKind::automatic;

@@ -100,7 +100,7 @@ TEST_CASE("linear_swiglu_forward: gate and up of the layer, and SwiGLU of what i
           const Tensor gate_up = test::poisoned({size.N, size.O}, precision.dtype);
           const Tensor y = test::poisoned({size.N, size.O / 2}, precision.dtype);
           linear_swiglu_forward(y, gate_up, layer.x, layer.weight, transpose,
-                                with_bias ? layer.bias : Tensor(), form);
+                                with_bias ? layer.bias : Tensor());
           CHECK(relative_error(to_doubles(gate_up), layer.forward(with_bias)) <=
                 2 * precision.bound);
           const Tensor expected = test::poisoned(y.shape(), precision.dtype);

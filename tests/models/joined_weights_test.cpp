@@ -14,6 +14,7 @@
 #include "sharding/strategy/strategy.h"
 #include "tests/support/device.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/waiting.h"
 
 namespace tessera {
 namespace {
@@ -48,28 +49,26 @@ void update(const std::vector<Shard>& shards) {
 std::vector<float> losses(LlamaKind kind, int ranks, ShardingOptions options) {
   options.micro_batches = 2;
   std::vector<float> result;
-  run_ranks({.ranks = ranks,
-             .device = test::device(),
-             .threads = 1,
-             .deadline = std::chrono::seconds(30)},
-            [&](Communicator& world) {
-              Llama model(tiny(kind));
-              const auto strategy = make_strategy(model.units(), options, /*seed=*/3, &world);
-              const std::string own = std::to_string(world.rank());
-              for (int i = 0; i < 3; ++i) {
-                Step step = strategy->start_step();
-                for (const char* micro_batch : {"first", "second"}) {
-                  const std::string name = micro_batch + own;
-                  const Variable loss = model.loss(test::index_tensor({2, 7}, 29, "in" + name),
-                                                   test::index_tensor({2, 7}, 29, "out" + name),
-                                                   1.0 / (28.0 * world.size()), /*training=*/true);
-                  backward(loss);
-                  step.finish_micro_batch();
-                  if (world.rank() == 0) result.push_back(loss.data().item<float>());
-                }
-                step.update([&] { update(strategy->shards()); });
-              }
-            });
+  run_ranks(
+      {.ranks = ranks, .device = test::device(), .threads = 1, .deadline = test::kSafetyLimit},
+      [&](Communicator& world) {
+        Llama model(tiny(kind));
+        const auto strategy = make_strategy(model.units(), options, /*seed=*/3, &world);
+        const std::string own = std::to_string(world.rank());
+        for (int i = 0; i < 3; ++i) {
+          Step step = strategy->start_step();
+          for (const char* micro_batch : {"first", "second"}) {
+            const std::string name = micro_batch + own;
+            const Variable loss = model.loss(test::index_tensor({2, 7}, 29, "in" + name),
+                                             test::index_tensor({2, 7}, 29, "out" + name),
+                                             1.0 / (28.0 * world.size()), /*training=*/true);
+            backward(loss);
+            step.finish_micro_batch();
+            if (world.rank() == 0) result.push_back(loss.data().item<float>());
+          }
+          step.update([&] { update(strategy->shards()); });
+        }
+      });
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
 #include "tests/support/progress.h"
+#include "tests/support/waiting.h"
 
 namespace tessera {
 
@@ -31,26 +32,24 @@ std::function<void()> random_delay(const RandomStream& random) {
 
 Trained train(const ShardingOptions& options, int ranks, int seed) {
   Trained result;
-  run_ranks({.ranks = ranks,
-             .device = test::device(),
-             .threads = 1,
-             .deadline = std::chrono::seconds(60)},
-            [&](Communicator& world) {
-              ToyNet net(3);
-              const auto strategy = make_strategy(net.units, options, 3, &world);
-              if (seed > 0) {
-                const RandomStream random(static_cast<std::uint64_t>(seed), "delays",
-                                          static_cast<std::uint64_t>(world.rank()));
-                context().side_stream("communication").set_delay(random_delay(random));
-              }
-              const ToyTraining training{.steps = 2};
-              Trained trained;
-              for (int step = 0; step < training.steps; ++step) {
-                training.step(net, *strategy, world, options.micro_batches, step, trained);
-              }
-              training.collect_weights(*strategy, trained);
-              if (world.rank() == 0) result = trained;
-            });
+  run_ranks(
+      {.ranks = ranks, .device = test::device(), .threads = 1, .deadline = test::kSafetyLimit},
+      [&](Communicator& world) {
+        ToyNet net(3);
+        const auto strategy = make_strategy(net.units, options, 3, &world);
+        if (seed > 0) {
+          const RandomStream random(static_cast<std::uint64_t>(seed), "delays",
+                                    static_cast<std::uint64_t>(world.rank()));
+          context().side_stream("communication").set_delay(random_delay(random));
+        }
+        const ToyTraining training{.steps = 2};
+        Trained trained;
+        for (int step = 0; step < training.steps; ++step) {
+          training.step(net, *strategy, world, options.micro_batches, step, trained);
+        }
+        training.collect_weights(*strategy, trained);
+        if (world.rank() == 0) result = trained;
+      });
   return result;
 }
 

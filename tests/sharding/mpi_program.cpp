@@ -4,15 +4,19 @@
 //                                      all hold. RANKS is asked for; NODE ranks count as a node.
 //   mpi_program threads                prints the number of threads of each rank
 //   mpi_program core                   prints the core of each rank, whose one thread is bound
-//   mpi_program FAULT                  one of the failures in bodies() below
+//   mpi_program FAULT [FILE]           one of the failures in bodies() below; ranks that are about to
+//                                      miss a deadline tell the others so by FILE
 //
 // It ends as every program does: one line about a failure, and exit status 1. A rank of a world
 // that has not failed prints "ended well".
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "runtime/check.h"
@@ -44,6 +48,29 @@ void run_checks(Communicator& world) {
 /// Set on a rank that fails and cannot report it.
 bool is_mute = false;
 
+/// Time stands still until the other ranks can be missed, which FILE tells. Then a millisecond passes
+/// with each question about the time: a rank asks between two looks for messages.
+class ProgramClock final : public Clock {
+ public:
+  explicit ProgramClock(std::string file) : file_(std::move(file)) {}
+
+  TimePoint now() override {
+    if (waiter_ && ++questions_ == 3) tell();
+    if (!waiter_ && !passes_) passes_ = !file_.empty() && std::filesystem::exists(file_);
+    if (passes_) ++milliseconds_;
+    return TimePoint(std::chrono::milliseconds(milliseconds_));
+  }
+  /// From now on this rank can be missed.
+  void tell() const { std::ofstream file(file_); }
+  /// Time stands still for this rank. It tells when its call has begun to wait.
+  void wait_for_ever() { waiter_ = true; }
+
+ private:
+  const std::string file_;
+  std::atomic<bool> waiter_ = false, passes_ = false;
+  std::atomic<int> questions_ = 0, milliseconds_ = 0;
+};
+
 /// Far longer than any test waits.
 void sleep_for_long() {
   std::this_thread::sleep_for(std::chrono::minutes(5));
@@ -53,7 +80,7 @@ void barriers(Communicator& world) {
   for (int i = 0; i < 1'000'000; ++i) world.barrier(compute());
 }
 
-std::map<std::string, Body> bodies() {
+std::map<std::string, Body> bodies(ProgramClock& clock) {
   return {
       {"checks", run_checks},
       {"threads", [](Communicator&) { fmt::print("{} threads\n", context().threads().size()); }},
@@ -72,7 +99,7 @@ std::map<std::string, Body> bodies() {
       {"raises last",  // when the other ranks have left their bodies
        [](Communicator& world) {
          if (world.rank() == 0) return;
-         std::this_thread::sleep_for(std::chrono::milliseconds(300));
+         std::this_thread::sleep_for(std::chrono::milliseconds(100));  // a fast rank has left
          throw Error("out of patience");
        }},
       {"raises next to a stream",  // with a collective that the other ranks never make
@@ -92,7 +119,7 @@ std::map<std::string, Body> bodies() {
       {"aborts",
        [](Communicator& world) {
          if (world.rank() == 0) world.abort("enough");
-         if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+         if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(100));
          try {
            barriers(world);
          } catch (const Error& error) {
@@ -114,13 +141,15 @@ std::map<std::string, Body> bodies() {
          world.all_reduce({x}, compute(), "h.0");
        }},
       {"is missing",
-       [](Communicator& world) {
+       [&](Communicator& world) {
          if (world.rank() == 1) sleep_for_long();
+         if (world.rank() == 2) clock.wait_for_ever();
          world.all_reduce({tensor_of(world.rank(), 4)}, compute(), "h.0");
        }},
       {"leaves early",
-       [](Communicator& world) {
-         if (world.rank() != 1) world.barrier(compute());
+       [&](Communicator& world) {
+         if (world.rank() == 1) return clock.tell();
+         world.barrier(compute());
        }},
       {"disagrees in a later step",  // when calls are compared once per step
        [](Communicator& world) {
@@ -144,9 +173,12 @@ std::map<std::string, Body> bodies() {
          }
        }},
       {"waits in a later step",
-       [](Communicator& world) {
+       [&](Communicator& world) {
          for (int step = 0; step < 4; ++step) {
-           if (step == 3 && world.rank() == 1) sleep_for_long();
+           if (step == 3 && world.rank() == 1) {
+             clock.tell();
+             sleep_for_long();
+           }
            world.all_reduce({tensor_of(0, 4)}, compute(), "h.0");
            world.next_step(compute());
          }
@@ -168,21 +200,20 @@ std::map<std::string, Body> bodies() {
 int main(int count, char** arguments) {
   try {
     const std::string name = count > 1 ? arguments[1] : "checks";
-    const int ranks = count > 2 ? std::stoi(arguments[2]) : 0;
+    const bool checks = name == "checks";
+    const int ranks = checks && count > 2 ? std::stoi(arguments[2]) : 0;
     const int ranks_per_node = count > 3 ? std::stoi(arguments[3]) : 0;
-    const bool late =
-        name == "is missing" || name == "leaves early" || name == "waits in a later step";
-    const auto deadline = std::chrono::milliseconds(late ? 500 : 120'000);
+    tessera::ProgramClock clock(!checks && count > 2 ? arguments[2] : "");
     const bool pin = name == "core";
     const auto report_delay =
         std::chrono::milliseconds(name == "raises and is mute" ? 500 : 30'000);
     tessera::run_world({.ranks = ranks,
                         .threads = pin ? 1 : 0,
                         .pin = pin,
-                        .deadline = deadline,
-                        .report_delay = report_delay,
+                        .deadline = {std::chrono::milliseconds(500), clock},
+                         .report_delay = report_delay,
                         .ranks_per_node = ranks_per_node},
-                       tessera::bodies().at(name));
+                       tessera::bodies(clock).at(name));
     fmt::print("ended well\n");
     return 0;
   } catch (const std::exception& error) {

@@ -11,6 +11,7 @@
 #include "sharding/comm/threads/threads.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
+#include "tests/support/waiting.h"
 
 namespace tessera {
 
@@ -82,8 +83,8 @@ std::size_t most_live_gathers(const Log& log) {
   return most;
 }
 
-/// Holds back the communication stream. A wait for work behind a closed gate is in vain; after two
-/// seconds the gate opens and remembers it.
+/// Holds back the communication stream. A wait for work behind a closed gate is in vain; after the
+/// safety limit the gate opens and remembers it.
 class Gate {
  public:
   void close() { set(false); }
@@ -92,7 +93,7 @@ class Gate {
   /// Called before each piece of the stream's work.
   void pass() {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(2), [&] { return open_; })) {
+    if (!changed_.wait_for(lock, test::kSafetyLimit, [&] { return open_; })) {
       waited_in_vain_ = true;
       open_ = true;
     }

@@ -268,7 +268,7 @@ FAULTS = {
     "threads wait longer than the deadline": (
         "sharding/comm/threads/threads.cpp",
         "std::make_shared<Group>(members, options.deadline)",
-        "std::make_shared<Group>(members, 2 * options.deadline)"),
+        "std::make_shared<Group>(\n      members, Deadline(2 * options.deadline.length(), options.deadline.clock()))"),
     "results are trusted after an abort": (
         "sharding/comm/communicator.cpp",
         "if (const auto reason = aborted()) throw Error(*reason);",
@@ -420,7 +420,7 @@ FAULTS_OF_TCP = {
         "if (false) {"),
     "strangers stay": (
         "sharding/comm/tcp/server.cpp",
-        "if (++strangers > kMostStrangers || Clock::now() > one->accepted + kStrangersTime) {",
+        "if (++strangers > kMostStrangers || clock_.now() > one->accepted + kStrangersTime) {",
         "if (++strangers > 1'000'000) {"),
     "a rank's damaged message is ignored": (
         "sharding/comm/tcp/server.cpp",
@@ -436,7 +436,7 @@ FAULTS_OF_TCP = {
         ""),
     "an abort does not wait for the first reason": (
         "sharding/comm/tcp/job.cpp",
-        "  changed_.wait_for(lock, kAnswerTime, [&] { return failure_ || closed_; });\n",
+        "  clock_.wait(changed_, lock, clock_.now() + kAnswerTime, [&] { return failure_ || closed_; });\n",
         ""),
     "groups share their exchanges": (
         "sharding/comm/tcp/tcp.cpp",
@@ -467,8 +467,8 @@ FAULTS_ON_GPUS = {
         ["sharding_cuda_nccl"]),
     "a call that is never queued has no deadline": (
         "sharding/comm/nccl/job.cpp",
-        "if (Clock::now() > end) {",
-        "if (Clock::now() > end && false) {",
+        "if (deadline_.clock().now() > end) {",
+        "if (deadline_.clock().now() > end && false) {",
         ["sharding_cuda_nccl"]),
     "an exception leaves a group of NCCL calls open": (
         "sharding/comm/nccl/job.cpp",

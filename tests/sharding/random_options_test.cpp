@@ -18,6 +18,7 @@
 #include "sharding/plan/footprint.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
+#include "tests/support/waiting.h"
 
 namespace tessera {
 
@@ -269,7 +270,7 @@ Trained train(const Case& drawn, const ShardingOptions& options,
   run_ranks({.ranks = drawn.ranks,
              .device = test::device(),
              .threads = 1,
-             .deadline = std::chrono::seconds(30)},
+             .deadline = test::kSafetyLimit},
             [&](Communicator& world) {
               ToyNet net(drawn.layers, /*checkpointing=*/false, drawn.tied, drawn.mixtures);
               prepare(net, drawn);

@@ -144,10 +144,17 @@ TEST_CASE("writing masters waits for the gathers that read them", "[cpu]") {
   on_one_rank({.strategy = StrategyKind::zero1}, [](ToyNet&, Strategy& strategy, Communicator&) {
     const Stream& stream = communication_stream();
     stream.synchronize();
-    stream.set_delay([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
-    strategy.write_masters([] {});  // queues gathers, which come late
+    // The gathers come a while after the test has seen that they are late.
+    std::atomic<bool> seen = false;
+    stream.set_delay([&] {
+      seen.wait(false);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    });
+    strategy.write_masters([] {});  // queues gathers
     const Event gathered = stream.record();
     REQUIRE_FALSE(gathered.complete());
+    seen = true;
+    seen.notify_all();
     strategy.write_masters([&] { CHECK(gathered.complete()); });
   });
 }

@@ -14,6 +14,7 @@
 #include "tests/support/findings.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
+#include "tests/support/waiting.h"
 
 namespace tessera {
 
@@ -75,28 +76,26 @@ void expect_footprint(const ToyNet& net, const ShardingOptions& options, const C
 Trained train(int ranks, const ShardingOptions& options, Findings& findings,
               const Prepare& prepare = {}, bool tied = true) {
   Trained result;
-  run_ranks({.ranks = ranks,
-             .device = test::device(),
-             .threads = 1,
-             .deadline = std::chrono::seconds(30)},
-            [&](Communicator& world) {
-              ToyNet net(4, /*checkpointing=*/false, tied);
-              if (prepare) prepare(net);
-              const ToyTraining training;
-              const auto strategy = make_strategy(net.units, options, 3, &world);
-              const Stream& stream = context().side_stream("communication");
-              Trained trained;
-              std::int64_t sent = 0;
-              for (int step = 0; step < training.steps; ++step) {
-                stream.synchronize();
-                sent = world.bytes_sent();
-                training.step(net, *strategy, world, options.micro_batches, step, trained);
-              }
-              stream.synchronize();
-              expect_footprint(net, options, world, world.bytes_sent() - sent, findings);
-              training.collect_weights(*strategy, trained);
-              if (world.rank() == 0) result = trained;
-            });
+  run_ranks(
+      {.ranks = ranks, .device = test::device(), .threads = 1, .deadline = test::kSafetyLimit},
+      [&](Communicator& world) {
+        ToyNet net(4, /*checkpointing=*/false, tied);
+        if (prepare) prepare(net);
+        const ToyTraining training;
+        const auto strategy = make_strategy(net.units, options, 3, &world);
+        const Stream& stream = context().side_stream("communication");
+        Trained trained;
+        std::int64_t sent = 0;
+        for (int step = 0; step < training.steps; ++step) {
+          stream.synchronize();
+          sent = world.bytes_sent();
+          training.step(net, *strategy, world, options.micro_batches, step, trained);
+        }
+        stream.synchronize();
+        expect_footprint(net, options, world, world.bytes_sent() - sent, findings);
+        training.collect_weights(*strategy, trained);
+        if (world.rank() == 0) result = trained;
+      });
   return result;
 }
 

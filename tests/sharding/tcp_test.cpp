@@ -20,6 +20,7 @@
 #include "sharding/comm/world.h"
 #include "tests/sharding/communicator_checks.h"
 #include "tests/support/local_port.h"
+#include "tests/support/test_clock.h"
 
 namespace tessera {
 namespace {
@@ -36,7 +37,9 @@ using Body = std::function<void(Communicator&)>;
 using Outcomes = std::vector<std::string>;
 
 constexpr auto kShort = std::chrono::milliseconds(500);
-constexpr auto kLong = std::chrono::seconds(20);
+constexpr auto kLong = test::kSafetyLimit;
+/// Passes the deadline, but no rank's wait for rank 0, which gives up first.
+constexpr auto kPassed = kShort + std::chrono::seconds(1);
 const std::string kQuiet = "failed elsewhere";
 
 /// A connection that is not a rank's.
@@ -44,25 +47,18 @@ class Stranger {
  public:
   explicit Stranger(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const sockaddr_in address = address_of(port);
-    for (int i = 0; i < 500; ++i) {
-      const auto* const any = reinterpret_cast<const sockaddr*>(&address);
-      if (::connect(socket_.number(), any, sizeof address) == 0) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    FAIL("no server");
+    const auto* const any = reinterpret_cast<const sockaddr*>(&address);
+    test::wait_for("the server is there",
+                   [&] { return ::connect(socket_.number(), any, sizeof address) == 0; });
   }
   void send(std::string_view bytes) const {
     [[maybe_unused]] const auto sent =
         ::send(socket_.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  /// All bytes until the server closes the connection.
-  std::string receive_all() const {
-    std::string all;
-    char piece[4096];
-    for (ssize_t count; (count = ::recv(socket_.number(), piece, sizeof piece, 0)) > 0;) {
-      all.append(piece, static_cast<std::size_t>(count));
-    }
-    return all;
+  /// Whether the server has closed the connection, without a word.
+  bool is_dropped() const {
+    char byte;
+    return ::recv(socket_.number(), &byte, 1, MSG_DONTWAIT) == 0;
   }
 
  private:
@@ -79,9 +75,14 @@ TcpRank place(int port, int rank, int ranks) {
   return {.host = "127.0.0.1", .port = port, .rank = rank, .ranks = ranks};
 }
 
+/// A deadline that never passes: all ranks of the run end.
+Deadline never() {
+  static test::TestClock still;
+  return {kShort, still};
+}
+
 /// The message with which a rank's part ends; empty: well.
-std::string outcome_of(const TcpRank& own, const Body& body,
-                       std::chrono::milliseconds deadline = kLong) {
+std::string outcome_of(const TcpRank& own, const Body& body, const Deadline& deadline = never()) {
   try {
     run_tcp_rank(own, {.threads = 1, .deadline = deadline}, body);
   } catch (const FailedElsewhere&) {
@@ -93,7 +94,7 @@ std::string outcome_of(const TcpRank& own, const Body& body,
 }
 
 Outcomes run_places(const std::vector<TcpRank>& places, const Body& body,
-                    std::chrono::milliseconds deadline = kLong) {
+                    const Deadline& deadline = never()) {
   Outcomes outcomes(places.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < places.size(); ++i) {
@@ -103,7 +104,7 @@ Outcomes run_places(const std::vector<TcpRank>& places, const Body& body,
   return outcomes;
 }
 
-Outcomes run(int ranks, const Body& body, std::chrono::milliseconds deadline = kLong) {
+Outcomes run(int ranks, const Body& body, const Deadline& deadline = never()) {
   std::vector<TcpRank> places;
   const int port = free_port();
   for (int rank = 0; rank < ranks; ++rank) places.push_back(place(port, rank, ranks));
@@ -178,14 +179,19 @@ TEST_CASE("tcp: ranks agree, split, wait for each other and pass small values", 
 }
 
 TEST_CASE("tcp: no rank passes a barrier before all have arrived", "[cpu]") {
+  test::TestClock clock;
   std::atomic<int> arrived = 0;
   std::atomic<bool> early = false;
-  const auto outcomes = run(3, [&](Communicator& world) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50 * world.rank()));
-    ++arrived;
-    world.barrier(compute());
-    if (arrived != 3) early = true;
-  });
+  const auto outcomes = run(3,
+                            [&](Communicator& world) {
+                              // Rank 2 comes when the others wait.
+                              if (world.rank() == 2)
+                                clock.pass_when_waiting(2, std::chrono::milliseconds(0));
+                              ++arrived;
+                              world.barrier(compute());
+                              if (arrived != 3) early = true;
+                            },
+                            {kShort, clock});
   CHECK(outcomes == Outcomes(3));
   CHECK_FALSE(early);
 }
@@ -221,9 +227,13 @@ TEST_CASE("tcp: a rank that raises ends the others, and is reported once", "[cpu
     kBarriers(world);
   };
   CHECK(only_message(run(3, raises)) == "rank 1: out of patience");
-  const auto last = [](Communicator& world) {  // when the others have left
-    if (world.rank() != 1) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::atomic<int> left = 0;
+  const auto last = [&](Communicator& world) {  // when the others have left
+    if (world.rank() != 1) {
+      ++left;
+      return;
+    }
+    test::wait_for("the others leave", [&] { return left == 2; });
     throw Error("out of patience");
   };
   CHECK(only_message(run(3, last)) == "rank 1: out of patience");
@@ -240,24 +250,38 @@ TEST_CASE("tcp: ranks that abort at the same time all give the reason of the fir
 }
 
 TEST_CASE("tcp: a rank that is missing is named when the deadline has passed", "[cpu]") {
-  const auto body = [](Communicator& world) {
+  test::TestClock clock;
+  std::atomic<int> in_groups = 0;
+  const auto body = [&](Communicator& world) {
     const auto group = world.split(world.rank() == 0 ? 1 : 0);
-    if (world.rank() == 2) std::this_thread::sleep_for(3 * kShort);
-    group->barrier(compute());
+    ++in_groups;
+    if (world.rank() == 0) return;
+    if (world.rank() == 1) {
+      group->barrier(compute());
+      return;
+    }
+    test::wait_for("all are in groups", [&] { return in_groups == 3; });
+    clock.pass_when_waiting(1, kShort);
   };
   CHECK_THAT(
-      only_message(run(3, body, kShort)),
+      only_message(run(3, body, {kShort, clock})),
       Contains("rank 1: waited 500 ms in call 0, barrier of 0 bytes in 0 tensors for rank 2"));
 }
 
 TEST_CASE("tcp: ranks that never come are named", "[cpu]") {
   const int port = free_port();
   const std::vector<TcpRank> some = {place(port, 0, 5), place(port, 2, 5)};
-  CHECK(only_message(run_places(some, kOneBarrier, kShort)) ==
+  test::TestClock clock;
+  std::thread time([&] {
+    clock.pass_after_waits(2, kPassed);  // both ask to join
+    clock.pass_after_waits(4, kLong);    // both wait for the others to leave
+  });
+  CHECK(only_message(run_places(some, kOneBarrier, {kShort, clock})) ==
         fmt::format("waited 500 ms for ranks 1, 3, 4 to join at 127.0.0.1:{}", port));
+  time.join();
   const std::vector<TcpRank> without_first = {place(port, 1, 2)};
-  CHECK(only_message(run_places(without_first, kOneBarrier, kShort)) ==
-        fmt::format("rank 1 waited 500 ms for rank 0 at 127.0.0.1:{}", port));
+  CHECK(only_message(run_places(without_first, kOneBarrier, std::chrono::milliseconds(1))) ==
+        fmt::format("rank 1 waited 1 ms for rank 0 at 127.0.0.1:{}", port));
 }
 
 TEST_CASE("tcp: a port that is taken, or that another program answers, is one line", "[cpu]") {
@@ -271,7 +295,8 @@ TEST_CASE("tcp: a port that is taken, or that another program answers, is one li
     const Descriptor client(taken.accept());
     [[maybe_unused]] const auto sent =
         ::send(client.number(), "SSH-2.0-OpenSSH_9.2\r\n", 21, MSG_NOSIGNAL);
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    char piece[4096];  // the rank's first words; then the program ends the connection
+    [[maybe_unused]] const auto received = ::recv(client.number(), piece, sizeof piece, 0);
   });
   CHECK_THAT(outcome_of(place(taken.port(), 1, 2), kOneBarrier),
              Contains("does not answer as rank 0 does: another program uses the port"));
@@ -280,25 +305,50 @@ TEST_CASE("tcp: a port that is taken, or that another program answers, is one li
 
 TEST_CASE("tcp: ranks of another number, another run, or there twice, are refused", "[cpu]") {
   const int port = free_port();
-  std::string late;  // a rank that joins after the failure
-  std::thread third([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    late = outcome_of(place(port, 2, 3), kOneBarrier);
-  });
-  CHECK(only_message(run_places({place(port, 0, 3), place(port, 1, 4)}, kOneBarrier)) ==
-        "rank 1 has WORLD_SIZE=4, and rank 0 has 3");
-  third.join();
-  CHECK(late == kQuiet);
-
-  TcpRank other_run = place(port, 1, 2);
-  other_run.run = "another";
-  const Outcomes outcomes = run_places({place(port, 0, 2), other_run}, kOneBarrier, kShort);
-  CHECK_THAT(outcomes[0], Contains("waited 500 ms for rank 1 to join"));
-  CHECK_THAT(outcomes[1], Contains("is in use by another run"));
-
-  const std::vector<TcpRank> twice = {place(port, 0, 3), place(port, 1, 3), place(port, 1, 3)};
-  Outcomes both = run_places(twice, kOneBarrier, kShort);
-  CHECK_THAT(both[0], Contains("for rank 2 to join"));
+  /// Rank 0, in a thread. The time passes for it alone.
+  struct First {
+    First(int port, int ranks)
+        : thread([this, port, ranks] {
+            outcome = outcome_of(place(port, 0, ranks), kOneBarrier, {kShort, clock});
+          }) {}
+    /// It has learned of a failure and waits for ranks that come late.
+    const std::string& end() {
+      clock.pass_after_waits(2, kLong);
+      thread.join();
+      return outcome;
+    }
+    test::TestClock clock;
+    std::string outcome;
+    std::thread thread;
+  };
+  {
+    First first(port, 3);
+    CHECK(outcome_of(place(port, 1, 4), kOneBarrier, kLong) == kQuiet);
+    CHECK(outcome_of(place(port, 2, 3), kOneBarrier, kLong) == kQuiet);  // after the failure
+    CHECK(first.end() == "rank 1 has WORLD_SIZE=4, and rank 0 has 3");
+  }
+  {
+    First first(port, 2);
+    TcpRank other_run = place(port, 1, 2);
+    other_run.run = "another";
+    CHECK_THAT(outcome_of(other_run, kOneBarrier, kLong), Contains("is in use by another run"));
+    first.clock.pass(kPassed);
+    CHECK_THAT(first.end(), Contains("waited 500 ms for rank 1 to join"));
+  }
+  First first(port, 3);
+  Outcomes both(2);
+  std::atomic<int> ended = 0;
+  std::vector<std::thread> seconds;
+  for (std::string& outcome : both) {
+    seconds.emplace_back([&] {
+      outcome = outcome_of(place(port, 1, 3), kOneBarrier, kLong);
+      ++ended;
+    });
+  }
+  test::wait_for("one of the two is refused", [&] { return ended == 1; });
+  first.clock.pass(kPassed);
+  CHECK_THAT(first.end(), Contains("for rank 2 to join"));
+  for (std::thread& second : seconds) second.join();
   CHECK(std::count(both.begin(), both.end(), "rank 1: RANK=1 is there twice") == 1);
 }
 
@@ -314,7 +364,9 @@ TEST_CASE("tcp: strangers on the port are ignored, whatever they send", "[cpu]")
   };
   // Rank 1 comes late, so that strangers are there before it and after it.
   Outcomes outcomes(2);
-  std::thread first([&] { outcomes[0] = outcome_of(place(port, 0, 2), body); });
+  test::TestClock clock;
+  const Deadline deadline(std::chrono::hours(24), clock);
+  std::thread first([&] { outcomes[0] = outcome_of(place(port, 0, 2), body, deadline); });
   std::vector<std::unique_ptr<Stranger>> strangers;
   const auto visit = [&] {
     const RandomStream random(7, "strangers", strangers.size());
@@ -336,11 +388,18 @@ TEST_CASE("tcp: strangers on the port are ignored, whatever they send", "[cpu]")
     }
   };
   visit();
-  CHECK(
-      Stranger(port).receive_all().empty());  // dropped, for one that came later or for its silence
-  std::thread second([&] { outcomes[1] = outcome_of(place(port, 1, 2), body); });
+  const Stranger silent(port);
+  test::wait_for("the server drops the last one for its silence", [&] {
+    clock.pass(std::chrono::milliseconds(100));
+    return silent.is_dropped();
+  });
+  std::thread second([&] { outcomes[1] = outcome_of(place(port, 1, 2), body, deadline); });
   visit();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const Stranger last(port);
+  test::wait_for("the server has met the last one, too", [&] {
+    clock.pass(std::chrono::milliseconds(100));
+    return last.is_dropped();
+  });
   done = true;
   first.join();
   second.join();

@@ -12,8 +12,6 @@
 namespace tessera {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kFailedTag = 1;
 constexpr int kEndedTag = 2;
 
@@ -82,7 +80,7 @@ void check_mpi(int code, const char* what) {
   fail("MPI: {} failed: {}", what, std::string_view(text, static_cast<std::size_t>(length)));
 }
 
-MpiJob::MpiJob(std::chrono::milliseconds deadline, int ranks_per_node) : deadline_(deadline) {
+MpiJob::MpiJob(const Deadline& deadline, int ranks_per_node) : deadline_(deadline) {
   int started = 0;
   MPI_Initialized(&started);
   check(started == 0, "MPI can be started once per process");
@@ -116,7 +114,7 @@ MpiJob::~MpiJob() {
 void MpiJob::wait(std::vector<Pending>& pending, const std::function<std::string()>& call) {
   std::vector<MPI_Request> requests;
   for (const Pending& one : pending) requests.push_back(one.request);
-  const auto end = Clock::now() + deadline_;
+  const auto end = deadline_.end();
   for (Backoff backoff;; backoff.pause()) {
     int complete = 0;
     check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &complete,
@@ -124,7 +122,7 @@ void MpiJob::wait(std::vector<Pending>& pending, const std::function<std::string
               "a transfer");
     if (complete != 0) return pending.clear();
     raise_if_failed();
-    if (Clock::now() > end) fail_timeout(pending, call());
+    if (deadline_.clock().now() > end) fail_timeout(pending, call());
   }
 }
 
@@ -204,13 +202,13 @@ void MpiJob::keep(const Call& call, const Tensor& staging) {
 
 std::optional<MpiJob::Failure> MpiJob::end() {
   send_notice(kEndedTag, "");
-  std::optional<Clock::time_point> limit;
+  std::optional<Clock::TimePoint> limit;
   for (Backoff backoff;; backoff.pause()) {
     read_notices();
-    if (failed() && !limit) limit = Clock::now() + kGracePeriod;
+    if (failed() && !limit) limit = deadline_.clock().now() + kGracePeriod;
     const std::lock_guard lock(mutex_);
     const bool all = std::find(ended_.begin(), ended_.end(), false) == ended_.end();
-    if (all || (limit && Clock::now() > *limit)) break;
+    if (all || (limit && deadline_.clock().now() > *limit)) break;
   }
   const std::lock_guard lock(mutex_);
   if (failures_.empty()) return std::nullopt;

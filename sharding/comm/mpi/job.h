@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "sharding/comm/call.h"
+#include "sharding/comm/deadline.h"
 
 namespace tessera {
 
@@ -34,7 +35,7 @@ class MpiJob {
   /// Starts MPI in this process, once per process. Raises Error if MPI lacks full support for
   /// threads, which collectives on several streams need.
   /// `ranks_per_node`: as in WorldOptions.
-  MpiJob(std::chrono::milliseconds deadline, int ranks_per_node);
+  MpiJob(const Deadline& deadline, int ranks_per_node);
   /// Finalizes MPI, unless the job has failed: then the others may not take part.
   ~MpiJob();
   MpiJob(const MpiJob&) = delete;
@@ -92,7 +93,7 @@ class MpiJob {
   void read_notices();
   [[noreturn]] void fail_timeout(std::vector<Pending>& pending, const std::string& call);
 
-  std::chrono::milliseconds deadline_;
+  const Deadline deadline_;
   int rank_ = 0;
   int size_ = 1;
   int rank_on_machine_ = 0;

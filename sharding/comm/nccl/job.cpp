@@ -60,7 +60,7 @@ class GroupCall {
 
 }  // namespace
 
-NcclJob::NcclJob(Communicator& control, std::chrono::milliseconds deadline)
+NcclJob::NcclJob(Communicator& control, const Deadline& deadline)
     : control_(control), deadline_(deadline), device_(context().device()) {
   check(!device_.is_cpu(),
         "communicator nccl is for ranks on GPUs, not on the CPU: take threads or mpi");
@@ -111,7 +111,7 @@ void NcclJob::queue(ncclComm_t comm, const std::function<std::string()>& describ
   wait_until_queued(comm, describe);
   if (is_capturing()) return watch_launches();
   const std::lock_guard lock(mutex_);
-  under_way_.push_back({describe(), current_stream().record(), Clock::now()});
+  under_way_.push_back({describe(), current_stream().record(), deadline_.clock().now()});
 }
 
 void NcclJob::watch_launches() {
@@ -120,12 +120,12 @@ void NcclJob::watch_launches() {
   after_every_launch([this] {
     const std::lock_guard lock(mutex_);
     under_way_.push_back(
-        {"the graph of a step", context().compute_stream().record(), Clock::now()});
+        {"the graph of a step", context().compute_stream().record(), deadline_.clock().now()});
   });
 }
 
 void NcclJob::wait_until_queued(ncclComm_t comm, const std::function<std::string()>& describe) {
-  const auto end = Clock::now() + deadline_;
+  const auto end = deadline_.end();
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
@@ -135,7 +135,7 @@ void NcclJob::wait_until_queued(ncclComm_t comm, const std::function<std::string
       check_nccl(state, comm, describe());
       if (state == ncclSuccess) return;
     }
-    if (Clock::now() > end) {
+    if (deadline_.clock().now() > end) {
       fail("waited {} ms in {} for other ranks to reach NCCL", deadline_.count(), describe());
     }
     std::this_thread::yield();
@@ -175,12 +175,12 @@ std::optional<std::string> NcclJob::find_broken_link() {
 }
 
 std::optional<std::string> NcclJob::find_overdue_call() {
-  const auto now = Clock::now();
-  const auto young = std::min<std::chrono::milliseconds>(kYoung, deadline_ / 2);
+  const auto now = deadline_.clock().now();
+  const auto young = std::min<std::chrono::milliseconds>(kYoung, deadline_.length() / 2);
   for (auto call = under_way_.begin(); call != under_way_.end() && now - call->queued > young;) {
     if (call->end.complete()) {
       call = under_way_.erase(call);
-    } else if (now - call->queued > deadline_) {
+    } else if (now - call->queued > deadline_.length()) {
       return fmt::format(
           "{}, was queued {} ms ago and has not ended on the GPU: another rank's GPU or the "
           "network has stopped, or sharding.timeout is too short",

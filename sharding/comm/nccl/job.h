@@ -23,13 +23,14 @@
 #include <vector>
 
 #include "sharding/comm/communicator.h"
+#include "sharding/comm/deadline.h"
 
 namespace tessera {
 
 class NcclJob {
  public:
   /// `control` is the world's, and outlives the job.
-  NcclJob(Communicator& control, std::chrono::milliseconds deadline);
+  NcclJob(Communicator& control, const Deadline& deadline);
   /// Aborts the communicators that finish() has not ended.
   ~NcclJob();
   NcclJob(const NcclJob&) = delete;
@@ -57,13 +58,11 @@ class NcclJob {
   void finish();
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   /// A group of calls on the GPU.
   struct UnderWay {
     std::string description;
     Event end;
-    Clock::time_point queued;
+    Clock::TimePoint queued;
   };
 
   void watch();
@@ -78,7 +77,7 @@ class NcclJob {
   void watch_launches();
 
   Communicator& control_;
-  const std::chrono::milliseconds deadline_;
+  const Deadline deadline_;
   const Device device_;
 
   std::mutex mutex_;  // guards all below, and calls to NCCL

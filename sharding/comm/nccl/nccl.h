@@ -31,6 +31,7 @@
 #include <functional>
 
 #include "sharding/comm/communicator.h"
+#include "sharding/comm/deadline.h"
 
 namespace tessera {
 
@@ -38,7 +39,7 @@ struct NcclOptions {
   bool deterministic = false;
   /// How long a rank waits for the others to reach NCCL, and for a queued call to end on the GPU,
   /// before it gives up.
-  std::chrono::milliseconds deadline = std::chrono::minutes(10);
+  Deadline deadline = std::chrono::minutes(10);
   CheckCollectives check_collectives = CheckCollectives::always;
   /// Most bytes of the buffer that receives the sources of sums, on each rank: charged to
   /// `workspace` for as long as a reduction runs.

@@ -34,8 +34,7 @@ std::string machine_name() {
 
 }  // namespace
 
-TcpJob::TcpJob(const TcpRank& own, std::chrono::milliseconds deadline)
-    : own_(own), deadline_(deadline) {
+TcpJob::TcpJob(const TcpRank& own, const Deadline& deadline) : own_(own), deadline_(deadline) {
   if (own_.rank == 0) server_ = std::make_unique<tcp::Server>(own_, deadline);
   connect();
   say_hello();
@@ -61,9 +60,9 @@ void TcpJob::connect() {
     const int socket = tcp::connect_to(host, own_.port);
     if (socket >= 0) {
       socket_.emplace(socket);
-      return tcp::notice_dead_peer(socket, deadline_);
+      return tcp::notice_dead_peer(socket, deadline_.length());
     }
-    check(Clock::now() < begin_ + deadline_, "rank {} waited {} ms for rank 0 at {}:{}", own_.rank,
+    check(clock_.now() < end_, "rank {} waited {} ms for rank 0 at {}:{}", own_.rank,
           deadline_.count(), own_.host, own_.port);
     std::this_thread::sleep_for(kBetweenTries);
   }
@@ -81,8 +80,8 @@ void TcpJob::say_hello() {
 void TcpJob::wait_for_all() {
   std::unique_lock lock(mutex_);
   // The server is the first to give up, and names the ranks that are missing.
-  const bool heard = changed_.wait_for(lock, deadline_ + kAnswerTime,
-                                       [&] { return welcome_ || failure_ || refused_ || closed_; });
+  const bool heard = clock_.wait(changed_, lock, end_ + kAnswerTime,
+                                 [&] { return welcome_ || failure_ || refused_ || closed_; });
   check(!refused_, "rank {}: {}", own_.rank, refused_.value_or(""));
   check(welcome_ || failure_ || !heard || !closed_,
         "rank {}: {}:{} does not answer as rank 0 does: another program uses "
@@ -176,7 +175,8 @@ std::vector<std::string> TcpJob::gather(const tcp::Gather& gather, const std::st
   send(Kind::gather, tcp::bytes_of(gather) + own);
   std::unique_lock lock(mutex_);
   const auto there = [&] { return gathered_.contains(gather.key); };
-  const bool heard = changed_.wait_for(lock, deadline_, [&] { return there() || failure_; });
+  const bool heard =
+      clock_.wait(changed_, lock, deadline_.end(), [&] { return there() || failure_; });
   if (there()) {
     std::vector<std::string> parts = std::move(gathered_[gather.key]);
     gathered_.erase(gather.key);
@@ -194,7 +194,8 @@ std::vector<int> TcpJob::missing_in(const tcp::Gather& gather, const std::vector
   lock.unlock();
   send(Kind::query, tcp::bytes_of(gather.key));
   lock.lock();
-  changed_.wait_for(lock, kAnswerTime, [&] { return arrived_.contains(gather.key) || closed_; });
+  clock_.wait(changed_, lock, clock_.now() + kAnswerTime,
+              [&] { return arrived_.contains(gather.key) || closed_; });
   if (!arrived_.contains(gather.key)) return {0};  // it has the server
   const std::vector<int>& arrived = arrived_[gather.key];
   std::vector<int> missing;
@@ -210,7 +211,7 @@ void TcpJob::abort(const std::string& reason) {
   if (failure()) return;
   send(Kind::failed, tcp::bytes_of(static_cast<std::int32_t>(own_.rank)) + reason);
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kAnswerTime, [&] { return failure_ || closed_; });
+  clock_.wait(changed_, lock, clock_.now() + kAnswerTime, [&] { return failure_ || closed_; });
   keep_failure(own_.rank, reason);
 }
 
@@ -228,7 +229,8 @@ std::optional<TcpJob::Failure> TcpJob::end() {
   send(Kind::ended, "");
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return all_ended_ || failure_ || closed_; });
-  if (failure_) changed_.wait_for(lock, kGracePeriod, [&] { return all_ended_ || closed_; });
+  if (failure_)
+    clock_.wait(changed_, lock, clock_.now() + kGracePeriod, [&] { return all_ended_ || closed_; });
   return failure_;
 }
 

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "sharding/comm/deadline.h"
 #include "sharding/comm/tcp/server.h"
 
 namespace tessera {
@@ -25,7 +26,7 @@ class TcpJob {
   /// Returns when all ranks have joined. Raises Error if the port is taken, if
   /// another program answers there, or with the ranks that are missing when the
   /// deadline has passed.
-  TcpJob(const TcpRank& own, std::chrono::milliseconds deadline);
+  TcpJob(const TcpRank& own, const Deadline& deadline);
   ~TcpJob();
   TcpJob(const TcpJob&) = delete;
   TcpJob& operator=(const TcpJob&) = delete;
@@ -61,8 +62,6 @@ class TcpJob {
   std::optional<Failure> end();
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void connect();
   void say_hello();
   void wait_for_all();
@@ -75,8 +74,9 @@ class TcpJob {
                               std::unique_lock<std::mutex>& lock);
 
   const TcpRank own_;
-  const std::chrono::milliseconds deadline_;
-  const Clock::time_point begin_ = Clock::now();
+  const Deadline deadline_;
+  Clock& clock_ = deadline_.clock();
+  const Clock::TimePoint end_ = deadline_.end();
   std::unique_ptr<tcp::Server> server_;
   std::optional<Descriptor> socket_;
   std::vector<int> nodes_;

@@ -28,7 +28,7 @@ std::string with_rank(int rank, std::string_view text) {
 
 }  // namespace
 
-Server::Server(const TcpRank& own, std::chrono::milliseconds deadline)
+Server::Server(const TcpRank& own, const Deadline& deadline)
     : own_(own),
       deadline_(deadline),
       listener_(listen_on(own.port, "MASTER_PORT")),
@@ -47,7 +47,7 @@ Server::~Server() {
 
 bool Server::is_over() const {
   if (!leaving_) return false;
-  if (Clock::now() > *leaving_ + kGracePeriod) return true;
+  if (clock_.now() > *leaving_ + kGracePeriod) return true;
   return std::none_of(ranks_.begin(), ranks_.end(),
                       [](const Connection* rank) { return rank != nullptr; });
 }
@@ -55,12 +55,13 @@ bool Server::is_over() const {
 void Server::run() {
   while (!is_over()) {
     wait();
+    const bool too_late = clock_.now() > end_;  // messages that are there already count
     accept_all();
     for (Connection& connection : connections_) {
       if (!connection.closes) read(connection);
     }
     drop_strangers();
-    if (joined_ < own_.ranks && !failed_ && Clock::now() > begin_ + deadline_) {
+    if (joined_ < own_.ranks && !failed_ && too_late) {
       std::vector<int> missing;
       for (int rank = 0; rank < own_.ranks; ++rank) {
         if (ranks_[rank] == nullptr) missing.push_back(rank);
@@ -90,12 +91,12 @@ void Server::wait() {
     waits.push_back({.fd = connection.socket.number(), .events = events, .revents = 0});
   }
   ::poll(waits.data(), waits.size(), kPollMs);
-  if (!leaving_ && waits[1].revents != 0) leaving_ = Clock::now();
+  if (!leaving_ && waits[1].revents != 0) leaving_ = clock_.now();
 }
 
 void Server::accept_all() {
   for (int socket; (socket = accept_from(listener_.number())) >= 0;) {
-    connections_.emplace_back(socket);
+    connections_.emplace_back(socket, clock_.now());
     drop_strangers();
   }
 }
@@ -105,7 +106,7 @@ void Server::drop_strangers() {
   // The newest first: those that have waited longest are dropped.
   for (auto one = connections_.rbegin(); one != connections_.rend(); ++one) {
     if (one->rank || one->closes) continue;
-    if (++strangers > kMostStrangers || Clock::now() > one->accepted + kStrangersTime) {
+    if (++strangers > kMostStrangers || clock_.now() > one->accepted + kStrangersTime) {
       one->closes = true;
       one->out.clear();
     }
@@ -126,6 +127,7 @@ void Server::read(Connection& connection) {
     if (connection.rank) {
       fail(0, failure_of(*connection.rank, own_.ranks,
                          fmt::format("its message is damaged: {}", error.what())));
+      end_rank(connection);
     }
   }
   if (open || connection.closes) return;
@@ -134,6 +136,7 @@ void Server::read(Connection& connection) {
   if (connection.rank && !connection.has_ended) {
     fail(0, fmt::format("rank {}: its process has ended, or its machine cannot be reached",
                         *connection.rank));
+    end_rank(connection);
   }
 }
 
@@ -184,7 +187,7 @@ void Server::join(Connection& connection, const Message& message) {
   connection.rank = hello.rank;
   ranks_[hello.rank] = &connection;
   machines_[hello.rank] = hello.machine | 1;
-  notice_dead_peer(connection.socket.number(), deadline_);
+  notice_dead_peer(connection.socket.number(), deadline_.length());
   if (failed_) connection.out += encoded(Kind::failed, *failed_);
   if (++joined_ == own_.ranks) welcome_all();
 }

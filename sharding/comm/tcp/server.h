@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "runtime/descriptor.h"
+#include "sharding/comm/deadline.h"
 #include "sharding/comm/tcp/message.h"
 #include "sharding/comm/tcp/options.h"
 
@@ -28,7 +29,7 @@ namespace tessera::tcp {
 class Server {
  public:
   /// Takes the port and starts the thread. Raises Error if the port is taken.
-  Server(const TcpRank& own, std::chrono::milliseconds deadline);
+  Server(const TcpRank& own, const Deadline& deadline);
   /// Waits until all ranks have left. After a failure, or if some never came,
   /// for a second only.
   ~Server();
@@ -36,13 +37,11 @@ class Server {
   Server& operator=(const Server&) = delete;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   struct Connection {
-    explicit Connection(int number) : socket(number) {}
+    Connection(int number, Clock::TimePoint now) : socket(number), accepted(now) {}
 
     Descriptor socket;
-    Clock::time_point accepted = Clock::now();
+    Clock::TimePoint accepted;
     std::string in;
     std::string out;
     std::optional<int> rank;
@@ -72,8 +71,9 @@ class Server {
   bool is_over() const;
 
   const TcpRank own_;
-  const std::chrono::milliseconds deadline_;
-  const Clock::time_point begin_ = Clock::now();
+  const Deadline deadline_;
+  Clock& clock_ = deadline_.clock();
+  const Clock::TimePoint end_ = deadline_.end();
   Descriptor listener_;
   Descriptor wake_;  // an eventfd: the destructor has begun
   std::list<Connection> connections_;
@@ -85,7 +85,7 @@ class Server {
   std::map<GatherKey, Exchange> exchanges_;
   /// The body of the message about the first failure.
   std::optional<std::string> failed_;
-  std::optional<Clock::time_point> leaving_;
+  std::optional<Clock::TimePoint> leaving_;
   std::thread thread_;
 };
 

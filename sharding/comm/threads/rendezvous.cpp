@@ -18,7 +18,7 @@ void poll(std::unique_lock<std::mutex>& lock, const Done& done) {
 
 }  // namespace
 
-Rendezvous::Rendezvous(std::vector<int> members, std::chrono::milliseconds deadline)
+Rendezvous::Rendezvous(std::vector<int> members, const Deadline& deadline)
     : deadline_(deadline), members_(std::move(members)), here_(members_.size(), false) {}
 
 void Rendezvous::open(int rank, const std::string& call) {
@@ -78,7 +78,8 @@ bool Rendezvous::arrive(std::unique_lock<std::mutex>& lock, int rank, const std:
     return true;
   }
   poll(lock, [&] { return round_ != round; });
-  changed_.wait_for(lock, deadline_, [&] { return round_ != round || aborted_; });
+  deadline_.clock().wait(changed_, lock, deadline_.end(),
+                         [&] { return round_ != round || aborted_; });
   if (round_ != round) return false;
   if (!aborted_) {
     aborted_ = fmt::format("rank {} waited {} ms in {} for {}", world_rank(rank), deadline_.count(),

@@ -19,16 +19,18 @@
 #include <string>
 #include <vector>
 
+#include "sharding/comm/deadline.h"
+
 namespace tessera {
 
 class Rendezvous {
  public:
   /// `members`: the ranks' numbers in the world, for messages.
-  Rendezvous(std::vector<int> members, std::chrono::milliseconds deadline);
+  Rendezvous(std::vector<int> members, const Deadline& deadline);
 
   int ranks() const { return static_cast<int>(members_.size()); }
   int world_rank(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
-  std::chrono::milliseconds deadline() const { return deadline_; }
+  const Deadline& deadline() const { return deadline_; }
 
   /// `call`: its description, for the message about a missed deadline.
   void open(int rank, const std::string& call);
@@ -46,7 +48,7 @@ class Rendezvous {
   bool arrive(std::unique_lock<std::mutex>& lock, int rank, const std::string& call);
   std::vector<int> missing() const;
 
-  const std::chrono::milliseconds deadline_;
+  const Deadline deadline_;
   const std::vector<int> members_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -26,7 +26,7 @@ namespace {
 /// pass the agreement on to the streams: no host waits for a device, and no device for a host. On
 /// the CPU a call runs when it is made, and its events have passed.
 struct Group {
-  Group(const std::vector<int>& members, std::chrono::milliseconds deadline)
+  Group(const std::vector<int>& members, const Deadline& deadline)
       : rendezvous(std::make_shared<Rendezvous>(members, deadline)),
         calls(members.size(), nullptr),
         fingerprints(members.size(), 0),
