@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "runtime/stream.h"
 #include "runtime/threads.h"
 #include "tests/support/cores.h"
+#include "tests/support/waiting.h"
 
 namespace tessera {
 
@@ -101,31 +101,24 @@ TEST_CASE("a team is bound while a loop runs on it") {
 }
 
 TEST_CASE("a thread spins while its core is its own, and sleeps at once while it is shared") {
-  using namespace std::chrono_literals;
   const int core = cores_of_system().back();
   const BoundThread bound(core);
   // The core may be shared by threads of other programs for a moment.
   const auto spins = [] { return Spin().again(); };
-  const auto soon = [](const auto& condition) {
-    const auto end = std::chrono::steady_clock::now() + 5s;
-    while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
-    return condition();
-  };
-  CHECK(soon(spins));
+  test::wait_for("the thread spins", spins);
   std::atomic<bool> done = false;
   std::thread rival([&] {
     set_cores(pthread_self(), {&core, 1});
     while (!done) {
     }
   });
-  const bool slept = soon([&] {
+  test::wait_for("the thread sleeps at once", [&] {
     spin_until([] { return false; });  // learns about the rival
     return !spins();
   });
   done = true;
   rival.join();
-  CHECK(slept);
-  CHECK(soon(spins));
+  test::wait_for("the thread spins again", spins);
 }
 
 }  // namespace tessera

@@ -202,7 +202,7 @@ TEST_CASE("a trace names its processes after ranks and its threads after streams
 
 TEST_CASE("ranks made at different times share the trace's clock") {
   Profiler early(0);
-  std::this_thread::sleep_for(milliseconds(3));
+  std::this_thread::sleep_for(milliseconds(3));  // at least
   Profiler late(1);
   const auto begin = Profiler::Clock::now();
   for (Profiler* profiler : {&late, &early}) {

@@ -11,6 +11,7 @@
 
 #include "runtime/context.h"
 #include "tests/support/rank.h"
+#include "tests/support/waiting.h"
 
 namespace tessera {
 
@@ -39,11 +40,8 @@ TEST_CASE("a team rethrows the first exception and works afterwards") {
 
 namespace {
 
-/// Waits until `flag` is set, for two seconds at most. Was it?
-bool is_set_soon(const std::atomic<bool>& flag) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-  while (!flag && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-  return flag;
+void wait_for(const std::atomic<bool>& flag) {
+  test::wait_for("the other thread begins its task", [&] { return flag.load(); });
 }
 
 }  // namespace
@@ -51,24 +49,20 @@ bool is_set_soon(const std::atomic<bool>& flag) {
 TEST_CASE("every thread of a team begins with its own share of neighbouring tasks") {
   ThreadTeam team(2);
   std::array<std::atomic<bool>, 8> begun{};
-  std::atomic<int> paired = 0;
   // Each task of a half waits for one of the other half, so no thread can take two of one half first.
   team.run(8, [&](std::int64_t i) {
     begun[i] = true;
-    paired += is_set_soon(begun[(i + 4) % 8]);
+    wait_for(begun[(i + 4) % 8]);
   });
-  REQUIRE(paired == 8);
 }
 
 TEST_CASE("a thread that is done takes tasks of the other's share") {
   ThreadTeam team(2);
   std::atomic<bool> last_begun = false;
-  bool helped = false;
   team.run(8, [&](std::int64_t i) {
-    if (i == 0) helped = is_set_soon(last_begun);  // whichever thread has it
+    if (i == 0) wait_for(last_begun);  // whichever thread has it
     if (i == 3) last_begun = true;
   });
-  REQUIRE(helped);
 }
 
 TEST_CASE("tasks of a group begin after those of the groups before have been taken") {
