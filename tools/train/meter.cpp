@@ -44,7 +44,7 @@ void IntervalMeter::start() {
   communication_stream().synchronize();  // gathers that the last update queued
   busy_ms_ = world_.busy_ms();
   bytes_sent_ = world_.bytes_sent();
-  begin_ = Clock::now();
+  begin_ = now_();
 }
 
 void IntervalMeter::add_step(const StepResult& result) {
@@ -57,7 +57,7 @@ void IntervalMeter::add_step(const StepResult& result) {
 void IntervalMeter::stop() {
   communication_stream().synchronize();
   context().compute_stream().synchronize();
-  seconds_ = std::chrono::duration<double>(Clock::now() - begin_).count();
+  seconds_ = std::chrono::duration<double>(now_() - begin_).count();
   const Profiler& profiler = context().profiler();
   totals_ = {.step = 1e3 * seconds_,
              .data = profiler.total_ms("data"),

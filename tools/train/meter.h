@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 #include "sharding/comm/communicator.h"
 #include "tools/train/metrics.h"
@@ -16,7 +18,11 @@ namespace tessera {
 ///   meter.stop();  evaluate();  meter.fill(metrics);  meter.start();
 class IntervalMeter {
  public:
-  explicit IntervalMeter(Communicator& world) : world_(world) {}
+  using Clock = std::chrono::steady_clock;
+
+  /// `now`: the time, which tests replace.
+  explicit IntervalMeter(Communicator& world, std::function<Clock::time_point()> now = Clock::now)
+      : world_(world), now_(std::move(now)) {}
 
   /// Begins an interval: sets times to zero, and memory peaks to the bytes in use.
   void start();
@@ -31,9 +37,8 @@ class IntervalMeter {
   void fill(StepMetrics& metrics);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   Communicator& world_;
+  const std::function<Clock::time_point()> now_;
   Clock::time_point begin_;
   double seconds_ = 0.0;
   std::int64_t steps_ = 0;
