@@ -130,7 +130,7 @@ class ExperimentsTest(unittest.TestCase):
                 break
         time.sleep(0.1)
         os.killpg(program.pid, signal.SIGINT)  # as a terminal does
-        output = program.communicate(timeout=30)[0]
+        output = program.communicate(timeout=240)[0]
         self.assertEqual(program.returncode, 1)
         self.assertIn("it was stopped; run the list again to go on", output)
         self.assertIn("two  not run yet", output)

@@ -16,6 +16,7 @@
 #include "sharding/checkpoint/folder.h"
 #include "sharding/comm/world.h"
 #include "tests/support/paths.h"
+#include "tests/support/waiting.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/launch/process_tree.h"
@@ -42,7 +43,7 @@ Attempt with_checkpoint(Attempt attempt) {
 }
 
 bool wait_until(const std::function<bool()>& condition) {
-  for (const auto end = Clock::now() + std::chrono::seconds(60); Clock::now() < end;) {
+  for (const auto end = Clock::now() + test::kSafetyLimit; Clock::now() < end;) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -72,22 +73,15 @@ class Launched {
       : out_(folder / "out.txt"), tree_(command(folder, config, options, before)) {}
 
   /// The processes that train, in the order in which they were started.
-  std::vector<pid_t> ranks() const {
-    std::vector<pid_t> found;
-    for (const pid_t process : descendants_of(::getpid())) {
-      std::ifstream file("/proc/" + std::to_string(process) + "/cmdline", std::ios::binary);
-      const std::string words(std::istreambuf_iterator<char>(file), {});
-      if (words.find(std::string("bin/tessera\0train", 17)) < words.find('\0')) {
-        found.push_back(process);
-      }
-    }
-    std::sort(found.begin(), found.end());
-    return found;
-  }
+  std::vector<pid_t> ranks() const { return processes("train"); }
   bool wait_for_ranks(std::size_t count) const {
     return wait_until([&] { return ranks().size() == count; });
   }
   void signal(int number) const { tree_.signal(number); }
+  /// Waits until `tessera launch` has taken a signal.
+  void wait_for_delivery(int number) const {
+    for (const pid_t process : processes("launch")) test::wait_for_delivery(process, number);
+  }
   /// The status of its end.
   int wait() {
     std::optional<int> status;
@@ -97,6 +91,19 @@ class Launched {
   std::string text() const { return read_text_file(out_); }
 
  private:
+  static std::vector<pid_t> processes(const std::string& command) {
+    const std::string words = std::string("bin/tessera") + '\0' + command;
+    std::vector<pid_t> found;
+    for (const pid_t process : descendants_of(::getpid())) {
+      std::ifstream file("/proc/" + std::to_string(process) + "/cmdline", std::ios::binary);
+      const std::string line(std::istreambuf_iterator<char>(file), {});
+      if (line.find(words) < line.find('\0')) {
+        found.push_back(process);
+      }
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
   static std::vector<std::string> command(const TemporaryDirectory& folder, const Config& config,
                                           const std::string& options, const std::string& before) {
     const fs::path file = folder / "run.yaml";
@@ -327,7 +334,8 @@ TEST_CASE("launch: a second signal ends ranks that do not answer", "[cpu]") {
   REQUIRE(ranks.size() == 2);
   ::kill(ranks[0], SIGSTOP);  // so the step does not end
   launched.signal(SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  launched.wait_for_delivery(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
   for (const pid_t rank : ranks) CHECK(is_alive(rank));
   launched.signal(SIGINT);
   CHECK(launched.wait() == 128 + SIGINT);

@@ -12,6 +12,7 @@
 #include "runtime/check.h"
 #include "sharding/checkpoint/folder.h"
 #include "tests/support/paths.h"
+#include "tests/support/waiting.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/train/trainer.h"
@@ -38,7 +39,7 @@ Outcome mpirun_command(int ranks, const std::string& command, const TemporaryDir
   const std::string line = fmt::format(
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
       "ASAN_OPTIONS=detect_leaks=0 "  // OpenMPI's own
-      "timeout --kill-after=5 60 {} --oversubscribe --bind-to none -np {} {} > {} 2>&1",
+      "timeout --kill-after=5 240 {} --oversubscribe --bind-to none -np {} {} > {} 2>&1",
       TESSERA_MPIRUN, ranks, command, out);
   const int status = std::system(line.c_str());
   return {WEXITSTATUS(status), read_text_file(out)};
@@ -88,21 +89,18 @@ class TrainingInBackground {
   std::future<Outcome> outcome_;
 };
 
-/// Within ten seconds: the system may still have to take its status.
-bool has_ended(pid_t process) {
-  for (int waited = 0; waited < 1000; ++waited) {
-    if (::kill(process, 0) != 0) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
+/// The system may still have to take its status.
+void wait_for_end(pid_t process) {
+  test::wait_for("a rank's process is gone", [&] { return ::kill(process, 0) != 0; });
 }
 
-/// Long enough for a signal to arrive in time.
-Config long_run(const TemporaryDirectory& folder) {
+/// A run that a signal ends.
+Config endless_run(const TemporaryDirectory& folder) {
   Config config = tiny_run(folder);
   config.sharding.strategy = StrategyKind::fsdp;
   config.runtime.threads = 1;
-  config.train.steps = 300;
+  config.train.steps = 1000000;
+  config.optimizer.schedule = ScheduleKind::constant;  // steps do not depend on their number
   config.train.eval_every = 0;
   return config;
 }
@@ -170,7 +168,7 @@ TEST_CASE("train under mpirun: a failure is reported once") {
 
 TEST_CASE("train under mpirun: a signal to one rank stops all, and the same command continues") {
   const TemporaryDirectory folder;
-  Config config = long_run(folder);
+  Config config = endless_run(folder);
   TrainingInBackground run(folder, config);
   run.wait_for_steps(3);
   ::kill(run.process_of(1), SIGTERM);
@@ -179,8 +177,13 @@ TEST_CASE("train under mpirun: a signal to one rank stops all, and the same comm
   REQUIRE(stopped.status == 0);
   CHECK_THAT(stopped.text, Catch::Contains("stopped after step"));
   CHECK_FALSE(fs::exists(config.train.dir / "model"));
-  CHECK(checkpoints_in(config.train.dir).size() == 1);
-  const Outcome rest = mpirun(2, "tessera train " + (folder / "run.yaml").string(), folder);
+  const auto saved = checkpoints_in(config.train.dir);
+  REQUIRE(saved.size() == 1);
+  config.train.steps = saved[0].step + 5;
+  const Outcome rest = mpirun(2,
+                              fmt::format("tessera train {} train.steps={}",
+                                          (folder / "run.yaml").string(), config.train.steps),
+                              folder);
   INFO(rest.text);
   REQUIRE(rest.status == 0);
   CHECK_THAT(rest.text, Catch::Contains("resume   after step"));
@@ -189,27 +192,27 @@ TEST_CASE("train under mpirun: a signal to one rank stops all, and the same comm
   config.runtime.ranks = 2;
   train(config);
   CHECK(model_bytes(config.train.dir) == model);
-  CHECK(metrics_of(folder / "run").size() == 300);
+  CHECK(metrics_of(folder / "run").size() == static_cast<std::size_t>(config.train.steps));
 }
 
 TEST_CASE("train under mpirun: a second signal ends all ranks at once") {
   const TemporaryDirectory folder;
-  const Config config = long_run(folder);
+  const Config config = endless_run(folder);
   TrainingInBackground run(folder, config);
   run.wait_for_steps(3);
   const pid_t other = run.process_of(0), signalled = run.process_of(1);
   ::kill(other, SIGSTOP);  // so the step does not end
   ::kill(signalled, SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  test::wait_for_delivery(signalled, SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
   CHECK(::kill(signalled, 0) == 0);
-  const auto begin = std::chrono::steady_clock::now();
   ::kill(signalled, SIGTERM);
   const Outcome outcome = run.wait();
   INFO(outcome.text);
   CHECK(outcome.status != 0);
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
-  CHECK(has_ended(other));
-  CHECK(has_ended(signalled));
+  CHECK(outcome.status != 124);  // of `timeout`
+  wait_for_end(other);
+  wait_for_end(signalled);
   CHECK(checkpoints_in(config.train.dir).empty());
 }
 
