@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -72,9 +73,9 @@ TEST_CASE("slabs read their own panels and add to sums in order while rounds are
       // The parts of memory in use, by address. A later part that covers an earlier one replaces it.
       std::map<const char*, std::pair<const char*, Content>> memory;
       const auto pack = [&](const char* begin, std::int64_t bytes, const Content& content) {
-        std::erase_if(memory, [&](const auto& part) {
-          return part.first < begin + bytes && begin < part.second.first;
-        });
+        auto part = memory.lower_bound(begin);  // parts do not overlap
+        if (part != memory.begin() && std::prev(part)->second.first > begin) --part;
+        while (part != memory.end() && part->first < begin + bytes) part = memory.erase(part);
         memory[begin] = {begin + bytes, content};
       };
       const auto pack_round = [&](const cpu::Round& round) {

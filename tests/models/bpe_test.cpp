@@ -153,7 +153,7 @@ TEST_CASE("a long text has the ids of its parts, for any number of threads") {
   const Tokens of_block = tokenizer->encode(block);
   std::string text;
   Tokens expected;
-  for (int i = 0; i < 25; ++i) {
+  for (int i = 0; i < 21; ++i) {
     text += block + "\n";
     expected.insert(expected.end(), of_block.begin(), of_block.end() - 1);
     const Tokens end = tokenizer->encode("!\n");
