@@ -73,6 +73,9 @@ endfunction()
 # tessera_together(TARGET): compiles up to eight sources of a folder as one file. They share what they
 # instantiate, which is half of the time. Sources that give one name two meanings are not put together.
 function(tessera_together target)
+  if(NOT TESSERA_TOGETHER)
+    return()
+  endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)
   foreach(source ${sources})

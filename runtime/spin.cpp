@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 /// How long a thread spins.
 constexpr auto kSpinning = std::chrono::microseconds(100);
@@ -17,7 +17,7 @@ constexpr auto kShared = std::chrono::milliseconds(10);
 constexpr int kPausesPerYield = 32;
 
 /// The end of the time in which the calling thread does not spin.
-thread_local Clock::time_point shared_until_ = {};
+thread_local SteadyClock::time_point shared_until_ = {};
 
 void pause() {
 #if defined(__x86_64__)
@@ -31,7 +31,7 @@ void pause() {
 
 bool Spin::again() {
   if (count_++ == 0) {
-    const auto now = Clock::now();
+    const auto now = SteadyClock::now();
     if (now < shared_until_) return false;
     end_ = now + kSpinning;
   }
@@ -39,9 +39,9 @@ bool Spin::again() {
     pause();
     return true;
   }
-  const auto before = Clock::now();
+  const auto before = SteadyClock::now();
   std::this_thread::yield();
-  const auto after = Clock::now();
+  const auto after = SteadyClock::now();
   if (after > before + kLate) {
     shared_until_ = after + kShared;
     return false;

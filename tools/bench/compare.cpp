@@ -26,7 +26,7 @@
 namespace tessera {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 struct StepTimes {
   double step_ms, communication_ms, exposed_communication_ms;
@@ -148,11 +148,11 @@ class Trial {
     const std::int64_t to_experts = world_.bytes_sent(Collective::all_to_all);
     const double busy_ms = world_.busy_ms();
     context_.profiler().reset_totals();
-    const auto begin = Clock::now();
+    const auto begin = SteadyClock::now();
     result_ =
         session_->step(++steps_, random_tokens(config_.data, session_->model().shape().vocab_size));
     stream.synchronize();
-    const std::chrono::duration<double, std::milli> elapsed = Clock::now() - begin;
+    const std::chrono::duration<double, std::milli> elapsed = SteadyClock::now() - begin;
     expert_bytes_sent_ = world_.bytes_sent(Collective::all_to_all) - to_experts;
     measure(world_.bytes_sent() - sent - expert_bytes_sent_);
     return {.step_ms = elapsed.count(),

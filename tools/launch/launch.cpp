@@ -31,7 +31,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 /// Between two looks at the run and at signals.
 constexpr auto kPause = std::chrono::milliseconds(20);
@@ -164,8 +164,8 @@ class Launcher {
       reason =
           fmt::format("restart {} of {}: {}", restarts_.count(), options_.limits.most, next.reason);
       print_line(fmt::format("{}; on {} ranks in {:g} s", reason, restarts_.ranks(), next.delay));
-      const auto end = Clock::now() + std::chrono::duration<double>(next.delay);
-      while (signals == 0 && Clock::now() < end) std::this_thread::sleep_for(kPause);
+      const auto end = SteadyClock::now() + std::chrono::duration<double>(next.delay);
+      while (signals == 0 && SteadyClock::now() < end) std::this_thread::sleep_for(kPause);
       if (signals > 0) return 128 + last_signal;
     }
   }
@@ -208,7 +208,7 @@ class Launcher {
   /// Passes signals on until the run has ended.
   static int wait_for(ProcessTree& tree) {
     int passed_on = 0;
-    Clock::time_point end;
+    SteadyClock::time_point end;
     for (;; std::this_thread::sleep_for(kPause)) {
       if (const auto status = tree.poll()) return *status;
       if (passed_on == 0 && signals > 0) {
@@ -217,8 +217,8 @@ class Launcher {
       } else if (passed_on == 1 && signals > 1) {
         tree.signal(SIGTERM);  // mpirun ends the ranks
         passed_on = 2;
-        end = Clock::now() + kGracePeriod;
-      } else if (passed_on == 2 && Clock::now() > end) {
+        end = SteadyClock::now() + kGracePeriod;
+      } else if (passed_on == 2 && SteadyClock::now() > end) {
         tree.kill();
       }
     }

@@ -20,7 +20,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kSteps = 12;
 constexpr int kFirstCheckpoint = 4;
@@ -119,9 +119,9 @@ class Selftest {
   }
 
   void finish(ProcessTree& run) const {
-    const auto end = Clock::now() + kLongestRun;
+    const auto end = SteadyClock::now() + kLongestRun;
     for (; !run.poll(); std::this_thread::sleep_for(std::chrono::milliseconds(2))) {
-      check(Clock::now() < end, "it has not ended after {} minutes", kLongestRun.count());
+      check(SteadyClock::now() < end, "it has not ended after {} minutes", kLongestRun.count());
     }
     if (*run.poll() == 0) return;
     // The last line has the reason.
@@ -156,10 +156,10 @@ class Selftest {
       Config longer = config;  // it cannot end before it is killed
       longer.train.steps = 1'000'000;
       ProcessTree run = start(longer);
-      const auto end = Clock::now() + kLongestRun;
+      const auto end = SteadyClock::now() + kLongestRun;
       while (checkpoints_in(config.train.dir).empty()) {
         if (run.poll()) finish(run);
-        check(Clock::now() < end && !run.poll(), "no checkpoint was written");
+        check(SteadyClock::now() < end && !run.poll(), "no checkpoint was written");
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       run.signal(SIGKILL);

@@ -24,14 +24,14 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 /// More would hide a run that has diverged.
 constexpr int kMostSkips = 10;
 constexpr int kMostRollbacks = 3;
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+double seconds_since(SteadyClock::time_point begin) {
+  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
 std::string count_of(std::int64_t count, std::string_view noun) {
@@ -217,7 +217,7 @@ bool Runner::is_due(std::int64_t step, std::int64_t every) const {
 void Runner::train_step() {
   const std::int64_t step = position_.step + 1;
   profile_.start_step(step);
-  const Clock::time_point begin = Clock::now();
+  const SteadyClock::time_point begin = SteadyClock::now();
   const StepResult result =
       session_.step(step, batches_of(batches_, step - position_.batches), stop_signal() != 0);
   const double step_ms = 1e3 * seconds_since(begin);
@@ -338,7 +338,7 @@ float Runner::validation_loss(std::int64_t step) {
   // Division: the product of a large number of batches and their size may overflow.
   const bool whole = wanted == 0 || wanted > all / config_.data.batch_size;
   const std::int64_t rows = whole ? all : wanted * config_.data.batch_size;
-  const Clock::time_point begin = Clock::now();
+  const SteadyClock::time_point begin = SteadyClock::now();
   const float loss = session_.evaluate(rows, batches_of(*data_.val, 0, rows));
   check(std::isfinite(loss),
         "step {}: the validation loss is {}; the run stops. Lower optimizer.learning_rate or "
@@ -350,7 +350,7 @@ float Runner::validation_loss(std::int64_t step) {
 }
 
 std::int64_t Runner::right_answers_of_all() {
-  const Clock::time_point begin = Clock::now();
+  const SteadyClock::time_point begin = SteadyClock::now();
   std::int64_t right = 0;
   const std::int64_t mine =
       right_answers(session_.model(), data_.questions, world_.rank(), world_.size());
