@@ -24,6 +24,7 @@
 #include "sharding/comm/threads/threads.h"
 #include "tools/bench/cases/cases.h"
 #include "tools/bench/command_line.h"
+#include "tools/bench/libraries.h"
 #include "tools/bench/report.h"
 #include "tools/bench/stopwatch.h"
 #include "tools/measure/matmul_rate.h"
@@ -174,6 +175,7 @@ void run(const Options& options) {
   const Stopwatch stopwatch(options.runs, options.flushed_mib << 20);
   fmt::print("{}, median of {} runs from cold caches\n", to_string(context().device()),
              options.runs);
+  if (cpu) fmt::print("{}\n", describe_openblas(cpu::best_isa()));
   fmt::print("{:<25} {:<34} {:<5} {:>9} {:>9} {:>9} {:<7} {:<15} {:>6}\n", "op", "shape", "dtype",
              "ms", "rate", "baseline", "", "of", "ratio");
   nlohmann::ordered_json report = new_report("bench_kernels");
@@ -216,6 +218,7 @@ int main(int count, char** arguments) {
       .not_negative();
   app.option("--json", options.json, "Also write the rows to this file");
   return tessera::run_main(app, count, arguments, [&] {
+    tessera::set_up_libraries(arguments);
     tessera::run_ranks(
         {.device = tessera::device_of_option(options.device), .threads = options.threads},
         [&](tessera::Communicator&) { tessera::run(options); });

@@ -10,14 +10,9 @@
 // pause, because their threads go on spinning after a product. Times are medians, from warm caches.
 #include <cblas.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "kernels/matmul/op.h"
@@ -27,10 +22,11 @@
 #include "sharding/comm/threads/threads.h"
 #include "tools/bench/cases/cases.h"
 #include "tools/bench/eigen.h"
-#include "tools/measure/median.h"
+#include "tools/bench/libraries.h"
 #include "tools/bench/onednn.h"
 #include "tools/bench/report.h"
 #include "tools/measure/matmul_rate.h"
+#include "tools/measure/median.h"
 #include "tools/measure/noise.h"
 #include "tools/measure/peak.h"
 #include "tools/program/command_line.h"
@@ -43,34 +39,6 @@ struct Options {
   std::int64_t tokens = 1024;
   int threads = 0, runs = 7;
 };
-
-/// The environment that gives the libraries our threads, and OpenBLAS and oneDNN our instructions.
-std::map<std::string, std::string> settings_of_libraries(const Options& options) {
-  std::map<std::string, std::string> settings;
-  if (options.threads > 0) settings["OMP_NUM_THREADS"] = std::to_string(options.threads);
-  if (options.isa == "avx2") {
-    settings["OPENBLAS_CORETYPE"] = "Haswell";
-    settings["ONEDNN_MAX_CPU_ISA"] = "AVX2";
-  } else if (options.isa == "avx512" || options.isa == "avx512_bf16") {
-    settings["OPENBLAS_CORETYPE"] = "SkylakeX";
-    settings["ONEDNN_MAX_CPU_ISA"] = options.isa == "avx512" ? "AVX512_CORE" : "AVX512_CORE_BF16";
-  }
-  return settings;
-}
-
-/// The libraries read their settings when they are loaded: for new ones the program starts again.
-void apply_settings(const std::map<std::string, std::string>& settings, char** arguments) {
-  bool changed = false;
-  for (const auto& [name, value] : settings) {
-    const char* const now = std::getenv(name.c_str());
-    changed = changed || now == nullptr || value != now;
-    check(::setenv(name.c_str(), value.c_str(), 1) == 0, "cannot set {} to {}", name, value);
-  }
-  if (!changed) return;
-  ::execv("/proc/self/exe", arguments);
-  fail("cannot start the program again with other settings of OpenBLAS and oneDNN: {}",
-       std::strerror(errno));
-}
 
 /// The median of a product's seconds; 0 without a product.
 double seconds_of(int runs, const std::function<void()>& multiply) {
@@ -183,6 +151,8 @@ void run(const Options& options) {
       "{} tokens of {}, {} threads, {}; GFLOP/s, ours over the libraries', our share of the "
       "peak\n",
       options.tokens, options.model, context().threads().size(), enum_name(isa));
+  fmt::print("{}\n", describe_openblas(isa));
+  if (const std::string onednn = describe_onednn(isa); !onednn.empty()) fmt::print("{}\n", onednn);
   print_header();
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const double peak = operations_per_cycle(isa, dtype) * cycles;
@@ -222,7 +192,7 @@ int main(int count, char** arguments) {
              "portable, avx2, avx512, avx512_bf16 or amx; by default the CPU's best");
   app.option("--json", options.json, "Also write the rows to this file");
   return tessera::run_main(app, count, arguments, [&] {
-    tessera::apply_settings(tessera::settings_of_libraries(options), arguments);
+    tessera::set_up_libraries(arguments, {.threads = options.threads, .isa = options.isa});
     tessera::run_ranks({.device = {tessera::DeviceType::cpu, 0}, .threads = options.threads},
                        [&](tessera::Communicator&) { tessera::run(options); });
     return 0;

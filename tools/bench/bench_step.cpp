@@ -28,8 +28,9 @@
 #include "sharding/comm/threads/threads.h"
 #include "tools/bench/command_line.h"
 #include "tools/bench/host_calls.h"
-#include "tools/measure/median.h"
+#include "tools/bench/libraries.h"
 #include "tools/bench/report.h"
+#include "tools/measure/median.h"
 #include "tools/measure/workload.h"
 #include "tools/config/kernel_options.h"
 #include "tools/config/parse.h"
@@ -176,7 +177,7 @@ nlohmann::ordered_json report_of(const Options& options, const ResolvedConfig& r
                  {"optimizer_ms", median_of(timings, &Timing::optimizer_ms)},
                  {"tokens_per_second", static_cast<double>(tokens_per_step(data)) / step_ms * 1e3},
                  {"model_flops_per_second", flops.ours / step_ms * 1e3},
-                 {"baseline", device.is_cpu() ? "OpenBLAS, f32" : "cuBLASLt"},
+                 {"baseline", device.is_cpu() ? describe_openblas(cpu::best_isa()) : "cuBLASLt"},
                  {"baseline_flops_per_second", median_of(timings, &Timing::matmul_rate)},
                  {"ratio", median_of(timings, &Timing::ratio)},
                  {"peak_flops_per_second", or_null(peak)},
@@ -249,8 +250,11 @@ void print(const nlohmann::ordered_json& report, const ResolvedConfig& run, int 
              number(report, "tokens_per_second"));
   fmt::print("  (forward includes the gradients of the head)\n");
   fmt::print("  model      {:>9.1f} GFLOP/s\n", number(report, "model_flops_per_second") * 1e-9);
-  fmt::print("  baseline   {:>9.1f} GFLOP/s  plain products of the step's shapes: {}\n",
-             number(report, "baseline_flops_per_second") * 1e-9, text(report, "baseline"));
+  fmt::print(
+      "  baseline   {:>9.1f} GFLOP/s  plain products of the step's shapes{}, by\n"
+      "             {}\n",
+      number(report, "baseline_flops_per_second") * 1e-9,
+      context().device().is_cpu() ? " in f32" : "", text(report, "baseline"));
   fmt::print("  ratio      {:>9.3f}\n", number(report, "ratio"));
   print_mfu(report);
   print_memory(report);
@@ -311,6 +315,7 @@ int main(int count, char** arguments) {
   app.shows_defaults();
   tessera::add_options(app, options);
   return tessera::run_main(app, count, arguments, [&] {
+    tessera::set_up_libraries(arguments);
     const tessera::ResolvedConfig resolved = tessera::resolve(tessera::with_batch_size(
         tessera::workload(options.workload.model, options.workload.overrides), /*ranks=*/1));
     if (options.print_shape) {

@@ -1,6 +1,8 @@
 #include "tools/bench/onednn.h"
 
 #if defined(TESSERA_ONEDNN)
+#include <fmt/format.h>
+
 #include <oneapi/dnnl/dnnl.hpp>
 
 namespace tessera {
@@ -45,9 +47,31 @@ std::function<void()> onednn_product(const MatmulShape& shape, const Tensor& a, 
   }
 }
 
+std::string describe_onednn(cpu::Isa isa) {
+  const auto has = [](dnnl::cpu_isa level) {
+    const int bits = static_cast<int>(level);
+    return (static_cast<int>(dnnl::get_effective_cpu_isa()) & bits) == bits;
+  };
+  const cpu::Isa found = has(dnnl::cpu_isa::avx512_core_amx)    ? cpu::Isa::amx
+                         : has(dnnl::cpu_isa::avx512_core_bf16) ? cpu::Isa::avx512_bf16
+                         : has(dnnl::cpu_isa::avx512_core)      ? cpu::Isa::avx512
+                         : has(dnnl::cpu_isa::avx2)             ? cpu::Isa::avx2
+                                                                : cpu::Isa::portable;
+  const dnnl_version_t& version = *dnnl_version();
+  std::string text = fmt::format("oneDNN {}.{}.{} with {} instructions", version.major,
+                                 version.minor, version.patch, enum_name(found));
+  if (found < isa && isa <= cpu::Isa::amx) {
+    text += fmt::format("; this CPU has {}, so the comparison flatters us", enum_name(isa));
+  }
+  return text;
+}
+
 }  // namespace tessera
 #else
 namespace tessera {
+std::string describe_onednn(cpu::Isa) {
+  return {};
+}
 std::function<void()> onednn_product(const MatmulShape&, const Tensor&, const Tensor&,
                                      const Tensor&) {
   return {};

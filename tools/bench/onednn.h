@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
+#include "kernels/matmul/cpu/isa.h"
 #include "models/transformer_shape.h"
 #include "runtime/tensor.h"
 
@@ -12,5 +14,9 @@ namespace tessera {
 /// tensors are f32 or bf16, and must live as long as the function. Empty in builds without oneDNN.
 std::function<void()> onednn_product(const MatmulShape& shape, const Tensor& a, const Tensor& b,
                                      const Tensor& c);
+
+/// "oneDNN 2.6.3 with amx instructions", and a remark where they are fewer than those of `isa`. Empty in
+/// builds without oneDNN.
+std::string describe_onednn(cpu::Isa isa);
 
 }  // namespace tessera
