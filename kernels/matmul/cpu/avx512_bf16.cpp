@@ -11,7 +11,7 @@ namespace {
 struct Pairs {
   using Packed = Pair;
   using Sum = float;
-  static constexpr int kLanes = 16, kRows = 8, kVectors = 3;
+  static constexpr int kLanes = 16, kRows = 8, kVectors = 3, kDepthsAhead = 8;
   static constexpr bool kReadsA = false;
 
 #if defined(__AVX512BF16__)

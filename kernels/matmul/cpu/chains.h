@@ -11,6 +11,7 @@
 //   Vector, SumVector      kLanes of them
 //   kRows, kVectors        of a tile
 //   kReadsA                may a be the factor itself?
+//   kDepthsAhead           b is prefetched so many depths before it is read; 0: never
 //   broadcast, load, multiply_add
 //
 // Without multiply_add, where the compiler has no such instructions, the engine has sizes alone.
@@ -29,6 +30,7 @@ struct VectorTile {
   static constexpr int kLanes = bytes_of_vector / static_cast<int>(sizeof(T));
   static constexpr int kRows = rows, kVectors = vectors;
   static constexpr bool kReadsA = true;
+  static constexpr int kDepthsAhead = bytes_of_vector == 64 ? 8 : 0;
   using Vector = typename VectorOf<T, kLanes>::type;
   using SumVector = Vector;
 
@@ -109,6 +111,20 @@ TESSERA_INLINE void add_depth(typename S::SumVector (&sum)[kRows][kVectors],
   }
 }
 
+/// Asks for b's rows of two depths that come S::kDepthsAhead later. The CPU foresees a stream from the
+/// second-level cache, but too late.
+template <typename S, int kVectors>
+TESSERA_INLINE void prefetch_depths(const typename S::Packed* b, std::int64_t b_stride) {
+  constexpr int kLine = 64 / static_cast<int>(sizeof(typename S::Packed));
+#pragma GCC unroll 2
+  for (int k = S::kDepthsAhead; k < S::kDepthsAhead + 2; ++k) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors * S::kLanes; j += kLine) {
+      __builtin_prefetch(b + k * b_stride + j);
+    }
+  }
+}
+
 template <typename S, int kRows, int kVectors, Layout kLayout>
 TESSERA_INLINE void multiply_tile(const Tile& tile) {
   typename S::SumVector sum[kRows][kVectors] = {};
@@ -138,9 +154,10 @@ TESSERA_INLINE void multiply_tile(const Tile& tile) {
                                                             : kRows;
   const std::int64_t b_stride = kLayout == Layout::panels ? kColumns : tile.b_stride;
   std::int64_t k = 0;
-  if constexpr (kLayout == Layout::panels) {
+  if constexpr (kLayout != Layout::columns) {
     // Two depths a turn: the loads of the second come among the sums of the first.
     for (; k + 1 < depth; k += 2, a += 2 * a_depth, b += 2 * b_stride) {
+      if constexpr (S::kDepthsAhead > 0) prefetch_depths<S, kVectors>(b, b_stride);
       add_depth<S, kRows, kVectors>(sum, a, a_row, b);
       add_depth<S, kRows, kVectors>(sum, a + a_depth, a_row, b + b_stride);
     }
