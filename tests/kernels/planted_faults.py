@@ -232,8 +232,8 @@ CPU_FAULTS = {
         ["kernels_matmul_cpu"]),
     "rounded sums are not added to c": (
         "kernels/matmul/cpu/product.cpp",
-        "pieces_.sums_row, rows, columns,\n                    list_.accumulate);",
-        "pieces_.sums_row, rows, columns,\n                    false);",
+        "end - begin, columns,\n                      list_.accumulate);",
+        "end - begin, columns,\n                      false);",
         ["kernels_matmul_cpu"]),
     "a row of c begins where the last ends": (
         "kernels/matmul/cpu/product.cpp",

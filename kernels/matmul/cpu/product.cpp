@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/matmul/cpu/pipeline.h"
 #include "kernels/matmul/cpu/rounds.h"
@@ -333,8 +334,12 @@ class Runner {
     visit_floating(list_.out, [&](auto type) {
       using C = decltype(type);
       if constexpr (sizeof(C) == 2) {
-        store_block(reinterpret_cast<C*>(c), c_row, sums, pieces_.sums_row, rows, columns,
-                    list_.accumulate);
+        const auto store_rows = [&](std::int64_t begin, std::int64_t end) {
+          store_block(reinterpret_cast<C*>(c) + begin * c_row, c_row,
+                      sums + begin * pieces_.sums_row, pieces_.sums_row, end - begin, columns,
+                      list_.accumulate);
+        };
+        run_loop(isa_of_loops_, store_rows, 0, rows);
       }
     });
   }
@@ -342,6 +347,7 @@ class Runner {
   const Engine& engine_;
   const ProductList& list_;
   const std::int64_t in_bytes_, out_bytes_, sum_bytes_;
+  const Isa isa_of_loops_ = loop_isa();
   const ThreadPieces pieces_;
   ScratchPool<float> scratch_;
 };
