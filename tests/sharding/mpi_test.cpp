@@ -60,7 +60,7 @@ Outcome start(int ranks, const std::string& arguments) {
 /// a rank can be missed. So only an abort ends the other waits, or `timeout` with status 124.
 Outcome expect_failure(int ranks, const std::string& fault, const std::string& message) {
   const tessera::test::TemporaryDirectory folder;
-  const Outcome outcome = start(ranks, fmt::format("'{}' {}", fault, folder / "missed"));
+  const Outcome outcome = start(ranks, fmt::format("'{}' {}", fault, (folder / "missed").string()));
   INFO(fault << " on " << ranks << " ranks\n" << outcome.output);
   CHECK(outcome.status != 0);
   CHECK(outcome.status != 124);

@@ -208,6 +208,11 @@ TEST_CASE("bench_matmul: the products of a step in f32 and bf16, with their sums
     }
   }
   CHECK(report["products"].back()["product"] == "the step");
+  const std::string some =
+      "bench_matmul --model tiny --tokens 8 --threads 1 --runs 1 --dtype bf16 --only ";
+  CHECK_THAT(run(some + "\"8 ta\"", folder).text,
+             Contains("together") && !Contains("f32") && !Contains(" tb "));
+  CHECK_THAT(run(some + "7x7", folder).text, Contains("no product's name contains '7x7'"));
   CHECK_THAT(run("bench_matmul --isa sse9", folder).text,
              Contains("bench_matmul: ") && Contains("instruction set"));
 }

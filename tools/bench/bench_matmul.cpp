@@ -1,13 +1,15 @@
 // bench_matmul: the CPU's matrix products over the shapes of a model's step, next to libraries.
 //
-//   bench_matmul [--model gpt2] [--tokens 1024] [--threads 2] [--isa avx2] [--json F]
+//   bench_matmul [--model gpt2] [--tokens 1024] [--threads 2] [--isa avx2] [--dtype f32]
+//                [--only "1024 x 768"] [--json F]
 //
 // A row is one product of the step, in f32 or bf16: our rate, the libraries', and our share of the
 // peak. The libraries have the same number of threads. With --isa, OpenBLAS and oneDNN have the same
 // instructions; Eigen always has AVX2 (eigen.h). OpenBLAS and Eigen multiply f32 only. The peak is the
 // floating-point operations that the instruction set does per cycle, on cores with two units for
-// vectors, times the clock, which a chain of additions measures. The libraries take turns with a
-// pause, because their threads go on spinning after a product. Times are medians, from warm caches.
+// vectors, times the clock, which a chain of additions measures. The libraries take turns, several
+// times, so that a machine whose speed drifts slows all of them. A pause comes before each, because
+// their threads go on spinning after a product. Times are medians, from warm caches.
 #include <cblas.h>
 #include <fmt/format.h>
 
@@ -35,23 +37,21 @@ namespace tessera {
 namespace {
 
 struct Options {
-  std::string model = "gpt2", isa, json;
+  std::string model = "gpt2", isa, dtype, only, json;
   std::int64_t tokens = 1024;
-  int threads = 0, runs = 7;
+  int threads = 0, turns = 3, runs = 3;
 };
 
-/// The median of a product's seconds; 0 without a product.
-double seconds_of(int runs, const std::function<void()>& multiply) {
-  if (!multiply) return 0.0;
+/// A turn of a library: adds the seconds of its products, after one that warms the caches.
+void take_turn(const std::function<void()>& multiply, int runs, std::vector<double>& seconds) {
+  if (!multiply) return;
   if (context().threads().size() > 1) wait_for_openblas_threads();
   multiply();
-  std::vector<double> seconds;
   for (int i = 0; i < runs; ++i) {
     const TimePoint begin = TimePoint::now();
     multiply();
     seconds.push_back(1e-3 * milliseconds_between(begin, TimePoint::now()));
   }
-  return median(seconds);
 }
 
 std::function<void()> openblas_product(const MatmulShape& s, const Tensor& a, const Tensor& b,
@@ -99,11 +99,21 @@ Seconds measure(const MatmulShape& s, DType dtype, const Options& options) {
   const Tensor b = noise(tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, dtype);
   // Gradients of weights are f32.
   const Tensor c = Tensor::zeros({s.m, s.n}, ta ? DType::f32 : dtype);
-  const int threads = context().threads().size(), runs = options.runs;
-  return {
-      seconds_of(runs, [&] { matmul(c, a, b, s.transpose_a, s.transpose_b); }),
-      {seconds_of(runs, openblas_product(s, a, b, c, threads)),
-       seconds_of(runs, onednn_product(s, a, b, c)), seconds_of(runs, eigen_product(s, a, b, c))}};
+  const std::array<std::function<void()>, 1 + kLibraries.size()> products = {
+      [&] { matmul(c, a, b, s.transpose_a, s.transpose_b); },
+      openblas_product(s, a, b, c, context().threads().size()), onednn_product(s, a, b, c),
+      eigen_product(s, a, b, c)};
+  std::array<std::vector<double>, products.size()> seconds;
+  for (int turn = 0; turn < options.turns; ++turn) {
+    for (std::size_t i = 0; i < products.size(); ++i) {
+      take_turn(products[i], options.runs, seconds[i]);
+    }
+  }
+  Seconds medians = {.ours = median(seconds[0])};
+  for (std::size_t i = 0; i < kLibraries.size(); ++i) {
+    if (products[i + 1]) medians.libraries[i] = median(seconds[i + 1]);
+  }
+  return medians;
 }
 
 /// A column of the table; `-` where there is no value.
@@ -155,15 +165,17 @@ void run(const Options& options) {
   if (const std::string onednn = describe_onednn(isa); !onednn.empty()) fmt::print("{}\n", onednn);
   print_header();
   for (const DType dtype : {DType::f32, DType::bf16}) {
+    if (!options.dtype.empty() && dtype != dtype_from_name(options.dtype)) continue;
     const double peak = operations_per_cycle(isa, dtype) * cycles;
     Seconds sum;
     double flops = 0.0;
     for (const MatmulShape& s : training_matmuls(model_shape(options.model), options.tokens)) {
-      const Seconds t = measure(s, dtype, options);
-      const auto count = static_cast<double>(s.count);
       const std::string name = fmt::format("{} x {} x {}{}{}", s.m, s.n, s.k,
                                            s.transpose_a == Transpose::yes ? " ta" : "",
                                            s.transpose_b == Transpose::yes ? " tb" : "");
+      if (name.find(options.only) == std::string::npos) continue;
+      const Seconds t = measure(s, dtype, options);
+      const auto count = static_cast<double>(s.count);
       report["products"].push_back(print_row(name, dtype, s.flops() / count, t, peak));
       flops += s.flops();
       sum.ours += count * t.ours;
@@ -171,7 +183,9 @@ void run(const Options& options) {
         sum.libraries[i] += count * t.libraries[i];
       }
     }
-    report["products"].push_back(print_row("the step", dtype, flops, sum, peak));
+    check(flops > 0.0, "no product's name contains '{}'", options.only);
+    report["products"].push_back(
+        print_row(options.only.empty() ? "the step" : "together", dtype, flops, sum, peak));
   }
   write_report(options.json, report);
 }
@@ -187,7 +201,10 @@ int main(int count, char** arguments) {
   app.option("--model", options.model, "The model with the shapes: a preset, or tiny");
   app.option("--tokens", options.tokens, "Tokens of a step").positive();
   app.option("--threads", options.threads, "0: all cores").not_negative();
-  app.option("--runs", options.runs, "Timed runs per product").positive();
+  app.option("--runs", options.runs, "Timed runs per turn").positive();
+  app.option("--turns", options.turns, "Turns of each library").positive();
+  app.option("--dtype", options.dtype, "f32 or bf16; by default both").one_of({"f32", "bf16"});
+  app.option("--only", options.only, "Only products whose name contains this");
   app.option("--isa", options.isa,
              "portable, avx2, avx512, avx512_bf16 or amx; by default the CPU's best");
   app.option("--json", options.json, "Also write the rows to this file");
