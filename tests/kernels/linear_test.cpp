@@ -160,7 +160,7 @@ TEST_CASE("linear_gelu_forward is gelu(x W + b) and saves the input of gelu") {
       const Tensor y = test::poisoned({layer.s.N, layer.s.O}, layer.dtype);
       const Tensor pre = test::poisoned({layer.s.N, layer.s.O}, layer.dtype);
       linear_gelu_forward(y, pre, layer.x, layer.weight, layer.transpose,
-                          with_bias ? layer.bias : Tensor());
+                          with_bias ? layer.bias : Tensor(), form);
       Values expected = layer.forward(with_bias);
       CHECK(relative_error(to_doubles(pre), expected) <= 2 * bound);
       for (double& value : expected) value = gelu(value, form);

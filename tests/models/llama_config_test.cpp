@@ -198,7 +198,7 @@ TEST_CASE("dynamic scaling stretches the context, and longrope's amplitude follo
 }
 
 TEST_CASE("windows are read as Transformers reads them") {
-  const auto read = [](json config, const json& changes) {
+  const auto read = [](json config, const json& changes = json::object()) {
     config.update(changes);
     for (const auto& [key, value] : changes.items()) {
       if (value == "erased") config.erase(key);
@@ -206,19 +206,19 @@ TEST_CASE("windows are read as Transformers reads them") {
     return llama_config_from(config);
   };
   const json mistral = golden_config("llama/mistral"), qwen = golden_config("llama/qwen2_window");
-  CHECK(read(mistral, {}).window == 5);
-  CHECK(shape_of(read(mistral, {})).windows.layers == 2);
+  CHECK(read(mistral).window == 5);
+  CHECK(shape_of(read(mistral)).windows.layers == 2);
   CHECK(read(mistral, {{"sliding_window", nullptr}}).window == 0);
   CHECK(read(mistral, {{"sliding_window", "erased"}}).window == 4096);
   CHECK(read(mistral, {{"num_key_value_heads", "erased"}, {"num_attention_heads", 16}}).kv_heads ==
         8);
-  CHECK(read(qwen, {}).window_layers == std::vector<std::int64_t>{1, 2});
-  CHECK(shape_of(read(qwen, {})).windows.layers == 2);
+  CHECK(read(qwen).window_layers == std::vector<std::int64_t>{1, 2});
+  CHECK(shape_of(read(qwen)).windows.layers == 2);
   CHECK(read(qwen, {{"layer_types", "erased"}}).window_layers == std::vector<std::int64_t>{1, 2});
   CHECK(read(qwen, {{"layer_types", nullptr}, {"max_window_layers", nullptr}})
             .window_layers->empty());
   CHECK(read(qwen, {{"layer_types", nullptr}, {"use_sliding_window", false}}).window == 0);
-  CHECK(shape_of(read(golden_config("llama/qwen3_window"), {})).windows.layers == 2);
+  CHECK(shape_of(read(golden_config("llama/qwen3_window"))).windows.layers == 2);
   CHECK_THAT(refusal("sliding_window", 0, "llama/mistral"),
              Contains("sliding_window is 0; expected at least 1, or null for no window"));
   CHECK_THAT(refusal("attention_bias", true, "llama/mistral"), Contains("attention_bias"));

@@ -211,7 +211,7 @@ int main(int count, char** arguments) {
                         .threads = pin ? 1 : 0,
                         .pin = pin,
                         .deadline = {std::chrono::milliseconds(500), clock},
-                         .report_delay = report_delay,
+                        .report_delay = report_delay,
                         .ranks_per_node = ranks_per_node},
                        tessera::bodies(clock).at(name));
     fmt::print("ended well\n");

@@ -2,8 +2,8 @@
 #include <sys/wait.h>
 
 #include <catch2/catch.hpp>
-#include <csignal>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>

@@ -12,8 +12,8 @@
 #include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/bench/compare.h"
-#include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
+#include "tools/measure/workload.h"
 #include "tools/train/resolve.h"
 
 namespace tessera {

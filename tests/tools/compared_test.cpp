@@ -10,8 +10,8 @@
 #include "sharding/comm/threads/threads.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/bench/compare.h"
-#include "tools/measure/workload.h"
 #include "tools/data/prepare.h"
+#include "tools/measure/workload.h"
 
 namespace tessera {
 namespace {

@@ -14,8 +14,8 @@
 #include "tests/support/child.h"
 #include "tests/support/device.h"
 #include "tests/support/findings.h"
-#include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
+#include "tools/measure/workload.h"
 #include "tools/plan/plan.h"
 #include "tools/train/session.h"
 

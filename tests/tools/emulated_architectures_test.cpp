@@ -8,9 +8,9 @@
 #include "runtime/emulation/device/architecture.h"
 #include "runtime/emulation/toolkit/emulated_device.h"
 #include "sharding/comm/threads/threads.h"
-#include "tools/measure/workload.h"
 #include "tools/config/kernel_options.h"
 #include "tools/config/sharding_options.h"
+#include "tools/measure/workload.h"
 #include "tools/train/session.h"
 
 namespace tessera {

@@ -5,8 +5,8 @@
 #include "kernels/matmul/options.h"
 #include "sharding/comm/threads/threads.h"
 #include "tests/support/rank.h"
-#include "tools/measure/workload.h"
 #include "tools/config/kernel_options.h"
+#include "tools/measure/workload.h"
 #include "tools/train/session.h"
 
 namespace tessera {

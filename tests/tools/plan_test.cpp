@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "sharding/plan/crossing.h"
-#include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
+#include "tools/measure/workload.h"
 #include "tools/train/resolve.h"
 
 namespace tessera {

@@ -9,8 +9,8 @@
 #include "sharding/comm/threads/threads.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
-#include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
+#include "tools/measure/workload.h"
 #include "tools/train/resolve.h"
 #include "tools/train/session.h"
 

@@ -14,8 +14,8 @@
 #include "runtime/random.h"
 #include "sharding/comm/threads/threads.h"
 #include "sharding/strategy/strategy.h"
-#include "tools/measure/workload.h"
 #include "tools/config/sharding_options.h"
+#include "tools/measure/workload.h"
 #include "tools/train/description.h"
 
 namespace tessera {

@@ -38,9 +38,9 @@
 #include "runtime/threads.h"
 #include "sharding/comm/world.h"
 #include "tools/bench/command_line.h"
-#include "tools/measure/median.h"
 #include "tools/bench/report.h"
 #include "tools/measure/link.h"
+#include "tools/measure/median.h"
 #include "tools/plan/machine_file.h"
 #include "tools/program/command_line.h"
 

@@ -24,9 +24,9 @@
 #include "tools/bench/command_line.h"
 #include "tools/bench/comparison_report.h"
 #include "tools/bench/report.h"
-#include "tools/measure/workload.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
+#include "tools/measure/workload.h"
 #include "tools/program/command_line.h"
 
 namespace tessera {

@@ -4,9 +4,9 @@
 
 #include "runtime/context.h"
 #include "sharding/comm/threads/threads.h"
+#include "tools/config/kernel_options.h"
 #include "tools/measure/median.h"
 #include "tools/measure/workload.h"
-#include "tools/config/kernel_options.h"
 #include "tools/plan/advice.h"
 #include "tools/plan/dry_run.h"
 #include "tools/train/session.h"
