@@ -6,8 +6,8 @@
 
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Paths count from the sources, so a clone in another folder finds the objects of this one. The two
-  # sloppinesses are what ccache's manual asks for with precompiled headers.
+  # Paths count from the sources, so a clone in another folder finds the objects of this one. With
+  # precompiled headers ccache's manual asks for the two sloppinesses.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
     CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
     CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
@@ -50,7 +50,7 @@ function(tessera_precompiled target)
     list(TRANSFORM ARGN REPLACE ".+" "$<$<COMPILE_LANGUAGE:CXX>:\\0>")
     target_precompile_headers(${target} PRIVATE ${ARGN})
   endif()
-  # Without it GCC ignores what ccache's preprocessor says of the precompiled header.
+  # Without it a preprocessed file, which ccache compiles, does not name the precompiled header.
   target_compile_options(${target} PRIVATE
     $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:${CCACHE}>>:-fpch-preprocess>)
 endfunction()
@@ -70,8 +70,8 @@ function(names_in source defined used)
   set(${used} ${using} PARENT_SCOPE)
 endfunction()
 
-# tessera_together(TARGET): compiles up to eight sources of a folder as one file. They share what they
-# instantiate, which is half of the time. Sources that give one name two meanings are not put together.
+# tessera_together(TARGET): compiles up to eight sources of a folder as one file. They share the
+# templates that they instantiate, which are half of the time. Sources that give one name two meanings are not put together.
 function(tessera_together target)
   if(NOT TESSERA_TOGETHER)
     return()
@@ -110,7 +110,7 @@ function(tessera_together target)
   endforeach()
 endfunction()
 
-# Code whose time is spent in the kernels that it calls: -O1 compiles in two thirds of -O3's time.
+# Code that spends its time in the kernels that it calls: -O1 compiles in two thirds of -O3's time.
 function(tessera_host_code target)
   target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
   tessera_together(${target})

@@ -42,7 +42,7 @@ struct TransformerShape {
   /// How the blocks store their weights. The head's weight is always [vocab_size, width].
   WeightLayout layout = WeightLayout::out_in;
   Experts experts = {};
-  /// Layers whose attention reaches so many tokens.
+  /// Layers with attention that reaches so many tokens.
   struct Near {
     std::int64_t layers = 0;
     std::int64_t tokens = 0;

@@ -8,10 +8,10 @@
 #   - a build of every source alone, without precompiled headers
 #   - all planted faults, and the kernels of AArch64 under qemu
 #   - the layout of the sources
-# With --sample, which is what .ci/run does, it takes of each part what finds most: see the parts below.
+# With --sample, which is what .ci/run does, each part has only the tests that find most: see below.
 #
 # Every part runs, even after a failure. At the end there is an excerpt of each failed part. The last lines
-# give the result of each part with its seconds and what it should take at most, and each test that failed.
+# give the result of each part with its seconds and its limit, and each test that failed.
 # A part that takes longer does not fail: machines differ.
 #
 # shellcheck disable=SC2317 # the functions are called through part
@@ -77,7 +77,7 @@ about_gpus='^emulation/|/(cuda|emulated)_'
 # Tests that run on the backend that was built; the others would do the same again.
 on_device='^emulation|:device$'
 
-# The sample has the folders whose planted faults are about memory and threads. The tests of models and
+# The sample has the folders with planted faults about memory and threads. The tests of models and
 # tools train for minutes under a sanitizer, through the same code.
 sampled=(runtime kernels autograd sharding optim)
 if [[ $sample ]]; then

@@ -98,7 +98,7 @@ struct LongRopeScaling {
 using RopeScaling = std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling,
                                  DynamicScaling, LongRopeScaling>;
 
-/// The shortest length whose frequencies are those of a sequence of `length` tokens; 0 for scaling
+/// The shortest length with the frequencies of a sequence of `length` tokens; 0 for scaling
 /// that does not depend on the length.
 std::int64_t deciding_length(const RopeScaling& scaling, std::int64_t length);
 

@@ -9,14 +9,14 @@
 namespace tessera {
 
 /// The time that deadlines count. Tests replace it, so no result depends on the machine's speed.
-class Clock {
+class DeadlineClock {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  Clock() = default;
-  virtual ~Clock() = default;
-  Clock(const Clock&) = delete;
-  Clock& operator=(const Clock&) = delete;
+  DeadlineClock() = default;
+  virtual ~DeadlineClock() = default;
+  DeadlineClock(const DeadlineClock&) = delete;
+  DeadlineClock& operator=(const DeadlineClock&) = delete;
 
   virtual TimePoint now() { return std::chrono::steady_clock::now(); }
   /// Sleeps until `done`, or until `end` has passed. `changed` is notified when the answer may
@@ -27,8 +27,8 @@ class Clock {
   }
 
   /// The system's clock.
-  static Clock& steady() {
-    static Clock clock;
+  static DeadlineClock& steady() {
+    static DeadlineClock clock;
     return clock;
   }
 };
@@ -37,19 +37,20 @@ class Deadline {
  public:
   /// `clock` must outlive all waits.
   template <typename Rep, typename Period>
-  Deadline(std::chrono::duration<Rep, Period> length, Clock& clock = Clock::steady())
+  Deadline(std::chrono::duration<Rep, Period> length,
+           DeadlineClock& clock = DeadlineClock::steady())
       : length_(length), clock_(&clock) {}
 
   std::chrono::milliseconds length() const { return length_; }
   /// Its length in milliseconds, for messages.
   std::chrono::milliseconds::rep count() const { return length_.count(); }
-  Clock& clock() const { return *clock_; }
+  DeadlineClock& clock() const { return *clock_; }
   /// The end of a wait that begins now.
-  Clock::TimePoint end() const { return clock_->now() + length_; }
+  DeadlineClock::TimePoint end() const { return clock_->now() + length_; }
 
  private:
   std::chrono::milliseconds length_;
-  Clock* clock_;
+  DeadlineClock* clock_;
 };
 
 }  // namespace tessera

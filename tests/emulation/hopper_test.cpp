@@ -236,7 +236,7 @@ TEST_CASE("misuse: ordinary writes are read by wgmma without a fence") {
   require_equal(outcome<Bug::ordinary_writes_and_fence>(), reference(true));
 }
 
-// A fence shows what has been written before it. Another thread's writes may come before it in one
+// A fence shows all earlier writes. Another thread's writes may come before it in one
 // order of threads, and not in every one.
 TEST_CASE("misuse: one thread fences for the others that write") {
   const auto is_wrong = [](const std::vector<float>& result) { return result != reference(true); };

@@ -99,12 +99,12 @@ TEST_CASE("the time of calls is counted, and each is a span on its stream") {
 
 TEST_CASE("the time in calls includes that of waiting for other ranks", "[cpu]") {
   /// Measures how long a rank waits in a call.
-  struct Stopwatch final : Clock {
+  struct Stopwatch final : DeadlineClock {
     bool wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, TimePoint end,
               const std::function<bool()>& done) override {
       const TimePoint begin = now();
       waits = true;
-      const bool answer = Clock::wait(changed, lock, end, done);
+      const bool answer = DeadlineClock::wait(changed, lock, end, done);
       waited = now() - begin;
       return answer;
     }

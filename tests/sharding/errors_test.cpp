@@ -22,11 +22,11 @@ void expect_rejected(const ShardingOptions& options, int ranks, const std::strin
 }
 
 /// Counts the waits that their deadline ended.
-class CountingClock final : public Clock {
+class CountingClock final : public DeadlineClock {
  public:
   bool wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, TimePoint end,
             const std::function<bool()>& done) override {
-    const bool answer = Clock::wait(changed, lock, end, done);
+    const bool answer = DeadlineClock::wait(changed, lock, end, done);
     if (!answer) ++overdue;
     return answer;
   }

@@ -50,7 +50,7 @@ bool is_mute = false;
 
 /// Time stands still until the other ranks can be missed, which FILE tells. Then a millisecond passes
 /// with each question about the time: a rank asks between two looks for messages.
-class ProgramClock final : public Clock {
+class ProgramClock final : public DeadlineClock {
  public:
   explicit ProgramClock(std::string file) : file_(std::move(file)) {}
 

@@ -156,6 +156,8 @@ TEST_CASE("writing masters waits for the gathers that read them", "[cpu]") {
     seen = true;
     seen.notify_all();
     strategy.write_masters([&] { CHECK(gathered.complete()); });
+    stream.synchronize();  // the last gathers are delayed, too
+    stream.set_delay({});
   });
 }
 

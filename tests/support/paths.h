@@ -6,4 +6,4 @@
 // serves them.
 #pragma once
 
-#include "paths_of_build.h"  // IWYU pragma: export
+#include <paths_of_build.h>  // in the build's folder

@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-class TestClock final : public Clock {
+class TestClock final : public DeadlineClock {
  public:
   TimePoint now() override { return TimePoint(std::chrono::nanoseconds(now_)); }
 

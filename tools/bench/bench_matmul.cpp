@@ -8,7 +8,7 @@
 // instructions; Eigen always has AVX2 (eigen.h). OpenBLAS and Eigen multiply f32 only. The peak is the
 // floating-point operations that the instruction set does per cycle, on cores with two units for
 // vectors, times the clock, which a chain of additions measures. The libraries take turns, several
-// times, so that a machine whose speed drifts slows all of them. A pause comes before each, because
+// times, so that a drift of the machine's speed slows all of them. A pause comes before each, because
 // their threads go on spinning after a product. Times are medians, from warm caches.
 #include <cblas.h>
 #include <fmt/format.h>

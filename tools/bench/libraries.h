@@ -2,7 +2,7 @@
 //
 // A library chooses its kernels when it is loaded, from a list of CPUs. A CPU that is newer than the
 // library is not in the list: on some with AVX-512, OpenBLAS 0.3.21 multiplies by its kernels for SSE3,
-// at a fifth of its rate. So a benchmark starts again with a better choice, and prints what is in force.
+// at a fifth of its rate. So a benchmark starts again with a better choice, and prints the settings in force.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@ vocabulary is rounded up to a multiple of 64, as in nanoGPT, because odd sizes a
 another. Models are GPT-2 and Llama; bench_step prints their sizes and runs the same step. With --hf
 they are Transformers' GPT-2, Llama and, where there are experts, Qwen3-MoE. The script prints tokens/s
 of each and their ratios, all in one run on one device. With --rounds R all take turns R times, with
---steps each, so that a machine whose speed drifts slows all of them; the figures are medians. On the
+--steps each, so that a drift of the machine's speed slows all of them; the figures are medians. On the
 CPU:
 
     torch_step.py --device cpu --dtype f32 --batch 4 --sequence 256 --steps 2 --warmup 1 --rounds 3

@@ -9,7 +9,7 @@
 // The text of a structured document is its string values: those under the keys that the caller asks
 // for, at any depth, joined by line breaks. Without keys it is the value of "text" where the document
 // has that key, else all string values. Without keys, a sample for fine-tuning (samples.h) is an error:
-// its strings alone would lose who says what.
+// its strings alone would lose the speakers.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ class Option {
   Option& range(T least, T most);
   Option& one_of(const std::vector<std::string>& values);
   Option& existing_file();
-  /// `mistake` returns what is wrong with a value, or an empty text.
+  /// `mistake` returns the mistake in a value, or an empty text.
   Option& check(const std::function<std::string(const std::string&)>& mistake);
   /// A vector takes "a,b" as two values.
   Option& separated_by_commas();
@@ -47,7 +47,7 @@ class Option {
   CLI::Option* option_;
 };
 
-/// What a person may write behind a command: what --help lists, for scripts that complete words.
+/// The words that may follow a command, as --help lists them, for scripts that complete words.
 struct CommandWords {
   struct Word {
     std::string text;

@@ -202,7 +202,7 @@ void MpiJob::keep(const Call& call, const Tensor& staging) {
 
 std::optional<MpiJob::Failure> MpiJob::end() {
   send_notice(kEndedTag, "");
-  std::optional<Clock::TimePoint> limit;
+  std::optional<DeadlineClock::TimePoint> limit;
   for (Backoff backoff;; backoff.pause()) {
     read_notices();
     if (failed() && !limit) limit = deadline_.clock().now() + kGracePeriod;

@@ -62,7 +62,7 @@ class NcclJob {
   struct UnderWay {
     std::string description;
     Event end;
-    Clock::TimePoint queued;
+    DeadlineClock::TimePoint queued;
   };
 
   void watch();

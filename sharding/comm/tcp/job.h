@@ -75,8 +75,8 @@ class TcpJob {
 
   const TcpRank own_;
   const Deadline deadline_;
-  Clock& clock_ = deadline_.clock();
-  const Clock::TimePoint end_ = deadline_.end();
+  DeadlineClock& clock_ = deadline_.clock();
+  const DeadlineClock::TimePoint end_ = deadline_.end();
   std::unique_ptr<tcp::Server> server_;
   std::optional<Descriptor> socket_;
   std::vector<int> nodes_;

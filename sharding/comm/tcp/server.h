@@ -38,10 +38,10 @@ class Server {
 
  private:
   struct Connection {
-    Connection(int number, Clock::TimePoint now) : socket(number), accepted(now) {}
+    Connection(int number, DeadlineClock::TimePoint now) : socket(number), accepted(now) {}
 
     Descriptor socket;
-    Clock::TimePoint accepted;
+    DeadlineClock::TimePoint accepted;
     std::string in;
     std::string out;
     std::optional<int> rank;
@@ -72,8 +72,8 @@ class Server {
 
   const TcpRank own_;
   const Deadline deadline_;
-  Clock& clock_ = deadline_.clock();
-  const Clock::TimePoint end_ = deadline_.end();
+  DeadlineClock& clock_ = deadline_.clock();
+  const DeadlineClock::TimePoint end_ = deadline_.end();
   Descriptor listener_;
   Descriptor wake_;  // an eventfd: the destructor has begun
   std::list<Connection> connections_;
@@ -85,7 +85,7 @@ class Server {
   std::map<GatherKey, Exchange> exchanges_;
   /// The body of the message about the first failure.
   std::optional<std::string> failed_;
-  std::optional<Clock::TimePoint> leaving_;
+  std::optional<DeadlineClock::TimePoint> leaving_;
   std::thread thread_;
 };
 
