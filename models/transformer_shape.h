@@ -105,7 +105,7 @@ double attention_flops(const TransformerShape& shape, std::int64_t batch,
 
 /// Floating-point operations of one forward and backward pass over `batch` sequences: 6 per token
 /// and weight of a matrix product, and 6 * layers * heads * head_size * sequence_length per token for
-/// causal attention: half of the full square, of the chunks' squares, or of the square less what lies
+/// causal attention: half of the full square, of the chunks' squares, or of the square less the part
 /// beyond the windows. The head counts, lookups do not; of experts only those count that a token
 /// takes. Recomputation does not count.
 double training_flops(const TransformerShape& shape, std::int64_t batch,

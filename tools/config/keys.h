@@ -19,7 +19,7 @@ struct Key {
   /// The values that parse accepts, for messages: "a whole number from 1 to 4096".
   std::string expected;
   /// Stores the value that a text spells. On any other text it stores nothing, and returns false or
-  /// raises an Error that says what is wrong.
+  /// raises an Error that names the mistake.
   std::function<bool(std::string_view text)> parse;
   /// The value as text that parse reads back to the same value.
   std::function<std::string()> text;

@@ -53,7 +53,7 @@ class TokenSpool {
   struct Totals {
     std::int64_t tokens = 0, documents = 0;
   };
-  /// Takes over what an earlier program completed.
+  /// Takes over the files that an earlier program completed.
   void load(const std::string& settings, const std::vector<std::filesystem::path>& inputs);
   /// Counts a complete file; false if it has changed since. Raises Error if the entry is damaged.
   bool take_over(const JsonEntries& entry, const std::filesystem::path& input);
