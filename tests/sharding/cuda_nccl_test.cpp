@@ -36,7 +36,7 @@ namespace {
 /// Calls `body` on every rank, all of which have a GPU.
 void run(int ranks, const NcclOptions& options, const Body& body, int ranks_per_node = 0) {
   const auto with_nccl = [&](Communicator& control) { run_with_nccl(control, options, body); };
-  const std::chrono::milliseconds deadline = options.deadline;
+  const Deadline deadline = options.deadline;
 #if defined(TESSERA_EMULATED)
   emulation::DeviceOptions devices = emulation::device_options();
   devices.devices = ranks;
@@ -71,8 +71,7 @@ void expect(const NcclOptions& options, int ranks, void (*check)(Communicator&, 
   CHECK(findings.wrong() == std::vector<std::string>{});
 }
 
-constexpr NcclOptions kDeterministic = {.deterministic = true,
-                                        .deadline = std::chrono::seconds(60)};
+const NcclOptions kDeterministic = {.deterministic = true, .deadline = std::chrono::seconds(60)};
 
 /// Sums as near to the exact one as additions in any order can promise, in f32 and bf16.
 void check_any_order(Communicator& group, Findings& findings) {
