@@ -13,10 +13,12 @@ if(TARGET test_kernels_emulated_traffic)
   target_link_libraries(test_kernels_emulated_traffic PRIVATE counted_kernels)
 endif()
 
-# again(OPTION PROGRAM TESTS): the tests of test_kernels_PROGRAM that match TESTS, with the OPTION.
+# again(OPTION PROGRAM TESTS): the tests of PROGRAM_test.cpp that match TESTS, with the OPTION. With -# Catch
+# tags each test with its file.
 function(again option program tests)
   set(name "kernels/emulated_gpu:${program} again with ${option}")
-  add_test(NAME ${name} COMMAND test_kernels_${program} ${tests} "~[cpu]" ${option} --warn NoTests)
+  string(REPLACE "," "[#${program}_test]," matching "${tests}[#${program}_test]")
+  add_test(NAME ${name} COMMAND test_kernels "-#" ${matching} "~[cpu]" ${option} --warn NoTests)
   set_tests_properties(${name} PROPERTIES LABELS kernels:device TIMEOUT 300
     ENVIRONMENT TESSERA_TEST_DEVICE=cuda)
 endfunction()
