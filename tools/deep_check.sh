@@ -84,10 +84,8 @@ on_device='^emulation|:device$'
 sampled=(runtime kernels autograd sharding optim)
 if [[ $sample ]]; then
   sanitized_targets=("${sampled[@]/#/tests_}" tests_emulation)
-  thread_targets=(tests_runtime tests_sharding)
 else
   sanitized_targets=(all)
-  thread_targets=(tests_{emulation,runtime,kernels,sharding})
 fi
 
 asan_build() { sanitized emulated "${sanitized_targets[@]}"; }
@@ -103,7 +101,7 @@ asan_gpu() { # all but the longest: they take minutes on the emulated GPU
   tests_of emulated --exclude-regex '^sharding/strategy:.*(resharding|untied|evaluation)' --label-regex "$labels"
 }
 
-tsan_build() { sanitized tsan "${thread_targets[@]}"; }
+tsan_build() { sanitized tsan tests_{emulation,runtime,kernels,sharding}; }
 tsan_cpu() {
   TESSERA_TEST_DEVICE=cpu tests_of tsan --exclude-regex "$about_gpus" \
     --tests-regex '^runtime/|^sharding/|^kernels/.*thread'
@@ -156,13 +154,13 @@ format() {
 
 part "format" 60 format
 part "tests" 780 all_tests
-part "wheel" 240 tests/tools/wheel_test.sh TESSERA_WERROR=ON
 part "asan build" 600 asan_build
 part "asan, CPU" 240 asan_cpu
 part "asan, GPU" 300 asan_gpu
-part "tsan build" 240 tsan_build
-part "tsan, CPU" 120 tsan_cpu
 if [[ ! $sample ]]; then
+  part "wheel" 300 tests/tools/wheel_test.sh TESSERA_WERROR=ON
+  part "tsan build" 300 tsan_build
+  part "tsan, CPU" 240 tsan_cpu
   part "tsan, GPU" 300 tsan_gpu
   part "site" 900 site
   part "alone" 900 alone
