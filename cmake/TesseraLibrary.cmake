@@ -71,7 +71,8 @@ function(names_in source defined used)
 endfunction()
 
 # tessera_together(TARGET): compiles up to eight sources of a folder as one file. They share the
-# templates that they instantiate, which are half of the time. Sources that give one name two meanings are not put together.
+# templates that they instantiate, which are half of the time. Sources that give one name two meanings are
+# not put together.
 function(tessera_together target)
   if(NOT TESSERA_TOGETHER)
     return()

@@ -8,7 +8,8 @@
 #   - a build of every source alone, without precompiled headers
 #   - all planted faults, and the kernels of AArch64 under qemu
 #   - the layout of the sources
-# With --sample, which is what .ci/run does, each part has only the tests that find most: see below.
+# With --sample, which .ci/run takes, it leaves out the wheel, the thread sanitizer and the parts after them, and
+# the others have only the tests that find most.
 #
 # Every part runs, even after a failure. At the end there is an excerpt of each failed part. The last lines
 # give the result of each part with its seconds and its limit, and each test that failed.
