@@ -5,6 +5,7 @@
 """
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -14,9 +15,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = pathlib.Path(sys.argv.pop(1)).resolve()
 TOOLS = sorted(path for path in (ROOT / "tools").rglob("*.py") if "signal.SIGPIPE" in path.read_text(encoding="utf-8"))
 
-# What a program is called with; the others print without arguments.
+# What a program is called with; the others of PRINTS print without arguments.
 ARGUMENTS = {"tessera": ["config-reference"], "calculator": ["plan", "gpt2"], "lab.py": ["list"], "counts_report.py": [],
-             "trace_attention": ["--keys", "128"], "count_ladder": ["--help"]}
+             "trace_step": ["fsdp"], "trace_attention": ["--keys", "128"], "count_ladder": ["--help"]}
+# Programs that print; tests are others.
+PRINTS = re.compile(r"tessera|calculator|bench_.*|one_step|trace_.*|count_ladder|cuts|footprints|partitions|tour")
 # Tools that need a library or a file.
 SILENT_WITHOUT = ("No module named", "not installed", r"^counts_report.py FILE")
 
@@ -29,7 +32,7 @@ def commands(paths):
 
 
 def programs():
-    return sorted(path for path in PROGRAMS.iterdir() if path.is_file() and os.access(path, os.X_OK))
+    return sorted(path for path in PROGRAMS.iterdir() if PRINTS.fullmatch(path.name) and os.access(path, os.X_OK))
 
 
 def with_closed_pipe(command, **options):
