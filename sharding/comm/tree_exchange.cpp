@@ -17,15 +17,15 @@ std::int64_t bytes_of(std::int64_t count, DType dtype) {
 
 /// The same elements of every rank's share of one tensor, counted from the share's beginning. A
 /// share may be an element shorter than the longest and end within.
-struct Segment {
+struct TreeSegment {
   std::size_t tensor;
   ElementRange range;
 };
-using Round = std::vector<Segment>;
+using Round = std::vector<TreeSegment>;
 
 /// The sources and sums of one segment on this rank.
 struct Pieces {
-  const Segment* segment = nullptr;
+  const TreeSegment* segment = nullptr;
   std::vector<Tensors> inside;  // for each node: the sources of this node's ranks, by number
   Tensors sums;                 // for each node: their sum
   Tensors across;               // for each node: that node's sum of this rank's share
@@ -76,13 +76,13 @@ class Reducer {
     return (grid_.per_node - 1) * nodes + (nodes > 1 ? nodes + nodes - 1 : 0);
   }
 
-  std::int64_t slot_bytes(const Segment& segment) const {
+  std::int64_t slot_bytes(const TreeSegment& segment) const {
     return round_up(bytes_of(segment.range.count(), source(segment.tensor).dtype()), kAlignment);
   }
 
   std::int64_t used_bytes(const Round& round) const {
     std::int64_t bytes = 0;
-    for (const Segment& segment : round) bytes += slots() * slot_bytes(segment);
+    for (const TreeSegment& segment : round) bytes += slots() * slot_bytes(segment);
     return bytes;
   }
 
@@ -107,19 +107,19 @@ class Reducer {
   }
 
   /// The segment within rank r's share of a tensor of as many elements as the source.
-  Tensor piece(const Tensor& tensor, int r, const Segment& segment) const {
+  Tensor piece(const Tensor& tensor, int r, const TreeSegment& segment) const {
     const Tensor share = share_of(tensor, r, grid_.size);
     return share.slice(std::min(segment.range.begin, share.numel()),
                        std::min(segment.range.end, share.numel()));
   }
-  Tensor source_piece(int r, const Segment& segment) const {
+  Tensor source_piece(int r, const TreeSegment& segment) const {
     return piece(source(segment.tensor), r, segment);
   }
 
   std::vector<Pieces> pieces_of(const Round& round, std::int64_t half) const {
     std::int64_t offset = half * half_bytes_;
     std::vector<Pieces> all;
-    for (const Segment& segment : round) {
+    for (const TreeSegment& segment : round) {
       const auto place = [&](const Tensor& like) {
         const Tensor slot = Tensor::view(staging_.storage(), static_cast<std::size_t>(offset),
                                          like.shape(), like.dtype());
@@ -189,7 +189,7 @@ class Reducer {
     }
   }
 
-  Tensor result(const Segment& segment) const {
+  Tensor result(const TreeSegment& segment) const {
     const Tensor& output = call_.outputs[segment.tensor];
     if (call_.collective == Collective::reduce_scatter) return elements(output, segment.range);
     return piece(output, grid_.rank, segment);
