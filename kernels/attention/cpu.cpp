@@ -93,23 +93,41 @@ void exponentiate(const ForwardScratch<C>& s, const Band& band, std::int64_t lan
 
 template <typename C>
 void visit_keys(const ForwardScratch<C>& s, const TilePosition& tile, std::int64_t head_size) {
-  const std::int64_t lanes = whole_vectors<C>(tile.queries);
-  std::copy_n(s.maximum, lanes, s.correction);
-  for_each_band<C>(tile, [&](const Band& band) {
-    s.multiply(s.scores.from(band.begin, band.first_lane), s.keys.from(band.begin, 0),
-               s.query_columns.from(0, band.first_lane),
-               {.rows = band.keys(), .columns = lanes - band.first_lane, .depth = head_size},
-               Accumulate::no);
-    raise_maximum(s, tile, band, lanes);
+  run([&] {
+    const std::int64_t lanes = whole_vectors<C>(tile.queries);
+    std::copy_n(s.maximum, lanes, s.correction);
+    for_each_band<C>(tile, [&](const Band& band) {
+      s.multiply(s.scores.from(band.begin, band.first_lane), s.keys.from(band.begin, 0),
+                 s.query_columns.from(0, band.first_lane),
+                 {.rows = band.keys(), .columns = lanes - band.first_lane, .depth = head_size},
+                 Accumulate::no);
+      raise_maximum(s, tile, band, lanes);
+    });
+    correct(s, lanes, head_size);
+    for_each_band<C>(tile, [&](const Band& band) {
+      exponentiate(s, band, lanes);
+      s.multiply(s.output_columns.from(0, band.first_lane),
+                 s.values.from(band.begin, 0).transposed(),
+                 s.scores.from(band.begin, band.first_lane),
+                 {.rows = head_size, .columns = lanes - band.first_lane, .depth = band.keys()},
+                 Accumulate::yes);
+    });
   });
-  correct(s, lanes, head_size);
-  for_each_band<C>(tile, [&](const Band& band) {
-    exponentiate(s, band, lanes);
-    s.multiply(s.output_columns.from(0, band.first_lane), s.values.from(band.begin, 0).transposed(),
-               s.scores.from(band.begin, band.first_lane),
-               {.rows = head_size, .columns = lanes - band.first_lane, .depth = band.keys()},
-               Accumulate::yes);
-  });
+}
+
+/// After the last tile: logsumexp, and the output relative to the sums.
+template <typename C>
+void divide_by_sums(const ForwardScratch<C>& s, C* logsumexp, std::int64_t queries,
+                    std::int64_t head_size) {
+  for (std::int64_t i = 0; i < queries; ++i) {
+    logsumexp[i] = s.maximum[i] + static_cast<C>(logarithm(s.sum[i]));
+    s.sum[i] = C{1} / s.sum[i];
+  }
+  for (std::int64_t c = 0; c < head_size; ++c) {
+    C* const column = s.output_columns.row(c);
+#pragma omp simd
+    for (std::int64_t i = 0; i < queries; ++i) column[i] *= s.sum[i];
+  }
 }
 
 template <typename T>
@@ -133,15 +151,7 @@ void forward_block(const Heads& o, compute_t<T>* logsumexp, const Heads& q, cons
     visit_keys(s, tile, head_size);
   }
   const Matrix<T> output = head_rows<T>(o, batch, head).from(tile.first_query, 0);
-  for (std::int64_t i = 0; i < tile.queries; ++i) {
-    logsumexp[tile.first_query + i] = s.maximum[i] + static_cast<C>(logarithm(s.sum[i]));
-    s.sum[i] = C{1} / s.sum[i];
-  }
-  for (std::int64_t c = 0; c < head_size; ++c) {
-    C* const column = s.output_columns.row(c);
-#pragma omp simd
-    for (std::int64_t i = 0; i < tile.queries; ++i) column[i] *= s.sum[i];
-  }
+  run([&] { divide_by_sums(s, logsumexp + tile.first_query, tile.queries, head_size); });
   store_columns(output, s.output_columns, tile.queries, head_size);
 }
 
@@ -181,7 +191,7 @@ void forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k, cons
   const auto count = static_cast<std::int64_t>(tasks.size());
   ScratchPool<C> pool(ForwardScratch<C>::elements(q.head_size), count);
   C* const all_logsumexp = logsumexp.data<C>();
-  parallel_for(count, 1, [&](std::int64_t i, std::int64_t) {
+  tessera::parallel_for(count, 1, [&](std::int64_t i, std::int64_t) {
     const typename ScratchPool<C>::Piece piece(pool);
     const ForwardScratch<C> scratch(piece.data(), q.head_size);
     const ForwardTask& task = tasks[static_cast<std::size_t>(i)];
@@ -250,29 +260,31 @@ void differentiate_softmax(const BackwardScratch<C>& s, const TilePosition& tile
 
 template <typename C>
 void visit_keys(const BackwardScratch<C>& s, const TilePosition& tile, std::int64_t head_size) {
-  const std::int64_t lanes = whole_vectors<C>(tile.queries);
-  for_each_band<C>(tile, [&](const Band& band) {
-    const std::int64_t key = tile.first_key + band.begin;
-    const ProductExtent extent{
-        .rows = band.keys(), .columns = lanes - band.first_lane, .depth = head_size};
-    s.multiply(s.scores.from(band.begin, band.first_lane), s.keys.from(key, 0),
-               s.query_columns.from(0, band.first_lane), extent, Accumulate::no);
-    s.multiply(s.d_scores.from(band.begin, band.first_lane), s.values.from(key, 0),
-               s.d_output_columns.from(0, band.first_lane), extent, Accumulate::no);
-    differentiate_softmax(s, tile, band, lanes);
-  });
-  for_each_band<C>(tile, [&](const Band& band) {
-    const std::int64_t key = tile.first_key + band.begin, first = band.first_lane;
-    const ProductExtent extent{
-        .rows = band.keys(), .columns = head_size, .depth = tile.queries - first};
-    s.multiply(s.d_values.from(key, 0), s.scores.from(band.begin, first), s.d_output.from(first, 0),
-               extent, Accumulate::yes);
-    s.multiply(s.d_keys.from(key, 0), s.d_scores.from(band.begin, first), s.queries.from(first, 0),
-               extent, Accumulate::yes);
-    s.multiply(s.d_queries.from(first, 0), s.d_scores.from(band.begin, first).transposed(),
-               s.keys.from(key, 0),
-               {.rows = tile.queries - first, .columns = head_size, .depth = band.keys()},
-               Accumulate::yes);
+  run([&] {
+    const std::int64_t lanes = whole_vectors<C>(tile.queries);
+    for_each_band<C>(tile, [&](const Band& band) {
+      const std::int64_t key = tile.first_key + band.begin;
+      const ProductExtent extent{
+          .rows = band.keys(), .columns = lanes - band.first_lane, .depth = head_size};
+      s.multiply(s.scores.from(band.begin, band.first_lane), s.keys.from(key, 0),
+                 s.query_columns.from(0, band.first_lane), extent, Accumulate::no);
+      s.multiply(s.d_scores.from(band.begin, band.first_lane), s.values.from(key, 0),
+                 s.d_output_columns.from(0, band.first_lane), extent, Accumulate::no);
+      differentiate_softmax(s, tile, band, lanes);
+    });
+    for_each_band<C>(tile, [&](const Band& band) {
+      const std::int64_t key = tile.first_key + band.begin, first = band.first_lane;
+      const ProductExtent extent{
+          .rows = band.keys(), .columns = head_size, .depth = tile.queries - first};
+      s.multiply(s.d_values.from(key, 0), s.scores.from(band.begin, first),
+                 s.d_output.from(first, 0), extent, Accumulate::yes);
+      s.multiply(s.d_keys.from(key, 0), s.d_scores.from(band.begin, first),
+                 s.queries.from(first, 0), extent, Accumulate::yes);
+      s.multiply(s.d_queries.from(first, 0), s.d_scores.from(band.begin, first).transposed(),
+                 s.keys.from(key, 0),
+                 {.rows = tile.queries - first, .columns = head_size, .depth = band.keys()},
+                 Accumulate::yes);
+    });
   });
 }
 
@@ -289,12 +301,14 @@ void load_queries(const BackwardScratch<compute_t<T>>& s, const TilePosition& ti
   std::fill_n(s.logsumexp, kTile, C{0});
   std::fill_n(s.delta, kTile, C{0});
   std::copy_n(logsumexp, tile.queries, s.logsumexp);
-  for (std::int64_t i = 0; i < tile.queries; ++i) {
-    const T* const output = o.row(i);
-    const C* const d_output = s.d_output.row(i);
-    s.delta[i] =
-        sum_of<C>(head_size, [&](std::int64_t c) { return load(output[c]) * d_output[c]; });
-  }
+  run([&] {
+    for (std::int64_t i = 0; i < tile.queries; ++i) {
+      const T* const output = o.row(i);
+      const C* const d_output = s.d_output.row(i);
+      s.delta[i] =
+          sum_of<C>(head_size, [&](std::int64_t c) { return load(output[c]) * d_output[c]; });
+    }
+  });
 }
 
 struct BackwardArguments {
@@ -351,7 +365,7 @@ void backward(const BackwardArguments& x, compute_t<T> scale) {
   const std::int64_t tokens = x.k.tokens, head_size = x.k.head_size;
   const std::int64_t tasks = x.k.batch * x.k.heads;
   ScratchPool<C> pool(BackwardScratch<C>::elements(tokens, head_size), tasks);
-  parallel_for(tasks, 1, [&](std::int64_t task, std::int64_t) {
+  tessera::parallel_for(tasks, 1, [&](std::int64_t task, std::int64_t) {
     const typename ScratchPool<C>::Piece piece(pool);
     const BackwardScratch<C> scratch(piece.data(), tokens, head_size);
     backward_head<T>(x, scale, task / x.k.heads, task % x.k.heads, scratch);

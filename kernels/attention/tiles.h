@@ -3,6 +3,9 @@
 // A tile of scores is stored with one row per key and one *lane* (column) per query. So the maximum
 // and the sum over keys are elementwise operations between rows. Keys and values are used as they
 // lie in memory; only the queries must be transposed.
+//
+// Functions with loops over elements are compiled for several instruction sets (run in
+// kernels/cpu/parallel.h), each once, not once for every task that calls them.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +14,7 @@
 
 #include "kernels/attention/op.h"
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/small_product.h"
 #include "kernels/cpu/transpose.h"
 
@@ -66,12 +70,14 @@ Matrix<T> head_rows(const Heads& x, std::int64_t batch, std::int64_t head) {
 template <typename T>
 void load_rows(const Matrix<compute_t<T>>& to, const Matrix<T>& from, std::int64_t rows,
                std::int64_t columns, compute_t<T> scale = 1) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const T* const source = from.row(i);
-    compute_t<T>* const target = to.row(i);
-    for (std::int64_t j = 0; j < columns; ++j) target[j] = scale * load(source[j]);
-    std::fill(target + columns, target + whole_vectors<compute_t<T>>(columns), 0);
-  }
+  run([&] {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const T* const source = from.row(i);
+      compute_t<T>* const target = to.row(i);
+      for (std::int64_t j = 0; j < columns; ++j) target[j] = scale * load(source[j]);
+      std::fill(target + columns, target + whole_vectors<compute_t<T>>(columns), 0);
+    }
+  });
 }
 
 /// A square of whole vectors: to(j, i) = f(from(i, j)).
@@ -118,10 +124,12 @@ template <typename T>
 void load_columns(const Matrix<compute_t<T>>& to, const Matrix<T>& from, std::int64_t rows,
                   std::int64_t columns, compute_t<T> scale = 1) {
   using C = compute_t<T>;
-  transpose_rows<C>(to, from, rows, columns, [scale](C value) { return scale * value; });
-  for (std::int64_t j = 0; j < columns; ++j) {
-    std::fill(to.row(j) + rows, to.row(j) + whole_vectors<C>(rows), 0);
-  }
+  run([&] {
+    transpose_rows<C>(to, from, rows, columns, [scale](C value) { return scale * value; });
+    for (std::int64_t j = 0; j < columns; ++j) {
+      std::fill(to.row(j) + rows, to.row(j) + whole_vectors<C>(rows), 0);
+    }
+  });
 }
 
 /// to = from^T: row i of `to` is lane i.
@@ -129,18 +137,20 @@ template <typename T>
 void store_columns(const Matrix<T>& to, const Matrix<compute_t<T>>& from, std::int64_t rows,
                    std::int64_t columns) {
   using C = compute_t<T>;
-  transpose_rows<C>(to, from, columns, rows, [](C value) { return value; });
+  run([&] { transpose_rows<C>(to, from, columns, rows, [](C value) { return value; }); });
 }
 
 /// to = scale * from.
 template <typename T>
 void store_rows(const Matrix<T>& to, const Matrix<compute_t<T>>& from, std::int64_t rows,
                 std::int64_t columns, compute_t<T> scale = 1) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const compute_t<T>* const source = from.row(i);
-    T* const target = to.row(i);
-    for (std::int64_t j = 0; j < columns; ++j) store(target[j], scale * source[j]);
-  }
+  run([&] {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const compute_t<T>* const source = from.row(i);
+      T* const target = to.row(i);
+      for (std::int64_t j = 0; j < columns; ++j) store(target[j], scale * source[j]);
+    }
+  });
 }
 
 }  // namespace tessera::cpu

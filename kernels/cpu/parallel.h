@@ -62,6 +62,13 @@ inline Isa loop_isa() {
   return std::min(matmul_options().isa, best_isa());
 }
 
+/// body() on the calling thread, compiled for the rank's instruction set.
+template <typename Body>
+void run(const Body& body) {
+  run_loop(
+      loop_isa(), [&](std::int64_t, std::int64_t) { body(); }, 0, 0);
+}
+
 /// tessera::parallel_for with the body for the rank's instruction set.
 template <typename Body>
 void parallel_for(std::int64_t total, std::int64_t chunk, const Body& body) {
