@@ -3,9 +3,6 @@
 add_custom_target(tests_emulation)
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*_test.cpp)
 if(TESSERA_SANITIZE MATCHES "thread")
-  list(APPEND test_spec "~[races]") # these contain races on purpose
-endif()
-if(TESSERA_SANITIZE MATCHES "thread")
   list(FILTER sources EXCLUDE REGEX "/counts_test\\.cpp$") # the calls that count are the sanitizer's
 endif()
 tessera_tests(emulation ${sources})

@@ -29,7 +29,9 @@ def main():
         # Catch passes if it finds no test of the name, but for the warning. A comma would end the name.
         spec = quoted(name.replace("\\", "\\\\").replace(",", "\\,"))
         program = " ".join(quoted(word) for word in command)
-        properties = f"LABELS {label} TIMEOUT 300"
+        if "[races]" in tags:
+            label += ";races"  # on purpose: the preset `tsan` leaves them out
+        properties = f'LABELS "{label}" TIMEOUT 300'
         if about_cpu:
             properties += " ENVIRONMENT TESSERA_TEST_DEVICE=cpu"
         lines += [f"add_test({test} {program} {spec} --warn NoTests)",
