@@ -5,11 +5,11 @@
 #   - the tests of threads, and a few tests of every kernel, under the thread sanitizer
 #   - a build for GPUs and its registers, where nvcc is installed, and its instructions, where cuobjdump is
 #   - the book's site and calculator, where Emscripten is installed, and in a browser where Chromium is
-#   - a build of every source alone, without precompiled headers
+#   - the CPU seconds of a build from nothing, and a build of every source alone, without precompiled headers
 #   - all planted faults, and the kernels of AArch64 under qemu
 #   - the layout of the sources
-# With --sample, which .ci/run takes, it leaves out the wheel, the thread sanitizer and the parts after them, and
-# the others have only the tests that find most.
+# With --sample, which .ci/run takes, it leaves out the site and the parts after it, and the others have only the
+# tests that find most.
 #
 # Every part runs, even after a failure. At the end there is an excerpt of each failed part. The last lines
 # give the result of each part with its seconds and its limit, and each test that failed.
@@ -102,9 +102,16 @@ asan_gpu() { # all but the longest: they take minutes on the emulated GPU
   tests_of emulated --exclude-regex '^sharding/strategy:.*(resharding|untied|evaluation)' --label-regex "$labels"
 }
 
-tsan_build() { sanitized tsan tests_{emulation,runtime,kernels,sharding}; }
+if [[ $sample ]]; then
+  tsan_targets=(tests_{emulation,runtime,sharding})
+else
+  tsan_targets=(tests_{emulation,runtime,kernels,sharding})
+fi
+tsan_build() { sanitized tsan "${tsan_targets[@]}"; }
 tsan_cpu() {
-  TESSERA_TEST_DEVICE=cpu tests_of tsan --exclude-regex "$about_gpus" \
+  local exclude=$about_gpus
+  [[ $sample ]] && exclude+='|^sharding/(random_options|strategy|checkpoint)' # a minute and more
+  TESSERA_TEST_DEVICE=cpu tests_of tsan --exclude-regex "$exclude" \
     --tests-regex '^runtime/|^sharding/|^kernels/.*thread'
 }
 tsan_gpu() { # for each kernel a test or two that run its threads in every order
@@ -158,12 +165,13 @@ part "tests" 780 all_tests
 part "asan build" 600 asan_build
 part "asan, CPU" 240 asan_cpu
 part "asan, GPU" 300 asan_gpu
+part "tsan build" 300 tsan_build
+part "tsan, CPU" 240 tsan_cpu
+part "tsan, GPU" 300 tsan_gpu
+part "wheel" 300 tests/tools/wheel_test.sh TESSERA_WERROR=ON
 if [[ ! $sample ]]; then
-  part "wheel" 300 tests/tools/wheel_test.sh TESSERA_WERROR=ON
-  part "tsan build" 300 tsan_build
-  part "tsan, CPU" 240 tsan_cpu
-  part "tsan, GPU" 300 tsan_gpu
   part "site" 900 site
+  part "compile times" 480 tools/compile_times.py
   part "alone" 900 alone
   part "AArch64" 2400 tools/test_aarch64.sh
   part "planted" 14400 planted
