@@ -67,9 +67,12 @@ def report(name, times, limit):
 
 
 def main():
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
         return compile_one(sys.argv[1:])
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
+    if len(sys.argv) > 1:
+        print(__doc__)
+        return 0
     shutil.rmtree(BUILD, ignore_errors=True)
     launcher = f"{sys.executable};{pathlib.Path(__file__).resolve()}"
     subprocess.run(["cmake", "--preset", "release", "-B", BUILD, f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher}",
