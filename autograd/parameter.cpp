@@ -1,12 +1,14 @@
 #include "autograd/parameter.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <type_traits>
 
 #include "runtime/check.h"
 #include "runtime/describe.h"
 #include "runtime/host_pieces.h"
-#include "runtime/random.h"
+#include "runtime/normals.h"
 #include "runtime/threads.h"
 
 namespace tessera {
@@ -125,11 +127,10 @@ Accumulate Parameter::next_contribution() const {
 void Parameter::initialize(const Tensor& part, std::int64_t first, std::uint64_t seed) const {
   const RandomStream random(seed, name());
   const Initializer initializer = state_->initializer;
-  const auto value_at = [&](std::int64_t i) {
+  const bool constant = initializer.kind == Initializer::Kind::constant;
+  const auto value_at = [&](std::int64_t i, float normal) {
     if (initializer.zero_row && i / (numel() / shape()[0]) == *initializer.zero_row) return 0.0;
-    return initializer.kind == Initializer::Kind::constant
-               ? initializer.value
-               : initializer.value * random.normal(static_cast<std::uint64_t>(i));
+    return constant ? initializer.value : initializer.value * normal;
   };
   write_from_host(part, [&](const Tensor& piece, std::int64_t begin) {
     const bool floating = visit_floating(piece.dtype(), [&]<typename T>(T) {
@@ -137,8 +138,15 @@ void Parameter::initialize(const Tensor& part, std::int64_t first, std::uint64_t
       // A 16-bit value is the rounded f32 value: the same bits as a copy of an f32 master.
       using Exact = std::conditional_t<std::is_same_v<T, double>, double, float>;
       parallel_for(piece.numel(), std::int64_t{1} << 14, [&](std::int64_t from, std::int64_t to) {
+        std::array<float, 256> normals{};
         for (std::int64_t i = from; i < to; ++i) {
-          values[i] = static_cast<T>(static_cast<Exact>(value_at(first + begin + i)));
+          const std::int64_t at = (i - from) % 256;
+          if (at == 0 && !constant) {
+            const auto count = static_cast<std::size_t>(std::min<std::int64_t>(256, to - i));
+            fill_normal(std::span(normals).first(count), random,
+                        static_cast<std::uint64_t>(first + begin + i));
+          }
+          values[i] = static_cast<T>(static_cast<Exact>(value_at(first + begin + i, normals[at])));
         }
       });
     });

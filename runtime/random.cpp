@@ -6,8 +6,24 @@
 #include "runtime/check.h"
 #include "runtime/elementary.h"
 #include "runtime/hash.h"
+#include "runtime/normals.h"
 
 namespace tessera {
+namespace {
+
+/// The point whose coordinates are two normal numbers, by Box-Muller.
+struct Polar {
+  double radius, angle;
+};
+
+Polar polar(const PhiloxCounter& words, std::size_t pair) {
+  // 1 - u lies in (0, 1], so the logarithm is finite.
+  return {std::sqrt(-2.0 * logarithm(1.0 - RandomStream::to_uniform(words[pair]))),
+          2.0 * std::numbers::pi * RandomStream::to_uniform(words[pair + 1])};
+}
+
+}  // namespace
+
 RandomStream::RandomStream(std::uint64_t seed, std::string_view name, std::uint64_t first,
                            std::uint64_t second)
     : seed_(seed) {
@@ -26,12 +42,22 @@ std::uint64_t RandomStream::below(std::uint64_t index, std::uint64_t bound) cons
 }
 
 float RandomStream::normal(std::uint64_t index) const {
-  const PhiloxCounter words = block(index / 4);
-  const std::uint64_t pair = (index % 4) / 2 * 2;
-  // 1 - u lies in (0, 1], so the logarithm is finite.
-  const double radius = std::sqrt(-2.0 * logarithm(1.0 - to_uniform(words[pair])));
-  const double angle = 2.0 * std::numbers::pi * to_uniform(words[pair + 1]);
+  const auto [radius, angle] = polar(block(index / 4), (index % 4) / 2 * 2);
   return static_cast<float>(radius * (index % 2 == 0 ? cosine(angle) : sine(angle)));
+}
+
+void fill_normal(std::span<float> values, const RandomStream& random, std::uint64_t first) {
+  std::size_t i = 0;
+  for (; i < values.size() && (first + i) % 4 != 0; ++i) values[i] = random.normal(first + i);
+  for (; i + 4 <= values.size(); i += 4) {
+    const PhiloxCounter words = random.block((first + i) / 4);
+    for (const std::size_t pair : {0, 2}) {
+      const auto [radius, angle] = polar(words, pair);
+      values[i + pair] = static_cast<float>(radius * cosine(angle));
+      values[i + pair + 1] = static_cast<float>(radius * sine(angle));
+    }
+  }
+  for (; i < values.size(); ++i) values[i] = random.normal(first + i);
 }
 
 RandomPermutation::RandomPermutation(const RandomStream& stream, std::uint64_t size)

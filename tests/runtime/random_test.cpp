@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/error.h"
+#include "runtime/normals.h"
 
 namespace tessera {
 namespace {
@@ -119,6 +120,15 @@ TEST_CASE("normal values are the nearest floats of Box and Muller's formula") {
     const auto angle = 2.0L * std::numbers::pi_v<long double> * random.uniform(i + 1);
     REQUIRE(random.normal(i) == static_cast<float>(radius * std::cos(angle)));
     REQUIRE(random.normal(i + 1) == static_cast<float>(radius * std::sin(angle)));
+  }
+}
+
+TEST_CASE("normal values have the same bits alone and in a row, wherever it begins and ends") {
+  const RandomStream random(9, "row");
+  for (std::uint64_t first = 0; first < 9; ++first) {
+    std::vector<float> row(13 - first);
+    fill_normal(row, random, first);
+    for (std::uint64_t i = 0; i < row.size(); ++i) REQUIRE(row[i] == random.normal(first + i));
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "runtime/context.h"
 #include "runtime/error.h"
+#include "runtime/normals.h"
 #include "sharding/comm/communicator.h"
 #include "tests/support/device.h"
 #include "tests/support/findings.h"
@@ -22,10 +23,8 @@ using Floats = std::vector<float>;
 /// Rank r's values, the same wherever they are made.
 inline Floats values_of(int rank, std::int64_t count) {
   const RandomStream random(11, "rank", static_cast<std::uint64_t>(rank));
-  Floats values;
-  for (std::int64_t i = 0; i < count; ++i) {
-    values.push_back(random.normal(static_cast<std::uint64_t>(i)));
-  }
+  Floats values(static_cast<std::size_t>(count));
+  fill_normal(values, random, 0);
   return values;
 }
 

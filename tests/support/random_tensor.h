@@ -1,11 +1,15 @@
 // Tensors of addressed random numbers for tests.
 #pragma once
 
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/check.h"
-#include "runtime/random.h"
+#include "runtime/normals.h"
 #include "runtime/tensor.h"
 
 namespace tessera::test {
@@ -29,14 +33,25 @@ inline Tensor tensor_of(const std::vector<double>& values, const Shape& shape, D
   return tensor;
 }
 
-/// Standard normal values times `scale`, a function of (name, index) alone, rounded to `dtype`.
+/// Standard normal values, a function of (name, index) alone. Those of a name are drawn once.
+inline std::vector<double> normal_values(std::string_view name, std::int64_t count) {
+  static std::mutex mutex;
+  static std::map<std::string, std::vector<float>> drawn;
+  const std::lock_guard lock(mutex);
+  std::vector<float>& values = drawn[std::string(name)];
+  const std::size_t first = values.size(), size = static_cast<std::size_t>(count);
+  if (first < size) {
+    values.resize(size);
+    fill_normal(std::span(values).subspan(first), RandomStream(7, name), first);
+  }
+  return {values.begin(), values.begin() + count};
+}
+
+/// Standard normal values times `scale`, rounded to `dtype`.
 inline Tensor normal_tensor(const Shape& shape, DType dtype, std::string_view name,
                             double scale = 1.0) {
-  const RandomStream random(7, name);
-  std::vector<double> values;
-  for (std::int64_t i = 0; i < shape.numel(); ++i) {
-    values.push_back(scale * random.normal(static_cast<std::uint64_t>(i)));
-  }
+  std::vector<double> values = normal_values(name, shape.numel());
+  for (double& value : values) value *= scale;
   return tensor_of(values, shape, dtype);
 }
 
