@@ -4,6 +4,7 @@
 
 #include "kernels/rope/op.h"
 #include "runtime/check.h"
+#include "runtime/context.h"
 #include "runtime/elementary.h"
 
 namespace tessera {
@@ -205,14 +206,13 @@ RopeTable rope_table(std::int64_t positions, const RopeFrequencies& frequencies,
   RopeTable table{.pairs = pairs};
   visit_floating(dtype, [&](auto type) {
     using T = decltype(type);
-    std::vector<T> cosines, sines;
-    for (std::int64_t position = 0; position < positions; ++position) {
-      for (const double frequency : of_pair) {
-        double angle = static_cast<double>(position) * frequency;
-        if (in_f32) angle = static_cast<float>(angle);
-        cosines.push_back(static_cast<T>(scaled(cosine(angle))));
-        sines.push_back(static_cast<T>(scaled(sine(angle))));
-      }
+    std::vector<T> cosines(static_cast<std::size_t>(shape.numel())), sines = cosines;
+    const std::int64_t computed = context().is_dry() ? 0 : positions;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(computed) * of_pair.size(); ++i) {
+      double angle = static_cast<double>(i / of_pair.size()) * of_pair[i % of_pair.size()];
+      if (in_f32) angle = static_cast<float>(angle);
+      cosines[i] = static_cast<T>(scaled(cosine(angle)));
+      sines[i] = static_cast<T>(scaled(sine(angle)));
     }
     table.cosine = Tensor::from(cosines, shape);
     table.sine = Tensor::from(sines, shape);
