@@ -10,6 +10,7 @@
 
 #include "tests/runtime/emulated_device.h"
 #include "tests/runtime/emulated_graph.h"
+#include "tests/support/waiting.h"
 
 namespace tessera {
 namespace {
@@ -219,7 +220,7 @@ TEST_CASE("an abort releases a launch that another rank never joins, and later l
   ranks.capture({sum});
   ranks.first.launch();
   std::thread aborts([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    test::wait_for("the host waits for the launch", [] { return waiting_host_threads() == 1; });
     ncclCommAbort(ranks.first.comm);
   });
   ranks.first.here();

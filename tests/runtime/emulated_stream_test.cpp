@@ -9,6 +9,7 @@
 
 #include "runtime/emulation/toolkit/device_queue.h"
 #include "tests/runtime/emulated_device.h"
+#include "tests/support/waiting.h"
 
 namespace tessera {
 namespace {
@@ -182,7 +183,7 @@ TEST_CASE("a stream may wait for a point that another thread queues later") {
   }
   enqueue(a, [&] { order.push_back(2); });
   std::thread other([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    test::wait_for("the host waits for the point", [] { return waiting_host_threads() == 1; });
     enqueue(b, [&] { order.push_back(1); });
     const auto lock = Devices::get().lock();
     Devices::get().enqueue(*b.handle, {.pass = point});

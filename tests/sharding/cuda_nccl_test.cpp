@@ -18,6 +18,7 @@
 #include "tests/support/device.h"
 #include "tests/support/local_port.h"
 #include "tests/support/progress.h"
+#include "tests/support/test_clock.h"
 #if defined(TESSERA_EMULATED)
 #include "runtime/emulation/toolkit/nccl_faults.h"
 #endif
@@ -33,10 +34,11 @@ using Body = std::function<void(Communicator&)>;
 
 namespace {
 
-/// Calls `body` on every rank, all of which have a GPU.
-void run(int ranks, const NcclOptions& options, const Body& body, int ranks_per_node = 0) {
-  const auto with_nccl = [&](Communicator& control) { run_with_nccl(control, options, body); };
-  const Deadline deadline = options.deadline;
+/// Calls `body` on every rank, all of which have a GPU. `control`: the deadline of the communicator
+/// that compares calls.
+void run(int ranks, const NcclOptions& options, const Body& body, int ranks_per_node = 0,
+         const Deadline& control = test::kSafetyLimit) {
+  const auto with_nccl = [&](Communicator& world) { run_with_nccl(world, options, body); };
 #if defined(TESSERA_EMULATED)
   emulation::DeviceOptions devices = emulation::device_options();
   devices.devices = ranks;
@@ -47,7 +49,7 @@ void run(int ranks, const NcclOptions& options, const Body& body, int ranks_per_
   run_ranks({.ranks = ranks,
              .device = test::device(),
              .threads = 1,
-             .deadline = deadline,
+             .deadline = control,
              .ranks_per_node = ranks_per_node},
             with_nccl);
 }
@@ -71,7 +73,9 @@ void expect(const NcclOptions& options, int ranks, void (*check)(Communicator&, 
   CHECK(findings.wrong() == std::vector<std::string>{});
 }
 
-const NcclOptions kDeterministic = {.deterministic = true, .deadline = std::chrono::seconds(60)};
+const NcclOptions kDeterministic = {.deterministic = true, .deadline = test::kSafetyLimit};
+
+constexpr auto kShort = std::chrono::milliseconds(300);
 
 /// Sums as near to the exact one as additions in any order can promise, in f32 and bf16.
 void check_any_order(Communicator& group, Findings& findings) {
@@ -239,13 +243,19 @@ TEST_CASE("nccl: ranks that disagree are both named") {
 
 TEST_CASE("nccl: a missing rank is named when the deadline has passed") {
   if (!has_gpus(3)) return;
-  REQUIRE_THROWS_WITH(run(3, {.deadline = std::chrono::milliseconds(300)},
-                          [](Communicator& group) {
-                            if (group.rank() == 1) {
-                              std::this_thread::sleep_for(std::chrono::milliseconds(900));
-                            }
-                            group.barrier(compute());
-                          }),
+  test::TestClock clock;
+  const Deadline deadline(kShort, clock);
+  std::atomic<int> others = 0;
+  const auto body = [&](Communicator& group) {
+    if (group.rank() == 1) {
+      test::wait_for("the others are here", [&] { return others == 2; });
+      clock.pass_when_waiting(2, kShort);
+    } else {
+      ++others;
+    }
+    group.barrier(compute());
+  };
+  REQUIRE_THROWS_WITH(run(3, {.deadline = deadline}, body, 0, deadline),
                       Catch::Contains("waited 300 ms") && Catch::Contains("for rank 1"));
 }
 
@@ -268,7 +278,7 @@ class Rescue {
       : thread_([this, &world] {
           std::unique_lock lock(mutex_);
           const auto over = [this] { return over_; };
-          if (!changed_.wait_for(lock, std::chrono::seconds(20), over)) world.abort("rescued");
+          if (!changed_.wait_for(lock, test::kSafetyLimit, over)) world.abort("rescued");
         }) {}
   ~Rescue() {
     {
@@ -301,26 +311,38 @@ void read_a_sum(
   throw Error("the sum was trusted");
 }
 
-const Body kReadASum = [](Communicator& world) { read_a_sum(world); };
-
 }  // namespace
 
 TEST_CASE("nccl: a call that never ends on the GPU is named when the deadline has passed") {
   const emulation::NcclFaultsGuard guard({.never_ends = true});
-  CHECK_THROWS_WITH(run(2, {.deadline = std::chrono::milliseconds(300)}, kReadASum),
+  test::TestClock clock;
+  std::atomic<int> queued = 0;
+  const auto let_time_pass = [&](Communicator& world) {
+    if (++queued == world.size()) clock.pass(kShort + std::chrono::milliseconds(1));
+  };
+  const auto body = [&](Communicator& world) { read_a_sum(world, let_time_pass); };
+  CHECK_THROWS_WITH(run(2, {.deadline = {kShort, clock}}, body),
                     Catch::Matches("rank [01]: call 0, all_reduce of 16 bytes in 1 tensor, for "
                                    "h.0, was queued 300 ms ago and has not ended on the GPU.*") &&
                         Catch::Contains("sharding.timeout"));
 }
 
 TEST_CASE("nccl: calls that have ended do not count as overdue, however long the run takes") {
-  const auto body = [](Communicator& world) {
+  test::TestClock clock;
+  std::atomic<int> ended = 0;
+  std::atomic<bool> passed = false;
+  const auto body = [&](Communicator& world) {
     world.barrier(compute());
     compute().synchronize();
-    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    if (++ended == world.size()) {
+      clock.pass(std::chrono::hours(1));
+      passed = true;
+    }
+    test::wait_for("both calls have ended and time has passed", [&] { return passed.load(); });
+    clock.wait_for_questions(3);  // so one of the two watchers has looked and gone on
     world.raise_if_aborted();
   };
-  CHECK_NOTHROW(run(2, {.deadline = std::chrono::seconds(2)}, body));
+  CHECK_NOTHROW(run(2, {.deadline = {kShort, clock}}, body));
 }
 
 TEST_CASE("nccl: results that an abort has cut short are refused on every rank") {
@@ -330,7 +352,8 @@ TEST_CASE("nccl: results that an abort has cut short are refused on every rank")
     std::thread disk;
     if (world.rank() == 1) {
       disk = std::thread([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        test::wait_for("both ranks wait for the sum",
+                       [] { return emulation::waiting_host_threads() == 2; });
         world.abort("rank 1: the disk is full");
       });
     }
@@ -357,7 +380,13 @@ TEST_CASE("nccl: ranks that abort at the same time all give the reason of the fi
 
 TEST_CASE("nccl: ranks that never reach NCCL end the run when the deadline has passed") {
   const emulation::NcclFaultsGuard guard({.never_queued = true});
-  CHECK_THROWS_WITH(run(2, {.deadline = std::chrono::milliseconds(300)}, kReadASum),
+  test::TestClock clock;
+  std::atomic<int> connected = 0;
+  const auto body = [&](Communicator& world) {
+    if (++connected == world.size()) clock.tick();
+    read_a_sum(world);
+  };
+  CHECK_THROWS_WITH(run(2, {.deadline = {kShort, clock}}, body),
                     Catch::Matches("rank [01]: waited 300 ms in call 0, all_reduce of 16 bytes in "
                                    "1 tensor, for h.0 for other ranks to reach NCCL"));
 }
@@ -379,7 +408,7 @@ TEST_CASE("nccl: an error that NCCL reports later, of a broken link, ends the ca
 
 TEST_CASE("nccl: an exception between two calls of a group leaves no group open") {
   run_ranks({.ranks = 1, .device = test::device(), .threads = 1}, [](Communicator& world) {
-    NcclJob job(world, std::chrono::seconds(60));
+    NcclJob job(world, test::kSafetyLimit);
     const ncclComm_t comm = job.connect(world);
     const auto describe = [] { return std::string("a call"); };
     CHECK_THROWS_WITH(
@@ -415,7 +444,7 @@ TEST_CASE("nccl: ranks that disagree after two steps are both named at the step'
       world.next_step(compute());
     }
   };
-  const NcclOptions options = {.deadline = std::chrono::seconds(60),
+  const NcclOptions options = {.deadline = test::kSafetyLimit,
                                .check_collectives = CheckCollectives::first_steps};
   CHECK_THROWS_WITH(
       run(2, options, body),

@@ -12,7 +12,11 @@ namespace tessera::test {
 
 class TestClock final : public DeadlineClock {
  public:
-  TimePoint now() override { return TimePoint(std::chrono::nanoseconds(now_)); }
+  TimePoint now() override {
+    ++questions_;
+    if (ticks_) pass(std::chrono::milliseconds(1));
+    return TimePoint(std::chrono::nanoseconds(now_));
+  }
 
   bool wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, TimePoint end,
             const std::function<bool()>& done) override {
@@ -29,6 +33,13 @@ class TestClock final : public DeadlineClock {
   }
 
   void pass(std::chrono::nanoseconds time) { now_ += time.count(); }
+  /// From now on a millisecond passes with each question about the time: for code that polls.
+  void tick() { ticks_ = true; }
+  /// Waits until the time has been asked for so many times more.
+  void wait_for_questions(int more) {
+    const int end = questions_ + more;
+    wait_for("the time is asked for", [&] { return questions_ >= end; });
+  }
   /// Lets time pass as soon as so many threads wait at once.
   void pass_when_waiting(int threads, std::chrono::nanoseconds time) {
     wait_for(std::to_string(threads) + " threads wait", [&] { return waiting_ == threads; });
@@ -43,7 +54,8 @@ class TestClock final : public DeadlineClock {
 
  private:
   std::atomic<std::int64_t> now_ = 0;
-  std::atomic<int> waits_ = 0, waiting_ = 0;
+  std::atomic<int> waits_ = 0, waiting_ = 0, questions_ = 0;
+  std::atomic<bool> ticks_ = false;
 };
 
 }  // namespace tessera::test

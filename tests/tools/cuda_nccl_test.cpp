@@ -9,6 +9,7 @@
 #include "sharding/comm/nccl/nccl.h"
 #include "sharding/comm/threads/threads.h"
 #include "tests/support/device.h"
+#include "tests/support/waiting.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/measure/workload.h"
 #include "tools/train/resolve.h"
@@ -104,7 +105,8 @@ int count_trusted(const std::function<void(TrainingSession&, const BatchSource&)
     if (world.rank() == 1) {
       emulation::set_nccl_faults({.never_ends = true});
       disk = std::thread([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        test::wait_for("both ranks wait for results",
+                       [] { return emulation::waiting_host_threads() == 2; });
         world.abort(kReason);
       });
     }

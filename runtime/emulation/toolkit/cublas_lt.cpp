@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <thread>
 #include <vector>
 
 #include <cublasLt.h>
 #include <emulated_device.h>
 
+#include "runtime/emulation/toolkit/device_queue.h"
 #include "runtime/emulation/toolkit/product.h"
 
 struct cublasLtContext {};
@@ -348,7 +348,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const auto& [whole, in_halves] = tessera::emulation::device_options().product_delays;
   const std::chrono::milliseconds delay = algorithm.sum == Sum::in_halves ? in_halves : whole;
   const auto product = [=] {
-    if (delay.count() > 0) std::this_thread::sleep_for(delay);
+    stream->delay += delay;
     multiply(problem, at, alpha_now, beta_now, algorithm.sum, workspace);
     tessera::emulation::list_launch(
         {.kernel = "cublasLtMatmul", .work = work_of(problem, beta_now != 0.0f)});

@@ -81,7 +81,9 @@ void Devices::run_until(const PointHandle& point, std::unique_lock<std::mutex>& 
       run_first(*next);
     } else if (!point->passed) {
       memory.close();
+      ++waiting_threads_;
       changed_.wait(lock);
+      --waiting_threads_;
     }
   }
   memory.close();
@@ -156,7 +158,7 @@ void Devices::run_first(CUstream_st& stream) {
   }
   if (item.pass) {
     item.pass->passed = true;
-    item.pass->time = std::chrono::steady_clock::now();
+    item.pass->time = std::chrono::steady_clock::now() + stream.delay;
   }
 }
 

@@ -51,6 +51,7 @@ struct CUstream_st {
   int priority = 0;
   bool destroyed = false;
   std::deque<tessera::emulation::Item> items;
+  std::chrono::nanoseconds delay{0};  // of its work so far: its events are that much later
 
   std::shared_ptr<tessera::emulation::Capture> capture;  // null: the stream does not capture
   std::size_t lane = 0;                                  // of the capture
@@ -117,6 +118,7 @@ class Devices {
     changed_.notify_all();
   }
   void forget_failures() { failures_.clear(); }
+  int waiting_threads() const { return waiting_threads_; }
 
   std::string leaks() const;
   void host_block(const void* data, std::size_t bytes) { host_blocks_[data] = bytes; }
@@ -135,6 +137,7 @@ class Devices {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  int waiting_threads_ = 0;
   DeviceOptions options_;
   // Handles are never freed, so the use of a destroyed one is an error and not a crash.
   std::vector<std::unique_ptr<CUstream_st>> streams_;

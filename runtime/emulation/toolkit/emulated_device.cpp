@@ -84,6 +84,11 @@ std::vector<PeerCopy> PeerCopies::take() {
   return std::exchange(copies_, {});
 }
 
+int waiting_host_threads() {
+  const auto lock = Devices::get().lock();
+  return Devices::get().waiting_threads();
+}
+
 std::uint64_t host_waits() {
   const auto lock = Devices::get().lock();
   return Devices::get().host_calls.waits;

@@ -54,7 +54,7 @@ struct DeviceOptions {
   /// The compute capability: 80, 86, 89, 90, 100 or 120. It decides how much shared memory a block can have.
   int capability = 90;
   /// The time that products of cuBLASLt take besides, by the way that an algorithm adds: a test makes
-  /// one of them the slower.
+  /// one of them the slower. Only events tell this time; it does not pass.
   struct {
     std::chrono::milliseconds whole{0}, in_halves{0};
   } product_delays;
@@ -89,6 +89,9 @@ std::uint64_t host_waits();
 /// Calls by which the host has given work to a device so far: launches, copies, fills, events that it
 /// records or lets a stream wait for, operations of NCCL. The launch of a graph is one.
 std::uint64_t host_calls();
+
+/// Threads of the host that wait for work which cannot run yet, such as that behind a closed gate.
+int waiting_host_threads();
 
 /// Forgets all failures. On a GPU only the end of the process does.
 void forget_failures();
