@@ -206,7 +206,7 @@ int main(int count, char** arguments) {
     tessera::ProgramClock clock(!checks && count > 2 ? arguments[2] : "");
     const bool pin = name == "core";
     const auto report_delay =
-        std::chrono::milliseconds(name == "raises and is mute" ? 500 : 30'000);
+        std::chrono::milliseconds(name == "raises and is mute" ? 500 : 240'000);
     tessera::run_world({.ranks = ranks,
                         .threads = pin ? 1 : 0,
                         .pin = pin,

@@ -64,6 +64,18 @@ bool has_mpirun() {
   return false;
 }
 
+/// Writes the configuration that the next start of a run reads.
+fs::path configure(const TemporaryDirectory& folder, const Config& config) {
+  const fs::path file = folder / "run.yaml";
+  std::string yaml = to_yaml(config);
+  if (const auto rows = config.data.rows_per_rank; rows > 0) {  // in place of batch_size
+    const std::size_t key = yaml.find("  batch_size:");
+    yaml.erase(key, yaml.find('\n', key) + 1 - key);
+  }
+  write_file_atomically(file, yaml);
+  return file;
+}
+
 /// `tessera launch` in the background.
 class Launched {
  public:
@@ -106,13 +118,7 @@ class Launched {
   }
   static std::vector<std::string> command(const TemporaryDirectory& folder, const Config& config,
                                           const std::string& options, const std::string& before) {
-    const fs::path file = folder / "run.yaml";
-    std::string yaml = to_yaml(config);
-    if (const auto rows = config.data.rows_per_rank; rows > 0) {  // in place of batch_size
-      const std::size_t key = yaml.find("  batch_size:");
-      yaml.erase(key, yaml.find('\n', key) + 1 - key);
-    }
-    write_file_atomically(file, yaml);
+    const fs::path file = configure(folder, config);
     return {"/bin/sh", "-c",
             fmt::format("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
                         "ASAN_OPTIONS=detect_leaks=0 {} exec {}/bin/tessera launch {} -- train {} "
@@ -132,6 +138,7 @@ Config endless_run(const TemporaryDirectory& folder) {
   config.runtime.threads = 1;
   config.train.steps = 1000000;
   config.train.eval_every = 0;
+  config.optimizer.schedule = ScheduleKind::constant;  // steps do not depend on their number
   return config;
 }
 
@@ -254,12 +261,18 @@ TEST_CASE("launch: a run whose rank was killed ends with the weights of one neve
           "[cpu]") {
   if (!has_mpirun()) return;
   const TemporaryDirectory folder;
-  Config config = run_of(folder, 200);
+  Config config = endless_run(folder);
+  config.train.checkpoint_every = 20;
+  config.train.log_every = 20;
   config.train.resume = "never";  // at the first start only
   Launched launched(folder, config, "--ranks 4 --backoff 0.1");
   REQUIRE(wait_until([&] { return !checkpoints_in(config.train.dir).empty(); }));
-  REQUIRE(launched.ranks().size() == 4);
-  ::kill(launched.ranks()[2], SIGKILL);
+  const std::vector<pid_t> ranks = launched.ranks();
+  REQUIRE(ranks.size() == 4);
+  ::kill(ranks[2], SIGSTOP);  // so no step follows, and no second checkpoint after the next one
+  config.train.steps = checkpoints_in(config.train.dir).back().step + 60;
+  configure(folder, config);
+  ::kill(ranks[2], SIGKILL);
   const int status = launched.wait();
   INFO(launched.text());
   REQUIRE(status == 0);
@@ -280,13 +293,15 @@ TEST_CASE("launch: without progress a run goes on with fewer ranks, and keeps it
   const TemporaryDirectory folder;
   Config config = endless_run(folder);
   config.train.elastic = 4;
-  config.train.steps = 200;
   config.train.checkpoint_every = 0;
   config.train.log_every = 1000;
   Launched launched(folder, config, "--ranks 4 --min-ranks 2 --backoff 0");
   for (int start = 0; start < 2; ++start) {
     REQUIRE(launched.wait_for_ranks(4));
     const std::vector<pid_t> ranks = launched.ranks();
+    ::kill(ranks[1], SIGSTOP);  // so the run does not end
+    config.train.steps = 50;
+    if (start == 1) configure(folder, config);  // for the last start
     ::kill(ranks[1], SIGKILL);
     REQUIRE(wait_until([&] { return std::none_of(ranks.begin(), ranks.end(), is_alive); }));
   }

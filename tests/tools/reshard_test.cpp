@@ -3,12 +3,11 @@
 // There are too many pairs for every run of the tests: each variant loads the files of the one before it,
 // in shuffled orders. TESSERA_RESHARD_ALL=1 in the environment takes every pair.
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <map>
-#include <thread>
 
 #include "runtime/random.h"
 #include "sharding/checkpoint/folder.h"
@@ -16,6 +15,7 @@
 #include "tests/support/failing_files.h"
 #include "tests/support/findings.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/waiting.h"
 #include "tools/config/sharding_options.h"
 #include "tools/measure/workload.h"
 #include "tools/train/checkpointer.h"
@@ -229,16 +229,21 @@ TEST_CASE("offloaded masters and f16's loss scale are saved and loaded like othe
 TEST_CASE("a checkpoint holds the values of its step while training goes on") {
   const TemporaryDirectory folder;
   const Config base = small_model("gpt2-mini");
-  /// Writes when training is far ahead.
-  class SlowFiles final : public FileCalls {
+  class Files : public FileCalls {
    public:
-    int create(const char* path) override {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      return FileCalls::create(path);
-    }
     int sync(int) override { return 0; }
   };
-  SlowFiles calls;
+  /// Writes when training is far ahead, on both ranks.
+  class LateFiles final : public Files {
+   public:
+    int create(const char* path) override {
+      test::wait_for("training is ahead", [&] { return ahead == 2; });
+      return FileCalls::create(path);
+    }
+    std::atomic<int> ahead = 0;
+  };
+  Files calls;
+  LateFiles late_calls;
   const TrainConfig sync = {.dir = folder / "sync"}, async = {.dir = folder / "async"};
   fs::create_directory(sync.dir);
   fs::create_directory(async.dir);
@@ -247,7 +252,7 @@ TEST_CASE("a checkpoint holds the values of its step while training goes on") {
     session.step(1, batches);
     save(session, {.step = 1, .batches = 1}, sync, world, calls);
     Checkpointer checkpointer(
-        async, world, [](std::string_view) {}, calls);
+        async, world, [](std::string_view) {}, late_calls);
     CheckpointTexts texts;
     if (world.rank() == 0) texts.state = run_state_text(session, {1, 1}, {}, 1);
     checkpointer.save(1, true, tensors_to_save(session), texts);
@@ -255,6 +260,7 @@ TEST_CASE("a checkpoint holds the values of its step while training goes on") {
       session.step(step, batches);
       checkpointer.poll();
     }
+    ++late_calls.ahead;
     checkpointer.finish();
   });
   CHECK(contents_of(checkpoint_path(sync.dir, 1)) == contents_of(checkpoint_path(async.dir, 1)));
