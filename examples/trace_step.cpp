@@ -20,7 +20,7 @@ using namespace tessera;
 namespace {
 
 constexpr int kRanks = 2;
-constexpr int kWarmUp = 5;
+constexpr int kWarmUp = 5;  // for the times of a trace; marks need one step
 constexpr std::int64_t kTokens = 64;
 constexpr Gpt2Config kModel = {
     .vocab_size = 2048, .context = kTokens, .layers = 4, .heads = 6, .width = 384};
@@ -60,9 +60,10 @@ void trace_rank(Communicator& world, const ShardingOptions& options, const std::
   const auto strategy = make_strategy(model.units(), options, /*seed=*/1, &world);
   AdamW optimizer(shards_for_optimizer(strategy->shards()));
   const Stream& communication = context().side_stream("communication");
-  for (int step = 0; step <= kWarmUp; ++step) {
+  const int warm_up = path.empty() ? 1 : kWarmUp;
+  for (int step = 0; step <= warm_up; ++step) {
     world.barrier(communication).synchronize();
-    context().profiler().set_tracing(step == kWarmUp);
+    context().profiler().set_tracing(step == warm_up);
     train_step(model, *strategy, optimizer, step, world.rank());
   }
   communication.synchronize();

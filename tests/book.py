@@ -332,7 +332,8 @@ def drawn(figure, tree):
     outputs = [tree.output_of(command) or "" if command else "" for command in commands]
     if len(commands) > 1:
         outputs = [f"# {command}\n{output}" for command, output in zip(commands, outputs)]
-    return subprocess.run([sys.executable, tree.root / f"docs/figures/{figure}.py"], input="".join(outputs),
+    # -S: the scripts need no installed package, and to look for those takes longer than a figure.
+    return subprocess.run([sys.executable, "-S", tree.root / f"docs/figures/{figure}.py"], input="".join(outputs),
                           capture_output=True, text=True, check=False).stdout
 
 

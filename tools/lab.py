@@ -12,6 +12,7 @@
 The faults are those of tests/*/planted_faults.py. The stories are in tools/labs/*.toml.
 """
 import filecmp
+import functools
 import importlib.util
 import json
 import pathlib
@@ -52,6 +53,7 @@ def read_labs(paths):
     return labs
 
 
+@functools.cache
 def batches():
     """All batches of planted faults."""
     found = []

@@ -5,6 +5,7 @@ A polynomial interpolates f at the Chebyshev points of the interval. For functio
 its error is within a factor of two of the best one's. The error is printed for the coefficients rounded
 to double, relative to the whole function: |weight (f - P)|.
 """
+import argparse
 import signal
 
 import mpmath
@@ -34,18 +35,24 @@ def show(name, f, weight, low, high, degree):
         print(f"    {c.hex()},")
 
 
-# The intervals are a little wider than those of the reduced arguments.
-r = mpf("0.347")
-show("e^r = 1 + r + r^2 / 2 + r^3 P(r)", power_series(lambda k: 1 / mpmath.factorial(k + 3)),
-     lambda r: r**3 / mpmath.exp(r), -r, r, 9)
-third = mpf(float.fromhex("0x1.554p-2"))
-show("atanh(s) = s + third s^3 + s^3 P(s^2)",
-     lambda t: power_series(lambda k: mpf(1) / (2 * k + 3))(t) - third,
-     lambda t: t, mpf(0), mpf("0.0295"), 9)
-sixth = mpf(float.fromhex("0x1.554p-3"))
-show("sin(r) = r - sixth r^3 + r^3 P(r^2)",
-     lambda t: power_series(lambda k: (-1)**(k + 1) / mpmath.factorial(2 * k + 3))(t) + sixth,
-     lambda t: t, mpf(0), mpf("0.617"), 7)
-show("cos(r) = 1 - r^2 / 2 + r^4 P(r^2)",
-     power_series(lambda k: (-1)**k / mpmath.factorial(2 * k + 4)),
-     lambda t: t**2 / mpmath.cos(mpmath.sqrt(t)), mpf(0), mpf("0.617"), 6)
+def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    # The intervals are a little wider than those of the reduced arguments.
+    r = mpf("0.347")
+    show("e^r = 1 + r + r^2 / 2 + r^3 P(r)", power_series(lambda k: 1 / mpmath.factorial(k + 3)),
+         lambda r: r**3 / mpmath.exp(r), -r, r, 9)
+    third = mpf(float.fromhex("0x1.554p-2"))
+    show("atanh(s) = s + third s^3 + s^3 P(s^2)",
+         lambda t: power_series(lambda k: mpf(1) / (2 * k + 3))(t) - third,
+         lambda t: t, mpf(0), mpf("0.0295"), 9)
+    sixth = mpf(float.fromhex("0x1.554p-3"))
+    show("sin(r) = r - sixth r^3 + r^3 P(r^2)",
+         lambda t: power_series(lambda k: (-1)**(k + 1) / mpmath.factorial(2 * k + 3))(t) + sixth,
+         lambda t: t, mpf(0), mpf("0.617"), 7)
+    show("cos(r) = 1 - r^2 / 2 + r^4 P(r^2)",
+         power_series(lambda k: (-1)**k / mpmath.factorial(2 * k + 4)),
+         lambda t: t**2 / mpmath.cos(mpmath.sqrt(t)), mpf(0), mpf("0.617"), 6)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "examples/ladder/ladder.h"
 #include "optim/shards.h"
@@ -52,9 +53,10 @@ std::string line_of(const std::string& rung, int ranks) {
   return output;
 }
 
+/// The book has the lines of all rungs on two ranks, which have one hash.
 template <typename T>
-void check_rung(const std::string& rung, bool sends = true) {
-  for (const int ranks : {2, 4}) {
+void check_rung(const std::string& rung, bool sends = true, const std::vector<int>& sizes = {4}) {
+  for (const int ranks : sizes) {
     const Outcome reference = run(ranks, ranks, make_rung<T>());
     const std::int64_t bytes = sends ? reference.bytes_per_step : 0;
     const std::string expected = fmt::format("  {:016x}  sent {:7}  ", reference.hash(), bytes);
@@ -72,7 +74,7 @@ TEST_CASE("every rung of the ladder has its strategy's losses, bit for bit, and 
   check_rung<Reference<StrategyKind::zero1>>("4_zero1");
   check_rung<Reference<StrategyKind::zero2>>("5_zero2");
   check_rung<Reference<StrategyKind::zero3>>("6_zero3");
-  check_rung<Reference<StrategyKind::fsdp>>("7_fsdp");
+  check_rung<Reference<StrategyKind::fsdp>>("7_fsdp", /*sends=*/true, {2, 4});
   check_rung<Reference<StrategyKind::hsdp>>("8_hsdp");
   check_rung<Reference<StrategyKind::ddp, true>>("9_expert_parallel");
 }

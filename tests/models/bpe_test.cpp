@@ -143,7 +143,7 @@ TEST_CASE("split behaviours are those of Hugging Face's documentation") {
   CHECK(pieces("Removed", true) == "- - -");
 }
 
-TEST_CASE("a long text has the ids of its parts, for any number of threads") {
+TEST_CASE("a long text has the ids of its parts, which threads encode") {
   const auto tokenizer = Tokenizer::load(TESSERA_SOURCE_DIR "/tests/golden/tokenizers/llama4");
   // The pieces of a long number begin at every third digit, which a thread that begins inside
   // cannot know. There is a piece's end between one block and the next.
@@ -153,18 +153,16 @@ TEST_CASE("a long text has the ids of its parts, for any number of threads") {
   const Tokens of_block = tokenizer->encode(block);
   std::string text;
   Tokens expected;
-  for (int i = 0; i < 21; ++i) {
+  for (int i = 0; i < 11; ++i) {
     text += block + "\n";
     expected.insert(expected.end(), of_block.begin(), of_block.end() - 1);
     const Tokens end = tokenizer->encode("!\n");
     expected.insert(expected.end(), end.begin(), end.end());
   }
-  REQUIRE(text.size() > 2 << 20);
-  for (const int threads : {1, 3}) {
-    RankContext rank({.threads = threads});
-    const ContextGuard guard(rank);
-    REQUIRE((tokenizer->encode(text) == expected));  // too long to print
-  }
+  REQUIRE(text.size() > 1 << 20);  // the second part begins inside a number
+  RankContext rank({.threads = 3});
+  const ContextGuard guard(rank);
+  REQUIRE((tokenizer->encode(text) == expected));  // too long to print
 }
 
 TEST_CASE("text that is not UTF-8 is repaired as Python repairs it") {

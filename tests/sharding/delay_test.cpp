@@ -20,7 +20,7 @@ using test::Trained;
 
 namespace {
 
-constexpr int kSeeds = 200;
+constexpr int kSeeds = 40;
 
 /// Sleeps for up to 100 microseconds, or not at all in half of the cases.
 std::function<void()> random_delay(const RandomStream& random) {

@@ -346,7 +346,7 @@ int environment(const char* name, int otherwise) {
 
 TEST_CASE("random options: ddp's bits and the footprint's bytes") {
   const int first = environment("TESSERA_RANDOM_FIRST", 0);
-  const int cases = environment("TESSERA_RANDOM_CASES", test::kOnGpu ? 4 : 200);
+  const int cases = environment("TESSERA_RANDOM_CASES", test::kOnGpu ? 4 : 60);
   int wrong = 0;
   for (int number = first; number < first + cases && wrong < 10; ++number) {
     const Case drawn = draw_case(static_cast<std::uint64_t>(number));

@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tools/experiments/experiments.py"
 TESSERA = sys.argv.pop() if len(sys.argv) > 1 else None
 # Its loss is its learning rate. It fails if asked to, waits for a signal if asked to, and notes each call.
-STAND_IN = """#!{python}
+STAND_IN = """#!{python} -S
 import json, pathlib, signal, sys, time
 with open({calls!r}, "a") as calls: calls.write(" ".join(sys.argv[1:]) + "\\n")
 if sys.argv[1] == "report": sys.exit(0)
@@ -55,7 +54,7 @@ class ExperimentsTest(unittest.TestCase):
     def command(self, *options):
         path = self.folder / "list.json"
         path.write_text(json.dumps(self.list))
-        return [sys.executable, SCRIPT, path, "--tessera", self.tessera, *options]
+        return [sys.executable, "-S", SCRIPT, path, "--tessera", self.tessera, *options]  # -S: it starts sooner
 
     def run_list(self, *options):
         return subprocess.run(self.command(*options), capture_output=True, text=True, check=False)
@@ -128,7 +127,6 @@ class ExperimentsTest(unittest.TestCase):
         for line in program.stdout:
             if line == "waiting\n":
                 break
-        time.sleep(0.1)
         os.killpg(program.pid, signal.SIGINT)  # as a terminal does
         output = program.communicate(timeout=240)[0]
         self.assertEqual(program.returncode, 1)

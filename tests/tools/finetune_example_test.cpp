@@ -27,9 +27,12 @@ TEST_CASE("the fine-tuning example learns to answer, and ends its answer", "[cpu
   INFO(prepared.err);
   REQUIRE(prepared.status == 0);
   CHECK(fs::exists(data / "train.marks"));
-  const Outcome trained = run({"train", (kExamples / "finetune.yaml").string(),
-                               "data.train=" + (data / "train.bin").string(),
-                               "train.dir=" + model.string(), "runtime.device=cpu"});
+  const Outcome trained =
+      run({"train", (kExamples / "finetune.yaml").string(),
+           "data.train=" + (data / "train.bin").string(), "train.dir=" + model.string(),
+           "runtime.device=cpu",
+           // Half as many steps as the example's, which are longer.
+           "train.epochs=30", "optimizer.learning_rate=0.012", "runtime.threads=1"});
   INFO(trained.err);
   REQUIRE(trained.status == 0);
   CHECK(test::metrics_of(model).back().value("loss", 9.0) < 0.1);
