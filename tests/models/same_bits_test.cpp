@@ -80,7 +80,7 @@ const std::vector<Case> kCases = {
 }  // namespace
 
 TEST_CASE("log_probabilities are the terms of the training forward's loss, bit for bit", "[cpu]") {
-  const test::Rank rank;
+  const test::Rank rank(1);  // steps are too short for threads
   const Case c = GENERATE(from_range(kCases));
   CAPTURE(c.preset, name_of(c.dtype));
   const WholeModel whole = small_model(c.preset);
@@ -104,7 +104,7 @@ TEST_CASE("log_probabilities are the terms of the training forward's loss, bit f
 }
 
 TEST_CASE("a token's log-probability has the training forward's bits however it was fed", "[cpu]") {
-  const test::Rank rank;
+  const test::Rank rank(1);  // steps are too short for threads
   const Case c = GENERATE(from_range(kCases));
   CAPTURE(c.preset, name_of(c.dtype));
   const WholeModel whole = small_model(c.preset);
@@ -135,7 +135,7 @@ TEST_CASE("a token's log-probability has the training forward's bits however it 
 
 TEST_CASE("a token's log-probability has the training forward's bits in any batch of sequences",
           "[cpu]") {
-  const test::Rank rank;
+  const test::Rank rank(1);  // steps are too short for threads
   const Case c = GENERATE(from_range(kCases));
   CAPTURE(c.preset, name_of(c.dtype));
   const WholeModel whole = small_model(c.preset);
@@ -183,7 +183,7 @@ TEST_CASE("a token's log-probability has the training forward's bits in any batc
 
 TEST_CASE("where RoPE depends on the sequence's length, the cache's capacity is that length",
           "[cpu]") {
-  const test::Rank rank;
+  const test::Rank rank(1);  // steps are too short for threads
   const RopeScaling scaling =
       GENERATE(RopeScaling(DynamicScaling{.factor = 2.0, .original_context = 75.0}),
                RopeScaling(LongRopeScaling{.short_factors = std::vector<double>(13, 1.25),
@@ -229,7 +229,7 @@ TEST_CASE("where RoPE depends on the sequence's length, the cache's capacity is 
 }
 
 TEST_CASE("a batch with a sequence beyond the context is refused, and no cache grows", "[cpu]") {
-  const test::Rank rank;
+  const test::Rank rank(1);  // steps are too short for threads
   const WholeModel whole = small_model("llama3-mini");
   KeyValueCache one(whole.model->shape()), other(whole.model->shape());
   const Tensor few = index_tensor({3}, kVocabulary, "few");
