@@ -240,7 +240,7 @@ TEST_CASE("bench_step: phases of a step on the device, a baseline, and MFU") {
   const TemporaryDirectory folder;
   const std::string file = folder / "step.json";
   const Outcome outcome =
-      run("bench_step --model tiny --batch 2 --sequence 4 --steps 2 --threads 1 --dtype bf16" +
+      run("bench_step --model tiny --batch 2 --sequence 4 --steps 1 --threads 1 --dtype bf16" +
               device() + " --json " + file,
           folder);
   INFO(outcome.text);
@@ -259,7 +259,7 @@ TEST_CASE("bench_step: phases of a step on the device, a baseline, and MFU") {
     CHECK(report[key].get<double>() > 0.0);
     phases += report[key].get<double>();
   }
-  CHECK(phases < 1.5 * report["step_ms"].get<double>());  // medians need not add up
+  CHECK(phases <= 1.01 * report["step_ms"].get<double>());  // of one step, by two clocks on a GPU
   for (const char* key :
        {"step_ms", "model_flops_per_second", "baseline_flops_per_second", "ratio"}) {
     CHECK(report[key].get<double>() > 0.0);

@@ -53,10 +53,10 @@ std::string in_little_memory(int mebibytes, const std::function<void()>& body) {
       .output;
 }
 
-/// A step of 448 MiB.
+/// A step of 224 MiB.
 Config large_run(const test::TemporaryDirectory& folder) {
   Config config = test::tiny_run(folder);
-  config.data.batch_size = 2048;
+  config.data.batch_size = 1024;
   config.model.width = 64;
   config.train.steps = config.optimizer.warmup_steps = 1;
   config.train.eval_every = 0;
@@ -103,7 +103,7 @@ const std::string kForWeights =
 TEST_CASE("a run without enough memory says in one line which settings fit, and they do", "[cpu]") {
   const test::TemporaryDirectory folder;
   Config config = large_run(folder);
-  const auto output = [&] { return in_little_memory(300, [&] { train(config); }); };
+  const auto output = [&] { return in_little_memory(150, [&] { train(config); }); };
   config.data.accumulation_steps = advised_accumulation(output());
   REQUIRE(config.data.accumulation_steps > 1);
   CHECK_THAT(output(), Contains("done"));
@@ -124,9 +124,9 @@ TEST_CASE("benchmarks that train without enough memory say which settings fit, a
   for (const std::function<void()>& benchmark :
        {std::function<void()>(measure_rates), std::function<void()>(compare_strategies)}) {
     config.data.accumulation_steps = 1;
-    config.data.accumulation_steps = advised_accumulation(in_little_memory(300, benchmark));
+    config.data.accumulation_steps = advised_accumulation(in_little_memory(150, benchmark));
     REQUIRE(config.data.accumulation_steps > 1);
-    CHECK_THAT(in_little_memory(300, benchmark), Contains("done"));
+    CHECK_THAT(in_little_memory(150, benchmark), Contains("done"));
   }
 }
 
