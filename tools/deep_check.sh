@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tools/deep_check.sh [--sample]: the full check of a change, in a fresh clone. It takes hours on two cores:
-#   - all tests, with warnings as errors, and the wheel
+#   - all tests, with warnings as errors, many random combinations of options, and the wheel
 #   - all tests under the address and undefined-behaviour sanitizers, on the CPU and on the emulated GPU
 #   - the tests of threads, and a few tests of every kernel, under the thread sanitizer
 #   - a build for GPUs and its registers, where nvcc is installed, and its instructions, where cuobjdump is
@@ -8,8 +8,8 @@
 #   - the CPU seconds of a build from nothing, and a build of every source alone, without precompiled headers
 #   - all planted faults, and the kernels of AArch64 under qemu
 #   - the layout of the sources
-# With --sample, which .ci/run takes, it leaves out the site and the parts after it, and the others have only the
-# tests that find most.
+# With --sample, which .ci/run takes, it leaves out those combinations, the site and the parts after it, and the
+# others have only the tests that find most.
 #
 # Every part runs, even after a failure. At the end there is an excerpt of each failed part. The last lines
 # give the result of each part with its seconds and its limit, and each test that failed.
@@ -53,6 +53,9 @@ all_tests() {
   # real deadlines, which a busy machine may miss: a test passes if its second run does. The summary names it.
   tools/setup.sh && cmake --preset release -D TESSERA_WERROR=ON && tools/test.sh --repeat until-pass:2
 }
+
+# More of the random combinations that the tests draw.
+random_options() { TESSERA_RANDOM_CASES=2000 build/bin/test_sharding 'random options*'; }
 
 # sanitized PRESET TARGET...: configures the preset and builds the targets.
 sanitized() {
@@ -170,6 +173,7 @@ part "tsan, CPU" 240 tsan_cpu
 part "tsan, GPU" 300 tsan_gpu
 part "wheel" 300 tests/tools/wheel_test.sh TESSERA_WERROR=ON
 if [[ ! $sample ]]; then
+  part "random" 300 random_options
   part "site" 900 site
   part "compile times" 480 tools/compile_times.py
   part "alone" 900 alone
