@@ -335,26 +335,6 @@ TEST_CASE("bench_strategies: strategies agree on the device") {
   }
 }
 
-TEST_CASE("bench_checkpoints: steps while a checkpoint is written, next to the run's own") {
-  const TemporaryDirectory folder;
-  const std::string file = folder / "checkpoints.json";
-  const std::string run_folder = folder / "run";
-  const Outcome outcome =
-      run("bench_checkpoints --model tiny --ranks 2 --threads 1 --pairs 2 --steps 2 "
-          "sharding.strategy=fsdp --dir " +
-              run_folder + device() + " --json " + file,
-          folder);
-  INFO(outcome.text);
-  REQUIRE(outcome.status == 0);
-  const json report = json::parse(read_text_file(file));
-  for (const char* key : {"step_ms", "writing_step_ms", "copy_ms", "ratio"}) {
-    CHECK(report[key].get<double>() > 0.0);
-  }
-  CHECK(report["checkpoint_ms"].get<double>() >= report["copy_ms"].get<double>());
-  CHECK(report["ratios"].size() == 2);
-  CHECK(shell("$bin/tessera checkpoint verify " + run_folder, folder).status == 0);
-}
-
 TEST_CASE("bench_collectives: rates on the device, next to a copy's") {
   const TemporaryDirectory folder;
   const std::string file = folder / "rates.json";

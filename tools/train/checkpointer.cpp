@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 /// The share of a core that a rank's writing thread takes where the ranks compute on all cores.
-/// Measured by bench_checkpoints: docs/checkpoints.md.
+/// docs/checkpoints.md has the measurement.
 constexpr double kPacedShare = 0.04;
 
 /// Whether the ranks' threads leave no core of this machine to other threads.
