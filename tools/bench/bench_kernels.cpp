@@ -189,7 +189,7 @@ void run(const Options& options) {
   }
   const auto is_product = [](const KernelCase& k) { return k.baseline == Baseline::matmul; };
   if (cpu && std::ranges::any_of(cases, is_product)) {
-    fmt::print("bench_matmul: a step's products next to OpenBLAS, oneDNN, Eigen and the peak\n");
+    fmt::print("bench_matmul: a step's products next to OpenBLAS, oneDNN and the peak\n");
   }
   write_report(options.json, report);
 }

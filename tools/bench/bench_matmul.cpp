@@ -4,12 +4,12 @@
 //                [--only "1024 x 768"] [--json F]
 //
 // A row is one product of the step, in f32 or bf16: our rate, the libraries', and our share of the
-// peak. The libraries have the same number of threads. With --isa, OpenBLAS and oneDNN have the same
-// instructions; Eigen always has AVX2 (eigen.h). OpenBLAS and Eigen multiply f32 only. The peak is the
-// floating-point operations that the instruction set does per cycle, on cores with two units for
-// vectors, times the clock, which a chain of additions measures. The libraries take turns, several
-// times, so that a drift of the machine's speed slows all of them. A pause comes before each, because
-// their threads go on spinning after a product. Times are medians, from warm caches.
+// peak. The libraries have the same number of threads, and with --isa the same instructions. OpenBLAS
+// multiplies f32 only. The peak is the floating-point operations that the instruction set does per
+// cycle, on cores with two units for vectors, times the clock, which a chain of additions measures. The
+// libraries take turns, several times, so that a drift of the machine's speed slows all of them. A pause
+// comes before each, because their threads go on spinning after a product. Times are medians, from warm
+// caches.
 #include <cblas.h>
 #include <fmt/format.h>
 
@@ -23,7 +23,6 @@
 #include "runtime/profiler.h"
 #include "sharding/comm/threads/threads.h"
 #include "tools/bench/cases/cases.h"
-#include "tools/bench/eigen.h"
 #include "tools/bench/libraries.h"
 #include "tools/bench/onednn.h"
 #include "tools/bench/report.h"
@@ -68,24 +67,7 @@ std::function<void()> openblas_product(const MatmulShape& s, const Tensor& a, co
   };
 }
 
-std::function<void()> eigen_product(const MatmulShape& s, const Tensor& a, const Tensor& b,
-                                    const Tensor& c) {
-  if constexpr (kHasEigen) {
-    if (a.dtype() != DType::f32 || cpu::best_isa() == cpu::Isa::portable) return {};
-    const EigenProduct product = {.m = s.m,
-                                  .n = s.n,
-                                  .k = s.k,
-                                  .transpose_a = s.transpose_a == Transpose::yes,
-                                  .transpose_b = s.transpose_b == Transpose::yes,
-                                  .a = a.data<float>(),
-                                  .b = b.data<float>(),
-                                  .c = c.data<float>()};
-    return [=] { multiply(product); };
-  }
-  return {};
-}
-
-constexpr std::array kLibraries = {"openblas", "onednn", "eigen"};
+constexpr std::array kLibraries = {"openblas", "onednn"};
 
 /// Seconds of one product by ours and by the libraries; 0: not measured.
 struct Seconds {
@@ -101,8 +83,7 @@ Seconds measure(const MatmulShape& s, DType dtype, const Options& options) {
   const Tensor c = Tensor::zeros({s.m, s.n}, ta ? DType::f32 : dtype);
   const std::array<std::function<void()>, 1 + kLibraries.size()> products = {
       [&] { matmul(c, a, b, s.transpose_a, s.transpose_b); },
-      openblas_product(s, a, b, c, context().threads().size()), onednn_product(s, a, b, c),
-      eigen_product(s, a, b, c)};
+      openblas_product(s, a, b, c, context().threads().size()), onednn_product(s, a, b, c)};
   std::array<std::vector<double>, products.size()> seconds;
   for (int turn = 0; turn < options.turns; ++turn) {
     for (std::size_t i = 0; i < products.size(); ++i) {

@@ -21,7 +21,7 @@ std::string_view openblas_core_for(cpu::Isa isa);
 std::string_view better_openblas_core(std::string_view core, cpu::Isa isa);
 
 struct LibrarySettings {
-  int threads = 0;  // of OpenBLAS, oneDNN and Eigen; 0: theirs
+  int threads = 0;  // of OpenBLAS and oneDNN; 0: theirs
   std::string
       isa{};  // OpenBLAS and oneDNN have no instructions of higher levels; empty: the CPU's best
 };
