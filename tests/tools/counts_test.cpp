@@ -1,6 +1,5 @@
 // The arithmetic of bench_counts: extrapolation, names of kernels, rooflines.
 #include <catch2/catch.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -9,7 +8,6 @@
 #include "tools/bench/counts/kernel_label.h"
 #include "tools/bench/counts/layer_bytes.h"
 #include "tools/bench/counts/processes.h"
-#include "tools/bench/counts/registers.h"
 #include "tools/bench/counts/roofline.h"
 
 namespace tessera {
@@ -111,50 +109,12 @@ TEST_CASE("a step's phases begin with the loss and with the gradient norm") {
   REQUIRE(after("gradient_norm/clip_kernel") == StepPhase::optimizer);
 }
 
-TEST_CASE("an instance is a kernel's name without its parameters") {
-  const std::string name = "void tessera::cuda::(anonymous namespace)::forward_kernel<8, float>";
-  REQUIRE(kernel_instance(name + "(tessera::Rows<float (*)(int)>, int)") == name);
-  REQUIRE(kernel_instance(name + "(float*) [clone .constprop.0]") == name);
-  REQUIRE(kernel_instance("cublasLtMatmul") == "cublasLtMatmul");
-}
-
-TEST_CASE("registers are those of the operation's instance on sm_90") {
-  const std::string sm80 =
-      "arch = sm_80\n Function _ZN7tessera4cuda12_GLOBAL__N_114forward_kernelIfEEvv:\n"
-      "  REG:255 STACK:0 SHARED:0\n";
-  // The name that nvcc gives to an anonymous namespace has the file's.
-  const auto sm90 = [](const std::string& registers) {
-    return "arch = sm_90a\n Function "
-           "_ZN7tessera4cuda28_GLOBAL__N__0a1b_7_cuda_cu_214forward_kernelIfEEvv:\n"
-           "  REG:" +
-           registers + " STACK:0 SHARED:16 LOCAL:0 CONSTANT[0]:380\n";
-  };
-  std::istringstream usage("File /kernels/rms_norm/cuda.cu.o\n" + sm80 + sm90("40") +
-                           "File /kernels/layer_norm/cuda.cu.o\n" + sm90("64") + sm80);
-  const Registers registers = read_registers(usage);
-  const std::string instance = "void tessera::cuda::(anonymous namespace)::forward_kernel<float>";
-  CHECK(registers_of(registers, "rms_norm", instance) == 40);
-  CHECK(registers_of(registers, "layer_norm", instance) == 64);
-  CHECK(registers_of(registers, "swiglu", instance) == 0);
-  CHECK(registers_of(registers, "elementwise", instance) > 0);
-  CHECK(registers_of(registers, "rms_norm", "forward_kernel") == 0);
-}
-
 TEST_CASE("a roofline is the slower of memory and tensor cores") {
   const Gpu& h200 = gpus()[0];
   REQUIRE(h200.name == "H200");
   REQUIRE(roofline_time(h200, 989.4e12, 1.0) == Approx(1.0));
   REQUIRE(roofline_time(h200, 1.0, 4.8e12) == Approx(1.0));
   REQUIRE(roofline_time(h200, 989.4e12, 4.8e12, {"", 0.5, 0.25}) == Approx(4.0));
-}
-
-// NVIDIA's occupancy calculator gives the same.
-TEST_CASE("occupancy is limited by registers, shared memory and threads") {
-  const Gpu& h200 = gpus()[0];
-  REQUIRE(occupancy(h200, 32, 256, 0) == 1.0);
-  REQUIRE(occupancy(h200, 64, 256, 0) == 0.5);
-  REQUIRE(occupancy(h200, 255, 128, 0) == 256.0 / 2048);
-  REQUIRE(occupancy(h200, 32, 128, 100 * 1024) == 256.0 / 2048);
 }
 
 TEST_CASE("efficiencies are not above the rates that were reached") {

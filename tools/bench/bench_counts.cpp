@@ -11,7 +11,6 @@
 // tools/bench/counts/roofline.h. Nothing here is measured: every figure is "counted".
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -25,7 +24,6 @@
 #include "tools/bench/counts/emulated/report.h"
 #include "tools/bench/counts/print_counts.h"
 #include "tools/bench/counts/processes.h"
-#include "tools/bench/counts/registers.h"
 #include "tools/bench/report.h"
 #include "tools/program/command_line.h"
 
@@ -34,7 +32,6 @@ namespace {
 
 struct Options {
   WorkloadOptions workload;
-  std::string registers;
   bool check = true;
   std::string json;
 };
@@ -55,12 +52,6 @@ std::vector<StepWork> count_all(const ReducedModel& model, const std::vector<Ste
   return steps;
 }
 
-StepWork taken_last(std::vector<StepWork>& steps) {
-  StepWork last = std::move(steps.back());
-  steps.pop_back();
-  return last;
-}
-
 void run(const Options& options) {
   emulation::DeviceOptions device = emulation::device_options();
   device.progress = emulation::Progress::eager;  // launches run in the order of the calls
@@ -70,19 +61,19 @@ void run(const Options& options) {
   const ReducedModel model(options.workload);
   const Extrapolation extrapolation = model.extrapolation();
   std::vector<StepSize> sizes = extrapolation.runs();
-  sizes.push_back(model.wide_size());
   if (options.check) sizes.push_back(model.check_size());
   std::vector<StepWork> steps = count_all(model, sizes);
   const nlohmann::ordered_json host_calls = host_call_entries(model);
-  const StepWork checked = options.check ? taken_last(steps) : StepWork();
-  const StepWork wide = taken_last(steps);
+  StepWork checked;
+  if (options.check) {
+    checked = std::move(steps.back());
+    steps.pop_back();
+  }
   const StepWork norm = steps.front();
   steps.erase(steps.begin());
   const StepSize full = model.full_size();
   StepWork step = combine(steps, extrapolation.weights(full));
   StepWork layer = combine(steps, extrapolation.layer_weights(full));
-  take_instances(step, wide);
-  take_instances(layer, wide);
   take_norm_backward(step, layer, full.layers, norm);
 
   RankContext rank({.device = first_device(model.full().config.runtime)});
@@ -92,10 +83,8 @@ void run(const Options& options) {
   report["describes"] =
       fmt::format("{}, batch {} x {}", describe_model(model.full()), full.batch, full.sequence);
   report["settings"] = options.workload.overrides;
-  std::ifstream usage(options.registers);
-  const Registers registers = read_registers(usage);
-  report["kernels"] = kernel_entries(step, model.shape(), registers);
-  report["layer_kernels"] = kernel_entries(layer, model.shape(), registers);
+  report["kernels"] = kernel_entries(step, model.shape());
+  report["layer_kernels"] = kernel_entries(layer, model.shape());
   report["layer"] = layer_entries(layer, model);
   report["sums"] = sum_entries(step, model);
   report["host_calls"] = host_calls;
@@ -114,9 +103,6 @@ int main(int count, char** arguments) {
   tessera::Options options;
   tessera::Command app("bench_counts", "Counts the work of a training step on the emulated GPU");
   tessera::add_workload_options(app, options.workload).required();
-  app.option("--registers", options.registers,
-             "The output of tools/bench/kernel_registers.sh for a build with nvcc")
-      .existing_file();
   app.flag("!--no-check", options.check, "Do not compare with a larger step");
   app.option("--json", options.json, "Also write the figures to this file");
   return tessera::run_main(app, count, arguments, [&] {

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """counts_report.py FILE...: the tables of docs/gpu_results.md, section "Counted", from reports of bench_counts.
 
-  tools/bench/kernel_registers.sh build-cuda >registers.txt
-  build-counting/bin/bench_counts --model gpt2 --batch 16 --sequence 1024 --registers registers.txt --json gpt2.json
+  build-counting/bin/bench_counts --model gpt2 --batch 16 --sequence 1024 --json gpt2.json
   tools/bench/counts_report.py gpt2.json ...
 
 Prints launches and bytes of a layer; the time of a step, its parts and the MFU that it implies; the host's
@@ -58,20 +57,12 @@ def host_calls(report):
         yield [report["model"], how, *counts.values()]
 
 
-def block_of(kernel):
-    """A kernel's registers x threads, shared memory and occupancy on sm_90."""
-    if kernel["registers"] is None:
-        return ["", "", ""]
-    return [f"{kernel['registers']} x {kernel['threads']}", f"{kernel['shared_bytes'] / 1024:.1f}",
-            f"{kernel['occupancy']['H200']:.2f}"]
-
-
 def kernel_rows(report):
     for kernel in report["layer_kernels"]:
         if kernel["launches"] and kernel["phase"] != "optimizer":
             yield [name_of(report), kernel["phase"], f"`{kernel['kernel']}`", f"{kernel['launches']:.0f}",
                    megabytes(kernel, "distinct"), megabytes(kernel, "sectors"),
-                   f"{kernel['matrix_flops'] / 1e9:.1f}", *block_of(kernel)]
+                   f"{kernel['matrix_flops'] / 1e9:.1f}"]
 
 
 def main(paths):
@@ -88,8 +79,8 @@ def main(paths):
           map(time_row, reports))
     table(["model", "steps", *reports[0]["host_calls"]["queued"]],
           (row for report in reports for row in host_calls(report)))
-    table(["model", "phase", "kernel", "launches", "distinct MB", "sectors MB", "GFLOP", "registers x threads",
-           "shared KiB", "occupancy"], (row for report in reports for row in kernel_rows(report)))
+    table(["model", "phase", "kernel", "launches", "distinct MB", "sectors MB", "GFLOP"],
+          (row for report in reports for row in kernel_rows(report)))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,7 @@ std::string last_name(const std::string& text) {
   return colons == head.npos ? head : head.substr(colons + 2);
 }
 
-}  // namespace
-
+/// The operation whose folder below kernels/ has the file: "swiglu". "other" elsewhere.
 std::string operation_of(const std::string& file) {
   constexpr std::string_view kFolder = "kernels/";
   const auto begin = file.rfind(kFolder);
@@ -26,6 +25,8 @@ std::string operation_of(const std::string& file) {
   const auto first = begin + kFolder.size();
   return file.substr(first, file.find('/', first) - first);
 }
+
+}  // namespace
 
 StepPhase next_phase(StepPhase phase, const std::string& label) {
   const auto is_of = [&](std::string_view operation) { return label.rfind(operation, 0) == 0; };

@@ -12,9 +12,6 @@ namespace tessera {
 /// functor's name: "elementwise/GeluForward". Without a file, the name itself.
 std::string kernel_label(std::string name, const std::string& file);
 
-/// The operation whose folder below kernels/ has the file: "swiglu". "other" elsewhere.
-std::string operation_of(const std::string& file);
-
 enum class StepPhase { forward, backward, optimizer };
 
 template <>

@@ -22,17 +22,15 @@ double megabytes(const Entries& kernel, const std::string& kind, double each) {
 }
 
 void print_kernels(const Entries& kernels) {
-  fmt::print("{:<10}{:<42}{:>8}{:>10}{:>10}{:>10}{:>10}{:>5}{:>7}{:>10}{:>10}{:>10}{:>10}\n",
-             "phase", "kernel", "launches", "asked MB", "sectors", "distinct", "GFLOP", "regs",
-             "shared", "H200 us", "H100 us", "A100 us", "4090 us");
+  fmt::print("{:<10}{:<42}{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "phase",
+             "kernel", "launches", "asked MB", "sectors", "distinct", "GFLOP", "H200 us", "H100 us",
+             "A100 us", "4090 us");
   for (const Entries& kernel : kernels) {
-    fmt::print("{:<10}{:<42}{:>8.0f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}{:>5}{:>7.0f}",
+    fmt::print("{:<10}{:<42}{:>8.0f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}",
                kernel["phase"].get<std::string>(), kernel["kernel"].get<std::string>(),
                number(kernel, "launches"), megabytes(kernel, "bytes", 1),
                megabytes(kernel, "sectors", 32), megabytes(kernel, "distinct", 32),
-               1e-9 * number(kernel, "matrix_flops"),
-               kernel["registers"].is_null() ? "-" : kernel["registers"].dump(),
-               number(kernel, "shared_bytes"));
+               1e-9 * number(kernel, "matrix_flops"));
     for (const Gpu& gpu : gpus()) {
       fmt::print("{:>10.1f}", number(kernel["roofline_us"], std::string(gpu.name)));
     }

@@ -53,13 +53,6 @@ StepSize ReducedModel::check_size() const {
   return {2, width, 512, classes(1536), 2, 4 * static_cast<double>(shape_.experts.per_token)};
 }
 
-StepSize ReducedModel::wide_size() const {
-  return {.width = static_cast<double>(units_),
-          .sequence = 256,
-          .classes = classes(1024),
-          .experts = 2 * static_cast<double>(shape_.experts.per_token)};
-}
-
 ResolvedConfig ReducedModel::at(const StepSize& size) const {
   const auto share = [&](std::int64_t full) {
     return full * static_cast<std::int64_t>(size.width) / units_;

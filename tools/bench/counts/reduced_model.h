@@ -34,10 +34,6 @@ class ReducedModel {
   Extrapolation extrapolation() const;
   /// One more size to compare with, larger in most ways.
   StepSize check_size() const;
-  /// One layer of the full width, and few tokens. Its kernels are the instances that the full model
-  /// launches.
-  StepSize wide_size() const;
-
   /// The model of a size.
   ResolvedConfig at(const StepSize& size) const;
 

@@ -9,10 +9,10 @@ namespace {
 // Sources: the data sheets of H200 SXM and H100 SXM (2024), A100 80GB SXM (2021), and "NVIDIA Ada GPU
 // Architecture" (2023), appendix A, table 2 (f32 accumulation is at half rate).
 constexpr std::array kGpus = {
-    Gpu{"H200", 989.4e12, 4.8e12, 2048, 65536, 228 * 1024, 32},
-    Gpu{"H100", 989.4e12, 3.35e12, 2048, 65536, 228 * 1024, 32},
-    Gpu{"A100", 312.0e12, 2.039e12, 2048, 65536, 164 * 1024, 32},
-    Gpu{"4090", 165.2e12, 1.008e12, 1536, 65536, 100 * 1024, 24},
+    Gpu{"H200", 989.4e12, 4.8e12},
+    Gpu{"H100", 989.4e12, 3.35e12},
+    Gpu{"A100", 312.0e12, 2.039e12},
+    Gpu{"4090", 165.2e12, 1.008e12},
 };
 
 bool has(std::string_view text, std::string_view part) {
@@ -50,17 +50,6 @@ Efficiency efficiency_of(std::string_view kernel, bool backward, double head_siz
 double roofline_time(const Gpu& gpu, double flops, double bytes, const Efficiency& efficiency) {
   return std::max(flops / (gpu.flops_per_second * efficiency.of_flops),
                   bytes / (gpu.bytes_per_second * efficiency.of_bytes));
-}
-
-double occupancy(const Gpu& gpu, int registers, int threads, double shared_bytes) {
-  constexpr int kWarp = 32, kRegisterUnit = 8;
-  constexpr double kReserved = 1024;  // shared memory of the system, for each block
-  const int warps = (threads + kWarp - 1) / kWarp;
-  const int of_thread = (registers + kRegisterUnit - 1) / kRegisterUnit * kRegisterUnit;
-  int blocks = std::min(gpu.blocks, gpu.threads / (warps * kWarp));
-  if (of_thread > 0) blocks = std::min(blocks, gpu.registers / (of_thread * warps * kWarp));
-  blocks = std::min(blocks, static_cast<int>(gpu.shared_bytes / (shared_bytes + kReserved)));
-  return static_cast<double>(blocks * warps * kWarp) / gpu.threads;
 }
 
 }  // namespace tessera

@@ -15,8 +15,6 @@ struct Gpu {
   std::string_view name;
   double flops_per_second;
   double bytes_per_second;
-  /// The most that a multiprocessor holds.
-  int threads, registers, shared_bytes, blocks;
 };
 
 /// H200, H100, A100 and RTX 4090.
@@ -34,8 +32,5 @@ Efficiency efficiency_of(std::string_view kernel, bool backward, double head_siz
 /// Seconds.
 double roofline_time(const Gpu& gpu, double flops, double bytes,
                      const Efficiency& efficiency = {"", 1.0, 1.0});
-
-/// Threads of a multiprocessor that run at a time, over the most.
-double occupancy(const Gpu& gpu, int registers, int threads, double shared_bytes);
 
 }  // namespace tessera

@@ -30,37 +30,17 @@ bool is_own(const std::string& kernel) {
          efficiency_of(kernel, /*backward=*/false, /*head_size=*/0).kind != "product";
 }
 
-/// The most of all instances; 0 if one is not listed.
-int most_registers(const std::string& kernel, const KernelWork& work, const Registers& registers) {
-  int most = 0;
-  for (const std::string& instance : work.instances) {
-    const int found = registers_of(registers, kernel.substr(0, kernel.find('/')), instance);
-    if (found == 0) return 0;
-    most = std::max(most, found);
-  }
-  return most;
-}
-
 }  // namespace
 
-Entries kernel_entries(const StepWork& step, const TransformerShape& shape,
-                       const Registers& registers) {
+Entries kernel_entries(const StepWork& step, const TransformerShape& shape) {
   Entries entries = Entries::array();
   for (const auto& [key, work] : step) {
     Entries entry = {{"phase", enum_name(key.first)}, {"kernel", key.second}};
     for (const std::string& counter : step_counters()) entry[counter] = work[counter];
-    const int most = most_registers(key.second, work, registers);
-    entry["instances"] = work.instances;
-    entry["threads"] = work.threads;
-    entry["shared_bytes"] = work.shared_bytes;
-    entry["registers"] = most > 0 ? Entries(most) : Entries();
     for (const Gpu& gpu : gpus()) {
       const std::string name(gpu.name);
       entry["roofline_us"][name] = 1e6 * roofline(gpu, work);
       entry["expected_us"][name] = 1e6 * expected(gpu, key.first, key.second, work, shape);
-      if (most > 0) {
-        entry["occupancy"][name] = occupancy(gpu, most, work.threads, work.shared_bytes);
-      }
     }
     entries.push_back(entry);
   }

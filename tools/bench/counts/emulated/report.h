@@ -5,15 +5,12 @@
 
 #include "tools/bench/counts/emulated/step_work.h"
 #include "tools/bench/counts/reduced_model.h"
-#include "tools/bench/counts/registers.h"
 
 namespace tessera {
 
 /// One entry for each kernel and phase: its counters and, for each GPU of roofline.h, its time at
-/// the data sheet's rates, its expected time and its occupancy. Registers are the most of its
-/// instances; kernels that `registers` lacks have none, and no occupancy.
-nlohmann::ordered_json kernel_entries(const StepWork& step, const TransformerShape& shape,
-                                      const Registers& registers);
+/// the data sheet's rates and its expected time.
+nlohmann::ordered_json kernel_entries(const StepWork& step, const TransformerShape& shape);
 
 /// The launches of one more layer, the bytes of its own kernels (all but products, and libraries'
 /// copies and fills), and the least possible bytes (layer_bytes.h).

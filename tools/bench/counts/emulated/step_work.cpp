@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/check.h"
-#include "tools/bench/counts/registers.h"
 
 namespace tessera {
 
@@ -46,10 +45,6 @@ StepWork summed(std::vector<emulation::LaunchRecord> launches) {
     for (const auto& counter : emulation::counters()) {
       work.counters[++i] += static_cast<double>(counter.of(launch.work));
     }
-    work.threads = std::max(work.threads, static_cast<int>(launch.threads));
-    work.shared_bytes = std::max(work.shared_bytes,
-                                 static_cast<double>(launch.static_bytes + launch.dynamic_bytes));
-    work.instances.insert(kernel_instance(launch.kernel));
   }
   return step;
 }
@@ -57,8 +52,7 @@ StepWork summed(std::vector<emulation::LaunchRecord> launches) {
 nlohmann::json to_json(const StepWork& step) {
   nlohmann::json json = nlohmann::json::array();
   for (const auto& [key, work] : step) {
-    json.push_back({static_cast<int>(key.first), key.second, work.counters, work.threads,
-                    work.shared_bytes, work.instances});
+    json.push_back({static_cast<int>(key.first), key.second, work.counters});
   }
   return json;
 }
@@ -66,11 +60,8 @@ nlohmann::json to_json(const StepWork& step) {
 StepWork step_work_of(const nlohmann::json& json) {
   StepWork step;
   for (const nlohmann::json& entry : json) {
-    KernelWork& work = step[{static_cast<StepPhase>(entry[0].get<int>()), entry[1]}];
-    work.counters = entry[2].get<std::vector<double>>();
-    work.threads = entry[3];
-    work.shared_bytes = entry[4];
-    work.instances = entry[5].get<std::set<std::string>>();
+    step[{static_cast<StepPhase>(entry[0].get<int>()), entry[1]}].counters =
+        entry[2].get<std::vector<double>>();
   }
   return step;
 }
@@ -91,25 +82,12 @@ StepWork combine(const std::vector<StepWork>& steps, const std::vector<double>& 
       for (std::size_t c = 0; c < work.counters.size(); ++c) {
         total.counters[c] += weights[i] * work.counters[c];
       }
-      total.threads = std::max(total.threads, work.threads);
-      total.shared_bytes = std::max(total.shared_bytes, work.shared_bytes);
-      total.instances.insert(work.instances.begin(), work.instances.end());
     }
   }
   for (auto& [key, work] : sum) {
     for (double& counter : work.counters) counter = std::round(counter);
   }
   return sum;
-}
-
-void take_instances(StepWork& step, const StepWork& wide) {
-  for (auto& [key, work] : step) {
-    const auto found = wide.find(key);
-    if (found == wide.end()) continue;
-    work.threads = found->second.threads;
-    work.shared_bytes = found->second.shared_bytes;
-    work.instances = found->second.instances;
-  }
 }
 
 std::vector<Difference> differences(const StepWork& extrapolated, const StepWork& counted) {

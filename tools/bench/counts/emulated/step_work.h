@@ -3,7 +3,6 @@
 
 #include <map>
 #include <nlohmann/json_fwd.hpp>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,10 +21,6 @@ bool is_work(const std::string& counter);
 /// The work of one kernel in one phase of a step.
 struct KernelWork {
   std::vector<double> counters = std::vector<double>(step_counters().size());
-  int threads = 0;          // of a block, the most of all launches
-  double shared_bytes = 0;  // the same
-  /// The instances of a template that are launched (kernel_instance).
-  std::set<std::string> instances = {};
 
   /// A counter by its name.
   double operator[](const std::string& counter) const;
@@ -48,9 +43,6 @@ double launches_in(const StepWork& step, StepPhase phase);
 
 /// The sum of the steps' counters with these weights, rounded to whole numbers.
 StepWork combine(const std::vector<StepWork>& steps, const std::vector<double>& weights);
-
-/// Gives the kernels of `step` the blocks and instances that they have in `wide`, if they are in it.
-void take_instances(StepWork& step, const StepWork& wide);
 
 /// A counter of work that is not as extrapolated.
 struct Difference {
