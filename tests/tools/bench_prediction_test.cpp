@@ -2,32 +2,26 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "runtime/file.h"
-#include "tests/support/paths.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/tools/shell.h"
 #include "tools/plan/machine_file.h"
 
 namespace tessera {
-namespace {
-
-int run(const std::string& arguments) {
-  const std::string command = TESSERA_BINARY_DIR "/bin/" + arguments + " > /dev/null";
-  return WEXITSTATUS(std::system(command.c_str()));
-}
-
-}  // namespace
 
 TEST_CASE("bench_step and bench_collectives fit the rates that a plan reads", "[cpu]") {
   const test::TemporaryDirectory folder;
   const std::string file = folder / "here.json";
-  REQUIRE(run("bench_step --device cpu --model tiny --threads 1 --steps 1 --fit " + file) == 0);
+  REQUIRE(test::shell("bench_step --device cpu --model tiny --threads 1 --steps 1 --fit " + file,
+                      folder)
+              .status == 0);
   CHECK(load_machine(file).links.empty());
-  REQUIRE(run("bench_collectives --device cpu --ranks 2 --kib 4 --pairs 1 --fit " + file) == 0);
+  REQUIRE(test::shell("bench_collectives --device cpu --ranks 2 --kib 4 --pairs 1 --fit " + file,
+                      folder)
+              .status == 0);
   const MachineRates machine = load_machine(file);
   CHECK(machine.cores > 0);
   const ComputeRates& rates = machine.compute_of(1, DType::f32);
@@ -39,7 +33,9 @@ TEST_CASE("bench_step and bench_collectives fit the rates that a plan reads", "[
 TEST_CASE("bench_prediction sets predicted next to measured steps", "[cpu]") {
   const test::TemporaryDirectory folder;
   const std::string file = folder / "report.json";
-  REQUIRE(run("bench_prediction --ranks 1,2 --strategies ddp,fsdp --steps 2 --json " + file) == 0);
+  REQUIRE(test::shell("bench_prediction --ranks 1,2 --strategies ddp,fsdp --steps 2 --json " + file,
+                      folder)
+              .status == 0);
   const auto report = nlohmann::json::parse(read_text_file(file));
   REQUIRE(report["steps"].size() == 4);
   std::vector<double> errors;

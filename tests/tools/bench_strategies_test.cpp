@@ -1,7 +1,5 @@
 // bench_strategies from the command line, and the comparison inside it.
-#include <sys/wait.h>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -9,8 +7,7 @@
 #include "runtime/file.h"
 #include "runtime/hash.h"
 #include "sharding/comm/threads/threads.h"
-#include "tests/support/paths.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/tools/shell.h"
 #include "tools/bench/compare.h"
 #include "tools/config/sharding_options.h"
 #include "tools/measure/workload.h"
@@ -19,21 +16,13 @@
 namespace tessera {
 
 using nlohmann::json;
+using test::ShellOutcome;
 using test::TemporaryDirectory;
 
 namespace {
 
-struct Outcome {
-  int status;
-  std::string text;
-};
-
-Outcome bench_strategies(const std::string& arguments, const TemporaryDirectory& folder) {
-  const std::string out = folder / "out.txt";
-  const std::string command =
-      std::string(TESSERA_BINARY_DIR "/bin/bench_strategies ") + arguments + " >" + out + " 2>&1";
-  const int status = std::system(command.c_str());
-  return {WEXITSTATUS(status), read_text_file(out)};
+ShellOutcome bench_strategies(const std::string& arguments, const TemporaryDirectory& folder) {
+  return test::shell("bench_strategies " + arguments, folder);
 }
 
 }  // namespace
@@ -41,12 +30,12 @@ Outcome bench_strategies(const std::string& arguments, const TemporaryDirectory&
 TEST_CASE("bench_strategies: two ranks, all strategies, every figure of the JSON") {
   const TemporaryDirectory folder;
   const std::string file = folder / "figures.json";
-  const Outcome outcome = bench_strategies(
+  const ShellOutcome outcome = bench_strategies(
       "--device cpu --model tiny --steps 2 --threads 1 --json " + file, folder);  // 2 ranks
-  INFO(outcome.text);
+  INFO(outcome.text());
   REQUIRE(outcome.status == 0);
-  CHECK_THAT(outcome.text, Catch::EndsWith("All agree: one loss, one gradient norm, the same "
-                                           "weights.\n"));
+  CHECK_THAT(outcome.text(), Catch::EndsWith("All agree: one loss, one gradient norm, the same "
+                                             "weights.\n"));
   const json report = json::parse(read_text_file(file));
   CHECK(report["program"] == "bench_strategies");
   CHECK(report["ranks"] == 2);
@@ -106,14 +95,14 @@ void check_family(const std::string& preset, int ranks, const std::string& keys 
                                    "}\n"
                                    "data: {batch_size: 8, sequence_length: 19}\n"
                                    "optimizer: {clip_norm: 0.1}\n");
-  const Outcome outcome = bench_strategies(
+  const ShellOutcome outcome = bench_strategies(
       "--device cpu --threads 1 --steps 2 --rounds 1 --ranks " + std::to_string(ranks) +
           " --dtype " + dtype + " --json " + file + " --model " + model,
       folder);
-  INFO(outcome.text);
+  INFO(outcome.text());
   REQUIRE(outcome.status == 0);
-  CHECK_THAT(outcome.text, Catch::Contains("All agree: one loss, one gradient norm, the same "
-                                           "weights"));
+  CHECK_THAT(outcome.text(), Catch::Contains("All agree: one loss, one gradient norm, the same "
+                                             "weights"));
   const json report = json::parse(read_text_file(file));
   REQUIRE(report["strategies"].size() == strategy_variants().size());
   for (const json& row : report["strategies"]) {
@@ -156,30 +145,31 @@ TEST_CASE("bench_strategies: sums in another order agree to rounding") {
                         "model: {layers: 3, heads: 2, width: 24, context: 19, vocab_size: 257}\n"
                         "data: {batch_size: 12, sequence_length: 19}\n"
                         "sharding: {strategy: hsdp, shard_size: 3}\n");
-  const Outcome outcome = bench_strategies(
+  const ShellOutcome outcome = bench_strategies(
       "--device cpu --ranks 6 --threads 1 --steps 3 --rounds 1 --strategies ddp,fsdp,hsdp --dtype "
       "bf16 "
       "--checkpointing 'every 2' --model " +
           model,
       folder);
-  INFO(outcome.text);
+  INFO(outcome.text());
   CHECK(outcome.status == 0);
-  CHECK_THAT(outcome.text, Catch::EndsWith("weights, hsdp to rounding.\n"));
+  CHECK_THAT(outcome.text(), Catch::EndsWith("weights, hsdp to rounding.\n"));
 }
 
 TEST_CASE("bench_strategies: wrong usage exits with 2, bad input with 1 and one line") {
   const TemporaryDirectory folder;
   CHECK(bench_strategies("--strategies ddp,zero4", folder).status == 2);
   CHECK(bench_strategies("--ranks 0", folder).status == 2);
-  const Outcome unknown = bench_strategies("--model gpt5", folder);
+  const ShellOutcome unknown = bench_strategies("--model gpt5", folder);
   CHECK(unknown.status == 1);
-  CHECK_THAT(unknown.text,
+  CHECK_THAT(unknown.text(),
              Catch::StartsWith("bench_strategies: gpt5: there is no such file, and no preset of "
                                "this name; did you mean gpt2?"));
-  const Outcome uneven = bench_strategies("--ranks 3", folder);  // never another batch than stated
+  const ShellOutcome uneven =
+      bench_strategies("--ranks 3", folder);  // never another batch than stated
   CHECK(uneven.status == 1);
-  CHECK_THAT(uneven.text, Catch::StartsWith("bench_strategies: ") &&
-                              Catch::Contains("data.batch_size 8 is not a multiple"));
+  CHECK_THAT(uneven.text(), Catch::StartsWith("bench_strategies: ") &&
+                                Catch::Contains("data.batch_size 8 is not a multiple"));
 }
 
 TEST_CASE(
@@ -191,11 +181,11 @@ TEST_CASE(
                         "data: {batch_size: 8, sequence_length: 19, accumulation_steps: 2}\n"
                         "sharding: {activation_checkpointing: full, rules: '*.bias -> ddp'}\n");
   const auto activations = [&](const std::string& overrides) {
-    const Outcome outcome =
+    const ShellOutcome outcome =
         bench_strategies("--device cpu --steps 1 --threads 1 --strategies fsdp " + overrides +
                              " --json " + file + " --model " + model,
                          folder);
-    INFO(outcome.text);
+    INFO(outcome.text());
     REQUIRE(outcome.status == 0);
     const json report = json::parse(read_text_file(file));
     CHECK(report["config"]["sharding.rules"] == "*.bias -> ddp");
@@ -224,17 +214,17 @@ TEST_CASE(
   write_file_atomically(b, head + "4, sequence_length: 5}\nsharding: {strategy: zero1}\n");
   write_file_atomically(c, head + "8, sequence_length: 5}\nsharding: {strategy: fsdp}\n");
   const std::string file = folder / "figures.json";
-  const Outcome outcome =
+  const ShellOutcome outcome =
       bench_strategies("--device cpu --threads 1 --steps 2 --json " + file + " --pair " + a + "," +
                            b + "," + c + " optimizer.learning_rate=0.01",
                        folder);
-  INFO(outcome.text);
+  INFO(outcome.text());
   REQUIRE(outcome.status == 0);
-  CHECK_THAT(outcome.text, Catch::Contains(c + ": data.batch_size=8\n") &&
-                               Catch::Contains("computes otherwise: data.batch_size") &&
-                               Catch::EndsWith("Not compared by results: " + c +
-                                               ". All others agree: one loss, one gradient norm, "
-                                               "the same weights.\n"));
+  CHECK_THAT(outcome.text(), Catch::Contains(c + ": data.batch_size=8\n") &&
+                                 Catch::Contains("computes otherwise: data.batch_size") &&
+                                 Catch::EndsWith("Not compared by results: " + c +
+                                                 ". All others agree: one loss, one gradient norm, "
+                                                 "the same weights.\n"));
   const json report = json::parse(read_text_file(file));
   CHECK(report["config"]["optimizer.learning_rate"] == "0.01");
   CHECK(report["config"]["runtime.ranks"] == "2");

@@ -1,17 +1,15 @@
 // tools/bench/on_gpu.sh with stand-ins for the programs that only print their arguments.
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
-#include "runtime/file.h"
-#include "tests/support/paths.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/tools/shell.h"
 
 namespace tessera {
 namespace {
 
 using Catch::Contains;
+using test::ShellOutcome;
 
 /// A build folder of stand-ins.
 void make_build(const test::TemporaryDirectory& folder) {
@@ -29,14 +27,11 @@ void make_build(const test::TemporaryDirectory& folder) {
   program("bench_kernels", "echo '[]' > ${@: -1}");
 }
 
-/// The output of the script. `status` becomes its exit status.
-std::string on_gpu(const test::TemporaryDirectory& folder, const std::string& parts, int& status) {
-  const std::string out = folder / "text.txt";
-  const std::string command = "PYTHON=/bin/false " TESSERA_SOURCE_DIR "/tools/bench/on_gpu.sh " +
-                              std::string(folder / "build") + " " + std::string(folder / "out") +
-                              " " + parts + " > " + out + " 2>&1";
-  status = WEXITSTATUS(std::system(command.c_str()));
-  return read_text_file(out);
+ShellOutcome on_gpu(const test::TemporaryDirectory& folder, const std::string& parts) {
+  return test::shell("PYTHON=/bin/false " TESSERA_SOURCE_DIR "/tools/bench/on_gpu.sh " +
+                         std::string(folder / "build") + " " + std::string(folder / "out") + " " +
+                         parts,
+                     folder);
 }
 
 }  // namespace
@@ -44,11 +39,11 @@ std::string on_gpu(const test::TemporaryDirectory& folder, const std::string& pa
 TEST_CASE("on_gpu.sh: names failed parts, skips parts with missing tools, runs the rest") {
   const test::TemporaryDirectory folder;
   make_build(folder);
-  int status = 0;
-  const std::string text = on_gpu(
-      folder, "kernel_tests tests kernels step step_choices torch_step strategies nccl", status);
+  const ShellOutcome outcome =
+      on_gpu(folder, "kernel_tests tests kernels step step_choices torch_step strategies nccl");
+  const std::string text = outcome.text();
   INFO(text);
-  CHECK(status == 1);
+  CHECK(outcome.status == 1);
   CHECK_THAT(text,
              Contains("kernel_tests ") && Contains("FAILED with 1: failed: test_kernels_b\n"));
   CHECK_THAT(text, Contains("skipped: no PyTorch that finds a GPU") && Contains("nccl "));
@@ -68,8 +63,8 @@ TEST_CASE("on_gpu.sh: names failed parts, skips parts with missing tools, runs t
 }
 
 TEST_CASE("on_gpu.sh: without folders it prints its usage") {
-  const int status = std::system(TESSERA_SOURCE_DIR "/tools/bench/on_gpu.sh > /dev/null 2>&1");
-  CHECK(WEXITSTATUS(status) == 2);
+  const test::TemporaryDirectory folder;
+  CHECK(test::shell(TESSERA_SOURCE_DIR "/tools/bench/on_gpu.sh", folder).status == 2);
 }
 
 }  // namespace tessera

@@ -60,12 +60,9 @@ double product_rate(const std::vector<MatmulShape>& shapes, DType dtype,
                     const Stopwatch& stopwatch) {
   double flops = 0.0, ms = 0.0;
   for (const MatmulShape& m : shapes) {
-    const bool ta = m.transpose_a == Transpose::yes, tb = m.transpose_b == Transpose::yes;
-    const Tensor a = noise(ta ? Shape{m.k, m.m} : Shape{m.m, m.k}, dtype);
-    const Tensor b = noise(tb ? Shape{m.n, m.k} : Shape{m.k, m.n}, dtype);
-    const Tensor c = Tensor::empty({m.m, m.n}, dtype);
+    const MatmulOperands o = operands_of(m, dtype, dtype);
     const auto count = static_cast<double>(m.count);
-    ms += count * stopwatch.median_ms([&] { matmul(c, a, b, m.transpose_a, m.transpose_b); });
+    ms += count * stopwatch.median_ms([&] { matmul(o.c, o.a, o.b, m.transpose_a, m.transpose_b); });
     flops += m.flops();
   }
   return flops / (ms * 1e-3);

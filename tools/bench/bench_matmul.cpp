@@ -28,7 +28,6 @@
 #include "tools/bench/report.h"
 #include "tools/measure/matmul_rate.h"
 #include "tools/measure/median.h"
-#include "tools/measure/noise.h"
 #include "tools/measure/peak.h"
 #include "tools/program/command_line.h"
 
@@ -53,16 +52,11 @@ void take_turn(const std::function<void()>& multiply, int runs, std::vector<doub
   }
 }
 
-std::function<void()> openblas_product(const MatmulShape& s, const Tensor& a, const Tensor& b,
-                                       const Tensor& c, int threads) {
-  if (a.dtype() != DType::f32) return {};
-  const auto layout = [](Transpose t) { return t == Transpose::yes ? CblasTrans : CblasNoTrans; };
-  const auto size = [](std::int64_t extent) { return static_cast<int>(extent); };
+std::function<void()> by_openblas(const MatmulShape& shape, const MatmulOperands& operands) {
+  if (operands.a.dtype() != DType::f32) return {};
   return [=] {
-    openblas_set_num_threads(threads);
-    cblas_sgemm(CblasRowMajor, layout(s.transpose_a), layout(s.transpose_b), size(s.m), size(s.n),
-                size(s.k), 1.0f, a.data<float>(), size(a.size(1)), b.data<float>(), size(b.size(1)),
-                0.0f, c.data<float>(), size(s.n));
+    openblas_set_num_threads(context().threads().size());
+    openblas_product(operands, shape);
     openblas_set_num_threads(1);
   };
 }
@@ -76,14 +70,13 @@ struct Seconds {
 };
 
 Seconds measure(const MatmulShape& s, DType dtype, const Options& options) {
-  const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
-  const Tensor a = noise(ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, dtype);
-  const Tensor b = noise(tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, dtype);
   // Gradients of weights are f32.
-  const Tensor c = Tensor::zeros({s.m, s.n}, ta ? DType::f32 : dtype);
+  const MatmulOperands operands =
+      operands_of(s, dtype, s.transpose_a == Transpose::yes ? DType::f32 : dtype);
+  const auto& [a, b, c] = operands;
   const std::array<std::function<void()>, 1 + kLibraries.size()> products = {
-      [&] { matmul(c, a, b, s.transpose_a, s.transpose_b); },
-      openblas_product(s, a, b, c, context().threads().size()), onednn_product(s, a, b, c)};
+      [&] { matmul(operands.c, operands.a, operands.b, s.transpose_a, s.transpose_b); },
+      by_openblas(s, operands), onednn_product(s, a, b, c)};
   std::array<std::vector<double>, products.size()> seconds;
   for (int turn = 0; turn < options.turns; ++turn) {
     for (std::size_t i = 0; i < products.size(); ++i) {

@@ -20,6 +20,7 @@
 #include "tools/measure/median.h"
 #include "tools/measure/workload.h"
 #include "tools/plan/advice.h"
+#include "tools/train/gather.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/session.h"
 
@@ -43,24 +44,10 @@ constexpr Part kParts[] = {{"parameters", &Footprint::parameters},
                            {"communication memory", &Footprint::communication},
                            {"bytes sent per step", &Footprint::bytes_sent}};
 
-/// The values of every rank, rank by rank. All ranks get the same.
-std::vector<std::vector<std::int64_t>> gather(const std::vector<std::int64_t>& values,
-                                              Communicator& world) {
-  const auto count = static_cast<std::int64_t>(values.size());
-  const Tensor all = Tensor::zeros({world.size() * count}, DType::i64);
-  const auto row = [&](int rank) { return all.slice(rank * count, (rank + 1) * count); };
-  row(world.rank()).copy_from(Tensor::from(values, {count}));
-  communication_stream().wait(current_stream().record());
-  world.all_gather({all}, communication_stream(), "figures").synchronize();
-  std::vector<std::vector<std::int64_t>> rows;
-  for (int r = 0; r < world.size(); ++r) rows.push_back(row(r).to_vector<std::int64_t>());
-  return rows;
-}
-
 /// The largest value of all ranks.
 std::int64_t largest(std::int64_t value, Communicator& world) {
   std::int64_t most = value;
-  for (const auto& row : gather({value}, world)) most = std::max(most, row.front());
+  for (const auto& row : gather_numbers({value}, world)) most = std::max(most, row.front());
   return most;
 }
 
@@ -177,7 +164,7 @@ class Trial {
                        .activations = largest(activations_, world_)};
     figures.weights_checksum = checksum_of(session_->strategy());
     for (const auto& row :
-         gather({std::bit_cast<std::int64_t>(figures.weights_checksum)}, world_)) {
+         gather_numbers({std::bit_cast<std::int64_t>(figures.weights_checksum)}, world_)) {
       check(std::bit_cast<std::uint64_t>(row.front()) == figures.weights_checksum,
             "{}: ranks end with different weights", name_);
     }
@@ -187,11 +174,7 @@ class Trial {
   /// Reads this rank's memory and traffic and checks them against the prediction.
   void measure(std::int64_t bytes_sent) {
     const MemoryAccount account = context_.allocator().account();
-    measured_ = {.parameters = account[Category::parameters].peak,
-                 .gradients = account[Category::gradients].peak,
-                 .optimizer = account[Category::optimizer].peak,
-                 .communication = account[Category::communication].peak,
-                 .bytes_sent = bytes_sent};
+    measured_ = measured_footprint(account, bytes_sent);
     total_ =
         measured_.parameters + measured_.gradients + measured_.optimizer + measured_.communication;
     activations_ = account[Category::activations].peak;
@@ -274,6 +257,14 @@ bool agree(const RowFigures& a, const RowFigures& b) {
   if (a.summed_apart == b.summed_apart) return same_bits(a, b);
   const auto close = [](double x, double y) { return std::abs(x - y) <= 1e-6 * std::abs(x); };
   return close(a.loss, b.loss) && close(a.gradient_norm, b.gradient_norm);
+}
+
+Footprint measured_footprint(const MemoryAccount& account, std::int64_t bytes_sent) {
+  return {.parameters = account[Category::parameters].peak,
+          .gradients = account[Category::gradients].peak,
+          .optimizer = account[Category::optimizer].peak,
+          .communication = account[Category::communication].peak,
+          .bytes_sent = bytes_sent};
 }
 
 void check_footprint(const Footprint& predicted, const Footprint& measured,

@@ -64,6 +64,8 @@ bool same_bits(const RowFigures& a, const RowFigures& b);
 /// of each other.
 bool agree(const RowFigures& a, const RowFigures& b);
 
+/// The peaks of a rank's memory, and the bytes that it has sent in a step.
+Footprint measured_footprint(const MemoryAccount& account, std::int64_t bytes_sent);
 /// Raises Error with the first figure that differs. The message begins with `where`.
 void check_footprint(const Footprint& predicted, const Footprint& measured, std::string_view where);
 

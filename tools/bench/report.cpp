@@ -3,24 +3,15 @@
 #include <unistd.h>
 
 #include <array>
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "runtime/context.h"
 #include "runtime/file.h"
+#include "tools/train/log_file.h"
 
 namespace tessera {
 namespace {
-
-std::string now_in_utc() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text.data();
-}
 
 std::string host_name() {
   std::array<char, 256> name{};  // the last byte stays zero
@@ -31,7 +22,7 @@ std::string host_name() {
 
 nlohmann::ordered_json new_report(std::string_view program) {
   return {{"program", program},
-          {"time", now_in_utc()},
+          {"time", utc_now()},
           {"host", host_name()},
           {"device", to_string(context().device())},
           {"ranks", context().world_size()},

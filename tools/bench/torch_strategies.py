@@ -14,7 +14,9 @@ same kind, and a ratio divides the medians of these neighbours.
   loss     of the first and the last step; they agree to rounding
 """
 import argparse
+import concurrent.futures
 import json
+import multiprocessing
 import os
 import pathlib
 import resource
@@ -59,18 +61,15 @@ def resident_peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def measured(*arguments):
+    lines = tessera(*arguments)
+    return lines, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
 def ours(options, strategy, scratch, init):
     """Runs in a process of its own. A rank is its largest child."""
-    code = ("import json, resource, sys; sys.argv = json.loads(sys.argv[1]); import runpy; "
-            "m = runpy.run_path(sys.argv[0]); import argparse; o = argparse.Namespace(**json.loads(sys.argv[1])); "
-            "lines = m['tessera'](o, sys.argv[2], sys.argv[3], *sys.argv[4:]); "
-            "print(json.dumps([lines, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024]))")
-    arguments = [__file__, json.dumps(vars(options)), strategy, scratch, f"model.init_from={init}"]
-    out = subprocess.run([sys.executable, "-c", code, json.dumps(arguments)], capture_output=True, text=True,
-                         check=False)
-    if out.returncode:
-        sys.exit(out.stdout + out.stderr)
-    lines, peak = json.loads(out.stdout.splitlines()[-1])
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+        lines, peak = alone.submit(measured, options, strategy, scratch, f"model.init_from={init}").result()
     if options.device != "cpu":
         peak = max(line["peak_bytes"]["total"] for line in lines)
     return {"ms": [line["step_ms"] for line in lines], "losses": [line["loss"] for line in lines], "peak": peak}

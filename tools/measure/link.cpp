@@ -40,16 +40,17 @@ double slowest_seconds(Communicator& world, int runs, const std::function<void()
   return static_cast<double>(seconds.item<float>()) / runs;
 }
 
-Link measure_link(Communicator& world, const LinkSizes& sizes) {
+Link measure_link(Communicator& world) {
+  constexpr int kRepetitions = 7;
   std::vector<TimedTransfer> transfers;
-  for (const std::int64_t kib : sizes.kib) {
+  for (const std::int64_t kib : {4, 64, 512, 2048}) {
     const CollectiveOperands operands(kib << 10, world.size());
     for (const TimedCollective& one : timed_collectives(world, operands, communication_stream())) {
       const auto run = [&] { one.run().synchronize(); };
       const int runs = static_cast<int>(std::clamp<std::int64_t>((1 << 12) / kib, 1, 50));
       slowest_seconds(world, 1, run);  // warm-up
       std::vector<double> seconds;
-      for (int i = 0; i < sizes.repetitions; ++i) {
+      for (int i = 0; i < kRepetitions; ++i) {
         seconds.push_back(slowest_seconds(world, runs, run));
       }
       const Call call = {

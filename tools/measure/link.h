@@ -30,14 +30,8 @@ std::vector<TimedCollective> timed_collectives(Communicator& world,
 /// Seconds of one run on the slowest rank from a common start, as the mean of `runs`. A collective.
 double slowest_seconds(Communicator& world, int runs, const std::function<void()>& run);
 
-struct LinkSizes {
-  std::vector<std::int64_t> kib = {4, 64, 512, 2048};
-  /// Timed repetitions, of which the median counts.
-  int repetitions = 7;
-};
-
 /// Times the collectives that strategies make, on the communication stream, each to its end, and fits
 /// the link to them. A collective.
-Link measure_link(Communicator& world, const LinkSizes& sizes = {});
+Link measure_link(Communicator& world);
 
 }  // namespace tessera

@@ -22,28 +22,7 @@
 namespace tessera {
 namespace {
 
-struct Operands {
-  Tensor a, b, c;
-};
-
-Operands operands_of(const MatmulShape& shape, DType dtype) {
-  const bool ta = shape.transpose_a == Transpose::yes;
-  const bool tb = shape.transpose_b == Transpose::yes;
-  return {.a = noise(ta ? Shape{shape.k, shape.m} : Shape{shape.m, shape.k}, dtype),
-          .b = noise(tb ? Shape{shape.n, shape.k} : Shape{shape.k, shape.n}, dtype),
-          .c = Tensor::zeros({shape.m, shape.n}, dtype)};
-}
-
 #ifdef TESSERA_BLAS
-void sgemm(const Operands& operands, const MatmulShape& shape) {
-  const auto& [a, b, c] = operands;
-  const auto layout = [](Transpose t) { return t == Transpose::yes ? CblasTrans : CblasNoTrans; };
-  cblas_sgemm(CblasRowMajor, layout(shape.transpose_a), layout(shape.transpose_b),
-              static_cast<int>(shape.m), static_cast<int>(shape.n), static_cast<int>(shape.k), 1.0f,
-              a.data<float>(), static_cast<int>(a.size(1)), b.data<float>(),
-              static_cast<int>(b.size(1)), 0.0f, c.data<float>(), static_cast<int>(shape.n));
-}
-
 /// OpenBLAS uses its own threads within the scope, and the calling thread alone outside of it.
 class OpenBlasThreads {
  public:
@@ -56,12 +35,12 @@ class OpenBlasThreads {
 
 /// Operations of all products over their times.
 double rate_of(const std::vector<MatmulShape>& shapes, DType dtype, int repeats,
-               const std::function<void(const Operands&, const MatmulShape&)>& multiply) {
+               const std::function<void(const MatmulOperands&, const MatmulShape&)>& multiply) {
   const CategoryScope category(Category::workspace);
   double flops = 0.0;
   double seconds = 0.0;
   for (const MatmulShape& shape : shapes) {
-    const Operands operands = operands_of(shape, dtype);
+    const MatmulOperands operands = operands_of(shape, dtype, dtype);
     double fastest_ms = std::numeric_limits<double>::infinity();
     multiply(operands, shape);
     for (int i = 0; i < repeats; ++i) {
@@ -77,20 +56,32 @@ double rate_of(const std::vector<MatmulShape>& shapes, DType dtype, int repeats,
 
 }  // namespace
 
+#ifdef TESSERA_BLAS
+void openblas_product(const MatmulOperands& operands, const MatmulShape& shape) {
+  const auto& [a, b, c] = operands;
+  const auto layout = [](Transpose t) { return t == Transpose::yes ? CblasTrans : CblasNoTrans; };
+  const auto size = [](std::int64_t extent) { return static_cast<int>(extent); };
+  cblas_sgemm(CblasRowMajor, layout(shape.transpose_a), layout(shape.transpose_b), size(shape.m),
+              size(shape.n), size(shape.k), 1.0f, a.data<float>(), size(a.size(1)), b.data<float>(),
+              size(b.size(1)), 0.0f, c.data<float>(), size(shape.n));
+}
+#endif
+
 double matmul_rate(const std::vector<MatmulShape>& shapes, DType dtype,
                    [[maybe_unused]] int threads, int repeats) {
   if (context().device().is_cpu()) {
 #ifdef TESSERA_BLAS
     const OpenBlasThreads own_threading(threads);
-    return rate_of(shapes, DType::f32, repeats, sgemm);
+    return rate_of(shapes, DType::f32, repeats, openblas_product);
 #else
     fail("train.measure_matmul_rate compares with OpenBLAS, and this program was built without it");
 #endif
   }
-  return rate_of(shapes, dtype, repeats, [](const Operands& operands, const MatmulShape& shape) {
-    const auto& [a, b, c] = operands;
-    matmul(c, a, b, shape.transpose_a, shape.transpose_b);
-  });
+  return rate_of(shapes, dtype, repeats,
+                 [](const MatmulOperands& operands, const MatmulShape& shape) {
+                   const auto& [a, b, c] = operands;
+                   matmul(c, a, b, shape.transpose_a, shape.transpose_b);
+                 });
 }
 
 int gpus_of(const Device& first, int ranks) {

@@ -7,6 +7,7 @@
 
 #include "models/language_model.h"
 #include "runtime/device.h"
+#include "tools/measure/noise.h"
 
 namespace tessera {
 
@@ -16,6 +17,9 @@ namespace tessera {
 /// the GPU's clock. Each shape is timed `repeats` times after a warm-up, and the fastest counts.
 double matmul_rate(const std::vector<MatmulShape>& shapes, DType dtype, int threads,
                    int repeats = 3);
+
+/// A product in f32 by OpenBLAS's SGEMM. Missing in builds without OpenBLAS.
+void openblas_product(const MatmulOperands& operands, const MatmulShape& shape);
 
 /// The number of this machine's GPUs that `ranks` ranks use. Rank 0 has `first`, the next ranks
 /// have the next GPUs, and then the first ones again. 0 on the CPU.

@@ -37,4 +37,11 @@ Tensor noise(const Shape& shape, DType dtype) {
   return all;
 }
 
+MatmulOperands operands_of(const MatmulShape& s, DType dtype, DType dtype_of_c) {
+  const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
+  return {.a = noise(ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, dtype),
+          .b = noise(tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, dtype),
+          .c = Tensor::zeros({s.m, s.n}, dtype_of_c)};
+}
+
 }  // namespace tessera

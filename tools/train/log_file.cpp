@@ -14,6 +14,10 @@ std::string date_and_clock_now() {
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr)));
 }
 
+std::string utc_now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+}
+
 LogFile::LogFile(const std::filesystem::path& folder)
     : path_(folder / "log.txt"), file_(path_, std::ios::app) {
   check(file_.good(), "{}: cannot be written", path_.string());

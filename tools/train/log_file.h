@@ -8,9 +8,10 @@
 
 namespace tessera {
 
-/// Local time as "17:20:01", and as "2026-11-22 17:20:01".
+/// Local time as "17:20:01", and as "2026-11-22 17:20:01"; UTC as "2026-11-22T16:20:01Z".
 std::string clock_now();
 std::string date_and_clock_now();
+std::string utc_now();
 
 class LogFile {
  public:

@@ -1,6 +1,6 @@
 #include "tools/train/reporter.h"
 
-#include <fmt/chrono.h>
+#include <fmt/format.h>
 
 #include "runtime/check.h"
 
@@ -8,10 +8,6 @@ namespace tessera {
 namespace {
 
 constexpr double kMebibyte = 1024.0 * 1024.0;
-
-std::string utc_now() {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-}
 
 }  // namespace
 

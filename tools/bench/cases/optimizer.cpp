@@ -1,10 +1,7 @@
 // The steps after backward, on the tensors of one block: masters, gradients and moments.
 #include <fmt/format.h>
 
-#include <utility>
-
 #include "kernels/adamw/op.h"
-#include "kernels/cast/op.h"
 #include "kernels/gradient_norm/op.h"
 #include "tools/bench/cases/cases.h"
 #include "tools/measure/noise.h"
@@ -65,19 +62,6 @@ void add_optimizer_cases(CaseList& list) {
   });
   list.memory_bound("adamw_with_copy", shape, 30.0 * count, [=] {
     return [all = parameters_of(sizes, DType::f32, true), settings] { adamw(all, settings); };
-  });
-  // The baseline of the case before: p is read again.
-  list.memory_bound("adamw_then_cast", shape, 34.0 * count, [=] {
-    std::vector<AdamWTensors> all = parameters_of(sizes, DType::f32, true);
-    std::vector<Tensor> copies, masters;
-    for (AdamWTensors& each : all) {
-      copies.push_back(std::exchange(each.copy, Tensor()));
-      masters.push_back(each.p);
-    }
-    return [all, copies, masters, settings] {
-      adamw(all, settings);
-      cast_all(copies, masters);
-    };
   });
   list.memory_bound("adamw_bf16", shape, 16.0 * count, [=] {
     return [all = parameters_of(sizes, DType::bf16, false), settings] { adamw(all, settings); };
