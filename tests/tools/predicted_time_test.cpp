@@ -289,7 +289,7 @@ TEST_CASE("machine files: written and read again, and refused by name") {
   write_file_atomically(path, R"({"name": "x", "source": "y", "cores": 2, "rings": false,
       "compute": [], "links": [{"ranks": 2, "latency_us": 1, "bytes_per_second": 0}]})");
   CHECK_THROWS_WITH(load_machine(path),
-                    path + ": links[0]: 'bytes_per_second' must be a positive number");
+                    path + ": links[0]: bytes_per_second is 0; expected a positive number");
 }
 
 TEST_CASE("prediction: a predicted trace has the form of a traced one, and the predicted times") {

@@ -11,6 +11,7 @@
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "runtime/json.h"
+#include "tests/support/error_of.h"
 #include "tests/support/paths.h"
 #include "tests/support/rank.h"
 #include "tests/support/temporary_directory.h"
@@ -199,13 +200,10 @@ TEST_CASE("batches of samples have the answers as their only valid targets") {
 TEST_CASE("lines that are no samples are refused by their number") {
   const test::TemporaryDirectory folder;
   const auto error_of = [&](const std::string& line, const std::string& tokenizer = "bytes") {
-    try {
+    return test::error_of([&] {
       prepare_samples(folder.path(), "{\"prompt\": \"a\", \"completion\": \"b\"}\n" + line,
                       tokenizer);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    });
   };
   const std::string at = (folder / "a.jsonl").string() + ":2: ";
   const std::pair<const char*, const char*> kBad[] = {
@@ -217,7 +215,7 @@ TEST_CASE("lines that are no samples are refused by their number") {
       {"{\"prompt\": \"a\", \"completion\": \"\"}", "no token of this sample would be trained"},
       {"{\"prompt\": \"\", \"completion\": \"x\"}", "no token of this sample would be trained"},
       {"{\"messages\": 3}", "messages is 3; expected a list"},
-      {"{\"messages\": [3]}", "a value is 3; expected an object"},
+      {"{\"messages\": [3]}", "messages[0] is 3; expected an object"},
       {"{\"messages\": [{\"role\": \"user\"}]}", "content is missing"},
       {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}",
        "messages need a tokenizer with a chat template, and 'bytes' has none"}};

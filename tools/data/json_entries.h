@@ -1,10 +1,11 @@
-// JsonEntries: typed, checked access to the JSON that prepare writes.
+// JsonEntries: typed, checked access to the JSON of manifests, samples and machine files.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 namespace tessera {
 
@@ -17,11 +18,18 @@ std::string hexadecimal(std::uint64_t value);
 /// Refers to a JSON object. Every error names the key: "vocab_size is \"many\"; expected ...".
 class JsonEntries {
  public:
-  /// Raises Error unless the value is an object.
-  explicit JsonEntries(const nlohmann::json& object);
+  /// Raises Error unless the value is an object. `place` comes before the keys: "links[0]".
+  explicit JsonEntries(const nlohmann::json& object, std::string place = {});
 
-  /// Raises Error if the key is missing.
+  bool has(const char* key) const;
+  /// These raise Error if the key is missing.
   const nlohmann::json& at(const char* key) const;
+  JsonEntries object(const char* key) const;
+  /// The objects of a list.
+  std::vector<JsonEntries> objects(const char* key) const;
+  bool flag(const char* key) const;
+  /// Above 0; or not below, if `zero`.
+  double number(const char* key, bool zero = false) const;
   std::string text(const char* key) const;
   std::int64_t integer(const char* key, std::int64_t least = 0,
                        std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
@@ -29,7 +37,13 @@ class JsonEntries {
   std::uint64_t checksum(const char* key) const;
 
  private:
+  /// "links[0]: latency_us", or the key alone.
+  std::string name_of(const char* key) const;
+  /// Raises Error unless `holds`: "latency_us is -1; expected ...".
+  void expect(bool holds, const char* key, const std::string& expected) const;
+
   const nlohmann::json& object_;
+  std::string place_;
 };
 
 }  // namespace tessera

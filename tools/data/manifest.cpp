@@ -36,10 +36,8 @@ nlohmann::ordered_json to_json(const std::vector<Manifest::File>& files) {
 }
 
 std::vector<Manifest::File> files_of(const JsonEntries& entries, const char* key) {
-  check(entries.at(key).is_array(), "{} is {}; expected a list", key, shown(entries.at(key)));
   std::vector<Manifest::File> files;
-  for (const json& element : entries.at(key)) {
-    const JsonEntries file(element);
+  for (const JsonEntries& file : entries.objects(key)) {
     files.push_back({file.text("path"), file.integer("bytes"), file.checksum("fnv1a_64")});
   }
   return files;

@@ -14,11 +14,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::vector<ChatMessage> messages_of(const json& list) {
-  check(list.is_array(), "messages is {}; expected a list", shown(list));
+std::vector<ChatMessage> messages_of(const JsonEntries& sample) {
   std::vector<ChatMessage> messages;
-  for (const json& element : list) {
-    const JsonEntries message(element);
+  for (const JsonEntries& message : sample.objects("messages")) {
     messages.push_back({message.text("role"), message.text("content")});
   }
   return messages;
@@ -68,7 +66,7 @@ Sample SampleReader::sample_of(const json& line) {
             .answers = {{prompt.size(), prompt.size() + completion.size()}},
             .ends_text = !completion.empty()};
   }
-  const std::vector<ChatMessage> messages = messages_of(entries.at("messages"));
+  const std::vector<ChatMessage> messages = messages_of(entries);
   if (!template_) {
     check(fs::is_directory(tokenizer_),
           "messages need a tokenizer with a chat template, and '{}' has none", tokenizer_);

@@ -8,6 +8,7 @@
 #include "runtime/enum_names.h"
 #include "runtime/file.h"
 #include "runtime/json.h"
+#include "tools/data/json_entries.h"
 
 namespace tessera {
 namespace {
@@ -45,63 +46,41 @@ MachineRates machine_of(const DataSheet& sheet) {
   return machine;
 }
 
-/// Reads entries of one object, and names them in errors.
-class Entries {
- public:
-  Entries(const nlohmann::json& json, std::string place) : json_(json), place_(std::move(place)) {
-    check(json.is_object(), "{}: expected an object", place_);
-  }
+int whole(const JsonEntries& entries, const char* key, int least) {
+  return static_cast<int>(entries.integer(key, least, 1 << 20));
+}
 
-  const nlohmann::json& at(const char* key) const {
-    const auto found = json_.find(key);
-    check(found != json_.end(), "{}: '{}' is missing", place_, key);
-    return *found;
-  }
-  std::string text(const char* key) const {
-    check(at(key).is_string(), "{}: '{}' must be a text", place_, key);
-    return at(key).get<std::string>();
-  }
-  int integer(const char* key, int least) const {
-    const bool fits = at(key).is_number_integer() && at(key) >= least && at(key) <= 1 << 20;
-    check(fits, "{}: '{}' must be an integer from {} to {}", place_, key, least, 1 << 20);
-    return at(key).get<int>();
-  }
-  double number(const char* key, bool zero = false) const {
-    const nlohmann::json& value = at(key);
-    check(value.is_number() && (value > 0.0 || (zero && value == 0.0)), "{}: '{}' must be {}",
-          place_, key, zero ? "a number that is not negative" : "a positive number");
-    return value.get<double>();
-  }
-  /// The objects of a list.
-  std::vector<Entries> list(const char* key) const {
-    check(at(key).is_array(), "{}: '{}' must be a list", place_, key);
-    std::vector<Entries> all;
-    for (const nlohmann::json& item : at(key)) {
-      all.emplace_back(item, fmt::format("{}: {}[{}]", place_, key, all.size()));
-    }
-    return all;
-  }
-  bool has(const char* key) const { return json_.contains(key); }
-  Entries object(const char* key) const { return {at(key), fmt::format("{}: {}", place_, key)}; }
-
- private:
-  const nlohmann::json& json_;
-  std::string place_;
-};
-
-Link link_of(const Entries& entries) {
-  return {.ranks = entries.integer("ranks", 1),
+Link link_of(const JsonEntries& entries) {
+  return {.ranks = whole(entries, "ranks", 1),
           .latency = 1e-6 * entries.number("latency_us", /*zero=*/true),
           .bandwidth = entries.number("bytes_per_second")};
 }
 
-ComputeRates rates_of(const Entries& entries) {
-  return {.ranks = entries.integer("ranks", 1),
-          .threads = entries.integer("threads", 1),
+ComputeRates rates_of(const JsonEntries& entries) {
+  return {.ranks = whole(entries, "ranks", 1),
+          .threads = whole(entries, "threads", 1),
           .dtype = enum_from_name<DType>(entries.text("dtype")),
           .forward = entries.number("forward_flops_per_second"),
           .backward = entries.number("backward_flops_per_second"),
           .memory = entries.number("memory_bytes_per_second")};
+}
+
+MachineRates machine_of(const JsonEntries& entries) {
+  MachineRates machine{.name = entries.text("name"),
+                       .source = entries.text("source"),
+                       .cores = whole(entries, "cores", 0),
+                       .rings = entries.flag("rings")};
+  for (const JsonEntries& one : entries.objects("compute")) {
+    machine.compute.push_back(rates_of(one));
+  }
+  for (const JsonEntries& one : entries.objects("links")) machine.links.push_back(link_of(one));
+  if (entries.has("network")) machine.network = link_of(entries.object("network"));
+  if (entries.has("host")) {
+    const JsonEntries host = entries.object("host");
+    machine.host = HostRates{.link = link_of(host.object("link")),
+                             .memory = host.number("memory_bytes_per_second")};
+  }
+  return machine;
 }
 
 Json json_of(const Link& link) {
@@ -120,36 +99,22 @@ std::string cpu_name() {
 
 }  // namespace
 
-std::vector<std::string> machine_names() {
-  std::vector<std::string> names;
-  for (const DataSheet& sheet : kSheets) names.emplace_back(sheet.name);
-  return names;
-}
-
 MachineRates load_machine(const std::string& file_or_name) {
+  std::vector<std::string> names;
   for (const DataSheet& sheet : kSheets) {
     if (file_or_name == sheet.name) return machine_of(sheet);
+    names.emplace_back(sheet.name);
   }
   check(std::filesystem::exists(file_or_name),
         "--machine {}: there is no such file; write it with bench_step --fit and bench_collectives "
         "--fit, or name one of {}",
-        file_or_name, fmt::join(machine_names(), ", "));
+        file_or_name, fmt::join(names, ", "));
   const nlohmann::json json = read_json_file(file_or_name);
-  const Entries entries(json, file_or_name);
-  check(entries.at("rings").is_boolean(), "{}: 'rings' must be true or false", file_or_name);
-  MachineRates machine{.name = entries.text("name"),
-                       .source = entries.text("source"),
-                       .cores = entries.integer("cores", 0),
-                       .rings = entries.at("rings").get<bool>()};
-  for (const Entries& one : entries.list("compute")) machine.compute.push_back(rates_of(one));
-  for (const Entries& one : entries.list("links")) machine.links.push_back(link_of(one));
-  if (entries.has("network")) machine.network = link_of(entries.object("network"));
-  if (entries.has("host")) {
-    const Entries host = entries.object("host");
-    machine.host = HostRates{.link = link_of(host.object("link")),
-                             .memory = host.number("memory_bytes_per_second")};
+  try {
+    return machine_of(JsonEntries(json));
+  } catch (const Error& error) {
+    fail("{}: {}", file_or_name, error.what());
   }
-  return machine;
 }
 
 MachineRates machine_to_fit(const std::filesystem::path& file, int cores) {

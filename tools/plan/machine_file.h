@@ -18,12 +18,9 @@
 
 namespace tessera {
 
-/// The machine of this file, or of this name among machine_names(). Raises Error with the file and the
-/// entry if it cannot be read.
+/// The machine of this file, or GPUs whose rates are known from data sheets: "a100", "h100", "h200".
+/// Raises Error with the file and the entry if it cannot be read.
 MachineRates load_machine(const std::string& file_or_name);
-
-/// GPUs whose rates are known from data sheets: "a100", "h100", "h200".
-std::vector<std::string> machine_names();
 
 /// The file's machine, or a new one without rates named after the CPU if there is no file.
 MachineRates machine_to_fit(const std::filesystem::path& file, int cores);
