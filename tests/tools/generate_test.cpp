@@ -250,15 +250,16 @@ TEST_CASE("wrong tokens, rows and prompts are one line each") {
   score_error("{}", "rows.json: not a list of rows of token ids");
   score_error("[]", "not a list of rows");
   score_error("[[1, 2], [1, 2, 3]]", "row 2 has 3 tokens and row 1 has 2");
-  score_error("[[1]]", "row 1 is not a list of at least two token ids");
-  score_error("[[1, 2.5]]", "row 1 has \"2.5\"; expected token ids");
-  score_error("[[1, -2]]", "expected token ids");
+  score_error("[[1]]", "row 1 is \"[1]\"; expected a list of at least two token ids");
+  score_error("[[1, 2.5]]", "row 1 is \"[1,2.5]\"; expected a list of at least two token ids");
+  score_error("[[1, -2]]", "expected a list of at least two token ids");
   score_error("[[1, 1000000]]", "token 1000000 is outside the model's vocabulary of");
   score_error(json{std::vector<int>(5000, 1)}.dump(), "rows of 5000 tokens are longer than the");
   score_error("[[1, 2]", "rows.json");
   check_error({"score", "--model", model, "--tokens", folder / "none.json"}, "none.json");
   write_file_atomically(folder / "rows.json", std::string("[[1, 2]]"));
   check_error({"score", "--model", folder / "none", "--tokens", folder / "rows.json"}, "none");
+  check_error({"generate", "--model", folder.path().string(), "--prompt", "x"}, "no model here");
 
   const std::vector<std::string> generate = {"generate", "--model", model, "--json"};
   check_error(with(generate, {"--ids", "1,x"}), "--ids: \"x\" is not a token id");
@@ -305,6 +306,8 @@ TEST_CASE("texts are continued one after another, the same as alone") {
         one + other);
   CHECK(run(with(arguments, {"--prompts", folder / "prompts.txt", "--batch", "1"})).out ==
         one + other);
+  check_error({"generate", "--model", config.train.dir.string(), "--prompt", ""},
+              "prompt is empty");
   // A stop token's text is not printed.
   const auto id = Tokenizer::load(config.train.dir / "model")->encode("2").front();
   const std::string stopped =

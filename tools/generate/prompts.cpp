@@ -16,16 +16,10 @@ namespace fs = std::filesystem;
 
 Prompt prompt_of(const nlohmann::json& value, const fs::path& path, std::size_t index) {
   if (value.is_string()) return {.text = value.get<std::string>()};
-  Prompt prompt;
-  bool ids = value.is_array();
-  for (std::size_t i = 0; ids && i < value.size(); ++i) {
-    ids = value[i].is_number_integer() && value[i].get<double>() >= 0 &&
-          value[i].get<double>() < 0x1p31;
-    if (ids) prompt.ids.push_back(value[i].get<std::int32_t>());
-  }
-  check(ids, "{}: prompt {} is {}; expected a text or a list of token ids", path.string(),
-        index + 1, excerpt(value.dump()));
-  return prompt;
+  std::optional<std::vector<std::int32_t>> ids = token_ids(value);
+  check(ids.has_value(), "{}: prompt {} is {}; expected a text or a list of token ids",
+        path.string(), index + 1, excerpt(value.dump()));
+  return {.text = {}, .ids = std::move(*ids)};
 }
 
 }  // namespace
@@ -39,6 +33,16 @@ std::vector<std::int32_t> parse_ids(const std::string& text) {
           "--ids: {} is not a token id; expected ids separated by commas, such as 1,2,3",
           excerpt(part));
     ids.push_back(id);
+  }
+  return ids;
+}
+
+std::optional<std::vector<std::int32_t>> token_ids(const nlohmann::json& value) {
+  if (!value.is_array()) return {};
+  std::vector<std::int32_t> ids;
+  for (const nlohmann::json& id : value) {
+    if (!id.is_number_integer() || id < 0 || id >= 0x1p31) return {};
+    ids.push_back(id.get<std::int32_t>());
   }
   return ids;
 }

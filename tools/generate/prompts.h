@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,9 @@ struct Prompt {
 
 /// "1,2,3". Raises Error that begins with "--ids" for another text.
 std::vector<std::int32_t> parse_ids(const std::string& text);
+
+/// Nothing if the value is no list of token ids.
+std::optional<std::vector<std::int32_t>> token_ids(const nlohmann::json& value);
 
 /// The prompts of a file: a JSON list of texts and of lists of ids; or, if the file
 /// does not begin with "[", one text per line. Raises Error with the path.

@@ -9,24 +9,12 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/json.h"
+#include "tools/generate/prompts.h"
 
 namespace tessera {
 namespace {
 
 using Rows = std::vector<std::vector<std::int32_t>>;
-
-std::vector<std::int32_t> row_of(const nlohmann::json& list, const std::filesystem::path& path,
-                                 std::size_t index) {
-  check(list.is_array() && list.size() >= 2, "{}: row {} is not a list of at least two token ids",
-        path.string(), index + 1);
-  std::vector<std::int32_t> row;
-  for (const nlohmann::json& id : list) {
-    check(id.is_number_integer() && id.get<double>() >= 0 && id.get<double>() < 0x1p31,
-          "{}: row {} has {}; expected token ids", path.string(), index + 1, excerpt(id.dump()));
-    row.push_back(id.get<std::int32_t>());
-  }
-  return row;
-}
 
 void check_rows(const Rows& rows, const TransformerShape& shape) {
   const auto tokens = static_cast<std::int64_t>(rows.front().size()) - 1;
@@ -78,7 +66,10 @@ Rows read_token_rows(const std::filesystem::path& path) {
   check(list.is_array() && !list.empty(), "{}: not a list of rows of token ids", path.string());
   Rows rows;
   for (std::size_t i = 0; i < list.size(); ++i) {
-    rows.push_back(row_of(list[i], path, i));
+    const std::optional<std::vector<std::int32_t>> row = token_ids(list[i]);
+    check(row && row->size() >= 2, "{}: row {} is {}; expected a list of at least two token ids",
+          path.string(), i + 1, excerpt(list[i].dump()));
+    rows.push_back(*row);
     check(rows[i].size() == rows[0].size(),
           "{}: row {} has {} tokens and row 1 has {}; rows must be equally long", path.string(),
           i + 1, rows[i].size(), rows[0].size());

@@ -81,11 +81,6 @@ Option& Option::one_of(const std::vector<std::string>& values) {
   return *this;
 }
 
-Option& Option::existing_file() {
-  option_->check(CLI::ExistingFile);
-  return *this;
-}
-
 Option& Option::check(const std::function<std::string(const std::string&)>& mistake) {
   option_->check(mistake);
   return *this;

@@ -34,7 +34,6 @@ class Option {
   template <typename T>
   Option& range(T least, T most);
   Option& one_of(const std::vector<std::string>& values);
-  Option& existing_file();
   /// `mistake` returns the mistake in a value, or an empty text.
   Option& check(const std::function<std::string(const std::string&)>& mistake);
   /// A vector takes "a,b" as two values.
