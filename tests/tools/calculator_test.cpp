@@ -5,25 +5,11 @@
 // compares the calculator itself, and needs Emscripten.
 #include <catch2/catch.hpp>
 
-#include "runtime/file.h"
-#include "tests/support/paths.h"
-#include "tests/support/temporary_directory.h"
 #include "tests/tools/run_program.h"
+#include "tests/tools/shell.h"
 
 namespace tessera {
 namespace {
-
-using test::TemporaryDirectory;
-
-std::string figures_of_calculator(const std::string& arguments) {
-  const TemporaryDirectory folder;
-  const std::string out = folder / "figures.json";
-  const std::string command = TESSERA_BINARY_DIR "/bin/calculator ";
-  const int status = std::system((command + arguments + " > " + out + " 2>&1").c_str());
-  INFO(arguments);
-  REQUIRE(status == 0);
-  return read_text_file(out);
-}
 
 std::vector<std::string> words_of(const std::string& line) {
   std::istringstream stream(line);
@@ -46,7 +32,11 @@ TEST_CASE("the calculator has the figures of tessera plan") {
   const std::string all = arguments + " runtime.threads=1 --json";
   const test::Outcome program = test::run(words_of(all));
   REQUIRE(program.status == 0);
-  CHECK(figures_of_calculator(all) == program.out);
+  const test::TemporaryDirectory folder;
+  const test::ShellOutcome calculator = test::shell("calculator " + all, folder);
+  INFO(all << calculator.err);
+  REQUIRE(calculator.status == 0);
+  CHECK(calculator.out == program.out);
 }
 
 }  // namespace tessera

@@ -20,14 +20,8 @@ using test::TemporaryDirectory;
 /// Two ranks train a mixture of experts for 4 steps, with checkpoints after 2 and 4.
 Config trained(const TemporaryDirectory& folder) {
   Config config = test::tiny_run(folder);
-  config.model = {.preset = "qwen3-moe-mini",
-                  .layers = 1,
-                  .heads = 2,
-                  .width = 16,
-                  .context = 24,
-                  .head_size = 8,
-                  .experts = 4,
-                  .expert_width = 8};
+  config.model = test::tiny_model("qwen3-moe-mini");
+  config.model.layers = 1;
   config.moe.bias_rate = 0.05;
   config.train.steps = 4;
   config.train.checkpoint_every = 2;

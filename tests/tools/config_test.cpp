@@ -5,6 +5,7 @@
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "sharding/plan/placement.h"
+#include "tests/support/error_of.h"
 #include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/config/keys.h"
@@ -26,12 +27,7 @@ Config parse(const std::string& yaml, const std::vector<std::string>& overrides 
 
 /// The message of the error that parsing raises.
 std::string error_of(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
-  try {
-    parse(yaml, overrides);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return test::error_of([&] { parse(yaml, overrides); });
 }
 
 std::vector<std::string> values_of(Config config) {
@@ -84,21 +80,6 @@ TEST_CASE("overrides come after the file and the last one wins") {
   REQUIRE(config.train.seed == 3);
   REQUIRE(config.data.train == "a=b.bin");
   REQUIRE(config.runtime.threads == 2);
-}
-
-TEST_CASE("the names that scripts rely on exist") {
-  Config config;
-  std::set<std::string> names;
-  for (const Key& key : keys_of(config)) names.insert(key.name);
-  for (const char* name :
-       {"data.train", "data.val", "data.batch_size", "data.sequence_length", "train.steps",
-        "train.dir", "train.log_every", "train.eval_every", "train.seed", "optimizer.learning_rate",
-        "runtime.threads", "runtime.device", "runtime.compute_dtype", "sharding.strategy",
-        "sharding.flatten_parameters", "sharding.shard_size", "sharding.activation_checkpointing",
-        "data.accumulation_steps"}) {
-    CAPTURE(name);
-    REQUIRE(names.contains(name));
-  }
 }
 
 TEST_CASE("an unknown key is named with file, line and the nearest key") {
@@ -294,26 +275,16 @@ TEST_CASE("whole numbers are bounded, so that sizes are refused before anything 
 
 TEST_CASE("an error of several keys gets the place of the first one that it names") {
   const Config config = parse("train:\n  steps: 5\n", {"optimizer.warmup_steps=9"});
-  const auto message = [&](const std::string& text) -> std::string {
-    try {
-      check_with_place(config, [&] { throw Error(text); });
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+  const auto message = [&](const std::string& text) {
+    return test::error_of([&] { check_with_place(config, [&] { throw Error(text); }); });
   };
   CHECK(message("train.steps 5 is less than optimizer.warmup_steps 9") ==
         "run.yaml:2: train.steps 5 is less than optimizer.warmup_steps 9");
   CHECK(message("optimizer.warmup_steps 9 is more than train.steps 5") ==
         "command line: optimizer.warmup_steps 9 is more than train.steps 5");
   CHECK(message("data.train is not set") == "data.train is not set");
-  const auto key_message = [&](std::string_view key) -> std::string {
-    try {
-      check_key(config, key, [] { throw Error("cannot open x"); });
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+  const auto key_message = [&](std::string_view key) {
+    return test::error_of([&] { check_key(config, key, [] { throw Error("cannot open x"); }); });
   };
   CHECK(key_message("train.steps") == "run.yaml:2: train.steps: cannot open x");
   CHECK(key_message("data.val") == "data.val: cannot open x");
@@ -387,17 +358,6 @@ TEST_CASE("the table is well formed") {
     REQUIRE(key.documentation.find('|') == std::string::npos);  // would end the table's cell
     REQUIRE(key.parse(key.text()));                             // the default is allowed
   }
-}
-
-TEST_CASE("every example is a valid configuration") {
-  int examples = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/examples")) {
-    if (entry.path().extension() != ".yaml") continue;
-    CAPTURE(entry.path());
-    REQUIRE_NOTHROW(load_config(entry.path()));
-    ++examples;
-  }
-  REQUIRE(examples >= 2);
 }
 
 TEST_CASE("docs/configuration.md is generated from the table") {

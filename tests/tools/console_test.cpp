@@ -160,9 +160,7 @@ TEST_CASE("metrics.jsonl has an event for each start, evaluation, checkpoint, re
 TEST_CASE("steps that change nothing and ways back are events") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);
-  config.optimizer.learning_rate = 1e30;
-  config.optimizer.schedule = ScheduleKind::constant;
-  config.data.val.clear();
+  test::diverge(config);
   config.train.steps = 3;
   config.train.on_nonfinite = OnNonfinite::skip;
   train(config);

@@ -102,14 +102,7 @@ TEST_CASE("graph: GPT-2 with dropout has the bits of queued steps") {
 
 TEST_CASE("graph: Llama in bf16, with bf16 masters that are rounded at random") {
   check_same_bits([](Config& config) {
-    config.model = {.preset = "llama3-mini",
-                    .layers = 2,
-                    .heads = 2,
-                    .width = 16,
-                    .context = 8,
-                    .kv_heads = 1,
-                    .head_size = 8,
-                    .mlp_width = 24};
+    config.model = test::tiny_model("llama3-mini", 8);
     config.runtime.compute_dtype = DType::bf16;
     config.optimizer.master_dtype = config.optimizer.state_dtype = DType::bf16;
   });
@@ -117,14 +110,7 @@ TEST_CASE("graph: Llama in bf16, with bf16 masters that are rounded at random") 
 
 TEST_CASE("graph: a mixture of experts moves its biases between the launches") {
   check_same_bits([](Config& config) {
-    config.model = {.preset = "qwen3-moe-mini",
-                    .layers = 2,
-                    .heads = 2,
-                    .width = 16,
-                    .context = 8,
-                    .head_size = 8,
-                    .experts = 6,
-                    .expert_width = 8};
+    config.model = test::tiny_model("qwen3-moe-mini", 8);
     config.moe = {.balance = Balance::bias, .bias_rate = 0.01, .z_loss = 1e-3};
   });
 }
@@ -274,17 +260,9 @@ TEST_CASE("graph: a step that the host takes part in is refused, with the remedy
     CHECK_THROWS_WITH(train(config), Contains("leave data.document_token out"));
   }
   SECTION("a chunk of keys, which is known only when the step is captured") {
-    config.model = {.preset = "llama4-mini",
-                    .layers = 4,
-                    .heads = 2,
-                    .width = 16,
-                    .context = 8,
-                    .kv_heads = 1,
-                    .head_size = 8,
-                    .mlp_width = 24,
-                    .experts = 4,
-                    .expert_width = 8,
-                    .attention_chunk = 3};
+    config.model = test::tiny_model("llama4-mini", 8);
+    config.model.layers = config.model.experts = 4;
+    config.model.attention_chunk = 3;
     CHECK_THROWS_WITH(train(config), Contains("reads the device's values on the host"));
   }
 }

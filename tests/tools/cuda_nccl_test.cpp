@@ -59,11 +59,7 @@ TEST_CASE("sharding.deterministic gives a run through NCCL the bits of a run of 
     config.sharding.deterministic = deterministic;
     config.train.dir = folder / name;
     train(config);
-    std::vector<std::string> found;
-    for (const auto& line : metrics_of(config.train.dir)) {
-      found.push_back(line["loss"].dump() + " " + line["gradient_norm"].dump());
-    }
-    return found;
+    return test::results_of(config.train.dir);
   };
   const auto threads = losses(CommunicatorKind::threads, false, "threads");
   CHECK(losses(CommunicatorKind::nccl, true, "deterministic") == threads);

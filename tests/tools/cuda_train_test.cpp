@@ -71,14 +71,7 @@ TEST_CASE("a Llama and a Qwen3 on a GPU are the CPU's, to rounding") {
   const std::string preset = GENERATE("llama3-mini", "qwen3-mini");
   CAPTURE(preset);
   for (Config* config : {&on_cpu, &on_gpu}) {
-    config->model = {.preset = preset,
-                     .layers = 2,
-                     .heads = 2,
-                     .width = 16,
-                     .context = 8,
-                     .kv_heads = 1,
-                     .head_size = 8,
-                     .mlp_width = 24};
+    config->model = test::tiny_model(preset, 8);
   }
   check_same_run(on_cpu, on_gpu);
 }
@@ -88,14 +81,7 @@ TEST_CASE("a mixture of experts on a GPU is the CPU's, to rounding, with the sam
   Config on_cpu = short_run(folder, "cpu"), on_gpu = short_run(folder, "cuda:0");
   const Balance balance = GENERATE(Balance::bias, Balance::lagged);
   for (Config* config : {&on_cpu, &on_gpu}) {
-    config->model = {.preset = "qwen3-moe-mini",
-                     .layers = 2,
-                     .heads = 2,
-                     .width = 16,
-                     .context = 8,
-                     .head_size = 8,
-                     .experts = 6,
-                     .expert_width = 8};
+    config->model = test::tiny_model("qwen3-moe-mini", 8);
     config->moe = {.balance = balance, .bias_rate = 0.01, .loss_coefficient = 0.1, .z_loss = 1e-3};
   }
   const auto found = check_same_run(on_cpu, on_gpu);
@@ -112,17 +98,9 @@ TEST_CASE("a Llama 4 on a GPU is the CPU's, to rounding, with chunks and packed 
   const TemporaryDirectory folder;
   Config on_cpu = short_run(folder, "cpu"), on_gpu = short_run(folder, "cuda:0");
   for (Config* config : {&on_cpu, &on_gpu}) {
-    config->model = {.preset = "llama4-mini",
-                     .layers = 4,
-                     .heads = 2,
-                     .width = 16,
-                     .context = 8,
-                     .kv_heads = 1,
-                     .head_size = 8,
-                     .mlp_width = 24,
-                     .experts = 4,
-                     .expert_width = 8,
-                     .attention_chunk = 3};
+    config->model = test::tiny_model("llama4-mini", 8);
+    config->model.layers = config->model.experts = 4;
+    config->model.attention_chunk = 3;
     config->data.document_token = " ";
     config->optimizer.epsilon = 1e-4;  // queries of few keys have gradients near rounding
     config->moe.balance = Balance::bias;

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/error.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/prepared_files.h"
 #include "tools/data/prepare.h"
@@ -30,12 +31,7 @@ std::string text_of(const std::string& name, std::string_view contents,
 }
 
 std::string error_of(const std::string& name, std::string_view contents) {
-  try {
-    text_of(name, contents);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
+  return test::error_of([&] { text_of(name, contents); });
 }
 
 }  // namespace

@@ -3,14 +3,13 @@
 // Expected bits are those of strategy single on one rank, which adds eight micro-batches by itself. On
 // eight ranks the sums over ranks are all there is, so the two check each other.
 #include <catch2/catch.hpp>
-#include <map>
-#include <mutex>
 
 #include "runtime/random.h"
 #include "sharding/comm/threads/threads.h"
 #include "sharding/plan/footprint.h"
 #include "sharding/plan/plan.h"
 #include "tests/support/device.h"
+#include "tests/tools/sessions.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/dry_run.h"
@@ -22,7 +21,7 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
-using nlohmann::json;
+using test::TrainedSession;
 
 constexpr std::int64_t kVocabulary = 37;
 constexpr std::int32_t kIgnored = -100;
@@ -72,38 +71,17 @@ Batch packed_tokens(std::int64_t step, std::int64_t first_row, std::int64_t rows
   return {Tensor::from(inputs, shape), Tensor::from(targets, shape), document_starts};
 }
 
-struct Trained {
-  std::vector<float> losses, router_losses;
-  std::vector<double> norms;
-  std::map<std::string, std::vector<float>> weights;
-  bool operator==(const Trained&) const = default;
-};
-
-Trained train_session(const Config& config, int ranks) {
-  Trained trained;
-  const ResolvedConfig run = resolve(config);
-  run_ranks({.ranks = ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
-    TrainingSession session(run, world);
-    const BatchSource source = [&](std::int64_t step, std::int64_t first, std::int64_t rows) {
-      return packed_tokens(step, first, rows, config.data.sequence_length);
-    };
-    for (std::int64_t step = 1; step <= 2; ++step) {
-      const StepResult result = session.step(step, source);
-      if (world.rank() != 0) continue;
-      trained.losses.push_back(result.loss);
-      trained.norms.push_back(result.gradient_norm);
-      trained.router_losses.push_back(static_cast<float>(result.router_loss.value_or(0.0)));
-    }
-    session.strategy().visit_whole([&](const Parameter& parameter, const Tensor& whole) {
-      if (world.rank() == 0) trained.weights[parameter.name()] = whole.to_vector<float>();
-    });
-  });
-  return trained;
+TrainedSession train_session(const Config& config, int ranks) {
+  const auto load = [&](std::int64_t step, std::int64_t first, std::int64_t rows) {
+    return packed_tokens(step, first, rows, config.data.sequence_length);
+  };
+  return test::train_session(config, ranks,
+                             {.device = test::device(), .source = BatchSource(load)});
 }
 
 void check_bits(const Config& base, std::initializer_list<const char*> strategies,
                 int expert_parallel = 1) {
-  const Trained expected = train_session(base, 1);
+  const TrainedSession expected = train_session(base, 1);
   REQUIRE(expected.losses.size() == 2);
   REQUIRE(expected.losses[0] != expected.losses[1]);
   for (const char* strategy : strategies) {
@@ -112,11 +90,11 @@ void check_bits(const Config& base, std::initializer_list<const char*> strategie
       CAPTURE(base.model.preset, strategy, ranks);
       Config config = variant_of(base, strategy);
       config.sharding.expert_parallel = expert_parallel;
-      const Trained found = train_session(config, ranks);
+      const TrainedSession found = train_session(config, ranks);
       CHECK(found.losses == expected.losses);
       CHECK(found.router_losses == expected.router_losses);
       CHECK(found.norms == expected.norms);
-      CHECK(found.weights == expected.weights);
+      CHECK((found.weights == expected.weights));
     }
   }
 }
@@ -157,9 +135,9 @@ TEST_CASE("elastic: the other families, in bf16 and with recomputation") {
 TEST_CASE("elastic: the gradient is that of one pass over the whole batch", "[cpu]") {
   Config config = small_model("gpt2-mini");
   config.model.dropout = 0.0;
-  const Trained elastic = train_session(variant_of(config, "ddp"), 2);
+  const TrainedSession elastic = train_session(variant_of(config, "ddp"), 2);
   config.train.elastic = 0;
-  const Trained whole = train_session(config, 1);
+  const TrainedSession whole = train_session(config, 1);
   for (int step = 0; step < 2; ++step) {
     CHECK(elastic.losses[step] == Approx(whole.losses[step]).epsilon(1e-5));
     CHECK(elastic.norms[step] == Approx(whole.norms[step]).epsilon(1e-4));
@@ -215,13 +193,6 @@ TEST_CASE("elastic: a run goes on with 2, 4 and 1 ranks and ends with the same b
   config.sharding.strategy = StrategyKind::fsdp;
   config.optimizer.schedule = ScheduleKind::constant;
   train(config);
-  const auto results = [](const Config& run) {
-    std::vector<std::string> lines;
-    for (const json& line : test::metrics_of(run.train.dir)) {
-      lines.push_back(line["loss"].dump() + " " + line["gradient_norm"].dump());
-    }
-    return lines;
-  };
   Config changing = config;
   changing.train.dir = folder / "changing";
   const auto run_until = [&](std::int64_t step, int ranks, const char* strategy) {
@@ -233,7 +204,7 @@ TEST_CASE("elastic: a run goes on with 2, 4 and 1 ranks and ends with the same b
   run_until(2, 2, "fsdp");
   run_until(4, 4, "zero3");
   run_until(6, 1, "ddp");
-  CHECK(results(changing) == results(config));
+  CHECK(test::results_of(changing.train.dir) == test::results_of(config.train.dir));
   CHECK(test::model_bytes(changing.train.dir) == test::model_bytes(config.train.dir));
   changing.runtime.ranks = 2;
   changing.train.elastic = 2;

@@ -43,12 +43,6 @@ Config measured_run(const TemporaryDirectory& folder, int ranks) {
   return config;
 }
 
-std::vector<double> losses_of(const fs::path& run) {
-  std::vector<double> losses;
-  for (const auto& line : test::metrics_of(run)) losses.push_back(line["loss"]);
-  return losses;
-}
-
 }  // namespace
 
 TEST_CASE("a run that continues multiplies by the algorithms that it measured before") {
@@ -58,7 +52,7 @@ TEST_CASE("a run that continues multiplies by the algorithms that it measured be
   const Config config = measured_run(folder, ranks);
   train_with_slow(/*whole=*/false, config);
   const std::string model = test::model_bytes(config.train.dir);
-  const std::vector<double> losses = losses_of(config.train.dir);
+  const std::vector<std::string> results = test::results_of(config.train.dir);
 
   fs::remove_all(config.train.dir / "model");
   fs::remove_all(checkpoint_path(config.train.dir, 4));
@@ -67,7 +61,7 @@ TEST_CASE("a run that continues multiplies by the algorithms that it measured be
   fs::copy(config.train.dir, without.train.dir, fs::copy_options::recursive);
 
   train_with_slow(/*whole=*/true, config);
-  CHECK(losses_of(config.train.dir) == losses);
+  CHECK(test::results_of(config.train.dir) == results);
   CHECK(test::model_bytes(config.train.dir) == model);
   CheckpointReader first(checkpoint_path(config.train.dir, 2));
   CheckpointReader last(checkpoint_path(config.train.dir, 4));

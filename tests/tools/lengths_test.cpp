@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/error.h"
+#include "tests/support/error_of.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/train/run_data.h"
@@ -28,12 +29,7 @@ Config short_run(const TemporaryDirectory& folder) {
 }
 
 std::string error_of(const Config& config) {
-  try {
-    train(config);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
+  return test::error_of([&] { train(config); });
 }
 
 }  // namespace

@@ -6,18 +6,14 @@
 #include <vector>
 
 #include "models/hugging_face.h"
-#include "sharding/comm/threads/threads.h"
-#include "sharding/plan/footprint.h"
 #include "sharding/strategy/strategy.h"
-#include "tests/support/findings.h"
+#include "tests/support/error_of.h"
 #include "tests/support/paths.h"
 #include "tests/support/rank.h"
+#include "tests/tools/sessions.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
-#include "tools/measure/workload.h"
-#include "tools/train/resolve.h"
-#include "tools/train/session.h"
 #include "tools/train/trainer.h"
 
 namespace tessera {
@@ -27,24 +23,14 @@ using Catch::Contains;
 using nlohmann::json;
 using test::metrics_of;
 using test::model_bytes;
+using test::results_of;
 using test::TemporaryDirectory;
 
 using Biases = std::vector<std::vector<float>>;
 
-ModelConfig tiny_mixture() {
-  return {.preset = "qwen3-moe-mini",
-          .layers = 2,
-          .heads = 2,
-          .width = 16,
-          .context = 24,
-          .head_size = 8,
-          .experts = 6,
-          .expert_width = 8};
-}
-
 Config tiny_moe_run(const TemporaryDirectory& folder) {
   Config config = test::tiny_run(folder);
-  config.model = tiny_mixture();
+  config.model = test::tiny_model("qwen3-moe-mini");
   config.train.steps = 6;
   return config;
 }
@@ -52,7 +38,7 @@ Config tiny_moe_run(const TemporaryDirectory& folder) {
 /// Random tokens, and weights that do not move: what is counted does not depend on rounding.
 Config fixed_weights(Balance balance) {
   Config config;
-  config.model = tiny_mixture();
+  config.model = test::tiny_model("qwen3-moe-mini");
   config.model.vocab_size = 61;
   config.moe.balance = balance;
   config.moe.bias_rate = 0.01;
@@ -73,14 +59,10 @@ std::vector<Biases> trained_biases(Config config, const std::string& strategy, i
   config = variant_of(config, strategy);
   config.data.accumulation_steps = accumulation_steps;
   std::vector<Biases> biases;
-  run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
-    TrainingSession session(resolve(config), world);
-    const auto source = random_tokens(config.data, session.model().shape().vocab_size);
-    for (int step = 1; step <= steps; ++step) {
-      session.step(step, source);
-      if (world.rank() == 0) biases.push_back(biases_of(*session.model().routers()));
-    }
-  });
+  const auto after = [&](TrainingSession& session, Communicator& world, int) {
+    if (world.rank() == 0) biases.push_back(biases_of(*session.model().routers()));
+  };
+  test::train_session(config, ranks, {.count = steps, .after = after});
   return biases;
 }
 
@@ -105,20 +87,6 @@ std::vector<Biases> biases_of_whole_batches(const Config& config, int steps) {
   return biases;
 }
 
-/// Loss, gradient norm and loads of every line, as text.
-std::vector<std::string> results_of(const std::filesystem::path& run) {
-  std::vector<std::string> results;
-  for (const json& line : metrics_of(run)) {
-    std::string text;
-    for (const char* key :
-         {"loss", "gradient_norm", "router_loss", "expert_load", "idle_experts", "val_loss"}) {
-      text += line.value(key, json()).dump() + " ";
-    }
-    results.push_back(text);
-  }
-  return results;
-}
-
 }  // namespace
 
 TEST_CASE("biases have the same bits for every number of ranks and micro-batches", "[cpu]") {
@@ -140,32 +108,21 @@ TEST_CASE("biases have the same bits for every number of ranks and micro-batches
 
 TEST_CASE("lagged losses are those of whole batches for every number of ranks and micro-batches",
           "[cpu]") {
-  struct Results {
-    double loss, router_loss, norm;
-  };
-  const auto second_step = [](const std::string& strategy, int ranks, std::int64_t accumulation) {
+  const auto trained = [](const std::string& strategy, int ranks, std::int64_t accumulation) {
     Config config = variant_of(fixed_weights(Balance::lagged), strategy);
     config.moe.loss_coefficient = 0.5;
     config.moe.z_loss = 0.01;
     config.data.accumulation_steps = accumulation;
-    Results results{};
-    run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(resolve(config), world);
-      const auto source = random_tokens(config.data, session.model().shape().vocab_size);
-      session.step(1, source);
-      const StepResult result = session.step(2, source);
-      if (world.rank() == 0) results = {result.loss, *result.router_loss, result.gradient_norm};
-    });
-    return results;
+    return test::train_session(config, ranks);
   };
-  const Results expected = second_step("ddp", 1, 1);
-  CHECK(expected.router_loss > 0.5 * 2);  // the coefficient times k, and the z-loss
+  const test::TrainedSession expected = trained("ddp", 1, 1);
+  CHECK(expected.router_losses[1] > 0.5 * 2);  // the coefficient times k, and the z-loss
   for (const auto& [ranks, accumulation] : {std::pair{1, 4}, {2, 2}, {4, 1}}) {
     CAPTURE(ranks, accumulation);
-    const Results found = second_step("fsdp", ranks, accumulation);
-    CHECK(found.loss == Approx(expected.loss).epsilon(1e-6));
-    CHECK(found.router_loss == Approx(expected.router_loss).epsilon(1e-6));
-    CHECK(found.norm == Approx(expected.norm).epsilon(1e-5));
+    const test::TrainedSession found = trained("fsdp", ranks, accumulation);
+    CHECK(found.losses[1] == Approx(expected.losses[1]).epsilon(1e-6));
+    CHECK(found.router_losses[1] == Approx(expected.router_losses[1]).epsilon(1e-6));
+    CHECK(found.norms[1] == Approx(expected.norms[1]).epsilon(1e-5));
   }
 }
 
@@ -232,44 +189,39 @@ TEST_CASE("the routers' losses change gradients but not the loss, and f16 report
     Config config = fixed_weights(Balance::none);
     config.moe.z_loss = z_loss;
     config.runtime.compute_dtype = dtype;
-    StepResult result;
-    run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(resolve(config), world);
-      result = session.step(1, random_tokens(config.data, session.model().shape().vocab_size));
-    });
-    return result;
+    return test::train_session(config, 1, {.count = 1});
   };
-  const StepResult without = first_step(0.0, DType::f32), with = first_step(0.3, DType::f32);
-  CHECK(without.router_loss == 0.0);
-  CHECK(with.loss == without.loss);
-  CHECK(with.gradient_norm != without.gradient_norm);
+  const test::TrainedSession without = first_step(0.0, DType::f32),
+                             with = first_step(0.3, DType::f32);
+  CHECK(without.router_losses[0] == 0.0);
+  CHECK(with.losses == without.losses);
+  CHECK(with.norms != without.norms);
   // Logits begin near 0, so their logsumexp is about log 6.
-  CHECK(*with.router_loss == Approx(0.3 * std::log(6.0) * std::log(6.0)).epsilon(0.02));
-  const StepResult half = first_step(0.3, DType::f16);
-  CHECK(*half.router_loss == Approx(*with.router_loss).epsilon(1e-3));
-  CHECK(half.gradient_norm == Approx(with.gradient_norm).epsilon(1e-2));
+  CHECK(with.router_losses[0] == Approx(0.3 * std::log(6.0) * std::log(6.0)).epsilon(0.02));
+  const test::TrainedSession half = first_step(0.3, DType::f16);
+  CHECK(half.router_losses[0] == Approx(with.router_losses[0]).epsilon(1e-3));
+  CHECK(half.norms[0] == Approx(with.norms[0]).epsilon(1e-2));
 }
 
 TEST_CASE("a step that f16 skips moves no bias and has no loads", "[cpu]") {
   Config config = fixed_weights(Balance::bias);
   config.runtime.compute_dtype = DType::f16;
-  run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
-    TrainingSession session(resolve(config), world);
-    const auto source = random_tokens(config.data, session.model().shape().vocab_size);
-    const Tensor& weight = session.strategy().shards()[0].data;
-    const Tensor original = weight.clone();
-    const auto overwrite = [&](const Tensor& with) {
-      session.strategy().write_masters([&] { weight.copy_from(with); });
-    };
-    overwrite(Tensor::full(weight.shape(), DType::f32, 1e9));  // infinite in f16
-    const StepResult skipped = session.step(1, source);
-    CHECK_FALSE(std::isfinite(skipped.gradient_norm));
-    CHECK(skipped.loads.imbalance.empty());
-    CHECK(biases_of(*session.model().routers()) == Biases(2, std::vector<float>(6, 0.0f)));
-    overwrite(original);
-    CHECK(session.step(2, source).loads.imbalance.size() == 2);
-    CHECK(biases_of(*session.model().routers())[0] != std::vector<float>(6, 0.0f));
-  });
+  test::with_session(
+      config, 1, [](TrainingSession& session, const BatchSource& source, Communicator&) {
+        const Tensor& weight = session.strategy().shards()[0].data;
+        const Tensor original = weight.clone();
+        const auto overwrite = [&](const Tensor& with) {
+          session.strategy().write_masters([&] { weight.copy_from(with); });
+        };
+        overwrite(Tensor::full(weight.shape(), DType::f32, 1e9));  // infinite in f16
+        const StepResult skipped = session.step(1, source);
+        CHECK_FALSE(std::isfinite(skipped.gradient_norm));
+        CHECK(skipped.loads.imbalance.empty());
+        CHECK(biases_of(*session.model().routers()) == Biases(2, std::vector<float>(6, 0.0f)));
+        overwrite(original);
+        CHECK(session.step(2, source).loads.imbalance.size() == 2);
+        CHECK(biases_of(*session.model().routers())[0] != std::vector<float>(6, 0.0f));
+      });
 }
 
 TEST_CASE("loads are in the metrics, and force_balance makes them equal", "[cpu]") {
@@ -289,34 +241,10 @@ TEST_CASE("loads are in the metrics, and force_balance makes them equal", "[cpu]
   CHECK(forced["idle_experts"] == 0);
 }
 
-TEST_CASE("the traffic of the counts is as predicted", "[cpu]") {
-  const TemporaryDirectory folder;
-  Config config = variant_of(tiny_moe_run(folder), "zero1");
-  config.runtime.ranks = 2;
-  config.train.steps = 2;
-  config.train.eval_every = 0;
-  train(config);
-  std::int64_t predicted = 0;
-  run_ranks({.ranks = 1}, [&](Communicator&) {
-    const ResolvedConfig run = resolve(config);
-    CHECK(run.sharding.counters == 2 * 6);
-    const auto model = make_model(run);
-    for (const int rank : {0, 1}) {
-      const Footprint one = footprint_of(model->units(), run.sharding, 2, rank);
-      predicted = std::max(predicted, one.bytes_sent);
-    }
-  });
-  for (const json& line : metrics_of(config.train.dir)) CHECK(line["bytes_sent"] == predicted);
-}
-
 TEST_CASE("settings of experts are refused where there are none") {
   const auto refusal = [](const std::vector<std::string>& overrides) {
-    try {
-      resolve(parse_config("data: {sequence_length: 16}", "run.yaml", overrides));
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("no error");
+    return test::error_of(
+        [&] { resolve(parse_config("data: {sequence_length: 16}", "run.yaml", overrides)); });
   };
   CHECK(refusal({"moe.balance=none"}) == "no error");
   CHECK(refusal({"moe.balance=auto", "moe.bias_rate=0.1"}) == "no error");

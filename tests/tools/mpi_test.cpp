@@ -1,18 +1,15 @@
 // The programs under mpirun: ranks that are processes compute the same as ranks that are threads.
-#include <sys/wait.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <future>
 #include <thread>
 
 #include "runtime/check.h"
 #include "sharding/checkpoint/folder.h"
-#include "tests/support/paths.h"
 #include "tests/support/waiting.h"
+#include "tests/tools/shell.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/train/trainer.h"
@@ -23,30 +20,26 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using test::metrics_of;
 using test::model_bytes;
+using test::ShellOutcome;
 using test::TemporaryDirectory;
 using test::tiny_run;
 
 namespace {
 
-struct Outcome {
-  int status;
-  std::string text;
-};
-
 /// Runs a command as `ranks` processes.
-Outcome mpirun_command(int ranks, const std::string& command, const TemporaryDirectory& folder) {
-  const std::string out = folder / "out.txt";
-  const std::string line = fmt::format(
-      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-      "ASAN_OPTIONS=detect_leaks=0 "  // OpenMPI's own
-      "timeout --kill-after=5 240 {} --oversubscribe --bind-to none -np {} {} > {} 2>&1",
-      TESSERA_MPIRUN, ranks, command, out);
-  const int status = std::system(line.c_str());
-  return {WEXITSTATUS(status), read_text_file(out)};
+ShellOutcome mpirun_command(int ranks, const std::string& command,
+                            const TemporaryDirectory& folder) {
+  return test::shell(
+      fmt::format("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
+                  "export ASAN_OPTIONS=detect_leaks=0\n"  // OpenMPI's own
+                  "timeout --kill-after=5 240 {} --oversubscribe --bind-to none "
+                  "-np {} {}",
+                  TESSERA_MPIRUN, ranks, command),
+      folder);
 }
 
 /// Runs one of the project's programs as `ranks` processes.
-Outcome mpirun(int ranks, const std::string& program, const TemporaryDirectory& folder) {
+ShellOutcome mpirun(int ranks, const std::string& program, const TemporaryDirectory& folder) {
   return mpirun_command(ranks, fmt::format("{}/bin/{}", TESSERA_BINARY_DIR, program), folder);
 }
 
@@ -77,7 +70,7 @@ class TrainingInBackground {
   pid_t process_of(int rank) const {
     return std::stoi(read_text_file(folder_ / fmt::format("pid.{}", rank)));
   }
-  Outcome wait() { return outcome_.get(); }
+  ShellOutcome wait() { return outcome_.get(); }
 
  private:
   bool ended() const {
@@ -86,7 +79,7 @@ class TrainingInBackground {
 
   const TemporaryDirectory& folder_;
   const fs::path run_;
-  std::future<Outcome> outcome_;
+  std::future<ShellOutcome> outcome_;
 };
 
 /// The system may still have to take its status.
@@ -112,14 +105,16 @@ TEST_CASE("train under mpirun: the metrics, the model and the trace of two threa
   Config config = tiny_run(folder);
   config.sharding.strategy = StrategyKind::fsdp;
   config.runtime.threads = 1;
+  config.train.progress = ProgressMode::automatic;
   write_file_atomically(folder / "run.yaml", to_yaml(config));
   config.runtime.ranks = 2;
   train(config);
-  const Outcome outcome = mpirun(2,
-                                 "tessera train " + (folder / "run.yaml").string() + " train.dir=" +
-                                     (folder / "mpi").string() + " train.profile=2-3",
-                                 folder);
-  INFO(outcome.text);
+  const ShellOutcome outcome =
+      mpirun(2,
+             "tessera train " + (folder / "run.yaml").string() +
+                 " train.dir=" + (folder / "mpi").string() + " train.profile=2-3",
+             folder);
+  INFO(outcome.text());
   REQUIRE(outcome.status == 0);
   const auto expected = metrics_of(config.train.dir);
   const auto found = metrics_of(folder / "mpi");
@@ -129,7 +124,7 @@ TEST_CASE("train under mpirun: the metrics, the model and the trace of two threa
       CHECK(found[i][key] == expected[i][key]);
     }
   }
-  CHECK_THAT(outcome.text, !Catch::Contains("\x1b["));  // lines, no bar
+  CHECK_THAT(outcome.text(), Catch::Contains("12/12") && !Catch::Contains("\x1b["));  // no bar
   CHECK(found.back()["val_loss"] == expected.back()["val_loss"]);
   CHECK(model_bytes(folder / "mpi") == model_bytes(config.train.dir));
   const std::string trace = read_text_file(folder / "mpi/profile/trace.json");
@@ -144,16 +139,17 @@ TEST_CASE("train under mpirun: a failure is reported once") {
   config.data.val.clear();
   const auto failure_of = [&](const Config& bad) {
     write_file_atomically(folder / "run.yaml", to_yaml(bad));
-    const Outcome outcome = mpirun(2, "tessera train " + (folder / "run.yaml").string(), folder);
-    INFO(outcome.text);
+    const ShellOutcome outcome =
+        mpirun(2, "tessera train " + (folder / "run.yaml").string(), folder);
+    INFO(outcome.text());
     CHECK(outcome.status == 1);
-    const std::size_t reported = outcome.text.find("tessera: ");
+    const std::size_t reported = outcome.text().find("tessera: ");
     REQUIRE(reported != std::string::npos);
-    CHECK(outcome.text.find("tessera: ", reported + 1) == std::string::npos);
+    CHECK(outcome.text().find("tessera: ", reported + 1) == std::string::npos);
     // mpirun ends the other process by SIGTERM.
-    CHECK(outcome.text.find("stopping after") == std::string::npos);
-    CHECK(outcome.text.find("stopped by") == std::string::npos);
-    return outcome.text.substr(reported);
+    CHECK(outcome.text().find("stopping after") == std::string::npos);
+    CHECK(outcome.text().find("stopped by") == std::string::npos);
+    return outcome.text().substr(reported);
   };
   Config diverges = config;
   diverges.optimizer.learning_rate = 1e30;
@@ -172,21 +168,21 @@ TEST_CASE("train under mpirun: a signal to one rank stops all, and the same comm
   TrainingInBackground run(folder, config);
   run.wait_for_steps(3);
   ::kill(run.process_of(1), SIGTERM);
-  const Outcome stopped = run.wait();
-  INFO(stopped.text);
+  const ShellOutcome stopped = run.wait();
+  INFO(stopped.text());
   REQUIRE(stopped.status == 0);
-  CHECK_THAT(stopped.text, Catch::Contains("stopped after step"));
+  CHECK_THAT(stopped.text(), Catch::Contains("stopped after step"));
   CHECK_FALSE(fs::exists(config.train.dir / "model"));
   const auto saved = checkpoints_in(config.train.dir);
   REQUIRE(saved.size() == 1);
   config.train.steps = saved[0].step + 5;
-  const Outcome rest = mpirun(2,
-                              fmt::format("tessera train {} train.steps={}",
-                                          (folder / "run.yaml").string(), config.train.steps),
-                              folder);
-  INFO(rest.text);
+  const ShellOutcome rest = mpirun(2,
+                                   fmt::format("tessera train {} train.steps={}",
+                                               (folder / "run.yaml").string(), config.train.steps),
+                                   folder);
+  INFO(rest.text());
   REQUIRE(rest.status == 0);
-  CHECK_THAT(rest.text, Catch::Contains("resume   after step"));
+  CHECK_THAT(rest.text(), Catch::Contains("resume   after step"));
   const std::string model = model_bytes(config.train.dir);
   config.train.dir = folder / "threads";
   config.runtime.ranks = 2;
@@ -207,27 +203,13 @@ TEST_CASE("train under mpirun: a second signal ends all ranks at once") {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   CHECK(::kill(signalled, 0) == 0);
   ::kill(signalled, SIGTERM);
-  const Outcome outcome = run.wait();
-  INFO(outcome.text);
+  const ShellOutcome outcome = run.wait();
+  INFO(outcome.text());
   CHECK(outcome.status != 0);
   CHECK(outcome.status != 124);  // of `timeout`
   wait_for_end(other);
   wait_for_end(signalled);
   CHECK(checkpoints_in(config.train.dir).empty());
-}
-
-TEST_CASE("train under mpirun prints lines and no progress bar") {
-  const TemporaryDirectory folder;
-  Config config = tiny_run(folder);
-  config.sharding.strategy = StrategyKind::ddp;
-  config.train.progress = ProgressMode::automatic;
-  config.train.steps = 3;
-  write_file_atomically(folder / "run.yaml", to_yaml(config));
-  const Outcome outcome = mpirun(2, "tessera train " + (folder / "run.yaml").string(), folder);
-  INFO(outcome.text);
-  CHECK(outcome.status == 0);
-  CHECK(outcome.text.find('\033') == std::string::npos);
-  CHECK(outcome.text.find("3/3") != std::string::npos);
 }
 
 TEST_CASE("bench_strategies under mpirun: bytes as predicted, and the bits of threads") {
@@ -236,12 +218,10 @@ TEST_CASE("bench_strategies under mpirun: bytes as predicted, and the bits of th
       "bench_strategies --device cpu --threads 1 --steps 3 --rounds 1 --json ";
   const std::string processes_file = folder / "processes.json";
   const std::string threads_file = folder / "threads.json";
-  const Outcome outcome = mpirun(4, arguments + processes_file, folder);
-  INFO(outcome.text);
+  const ShellOutcome outcome = mpirun(4, arguments + processes_file, folder);
+  INFO(outcome.text());
   REQUIRE(outcome.status == 0);
-  const std::string alone = std::string(TESSERA_BINARY_DIR "/bin/") + arguments + threads_file +
-                            " --ranks 4 > " + std::string(folder / "threads.txt");
-  REQUIRE(std::system(alone.c_str()) == 0);
+  REQUIRE(test::shell(arguments + threads_file + " --ranks 4", folder).status == 0);
   const json processes = json::parse(read_text_file(processes_file))["strategies"];
   const json threads = json::parse(read_text_file(threads_file))["strategies"];
   REQUIRE(processes.size() == 7);

@@ -4,19 +4,12 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <map>
 
 #include "kernels/cast/op.h"
-#include "sharding/comm/threads/threads.h"
-#include "sharding/plan/footprint.h"
 #include "tests/support/device.h"
-#include "tests/support/findings.h"
 #include "tests/support/random_tensor.h"
+#include "tests/tools/sessions.h"
 #include "tools/config/sharding_options.h"
-#include "tools/measure/workload.h"
-#include "tools/train/optimizer.h"
-#include "tools/train/resolve.h"
-#include "tools/train/session.h"
 
 namespace tessera {
 namespace {
@@ -24,6 +17,7 @@ namespace {
 using Catch::Contains;
 using test::Findings;
 using test::same_bits;
+using test::TrainedSession;
 
 constexpr int kRanks = 2;
 
@@ -45,14 +39,6 @@ std::string name_of(const Config& config) {
                      name_of(config.optimizer.state_dtype), name_of(config.sharding.offload));
 }
 
-/// Everything that must be equal, as bits.
-struct Trained {
-  std::vector<float> losses;
-  std::vector<double> norms;
-  std::map<std::string, std::vector<float>> weights;
-  bool operator==(const Trained&) const = default;
-};
-
 /// The copies of the masters, which the optimizer has written, are the masters' casts.
 void expect_copies(TrainingSession& session, Findings& findings) {
   context().compute_stream().synchronize();
@@ -66,47 +52,20 @@ void expect_copies(TrainingSession& session, Findings& findings) {
   }
 }
 
-void expect_memory(const Config& config, TrainingSession& session, int rank, Findings& findings) {
-  const std::int64_t state = optimizer_bytes_per_element(config.optimizer);
-  const Footprint predicted = footprint_of(session.strategy().plan(), rank, state);
-  const MemoryAccount account = context().allocator().account();
-  const auto expect = [&](const char* what, std::int64_t bytes, Category category) {
-    findings.expect(bytes == account[category].peak,
-                    fmt::format("rank {}: {} predicted {}, measured {}", rank, what, bytes,
-                                account[category].peak));
+TrainedSession run(const Config& config, Findings& findings) {
+  const auto after = [&](TrainingSession& session, Communicator&, int) {
+    expect_copies(session, findings);
   };
-  expect("parameters", predicted.parameters, Category::parameters);
-  expect("gradients", predicted.gradients, Category::gradients);
-  expect("optimizer", predicted.optimizer, Category::optimizer);
-  expect("communication", predicted.communication, Category::communication);
-}
-
-Trained run(const Config& config, Findings& findings) {
-  Trained trained;
-  run_ranks({.ranks = kRanks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
-    TrainingSession session(resolve(config), world);
-    const auto source = random_tokens(config.data, config.model.vocab_size);
-    Trained mine;
-    for (int step = 1; step <= 3; ++step) {
-      const StepResult result = session.step(step, source);
-      mine.losses.push_back(result.loss);
-      mine.norms.push_back(result.gradient_norm);
-      expect_copies(session, findings);
-    }
-    expect_memory(config, session, world.rank(), findings);
-    session.strategy().visit_whole([&](const Parameter& parameter, const Tensor& whole) {
-      mine.weights[parameter.name()] = whole.to_vector<float>();
-    });
-    if (world.rank() == 0) trained = mine;
-  });
-  return trained;
+  return test::train_session(
+      config, kRanks,
+      {.count = 3, .device = test::device(), .findings = &findings, .after = after});
 }
 
 /// Every strategy, each with an offload of its own. `turn` gives it another one.
 void expect_same_bits(const Config& base, std::size_t turn) {
   constexpr std::array kOffloads = {Offload::none, Offload::optimizer, Offload::all};
   Findings findings;
-  const Trained ddp = run(variant_of(base, "ddp"), findings);
+  const TrainedSession ddp = run(variant_of(base, "ddp"), findings);
   CHECK(std::isfinite(ddp.losses.back()));
   CHECK(ddp.losses.front() != ddp.losses.back());
   for (const std::string& strategy : strategy_variants()) {
@@ -154,7 +113,7 @@ TEST_CASE("bf16 masters learn as f32 masters do") {
 TEST_CASE("another seed rounds masters to other neighbours") {
   Findings findings;
   Config config = variant_of(tiny(DType::bf16, DType::bf16, DType::f32), "fsdp");
-  const Trained one = run(config, findings);
+  const TrainedSession one = run(config, findings);
   CHECK(run(config, findings) == one);
   config.train.seed = 2;
   CHECK(run(config, findings).weights != one.weights);

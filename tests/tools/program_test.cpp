@@ -13,9 +13,8 @@
 #include "sharding/checkpoint/folder.h"
 #include "sharding/comm/world.h"
 #include "tests/support/child.h"
-#include "tests/support/paths.h"
-#include "tests/support/temporary_directory.h"
 #include "tests/tools/run_program.h"
+#include "tests/tools/shell.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/config/reference.h"
@@ -29,6 +28,8 @@ namespace {
 using Catch::Contains;
 using test::Outcome;
 using test::run;
+using test::shell;
+using test::ShellOutcome;
 
 long lines_of(const std::string& text) {
   return std::count(text.begin(), text.end(), '\n');
@@ -179,23 +180,6 @@ TEST_CASE("an override written as an option is wrong usage, with the right form"
   CHECK_THAT(hosts.err, Catch::StartsWith("tessera: ") && !Contains("dashes"));
 }
 
-namespace {
-
-struct ShellOutcome {
-  int status;
-  std::string err;
-};
-
-/// Runs `command` in a shell, "tessera" being the program.
-ShellOutcome shell(const std::string& command, const test::TemporaryDirectory& folder) {
-  const std::string err = folder / "err.txt";
-  const std::string line = "PATH=" TESSERA_BINARY_DIR "/bin:$PATH; { " + command + "; } 2> " + err;
-  const int status = std::system(("bash -c '" + line + "'").c_str());
-  return {WEXITSTATUS(status), read_text_file(err)};
-}
-
-}  // namespace
-
 TEST_CASE("closed standard descriptors leave the files of a run whole") {
   const test::TemporaryDirectory folder;
   const Config config = test::tiny_run(folder);
@@ -238,21 +222,20 @@ TEST_CASE("a signal stops a run after its step with a checkpoint, and the same c
     CAPTURE(name);
     // The program sets its handlers before it writes config.yaml.
     const std::string file = (config.train.dir / "metrics.jsonl").string();
-    const std::string out = folder / "out.txt";
     const ShellOutcome outcome =
         shell("rm -rf " + config.train.dir.string() + "; tessera train " +
-                  (folder / "run.yaml").string() + " > " + out + " & while [ ! -s " + file +
+                  (folder / "run.yaml").string() + " & while [ ! -s " + file +
                   " ]; do sleep 0.1; done; kill -" + name + " $!; wait $!",
               folder);
     CHECK(outcome.status == 0);
     CHECK(outcome.err == "\nstopping after this step; a second signal stops at once\n");
-    CHECK_THAT(read_text_file(out), Contains("stopped by SIG" + name + " after step ") &&
-                                        Contains("of 1000000000; the same command continues, or"));
+    CHECK_THAT(outcome.out, Contains("stopped by SIG" + name + " after step ") &&
+                                Contains("of 1000000000; the same command continues, or"));
     const std::vector<CheckpointFolder> saved = checkpoints_in(config.train.dir);
     REQUIRE(saved.size() == 1);
     const std::string steps = std::to_string(saved[0].step + 1);
     const std::string command = "tessera train " + (config.train.dir / "config.yaml").string();
-    CHECK_THAT(read_text_file(out), Contains("  " + command + "\n"));
+    CHECK_THAT(outcome.out, Contains("  " + command + "\n"));
     CHECK(shell(command + " train.steps=" + steps + " > /dev/null", folder).status == 0);
     CHECK(std::filesystem::exists(config.train.dir / "model"));
   }

@@ -2,21 +2,13 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <map>
-#include <set>
 
-#include "runtime/safetensors.h"
-#include "sharding/comm/threads/threads.h"
 #include "sharding/plan/footprint.h"
 #include "tests/support/findings.h"
-#include "tests/support/rank.h"
+#include "tests/tools/sessions.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
-#include "tools/generate/generate.h"
-#include "tools/measure/workload.h"
-#include "tools/train/resolve.h"
-#include "tools/train/session.h"
 #include "tools/train/trainer.h"
 
 namespace tessera {
@@ -24,6 +16,8 @@ namespace tessera {
 using nlohmann::json;
 using test::metrics_of;
 using test::model_bytes;
+using test::results_of;
+using test::saved_weights;
 using test::TemporaryDirectory;
 using test::tiny_run;
 
@@ -36,27 +30,6 @@ Config ranked(Config config, const std::string& strategy, int ranks,
   config.runtime.threads = 1;
   config.train.dir = folder / (strategy + std::to_string(ranks));
   return config;
-}
-
-/// The saved model's tensors by name.
-std::map<std::string, std::vector<float>> saved_weights(const std::filesystem::path& run) {
-  const test::Rank rank;  // reading a tensor needs a stream
-  const SafetensorsFile file(run / "model/model.safetensors");
-  std::map<std::string, std::vector<float>> weights;
-  for (const auto& [name, info] : file.tensors()) {
-    weights[name] = file.tensor(name).to_vector<float>();
-  }
-  return weights;
-}
-
-/// Loss, validation loss and gradient norm of every line, as text.
-std::vector<std::string> results_of(const std::filesystem::path& run) {
-  std::vector<std::string> results;
-  for (const json& line : metrics_of(run)) {
-    results.push_back(line["loss"].dump() + " " + line["gradient_norm"].dump() + " " +
-                      line.value("val_loss", json()).dump());
-  }
-  return results;
 }
 
 }  // namespace
@@ -125,37 +98,6 @@ TEST_CASE("two ranks are one rank with two micro-batches, to rounding, dropout i
         Approx(expected.back()["val_loss"].get<double>()).epsilon(1e-4));
 }
 
-TEST_CASE("first-step gradients of two ranks are those of two micro-batches, within 1e-6") {
-  const auto gradients_of = [](int ranks, std::int64_t accumulation_steps) {
-    Config config = workload("tiny", {});
-    config.sharding.strategy = StrategyKind::ddp;
-    config.data.accumulation_steps = accumulation_steps;
-    std::map<std::string, std::vector<float>> gradients;
-    run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(resolve(config), world);
-      session.step(1, random_tokens(config.data, session.model().shape().vocab_size));
-      if (world.rank() != 0) return;
-      for (const Shard& shard : session.strategy().shards()) {
-        gradients[shard.parameter.name()] = shard.gradient.to_vector<float>();
-      }
-    });
-    return gradients;
-  };
-  const auto alone = gradients_of(1, 2);
-  for (const auto& [name, together] : gradients_of(2, 1)) {
-    INFO(name);
-    double largest = 0.0;
-    double difference = 0.0;
-    for (std::size_t i = 0; i < together.size(); ++i) {
-      const double expected = alone.at(name)[i];
-      largest = std::max(largest, std::abs(expected));
-      difference = std::max(difference, std::abs(together[i] - expected));
-    }
-    CHECK(largest > 0.0);
-    CHECK(difference <= 1e-6 * largest);
-  }
-}
-
 TEST_CASE("ranks go on from a saved model, each with its own part of it") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);
@@ -165,7 +107,7 @@ TEST_CASE("ranks go on from a saved model, each with its own part of it") {
   config.optimizer.learning_rate = 0.0;
   const Config one = ranked(config, "ddp", 1, folder);
   train(one);
-  for (const std::string strategy : {"zero1", "zero3", "fsdp", "fsdp_flat"}) {
+  for (const std::string strategy : {"zero1", "zero3", "fsdp", "fsdp_flat", "hsdp"}) {
     INFO(strategy);
     const Config four = ranked(config, strategy, 4, folder);
     train(four);
@@ -181,15 +123,14 @@ TEST_CASE("every rank gets the same validation loss, and evaluation changes no b
   std::vector<float> validations(4);
   for (const bool evaluates : {false, true}) {
     losses.emplace_back(4);
-    run_ranks({.ranks = 4, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(resolve(config), world);
-      const auto source = random_tokens(config.data, session.model().shape().vocab_size);
-      const auto rank = static_cast<std::size_t>(world.rank());
-      for (int step = 1; step <= 3; ++step) {
-        losses.back()[rank] = session.step(step, source).loss;
-        if (evaluates) validations[rank] = session.evaluate(2 * config.data.batch_size, source);
-      }
-    });
+    test::with_session(
+        config, 4, [&](TrainingSession& session, const BatchSource& source, Communicator& world) {
+          const auto rank = static_cast<std::size_t>(world.rank());
+          for (int step = 1; step <= 3; ++step) {
+            losses.back()[rank] = session.step(step, source).loss;
+            if (evaluates) validations[rank] = session.evaluate(2 * config.data.batch_size, source);
+          }
+        });
   }
   CHECK(losses[0] == std::vector<float>(4, losses[0][0]));
   CHECK(losses[1] == losses[0]);
@@ -224,64 +165,12 @@ TEST_CASE("metrics of two ranks: traffic as predicted, per step, evaluation left
   }
 }
 
-TEST_CASE("a model saved by sharded ranks writes text") {
-  const TemporaryDirectory folder;
-  const Config config = ranked(tiny_run(folder), "hsdp", 4, folder);
-  train(config);
-  std::string text;
-  generate({.model = config.train.dir, .prompt = "1", .tokens = 5},
-           [&](std::string_view piece) { text += piece; });
-  CHECK(text.size() == 6);
-}
-
 TEST_CASE("a rank that fails stops the run with its number and reason") {
   const TemporaryDirectory folder;
   Config config = ranked(tiny_run(folder), "fsdp", 2, folder);
-  config.optimizer.learning_rate = 1e30;
-  config.optimizer.schedule = ScheduleKind::constant;
-  config.data.val.clear();
+  test::diverge(config);
   REQUIRE_THROWS_WITH(train(config), Catch::StartsWith("rank ") && Catch::Contains("step 2:"));
   CHECK_FALSE(std::filesystem::exists(config.train.dir / "model"));
-}
-
-TEST_CASE("f16 reports the loss and the norm unscaled") {
-  const auto first_step = [](const std::string& dtype) {
-    Config config = variant_of(workload("tiny", {}), "fsdp");
-    config.runtime.compute_dtype = dtype_from_name(dtype);
-    StepResult result;
-    run_ranks({.ranks = 2, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(resolve(config), world);
-      const StepResult here =
-          session.step(1, random_tokens(config.data, session.model().shape().vocab_size));
-      if (world.rank() == 0) result = here;
-    });
-    return result;
-  };
-  const StepResult full = first_step("f32");
-  const StepResult half = first_step("f16");
-  CHECK(half.loss == Approx(full.loss).epsilon(1e-3));
-  CHECK(half.gradient_norm == Approx(full.gradient_norm).epsilon(1e-2));
-  CHECK(half.gradient_norm != full.gradient_norm);
-}
-
-TEST_CASE("f16 divides the scale out of the update") {
-  // Gradient descent follows the gradient's size, which AdamW forgets; clipping is off.
-  const auto loss_after_updates = [](const std::string& dtype) {
-    Config config = variant_of(workload("tiny", {}), "ddp");
-    config.runtime.compute_dtype = dtype_from_name(dtype);
-    config.optimizer = {
-        .name = OptimizerKind::sgd, .learning_rate = 1.0, .schedule = ScheduleKind::constant};
-    config.optimizer.clip_norm = 0.0;
-    std::vector<float> losses;
-    run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(resolve(config), world);
-      const auto source = random_tokens(config.data, session.model().shape().vocab_size);
-      for (int i = 0; i < 4; ++i) losses.push_back(session.step(1, source).loss);
-    });
-    CHECK(losses.back() < losses.front() - 0.1f);  // the same batch again and again
-    return losses.back();
-  };
-  CHECK(loss_after_updates("f16") == Approx(loss_after_updates("f32")).epsilon(1e-3));
 }
 
 TEST_CASE("f16 skips steps that overflow, and gives up when the loss scale is at its end") {
@@ -289,13 +178,11 @@ TEST_CASE("f16 skips steps that overflow, and gives up when the loss scale is at
   config.runtime.compute_dtype = DType::f16;
   test::Findings findings;
   std::vector<int> skipped(2);
-  const auto body = [&](Communicator& world) {
-    TrainingSession session(resolve(config), world);
+  const auto body = [&](TrainingSession& session, const BatchSource& source, Communicator& world) {
     const Shard& shard = session.strategy().shards()[0];
     session.strategy().write_masters([&] {  // infinite in f16
       shard.data.copy_from(Tensor::full(shard.data.shape(), DType::f32, 1e9));
     });
-    const auto source = random_tokens(config.data, session.model().shape().vocab_size);
     for (int step = 1; step <= 20; ++step) {
       const StepResult result = session.step(step, source);
       findings.expect(!std::isfinite(result.gradient_norm), "every step overflows");
@@ -305,7 +192,7 @@ TEST_CASE("f16 skips steps that overflow, and gives up when the loss scale is at
     }
   };
   // 2^16 can be halved 16 times.
-  REQUIRE_THROWS_WITH(run_ranks({.ranks = 2, .threads = 1}, body), Catch::Contains("step 17:"));
+  REQUIRE_THROWS_WITH(test::with_session(config, 2, body), Catch::Contains("step 17:"));
   CHECK(skipped == std::vector<int>{16, 16});
   CHECK(findings.wrong() == std::vector<std::string>{});
 }

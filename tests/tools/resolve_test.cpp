@@ -1,18 +1,14 @@
-// One YAML file is one model in every program; contradictions are errors with a place.
+// The values that a configuration leaves open; contradictions are errors with a place.
 #include "tools/train/resolve.h"
 
-#include <sys/wait.h>
-
 #include <catch2/catch.hpp>
-#include <cstdlib>
 
 #include "models/registry.h"
 #include "runtime/safetensors.h"
-#include "tests/support/paths.h"
+#include "tests/support/error_of.h"
 #include "tests/support/rank.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
-#include "tools/plan/plan.h"
 #include "tools/train/trainer.h"
 
 namespace tessera {
@@ -22,45 +18,6 @@ using Catch::Contains;
 using Catch::StartsWith;
 using test::TemporaryDirectory;
 using test::tiny_run;
-
-namespace {
-
-/// 11 characters: digits and the space. The model of tiny_run has tables of 11 and 24 rows of width
-/// 16, a norm, and two blocks of two norms, and of linear layers with 12 width^2 weights and 9 width
-/// biases.
-constexpr std::int64_t kParameters = (11 + 24) * 16 + 2 * 16 + 2 * (4 * 16 + 12 * 16 * 16 + 9 * 16);
-
-std::string output_of(const std::string& command, const TemporaryDirectory& folder) {
-  const std::string out = folder / "out.txt";
-  const int status =
-      std::system((TESSERA_BINARY_DIR "/bin/" + command + " > " + out + " 2>&1").c_str());
-  REQUIRE(WEXITSTATUS(status) == 0);
-  return read_text_file(out);
-}
-
-void prepare_text(const fs::path& text_file, const std::string& text, const fs::path& out) {
-  write_file_atomically(text_file, text);
-  prepare({.inputs = {text_file}, .tokenizer = "chars", .out = out, .val_fraction = 0.1});
-}
-
-}  // namespace
-
-TEST_CASE("a file means the same model in train, plan and the benchmarks") {
-  const TemporaryDirectory folder;
-  Config config = tiny_run(folder);
-  const std::string file = folder / "run.yaml";
-  write_file_atomically(file, to_yaml(config));
-  CHECK(shape_of(resolve(config).model).vocab_size == 11);
-  const std::string model = "vocabulary 11 from " + (folder / "data/manifest.json").string();
-  CHECK_THAT(output_of("tessera train " + file, folder), Contains(model));
-  CHECK_THAT(plan(config, {}), Contains(fmt::format("{} parameters", kParameters)));
-  const std::string step = output_of("bench_step --steps 1 --model " + file, folder);
-  CHECK_THAT(step,
-             Contains("vocabulary 11") || Contains(fmt::format("{} parameters", kParameters)));
-  const std::string strategies =
-      output_of("bench_strategies --ranks 2 --steps 1 --device cpu --model " + file, folder);
-  CHECK_THAT(strategies, Contains("vocabulary 11"));
-}
 
 TEST_CASE("a preset's padding is no token of a smaller vocabulary") {
   const auto padding = [](std::int64_t vocab_size) {
@@ -198,8 +155,12 @@ TEST_CASE("a model does not go on with the tokens of another tokenizer") {
   config.model.init_from = config.train.dir / "model";
   config.train.dir = folder / "next";
   // As many characters, so every token id is valid.
-  prepare_text(folder / "other.txt", std::string(400, 'a') + "bcdefghijk" + std::string(90, 'b'),
-               folder / "other");
+  write_file_atomically(folder / "other.txt",
+                        std::string(400, 'a') + "bcdefghijk" + std::string(90, 'b'));
+  prepare({.inputs = {folder / "other.txt"},
+           .tokenizer = "chars",
+           .out = folder / "other",
+           .val_fraction = 0.1});
   config.data.train = folder / "other/train.bin";
   config.data.val.clear();
   CHECK_THROWS_WITH(train(config), Contains("model.init_from: the tokenizers differ") &&
@@ -214,13 +175,8 @@ TEST_CASE("errors of several keys together keep file and line, and no rank is na
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);
   const std::string yaml = to_yaml(config);
-  const auto error_of = [&](const std::vector<std::string>& overrides) -> std::string {
-    try {
-      train(parse_config(yaml, "run.yaml", overrides));
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+  const auto error_of = [&](const std::vector<std::string>& overrides) {
+    return test::error_of([&] { train(parse_config(yaml, "run.yaml", overrides)); });
   };
   CHECK_THAT(error_of({"sharding.strategy=fsdp", "runtime.ranks=3"}),
              StartsWith("run.yaml:") && Contains("data.batch_size 4 is not a multiple"));

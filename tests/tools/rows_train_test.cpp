@@ -58,33 +58,6 @@ TEST_CASE("document rows: two and four ranks have the losses of one") {
   }
 }
 
-TEST_CASE("document rows: ddp and fsdp have the same bits") {
-  const TemporaryDirectory folder;
-  Config config = documents_run(folder, RowKind::packed);
-  config.runtime.ranks = 2;
-  for (const char* const strategy : {"ddp", "fsdp"}) {
-    Config ranked = variant_of(config, strategy);
-    ranked.train.dir = folder / strategy;
-    train(ranked);
-  }
-  CHECK(losses_of(folder / "ddp") == losses_of(folder / "fsdp"));
-  CHECK(model_bytes(folder / "ddp") == model_bytes(folder / "fsdp"));
-}
-
-TEST_CASE("document rows: a run that is interrupted ends as one that is not") {
-  const TemporaryDirectory folder;
-  Config config = documents_run(folder, RowKind::packed);
-  config.train.checkpoint_every = 2;
-  train(config);
-  const std::string model = model_bytes(config.train.dir);
-  const auto losses = losses_of(config.train.dir);
-  fs::remove_all(config.train.dir / "model");
-  fs::remove_all(config.train.dir / "step-000004");
-  train(config);
-  CHECK(losses_of(config.train.dir) == losses);
-  CHECK(model_bytes(config.train.dir) == model);
-}
-
 TEST_CASE("document rows: packed documents have the loss of each document alone") {
   const TemporaryDirectory folder;
   std::vector<float> losses;

@@ -43,9 +43,7 @@ TEST_CASE("a run that fails leaves no model of an earlier run next to its metric
   Config config = tiny_run(folder);
   config.train.steps = 2;
   train(config);
-  config.optimizer.learning_rate = 1e30;
-  config.optimizer.schedule = ScheduleKind::constant;
-  config.data.val.clear();
+  test::diverge(config);
   CHECK_THROWS(train(config));
   CHECK(fs::exists(config.train.dir / "metrics.jsonl"));
   CHECK_FALSE(fs::exists(config.train.dir / "model"));

@@ -14,6 +14,7 @@
 #include "runtime/random.h"
 #include "sharding/comm/threads/threads.h"
 #include "sharding/strategy/strategy.h"
+#include "tests/tools/sessions.h"
 #include "tools/config/sharding_options.h"
 #include "tools/measure/workload.h"
 #include "tools/train/description.h"
@@ -185,19 +186,15 @@ struct Trained {
 Trained train_session(const Config& config, int ranks,
                       const std::function<void(TrainingSession&)>& prepare = {}) {
   Trained trained;
-  const ResolvedConfig run = resolve(config);
-  run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
-    TrainingSession session(run, world);
+  test::with_session(config, ranks, [&](auto& session, const auto&, auto& world) {
     if (prepare) prepare(session);
     for (std::int64_t step = 1; step <= config.train.steps; ++step) {
       const StepResult result = session.step(step, masked_source(config.data));
       if (world.rank() == 0) trained.steps.push_back(result);
     }
-    session.strategy().visit_whole([&](const Parameter& parameter, const Tensor& whole) {
-      if (world.rank() != 0) return;
-      const auto values = whole.to_vector<float>();
-      trained.weights[parameter.name()].assign(values.begin(), values.end());
-    });
+    for (const auto& [name, values] : test::weights_of(session)) {
+      if (world.rank() == 0) trained.weights[name].assign(values.begin(), values.end());
+    }
   });
   return trained;
 }
@@ -368,8 +365,7 @@ TEST_CASE("session: evaluation is the mean over valid targets, on any ranks, of 
     for (const int ranks : {1, 2, 4}) {
       CAPTURE(rows, ranks);
       std::vector<float> losses(static_cast<std::size_t>(ranks));
-      run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
-        TrainingSession session(resolve(config), world);
+      test::with_session(config, ranks, [&](auto& session, const auto&, auto& world) {
         losses[static_cast<std::size_t>(world.rank())] = session.evaluate(rows, source);
       });
       CHECK(losses == std::vector<float>(losses.size(), losses[0]));
@@ -418,8 +414,7 @@ TEST_CASE("session: documents that share a row have the losses of documents alon
   });
   for (const int ranks : {1, 2}) {
     CAPTURE(ranks);
-    run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(resolve(config), world);
+    test::with_session(config, ranks, [&](auto& session, const auto&, const auto&) {
       CHECK(session.evaluate(rows, packed) == Approx(expected).epsilon(1e-6));
       CHECK(session.evaluate(rows, masked_source(config.data)) != Approx(expected).epsilon(1e-6));
       const BatchSource again = [&](std::int64_t, std::int64_t first, std::int64_t count) {
@@ -435,8 +430,7 @@ TEST_CASE("session: evaluation keeps no activations, so more layers take no more
     Config config = small("single", 1);
     config.model.layers = layers;
     std::int64_t peak = 0;
-    run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(resolve(config), world);
+    test::with_session(config, 1, [&](auto& session, const auto&, const auto&) {
       context().allocator().reset_peaks();
       session.evaluate(8, masked_source(config.data));
       peak = context().allocator().account()[Category::activations].peak;
@@ -449,8 +443,7 @@ TEST_CASE("session: evaluation keeps no activations, so more layers take no more
 
 TEST_CASE("session: a batch without a valid target is an error that names the step") {
   const Config config = small("single", 1);
-  run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
-    TrainingSession session(resolve(config), world);
+  test::with_session(config, 1, [&](auto& session, const auto&, const auto&) {
     const BatchSource nothing = [&](std::int64_t, std::int64_t, std::int64_t rows) {
       const Shape shape = {rows, config.data.sequence_length};
       const std::vector<std::int32_t> ignored(static_cast<std::size_t>(shape.numel()), kIgnored);

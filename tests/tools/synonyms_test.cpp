@@ -8,6 +8,7 @@
 
 #include "runtime/error.h"
 #include "runtime/file.h"
+#include "tests/support/error_of.h"
 #include "tests/support/paths.h"
 #include "tools/config/keys.h"
 #include "tools/config/parse.h"
@@ -19,12 +20,7 @@ using Catch::Contains;
 
 /// The message of the error that parsing raises.
 std::string error_of(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
-  try {
-    parse_config(yaml, "run.yaml", overrides);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return test::error_of([&] { parse_config(yaml, "run.yaml", overrides); });
 }
 
 /// The parts of a text between pairs of backticks.

@@ -3,11 +3,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "runtime/file.h"
+#include "runtime/safetensors.h"
+#include "tests/support/rank.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/config/config.h"
 #include "tools/data/prepare.h"
@@ -47,6 +50,29 @@ inline Config tiny_run(const TemporaryDirectory& folder) {
   return config;
 }
 
+/// Two narrow layers of a preset's family.
+inline ModelConfig tiny_model(const std::string& preset, std::int64_t context = 24) {
+  ModelConfig model = {.preset = preset, .layers = 2, .heads = 2, .width = 16, .context = context};
+  if (preset.starts_with("gpt2")) return model;
+  model.head_size = 8;
+  if (preset.starts_with("qwen3-moe") || preset.starts_with("llama4")) {
+    model.experts = 6;
+    model.expert_width = 8;
+  }
+  if (!preset.starts_with("qwen3-moe")) {
+    model.kv_heads = 1;
+    model.mlp_width = 24;
+  }
+  return model;
+}
+
+/// From its second step on the run's losses are not finite.
+inline void diverge(Config& config) {
+  config.optimizer.learning_rate = 1e30;
+  config.optimizer.schedule = ScheduleKind::constant;
+  config.data.val.clear();
+}
+
 /// All lines of metrics.jsonl.
 inline std::vector<nlohmann::json> metric_lines_of(const std::filesystem::path& run) {
   std::ifstream file(run / "metrics.jsonl");
@@ -70,6 +96,31 @@ inline std::vector<nlohmann::json> events_of(const std::filesystem::path& run,
     return !line.contains("event") || (!name.empty() && line["event"] != name);
   });
   return lines;
+}
+
+/// Each line about a step, in the fields that do not depend on time and memory.
+inline std::vector<std::string> results_of(const std::filesystem::path& run) {
+  std::vector<std::string> results;
+  for (const nlohmann::json& line : metrics_of(run)) {
+    std::string text;
+    for (const char* key : {"step", "loss", "gradient_norm", "val_loss", "learning_rate", "tokens",
+                            "router_loss", "expert_load", "idle_experts"}) {
+      text += line.value(key, nlohmann::json()).dump() + " ";
+    }
+    results.push_back(text);
+  }
+  return results;
+}
+
+/// The saved model's tensors by name.
+inline std::map<std::string, std::vector<float>> saved_weights(const std::filesystem::path& run) {
+  const Rank rank;  // reading a tensor needs a stream
+  const SafetensorsFile file(run / "model/model.safetensors");
+  std::map<std::string, std::vector<float>> weights;
+  for (const auto& [name, info] : file.tensors()) {
+    weights[name] = file.tensor(name).to_vector<float>();
+  }
+  return weights;
 }
 
 inline std::string model_bytes(const std::filesystem::path& run) {

@@ -4,10 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "runtime/context.h"
 #include "runtime/error.h"
 #include "tests/support/temporary_directory.h"
-#include "tools/data/loader.h"
 
 namespace tessera {
 namespace {
@@ -35,12 +33,11 @@ std::vector<TokenId> generated(const std::string& kind, std::size_t count) {
   return tokens;
 }
 
-/// The folder has 0 to 6 in three files, and 0 to 6 in one.
+/// The folder has 0 to 6 in three files.
 void write_files(const test::TemporaryDirectory& folder) {
   write_counting(folder / "t_0.bin", 0, 3);
   write_counting(folder / "t_1.bin", 0, 0);
   write_counting(folder / "t_2.bin", 3, 4);
-  write_counting(folder / "whole.bin", 0, 7);
 }
 
 }  // namespace
@@ -60,20 +57,6 @@ TEST_CASE("a corpus of several files is one sequence") {
   CHECK(all_of(TokenCorpus::open(
             (folder / "t_2.bin").string() + "," + (folder / "t_0.bin").string(), 7)) ==
         std::vector<TokenId>{3, 4, 5, 6, 0, 1, 2});
-}
-
-TEST_CASE("the way a corpus is cut into files changes no batch") {
-  const test::TemporaryDirectory folder;
-  write_files(folder);
-  RankContext rank;
-  const ContextGuard guard(rank);
-  const TokenLoader cut(TokenCorpus::open(folder / "t_*.bin", 7), 2, SampleOrder::shuffled, 3);
-  const TokenLoader whole(TokenCorpus::open(folder / "whole.bin", 7), 2, SampleOrder::shuffled, 3);
-  CHECK(cut.samples() == whole.samples());
-  for (int step = 0; step < 4; ++step) {
-    CHECK(cut.load(step, 0, 3, 3).inputs.to_vector<std::int32_t>() ==
-          whole.load(step, 0, 3, 3).inputs.to_vector<std::int32_t>());
-  }
 }
 
 TEST_CASE("a setting that names no token file is refused with the reason") {

@@ -1,16 +1,17 @@
 #include "tools/data/token_file.h"
 
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <iterator>
 
-#include "runtime/error.h"
+#include "runtime/file.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/tools/prepared_files.h"
 
 namespace tessera {
 namespace {
 
 using Catch::Contains;
+using test::tokens_in;
+using test::write_text;
 namespace fs = std::filesystem;
 
 void put(std::string& bytes, std::uint32_t value, int count) {
@@ -27,22 +28,6 @@ std::string token_file_bytes(std::uint32_t magic, std::uint32_t version, std::ui
   return bytes;
 }
 
-fs::path write_bytes(const fs::path& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-  return path;
-}
-
-std::string read_bytes(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-std::vector<TokenId> tokens_of(const TokenFile& file) {
-  std::vector<TokenId> tokens(static_cast<std::size_t>(file.size()));
-  file.read(0, tokens);
-  return tokens;
-}
-
 const std::vector<TokenId> kTokens = {1, 256, 65535, 0, 7};
 
 }  // namespace
@@ -50,14 +35,14 @@ const std::vector<TokenId> kTokens = {1, 256, 65535, 0, 7};
 TEST_CASE("a token file is written in llm.c's layout") {
   const test::TemporaryDirectory folder;
   write_token_file(folder / "t.bin", kTokens);
-  REQUIRE(read_bytes(folder / "t.bin") == token_file_bytes(20240520, 1, 5, kTokens));
+  REQUIRE(read_text_file(folder / "t.bin") == token_file_bytes(20240520, 1, 5, kTokens));
 }
 
 TEST_CASE("a token file in llm.c's layout is read") {
   const test::TemporaryDirectory folder;
-  const TokenFile file(write_bytes(folder / "t.bin", token_file_bytes(20240520, 1, 5, kTokens)));
-  REQUIRE(tokens_of(file) == kTokens);
-  REQUIRE(file.path() == folder / "t.bin");
+  write_text(folder / "t.bin", token_file_bytes(20240520, 1, 5, kTokens));
+  REQUIRE(tokens_in(folder / "t.bin") == kTokens);
+  REQUIRE(TokenFile(folder / "t.bin").path() == folder / "t.bin");
 }
 
 TEST_CASE("a vocabulary beyond 65536 tokens is written in llm.c's layout of 32 bits, and read") {
@@ -65,18 +50,18 @@ TEST_CASE("a vocabulary beyond 65536 tokens is written in llm.c's layout of 32 b
   const std::vector<TokenId> tokens = {0, 65535, 65536, 128255, 7};
   const std::string expected = token_file_bytes(20240801, 7, 5, tokens, 4);
   write_token_file(folder / "t.bin", tokens, 128256);
-  REQUIRE(read_bytes(folder / "t.bin") == expected);
-  const TokenFile file(write_bytes(folder / "u.bin", expected));
-  REQUIRE(tokens_of(file) == tokens);
+  REQUIRE(read_text_file(folder / "t.bin") == expected);
+  const TokenFile file(write_text(folder / "u.bin", expected));
+  REQUIRE(tokens_in(folder / "u.bin") == tokens);
   TokenId middle[2];
   file.read(2, middle);
   REQUIRE(middle[1] == 128255);
   REQUIRE_NOTHROW(file.verify(128256));
   REQUIRE_THROWS_WITH(file.verify(128255), Contains("token 128255 at position 3"));
   write_token_file(folder / "t.bin", kTokens, 65536);
-  REQUIRE(read_bytes(folder / "t.bin") == token_file_bytes(20240520, 1, 5, kTokens));
+  REQUIRE(read_text_file(folder / "t.bin") == token_file_bytes(20240520, 1, 5, kTokens));
   write_token_file(folder / "t.bin", kTokens, 65537);
-  REQUIRE(read_bytes(folder / "t.bin") == token_file_bytes(20240801, 7, 5, kTokens, 4));
+  REQUIRE(read_text_file(folder / "t.bin") == token_file_bytes(20240801, 7, 5, kTokens, 4));
   REQUIRE_THROWS_WITH(write_token_file(folder / "t.bin", tokens, 65537),
                       Contains("token 128255 at position 3"));
 }
@@ -87,19 +72,15 @@ TEST_CASE("copies of a token file share its tokens") {
   auto file = std::make_unique<TokenFile>(folder / "t.bin");
   const TokenFile copy = *file;
   file.reset();
-  REQUIRE(tokens_of(copy) == kTokens);
-}
-
-TEST_CASE("a token file without tokens is valid") {
-  const test::TemporaryDirectory folder;
-  write_token_file(folder / "t.bin", {});
-  REQUIRE(TokenFile(folder / "t.bin").size() == 0);
+  std::vector<TokenId> tokens(kTokens.size());
+  copy.read(0, tokens);
+  REQUIRE(tokens == kTokens);
 }
 
 TEST_CASE("a bad token file is refused with path and reason") {
   const test::TemporaryDirectory folder;
   const auto open = [&](const std::string& bytes) {
-    return TokenFile(write_bytes(folder / "bad.bin", bytes));
+    return TokenFile(write_text(folder / "bad.bin", bytes));
   };
   const std::string good = token_file_bytes(20240520, 1, 5, kTokens);
   CHECK_THROWS_WITH(TokenFile(folder / "none.bin"), Contains("none.bin"));
@@ -136,6 +117,7 @@ TEST_CASE("a token outside the vocabulary is named with its position") {
   REQUIRE_THROWS_WITH(file.verify(256),
                       Contains("token 256 at position 1") && Contains("has 256 tokens"));
   write_token_file(folder / "empty.bin", {});
+  REQUIRE(TokenFile(folder / "empty.bin").size() == 0);
   REQUIRE_NOTHROW(TokenFile(folder / "empty.bin").verify(1));
 }
 

@@ -85,22 +85,6 @@ TEST_CASE("a run repeats bit for bit on 1, 2 and 3 threads, with and without che
   }
 }
 
-TEST_CASE("accumulating two micro-batches is one step of the whole batch, to rounding") {
-  const TemporaryDirectory folder;
-  Config config = tiny_run(folder);
-  train(config);
-  const auto whole = metrics_of(config.train.dir);
-  config.data.accumulation_steps = 2;
-  config.train.dir = folder / "accumulated";
-  train(config);
-  const auto halves = metrics_of(config.train.dir);
-  CHECK(halves[0]["loss"].get<double>() == Approx(whole[0]["loss"].get<double>()).epsilon(1e-6));
-  CHECK(halves[0]["gradient_norm"].get<double>() ==
-        Approx(whole[0]["gradient_norm"].get<double>()).epsilon(1e-6));
-  CHECK(halves.back()["loss"].get<double>() ==
-        Approx(whole.back()["loss"].get<double>()).epsilon(1e-4));
-}
-
 TEST_CASE("every micro-batch of every step has a random position of its own") {
   Config config;
   config.model = {
@@ -230,9 +214,7 @@ TEST_CASE("training goes on from a saved model") {
 TEST_CASE("a loss that is not finite stops the run and names the step") {
   const TemporaryDirectory folder;
   Config config = tiny_run(folder);
-  config.optimizer.learning_rate = 1e30;
-  config.optimizer.schedule = ScheduleKind::constant;
-  config.data.val.clear();
+  test::diverge(config);
   REQUIRE_THROWS_WITH(train(config), Catch::Contains("step 2:") && Catch::Contains("nan"));
   CHECK_FALSE(std::filesystem::exists(config.train.dir / "model"));
 }
@@ -322,20 +304,6 @@ TEST_CASE("generate: same seed, same text, and greedy repeats the counting it ha
   CHECK(generated({.tokens = 60, .seed = 6, .threads = 2}) != one);
   CHECK(generated({.sampling = {.temperature = 0.0}, .tokens = 5, .seed = 1}) ==
         generated({.sampling = {.temperature = 0.0}, .tokens = 5, .seed = 2}));
-}
-
-TEST_CASE("generate: bad models and prompts are named") {
-  const TemporaryDirectory folder;
-  Config config = tiny_run(folder);
-  config.train.steps = 1;
-  train(config);
-  const auto nothing = [](std::string_view) {};
-  REQUIRE_THROWS_WITH(generate({.model = folder.path(), .prompt = "1"}, nothing),
-                      Catch::Contains("no model here"));
-  REQUIRE_THROWS_WITH(generate({.model = config.train.dir, .prompt = ""}, nothing),
-                      Catch::Contains("prompt is empty"));
-  REQUIRE_THROWS_WITH(generate({.model = config.train.dir, .prompt = "x"}, nothing),
-                      Catch::Contains("x"));
 }
 
 }  // namespace tessera

@@ -1,0 +1,101 @@
+// Training sessions on ranks that are threads, without a run's files.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sharding/comm/stream.h"
+#include "sharding/comm/threads/threads.h"
+#include "tests/support/error_of.h"
+#include "tests/support/findings.h"
+#include "tools/bench/compare.h"
+#include "tools/measure/workload.h"
+#include "tools/train/optimizer.h"
+#include "tools/train/resolve.h"
+#include "tools/train/session.h"
+
+namespace tessera::test {
+
+/// body(session, source, world) on every rank; `source` has random tokens.
+template <typename Body>
+void with_session(const Config& config, int ranks, const Body& body, const Device& device = {}) {
+  const ResolvedConfig run = resolve(config);
+  run_ranks({.ranks = ranks, .device = device, .threads = 1}, [&](Communicator& world) {
+    TrainingSession session(run, world);
+    const BatchSource source = random_tokens(run.config.data, session.model().shape().vocab_size);
+    body(session, source, world);
+  });
+}
+
+/// The results of a training, in all their bits.
+struct TrainedSession {
+  std::vector<float> losses;
+  std::vector<double> norms, router_losses;
+  std::map<std::string, std::vector<float>> weights;
+  bool operator==(const TrainedSession&) const = default;
+};
+
+/// The whole parameters, by their names. A collective.
+inline std::map<std::string, std::vector<float>> weights_of(TrainingSession& session) {
+  std::map<std::string, std::vector<float>> weights;
+  session.strategy().visit_whole([&](const Parameter& parameter, const Tensor& whole) {
+    weights[parameter.name()] = whole.to_vector<float>();
+  });
+  return weights;
+}
+
+/// The steps of a training.
+struct Steps {
+  int count = 2;
+  Device device = {};
+  /// None: random tokens.
+  std::optional<BatchSource> source = {};
+  /// If given: memory and traffic of the last step must be those of the footprint, but for rows on
+  /// their way to experts.
+  Findings* findings = nullptr;
+  /// On every rank after each step.
+  std::function<void(TrainingSession&, Communicator&, int step)> after = {};
+};
+
+inline void expect_footprint(const Config& config, TrainingSession& session, int rank,
+                             std::int64_t bytes_sent, Findings& findings) {
+  const Footprint predicted =
+      footprint_of(session.strategy().plan(), rank, optimizer_bytes_per_element(config.optimizer));
+  const Footprint measured = measured_footprint(context().allocator().account(), bytes_sent);
+  const std::string wrong =
+      error_of([&] { check_footprint(predicted, measured, fmt::format("rank {}", rank)); });
+  findings.expect(wrong == "no error", wrong);
+}
+
+inline TrainedSession train_session(const Config& config, int ranks, const Steps& steps = {}) {
+  TrainedSession trained;
+  const auto train = [&](TrainingSession& session, const BatchSource& random, Communicator& world) {
+    TrainedSession mine;
+    const auto bytes = [&] {
+      communication_stream().synchronize();
+      return world.bytes_sent() - world.bytes_sent(Collective::all_to_all);
+    };
+    for (int step = 1; step <= steps.count; ++step) {
+      const std::int64_t sent = bytes();
+      const StepResult result = session.step(step, steps.source.value_or(random));
+      mine.losses.push_back(result.loss);
+      mine.norms.push_back(result.gradient_norm);
+      mine.router_losses.push_back(result.router_loss.value_or(0.0));
+      if (steps.findings != nullptr && step == steps.count) {
+        expect_footprint(config, session, world.rank(), bytes() - sent, *steps.findings);
+      }
+      if (steps.after) steps.after(session, world, step);
+    }
+    mine.weights = weights_of(session);
+    if (world.rank() == 0) trained = mine;
+  };
+  with_session(config, ranks, train, steps.device);
+  return trained;
+}
+
+}  // namespace tessera::test
