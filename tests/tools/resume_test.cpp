@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "runtime/random.h"
 #include "runtime/safetensors.h"
 #include "sharding/checkpoint/reader.h"
+#include "tests/support/error_of.h"
 #include "tests/support/paths.h"
 #include "tests/support/waiting.h"
 #include "tests/tools/tiny_run.h"
@@ -32,6 +34,7 @@ using Catch::Contains;
 using nlohmann::json;
 using test::metrics_of;
 using test::model_bytes;
+using test::results_of;
 using test::TemporaryDirectory;
 
 /// 8 steps with checkpoints after 3, 6 and 8.
@@ -43,20 +46,6 @@ Config checkpointed_run(const TemporaryDirectory& folder) {
   config.train.keep_last = 9;
   config.runtime.threads = 1;
   return config;
-}
-
-/// The fields of metrics that do not depend on time and memory.
-std::vector<std::string> results_of(const fs::path& run) {
-  std::vector<std::string> results;
-  for (const json& line : metrics_of(run)) {
-    std::string text;
-    for (const char* key : {"step", "loss", "gradient_norm", "val_loss", "learning_rate", "tokens",
-                            "router_loss", "expert_load"}) {
-      text += line.value(key, json()).dump() + " ";
-    }
-    results.push_back(text);
-  }
-  return results;
 }
 
 /// Takes back the end of a run: all that came after the checkpoint of `step`.
@@ -80,12 +69,7 @@ void check_continues(const Config& config, std::int64_t step, const Config& agai
 }
 
 std::string error_of(const Config& config) {
-  try {
-    train(config);
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
+  return test::error_of([&] { train(config); });
 }
 
 /// Runs the program with run.yaml. `due` is asked every millisecond; when it holds, the program is
@@ -152,19 +136,16 @@ TEST_CASE("a continued run has the bits of an uninterrupted one", "[cpu]") {
     config.model.frozen = "transformer.wte";
   }
   SECTION("a mixture of experts with biases, or with lagged losses") {
-    config.model = {.preset = "qwen3-moe-mini",
-                    .layers = 2,
-                    .heads = 2,
-                    .width = 16,
-                    .context = 24,
-                    .head_size = 8,
-                    .experts = 6,
-                    .expert_width = 8};
+    config.model = test::tiny_model("qwen3-moe-mini");
     config.sharding.strategy = StrategyKind::zero3;
     config.runtime.ranks = 2;
     config.moe.loss_coefficient = 0.1;
     config.moe.bias_rate = 0.05;
     config.moe.balance = GENERATE(Balance::bias, Balance::lagged);
+  }
+  SECTION("rows of packed documents") {
+    config.data.rows = RowKind::packed;
+    config.data.document_token = "0";
   }
   check_continues(config, 3, config);
 }
@@ -359,9 +340,7 @@ TEST_CASE("on_nonfinite=skip leaves the weights alone, for ten steps in a row", 
   config.train.steps = 20;
   config.train.checkpoint_every = 1;
   config.train.keep_last = 3;
-  config.data.val.clear();
-  config.optimizer.learning_rate = 1e30;
-  config.optimizer.schedule = ScheduleKind::constant;
+  test::diverge(config);
   CHECK_THAT(error_of(config), Contains("step 12: the loss is ") &&
                                    Contains("10 steps in a row were skipped, and the run stops"));
   // The last checkpoint with a finite norm is there.
@@ -386,12 +365,10 @@ TEST_CASE("on_nonfinite=rollback goes back to a checkpoint and on with other bat
   Config config = checkpointed_run(folder);
   config.train.on_nonfinite = OnNonfinite::rollback;
   config.train.checkpoint_every = 1;
-  config.data.val.clear();
   config.runtime.ranks = 2;
   config.sharding.strategy = StrategyKind::fsdp;
   config.train.log_every = 1;
-  config.optimizer.learning_rate = 1e30;
-  config.optimizer.schedule = ScheduleKind::constant;
+  test::diverge(config);
   CHECK_THAT(error_of(config), Contains("step 2: the loss is ") &&
                                    Contains("the run went back to step 1 3 times, and stops"));
   config.train.dir = folder / "none";
@@ -410,14 +387,8 @@ TEST_CASE("a rollback leaves out the batch that diverged", "[cpu]") {
            .out = folder / "data",
            .val_fraction = 0.0});
   config.data.val.clear();
-  config.model = {.preset = "llama2-7b",  // its embedding is not tied to the head
-                  .layers = 1,
-                  .heads = 2,
-                  .width = 16,
-                  .context = 24,
-                  .kv_heads = 2,
-                  .head_size = 8,
-                  .mlp_width = 20};
+  config.model = test::tiny_model("llama2-7b");  // its embedding is not tied to the head
+  config.model.layers = 1;
   config.train.steps = 1;
   config.train.dir = folder / "before";
   train(config);
@@ -452,9 +423,12 @@ TEST_CASE("a rollback leaves out the batch that diverged", "[cpu]") {
   for (const json& line : metrics) CHECK(line["loss"].is_number());
 }
 
-// tests/tools/killed_runs.py, which is run by hand, does so a hundred times.
-TEST_CASE("a run that is killed at eight moments ends with the weights of one never disturbed",
-          "[cpu]") {
+// TESSERA_KILLS=100 in the environment kills it a hundred times, in some minutes.
+TEST_CASE(
+    "a run that is killed, and goes on with other ranks, ends with the weights of one undisturbed",
+    "[cpu]") {
+  const char* const asked = std::getenv("TESSERA_KILLS");
+  const int most_kills = asked != nullptr ? std::stoi(asked) : 8;
   const TemporaryDirectory folder;
   Config config = checkpointed_run(folder);
   config.train.dir = folder / "killed";
@@ -464,12 +438,18 @@ TEST_CASE("a run that is killed at eight moments ends with the weights of one ne
   config.train.eval_every = 0;
   config.train.checkpoint_every = 5;
   config.train.keep_last = 2;
+  config.train.elastic = 4;
   config.runtime.ranks = 2;
   config.sharding.strategy = StrategyKind::fsdp;
-  write_file_atomically(folder / "run.yaml", to_yaml(config));
+  constexpr int kRanks[] = {2, 4, 1};
+  const auto start_with = [&](int ranks) {
+    config.runtime.ranks = ranks;
+    write_file_atomically(folder / "run.yaml", to_yaml(config));
+  };
   const RandomStream random(1, "kills");
   std::int64_t last = 0;
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < most_kills; ++i) {
+    start_with(kRanks[i % 3]);
     // Soon after the start, or when a new checkpoint has appeared and a few steps more are done.
     const int delay = static_cast<int>(random.below(static_cast<std::uint64_t>(i), 5));
     int waited = 0;
@@ -490,6 +470,7 @@ TEST_CASE("a run that is killed at eight moments ends with the weights of one ne
     }
   }
   CHECK(last > 0);
+  config.runtime.ranks = 2;
   config.train.steps = last + 2;
   train(config);
   CHECK(metrics_of(config.train.dir).size() == 2);  // of the first step and the last
