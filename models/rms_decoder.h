@@ -12,11 +12,58 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 
 #include "models/decoder.h"
+#include "models/gated_mlp.h"
 #include "models/layers.h"
+#include "models/moe_mlp.h"
 
 namespace tessera {
+
+/// Transformers' initializer_range: of every weight, those of routers and experts too. Unlike GPT-2's,
+/// layers that end a branch do not start smaller.
+inline const Initializer kUsualInitial = Initializer::normal(0.02);
+
+/// The block of Llama and the families that follow it:
+///
+///   x = x + self_attn(input_layernorm(x))
+///   x = x + feed_forward(post_attention_layernorm(x))
+///
+/// Attention is a Module that is called with (x, pass, residual).
+template <typename Attention>
+class RmsBlock final : public DecoderBlock {
+ public:
+  RmsBlock(const std::string& name, std::int64_t width, double norm_epsilon, Attention attention,
+           std::variant<GatedMlp, MoeMlp> feed_forward)
+      : self_attn_(std::move(attention)),
+        feed_forward_(std::move(feed_forward)),
+        input_layernorm_(name + ".input_layernorm", width, static_cast<float>(norm_epsilon)),
+        post_attention_layernorm_(name + ".post_attention_layernorm", width,
+                                  static_cast<float>(norm_epsilon)) {}
+
+  Variable forward(const Variable& x, const Pass& pass) const override {
+    const Variable middle = self_attn_(input_layernorm_(x), pass, x);
+    const Variable normed = post_attention_layernorm_(middle);
+    if (const auto* const mlp = std::get_if<GatedMlp>(&feed_forward_))
+      return (*mlp)(normed, middle);
+    return std::get<MoeMlp>(feed_forward_)(normed, pass.training, middle);
+  }
+
+  void visit_parameters(const std::function<void(const Parameter&)>& visit) const override {
+    self_attn_.visit_parameters(visit);
+    std::visit([&](const Module& layer) { layer.visit_parameters(visit); }, feed_forward_);
+    input_layernorm_.visit_parameters(visit);
+    post_attention_layernorm_.visit_parameters(visit);
+  }
+
+ private:
+  Attention self_attn_;
+  std::variant<GatedMlp, MoeMlp> feed_forward_;
+  RmsNorm input_layernorm_;
+  RmsNorm post_attention_layernorm_;
+};
 
 class RmsDecoder : public Decoder {
  public:
@@ -28,7 +75,7 @@ class RmsDecoder : public Decoder {
     bool tied;
     /// The embedding of this token gets no gradient from lookups (Embedding).
     std::optional<std::int64_t> padding_id;
-    Initializer initializer;
+    Initializer initializer = kUsualInitial;
   };
   /// A block by its name ("model.layers.0") and its number.
   using MakeBlock =

@@ -6,34 +6,36 @@ namespace tessera {
 namespace {
 
 /// The weights are listed one after the other, so that a strategy makes them neighbours.
-QkNorm norms_of(const std::string& name, const SelfAttentionOptions& options) {
-  if (!options.qk_norm) return {};
+QkNorm norms_of(const std::string& name, const TransformerShape& shape, double epsilon) {
+  if (!shape.qk_norm) return {};
   const auto weight = [&](const std::string& norm) {
-    return Parameter(name + norm + ".weight", {options.head_size}, Initializer::ones());
+    return Parameter(name + norm + ".weight", {shape.head_size}, Initializer::ones());
   };
-  return {JoinedParameters({weight(".q_norm"), weight(".k_norm")}), options.norm_epsilon};
+  return {JoinedParameters({weight(".q_norm"), weight(".k_norm")}), static_cast<float>(epsilon)};
 }
 
 }  // namespace
 
-SelfAttention::SelfAttention(const std::string& name, const SelfAttentionOptions& options,
+SelfAttention::SelfAttention(const std::string& name, const TransformerShape& shape,
+                             const SelfAttentionOptions& options,
                              std::shared_ptr<const RotaryEmbedding> rotary)
-    : heads_(options.heads),
-      kv_heads_(options.kv_heads),
+    : layer_(options.layer),
+      heads_(shape.heads),
+      kv_heads_(shape.kv_heads),
       span_(options.span),
-      qkv_proj_({{name + ".q_proj", heads_ * options.head_size},
-                 {name + ".k_proj", kv_heads_ * options.head_size},
-                 {name + ".v_proj", kv_heads_ * options.head_size}},
-                options.width, options.qkv_bias, options.initializer),
-      o_proj_(name + ".o_proj", heads_ * options.head_size, options.width, options.output_bias,
+      qkv_proj_({{name + ".q_proj", heads_ * shape.head_size},
+                 {name + ".k_proj", kv_heads_ * shape.head_size},
+                 {name + ".v_proj", kv_heads_ * shape.head_size}},
+                shape.width, options.qkv_bias, options.initializer),
+      o_proj_(name + ".o_proj", heads_ * shape.head_size, shape.width, options.output_bias,
               WeightLayout::out_in, options.initializer),
-      qk_norm_(norms_of(name, options)),
+      qk_norm_(norms_of(name, shape, options.norm_epsilon)),
       rotary_(std::move(rotary)) {}
 
-Variable SelfAttention::operator()(const Variable& x, const Pass& pass, std::int64_t layer,
+Variable SelfAttention::operator()(const Variable& x, const Pass& pass,
                                    const Variable& residual) const {
   return o_proj_(
-      attend(qkv_proj_(x), heads_, kv_heads_, pass, layer, rotary_.get(), qk_norm_, span_),
+      attend(qkv_proj_(x), heads_, kv_heads_, pass, layer_, rotary_.get(), qk_norm_, span_),
       residual);
 }
 

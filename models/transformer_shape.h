@@ -79,6 +79,13 @@ void check_sizes(const Hyperparameters& sizes) {
   check_size("width", sizes.width, LargestSizes::width);
 }
 
+/// The configuration, checked before a member is made from it.
+template <typename Config>
+const Config& checked(const Config& config) {
+  check_config(config);
+  return config;
+}
+
 /// C [m, n] = op(A) op(B) with inner dimension k, `count` times.
 struct MatmulShape {
   std::int64_t m = 0;

@@ -33,20 +33,14 @@ class MyBlock final : public DecoderBlock {
  public:
   MyBlock(const std::string& name, std::int64_t layer, const TransformerShape& shape,
           std::shared_ptr<const RotaryEmbedding> rotary)
-      : layer_(layer),
-        input_layernorm_(name + ".input_layernorm", shape.width, kNormEpsilon),
-        self_attn_(name + ".self_attn",
-                   {.width = shape.width,
-                    .heads = shape.heads,
-                    .kv_heads = shape.kv_heads,
-                    .head_size = shape.head_size,
-                    .initializer = kInitial},
+      : input_layernorm_(name + ".input_layernorm", shape.width, kNormEpsilon),
+        self_attn_(name + ".self_attn", shape, {.layer = layer, .initializer = kInitial},
                    std::move(rotary)),
         mlp_(name + ".mlp", shape.width, shape.mlp_width, /*with_bias=*/false, kInitial) {}
 
   Variable forward(const Variable& x, const Pass& pass) const override {
     const Variable h = input_layernorm_(x);
-    return add(x, add(self_attn_(h, pass, layer_), mlp_(h)));
+    return add(x, add(self_attn_(h, pass), mlp_(h)));
   }
 
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override {
@@ -56,7 +50,6 @@ class MyBlock final : public DecoderBlock {
   }
 
  private:
-  std::int64_t layer_;
   RmsNorm input_layernorm_;
   SelfAttention self_attn_;
   GatedMlp mlp_;

@@ -93,12 +93,6 @@ Tensor positions_of(const Tensor& ids, const Pass& pass) {
   return Tensor::from(positions, ids.shape());
 }
 
-/// The configuration, checked before a member is made from it.
-const Gpt2Config& checked(const Gpt2Config& config) {
-  check_config(config);
-  return config;
-}
-
 }  // namespace
 
 Gpt2::Gpt2(const Gpt2Config& config)

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/rms_decoder.h"
+
 namespace tessera {
 namespace {
 
@@ -24,7 +26,7 @@ RopeTable temperatures(const Llama4Config& config, std::int64_t positions, DType
 
 Linear projection(const std::string& name, std::int64_t inputs, std::int64_t outputs,
                   const Llama4Config& config) {
-  return Linear(name, inputs, outputs, config.attention_bias, WeightLayout::out_in, kLlama4Initial);
+  return Linear(name, inputs, outputs, config.attention_bias, WeightLayout::out_in, kUsualInitial);
 }
 
 }  // namespace

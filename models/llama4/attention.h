@@ -20,9 +20,6 @@
 
 namespace tessera {
 
-/// Transformers' initializer_range: of projections, the router and every expert.
-inline const Initializer kLlama4Initial = Initializer::normal(0.02);
-
 /// The tables that all layers share.
 struct Llama4Positions {
   explicit Llama4Positions(const Llama4Config& config);
