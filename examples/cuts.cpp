@@ -7,7 +7,7 @@
 #include <functional>
 #include <string_view>
 
-#include "models/llama/config.h"
+#include "models/registry.h"
 
 using namespace tessera;
 
@@ -26,7 +26,7 @@ void print(std::string_view cut, const std::function<double(double tokens)>& byt
 }  // namespace
 
 int main() {
-  const LlamaConfig model = llama_preset("llama3-70b");
+  const TransformerShape model = shape_of(model_preset("llama3-70b"));
   const auto width = static_cast<double>(model.width);
   const auto keys = width * static_cast<double>(model.kv_heads) / static_cast<double>(model.heads);
   const double parameters =

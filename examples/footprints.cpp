@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "models/gpt2/model.h"
+#include "models/registry.h"
 #include "sharding/plan/footprint.h"
 
 using namespace tessera;
@@ -89,9 +89,9 @@ void print_balance(const Units& units) {
 }  // namespace
 
 int main() {
-  const Gpt2 model(gpt2_preset("gpt2"));
-  print_table(model.units(), 2, DType::f32);
-  print_table(model.units(), 8, DType::f32);
-  print_table(model.units(), 8, DType::bf16);
-  print_balance(model.units());
+  const auto model = make_model(model_preset("gpt2"));
+  print_table(model->units(), 2, DType::f32);
+  print_table(model->units(), 8, DType::f32);
+  print_table(model->units(), 8, DType::bf16);
+  print_balance(model->units());
 }

@@ -31,6 +31,22 @@ void check_full_attention(const nlohmann::json& config) {
   }
 }
 
+void check_layer_types(const nlohmann::json& config, std::int64_t layers,
+                       std::string_view other_keys,
+                       const std::function<std::string_view(std::int64_t layer)>& type_of) {
+  const auto types = config.find("layer_types");
+  if (types == config.end() || types->is_null()) return;
+  check(types->is_array() && std::ssize(*types) == layers,
+        "config.json: layer_types is {}; expected a list of {} layers", excerpt(types->dump()),
+        layers);
+  for (std::int64_t i = 0; i < layers; ++i) {
+    const nlohmann::json& type = (*types)[static_cast<std::size_t>(i)];
+    check(type == type_of(i), "config.json: layer_types has {} for layer {}; expected {}, by {}",
+          excerpt(type.is_string() ? type.get<std::string>() : type.dump()), i, type_of(i),
+          other_keys);
+  }
+}
+
 void check_heads(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_size) {
   check_size("kv_heads", kv_heads, LargestSizes::heads);
   check(heads % kv_heads == 0, "heads is {}; expected a multiple of the {} kv_heads", heads,
@@ -57,10 +73,6 @@ std::optional<std::int64_t> read_padding_id(const ConfigReader& reader, std::int
   check(-vocab_size <= id && id < vocab_size,
         "config.json: {} is {}; expected a token below vocab_size, {}", kKey, id, vocab_size);
   return id < 0 ? id + vocab_size : id;
-}
-
-void write_padding_id(nlohmann::json& config, std::optional<std::int64_t> id) {
-  if (id) config["pad_token_id"] = *id;
 }
 
 void check_norm_epsilon(double epsilon) {

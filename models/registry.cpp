@@ -1,8 +1,8 @@
 #include "models/registry.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "models/config_reader.h"
 #include "models/gpt2/model.h"
@@ -17,48 +17,38 @@
 
 namespace tessera {
 
+namespace {
+
+template <typename Model, auto config_from, typename Config>
+ModelFamily family(std::vector<std::string_view> model_types, const Presets<Config>& presets,
+                   const TensorNames& tensor_names) {
+  ModelFamily result = {
+      .model_types = std::move(model_types),
+      .config_from = [](const nlohmann::json& config) -> Hyperparameters {
+        return config_from(config);
+      },
+      .make = [](const Hyperparameters& hyperparameters) -> std::unique_ptr<LanguageModel> {
+        return std::make_unique<Model>(std::get<Config>(hyperparameters));
+      },
+      .tensor_names = tensor_names};
+  for (const Preset<Config>& preset : presets) {
+    result.presets.push_back({preset.name, preset.config});
+  }
+  return result;
+}
+
+}  // namespace
+
 const std::vector<ModelFamily>& model_families() {
   static const std::vector<ModelFamily> families = {
-      {.model_types = {"gpt2"},
-       .presets = gpt2_presets(),
-       .preset = [](std::string_view name) -> Hyperparameters { return gpt2_preset(name); },
-       .config_from = [](const nlohmann::json& config) -> Hyperparameters {
-         return gpt2_config_from(config);
-       },
-       .make = [](const Hyperparameters& hyperparameters) -> std::unique_ptr<LanguageModel> {
-         return std::make_unique<Gpt2>(std::get<Gpt2Config>(hyperparameters));
-       },
-       .tensor_names = gpt2_tensor_names()},
-      {.model_types = {enum_names<LlamaKind>().begin(), enum_names<LlamaKind>().end()},
-       .presets = llama_presets(),
-       .preset = [](std::string_view name) -> Hyperparameters { return llama_preset(name); },
-       .config_from = [](const nlohmann::json& config) -> Hyperparameters {
-         return llama_config_from(config);
-       },
-       .make = [](const Hyperparameters& hyperparameters) -> std::unique_ptr<LanguageModel> {
-         return std::make_unique<Llama>(std::get<LlamaConfig>(hyperparameters));
-       },
-       .tensor_names = llama_tensor_names()},
-      {.model_types = {"qwen3_moe"},
-       .presets = qwen3_moe_presets(),
-       .preset = [](std::string_view name) -> Hyperparameters { return qwen3_moe_preset(name); },
-       .config_from = [](const nlohmann::json& config) -> Hyperparameters {
-         return qwen3_moe_config_from(config);
-       },
-       .make = [](const Hyperparameters& hyperparameters) -> std::unique_ptr<LanguageModel> {
-         return std::make_unique<Qwen3Moe>(std::get<Qwen3MoeConfig>(hyperparameters));
-       },
-       .tensor_names = qwen3_moe_tensor_names()},
-      {.model_types = {"llama4_text", "llama4"},
-       .presets = llama4_presets(),
-       .preset = [](std::string_view name) -> Hyperparameters { return llama4_preset(name); },
-       .config_from = [](const nlohmann::json& config) -> Hyperparameters {
-         return llama4_config_from(config);
-       },
-       .make = [](const Hyperparameters& hyperparameters) -> std::unique_ptr<LanguageModel> {
-         return std::make_unique<Llama4>(std::get<Llama4Config>(hyperparameters));
-       },
-       .tensor_names = llama4_tensor_names()},
+      family<Gpt2, gpt2_config_from>({"gpt2"}, gpt2_presets(), gpt2_tensor_names()),
+      family<Llama, llama_config_from>(
+          {enum_names<LlamaKind>().begin(), enum_names<LlamaKind>().end()}, llama_presets(),
+          llama_tensor_names()),
+      family<Qwen3Moe, qwen3_moe_config_from>({"qwen3_moe"}, qwen3_moe_presets(),
+                                              qwen3_moe_tensor_names()),
+      family<Llama4, llama4_config_from>({"llama4_text", "llama4"}, llama4_presets(),
+                                         llama4_tensor_names()),
   };
   return families;
 }
@@ -66,15 +56,15 @@ const std::vector<ModelFamily>& model_families() {
 std::vector<std::string_view> model_presets() {
   std::vector<std::string_view> names;
   for (const ModelFamily& family : model_families()) {
-    names.insert(names.end(), family.presets.begin(), family.presets.end());
+    for (const auto& preset : family.presets) names.push_back(preset.name);
   }
   return names;
 }
 
 Hyperparameters model_preset(std::string_view name) {
   for (const ModelFamily& family : model_families()) {
-    if (std::count(family.presets.begin(), family.presets.end(), name) > 0) {
-      return family.preset(name);
+    for (const auto& preset : family.presets) {
+      if (preset.name == name) return preset.config;
     }
   }
   fail("unknown preset '{}': choose one of {}", name, fmt::join(model_presets(), ", "));

@@ -27,8 +27,7 @@ using Hyperparameters = std::variant<Gpt2Config, LlamaConfig, Qwen3MoeConfig, Ll
 struct ModelFamily {
   /// The values of model_type in its config.json.
   std::vector<std::string_view> model_types;
-  std::vector<std::string_view> presets;
-  Hyperparameters (*preset)(std::string_view name);
+  Presets<Hyperparameters> presets;
   Hyperparameters (*config_from)(const nlohmann::json& config);
   std::unique_ptr<LanguageModel> (*make)(const Hyperparameters& hyperparameters);
   TensorNames tensor_names;

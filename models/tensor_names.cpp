@@ -4,6 +4,15 @@
 
 namespace tessera {
 
+std::vector<std::string> stored_names(const std::string& usual, const TensorNames& names) {
+  std::vector<std::string> result = {usual};
+  if (!names.outer_prefix.empty()) result.push_back(std::string(names.outer_prefix) + usual);
+  if (usual.starts_with(names.optional_prefix)) {
+    result.push_back(usual.substr(names.optional_prefix.size()));
+  }
+  return result;
+}
+
 std::vector<StoredTensor> usual_tensors(const std::string& parameter, const Shape& shape,
                                         const TensorNames& names) {
   std::vector<StoredTensor> tensors;

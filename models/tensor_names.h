@@ -18,8 +18,11 @@ struct StoredTensor {
 };
 
 struct TensorNames {
-  /// The names under which a file may hold a parameter, the usual one first.
-  std::vector<std::string> (*names_of_parameter)(const std::string& parameter);
+  /// The beginning of parameters' names that files may leave out: "transformer."
+  std::string_view optional_prefix;
+  /// What files of a larger model have before parameters' names: "language_model."; empty: no such
+  /// files.
+  std::string_view outer_prefix = {};
   /// Whether files of this family may hold this tensor although it is not a parameter: a mask, or a
   /// tied head.
   bool (*is_not_a_parameter)(std::string_view tensor);
@@ -30,6 +33,9 @@ struct TensorNames {
   std::vector<StoredTensor> (*parts_of_parameter)(const std::string& parameter,
                                                   const Shape& shape) = nullptr;
 };
+
+/// The names under which a file may hold a tensor, the usual one first.
+std::vector<std::string> stored_names(const std::string& usual, const TensorNames& names);
 
 /// The tensors that files usually hold for a parameter: its parts, or itself.
 std::vector<StoredTensor> usual_tensors(const std::string& parameter, const Shape& shape,

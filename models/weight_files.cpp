@@ -64,7 +64,7 @@ WeightFiles::WeightFiles(const fs::path& folder, const TensorNames& names)
 }
 
 std::optional<std::string> WeightFiles::stored_name(const std::string& usual) const {
-  for (const std::string& name : names_.names_of_parameter(usual)) {
+  for (const std::string& name : stored_names(usual, names_)) {
     if (where_.contains(name)) return name;
   }
   return std::nullopt;

@@ -1,7 +1,5 @@
 #include "models/gpt2/config.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -10,20 +8,6 @@
 
 namespace tessera {
 namespace {
-
-struct Preset {
-  std::string_view name;
-  Gpt2Config config;
-};
-
-// Radford et al. 2019, table 2.
-constexpr std::array<Preset, 5> kPresets = {{
-    {"gpt2", {.layers = 12, .heads = 12, .width = 768}},
-    {"gpt2-medium", {.layers = 24, .heads = 16, .width = 1024}},
-    {"gpt2-large", {.layers = 36, .heads = 20, .width = 1280}},
-    {"gpt2-xl", {.layers = 48, .heads = 25, .width = 1600}},
-    {"gpt2-mini", {.context = 256, .layers = 4, .heads = 4, .width = 256}},
-}};
 
 GeluForm read_gelu(const ConfigReader& reader) {
   const std::string name = reader.text("activation_function", "gelu_new");
@@ -35,21 +19,16 @@ GeluForm read_gelu(const ConfigReader& reader) {
 
 }  // namespace
 
-const std::vector<std::string_view>& gpt2_presets() {
-  static const std::vector<std::string_view> names = [] {
-    std::vector<std::string_view> result;
-    for (const Preset& preset : kPresets) result.push_back(preset.name);
-    return result;
-  }();
-  return names;
-}
-
-Gpt2Config gpt2_preset(std::string_view name) {
-  const auto found = std::find_if(kPresets.begin(), kPresets.end(),
-                                  [&](const Preset& preset) { return preset.name == name; });
-  check(found != kPresets.end(), "unknown preset '{}': choose one of {}", name,
-        fmt::join(gpt2_presets(), ", "));
-  return found->config;
+const Presets<Gpt2Config>& gpt2_presets() {
+  // Radford et al. 2019, table 2.
+  static const Presets<Gpt2Config> presets = {
+      {"gpt2", {.layers = 12, .heads = 12, .width = 768}},
+      {"gpt2-medium", {.layers = 24, .heads = 16, .width = 1024}},
+      {"gpt2-large", {.layers = 36, .heads = 20, .width = 1280}},
+      {"gpt2-xl", {.layers = 48, .heads = 25, .width = 1600}},
+      {"gpt2-mini", {.context = 256, .layers = 4, .heads = 4, .width = 256}},
+  };
+  return presets;
 }
 
 Gpt2Config gpt2_config_from(const nlohmann::json& config) {

@@ -3,10 +3,9 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <string_view>
-#include <vector>
 
 #include "kernels/gelu/op.h"
+#include "models/presets.h"
 #include "models/transformer_shape.h"
 
 namespace tessera {
@@ -26,9 +25,7 @@ struct Gpt2Config {
 
 /// "gpt2" (124M), "gpt2-medium" (355M), "gpt2-large" (774M) and "gpt2-xl" (1558M) as published, and
 /// "gpt2-mini" (laptop size: 4 layers, 4 heads, width 256, context 256).
-const std::vector<std::string_view>& gpt2_presets();
-/// Raises Error if `name` is not one of gpt2_presets().
-Gpt2Config gpt2_preset(std::string_view name);
+const Presets<Gpt2Config>& gpt2_presets();
 
 /// From a Hugging Face config.json. Raises Error if an entry is missing or not supported.
 Gpt2Config gpt2_config_from(const nlohmann::json& config);

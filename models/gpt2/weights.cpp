@@ -3,14 +3,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kPrefix = "transformer.";
-
-std::vector<std::string> names_of_parameter(const std::string& parameter) {
-  std::vector<std::string> names = {parameter};
-  if (parameter.starts_with(kPrefix)) names.push_back(parameter.substr(kPrefix.size()));
-  return names;
-}
-
 bool is_not_a_parameter(std::string_view tensor) {
   return tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias") ||
          tensor == "lm_head.weight";
@@ -19,7 +11,7 @@ bool is_not_a_parameter(std::string_view tensor) {
 }  // namespace
 
 TensorNames gpt2_tensor_names() {
-  return {.names_of_parameter = names_of_parameter,
+  return {.optional_prefix = "transformer.",
           .is_not_a_parameter = is_not_a_parameter,
           .before_layer = "h."};
 }

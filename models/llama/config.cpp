@@ -46,27 +46,20 @@ void read_windows(LlamaConfig& result, const ConfigReader& reader, const nlohman
     check(result.window >= 1, "config.json: {} is {}; expected at least 1, or null for no window",
           kWindow, result.window);
   }
-  const auto types = config.find("layer_types");
-  const bool listed = types != config.end() && !types->is_null();
-  check(!listed || (types->is_array() && std::ssize(*types) == result.layers),
-        "config.json: layer_types is {}; expected a list of {} layers",
-        excerpt(listed ? types->dump() : ""), result.layers);
   if (!mistral) {
     const std::int64_t first = reader.whole("max_window_layers", 28);
+    const auto types = config.find("layer_types");
+    const bool listed = types != config.end() && types->is_array();
     result.window_layers.emplace();
     for (std::int64_t i = 0; i < result.layers; ++i) {
+      const auto place = static_cast<std::size_t>(i);
       const bool sliding =
-          listed ? (*types)[static_cast<std::size_t>(i)] == "sliding_attention" : i >= first;
+          listed ? place < types->size() && (*types)[place] == "sliding_attention" : i >= first;
       if (sliding) result.window_layers->push_back(i);
     }
   }
-  for (std::int64_t i = 0; listed && i < result.layers; ++i) {
-    const nlohmann::json& type = (*types)[static_cast<std::size_t>(i)];
-    check(type == layer_type(result, i),
-          "config.json: layer_types has {} for layer {}; expected {}, by the other keys of windows",
-          excerpt(type.is_string() ? type.get<std::string>() : type.dump()), i,
-          layer_type(result, i));
-  }
+  check_layer_types(config, result.layers, "the other keys of windows",
+                    [&](std::int64_t layer) { return layer_type(result, layer); });
 }
 
 void write_windows(nlohmann::json& result, const LlamaConfig& config) {
@@ -106,26 +99,14 @@ LlamaConfig llama_config_from(const nlohmann::json& config) {
   const ConfigReader reader(config);
   const LlamaKind kind = enum_from_name<LlamaKind>(reader.text("model_type", ""));
   check_supported(reader, config, kind);
-  const std::int64_t context = reader.whole("max_position_embeddings");
   const std::int64_t heads = reader.whole("num_attention_heads");
-  LlamaConfig result{
-      .kind = kind,
-      .vocab_size = reader.whole("vocab_size"),
-      .context = context,
-      .layers = reader.whole("num_hidden_layers"),
-      .heads = heads,
-      .kv_heads = reader.whole("num_key_value_heads", usual_kv_heads(kind, heads)),
-      .head_size = reader.whole("head_dim", usual_head_size(kind)),
-      .width = reader.whole("hidden_size"),
-      .mlp_width = reader.whole("intermediate_size"),
-      .norm_epsilon = reader.number("rms_norm_eps", 1e-6),
-      .rope = read_rope(reader, context),
-      .tied = reader.flag("tie_word_embeddings", false),
-      .padding_id = read_padding_id(reader, reader.whole("vocab_size")),
-      .attention_bias = kind != LlamaKind::qwen2 && reader.flag("attention_bias", false),
-      .mlp_bias = reader.flag("mlp_bias", false),
-  };
-  result.context = stretched_context(result.rope, context);
+  LlamaConfig result = read_rms_decoder(reader, LlamaConfig{.kind = kind,
+                                                            .kv_heads = usual_kv_heads(kind, heads),
+                                                            .head_size = usual_head_size(kind),
+                                                            .norm_epsilon = 1e-6});
+  result.mlp_width = reader.whole("intermediate_size");
+  if (kind == LlamaKind::qwen2) result.attention_bias = false;
+  result.mlp_bias = reader.flag("mlp_bias", false);
   check_size("layers", result.layers, LargestSizes::layers);
   read_windows(result, reader, config);
   check_config(result);
@@ -134,32 +115,17 @@ LlamaConfig llama_config_from(const nlohmann::json& config) {
 }
 
 nlohmann::json to_json(const LlamaConfig& config) {
-  nlohmann::json result = {
+  nlohmann::json result = write_rms_decoder(config);
+  result.update({
       {"model_type", enum_name(config.kind)},
       {"architectures", {architecture(config.kind)}},
-      {"vocab_size", config.vocab_size},
-      {"max_position_embeddings", config.context},
-      {"hidden_size", config.width},
       {"intermediate_size", config.mlp_width},
-      {"num_hidden_layers", config.layers},
-      {"num_attention_heads", config.heads},
-      {"num_key_value_heads", config.kv_heads},
-      {"head_dim", head_size_of(config)},
-      {"hidden_act", "silu"},
-      {"rms_norm_eps", config.norm_epsilon},
-      {"initializer_range", 0.02},
-      {"tie_word_embeddings", config.tied},
-      // Transformers' defaults are tokens that a small vocabulary does not have.
-      {"bos_token_id", nullptr},
-      {"eos_token_id", nullptr},
-  };
-  write_padding_id(result, config.padding_id);
-  if (config.kind == LlamaKind::llama || config.kind == LlamaKind::qwen3) {
-    result["attention_bias"] = config.attention_bias;
+  });
+  if (config.kind != LlamaKind::llama && config.kind != LlamaKind::qwen3) {
+    result.erase("attention_bias");
   }
   if (config.kind == LlamaKind::llama) result["mlp_bias"] = config.mlp_bias;
   write_windows(result, config);
-  write_rope(result, config.rope);
   return result;
 }
 
@@ -182,17 +148,10 @@ void check_config(const LlamaConfig& config) {
 TransformerShape shape_of(const LlamaConfig& config) {
   std::int64_t with_windows = 0;
   for (std::int64_t i = 0; i < config.layers; ++i) with_windows += config.has_window(i);
-  return {.vocab_size = config.vocab_size,
-          .context = config.context,
-          .layers = config.layers,
-          .width = config.width,
-          .heads = config.heads,
-          .kv_heads = config.kv_heads,
-          .head_size = head_size_of(config),
-          .mlp_width = config.mlp_width,
-          .gated_mlp = true,
-          .windows = {.layers = with_windows, .tokens = config.window},
-          .qk_norm = config.kind == LlamaKind::qwen3};
+  TransformerShape shape = rms_decoder_shape(config);
+  shape.windows = {.layers = with_windows, .tokens = config.window};
+  shape.qk_norm = config.kind == LlamaKind::qwen3;
+  return shape;
 }
 
 }  // namespace tessera

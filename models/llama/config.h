@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <string_view>
 #include <vector>
 
+#include "models/presets.h"
 #include "models/rope_config.h"
 #include "models/transformer_shape.h"
 #include "runtime/enum_names.h"
@@ -56,9 +56,7 @@ struct LlamaConfig {
 
 /// The published sizes of Llama 2, 3, 3.1 and 3.2, Mistral 7B, Qwen2.5 and Qwen3, and "llama3-mini" and
 /// "qwen3-mini" (laptop size: 4 layers, context 256, tied).
-const std::vector<std::string_view>& llama_presets();
-/// Raises Error if `name` is not one of llama_presets().
-LlamaConfig llama_preset(std::string_view name);
+const Presets<LlamaConfig>& llama_presets();
 
 /// From a Hugging Face config.json. Raises Error if an entry is missing or not supported.
 LlamaConfig llama_config_from(const nlohmann::json& config);

@@ -1,16 +1,7 @@
-#include <algorithm>
-#include <array>
-
 #include "models/llama/config.h"
-#include "runtime/check.h"
 
 namespace tessera {
 namespace {
-
-struct Preset {
-  std::string_view name;
-  LlamaConfig config;
-};
 
 const RopeConfig kLlama3Rope = {.theta = 500'000.0};
 
@@ -104,8 +95,10 @@ LlamaConfig mini(const LlamaConfig& family) {
   return tied(with_vocabulary(with_kv_heads(with_context(family, 256), 2), 32000));
 }
 
-const std::array<Preset, 16>& presets() {
-  static const std::array<Preset, 16> all = {{
+}  // namespace
+
+const Presets<LlamaConfig>& llama_presets() {
+  static const Presets<LlamaConfig> presets = {
       {"llama2-7b", llama2(32, 32, 4096, 11008)},
       {"llama2-13b", llama2(40, 40, 5120, 13824)},
       {"llama3-8b", llama3(32, 32, 4096, 14336)},
@@ -122,27 +115,8 @@ const std::array<Preset, 16>& presets() {
       {"qwen3-8b", qwen3(36, 32, 4096, 12288)},
       {"llama3-mini", mini(llama3(4, 4, 256, 688))},
       {"qwen3-mini", mini(qwen3(4, 2, 256, 688))},
-  }};
-  return all;
-}
-
-}  // namespace
-
-const std::vector<std::string_view>& llama_presets() {
-  static const std::vector<std::string_view> names = [] {
-    std::vector<std::string_view> result;
-    for (const Preset& preset : presets()) result.push_back(preset.name);
-    return result;
-  }();
-  return names;
-}
-
-LlamaConfig llama_preset(std::string_view name) {
-  const auto found = std::find_if(presets().begin(), presets().end(),
-                                  [&](const Preset& preset) { return preset.name == name; });
-  check(found != presets().end(), "unknown preset '{}': choose one of {}", name,
-        fmt::join(llama_presets(), ", "));
-  return found->config;
+  };
+  return presets;
 }
 
 }  // namespace tessera

@@ -3,14 +3,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kPrefix = "model.";
-
-std::vector<std::string> names_of_parameter(const std::string& parameter) {
-  std::vector<std::string> names = {parameter};
-  if (parameter.starts_with(kPrefix)) names.push_back(parameter.substr(kPrefix.size()));
-  return names;
-}
-
 bool is_not_a_parameter(std::string_view tensor) {
   return tensor.ends_with(".rotary_emb.inv_freq") || tensor == "lm_head.weight";
 }
@@ -18,7 +10,7 @@ bool is_not_a_parameter(std::string_view tensor) {
 }  // namespace
 
 TensorNames llama_tensor_names() {
-  return {.names_of_parameter = names_of_parameter,
+  return {.optional_prefix = "model.",
           .is_not_a_parameter = is_not_a_parameter,
           .before_layer = "layers."};
 }

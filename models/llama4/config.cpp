@@ -40,36 +40,13 @@ std::string_view layer_type(const Llama4Config& config, std::int64_t layer) {
   return attends_in_chunks(config, layer) ? "chunked_attention" : "full_attention";
 }
 
-/// The kinds of attention follow from RoPE, and a file may repeat them.
-void check_layer_types(const Llama4Config& config, const nlohmann::json& json) {
-  const auto types = json.find("layer_types");
-  if (types == json.end() || types->is_null()) return;
-  check(types->is_array() && static_cast<std::int64_t>(types->size()) == config.layers,
-        "config.json: layer_types is {}; expected a list of {} layers", excerpt(types->dump()),
-        config.layers);
-  for (std::int64_t i = 0; i < config.layers; ++i) {
-    const nlohmann::json& type = (*types)[static_cast<std::size_t>(i)];
-    check(type == layer_type(config, i),
-          "config.json: layer_types has {} for layer {}; expected {}, as no_rope_layers has it",
-          excerpt(type.is_string() ? type.get<std::string>() : type.dump()), i,
-          layer_type(config, i));
-  }
-}
-
 Llama4Config read(const ConfigReader& reader, const nlohmann::json& config) {
   check_supported_decoder(reader);
   reader.require("use_sliding_window", false);
-  const std::int64_t context = reader.whole("max_position_embeddings");
-  const std::int64_t heads = reader.whole("num_attention_heads");
   // Defaults are those of Transformers' Llama4TextConfig.
-  Llama4Config result{
-      .vocab_size = reader.whole("vocab_size"),
-      .context = context,
-      .layers = reader.whole("num_hidden_layers"),
-      .heads = heads,
-      .kv_heads = reader.whole("num_key_value_heads", 8),
-      .head_size = reader.whole("head_dim", config.contains("head_dim") ? 0 : 128),
-      .width = reader.whole("hidden_size"),
+  Llama4Config usual{
+      .kv_heads = 8,
+      .head_size = config.contains("head_dim") ? 0 : 128,
       .mlp_width = reader.whole("intermediate_size_mlp", 16384),
       .experts = reader.whole("num_local_experts", 16),
       .experts_per_token = reader.whole("num_experts_per_tok", 1),
@@ -82,15 +59,14 @@ Llama4Config read(const ConfigReader& reader, const nlohmann::json& config) {
       .temperature_tuning = read_tuning(reader, config),
       .floor_scale = reader.whole("floor_scale", 8192),
       .attention_scale = reader.number("attn_scale", 0.1),
-      .norm_epsilon = reader.number("rms_norm_eps", 1e-5),
-      .rope = read_rope(reader, context, /*default_theta=*/500'000.0),
-      .tied = reader.flag("tie_word_embeddings", false),
-      .padding_id = read_padding_id(reader, reader.whole("vocab_size")),
-      .attention_bias = reader.flag("attention_bias", false),
+      .norm_epsilon = 1e-5,
+      .rope = {.theta = 500'000.0},
   };
-  if (reader.has("moe_layers")) result.expert_layers = reader.wholes("moe_layers");
+  if (reader.has("moe_layers")) usual.expert_layers = reader.wholes("moe_layers");
+  Llama4Config result = read_rms_decoder(reader, std::move(usual));
   check_config(result);
-  check_layer_types(result, config);
+  check_layer_types(config, result.layers, "no_rope_layers",
+                    [&](std::int64_t layer) { return layer_type(result, layer); });
   result.head_size = head_size_of(result);
   return result;
 }
@@ -144,37 +120,22 @@ Llama4Config llama4_config_from(const nlohmann::json& config) {
 }
 
 nlohmann::json to_json(const Llama4Config& config) {
-  nlohmann::json result = {
+  nlohmann::json result = write_rms_decoder(config);
+  result.update({
       {"model_type", "llama4_text"},
       {"architectures", {"Llama4ForCausalLM"}},
-      {"vocab_size", config.vocab_size},
-      {"max_position_embeddings", config.context},
-      {"hidden_size", config.width},
       {"intermediate_size", config.expert_width},
       {"intermediate_size_mlp", config.mlp_width},
       {"num_local_experts", config.experts},
       {"num_experts_per_tok", config.experts_per_token},
       {"interleave_moe_layer_step", config.experts_every},
-      {"num_hidden_layers", config.layers},
-      {"num_attention_heads", config.heads},
-      {"num_key_value_heads", config.kv_heads},
-      {"head_dim", head_size_of(config)},
       {"no_rope_layer_interval", config.nope_every},
       {"use_qk_norm", config.qk_norm},
       {"attn_temperature_tuning", config.temperature_tuning},
       {"floor_scale", config.floor_scale},
       {"attn_scale", config.attention_scale},
-      {"attention_bias", config.attention_bias},
-      {"hidden_act", "silu"},
-      {"rms_norm_eps", config.norm_epsilon},
-      {"initializer_range", 0.02},
-      {"tie_word_embeddings", config.tied},
-      // Transformers' defaults are tokens that a small vocabulary does not have.
-      {"bos_token_id", nullptr},
-      {"eos_token_id", nullptr},
-  };
-  write_padding_id(result, config.padding_id);
-  result["attention_chunk_size"] = nullptr;
+      {"attention_chunk_size", nullptr},
+  });
   if (config.attention_chunk > 0) result["attention_chunk_size"] = config.attention_chunk;
   for (std::int64_t i = 0; i < config.layers; ++i) {
     result["no_rope_layers"].push_back(config.has_rope(i) ? 1 : 0);
@@ -184,7 +145,6 @@ nlohmann::json to_json(const Llama4Config& config) {
   for (std::int64_t i = 0; i < config.layers; ++i) {
     if (config.has_experts(i)) result["moe_layers"].push_back(i);
   }
-  write_rope(result, config.rope);
   return result;
 }
 
@@ -198,21 +158,13 @@ void check_config(const Llama4Config& config) {
 }
 
 TransformerShape shape_of(const Llama4Config& config) {
-  TransformerShape shape = {.vocab_size = config.vocab_size,
-                            .context = config.context,
-                            .layers = config.layers,
-                            .width = config.width,
-                            .heads = config.heads,
-                            .kv_heads = config.kv_heads,
-                            .head_size = head_size_of(config),
-                            .mlp_width = config.mlp_width,
-                            .gated_mlp = true,
-                            .experts = {.count = config.experts,
-                                        .per_token = config.experts_per_token,
-                                        .width = config.expert_width,
-                                        .shared_width = config.expert_width,
-                                        .weighed = WeighedInput::gate_up},
-                            .chunks = {.tokens = config.attention_chunk}};
+  TransformerShape shape = rms_decoder_shape(config);
+  shape.experts = {.count = config.experts,
+                   .per_token = config.experts_per_token,
+                   .width = config.expert_width,
+                   .shared_width = config.expert_width,
+                   .weighed = WeighedInput::gate_up};
+  shape.chunks.tokens = config.attention_chunk;
   for (std::int64_t i = 0; i < config.layers; ++i) {
     shape.experts.layers += config.has_experts(i);
     shape.chunks.layers += attends_in_chunks(config, i);

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <string_view>
 #include <vector>
 
+#include "models/presets.h"
 #include "models/rope_config.h"
 #include "models/transformer_shape.h"
 
@@ -68,9 +68,7 @@ double temperature_of(const Llama4Config& config, std::int64_t position);
 
 /// "llama4-scout" (109B, 17B of them active) and "llama4-maverick" (400B, 17B active) as published,
 /// without their vision models, and "llama4-mini" (laptop size: 4 layers, context 256, tied).
-const std::vector<std::string_view>& llama4_presets();
-/// Raises Error if `name` is not one of llama4_presets().
-Llama4Config llama4_preset(std::string_view name);
+const Presets<Llama4Config>& llama4_presets();
 
 /// From a Hugging Face config.json: of the text model (model_type llama4_text), or of the whole
 /// model (llama4), as its `text_config`. Raises Error if an entry is missing or not supported.

@@ -1,19 +1,10 @@
-#include <algorithm>
-#include <array>
-
 #include "models/llama4/config.h"
-#include "runtime/check.h"
 
 namespace tessera {
 namespace {
 
 /// The published models' <|finetune_right_pad|>.
 constexpr std::int64_t kPadding = 200018;
-
-struct Preset {
-  std::string_view name;
-  Llama4Config config;
-};
 
 /// Meta 2025, Llama-4-Maverick-17B-128E's config.json: 128 experts in every second layer.
 Llama4Config maverick() {
@@ -45,32 +36,15 @@ Llama4Config mini() {
           .tied = true};
 }
 
-const std::array<Preset, 3>& presets() {
-  static const std::array<Preset, 3> all = {{
+}  // namespace
+
+const Presets<Llama4Config>& llama4_presets() {
+  static const Presets<Llama4Config> presets = {
       {"llama4-scout", {.padding_id = kPadding}},  // Meta 2025, Llama-4-Scout-17B-16E's config.json
       {"llama4-maverick", maverick()},
       {"llama4-mini", mini()},
-  }};
-  return all;
-}
-
-}  // namespace
-
-const std::vector<std::string_view>& llama4_presets() {
-  static const std::vector<std::string_view> names = [] {
-    std::vector<std::string_view> result;
-    for (const Preset& preset : presets()) result.push_back(preset.name);
-    return result;
-  }();
-  return names;
-}
-
-Llama4Config llama4_preset(std::string_view name) {
-  const auto found = std::find_if(presets().begin(), presets().end(),
-                                  [&](const Preset& preset) { return preset.name == name; });
-  check(found != presets().end(), "unknown preset '{}': choose one of {}", name,
-        fmt::join(llama4_presets(), ", "));
-  return found->config;
+  };
+  return presets;
 }
 
 }  // namespace tessera

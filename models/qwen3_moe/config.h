@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <string_view>
 #include <vector>
 
+#include "models/presets.h"
 #include "models/rope_config.h"
 #include "models/transformer_shape.h"
 
@@ -49,9 +49,7 @@ struct Qwen3MoeConfig {
 };
 
 /// "qwen3-30b-a3b", and "qwen3-moe-mini" (laptop size: 4 layers, context 256, tied).
-const std::vector<std::string_view>& qwen3_moe_presets();
-/// Raises Error if `name` is not one of qwen3_moe_presets().
-Qwen3MoeConfig qwen3_moe_preset(std::string_view name);
+const Presets<Qwen3MoeConfig>& qwen3_moe_presets();
 
 /// From a Hugging Face config.json. Raises Error if an entry is missing or not supported.
 Qwen3MoeConfig qwen3_moe_config_from(const nlohmann::json& config);

@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llama/model.h"
-#include "models/llama4/model.h"
-#include "models/qwen3_moe/model.h"
+#include "tests/models/tiny.h"
 #include "tests/models/whole_model.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -17,65 +15,19 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
+using test::kVocabulary;
 using test::same_bits;
 using test::WholeModel;
 using Ids = std::vector<std::int32_t>;
 
 constexpr std::int64_t kTokens = 23;
-constexpr std::int32_t kVocabulary = 53;
 constexpr std::int32_t kIgnored = -100;
 
-std::unique_ptr<LanguageModel> make_tiny(const std::string& family) {
-  if (family == "gpt2") {
-    return std::make_unique<Gpt2>(Gpt2Config{
-        .vocab_size = kVocabulary, .context = kTokens, .layers = 2, .heads = 3, .width = 24});
-  }
-  if (family == "qwen3_moe") {
-    return std::make_unique<Qwen3Moe>(Qwen3MoeConfig{.vocab_size = kVocabulary,
-                                                     .context = kTokens,
-                                                     .layers = 2,
-                                                     .heads = 4,
-                                                     .kv_heads = 2,
-                                                     .head_size = 6,
-                                                     .width = 24,
-                                                     .experts = 5,
-                                                     .experts_per_token = 2,
-                                                     .expert_width = 9});
-  }
-  if (family == "llama4") {
-    return std::make_unique<Llama4>(Llama4Config{.vocab_size = kVocabulary,
-                                                 .context = kTokens,
-                                                 .layers = 2,
-                                                 .heads = 4,
-                                                 .kv_heads = 2,
-                                                 .head_size = 6,
-                                                 .width = 24,
-                                                 .mlp_width = 40,
-                                                 .experts = 3,
-                                                 .expert_width = 16,
-                                                 .experts_every = 2,
-                                                 .nope_every = 2,
-                                                 .attention_chunk = 5,
-                                                 .floor_scale = 3,
-                                                 .rope = {.theta = 100.0}});
-  }
-  LlamaConfig config{.vocab_size = kVocabulary,
-                     .context = kTokens,
-                     .layers = 2,
-                     .heads = 4,
-                     .kv_heads = 2,
-                     .width = 24,
-                     .mlp_width = 40,
-                     .rope = {.theta = 100.0}};
-  if (family == "qwen3") {
-    config.kind = LlamaKind::qwen3;
-    config.head_size = 10;
-  }
-  if (family == "mistral") {
-    config.kind = LlamaKind::mistral;
-    config.window = 5;
-  }
-  return std::make_unique<Llama>(config);
+/// With a context of kTokens.
+std::unique_ptr<LanguageModel> make_tiny(const std::string& preset) {
+  Hyperparameters hyperparameters = test::tiny(preset);
+  std::visit([](auto& config) { config.context = kTokens; }, hyperparameters);
+  return make_model(hyperparameters);
 }
 
 /// A document in a row of a batch.
@@ -150,7 +102,7 @@ TEST_CASE("starts that no document has are refused, with their place") {
   REQUIRE_THROWS_WITH(positions({0, 1, 0, 0, 0, 0}), Contains("row 0") && Contains("start at 0"));
   REQUIRE_THROWS_WITH(positions({0, 1, 2, 2, 2, 2}), Contains("row 1") && Contains("start at 2"));
   REQUIRE_THROWS_WITH(document_positions(Tensor::from(Ids{0}, {1})), Contains("[B, T]"));
-  const WholeModel whole(make_tiny("llama"));
+  const WholeModel whole(make_tiny("llama3-mini"));
   REQUIRE_THROWS_WITH(
       whole.model->logits(Tensor::zeros({1, 4}, DType::i32), Tensor::zeros({1, 3}, DType::i32)),
       Contains("documents' starts are") && Contains("[1, 4]"));
@@ -158,8 +110,7 @@ TEST_CASE("starts that no document has are refused, with their place") {
 
 TEST_CASE("packed documents have the logits of each document alone, bit for bit") {
   const test::Rank rank;
-  const WholeModel whole(
-      make_tiny(GENERATE("gpt2", "llama", "qwen3", "mistral", "qwen3_moe", "llama4")));
+  const WholeModel whole(make_tiny(GENERATE(from_range(test::kPresets))));
   whole.compute_in(GENERATE(DType::f32, DType::bf16));
   const NoGradient no_gradient;
   const Ids ids = tokens("inputs");
@@ -187,8 +138,7 @@ TEST_CASE("packed documents have the logits of each document alone, bit for bit"
 
 TEST_CASE("packed documents have the gradients of each document alone") {
   const test::Rank rank;
-  const WholeModel whole(
-      make_tiny(GENERATE("gpt2", "llama", "qwen3", "mistral", "qwen3_moe", "llama4")));
+  const WholeModel whole(make_tiny(GENERATE(from_range(test::kPresets))));
   const DType dtype = GENERATE(DType::f32, DType::bf16);
   whole.compute_in(dtype);
   const Ids ids = tokens("inputs"), next = tokens("targets");
@@ -210,7 +160,8 @@ TEST_CASE("packed documents have the gradients of each document alone") {
 
 TEST_CASE("no bit of a document's loss and gradients depends on the documents next to it") {
   const test::Rank rank;
-  const WholeModel whole(make_tiny(GENERATE("gpt2", "llama", "qwen3", "mistral")));
+  const WholeModel whole(
+      make_tiny(GENERATE("gpt2-mini", "llama3-mini", "qwen3-mini", "mistral-7b")));
   whole.compute_in(GENERATE(DType::f32, DType::bf16));
   for (const auto& unit : whole.model->units()) unit->set_checkpointing(GENERATE(false, true));
   const Ids ids = tokens("inputs"), others = tokens("others"), next = tokens("targets");

@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "models/registry.h"
 #include "models/routers.h"
-#include "runtime/file.h"
+#include "tests/models/tiny.h"
 #include "tests/models/whole_model.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -18,72 +17,27 @@ namespace {
 
 using Catch::Contains;
 using nlohmann::json;
-using test::index_tensor;
+using test::kPresets;
+using test::kVocabulary;
+using test::tiny;
+using test::tiny_tokens;
 using test::WholeModel;
 
-constexpr std::int64_t kVocabulary = 53;
 constexpr std::int64_t kContext = 12;
-
-/// One preset for each kind of block.
-const std::vector<std::string> kPresets = {"gpt2-mini",      "llama3-mini", "qwen3-mini",
-                                           "qwen3-moe-mini", "llama4-mini", "mistral-7b"};
-
-/// A preset with few layers and odd sizes. Llama has a head of its own, the others share the
-/// embedding's weight. Some layers have no experts, and Llama 4's last has no RoPE. Heads are not
-/// width / heads where the family allows it.
-Hyperparameters tiny(const std::string& preset) {
-  Hyperparameters hyperparameters = model_preset(preset);
-  std::visit(
-      [](auto& config) {
-        config.vocab_size = kVocabulary;
-        config.context = kContext;
-        config.layers = 2;
-        config.heads = 4;
-        config.width = 24;
-        if constexpr (requires { config.kv_heads; }) {
-          config.kv_heads = 2;
-          config.head_size = 0;
-          config.mlp_width = 40;
-          config.rope.theta = 100.0;
-        }
-        if constexpr (requires { config.kind; }) {
-          const bool qwen3 = config.kind == LlamaKind::qwen3;
-          config.head_size = qwen3 ? 10 : 0;
-          config.tied = config.attention_bias = qwen3;
-          if (config.window > 0) config.window = 4;
-        }
-        if constexpr (requires { config.experts; }) {
-          config.layers = 3;
-          config.head_size = 10;
-          config.experts = 5;
-          config.expert_width = 9;
-        }
-        if constexpr (requires { config.dense_layers; }) config.dense_layers = {0};
-        if constexpr (requires { config.nope_every; }) {
-          config.experts_every = 2;
-          config.nope_every = 3;
-          config.attention_chunk = 4;
-        }
-      },
-      hyperparameters);
-  return hyperparameters;
-}
 
 WholeModel whole_model(const Hyperparameters& hyperparameters, const std::string& frozen = "") {
   return WholeModel(make_model(hyperparameters), /*seed=*/1, frozen);
 }
 
-Tensor tiny_tokens(const std::string& name, std::int64_t batch = 3, std::int64_t tokens = 11) {
-  return index_tensor({batch, tokens}, kVocabulary, name);
-}
-
-/// The loss and every gradient of one training step, and what the routers counted. GPT-2 has dropout.
-std::vector<std::vector<float>> step_bits(const std::string& preset, int threads,
+/// The loss and every gradient of one training step in `dtype`, and what the routers counted. GPT-2
+/// has dropout.
+std::vector<std::vector<float>> step_bits(const std::string& preset, DType dtype, int threads,
                                           bool checkpointing) {
   const test::Rank rank(threads);
   Hyperparameters hyperparameters = tiny(preset);
   if (auto* const gpt2 = std::get_if<Gpt2Config>(&hyperparameters)) gpt2->dropout = 0.2;
   const WholeModel whole = whole_model(hyperparameters);
+  whole.compute_in(dtype);
   for (const auto& unit : whole.model->units()) unit->set_checkpointing(checkpointing);
   Routers* const routers = whole.model->routers();
   if (routers != nullptr) {
@@ -120,24 +74,7 @@ template <typename Change>
 std::string refusal(const std::string& preset, const Change& change) {
   Hyperparameters hyperparameters = tiny(preset);
   std::visit([&](auto& config) { change(config); }, hyperparameters);
-  try {
-    check_config(hyperparameters);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-/// The message about a config.json that Transformers wrote, with another value for a key.
-std::string refusal(const std::string& folder, const std::string& key, const json& value) {
-  json config = json::parse(read_text_file(test::golden_folder(folder) / "config.json"));
-  config[key] = value;
-  try {
-    family_of(config).config_from(config);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return test::message_of([&] { check_config(hyperparameters); });
 }
 
 }  // namespace
@@ -213,11 +150,13 @@ TEST_CASE("a token has no influence on the logits before it") {
 TEST_CASE("a step has the same bits for 1, 2 and 3 threads, and with recomputation") {
   const std::string preset = GENERATE(from_range(kPresets));
   CAPTURE(preset);
-  const auto one = step_bits(preset, 1, false);
+  const DType dtype = GENERATE(DType::f32, DType::bf16, DType::f16);
+  CAPTURE(name_of(dtype));
+  const auto one = step_bits(preset, dtype, 1, false);
   REQUIRE(one.front().front() > 0.0f);
-  CHECK(step_bits(preset, 2, false) == one);
-  CHECK(step_bits(preset, 3, false) == one);
-  CHECK(step_bits(preset, 2, true) == one);
+  CHECK(step_bits(preset, dtype, 2, false) == one);
+  CHECK(step_bits(preset, dtype, 3, false) == one);
+  CHECK(step_bits(preset, dtype, 2, true) == one);
 }
 
 TEST_CASE("the cache gives the logits of the whole sequence, however it is fed") {
@@ -311,23 +250,23 @@ TEST_CASE("entries of a config.json that would compute something else are refuse
   const std::string folder =
       GENERATE("llama/llama3", "llama/qwen3", "qwen3_moe/odd", "llama4/typical");
   CAPTURE(folder);
-  CHECK_THAT(refusal(folder, "hidden_act", "gelu"),
+  CHECK_THAT(test::refusal(folder, "hidden_act", "gelu"),
              Contains("hidden_act is \"gelu\"; expected 'silu'"));
-  CHECK_THAT(refusal(folder, "quantization_config", json::object()),
+  CHECK_THAT(test::refusal(folder, "quantization_config", json::object()),
              Contains("quantization_config"));
   if (folder != "llama/qwen3") {
-    CHECK_THAT(refusal(folder, "use_sliding_window", true), Contains("use_sliding_window"));
+    CHECK_THAT(test::refusal(folder, "use_sliding_window", true), Contains("use_sliding_window"));
   }
-  CHECK_THAT(refusal(folder, "partial_rotary_factor", 0.5),
+  CHECK_THAT(test::refusal(folder, "partial_rotary_factor", 0.5),
              Contains("partial_rotary_factor is 0.5"));
-  CHECK_THAT(refusal(folder, "rope_angles", "f64"),
+  CHECK_THAT(test::refusal(folder, "rope_angles", "f64"),
              Contains("rope_angles is \"f64\"; expected exact or f32"));
-  CHECK_THAT(refusal(folder, "head_dim", 5), Contains("head_size is 5"));
-  CHECK_THAT(refusal(folder, "rms_norm_eps", 0.0), Contains("rms_norm_eps is 0"));
-  CHECK_THAT(refusal(folder, "num_key_value_heads", 0), Contains("kv_heads is 0"));
-  CHECK_THAT(refusal(folder, "tie_word_embeddings", "yes"), Contains("tie_word_embeddings"));
-  CHECK_THAT(refusal(folder, "hidden_size", std::uint64_t{1} << 63), Contains("hidden_size"));
-  CHECK_THAT(refusal(folder, "hidden_size", std::int64_t{1} << 62),
+  CHECK_THAT(test::refusal(folder, "head_dim", 5), Contains("head_size is 5"));
+  CHECK_THAT(test::refusal(folder, "rms_norm_eps", 0.0), Contains("rms_norm_eps is 0"));
+  CHECK_THAT(test::refusal(folder, "num_key_value_heads", 0), Contains("kv_heads is 0"));
+  CHECK_THAT(test::refusal(folder, "tie_word_embeddings", "yes"), Contains("tie_word_embeddings"));
+  CHECK_THAT(test::refusal(folder, "hidden_size", std::uint64_t{1} << 63), Contains("hidden_size"));
+  CHECK_THAT(test::refusal(folder, "hidden_size", std::int64_t{1} << 62),
              Contains("width is 4611686018427387904"));
 }
 

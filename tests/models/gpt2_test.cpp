@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/models/tiny.h"
 #include "tests/models/whole_model.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -14,18 +15,15 @@ namespace {
 
 using Catch::Contains;
 using test::index_tensor;
+using test::tiny_tokens;
 using test::WholeModel;
 
-constexpr Gpt2Config kTiny{.vocab_size = 53, .context = 12, .layers = 2, .heads = 3, .width = 24};
+const auto kTiny = test::tiny<Gpt2Config>("gpt2-mini");
 
 Gpt2Config with_dropout(float probability) {
   Gpt2Config config = kTiny;
   config.dropout = probability;
   return config;
-}
-
-Tensor tiny_tokens(const std::string& name, std::int64_t batch = 3, std::int64_t tokens = 11) {
-  return index_tensor({batch, tokens}, kTiny.vocab_size, name);
 }
 
 struct Moments {
@@ -46,18 +44,6 @@ Moments moments(const Tensor& tensor) {
 }
 
 }  // namespace
-
-TEST_CASE("the units hold every parameter once, embedding first, then the blocks") {
-  const Gpt2 model(kTiny);
-  std::vector<std::string> unit_names;
-  std::size_t count = 0;
-  for (const auto& unit : model.units()) {
-    unit_names.push_back(unit->name());
-    count += unit->parameters().size();
-  }
-  REQUIRE(unit_names == std::vector<std::string>{"embedding", "h.0", "h.1"});
-  REQUIRE(count == parameters_of(model).size());
-}
 
 TEST_CASE("initial values are those published for GPT-2") {
   const test::Rank rank;
@@ -125,7 +111,7 @@ TEST_CASE("the operations of a training step follow the closed formula") {
   // gpt2 has 12 * 12 * 768^2 weights in its blocks and 50257 * 768 in its head.
   const double weights = 123532032.0;
   const double attention_per_token = 6.0 * 12 * 768 * 256;
-  const TransformerShape shape = shape_of(gpt2_preset("gpt2"));
+  const TransformerShape shape = shape_of(model_preset("gpt2"));
   REQUIRE(training_flops(shape, 4, 256) == 4 * 256 * (6 * weights + attention_per_token));
 
   double products = 0.0;

@@ -8,7 +8,7 @@
 
 #include "models/routers.h"
 #include "runtime/file.h"
-#include "runtime/safetensors.h"
+#include "tests/models/tiny.h"
 #include "tests/models/whole_model.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -20,56 +20,26 @@ namespace {
 using Catch::Contains;
 using nlohmann::json;
 using test::golden_folder;
-using test::index_tensor;
 using test::same_bits;
 using test::TemporaryDirectory;
 using test::WholeModel;
 
 /// Layers 0 and 2 have no experts, layer 2 has no RoPE.
-const Llama4Config kTiny{.vocab_size = 53,
-                         .context = 24,
-                         .layers = 4,
-                         .heads = 4,
-                         .kv_heads = 2,
-                         .head_size = 10,
-                         .width = 24,
-                         .mlp_width = 40,
-                         .experts = 5,
-                         .expert_width = 9,
-                         .experts_every = 2,
-                         .nope_every = 3,
-                         .attention_chunk = 4,
-                         .floor_scale = 3,
-                         .rope = {.theta = 100.0}};
-
-WholeModel whole_model(const Llama4Config& config, const std::string& frozen = "") {
-  return WholeModel(std::make_unique<Llama4>(config), 1, frozen);
-}
-
-Tensor tiny_tokens(const std::string& name, std::int64_t batch = 3, std::int64_t tokens = 11) {
-  return index_tensor({batch, tokens}, kTiny.vocab_size, name);
-}
-
-json golden_config(const std::string& name = "typical") {
-  return json::parse(read_text_file(golden_folder("llama4/" + name) / "config.json"));
-}
+const Llama4Config kTiny = [] {
+  auto config = test::tiny<Llama4Config>("llama4-mini");
+  config.layers = 4;
+  return config;
+}();
 
 std::string refusal(const std::string& key, const json& value) {
-  json config = golden_config();
-  config[key] = value;
-  try {
-    llama4_config_from(config);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return test::refusal("llama4/typical", key, value);
 }
 
 /// The logits' rows of positions [first, end) with other bits if the token at `position` is another.
 std::vector<std::int64_t> influenced(const Llama4Config& config, std::int64_t position) {
-  const WholeModel whole = whole_model(config);
+  const WholeModel whole(std::make_unique<Llama4>(config));
   const NoGradient no_gradient;
-  std::vector<std::int32_t> ids = tiny_tokens("inputs", 1).to_vector<std::int32_t>();
+  std::vector<std::int32_t> ids = test::tiny_tokens("inputs", 1).to_vector<std::int32_t>();
   const auto logits = [&] {
     return whole.model->logits(Tensor::from(ids, {1, 11})).data().reshape({11, 53});
   };
@@ -92,15 +62,14 @@ TEST_CASE("Llama 4's presets have as many parameters in experts as Transformers'
       {"llama4-scout", 96'636'764'160}, {"llama4-maverick", 386'547'056'640}};
   for (const auto& [name, with_experts] : published) {
     CAPTURE(name);
-    const Llama4 model(llama4_preset(name));
+    const auto model = make_model(model_preset(name));
     std::int64_t of_experts = 0;
-    for (const Parameter& parameter : parameters_of(model)) {
+    for (const Parameter& parameter : parameters_of(*model)) {
       if (parameter.name().find(".experts.") != std::string::npos) of_experts += parameter.numel();
     }
     CHECK(of_experts == with_experts);
-    CHECK(model.units().size() == 50);
+    CHECK(model->units().size() == 50);
   }
-  REQUIRE_THROWS_WITH(llama4_preset("llama4"), Contains("llama4-mini"));
 }
 
 TEST_CASE("the published config.json of Llama-4-Scout gives the preset") {
@@ -150,7 +119,7 @@ TEST_CASE("the published config.json of Llama-4-Scout gives the preset") {
                       {"text_config", text},
                       {"tie_word_embeddings", false},
                       {"vision_config", {{"hidden_size", 1408}}}};
-  const json preset = to_json(llama4_preset("llama4-scout"));
+  const json preset = make_model(model_preset("llama4-scout"))->config();
   CHECK(to_json(llama4_config_from(whole)) == preset);
   CHECK(to_json(llama4_config_from(text)) == preset);
   json without = text;
@@ -169,17 +138,8 @@ TEST_CASE("the published config.json of Llama-4-Scout gives the preset") {
   CHECK_THROWS_WITH(llama4_config_from(broken), Contains("text_config.hidden_size"));
 }
 
-TEST_CASE("the config.json that Llama 4 writes keeps every entry that Transformers wrote") {
-  const std::string name = GENERATE("typical", "odd", "packed", "all_experts");
-  const json config = golden_config(name);
-  const json written = to_json(llama4_config_from(config));
-  CHECK(to_json(llama4_config_from(written)) == written);
-  for (const auto& [key, value] : written.items()) {
-    CAPTURE(key, value.dump());
-    if (key == "rope_theta" || key == "rope_scaling") continue;
-    CHECK(value == config.at(key));
-  }
-  json no_chunks = config;
+TEST_CASE("a Llama 4 without chunks is read and written") {
+  json no_chunks = test::golden_config("llama4/typical");
   no_chunks["attention_chunk_size"] = nullptr;
   no_chunks.erase("layer_types");
   const Llama4Config read = llama4_config_from(no_chunks);
@@ -260,41 +220,18 @@ TEST_CASE("llama4: with RoPE a token influences its chunk only, without RoPE all
   CHECK(influenced(config, 6) == Rows{6, 7, 8, 9, 10});
 }
 
-TEST_CASE("llama4: the biases of routers are saved with the model, and change its choices") {
-  const test::Rank rank;
-  const TemporaryDirectory folder;
-  const WholeModel whole(golden_folder("llama4/typical"));
-  const Tensor ids = index_tensor({2, 24}, 97, "inputs");
-  const auto logits_of = [&](const WholeModel& of) {
-    const NoGradient no_gradient;
-    return of.model->logits(ids).data();
-  };
-  const Tensor without = logits_of(whole);
-  const std::vector<float> bias = {0.5f, -0.25f, 0.0f, -0.5f};
-  whole.model->routers()->set_bias(0, std::vector<float>(4, 0.0f));
-  whole.model->routers()->set_bias(1, bias);
-  const Tensor with = logits_of(whole);
-  CHECK_FALSE(same_bits(with, without));
-  save_pretrained(folder.path(), *whole.model, *whole.strategy);
-  const WholeModel again(folder.path());
-  CHECK(again.model->routers()->biases()[1].values == bias);
-  CHECK(same_bits(logits_of(again), with));
-}
-
 TEST_CASE("the text model is read from the files of the whole model, which hold more") {
   const test::Rank rank;
   const std::string name = GENERATE("typical", "odd");  // odd is tied
   const auto original = golden_folder("llama4/" + name);
   const TemporaryDirectory folder;
-  const SafetensorsFile file(original / "model.safetensors");
-  NamedTensors weights;
-  for (const auto& [tensor, info] : file.tensors()) {
-    weights.emplace_back("language_model." + tensor, file.tensor(tensor));
-  }
+  NamedTensors weights = test::golden_weights("llama4/" + name);
+  for (auto& [tensor, values] : weights) tensor = "language_model." + tensor;
   weights.emplace_back("vision_model.model.layers.70.mlp.fc1.bias", Tensor::zeros({3}, DType::f32));
   weights.emplace_back("multi_modal_projector.linear_1.weight", Tensor::zeros({3}, DType::f32));
   write_safetensors(folder / "model.safetensors", weights);
-  json whole_config = {{"model_type", "llama4"}, {"text_config", golden_config(name)}};
+  json whole_config = {{"model_type", "llama4"},
+                       {"text_config", test::golden_config("llama4/" + name)}};
   write_file_atomically(folder / "config.json", whole_config.dump());
   const WholeModel text(original), whole(folder.path());
   for (const Shard& shard : text.shards()) {

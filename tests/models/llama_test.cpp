@@ -2,12 +2,11 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "runtime/file.h"
 #include "runtime/safetensors.h"
+#include "tests/models/tiny.h"
 #include "tests/models/whole_model.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -15,35 +14,13 @@
 namespace tessera {
 namespace {
 
-using Catch::Contains;
-using test::index_tensor;
+using test::tiny_tokens;
 using test::WholeModel;
 
-const LlamaConfig kTiny{.vocab_size = 53,
-                        .context = 12,
-                        .layers = 2,
-                        .heads = 4,
-                        .kv_heads = 2,
-                        .width = 24,
-                        .mlp_width = 40,
-                        .rope = {.theta = 100.0}};
-
-/// Heads of 10, which is not width / heads; q/k norms, biases, tied.
-LlamaConfig tiny_qwen3() {
-  LlamaConfig config = kTiny;
-  config.kind = LlamaKind::qwen3;
-  config.head_size = 10;
-  config.tied = true;
-  config.attention_bias = true;
-  return config;
-}
+const LlamaConfig kTiny = test::tiny<LlamaConfig>("llama3-mini");
 
 WholeModel whole_model(const LlamaConfig& config, std::uint64_t seed = 1) {
   return WholeModel(std::make_unique<Llama>(config), seed);
-}
-
-Tensor tiny_tokens(const std::string& name, std::int64_t batch = 3, std::int64_t tokens = 11) {
-  return index_tensor({batch, tokens}, kTiny.vocab_size, name);
 }
 
 std::vector<std::string> unit_names(const LanguageModel& model) {
@@ -59,19 +36,21 @@ std::vector<std::string> unit_names(const LanguageModel& model) {
 
 }  // namespace
 
-TEST_CASE("a tied head is part of the first unit, an untied one is the last unit") {
+TEST_CASE("the units hold every parameter once; a tied head is in the first, another is the last") {
   LlamaConfig tied = kTiny;
   tied.tied = true;
   REQUIRE(unit_names(Llama(kTiny)) ==
           std::vector<std::string>{"embedding", "layers.0", "layers.1", "head"});
   REQUIRE(unit_names(Llama(tied)) == std::vector<std::string>{"embedding", "layers.0", "layers.1"});
+  REQUIRE(unit_names(*make_model(test::tiny("gpt2-mini"))) ==
+          std::vector<std::string>{"embedding", "h.0", "h.1"});
   REQUIRE(Llama(tied).units().front()->at_both_ends());
   REQUIRE_FALSE(Llama(kTiny).units().front()->at_both_ends());
 }
 
 TEST_CASE("initial values are Transformers': normal weights, norms of 1, biases of 0") {
   const test::Rank rank;
-  LlamaConfig config = tiny_qwen3();
+  auto config = test::tiny<LlamaConfig>("qwen3-mini");
   config.vocab_size = 701;
   config.width = 64;
   config.mlp_width = 96;
@@ -95,8 +74,7 @@ TEST_CASE("initial values are Transformers': normal weights, norms of 1, biases 
 TEST_CASE("llama: angles in f32 give Transformers' logits too, with other bits") {
   const test::Rank rank;
   const auto folder = test::golden_folder("llama/one_kv_head");
-  LlamaConfig config =
-      llama_config_from(nlohmann::json::parse(read_text_file(folder / "config.json")));
+  LlamaConfig config = llama_config_from(test::golden_config("llama/one_kv_head"));
   const auto logits_with = [&](RopeAngles angles) {
     config.rope.angles = angles;
     const WholeModel whole = whole_model(config);

@@ -28,12 +28,6 @@ using test::WholeModel;
 
 constexpr Gpt2Config kTiny{.vocab_size = 53, .context = 12, .layers = 2, .heads = 3, .width = 24};
 
-Gpt2Config with_dropout() {
-  Gpt2Config config = kTiny;
-  config.dropout = 0.2;
-  return config;
-}
-
 Tensor inputs() {
   return index_tensor({3, 11}, kTiny.vocab_size, "inputs");
 }
@@ -52,15 +46,6 @@ std::vector<std::vector<double>> gradients_of(const WholeModel& whole) {
   std::vector<std::vector<double>> gradients;
   for (const Shard& shard : whole.shards()) gradients.push_back(to_doubles(shard.gradient));
   return gradients;
-}
-
-/// The loss and every gradient of one training step, to be compared bit for bit.
-std::vector<std::vector<double>> step_bits(const WholeModel& whole, DType dtype) {
-  whole.compute_in(dtype);
-  const double loss = whole.differentiate(inputs(), targets());
-  std::vector<std::vector<double>> bits = gradients_of(whole);
-  bits.push_back({loss});
-  return bits;
 }
 
 AdamW make_adamw(const WholeModel& whole) {
@@ -166,20 +151,6 @@ TEST_CASE("in f16, with a scaled loss, the errors are those of its rounding") {
     // PyTorch in bf16 is within 4.3 such units on this model: see the test above.
     CHECK(relative_error(unscaled, expected[i]) <= 8 * unit_roundoff(DType::f16));
   }
-}
-
-TEST_CASE("16 bits: the same bits on 1, 2 and 3 threads, and with checkpointing") {
-  const DType dtype = GENERATE(DType::bf16, DType::f16);
-  const auto bits_on = [&](int threads, bool checkpointing) {
-    const test::Rank rank(threads);
-    const WholeModel whole(with_dropout());
-    for (const auto& unit : whole.model->units()) unit->set_checkpointing(checkpointing);
-    return step_bits(whole, dtype);
-  };
-  const auto one = bits_on(1, false);
-  REQUIRE(bits_on(2, false) == one);
-  REQUIRE(bits_on(3, false) == one);
-  REQUIRE(bits_on(2, true) == one);
 }
 
 TEST_CASE("16 bits: activations take half the memory") {

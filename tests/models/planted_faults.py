@@ -305,14 +305,14 @@ FAULTS = {
         ["llama4"]),
     "files of the whole model are not found": (
         "models/llama4/weights.cpp",
-        '{parameter, "language_model." + parameter}',
-        "{parameter}",
+        '          .outer_prefix = "language_model.",\n',
+        "",
         ["llama4"]),
     "files with biases of Llama 4's routers are refused": (
         "models/llama4/weights.cpp",
         " || is_router_bias(tensor);",
         ";",
-        ["llama4"]),
+        ["hugging_face"]),
     "the vision model's layers count": (
         "models/weight_files.cpp",
         "if (names_.is_not_a_parameter(name)) continue;",
@@ -439,7 +439,7 @@ FAULTS = {
         "models/hugging_face.cpp",
         "for (const auto& [name, bias] : biases) infos.push_back({name, {.shape = bias.shape()}});",
         "const_cast<NamedTensors&>(biases).clear();",
-        ["qwen3_moe"]),
+        ["hugging_face"]),
 }
 
 BATCHES = [planting.Batch(

@@ -15,8 +15,8 @@ TEST_CASE("every family stands at its place in the table") {
   for (const ModelFamily& family : model_families()) {
     CAPTURE(family.model_types);
     REQUIRE_FALSE(family.presets.empty());
-    for (const std::string_view preset : family.presets) {
-      CHECK(&family_of(model_preset(preset)) == &family);
+    for (const auto& preset : family.presets) {
+      CHECK(&family_of(model_preset(preset.name)) == &family);
     }
     for (const std::string_view type : family.model_types) {
       CHECK(&family_of(nlohmann::json{{"model_type", type}}) == &family);

@@ -4,16 +4,14 @@
 #include <set>
 #include <tuple>
 
-#include "models/llama/config.h"
-#include "models/llama4/config.h"
-#include "models/qwen3_moe/config.h"
+#include "models/registry.h"
 
 namespace tessera {
 namespace {
 
 using Catch::Contains;
 
-const TransformerShape kLlama3_8B = shape_of(llama_preset("llama3-8b"));
+const TransformerShape kLlama3_8B = shape_of(model_preset("llama3-8b"));
 // The weights in its matrix products, counted by hand: q, k, v, o; gate, up, down; the head.
 constexpr double kLlamaWeights =
     32.0 * (4096 * 4096 + 2 * 4096 * 1024 + 4096 * 4096 + 3.0 * 4096 * 14336) + 128256.0 * 4096;
@@ -28,7 +26,7 @@ TEST_CASE("grouped queries and gated feed-forward layers are counted") {
 
 TEST_CASE("of experts those count that a token takes") {
   // Qwen3-30B-A3B's 3.3 billion active parameters: attention, router, 8 experts of 768, head.
-  const TransformerShape shape = shape_of(qwen3_moe_preset("qwen3-30b-a3b"));
+  const TransformerShape shape = shape_of(model_preset("qwen3-30b-a3b"));
   const double block = 2.0 * 2048 * 4096 + 2.0 * 2048 * 512 + 2048.0 * 128 + 8 * 3.0 * 2048 * 768;
   const double weights = 48 * block + 151936.0 * 2048;
   double products = 0.0;
@@ -48,7 +46,7 @@ TEST_CASE("of experts those count that a token takes") {
 }
 
 TEST_CASE("attention in chunks counts the squares of the chunks") {
-  const TransformerShape shape = shape_of(llama4_preset("llama4-mini"));
+  const TransformerShape shape = shape_of(model_preset("llama4-mini"));
   REQUIRE(shape.chunks.layers == 3);  // of 64 tokens
   TransformerShape full = shape;
   full.chunks = {};
@@ -63,13 +61,13 @@ TEST_CASE("attention in chunks counts the squares of the chunks") {
 }
 
 TEST_CASE("attention in windows counts the square less what they hide") {
-  TransformerShape shape = shape_of(llama_preset("llama3-mini"));
+  TransformerShape shape = shape_of(model_preset("llama3-mini"));
   const double full = attention_flops(shape, 1, 150);
   shape.windows = {.layers = 3, .tokens = 64};
   const double hidden = 3.0 / 4.0 * 86 * 86 / (150 * 150);
   CHECK(attention_flops(shape, 1, 150) == Approx(full * (1.0 - hidden)).epsilon(1e-12));
   CHECK(attention_flops(shape, 1, 64) ==
-        attention_flops(shape_of(llama_preset("llama3-mini")), 1, 64));
+        attention_flops(shape_of(model_preset("llama3-mini")), 1, 64));
 }
 
 TEST_CASE("every product of a step has the layout of its weight") {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,14 +14,38 @@
 #include "models/gpt2/model.h"
 #include "models/hugging_face.h"
 #include "runtime/check.h"
+#include "runtime/json.h"
+#include "runtime/safetensors.h"
 #include "sharding/strategy/strategy.h"
+#include "tests/support/message.h"
 #include "tests/support/paths.h"
+#include "tests/support/random_tensor.h"
 
 namespace tessera::test {
 
 /// A folder below tests/golden: "gpt2/plain".
 inline std::filesystem::path golden_folder(const std::string& name) {
   return std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/golden" / name;
+}
+
+inline nlohmann::json golden_config(const std::string& name) {
+  return read_json_file(golden_folder(name) / "config.json");
+}
+
+inline NamedTensors golden_weights(const std::string& name) {
+  const SafetensorsFile file(golden_folder(name) / "model.safetensors");
+  NamedTensors weights;
+  for (const auto& [tensor, info] : file.tensors())
+    weights.emplace_back(tensor, file.tensor(tensor));
+  return weights;
+}
+
+/// The message about a golden model's config.json with another value for a key.
+inline std::string refusal(const std::string& name, const std::string& key,
+                           const nlohmann::json& value) {
+  nlohmann::json config = golden_config(name);
+  config[key] = value;
+  return message_of([&] { family_of(config).config_from(config); });
 }
 
 /// The factor that turns a sum of losses into their mean over the valid targets.
@@ -93,5 +118,22 @@ struct WholeModel {
     fail("the model has no parameter '{}'", name);
   }
 };
+
+/// Reads half of every parameter, from 1 / from_part of it on, and compares it with the whole.
+inline void check_reads_parts(const std::filesystem::path& folder, const WholeModel& whole,
+                              std::int64_t from_part) {
+  std::vector<Shard> shards = whole.shards();
+  for (Shard& shard : shards) {
+    shard.first = shard.parameter.numel() / from_part;
+    shard.data = Tensor::zeros({shard.parameter.numel() / 2}, DType::f32);
+  }
+  load_parameters(folder, shards);
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const Tensor flat = whole.shards()[i].data.reshape({shards[i].parameter.numel()});
+    const std::int64_t end = shards[i].first + shards[i].data.numel();
+    check(same_bits(shards[i].data, flat.slice(shards[i].first, end)), "{} has other values",
+          shards[i].parameter.name());
+  }
+}
 
 }  // namespace tessera::test
