@@ -256,6 +256,20 @@ void gather_shares(const Call& call, const NodeGrid& grid, Transport& transport)
   transport.finish(0);
 }
 
+void send_sums(const Call& call, int rank, int ranks, Transport& transport) {
+  const bool to_all = call.collective == Collective::all_reduce;
+  Messages messages;
+  for (const Tensor& x : call.outputs) {
+    for (int r = 0; r < ranks; ++r) {
+      if (r == rank) continue;
+      if (to_all || r == call.root) messages.sent.push_back({r, share_of(x, rank, ranks)});
+      if (to_all || rank == call.root) messages.received.push_back({r, share_of(x, r, ranks)});
+    }
+  }
+  transport.start(0, messages);
+  transport.finish(0);
+}
+
 void swap_parts(const Call& call, int rank, int ranks, Transport& transport) {
   Messages messages;
   for (std::size_t i = 0; i < call.outputs.size(); ++i) {

@@ -87,6 +87,9 @@ void reduce_shares(const Call& call, const NodeGrid& grid, const Staging& stagin
 /// each node, then inside the node.
 void gather_shares(const Call& call, const NodeGrid& grid, Transport& transport);
 
+/// After reduce_shares every rank sends its sums to all ranks, or, of a reduce, to the root.
+void send_sums(const Call& call, int rank, int ranks, Transport& transport);
+
 /// An all_to_all: every rank receives its parts of the other ranks' inputs.
 void swap_parts(const Call& call, int rank, int ranks, Transport& transport);
 

@@ -246,10 +246,10 @@ class MpiCommunicator final : public Communicator {
         break;
       case Collective::reduce:
         reduce();
-        exchange(transport, shares_to_root(call));
+        send_sums(call, rank(), size(), transport);
         break;
       case Collective::broadcast:
-        exchange(transport, from_root(call));
+        send_from_root(call, transport);
         break;
       case Collective::all_to_all:
         swap_parts(call, rank(), size(), transport);
@@ -260,12 +260,7 @@ class MpiCommunicator final : public Communicator {
     return transport.bytes_sent();
   }
 
-  static void exchange(MpiTransport& transport, const Messages& messages) {
-    transport.start(0, messages);
-    transport.finish(0);
-  }
-
-  Messages from_root(const Call& call) const {
+  void send_from_root(const Call& call, MpiTransport& transport) const {
     Messages messages;
     for (const Tensor& tensor : call.outputs) {
       if (rank() != call.root) {
@@ -276,21 +271,8 @@ class MpiCommunicator final : public Communicator {
         if (r != rank()) messages.sent.push_back({r, tensor});
       }
     }
-    return messages;
-  }
-
-  Messages shares_to_root(const Call& call) const {
-    Messages messages;
-    for (const Tensor& tensor : call.outputs) {
-      if (rank() != call.root) {
-        messages.sent.push_back({call.root, share_of(tensor, rank(), size())});
-        continue;
-      }
-      for (int r = 0; r < size(); ++r) {
-        if (r != rank()) messages.received.push_back({r, share_of(tensor, r, size())});
-      }
-    }
-    return messages;
+    transport.start(0, messages);
+    transport.finish(0);
   }
 
   Staging staging() {

@@ -209,7 +209,7 @@ class NcclCommunicator final : public Communicator {
                   transport);
     if (call.collective == Collective::reduce_scatter) return;
     if (call.collective == Collective::all_reduce && shares_are_equal(call)) return gather(call);
-    transport.start(0, messages_with_sums(call));
+    send_sums(call, rank(), size(), transport);
   }
 
   bool shares_are_equal(const Call& call) const {
@@ -217,22 +217,6 @@ class NcclCommunicator final : public Communicator {
       if (x.numel() % size() != 0) return false;
     }
     return true;
-  }
-
-  /// This rank's sums for all ranks, or for the root.
-  Messages messages_with_sums(const Call& call) const {
-    const bool to_all = call.collective == Collective::all_reduce;
-    Messages messages;
-    for (const Tensor& x : call.outputs) {
-      for (int r = 0; r < size(); ++r) {
-        if (r == rank()) continue;
-        if (to_all || r == call.root) messages.sent.push_back({r, share_of(x, rank(), size())});
-        if (to_all || rank() == call.root) {
-          messages.received.push_back({r, share_of(x, r, size())});
-        }
-      }
-    }
-    return messages;
   }
 
   NcclJob& job_;
