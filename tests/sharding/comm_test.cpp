@@ -11,6 +11,7 @@
 #include "sharding/comm/world.h"
 #include "tests/sharding/communicator_checks.h"
 #include "tests/sharding/random_calls.h"
+#include "tests/sharding/ranks.h"
 #include "tests/support/child.h"
 #include "tests/support/progress.h"
 #include "tests/support/rank.h"
@@ -30,9 +31,7 @@ void run(const std::vector<int>& sizes, void (*check)(Communicator&, Findings&))
   for (const int ranks : sizes) {
     INFO(ranks << " ranks");
     Findings findings;
-    run_ranks(
-        {.ranks = ranks, .device = test::device(), .threads = 1, .deadline = test::kSafetyLimit},
-        [&](Communicator& communicator) { check(communicator, findings); });
+    test::on_ranks(ranks, [&](Communicator& communicator) { check(communicator, findings); });
     CHECK(findings.wrong() == std::vector<std::string>{});
   }
 }
@@ -43,40 +42,12 @@ const std::vector<int> kRanks =
 
 }  // namespace
 
-TEST_CASE("all_gather fills in every part, several tensors at once, empty ones too") {
-  run(kRanks, test::check_all_gather);
-}
-
-TEST_CASE("reduce_scatter, all_reduce and reduce form the same sums") {
-  run(kRanks, test::check_sums);
-}
-
-TEST_CASE("all_reduce and reduce take counts that the ranks do not divide, and maxima") {
-  run(kRanks, test::check_odd_counts);
-}
-
-TEST_CASE("reductions take large and small tensors together, bf16 into f32, and integers") {
-  run({1, 2, 3}, test::check_large_and_mixed);
-}
-
-TEST_CASE("broadcast and all_to_all move what they say") {
-  run(kRanks, test::check_moves);
-}
-
-TEST_CASE("all_to_all moves unequal parts, empty ones too") {
-  run(kRanks, test::check_unequal_parts);
-}
-
-TEST_CASE("split: groups of a mesh, and a sum in two stages has the bits of a sum in one") {
-  run(kRanks, test::check_split);
-}
-
-TEST_CASE("calls on a side stream overlap with work and change no bit, whatever the delays") {
-  run({1, 2, 4}, test::check_side_stream);
-}
-
-TEST_CASE("two communicators run at once on two streams") {
-  run(kRanks, test::check_two_streams);
+TEST_CASE("threads pass every check of a communicator") {
+  for (const test::CommunicatorCheck& check : test::kCommunicatorChecks) {
+    INFO(check.name);
+    const bool is_slow = check.name == std::string("large and mixed");
+    run(is_slow ? std::vector{1, 2, 3} : kRanks, check.body);
+  }
 }
 
 TEST_CASE("random calls give every rank the results that it computes alone") {
@@ -91,10 +62,6 @@ TEST_CASE("results are the same whenever GPUs run the queued work, and in any or
       run({3}, check.body);
     }
   });
-}
-
-TEST_CASE("the time of calls is counted, and each is a span on its stream") {
-  run(kRanks, test::check_time);
 }
 
 TEST_CASE("the time in calls includes that of waiting for other ranks", "[cpu]") {
@@ -126,26 +93,20 @@ TEST_CASE("the time in calls includes that of waiting for other ranks", "[cpu]")
   CHECK(busy_ms >= clock.waited.count());
 }
 
-TEST_CASE("tensors that do not fit a collective are refused before any rank waits") {
-  run(kRanks, test::check_refusals);
-}
-
 TEST_CASE("a rank that raises ends the others, and the first failure is reported") {
   for (const int n : {2, 4}) {
     const auto body = [](Communicator& group) {
       if (group.rank() == 1) throw Error("out of patience");
       group.barrier(compute());
     };
-    REQUIRE_THROWS_WITH(run_ranks({.ranks = n, .device = test::device(), .threads = 1}, body),
-                        "rank 1: out of patience");
+    REQUIRE_THROWS_WITH(test::on_ranks(n, body), "rank 1: out of patience");
   }
 }
 
 TEST_CASE("ranks that disagree are both named") {
   const auto fails_with = [](const std::function<void(Communicator&)>& body,
                              const std::string& message) {
-    REQUIRE_THROWS_WITH(run_ranks({.ranks = 3, .device = test::device(), .threads = 1}, body),
-                        Catch::Contains(message));
+    REQUIRE_THROWS_WITH(test::on_ranks(3, body), Catch::Contains(message));
   };
   fails_with(
       [](Communicator& group) {
@@ -226,32 +187,19 @@ TEST_CASE("ranks compare everything about a call but the color of a split") {
 }
 
 TEST_CASE("a missing rank is named when the deadline has passed") {
+  const auto run = GENERATE(&run_ranks, &run_world);
   test::TestClock clock;
   const auto body = [&](Communicator& group) {
     if (group.rank() == 1) clock.pass_when_waiting(2, std::chrono::milliseconds(50));
     if (group.rank() == 1 || group.rank() == 3) return;
     group.barrier(compute());
   };
-  REQUIRE_THROWS_WITH(run_ranks({.ranks = 4,
-                                 .device = test::device(),
-                                 .threads = 1,
-                                 .deadline = {std::chrono::milliseconds(50), clock}},
-                                body),
+  REQUIRE_THROWS_WITH(run({.ranks = 4,
+                           .device = test::device(),
+                           .threads = 1,
+                           .deadline = {std::chrono::milliseconds(50), clock}},
+                          body),
                       Catch::Contains("waited 50 ms") && Catch::Contains("for ranks 1, 3"));
-}
-
-TEST_CASE("the deadline of run_world is that of its threads") {
-  test::TestClock clock;
-  const auto body = [&](Communicator& group) {
-    if (group.rank() == 1) return clock.pass_when_waiting(1, std::chrono::milliseconds(50));
-    group.barrier(compute());
-  };
-  REQUIRE_THROWS_WITH(run_world({.ranks = 2,
-                                 .device = test::device(),
-                                 .threads = 1,
-                                 .deadline = {std::chrono::milliseconds(50), clock}},
-                                body),
-                      Catch::Contains("waited 50 ms"));
 }
 
 TEST_CASE("an abort reaches groups that were split off before it and after it") {
@@ -278,8 +226,7 @@ TEST_CASE("results are refused after an abort") {
     world.raise_if_aborted();
     throw Error("not refused");
   };
-  REQUIRE_THROWS_WITH(run_ranks({.ranks = 2, .device = test::device(), .threads = 1}, body),
-                      Catch::Contains("enough"));
+  REQUIRE_THROWS_WITH(test::on_ranks(2, body), Catch::Contains("enough"));
 }
 
 TEST_CASE("groups know how many of their consecutive ranks share a node") {

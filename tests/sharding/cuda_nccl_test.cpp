@@ -15,6 +15,7 @@
 #include "sharding/comm/threads/threads.h"
 #include "sharding/comm/world.h"
 #include "tests/sharding/random_calls.h"
+#include "tests/sharding/ranks.h"
 #include "tests/support/device.h"
 #include "tests/support/local_port.h"
 #include "tests/support/progress.h"
@@ -263,8 +264,7 @@ TEST_CASE("nccl: two ranks on one GPU are an error") {
   const auto with_nccl = [](Communicator& control) {
     run_with_nccl(control, {}, [](Communicator&) {});
   };
-  REQUIRE_THROWS_WITH(run_ranks({.ranks = 2, .device = test::device(), .threads = 1}, with_nccl),
-                      Catch::Contains("NCCL: connecting"));
+  REQUIRE_THROWS_WITH(test::on_ranks(2, with_nccl), Catch::Contains("NCCL: connecting"));
 }
 
 #if defined(TESSERA_EMULATED)
@@ -407,7 +407,7 @@ TEST_CASE("nccl: an error that NCCL reports later, of a broken link, ends the ca
 }
 
 TEST_CASE("nccl: an exception between two calls of a group leaves no group open") {
-  run_ranks({.ranks = 1, .device = test::device(), .threads = 1}, [](Communicator& world) {
+  test::on_ranks(1, [](Communicator& world) {
     NcclJob job(world, test::kSafetyLimit);
     const ncclComm_t comm = job.connect(world);
     const auto describe = [] { return std::string("a call"); };

@@ -4,11 +4,9 @@
 #include <chrono>
 
 #include "runtime/check.h"
-#include "sharding/comm/threads/threads.h"
-#include "sharding/plan/footprint.h"
+#include "tests/sharding/ranks.h"
 #include "tests/sharding/toy_net.h"
-#include "tests/support/device.h"
-#include "tests/support/waiting.h"
+#include "tests/support/message.h"
 
 namespace tessera {
 
@@ -37,16 +35,9 @@ class CountingClock final : public DeadlineClock {
 /// deadline.
 std::string failure_of(const std::function<void(Communicator&)>& body) {
   CountingClock clock;
-  std::string message;
-  try {
-    run_ranks({.ranks = 4,
-               .device = test::device(),
-               .threads = 1,
-               .deadline = {test::kSafetyLimit, clock}},
-              body);
-  } catch (const Error& error) {
-    message = error.what();
-  }
+  const WorldOptions options = {
+      .ranks = 4, .device = test::device(), .threads = 1, .deadline = {test::kSafetyLimit, clock}};
+  const std::string message = test::message_of([&] { run_ranks(options, body); });
   CHECK(clock.overdue == 0);
   return message;
 }
@@ -61,10 +52,6 @@ void train(ToyNet& net, Communicator& world, const ShardingOptions& options,
   }
 }
 
-constexpr StrategyKind kSeveralRanks[] = {StrategyKind::ddp,   StrategyKind::zero1,
-                                          StrategyKind::zero2, StrategyKind::zero3,
-                                          StrategyKind::fsdp,  StrategyKind::hsdp};
-
 }  // namespace
 
 TEST_CASE("options that contradict each other are rejected") {
@@ -78,11 +65,13 @@ TEST_CASE("options that contradict each other are rejected") {
   expect_rejected({.strategy = StrategyKind::fsdp, .live_gathers = 0}, 4, "at least 1");
   expect_rejected({.strategy = StrategyKind::fsdp, .compute_dtype = DType::f64}, 4, "not f64");
   expect_rejected({.strategy = StrategyKind::fsdp, .micro_batches = 0}, 4, "0 micro-batches");
+  expect_rejected({.strategy = StrategyKind::zero2, .offload = Offload::all}, 2,
+                  "sharding.offload all is for zero3");
   REQUIRE_THROWS_WITH(strategy_from_name("fsdp3"), Catch::Contains("single, ddp, zero1"));
 }
 
 TEST_CASE("a rank that fails in the middle of a step ends all ranks, with its reason") {
-  for (const StrategyKind kind : kSeveralRanks) {
+  for (const StrategyKind kind : test::kSeveralRanks) {
     INFO(name_of(kind));
     const std::string message = failure_of([&](Communicator& world) {
       ToyNet net;
@@ -95,7 +84,7 @@ TEST_CASE("a rank that fails in the middle of a step ends all ranks, with its re
 }
 
 TEST_CASE("ranks with different models are named") {
-  for (const StrategyKind kind : kSeveralRanks) {
+  for (const StrategyKind kind : test::kSeveralRanks) {
     INFO(name_of(kind));
     const std::string message = failure_of([&](Communicator& world) {
       ToyNet net(world.rank() == 3 ? 5 : 4);
@@ -107,7 +96,7 @@ TEST_CASE("ranks with different models are named") {
 }
 
 TEST_CASE("weights used outside their unit are an error, not old values") {
-  run_ranks({.ranks = 1, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+  test::on_ranks(1, [&](Communicator& world) {
     ToyNet net;
     const auto strategy = make_strategy(net.units, {.strategy = StrategyKind::fsdp}, 3, &world);
     const Tensor ids = ToyTraining::tokens("ids", 0, 0);

@@ -15,8 +15,9 @@
 #include "autograd/engine.h"
 #include "autograd/experts.h"
 #include "runtime/context.h"
-#include "sharding/comm/threads/threads.h"
 #include "sharding/plan/expert_traffic.h"
+#include "sharding/strategy/expert_axis.h"
+#include "tests/sharding/ranks.h"
 #include "tests/support/device.h"
 #include "tests/support/findings.h"
 #include "tests/support/random_tensor.h"
@@ -29,32 +30,6 @@ using test::normal_tensor;
 namespace {
 
 constexpr std::int64_t kChannels = 8, kWidth = 8, kPerToken = 2;
-
-/// An exchange for tests, and a count of what it moves.
-class TestExchange final : public ExpertExchange {
- public:
-  explicit TestExchange(Communicator& group) : group_(group) {}
-  int ranks() const override { return group_.size(); }
-  int rank() const override { return group_.rank(); }
-  std::vector<std::int32_t> swap(const Tensor& sent) override {
-    const Tensor received = Tensor::empty(sent.shape(), sent.dtype());
-    group_.all_to_all({received}, {sent}, context().compute_stream(), "counts");
-    return received.to_vector<std::int32_t>();
-  }
-  void move(const Tensor& received, const std::vector<std::int64_t>& received_rows,
-            const Tensor& sent, const std::vector<std::int64_t>& sent_rows) override {
-    const auto elements = [](const std::vector<std::int64_t>& rows, const Tensor& of) {
-      std::vector<std::int64_t> counts;
-      for (const std::int64_t count : rows) counts.push_back(count * of.size(1));
-      return counts;
-    };
-    group_.all_to_all_parts({received, elements(received_rows, received)},
-                            {sent, elements(sent_rows, sent)}, context().compute_stream(), "rows");
-  }
-
- private:
-  Communicator& group_;
-};
 
 struct Setup {
   int ranks;
@@ -168,37 +143,36 @@ std::vector<std::string> differences(const Setup& setup) {
   Findings findings;
   std::mutex mutex;
   std::map<int, Results> alone;
-  run_ranks(
-      {.ranks = setup.ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
-        const int rank = world.rank();
-        {
-          Results mine = run(setup, rank, nullptr);
-          const std::lock_guard lock(mutex);
-          alone[rank] = std::move(mine);
-        }
-        world.barrier(context().compute_stream()).synchronize();
-        const std::int64_t sent = world.bytes_sent();
-        const Results shared = run(setup, rank, std::make_shared<TestExchange>(world));
-        const Results& own = alone.at(rank);
-        const auto expect = [&](const char* what, const Tensor& a, const Tensor& b) {
-          findings.expect(test::same_bits(a, b), fmt::format("{} of rank {}", what, rank));
-        };
-        expect("y", shared.y, own.y);
-        expect("dx", shared.dx, own.dx);
-        if (!setup.checkpointed) expect("dlogits", shared.dlogits, own.dlogits);
-        const std::int64_t held = setup.experts / world.size(), first = rank * held;
-        const std::int64_t bytes = expected_bytes(setup, travelling_rows(alone, rank, held));
-        findings.expect(world.bytes_sent() - sent == bytes, fmt::format("bytes of rank {}", rank));
-        for (int s = 0; s < world.size(); ++s) {
-          const Results& source = alone.at(s);
-          const auto part = [&](const std::vector<Tensor>& of) {
-            return of.front().slice(first, first + held);
-          };
-          expect("gate_up's gradient", shared.gate_up[s], part(source.gate_up));
-          expect("down's gradient", shared.down[s], part(source.down));
-        }
-        world.barrier(context().compute_stream()).synchronize();
-      });
+  test::on_ranks(setup.ranks, [&](Communicator& world) {
+    const int rank = world.rank();
+    {
+      Results mine = run(setup, rank, nullptr);
+      const std::lock_guard lock(mutex);
+      alone[rank] = std::move(mine);
+    }
+    world.barrier(context().compute_stream()).synchronize();
+    const std::int64_t sent = world.bytes_sent();
+    const Results shared = run(setup, rank, std::make_shared<ExpertAxis>(world));
+    const Results& own = alone.at(rank);
+    const auto expect = [&](const char* what, const Tensor& a, const Tensor& b) {
+      findings.expect(test::same_bits(a, b), fmt::format("{} of rank {}", what, rank));
+    };
+    expect("y", shared.y, own.y);
+    expect("dx", shared.dx, own.dx);
+    if (!setup.checkpointed) expect("dlogits", shared.dlogits, own.dlogits);
+    const std::int64_t held = setup.experts / world.size(), first = rank * held;
+    const std::int64_t bytes = expected_bytes(setup, travelling_rows(alone, rank, held));
+    findings.expect(world.bytes_sent() - sent == bytes, fmt::format("bytes of rank {}", rank));
+    for (int s = 0; s < world.size(); ++s) {
+      const Results& source = alone.at(s);
+      const auto part = [&](const std::vector<Tensor>& of) {
+        return of.front().slice(first, first + held);
+      };
+      expect("gate_up's gradient", shared.gate_up[s], part(source.gate_up));
+      expect("down's gradient", shared.down[s], part(source.down));
+    }
+    world.barrier(context().compute_stream()).synchronize();
+  });
   return findings.wrong();
 }
 
@@ -232,13 +206,13 @@ TEST_CASE("experts that are shared out have the same bits when they are computed
 }
 
 TEST_CASE("only stacked parameters are shared out, and a layer's two over the same ranks") {
-  run_ranks({.ranks = 1, .device = test::device(), .threads = 1}, [](Communicator& world) {
+  test::on_ranks(1, [](Communicator& world) {
     const Parameter plain("plain", {4, 3}, {});
-    CHECK_THROWS_WITH(plain.share_out(std::make_shared<TestExchange>(world)),
+    CHECK_THROWS_WITH(plain.share_out(std::make_shared<ExpertAxis>(world)),
                       Catch::Contains("'plain' has no experts to share out"));
     const Parameter gate_up("gate_up", {4, 4, 3}, {}), down("down", {4, 3, 2}, {});
     gate_up.set_stacked();
-    gate_up.share_out(std::make_shared<TestExchange>(world));
+    gate_up.share_out(std::make_shared<ExpertAxis>(world));
     const Routing routing =
         route(Variable(Tensor::zeros({2, 4}, DType::f32)), {.experts_per_token = 2, .bias = {}});
     CHECK_THROWS_WITH(

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "sharding/comm/stream.h"
-#include "sharding/comm/threads/threads.h"
+#include "tests/sharding/ranks.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
 #include "tests/support/waiting.h"
@@ -28,7 +28,7 @@ namespace {
 Log log_of(const ShardingOptions& options, int layers, bool checkpointing, int ranks = 2,
            bool update = false, int frozen = 0) {
   Log log;
-  run_ranks({.ranks = ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+  test::on_ranks(ranks, [&](Communicator& world) {
     ToyNet net(layers, checkpointing);
     for (int i = 0; frozen > 0 && i <= frozen; ++i) {
       for (const Parameter& parameter : net.units[i]->parameters()) parameter.set_trainable(false);
@@ -144,7 +144,7 @@ struct GatedHooks final : UnitHooks {
 /// Does a unit's backward pass begin while the gradients of the unit before it are on their way?
 bool overlaps_reduction(const ShardingOptions& options) {
   bool overlaps = false;
-  run_ranks({.ranks = 1, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+  test::on_ranks(1, [&](Communicator& world) {
     ToyNet net(4);
     const auto strategy = make_strategy(net.units, options, 3, &world);
     Gate gate;
@@ -205,8 +205,7 @@ TEST_CASE("order: what comes next is gathered before computation ends", "[cpu]")
 TEST_CASE("order: backward goes on while gradients are reduced", "[cpu]") {
   // The next unit's weights are in their slot, and its gradients have a buffer that is free. So it
   // must wait for no communication at all.
-  for (const auto kind : {StrategyKind::ddp, StrategyKind::zero1, StrategyKind::zero2,
-                          StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp}) {
+  for (const auto kind : test::kSeveralRanks) {
     INFO(name_of(kind));
     CHECK(overlaps_reduction({.strategy = kind}));
   }

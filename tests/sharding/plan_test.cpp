@@ -6,6 +6,7 @@
 #include "runtime/check.h"
 #include "sharding/plan/footprint.h"
 #include "tests/sharding/toy_net.h"
+#include "tests/support/message.h"
 
 namespace tessera {
 
@@ -263,14 +264,11 @@ TEST_CASE("rules: a setting of a rule replaces the option for its parameters onl
 
 TEST_CASE("rules: a setting that does not suit its strategy is an error that quotes the rule") {
   ShardingOptions options{.strategy = StrategyKind::fsdp};
-  const auto error_of = [&](std::string_view rules) -> std::string {
-    try {
+  const auto error_of = [&](std::string_view rules) {
+    return test::message_of([&] {
       options.rules = parse_placement_rules(rules);
       check_options(options, {.ranks = 4});
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    });
   };
   CHECK(error_of("a -> zero1 offload=all") ==
         "sharding.rules: 'a -> zero1 offload=all': offload all is for zero3, fsdp and hsdp: with "

@@ -10,20 +10,15 @@
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cstdlib>
-#include <mutex>
 #include <thread>
 
 #include "runtime/random.h"
-#include "sharding/comm/threads/threads.h"
-#include "sharding/plan/footprint.h"
-#include "tests/sharding/toy_net.h"
-#include "tests/support/device.h"
-#include "tests/support/waiting.h"
+#include "tests/sharding/toy_run.h"
 
 namespace tessera {
 
+using test::Findings;
 using test::ToyNet;
-using test::ToyTraining;
 using test::Trained;
 
 namespace {
@@ -77,8 +72,7 @@ int draw_shard_size(Draws& draws, int ranks) {
 std::vector<PlacementRule> draw_rules(Draws& draws) {
   std::vector<PlacementRule> rules;
   for (int i = draws.one_of({0, 0, 0, 1, 2}); i > 0; --i) {
-    const auto kind = draws.one_of({StrategyKind::ddp, StrategyKind::zero1, StrategyKind::zero2,
-                                    StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp});
+    const auto kind = test::kSeveralRanks[draws.below(std::size(test::kSeveralRanks))];
     rules.push_back({.pattern = draws.one_of<const char*>(
                          {"*.bias", "*.up", "layer.*", "layer.1.*", "norm.*", "table", "*"}),
                      .strategy = kind,
@@ -239,64 +233,19 @@ void delay_communication(int rank) {
   });
 }
 
-/// Mismatches of a rank's memory and traffic.
-std::vector<std::string> footprint_mismatches(const Case& drawn, const Plan& plan,
-                                              const Communicator& world, std::int64_t bytes_sent) {
-  const Footprint predicted = footprint_of(plan, world.rank(), /*optimizer_bytes=*/0);
-  const MemoryAccount account = context().allocator().account();
-  std::vector<std::string> mismatches;
-  const auto expect = [&](const char* what, std::int64_t expected, std::int64_t measured) {
-    if (expected == measured) return;
-    mismatches.push_back(fmt::format("rank {}: {} predicted {}, measured {}", world.rank(), what,
-                                     expected, measured));
-  };
-  expect("parameters", predicted.parameters, account[Category::parameters].peak);
-  expect("gradients", predicted.gradients, account[Category::gradients].peak);
-  expect("communication", predicted.communication, account[Category::communication].peak);
-  // A step after an evaluation finds buckets in the slots.
-  if (!drawn.evaluates) expect("bytes sent", predicted.bytes_sent, bytes_sent);
-  return mismatches;
-}
-
-/// Rows on their way to experts are not part of the footprint.
-std::int64_t bytes_without_rows(const Communicator& world) {
-  return world.bytes_sent() - world.bytes_sent(Collective::all_to_all);
-}
-
-Trained train(const Case& drawn, const ShardingOptions& options,
-              std::vector<std::string>& mismatches) {
-  Trained result;
-  std::mutex mutex;
-  run_ranks({.ranks = drawn.ranks,
-             .device = test::device(),
-             .threads = 1,
-             .deadline = test::kSafetyLimit},
-            [&](Communicator& world) {
-              ToyNet net(drawn.layers, /*checkpointing=*/false, drawn.tied, drawn.mixtures);
-              prepare(net, drawn);
-              const ToyTraining training{.steps = 3};
-              const auto strategy = make_strategy(net.units, options, 3, &world);
-              const Stream& stream = context().side_stream("communication");
-              if (drawn.delays) delay_communication(world.rank());
-              Trained trained;
-              std::int64_t sent = 0;
-              for (int step = 0; step < training.steps; ++step) {
-                stream.synchronize();
-                sent = bytes_without_rows(world);
-                training.step(net, *strategy, world, options.micro_batches, step, trained);
-                if (!drawn.evaluates) continue;
-                const NoGradient no_gradient;
-                net.loss(training.tokens("ids", 99, 0), training.tokens("targets", 99, 0), 1.0);
-              }
-              stream.synchronize();
-              const auto found = footprint_mismatches(drawn, strategy->plan(), world,
-                                                      bytes_without_rows(world) - sent);
-              training.collect_weights(*strategy, trained);
-              const std::lock_guard lock(mutex);
-              mismatches.insert(mismatches.end(), found.begin(), found.end());
-              if (world.rank() == 0) result = trained;
-            });
-  return result;
+Trained train(const Case& drawn, const ShardingOptions& options, Findings& findings) {
+  return test::train({.ranks = drawn.ranks,
+                      .layers = drawn.layers,
+                      .tied = drawn.tied,
+                      .mixtures = drawn.mixtures,
+                      .steps = 3,
+                      .evaluates = drawn.evaluates,
+                      .prepare = [&](ToyNet& net) { prepare(net, drawn); },
+                      .before_steps =
+                          [&](int rank) {
+                            if (drawn.delays) delay_communication(rank);
+                          }},
+                     options, findings);
 }
 
 /// The same training under ddp, in the same dtypes.
@@ -318,6 +267,7 @@ ShardingOptions ddp_like(const ShardingOptions& options) {
 
 /// Everything that is wrong about a case, or an empty text.
 std::string mismatches_of(const Case& drawn) {
+  Findings findings;
   std::vector<std::string> mismatches;
   try {
     Case reference = drawn;
@@ -326,14 +276,15 @@ std::string mismatches_of(const Case& drawn) {
       reference.options.micro_batches *= drawn.ranks;
       reference.ranks = 1;
     }
-    const Trained expected = train(reference, reference.options, mismatches);
-    const Trained trained = train(drawn, drawn.options, mismatches);
+    const Trained expected = train(reference, reference.options, findings);
+    const Trained trained = train(drawn, drawn.options, findings);
     if (trained.losses != expected.losses) mismatches.push_back("losses differ from ddp's");
     if (trained.norms != expected.norms) mismatches.push_back("norms differ from ddp's");
     if (trained.weights != expected.weights) mismatches.push_back("weights differ from ddp's");
   } catch (const std::exception& error) {
     mismatches.push_back(fmt::format("raises: {}", error.what()));
   }
+  for (const std::string& wrong : findings.wrong()) mismatches.push_back(wrong);
   return fmt::format("{}", fmt::join(mismatches, "; "));
 }
 

@@ -9,8 +9,8 @@
 #include "kernels/scale/op.h"
 #include "runtime/context.h"
 #include "runtime/random.h"
-#include "sharding/comm/threads/threads.h"
 #include "sharding/strategy/strategy.h"
+#include "tests/sharding/ranks.h"
 #include "tests/support/device.h"
 #include "tests/support/findings.h"
 
@@ -95,7 +95,7 @@ using CheckShard = std::function<void(const Shard& shard, int step, Findings& fi
 std::vector<std::string> wrong_gradients(const ShardingOptions& options, bool whole_numbers,
                                          const CheckShard& check_shard) {
   Findings findings;
-  run_ranks({.ranks = kRanks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+  test::on_ranks(kRanks, [&](Communicator& world) {
     const Units units = make_units();
     const auto strategy = make_strategy(units, options, 3, &world);
     for (int step = 0; step < kSteps; ++step) {

@@ -6,7 +6,7 @@
 
 #include "runtime/check.h"
 #include "sharding/comm/stream.h"
-#include "sharding/comm/threads/threads.h"
+#include "tests/sharding/ranks.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
 #include "tests/support/random_tensor.h"
@@ -23,7 +23,7 @@ namespace {
 /// A strategy on one rank that communicates with itself.
 void on_one_rank(const ShardingOptions& options,
                  const std::function<void(ToyNet&, Strategy&, Communicator&)>& body) {
-  run_ranks({.ranks = 1, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+  test::on_ranks(1, [&](Communicator& world) {
     ToyNet net(2);
     const auto strategy = make_strategy(net.units, options, 3, &world);
     body(net, *strategy, world);
@@ -121,23 +121,23 @@ TEST_CASE("after a write that fails half-way nothing runs until the masters are 
 }
 
 TEST_CASE("every strategy computes with values written to the masters") {
-  for (const auto kind : {StrategyKind::ddp, StrategyKind::zero1, StrategyKind::zero2,
-                          StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp}) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      on_one_rank({.strategy = kind, .compute_dtype = dtype},
-                  [](ToyNet& net, Strategy& strategy, Communicator&) {
-                    const NoGradient no_gradient;
-                    loss_of(net);  // the slots hold the old values
-                    strategy.write_masters([&] {
-                      for (const Shard& shard : strategy.shards()) shard.data.zero();
-                    });
-                    strategy.before_forward(*net.units.front());
-                    const auto values = test::to_doubles(net.table.data());
-                    CHECK(values == std::vector<double>(values.size(), 0.0));
-                    strategy.after_forward(*net.units.front());
-                  });
-    }
-  }
+  const StrategyKind kind =
+      GENERATE(from_range(std::begin(test::kSeveralRanks), std::end(test::kSeveralRanks)));
+  const DType dtype = GENERATE(DType::f32, DType::bf16);
+  const Offload offload = GENERATE(Offload::none, Offload::optimizer);
+  CAPTURE(name_of(kind), name_of(dtype), name_of(offload));
+  on_one_rank({.strategy = kind, .compute_dtype = dtype, .offload = offload},
+              [](ToyNet& net, Strategy& strategy, Communicator&) {
+                const NoGradient no_gradient;
+                loss_of(net);  // the slots hold the old values
+                strategy.write_masters([&] {
+                  for (const Shard& shard : strategy.shards()) shard.data.zero();
+                });
+                strategy.before_forward(*net.units.front());
+                const auto values = test::to_doubles(net.table.data());
+                CHECK(values == std::vector<double>(values.size(), 0.0));
+                strategy.after_forward(*net.units.front());
+              });
 }
 
 TEST_CASE("writing masters waits for the gathers that read them", "[cpu]") {

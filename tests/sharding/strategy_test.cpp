@@ -2,19 +2,10 @@
 // measurement. Both are tested over the options that strategies have.
 #include "sharding/strategy/strategy.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "sharding/comm/threads/threads.h"
-#include "sharding/plan/footprint.h"
-#include "tests/sharding/toy_net.h"
-#include "tests/support/device.h"
-#include "tests/support/findings.h"
-#include "tests/support/random_tensor.h"
-#include "tests/support/rank.h"
-#include "tests/support/waiting.h"
+#include "tests/sharding/toy_run.h"
 
 namespace tessera {
 
@@ -34,8 +25,7 @@ using Named = std::pair<std::string, ShardingOptions>;
 /// Every way to shard, by name.
 std::vector<Named> all_strategies() {
   std::vector<Named> all;
-  for (const auto kind : {StrategyKind::ddp, StrategyKind::zero1, StrategyKind::zero2,
-                          StrategyKind::zero3, StrategyKind::fsdp, StrategyKind::hsdp}) {
+  for (const auto kind : test::kSeveralRanks) {
     all.emplace_back(name_of(kind), options_of(kind));
     if (kind < StrategyKind::fsdp) continue;
     all.push_back(all.back());
@@ -52,51 +42,9 @@ bool gathers(const ShardingOptions& options) {
 /// Prepares a net: freezes, checkpoints.
 using Prepare = std::function<void(ToyNet&)>;
 
-/// Memory and traffic of a rank after training, against the prediction.
-void expect_footprint(const ToyNet& net, const ShardingOptions& options, const Communicator& world,
-                      std::int64_t bytes_sent_per_step, Findings& findings) {
-  const Machine machine = {.ranks = world.size(), .device = context().device()};
-  const Footprint predicted = footprint_of(make_plan(net.units, options, machine), world.rank(),
-                                           /*optimizer_bytes=*/0);
-  const MemoryAccount account = context().allocator().account();
-  const auto expect = [&](const char* what, std::int64_t expected, std::int64_t measured) {
-    findings.expect(expected == measured, fmt::format("rank {}: {} predicted {}, measured {}",
-                                                      world.rank(), what, expected, measured));
-  };
-  expect("parameters", predicted.parameters, account[Category::parameters].peak);
-  expect("gradients", predicted.gradients, account[Category::gradients].peak);
-  expect("communication", predicted.communication, account[Category::communication].peak);
-  expect("bytes sent", predicted.bytes_sent, bytes_sent_per_step);
-  if (context().device().is_cpu()) return;
-  const MemoryAccount host = context().host_allocator().account();
-  expect("parameters on the host", predicted.host.parameters, host[Category::parameters].peak);
-  expect("gradients on the host", predicted.host.gradients, host[Category::gradients].peak);
-}
-
 Trained train(int ranks, const ShardingOptions& options, Findings& findings,
               const Prepare& prepare = {}, bool tied = true) {
-  Trained result;
-  run_ranks(
-      {.ranks = ranks, .device = test::device(), .threads = 1, .deadline = test::kSafetyLimit},
-      [&](Communicator& world) {
-        ToyNet net(4, /*checkpointing=*/false, tied);
-        if (prepare) prepare(net);
-        const ToyTraining training;
-        const auto strategy = make_strategy(net.units, options, 3, &world);
-        const Stream& stream = context().side_stream("communication");
-        Trained trained;
-        std::int64_t sent = 0;
-        for (int step = 0; step < training.steps; ++step) {
-          stream.synchronize();
-          sent = world.bytes_sent();
-          training.step(net, *strategy, world, options.micro_batches, step, trained);
-        }
-        stream.synchronize();
-        expect_footprint(net, options, world, world.bytes_sent() - sent, findings);
-        training.collect_weights(*strategy, trained);
-        if (world.rank() == 0) result = trained;
-      });
-  return result;
+  return test::train({.ranks = ranks, .tied = tied, .prepare = prepare}, options, findings);
 }
 
 /// Trains with all strategies, each with the options `vary` gives it, and compares with ddp.
@@ -245,7 +193,7 @@ TEST_CASE("16-bit reductions: bits agree where each sum is rounded once") {
 TEST_CASE("four micro-batches on one rank have the gradients of four ranks, to rounding") {
   const auto gradients_of = [](int ranks, int micro_batches) {
     std::map<std::string, std::vector<float>> gradients;
-    run_ranks({.ranks = ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+    test::on_ranks(ranks, [&](Communicator& world) {
       ToyNet net;
       const auto strategy = make_strategy(
           net.units, {.strategy = StrategyKind::ddp, .micro_batches = micro_batches}, 3, &world);
@@ -277,7 +225,7 @@ TEST_CASE("every strategy's gradient is the sum of the ranks' gradients") {
   constexpr int kRanks = 4;
   std::map<std::string, std::vector<std::vector<float>>> local;
   for (int r = 0; r < kRanks; ++r) {
-    run_ranks({.ranks = kRanks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+    test::on_ranks(kRanks, [&](Communicator& world) {
       if (world.rank() != r) return;
       ToyNet net;
       const auto strategy = make_single_strategy(net.units, 3);
@@ -289,21 +237,20 @@ TEST_CASE("every strategy's gradient is the sum of the ranks' gradients") {
   }
   for (const auto& [name, options] : all_strategies()) {
     Findings findings;
-    run_ranks({.ranks = kRanks, .device = test::device(), .threads = 1},
-              [&, options = options](Communicator& world) {
-                ToyNet net;
-                const auto strategy = make_strategy(net.units, options, 3, &world);
-                ToyTraining().differentiate(net, *strategy, world, 1, 0);
-                for (const Shard& shard : strategy->shards()) {
-                  const auto& all = local.at(shard.parameter.name());
-                  const auto mine = shard.gradient.to_vector<float>();
-                  for (std::size_t i = 0; i < mine.size(); ++i) {
-                    const auto at = static_cast<std::size_t>(shard.first) + i;
-                    const float expected = (all[0][at] + all[1][at]) + (all[2][at] + all[3][at]);
-                    findings.expect(mine[i] == expected, shard.parameter.name());
-                  }
-                }
-              });
+    test::on_ranks(kRanks, [&, options = options](Communicator& world) {
+      ToyNet net;
+      const auto strategy = make_strategy(net.units, options, 3, &world);
+      ToyTraining().differentiate(net, *strategy, world, 1, 0);
+      for (const Shard& shard : strategy->shards()) {
+        const auto& all = local.at(shard.parameter.name());
+        const auto mine = shard.gradient.to_vector<float>();
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+          const auto at = static_cast<std::size_t>(shard.first) + i;
+          const float expected = (all[0][at] + all[1][at]) + (all[2][at] + all[3][at]);
+          findings.expect(mine[i] == expected, shard.parameter.name());
+        }
+      }
+    });
     INFO(name);
     CHECK(findings.wrong() == std::vector<std::string>{});
   }
@@ -318,7 +265,7 @@ TEST_CASE("evaluation between steps uses the new weights and leaves training unc
       std::vector<std::vector<float>> evaluations(2);
       for (const bool evaluates : {false, true}) {
         Trained result;
-        run_ranks({.ranks = 4, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+        test::on_ranks(4, [&](Communicator& world) {
           ToyNet net;
           const ToyTraining training;
           const auto strategy = make_strategy(net.units, varied, 3, &world);
@@ -369,8 +316,7 @@ TEST_CASE("evaluation between steps uses the new weights and leaves training unc
 TEST_CASE("a parameter that no rank uses in a step gets a gradient of zero") {
   for (const auto& [name, options] : all_strategies()) {
     Findings findings;
-    run_ranks({.ranks = 4, .device = test::device(), .threads = 1}, [&, options = options](
-                                                                        Communicator& world) {
+    test::on_ranks(4, [&, options = options](Communicator& world) {
       ToyNet net;
       const ToyTraining training;
       const auto strategy = make_strategy(net.units, options, 3, &world);
@@ -396,7 +342,7 @@ TEST_CASE("a layer that only the first micro-batch uses keeps that micro-batch's
     for (const bool every : {true, false}) {
       options.reduce_every_micro_batch = every;
       Findings findings;
-      run_ranks({.ranks = 4, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+      test::on_ranks(4, [&](Communicator& world) {
         // The gradients of the last layer, after a step of so many micro-batches.
         const auto gradients = [&](int micro_batches) {
           ToyNet net;
@@ -492,29 +438,6 @@ TEST_CASE("offload: frozen parameters in 16 bits have the bits of a run without 
     CHECK(train(2, options, findings, freeze) == expected);
   }
   CHECK(findings.wrong() == std::vector<std::string>{});
-}
-
-TEST_CASE("offload: forward computes with the values written to the masters") {
-  const test::Rank rank;
-  for (const Offload offload : {Offload::none, Offload::optimizer}) {
-    ToyNet net(1);
-    ShardingOptions options;
-    options.offload = offload;
-    const auto strategy = make_strategy(net.units, options, 3, nullptr);
-    strategy->write_masters([&] {
-      for (const Shard& shard : strategy->shards()) shard.data.zero();
-    });
-    strategy->before_forward(*net.units.front());
-    CHECK(test::to_doubles(net.table.data()) ==
-          std::vector<double>(static_cast<std::size_t>(net.table.numel()), 0.0));
-    strategy->after_forward(*net.units.front());
-  }
-}
-
-TEST_CASE("offload: all is refused for strategies that gather no parameters") {
-  ShardingOptions options{.strategy = StrategyKind::zero2, .offload = Offload::all};
-  REQUIRE_THROWS_WITH(check_options(options, {.ranks = 2}),
-                      Catch::Contains("sharding.offload all is for zero3"));
 }
 
 }  // namespace tessera

@@ -1,0 +1,83 @@
+// Trains a ToyNet on several ranks and compares its costs with the footprint.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <functional>
+
+#include "sharding/plan/footprint.h"
+#include "tests/sharding/ranks.h"
+#include "tests/sharding/toy_net.h"
+#include "tests/support/findings.h"
+
+namespace tessera::test {
+
+struct ToyRun {
+  int ranks = 1;
+  int layers = 4;
+  bool tied = true;
+  /// Every other layer has experts.
+  bool mixtures = false;
+  int steps = 4;
+  /// Evaluate after each step: the next step finds other buckets in the slots then.
+  bool evaluates = false;
+  /// Freezes, checkpoints.
+  std::function<void(ToyNet&)> prepare = {};
+  /// Called on each rank once its strategy is made.
+  std::function<void(int rank)> before_steps = {};
+};
+
+/// Memory and traffic of a rank after training, against the prediction.
+inline void expect_footprint(const Plan& plan, const Communicator& world,
+                             std::optional<std::int64_t> bytes_sent, Findings& findings) {
+  const Footprint predicted = footprint_of(plan, world.rank(), /*optimizer_bytes=*/0);
+  const MemoryAccount account = context().allocator().account();
+  const auto expect = [&](const char* what, std::int64_t expected, std::int64_t measured) {
+    findings.expect(expected == measured, fmt::format("rank {}: {} predicted {}, measured {}",
+                                                      world.rank(), what, expected, measured));
+  };
+  expect("parameters", predicted.parameters, account[Category::parameters].peak);
+  expect("gradients", predicted.gradients, account[Category::gradients].peak);
+  expect("communication", predicted.communication, account[Category::communication].peak);
+  if (bytes_sent) expect("bytes sent", predicted.bytes_sent, *bytes_sent);
+  if (context().device().is_cpu()) return;
+  const MemoryAccount host = context().host_allocator().account();
+  expect("parameters on the host", predicted.host.parameters, host[Category::parameters].peak);
+  expect("gradients on the host", predicted.host.gradients, host[Category::gradients].peak);
+}
+
+/// Rank 0's results. `findings` gets what differs from the footprint.
+inline Trained train(const ToyRun& run, const ShardingOptions& options, Findings& findings) {
+  Trained result;
+  on_ranks(run.ranks, [&](Communicator& world) {
+    ToyNet net(run.layers, /*checkpointing=*/false, run.tied, run.mixtures);
+    if (run.prepare) run.prepare(net);
+    const ToyTraining training{.steps = run.steps};
+    const auto strategy = make_strategy(net.units, options, 3, &world);
+    const Stream& stream = context().side_stream("communication");
+    if (run.before_steps) run.before_steps(world.rank());
+    // Rows on their way to experts are not part of the footprint.
+    const auto bytes_sent = [&] {
+      return world.bytes_sent() - world.bytes_sent(Collective::all_to_all);
+    };
+    Trained trained;
+    std::int64_t sent = 0;
+    for (int step = 0; step < run.steps; ++step) {
+      stream.synchronize();
+      sent = bytes_sent();
+      training.step(net, *strategy, world, options.micro_batches, step, trained);
+      if (!run.evaluates) continue;
+      const NoGradient no_gradient;
+      net.loss(training.tokens("ids", 99, 0), training.tokens("targets", 99, 0), 1.0);
+    }
+    stream.synchronize();
+    std::optional<std::int64_t> sent_by_step = bytes_sent() - sent;
+    if (run.evaluates) sent_by_step.reset();  // it found other buckets in the slots
+    expect_footprint(strategy->plan(), world, sent_by_step, findings);
+    training.collect_weights(*strategy, trained);
+    if (world.rank() == 0) result = trained;
+  });
+  return result;
+}
+
+}  // namespace tessera::test
