@@ -81,24 +81,6 @@ TEST_CASE("AdamW: steps allocate nothing that stays") {
   REQUIRE(rank.context.allocator().account().total.current == before);
 }
 
-TEST_CASE("AdamW: a parameter cut into shards gets the bits of the whole") {
-  const test::Rank rank;
-  const ParameterShard whole = shard("w", 1003);
-  const Tensor copy = whole.data.clone();
-  std::vector<ParameterShard> parts;
-  for (const auto& [begin, end] : {std::pair{0, 334}, {334, 334}, {334, 1003}}) {
-    parts.push_back({.name = "w",
-                     .data = copy.slice(begin, end),
-                     .gradient = whole.gradient.slice(begin, end)});
-  }
-  AdamW one({whole}), cut(parts);
-  for (int i = 0; i < 3; ++i) {
-    one.step(0.01, 0.7);
-    cut.step(0.01, 0.7);
-  }
-  REQUIRE(same_bits(whole.data, copy));
-}
-
 TEST_CASE("AdamW: without decay a zero gradient leaves the parameter alone, with it shrinks") {
   const test::Rank rank;
   std::vector<ParameterShard> shards = {shard("matrix", 10, true), shard("norm", 10, false)};
@@ -154,18 +136,19 @@ TEST_CASE("AdamW: bf16 shards, in the mean, go where f32 masters go") {
   REQUIRE(mean == Approx(0.997).margin(2e-4));
 }
 
-TEST_CASE("AdamW: a bf16 parameter cut into shards gets the bits of the whole") {
+TEST_CASE("AdamW: a parameter cut into shards gets the bits of the whole") {
   const test::Rank rank;
-  const auto make = [](std::int64_t begin, std::int64_t end) {
+  const DType dtype = GENERATE(DType::f32, DType::bf16);
+  const auto make = [&](std::int64_t begin, std::int64_t end) {
     return ParameterShard{.name = "w",
-                          .data = normal_tensor({1003}, DType::bf16, "w").slice(begin, end).clone(),
+                          .data = normal_tensor({1003}, dtype, "w").slice(begin, end).clone(),
                           .gradient = normal_tensor({1003}, DType::f32, "g").slice(begin, end),
                           .first = begin};
   };
   AdamW whole({make(0, 1003)}), cut({make(0, 334), make(334, 334), make(334, 1003)});
   for (int i = 0; i < 3; ++i) {
-    whole.step(0.01);
-    cut.step(0.01);
+    whole.step(0.01, 0.7);
+    cut.step(0.01, 0.7);
   }
   const Tensor& data = whole.shards()[0].data;
   REQUIRE(same_bits(cut.shards()[0].data, data.slice(0, 334)));
