@@ -16,7 +16,7 @@ struct SelfAttentionOptions {
   std::int64_t layer = 0;
   bool qkv_bias = false;
   bool output_bias = false;
-  /// Of the norms that shape.qk_norm asks for.
+  /// The epsilon of the norms that shape.qk_norm asks for.
   double norm_epsilon = 1e-6;
   AttentionSpan span = AttentionSpan::document;
   Initializer initializer;

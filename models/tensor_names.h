@@ -20,8 +20,8 @@ struct StoredTensor {
 struct TensorNames {
   /// The beginning of parameters' names that files may leave out: "transformer."
   std::string_view optional_prefix;
-  /// What files of a larger model have before parameters' names: "language_model."; empty: no such
-  /// files.
+  /// The text before parameters' names in files of a larger model: "language_model."; empty: there are
+  /// no such files.
   std::string_view outer_prefix = {};
   /// Whether files of this family may hold this tensor although it is not a parameter: a mask, or a
   /// tied head.

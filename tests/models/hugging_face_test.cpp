@@ -83,7 +83,7 @@ TEST_CASE("every family's folder comes back as it was") {
   }
   CHECK(written.metadata().at("format") == "pt");
   CHECK(WholeModel(saved.path()).model->config() == whole.model->config());
-  // What Transformers wrote and this program writes in the same words.
+  // The entries that Transformers and this program both write have the same values.
   const json config = read_json_file(saved / "config.json"), original = test::golden_config(name);
   for (const auto& [key, value] : config.items()) {
     CAPTURE(key);

@@ -36,7 +36,7 @@ std::vector<std::string> unit_names(const LanguageModel& model) {
 
 }  // namespace
 
-TEST_CASE("the units hold every parameter once; a tied head is in the first, another is the last") {
+TEST_CASE("the units hold every parameter once, a tied head in the first, another in the last") {
   LlamaConfig tied = kTiny;
   tied.tied = true;
   REQUIRE(unit_names(Llama(kTiny)) ==

@@ -1,4 +1,4 @@
-// The message of an error, to be compared with what it must say.
+// The message of an error.
 #pragma once
 
 #include <string>
