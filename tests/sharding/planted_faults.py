@@ -1,14 +1,8 @@
 #!/usr/bin/env python3
 """Plants faults in the sharding layer, one at a time, and sees the tests turn red.
 
-  tests/sharding/planted_faults.py           builds a copy of the sources below build/planted_faults,
-                                             plants each fault there and runs the sharding tests;
-                                             faults of ranks on GPUs are planted in
-                                             build-emulated/planted_faults, and the tests of these run
-  tests/sharding/planted_faults.py NAME...   only these
-  tests/sharding/planted_faults.py --check   only sees that every fault still fits the sources
-
-A fault that no test notices is a gap in the tests: the program ends with 1 and names it.
+Faults of ranks on GPUs are planted in build-emulated/planted_faults.
+Its arguments are those of tests/support/planting.py.
 """
 import pathlib
 import sys
