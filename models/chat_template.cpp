@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "models/tokenizers/utf8.h"
 #include "runtime/check.h"
 #include "runtime/file.h"
 #include "runtime/json.h"
@@ -106,34 +107,12 @@ std::string date_of(std::string_view text) {
   return today.data();
 }
 
-/// The bytes of the white space, as Python's str.strip() sees it, that `text` begins with; 0 if
-/// none.
-std::size_t space_at(std::string_view text) {
-  static constexpr std::array<std::string_view, 21> kWide = {
-      "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003",
-      "\u2004", "\u2005", "\u2006", "\u2007", "\u2008", "\u2009", "\u200a",
-      "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
-  const unsigned char first = text.empty() ? 'x' : static_cast<unsigned char>(text.front());
-  if (first == ' ' || (first >= 9 && first <= 13) || (first >= 28 && first <= 31)) return 1;
-  for (const std::string_view space : kWide) {
-    if (!space.empty() && text.starts_with(space)) return space.size();
-  }
-  return 0;
-}
-
+/// As Python's str.strip() does.
 std::string_view stripped(std::string_view text) {
-  while (const std::size_t bytes = space_at(text)) text.remove_prefix(bytes);
-  // A space of two or three bytes is found where it begins.
-  for (bool found = true; found;) {
-    found = false;
-    for (const std::size_t bytes : {1, 2, 3}) {
-      if (text.size() < bytes || space_at(text.substr(text.size() - bytes)) != bytes) continue;
-      text.remove_suffix(bytes);
-      found = true;
-      break;
-    }
-  }
-  return text;
+  const auto is_space = [](char32_t point) {
+    return is_white_space(point) || (point >= 0x1c && point <= 0x1f);
+  };
+  return tessera::stripped(text, /*left=*/true, /*right=*/true, is_space);
 }
 
 std::string_view without_leading_lines(std::string_view text) {

@@ -1,6 +1,5 @@
 #include "models/decoder_config.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -73,11 +72,6 @@ std::optional<std::int64_t> read_padding_id(const ConfigReader& reader, std::int
   check(-vocab_size <= id && id < vocab_size,
         "config.json: {} is {}; expected a token below vocab_size, {}", kKey, id, vocab_size);
   return id < 0 ? id + vocab_size : id;
-}
-
-void check_norm_epsilon(double epsilon) {
-  check(std::isfinite(epsilon) && epsilon > 0.0, "rms_norm_eps is {}; expected a positive number",
-        epsilon);
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // The parts of a config.json, and the checks of sizes, that decoders with RoPE share.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -26,9 +27,6 @@ void check_full_attention(const nlohmann::json& config);
 /// Raises Error unless the heads of keys and values divide the heads, and a head's channels come in
 /// pairs.
 void check_heads(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_size);
-
-/// Raises Error unless rms_norm_eps is a positive number.
-void check_norm_epsilon(double epsilon);
 
 /// Raises Error unless layer_types, if it is given, lists type_of(layer) for every layer: the kinds of
 /// attention follow from `other_keys`, and a file may repeat them.
@@ -57,7 +55,8 @@ void check_rms_decoder(const Config& config) {
   check_size("mlp_width", config.mlp_width, LargestSizes::width);
   check(config.dropout == 0.0, "dropout is {}; expected 0: models of this family have none",
         config.dropout);
-  check_norm_epsilon(config.norm_epsilon);
+  check(std::isfinite(config.norm_epsilon) && config.norm_epsilon > 0.0,
+        "rms_norm_eps is {}; expected a positive number", config.norm_epsilon);
   check(!config.padding_id || (0 <= *config.padding_id && *config.padding_id < config.vocab_size),
         "padding_id is {}; expected a token below vocab_size, {}", config.padding_id.value_or(0),
         config.vocab_size);

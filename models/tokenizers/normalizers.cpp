@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/tokenizers/fields.h"
-#include "models/tokenizers/regex.h"
+#include "models/tokenizers/split_behavior.h"
 #include "models/tokenizers/utf8.h"
 #include "runtime/check.h"
 #include "runtime/json.h"
@@ -32,57 +32,6 @@ Normalizer unicode_form(int options, bool keeps_latin) {
     text.assign(reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(length));
     std::free(mapped);
   };
-}
-
-std::string replace_text(std::string_view text, const std::string& from, const std::string& to) {
-  std::string made;
-  std::size_t done = 0;
-  for (std::size_t found; (found = text.find(from, done)) != text.npos;) {
-    made += text.substr(done, found - done);
-    made += to;
-    done = found + from.size();
-  }
-  made += text.substr(done);
-  return made;
-}
-
-std::string replace_matches(std::string_view text, const Regex& regex, const std::string& to) {
-  std::string made;
-  Regex::Search search(regex, text);
-  std::size_t done = 0, from = 0;
-  while (from <= text.size()) {
-    const auto match = search.next(from);
-    if (!match) break;
-    made += text.substr(done, match->begin - done);
-    made += to;
-    done = from = match->end;
-    if (match->begin != match->end) continue;
-    if (from == text.size()) break;
-    from += code_point_at(text, from).bytes;
-  }
-  made += text.substr(std::min(done, text.size()));
-  return made;
-}
-
-bool is_space(char32_t point) {  // Unicode's White_Space
-  return (point >= 0x09 && point <= 0x0d) || point == 0x20 || point == 0x85 || point == 0xa0 ||
-         point == 0x1680 || (point >= 0x2000 && point <= 0x200a) || point == 0x2028 ||
-         point == 0x2029 || point == 0x202f || point == 0x205f || point == 0x3000;
-}
-
-void strip(std::string& text, bool left, bool right) {
-  std::size_t first = text.size(), last = 0;
-  for (std::size_t i = 0; i < text.size();) {
-    const CodePoint point = code_point_at(text, i);
-    if (!is_space(point.value)) {
-      first = std::min(first, i);
-      last = i + point.bytes;
-    }
-    i += point.bytes;
-  }
-  const std::size_t begin = left ? first : 0;
-  const std::size_t end = right ? last : text.size();
-  text = begin < end ? text.substr(begin, end - begin) : "";
 }
 
 void append(std::vector<Normalizer>& list, const nlohmann::json& description) {
@@ -109,7 +58,7 @@ void append(std::vector<Normalizer>& list, const nlohmann::json& description) {
   } else if (type == "Strip") {
     list.push_back([left = fields.flag("strip_left", true),
                     right = fields.flag("strip_right", true)](std::string& text) {
-      strip(text, left, right);
+      text = std::string(stripped(text, left, right));
     });
   } else {
     fail("the normalizer {} is not supported", excerpt(type));
@@ -125,15 +74,17 @@ std::vector<Normalizer> make_normalizers(const nlohmann::json& description) {
 }
 
 Normalizer make_replacement(const nlohmann::json& pattern, const std::string& content) {
-  const Fields fields(pattern, "pattern");
-  if (!fields.at("Regex").is_null()) {
-    const auto regex = std::make_shared<const Regex>(fields.text("Regex"));
-    return [=](std::string& text) { text = replace_matches(text, *regex, content); };
-  }
-  const std::string from = fields.text("String");
-  check(!from.empty(), "a pattern to replace is empty");
+  const auto replaced = std::make_shared<const SplitPattern>(pattern);
   return [=](std::string& text) {
-    if (text.find(from) != text.npos) text = replace_text(text, from, content);
+    const auto matches = replaced->matches(text);
+    if (matches.empty()) return;
+    std::string made;
+    std::size_t done = 0;
+    for (const auto& [begin, end] : matches) {
+      made.append(text, done, begin - done).append(content);
+      done = end;
+    }
+    text = made.append(text, done);
   };
 }
 

@@ -29,11 +29,11 @@ SplitPattern::SplitPattern(const nlohmann::json& description) {
     regex_.emplace(text_);
   } else {
     text_ = fields.text("String");
-    check(!text_.empty(), "a pattern to split at is empty");
+    check(!text_.empty(), "a pattern is empty");
   }
 }
 
-std::vector<std::pair<std::size_t, std::size_t>> SplitPattern::matched(
+std::vector<std::pair<std::size_t, std::size_t>> SplitPattern::matches(
     std::string_view text) const {
   std::vector<std::pair<std::size_t, std::size_t>> found;
   if (!regex_) {
@@ -55,10 +55,10 @@ std::vector<std::pair<std::size_t, std::size_t>> SplitPattern::matched(
   return found;
 }
 
-std::vector<SplitPattern::Part> SplitPattern::matches(std::string_view text) const {
+std::vector<SplitPattern::Part> SplitPattern::whole(std::string_view text) const {
   std::vector<Part> parts;
   std::size_t done = 0;
-  for (const auto& [begin, end] : matched(text)) {
+  for (const auto& [begin, end] : matches(text)) {
     if (begin > done) parts.push_back({done, begin, false});
     parts.push_back({begin, end, true});
     done = end;
@@ -70,7 +70,7 @@ std::vector<SplitPattern::Part> SplitPattern::matches(std::string_view text) con
 std::vector<std::pair<std::size_t, std::size_t>> SplitPattern::parts(std::string_view text,
                                                                      SplitBehavior behavior,
                                                                      bool invert) const {
-  std::vector<Part> all = matches(text);
+  std::vector<Part> all = whole(text);
   for (Part& part : all) part.is_match = part.is_match != invert;
   const bool backwards = behavior == SplitBehavior::merged_with_next;
   if (backwards) std::reverse(all.begin(), all.end());

@@ -1,4 +1,4 @@
-// The pattern and the five behaviours of tokenizer.json's Split.
+// The pattern of tokenizer.json's Split and Replace, and the five behaviours of Split.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -34,6 +34,8 @@ class SplitPattern {
   bool is_regex() const { return regex_.has_value(); }
   const std::string& text() const { return text_; }
 
+  /// The ranges of bytes that match, in order and apart.
+  std::vector<std::pair<std::size_t, std::size_t>> matches(std::string_view text) const;
   /// The pieces of a text as ranges of bytes, some of them empty. `invert` takes the text between
   /// matches for the matches. As NormalizedString::split of Hugging Face's tokenizers.
   std::vector<std::pair<std::size_t, std::size_t>> parts(std::string_view text,
@@ -44,8 +46,8 @@ class SplitPattern {
     std::size_t begin, end;
     bool is_match;
   };
-  std::vector<Part> matches(std::string_view text) const;
-  std::vector<std::pair<std::size_t, std::size_t>> matched(std::string_view text) const;
+  /// All of the text.
+  std::vector<Part> whole(std::string_view text) const;
 
   std::string text_;
   std::optional<Regex> regex_;

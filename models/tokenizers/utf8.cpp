@@ -1,5 +1,8 @@
 #include "models/tokenizers/utf8.h"
 
+#include <utf8proc.h>
+
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -50,21 +53,9 @@ CodePoint code_point_at(std::string_view text, std::size_t position) {
 }
 
 void append_utf8(std::string& text, char32_t code_point) {
-  const auto byte = [&](char32_t value) { text.push_back(static_cast<char>(value)); };
-  const auto rest = [&](int shift) { byte(0x80 | ((code_point >> shift) & 0x3f)); };
-  if (code_point < 0x80) return byte(code_point);
-  if (code_point < 0x800) {
-    byte(0xc0 | (code_point >> 6));
-  } else {
-    if (code_point < 0x10000) {
-      byte(0xe0 | (code_point >> 12));
-    } else {
-      byte(0xf0 | (code_point >> 18));
-      rest(12);
-    }
-    rest(6);
-  }
-  rest(0);
+  std::array<utf8proc_uint8_t, 4> bytes{};
+  const auto count = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes.data());
+  text.append(bytes.begin(), bytes.begin() + count);
 }
 
 bool is_valid_utf8(std::string_view text) {
@@ -85,6 +76,27 @@ std::string repaired_utf8(std::string_view text) {
     i += reading.point.bytes;
   }
   return repaired;
+}
+
+bool is_white_space(char32_t point) {
+  return (point >= 0x09 && point <= 0x0d) || point == 0x20 || point == 0x85 || point == 0xa0 ||
+         point == 0x1680 || (point >= 0x2000 && point <= 0x200a) || point == 0x2028 ||
+         point == 0x2029 || point == 0x202f || point == 0x205f || point == 0x3000;
+}
+
+std::string_view stripped(std::string_view text, bool left, bool right, IsSpace is_space) {
+  std::size_t first = text.size(), last = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    const CodePoint point = read_at(text, i).point;
+    if (!is_space(point.value)) {
+      first = std::min(first, i);
+      last = i + point.bytes;
+    }
+    i += point.bytes;
+  }
+  const std::size_t begin = left ? first : 0;
+  const std::size_t end = right ? last : text.size();
+  return begin < end ? text.substr(begin, end - begin) : "";
 }
 
 }  // namespace tessera

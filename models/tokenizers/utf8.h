@@ -1,4 +1,4 @@
-// Reading UTF-8 strictly (RFC 3629), and repairing it.
+// Reading UTF-8 strictly (RFC 3629), repairing it, and stripping it of white space.
 #pragma once
 
 #include <cstddef>
@@ -26,5 +26,13 @@ bool is_valid_utf8(std::string_view text);
 /// The text with U+FFFD in place of every maximal invalid part (Unicode, chapter 3, "U+FFFD
 /// substitution of maximal subparts"), as Python's errors="replace" and Rust's from_utf8_lossy do.
 std::string repaired_utf8(std::string_view text);
+
+/// Unicode's White_Space.
+bool is_white_space(char32_t point);
+
+using IsSpace = bool (*)(char32_t point);
+/// The text without the white space at its left end, its right end, or both. Invalid parts are none.
+std::string_view stripped(std::string_view text, bool left, bool right,
+                          IsSpace is_space = is_white_space);
 
 }  // namespace tessera

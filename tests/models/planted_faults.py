@@ -1,12 +1,7 @@
 #!/usr/bin/env python3
 """Plants faults in the models' sources, one at a time, and sees their tests turn red.
 
-  tests/models/planted_faults.py           builds a copy of the sources below build/planted_faults,
-                                           plants each fault there and runs tests that may see it
-  tests/models/planted_faults.py NAME...   only these
-  tests/models/planted_faults.py --check   only sees that every fault still fits the sources
-
-A fault that no test notices is a gap in the tests: the program ends with 1 and names it.
+Its arguments are those of tests/support/planting.py.
 """
 import pathlib
 import sys
@@ -128,9 +123,9 @@ FAULTS = {
         'if (message.role == "user" && (of_tool || !of_tool)) return i;',
         ["chat_template"]),
     "wide spaces are not stripped": (
-        "models/chat_template.cpp",
-        "if (!space.empty() && text.starts_with(space)) return space.size();",
-        "if (space.empty() && text.starts_with(space)) return 0;",
+        "models/tokenizers/utf8.cpp",
+        "bool is_white_space(char32_t point) {\n",
+        "bool is_white_space(char32_t point) {\n  if (point > 0x7f) return false;\n",
         ["chat_template"]),
     "a template is known by one of its statements": (
         "models/chat_template.cpp",
