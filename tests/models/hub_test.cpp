@@ -2,13 +2,12 @@
 #include "models/hub.h"
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <optional>
 #include <string>
 
 #include "models/hugging_face.h"
 #include "runtime/file.h"
 #include "tests/models/whole_model.h"
+#include "tests/support/environment.h"
 #include "tests/support/rank.h"
 #include "tests/support/temporary_directory.h"
 
@@ -17,28 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Catch::Contains;
-
-/// An environment variable during a scope.
-class Environment {
- public:
-  Environment(const char* name, const std::string& value) : name_(name) {
-    if (const char* const old = std::getenv(name)) old_ = old;
-    ::setenv(name, value.c_str(), 1);
-  }
-  ~Environment() {
-    if (old_) {
-      ::setenv(name_, old_->c_str(), 1);
-    } else {
-      ::unsetenv(name_);
-    }
-  }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> old_;
-};
 
 constexpr const char* kHash = "0e9e39f249a16976918f6564b8830bc894c89659";
 
@@ -72,7 +49,7 @@ TEST_CASE("a name on the hub is two words with a slash between them") {
 TEST_CASE("a model of the hub is read from the snapshot that refs/main names") {
   const test::TemporaryDirectory home;
   const fs::path repository = make_cache(home);
-  const Environment variable("HF_HOME", home.path().string());
+  const test::EnvironmentGuard variable({{"HF_HOME", home.path().string()}});
   CHECK(model_folder("tiny-org/gpt2.plain") == repository / "snapshots" / kHash);
   const test::Rank rank;
   const test::WholeModel cached("tiny-org/gpt2.plain");
@@ -88,15 +65,14 @@ TEST_CASE("without HF_HOME the hub's cache lies in the home directory") {
   fs::create_directories(home.path() / ".cache");
   fs::create_directory_symlink(home.path(), home.path() / ".cache/huggingface");
   make_cache(home);
-  const Environment unset("HF_HOME", "");
-  const Environment variable("HOME", home.path().string());
+  const test::EnvironmentGuard variables({{"HF_HOME", ""}, {"HOME", home.path().string()}});
   CHECK(fs::exists(model_folder("tiny-org/gpt2.plain") / "config.json"));
 }
 
 TEST_CASE("a folder goes before a model of the hub") {
   const test::TemporaryDirectory home;
   make_cache(home);
-  const Environment variable("HF_HOME", home.path().string());
+  const test::EnvironmentGuard variable({{"HF_HOME", home.path().string()}});
   const fs::path here = fs::current_path();
   fs::current_path(home.path());
   fs::create_directories("tiny-org/gpt2.plain");
@@ -107,7 +83,7 @@ TEST_CASE("a folder goes before a model of the hub") {
 
 TEST_CASE("a model that the hub's cache lacks is one line with the folder and the command") {
   const test::TemporaryDirectory home;
-  const Environment variable("HF_HOME", home.path().string());
+  const test::EnvironmentGuard variable({{"HF_HOME", home.path().string()}});
   CHECK_THROWS_WITH(model_folder("some-org/some-model"),
                     Contains("some-org/some-model: no such folder, and the hub's cache has no " +
                              (home.path() / "hub/models--some-org--some-model").string()) &&

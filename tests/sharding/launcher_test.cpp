@@ -3,15 +3,16 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <map>
 
 #include "runtime/error.h"
 #include "sharding/comm/world.h"
+#include "tests/support/environment.h"
 
 namespace tessera {
 
 using Catch::Contains;
+using test::EnvironmentGuard;
 using Kind = Launch::Kind;
 
 namespace {
@@ -25,21 +26,14 @@ Launch launch_of(const Variables& variables) {
   });
 }
 
-/// Sets environment variables for the scope.
-class EnvironmentGuard {
- public:
-  explicit EnvironmentGuard(Variables variables) : variables_(std::move(variables)) {
-    for (const auto& [name, value] : variables_) setenv(name.c_str(), value.c_str(), 1);
-  }
-  ~EnvironmentGuard() {
-    for (const auto& [name, value] : variables_) unsetenv(name.c_str());
-  }
-  EnvironmentGuard(const EnvironmentGuard&) = delete;
-  EnvironmentGuard& operator=(const EnvironmentGuard&) = delete;
-
- private:
-  Variables variables_;
-};
+/// The variables of one of so many ranks on this machine.
+Variables torchrun(int rank, int ranks) {
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(ranks)},
+          {"LOCAL_RANK", std::to_string(rank)},
+          {"MASTER_ADDR", "localhost"},
+          {"MASTER_PORT", "29500"}};
+}
 
 }  // namespace
 
@@ -77,13 +71,8 @@ TEST_CASE("processes of a launcher that MPI cannot use are told so, with the var
   CHECK_THAT(problem({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}}),
              Contains("RANK=1, WORLD_SIZE=2, but MASTER_ADDR is not set") &&
                  Contains("start it with torchrun or mpirun -np N") && Contains("unset"));
-  const Variables torchrun = {{"RANK", "1"},
-                              {"WORLD_SIZE", "2"},
-                              {"LOCAL_RANK", "1"},
-                              {"MASTER_ADDR", "node-1"},
-                              {"MASTER_PORT", "29500"}};
   const auto with = [&](const std::string& name, const std::string& value) {
-    Variables changed = torchrun;
+    Variables changed = torchrun(1, 2);
     changed[name] = value;
     return changed;
   };
@@ -99,16 +88,13 @@ TEST_CASE("processes of a launcher that MPI cannot use are told so, with the var
 }
 
 TEST_CASE("torchrun tells the ranks where to find each other") {
-  Variables variables = {{"RANK", "5"},
-                         {"WORLD_SIZE", "8"},
-                         {"LOCAL_RANK", "1"},
-                         {"MASTER_ADDR", "node-1"},
-                         {"MASTER_PORT", "29500"}};
+  Variables variables = torchrun(5, 8);
+  variables["LOCAL_RANK"] = "1";
   const Launch launch = launch_of(variables);
   CHECK(launch.kind == Kind::tcp);
   CHECK(launch.processes == 8);
   CHECK(launch.process == 5);
-  CHECK(launch.place.host == "node-1");
+  CHECK(launch.place.host == "localhost");
   CHECK(launch.place.port == 29500);
   CHECK(launch.place.rank == 5);
   CHECK(launch.place.ranks == 8);
@@ -122,11 +108,7 @@ TEST_CASE("torchrun tells the ranks where to find each other") {
 }
 
 TEST_CASE("ranks of torchrun on the CPU are told to take mpirun, once") {
-  const EnvironmentGuard torchrun({{"RANK", "0"},
-                                   {"WORLD_SIZE", "2"},
-                                   {"LOCAL_RANK", "0"},
-                                   {"MASTER_ADDR", "localhost"},
-                                   {"MASTER_PORT", "29500"}});
+  const EnvironmentGuard variables(torchrun(0, 2));
   CHECK_THROWS_WITH(run_world({.threads = 1}, [](Communicator&) {}),
                     Contains("exchange tensors by NCCL, on GPUs") && Contains("mpirun -np N"));
   CHECK_THROWS_WITH(run_world({.ranks = 3, .threads = 1}, [](Communicator&) {}),
@@ -135,11 +117,7 @@ TEST_CASE("ranks of torchrun on the CPU are told to take mpirun, once") {
 }
 
 TEST_CASE("a rank other than 0 reports a failure too when no launcher has ended it") {
-  const EnvironmentGuard torchrun({{"RANK", "1"},
-                                   {"WORLD_SIZE", "2"},
-                                   {"LOCAL_RANK", "1"},
-                                   {"MASTER_ADDR", "localhost"},
-                                   {"MASTER_PORT", "29500"}});
+  const EnvironmentGuard variables(torchrun(1, 2));
   WorldOptions options{.threads = 1, .report_delay = std::chrono::milliseconds(1)};
   CHECK_THROWS_WITH(check_once(options, [] { throw Error("no such file"); }),
                     "rank 1: no such file");
@@ -171,14 +149,14 @@ TEST_CASE("run_world refuses to run alone in a process of torchrun or of srun") 
   std::atomic<int> bodies = 0;
   const auto run = [&] { run_world({.threads = 1}, [&](Communicator&) { ++bodies; }); };
   {
-    const EnvironmentGuard torchrun({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
+    const EnvironmentGuard of_torchrun({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
     CHECK_THROWS_WITH(run(), Contains("RANK=1, WORLD_SIZE=2"));
     CHECK_THROWS_WITH(planned_ranks({}), Contains("RANK=1, WORLD_SIZE=2"));
     CHECK_THROWS_WITH(check_once({}, [] { throw Error("the same everywhere"); }),
                       "the same everywhere");
   }
   {
-    const EnvironmentGuard srun({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}});
+    const EnvironmentGuard of_srun({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}});
     CHECK_THROWS_WITH(run(), Contains("SLURM_STEP_NUM_TASKS=2"));
   }
   CHECK(bodies == 0);
