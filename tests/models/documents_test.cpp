@@ -20,13 +20,13 @@ using test::same_bits;
 using test::WholeModel;
 using Ids = std::vector<std::int32_t>;
 
-constexpr std::int64_t kTokens = 23;
+constexpr std::int64_t kPackedTokens = 23;
 constexpr std::int32_t kIgnored = -100;
 
-/// With a context of kTokens.
+/// With a context of kPackedTokens.
 std::unique_ptr<LanguageModel> make_tiny(const std::string& preset) {
   Hyperparameters hyperparameters = test::tiny(preset);
-  std::visit([](auto& config) { config.context = kTokens; }, hyperparameters);
+  std::visit([](auto& config) { config.context = kPackedTokens; }, hyperparameters);
   return make_model(hyperparameters);
 }
 
@@ -39,31 +39,31 @@ struct Place {
 const std::vector<Place> kPlaces = {{0, 0, 9}, {0, 9, 1}, {0, 10, 13}, {1, 0, 16}, {1, 16, 7}};
 
 Tensor packed_starts() {
-  Ids starts(2 * kTokens);
+  Ids starts(2 * kPackedTokens);
   for (const Place& place : kPlaces) {
     for (std::int64_t t = place.first; t < place.first + place.tokens; ++t) {
-      starts[place.row * kTokens + t] = static_cast<std::int32_t>(place.first);
+      starts[place.row * kPackedTokens + t] = static_cast<std::int32_t>(place.first);
     }
   }
-  return Tensor::from(starts, {2, kTokens});
+  return Tensor::from(starts, {2, kPackedTokens});
 }
 
 Ids tokens(const std::string& name) {
-  return test::index_tensor({2, kTokens}, kVocabulary, name).to_vector<std::int32_t>();
+  return test::index_tensor({2, kPackedTokens}, kVocabulary, name).to_vector<std::int32_t>();
 }
 
 /// The ids of one document, [1, T].
 Tensor alone(const Ids& ids, const Place& place) {
-  const auto begin = ids.begin() + place.row * kTokens + place.first;
+  const auto begin = ids.begin() + place.row * kPackedTokens + place.first;
   return Tensor::from(Ids(begin, begin + place.tokens), {1, place.tokens});
 }
 
 /// The targets of one document; those of the others are ignored.
 Tensor targets_of(const Ids& targets, const Place& place) {
   Ids result(targets.size(), kIgnored);
-  const std::int64_t first = place.row * kTokens + place.first;
+  const std::int64_t first = place.row * kPackedTokens + place.first;
   std::copy_n(targets.begin() + first, place.tokens, result.begin() + first);
-  return Tensor::from(result, {2, kTokens});
+  return Tensor::from(result, {2, kPackedTokens});
 }
 
 /// The gradients of the sum of losses, to be compared bit for bit, after the loss.
@@ -114,22 +114,22 @@ TEST_CASE("packed documents have the logits of each document alone, bit for bit"
   whole.compute_in(GENERATE(DType::f32, DType::bf16));
   const NoGradient no_gradient;
   const Ids ids = tokens("inputs");
-  const Tensor logits = whole.model->logits(Tensor::from(ids, {2, kTokens}), packed_starts())
+  const Tensor logits = whole.model->logits(Tensor::from(ids, {2, kPackedTokens}), packed_starts())
                             .data()
-                            .reshape({2 * kTokens, kVocabulary});
-  const Tensor joined = whole.model->logits(Tensor::from(ids, {2, kTokens}))
+                            .reshape({2 * kPackedTokens, kVocabulary});
+  const Tensor joined = whole.model->logits(Tensor::from(ids, {2, kPackedTokens}))
                             .data()
-                            .reshape({2 * kTokens, kVocabulary});
+                            .reshape({2 * kPackedTokens, kVocabulary});
   for (const Place& place : kPlaces) {
     CAPTURE(place.row, place.first);
     // In copies, because a library may round a product of few rows in another order.
-    const std::int64_t copies = 2 * kTokens / place.tokens;
+    const std::int64_t copies = 2 * kPackedTokens / place.tokens;
     const Ids document = alone(ids, place).to_vector<std::int32_t>();
     Ids all;
     for (std::int64_t i = 0; i < copies; ++i)
       all.insert(all.end(), document.begin(), document.end());
     const Tensor expected = whole.model->logits(Tensor::from(all, {copies, place.tokens})).data();
-    const std::int64_t first = place.row * kTokens + place.first;
+    const std::int64_t first = place.row * kPackedTokens + place.first;
     const Tensor rows = logits.slice(first, first + place.tokens);
     CHECK(same_bits(rows, expected.slice(0, 1).reshape(rows.shape())));
     CHECK(same_bits(rows, joined.slice(first, first + place.tokens)) == (place.first == 0));
@@ -142,7 +142,7 @@ TEST_CASE("packed documents have the gradients of each document alone") {
   const DType dtype = GENERATE(DType::f32, DType::bf16);
   whole.compute_in(dtype);
   const Ids ids = tokens("inputs"), next = tokens("targets");
-  const Tensor packed = Tensor::from(ids, {2, kTokens});
+  const Tensor packed = Tensor::from(ids, {2, kPackedTokens});
   for (const Place& place : kPlaces) {
     if (place.tokens == 1) continue;  // its queries and keys have no gradient, only rounding
     CAPTURE(place.row, place.first);
@@ -168,11 +168,11 @@ TEST_CASE("no bit of a document's loss and gradients depends on the documents ne
   for (const Place& place : kPlaces) {
     CAPTURE(place.row, place.first);
     Ids changed = others;
-    const std::int64_t first = place.row * kTokens + place.first;
+    const std::int64_t first = place.row * kPackedTokens + place.first;
     std::copy_n(ids.begin() + first, place.tokens, changed.begin() + first);
-    const auto before =
-        gradients(whole, Tensor::from(ids, {2, kTokens}), targets_of(next, place), packed_starts());
-    const auto after = gradients(whole, Tensor::from(changed, {2, kTokens}),
+    const auto before = gradients(whole, Tensor::from(ids, {2, kPackedTokens}),
+                                  targets_of(next, place), packed_starts());
+    const auto after = gradients(whole, Tensor::from(changed, {2, kPackedTokens}),
                                  targets_of(next, place), packed_starts());
     for (std::size_t i = 0; i < before.size(); ++i) {
       CAPTURE(i == 0 ? "loss" : whole.shards()[i - 1].parameter.name());

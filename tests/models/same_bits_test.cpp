@@ -17,16 +17,16 @@ namespace {
 using test::index_tensor;
 using test::WholeModel;
 
-constexpr std::int64_t kTokens = 150;
-constexpr std::int64_t kVocabulary = 131;
+constexpr std::int64_t kRowTokens = 150;
+constexpr std::int64_t kSmallVocabulary = 131;
 
-/// A preset of two layers and odd sizes, with a context of kTokens.
+/// A preset of two layers and odd sizes, with a context of kRowTokens.
 Hyperparameters small_hyperparameters(const std::string& preset) {
   Hyperparameters hyperparameters = model_preset(preset);
   std::visit(
       [](auto& config) {
-        config.vocab_size = kVocabulary;
-        config.context = kTokens;
+        config.vocab_size = kSmallVocabulary;
+        config.context = kRowTokens;
         config.layers = 2;
         config.heads = 3;
         config.width = 3 * 26;
@@ -85,21 +85,22 @@ TEST_CASE("log_probabilities are the terms of the training forward's loss, bit f
   CAPTURE(c.preset, name_of(c.dtype));
   const WholeModel whole = small_model(c.preset);
   whole.compute_in(c.dtype);
-  const Tensor inputs = index_tensor({2, kTokens}, kVocabulary, "inputs");
-  const Tensor targets = index_tensor({2, kTokens}, kVocabulary, "targets");
+  const Tensor inputs = index_tensor({2, kRowTokens}, kSmallVocabulary, "inputs");
+  const Tensor targets = index_tensor({2, kRowTokens}, kSmallVocabulary, "targets");
   const auto all = whole.model->log_probabilities(inputs, targets).to_vector<float>();
   for (const std::int64_t t : {0, 1, 15, 16, 63, 64, 100, 149}) {
     CAPTURE(t);
-    CHECK(all[static_cast<std::size_t>(kTokens + t)] == in_training(whole, inputs, targets, 1, t));
+    CHECK(all[static_cast<std::size_t>(kRowTokens + t)] ==
+          in_training(whole, inputs, targets, 1, t));
   }
   // In a batch of one, and without the tokens that follow.
   for (const std::int64_t tokens : {1, 17, 64, 131}) {
     const auto first = [&](const Tensor& x) {
-      return x.slice(1, 2).reshape({kTokens}).slice(0, tokens).reshape({1, tokens});
+      return x.slice(1, 2).reshape({kRowTokens}).slice(0, tokens).reshape({1, tokens});
     };
     const auto alone =
         whole.model->log_probabilities(first(inputs), first(targets)).to_vector<float>();
-    CHECK(std::equal(alone.begin(), alone.end(), all.begin() + kTokens));
+    CHECK(std::equal(alone.begin(), alone.end(), all.begin() + kRowTokens));
   }
 }
 
@@ -109,25 +110,25 @@ TEST_CASE("a token's log-probability has the training forward's bits however it 
   CAPTURE(c.preset, name_of(c.dtype));
   const WholeModel whole = small_model(c.preset);
   whole.compute_in(c.dtype);
-  const Tensor inputs = index_tensor({3, kTokens}, kVocabulary, "inputs");
-  const Tensor targets = index_tensor({3, kTokens}, kVocabulary, "targets");
+  const Tensor inputs = index_tensor({3, kRowTokens}, kSmallVocabulary, "inputs");
+  const Tensor targets = index_tensor({3, kRowTokens}, kSmallVocabulary, "targets");
   const auto all_targets = targets.to_vector<std::int32_t>();
   const auto expected = whole.model->log_probabilities(inputs, targets).to_vector<float>();
   std::mt19937 random(7);
   for (const std::int64_t row : {0, 1, 2}) {
-    const Tensor tokens = inputs.slice(row, row + 1).reshape({kTokens});
+    const Tensor tokens = inputs.slice(row, row + 1).reshape({kRowTokens});
     KeyValueCache cache(whole.model->shape());
     const std::vector<std::int64_t> feeds = {7, 1, 1, 3, 1};  // then at random
-    for (std::size_t i = 0; cache.length < kTokens; ++i) {
+    for (std::size_t i = 0; cache.length < kRowTokens; ++i) {
       const std::int64_t first = cache.length;
       const std::int64_t most = row == 0 ? 2 : 40;
       const std::int64_t wanted =
           i < feeds.size() ? feeds[i]
                            : std::uniform_int_distribution<std::int64_t>(1, most)(random);
-      const std::int64_t last = std::min(kTokens, first + wanted) - 1;
+      const std::int64_t last = std::min(kRowTokens, first + wanted) - 1;
       const Tensor logits = whole.model->next_logits(tokens.slice(first, last + 1), cache);
       CAPTURE(row, first, last);
-      const auto at = static_cast<std::size_t>(row * kTokens + last);
+      const auto at = static_cast<std::size_t>(row * kRowTokens + last);
       CHECK(by_logits(logits, all_targets[at]) == expected[at]);
     }
   }
@@ -144,8 +145,8 @@ TEST_CASE("a token's log-probability has the training forward's bits in any batc
   const WholeModel fresh = small_model(c.preset);
   fresh.compute_in(c.dtype);
   constexpr std::int64_t kSequences = 4;
-  const Tensor inputs = index_tensor({kSequences, kTokens}, kVocabulary, "inputs");
-  const Tensor targets = index_tensor({kSequences, kTokens}, kVocabulary, "targets");
+  const Tensor inputs = index_tensor({kSequences, kRowTokens}, kSmallVocabulary, "inputs");
+  const Tensor targets = index_tensor({kSequences, kRowTokens}, kSmallVocabulary, "targets");
   const auto expected = whole.model->log_probabilities(inputs, targets).to_vector<float>();
   std::vector<KeyValueCache> caches(kSequences, KeyValueCache(whole.model->shape()));
   std::mt19937 random(11);
@@ -159,12 +160,12 @@ TEST_CASE("a token's log-probability has the training forward's bits in any batc
     for (const std::size_t i : order) {
       const std::int64_t first = caches[i].length;
       const auto wanted = static_cast<std::int64_t>(random() % 3 == 0 ? 1 + random() % 40 : 1);
-      const std::int64_t end = std::min(kTokens, first + wanted);
+      const std::int64_t end = std::min(kRowTokens, first + wanted);
       if (first == end) continue;
       const auto row = static_cast<std::int64_t>(i);
       sequences.push_back(
-          {inputs.slice(row, row + 1).reshape({kTokens}).slice(first, end), &caches[i]});
-      last.push_back(static_cast<std::size_t>(row * kTokens + end - 1));
+          {inputs.slice(row, row + 1).reshape({kRowTokens}).slice(first, end), &caches[i]});
+      last.push_back(static_cast<std::size_t>(row * kRowTokens + end - 1));
     }
     if (!sequences.empty()) {
       const Tensor logits = fresh.model->next_logits(sequences);
@@ -177,7 +178,7 @@ TEST_CASE("a token's log-probability has the training forward's bits in any batc
       }
     }
     all_fed = std::all_of(caches.begin(), caches.end(),
-                          [](const KeyValueCache& cache) { return cache.length == kTokens; });
+                          [](const KeyValueCache& cache) { return cache.length == kRowTokens; });
   }
 }
 
@@ -195,8 +196,8 @@ TEST_CASE("where RoPE depends on the sequence's length, the cache's capacity is 
   config.head_size = 26;
   config.rope.scaling = scaling;
   const WholeModel whole(make_model(hyperparameters)), fresh(make_model(hyperparameters));
-  const Tensor inputs = index_tensor({kTokens}, kVocabulary, "inputs");
-  const Tensor targets = index_tensor({kTokens}, kVocabulary, "targets");
+  const Tensor inputs = index_tensor({kRowTokens}, kSmallVocabulary, "inputs");
+  const Tensor targets = index_tensor({kRowTokens}, kSmallVocabulary, "targets");
   const auto all_targets = targets.to_vector<std::int32_t>();
   // Within the original context, beyond it, and farther.
   const std::vector<std::int64_t> lengths = {75, 76, 150};
@@ -232,8 +233,8 @@ TEST_CASE("a batch with a sequence beyond the context is refused, and no cache g
   const test::Rank rank(1);  // steps are too short for threads
   const WholeModel whole = small_model("llama3-mini");
   KeyValueCache one(whole.model->shape()), other(whole.model->shape());
-  const Tensor few = index_tensor({3}, kVocabulary, "few");
-  const Tensor many = index_tensor({kTokens + 1}, kVocabulary, "many");
+  const Tensor few = index_tensor({3}, kSmallVocabulary, "few");
+  const Tensor many = index_tensor({kRowTokens + 1}, kSmallVocabulary, "many");
   const std::vector<NewTokens> sequences = {{few, &one}, {many, &other}};
   CHECK_THROWS_WITH(whole.model->next_logits(sequences),
                     Catch::Contains("longer than the model's context of 150"));
