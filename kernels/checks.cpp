@@ -44,6 +44,12 @@ void check_same_floating(std::string_view op, std::initializer_list<Argument> ar
   }
 }
 
+void check_alike(std::string_view op, std::initializer_list<Argument> arguments) {
+  check_on_one_device(op, arguments);
+  check_same_floating(op, arguments);
+  for (const Argument& other : arguments) check_same_shape(op, *arguments.begin(), other);
+}
+
 void check_floating(std::string_view op, const Argument& argument) {
   if (is_floating(argument.tensor.dtype())) return;
   fail("{}: {} is {}; its dtype must be f32, bf16, f16 or f64", op, argument.name,

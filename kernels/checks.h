@@ -31,6 +31,9 @@ void check_on_one_device(std::string_view op, std::initializer_list<Argument> ar
 /// All arguments have one floating dtype.
 void check_same_floating(std::string_view op, std::initializer_list<Argument> arguments);
 
+/// All arguments are on one device and have one floating dtype and one shape.
+void check_alike(std::string_view op, std::initializer_list<Argument> arguments);
+
 void check_floating(std::string_view op, const Argument& argument);
 void check_dtype(std::string_view op, const Argument& argument, DType dtype);
 void check_same_dtype(std::string_view op, const Argument& a, const Argument& b);
@@ -55,7 +58,16 @@ void check_gate_up(std::string_view op, const Argument& packed, const Argument& 
 /// own. All outputs have one dtype, and all inputs.
 void check_pairs(std::string_view op, const ListArgument& outputs, const ListArgument& inputs);
 
-/// The end of every op.cpp: no backend of this build took the call.
+/// No backend of this build can work on the device.
 [[noreturn]] void fail_no_kernel(std::string_view op, const Device& device);
+
+/// The end of every operation in op.cpp: calls the device's backend, kCpu or kCuda. A build without
+/// CUDA lacks kCuda, and does not call it.
+template <auto* kCpu, auto* kCuda, typename... Arguments>
+void run_on(const Device& device, std::string_view op, const Arguments&... arguments) {
+  if (device.is_cpu()) return kCpu(arguments...);
+  if constexpr (kHasCuda) return kCuda(arguments...);
+  fail_no_kernel(op, device);
+}
 
 }  // namespace tessera

@@ -72,9 +72,7 @@ void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settin
     check_shape(kOp, {"gradient_scale", gradient_scale}, {1});
     check_dtype(kOp, {"gradient_scale", gradient_scale}, DType::f32);
   }
-  if (first.p.device().is_cpu()) return cpu::adamw(parameters, settings, gradient_scale);
-  if constexpr (kHasCuda) return cuda::adamw(parameters, settings, gradient_scale);
-  fail_no_kernel(kOp, first.p.device());
+  run_on<cpu::adamw, cuda::adamw>(first.p.device(), kOp, parameters, settings, gradient_scale);
 }
 
 }  // namespace tessera

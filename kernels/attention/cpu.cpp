@@ -8,6 +8,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/matmul/options.h"
+#include "kernels/rope/op.h"
 #include "runtime/elementary.h"
 
 namespace tessera::cpu {
@@ -383,10 +384,12 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
 
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
                         const Heads& q, const Heads& k, const Heads& v, const Heads& o,
-                        const Tensor& logsumexp, float scale, const Tensor& first_key) {
+                        const Tensor& logsumexp, float scale, const Tensor& first_key,
+                        const Rotary* rotary) {
   visit_floating(q.tensor.dtype(), [&](auto type) {
     backward<decltype(type)>({dq, dk, dv, d_o, q, k, v, o, logsumexp, first_key}, scale);
   });
+  if (rotary != nullptr) rope_backward(dq, dk, *rotary);
 }
 
 }  // namespace tessera::cpu

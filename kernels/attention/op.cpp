@@ -1,5 +1,6 @@
 #include "kernels/attention/op.h"
 
+#include <initializer_list>
 #include <string_view>
 
 #include "kernels/checks.h"
@@ -79,6 +80,30 @@ void check_first_key(std::string_view op, const Tensor& first_key, const Heads& 
   });
 }
 
+/// Checks one call: `like_q` have the extents of q, and `like_k` those of k.
+void check_call(std::string_view op, const Heads& q, const Heads& k,
+                std::initializer_list<HeadsArgument> like_q,
+                std::initializer_list<HeadsArgument> like_k, const Tensor& logsumexp,
+                const Tensor& first_key) {
+  const HeadsArgument queries{"q", q}, keys{"k", k};
+  const Argument first{"q", q.tensor};
+  const auto check_one = [&](const HeadsArgument& x, const HeadsArgument& like) {
+    const Argument argument{x.name, x.heads.tensor};
+    check_on_one_device(op, {argument, first});
+    check_same_floating(op, {first, argument});
+    check_fits(op, x);
+    check_like(op, x, like);
+  };
+  check_one(queries, queries);
+  check_one(keys, keys);
+  for (const HeadsArgument& x : like_q) check_one(x, queries);
+  for (const HeadsArgument& x : like_k) check_one(x, keys);
+  check_queries_and_keys(op, q, k);
+  check_on_one_device(op, {{"logsumexp", logsumexp}, first});
+  check_logsumexp(op, logsumexp, q);
+  check_first_key(op, first_key, q, k);
+}
+
 }  // namespace
 
 Heads heads_of(const Tensor& tensor, std::int64_t first_channel, std::int64_t heads,
@@ -104,27 +129,9 @@ Heads heads_of(const Tensor& tensor, std::int64_t first_channel, std::int64_t he
 void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k,
                        const Heads& v, float scale, const Tensor& first_key) {
   constexpr std::string_view op = "attention_forward";
-  check_on_one_device(op, {{"o", o.tensor},
-                           {"logsumexp", logsumexp},
-                           {"q", q.tensor},
-                           {"k", k.tensor},
-                           {"v", v.tensor}});
-  check_same_floating(op, {{"q", q.tensor}, {"k", k.tensor}, {"v", v.tensor}, {"o", o.tensor}});
-  for (const HeadsArgument& x : {HeadsArgument{"o", o}, {"q", q}, {"k", k}, {"v", v}}) {
-    check_fits(op, x);
-  }
-  check_like(op, {"o", o}, {"q", q});
-  check_like(op, {"v", v}, {"k", k});
-  check_queries_and_keys(op, q, k);
-  check_logsumexp(op, logsumexp, q);
-  check_first_key(op, first_key, q, k);
-  if (q.tensor.device().is_cpu()) {
-    return cpu::attention_forward(o, logsumexp, q, k, v, scale, first_key);
-  }
-  if constexpr (kHasCuda) {
-    return cuda::attention_forward(o, logsumexp, q, k, v, scale, first_key);
-  }
-  fail_no_kernel(op, q.tensor.device());
+  check_call(op, q, k, {{"o", o}}, {{"v", v}}, logsumexp, first_key);
+  run_on<cpu::attention_forward, cuda::attention_forward>(q.tensor.device(), op, o, logsumexp, q, k,
+                                                          v, scale, first_key);
 }
 
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
@@ -132,42 +139,8 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
                         const Tensor& logsumexp, float scale, const Tensor& first_key,
                         const Rotary* rotary) {
   constexpr std::string_view op = "attention_backward";
-  check_on_one_device(op, {{"dq", dq.tensor},
-                           {"dk", dk.tensor},
-                           {"dv", dv.tensor},
-                           {"d_o", d_o.tensor},
-                           {"q", q.tensor},
-                           {"k", k.tensor},
-                           {"v", v.tensor},
-                           {"o", o.tensor},
-                           {"logsumexp", logsumexp}});
-  check_same_floating(op, {{"q", q.tensor},
-                           {"k", k.tensor},
-                           {"v", v.tensor},
-                           {"o", o.tensor},
-                           {"d_o", d_o.tensor},
-                           {"dq", dq.tensor},
-                           {"dk", dk.tensor},
-                           {"dv", dv.tensor}});
-  for (const HeadsArgument& x : {HeadsArgument{"dq", dq},
-                                 {"dk", dk},
-                                 {"dv", dv},
-                                 {"d_o", d_o},
-                                 {"q", q},
-                                 {"k", k},
-                                 {"v", v},
-                                 {"o", o}}) {
-    check_fits(op, x);
-  }
-  for (const HeadsArgument& x : {HeadsArgument{"o", o}, {"d_o", d_o}, {"dq", dq}}) {
-    check_like(op, x, {"q", q});
-  }
-  for (const HeadsArgument& x : {HeadsArgument{"v", v}, {"dk", dk}, {"dv", dv}}) {
-    check_like(op, x, {"k", k});
-  }
-  check_queries_and_keys(op, q, k);
-  check_logsumexp(op, logsumexp, q);
-  check_first_key(op, first_key, q, k);
+  check_call(op, q, k, {{"o", o}, {"d_o", d_o}, {"dq", dq}}, {{"v", v}, {"dk", dk}, {"dv", dv}},
+             logsumexp, first_key);
   if (rotary != nullptr) {
     check(q.tokens == k.tokens,
           "{}: {} queries and {} keys with a rotation; expected equal numbers", op, q.tokens,
@@ -175,16 +148,8 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
     check_rotary(op, dq, *rotary);
     check_rotary(op, dk, *rotary);
   }
-  if (q.tensor.device().is_cpu()) {
-    cpu::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key);
-    if (rotary != nullptr) rope_backward(dq, dk, *rotary);
-    return;
-  }
-  if constexpr (kHasCuda) {
-    return cuda::attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key,
-                                    rotary);
-  }
-  fail_no_kernel(op, q.tensor.device());
+  run_on<cpu::attention_backward, cuda::attention_backward>(
+      q.tensor.device(), op, dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key, rotary);
 }
 
 }  // namespace tessera

@@ -70,10 +70,7 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
 
 namespace cpu {
 decltype(tessera::attention_forward) attention_forward;
-/// Without a rotation back.
-void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
-                        const Heads& q, const Heads& k, const Heads& v, const Heads& o,
-                        const Tensor& logsumexp, float scale, const Tensor& first_key);
+decltype(tessera::attention_backward) attention_backward;
 }  // namespace cpu
 namespace cuda {
 decltype(tessera::attention_forward) attention_forward;

@@ -20,9 +20,7 @@ void bias_forward(Out y, const Tensor& bias) {
   check_on_one_device("bias_forward", {{"y", y}, {"bias", bias}});
   check_same_floating("bias_forward", {{"y", y}, {"bias", bias}});
   check_row_vector("bias_forward", {"bias", bias}, {"y", y});
-  if (y.device().is_cpu()) return cpu::bias_forward(y, bias);
-  if constexpr (kHasCuda) return cuda::bias_forward(y, bias);
-  fail_no_kernel("bias_forward", y.device());
+  run_on<cpu::bias_forward, cuda::bias_forward>(y.device(), "bias_forward", y, bias);
 }
 
 void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate) {
@@ -30,9 +28,8 @@ void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate) {
   check_floating("bias_backward", {"dy", dy});
   check_same_dtype_or_f32("bias_backward", {"dbias", dbias}, {"dy", dy});
   check_row_vector("bias_backward", {"dbias", dbias}, {"dy", dy});
-  if (dy.device().is_cpu()) return cpu::bias_backward(dbias, dy, accumulate);
-  if constexpr (kHasCuda) return cuda::bias_backward(dbias, dy, accumulate);
-  fail_no_kernel("bias_backward", dy.device());
+  run_on<cpu::bias_backward, cuda::bias_backward>(dy.device(), "bias_backward", dbias, dy,
+                                                  accumulate);
 }
 
 }  // namespace tessera

@@ -8,9 +8,7 @@ namespace {
 
 void dispatch(std::string_view op, std::span<const Tensor> ys, std::span<const Tensor> xs) {
   const Device device = ys.front().device();
-  if (device.is_cpu()) return cpu::cast_all(ys, xs);
-  if constexpr (kHasCuda) return cuda::cast_all(ys, xs);
-  fail_no_kernel(op, device);
+  run_on<cpu::cast_all, cuda::cast_all>(device, op, ys, xs);
 }
 
 }  // namespace

@@ -34,9 +34,7 @@ void copy_columns(Out y, const Columns& x) {
         describe(x.tensor));
   check_shape(op, {"y", y}, {x.tensor.size(0), x.count});
   check_apart(op, {"y", y}, {"x", x.tensor});
-  if (y.device().is_cpu()) return cpu::copy_columns(y, x);
-  if constexpr (kHasCuda) return cuda::copy_columns(y, x);
-  fail_no_kernel(op, y.device());
+  run_on<cpu::copy_columns, cuda::copy_columns>(y.device(), op, y, x);
 }
 
 }  // namespace tessera

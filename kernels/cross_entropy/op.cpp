@@ -33,13 +33,8 @@ void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const 
     check_apart(op, output, {"targets", targets});
   }
   check_apart(op, {"loss", loss}, {"logsumexp", logsumexp});
-  if (logits.device().is_cpu()) {
-    return cpu::cross_entropy_forward(loss, logsumexp, logits, targets, ignore_index);
-  }
-  if constexpr (kHasCuda) {
-    return cuda::cross_entropy_forward(loss, logsumexp, logits, targets, ignore_index);
-  }
-  fail_no_kernel(op, logits.device());
+  run_on<cpu::cross_entropy_forward, cuda::cross_entropy_forward>(
+      logits.device(), op, loss, logsumexp, logits, targets, ignore_index);
 }
 
 void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logits,
@@ -59,13 +54,8 @@ void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logi
     check_apart(op, {"dlogits", dlogits}, input);
   }
   check_apart(op, {"dlogits", dlogits}, {"targets", targets});
-  if (logits.device().is_cpu()) {
-    return cpu::cross_entropy_backward(dlogits, dloss, logits, logsumexp, targets, ignore_index);
-  }
-  if constexpr (kHasCuda) {
-    return cuda::cross_entropy_backward(dlogits, dloss, logits, logsumexp, targets, ignore_index);
-  }
-  fail_no_kernel(op, logits.device());
+  run_on<cpu::cross_entropy_backward, cuda::cross_entropy_backward>(
+      logits.device(), op, dlogits, dloss, logits, logsumexp, targets, ignore_index);
 }
 
 }  // namespace tessera

@@ -47,9 +47,7 @@ void dispatch_order(Out places, Out offsets, const Tensor& experts) {
         describe(experts), INT32_MAX);
   check_apart(op, {"places", places}, {"experts", experts});
   check_apart(op, {"offsets", offsets}, {"experts", experts});
-  if (places.device().is_cpu()) return cpu::dispatch_order(places, offsets, experts);
-  if constexpr (kHasCuda) return cuda::dispatch_order(places, offsets, experts);
-  fail_no_kernel(op, places.device());
+  run_on<cpu::dispatch_order, cuda::dispatch_order>(places.device(), op, places, offsets, experts);
 }
 
 void dispatch(Out y, const Tensor& x, const Tensor& places, const Tensor& weights) {
@@ -59,9 +57,7 @@ void dispatch(Out y, const Tensor& x, const Tensor& places, const Tensor& weight
   check_dispatched(op, {"y", y}, places, weights);
   check_tokens(op, {"x", x}, y, places);
   check_apart(op, {"y", y}, {"x", x});
-  if (y.device().is_cpu()) return cpu::dispatch(y, x, places, weights);
-  if constexpr (kHasCuda) return cuda::dispatch(y, x, places, weights);
-  fail_no_kernel(op, y.device());
+  run_on<cpu::dispatch, cuda::dispatch>(y.device(), op, y, x, places, weights);
 }
 
 void combine(Out y, const Tensor& x, const Tensor& places, const Tensor& weights,
@@ -73,14 +69,10 @@ void combine(Out y, const Tensor& x, const Tensor& places, const Tensor& weights
   check_tokens(op, {"y", y}, x, places);
   check_apart(op, {"y", y}, {"x", x});
   if (residual.defined()) {
-    check_on_one_device(op, {{"y", y}, {"residual", residual}});
-    check_same_floating(op, {{"y", y}, {"residual", residual}});
-    check_same_shape(op, {"residual", residual}, {"y", y});
+    check_alike(op, {{"residual", residual}, {"y", y}});
     check_same_or_apart(op, {"y", y}, {"residual", residual});
   }
-  if (y.device().is_cpu()) return cpu::combine(y, x, places, weights, residual);
-  if constexpr (kHasCuda) return cuda::combine(y, x, places, weights, residual);
-  fail_no_kernel(op, y.device());
+  run_on<cpu::combine, cuda::combine>(y.device(), op, y, x, places, weights, residual);
 }
 
 void weigh_backward(Out dx, Out dweights, const Tensor& dy, const Tensor& x, const Tensor& places,
@@ -102,9 +94,8 @@ void weigh_backward(Out dx, Out dweights, const Tensor& dy, const Tensor& x, con
   for (const Argument& input : {Argument{"dy", dy}, {"x", x}, {"weights", weights}}) {
     check_apart(op, {"dweights", dweights}, input);
   }
-  if (dx.device().is_cpu()) return cpu::weigh_backward(dx, dweights, dy, x, places, weights);
-  if constexpr (kHasCuda) return cuda::weigh_backward(dx, dweights, dy, x, places, weights);
-  fail_no_kernel(op, dx.device());
+  run_on<cpu::weigh_backward, cuda::weigh_backward>(dx.device(), op, dx, dweights, dy, x, places,
+                                                    weights);
 }
 
 }  // namespace tessera

@@ -26,9 +26,7 @@ void embedding_forward(Out y, const Tensor& table, const Tensor& ids) {
   check_lookup(op, {"table", table}, ids, {"y", y});
   check_apart(op, {"y", y}, {"table", table});
   check_apart(op, {"y", y}, {"ids", ids});
-  if (y.device().is_cpu()) return cpu::embedding_forward(y, table, ids);
-  if constexpr (kHasCuda) return cuda::embedding_forward(y, table, ids);
-  fail_no_kernel(op, y.device());
+  run_on<cpu::embedding_forward, cuda::embedding_forward>(y.device(), op, y, table, ids);
 }
 
 void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate,
@@ -43,9 +41,8 @@ void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumul
   check(!padding_id || (0 <= *padding_id && *padding_id < dtable.size(0)),
         "{}: padding_id is {}; the table has rows [0, {})", op, padding_id.value_or(0),
         dtable.size(0));
-  if (dy.device().is_cpu()) return cpu::embedding_backward(dtable, dy, ids, accumulate, padding_id);
-  if constexpr (kHasCuda) return cuda::embedding_backward(dtable, dy, ids, accumulate, padding_id);
-  fail_no_kernel(op, dy.device());
+  run_on<cpu::embedding_backward, cuda::embedding_backward>(dy.device(), op, dtable, dy, ids,
+                                                            accumulate, padding_id);
 }
 
 }  // namespace tessera

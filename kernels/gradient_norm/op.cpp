@@ -41,9 +41,7 @@ void sum_of_squares(const GradientNorm& norm, std::span<const Tensor> tensors) {
     check(tensor.dtype() != DType::f64, "{}: x is {}; its dtype must be f32, bf16 or f16", op,
           describe(tensor));
   }
-  if (words.device().is_cpu()) return cpu::sum_of_squares(words, tensors);
-  if constexpr (kHasCuda) return cuda::sum_of_squares(words, tensors);
-  fail_no_kernel(op, words.device());
+  run_on<cpu::sum_of_squares, cuda::sum_of_squares>(words.device(), op, words, tensors);
 }
 
 void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,
@@ -56,9 +54,7 @@ void clip_factor(Out factor, const GradientNorm& norm, const Tensor& loss,
   }
   check(settings.loss_scale > 0.0, "{}: the loss scale is {}; it must be above 0", op,
         settings.loss_scale);
-  if (factor.device().is_cpu()) return cpu::clip_factor(factor, norm, loss, settings);
-  if constexpr (kHasCuda) return cuda::clip_factor(factor, norm, loss, settings);
-  fail_no_kernel(op, factor.device());
+  run_on<cpu::clip_factor, cuda::clip_factor>(factor.device(), op, factor, norm, loss, settings);
 }
 
 }  // namespace tessera

@@ -46,9 +46,7 @@ void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offse
                     Transpose transpose_b) {
   constexpr std::string_view op = "grouped_matmul";
   check_rows(op, c, a, b, offsets, transpose_b);
-  if (c.device().is_cpu()) return cpu::grouped_matmul(c, a, b, offsets, transpose_b);
-  if constexpr (kHasCuda) return cuda::grouped_matmul(c, a, b, offsets, transpose_b);
-  fail_no_kernel(op, c.device());
+  run_on<cpu::grouped_matmul, cuda::grouped_matmul>(c.device(), op, c, a, b, offsets, transpose_b);
 }
 
 void grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
@@ -80,9 +78,8 @@ void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor
   check_shape(op, {"c", c}, {offsets.numel() - 1, a.size(1), b.size(1)});
   check_apart(op, {"c", c}, {"a", a});
   check_apart(op, {"c", c}, {"b", b});
-  if (c.device().is_cpu()) return cpu::grouped_matmul_weight(c, a, b, offsets, accumulate);
-  if constexpr (kHasCuda) return cuda::grouped_matmul_weight(c, a, b, offsets, accumulate);
-  fail_no_kernel(op, c.device());
+  run_on<cpu::grouped_matmul_weight, cuda::grouped_matmul_weight>(c.device(), op, c, a, b, offsets,
+                                                                  accumulate);
 }
 
 }  // namespace tessera

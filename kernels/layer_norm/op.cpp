@@ -44,31 +44,6 @@ void check_backward(std::string_view op, Out dx, Out dweight, Out dbias, const T
   check_apart(op, {"dx", dx}, {"dy", dy});
 }
 
-void forward(std::string_view op, Out y, Out sum, Out mean, Out rstd, const Tensor& x,
-             const Tensor& residual, const Tensor& weight, const Tensor& bias, float epsilon) {
-  if (x.device().is_cpu()) {
-    return cpu::layer_norm_forward(y, sum, mean, rstd, x, residual, weight, bias, epsilon);
-  }
-  if constexpr (kHasCuda) {
-    return cuda::layer_norm_forward(y, sum, mean, rstd, x, residual, weight, bias, epsilon);
-  }
-  fail_no_kernel(op, x.device());
-}
-
-void backward(std::string_view op, Out dx, Out dweight, Out dbias, const Tensor& dy,
-              const Tensor& dsum, const Tensor& x, const Tensor& weight, const Tensor& mean,
-              const Tensor& rstd, Accumulate accumulate) {
-  if (x.device().is_cpu()) {
-    return cpu::layer_norm_backward(dx, dweight, dbias, dy, dsum, x, weight, mean, rstd,
-                                    accumulate);
-  }
-  if constexpr (kHasCuda) {
-    return cuda::layer_norm_backward(dx, dweight, dbias, dy, dsum, x, weight, mean, rstd,
-                                     accumulate);
-  }
-  fail_no_kernel(op, x.device());
-}
-
 }  // namespace
 
 void layer_norm_forward(Out y, Out mean, Out rstd, const Tensor& x, const Tensor& weight,
@@ -81,7 +56,8 @@ void layer_norm_forward(Out y, Out mean, Out rstd, const Tensor& x, const Tensor
   check_common(op, {"x", x}, weight, mean, rstd);
   check_shape(op, {"bias", bias}, weight.shape());
   check_apart(op, {"y", y}, {"x", x});
-  forward(op, y, {}, mean, rstd, x, {}, weight, bias, epsilon);
+  run_on<cpu::layer_norm_forward, cuda::layer_norm_forward>(x.device(), op, y, Tensor(), mean, rstd,
+                                                            x, Tensor(), weight, bias, epsilon);
 }
 
 void add_layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x,
@@ -98,7 +74,8 @@ void add_layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x,
   for (const Argument& other : {in, added, total}) check_apart(op, out, other);
   check_same_or_apart(op, total, in);
   check_same_or_apart(op, total, added);
-  forward(op, y, sum, mean, rstd, x, residual, weight, bias, epsilon);
+  run_on<cpu::layer_norm_forward, cuda::layer_norm_forward>(x.device(), op, y, sum, mean, rstd, x,
+                                                            residual, weight, bias, epsilon);
 }
 
 void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& x,
@@ -106,7 +83,9 @@ void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const
                          Accumulate accumulate_parameters) {
   constexpr std::string_view op = "layer_norm_backward";
   check_backward(op, dx, dweight, dbias, dy, {"x", x}, weight, mean, rstd);
-  backward(op, dx, dweight, dbias, dy, {}, x, weight, mean, rstd, accumulate_parameters);
+  run_on<cpu::layer_norm_backward, cuda::layer_norm_backward>(x.device(), op, dx, dweight, dbias,
+                                                              dy, Tensor(), x, weight, mean, rstd,
+                                                              accumulate_parameters);
 }
 
 void add_layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
@@ -116,12 +95,12 @@ void add_layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, c
   const Argument x{"sum", sum};
   check_backward(op, dx, dweight, dbias, dy, x, weight, mean, rstd);
   if (dsum.defined()) {
-    check_on_one_device(op, {{"dsum", dsum}, x});
-    check_same_dtype(op, {"dsum", dsum}, x);
-    check_same_shape(op, {"dsum", dsum}, x);
+    check_alike(op, {{"dsum", dsum}, x});
     check_same_or_apart(op, {"dx", dx}, {"dsum", dsum});
   }
-  backward(op, dx, dweight, dbias, dy, dsum, sum, weight, mean, rstd, accumulate_parameters);
+  run_on<cpu::layer_norm_backward, cuda::layer_norm_backward>(sum.device(), op, dx, dweight, dbias,
+                                                              dy, dsum, sum, weight, mean, rstd,
+                                                              accumulate_parameters);
 }
 
 }  // namespace tessera

@@ -42,9 +42,7 @@ void check_bias(std::string_view op, const Argument& output, const Tensor& bias)
 void check_residual(std::string_view op, const Argument& output, const Tensor& residual) {
   if (!residual.defined()) return;
   const Argument argument{"residual", residual};
-  check_on_one_device(op, {output, argument});
-  check_same_dtype(op, argument, output);
-  check_same_shape(op, argument, output);
+  check_alike(op, {argument, output});
   check_apart(op, output, argument);
 }
 
@@ -72,9 +70,7 @@ void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
                          Transpose transpose_weight, const Tensor& bias, GeluForm form) {
   constexpr std::string_view op = "linear_gelu_forward";
   check_layer(op, {{"y", y}, {"x", x}, {"weight", weight}, transpose_weight});
-  check_on_one_device(op, {{"y", y}, {"pre", pre}});
-  check_same_dtype(op, {"pre", pre}, {"y", y});
-  check_same_shape(op, {"pre", pre}, {"y", y});
+  check_alike(op, {{"pre", pre}, {"y", y}});
   check_apart(op, {"y", y}, {"pre", pre});
   for (const Argument& output : {Argument{"y", y}, Argument{"pre", pre}}) {
     check_bias(op, output, bias);
@@ -122,9 +118,7 @@ void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
   check_apart(op, {"dx", dx}, {"dy", dy});
   check_apart(op, {"dx", dx}, {"weight", weight});
   if (pre.defined()) {
-    check_on_one_device(op, {{"dx", dx}, {"pre", pre}});
-    check_same_dtype(op, {"pre", pre}, {"dx", dx});
-    check_same_shape(op, {"pre", pre}, {"dx", dx});
+    check_alike(op, {{"pre", pre}, {"dx", dx}});
     check_apart(op, {"dx", dx}, {"pre", pre});
   }
   if (dx.device().is_cpu()) {

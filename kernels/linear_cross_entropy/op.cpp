@@ -29,9 +29,7 @@ void check_arguments(const Tensor& loss, const Tensor& dx, const Tensor& dweight
   check(chunk == kAutomaticChunk || chunk >= 1, "{}: a chunk of {} rows; it needs at least one",
         kOp, chunk);
   if (dx.defined()) {
-    check_on_one_device(kOp, {{"dx", dx}, {"x", x}});
-    check_same_dtype(kOp, {"dx", dx}, {"x", x});
-    check_same_shape(kOp, {"dx", dx}, {"x", x});
+    check_alike(kOp, {{"dx", dx}, {"x", x}});
     check_apart(kOp, {"dx", dx}, {"x", x});
     check_apart(kOp, {"dx", dx}, {"weight", weight});
   }
@@ -50,17 +48,12 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
                           const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
                           int ignore_index, std::int64_t chunk) {
   check_arguments(loss, dx, dweight, x, weight, targets, chunk);
-  if (x.device().is_cpu()) {
-    return cpu::linear_cross_entropy(loss, dx, dweight, x, weight, targets, loss_scale,
-                                     accumulate_dweight, ignore_index,
-                                     chunk == kAutomaticChunk ? cpu::kCrossEntropyChunk : chunk);
+  if (chunk == kAutomaticChunk) {
+    chunk = x.device().is_cpu() ? cpu::kCrossEntropyChunk : cuda::kCrossEntropyChunk;
   }
-  if constexpr (kHasCuda) {
-    return cuda::linear_cross_entropy(loss, dx, dweight, x, weight, targets, loss_scale,
-                                      accumulate_dweight, ignore_index,
-                                      chunk == kAutomaticChunk ? cuda::kCrossEntropyChunk : chunk);
-  }
-  fail_no_kernel(kOp, x.device());
+  run_on<cpu::linear_cross_entropy, cuda::linear_cross_entropy>(
+      x.device(), kOp, loss, dx, dweight, x, weight, targets, loss_scale, accumulate_dweight,
+      ignore_index, chunk);
 }
 
 }  // namespace tessera

@@ -38,9 +38,8 @@ void matmul(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a, Tran
   check_shapes(c, used_shape(a, transpose_a), used_shape(b, transpose_b));
   check_apart("matmul", {"c", c}, {"a", a});
   check_apart("matmul", {"c", c}, {"b", b});
-  if (c.device().is_cpu()) return cpu::matmul(c, a, b, transpose_a, transpose_b, accumulate);
-  if constexpr (kHasCuda) return cuda::matmul(c, a, b, transpose_a, transpose_b, accumulate);
-  fail_no_kernel("matmul", c.device());
+  run_on<cpu::matmul, cuda::matmul>(c.device(), "matmul", c, a, b, transpose_a, transpose_b,
+                                    accumulate);
 }
 
 }  // namespace tessera

@@ -42,13 +42,8 @@ void qk_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, con
   check_common(op, {"y", y}, x, weight, rstd, heads, kv_heads);
   check_same_or_apart(op, {"y", y}, {"x", x});
   check_rotary(op, heads_of(y, 0, heads + kv_heads, weight.numel() / 2), rotary);
-  if (x.device().is_cpu()) {
-    return cpu::qk_norm_forward(y, rstd, x, weight, rotary, heads, kv_heads, epsilon);
-  }
-  if constexpr (kHasCuda) {
-    return cuda::qk_norm_forward(y, rstd, x, weight, rotary, heads, kv_heads, epsilon);
-  }
-  fail_no_kernel(op, x.device());
+  run_on<cpu::qk_norm_forward, cuda::qk_norm_forward>(x.device(), op, y, rstd, x, weight, rotary,
+                                                      heads, kv_heads, epsilon);
 }
 
 void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight,
@@ -62,15 +57,8 @@ void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight
     check_shape(op, {"dweight", dweight}, weight.shape());
     check_same_dtype_or_f32(op, {"dweight", dweight}, {"x", x});
   }
-  if (x.device().is_cpu()) {
-    return cpu::qk_norm_backward(dx, dweight, x, weight, rstd, heads, kv_heads,
-                                 accumulate_parameters);
-  }
-  if constexpr (kHasCuda) {
-    return cuda::qk_norm_backward(dx, dweight, x, weight, rstd, heads, kv_heads,
-                                  accumulate_parameters);
-  }
-  fail_no_kernel(op, x.device());
+  run_on<cpu::qk_norm_backward, cuda::qk_norm_backward>(
+      x.device(), op, dx, dweight, x, weight, rstd, heads, kv_heads, accumulate_parameters);
 }
 
 }  // namespace tessera

@@ -10,9 +10,7 @@ void sum(Out result, const Tensor& x) {
   check_floating(op, {"x", x});
   check_shape(op, {"result", result}, {1});
   check_dtype(op, {"result", result}, statistics_dtype(x.dtype()));
-  if (x.device().is_cpu()) return cpu::sum(result, x);
-  if constexpr (kHasCuda) return cuda::sum(result, x);
-  fail_no_kernel(op, x.device());
+  run_on<cpu::sum, cuda::sum>(x.device(), op, result, x);
 }
 
 }  // namespace tessera

@@ -33,28 +33,6 @@ void check_backward(std::string_view op, Out dx, Out dweight, const Tensor& dy, 
   check_apart(op, {"dx", dx}, {"dy", dy});
 }
 
-void forward(std::string_view op, Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
-             const Tensor& weight, float epsilon) {
-  if (x.device().is_cpu()) {
-    return cpu::rms_norm_forward(y, sum, rstd, x, residual, weight, epsilon);
-  }
-  if constexpr (kHasCuda) {
-    return cuda::rms_norm_forward(y, sum, rstd, x, residual, weight, epsilon);
-  }
-  fail_no_kernel(op, x.device());
-}
-
-void backward(std::string_view op, Out dx, Out dweight, const Tensor& dy, const Tensor& dsum,
-              const Tensor& x, const Tensor& weight, const Tensor& rstd, Accumulate accumulate) {
-  if (x.device().is_cpu()) {
-    return cpu::rms_norm_backward(dx, dweight, dy, dsum, x, weight, rstd, accumulate);
-  }
-  if constexpr (kHasCuda) {
-    return cuda::rms_norm_backward(dx, dweight, dy, dsum, x, weight, rstd, accumulate);
-  }
-  fail_no_kernel(op, x.device());
-}
-
 }  // namespace
 
 void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, float epsilon) {
@@ -64,7 +42,8 @@ void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, fl
   check_same_shape(op, {"y", y}, {"x", x});
   check_common(op, {"x", x}, weight, rstd);
   check_apart(op, {"y", y}, {"x", x});
-  forward(op, y, {}, rstd, x, {}, weight, epsilon);
+  run_on<cpu::rms_norm_forward, cuda::rms_norm_forward>(x.device(), op, y, Tensor(), rstd, x,
+                                                        Tensor(), weight, epsilon);
 }
 
 void add_rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
@@ -78,14 +57,16 @@ void add_rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tenso
   for (const Argument& other : {in, added, total}) check_apart(op, out, other);
   check_same_or_apart(op, total, in);
   check_same_or_apart(op, total, added);
-  forward(op, y, sum, rstd, x, residual, weight, epsilon);
+  run_on<cpu::rms_norm_forward, cuda::rms_norm_forward>(x.device(), op, y, sum, rstd, x, residual,
+                                                        weight, epsilon);
 }
 
 void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, Accumulate accumulate_parameters) {
   constexpr std::string_view op = "rms_norm_backward";
   check_backward(op, dx, dweight, dy, {"x", x}, weight, rstd);
-  backward(op, dx, dweight, dy, {}, x, weight, rstd, accumulate_parameters);
+  run_on<cpu::rms_norm_backward, cuda::rms_norm_backward>(x.device(), op, dx, dweight, dy, Tensor(),
+                                                          x, weight, rstd, accumulate_parameters);
 }
 
 void add_rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum,
@@ -95,12 +76,11 @@ void add_rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& 
   const Argument x{"sum", sum};
   check_backward(op, dx, dweight, dy, x, weight, rstd);
   if (dsum.defined()) {
-    check_on_one_device(op, {{"dsum", dsum}, x});
-    check_same_dtype(op, {"dsum", dsum}, x);
-    check_same_shape(op, {"dsum", dsum}, x);
+    check_alike(op, {{"dsum", dsum}, x});
     check_same_or_apart(op, {"dx", dx}, {"dsum", dsum});
   }
-  backward(op, dx, dweight, dy, dsum, sum, weight, rstd, accumulate_parameters);
+  run_on<cpu::rms_norm_backward, cuda::rms_norm_backward>(sum.device(), op, dx, dweight, dy, dsum,
+                                                          sum, weight, rstd, accumulate_parameters);
 }
 
 }  // namespace tessera

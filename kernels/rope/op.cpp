@@ -58,9 +58,7 @@ void check_positions(std::string_view op, const RopePositions& positions, const 
 void rope(std::string_view op, const Heads& x, const RopeTable& table,
           const RopePositions& positions, RopeDirection direction) {
   check_rotary(op, x, {table, positions});
-  if (x.tensor.device().is_cpu()) return cpu::rope(x, table, positions, direction);
-  if constexpr (kHasCuda) return cuda::rope(x, table, positions, direction);
-  fail_no_kernel(op, x.tensor.device());
+  run_on<cpu::rope, cuda::rope>(x.tensor.device(), op, x, table, positions, direction);
 }
 
 }  // namespace

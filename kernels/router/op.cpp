@@ -37,9 +37,8 @@ void router_forward(Out weights, Out experts, const Tensor& logits, const Tensor
     check_dtype(op, {"bias", bias}, statistics_dtype(logits.dtype()));
     check_shape(op, {"bias", bias}, {logits.size(1)});
   }
-  if (weights.device().is_cpu()) return cpu::router_forward(weights, experts, logits, bias, kind);
-  if constexpr (kHasCuda) return cuda::router_forward(weights, experts, logits, bias, kind);
-  fail_no_kernel(op, weights.device());
+  run_on<cpu::router_forward, cuda::router_forward>(weights.device(), op, weights, experts, logits,
+                                                    bias, kind);
 }
 
 void router_backward(Out dlogits, const Tensor& dweights, const Tensor& logits,
@@ -53,11 +52,8 @@ void router_backward(Out dlogits, const Tensor& dweights, const Tensor& logits,
   check_apart(op, {"dlogits", dlogits}, {"dweights", dweights});
   check_apart(op, {"dlogits", dlogits}, {"logits", logits});
   check_apart(op, {"dlogits", dlogits}, {"experts", experts});
-  if (dlogits.device().is_cpu()) {
-    return cpu::router_backward(dlogits, dweights, logits, experts, kind);
-  }
-  if constexpr (kHasCuda) return cuda::router_backward(dlogits, dweights, logits, experts, kind);
-  fail_no_kernel(op, dlogits.device());
+  run_on<cpu::router_backward, cuda::router_backward>(dlogits.device(), op, dlogits, dweights,
+                                                      logits, experts, kind);
 }
 
 }  // namespace tessera

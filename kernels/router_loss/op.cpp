@@ -25,9 +25,8 @@ void router_loss_forward(Out loss, const Tensor& logits, const Tensor& factors, 
   check_losses(op, {"loss", loss}, logits, factors);
   check_apart(op, {"loss", loss}, {"logits", logits});
   check_apart(op, {"loss", loss}, {"factors", factors});
-  if (loss.device().is_cpu()) return cpu::router_loss_forward(loss, logits, factors, z);
-  if constexpr (kHasCuda) return cuda::router_loss_forward(loss, logits, factors, z);
-  fail_no_kernel(op, loss.device());
+  run_on<cpu::router_loss_forward, cuda::router_loss_forward>(loss.device(), op, loss, logits,
+                                                              factors, z);
 }
 
 void router_loss_backward(Out dlogits, const Tensor& dloss, const Tensor& logits,
@@ -42,11 +41,8 @@ void router_loss_backward(Out dlogits, const Tensor& dloss, const Tensor& logits
        {Argument{"dloss", dloss}, {"logits", logits}, {"factors", factors}}) {
     check_apart(op, {"dlogits", dlogits}, input);
   }
-  if (dlogits.device().is_cpu()) {
-    return cpu::router_loss_backward(dlogits, dloss, logits, factors, z);
-  }
-  if constexpr (kHasCuda) return cuda::router_loss_backward(dlogits, dloss, logits, factors, z);
-  fail_no_kernel(op, dlogits.device());
+  run_on<cpu::router_loss_backward, cuda::router_loss_backward>(dlogits.device(), op, dlogits,
+                                                                dloss, logits, factors, z);
 }
 
 }  // namespace tessera

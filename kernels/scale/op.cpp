@@ -5,13 +5,9 @@
 namespace tessera {
 
 void scale(Out y, const Tensor& x, double factor) {
-  check_on_one_device("scale", {{"y", y}, {"x", x}});
-  check_same_floating("scale", {{"y", y}, {"x", x}});
-  check_same_shape("scale", {"y", y}, {"x", x});
+  check_alike("scale", {{"y", y}, {"x", x}});
   check_same_or_apart("scale", {"y", y}, {"x", x});
-  if (y.device().is_cpu()) return cpu::scale(y, x, factor);
-  if constexpr (kHasCuda) return cuda::scale(y, x, factor);
-  fail_no_kernel("scale", y.device());
+  run_on<cpu::scale, cuda::scale>(y.device(), "scale", y, x, factor);
 }
 
 }  // namespace tessera

@@ -39,9 +39,7 @@ void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
     check_shape(op, {"gradient_scale", gradient_scale}, {1});
     check_dtype(op, {"gradient_scale", gradient_scale}, DType::f32);
   }
-  if (first.p.device().is_cpu()) return cpu::sgd(parameters, settings, gradient_scale);
-  if constexpr (kHasCuda) return cuda::sgd(parameters, settings, gradient_scale);
-  fail_no_kernel(op, first.p.device());
+  run_on<cpu::sgd, cuda::sgd>(first.p.device(), op, parameters, settings, gradient_scale);
 }
 
 }  // namespace tessera

@@ -88,18 +88,14 @@ void swiglu_forward(Out y, const Columns& gate, const Columns& up) {
   check_columns(op, {"up", up}, {"y", y});
   check_apart(op, {"y", y}, {"gate", gate.tensor});
   check_apart(op, {"y", y}, {"up", up.tensor});
-  if (y.device().is_cpu()) return cpu::swiglu_forward(y, gate, up);
-  if constexpr (kHasCuda) return cuda::swiglu_forward(y, gate, up);
-  fail_no_kernel(op, y.device());
+  run_on<cpu::swiglu_forward, cuda::swiglu_forward>(y.device(), op, y, gate, up);
 }
 
 void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
                      const Columns& gate, const Columns& up) {
   constexpr std::string_view op = "swiglu_backward";
   check_gradients(op, dgate, dup, dy, gate, up);
-  if (dy.device().is_cpu()) return cpu::swiglu_backward(dgate, dup, dy, gate, up);
-  if constexpr (kHasCuda) return cuda::swiglu_backward(dgate, dup, dy, gate, up);
-  fail_no_kernel(op, dy.device());
+  run_on<cpu::swiglu_backward, cuda::swiglu_backward>(dy.device(), op, dgate, dup, dy, gate, up);
 }
 
 void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Columns& dup,
@@ -133,13 +129,8 @@ void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Co
     }
     check_apart(op, {"y", y}, {"weights", weights});
   }
-  if (y.device().is_cpu()) {
-    return cpu::weighed_swiglu_backward(y, dweights, dgate, dup, dy, gate, up, places, weights);
-  }
-  if constexpr (kHasCuda) {
-    return cuda::weighed_swiglu_backward(y, dweights, dgate, dup, dy, gate, up, places, weights);
-  }
-  fail_no_kernel(op, y.device());
+  run_on<cpu::weighed_swiglu_backward, cuda::weighed_swiglu_backward>(
+      y.device(), op, y, dweights, dgate, dup, dy, gate, up, places, weights);
 }
 
 }  // namespace tessera

@@ -31,9 +31,8 @@ void tree_reduce(Out result, std::span<const Tensor> sources, Reduction reductio
     if (widened) check_apart("tree_reduce", {"result", result}, {"a source", source});
   }
   check_reducible(sources[0], reduction);
-  if (result.device().is_cpu()) return cpu::tree_reduce(result, sources, reduction);
-  if constexpr (kHasCuda) return cuda::tree_reduce(result, sources, reduction);
-  fail_no_kernel("tree_reduce", result.device());
+  run_on<cpu::tree_reduce, cuda::tree_reduce>(result.device(), "tree_reduce", result, sources,
+                                              reduction);
 }
 
 }  // namespace tessera
