@@ -13,10 +13,6 @@
 namespace tessera {
 namespace {
 
-Transpose not_(Transpose transpose) {
-  return transpose == Transpose::no ? Transpose::yes : Transpose::no;
-}
-
 Transpose transposition(WeightLayout layout) {
   return layout == WeightLayout::out_in ? Transpose::yes : Transpose::no;
 }
@@ -193,7 +189,7 @@ Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a,
           if (ta) {
             matmul(da, y, dc, transpose_b, Transpose::yes);
           } else {
-            matmul(da, dc, y, Transpose::no, not_(transpose_b));
+            matmul(da, dc, y, Transpose::no, opposite(transpose_b));
           }
         }
         if (needs_db) {
@@ -201,7 +197,7 @@ Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a,
           if (tb) {
             matmul(db, dc, x, Transpose::yes, transpose_a);
           } else {
-            matmul(db, x, dc, not_(transpose_a), Transpose::no);
+            matmul(db, x, dc, opposite(transpose_a), Transpose::no);
           }
         }
         return {da, db};

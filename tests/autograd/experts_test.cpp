@@ -11,11 +11,12 @@
 
 namespace tessera {
 
-using test::GradientCheck;
+using test::check_gradients;
+using test::Inputs;
+using test::leaf;
 using test::normal_tensor;
 using test::OwnedParameter;
 using test::to_doubles;
-using Inputs = std::vector<Variable>;
 
 namespace {
 
@@ -99,10 +100,6 @@ std::vector<double> dense(const Tensor& x, const Routing& routing, const Layer& 
   return y;
 }
 
-Tensor leaf(const Shape& shape, const char* name) {
-  return normal_tensor(shape, DType::f64, name);
-}
-
 }  // namespace
 
 TEST_CASE("experts is the sum over all experts of a dense layer, in every dtype") {
@@ -132,27 +129,6 @@ TEST_CASE("experts is the sum over all experts of a dense layer, in every dtype"
   }
 }
 
-TEST_CASE("route: gradients of the weights with respect to the logits", "[cpu]") {
-  const test::Rank rank;
-  for (const RouterWeights weights :
-       {RouterWeights::softmax, RouterWeights::normalized_softmax, RouterWeights::sigmoid}) {
-    for (const std::int64_t k : {1, 3, 7}) {
-      const auto weights_of = [=](const Inputs& x) {
-        return route(x[0], {.experts_per_token = k, .weights = weights, .bias = {}}).weights;
-      };
-      GradientCheck check{weights_of, {leaf({2, 4, 7}, "logits")}, {}};
-      // A single normalized weight is 1 and has no slope. Rounding stays.
-      if (k == 1 && weights == RouterWeights::normalized_softmax) {
-        const Variable logits = Variable::leaf(check.leaves[0]);
-        backward(weights_of({logits}), leaf({8, 1}, "seed"));
-        CHECK(to_doubles(logits.gradient()) == std::vector<double>(56, 0.0));
-      } else {
-        check.run();
-      }
-    }
-  }
-}
-
 TEST_CASE("add_router_loss adds the gradient of router_loss, with terms set after forward",
           "[cpu]") {
   const test::Rank rank;
@@ -178,9 +154,9 @@ TEST_CASE("router_loss: gradients of the logits", "[cpu]") {
   const Tensor factors = leaf({7}, "factors");
   for (const double z : {0.0, 0.2}) {
     const auto loss = [&](const Inputs& x) { return router_loss(x[0], factors, z); };
-    GradientCheck{loss, {leaf({2, 4, 7}, "logits")}, {}}.run();
+    check_gradients({leaf({2, 4, 7}, "logits")}, {}, loss);
     const auto scaled = [&](const Inputs& x) { return scale(loss(x), -0.75); };
-    GradientCheck{scaled, {leaf({2, 4, 7}, "logits")}, {}}.run();
+    check_gradients({leaf({2, 4, 7}, "logits")}, {}, scaled);
   }
 }
 
@@ -190,14 +166,11 @@ TEST_CASE("experts: gradients of tokens, logits and weights", "[cpu]") {
     for (const Sizes& n : {kSmall, Sizes{1, 2, 3, 3, 1}, Sizes{4, 2, 9, 1, 3}}) {
       CAPTURE(static_cast<int>(family.weights), n.E, n.k);
       Layer layer(n, family);
-      GradientCheck{[&](const Inputs& in) { return layer(in[0], in[1], n, family); },
-                    {leaf({n.N, n.C}, "x"), leaf({n.N, n.E}, "logits")},
-                    {&layer.gate_up, &layer.down}}
-          .run();
-      GradientCheck{[&](const Inputs& in) { return layer(in[0], in[1], n, family, in[2]); },
-                    {leaf({n.N, n.C}, "x"), leaf({n.N, n.E}, "logits"), leaf({n.N, n.C}, "r")},
-                    {}}
-          .run();
+      check_gradients({leaf({n.N, n.C}, "x"), leaf({n.N, n.E}, "logits")},
+                      {&layer.gate_up, &layer.down},
+                      [&](const Inputs& in) { return layer(in[0], in[1], n, family); });
+      check_gradients({leaf({n.N, n.C}, "x"), leaf({n.N, n.E}, "logits"), leaf({n.N, n.C}, "r")},
+                      {}, [&](const Inputs& in) { return layer(in[0], in[1], n, family, in[2]); });
     }
   }
 }

@@ -9,18 +9,11 @@
 
 namespace tessera {
 
-using test::GradientCheck;
+using test::check_gradients;
+using test::Inputs;
+using test::leaf;
 using test::normal_tensor;
 using test::OwnedParameter;
-using Inputs = std::vector<Variable>;
-
-namespace {
-
-Tensor leaf(const Shape& shape, const char* name = "leaf") {
-  return normal_tensor(shape, DType::f64, name);
-}
-
-}  // namespace
 
 TEST_CASE("linear: gradients for both weight layouts, with and without bias", "[cpu]") {
   const test::Rank rank;
@@ -28,16 +21,12 @@ TEST_CASE("linear: gradients for both weight layouts, with and without bias", "[
     const bool out_in = layout == WeightLayout::out_in;
     OwnedParameter weight("weight", out_in ? Shape{5, 3} : Shape{3, 5});
     OwnedParameter bias("bias", {5});
-    GradientCheck{
-        [&](const Inputs& x) { return linear(x[0], weight.parameter, bias.parameter, layout); },
-        {leaf({2, 4, 3})},
-        {&weight, &bias}}
-        .run();
-    GradientCheck{
-        [&](const Inputs& x) { return linear(x[0], weight.parameter, Parameter(), layout); },
-        {leaf({7, 3})},
-        {&weight}}
-        .run();
+    check_gradients({leaf({2, 4, 3})}, {&weight, &bias}, [&](const Inputs& x) {
+      return linear(x[0], weight.parameter, bias.parameter, layout);
+    });
+    check_gradients({leaf({7, 3})}, {&weight}, [&](const Inputs& x) {
+      return linear(x[0], weight.parameter, Parameter(), layout);
+    });
   }
 }
 
@@ -45,29 +34,23 @@ TEST_CASE("linear: gradients with a residual, which may be the input too", "[cpu
   const test::Rank rank;
   OwnedParameter weight("weight", {3, 3}), bias("bias", {3});
   const auto out_in = WeightLayout::out_in;
-  GradientCheck{
-      [&](const Inputs& x) { return linear(x[0], weight.parameter, bias.parameter, out_in, x[1]); },
-      {leaf({2, 4, 3}, "x"), leaf({2, 4, 3}, "residual")},
-      {&weight, &bias}}
-      .run();
-  GradientCheck{
-      [&](const Inputs& x) { return linear(x[0], weight.parameter, Parameter(), out_in, x[0]); },
-      {leaf({5, 3})},
-      {&weight}}
-      .run();
+  check_gradients({leaf({2, 4, 3}, "x"), leaf({2, 4, 3}, "residual")}, {&weight, &bias},
+                  [&](const Inputs& x) {
+                    return linear(x[0], weight.parameter, bias.parameter, out_in, x[1]);
+                  });
+  check_gradients({leaf({5, 3})}, {&weight}, [&](const Inputs& x) {
+    return linear(x[0], weight.parameter, Parameter(), out_in, x[0]);
+  });
 }
 
 TEST_CASE("linear: the input's gradient adds up with those of its other uses", "[cpu]") {
   const test::Rank rank;
   OwnedParameter first("first", {3, 3}), second("second", {3, 3}), bias("bias", {3});
-  GradientCheck{[&](const Inputs& x) {
-                  const Variable before = linear(x[0], first.parameter, bias.parameter);
-                  const Variable after = linear(x[0], second.parameter, Parameter());
-                  return add(add(gelu(x[0]), before), add(after, scale(x[0], 0.5)));
-                },
-                {leaf({2, 4, 3})},
-                {&first, &second, &bias}}
-      .run();
+  check_gradients({leaf({2, 4, 3})}, {&first, &second, &bias}, [&](const Inputs& x) {
+    const Variable before = linear(x[0], first.parameter, bias.parameter);
+    const Variable after = linear(x[0], second.parameter, Parameter());
+    return add(add(gelu(x[0]), before), add(after, scale(x[0], 0.5)));
+  });
 }
 
 TEST_CASE("linear: gradients of joined weights and biases, apart in memory", "[cpu]") {
@@ -76,10 +59,8 @@ TEST_CASE("linear: gradients of joined weights and biases, apart in memory", "[c
   OwnedParameter q_bias("q_bias", {4}), k_bias("k_bias", {2}), v_bias("v_bias", {1});
   const JoinedParameters weights({q.parameter, k.parameter, v.parameter});
   const JoinedParameters biases({q_bias.parameter, k_bias.parameter, v_bias.parameter});
-  GradientCheck{[&](const Inputs& x) { return linear(x[0], weights, biases); },
-                {leaf({2, 5, 3})},
-                {&q, &k, &v, &q_bias, &k_bias, &v_bias}}
-      .run();
+  check_gradients({leaf({2, 5, 3})}, {&q, &k, &v, &q_bias, &k_bias, &v_bias},
+                  [&](const Inputs& x) { return linear(x[0], weights, biases); });
 }
 
 namespace {
@@ -194,39 +175,13 @@ TEST_CASE("joined parameters: wrong parts are named", "[cpu]") {
   REQUIRE_THROWS_WITH(JoinedParameters({a, Parameter()}), Catch::Contains("undefined"));
 }
 
-TEST_CASE("gelu_mlp: gradients for both weight layouts, with and without biases", "[cpu]") {
+TEST_CASE("gelu_mlp: a residual of another shape is refused", "[cpu]") {
   const test::Rank rank;
-  for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
-    const bool out_in = layout == WeightLayout::out_in;
-    OwnedParameter fc("fc", out_in ? Shape{6, 3} : Shape{3, 6}), fc_bias("fc_bias", {6});
-    OwnedParameter proj("proj", out_in ? Shape{4, 6} : Shape{6, 4}), proj_bias("proj_bias", {4});
-    GradientCheck{[&](const Inputs& x) {
-                    return gelu_mlp(x[0], fc.parameter, fc_bias.parameter, proj.parameter,
-                                    proj_bias.parameter, layout);
-                  },
-                  {leaf({2, 5, 3})},
-                  {&fc, &fc_bias, &proj, &proj_bias}}
-        .run();
-    GradientCheck{[&](const Inputs& x) {
-                    return gelu_mlp(x[0], fc.parameter, Parameter(), proj.parameter, Parameter(),
-                                    layout);
-                  },
-                  {leaf({7, 3})},
-                  {&fc, &proj}}
-        .run();
-    GradientCheck{[&](const Inputs& x) {
-                    return gelu_mlp(x[0], fc.parameter, fc_bias.parameter, proj.parameter,
-                                    proj_bias.parameter, layout, x[1]);
-                  },
-                  {leaf({2, 5, 3}, "x"), leaf({2, 5, 4}, "residual")},
-                  {&fc, &fc_bias, &proj, &proj_bias}}
-        .run();
-  }
   const OwnedParameter fc("fc", {6, 3}), proj("proj", {4, 6});
-  REQUIRE_THROWS_WITH(gelu_mlp(Variable::leaf(Tensor::zeros({7, 3}, DType::f64)), fc.parameter,
-                               Parameter(), proj.parameter, Parameter(), WeightLayout::out_in,
-                               Variable::leaf(Tensor::zeros({7, 3}, DType::f64))),
-                      Catch::Contains("gelu_mlp: the residual is") && Catch::Contains("[7, 4]"));
+  const Variable x = Variable::leaf(Tensor::zeros({7, 3}, DType::f64));
+  REQUIRE_THROWS_WITH(
+      gelu_mlp(x, fc.parameter, Parameter(), proj.parameter, Parameter(), WeightLayout::out_in, x),
+      Catch::Contains("gelu_mlp: the residual is") && Catch::Contains("[7, 4]"));
 }
 
 namespace {
@@ -285,54 +240,57 @@ void check_same(const std::vector<Shape>& shapes, const Mlp& fused, const Mlp& s
 
 }  // namespace
 
+// Each of the operations has its own test of gradients.
 TEST_CASE(
     "gelu_mlp is linear, gelu, linear, add, to the bit on the CPU, with any parameter frozen") {
   const test::Rank rank;
-  const auto in_out = WeightLayout::in_out;
-  check_same(
-      {{8, 16}, {16}, {16, 8}, {8}},
-      [&](const Variable& x, const auto& l, const Variable& residual) {
-        return gelu_mlp(x, l[0], l[1], l[2], l[3], in_out, residual);
-      },
-      [&](const Variable& x, const auto& l, const Variable& residual) {
-        return add(residual, linear(gelu(linear(x, l[0], l[1], in_out)), l[2], l[3], in_out));
-      },
-      test::kOnGpu ? 2e-6 : 0.0);
-}
-
-TEST_CASE("swiglu_mlp: gradients of joined weights and of one, with and without biases", "[cpu]") {
-  const test::Rank rank;
-  OwnedParameter gate("gate", {5, 3}), up("up", {5, 3}), down("down", {4, 5});
-  OwnedParameter gate_bias("gate_bias", {5}), up_bias("up_bias", {5}), down_bias("down_bias", {4});
-  const JoinedParameters gate_up({gate.parameter, up.parameter});
-  const JoinedParameters biases({gate_bias.parameter, up_bias.parameter});
-  GradientCheck{[&](const Inputs& x) {
-                  return swiglu_mlp(x[0], gate_up, biases, down.parameter, down_bias.parameter,
-                                    x[1]);
-                },
-                {leaf({2, 6, 3}, "x"), leaf({2, 6, 4}, "residual")},
-                {&gate, &up, &gate_bias, &up_bias, &down, &down_bias}}
-      .run();
-  OwnedParameter packed("gate_up", {10, 3});
-  GradientCheck{[&](const Inputs& x) {
-                  return swiglu_mlp(x[0], packed.parameter, Parameter(), down.parameter,
-                                    Parameter());
-                },
-                {leaf({7, 3})},
-                {&packed, &down}}
-      .run();
+  for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
+    const bool out_in = layout == WeightLayout::out_in;
+    const Shape fc = out_in ? Shape{16, 8} : Shape{8, 16},
+                proj = out_in ? Shape{8, 16} : Shape{16, 8};
+    check_same(
+        {fc, {16}, proj, {8}},
+        [&](const Variable& x, const auto& l, const Variable& residual) {
+          return gelu_mlp(x, l[0], l[1], l[2], l[3], layout, residual);
+        },
+        [&](const Variable& x, const auto& l, const Variable& residual) {
+          return add(residual, linear(gelu(linear(x, l[0], l[1], layout)), l[2], l[3], layout));
+        },
+        test::kOnGpu ? 2e-6 : 0.0);
+    check_same(
+        {fc, proj},
+        [&](const Variable& x, const auto& l, const Variable& residual) {
+          return add(residual, gelu_mlp(x, l[0], Parameter(), l[1], Parameter(), layout));
+        },
+        [&](const Variable& x, const auto& l, const Variable& residual) {
+          return add(residual,
+                     linear(gelu(linear(x, l[0], Parameter(), layout)), l[1], Parameter(), layout));
+        },
+        test::kOnGpu ? 2e-6 : 0.0);
+  }
 }
 
 TEST_CASE("swiglu_mlp is linear, swiglu, linear, to the bit, with any parameter frozen") {
   const test::Rank rank;
   check_same(
-      {{12, 8}, {12, 8}, {24}, {8, 12}},
+      {{12, 8}, {12, 8}, {12}, {12}, {8, 12}, {8}},
       [](const Variable& x, const auto& l, const Variable& residual) {
-        return swiglu_mlp(x, JoinedParameters({l[0], l[1]}), l[2], l[3], Parameter(), residual);
+        return swiglu_mlp(x, JoinedParameters({l[0], l[1]}), JoinedParameters({l[2], l[3]}), l[4],
+                          l[5], residual);
       },
       [](const Variable& x, const auto& l, const Variable& residual) {
-        return linear(swiglu(linear(x, JoinedParameters({l[0], l[1]}), l[2])), l[3], Parameter(),
-                      WeightLayout::out_in, residual);
+        const JoinedParameters weights({l[0], l[1]}), biases({l[2], l[3]});
+        return linear(swiglu(linear(x, weights, biases)), l[4], l[5], WeightLayout::out_in,
+                      residual);
+      },
+      0.0);
+  check_same(
+      {{24, 8}, {8, 12}},
+      [](const Variable& x, const auto& l, const Variable& residual) {
+        return add(residual, swiglu_mlp(x, l[0], Parameter(), l[1], Parameter()));
+      },
+      [](const Variable& x, const auto& l, const Variable& residual) {
+        return add(residual, linear(swiglu(linear(x, l[0], Parameter())), l[1], Parameter()));
       },
       0.0);
 }
@@ -360,14 +318,10 @@ TEST_CASE("matmul: gradients for all transposes, plain and batched", "[cpu]") {
     for (const Transpose tb : {Transpose::no, Transpose::yes}) {
       const Shape a = ta == Transpose::no ? Shape{3, 4} : Shape{4, 3};
       const Shape b = tb == Transpose::no ? Shape{4, 5} : Shape{5, 4};
-      GradientCheck{[&](const Inputs& x) { return matmul(x[0], x[1], ta, tb); },
-                    {leaf(a, "a"), leaf(b, "b")},
-                    {}}
-          .run();
-      GradientCheck{[&](const Inputs& x) { return matmul(x[0], x[1], ta, tb); },
-                    {leaf({2, a[0], a[1]}, "a"), leaf({2, b[0], b[1]}, "b")},
-                    {}}
-          .run();
+      check_gradients({leaf(a, "a"), leaf(b, "b")}, {},
+                      [&](const Inputs& x) { return matmul(x[0], x[1], ta, tb); });
+      check_gradients({leaf({2, a[0], a[1]}, "a"), leaf({2, b[0], b[1]}, "b")}, {},
+                      [&](const Inputs& x) { return matmul(x[0], x[1], ta, tb); });
     }
   }
 }
@@ -376,7 +330,7 @@ TEST_CASE("embedding: gradients of rows used never, once and often", "[cpu]") {
   const test::Rank rank;
   OwnedParameter table("table", {6, 3});
   const Tensor ids = Tensor::from(std::vector<std::int32_t>{0, 4, 4, 1, 4, 5}, {2, 3});
-  GradientCheck{[&](const Inputs&) { return embedding(ids, table.parameter); }, {}, {&table}}.run();
+  check_gradients({}, {&table}, [&](const Inputs&) { return embedding(ids, table.parameter); });
 }
 
 }  // namespace tessera

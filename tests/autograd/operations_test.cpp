@@ -12,33 +12,22 @@
 
 namespace tessera {
 
-using test::GradientCheck;
+using test::check_gradients;
+using test::Inputs;
+using test::leaf;
 using test::normal_tensor;
 using test::OwnedParameter;
-using Inputs = std::vector<Variable>;
-
-namespace {
-
-Tensor leaf(const Shape& shape, const char* name = "leaf") {
-  return normal_tensor(shape, DType::f64, name);
-}
-
-}  // namespace
 
 TEST_CASE("layer_norm and rms_norm: gradients", "[cpu]") {
   const test::Rank rank;
   OwnedParameter weight("weight", {7});
   OwnedParameter bias("bias", {7});
-  GradientCheck{
-      [&](const Inputs& x) { return layer_norm(x[0], weight.parameter, bias.parameter, 1e-5f); },
-      {leaf({2, 3, 7})},
-      {&weight, &bias}}
-      .run();
-  GradientCheck{[&](const Inputs& x) { return rms_norm(x[0], weight.parameter, 1e-5f); },
-                {leaf({2, 3, 7})},
-                {&weight}}
-      .run();
-  GradientCheck{[](const Inputs& x) { return rms_norm(x[0], 1e-5f); }, {leaf({2, 3, 7})}, {}}.run();
+  check_gradients({leaf({2, 3, 7})}, {&weight, &bias}, [&](const Inputs& x) {
+    return layer_norm(x[0], weight.parameter, bias.parameter, 1e-5f);
+  });
+  check_gradients({leaf({2, 3, 7})}, {&weight},
+                  [&](const Inputs& x) { return rms_norm(x[0], weight.parameter, 1e-5f); });
+  check_gradients({leaf({2, 3, 7})}, {}, [](const Inputs& x) { return rms_norm(x[0], 1e-5f); });
 }
 
 TEST_CASE("rms_norm without a weight has the bits of one with a weight of ones") {
@@ -59,19 +48,13 @@ TEST_CASE("add_layer_norm and add_rms_norm: gradients, whichever results are use
   OwnedParameter bias("bias", {7});
   const auto check = [&](auto use) {
     const std::vector<Tensor> leaves = {leaf({2, 3, 7}, "x"), leaf({2, 3, 7}, "branch")};
-    GradientCheck{[&](const Inputs& x) {
-                    return use(x[0], add_layer_norm(x[0], scale(x[1], 0.7), weight.parameter,
-                                                    bias.parameter, 1e-5f));
-                  },
-                  leaves,
-                  {&weight, &bias}}
-        .run();
-    GradientCheck{[&](const Inputs& x) {
-                    return use(x[0], add_rms_norm(x[0], x[1], weight.parameter, 1e-5f));
-                  },
-                  leaves,
-                  {&weight}}
-        .run();
+    check_gradients(leaves, {&weight, &bias}, [&](const Inputs& x) {
+      return use(x[0],
+                 add_layer_norm(x[0], scale(x[1], 0.7), weight.parameter, bias.parameter, 1e-5f));
+    });
+    check_gradients(leaves, {&weight}, [&](const Inputs& x) {
+      return use(x[0], add_rms_norm(x[0], x[1], weight.parameter, 1e-5f));
+    });
   };
   check([](const Variable&, const SumAndNorm& r) { return r.norm; });
   check([](const Variable&, const SumAndNorm& r) { return add(r.sum, gelu(r.norm)); });
@@ -105,8 +88,8 @@ TEST_CASE("add_layer_norm writes the sum over a temporary, and over nothing else
 
 TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients", "[cpu]") {
   const test::Rank rank;
-  const auto check = [](auto function, std::vector<Tensor> leaves) {
-    GradientCheck{function, std::move(leaves), {}}.run();
+  const auto check = [](auto function, const std::vector<Tensor>& leaves) {
+    check_gradients(leaves, {}, function);
   };
   check([](const Inputs& x) { return gelu(x[0]); }, {leaf({3, 5})});
   check([](const Inputs& x) { return add(x[0], x[1]); }, {leaf({3, 5}, "a"), leaf({3, 5}, "b")});
@@ -120,19 +103,14 @@ TEST_CASE("gelu, add, scale, reshape, dropout and cast: gradients", "[cpu]") {
 TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one used twice",
           "[cpu]") {
   const test::Rank rank;
-  GradientCheck{[](const Inputs& x) { return swiglu(x[0], x[1]); },
-                {leaf({2, 3, 5}, "gate"), leaf({2, 3, 5}, "up")},
-                {}}
-      .run();
-  GradientCheck{[](const Inputs& x) { return swiglu(x[0]); }, {leaf({2, 3, 10})}, {}}.run();
-  GradientCheck{[](const Inputs& x) { return swiglu(x[0], x[0]); }, {leaf({3, 5})}, {}}.run();
+  check_gradients({leaf({2, 3, 5}, "gate"), leaf({2, 3, 5}, "up")}, {},
+                  [](const Inputs& x) { return swiglu(x[0], x[1]); });
+  check_gradients({leaf({2, 3, 10})}, {}, [](const Inputs& x) { return swiglu(x[0]); });
+  check_gradients({leaf({3, 5})}, {}, [](const Inputs& x) { return swiglu(x[0], x[0]); });
   // swiglu saves a temporary, and backward writes over it.
-  GradientCheck{[](const Inputs& x) { return swiglu(scale(x[0], 2.0)); }, {leaf({3, 10})}, {}}
-      .run();
-  GradientCheck{[](const Inputs& x) { return swiglu(scale(x[0], 2.0), scale(x[0], 3.0)); },
-                {leaf({3, 5})},
-                {}}
-      .run();
+  check_gradients({leaf({3, 10})}, {}, [](const Inputs& x) { return swiglu(scale(x[0], 2.0)); });
+  check_gradients({leaf({3, 5})}, {},
+                  [](const Inputs& x) { return swiglu(scale(x[0], 2.0), scale(x[0], 3.0)); });
 }
 
 TEST_CASE("swiglu: backward writes over its saved tensors if it is their only owner") {
@@ -156,9 +134,7 @@ TEST_CASE("rope: gradients in both conventions, with positions that count or are
   for (const RopePairs pairs : {RopePairs::half_split, RopePairs::interleaved}) {
     const RopeTable table = rope_table(9, rope_frequencies(6, 100.0), pairs, DType::f64);
     for (const RopePositions& positions : {RopePositions{.first = 5}, RopePositions{2, each}}) {
-      const auto check = [&](auto function) {
-        GradientCheck{function, {leaf({2, 3, 20})}, {}}.run();
-      };
+      const auto check = [&](auto function) { check_gradients({leaf({2, 3, 20})}, {}, function); };
       check([&](const Inputs& x) { return rope(x[0], 3, 6, table, positions); });
       check([&](const Inputs& x) { return rope(scale(x[0], 2.0), 3, 6, table, positions); });
       check([&](const Inputs& x) { return add(rope(x[0], 3, 6, table, positions), x[0]); });
@@ -202,9 +178,8 @@ TEST_CASE("attention: gradients with plain and grouped heads", "[cpu]") {
   const test::Rank rank;
   for (const std::int64_t kv_heads : {4, 2, 1}) {
     const std::int64_t channels = (4 + 2 * kv_heads) * 3;
-    GradientCheck{
-        [&](const Inputs& x) { return attention(x[0], 4, kv_heads); }, {leaf({2, 5, channels})}, {}}
-        .run();
+    check_gradients({leaf({2, 5, channels})}, {},
+                    [&](const Inputs& x) { return attention(x[0], 4, kv_heads); });
   }
 }
 
@@ -212,24 +187,18 @@ TEST_CASE("attention: gradients with a first key per query", "[cpu]") {
   const test::Rank rank;
   const Tensor first_key =
       Tensor::from(std::vector<std::int32_t>{0, 0, 2, 2, 2, 0, 1, 1, 3, 4}, {2, 5});
-  GradientCheck{[&](const Inputs& x) { return attention(x[0], 4, 2, first_key); },
-                {leaf({2, 5, (4 + 2 * 2) * 3})},
-                {}}
-      .run();
-  GradientCheck{[&](const Inputs& x) { return attention(x[0], x[1], x[2], 4, 2, first_key); },
-                {leaf({2, 5, 12}, "q"), leaf({2, 5, 6}, "k"), leaf({2, 5, 6}, "v")},
-                {}}
-      .run();
+  check_gradients({leaf({2, 5, (4 + 2 * 2) * 3})}, {},
+                  [&](const Inputs& x) { return attention(x[0], 4, 2, first_key); });
+  check_gradients({leaf({2, 5, 12}, "q"), leaf({2, 5, 6}, "k"), leaf({2, 5, 6}, "v")}, {},
+                  [&](const Inputs& x) { return attention(x[0], x[1], x[2], 4, 2, first_key); });
 }
 
 TEST_CASE("attention: gradients with separate queries, keys and values", "[cpu]") {
   const test::Rank rank;
   for (const std::int64_t kv_heads : {4, 2, 1}) {
-    GradientCheck{
-        [&](const Inputs& x) { return attention(x[0], x[1], x[2], 4, kv_heads); },
+    check_gradients(
         {leaf({2, 5, 12}, "q"), leaf({2, 5, 3 * kv_heads}, "k"), leaf({2, 5, 3 * kv_heads}, "v")},
-        {}}
-        .run();
+        {}, [&](const Inputs& x) { return attention(x[0], x[1], x[2], 4, kv_heads); });
   }
   const Variable q(leaf({2, 5, 12})), k(leaf({2, 5, 6})), short_k(leaf({2, 4, 6}));
   REQUIRE_THROWS_WITH(attention(q, short_k, short_k, 4, 2),
@@ -242,10 +211,8 @@ TEST_CASE("attention: gradients with rotary positions", "[cpu]") {
   const test::Rank rank;
   const Rotary rotary{rope_table(9, rope_frequencies(4, 100.0), RopePairs::half_split, DType::f64),
                       {.first = 3}};
-  GradientCheck{[&](const Inputs& x) { return attention(x[0], 4, 2, Tensor(), rotary); },
-                {leaf({2, 5, (4 + 2 * 2) * 4})},
-                {}}
-      .run();
+  check_gradients({leaf({2, 5, (4 + 2 * 2) * 4})}, {},
+                  [&](const Inputs& x) { return attention(x[0], 4, 2, Tensor(), rotary); });
 }
 
 TEST_CASE("attention: gradients with norms of queries and keys, of which one may be frozen",
@@ -256,10 +223,8 @@ TEST_CASE("attention: gradients with norms of queries and keys, of which one may
                       {.first = 3}};
   const QkNorm norm{JoinedParameters({q_norm.parameter, k_norm.parameter}), 1e-5f};
   const auto check = [&](const std::vector<OwnedParameter*>& trained) {
-    GradientCheck{[&](const Inputs& x) { return attention(x[0], 4, 2, Tensor(), rotary, norm); },
-                  {leaf({2, 5, (4 + 2 * 2) * 4})},
-                  trained}
-        .run();
+    check_gradients({leaf({2, 5, (4 + 2 * 2) * 4})}, trained,
+                    [&](const Inputs& x) { return attention(x[0], 4, 2, Tensor(), rotary, norm); });
   };
   check({&q_norm, &k_norm});
   q_norm.parameter.set_trainable(false);
@@ -287,8 +252,8 @@ TEST_CASE("attention with rotary positions has the bits of rope before it, and l
 TEST_CASE("cross_entropy: gradients of the mean over valid targets", "[cpu]") {
   const test::Rank rank;
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6}, {4});
-  GradientCheck{[&](const Inputs& x) { return cross_entropy(x[0], targets); }, {leaf({4, 7})}, {}}
-      .run();
+  check_gradients({leaf({4, 7})}, {},
+                  [&](const Inputs& x) { return cross_entropy(x[0], targets); });
 }
 
 TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the tokens", "[cpu]") {
@@ -296,13 +261,9 @@ TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the t
   OwnedParameter weight("weight", {7, 3});
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{2, 0, kIgnoreIndex, 6, 1}, {5});
   for (const std::int64_t chunk : {1, 2, 3, 5, 64}) {
-    GradientCheck{[&](const Inputs& x) {
-                    return linear_cross_entropy(x[0], weight.parameter, targets, 0.25, kIgnoreIndex,
-                                                chunk);
-                  },
-                  {leaf({5, 3})},
-                  {&weight}}
-        .run();
+    check_gradients({leaf({5, 3})}, {&weight}, [&](const Inputs& x) {
+      return linear_cross_entropy(x[0], weight.parameter, targets, 0.25, kIgnoreIndex, chunk);
+    });
   }
 }
 

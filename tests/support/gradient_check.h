@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -31,71 +32,58 @@ struct OwnedParameter {
   Tensor gradient;
 };
 
-/// The differentiated function: from leaves (f64 tensors) and parameters to a result.
-struct GradientCheck {
-  std::function<Variable(const std::vector<Variable>&)> function;
-  std::vector<Tensor> leaves;
-  std::vector<OwnedParameter*> parameters;
+using Inputs = std::vector<Variable>;
 
-  /// The result's projection on a fixed random direction (or the result itself if it has one
-  /// element), without a graph.
-  double value() const {
-    const NoGradient scope;
-    std::vector<Variable> inputs;
-    for (const Tensor& leaf : leaves) inputs.emplace_back(leaf);
-    const auto result = function(inputs).data().to_vector<double>();
-    if (result.size() == 1) return result[0];
-    const RandomStream direction(3, "direction");
-    double sum = 0.0;
-    for (std::size_t i = 0; i < result.size(); ++i) sum += result[i] * direction.normal(i);
-    return sum;
+inline Tensor leaf(const Shape& shape, const char* name = "leaf") {
+  return normal_tensor(shape, DType::f64, name);
+}
+
+/// The gradients of `function`, from f64 leaves and parameters to a result, are those by central
+/// differences. A result of several elements is projected on a fixed random direction.
+inline void check_gradients(const std::vector<Tensor>& leaves,
+                            const std::vector<OwnedParameter*>& parameters,
+                            const std::function<Variable(const Inputs&)>& function) {
+  // The truncation error is O(h^2), the rounding error about 1e-16 / h.
+  constexpr double kTolerance = 1e-8, h = 1e-5;
+  Inputs inputs;
+  for (const Tensor& leaf : leaves) inputs.push_back(Variable::leaf(leaf));
+  for (const OwnedParameter* owned : parameters) owned->parameter.reset_gradient();
+  const Variable result = function(inputs);
+  std::vector<double> direction(static_cast<std::size_t>(result.data().numel()), 1.0);
+  const RandomStream random(3, "direction");
+  for (std::size_t i = 0; direction.size() > 1 && i < direction.size(); ++i) {
+    direction[i] = random.normal(i);
   }
+  backward(result, direction.size() > 1 ? Tensor::from(direction, result.shape()) : Tensor());
 
-  /// Derivative of value() with respect to every element of `tensor`, by central differences of
-  /// step h: the truncation error is O(h^2), the rounding error about 1e-16 / h.
-  std::vector<double> numerical(const Tensor& tensor) const {
-    constexpr double h = 1e-5;
+  const auto projection = [&] {
+    const NoGradient scope;
+    const auto values = function(Inputs(leaves.begin(), leaves.end())).data().to_vector<double>();
+    return std::inner_product(values.begin(), values.end(), direction.begin(), 0.0);
+  };
+  const auto check = [&](const Tensor& gradient, const Tensor& tensor) {
     std::vector<double> derivative;
     double* values = tensor.data<double>();
     for (std::int64_t i = 0; i < tensor.numel(); ++i) {
       const double original = values[i];
       values[i] = original + h;
-      const double above = value();
+      const double above = projection();
       values[i] = original - h;
-      const double below = value();
+      const double below = projection();
       values[i] = original;
       derivative.push_back((above - below) / (2.0 * h));
     }
-    return derivative;
+    CHECK(relative_error(gradient.to_vector<double>(), derivative) < kTolerance);
+  };
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    INFO("leaf " << i);
+    check(inputs[i].gradient(), leaves[i]);
   }
-
-  void run(double tolerance = 1e-8) const {
-    std::vector<Variable> inputs;
-    for (const Tensor& leaf : leaves) inputs.push_back(Variable::leaf(leaf));
-    for (const OwnedParameter* owned : parameters) owned->parameter.reset_gradient();
-    const Variable result = function(inputs);
-    Tensor seed;
-    if (result.data().numel() > 1) {
-      const RandomStream direction(3, "direction");
-      std::vector<double> values;
-      for (std::int64_t i = 0; i < result.data().numel(); ++i) {
-        values.push_back(direction.normal(static_cast<std::uint64_t>(i)));
-      }
-      seed = Tensor::from(values, result.shape());
-    }
-    backward(result, seed);
-    for (std::size_t i = 0; i < leaves.size(); ++i) {
-      INFO("leaf " << i);
-      CHECK(relative_error(inputs[i].gradient().to_vector<double>(), numerical(leaves[i])) <
-            tolerance);
-    }
-    for (const OwnedParameter* owned : parameters) {
-      INFO("parameter " << owned->parameter.name());
-      REQUIRE(owned->parameter.has_gradient());
-      CHECK(relative_error(owned->gradient.to_vector<double>(), numerical(owned->data)) <
-            tolerance);
-    }
+  for (const OwnedParameter* owned : parameters) {
+    INFO("parameter " << owned->parameter.name());
+    REQUIRE(owned->parameter.has_gradient());
+    check(owned->gradient, owned->data);
   }
-};
+}
 
 }  // namespace tessera::test
