@@ -833,7 +833,7 @@ FAULTS = {
             "count(block.visible_keys(n, piece.end) - piece.first_key)",
             "count(0 * block.visible_keys(n, piece.end) + n.keys - piece.first_key)"),
     },
-    ("kernels/cuda/column_sums.h", "kernels_rms_norm"): {
+    ("kernels/cuda/column_sums.h", "kernels_norms"): {
         "the first block of a group adds its lines": (
             "last = atomicAdd(ticket, 1u) + 1 == count;",
             "last = atomicAdd(ticket, 1u) == 0 && count > 0;"),
@@ -843,8 +843,6 @@ FAULTS = {
         "the last group of blocks is taken for a whole one": (
             "const unsigned size = min(blocks_of_group, count - first);",
             "const unsigned size = blocks_of_group;"),
-    },
-    ("kernels/cuda/column_sums.h", "kernels_layer_norm"): {
         "the sum of groups reads the lines of the first groups' blocks": (
             "      to_next *= blocks_of_group;\n",
             ""),
@@ -875,12 +873,12 @@ FAULTS = {
             "    pack<T>(operand, ds);\n"
             "    gpu::wait_products<0>(dv.values[0]);\n"),
     },
-    ("kernels/cuda/rows.h", "kernels_rms_norm", "kernels_layer_norm"): {
+    ("kernels/cuda/rows.h", "kernels_norms"): {
         "no barrier before the last call's partial sums are overwritten": (
             "    __syncthreads();  // the readers of an earlier call are done\n",
             ""),
     },
-    ("kernels/rms_norm/cuda.cu", "kernels_rms_norm"): {
+    ("kernels/rms_norm/cuda.cu", "kernels_norms"): {
         "epsilon outside the root": (
             "1.0f / sqrtf(mean_square + p.epsilon)",
             "1.0f / (sqrtf(mean_square) + p.epsilon)"),
@@ -915,7 +913,7 @@ FAULTS = {
             "if (i < count) gpu::store",
             "if (count > 0) gpu::store"),
     },
-    ("kernels/layer_norm/cuda.cu", "kernels_layer_norm"): {
+    ("kernels/layer_norm/cuda.cu", "kernels_norms"): {
         "the variance counts a column too many": (
             "column < columns ? x - mean",
             "column <= columns ? x - mean"),

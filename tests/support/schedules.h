@@ -1,6 +1,7 @@
 // Runs a test's body under several schedules: results must not depend on the order of work.
 #pragma once
 
+#include <catch2/catch.hpp>
 #include <vector>
 
 #include "tests/support/rank.h"
@@ -41,6 +42,13 @@ auto under_every_schedule(Compute compute) {
   std::vector<decltype(compute())> results;
   for_every_schedule([&] { results.push_back(compute()); });
   return results;
+}
+
+/// The results of `compute()` are equal under every schedule.
+template <typename Compute>
+void require_equal_under_every_schedule(Compute compute) {
+  const auto results = under_every_schedule(compute);
+  for (const auto& result : results) REQUIRE((result == results.front()));  // too many to print
 }
 
 }  // namespace tessera::test

@@ -192,8 +192,8 @@ part kernels 5 kernels
 part step 5 "$(declare -p steps); step"
 part step_choices 5 "$(declare -p steps); step_choices"
 part torch_step 10 "$(declare -p steps); torch_step"
-part memcheck 10 "sanitized memcheck '/test_kernels_(attention|layer_norm|qk_norm|rms_norm)'"
-part racecheck 10 "sanitized racecheck '/test_kernels_(attention|layer_norm|qk_norm|rms_norm)'"
+part memcheck 10 "sanitized memcheck '/test_kernels_(attention|norms|qk_norm)'"
+part racecheck 10 "sanitized racecheck '/test_kernels_(attention|norms|qk_norm)'"
 part tests 10 other_tests
 part strategies 5 strategies
 part collectives 3 collectives
