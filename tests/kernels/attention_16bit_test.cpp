@@ -24,8 +24,7 @@ double largest_error(const std::vector<double>& x, const std::vector<double>& y)
 void check_errors(const Problem& problem) {
   const Sizes& n = problem.sizes;
   CAPTURE(name_of(problem.dtype), n.batch, n.queries, n.keys, n.heads, n.kv_heads, n.head_size);
-  problem.forward();
-  problem.backward();
+  problem.run();
   const Reference exact(problem), plain(problem, problem.dtype);
   constexpr double kNoise = 2e-5;
   CHECK(relative_error(test::to_doubles(problem.logsumexp), exact.logsumexp) <= 2e-6);
@@ -172,17 +171,11 @@ TEST_CASE("16-bit attention of the last queries alone gives the bits of all quer
 
 TEST_CASE("16-bit attention gives the same bits under every schedule") {
   for (const Sizes& sizes : {kShifted, Sizes{1, 40, 70, 2, 1, 128}, kManyTiles}) {
-    const auto results = test::under_every_schedule([&] {
+    test::require_equal_under_every_schedule([&] {
       const Problem problem(sizes, DType::f16);
-      problem.forward();
-      problem.backward();
-      std::vector<std::vector<double>> all;
-      for (const Heads& x : {problem.o, problem.dq, problem.dk, problem.dv}) {
-        all.push_back(elements(x));
-      }
-      return all;
+      problem.run();
+      return test::results_of(problem);
     });
-    for (const auto& result : results) REQUIRE(result == results.front());
   }
 }
 

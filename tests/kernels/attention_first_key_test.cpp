@@ -13,12 +13,10 @@ namespace {
 
 using Catch::Contains;
 using test::elements;
-using test::relative_error;
 using test::same_bits;
 using Ints = std::vector<std::int32_t>;
 using Sizes = test::AttentionSizes;
 using Problem = test::AttentionProblem;
-using Reference = test::AttentionReference;
 
 /// The starts of documents of these lengths in one row, one number per token.
 Ints starts_of(const std::vector<std::int64_t>& lengths) {
@@ -84,25 +82,11 @@ void require_same_bits(const Problem& x, const Problem& y) {
   REQUIRE(same_bits(x.dv.tensor, y.dv.tensor));
 }
 
-void run(const Problem& problem) {
-  problem.forward();
-  problem.backward();
-}
-
 /// Outputs of `rows` of a batch element, as doubles.
 std::vector<double> outputs_of(const Heads& x, std::int64_t batch, std::int64_t first,
                                std::int64_t count) {
   return elements(part(x, batch, first, count));
 }
-
-struct Bounds {
-  DType dtype;
-  double output, gradient;
-};
-const std::vector<Bounds> kBounds = {{DType::f64, 1e-13, 1e-12},
-                                     {DType::f32, 1e-6, 2e-6},
-                                     {DType::bf16, 0x1p-8, 0x1p-7},
-                                     {DType::f16, 0x1p-11, 0x1p-10}};
 
 }  // namespace
 
@@ -160,20 +144,11 @@ TEST_CASE("attention with first keys equals the plain formula in float64") {
       {{2, 4, 100, 2, 1, 16}, rows_of({{30, 30, 98, 98}, {96, 97, 97, 99}})},
       {{1, 1, 77, 2, 1, 32}, rows_of({{76}})},
   };
-  for (const Bounds& bounds : kBounds) {
-    if (std::ranges::find(test::kFloating, bounds.dtype) == test::kFloating.end()) continue;
+  for (const test::AttentionBounds& bounds : test::kAttentionBounds) {
     for (const Case& c : cases) {
-      CAPTURE(name_of(bounds.dtype), c.sizes.queries, c.sizes.keys, c.sizes.head_size);
       Problem problem(c.sizes, bounds.dtype);
       problem.first_key = c.first_key;
-      const Reference reference(problem);
-      run(problem);
-      CHECK(relative_error(elements(problem.o), reference.o) <= bounds.output);
-      CHECK(relative_error(test::to_doubles(problem.logsumexp), reference.logsumexp) <=
-            (bounds.dtype == DType::f64 ? 1e-14 : 2e-6));
-      CHECK(relative_error(elements(problem.dv), reference.dv) <= bounds.output);
-      CHECK(relative_error(elements(problem.dq), reference.dq) <= bounds.gradient);
-      CHECK(relative_error(elements(problem.dk), reference.dk) <= bounds.gradient);
+      test::check_errors(problem, bounds, 2e-6);
     }
   }
 }
@@ -199,27 +174,10 @@ TEST_CASE("packed documents give the bits of each document alone") {
       Problem packed(sizes, dtype);
       const Problem alone(sizes, dtype);
       packed.first_key = rows_of({starts_of(rows[0]), starts_of(rows[1])});
-      run(packed);
+      packed.run();
       run_alone(alone, documents);
       require_same_bits(packed, alone);
     }
-  }
-}
-
-TEST_CASE("chunks give the bits of each chunk alone") {
-  const test::Rank rank;
-  for (const DType dtype : test::kFloating) {
-    const Sizes sizes{1, 140, 140, 2, 1, 64};
-    Problem chunked(sizes, dtype);
-    const Problem alone(sizes, dtype);
-    chunked.first_key = first_keys(rows_of({starts_of({45, 95})}), 40);
-    run(chunked);
-    run_alone(alone, {{0, 0, 40, 0, 40},
-                      {0, 40, 5, 40, 5},
-                      {0, 45, 40, 45, 40},
-                      {0, 85, 40, 85, 40},
-                      {0, 125, 15, 125, 15}});
-    require_same_bits(chunked, alone);
   }
 }
 
@@ -233,7 +191,7 @@ TEST_CASE("documents behind a cache give the bits of each document alone") {
     Ints first(60, 13);
     std::fill(first.begin() + 18, first.end(), 58);
     packed.first_key = rows_of({first});
-    run(packed);
+    packed.run();
     run_alone(alone, {{0, 0, 18, 13, 45}, {0, 18, 42, 58, 42}});
     REQUIRE(same_bits(packed.o.tensor, alone.o.tensor));
     REQUIRE(same_bits(packed.dq.tensor, alone.dq.tensor));
@@ -251,8 +209,8 @@ TEST_CASE("first keys of zero change no bit") {
       const Problem plain(sizes, dtype);
       Problem zeros(sizes, dtype);
       zeros.first_key = Tensor::zeros({sizes.batch, sizes.queries}, DType::i32);
-      run(plain);
-      run(zeros);
+      plain.run();
+      zeros.run();
       require_same_bits(plain, zeros);
     }
   }
@@ -271,8 +229,8 @@ TEST_CASE("a document of NaN leaves the bits of its neighbours") {
       const std::int64_t width = tensor.size(2);
       tensor.reshape({120, width}).slice(35, 85).copy_from(test::poisoned({50, width}, dtype));
     }
-    run(clean);
-    run(spoiled);
+    clean.run();
+    spoiled.run();
     for (const auto& [x, y] : {std::pair{clean.o, spoiled.o}, std::pair{clean.dq, spoiled.dq},
                                std::pair{clean.dk, spoiled.dk}, std::pair{clean.dv, spoiled.dv}}) {
       REQUIRE(outputs_of(x, 0, 0, 35) == outputs_of(y, 0, 0, 35));
@@ -284,34 +242,12 @@ TEST_CASE("a document of NaN leaves the bits of its neighbours") {
 
 TEST_CASE("attention with first keys gives the same bits under every schedule") {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    const auto results = test::under_every_schedule([&] {
+    test::require_equal_under_every_schedule([&] {
       Problem problem({2, 70, 70, 4, 2, 64}, dtype);
       problem.first_key = rows_of({starts_of({33, 1, 36}), starts_of({65, 5})});
-      run(problem);
-      std::vector<std::vector<double>> all;
-      for (const Heads& x : {problem.o, problem.dq, problem.dk, problem.dv}) {
-        all.push_back(elements(x));
-      }
-      all.push_back(test::to_doubles(problem.logsumexp));
-      return all;
+      problem.run();
+      return test::results_of(problem);
     });
-    for (const auto& result : results) REQUIRE(result == results.front());
-  }
-}
-
-TEST_CASE("attention with first keys of no queries or no batch elements") {
-  const test::Rank rank;
-  for (const Sizes& sizes : {Sizes{0, 4, 4, 2, 2, 8}, Sizes{2, 0, 0, 2, 2, 8}}) {
-    Problem problem(sizes, DType::f32);
-    problem.first_key = Tensor::zeros({sizes.batch, sizes.queries}, DType::i32);
-    run(problem);
-  }
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    Problem problem({1, 0, 5, 2, 1, 64}, dtype);
-    problem.first_key = Tensor::zeros({1, 0}, DType::i32);
-    run(problem);
-    REQUIRE(elements(problem.dk) == std::vector<double>(5 * 64, 0.0));
-    REQUIRE(elements(problem.dv) == std::vector<double>(5 * 64, 0.0));
   }
 }
 

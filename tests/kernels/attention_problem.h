@@ -1,12 +1,14 @@
 // Problems for attention's tests, with references in double.
 #pragma once
 
+#include <catch2/catch.hpp>
 #include <cmath>
 #include <vector>
 
 #include "kernels/attention/op.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
 
 namespace tessera::test {
 
@@ -50,6 +52,10 @@ struct AttentionProblem {
   void backward() const {
     attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key);
   }
+  void run() const {
+    forward();
+    backward();
+  }
 };
 
 /// The elements of a Heads in the order batch, token, head, channel.
@@ -63,6 +69,11 @@ inline std::vector<double> elements(const Heads& x) {
     }
   }
   return values;
+}
+
+/// All that attention and its gradients compute.
+inline std::vector<std::vector<double>> results_of(const AttentionProblem& x) {
+  return {elements(x.o), elements(x.dq), elements(x.dk), elements(x.dv), to_doubles(x.logsumexp)};
 }
 
 /// `value` as a tensor of this dtype holds it.
@@ -81,5 +92,33 @@ struct AttentionReference {
 
   explicit AttentionReference(const AttentionProblem& problem, DType storage = DType::f64);
 };
+
+/// The bounds of the errors. Outputs are rounded once to their dtype. Gradients also depend on O as it
+/// was stored.
+struct AttentionBounds {
+  DType dtype;
+  double output, gradient;
+};
+inline const std::vector<AttentionBounds> kAttentionBounds = [] {
+  std::vector<AttentionBounds> bounds = {
+      {DType::f32, 1e-6, 2e-6}, {DType::bf16, 0x1p-8, 0x1p-7}, {DType::f16, 0x1p-11, 0x1p-10}};
+  if (!kOnGpu) bounds.push_back({DType::f64, 1e-13, 1e-12});
+  return bounds;
+}();
+
+/// Runs the problem and compares with the reference. `of_statistics` bounds logsumexp's error in f32.
+inline void check_errors(const AttentionProblem& problem, const AttentionBounds& bounds,
+                         double of_statistics) {
+  const AttentionSizes& n = problem.sizes;
+  CAPTURE(name_of(problem.dtype), n.batch, n.queries, n.keys, n.heads, n.kv_heads, n.head_size);
+  const AttentionReference reference(problem);
+  problem.run();
+  CHECK(relative_error(elements(problem.o), reference.o) <= bounds.output);
+  CHECK(relative_error(to_doubles(problem.logsumexp), reference.logsumexp) <=
+        (problem.dtype == DType::f64 ? 1e-14 : of_statistics));
+  CHECK(relative_error(elements(problem.dv), reference.dv) <= bounds.output);
+  CHECK(relative_error(elements(problem.dq), reference.dq) <= bounds.gradient);
+  CHECK(relative_error(elements(problem.dk), reference.dk) <= bounds.gradient);
+}
 
 }  // namespace tessera::test

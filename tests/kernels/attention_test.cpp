@@ -23,50 +23,13 @@ const std::vector<Sizes> kSizes = {
     {1, 70, 70, 2, 1, 250},  {1, 66, 200, 3, 1, 7},
 };
 
-struct Bounds {
-  DType dtype;
-  double output, gradient;
-};
-
-// Outputs are rounded once to their dtype. Gradients also depend on O as it was stored.
-const std::vector<Bounds> kBounds = {{DType::f64, 1e-13, 1e-12},
-                                     {DType::f32, 1e-6, 2e-6},
-                                     {DType::bf16, 0x1p-8, 0x1p-7},
-                                     {DType::f16, 0x1p-11, 0x1p-10}};
-
-/// Everything that attention and its gradients compute.
-std::vector<std::vector<double>> values_of(const Sizes& sizes, DType dtype) {
-  const Problem problem(sizes, dtype);
-  problem.forward();
-  problem.backward();
-  std::vector<std::vector<double>> all;
-  for (const Heads& x : {problem.o, problem.dq, problem.dk, problem.dv}) {
-    all.push_back(elements(x));
-  }
-  all.push_back(test::to_doubles(problem.logsumexp));
-  return all;
-}
-
 }  // namespace
 
 TEST_CASE("attention and its gradients equal the plain formula in float64") {
   const test::Rank rank;
-  for (const Bounds& bounds : kBounds) {
-    if (std::ranges::find(test::kFloating, bounds.dtype) == test::kFloating.end()) continue;
-    for (const Sizes& sizes : kSizes) {
-      CAPTURE(name_of(bounds.dtype), sizes.batch, sizes.queries, sizes.keys, sizes.heads,
-              sizes.kv_heads, sizes.head_size);
-      const Problem problem(sizes, bounds.dtype);
-      const Reference reference(problem);
-      problem.forward();
-      problem.backward();
-      CHECK(relative_error(elements(problem.o), reference.o) <= bounds.output);
-      CHECK(relative_error(test::to_doubles(problem.logsumexp), reference.logsumexp) <=
-            (bounds.dtype == DType::f64 ? 1e-14 : 1e-6));
-      CHECK(relative_error(elements(problem.dv), reference.dv) <= bounds.output);
-      CHECK(relative_error(elements(problem.dq), reference.dq) <= bounds.gradient);
-      CHECK(relative_error(elements(problem.dk), reference.dk) <= bounds.gradient);
-    }
+  for (const test::AttentionBounds& bounds : test::kAttentionBounds) {
+    for (const Sizes& sizes : kSizes)
+      test::check_errors(Problem(sizes, bounds.dtype), bounds, 1e-6);
   }
 }
 
@@ -74,8 +37,7 @@ TEST_CASE("attention stays exact when scores differ by hundreds") {
   const test::Rank rank;
   const Problem problem({1, 100, 100, 2, 2, 16}, DType::f32, 10.0);
   const Reference reference(problem);
-  problem.forward();
-  problem.backward();
+  problem.run();
   CHECK(relative_error(elements(problem.o), reference.o) <= 1e-5);
   CHECK(relative_error(elements(problem.dv), reference.dv) <= 1e-5);
   CHECK(relative_error(elements(problem.dq), reference.dq) <= 1e-4);
@@ -103,8 +65,11 @@ TEST_CASE("attention gives the same bits under every schedule") {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     // Two tiles of queries and of keys, the second of one row; grouped heads.
     const Sizes sizes{1, 33, 65, 2, 1, 64};
-    const auto results = test::under_every_schedule([&] { return values_of(sizes, dtype); });
-    for (const auto& result : results) REQUIRE(result == results.front());
+    test::require_equal_under_every_schedule([&] {
+      const Problem problem(sizes, dtype);
+      problem.run();
+      return test::results_of(problem);
+    });
   }
 }
 
@@ -176,7 +141,9 @@ TEST_CASE("attention has the same bits on every instruction set", "[cpu]") {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const auto on = [&](cpu::Isa isa) {
       matmul_options().isa = isa;
-      return values_of({1, 70, 90, 4, 2, 40}, dtype);
+      const Problem problem({1, 70, 90, 4, 2, 40}, dtype);
+      problem.run();
+      return test::results_of(problem);
     };
     const auto expected = on(cpu::Isa::portable);
     for (const cpu::Isa isa : cpu::available_isas()) {
@@ -188,21 +155,25 @@ TEST_CASE("attention has the same bits on every instruction set", "[cpu]") {
 
 TEST_CASE("attention of no tokens or no batch elements does nothing") {
   const test::Rank rank;
-  const Problem no_batch({0, 4, 4, 2, 2, 8}, DType::f32);
-  no_batch.forward();
-  no_batch.backward();
-  const Problem no_tokens({2, 0, 0, 2, 2, 8}, DType::f32);
-  no_tokens.forward();
-  no_tokens.backward();
+  for (const Sizes& sizes : {Sizes{0, 4, 4, 2, 2, 8}, Sizes{2, 0, 0, 2, 2, 8}}) {
+    Problem problem(sizes, DType::f32);
+    problem.run();
+    problem.first_key = Tensor::zeros({sizes.batch, sizes.queries}, DType::i32);
+    problem.run();
+  }
 }
 
 TEST_CASE("attention of no queries has zero gradients for keys and values") {
   const test::Rank rank;
-  const Problem problem({1, 0, 5, 2, 1, 4}, DType::f32);
-  problem.forward();
-  problem.backward();
-  REQUIRE(elements(problem.dk) == std::vector<double>(20, 0.0));
-  REQUIRE(elements(problem.dv) == std::vector<double>(20, 0.0));
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const Tensor& first_key : {Tensor(), Tensor::zeros({1, 0}, DType::i32)}) {
+      Problem problem({1, 0, 5, 2, 1, 64}, dtype);
+      problem.first_key = first_key;
+      problem.run();
+      REQUIRE(elements(problem.dk) == std::vector<double>(5 * 64, 0.0));
+      REQUIRE(elements(problem.dv) == std::vector<double>(5 * 64, 0.0));
+    }
+  }
 }
 
 TEST_CASE("attention's workspace grows with T, not with T squared") {

@@ -27,13 +27,8 @@ std::vector<std::vector<double>> results_on(int capability, const Sizes& sizes, 
   if (!first_key.empty()) {
     problem.first_key = Tensor::from(first_key, {sizes.batch, sizes.queries});
   }
-  problem.forward();
-  problem.backward();
-  std::vector<std::vector<double>> all;
-  for (const Heads& x : {problem.o, problem.dq, problem.dk, problem.dv}) {
-    all.push_back(test::elements(x));
-  }
-  return all;
+  problem.run();
+  return test::results_of(problem);
 }
 
 }  // namespace
@@ -45,8 +40,7 @@ TEST_CASE("tensor cores read attention's tiles without bank conflicts") {
     for (const std::int64_t head_size : {64, 80, 96, 128}) {
       const test::AttentionProblem problem({1, 70, 70, 1, 1, head_size}, DType::bf16);
       emulation::reset_statistics();
-      problem.forward();
-      problem.backward();
+      problem.run();
       test::elements(problem.dq);  // launches run when the host waits for their results
       REQUIRE(emulation::statistics().matrix_loads > 0);
       REQUIRE(emulation::statistics().bank_conflicts == 0);
@@ -58,8 +52,7 @@ TEST_CASE("tensor cores read attention's tiles without bank conflicts") {
 TEST_CASE("attention of packed documents reads the tiles of the documents alone, and no others") {
   const auto reads = [](const test::AttentionProblem& problem) {
     emulation::reset_statistics();
-    problem.forward();
-    problem.backward();
+    problem.run();
     test::elements(problem.dq);  // launches run when the host waits for their results
     return emulation::statistics().matrix_loads + emulation::statistics().tile_copies;
   };
@@ -140,8 +133,7 @@ TEST_CASE("Hopper's attention of a whole batch gives the bits of each of its row
   const Capability gpu(90);
   const test::Rank rank;
   const test::AttentionProblem batch({5, 300, 300, 2, 1, 64}, DType::bf16);
-  batch.forward();
-  batch.backward();
+  batch.run();
   const test::AttentionProblem alone({1, 300, 300, 2, 1, 64}, DType::bf16);
   for (std::int64_t row = 0; row < 5; ++row) {
     const auto same = [&](const Tensor& x, const Tensor& of_batch) {
@@ -149,8 +141,7 @@ TEST_CASE("Hopper's attention of a whole batch gives the bits of each of its row
     };
     alone.q.tensor.copy_from(batch.q.tensor.slice(row, row + 1));  // and k and v
     alone.d_o.tensor.copy_from(batch.d_o.tensor.slice(row, row + 1));
-    alone.forward();
-    alone.backward();
+    alone.run();
     REQUIRE(same(alone.o.tensor, batch.o.tensor));
     REQUIRE(same(alone.dq.tensor, batch.dq.tensor));
     REQUIRE(same(alone.dk.tensor, batch.dk.tensor));
@@ -169,8 +160,7 @@ TEST_CASE("attention of heads that a GPU has no shared memory for is an error th
   REQUIRE_THROWS_WITH(problem.backward(),
                       Contains("attention_backward: heads of 136 channels take 145408 bytes"));
   const test::AttentionProblem smaller({1, 5, 5, 1, 1, 128}, DType::f32);
-  smaller.forward();
-  smaller.backward();
+  smaller.run();
   current_stream().synchronize();
 }
 
