@@ -8,19 +8,10 @@
 #include "tests/runtime/emulated_device.h"
 #include "tests/runtime/emulated_graph.h"
 
-namespace tessera {
+namespace tessera::test {
 namespace {
 
 using Catch::Contains;
-using test::capture;
-using test::check;
-using test::copy;
-using test::Event;
-using test::Graph;
-using test::Ints;
-using test::set;
-using test::Stream;
-using test::value_of;
 
 cudaStreamCaptureStatus status_of(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -246,4 +237,4 @@ TEST_CASE("a graph is launched outside of captures, and a capture does not survi
           cudaErrorInvalidResourceHandle);
 }
 
-}  // namespace tessera
+}  // namespace tessera::test

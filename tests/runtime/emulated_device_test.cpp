@@ -5,20 +5,10 @@
 
 #include "tests/runtime/emulated_device.h"
 
-namespace tessera {
-namespace {
+namespace tessera::test {
 
 using Catch::Contains;
 using emulation::DeviceOptionsGuard;
-using test::check;
-using test::copy;
-using test::Event;
-using test::Ints;
-using test::set;
-using test::Stream;
-using test::value_of;
-
-}  // namespace
 
 TEST_CASE("an exception in a kernel fails the device for good") {
   const Stream stream;
@@ -111,4 +101,4 @@ TEST_CASE("a kernel cannot be allowed more shared memory than a block can have")
   REQUIRE_FALSE(emulation::shared_memory_limits(&kernel).dynamic_bytes.has_value());
 }
 
-}  // namespace tessera
+}  // namespace tessera::test

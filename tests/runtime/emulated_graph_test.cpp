@@ -9,22 +9,12 @@
 #include "tests/runtime/emulated_graph.h"
 #include "tests/support/progress.h"
 
-namespace tessera {
+namespace tessera::test {
 namespace {
 
 using Catch::Contains;
 using emulation::DeviceOptionsGuard;
 using emulation::Progress;
-using test::add;
-using test::capture;
-using test::check;
-using test::copy;
-using test::Event;
-using test::Graph;
-using test::Ints;
-using test::set;
-using test::Stream;
-using test::value_of;
 
 /// `later` waits for the work that `earlier` has.
 void wait(cudaStream_t later, cudaStream_t earlier) {
@@ -36,7 +26,7 @@ void wait(cudaStream_t later, cudaStream_t earlier) {
 }  // namespace
 
 TEST_CASE("a capture runs nothing, and every launch runs all of it, with the inputs of that time") {
-  test::for_every_progress(5, [] {
+  for_every_progress(5, [] {
     const Stream stream;
     const Ints x(1), y(1), input(1, /*on_host=*/true), output(1, /*on_host=*/true);
     *input.data = 5;
@@ -59,7 +49,7 @@ TEST_CASE("a capture runs nothing, and every launch runs all of it, with the inp
 }
 
 TEST_CASE("a launch comes after the stream's earlier work and before its later work") {
-  test::for_every_progress(10, [] {
+  for_every_progress(10, [] {
     const Stream stream;
     const Ints x(1), y(1);
     check(cudaMemsetAsync(y.data, 0, 4, stream));
@@ -74,7 +64,7 @@ TEST_CASE("a launch comes after the stream's earlier work and before its later w
 }
 
 TEST_CASE("a stream that waits for an event of the capture is captured until it is joined") {
-  test::for_every_progress(20, [] {
+  for_every_progress(20, [] {
     const Stream origin, side;
     const Ints x(1), y(1), z(1);
     const Graph graph = capture(origin, [&] {
@@ -118,7 +108,7 @@ TEST_CASE("a missing dependency of a graph shows under some seed") {
 }
 
 TEST_CASE("launches of one executable graph come one after another, also in two streams") {
-  test::for_every_progress(20, [] {
+  for_every_progress(20, [] {
     const Stream origin, side, other;
     const Ints x(1), one(1), sum(1);
     check(cudaMemsetAsync(x.data, 0, 4, origin));
@@ -258,4 +248,4 @@ TEST_CASE("graphs that are not destroyed are leaks") {
   REQUIRE_THAT(emulation::leaks(), Contains("2 graphs"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::test

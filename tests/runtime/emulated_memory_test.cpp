@@ -7,20 +7,10 @@
 #include "tests/runtime/emulated_device.h"
 #include "tests/support/child.h"
 
-namespace tessera {
-namespace {
+namespace tessera::test {
 
 using Catch::Contains;
 using emulation::DeviceOptionsGuard;
-using test::check;
-using test::copy;
-using test::Event;
-using test::Ints;
-using test::set;
-using test::Stream;
-using test::value_of;
-
-}  // namespace
 
 TEST_CASE("pinned memory is read when the copy runs, pageable memory at once") {
   const Stream stream;
@@ -117,7 +107,7 @@ TEST_CASE("leaks are counted") {
 // These end the program: each body runs in its own process.
 
 TEST_CASE("the host may not touch device memory") {
-  const test::Child child = test::run_child([] {
+  const Child child = run_child([] {
     const Ints device(1);
     *static_cast<volatile int*>(device.data) = 1;
   });
@@ -126,7 +116,7 @@ TEST_CASE("the host may not touch device memory") {
 }
 
 TEST_CASE("work may not touch another device's memory") {
-  const test::Child child = test::run_child([] {
+  const Child child = run_child([] {
     const DeviceOptionsGuard two({.devices = 2});
     const Stream stream;
     cudaSetDevice(1);
@@ -140,7 +130,7 @@ TEST_CASE("work may not touch another device's memory") {
 }
 
 TEST_CASE("a program that leaks prints the leaks and fails") {
-  const test::Child child = test::run_child([] {
+  const Child child = run_child([] {
     void* data = nullptr;
     cudaMalloc(&data, 100);
     std::exit(0);
@@ -152,7 +142,7 @@ TEST_CASE("a program that leaks prints the leaks and fails") {
 #if defined(__SANITIZE_ADDRESS__)
 TEST_CASE("a byte before or after a block, or in a freed one, is reported") {
   for (const int where : {-1, 10, 0}) {
-    const test::Child child = test::run_child([&] {
+    const Child child = run_child([&] {
       const Stream stream;
       Ints device(10);
       int* const data = device.data;
@@ -170,7 +160,7 @@ TEST_CASE("a byte before or after a block, or in a freed one, is reported") {
 
 TEST_CASE("a cached block is marked unused and used in the stream's order") {
   for (const bool other_stream : {false, true}) {
-    const test::Child child = test::run_child([&] {
+    const Child child = run_child([&] {
       const Stream a, b;
       const Ints device(128);
       emulation::mark_used(a, device.data, 400, 512);
@@ -182,7 +172,7 @@ TEST_CASE("a cached block is marked unused and used in the stream's order") {
     CAPTURE(other_stream, child.output);
     REQUIRE(child.failed() == other_stream);
   }
-  const test::Child child = test::run_child([&] {
+  const Child child = run_child([&] {
     const Stream a;
     const Ints device(128);
     emulation::mark_used(a, device.data, 400, 512);
@@ -193,4 +183,4 @@ TEST_CASE("a cached block is marked unused and used in the stream's order") {
 }
 #endif
 
-}  // namespace tessera
+}  // namespace tessera::test

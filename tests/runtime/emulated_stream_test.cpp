@@ -11,21 +11,11 @@
 #include "tests/runtime/emulated_device.h"
 #include "tests/support/waiting.h"
 
-namespace tessera {
-namespace {
+namespace tessera::test {
 
 using Catch::Contains;
 using emulation::DeviceOptionsGuard;
 using emulation::Progress;
-using test::check;
-using test::copy;
-using test::Event;
-using test::Ints;
-using test::set;
-using test::Stream;
-using test::value_of;
-
-}  // namespace
 
 TEST_CASE("work runs when the host waits for it, and only as far as that wait requires") {
   const Stream a, b;
@@ -226,4 +216,4 @@ TEST_CASE("a stream keeps its priority, clamped to the device's range") {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::test
