@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "kernels/cuda/tensor_core.h"
 #include "tests/emulation/counted_kernels.h"
 #include "tests/emulation/launch.h"
@@ -110,39 +112,18 @@ emulation::Statistics run(float* data) {
   return counts;
 }
 
+template <std::size_t... pattern>
+emulation::Statistics run(std::size_t which, float* data, std::index_sequence<pattern...>) {
+  using Run = emulation::Statistics (*)(float*);
+  constexpr Run kRuns[] = {run<static_cast<Pattern>(pattern)>...};
+  return kRuns[which](data);
+}
+
 }  // namespace
 
 emulation::Statistics run_pattern(Pattern pattern, float* data) {
-  switch (pattern) {
-#define CASE(name)    \
-  case Pattern::name: \
-    return run<Pattern::name>(data);
-    CASE(neighbours)
-    CASE(eighths)
-    CASE(vectors)
-    CASE(fields)
-    CASE(halves)
-    CASE(shifted)
-    CASE(alternating)
-    CASE(same)
-    CASE(read_twice)
-    CASE(read_what_it_wrote)
-    CASE(early_exit)
-    CASE(uneven_loop)
-    CASE(uneven_chain)
-    CASE(uneven_shift)
-    CASE(shared_rows)
-    CASE(shared_even)
-    CASE(shared_column)
-    CASE(shared_same)
-    CASE(shared_vectors)
-    CASE(local_array)
-    CASE(async_copies)
-    CASE(atomics)
-    CASE(products)
-#undef CASE
-  }
-  return {};
+  constexpr std::size_t kCount = static_cast<std::size_t>(Pattern::products) + 1;
+  return run(static_cast<std::size_t>(pattern), data, std::make_index_sequence<kCount>());
 }
 
 }  // namespace tessera::test

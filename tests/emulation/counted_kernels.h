@@ -29,7 +29,7 @@ enum class Pattern {
   local_array,         // of the thread
   async_copies,        // 16 bytes by cp.async, 8 of them by the last lane
   atomics,             // two additions by each lane
-  products,            // three mma.sync
+  products,            // three mma.sync (the last: run_pattern counts up to it)
 };
 
 /// The counts of one launch. `data` must be aligned to 128 bytes, and global memory.

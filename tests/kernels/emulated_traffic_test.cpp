@@ -29,7 +29,7 @@
 namespace tessera {
 namespace {
 
-/// The launches of `work`, added up.
+/// The launches of `work`, added up. `blocks` counts them.
 emulation::LaunchRecord launches_of(const std::function<void()>& work) {
   context().compute_stream().synchronize();
   emulation::start_launch_list();
@@ -45,9 +45,10 @@ emulation::LaunchRecord launches_of(const std::function<void()>& work) {
   return sum;
 }
 
-/// The launches ask for exactly these bytes, in whole sectors, each once.
+/// One launch asks for exactly these bytes, in whole sectors, each once.
 void require_traffic(const emulation::LaunchRecord& launches, std::uint64_t reads,
                      std::uint64_t writes) {
+  REQUIRE(launches.blocks == 1);
   REQUIRE(launches.work.reads.bytes == reads);
   REQUIRE(launches.work.writes.bytes == writes);
   REQUIRE(32 * launches.work.reads.sectors == reads);
@@ -56,9 +57,10 @@ void require_traffic(const emulation::LaunchRecord& launches, std::uint64_t read
   REQUIRE(32 * launches.work.writes.distinct == writes);
 }
 
-/// The launches touch sectors of exactly these bytes, some perhaps several times.
+/// So many launches touch sectors of exactly these bytes, some perhaps several times.
 void require_distinct(const emulation::LaunchRecord& launches, std::uint64_t reads,
-                      std::uint64_t writes) {
+                      std::uint64_t writes, unsigned count = 1) {
+  REQUIRE(launches.blocks == count);
   REQUIRE(32 * launches.work.reads.distinct == reads);
   REQUIRE(32 * launches.work.writes.distinct == writes);
 }
@@ -77,18 +79,15 @@ TEST_CASE("traffic: SwiGLU moves 6NF bytes forward and 10NF backward, 12NF at ex
   constexpr std::uint64_t N = 6, F = 512;
   const Tensor gate = bf16({N, F}), up = bf16({N, F}), dy = bf16({N, F}), y = bf16({N, F});
   const auto forward = launches_of([&] { swiglu_forward(y, all_columns(gate), all_columns(up)); });
-  REQUIRE(forward.blocks == 1);
   require_traffic(forward, 4 * N * F, 2 * N * F);
   const auto backward = launches_of([&] {
     swiglu_backward(all_columns(gate), all_columns(up), dy, all_columns(gate), all_columns(up));
   });
-  REQUIRE(backward.blocks == 1);
   require_traffic(backward, 6 * N * F, 4 * N * F);
   const auto weighed = launches_of([&] {
     weighed_swiglu_backward(dy, {}, all_columns(gate), all_columns(up), dy, all_columns(gate),
                             all_columns(up), {}, {});
   });
-  REQUIRE(weighed.blocks == 1);
   require_traffic(weighed, 6 * N * F, 6 * N * F);
 }
 
@@ -119,7 +118,6 @@ TEST_CASE("traffic: AdamW moves 28 bytes an element and writes the copy in the s
   const AdamWTensors tensors = {
       .p = f32({N}), .m = f32({N}), .v = f32({N}), .gradient = bf16({N}), .copy = bf16({N})};
   const auto update = launches_of([&] { adamw(std::span(&tensors, 1), {}); });
-  REQUIRE(update.blocks == 1);
   require_traffic(update, (12 + 2) * N, (12 + 2) * N);
 }
 
@@ -131,7 +129,6 @@ TEST_CASE("traffic: RMSNorm with a residual moves 8NC bytes forward") {
   const Tensor rstd = f32({N});
   const auto forward =
       launches_of([&] { add_rms_norm_forward(y, x, rstd, x, residual, weight, 1e-5f); });
-  REQUIRE(forward.blocks == 1);
   REQUIRE(forward.work.reads.bytes == 4 * N * C + 2 * N * C);
   REQUIRE(forward.work.writes.bytes == 4 * N * C + 4 * N);
   require_distinct(forward, 4 * N * C + 2 * C, 4 * N * C + 4 * N);
@@ -145,7 +142,6 @@ TEST_CASE("traffic: layer norm with a residual moves 8NC bytes forward") {
   const Tensor weight = bf16({C}), bias = bf16({C}), mean = f32({N}), rstd = f32({N});
   const auto forward = launches_of(
       [&] { add_layer_norm_forward(y, x, mean, rstd, x, residual, weight, bias, 1e-5f); });
-  REQUIRE(forward.blocks == 1);
   require_distinct(forward, 4 * N * C + 4 * C, 4 * N * C + 8 * N);
   REQUIRE(forward.work.bank_conflicts == 0);
 }
@@ -165,9 +161,7 @@ TEST_CASE("traffic: norms with a residual move 8NC bytes backward, and lines of 
                             Accumulate::no);
   });
   const std::uint64_t line = 4 * C, lines = N / 8 * line;
-  REQUIRE(rms.blocks == 1);
   require_distinct(rms, 6 * N * C + 2 * C + 4 * N, 2 * N * C + lines + line);
-  REQUIRE(layer.blocks == 1);
   require_distinct(layer, 6 * N * C + 2 * C + 8 * N, 2 * N * C + 2 * lines + 2 * line);
 }
 
@@ -178,7 +172,6 @@ TEST_CASE("traffic: RoPE moves 4 bytes a channel, and the table once") {
   const Tensor x = bf16({1, T, H * D});
   const RopeTable table = rope_table(T, rope_frequencies(D, 1e4), RopePairs::half_split);
   const auto rotation = launches_of([&] { rope_forward(heads_of(x, 0, H, D), table); });
-  REQUIRE(rotation.blocks == 1);
   REQUIRE(rotation.work.writes.bytes == 2 * T * H * D);
   require_distinct(rotation, 2 * T * H * D + 4 * T * D, 2 * T * H * D);
 }
@@ -193,13 +186,11 @@ TEST_CASE("traffic: norms of heads move 4 bytes a channel forward, with RoPE, an
   const Rotary rotary{rope_table(T, rope_frequencies(D, 1e4), RopePairs::half_split)};
   const auto forward =
       launches_of([&] { qk_norm_forward(y, rstd, x, weight, rotary, H, K, 1e-6f); });
-  REQUIRE(forward.blocks == 1);
   REQUIRE(forward.work.writes.bytes == 2 * T * A * D + 4 * T * A);
   require_distinct(forward, 2 * T * A * D + 4 * T * D + 4 * D, 2 * T * A * D + 4 * T * A);
   const auto backward =
       launches_of([&] { qk_norm_backward(dx, dweight, x, weight, rstd, H, K, Accumulate::no); });
   const std::uint64_t lines = 8 * T * D;
-  REQUIRE(backward.blocks == 1);
   require_distinct(backward, 4 * T * A * D + 4 * T * A + 4 * D, 2 * T * A * D + lines + 8 * D);
 }
 
@@ -211,7 +202,6 @@ TEST_CASE("traffic: a table's rows are read once for each id, and added to the g
   for (std::uint64_t n = 0; n < N; ++n) each.push_back(static_cast<std::int32_t>(2 * n));
   const Tensor ids = Tensor::from(each, {N});
   const auto forward = launches_of([&] { embedding_forward(y, table, ids); });
-  REQUIRE(forward.blocks == 1);
   require_distinct(forward, 2 * N * C + 4 * N, 2 * N * C);
 }
 
@@ -250,14 +240,11 @@ TEST_CASE("traffic: tokens go to k experts and back in 2(k + 1)C bytes each way"
   const Tensor offsets = Tensor::empty({E + 1}, DType::i32);
   dispatch_order(places, offsets, experts);
   const auto there = launches_of([&] { dispatch(rows, x, places); });
-  REQUIRE(there.blocks == 1);
   require_distinct(there, 2 * N * C + 4 * N * k, 2 * N * k * C);
   const auto back = launches_of([&] { combine(x, rows, places); });
-  REQUIRE(back.blocks == 1);
   require_distinct(back, 2 * N * k * C + 4 * N * k, 2 * N * C);
   const Tensor weights = bf16({N, k});
   const auto added = launches_of([&] { combine(x, rows, places, weights, x); });
-  REQUIRE(added.blocks == 1);
   require_distinct(added, 2 * N * (k + 1) * C + 6 * N * k, 2 * N * C);
 }
 
@@ -268,11 +255,9 @@ TEST_CASE("traffic: a router reads its logits once, and again for their gradient
   const Tensor experts = Tensor::empty({N, k}, DType::i32);
   constexpr RouterWeights kKind = RouterWeights::normalized_softmax;
   const auto forward = launches_of([&] { router_forward(weights, experts, logits, {}, kKind); });
-  REQUIRE(forward.blocks == 1);
   require_distinct(forward, 2 * N * E, 6 * N * k);
   const auto backward =
       launches_of([&] { router_backward(dlogits, weights, logits, experts, kKind); });
-  REQUIRE(backward.blocks == 1);
   require_distinct(backward, 2 * N * E + 6 * N * k, 2 * N * E);
 }
 
@@ -288,7 +273,6 @@ TEST_CASE("traffic: attention reads its tensors from memory once, and d_o twice 
   const Heads q = heads(H), k = heads(K), v = heads(K), o = heads(H), d_o = heads(H);
   const Tensor logsumexp = f32({1, H, T});
   const auto forward = launches_of([&] { attention_forward(o, logsumexp, q, k, v, 0.125f); });
-  REQUIRE(forward.blocks == 1);
   REQUIRE(forward.work.warpgroup_products > 0);
   require_distinct(forward, kQuery + 2 * kKey, kQuery + 4 * T * H);
   // A block has 128 queries or keys of a head, and visits the tiles of 128 that are not hidden.
@@ -297,11 +281,10 @@ TEST_CASE("traffic: attention reads its tensors from memory once, and d_o twice 
   const Heads dq = heads(H), dk = heads(K), dv = heads(K);
   const auto backward =
       launches_of([&] { attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, 0.125f); });
-  REQUIRE(backward.blocks == 2);
   // The statistics are made from o, d_o and logsumexp, and then read again.
   const std::uint64_t statistics = 2 * kQuery + 4 * T * H;
   const std::uint64_t gradients = 2 * kQuery + 2 * kKey + 8 * T * H;
-  require_distinct(backward, statistics + gradients, kQuery + 2 * kKey + 8 * T * H);
+  require_distinct(backward, statistics + gradients, kQuery + 2 * kKey + 8 * T * H, 2);
   const std::uint64_t of_queries = 2 * kQuery + 8 * T * H + 4 * D * kVisited;
   const std::uint64_t of_keys = 2 * kKey + (4 * D + 8) * kVisited;
   REQUIRE(32 * backward.work.reads.sectors == statistics + of_queries + of_keys);
