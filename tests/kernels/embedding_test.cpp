@@ -210,18 +210,6 @@ TEST_CASE("embedding's gradient is summed in the runs that op.h promises, under 
   }
 }
 
-TEST_CASE("embedding's gradient has the same bits under every schedule") {
-  for (const Types& types : kTypes) {
-    const auto results = test::under_every_schedule([&] {
-      const Tensor dy = test::normal_tensor({700, 40}, types.dy, "dy");
-      const Tensor dtable = Tensor::empty({20, 40}, types.dtable);
-      embedding_backward(dtable, dy, ids_with(700, 20, {{3, 300}}), Accumulate::no);
-      return test::bytes_of(dtable);
-    });
-    for (const auto& result : results) REQUIRE(result == results[0]);
-  }
-}
-
 TEST_CASE("embedding's gradient of many tokens: every tile and every digit of the sort") {
   const test::Rank rank;
   constexpr std::int64_t kTokens = 9'001, kRows = 70'000;

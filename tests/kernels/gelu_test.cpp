@@ -100,7 +100,7 @@ TEST_CASE("gelu_backward follows the derivative, in place or not") {
 TEST_CASE("gelu: the same bits wherever tensors begin, and under every schedule") {
   const GeluForm form = GENERATE(GeluForm::tanh, GeluForm::exact);
   for (const DType dtype : test::kFloating) {
-    const auto results = test::under_every_schedule([&] {
+    test::require_equal_under_every_schedule([&] {
       const Tensor x = sweep(1027, dtype), dy = test::normal_tensor({1027}, dtype, "dy");
       const Tensor y = test::poisoned({1027}, dtype), dx = test::poisoned({1027}, dtype);
       gelu_forward(y, x, form);
@@ -119,7 +119,6 @@ TEST_CASE("gelu: the same bits wherever tensors begin, and under every schedule"
       }
       return std::pair(test::bytes_of(y), test::bytes_of(dx));
     });
-    for (const auto& result : results) REQUIRE(result == results[0]);
   }
 }
 

@@ -267,20 +267,6 @@ TEST_CASE("grouped_matmul does not touch rows behind the last expert's") {
   }
 }
 
-TEST_CASE("grouped_matmul: an expert's bits do not depend on the other experts") {
-  const test::Rank rank;
-  const std::int64_t in = 40, out = 48;
-  for (const DType dtype : test::kFloating) {
-    const Tensor x = normal_tensor({90, in}, dtype, "x"),
-                 w = normal_tensor({9, in, out}, dtype, "w");
-    const Sizes all{{10, 0, 20, 5, 30, 1, 14, 10, 0}, in, out};
-    const Tensor y = product(x, w, all.offsets(), Transpose::no);
-    const Sizes alone{{30}, in, out};
-    const Tensor part = product(x.slice(35, 65), w.slice(4, 5), alone.offsets(), Transpose::no);
-    CHECK(test::same_bits(part, y.slice(35, 65)));
-  }
-}
-
 // A tile of depths or of rows may run over into the next expert's.
 TEST_CASE(
     "grouped_matmul: an expert's NaNs stay in its own results, and its neighbours keep their "

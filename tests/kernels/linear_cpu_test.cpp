@@ -210,37 +210,34 @@ TEST_CASE("a linear layer has the same bits for any number of threads", "[cpu]")
   }
 }
 
-TEST_CASE("a dry run takes the workspace of gate and up", "[cpu]") {
-  const auto peak = [](bool dry, const Size& s, DType dtype) {
+TEST_CASE("a dry run takes the workspace of gate and up, and of a linear layer's gradients",
+          "[cpu]") {
+  const auto peak = [](bool dry, const auto& run) {
     RankContext context({.device = test::device(), .threads = 2, .seed = 1, .dry = dry});
     const ContextGuard guard(context);
-    const Tensor x = Tensor::empty({s.N, s.I}, dtype),
-                 weight = Tensor::empty({2 * s.O, s.I}, dtype);
-    const Tensor y = Tensor::empty({s.N, s.O}, dtype),
-                 gate_up = Tensor::empty({s.N, 2 * s.O}, dtype);
-    linear_swiglu_forward(y, gate_up, x, weight, Transpose::yes, {});
+    run();
     CHECK(context.allocator().account()[Category::workspace].current == 0);
     return context.allocator().account()[Category::workspace].peak;
   };
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const Size& s : kSizes) CHECK(peak(true, s, dtype) == peak(false, s, dtype));
+    const auto empty = [dtype](const Shape& shape) { return Tensor::empty(shape, dtype); };
+    for (const Size& s : kSizes) {
+      const auto forward = [&] {
+        linear_swiglu_forward(empty({s.N, s.O}), empty({s.N, 2 * s.O}), empty({s.N, s.I}),
+                              empty({2 * s.O, s.I}), Transpose::yes, {});
+      };
+      CHECK(peak(true, forward) == peak(false, forward));
+    }
+    for (const Transpose transpose : kBoth) {
+      const auto backward = [&] {
+        const Shape shape = transpose == Transpose::no ? Shape{97, 131} : Shape{131, 97};
+        linear_backward_weight(Tensor::empty(shape, DType::f32), Tensor::empty({131}, DType::f32),
+                               empty({200, 97}), empty({200, 131}), transpose, Accumulate::no,
+                               Accumulate::no);
+      };
+      CHECK(peak(true, backward) == peak(false, backward));
+    }
   }
-}
-
-TEST_CASE("a dry run takes the workspace of a linear layer's gradients", "[cpu]") {
-  const auto peak = [](bool dry, Transpose transpose) {
-    RankContext context({.device = test::device(), .threads = 2, .seed = 1, .dry = dry});
-    const ContextGuard guard(context);
-    const Tensor x = Tensor::empty({200, 97}, DType::bf16),
-                 dy = Tensor::empty({200, 131}, DType::bf16);
-    const Tensor dweight =
-        Tensor::empty(transpose == Transpose::no ? Shape{97, 131} : Shape{131, 97}, DType::f32);
-    linear_backward_weight(dweight, Tensor::empty({131}, DType::f32), x, dy, transpose,
-                           Accumulate::no, Accumulate::no);
-    CHECK(context.allocator().account()[Category::workspace].current == 0);
-    return context.allocator().account()[Category::workspace].peak;
-  };
-  for (const Transpose transpose : kBoth) CHECK(peak(true, transpose) == peak(false, transpose));
 }
 
 }  // namespace tessera

@@ -56,19 +56,6 @@ TEST_CASE("matmul is the product in every dtype and transposition, overwriting a
   }
 }
 
-TEST_CASE("matmul of products that are cut into blocks") {
-  const test::Rank rank;
-  for (const Transpose ta : kBoth) {
-    for (const Transpose tb : kBoth) {
-      check_product({0, 530, 67, 40}, DType::f32, DType::f32, ta, tb);    // by the side
-      check_product({0, 65, 128, 1200}, DType::f32, DType::f32, ta, tb);  // by the work
-      check_product({0, 370, 390, 9}, DType::f32, DType::f32, ta, tb);    // by the area
-      check_product({3, 150, 170, 80}, DType::bf16, DType::f32, ta, tb);
-    }
-  }
-  check_product({0, 1, 1100, 70}, DType::f32, DType::f32, Transpose::no, Transpose::yes);
-}
-
 TEST_CASE("matmul without a common dimension gives zeros or leaves the output") {
   const test::Rank rank;
   for (const DType dtype : test::kFloating) {
@@ -88,45 +75,6 @@ TEST_CASE("matmul of empty outputs does nothing") {
          Tensor::zeros({3, 2}, DType::f32));
   matmul(Tensor::empty({0, 4, 2}, DType::bf16), Tensor::zeros({0, 4, 3}, DType::bf16),
          Tensor::zeros({0, 3, 2}, DType::bf16));
-}
-
-TEST_CASE("matmul has the same bits for any number of threads") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    std::vector<std::vector<double>> results;
-    for (const int threads : {1, 2, 3, 8}) {
-      const test::Rank rank(threads);
-      const Tensor a = test::normal_tensor({530, 300}, dtype, "a");
-      const Tensor b = test::normal_tensor({300, 517}, dtype, "b");
-      const Tensor c = test::poisoned({530, 517}, dtype);
-      matmul(c, a, b);
-      results.push_back(test::to_doubles(c));
-    }
-    for (const auto& result : results) REQUIRE(results[0] == result);
-  }
-}
-
-TEST_CASE("a row of a product has the same bits whatever rows are computed with it", "[cpu]") {
-  const test::Rank rank;
-  const std::int64_t rows = 70;
-  // Depths of one piece and of several, columns in whole strips and not.
-  for (const auto& [N, K] :
-       {std::pair{5, 3}, std::pair{64, 320}, std::pair{130, 321}, std::pair{512, 1000}}) {
-    for (const DType dtype : test::kFloating) {
-      for (const Transpose tb : kBoth) {
-        CAPTURE(N, K, name_of(dtype), tb == Transpose::yes);
-        const Tensor a = test::normal_tensor({rows, K}, dtype, "a");
-        const Tensor b = test::normal_tensor(stored(0, K, N, tb), dtype, "b");
-        const Tensor whole = test::poisoned({rows, N}, dtype);
-        matmul(whole, a, b, Transpose::no, tb);
-        for (const auto& [first, last] :
-             {std::pair{0, 1}, std::pair{69, 70}, std::pair{3, 5}, std::pair{1, 30}}) {
-          const Tensor part = test::poisoned({last - first, N}, dtype);
-          matmul(part, a.slice(first, last), b, Transpose::no, tb);
-          CHECK(test::same_bits(part, whole.slice(first, last)));
-        }
-      }
-    }
-  }
 }
 
 TEST_CASE("an f32 element is one chain of fused multiply-adds per piece of depth", "[cpu]") {

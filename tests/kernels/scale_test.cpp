@@ -4,7 +4,6 @@
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
-#include "tests/support/schedules.h"
 
 namespace tessera {
 
@@ -24,15 +23,6 @@ TEST_CASE("scale multiplies every element, in place or not") {
       REQUIRE(test::same_bits(x, y));
     }
   }
-}
-
-TEST_CASE("scale gives the same bits under every schedule") {
-  const auto results = test::under_every_schedule([] {
-    const Tensor x = test::normal_tensor({5000}, DType::f32, "x");
-    scale(x, x, 0.3);
-    return x.to_vector<float>();
-  });
-  for (const auto& result : results) REQUIRE(result == results[0]);
 }
 
 TEST_CASE("scale uses the whole factor for f64", "[cpu]") {

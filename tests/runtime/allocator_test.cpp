@@ -236,15 +236,6 @@ TEST_CASE("a destroyed allocator returns all its memory") {
   REQUIRE(counts.released == 2);
 }
 
-TEST_CASE("the cache is trimmed before an allocation fails") {
-  Fixture f(8192);
-  f.allocator.release(f.allocator.allocate(5000, kWorkspace, 0));
-  const auto block = f.allocator.allocate(6000, kWorkspace, 0);
-  REQUIRE(block.data != nullptr);
-  REQUIRE(f.counts.released == 1);
-  f.allocator.release(block);
-}
-
 TEST_CASE("if the source has no memory, the least that is needed goes back to it") {
   const std::size_t a = 4000, b = 8000, c = 16'000;
   const auto occupied = [](std::size_t bytes) { return Allocator::block_bytes(bytes); };

@@ -92,22 +92,6 @@ TEST_CASE("a mark is an instant in a trace and adds to no total") {
   CHECK(profiler.total_ms("here") == 0.0);
 }
 
-TEST_CASE("a nested span lies within the outer one") {
-  const test::Rank rank(1);
-  context().profiler().set_tracing(true);
-  {
-    const Span outer("outer");
-    const Span inner("inner");
-  }
-  const auto records = context().profiler().records();
-  REQUIRE(records.size() == 2);
-  const auto& inner = records[0];  // ends first
-  const auto& outer = records[1];
-  REQUIRE(inner.name == "inner");
-  REQUIRE(inner.begin_us >= outer.begin_us);
-  REQUIRE(inner.begin_us + inner.duration_us <= outer.begin_us + outer.duration_us + 1e-3);
-}
-
 TEST_CASE("a span for a trace is measured only while spans are kept") {
   const test::Rank rank(1);
   Profiler& profiler = context().profiler();
