@@ -1,9 +1,5 @@
-#include <vector>
-
-#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/row_chunks.h"
+#include "kernels/cpu/norm_rows.h"
 #include "kernels/layer_norm/op.h"
 
 namespace tessera::cpu {
@@ -36,29 +32,6 @@ void normalize_row(T* __restrict__ y, const T* __restrict__ x, const T* __restri
     const auto xhat = (load(x[c]) - moments.mean) * moments.rstd;
     store(y[c], xhat * load(weight[c]) + load(bias[c]));
   }
-}
-
-template <typename T>
-void forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, const Tensor& residual,
-             const Tensor& weight, const Tensor& bias, float epsilon) {
-  using Real = compute_t<T>;
-  const std::int64_t C = x.size(-1);
-  const std::int64_t N = x.numel() / C;
-  const T *inputs = x.data<T>(), *weights = weight.data<T>(), *biases = bias.data<T>();
-  T *outputs = y.data<T>(), *sums = sum.defined() ? sum.data<T>() : nullptr;
-  const T* residuals = sum.defined() ? residual.data<T>() : nullptr;
-  Real* means = mean.data<Real>();
-  Real* rstds = rstd.data<Real>();
-  parallel_for(N, rows_per_chunk(N), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) {
-      if (sums != nullptr) add_row(sums + n * C, inputs + n * C, residuals + n * C, C);
-      const T* row = (sums != nullptr ? sums : inputs) + n * C;
-      const auto moments = row_moments(row, C, epsilon);
-      means[n] = moments.mean;
-      rstds[n] = moments.rstd;
-      normalize_row(outputs + n * C, row, weights, biases, moments, C);
-    }
-  });
 }
 
 // Computes one row of dx, and adds dy * xhat to dweight and dy to dbias while the row is in L1.
@@ -94,62 +67,38 @@ void backward_row(T* __restrict__ dx, compute_t<T>* __restrict__ dweight,
   }
 }
 
-// Computes dx of all rows, and returns the partial sums [chunks, 2, C] of dweight and dbias.
-template <typename T>
-Tensor backward_rows(Out dx, const Tensor& dy, const Tensor& dsum, const Tensor& x,
-                     const Tensor& weight, const Tensor& mean, const Tensor& rstd) {
-  using Real = compute_t<T>;
-  const std::int64_t C = x.size(-1);
-  const std::int64_t N = x.numel() / C;
-  const std::int64_t chunk = rows_per_chunk(N);
-  const CategoryScope scope(Category::workspace);
-  const Tensor partials = Tensor::empty({chunk_count(N, chunk), 2, C}, dtype_of<Real>);
-  Real* sums = partials.data<Real>();
-  T* to = dx.data<T>();
-  const T *gradients = dy.data<T>(), *inputs = x.data<T>(), *weights = weight.data<T>();
-  const T* others = dsum.defined() ? dsum.data<T>() : nullptr;
-  const Real *means = mean.data<Real>(), *rstds = rstd.data<Real>();
-  parallel_for(N, chunk, [&](std::int64_t begin, std::int64_t end) {
-    Real* dweight = sums + begin / chunk * 2 * C;
-    Real* dbias = dweight + C;
-    std::fill(dweight, dweight + 2 * C, Real{0});
-    std::vector<T> own(others != nullptr ? C : 0);  // dx of a row before dsum, which may be dx
-    for (std::int64_t n = begin; n < end; ++n) {
-      T* const row = others != nullptr ? own.data() : to + n * C;
-      backward_row(row, dweight, dbias, gradients + n * C, inputs + n * C, weights,
-                   {means[n], rstds[n]}, C);
-      if (others != nullptr) add_row(to + n * C, row, others + n * C, C);
-    }
-  });
-  return partials;
-}
-
 }  // namespace
 
 void layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, const Tensor& residual,
                         const Tensor& weight, const Tensor& bias, float epsilon) {
   visit_floating(x.dtype(), [&](auto type) {
-    forward<decltype(type)>(y, sum, mean, rstd, x, residual, weight, bias, epsilon);
+    using T = decltype(type);
+    const T *weights = weight.data<T>(), *biases = bias.data<T>();
+    auto *means = mean.data<compute_t<T>>(), *rstds = rstd.data<compute_t<T>>();
+    norm_rows<T>(y, sum, x, residual, [=, C = x.size(-1)](std::int64_t n, T* to, const T* from) {
+      const auto moments = row_moments(from, C, epsilon);
+      means[n] = moments.mean;
+      rstds[n] = moments.rstd;
+      normalize_row(to, from, weights, biases, moments, C);
+    });
   });
 }
 
 void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
                          const Tensor& x, const Tensor& weight, const Tensor& mean,
                          const Tensor& rstd, Accumulate accumulate_parameters) {
-  const std::int64_t C = x.size(-1);
   visit_floating(x.dtype(), [&](auto type) {
     using T = decltype(type);
     using Real = compute_t<T>;
-    const Tensor partials = backward_rows<T>(dx, dy, dsum, x, weight, mean, rstd);
-    const auto add_up = [&](Out gradient, const Real* sums) {
-      if (!gradient.defined()) return;
-      visit_floating(gradient.dtype(), [&](auto gradient_type) {
-        using G = decltype(gradient_type);
-        add_partials(gradient.data<G>(), sums, partials.size(0), 2 * C, C, accumulate_parameters);
-      });
+    const T* weights = weight.data<T>();
+    const Real *means = mean.data<Real>(), *rstds = rstd.data<Real>();
+    const auto row = [=, C = x.size(-1)](std::int64_t n, T* to, Real* line, const T* gradient,
+                                         const T* from) {
+      backward_row(to, line, line + C, gradient, from, weights, {means[n], rstds[n]}, C);
     };
-    add_up(dweight, partials.data<Real>());
-    add_up(dbias, partials.data<Real>() + C);
+    const Tensor partials = norm_gradient_rows<T>(dx, dy, dsum, x, 2, row);
+    add_lines<T>(dweight, partials, 0, accumulate_parameters);
+    add_lines<T>(dbias, partials, 1, accumulate_parameters);
   });
 }
 
