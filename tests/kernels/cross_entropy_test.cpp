@@ -40,6 +40,18 @@ Tensor some_targets(std::int64_t rows, std::int64_t classes) {
   return Tensor::from(values, {rows});
 }
 
+struct Losses {
+  Tensor loss, logsumexp;
+};
+Losses losses_of(const Tensor& logits, const Tensor& targets,
+                 std::int32_t ignore_index = kIgnoreIndex) {
+  const DType dtype = statistics_dtype(logits.dtype());
+  const Losses result{test::poisoned({logits.size(0)}, dtype),
+                      test::poisoned({logits.size(0)}, dtype)};
+  cross_entropy_forward(result.loss, result.logsumexp, logits, targets, ignore_index);
+  return result;
+}
+
 /// The formulas of op.h in double, term by term.
 struct Reference {
   std::vector<double> loss, logsumexp, dlogits;
@@ -78,11 +90,9 @@ TEST_CASE("cross-entropy and its gradient equal the formula in float64") {
       const Tensor logits = test::normal_tensor({rows, classes}, bounds.dtype, "logits");
       const Tensor targets = some_targets(rows, classes);
       const Tensor dloss = test::normal_tensor({rows}, statistics_dtype(bounds.dtype), "dloss");
-      const Tensor loss = test::poisoned({rows}, statistics_dtype(bounds.dtype));
-      const Tensor logsumexp = test::poisoned({rows}, statistics_dtype(bounds.dtype));
       const Tensor dlogits = test::poisoned({rows, classes}, bounds.dtype);
       const Reference reference(logits, targets, to_doubles(dloss), kIgnoreIndex);
-      cross_entropy_forward(loss, logsumexp, logits, targets);
+      const auto [loss, logsumexp] = losses_of(logits, targets);
       cross_entropy_backward(dlogits, dloss, logits, logsumexp, targets);
       CHECK(relative_error(to_doubles(loss), reference.loss) <= bounds.loss);
       CHECK(relative_error(to_doubles(logsumexp), reference.logsumexp) <= bounds.loss);
@@ -103,9 +113,8 @@ TEST_CASE("losses and gradients in one pass have the bits of separate calls", "[
     CAPTURE(name_of(dtype), name_of(out));
     const Tensor logits = test::normal_tensor({kRows, kClasses}, dtype, "logits", 3.0);
     const Tensor targets = some_targets(kRows, kClasses);
-    const Tensor losses = Tensor::empty({kRows}, dtype), logsumexp = losses.clone();
     const Tensor gradients = Tensor::empty({kRows, kClasses}, dtype);
-    cross_entropy_forward(losses, logsumexp, logits, targets);
+    const auto [losses, logsumexp] = losses_of(logits, targets);
     cross_entropy_backward(gradients, Tensor::full({kRows}, dtype, kScale), logits, logsumexp,
                            targets);
     const Tensor rounded = Tensor::empty({kRows, kClasses}, out);
@@ -123,21 +132,18 @@ TEST_CASE("equal logits cost the logarithm of the number of classes") {
   const test::Rank rank;
   const Tensor logits = Tensor::zeros({2, 50257}, DType::f32);
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{0, 50256}, {2});
-  const Tensor loss = Tensor::empty({2}, DType::f32), logsumexp = Tensor::empty({2}, DType::f32);
-  cross_entropy_forward(loss, logsumexp, logits, targets);
   // The sum is exact. A GPU's logf errs by one unit in the last place, and the result is rounded.
   constexpr double kBound = 1.5 * 0x1p-23;
-  for (const double value : to_doubles(loss))
+  for (const double value : to_doubles(losses_of(logits, targets).loss)) {
     CHECK(value == Approx(std::log(50257.0)).epsilon(kBound));
+  }
 }
 
 TEST_CASE("cross-entropy neither overflows nor loses the small difference of huge logits") {
   const test::Rank rank;
   const Tensor logits = Tensor::from(std::vector<float>{1e4f, 1e4f, -1e4f, -3e38f}, {2, 2});
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{1, 0}, {2});
-  const Tensor loss = Tensor::empty({2}, DType::f32), logsumexp = Tensor::empty({2}, DType::f32);
-  cross_entropy_forward(loss, logsumexp, logits, targets);
-  const std::vector<float> values = loss.to_vector<float>();
+  const std::vector<float> values = losses_of(logits, targets).loss.to_vector<float>();
   CHECK(values[0] == Approx(std::log(2.0)).margin(1e-3));  // logits of 1e4 are spaced by 1e-3
   CHECK(values[1] == 0.0f);
 }
@@ -147,9 +153,8 @@ TEST_CASE("ignored positions have no loss and no gradient, even with logits of N
   const Tensor logits = test::poisoned({2, 3}, DType::f32);
   const Tensor targets = Tensor::from(std::vector<std::int32_t>{7, 7}, {2});
   const Tensor ones = Tensor::from(std::vector<float>{1, 1}, {2});
-  const Tensor loss = test::poisoned({2}, DType::f32), logsumexp = test::poisoned({2}, DType::f32);
   const Tensor dlogits = test::poisoned({2, 3}, DType::f32);
-  cross_entropy_forward(loss, logsumexp, logits, targets, 7);
+  const auto [loss, logsumexp] = losses_of(logits, targets, 7);
   cross_entropy_backward(dlogits, ones, logits, logsumexp, targets, 7);
   CHECK(to_doubles(loss) == std::vector<double>(2, 0.0));
   CHECK(to_doubles(dlogits) == std::vector<double>(6, 0.0));
@@ -162,9 +167,7 @@ TEST_CASE("a NaN among the logits makes the loss NaN") {
     values[position] = std::numeric_limits<float>::quiet_NaN();
     const Tensor logits = Tensor::from(values, {1, 100});
     const Tensor targets = Tensor::from(std::vector<std::int32_t>{50}, {1});
-    const Tensor loss = Tensor::zeros({1}, DType::f32), logsumexp = Tensor::zeros({1}, DType::f32);
-    cross_entropy_forward(loss, logsumexp, logits, targets);
-    CHECK(std::isnan(loss.item<float>()));
+    CHECK(std::isnan(losses_of(logits, targets).loss.item<float>()));
   }
 }
 
@@ -172,8 +175,7 @@ TEST_CASE("cross-entropy gives the same bits under every schedule") {
   test::require_equal_under_every_schedule([] {
     const Tensor logits = test::normal_tensor({20, 1500}, DType::f32, "logits");
     const Tensor targets = test::index_tensor({20}, 1500, "targets");
-    const Tensor loss = Tensor::empty({20}, DType::f32), sums = Tensor::empty({20}, DType::f32);
-    cross_entropy_forward(loss, sums, logits, targets);
+    const auto [loss, sums] = losses_of(logits, targets);
     cross_entropy_backward(logits, sums, logits, sums, targets);
     return std::pair(to_doubles(loss), to_doubles(logits));
   });
@@ -219,11 +221,9 @@ TEST_CASE("cross-entropy of slices at odd addresses") {
       const Tensor logits = test::normal_tensor({5, classes}, bounds.dtype, "logits").slice(1, 5);
       const Tensor targets = some_targets(4, classes);
       const Tensor dloss = test::normal_tensor({4}, statistics_dtype(bounds.dtype), "dloss");
-      const Tensor loss = test::poisoned({4}, statistics_dtype(bounds.dtype));
-      const Tensor logsumexp = test::poisoned({4}, statistics_dtype(bounds.dtype));
       const Tensor whole = test::poisoned({7, classes}, bounds.dtype);
       const Reference reference(logits, targets, to_doubles(dloss), kIgnoreIndex);
-      cross_entropy_forward(loss, logsumexp, logits, targets);
+      const auto [loss, logsumexp] = losses_of(logits, targets);
       CHECK(relative_error(to_doubles(loss), reference.loss) <= bounds.loss);
       // Logits and gradients of equal and of different alignment.
       for (const std::int64_t begin : {1, 2}) {
@@ -245,9 +245,8 @@ TEST_CASE("logits of minus infinity have no part in the loss and no gradient") {
     values[1] = values[2] = 5.0f;
     const Tensor logits = Tensor::from(values, {1, classes});
     const Tensor targets = Tensor::from(std::vector<std::int32_t>{2}, {1});
-    const Tensor loss = test::poisoned({1}, DType::f32), sums = test::poisoned({1}, DType::f32);
     const Tensor ones = Tensor::from(std::vector<float>{1}, {1});
-    cross_entropy_forward(loss, sums, logits, targets);
+    const auto [loss, sums] = losses_of(logits, targets);
     CHECK(loss.item<float>() == Approx(std::log(2.0)).epsilon(1e-6));
     cross_entropy_backward(logits, ones, logits, sums, targets);
     std::vector<double> expected(classes, 0.0);

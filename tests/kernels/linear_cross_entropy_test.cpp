@@ -122,6 +122,17 @@ const std::vector<Types> kTypes = [] {
   return types;
 }();
 
+/// Runs the problem in chunks, and checks the results against the reference.
+void check_run(const Problem& problem, const Types& bounds, std::int64_t chunk,
+               Accumulate accumulate = Accumulate::no) {
+  const Reference reference(
+      problem, accumulate == Accumulate::yes ? to_doubles(problem.dweight) : std::vector<double>{});
+  problem.run(accumulate, chunk);
+  CHECK(relative_error(to_doubles(problem.loss), {reference.loss}) <= bounds.loss);
+  CHECK(relative_error(to_doubles(problem.dx), reference.dx) <= bounds.dx);
+  CHECK(relative_error(to_doubles(problem.dweight), reference.dweight) <= bounds.dweight);
+}
+
 }  // namespace
 
 TEST_CASE("linear_cross_entropy equals matmul, softmax and their gradients in float64") {
@@ -129,12 +140,7 @@ TEST_CASE("linear_cross_entropy equals matmul, softmax and their gradients in fl
   for (const Types& types : kTypes) {
     for (const std::int64_t chunk : {1, 7, 16, 20, 100}) {
       CAPTURE(name_of(types.dtype), name_of(types.dweight_dtype), chunk);
-      const Problem problem(20, 12, 37, types.dtype, types.dweight_dtype);
-      const Reference reference(problem);
-      problem.run(Accumulate::no, chunk);
-      CHECK(relative_error(to_doubles(problem.loss), {reference.loss}) <= types.loss);
-      CHECK(relative_error(to_doubles(problem.dx), reference.dx) <= types.dx);
-      CHECK(relative_error(to_doubles(problem.dweight), reference.dweight) <= types.dweight);
+      check_run({20, 12, 37, types.dtype, types.dweight_dtype}, types, chunk);
     }
   }
 }
@@ -170,11 +176,9 @@ TEST_CASE("linear_cross_entropy of a large vocabulary of any size") {
       auto targets = problem.targets.to_vector<std::int32_t>();
       targets.back() = static_cast<std::int32_t>(classes - 1);  // in the last part
       problem.targets = Tensor::from(targets, {9});
-      const Reference reference(problem);
-      problem.run(Accumulate::no, /*chunk=*/4);
-      CHECK(relative_error(to_doubles(problem.loss), {reference.loss}) <= types.loss);
-      CHECK(relative_error(to_doubles(problem.dx), reference.dx) <= 1.5 * types.dx);
-      CHECK(relative_error(to_doubles(problem.dweight), reference.dweight) <= types.dweight);
+      Types bounds = types;
+      bounds.dx *= 1.5;
+      check_run(problem, bounds, /*chunk=*/4);
     }
   }
 }
@@ -184,10 +188,7 @@ TEST_CASE("linear_cross_entropy adds to the weight's gradient if asked to") {
   for (const std::int64_t chunk : {4, 100}) {
     const Problem problem(10, 8, 15);
     problem.dweight.copy_from(test::normal_tensor({15, 8}, DType::f32, "dweight"));
-    const Reference reference(problem, to_doubles(problem.dweight));
-    problem.run(Accumulate::yes, chunk);
-    CHECK(relative_error(to_doubles(problem.dweight), reference.dweight) <= 2e-6);
-    CHECK(relative_error(to_doubles(problem.dx), reference.dx) <= 2e-6);
+    check_run(problem, kTypes.front(), chunk, Accumulate::yes);
   }
 }
 
@@ -286,12 +287,9 @@ TEST_CASE("linear_cross_entropy of rows longer than a block's shared memory") {
   for (const Types& types : kTypes) {
     if (types.dweight_dtype != statistics_dtype(types.dtype)) continue;
     CAPTURE(name_of(types.dtype));
-    const Problem problem(3, 2, 60003, types.dtype, types.dweight_dtype);
-    const Reference reference(problem);
-    problem.run(Accumulate::no, 2);
-    CHECK(relative_error(to_doubles(problem.loss), {reference.loss}) <= types.loss);
-    CHECK(relative_error(to_doubles(problem.dx), reference.dx) <= 2 * types.dx);
-    CHECK(relative_error(to_doubles(problem.dweight), reference.dweight) <= 2 * types.dweight);
+    Types bounds = types;
+    bounds.dx *= 2, bounds.dweight *= 2;
+    check_run({3, 2, 60003, types.dtype, types.dweight_dtype}, bounds, 2);
   }
 }
 
@@ -328,24 +326,6 @@ TEST_CASE("the workspace of linear_cross_entropy has the size that op.h gives, t
     CHECK(allocator.account()[Category::workspace].peak ==
           4 * tokens + (test::kOnGpu ? on_gpu : on_cpu));
   }
-}
-
-TEST_CASE("the workspace holds the logits of one chunk, for any number of tokens", "[cpu]") {
-  test::Rank rank;
-  const auto workspace = [&](std::int64_t tokens, std::int64_t chunk) {
-    const Problem problem(tokens, 8, 1000);
-    rank.context.allocator().reset_peaks();
-    problem.run(Accumulate::no, chunk);
-    return rank.context.allocator().account()[Category::workspace].peak;
-  };
-  constexpr std::int64_t kLogitRow = 1000 * sizeof(float);
-  const std::int64_t few = workspace(64, 16);
-  CHECK(few >= 16 * kLogitRow);
-  const std::int64_t products = test::kOnGpu ? 0 : workspace_of_products(16, 8, 1000, DType::f32);
-  CHECK(few < 17 * kLogitRow + products);
-  // Next to the logits only one number per token, its loss.
-  CHECK(workspace(512, 16) - few <= (512 - 64) * static_cast<std::int64_t>(sizeof(float)));
-  CHECK(workspace(512, 32) - workspace(512, 16) >= 16 * kLogitRow);
 }
 
 TEST_CASE("an f16 weight is widened once per call, and x a chunk at a time", "[cpu]") {
@@ -394,35 +374,23 @@ TEST_CASE("linear_cross_entropy on the CPU stops before it writes anything", "[c
 TEST_CASE("linear_cross_entropy rejects arguments that do not fit together") {
   using Catch::Contains;
   const test::Rank rank;
-  const auto with = [](auto change) {
+  const auto with = [](Tensor Problem::*which, const Shape& shape, DType dtype = DType::f32) {
     Problem problem(10, 4, 6);
-    change(problem);
+    problem.*which = Tensor::zeros(shape, dtype);
     problem.run(Accumulate::no, 4);
   };
-  REQUIRE_THROWS_WITH(with([](Problem& p) {
-                        p.x = Tensor::zeros({10, 5}, DType::f32);
-                      }),
-                      Contains("last dimensions"));
-  REQUIRE_THROWS_WITH(with([](Problem& p) {
-                        p.weight = Tensor::zeros({6, 4}, DType::bf16);
-                      }),
-                      Contains("dtypes"));
-  REQUIRE_THROWS_WITH(with([](Problem& p) { p.targets = Tensor::zeros({9}, DType::i32); }),
+  REQUIRE_THROWS_WITH(with(&Problem::x, {10, 5}), Contains("last dimensions"));
+  REQUIRE_THROWS_WITH(with(&Problem::weight, {6, 4}, DType::bf16), Contains("dtypes"));
+  REQUIRE_THROWS_WITH(with(&Problem::targets, {9}, DType::i32),
                       Contains("targets") && Contains("[10]"));
-  REQUIRE_THROWS_WITH(with([](Problem& p) { p.loss = Tensor::zeros({10}, DType::f32); }),
-                      Contains("loss") && Contains("[1]"));
-  REQUIRE_THROWS_WITH(with([](Problem& p) {
-                        p.dx = Tensor::zeros({10, 3}, DType::f32);
-                      }),
-                      Contains("dx"));
-  REQUIRE_THROWS_WITH(with([](Problem& p) {
-                        p.dweight = Tensor::zeros({6, 4}, DType::f16);
-                      }),
-                      Contains("dweight"));
-  REQUIRE_THROWS_WITH(with([](Problem& p) { p.dx = p.x; }), Contains("overlaps"));
-  const Problem problem(10, 4, 6);
+  REQUIRE_THROWS_WITH(with(&Problem::loss, {10}), Contains("loss") && Contains("[1]"));
+  REQUIRE_THROWS_WITH(with(&Problem::dx, {10, 3}), Contains("dx"));
+  REQUIRE_THROWS_WITH(with(&Problem::dweight, {6, 4}, DType::f16), Contains("dweight"));
+  Problem problem(10, 4, 6);
   REQUIRE_THROWS_WITH(problem.run(Accumulate::no, -1), Contains("chunk of -1"));
   REQUIRE_THROWS_WITH(Problem(10, 0, 6).run(Accumulate::no, 4), Contains("at least one class"));
+  problem.dx = problem.x;
+  REQUIRE_THROWS_WITH(problem.run(Accumulate::no, 4), Contains("overlaps"));
 }
 
 }  // namespace tessera
