@@ -285,6 +285,17 @@ TEST_CASE("rope_frequencies: longrope divides by the factors of short or of long
   CHECK(deciding_length(scaling, 100) != deciding_length(scaling, 101));
 }
 
+TEST_CASE("rope_table multiplies cosines and sines by YaRN's amplitude") {
+  const test::Rank rank;
+  const YarnScaling scaling{.factor = 4.0, .amplitude = 1.25};
+  const RopeTable plain =
+      rope_table(1, rope_frequencies(8, kTheta), RopePairs::half_split, DType::f64);
+  const RopeTable loud =
+      rope_table(1, rope_frequencies(8, kTheta, scaling), RopePairs::half_split, DType::f64);
+  CHECK(to_doubles(plain.cosine) == std::vector<double>(4, 1.0));
+  CHECK(to_doubles(loud.cosine) == std::vector<double>(4, 1.25));
+}
+
 TEST_CASE("rope_table with f32 angles equals Transformers at far positions") {
   // LlamaRotaryEmbedding of transformers 5.23.0 at position 100,003. Exact cosines of pairs 1 to 4
   // differ from these by up to 1e-3.
