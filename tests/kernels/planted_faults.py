@@ -1523,17 +1523,12 @@ NEON_FAULTS = {
 SYSROOT = "build-aarch64/sysroot"
 
 
-def faults_of(table):
-    return {name: planting.Fault(path, old, new, [f"test_{test}" for test in tests])
-            for (path, *tests), faults in table.items() for name, (old, new) in faults.items()}
-
-
 BATCHES = [
-    planting.Batch(faults_of(CPU_FAULTS), folder="build-asan/planted_faults", preset="asan",
+    planting.Batch(planting.faults_of(CPU_FAULTS), folder="build-asan/planted_faults", preset="asan",
                    options=("-D", "TESSERA_WERROR=ON")),
-    planting.Batch(faults_of(FAULTS), folder="build-emulated/planted_faults", preset="emulated",
+    planting.Batch(planting.faults_of(FAULTS), folder="build-emulated/planted_faults", preset="emulated",
                    options=("-D", "TESSERA_WERROR=ON"), selection=("~[cpu]",)),
-    planting.Batch(faults_of(NEON_FAULTS), folder="build-aarch64/planted_faults", preset="aarch64",
+    planting.Batch(planting.faults_of(NEON_FAULTS), folder="build-aarch64/planted_faults", preset="aarch64",
                    options=("-D", "TESSERA_WERROR=ON", "-D",
                             f"CMAKE_SYSROOT={planting.ROOT / SYSROOT}"),
                    emulator=("qemu-aarch64", "-L", planting.ROOT / SYSROOT), needs=SYSROOT)]

@@ -23,6 +23,17 @@ class Fault(NamedTuple):
     tests: list  # the test programs that may notice, the likeliest first; options may follow a name
 
 
+def faults_of(table, prefix="test_", tests=()):
+    """Faults by name, of a table {(file, *tests without the prefix): {name: (old, new)}}, or with `tests` of
+    {file: {name: (old, new)}}."""
+    faults = {}
+    for key, entries in table.items():
+        path, *own = [key] if isinstance(key, str) else key
+        for name, (old, new) in entries.items():
+            faults[name] = Fault(path, old, new, [prefix + test for test in own] or list(tests))
+    return faults
+
+
 class Copy:
     """The sources in a folder of their own, and what is built from them."""
 
