@@ -220,7 +220,8 @@ TEST_CASE("an abort releases a launch that another rank never joins, and later l
   ranks.capture({sum});
   ranks.first.launch();
   std::thread aborts([&] {
-    test::wait_for("the host waits for the launch", [] { return waiting_host_threads() == 1; });
+    test::wait_for("the host waits for the launch",
+                   [] { return emulation::waiting_host_threads() == 1; });
     ncclCommAbort(ranks.first.comm);
   });
   ranks.first.here();
