@@ -217,7 +217,7 @@ TEST_CASE("traffic: the gradient of a bias reads dy once, and a line of sums for
   const Tensor dy = bf16({N, C}), dbias = f32({C});
   const auto backward = launches_of([&] { bias_backward(dbias, dy, Accumulate::no); });
   const std::uint64_t line = 4 * C, lines = N / 32 * line;
-  require_distinct(backward, 2 * N * C + lines, lines + line);
+  require_distinct(backward, 2 * N * C + lines, lines + line, 2);
 }
 
 // A row goes to k experts: read once from memory, written k times; and back.

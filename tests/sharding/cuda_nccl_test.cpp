@@ -246,15 +246,21 @@ TEST_CASE("nccl: a missing rank is named when the deadline has passed") {
   if (!has_gpus(3)) return;
   test::TestClock clock;
   const Deadline deadline(kShort, clock);
-  std::atomic<int> others = 0;
+  std::atomic<int> here = 0, gone = 0;
   const auto body = [&](Communicator& group) {
     if (group.rank() == 1) {
-      test::wait_for("the others are here", [&] { return others == 2; });
+      test::wait_for("the others are here", [&] { return here == 2; });
       clock.pass_when_waiting(2, kShort);
-    } else {
-      ++others;
+      test::wait_for("the others have given up", [&] { return gone == 2; });
+      return;
     }
-    group.barrier(compute());
+    ++here;
+    try {
+      group.barrier(compute());
+    } catch (const Error&) {
+      ++gone;
+      throw;
+    }
   };
   REQUIRE_THROWS_WITH(run(3, {.deadline = deadline}, body, 0, deadline),
                       Catch::Contains("waited 300 ms") && Catch::Contains("for rank 1"));
