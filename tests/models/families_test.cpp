@@ -74,7 +74,7 @@ template <typename Change>
 std::string refusal(const std::string& preset, const Change& change) {
   Hyperparameters hyperparameters = tiny(preset);
   std::visit([&](auto& config) { change(config); }, hyperparameters);
-  return test::message_of([&] { check_config(hyperparameters); });
+  return test::error_of([&] { check_config(hyperparameters); });
 }
 
 }  // namespace

@@ -292,7 +292,7 @@ TEST_CASE("text of a config.json is quoted with its control characters escaped")
   json config = test::golden_config(kGolden);
   config["model_type"] = "\x1b]0;title\x07" + std::string(1000, 'x');
   write_config(folder.path(), config);
-  const std::string message = test::message_of([&] { read_hyperparameters(folder.path()); });
+  const std::string message = test::error_of([&] { read_hyperparameters(folder.path()); });
   REQUIRE_THAT(message, Contains("u001b") && Contains("expected one of gpt2, llama, qwen2, qwen3"));
   REQUIRE(message.find('\x1b') == message.npos);
   REQUIRE(message.size() < 400);

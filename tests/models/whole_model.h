@@ -17,7 +17,7 @@
 #include "runtime/json.h"
 #include "runtime/safetensors.h"
 #include "sharding/strategy/strategy.h"
-#include "tests/support/message.h"
+#include "tests/support/error_of.h"
 #include "tests/support/paths.h"
 #include "tests/support/random_tensor.h"
 
@@ -45,7 +45,7 @@ inline std::string refusal(const std::string& name, const std::string& key,
                            const nlohmann::json& value) {
   nlohmann::json config = golden_config(name);
   config[key] = value;
-  return message_of([&] { family_of(config).config_from(config); });
+  return error_of([&] { family_of(config).config_from(config); });
 }
 
 /// The factor that turns a sum of losses into their mean over the valid targets.

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numbers>
 
-#include "tests/support/message.h"
+#include "tests/support/error_of.h"
 
 namespace tessera {
 namespace {
@@ -103,7 +103,7 @@ TEST_CASE("schedule: wrong options are named") {
   const auto message_of = [](auto change) {
     ScheduleOptions options = options_of(ScheduleKind::warmup_stable_decay);
     change(options);
-    return test::message_of([&] { learning_rate_at(options, 0); });
+    return test::error_of([&] { learning_rate_at(options, 0); });
   };
   const double nan = std::numeric_limits<double>::quiet_NaN();
   REQUIRE(message_of([](auto&) {}) == "no error");

@@ -6,7 +6,7 @@
 #include "runtime/check.h"
 #include "tests/sharding/ranks.h"
 #include "tests/sharding/toy_net.h"
-#include "tests/support/message.h"
+#include "tests/support/error_of.h"
 
 namespace tessera {
 
@@ -37,7 +37,7 @@ std::string failure_of(const std::function<void(Communicator&)>& body) {
   CountingClock clock;
   const WorldOptions options = {
       .ranks = 4, .device = test::device(), .threads = 1, .deadline = {test::kSafetyLimit, clock}};
-  const std::string message = test::message_of([&] { run_ranks(options, body); });
+  const std::string message = test::error_of([&] { run_ranks(options, body); });
   CHECK(clock.overdue == 0);
   return message;
 }

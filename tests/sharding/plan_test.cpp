@@ -6,7 +6,7 @@
 #include "runtime/check.h"
 #include "sharding/plan/footprint.h"
 #include "tests/sharding/toy_net.h"
-#include "tests/support/message.h"
+#include "tests/support/error_of.h"
 
 namespace tessera {
 
@@ -265,7 +265,7 @@ TEST_CASE("rules: a setting of a rule replaces the option for its parameters onl
 TEST_CASE("rules: a setting that does not suit its strategy is an error that quotes the rule") {
   ShardingOptions options{.strategy = StrategyKind::fsdp};
   const auto error_of = [&](std::string_view rules) {
-    return test::message_of([&] {
+    return test::error_of([&] {
       options.rules = parse_placement_rules(rules);
       check_options(options, {.ranks = 4});
     });
