@@ -81,7 +81,7 @@ function(tessera_together target)
   get_target_property(sources ${target} SOURCES)
   foreach(source ${sources})
     get_source_file_property(alone ${source} SKIP_UNITY_BUILD_INCLUSION)
-    if(alone OR NOT EXISTS ${source}) # made by the build
+    if(alone OR NOT EXISTS ${source}) # kept alone, or made by the build
       continue()
     endif()
     file(SIZE ${source} size)
@@ -101,7 +101,7 @@ function(tessera_together target)
         endif()
       endforeach()
       math(EXPR whole "0${size_${group}} + ${size}")
-      if(NOT clash AND (whole LESS_EQUAL 15 OR whole EQUAL size))
+      if(NOT clash AND (whole LESS_EQUAL 15 OR whole EQUAL size)) # 60 KB, or a group of one
         break()
       endif()
     endforeach()

@@ -4,8 +4,8 @@
 Builds the preset `release` in the folder build-times: first the program tessera, then the rest. Prints the CPU
 seconds (user and system) of compilers and linkers for each target, and the files that take longest.
 
-Exits 1 if tessera takes more than 360 s, the rest more than 480 s, or a file more than 12 s that is not matched
-in LONG. The limits are of a 2.0 GHz Xeon (Emerald Rapids) that has nothing else to do.
+Exits 1 if tessera takes more than 360 s, the rest more than 480 s, or a file more than 12 s that no pattern
+of LONG matches. The limits are of a 2.0 GHz Xeon (Emerald Rapids) that has nothing else to do.
 """
 import collections
 import os

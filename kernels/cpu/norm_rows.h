@@ -1,6 +1,8 @@
 // Loops over the rows of a norm with a residual: y is made of x, or of the sum of x and the residual.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "kernels/cpu/elementwise.h"
