@@ -5,7 +5,7 @@ Builds the preset `release` in the folder build-times: first the program tessera
 seconds (user and system) of compilers and linkers for each target, and the files that take longest.
 
 Exits 1 if tessera takes more than 360 s, the rest more than 480 s, or a file more than 12 s that no pattern
-of LONG matches. The limits are of a 2.0 GHz Xeon (Emerald Rapids) that has nothing else to do.
+of LONG matches. The limits are of a Xeon (Emerald Rapids) that has nothing else to do.
 """
 import collections
 import os
@@ -48,7 +48,7 @@ def measure(target):
 
 
 def target_of(output):
-    """tools/CMakeFiles/tessera_tools.dir/x.cpp.o belongs to tessera_tools; a program to itself."""
+    """tools/CMakeFiles/tessera_tools.dir/x.cpp.o belongs to tessera_tools; programs are linked."""
     folders = [part for part in pathlib.PurePath(output).parts if part.endswith(".dir")]
     return folders[0].removesuffix(".dir") if folders else "linking"
 
