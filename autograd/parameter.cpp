@@ -8,7 +8,7 @@
 #include "runtime/check.h"
 #include "runtime/describe.h"
 #include "runtime/host_pieces.h"
-#include "runtime/normals.h"
+#include "runtime/random.h"
 #include "runtime/threads.h"
 
 namespace tessera {

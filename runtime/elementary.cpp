@@ -7,6 +7,9 @@
 // second double, which is added to the rest. Terms beyond the first three are a polynomial; its
 // coefficients are made and its error is bounded by tools/polynomials.py.
 //
+// The cores have no branch and are always inlined: a loop over them becomes one of vectors, with the
+// bits of single calls.
+//
 // References: J.-M. Muller, "Elementary Functions", chapters 3, 4 and 11: polynomials that interpolate
 // a function at the Chebyshev points, reduction of arguments; W. J. Cody and W. Waite, "Software
 // Manual for the Elementary Functions", 1980: constants in parts; T. J. Dekker, "A floating-point
@@ -20,6 +23,8 @@
 #include <limits>
 
 #include "runtime/check.h"
+
+#define TESSERA_CORE [[gnu::always_inline]] inline
 
 namespace tessera {
 namespace {
@@ -48,14 +53,17 @@ double leading(double x) {
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) & kMask);
 }
 
-/// The nearest whole number, for |x| < 2^51: a double of the shift's size has no fraction.
+/// |x| < 2^51 plus this is rounded to a whole number, since a double of this size has no fraction. The last
+/// bits of the sum are those of the number.
+constexpr double kWhole = 0x1.8p52;
+
+/// The nearest whole number, for |x| < 2^51.
 double nearest_whole(double x) {
-  constexpr double kShift = 0x1.8p52;
-  return (x + kShift) - kShift;
+  return (x + kWhole) - kWhole;
 }
 
 template <std::size_t kTerms>
-double polynomial(const std::array<double, kTerms>& coefficients, double x) {
+TESSERA_CORE double polynomial(const std::array<double, kTerms>& coefficients, double x) {
   double sum = coefficients[kTerms - 1];
   for (std::size_t i = kTerms - 1; i-- > 0;) sum = sum * x + coefficients[i];
   return sum;
@@ -105,7 +113,8 @@ struct OddSeries {
 };
 
 template <std::size_t kTerms>
-OddSeries odd_series(double a, double b, double k, const std::array<double, kTerms>& tail) {
+TESSERA_CORE OddSeries odd_series(double a, double b, double k,
+                                  const std::array<double, kTerms>& tail) {
   const double x = a + b, square = x * x;
   return {.cube = k * (a * a * a),
           .rest = b + k * b * (square + x * a + a * a) + x * square * polynomial(tail, square)};
@@ -113,29 +122,36 @@ OddSeries odd_series(double a, double b, double k, const std::array<double, kTer
 
 // ---- ln(x) = n ln(2) + 2 atanh(s) with x = 2^n z, s = (z - 1) / (z + 1), |s| < 0.172 ----
 
-constexpr double kThird = 0x1.554p-2;
+constexpr double kOneThird = 0x1.554p-2;
 constexpr std::array kAtanhTail = {
     0x1.5555555555555p-14, 0x1.999999999999ap-3, 0x1.2492492492485p-3, 0x1.c71c71c71f2ffp-4,
     0x1.745d1743765e1p-4,  0x1.3b13b2644add0p-4, 0x1.1110b809a7e9dp-4, 0x1.e202cde1e1cd5p-5,
     0x1.ab7faeeba5a00p-5,  0x1.befc7f8a7f25dp-5};
 
-/// ln(x) with an error of 2^-63 of it. x is positive and finite.
-TwoDoubles logarithm_of(double x) {
+/// ln(x 2^exponent) with an error of 2^-63 of it. x is positive, finite and not subnormal.
+TESSERA_CORE TwoDoubles logarithm_of(double x, double exponent = 0.0) {
   constexpr std::uint64_t kSqrtHalf = 0x3fe6a09e667f3bcd, kOne = 0x3ff0000000000000;
-  const bool subnormal = x < std::numeric_limits<double>::min();
-  const auto shifted =
-      std::bit_cast<std::uint64_t>(subnormal ? x * 0x1p54 : x) + (kOne - kSqrtHalf);
-  const double n = static_cast<int>(shifted >> 52) - 1023 - (subnormal ? 54 : 0);
+  constexpr double kLargeWhole = 0x1p52;  // its last bits are a whole number
+  const auto shifted = std::bit_cast<std::uint64_t>(x) + (kOne - kSqrtHalf);
+  const auto biased =
+      std::bit_cast<double>(shifted >> 52 | std::bit_cast<std::uint64_t>(kLargeWhole));
+  const double n = biased - (kLargeWhole + 1023) + exponent;
   const auto z = std::bit_cast<double>((shifted & 0xfffffffffffff) + kSqrtHalf);  // sqrt(1/2) on
   // s = a + b. z + 1 may have 54 bits; with its first 32 the division's remainder is exact.
   const double difference = z - 1.0, sum = z + 1.0;
   const double sum_high = leading<32>(sum), sum_low = z - (sum_high - 1.0);
   const double a = leading<14>(difference / sum);
   const double b = ((difference - a * sum_high) - a * sum_low) / sum;
-  const OddSeries series = odd_series(a, b, kThird, kAtanhTail);
+  const OddSeries series = odd_series(a, b, kOneThird, kAtanhTail);
   const TwoDoubles first = ordered_sum(n * kLn2High, 2.0 * a);
   const TwoDoubles second = ordered_sum(first.high, 2.0 * series.cube);
   return ordered_sum(second.high, first.low + second.low + (2.0 * series.rest + n * kLn2Low));
+}
+
+/// The same for every positive and finite x.
+TwoDoubles any_logarithm_of(double x) {
+  const bool subnormal = x < std::numeric_limits<double>::min();
+  return subnormal ? logarithm_of(x * 0x1p54, -54.0) : logarithm_of(x);
 }
 
 // ---- sin(x), cos(x) = +-sin(r) or +-cos(r) with r = x - n pi / 2, |r| <= pi / 4 ----
@@ -149,33 +165,31 @@ constexpr std::array kCosineTail = {  // cos(r) = 1 - r^2 / 2 + r^4 P(r^2)
     0x1.1eed8deb644b7p-29, -0x1.9394b9bb6e16dp-37, 0x1.ab782b04de8dep-45};
 
 struct ReducedAngle {
-  int quadrant;  // n modulo 4
+  std::uint64_t quadrant;  // n modulo 4 in its last two bits
   TwoDoubles r;
 };
 
 /// pi / 2 is subtracted n times in four parts. Up to kLargestAngle n has 24 bits, and each of the
 /// first three parts 29: their products are exact. The last one makes an error of 2^-117.
-ReducedAngle reduce(double x) {
-  check(std::fabs(x) <= kLargestAngle, "the angle {} has no sine; the largest is {:.0f} radians", x,
-        kLargestAngle);
+TESSERA_CORE ReducedAngle reduce(double x) {
   constexpr double kPerQuarter = 0x1.45f306dc9c883p-1;
-  constexpr double kParts[] = {0x1.921fb54p0, 0x1.10b4611p-30, 0x1.4c4c662p-59,
-                               0x1.1701b839a2520p-88};
-  const double n = nearest_whole(x * kPerQuarter);
-  const TwoDoubles second = exact_sum(x - n * kParts[0], -(n * kParts[1]));
-  const TwoDoubles third = exact_sum(second.high, -(n * kParts[2]));
-  return {.quadrant = static_cast<int>(n) & 3,
-          .r = ordered_sum(third.high, second.low + third.low - n * kParts[3])};
+  constexpr double kFirst = 0x1.921fb54p0, kSecond = 0x1.10b4611p-30, kThird = 0x1.4c4c662p-59,
+                   kLast = 0x1.1701b839a2520p-88;
+  const double turns = x * kPerQuarter + kWhole, n = turns - kWhole;
+  const TwoDoubles second = exact_sum(x - n * kFirst, -(n * kSecond));
+  const TwoDoubles third = exact_sum(second.high, -(n * kThird));
+  return {.quadrant = std::bit_cast<std::uint64_t>(turns),
+          .r = ordered_sum(third.high, second.low + third.low - n * kLast)};
 }
 
-double sine_of(const TwoDoubles& r) {
+TESSERA_CORE double sine_of(const TwoDoubles& r) {
   const double a = leading<14>(r.high);
   const OddSeries series = odd_series(a, (r.high - a) + r.low, -kSixth, kSineTail);
   const TwoDoubles sum = ordered_sum(a, series.cube);
   return sum.high + (sum.low + series.rest);
 }
 
-double cosine_of(const TwoDoubles& r) {
+TESSERA_CORE double cosine_of(const TwoDoubles& r) {
   const double a = leading<26>(r.high), square = r.high * r.high;
   const double rest = square * square * polynomial(kCosineTail, square) -
                       (0.5 * (r.high - a) * (r.high + a) + r.high * r.low);
@@ -183,22 +197,44 @@ double cosine_of(const TwoDoubles& r) {
   return sum.high + (sum.low + rest);
 }
 
-/// sin(r + quadrant pi / 2).
-double turned(int quadrant, const TwoDoubles& r) {
-  const double value = quadrant % 2 == 0 ? sine_of(r) : cosine_of(r);
-  return quadrant < 2 ? value : -value;
+struct SineAndCosine {
+  double sine, cosine;
+};
+
+TESSERA_CORE SineAndCosine sine_and_cosine_of(double x) {
+  const auto [quadrant, r] = reduce(x);
+  const auto sine = std::bit_cast<std::uint64_t>(sine_of(r));
+  const auto cosine = std::bit_cast<std::uint64_t>(cosine_of(r));
+  const std::uint64_t exchanged = (sine ^ cosine) & -(quadrant & 1);  // in odd quadrants
+  const auto negated = [](std::uint64_t turns) { return (turns & 2) << 62; };
+  return {std::bit_cast<double>(sine ^ exchanged ^ negated(quadrant)),
+          std::bit_cast<double>(cosine ^ exchanged ^ negated(quadrant + 1))};
+}
+
+void check_angle(double x) {
+  check(std::fabs(x) <= kLargestAngle, "the angle {} has no sine; the largest is {:.0f} radians", x,
+        kLargestAngle);
 }
 
 }  // namespace
 
 double sine(double x) {
-  const ReducedAngle angle = reduce(x);
-  return turned(angle.quadrant, angle.r);
+  check_angle(x);
+  return sine_and_cosine_of(x).sine;
 }
 
 double cosine(double x) {
-  const ReducedAngle angle = reduce(x);
-  return turned((angle.quadrant + 1) & 3, angle.r);
+  check_angle(x);
+  return sine_and_cosine_of(x).cosine;
+}
+
+void sines_and_cosines(std::span<const double> angles, double* sines, double* cosines) {
+  for (const double angle : angles) check_angle(angle);
+  for (std::size_t i = 0; i < angles.size(); ++i) {
+    const auto [sine, cosine] = sine_and_cosine_of(angles[i]);
+    sines[i] = sine;
+    cosines[i] = cosine;
+  }
 }
 
 double exponential(double x) {
@@ -209,7 +245,11 @@ double logarithm(double x) {
   if (x == 0.0) return -std::numeric_limits<double>::infinity();
   if (!(x > 0.0)) return std::numeric_limits<double>::quiet_NaN();
   if (std::isinf(x)) return x;
-  return logarithm_of(x).high;
+  return any_logarithm_of(x).high;
+}
+
+void logarithms(std::span<double> values) {
+  for (double& value : values) value = logarithm_of(value).high;
 }
 
 double power(double base, double exponent) {
@@ -217,7 +257,7 @@ double power(double base, double exponent) {
   if (base == 0.0 || std::isinf(base)) return (base == 0.0) == (exponent > 0.0) ? 0.0 : INFINITY;
   if (!(base > 0.0)) return std::numeric_limits<double>::quiet_NaN();
   // A product of factors of 26 bits is exact.
-  const TwoDoubles log = logarithm_of(base);
+  const TwoDoubles log = any_logarithm_of(base);
   const double log_high = leading<26>(log.high), exponent_high = leading<26>(exponent);
   const double rest = exponent_high * (log.high - log_high) +
                       (exponent - exponent_high) * log.high + exponent * log.low;

@@ -1,25 +1,31 @@
 #include "runtime/random.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <numbers>
 #include <utility>
 
 #include "runtime/check.h"
 #include "runtime/elementary.h"
 #include "runtime/hash.h"
-#include "runtime/normals.h"
 
 namespace tessera {
 namespace {
 
-/// The point whose coordinates are two normal numbers, by Box-Muller.
-struct Polar {
-  double radius, angle;
-};
+// Box-Muller: two words give the point whose coordinates are two normal numbers. Its radius is
+// sqrt(-2 ln(1 - u)) and its angle 2 pi v.
+double angle_of(std::uint32_t word) {
+  return 2.0 * std::numbers::pi * RandomStream::to_uniform(word);
+}
 
-Polar polar(const PhiloxCounter& words, std::size_t pair) {
-  // 1 - u lies in (0, 1], so the logarithm is finite.
-  return {std::sqrt(-2.0 * logarithm(1.0 - RandomStream::to_uniform(words[pair]))),
-          2.0 * std::numbers::pi * RandomStream::to_uniform(words[pair + 1])};
+double radius_of(double logarithm) {
+  return std::sqrt(-2.0 * logarithm);
+}
+
+/// In (0, 1]: its logarithm is finite.
+double positive_uniform(std::uint32_t word) {
+  return 1.0 - RandomStream::to_uniform(word);
 }
 
 }  // namespace
@@ -42,19 +48,33 @@ std::uint64_t RandomStream::below(std::uint64_t index, std::uint64_t bound) cons
 }
 
 float RandomStream::normal(std::uint64_t index) const {
-  const auto [radius, angle] = polar(block(index / 4), (index % 4) / 2 * 2);
+  const PhiloxCounter words = block(index / 4);
+  const std::size_t pair = (index % 4) / 2 * 2;
+  const double radius = radius_of(logarithm(positive_uniform(words[pair])));
+  const double angle = angle_of(words[pair + 1]);
   return static_cast<float>(radius * (index % 2 == 0 ? cosine(angle) : sine(angle)));
 }
 
 void fill_normal(std::span<float> values, const RandomStream& random, std::uint64_t first) {
+  constexpr std::size_t kPairs = 128;
+  std::array<double, kPairs> logs{}, angles{}, sines{}, cosines{};
   std::size_t i = 0;
   for (; i < values.size() && (first + i) % 4 != 0; ++i) values[i] = random.normal(first + i);
-  for (; i + 4 <= values.size(); i += 4) {
-    const PhiloxCounter words = random.block((first + i) / 4);
-    for (const std::size_t pair : {0, 2}) {
-      const auto [radius, angle] = polar(words, pair);
-      values[i + pair] = static_cast<float>(radius * cosine(angle));
-      values[i + pair + 1] = static_cast<float>(radius * sine(angle));
+  while (i + 4 <= values.size()) {
+    const std::size_t pairs = std::min(kPairs, (values.size() - i) / 4 * 2);
+    for (std::size_t pair = 0; pair < pairs; pair += 2) {
+      const PhiloxCounter words = random.block((first + i) / 4 + pair / 2);
+      for (const std::size_t half : {0, 1}) {
+        logs[pair + half] = positive_uniform(words[2 * half]);
+        angles[pair + half] = angle_of(words[2 * half + 1]);
+      }
+    }
+    logarithms(std::span(logs).first(pairs));
+    sines_and_cosines(std::span(angles).first(pairs), sines.data(), cosines.data());
+    for (std::size_t pair = 0; pair < pairs; ++pair, i += 2) {
+      const double radius = radius_of(logs[pair]);
+      values[i] = static_cast<float>(radius * cosines[pair]);
+      values[i + 1] = static_cast<float>(radius * sines[pair]);
     }
   }
   for (; i < values.size(); ++i) values[i] = random.normal(first + i);

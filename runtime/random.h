@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace tessera {
@@ -64,6 +65,9 @@ class RandomStream {
   std::uint64_t seed_ = 0;
   std::uint64_t stream_ = 0;
 };
+
+/// values[i] = random.normal(first + i), to the bit, many at a time.
+void fill_normal(std::span<float> values, const RandomStream& random, std::uint64_t first);
 
 /// A pseudo-random bijection of {0, ..., size - 1} with random access: a shuffled epoch needs no
 /// table. A Feistel network permutes the next power of four, and cycle walking applies it again

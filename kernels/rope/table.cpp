@@ -207,12 +207,18 @@ RopeTable rope_table(std::int64_t positions, const RopeFrequencies& frequencies,
   visit_floating(dtype, [&](auto type) {
     using T = decltype(type);
     std::vector<T> cosines(static_cast<std::size_t>(shape.numel())), sines = cosines;
-    const std::int64_t computed = context().is_dry() ? 0 : positions;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(computed) * of_pair.size(); ++i) {
-      double angle = static_cast<double>(i / of_pair.size()) * of_pair[i % of_pair.size()];
-      if (in_f32) angle = static_cast<float>(angle);
-      cosines[i] = static_cast<T>(scaled(cosine(angle)));
-      sines[i] = static_cast<T>(scaled(sine(angle)));
+    std::vector<double> angles(of_pair.size()), cosines_of = angles, sines_of = angles;
+    for (std::int64_t position = 0; position < (context().is_dry() ? 0 : positions); ++position) {
+      for (std::size_t pair = 0; pair < angles.size(); ++pair) {
+        const double angle = static_cast<double>(position) * of_pair[pair];
+        angles[pair] = in_f32 ? static_cast<float>(angle) : angle;
+      }
+      sines_and_cosines(angles, sines_of.data(), cosines_of.data());
+      const auto first = position * static_cast<std::int64_t>(of_pair.size());
+      for (std::size_t pair = 0; pair < angles.size(); ++pair) {
+        cosines[first + pair] = static_cast<T>(scaled(cosines_of[pair]));
+        sines[first + pair] = static_cast<T>(scaled(sines_of[pair]));
+      }
     }
     table.cosine = Tensor::from(cosines, shape);
     table.sine = Tensor::from(sines, shape);

@@ -106,7 +106,7 @@ const Segment& segment_at(const BucketLayout& bucket, std::int64_t element) {
 
 Partition::Partition(Layout layout, int shards, const std::vector<Bucket>& buckets,
                      int expert_ranks)
-    : layout_(layout), shards_(shards) {
+    : layout_(layout), shards_(shards), owned_(std::max(shards, 0)), owned_trained_(owned_) {
   check(shards >= 1, "a partition has {} shards; expected at least 1", shards);
   std::vector<int> owners;
   if (layout == Layout::tensors) owners = balanced_owners(buckets, shards);
@@ -115,6 +115,16 @@ Partition::Partition(Layout layout, int shards, const std::vector<Bucket>& bucke
     buckets_.push_back(lay_out(bucket, layout, shards, next_owner, expert_ranks));
     if (layout == Layout::tensors) next_owner += bucket.parameters.size();
     first_.push_back(first_.back() + buckets_.back().parameter_count());
+  }
+  for (int b = 0; b < static_cast<int>(buckets_.size()); ++b) {
+    for (int p = 0; p < buckets_[b].parameter_count(); ++p) {
+      const bool trained = p < buckets_[b].trained_count;
+      for (int shard = 0; shard < shards; ++shard) {
+        const std::int64_t count = owned(b, p, shard).count;
+        owned_[shard] += count;
+        if (trained) owned_trained_[shard] += count;
+      }
+    }
   }
 }
 
@@ -127,18 +137,6 @@ Range Partition::owned(int bucket, int parameter, int shard) const {
   if (segment.owner >= 0) return {0, segment.owner == shard ? count : 0};
   const Range mine = intersection({offset, count}, part_of(segment, shards_, shard));
   return {mine.count == 0 ? 0 : mine.first - offset, mine.count};
-}
-
-std::int64_t Partition::owned_elements(int shard, bool trainable_only) const {
-  std::int64_t sum = 0;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const auto& parameters = buckets_[b].parameters;
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      if (trainable_only && !parameters[p].trainable()) continue;
-      sum += owned(static_cast<int>(b), static_cast<int>(p), shard).count;
-    }
-  }
-  return sum;
 }
 
 Range part_of(const Segment& segment, int shards, int shard) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <numbers>
+#include <vector>
 
 #include "runtime/error.h"
 #include "runtime/random.h"
@@ -130,6 +131,25 @@ TEST_CASE("logarithm of 0, of infinity, and of what has none") {
   CHECK(logarithm(kInfinity) == kInfinity);
   CHECK(std::isnan(logarithm(-1.0)));
   CHECK(std::isnan(logarithm(std::nan(""))));
+}
+
+TEST_CASE("many functions at a time have the bits of one at a time") {
+  std::vector<double> angles, sines(1001), cosines(1001), values, logs;
+  for (int i = 0; i < 1001; ++i) {
+    angles.push_back(sample(-kLargestAngle, kLargestAngle, i) / (i % 2 == 0 ? 1.0 : 1e6));
+    values.push_back(std::exp(sample(-700.0, 700.0, i)));
+  }
+  logs = values;
+  sines_and_cosines(angles, sines.data(), cosines.data());
+  logarithms(logs);
+  for (int i = 0; i < 1001; ++i) {
+    CAPTURE(i, angles[i], values[i]);
+    REQUIRE(sines[i] == sine(angles[i]));
+    REQUIRE(cosines[i] == cosine(angles[i]));
+    REQUIRE(logs[i] == logarithm(values[i]));
+  }
+  angles[1000] = std::nan("");
+  CHECK_THROWS_AS(sines_and_cosines(angles, sines.data(), cosines.data()), Error);
 }
 
 TEST_CASE("power is within 0.53 ulp for moderate results and within 0.9 for all") {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "runtime/error.h"
-#include "runtime/normals.h"
 
 namespace tessera {
 namespace {
@@ -92,7 +91,7 @@ TEST_CASE("normal values are the nearest floats of Box and Muller's formula") {
 TEST_CASE("normal values have the same bits alone and in a row, wherever it begins and ends") {
   const RandomStream random(9, "row");
   for (std::uint64_t first = 0; first < 9; ++first) {
-    std::vector<float> row(13 - first);
+    std::vector<float> row((first % 2 == 0 ? 13 : 600) - first);
     fill_normal(row, random, first);
     for (std::uint64_t i = 0; i < row.size(); ++i) REQUIRE(row[i] == random.normal(first + i));
   }

@@ -11,7 +11,7 @@
 
 #include "runtime/context.h"
 #include "runtime/error.h"
-#include "runtime/normals.h"
+#include "runtime/random.h"
 #include "sharding/comm/communicator.h"
 #include "tests/support/device.h"
 #include "tests/support/findings.h"

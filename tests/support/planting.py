@@ -41,7 +41,8 @@ class Copy:
         """As the batch builds them; in `folder`, or in the batch's own."""
         self.source = ROOT / (folder or batch.folder)
         self.emulator = batch.emulator
-        self.configuration = ["--preset", batch.preset, *batch.options]
+        # A fault is one file to compile, not a group of files.
+        self.configuration = ["--preset", batch.preset, "-D", "TESSERA_TOGETHER=OFF", *batch.options]
         self.selection = batch.selection
         self.log = self.source / "build.log"
 

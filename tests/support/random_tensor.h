@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/check.h"
-#include "runtime/normals.h"
+#include "runtime/random.h"
 #include "runtime/tensor.h"
 
 namespace tessera::test {
