@@ -320,7 +320,7 @@ FAULTS = {
             "  offsets_of_step_.clear();\n  offsets_of_step_.insert(offsets_of_step_.end(), "),
         "biases move although the routers have moved on to their old copies": (
             "  if (on_device.defined()) {",
-            "  if (on_device.defined() && values.empty()) {"),
+            "  if (on_device.defined() && bias.values.empty()) {"),
         "hf's loads are those of each layer": (
             "for (const Tensor& offsets : offsets_of_pass_) add_counts(sums, 0, offsets);",
             "add_counts(sums, 0, offsets_of_pass_.front());"),
