@@ -60,9 +60,9 @@ Bpe::Bpe(TextMap<std::int32_t> ids, const Merges& merges, const BpeOptions& opti
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto id_of = [&](const std::string& token) {
       const auto id = find(token);
-      check(id.has_value(), "merge {} ({} {}) needs the token {}, which the vocabulary lacks", rank,
-            excerpt(merges[rank].first), excerpt(merges[rank].second), excerpt(token));
-      return *id;
+      if (id) return *id;
+      fail("merge {} ({} {}) needs the token {}, which the vocabulary lacks", rank,
+           excerpt(merges[rank].first), excerpt(merges[rank].second), excerpt(token));
     };
     const auto& [left, right] = merges[rank];
     const std::string merged = left + right;

@@ -72,8 +72,9 @@ BpeTokenizer::~BpeTokenizer() = default;
 
 void BpeTokenizer::place_token(const std::string& text, std::int32_t id) {
   const auto place = static_cast<std::size_t>(id);
-  check(!taken_[place], "the tokens {} and {} have the id {}", excerpt(texts_[place]),
-        excerpt(text), id);
+  if (taken_[place]) {
+    fail("the tokens {} and {} have the id {}", excerpt(texts_[place]), excerpt(text), id);
+  }
   taken_[place] = true;
   texts_[place] = text;
 }

@@ -93,11 +93,14 @@ std::optional<Regex::Match> Regex::Search::next(std::size_t from) {
   // The machine code has a small stack; the interpreter uses the heap.
   if (status == PCRE2_ERROR_JIT_STACKLIMIT) status = search(PCRE2_NO_JIT);
   if (status == PCRE2_ERROR_NOMATCH) return std::nullopt;
-  check(status >= 0, "the expression {} fails on the text at byte {}: {}", excerpt(regex_.pattern_),
-        from, message_of(status));
+  if (status < 0) {
+    fail("the expression {} fails on the text at byte {}: {}", excerpt(regex_.pattern_), from,
+         message_of(status));
+  }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data);
-  check(from <= ends[0] && ends[0] <= ends[1], "the expression {} matches backwards",
-        excerpt(regex_.pattern_));
+  if (ends[0] < from || ends[1] < ends[0]) {
+    fail("the expression {} matches backwards", excerpt(regex_.pattern_));
+  }
   return Match{ends[0], ends[1]};
 }
 

@@ -22,9 +22,10 @@ std::vector<std::string> vocabulary_of(const nlohmann::json& ids_of_tokens) {
   std::vector<std::string> vocabulary(ids_of_tokens.size());
   std::vector<bool> seen(ids_of_tokens.size());
   for (const auto& [token, id] : ids_of_tokens.items()) {
-    check(id.is_number_unsigned() && id.get<std::uint64_t>() < seen.size(),
-          "the id of token {} is {}; expected 0 to {}", excerpt(token), excerpt(id.dump()),
-          seen.size() - 1);
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= seen.size()) {
+      fail("the id of token {} is {}; expected 0 to {}", excerpt(token), excerpt(id.dump()),
+           seen.size() - 1);
+    }
     const auto place = id.get<std::size_t>();
     check(!seen[place], "two tokens have the id {}", place);
     seen[place] = true;

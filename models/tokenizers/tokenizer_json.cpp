@@ -25,9 +25,10 @@ TextMap<std::int32_t> ids_from(const json& vocabulary) {
   TextMap<std::int32_t> ids;
   ids.reserve(vocabulary.size());
   for (const auto& [token, id] : vocabulary.items()) {
-    check(id.is_number_unsigned() && id.get<std::uint64_t>() <= kGreatestId,
-          "the id of token {} is {}; expected a whole number of 31 bits", excerpt(token),
-          excerpt(id.dump()));
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() > kGreatestId) {
+      fail("the id of token {} is {}; expected a whole number of 31 bits", excerpt(token),
+           excerpt(id.dump()));
+    }
     ids.emplace(token, id.get<std::int32_t>());
   }
   return ids;
@@ -36,8 +37,9 @@ TextMap<std::int32_t> ids_from(const json& vocabulary) {
 /// "left right".
 std::pair<std::string, std::string> merge_from(const std::string& line) {
   const std::size_t space = line.find(' ');
-  check(space != line.npos && space == line.rfind(' '),
-        "the merge {} is not two tokens with a space between them", excerpt(line));
+  if (space == line.npos || space != line.rfind(' ')) {
+    fail("the merge {} is not two tokens with a space between them", excerpt(line));
+  }
   return {line.substr(0, space), line.substr(space + 1)};
 }
 
@@ -52,7 +54,7 @@ Bpe::Merges merges_from(const json& list) {
     } else {
       const bool is_pair =
           merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string();
-      check(is_pair, "the merge {} is not two tokens", excerpt(merge.dump()));
+      if (!is_pair) fail("the merge {} is not two tokens", excerpt(merge.dump()));
       merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
     }
   }
