@@ -139,6 +139,10 @@ Range Partition::owned(int bucket, int parameter, int shard) const {
   return {mine.count == 0 ? 0 : mine.first - offset, mine.count};
 }
 
+std::int64_t Partition::owned_elements(int shard, bool trainable_only) const {
+  return (trainable_only ? owned_trained_ : owned_)[shard];
+}
+
 Range part_of(const Segment& segment, int shards, int shard) {
   check(segment.owner < 0, "a segment with one owner has no equal parts");
   const std::int64_t part = segment.range.count / shards;

@@ -50,8 +50,7 @@ struct Segment {
 struct BucketLayout {
   std::string name;
   std::vector<Parameter> parameters;
-  /// Where each parameter begins.
-  std::vector<std::int64_t> offsets;
+  std::vector<std::int64_t> offsets;  // where each parameter begins
   std::vector<Segment> segments;
   /// Size of the buffer, padding included.
   std::int64_t elements = 0;
@@ -96,9 +95,7 @@ class Partition {
   /// The flat elements of a parameter that `shard` owns; see BucketLayout::place_of. May be empty.
   Range owned(int bucket, int parameter, int shard) const;
   /// Elements that `shard` owns in all, without padding; optionally of trained parameters only.
-  std::int64_t owned_elements(int shard, bool trainable_only = false) const {
-    return (trainable_only ? owned_trained_ : owned_)[shard];
-  }
+  std::int64_t owned_elements(int shard, bool trainable_only = false) const;
 
  private:
   Layout layout_;
@@ -106,8 +103,7 @@ class Partition {
   std::vector<BucketLayout> buckets_;
   /// For each bucket the number of its first parameter; then the number of all parameters.
   std::vector<int> first_ = {0};
-  /// By shard.
-  std::vector<std::int64_t> owned_, owned_trained_;
+  std::vector<std::int64_t> owned_, owned_trained_;  // by shard
 };
 
 /// The elements of the buffer that are `shard`'s equal part of a segment. Raises Error if the

@@ -22,14 +22,17 @@ import planting
 CPU_FAULTS = {
     ("runtime/elementary.cpp", "runtime_elementary"): {
         "pi / 2 has three parts": (
-            "third.low - n * kParts[3]",
+            "third.low - n * kLast",
             "third.low"),
         "the difference of an angle from its multiple of pi / 2 is rounded": (
             "second.low + third.low - n",
             "third.low - n"),
         "the sine of the third quadrant is that of the first": (
-            "return quadrant < 2 ?",
-            "return quadrant < 3 ?"),
+            "sine ^ exchanged ^ negated(quadrant)",
+            "sine ^ exchanged ^ negated(quadrant & quadrant << 1)"),
+        "cosines have the signs of sines": (
+            "negated(quadrant + 1)",
+            "negated(quadrant)"),
         "a sine's reduced angle is one double": (
             "(r.high - a) + r.low, -kSixth",
             "r.high - a, -kSixth"),
@@ -62,6 +65,9 @@ CPU_FAULTS = {
         "normal values come from sines alone": (
             "cosine(angle) : sine",
             "sine(angle) : sine"),
+        "many normal values come from sines alone": (
+            "radius * cosines[pair]",
+            "radius * sines[pair]"),
     },
     ("runtime/threads.cpp", "runtime_threads"): {
         "every thread begins with the first share": (
@@ -1084,8 +1090,8 @@ FAULTS = {
             "return 2.0 * pairs * logarithm(waves) / (2.0 * logarithm(theta));",
             "return 2.0 * pairs * logarithm(waves) / logarithm(theta);"),
         "angles in f32 are not rounded": (
-            "if (in_f32) angle = static_cast<float>(angle);",
-            ""),
+            "in_f32 ? static_cast<float>(angle) : angle",
+            "angle"),
     },
     ("kernels/reduce/cuda.cu", "kernels_reduce"): {
         "no barrier between the warps' results and their reader": (
