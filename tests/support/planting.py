@@ -41,8 +41,7 @@ class Copy:
         """As the batch builds them; in `folder`, or in the batch's own."""
         self.source = ROOT / (folder or batch.folder)
         self.emulator = batch.emulator
-        # A fault is one file to compile, not a group of files.
-        self.configuration = ["--preset", batch.preset, "-D", "TESSERA_TOGETHER=OFF", *batch.options]
+        self.configuration = ["--preset", batch.preset, *batch.options]
         self.selection = batch.selection
         self.log = self.source / "build.log"
 
@@ -69,19 +68,15 @@ class Copy:
     def build(self, tests):
         return self.cmake("--build", "build", "--target", *(test.split()[0] for test in tests))
 
-    def first_red(self, tests):
-        """The first test program that fails, or None."""
-        for test in tests:
-            program, *options = test.split()
-            try:
-                outcome = subprocess.run(
-                    [*self.emulator, self.source / "build" / "bin" / program, *options,
-                     *self.selection, "--abort"], capture_output=True, timeout=300)
-            except subprocess.TimeoutExpired:
-                return f"{test} (hangs)"
-            if outcome.returncode != 0:
-                return test
-        return None
+    def is_red(self, test):
+        """How a built test program fails, or None."""
+        program, *options = test.split()
+        command = [*self.emulator, self.source / "build" / "bin" / program, *options, *self.selection, "--abort"]
+        try:
+            outcome = subprocess.run(command, capture_output=True, timeout=300)
+        except subprocess.TimeoutExpired:
+            return f"{test} (hangs)"
+        return test if outcome.returncode != 0 else None
 
     def noticed(self, fault):
         """Plants a fault; how it was noticed, or None."""
@@ -89,9 +84,13 @@ class Copy:
         original = target.read_text()
         target.write_text(original.replace(fault.old, fault.new))
         try:
-            if not self.build(fault.tests):
-                return "THE COMPILER, so it is no fault"
-            return self.first_red(fault.tests)
+            for test in fault.tests:  # most faults are noticed by the first: the others need no build
+                if not self.build([test]):
+                    return "THE COMPILER, so it is no fault"
+                red = self.is_red(test)
+                if red is not None:
+                    return red
+            return None
         finally:
             target.write_text(original)
 
@@ -126,12 +125,13 @@ def plant(batch, names):
         print(f"skipped, for want of {batch.needs}: {', '.join(chosen)}")
         return 0
     copy = Copy(batch)
+    copy.configuration += ["-D", "TESSERA_TOGETHER=OFF"]  # a fault is one file to compile, not a group of files
     copy.update()
     tests = list(dict.fromkeys(test for fault in chosen.values() for test in fault.tests))
     if not copy.configure() or not copy.build(tests):
         print(f"the tests do not build without any fault: see {copy.log}")
         return None
-    red = copy.first_red(tests)
+    red = next(filter(None, map(copy.is_red, tests)), None)
     if red is not None:
         print(f"{red} is red without any fault")
         return None
