@@ -63,7 +63,8 @@ class TwoNetworksTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        (self.folder / "second").mkdir()
+        for network in ("first", "second"):  # their temporary files, which process numbers name
+            (self.folder / network).mkdir()
         agent = self.folder / "agent.sh"
         agent.write_text(AGENT.format(folder=self.folder))
         agent.chmod(0o755)
@@ -87,7 +88,7 @@ class TwoNetworksTest(unittest.TestCase):
 
     def in_networks(self, script):
         environment = os.environ | {
-            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "ASAN_OPTIONS": "detect_leaks=0",
+            "TMPDIR": str(self.folder / "first"), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "ASAN_OPTIONS": "detect_leaks=0",
             "OMPI_MCA_oob_tcp_keepalive_time": "2", "OMPI_MCA_oob_tcp_keepalive_intvl": "1",
             "OMPI_MCA_oob_tcp_keepalive_probes": "1"}
         done = subprocess.run([*UNSHARE, "sh", "-c", NETWORKS + script], env=environment, timeout=280,
