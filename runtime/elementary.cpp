@@ -122,7 +122,7 @@ TESSERA_CORE OddSeries odd_series(double a, double b, double k,
 
 // ---- ln(x) = n ln(2) + 2 atanh(s) with x = 2^n z, s = (z - 1) / (z + 1), |s| < 0.172 ----
 
-constexpr double kOneThird = 0x1.554p-2;
+constexpr double kThird = 0x1.554p-2;
 constexpr std::array kAtanhTail = {
     0x1.5555555555555p-14, 0x1.999999999999ap-3, 0x1.2492492492485p-3, 0x1.c71c71c71f2ffp-4,
     0x1.745d1743765e1p-4,  0x1.3b13b2644add0p-4, 0x1.1110b809a7e9dp-4, 0x1.e202cde1e1cd5p-5,
@@ -142,7 +142,7 @@ TESSERA_CORE TwoDoubles logarithm_of(double x, double exponent = 0.0) {
   const double sum_high = leading<32>(sum), sum_low = z - (sum_high - 1.0);
   const double a = leading<14>(difference / sum);
   const double b = ((difference - a * sum_high) - a * sum_low) / sum;
-  const OddSeries series = odd_series(a, b, kOneThird, kAtanhTail);
+  const OddSeries series = odd_series(a, b, kThird, kAtanhTail);
   const TwoDoubles first = ordered_sum(n * kLn2High, 2.0 * a);
   const TwoDoubles second = ordered_sum(first.high, 2.0 * series.cube);
   return ordered_sum(second.high, first.low + second.low + (2.0 * series.rest + n * kLn2Low));
@@ -173,13 +173,13 @@ struct ReducedAngle {
 /// first three parts 29: their products are exact. The last one makes an error of 2^-117.
 TESSERA_CORE ReducedAngle reduce(double x) {
   constexpr double kPerQuarter = 0x1.45f306dc9c883p-1;
-  constexpr double kFirst = 0x1.921fb54p0, kSecond = 0x1.10b4611p-30, kThird = 0x1.4c4c662p-59,
-                   kLast = 0x1.1701b839a2520p-88;
+  constexpr double kPart1 = 0x1.921fb54p0, kPart2 = 0x1.10b4611p-30, kPart3 = 0x1.4c4c662p-59,
+                   kPart4 = 0x1.1701b839a2520p-88;
   const double turns = x * kPerQuarter + kWhole, n = turns - kWhole;
-  const TwoDoubles second = exact_sum(x - n * kFirst, -(n * kSecond));
-  const TwoDoubles third = exact_sum(second.high, -(n * kThird));
+  const TwoDoubles second = exact_sum(x - n * kPart1, -(n * kPart2));
+  const TwoDoubles third = exact_sum(second.high, -(n * kPart3));
   return {.quadrant = std::bit_cast<std::uint64_t>(turns),
-          .r = ordered_sum(third.high, second.low + third.low - n * kLast)};
+          .r = ordered_sum(third.high, second.low + third.low - n * kPart4)};
 }
 
 TESSERA_CORE double sine_of(const TwoDoubles& r) {
@@ -265,3 +265,5 @@ double power(double base, double exponent) {
 }
 
 }  // namespace tessera
+
+#undef TESSERA_CORE

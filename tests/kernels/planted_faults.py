@@ -22,7 +22,7 @@ import planting
 CPU_FAULTS = {
     ("runtime/elementary.cpp", "runtime_elementary"): {
         "pi / 2 has three parts": (
-            "third.low - n * kLast",
+            "third.low - n * kPart4",
             "third.low"),
         "the difference of an angle from its multiple of pi / 2 is rounded": (
             "second.low + third.low - n",
