@@ -354,10 +354,12 @@ namespace {
 /// outcome.
 ShellOutcome stopped(const std::string& variables, const std::string& program,
                      const std::string& signal, const TemporaryDirectory& folder) {
-  // Waits until the program catches SIGINT (bit 1) and SIGTERM (bit 14).
-  const std::string caught = "\"^SigCgt:.*[4567cdef]..[2367abef]$\"";
-  return shell(variables + " " + program + device() + " > /dev/null & until grep -q " + caught +
-                   " /proc/$!/status; do sleep 0.1; done; kill -" + signal + " $!; wait $!",
+  // Waits until the program, no longer bash, catches SIGINT (bit 1) and SIGTERM (bit 14).
+  const std::string ready =
+      "grep -q '^Name:.*bench_' /proc/$!/status && "
+      "grep -q '^SigCgt:.*[4567cdef]..[2367abef]$' /proc/$!/status";
+  return shell(variables + " " + program + device() + " > /dev/null & until " + ready +
+                   "; do sleep 0.1; done; kill -" + signal + " $!; wait $!",
                folder);
 }
 
