@@ -356,7 +356,7 @@ ShellOutcome stopped(const std::string& variables, const std::string& program,
                      const std::string& signal, const TemporaryDirectory& folder) {
   // Waits until the program, no longer bash, catches SIGINT (bit 1) and SIGTERM (bit 14).
   const std::string ready =
-      "grep -q '^Name:.*bench_' /proc/$!/status && "
+      "! grep -q '^Name:.*bash' /proc/$!/status && "
       "grep -q '^SigCgt:.*[4567cdef]..[2367abef]$' /proc/$!/status";
   return shell(variables + " " + program + device() + " > /dev/null & until " + ready +
                    "; do sleep 0.1; done; kill -" + signal + " $!; wait $!",
