@@ -297,7 +297,7 @@ TEST_CASE("launch: without progress a run goes on with fewer ranks, and keeps it
   config.train.log_every = 1000;
   Launched launched(folder, config, "--ranks 4 --min-ranks 2 --backoff 0");
   for (int start = 0; start < 2; ++start) {
-    REQUIRE(launched.wait_for_ranks(4));
+    if (!launched.wait_for_ranks(4)) FAIL(launched.text());
     const std::vector<pid_t> ranks = launched.ranks();
     ::kill(ranks[1], SIGSTOP);  // so the run does not end
     config.train.steps = 50;
