@@ -53,8 +53,8 @@ double leading(double x) {
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) & kMask);
 }
 
-/// |x| < 2^51 plus this is rounded to a whole number, since a double of this size has no fraction. The last
-/// bits of the sum are those of the number.
+/// x + kWhole is rounded to a whole number for |x| < 2^51: a double of this size has no fraction. The sum
+/// ends with the bits of that number.
 constexpr double kWhole = 0x1.8p52;
 
 /// The nearest whole number, for |x| < 2^51.

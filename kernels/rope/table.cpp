@@ -208,7 +208,8 @@ RopeTable rope_table(std::int64_t positions, const RopeFrequencies& frequencies,
     using T = decltype(type);
     std::vector<T> cosines(static_cast<std::size_t>(shape.numel())), sines = cosines;
     std::vector<double> angles(of_pair.size()), cosines_of = angles, sines_of = angles;
-    for (std::int64_t position = 0; position < (context().is_dry() ? 0 : positions); ++position) {
+    const std::int64_t computed = context().is_dry() ? 0 : positions;
+    for (std::int64_t position = 0; position < computed; ++position) {
       for (std::size_t pair = 0; pair < angles.size(); ++pair) {
         const double angle = static_cast<double>(position) * of_pair[pair];
         angles[pair] = in_f32 ? static_cast<float>(angle) : angle;

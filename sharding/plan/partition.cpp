@@ -106,7 +106,7 @@ const Segment& segment_at(const BucketLayout& bucket, std::int64_t element) {
 
 Partition::Partition(Layout layout, int shards, const std::vector<Bucket>& buckets,
                      int expert_ranks)
-    : layout_(layout), shards_(shards), owned_(std::max(shards, 0)), owned_trained_(owned_) {
+    : layout_(layout), shards_(shards) {
   check(shards >= 1, "a partition has {} shards; expected at least 1", shards);
   std::vector<int> owners;
   if (layout == Layout::tensors) owners = balanced_owners(buckets, shards);
@@ -116,6 +116,8 @@ Partition::Partition(Layout layout, int shards, const std::vector<Bucket>& bucke
     if (layout == Layout::tensors) next_owner += bucket.parameters.size();
     first_.push_back(first_.back() + buckets_.back().parameter_count());
   }
+  owned_.resize(shards);
+  owned_trained_.resize(shards);
   for (int b = 0; b < static_cast<int>(buckets_.size()); ++b) {
     for (int p = 0; p < buckets_[b].parameter_count(); ++p) {
       const bool trained = p < buckets_[b].trained_count;

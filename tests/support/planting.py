@@ -68,7 +68,7 @@ class Copy:
     def build(self, tests):
         return self.cmake("--build", "build", "--target", *(test.split()[0] for test in tests))
 
-    def is_red(self, test):
+    def failure_of(self, test):
         """How a built test program fails, or None."""
         program, *options = test.split()
         command = [*self.emulator, self.source / "build" / "bin" / program, *options, *self.selection, "--abort"]
@@ -87,7 +87,7 @@ class Copy:
             for test in fault.tests:  # most faults are noticed by the first: the others need no build
                 if not self.build([test]):
                     return "THE COMPILER, so it is no fault"
-                red = self.is_red(test)
+                red = self.failure_of(test)
                 if red is not None:
                     return red
             return None
@@ -131,7 +131,7 @@ def plant(batch, names):
     if not copy.configure() or not copy.build(tests):
         print(f"the tests do not build without any fault: see {copy.log}")
         return None
-    red = next(filter(None, map(copy.is_red, tests)), None)
+    red = next(filter(None, map(copy.failure_of, tests)), None)
     if red is not None:
         print(f"{red} is red without any fault")
         return None

@@ -88,7 +88,8 @@ class TwoNetworksTest(unittest.TestCase):
 
     def in_networks(self, script):
         environment = os.environ | {
-            "TMPDIR": str(self.folder / "first"), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "ASAN_OPTIONS": "detect_leaks=0",
+            "TMPDIR": str(self.folder / "first"), "ASAN_OPTIONS": "detect_leaks=0",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_oob_tcp_keepalive_time": "2", "OMPI_MCA_oob_tcp_keepalive_intvl": "1",
             "OMPI_MCA_oob_tcp_keepalive_probes": "1"}
         done = subprocess.run([*UNSHARE, "sh", "-c", NETWORKS + script], env=environment, timeout=280,
