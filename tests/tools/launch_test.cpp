@@ -50,14 +50,6 @@ bool wait_until(const std::function<bool()>& condition) {
   return false;
 }
 
-/// Whether a process exists and runs. A zombie has ended.
-bool is_alive(pid_t process) {
-  const fs::path stat = "/proc/" + std::to_string(process) + "/stat";
-  std::ifstream file(stat);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  return !text.empty() && text.find(") Z ") == std::string::npos;
-}
-
 bool has_mpirun() {
   if (built_with_mpi() && std::system("command -v mpirun > /dev/null") == 0) return true;
   WARN("skipped: there is no mpirun on PATH, or this build is without MPI");
@@ -104,14 +96,12 @@ class Launched {
 
  private:
   static std::vector<pid_t> processes(const std::string& command) {
-    const std::string words = std::string("bin/tessera") + '\0' + command;
     std::vector<pid_t> found;
     for (const pid_t process : descendants_of(::getpid())) {
       std::ifstream file("/proc/" + std::to_string(process) + "/cmdline", std::ios::binary);
-      const std::string line(std::istreambuf_iterator<char>(file), {});
-      if (line.find(words) < line.find('\0')) {
-        found.push_back(process);
-      }
+      std::string program, word;
+      std::getline(std::getline(file, program, '\0'), word, '\0');
+      if (program.ends_with("bin/tessera") && word == command) found.push_back(process);
     }
     std::sort(found.begin(), found.end());
     return found;
@@ -251,9 +241,9 @@ TEST_CASE("process tree: its end is the end of all below it, also of orphans") {
       return processes.size() == 3;
     };
     REQUIRE(wait_until(written));
-    for (const pid_t process : processes) CHECK(is_alive(process));
+    for (const pid_t process : processes) CHECK_FALSE(has_ended(process));
   }
-  for (const pid_t process : processes) CHECK_FALSE(is_alive(process));
+  for (const pid_t process : processes) CHECK(has_ended(process));
   CHECK(descendants_of(::getpid()).empty());
 }
 
@@ -303,7 +293,7 @@ TEST_CASE("launch: without progress a run goes on with fewer ranks, and keeps it
     config.train.steps = 50;
     if (start == 1) configure(folder, config);  // for the last start
     ::kill(ranks[1], SIGKILL);
-    REQUIRE(wait_until([&] { return std::none_of(ranks.begin(), ranks.end(), is_alive); }));
+    REQUIRE(wait_until([&] { return std::all_of(ranks.begin(), ranks.end(), has_ended); }));
   }
   const int status = launched.wait();
   INFO(launched.text());
@@ -351,7 +341,7 @@ TEST_CASE("launch: a second signal ends ranks that do not answer", "[cpu]") {
   launched.signal(SIGINT);
   launched.wait_for_delivery(SIGINT);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  for (const pid_t rank : ranks) CHECK(is_alive(rank));
+  for (const pid_t rank : ranks) CHECK_FALSE(has_ended(rank));
   launched.signal(SIGINT);
   CHECK(launched.wait() == 128 + SIGINT);
   CHECK(descendants_of(::getpid()).empty());
@@ -366,7 +356,7 @@ TEST_CASE("launch: its own death ends the ranks", "[cpu]") {
   const std::vector<pid_t> ranks = launched.ranks();
   REQUIRE(ranks.size() == 2);
   launched.signal(SIGKILL);
-  CHECK(wait_until([&] { return std::none_of(ranks.begin(), ranks.end(), is_alive); }));
+  CHECK(wait_until([&] { return std::all_of(ranks.begin(), ranks.end(), has_ended); }));
 }
 
 TEST_CASE("launch: errors that come again are not tried for ever", "[cpu]") {
@@ -393,6 +383,18 @@ TEST_CASE("launch: errors that come again are not tried for ever", "[cpu]") {
   CHECK(refused_status == 1);
   CHECK_THAT(refused_text, Contains("before it began to train"));
   CHECK_THAT(refused_text, !Contains("restart 1"));
+}
+
+TEST_CASE("launch: an mpirun that does not end after its ranks is killed", "[cpu]") {
+  const TemporaryDirectory folder;
+  write_file_atomically(folder / "mpirun", "#!/bin/sh\nsleep 0 &\nexec sleep 600\n");  // a zombie
+  fs::permissions(folder / "mpirun", fs::perms::owner_all);
+  Launched launched(folder, run_of(folder, 10), "--ranks 2 --max-restarts 0",
+                    fmt::format("PATH={}:$PATH", folder.path().string()));
+  CHECK(launched.wait() == 128 + SIGKILL);
+  CHECK_THAT(launched.text(), Contains("the run is not started again: mpirun did not end after its "
+                                       "ranks, and --max-restarts is 0"));
+  CHECK(descendants_of(::getpid()).empty());
 }
 
 TEST_CASE("launch: mpirun learns soon that another machine is gone, and its own settings stay",

@@ -201,6 +201,9 @@ FAULTS = {
         "ranks end at the first signal": (
             "tree.signal(SIGUSR1);",
             "tree.signal(SIGTERM);"),
+        "an mpirun that hangs is not told from a killed rank": (
+            ".hung = hung};",
+            ".hung = false};"),
     },
     ("tools/selftest/selftest.cpp", "selftest"): {
         "selftest does not compare weights": (

@@ -70,6 +70,11 @@ TEST_CASE("encode prints the ids of its input on one line") {
   CHECK(encoded("!<|end_of_text|>\"", {}) == "0 1001 1\n");
   CHECK(encoded("!<|end_of_text|>", {"--plain"}).starts_with("0 27 "));
   CHECK(encoded("", {}) == "\n");
+  const test::TemporaryDirectory empty;
+  const auto unreadable =
+      test::shell("tessera encode --tokenizer " + folder + " < " + empty.path().string(), empty);
+  CHECK(unreadable.status == 1);
+  CHECK(unreadable.err == "tessera: cannot read standard input: Is a directory\n");
   const Outcome missing = run({"encode", "--tokenizer", "no/folder"});
   CHECK(missing.status == 1);
   CHECK_THAT(missing.err, Contains("no/folder: no tokenizer here"));

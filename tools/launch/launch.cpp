@@ -37,6 +37,9 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr auto kPause = std::chrono::milliseconds(20);
 /// A second signal ends the run. mpirun needs a moment for that, also on other machines.
 constexpr auto kGracePeriod = std::chrono::seconds(5);
+/// Between two looks at the processes below mpirun, and how often it may be seen to leave zombies.
+constexpr auto kLookPeriod = std::chrono::seconds(1);
+constexpr int kMostZombieLooks = 5;
 
 volatile std::sig_atomic_t last_signal = 0;
 volatile std::sig_atomic_t signals = 0;
@@ -128,7 +131,6 @@ FileState state_of(const fs::path& file) {
                                      found.st_mtim.tv_nsec};
 }
 
-/// The step of a run's newest checkpoint, or -1.
 /// mpirun asks another machine that is silent for so many seconds for a sign of life, so many times.
 /// Its own settings make it wait eight minutes for a machine that is gone.
 void shorten_keepalive() {
@@ -137,6 +139,7 @@ void shorten_keepalive() {
   ::setenv("OMPI_MCA_oob_tcp_keepalive_probes", "3", 0);
 }
 
+/// The step of a run's newest checkpoint, or -1.
 std::int64_t newest_step(const fs::path& run) {
   const std::vector<CheckpointFolder> checkpoints = checkpoints_in(run);
   return checkpoints.empty() ? -1 : checkpoints.back().step;
@@ -197,7 +200,7 @@ class Launcher {
     const FileState before = state_of(marker);
     const std::int64_t step = newest_step(config_.train.dir);
     ProcessTree tree(command(reason));
-    Attempt attempt{.status = wait_for(tree)};
+    Attempt attempt = wait_for(tree);
     attempt.trained = state_of(marker) != before;
     has_trained_ = has_trained_ || attempt.trained;
     const std::int64_t newest = newest_step(config_.train.dir);
@@ -205,12 +208,19 @@ class Launcher {
     return attempt;
   }
 
-  /// Passes signals on until the run has ended.
-  static int wait_for(ProcessTree& tree) {
-    int passed_on = 0;
-    SteadyClock::time_point end;
+  /// Passes signals on until the run has ended. mpirun 4.1 may wait for ever if a rank is killed while
+  /// the ranks connect: it is killed if it leaves them all as zombies.
+  static Attempt wait_for(ProcessTree& tree) {
+    int passed_on = 0, zombie_looks = 0;
+    SteadyClock::time_point end, next_look = SteadyClock::now();
     for (;; std::this_thread::sleep_for(kPause)) {
-      if (const auto status = tree.poll()) return *status;
+      const bool hung = zombie_looks > kMostZombieLooks;
+      if (const auto status = tree.poll()) return {.status = *status, .hung = hung};
+      if (SteadyClock::now() >= next_look) {
+        next_look = SteadyClock::now() + kLookPeriod;
+        zombie_looks = tree.leaves_zombies() ? zombie_looks + 1 : 0;
+        if (zombie_looks > kMostZombieLooks) tree.kill();
+      }
       if (passed_on == 0 && signals > 0) {
         tree.signal(SIGUSR1);  // mpirun passes it on: the ranks stop after their step
         passed_on = 1;

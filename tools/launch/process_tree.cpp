@@ -12,29 +12,38 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <system_error>
 #include <thread>
 
 #include "runtime/check.h"
+#include "runtime/file.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// The parent of a process, from /proc/PID/stat: "12 (name) S 1 ...". The name may hold anything.
-std::optional<pid_t> parent_of(const fs::path& folder) {
-  std::ifstream file(folder / "stat");
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+struct Entry {
+  char state;
+  pid_t parent;
+};
+
+/// From /proc/PID/stat: "12 (name) S 1 ...". The name may hold anything. None, if the process is gone.
+std::optional<Entry> entry_of(const fs::path& folder) {
+  std::string text;
+  try {
+    text = read_text_file(folder / "stat");
+  } catch (const Error&) {
+    return std::nullopt;
+  }
   const std::size_t name_end = text.rfind(") ");
   if (name_end == std::string::npos || name_end + 4 >= text.size()) return std::nullopt;
   pid_t parent = 0;
   const char* const begin = text.data() + name_end + 4;
   const auto [end, error] = std::from_chars(begin, text.data() + text.size(), parent);
   if (error != std::errc()) return std::nullopt;
-  return parent;
+  return Entry{text[name_end + 2], parent};
 }
 
 /// Calls nothing but functions that are safe between fork and exec.
@@ -71,7 +80,7 @@ std::vector<pid_t> descendants_of(pid_t process) {
     const std::string name = entry.path().filename();
     pid_t child = 0;
     if (std::from_chars(name.data(), name.data() + name.size(), child).ec != std::errc()) continue;
-    if (const auto parent = parent_of(entry.path())) children.emplace(*parent, child);
+    if (const auto found = entry_of(entry.path())) children.emplace(found->parent, child);
   }
   std::vector<pid_t> found = {process};
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -80,6 +89,11 @@ std::vector<pid_t> descendants_of(pid_t process) {
   }
   found.erase(found.begin());
   return found;
+}
+
+bool has_ended(pid_t process) {
+  const auto entry = entry_of(fs::path("/proc") / std::to_string(process));
+  return !entry || entry->state == 'Z';
 }
 
 ProcessTree::ProcessTree(const std::vector<std::string>& command, const std::string& output) {
@@ -114,6 +128,12 @@ std::optional<int> ProcessTree::poll() {
     status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
   return status_;
+}
+
+bool ProcessTree::leaves_zombies() const {
+  if (status_) return false;
+  const std::vector<pid_t> below = descendants_of(process_);
+  return !below.empty() && std::all_of(below.begin(), below.end(), has_ended);
 }
 
 void ProcessTree::signal(int number) const {

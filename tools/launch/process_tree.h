@@ -15,6 +15,9 @@ namespace tessera {
 /// The processes below `process`, children before their children.
 std::vector<pid_t> descendants_of(pid_t process);
 
+/// Whether a process has ended, which a zombie has, too.
+bool has_ended(pid_t process);
+
 class ProcessTree {
  public:
   /// Starts a command, the program's path first. It has a process group of its own, so that a
@@ -29,6 +32,8 @@ class ProcessTree {
 
   /// The status of the command as shells report it (128 + S after signal S), once it has ended.
   std::optional<int> poll();
+  /// Whether there are processes below the command and all have ended: it does not take their statuses.
+  bool leaves_zombies() const;
   /// Sends a signal to the command alone.
   void signal(int number) const;
   /// Sends SIGKILL to all processes of the tree, and waits until they are gone.

@@ -35,7 +35,8 @@ bool Restarts::takes_fewer_ranks() {
 }
 
 Restarts::Decision Restarts::after(const Attempt& attempt) {
-  const std::string status = describe_status(attempt.status);
+  const std::string status =
+      attempt.hung ? "mpirun did not end after its ranks" : describe_status(attempt.status);
   if (attempt.progressed) failures_ = errors_ = 0;
   ++failures_;
   if (!by_signal(attempt.status)) ++errors_;

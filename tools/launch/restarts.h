@@ -10,6 +10,8 @@ namespace tessera {
 struct Attempt {
   /// As shells report it: 128 + S after signal S.
   int status = 0;
+  /// mpirun did not end after its ranks, and was killed.
+  bool hung = false;
   /// It began to train.
   bool trained = false;
   /// It left a newer checkpoint than it found.

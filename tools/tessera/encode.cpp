@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <system_error>
 
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
@@ -21,7 +24,8 @@ struct EncodeOptions {
 void encode_input(const EncodeOptions& options) {
   const auto tokenizer = Tokenizer::load(options.tokenizer);
   const std::string text(std::istreambuf_iterator<char>(std::cin), {});
-  check(!std::cin.bad(), "cannot read standard input");
+  check(std::ferror(stdin) == 0, "cannot read standard input: {}",
+        std::generic_category().message(errno));
   RankContext rank({.threads = options.threads});
   const ContextGuard guard(rank);
   const auto tokens = options.plain ? tokenizer->encode_plain(text) : tokenizer->encode(text);
