@@ -17,9 +17,7 @@ foreach(level portable avx2 avx512 avx512_bf16 amx neon software_tiles)
     SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "-O3;-Wno-psabi;${${level}}") # no vector is passed from file to file
 endforeach()
 
-if(TESSERA_BLAS)
-  set_source_files_properties(kernels/matmul/openblas.cpp PROPERTIES COMPILE_DEFINITIONS TESSERA_BLAS
+if(TESSERA_STATIC)
+  set_source_files_properties(kernels/matmul/openblas_library.cpp PROPERTIES COMPILE_DEFINITIONS TESSERA_STATIC
     SKIP_PRECOMPILE_HEADERS ON)
-else()
-  set_source_files_properties(kernels/matmul/blas_buffers.cpp PROPERTIES HEADER_FILE_ONLY ON) # not compiled
 endif()

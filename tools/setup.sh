@@ -6,8 +6,8 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache git pkg-config python3
-  # The variant with POSIX threads; where others are installed too, Debian's alternatives prefer it.
-  libopenblas-pthread-dev
+  # Tests and benchmarks load it. Where other variants are installed too, Debian's alternatives prefer this one.
+  libopenblas0-pthread
   libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev
   libopenmpi-dev openmpi-bin iproute2 procps
   catch2 libeigen3-dev clang-format-14

@@ -23,15 +23,13 @@ fill_sysroot() {
   touch "$room.apt/status"
   apt-get "${own[@]}" update
   apt-get "${own[@]}" install --yes --no-install-recommends --download-only libc6-dev \
-    libopenblas-pthread-dev libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libpcre2-dev \
+    libopenblas0-pthread libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libpcre2-dev \
     libutf8proc-dev catch2 libeigen3-dev
   for file in "$room.apt"/archives/*.deb; do dpkg-deb --extract "$file" "$room"; done
   # Debian's alternatives would make these links.
-  for folder in lib include; do
-    links=$room/usr/$folder/aarch64-linux-gnu
-    for file in "$links"/openblas-pthread/*.{so,so.*,h}; do
-      [[ ! -e $file ]] || ln -sfn "openblas-pthread/${file##*/}" "$links/${file##*/}"
-    done
+  links=$room/usr/lib/aarch64-linux-gnu
+  for file in "$links"/openblas-pthread/*.so.*; do
+    ln -sfn "openblas-pthread/${file##*/}" "$links/${file##*/}"
   done
   find "$room" -type l -lname '/*' | while read -r file; do # they mean files of the sysroot
     ln -sfn "$sysroot$(readlink "$file")" "$file"

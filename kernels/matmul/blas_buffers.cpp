@@ -1,6 +1,5 @@
 #include "kernels/matmul/blas_buffers.h"
 
-#include <cblas.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,14 +9,9 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/matmul/openblas_library.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
-
-// OpenBLAS exports these two without declaring them. Another version may lack them.
-extern "C" {
-__attribute__((weak)) void* blas_memory_alloc(int);
-__attribute__((weak)) void blas_memory_free(void*);
-}
 
 namespace tessera::cpu {
 namespace {
@@ -52,15 +46,16 @@ void exit_without_waiting() {
 /// Has OpenBLAS map `count` buffers. Returns how many it could; holds all at once, since a buffer
 /// that is free would be handed out again.
 int map_buffers(int count) {
-  if (!blas_memory_alloc || !blas_memory_free) {
+  const OpenBlas& blas = openblas();
+  if (!blas.memory_alloc || !blas.memory_free) {
     const auto missing = static_cast<std::size_t>(std::max(0, count - mapped));
     return missing == 0 || can_map(missing * kBufferBytes) ? count : mapped;
   }
   std::vector<void*> held;
   while (static_cast<int>(held.size()) < count && can_map(kBufferBytes)) {
-    held.push_back(blas_memory_alloc(0));
+    held.push_back(blas.memory_alloc(0));
   }
-  for (void* const buffer : held) blas_memory_free(buffer);
+  for (void* const buffer : held) blas.memory_free(buffer);
   return static_cast<int>(held.size());
 }
 
@@ -68,7 +63,7 @@ int map_buffers(int count) {
 
 BlasBuffers::BlasBuffers() : threads_(context().threads().size()) {
   // The rank's threads run the blocks of a product; OpenBLAS must not start more of its own.
-  [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true);
+  [[maybe_unused]] static const bool once = (openblas().set_num_threads(1), true);
   const std::lock_guard lock(mutex);
   const int count = std::min(wanted + threads_, kMostBuffers);
   if (count > mapped) {

@@ -1,27 +1,23 @@
 #include "kernels/matmul/openblas.h"
 
-#ifdef TESSERA_BLAS
-#include <cblas.h>
-#endif
-
 #include <algorithm>
 #include <limits>
 
 #include "kernels/matmul/blas_buffers.h"
+#include "kernels/matmul/openblas_library.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/integer.h"
 
 namespace tessera::cpu {
 
-#ifdef TESSERA_BLAS
 namespace {
 
 /// The sides of a block. Smaller ones repack their operands more often.
 constexpr std::int64_t kSide = 384;
 
-CBLAS_TRANSPOSE layout(bool transpose) {
-  return transpose ? CblasTrans : CblasNoTrans;
+int layout(bool transpose) {
+  return transpose ? kTransposed : kPlain;
 }
 
 template <typename T>
@@ -34,13 +30,13 @@ void multiply_block(const Product& p, const ProductList& list, std::int64_t row,
   const int M = size(std::min(kSide, p.M - row)), N = size(std::min(kSide, p.N - column));
   const T beta = list.accumulate ? T{1} : T{0};
   const auto call = [&](auto gemm) {
-    gemm(CblasRowMajor, layout(list.transpose_a), layout(list.transpose_b), M, N, size(p.K), T{1},
-         a, size(p.a_row), b, size(p.b_row), beta, c, size(p.c_row));
+    gemm(kRowMajor, layout(list.transpose_a), layout(list.transpose_b), M, N, size(p.K), T{1}, a,
+         size(p.a_row), b, size(p.b_row), beta, c, size(p.c_row));
   };
   if constexpr (sizeof(T) == 4) {
-    call(cblas_sgemm);
+    call(openblas().sgemm);
   } else {
-    call(cblas_dgemm);
+    call(openblas().dgemm);
   }
 }
 
@@ -65,10 +61,5 @@ void multiply_by_openblas(std::span<const Product> products, const ProductList& 
     });
   }
 }
-#else
-void multiply_by_openblas(std::span<const Product> /*products*/, const ProductList& /*list*/) {
-  fail("kernels.matmul is openblas, and this program was built without OpenBLAS; choose tessera");
-}
-#endif
 
 }  // namespace tessera::cpu

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/matmul/op.h"
+#include "kernels/matmul/openblas_library.h"
 #include "kernels/matmul/options.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -54,6 +55,7 @@ std::string output_of(int count, int threads, rlim_t bytes) {
       ranks.push_back(std::make_unique<RankContext>(
           ContextOptions{.device = {DeviceType::cpu, 0}, .threads = threads}));
     }
+    cpu::openblas();
     limit_address_space(bytes);
     try {
       multiply_in(ranks);

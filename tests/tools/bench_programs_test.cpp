@@ -6,10 +6,10 @@
 #include <set>
 #include <string>
 
+#include "kernels/matmul/openblas_library.h"
 #include "runtime/file.h"
 #include "tests/support/device.h"
 #include "tests/tools/shell.h"
-#include "tools/bench/libraries.h"
 
 namespace tessera {
 namespace {
@@ -204,7 +204,7 @@ TEST_CASE("benchmarks print OpenBLAS's kernels, which have the CPU's best instru
     CHECK(best.status == 0);
     CHECK_THAT(best.text(), Contains("OpenBLAS ") && Contains(" kernels") && !Contains("flatters"));
     // A choice of the environment stays, and its kernels may be worse.
-    const std::string core(openblas_core_for(cpu::best_isa()));
+    const std::string core(cpu::openblas_core_for(cpu::best_isa()));
     if (core.empty()) continue;
     CHECK_THAT(shell("env OPENBLAS_CORETYPE=Prescott " + program, folder).text(),
                Contains("with Prescott kernels (OPENBLAS_CORETYPE=Prescott") &&

@@ -215,7 +215,6 @@ int main(int count, char** arguments) {
       .not_negative();
   app.option("--json", options.json, "Also write the rows to this file");
   return tessera::run_main(app, count, arguments, [&] {
-    tessera::set_up_libraries(arguments);
     tessera::run_ranks(
         {.device = tessera::device_of_option(options.device), .threads = options.threads},
         [&](tessera::Communicator&) { tessera::run(options); });

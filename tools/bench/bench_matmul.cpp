@@ -55,9 +55,8 @@ void take_turn(const std::function<void()>& multiply, int runs, std::vector<doub
 std::function<void()> by_openblas(const MatmulShape& shape, const MatmulOperands& operands) {
   if (operands.a.dtype() != DType::f32) return {};
   return [=] {
-    openblas_set_num_threads(context().threads().size());
+    const OpenBlasThreads own_threading(context().threads().size());
     openblas_product(operands, shape);
-    openblas_set_num_threads(1);
   };
 }
 
@@ -183,7 +182,8 @@ int main(int count, char** arguments) {
              "portable, avx2, avx512, avx512_bf16 or amx; by default the CPU's best");
   app.option("--json", options.json, "Also write the rows to this file");
   return tessera::run_main(app, count, arguments, [&] {
-    tessera::set_up_libraries(arguments, {.threads = options.threads, .isa = options.isa});
+    if (!options.isa.empty())
+      tessera::limit_libraries(tessera::enum_from_name<tessera::cpu::Isa>(options.isa));
     tessera::run_ranks({.device = {tessera::DeviceType::cpu, 0}, .threads = options.threads},
                        [&](tessera::Communicator&) { tessera::run(options); });
     return 0;

@@ -315,7 +315,6 @@ int main(int count, char** arguments) {
   app.shows_defaults();
   tessera::add_options(app, options);
   return tessera::run_main(app, count, arguments, [&] {
-    tessera::set_up_libraries(arguments);
     const tessera::ResolvedConfig resolved = tessera::resolve(tessera::with_batch_size(
         tessera::workload(options.workload.model, options.workload.overrides), /*ranks=*/1));
     if (options.print_shape) {

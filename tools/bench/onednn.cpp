@@ -2,6 +2,7 @@
 
 #if defined(TESSERA_ONEDNN)
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -18,6 +19,7 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype,
 
 std::function<void()> product(const MatmulShape& shape, const Tensor& a, const Tensor& b,
                               const Tensor& c) {
+  omp_set_num_threads(context().threads().size());
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   const auto from = matrix(shape.m, shape.k, a.dtype(), shape.transpose_a);
   const auto with = matrix(shape.k, shape.n, b.dtype(), shape.transpose_b);

@@ -1,9 +1,5 @@
 #include "tools/measure/matmul_rate.h"
 
-#ifdef TESSERA_BLAS
-#include <cblas.h>
-#endif
-
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -11,6 +7,7 @@
 #include <thread>
 
 #include "kernels/matmul/op.h"
+#include "kernels/matmul/openblas_library.h"
 #include "runtime/backends.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
@@ -21,17 +18,6 @@
 
 namespace tessera {
 namespace {
-
-#ifdef TESSERA_BLAS
-/// OpenBLAS uses its own threads within the scope, and the calling thread alone outside of it.
-class OpenBlasThreads {
- public:
-  explicit OpenBlasThreads(int threads) { openblas_set_num_threads(threads); }
-  ~OpenBlasThreads() { openblas_set_num_threads(1); }
-  OpenBlasThreads(const OpenBlasThreads&) = delete;
-  OpenBlasThreads& operator=(const OpenBlasThreads&) = delete;
-};
-#endif
 
 /// Operations of all products over their times.
 double rate_of(const std::vector<MatmulShape>& shapes, DType dtype, int repeats,
@@ -56,26 +42,30 @@ double rate_of(const std::vector<MatmulShape>& shapes, DType dtype, int repeats,
 
 }  // namespace
 
-#ifdef TESSERA_BLAS
+OpenBlasThreads::OpenBlasThreads(int threads) {
+  cpu::openblas().set_num_threads(threads);
+}
+
+OpenBlasThreads::~OpenBlasThreads() {
+  cpu::openblas().set_num_threads(1);
+}
+
 void openblas_product(const MatmulOperands& operands, const MatmulShape& shape) {
   const auto& [a, b, c] = operands;
-  const auto layout = [](Transpose t) { return t == Transpose::yes ? CblasTrans : CblasNoTrans; };
+  const auto layout = [](Transpose t) {
+    return t == Transpose::yes ? cpu::kTransposed : cpu::kPlain;
+  };
   const auto size = [](std::int64_t extent) { return static_cast<int>(extent); };
-  cblas_sgemm(CblasRowMajor, layout(shape.transpose_a), layout(shape.transpose_b), size(shape.m),
-              size(shape.n), size(shape.k), 1.0f, a.data<float>(), size(a.size(1)), b.data<float>(),
-              size(b.size(1)), 0.0f, c.data<float>(), size(shape.n));
+  cpu::openblas().sgemm(cpu::kRowMajor, layout(shape.transpose_a), layout(shape.transpose_b),
+                        size(shape.m), size(shape.n), size(shape.k), 1.0f, a.data<float>(),
+                        size(a.size(1)), b.data<float>(), size(b.size(1)), 0.0f, c.data<float>(),
+                        size(shape.n));
 }
-#endif
 
-double matmul_rate(const std::vector<MatmulShape>& shapes, DType dtype,
-                   [[maybe_unused]] int threads, int repeats) {
+double matmul_rate(const std::vector<MatmulShape>& shapes, DType dtype, int threads, int repeats) {
   if (context().device().is_cpu()) {
-#ifdef TESSERA_BLAS
     const OpenBlasThreads own_threading(threads);
     return rate_of(shapes, DType::f32, repeats, openblas_product);
-#else
-    fail("train.measure_matmul_rate compares with OpenBLAS, and this program was built without it");
-#endif
   }
   return rate_of(shapes, dtype, repeats,
                  [](const MatmulOperands& operands, const MatmulShape& shape) {

@@ -18,7 +18,16 @@ namespace tessera {
 double matmul_rate(const std::vector<MatmulShape>& shapes, DType dtype, int threads,
                    int repeats = 3);
 
-/// A product in f32 by OpenBLAS's SGEMM. Missing in builds without OpenBLAS.
+/// OpenBLAS uses so many threads of its own within the scope, and the calling thread alone outside of it.
+class OpenBlasThreads {
+ public:
+  explicit OpenBlasThreads(int threads);
+  ~OpenBlasThreads();
+  OpenBlasThreads(const OpenBlasThreads&) = delete;
+  OpenBlasThreads& operator=(const OpenBlasThreads&) = delete;
+};
+
+/// A product in f32 by OpenBLAS's SGEMM.
 void openblas_product(const MatmulOperands& operands, const MatmulShape& shape);
 
 /// The number of this machine's GPUs that `ranks` ranks use. Rank 0 has `first`, the next ranks

@@ -2,7 +2,6 @@
 // threads as the rungs from `threads` on.
 #include "examples/kernel_ladder/ladder.h"
 
-#include <cblas.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +10,9 @@
 #include "examples/kernel_ladder/matmul/rungs.h"
 #include "examples/kernel_ladder/table.h"
 #include "kernels/matmul/op.h"
+#include "kernels/matmul/openblas_library.h"
 #include "runtime/context.h"
+#include "tools/measure/matmul_rate.h"
 #include "tools/measure/peak.h"
 
 namespace tessera::kernel_ladder {
@@ -20,10 +21,9 @@ namespace {
 void sgemm(const Operands& o, int threads) {
   const auto size = [](const Tensor& t, int dim) { return static_cast<int>(t.size(dim)); };
   const int M = size(o.c, 0), N = size(o.c, 1), K = size(o.a, 1);
-  openblas_set_num_threads(threads);
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, M, N, K, 1.0f, o.a.data<float>(), K,
-              o.b.data<float>(), N, 0.0f, o.c.data<float>(), N);
-  openblas_set_num_threads(1);
+  const OpenBlasThreads own_threading(threads);
+  cpu::openblas().sgemm(cpu::kRowMajor, cpu::kPlain, cpu::kPlain, M, N, K, 1.0f, o.a.data<float>(),
+                        K, o.b.data<float>(), N, 0.0f, o.c.data<float>(), N);
 }
 
 void time_rungs(const std::vector<std::int64_t>& shape, int runs) {

@@ -1,14 +1,9 @@
-// The choice of the kernels of libraries that benchmarks compare with.
-#include "tools/bench/libraries.h"
+// The choice of OpenBLAS's kernels.
+#include "kernels/matmul/openblas_library.h"
 
 #include <catch2/catch.hpp>
 
-namespace tessera {
-namespace {
-
-using cpu::Isa;
-
-}  // namespace
+namespace tessera::cpu {
 
 TEST_CASE("OpenBLAS gets the core of the CPU's level, if its own is lower", "[cpu]") {
   for (const Isa isa : {Isa::avx512, Isa::avx512_bf16, Isa::amx}) {
@@ -37,4 +32,4 @@ TEST_CASE("OpenBLAS keeps its core where no level is known to be better", "[cpu]
   CHECK(better_openblas_core("Unknown", Isa::neon).empty());
 }
 
-}  // namespace tessera
+}  // namespace tessera::cpu
