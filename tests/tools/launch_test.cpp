@@ -45,7 +45,7 @@ Attempt with_checkpoint(Attempt attempt) {
 bool wait_until(const std::function<bool()>& condition) {
   for (const auto end = Clock::now() + test::kSafetyLimit; Clock::now() < end;) {
     if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a look reads all of /proc
   }
   return false;
 }

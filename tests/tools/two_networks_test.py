@@ -39,11 +39,11 @@ exec nsenter --target $SECOND --net --uts -- sh -c "TMPDIR={folder}/second; expo
 # Ends when the last process of the program has ended, and prints the seconds since the cut.
 CUT = """
 {launch} > {folder}/out.txt 2>&1 &
-while [ ! -s {run}/metrics.jsonl ] && kill -0 $!; do sleep 0.02; done
+while [ ! -s {run}/metrics.jsonl ] && kill -0 $!; do sleep 0.1; done
 ip link set cable down
 begin=$(date +%s%N)
 wait $! || echo "status $?"
-while pgrep -f 'tessera [t]rain' > {folder}/left; do sleep 0.05; done
+while pgrep -f 'tessera [t]rain' > {folder}/left; do sleep 0.2; done
 echo "seconds $(( ($(date +%s%N) - begin) / 1000000000 ))"
 """
 
