@@ -78,14 +78,16 @@ int train_and_kill(const TemporaryDirectory& folder, const std::function<bool()>
   const std::string program = std::string(TESSERA_BINARY_DIR) + "/bin/tessera";
   const std::string config = folder / "run.yaml";
   const std::string out = folder / "out.txt";
+  // The process may be killed before it runs at all.
+  const int file = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   const pid_t process = ::fork();
   if (process == 0) {
-    const int file = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     ::dup2(file, STDOUT_FILENO);
     ::dup2(file, STDERR_FILENO);
     ::execl(program.c_str(), "tessera", "train", config.c_str(), nullptr);
     ::_exit(127);
   }
+  ::close(file);
   int status = 0;
   bool ended = false;
   test::wait_for("the run is due to be killed, or has ended", [&] {
