@@ -32,7 +32,7 @@ struct OpenBlas {
 
 inline constexpr int kRowMajor = 101, kPlain = 111, kTransposed = 112;  // as in cblas.h
 
-/// Loads the library at the first call. Raises Error if there is none, or in a program that is linked statically.
+/// Loads the library at the first call. Raises Error where it cannot, as in a program that is linked statically.
 const OpenBlas& openblas();
 
 /// The OPENBLAS_CORETYPE with kernels for a CPU of this level. Empty: OpenBLAS has no better ones than
