@@ -743,9 +743,6 @@ FAULTS = {
         "advice tries offload first": (
             "{Offload::none, Offload::optimizer, Offload::all}",
             "{Offload::all, Offload::optimizer, Offload::none}"),
-        "advice offloads on CPUs": (
-            "const bool offloads = here.on_gpus && (",
-            "const bool offloads = (here.on_gpus || here.ranks > 0) && ("),
         "the largest micro-batch is a power of two": (
             "too_many - advice.most_rows > 1",
             "too_many > advice.most_rows * 2"),

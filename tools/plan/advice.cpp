@@ -146,6 +146,7 @@ MemoryAdvice memory_advice(const Config& configured, const PlanOptions& options,
   MemoryAdvice advice{.peak = planned(config, here).peak()};
   find_most_rows(advice, config, here, bytes);
   const Offload own = config.sharding.offload;
+  // A plan on CPUs refuses offloads, too, but late.
   const bool offloads = here.on_gpus && (!here.machine || here.machine->host);
   for (const Offload offload : {Offload::none, Offload::optimizer, Offload::all}) {
     if (offload < own || (offload > own && !offloads)) continue;
