@@ -9,6 +9,7 @@ The programs that do so are tables of faults, BATCHES of them, and a call of run
 A fault that no test notices is a gap in the tests: the program ends with 1 and names it. One that
 does not compile is no fault, and ends it so, too.
 """
+import difflib
 import pathlib
 import subprocess
 from typing import NamedTuple
@@ -144,15 +145,19 @@ def plant(batch, names):
 
 
 def run(arguments, batches):
+    if {"-h", "--help"}.intersection(arguments):
+        print(__doc__)
+        return 0
     faults = {name: fault for batch in batches for name, fault in batch.faults.items()}
     wrong = misfits(faults)
     if wrong or arguments == ["--check"]:
         print("\n".join(wrong) or f"{len(faults)} faults fit the sources")
         return 1 if wrong else 0
-    unknown = [name for name in arguments if name not in faults]
-    if unknown:
-        print(f"there is no fault {', '.join(unknown)}; there are: {', '.join(faults)}")
-        return 1
+    for name in arguments:
+        if name not in faults:
+            near = difflib.get_close_matches(name, faults, cutoff=0.4)
+            print(f"there is no fault '{name}'; " + (f"near: {'; '.join(near)}" if near else "the table has their names"))
+            return 1
     names = set(arguments or faults)
     missed = 0
     for batch in batches:
