@@ -40,8 +40,13 @@ void find(void* library, const char* name, Function*& function) {
   function = reinterpret_cast<Function*>(::dlsym(library, name));
 }
 
+/// It starts no threads of its own, which would map buffers while others count them (blas_buffers.h), until
+/// set_num_threads() asks for more.
 void* open_library() {
+  const bool is_own = std::getenv("OPENBLAS_NUM_THREADS") == nullptr;
+  if (is_own) ::setenv("OPENBLAS_NUM_THREADS", "1", 1);
   void* const library = ::dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (is_own) ::unsetenv("OPENBLAS_NUM_THREADS");
   check(library != nullptr, "cannot load OpenBLAS: {}; install it (Debian: libopenblas0-pthread)",
         ::dlerror());
   return library;

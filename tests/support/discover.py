@@ -31,9 +31,7 @@ def main():
         program = " ".join(quoted(word) for word in command)
         if "[races]" in tags:
             label += ";races"  # on purpose: the preset `tsan` leaves them out
-        # OpenBLAS starts threads with the process, though products use none of them.
-        environment = ["OPENBLAS_NUM_THREADS=1", *["TESSERA_TEST_DEVICE=cpu"] * about_cpu]
-        properties = f"LABELS {quoted(label)} TIMEOUT 300 ENVIRONMENT {quoted(';'.join(environment))}"
+        properties = f"LABELS {quoted(label)} TIMEOUT 300" + " ENVIRONMENT TESSERA_TEST_DEVICE=cpu" * about_cpu
         lines += [f"add_test({test} {program} {spec} --warn NoTests)",
                   f"set_tests_properties({test} PROPERTIES {properties})"]
     if not lines:
