@@ -43,7 +43,7 @@ RUN cmake --preset cuda -D TESSERA_TESTS=OFF \
 FROM debian:12-slim AS libraries
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends \
-      ca-certificates libfmt9 libgfortran5 libopenblas0-pthread libopenmpi3 libpcre2-8-0 \
+      ca-certificates libfmt9 libopenmpi3 libpcre2-8-0 \
       libutf8proc2 libyaml-cpp0.7 openmpi-bin \
  && rm -rf /var/lib/apt/lists/*
 # A container's user is often root, and mpirun asks for these two.
