@@ -6,6 +6,8 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "runtime/context.h"
+
 namespace tessera {
 namespace {
 
