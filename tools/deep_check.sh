@@ -49,9 +49,8 @@ excerpt() {
 }
 
 all_tests() {
-  # The setting stays in the build folder, where test.sh finds it. A few tests of launched processes still have
-  # real deadlines, which a busy machine may miss: a test passes if its second run does. The summary names it.
-  tools/setup.sh && cmake --preset release -D TESSERA_WERROR=ON && tools/test.sh --repeat until-pass:2
+  # The setting stays in the build folder, where test.sh finds it.
+  tools/setup.sh && cmake --preset release -D TESSERA_WERROR=ON && tools/test.sh
 }
 
 # More of the random combinations that the tests draw.
