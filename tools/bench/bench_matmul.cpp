@@ -10,7 +10,6 @@
 // libraries take turns, several times, so that a drift of the machine's speed slows all of them. A pause
 // comes before each, because their threads go on spinning after a product. Times are medians, from warm
 // caches.
-#include <cblas.h>
 #include <fmt/format.h>
 
 #include <array>
