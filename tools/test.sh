@@ -12,8 +12,8 @@ cmake --build --preset release
 ours() { pgrep --full "$PWD/build/bin/" | sort || true; } # pgrep fails if it finds none
 before=$(ours)
 status=0
-# Three times as many tests as cores: many only wait, for processes or for a deadline.
-ctest --preset release --parallel "$((3 * $(nproc)))" "$@" || status=$?
+# Four times as many tests as cores: many only wait, for processes or for a deadline.
+ctest --preset release --parallel "$((4 * $(nproc)))" "$@" || status=$?
 left=
 for _ in {1..50}; do # processes that were told to end may need a moment
   left=$(comm -13 <(echo "$before") <(ours))
