@@ -60,7 +60,8 @@ class HostMemorySource : public MemorySource {
 std::unique_ptr<MemorySource> host_memory();
 
 /// Addresses for a dry run (runtime/context.h). Every byte reads as zero. A write to addresses that
-/// are not writable ends the process; writable ones get memory where they are written.
+/// are not writable ends the process, and their segments may overlap; writable ones get memory where
+/// they are written.
 enum class Writable : bool { no = false, yes = true };
 std::unique_ptr<MemorySource> addresses_only(Writable writable);
 

@@ -181,8 +181,9 @@ int main(int count, char** arguments) {
              "portable, avx2, avx512, avx512_bf16 or amx; by default the CPU's best");
   app.option("--json", options.json, "Also write the rows to this file");
   return tessera::run_main(app, count, arguments, [&] {
-    if (!options.isa.empty())
+    if (!options.isa.empty()) {
       tessera::limit_libraries(tessera::enum_from_name<tessera::cpu::Isa>(options.isa));
+    }
     tessera::run_ranks({.device = {tessera::DeviceType::cpu, 0}, .threads = options.threads},
                        [&](tessera::Communicator&) { tessera::run(options); });
     return 0;

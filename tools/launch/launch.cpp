@@ -212,14 +212,15 @@ class Launcher {
   /// the ranks connect: it is killed if it leaves them all as zombies.
   static Attempt wait_for(ProcessTree& tree) {
     int passed_on = 0, zombie_looks = 0;
+    bool hung = false;
     SteadyClock::time_point end, next_look = SteadyClock::now();
     for (;; std::this_thread::sleep_for(kPause)) {
-      const bool hung = zombie_looks > kMostZombieLooks;
       if (const auto status = tree.poll()) return {.status = *status, .hung = hung};
       if (SteadyClock::now() >= next_look) {
         next_look = SteadyClock::now() + kLookPeriod;
         zombie_looks = tree.leaves_zombies() ? zombie_looks + 1 : 0;
-        if (zombie_looks > kMostZombieLooks) tree.kill();
+        hung = zombie_looks > kMostZombieLooks;
+        if (hung) tree.kill();
       }
       if (passed_on == 0 && signals > 0) {
         tree.signal(SIGUSR1);  // mpirun passes it on: the ranks stop after their step

@@ -15,7 +15,7 @@ namespace tessera {
 /// The processes below `process`, children before their children.
 std::vector<pid_t> descendants_of(pid_t process);
 
-/// Whether a process has ended, which a zombie has, too.
+/// Whether a process has ended. A zombie has.
 bool has_ended(pid_t process);
 
 class ProcessTree {

@@ -10,7 +10,6 @@
 #include "kernels/matmul/openblas_library.h"
 #include "runtime/backends.h"
 #include "runtime/category.h"
-#include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/cuda/device.h"
 #include "runtime/profiler.h"
