@@ -121,6 +121,41 @@ __global__ void product(const gpu::TensorMap a_map, const gpu::TensorMap b_map,
   if (bug == Bug::no_wait_for_tiles) gpu::wait(*full, 0);
 }
 
+/// A warpgroup multiplies a tile with itself. A fifth warp's first thread fills it, and again once all
+/// have released it: after their products, or before they have waited for them.
+template <bool kReleasesEarly>
+__global__ void refill(const gpu::TensorMap map) {
+  gpu::TileMemory memory;
+  auto* const tile = memory.take<bfloat16>(kTile, 1024);
+  auto* const full = memory.take<gpu::Barrier>(1);
+  auto* const empty = memory.take<gpu::Barrier>(1);
+  if (threadIdx.x == 0) {
+    gpu::initialize(*full, 1);
+    gpu::initialize(*empty, 128);
+    gpu::publish_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x >= 128) {
+    for (const unsigned parity : {1u, 0u}) {
+      if (threadIdx.x > 128) break;
+      gpu::wait(*empty, parity);
+      gpu::arrive_and_expect(*full, kTile * 2);
+      gpu::copy_tile(tile, map, {0, 0, 0, 0}, *full);
+    }
+    return;
+  }
+  gpu::wait(*full, 0);
+  float c[kN / 8][4] = {};
+  const auto rows = gpu::Descriptor::of_rows(tile);
+  gpu::begin_products();
+  gpu::multiply_tiles<bfloat16, Panels::of_columns_of_b, kN>(c, rows, rows, false);
+  gpu::commit_products();
+  if (kReleasesEarly) gpu::arrive(*empty);
+  gpu::wait_products<0>(c);
+  if (!kReleasesEarly) gpu::arrive(*empty);
+  gpu::wait(*full, 1);
+}
+
 /// A matrix of small numbers, exact in bf16 and in sums of 64 products.
 std::vector<bfloat16> matrix(int seed) {
   std::vector<bfloat16> values;
@@ -142,6 +177,17 @@ gpu::TensorMap map_of(const std::vector<bfloat16>& values, std::int64_t rows = 6
                          64);
 }
 
+/// What the emulator says of a launch: its complaint, or "nothing".
+template <typename... Arguments>
+std::string said_of(const Arguments&... arguments) {
+  try {
+    launch(arguments...);
+    return "nothing";
+  } catch (const emulation::Failure& failure) {
+    return failure.what();
+  }
+}
+
 /// The kernel's results under every schedule, or its complaints.
 struct Outcome {
   std::vector<std::vector<float>> results;
@@ -154,14 +200,9 @@ Outcome outcome(std::int64_t rows_of_a = 64) {
   for (const auto& schedule : kSchedules) {
     const test::ScheduleGuard guard(schedule);
     std::vector<float> out(kTile, -1.0f);
-    try {
-      launch(product<bug, kPanels, kRegisters>, dim3(1), dim3(128), kBytes, map_of(a, rows_of_a),
-             map_of(b), a.data(), out.data());
-      all.results.push_back(out);
-      all.said.emplace_back("nothing");
-    } catch (const emulation::Failure& failure) {
-      all.said.emplace_back(failure.what());
-    }
+    all.said.push_back(said_of(product<bug, kPanels, kRegisters>, dim3(1), dim3(128), kBytes,
+                               map_of(a, rows_of_a), map_of(b), a.data(), out.data()));
+    if (all.said.back() == "nothing") all.results.push_back(out);
   }
   return all;
 }
@@ -261,6 +302,18 @@ TEST_CASE("misuse: operands and results of wgmma change while it is in flight") 
       "registers that a wgmma in flight writes were written");
   require_complaint<Bug::operand_written_in_flight, true>(
       "registers that a wgmma in flight reads were written");
+}
+
+TEST_CASE("misuse: a tile is released before the products that read it are complete") {
+  const std::vector<bfloat16> values = matrix(1);
+  const gpu::TensorMap map = map_of(values);
+  for (const auto& schedule : kSchedules) {
+    const test::ScheduleGuard guard(schedule);
+    REQUIRE(said_of(refill<false>, dim3(1), dim3(160), kBytes, map) == "nothing");
+    if (schedule.threads != emulation::Order::shuffled) continue;
+    REQUIRE_THAT(said_of(refill<true>, dim3(1), dim3(160), kBytes, map),
+                 Contains("that a wgmma in flight still reads"));
+  }
 }
 
 TEST_CASE("misuse: wgmma without a fence, and warps of a warpgroup that go apart") {

@@ -295,6 +295,11 @@ CPU_FAULTS = {
             "return peak + peak / 16;",
             "return 16 * peak;"),
     },
+    ("kernels/adamw/cpu.cpp", "kernels_adamw"): {
+        "adamw: the CPU rounds a finite value to infinity": (
+            "magnitude < kLargest ? chance : 0",
+            "magnitude < 0x7f800000u ? chance : 0"),
+    },
     ("kernels/matmul/cpu/product.cpp", "kernels_linear_cpu"): {
         "a step changes sums that are not complete": (
             "const bool ends = slab.depth_begin + slab.depth >= p.K;",
@@ -675,7 +680,7 @@ FAULTS = {
             ""),
         "Hopper: a tile's barrier expects too few bytes": (
             "Tile::kBytes + more);",
-            "Tile::kBytes);"),
+            "Tile::kBytes + 0 * more);"),
     },
     ("kernels/attention/cuda/query_statistics.cu", "kernels_attention_16bit"): {
         "statistics of a head are made from the rows of another batch element": (
@@ -728,11 +733,11 @@ FAULTS = {
             "    if (group == 2) pass();"),
     },
     ("kernels/attention/cuda/hopper/forward.cu", "kernels_attention_16bit"): {
-        "Hopper: keys are released before their products are complete": (
-            "    gpu::wait_products<1>(scores.values[0]);\n"
+        "Hopper: the first keys are released before their products are complete": (
+            "    gpu::wait_products<0>(scores.values[0]);\n"
             "    memory.keys.release(tile);\n",
             "    memory.keys.release(tile);\n"
-            "    gpu::wait_products<1>(scores.values[0]);\n"),
+            "    gpu::wait_products<0>(scores.values[0]);\n"),
         "Hopper: values are released with the keys": (
             "    gpu::wait_products<0>(outputs.values[0]);\n"
             "    memory.values.release(tile - 1);\n"
@@ -749,7 +754,7 @@ FAULTS = {
             "    memory.values.release(tile - 1);\n"),
         "Hopper: outputs are not corrected": (
             "    scale_rows(outputs, corrections);\n",
-            ""),
+            "    static_cast<void>(corrections);\n"),
         "Hopper: all warps of a consumer have one mask": (
             "last_seen + ConsumerRows::of_warp();",
             "last_seen;"),
@@ -763,9 +768,6 @@ FAULTS = {
             "    if (kCut && count < 0) gpu::clear_rows"),
     },
     ("kernels/adamw/cpu.cpp", "kernels_adamw"): {
-        "adamw: the CPU rounds a finite value to infinity": (
-            "magnitude < kLargest ? chance : 0",
-            "magnitude < 0x7f800000u ? chance : 0"),
         "m and v are rounded by the same bits": (
             "of_both & 0xffffu",
             "of_both >> 16"),
@@ -1442,6 +1444,11 @@ FAULTS = {
         "a block leaves out the events that the block before had": (
             "  events_.begin_block();\n",
             ""),
+    },
+    ("runtime/emulation/device/block.cpp", "emulation_hopper"): {
+        "a thread that lets others go runs on": (
+            "if (schedule_.threads != Order::shuffled) return;",
+            "return;"),
     },
     ("runtime/emulation/device/shared_barriers.cpp", "emulation_events"): {
         "barriers have one number": (

@@ -64,10 +64,15 @@ Thread* Block::next() {
       lane_ = following(warps_[warp_].ready, draw(32));
       break;
   }
+  return &take();
+}
+
+// The thread at warp_ and lane_, which can run.
+Thread& Block::take() {
   Warp& warp = warps_[warp_];
   warp.ready &= ~(1u << lane_);
   if (warp.ready == 0) ready_warps_ &= ~(1u << warp_);
-  return &threads_[warp_ * kWarpSize + lane_];
+  return threads_[warp_ * kWarpSize + lane_];
 }
 
 // ---- Fibers -----------------------------------------------------------------------------------
@@ -127,9 +132,14 @@ void Block::suspend(const char* waits_in, unsigned mask, const Site& site) {
   self.site = site;
   Thread* other = next();
   if (other == nullptr) throw Failure(divergence());
-  enter(*other);
+  change_to(*other);
+}
+
+void Block::change_to(Thread& other) {
+  Fiber& own = *running_->fiber;
+  enter(other);
   ++statistics.switches;
-  Fiber::change(*self.fiber, *other->fiber);
+  Fiber::change(own, *other.fiber);
 }
 
 void Block::wait_in(Waiters& waiters, const char* kind, const Site& site) {
@@ -140,6 +150,19 @@ void Block::wait_in(Waiters& waiters, const char* kind, const Site& site) {
 void Block::wake(Waiters& waiters) {
   for (unsigned warp = 0; warp < warps_.size(); ++warp) {
     make_ready(warp, std::exchange(waiters.lanes[warp], 0u));
+  }
+}
+
+void Block::give_way(Waiters& waiters) {
+  const Waiters woken = waiters;
+  wake(waiters);
+  if (schedule_.threads != Order::shuffled) return;
+  for (unsigned warp = 0; warp < warps_.size(); ++warp) {
+    if (woken.lanes[warp] == 0) continue;
+    make_ready(running_->number / kWarpSize, 1u << lane());
+    warp_ = warp;
+    lane_ = lowest(woken.lanes[warp]);
+    return change_to(take());
   }
 }
 

@@ -113,6 +113,8 @@ class Block {
   /// Suspends the running thread until it is woken. It may be woken too early.
   void wait_in(Waiters& waiters, const char* kind, const Site& site);
   void wake(Waiters& waiters);
+  /// Wakes them. Under a shuffled schedule one of them runs before the running thread goes on.
+  void give_way(Waiters& waiters);
 
   SharedBarriers& barriers() { return barriers_; }
   unsigned warps() const { return static_cast<unsigned>(warps_.size()); }
@@ -136,9 +138,11 @@ class Block {
   static void fiber_main();
   void run_thread();
   Thread* next();
+  Thread& take();
   void make_ready(unsigned warp, unsigned lanes);
   void enter(Thread& thread);
   void suspend(const char* waits_in, unsigned mask, const Site& site);
+  void change_to(Thread& other);
   void check_mask(unsigned mask, const Site& site) const;
   void complete(Collective& collective, Execute execute);
   void merge_accesses();

@@ -16,12 +16,13 @@ SharedBarrier& find(void* barrier, const Site& site) {
   return found->second;
 }
 
-void end_phase_if_complete(SharedBarrier& barrier) {
-  if (barrier.missing > 0 || barrier.expected > 0 || !barrier.copies.empty()) return;
+/// Has the phase ended?
+bool end_phase_if_complete(SharedBarrier& barrier) {
+  if (barrier.missing > 0 || barrier.expected > 0 || !barrier.copies.empty()) return false;
   block.record(EventKind::barrier_completed, barrier.number, barrier.current_phase());
   ++barrier.phase;
   barrier.missing = barrier.count;
-  block.wake(barrier.waiters);
+  return true;
 }
 
 /// All of the copy is compiled here. Where kernels are compiled to be counted, theirs is slow: it has a
@@ -95,8 +96,13 @@ void arrive_at_barrier(void* address, int bytes, const Site& site) {
   block.record(EventKind::barrier_arrived, barrier.number, barrier.current_phase(), bytes);
   barrier.expected += bytes;
   --barrier.missing;
-  end_phase_if_complete(barrier);
-  block.wake(barrier.waiters);
+  if (end_phase_if_complete(barrier)) {
+    // A producer that waited fills the tile at once under a shuffled schedule. So it shows where the
+    // thread was not done with the tile.
+    block.give_way(barrier.waiters);
+  } else if (barrier.missing == 0) {
+    block.wake(barrier.waiters);  // one of them makes the copies
+  }
 }
 
 bool wait_for_barrier(void* address, unsigned parity, TileCopy& copy, const Site& site) {
@@ -118,6 +124,7 @@ bool wait_for_barrier(void* address, unsigned parity, TileCopy& copy, const Site
       if (barrier.copies.empty()) {
         publish(barrier.order);  // the copies that this thread made
         end_phase_if_complete(barrier);
+        block.wake(barrier.waiters);
         continue;
       }
       acquire(barrier.order);
