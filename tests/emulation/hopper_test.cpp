@@ -177,7 +177,7 @@ gpu::TensorMap map_of(const std::vector<bfloat16>& values, std::int64_t rows = 6
                          64);
 }
 
-/// What the emulator says of a launch: its complaint, or "nothing".
+/// The complaint of the emulator about a launch, or "nothing".
 template <typename... Arguments>
 std::string said_of(const Arguments&... arguments) {
   try {
