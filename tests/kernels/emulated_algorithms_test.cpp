@@ -26,17 +26,22 @@ struct Product {
   MeasuredAlgorithms algorithms;
 };
 
+std::vector<float> values_of_product() {
+  const Tensor a = test::normal_tensor({24, 304}, DType::f32, "a");
+  const Tensor b = test::normal_tensor({304, 40}, DType::f32, "b");
+  const Tensor c = Tensor::empty({24, 40}, DType::f32);
+  matmul(c, a, b);
+  return c.to_vector<float>();
+}
+
 /// A product on a new rank, which knows these algorithms.
 Product product(AlgorithmChoice choice, const MeasuredAlgorithms* known = nullptr) {
   RankContext context({.device = test::device(), .threads = 1});
   const ContextGuard guard(context);
   matmul_options().choice = choice;
   if (known) CHECK(use_measured_algorithms(*known));
-  const Tensor a = test::normal_tensor({24, 304}, DType::f32, "a");
-  const Tensor b = test::normal_tensor({304, 40}, DType::f32, "b");
-  const Tensor c = Tensor::empty({24, 40}, DType::f32);
-  matmul(c, a, b);
-  return {c.to_vector<float>(), measured_algorithms()};
+  const std::vector<float> values = values_of_product();
+  return {values, measured_algorithms()};
 }
 
 }  // namespace
@@ -58,6 +63,13 @@ TEST_CASE("a rank takes the fastest algorithm, and another rank can be given its
   CHECK(product(measured, &choices).algorithms.choices == choices.choices);
   CHECK(product(suggested, &choices).values == in_halves);
 
+  SECTION("a choice that is given replaces one that the rank made") {
+    const test::Rank rank;
+    matmul_options().choice = measured;
+    CHECK(values_of_product() == in_halves);
+    CHECK(use_measured_algorithms(choices));
+    CHECK(values_of_product() != in_halves);
+  }
   SECTION("choices of another library are refused") {
     const test::Rank rank;
     choices.made_by = "cuBLASLt 1 on another GPU";

@@ -187,6 +187,25 @@ TEST_CASE("linear_backward_input is dy W^T, times gelu's derivative where the in
   });
 }
 
+TEST_CASE("the exact form of gelu is not the form with tanh, in 16 bits too") {
+  const test::Rank rank;
+  constexpr GeluForm kForm = GeluForm::exact;
+  const auto require_all = [](const Tensor& tensor, double value) {
+    for (const double each : to_doubles(tensor)) REQUIRE(each == Approx(value).epsilon(1.0 / 128));
+  };
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    // At -3 the two forms differ by 10 %, and their derivatives by 3 %.
+    const Tensor y = test::poisoned({8, 8}, dtype), pre = test::poisoned({8, 8}, dtype);
+    linear_gelu_forward(y, pre, Tensor::full({8, 1}, dtype, -3.0f),
+                        Tensor::full({1, 8}, dtype, 1.0f), Transpose::no, Tensor::zeros({8}, dtype),
+                        kForm);
+    require_all(y, gelu(-3.0, kForm));
+    const Tensor ones = Tensor::full({8, 1}, dtype, 1.0f);
+    linear_backward_input(y, ones, ones, Transpose::no, pre, kForm);
+    require_all(y, gelu_derivative(-3.0, kForm));
+  }
+}
+
 TEST_CASE("linear_backward_weight is x^T dy and dy's column sums, overwriting or accumulating") {
   const test::Rank rank;
   for_every_layer([](const Layer& layer, double bound) {

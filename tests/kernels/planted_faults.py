@@ -295,6 +295,11 @@ CPU_FAULTS = {
             "return peak + peak / 16;",
             "return 16 * peak;"),
     },
+    ("kernels/embedding/cpu.cpp", "kernels_embedding"): {
+        "the table's row of padding gets a gradient on the CPU": (
+            "if (id == padding_id || (i > 0 && id_of(occurrences[i - 1]) == id)) continue;",
+            "if ((id < 0 && id == padding_id) || (i > 0 && id_of(occurrences[i - 1]) == id)) continue;"),
+    },
     ("kernels/adamw/cpu.cpp", "kernels_adamw"): {
         "adamw: the CPU rounds a finite value to infinity": (
             "magnitude < kLargest ? chance : 0",
@@ -858,8 +863,8 @@ FAULTS = {
             "memory.statistics_of(tile) + (kCut ? queries.odd : 0);",
             "memory.statistics_of(tile);"),
         "Hopper: queries behind a document keep their statistics": (
-            "statistics[thread] = {INFINITY, 0.0f};",
-            ""),
+            "thread >= count && thread < kQueries",
+            "thread >= count && thread < 0"),
     },
     ("kernels/attention/cuda/hopper/key_value_gradient.h", "kernels_attention_16bit"): {
         "Hopper: a query does not see its own key": (
@@ -1188,11 +1193,6 @@ FAULTS = {
             "if (outside || id == padding_id) id = rows;",
             "if (outside || (id < 0 && id == padding_id)) id = rows;"),
     },
-    ("kernels/embedding/cpu.cpp", "kernels_embedding"): {
-        "the table's row of padding gets a gradient on the CPU": (
-            "if (id == padding_id || (i > 0 && id_of(occurrences[i - 1]) == id)) continue;",
-            "if ((id < 0 && id == padding_id) || (i > 0 && id_of(occurrences[i - 1]) == id)) continue;"),
-    },
     ("kernels/matmul/cuda.cpp", "kernels_matmul"): {
         "products never add to what is there": (
             ".accumulate = accumulate == Accumulate::yes,",
@@ -1210,6 +1210,9 @@ FAULTS = {
         "the exact form of gelu takes tanh's epilogue": (
             "if (form == GeluForm::tanh &&\n        cuda::linear_gelu_forward",
             "if (cuda::linear_gelu_forward"),
+        "the exact form of gelu takes the gradient of tanh's epilogue": (
+            "if (form == GeluForm::tanh &&\n        cuda::linear_backward_input",
+            "if (cuda::linear_backward_input"),
     },
     ("kernels/gelu/cuda.cu", "kernels_gelu"): {
         "the exact form of gelu has no density in its gradient": (
@@ -1220,8 +1223,6 @@ FAULTS = {
         "a given choice of an algorithm is measured again": (
             "  choices_ = algorithms.choices;\n",
             ""),
-    },
-    ("kernels/cuda/gemm.cpp", "tools_emulated_algorithms"): {
         "plans outlive the choices they were made by": (
             "  choices_ = algorithms.choices;\n  plans_.clear();\n",
             "  choices_ = algorithms.choices;\n"),
@@ -1239,7 +1240,7 @@ FAULTS = {
     ("tools/train/algorithms.cpp", "tools_emulated_algorithms"): {
         "every rank takes the first rank's algorithms": (
             "ranks[static_cast<std::size_t>(rank) % ranks.size()]",
-            "ranks[0]"),
+            "ranks[static_cast<std::size_t>(rank) % 1]"),
     },
     ("kernels/router/cuda.cu", "kernels_router"): {
         "of equal logits the higher expert is chosen": (
