@@ -194,13 +194,15 @@ TEST_CASE("the exact form of gelu is not the form with tanh, in 16 bits too") {
     for (const double each : to_doubles(tensor)) REQUIRE(each == Approx(value).epsilon(1.0 / 128));
   };
   for (const DType dtype : {DType::bf16, DType::f16}) {
+    const auto eight = [&](double value, const Shape& shape) {
+      return test::tensor_of(Values(8, value), shape, dtype);
+    };
     // At -3 the two forms differ by 10 %, and their derivatives by 3 %.
     const Tensor y = test::poisoned({8, 8}, dtype), pre = test::poisoned({8, 8}, dtype);
-    linear_gelu_forward(y, pre, Tensor::full({8, 1}, dtype, -3.0f),
-                        Tensor::full({1, 8}, dtype, 1.0f), Transpose::no, Tensor::zeros({8}, dtype),
-                        kForm);
+    linear_gelu_forward(y, pre, eight(-3.0, {8, 1}), eight(1.0, {1, 8}), Transpose::no,
+                        eight(0.0, {8}), kForm);
     require_all(y, gelu(-3.0, kForm));
-    const Tensor ones = Tensor::full({8, 1}, dtype, 1.0f);
+    const Tensor ones = eight(1.0, {8, 1});
     linear_backward_input(y, ones, ones, Transpose::no, pre, kForm);
     require_all(y, gelu_derivative(-3.0, kForm));
   }
