@@ -135,15 +135,14 @@ __global__ void refill(const gpu::TensorMap map) {
     gpu::publish_barriers();
   }
   __syncthreads();
-  if (threadIdx.x >= 128) {
+  if (threadIdx.x == 128) {
     for (const unsigned parity : {1u, 0u}) {
-      if (threadIdx.x > 128) break;
       gpu::wait(*empty, parity);
       gpu::arrive_and_expect(*full, kTile * 2);
       gpu::copy_tile(tile, map, {0, 0, 0, 0}, *full);
     }
-    return;
   }
+  if (threadIdx.x >= 128) return;
   gpu::wait(*full, 0);
   float c[kN / 8][4] = {};
   const auto rows = gpu::Descriptor::of_rows(tile);

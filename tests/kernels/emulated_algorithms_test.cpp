@@ -40,8 +40,7 @@ Product product(AlgorithmChoice choice, const MeasuredAlgorithms* known = nullpt
   const ContextGuard guard(context);
   matmul_options().choice = choice;
   if (known) CHECK(use_measured_algorithms(*known));
-  const std::vector<float> values = values_of_product();
-  return {values, measured_algorithms()};
+  return {values_of_product(), measured_algorithms()};  // the values first
 }
 
 }  // namespace
