@@ -38,7 +38,8 @@ SIZES = {"model": {"preset": "gpt2-mini", "layers": 1, "width": 16, "heads": 2, 
 FOREVER = {"steps": 10**9, "checkpoint_every": 0}
 # Trains forever below the folder sys.argv[1], and says how that ended.
 CHILD = f"""
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test in the background of a shell ignores it
 sys.path[:0] = {sys.path[:1]!r}
 import tessera
 tessera.program = {tessera.program!r}
