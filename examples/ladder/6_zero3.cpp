@@ -1,8 +1,7 @@
 // Rung 6, ZeRO-3: each parameter has one owner, and travels to the other ranks before each use.
 //
-// Broadcasts gather a unit's values into a slot, for forward and again for backward. The blocks take
-// turns with two slots, so that the next unit is gathered while one computes; the embedding and the
-// head share a third. A slot that still holds a unit's values is used as it is.
+// Broadcasts gather a unit's values into the slot just before the unit computes, for forward and
+// again for backward. The unit waits for them.
 #include "examples/ladder/ladder.h"
 
 using namespace tessera;
@@ -29,9 +28,7 @@ class Training final : public ladder::Rung {
         shards.push_back({parameter.name(), owned.values, owned.gradients});
       }
     }
-    for (Slot& slot : slots_) {
-      slot.buffer = ladder::zeros(ladder::most_elements(units()), Category::communication);
-    }
+    slot_ = ladder::zeros(ladder::most_elements(units()), Category::communication);
     for (GradientSlot& slot : gradient_slots_) {
       slot.buffer = ladder::zeros(ladder::most_elements(units()), Category::communication);
     }
@@ -42,27 +39,24 @@ class Training final : public ladder::Rung {
     backward(loss(step, rank_));
     wait_for_communication(stream_.record());
     optimizer_->step(ladder::kLearningRate);
-    for (Slot& slot : slots_) slot.holds = nullptr;
   }
 
   void before_use(Unit& unit) override {
-    gather(unit);
-    wait_for_communication(slot_of(unit).ready);
-    ladder::open_values(unit, slot_of(unit).buffer);
-    if (next(unit) != nullptr) gather(*next(unit));
+    wait_for_communication(gather(unit));
+    ladder::open_values(unit, slot_);
   }
 
   void after_use(Unit& unit) override { ladder::close_values(unit); }
 
-  void gather(const Unit& unit) {
-    Slot& slot = slot_of(unit);
-    if (std::exchange(slot.holds, &unit) == &unit) return;
-    const std::vector<Tensor> windows = ladder::windows_of(unit, slot.buffer);
+  /// Brings the unit's values to the slot. The event: all of them are there.
+  Event gather(const Unit& unit) {
+    const std::vector<Tensor> windows = ladder::windows_of(unit, slot_);
     for (std::size_t p = 0; p < windows.size(); ++p) {
       const Owned& owned = parameters_[index_of(unit)][p];
       if (owned.owner == rank_) windows[p].copy_from(owned.values);
-      slot.ready = world_.broadcast({windows[p]}, owned.owner, after_computation(), unit.name());
+      world_.broadcast({windows[p]}, owned.owner, after_computation(), unit.name());
     }
+    return stream_.record();
   }
 
   void before_gradients(Unit& unit) override {
@@ -84,15 +78,6 @@ class Training final : public ladder::Rung {
     slot.sent = stream.record();
   }
 
-  struct Slot {
-    Tensor buffer;
-    const Unit* holds = nullptr;
-    Event ready;  // all of the unit's values are there
-  };
-  Slot& slot_of(const Unit& unit) {
-    const std::size_t u = index_of(unit);
-    return slots_[u == 0 || u + 1 == units().size() ? 2 : u % 2];
-  }
   struct GradientSlot {
     Tensor buffer;
     Event sent;
@@ -103,7 +88,7 @@ class Training final : public ladder::Rung {
   };
 
   std::vector<std::vector<Owned>> parameters_;  // per unit
-  Slot slots_[3];
+  Tensor slot_;                                 // the values of the unit that computes
   GradientSlot gradient_slots_[2];
   std::optional<AdamW> optimizer_;
 };

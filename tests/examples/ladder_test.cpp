@@ -73,10 +73,21 @@ TEST_CASE("every rung of the ladder has its strategy's losses, bit for bit, and 
   check_rung<Reference<StrategyKind::ddp>>("3_ddp_overlapped");
   check_rung<Reference<StrategyKind::zero1>>("4_zero1");
   check_rung<Reference<StrategyKind::zero2>>("5_zero2");
-  check_rung<Reference<StrategyKind::zero3>>("6_zero3");
+  check_rung<Reference<StrategyKind::zero3>>("6_zero3_prefetch");
   check_rung<Reference<StrategyKind::fsdp>>("7_fsdp", /*sends=*/true, {2, 4});
   check_rung<Reference<StrategyKind::hsdp>>("8_hsdp");
   check_rung<Reference<StrategyKind::ddp, true>>("9_expert_parallel");
+}
+
+TEST_CASE("ZeRO-3 without a prefetch broadcasts each unit twice and reduces it once", "[cpu]") {
+  constexpr std::int64_t kModelBytes = 198464 * 4;
+  for (const int ranks : {2, 4}) {
+    const Outcome reference = run(ranks, ranks, make_rung<Reference<StrategyKind::zero3>>());
+    // A reduce is a reduce-scatter, after which each rank sends its part to the owner.
+    const std::int64_t bytes = (ranks - 1) * (3 * kModelBytes + kModelBytes / ranks);
+    const std::string expected = fmt::format("  {:016x}  sent {:7}  ", reference.hash(), bytes);
+    CHECK_THAT(line_of("6_zero3", ranks), Catch::Contains(expected));
+  }
 }
 
 TEST_CASE("all strategies behind the rungs have one hash of their losses", "[cpu]") {
@@ -89,7 +100,7 @@ TEST_CASE("all strategies behind the rungs have one hash of their losses", "[cpu
 
 TEST_CASE("a rung is a file of at most 120 lines", "[cpu]") {
   for (const char* rung : {"1_single", "2_ddp", "3_ddp_overlapped", "4_zero1", "5_zero2", "6_zero3",
-                           "7_fsdp", "8_hsdp", "9_expert_parallel"}) {
+                           "6_zero3_prefetch", "7_fsdp", "8_hsdp", "9_expert_parallel"}) {
     std::ifstream file(fmt::format(TESSERA_SOURCE_DIR "/examples/ladder/{}.cpp", rung));
     REQUIRE(file.is_open());
     int lines = 0;
