@@ -55,12 +55,32 @@ class StoriesTest(unittest.TestCase):
                 for text in (one.title, one.symptom, one.hints[0]):
                     self.assertNotIn(name, text)
 
-
     def test_the_page_has_the_topics_and_their_labs(self):
         page = (ROOT / "docs/labs.md").read_text(encoding="utf-8")
         for topic in {one.topic for one in LABS}:
             numbers = [one.number for one in LABS if one.topic == topic]
             self.assertIn(f"| {topic} | {numbers[0]} to {numbers[-1]} |", page)
+
+
+class RungStoriesTest(unittest.TestCase):
+    def test_there_are_at_least_twelve_each_with_a_fault_that_fits_its_rung(self):
+        self.assertGreaterEqual(len(lab.rungs.labs()), 12)
+        for one in lab.rungs.labs():
+            with self.subTest(lab=one.name):
+                self.assertNotEqual(one.text(), one.sound_text())
+
+    def test_each_is_told_in_full(self):
+        for one in lab.rungs.labs():
+            with self.subTest(lab=one.name):
+                self.assertEqual(len(set(one.hints)), 2)
+                for text in (one.title, one.symptom, one.question, one.answer, one.learnt, *one.hints):
+                    self.assertTrue(text.strip())
+
+    def test_each_stands_in_its_chapter(self):
+        for one in lab.rungs.labs():
+            with self.subTest(lab=one.name):
+                page = (ROOT / f"docs/{one.chapter}.md").read_text(encoding="utf-8")
+                self.assertTrue(f"<!-- printed by tools/lab.py show {one.name} -->" in page)
 
 
 class CopyTest(unittest.TestCase):

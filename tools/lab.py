@@ -2,14 +2,18 @@
 """lab.py: exercises that plant a fault in a copy of the sources, for the reader to find and repair.
 
   tools/lab.py list            the labs by topic
+  tools/lab.py start rNUMBER   a lab on a rung of the ladder: copies the rung to build/rung_lab, plants the
+                               fault, and shows what the program prints; it takes seconds
   tools/lab.py start NUMBER    copies the sources to build/lab (build-emulated/lab for faults of kernels),
                                plants the fault, builds one test program and shows it red
   tools/lab.py hint            one hint more, of three
-  tools/lab.py check           builds the test program from the copy and says whether it is green
+  tools/lab.py check           builds the copy and says whether its test is green, or the rung's line right
   tools/lab.py solution        the fault, line by line
-  tools/lab.py verify [NUMBER...]   for the authors: each lab's test is green, and red with the fault
+  tools/lab.py show rNUMBER    the lab as its chapter shows it
+  tools/lab.py verify [NUMBER... | rungs]   for the authors: each lab's test is green, and red with the fault;
+                               each rung with a fault prints what its lab tells
 
-The faults are those of tests/*/planted_faults.py. The stories are in tools/labs/*.toml.
+The faults of the numbered labs are in tests/*/planted_faults.py. The stories are in tools/labs/*.toml.
 """
 import filecmp
 import functools
@@ -24,9 +28,11 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/support"))
+sys.path.insert(0, str(ROOT / "tools/labs"))
 import planting  # noqa: E402: the path comes first
+import rungs  # noqa: E402
 
-STORIES = sorted((ROOT / "tools/labs").glob("*.toml"))
+STORIES = sorted((ROOT / "tools/labs").glob("[0-9]*.toml"))
 STATE = ROOT / "build/lab.json"  # the lab that has been started, and the hints that have been shown
 SHOWN_LINES = 40  # of a red test
 
@@ -41,6 +47,10 @@ class Lab(NamedTuple):
     hints: list
     learnt: str
     trace: str = ""  # a strategy: start shows the trace of a step with the fault
+
+    @property
+    def name(self):
+        return str(self.number)
 
 
 def read_labs(paths):
@@ -108,7 +118,10 @@ def print_list(labs):
         if lab.topic != topic:
             topic = lab.topic
             print(f"\n{topic}")
-        print(f"  {lab.number:2}  {lab.title}")
+        print(f"  {lab.name:>3}  {lab.title}")
+    print("\nRungs of the ladder")
+    for lab in rungs.labs():
+        print(f"  {lab.name:>3}  {lab.title}")
 
 
 def print_trace(copy, lab):
@@ -124,6 +137,15 @@ def print_trace(copy, lab):
 
 
 def start(lab):
+    if isinstance(lab, rungs.Lab):
+        rungs.start(lab)
+    else:
+        start_in_sources(lab)
+    STATE.parent.mkdir(parents=True, exist_ok=True)
+    STATE.write_text(json.dumps({"lab": lab.name, "hints": 0}), encoding="utf-8")
+
+
+def start_in_sources(lab):
     batch = batch_of(lab)
     copy, fault = copy_for(batch), batch.faults[lab.fault]
     print(f"Lab {lab.number}: {lab.title}\n\n{lab.symptom}\n")
@@ -139,9 +161,12 @@ def start(lab):
     print(*lines, sep="\n")
     if lab.trace:
         print_trace(copy, lab)
-    STATE.parent.mkdir(parents=True, exist_ok=True)
-    STATE.write_text(json.dumps({"lab": lab.number, "hints": 0}), encoding="utf-8")
     print(f"\nFind the fault in {copy.source} and repair it there. Then: tools/lab.py check, or hint.")
+
+
+def named(labs):
+    """The labs by their names on the command line."""
+    return {lab.name: lab for lab in [*labs, *rungs.labs()]}
 
 
 def started(labs):
@@ -149,7 +174,7 @@ def started(labs):
     if not STATE.exists():
         sys.exit("lab.py: no lab has been started; begin with: tools/lab.py start NUMBER")
     state = json.loads(STATE.read_text(encoding="utf-8"))
-    return labs[state["lab"] - 1], state
+    return named(labs)[state["lab"]], state
 
 
 def hint(labs):
@@ -170,6 +195,14 @@ def changed_tests(copy):
 
 def check(labs):
     lab, state = started(labs)
+    if isinstance(lab, rungs.Lab):
+        rungs.check(lab)
+    else:
+        check_sources(lab)
+    print(f"Green, with {state['hints']} hint{'' if state['hints'] == 1 else 's'}.\n\n{lab.learnt}")
+
+
+def check_sources(lab):
     copy = copy_for(batch_of(lab))
     tests = changed_tests(copy)
     if tests:
@@ -179,11 +212,13 @@ def check(labs):
     if not green:
         print(*lines, sep="\n")
         sys.exit("lab.py: still red")
-    print(f"Green, with {state['hints']} hint{'' if state['hints'] == 1 else 's'}.\n\n{lab.learnt}")
 
 
 def solution(labs):
     lab, _ = started(labs)
+    if isinstance(lab, rungs.Lab):
+        rungs.solution(lab)
+        return
     fault = batch_of(lab).faults[lab.fault]
     print(f"{fault.path}: {lab.fault}")
     print(*(f"  with the fault  {line}" for line in fault.new.splitlines()), sep="\n")
@@ -192,9 +227,11 @@ def solution(labs):
 
 def verify(labs):
     """Whether the labs' tests are green in the sources as they are, and red with each fault. 1 if one is not."""
-    failed = 0
+    failed = sum(not rungs.verify(lab) for lab in labs if isinstance(lab, rungs.Lab))
     by_folder = {}
     for lab in labs:
+        if isinstance(lab, rungs.Lab):
+            continue
         by_folder.setdefault(batch_of(lab).folder, []).append(lab)
     for together in by_folder.values():
         batch = batch_of(together[0])
@@ -218,19 +255,25 @@ def verify(labs):
 
 def main(arguments):
     labs = read_labs(STORIES)
-    numbers = [int(text) if text.isdigit() else 0 for text in arguments[1:]]
-    if any(not 1 <= number <= len(labs) for number in numbers):
-        sys.exit(f"lab.py: labs have the numbers 1 to {len(labs)}; see: tools/lab.py list")
+    known = named(labs)
+    names = [lab.name for lab in rungs.labs()] if arguments == ["verify", "rungs"] else arguments[1:]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.exit(f"lab.py: there is no lab {unknown[0]}: labs are 1 to {len(labs)}, and r1 to r{len(rungs.labs())}; see: "
+                 "tools/lab.py list")
+    chosen = [known[name] for name in names]
     commands = {"hint": hint, "check": check, "solution": solution}
-    match arguments[:1], len(numbers):
+    match arguments[:1], len(chosen):
         case ["list"], 0:
             print_list(labs)
         case ["start"], 1:
-            start(labs[numbers[0] - 1])
+            start(chosen[0])
         case [("hint" | "check" | "solution") as command], 0:
             commands[command](labs)
+        case ["show"], 1 if isinstance(chosen[0], rungs.Lab):
+            print(rungs.block(chosen[0]))
         case ["verify"], _:
-            return verify([labs[number - 1] for number in numbers] or labs)
+            return verify(chosen or list(known.values()))
         case _:
             print(__doc__)
             return 2
