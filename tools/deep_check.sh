@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/deep_check.sh [--sample]: the full check of a change, in a fresh clone. It takes hours on two cores:
 #   - all tests, with warnings as errors, many random combinations of options, and the wheel
-#   - the rungs of the ladder with the faults of their labs
+#   - the rungs of the ladder with the faults of their labs, and the solutions of the assignments, right and wrong
 #   - all tests under the address and undefined-behaviour sanitizers, on the CPU and on the emulated GPU
 #   - the tests of threads, and a few tests of every kernel, under the thread sanitizer
 #   - a build for GPUs and its registers, where nvcc is installed, and its instructions, where cuobjdump is
@@ -166,6 +166,7 @@ format() {
 part "format" 60 format
 part "tests" 780 all_tests
 part "rung labs" 60 tools/lab.py verify rungs
+part "assignments" 300 tools/course.py verify
 part "asan build" 600 asan_build
 part "asan, CPU" 240 asan_cpu
 part "asan, GPU" 300 asan_gpu

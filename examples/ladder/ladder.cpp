@@ -1,9 +1,6 @@
 #include "examples/ladder/ladder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <mutex>
 
 #include "models/qwen3_moe/model.h"
@@ -59,10 +56,10 @@ Rung::Rung(Communicator& world, int parts, Losses& losses)
 
 void Rung::train() {
   prepare();
-  for (int number = 0; number < kSteps; ++number) {
-    step(number);
+  for (step_ = 0; step_ < kSteps; ++step_) {
+    step(step_);
     stream_.synchronize();
-    if (number == 0) bytes_ = -world_.bytes_sent();
+    if (step_ == 0) bytes_ = -world_.bytes_sent();
   }
   bytes_ += world_.bytes_sent();
 }
@@ -95,12 +92,14 @@ const Unit* Rung::next(const Unit& unit) const {
 void Rung::before_forward(Unit& unit) {
   in_backward_ = false;
   before_use(unit);
+  if (watch_) watch_(step_, in_backward_, unit);
   if (next(unit) == nullptr) before_gradients(unit);
 }
 
 void Rung::before_backward(Unit& unit) {
   in_backward_ = true;
   before_use(unit);
+  if (watch_) watch_(step_, in_backward_, unit);
   if (index_of(unit) + 1 < units().size()) before_gradients(unit);
 }
 
@@ -179,11 +178,16 @@ std::uint64_t Outcome::hash() const {
   return hash.value();
 }
 
-Outcome run(int ranks, int parts, const MakeRung& make) {
+float Outcome::loss(int step) const {
+  const std::vector<float>& parts = losses[static_cast<std::size_t>(step)];
+  return sum_of(parts, 0, parts.size());
+}
+
+Outcome run(int ranks, int parts, const MakeRung& make, Deadline deadline) {
   Outcome outcome;
   outcome.losses.assign(kSteps, std::vector<float>(static_cast<std::size_t>(parts)));
   std::mutex mutex;
-  run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
+  run_ranks({.ranks = ranks, .threads = 1, .deadline = deadline}, [&](Communicator& world) {
     const std::unique_ptr<Rung> rung = make(world, parts, outcome.losses);
     rung->train();
     const std::int64_t peak = context().allocator().account().total.peak;
@@ -192,25 +196,6 @@ Outcome run(int ranks, int parts, const MakeRung& make) {
     outcome.peak_bytes = std::max(outcome.peak_bytes, peak);
   });
   return outcome;
-}
-
-int climb(int argument_count, char** arguments, Ranks ranks, const MakeRung& make) try {
-  const std::string program = std::filesystem::path(arguments[0]).filename();
-  const std::string argument = argument_count < 2 ? "" : arguments[1];
-  check(argument_count == 1 || (argument_count == 2 && (argument == "2" || argument == "4")),
-        "usage: {} [2 | 4]", program);
-  for (const int parts : {2, 4}) {
-    if (!argument.empty() && argument != std::to_string(parts)) continue;
-    const Outcome outcome = run(ranks == Ranks::one ? 1 : parts, parts, make);
-    const auto loss = [&](const std::vector<float>& step) { return sum_of(step, 0, step.size()); };
-    fmt::print("{:17} N = {}  loss {:.4f} -> {:.4f}  {:016x}  sent {:7}  held {:7}\n", program,
-               parts, loss(outcome.losses.front()), loss(outcome.losses.back()), outcome.hash(),
-               outcome.bytes_per_step, outcome.peak_bytes);
-  }
-  return 0;
-} catch (const Error& error) {
-  fmt::print(stderr, "{}: {}\n", arguments[0], error.what());
-  return 1;
 }
 
 }  // namespace tessera::ladder

@@ -18,6 +18,7 @@
 #include "runtime/category.h"
 #include "runtime/context.h"
 #include "sharding/comm/communicator.h"
+#include "sharding/comm/options.h"
 #include "sharding/comm/stream.h"
 
 namespace tessera::ladder {
@@ -38,6 +39,9 @@ class Rung : public UnitHooks {
 
   /// Runs all steps.
   void train();
+  /// Calls `watch` whenever a unit is about to compute, after before_use. For graders.
+  using Watch = std::function<void(int step, bool backward, const Unit& unit)>;
+  void watch(Watch watch) { watch_ = std::move(watch); }
   /// Bytes sent per step, after the first.
   std::int64_t bytes_per_step() const { return bytes_ / (kSteps - 1); }
 
@@ -75,6 +79,8 @@ class Rung : public UnitHooks {
 
   const std::unique_ptr<LanguageModel> model_;
   Losses& losses_;
+  Watch watch_;
+  int step_ = 0;
   bool in_backward_ = false;
   std::int64_t bytes_ = 0;
 };
@@ -102,6 +108,8 @@ struct Outcome {
   Losses losses;
   /// A number made of all bits of all losses.
   std::uint64_t hash() const;
+  /// The mean loss of a step.
+  float loss(int step) const;
   /// Bytes that all ranks sent in a step.
   std::int64_t bytes_per_step = 0;
   /// The largest number of bytes that one rank held at a time.
@@ -118,12 +126,15 @@ MakeRung make_rung() {
   };
 }
 
-/// Trains on so many ranks, which are threads.
-Outcome run(int ranks, int parts, const MakeRung& make);
+/// Trains on so many ranks, which are threads. Raises Error if a rank fails, or waits for another
+/// one until the deadline.
+Outcome run(int ranks, int parts, const MakeRung& make,
+            Deadline deadline = WorldOptions{}.deadline);
 
 /// How many ranks a rung has: all of N, or one that computes all N parts.
 enum class Ranks { all, one };
-/// main() of a rung. The command line has N, 2 or 4; without it both are run. Prints the outcome.
+/// main() of a rung (climb.cpp). The command line has N, 2 or 4; without it both are run. Prints the
+/// outcome. A grader has another climb().
 int climb(int argument_count, char** arguments, Ranks ranks, const MakeRung& make);
 template <typename T>
 int climb(int argument_count, char** arguments, Ranks ranks = Ranks::all) {

@@ -1,0 +1,106 @@
+"""Compiles a student's file in place of the solution, runs its grader, and reads the lines "pass TEST" and
+"fail TEST: feedback"."""
+import functools
+import json
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT = 120  # seconds that a grader may take
+LINE = re.compile(r"^(pass|fail) ([^:\n]+)(?:: (.*))?$", re.M)
+
+
+class Result(NamedTuple):
+    test: str
+    points: int
+    passed: bool
+    feedback: str = ""
+
+
+class Failure(Exception):
+    """One line: the file does not compile, or its program does not end as it should."""
+
+
+@functools.cache
+def build_folder(preset):
+    """The folder of a preset's build."""
+    presets = {one["name"]: one for one in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
+    folder = pathlib.Path(presets[preset]["binaryDir"].replace("${sourceDir}", str(ROOT)))
+    if not (folder / "build.ninja").is_file():
+        sys.exit(f"course.py: {folder} has no build; first: cmake --preset {preset}")
+    return folder
+
+
+@functools.cache
+def commands_of(preset, target, source):
+    """The commands that compile the source and link the target. Builds the target first."""
+    folder = build_folder(preset)
+    build = subprocess.run(["cmake", "--build", folder, "--target", target], capture_output=True, text=True, check=False)
+    if build.returncode:
+        sys.exit(f"{build.stdout[-2000:]}course.py: {target} does not build in {folder}")
+    lines = subprocess.run(["ninja", "-C", folder, "-t", "commands", target], capture_output=True, text=True,
+                           check=True).stdout.splitlines()
+    found = [line for line in lines if re.search(rf"{target}\.dir/\S*{re.escape(pathlib.PurePath(source).name)}\.o", line)]
+    assert len(found) == 2, f"{target} compiles and links {source} by {len(found)} commands; expected two"
+    return found
+
+
+def compiled(one, file, program):
+    """Compiles a file in place of the assignment's source, and links it."""
+    name = re.escape(pathlib.PurePath(one.source).name)
+    for command in commands_of(one.preset, one.target, one.source):
+        for old, new in ((rf"\S*/{name}\.o\b", shlex.quote(f"{program}.o")),
+                         (rf"\S*/{name}(?=\s|$)", shlex.quote(str(file.resolve()))),
+                         (r"-o \S*bin/\S+", f"-o {shlex.quote(str(program))}")):
+            command = re.sub(old, new.replace("\\", r"\\"), command)
+        run = subprocess.run(command, shell=True, cwd=build_folder(one.preset), capture_output=True, text=True, check=False)
+        if run.returncode:
+            errors = [line for line in (run.stdout + run.stderr).splitlines() if "error" in line or "undefined" in line]
+            raise Failure((errors or ["the compiler gives no message"])[0])
+
+
+def output_of(program, arguments):
+    """What a grader prints. Raises Failure if it does not end."""
+    try:
+        run = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=LIMIT, check=False,
+                             errors="replace")
+    except subprocess.TimeoutExpired:
+        raise Failure(f"the program did not end in {LIMIT} seconds: does it wait for something that never happens?") from None
+    if run.returncode < 0:
+        raise Failure(f"the program ended by {signal.Signals(-run.returncode).name}\n{run.stdout}{run.stderr}")
+    return run.stdout + run.stderr
+
+
+def grade(one, file):
+    """The results of all tests of an assignment."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder) / str(one.number)
+        try:
+            compiled(one, file, program)
+        except Failure as failure:
+            return [Result(test, points, False, str(failure) if test == "compiles" else "the file does not compile")
+                    for test, points in one.points.items()]
+        reference = build_folder(one.preset) / "bin/course" / str(one.number)
+        try:
+            output = output_of(program, output_of(reference, ["--measure"]).split() if one.measured else [])
+            lost = "the grader ended early: " + (output.splitlines() or ["it prints nothing"])[-1]
+        except Failure as failure:
+            lost, _, output = str(failure).partition("\n")
+    outcomes = {test: (word == "pass", feedback) for word, test, feedback in LINE.findall(output)}
+    outcomes["compiles"] = (True, "")
+    return [Result(test, points, *outcomes.get(test, (False, lost))) for test, points in one.points.items()]
+
+
+def gradescope(one, results):
+    """The results in Gradescope's form: https://gradescope-autograders.readthedocs.io/en/latest/specs/"""
+    return {"output": f"Assignment {one.number}: {one.title}",
+            "score": sum(result.points for result in results if result.passed),
+            "tests": [{"name": result.test, "score": result.points if result.passed else 0, "max_score": result.points,
+                       "status": "passed" if result.passed else "failed", "output": result.feedback}
+                      for result in results]}

@@ -1,0 +1,265 @@
+// The grader of the rungs: a climb() that grades the rung it is linked with.
+//
+//   PROGRAM --measure              prints a line "RANKS BYTES_PER_STEP PEAK_BYTES" for 2 and 4 ranks
+//   PROGRAM RANKS BYTES PEAK ...   grades against these lines of the reference. Prints "pass TEST" or
+//                                  "fail TEST: feedback" for each test
+//
+// The right losses and values are those of rung 2. On rung 9 a rank has only its part of the experts.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "examples/ladder/ladder.h"
+#include "runtime/check.h"
+#include "runtime/hash.h"
+
+#define main main_of_rung_2
+#include "examples/ladder/2_ddp.cpp"
+#undef main
+
+namespace tessera::ladder {
+namespace {
+
+constexpr int kSeeds = 20;
+constexpr std::chrono::seconds kDeadline{20};
+
+/// The values of a parameter when its unit was about to compute.
+struct Sight {
+  int step = 0;
+  bool backward = false;
+  std::string unit, parameter;
+  std::uint64_t hash = 0;
+  bool zeros = false;
+
+  std::string place() const {
+    return fmt::format("when {} computes in {}, step {} of {}", unit,
+                       backward ? "backward" : "forward", step + 1, kSteps);
+  }
+};
+
+struct Run {
+  Outcome outcome;
+  std::map<int, std::vector<Sight>> seen;  // by rank, in order
+  /// One line, if a rank failed.
+  std::string error;
+
+  bool right(const Run& reference) const {
+    return error.empty() && outcome.hash() == reference.outcome.hash();
+  }
+};
+
+/// Sleeps for up to a millisecond before each piece of communication, or not at all in half of the
+/// cases.
+void delay_communication(int seed, int rank) {
+  const RandomStream random(static_cast<std::uint64_t>(seed), "delays",
+                            static_cast<std::uint64_t>(rank));
+  communication_stream().set_delay([random, calls = std::uint64_t{0}]() mutable {
+    const std::uint64_t microseconds = random.below(calls++, 2000);
+    if (microseconds < 1000) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+  });
+}
+
+/// Looks at part `part` of `parts`.
+Sight look(int step, bool backward, const Unit& unit, const Parameter& parameter, int part,
+           int parts) {
+  Sight sight = {step, backward, unit.name(), parameter.name()};
+  if (!parameter.is_open()) return sight;
+  const std::vector<float> whole = parameter.data().to_vector<float>();
+  const std::size_t count = whole.size() / static_cast<std::size_t>(parts);
+  const auto values = std::span(whole).subspan(count * static_cast<std::size_t>(part), count);
+  Fnv1a hash;
+  hash.add(std::as_bytes(values));
+  sight.hash = hash.value();
+  sight.zeros = std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
+  return sight;
+}
+
+/// Trains, delayed at random for a seed above 0. Looks at a rank's part of the experts, or at all.
+Run train(int ranks, const MakeRung& make, int seed = 0, bool part_of_experts = false) {
+  Run result;
+  std::mutex mutex;
+  const auto watched = [&](Communicator& world, int number_of_parts, Losses& losses) {
+    if (seed > 0) delay_communication(seed, world.rank());
+    std::unique_ptr<Rung> rung = make(world, number_of_parts, losses);
+    const std::unique_lock lock(mutex);
+    rung->watch([&sights = result.seen[world.rank()], part_of_experts, rank = world.rank(), ranks](
+                    int step, bool backward, const Unit& unit) {
+      for (const Parameter& parameter : unit.parameters()) {
+        const bool part = part_of_experts && parameter.stacked();
+        sights.push_back(look(step, backward, unit, parameter, part ? rank : 0, part ? ranks : 1));
+      }
+    });
+    return rung;
+  };
+  try {
+    result.outcome = run(ranks, ranks, watched, kDeadline);
+  } catch (const Error& error) {
+    result.error = error.what();
+  }
+  return result;
+}
+
+/// The first values that differ from the reference's, and the idea behind it.
+std::string first_difference(const Run& run, const Run& reference) {
+  const Sight* first = nullptr;
+  const Sight* expected = nullptr;
+  int rank = 0;
+  for (const auto& [number, sights] : run.seen) {
+    const std::vector<Sight>& right = reference.seen.at(number);
+    for (std::size_t i = 0; i < std::min(sights.size(), right.size()); ++i) {
+      if (sights[i].hash == right[i].hash) continue;
+      if (first == nullptr || sights[i].step < first->step) {
+        first = &sights[i], expected = &right[i], rank = number;
+      }
+      break;
+    }
+  }
+  if (first == nullptr) return "every unit sees the right values, and the losses differ";
+  const std::string tensor = fmt::format("{} on rank {}", first->parameter, rank);
+  if (first->zeros && !expected->zeros) {
+    return fmt::format("{} is all zeros {}: its values never arrived there", tensor,
+                       first->place());
+  }
+  if (first->step == 0) {
+    return fmt::format(
+        "{} has wrong values {}: they have not arrived yet, or others are in their place", tensor,
+        first->place());
+  }
+  return fmt::format(
+      "{} has wrong values {}: its last update used a wrong sum of gradients, or its new values "
+      "did not travel",
+      tensor, first->place());
+}
+
+class Grader {
+ public:
+  void pass(std::string_view test) { fmt::print("pass {}\n", test); }
+  void fail(std::string_view test, std::string_view feedback) {
+    std::string line(feedback.substr(0, feedback.find('\n')));
+    fmt::print("fail {}: {}\n", test, line);
+    failed_ = true;
+  }
+  void grade(std::string_view test, bool passed, std::string_view feedback) {
+    passed ? pass(test) : fail(test, feedback);
+    std::fflush(stdout);
+  }
+  int status() const { return failed_ ? 1 : 0; }
+
+ private:
+  bool failed_ = false;
+};
+
+std::string about_losses(const Run& run, const Run& reference) {
+  if (!run.error.empty()) return run.error;
+  const auto at = [](const Run& of, int step) {
+    return fmt::format("{:.4f}", of.outcome.loss(step));
+  };
+  int step = 0;
+  while (step + 1 < kSteps && run.outcome.losses[static_cast<std::size_t>(step)] ==
+                                  reference.outcome.losses[static_cast<std::size_t>(step)]) {
+    ++step;
+  }
+  if (at(run, kSteps - 1) == at(reference, kSteps - 1)) {
+    return fmt::format(
+        "the last loss agrees in four digits, but not in its bits, from step {} on: "
+        "a sum has another order; {}",
+        step + 1, first_difference(run, reference));
+  }
+  return fmt::format("the loss of step {} is {} instead of {}; {}", step + 1, at(run, step),
+                     at(reference, step), first_difference(run, reference));
+}
+
+std::string about_bytes(std::int64_t bytes, std::int64_t expected, int ranks) {
+  const std::string sent = fmt::format("{} ranks send {} bytes in a step, ", ranks, bytes);
+  if (bytes > expected) {
+    return sent + fmt::format(
+                      "{} more than they need: does a unit travel that is there already, "
+                      "or more of a tensor than its reader keeps?",
+                      bytes - expected);
+  }
+  return sent + fmt::format(
+                    "{} fewer than they need: do the values and gradients of all units "
+                    "travel, and to all that need them?",
+                    expected - bytes);
+}
+
+int grade(const MakeRung& make,
+          const std::map<int, std::pair<std::int64_t, std::int64_t>>& expected,
+          bool expert_parallel) {
+  Grader grader;
+  std::map<int, Run> references, runs;
+  bool losses_right = true;
+  for (const int ranks : {2, 4}) {
+    references[ranks] = train(ranks, make_rung<Training>(), 0, expert_parallel);
+    runs[ranks] = train(ranks, make);
+    const bool same = runs[ranks].right(references[ranks]);
+    losses_right &= same;
+    grader.grade(fmt::format("losses on {} ranks", ranks), same,
+                 same ? "" : about_losses(runs[ranks], references[ranks]));
+  }
+  std::string bytes, memory;
+  for (const auto& [ranks, numbers] : expected) {
+    const Run& run = runs.at(ranks);
+    const auto& [sent, peak] = numbers;
+    if (!run.error.empty()) {
+      bytes = memory = "no step ended; see the losses";
+    } else {
+      if (run.outcome.bytes_per_step != sent)
+        bytes = about_bytes(run.outcome.bytes_per_step, sent, ranks);
+      if (run.outcome.peak_bytes > peak) {
+        memory = fmt::format(
+            "with {} ranks a rank holds {} bytes, {} more than it needs: is a "
+            "buffer whole that should be a part, or kept that should be shared?",
+            ranks, run.outcome.peak_bytes, run.outcome.peak_bytes - peak);
+      }
+    }
+  }
+  grader.grade("bytes", bytes.empty(), bytes);
+  grader.grade("memory", memory.empty(), memory);
+  std::string delays = losses_right ? "" : "not tried: without delays the losses are wrong already";
+  for (int seed = 1; seed <= kSeeds && delays.empty(); ++seed) {
+    const int ranks = seed % 2 == 0 ? 4 : 2;
+    const Run run = train(ranks, make, seed);
+    if (run.right(references.at(ranks))) continue;
+    delays = fmt::format(
+        "a wait is missing. With communication that is delayed at random (seed {}), {}", seed,
+        run.error.empty() ? first_difference(run, references.at(ranks)) : run.error);
+  }
+  grader.grade("delayed communication", delays.empty(), delays);
+  return grader.status();
+}
+
+}  // namespace
+
+int climb(int argument_count, char** arguments, Ranks, const MakeRung& make) try {
+  if (argument_count == 2 && std::strcmp(arguments[1], "--measure") == 0) {
+    for (const int ranks : {2, 4}) {
+      const Outcome outcome = run(ranks, ranks, make);
+      fmt::print("{} {} {}\n", ranks, outcome.bytes_per_step, outcome.peak_bytes);
+    }
+    return 0;
+  }
+  check(argument_count == 7, "usage: {} --measure | RANKS BYTES PEAK RANKS BYTES PEAK",
+        arguments[0]);
+  const bool expert_parallel =
+      std::filesystem::path(arguments[0]).filename().string().starts_with("9");
+  std::map<int, std::pair<std::int64_t, std::int64_t>> expected;
+  for (int i = 1; i < argument_count; i += 3) {
+    expected[std::atoi(arguments[i])] = {std::atoll(arguments[i + 1]),
+                                         std::atoll(arguments[i + 2])};
+  }
+  return grade(make, expected, expert_parallel);
+} catch (const Error& error) {
+  fmt::print(stderr, "{}: {}\n", arguments[0], error.what());
+  return 1;
+}
+
+}  // namespace tessera::ladder
