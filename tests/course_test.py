@@ -14,8 +14,8 @@ from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
-import assignment  # noqa: E402: the path comes first
-import course  # noqa: E402
+import course  # noqa: E402: the path comes first, and it adds its own
+import assignment  # noqa: E402
 import grading  # noqa: E402
 
 
