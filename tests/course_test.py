@@ -53,12 +53,12 @@ class AssignmentsTest(unittest.TestCase):
                 self.assertLess(len(one.start()), len(one.solution()))
 
     def test_a_body_is_emptied_up_to_its_own_brace(self):
-        text = "struct S {\n  int f(int x) const {\n    if (x) { return 1; }\n    return 2;\n  }\n  int g() { return 3; }\n};\n"
+        text = "struct S {\n  int f(int x) const {\n    if (x) { return 1; }\n    return 2;\n  }\n  void g() { h(); }\n};\n"
         self.assertEqual(assignment.emptied(text, "f", "two"),
-                         "struct S {\n  int f(int x) const {\n    // TODO: two\n  }\n  int g() { return 3; }\n};\n")
-        self.assertIn("int g() {\n    // TODO: three\n  }\n", assignment.emptied(text, "g", "three"))
-        with self.assertRaisesRegex(SystemExit, "0 functions h"):
-            assignment.emptied(text, "h", "none")
+                         "struct S {\n  int f(int x) const {\n    // TODO: two\n    return {};\n  }\n  void g() { h(); }\n};\n")
+        self.assertIn("void g() {\n    // TODO: three\n  }\n", assignment.emptied(text, "g", "three"))
+        with self.assertRaisesRegex(SystemExit, "0 functions k"):
+            assignment.emptied(text, "k", "none")
 
 
 class CommandsTest(unittest.TestCase):
@@ -164,7 +164,7 @@ class GradingTest(unittest.TestCase):
         answers = {one.solution(): [grading.Result("bytes", 1, True)]}
         def fake(assignment_, file):
             return answers.get(file.read_text(), [grading.Result("bytes", 1, False, "another line")])
-        with mock.patch.object(course, "grade", fake):
+        with mock.patch.object(course, "grade", fake), mock.patch.object(course, "build"):
             status, output = run("verify", 7)
         self.assertEqual(status, 1)
         self.assertEqual(output.count("as it should"), 2)

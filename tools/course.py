@@ -10,11 +10,13 @@
   tools/course.py verify [N...]           for the authors: the solution passes, the empty file fails, and each wrong
                                           solution fails with the line that it should
 
-An assignment is a folder of tools/course/ with assignment.toml, task.md and, unless it is a rung of the ladder, its
-solution. tools/course/assignment.py reads it.
+An assignment is a folder of examples/course/ with assignment.toml, task.md and, unless it is a rung of the ladder, its
+solution (tools/course/assignment.py).
 """
 import argparse
+import concurrent.futures
 import json
+import os
 import pathlib
 import signal
 import sys
@@ -23,7 +25,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools/course"))
 from assignment import assignments  # noqa: E402: the path comes first
-from grading import Result, grade, gradescope  # noqa: E402
+from grading import build, grade, gradescope  # noqa: E402
 
 RECORD = "assignment.json"  # in the student's folder: which assignment it is
 
@@ -59,20 +61,25 @@ def started(folder):
     return one
 
 
-def show(one, results):
+def shown(one, results):
+    """The results as lines of text."""
     width = max(len(result.test) for result in results)
+    lines = []
     for result in results:
         points = f"{result.points if result.passed else 0} of {result.points}"
-        print(f"  {'pass' if result.passed else 'fail'}  {result.test:{width}}  {points:>7}")
+        lines.append(f"  {'pass' if result.passed else 'fail'}  {result.test:{width}}  {points:>7}\n")
         if not result.passed:
-            print(f"        {result.feedback}")
-    print(f"{one.number} {one.title}: {sum(r.points for r in results if r.passed)} of {sum(r.points for r in results)} points")
+            lines.append(f"        {result.feedback}\n")
+    reached = sum(result.points for result in results if result.passed)
+    lines.append(f"{one.number} {one.title}: {reached} of {sum(result.points for result in results)} points\n")
+    return "".join(lines)
 
 
 def check(folder, report):
     one = started(folder)
+    build([one])
     results = grade(one, folder / one.file)
-    show(one, results)
+    print(shown(one, results), end="")
     if report:
         report.write_text(json.dumps(gradescope(one, results), indent=2) + "\n", encoding="utf-8")
     return 0 if all(result.passed for result in results) else 1
@@ -87,26 +94,37 @@ def hint(one, which):
 
 
 def verify(one):
-    """Whether the grader tells the solution, the empty file and the wrong solutions from each other."""
-    def lines(text):
+    """What the grader says of the solution, the empty file and the wrong solutions: text, and whether it is right."""
+    def results_of(text):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / one.file
             file.write_text(text, encoding="utf-8")
             return grade(one, file)
-    def report(name, right, results):
-        print(f"{one.number:2} {one.title:<34} {name:<36} {'as it should' if right else 'WRONG'}", flush=True)
-        if not right:
-            show(one, results)
-        return right
-    solution = lines(one.solution())
-    outcomes = [report("the solution passes", all(r.passed for r in solution), solution)]
-    empty = lines(one.start())
-    outcomes.append(report("the empty file fails", not all(r.passed for r in empty), empty))
-    for wrong in one.wrong:
-        results = lines(one.wrong_text(wrong))
-        failed = [f"{r.test}: {r.feedback}" for r in results if not r.passed]
-        outcomes.append(report(wrong["title"], any(wrong["expect"] in line for line in failed), results))
-    return all(outcomes)
+    def failures(results):
+        return [f"{result.test}: {result.feedback}" for result in results if not result.passed]
+    cases = [("the solution passes", one.solution(), lambda lines: not lines),
+             ("the empty file fails", one.start(), bool)]
+    cases += [(wrong["title"], one.wrong_text(wrong), lambda lines, wrong=wrong: any(wrong["expect"] in line for line in lines))
+              for wrong in one.wrong]
+    text, right = "", True
+    for name, source, accepts in cases:
+        results = results_of(source)
+        accepted = accepts(failures(results))
+        text += f"{one.number:2} {one.title}: {name}: {'as it should' if accepted else 'WRONG'}\n"
+        if not accepted:
+            text, right = text + shown(one, results), False
+    return text, right
+
+
+def verify_all(chosen):
+    """Verifies assignments, one on each core. The status of the program."""
+    build(chosen)
+    status = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for text, right in pool.map(verify, chosen):
+            print(text, end="", flush=True)
+            status |= not right
+    return status
 
 
 def parsed(arguments):
@@ -144,8 +162,7 @@ def main(arguments):
         case "hint":
             hint(numbered(asked.number), asked.which)
         case "verify":
-            chosen = [numbered(number) for number in asked.numbers] or assignments()
-            return 0 if all([verify(one) for one in chosen]) else 1
+            return verify_all([numbered(number) for number in asked.numbers] or assignments())
     return 0
 
 

@@ -62,7 +62,7 @@ class Rung : public UnitHooks {
   std::size_t index_of(const Unit& unit) const;
   /// The unit that is used next in this pass; null after the last.
   const Unit* next(const Unit& unit) const;
-  /// Work queued on the communication stream from here on starts after what has been computed.
+  /// Work queued on the communication stream from here on starts after all that has been computed.
   const Stream& after_computation() const;
 
   Communicator& world_;

@@ -1,9 +1,10 @@
-"""What an assignment is made of (tools/course/NN_name/assignment.toml).
+"""What an assignment is made of (examples/course/NN_name/assignment.toml).
 
   title, chapter, minutes   for the list; the chapter is a page of docs/
-  target                    the program that has the solution and the grader, a target of the build
   source                    the solution, from the root. It is also the file of the student, with some bodies emptied
-  preset                    the build that has the target: release, unless the assignment is about CUDA kernels
+  preset                    the build that has the grader: release, unless the assignment is about CUDA kernels
+  counted                   whether a second program counts accesses to memory
+  measured                  whether the grader compares with the output of the solution for --measure
   empty                     the functions whose bodies are left to the student, and a line that says what each does
   points                    the tests of the grader, and "compiles"
   hints                     from the idea to the place
@@ -26,14 +27,19 @@ class Assignment(NamedTuple):
     title: str
     chapter: str
     minutes: int
-    target: str
     source: str
     empty: dict
     points: dict
     hints: list
     wrong: list
     preset: str = "release"
-    measured: bool = False  # the grader wants what the solution prints for --measure
+    measured: bool = False
+    counted: bool = False
+
+    @property
+    def programs(self):
+        """The graders: targets of the build are course_NAME, and programs are bin/course/NAME."""
+        return [str(self.number)] + ([f"{self.number}_counted"] if self.counted else [])
 
     @property
     def file(self):
@@ -67,8 +73,7 @@ class Assignment(NamedTuple):
 
 
 def emptied(text, function, todo):
-    """The C++ text with a line of comment in place of the function's body. The function returns nothing, or its
-    caller is emptied too."""
+    """The C++ text with a line of comment in place of the function's body, which returns a value of its type."""
     places = list(re.finditer(rf"^[^\n/]*\b{re.escape(function)}\([^;{{]*\{{", text, re.M))
     if len(places) != 1:
         sys.exit(f"course.py: there are {len(places)} functions {function} to empty; expected one")
@@ -78,13 +83,14 @@ def emptied(text, function, todo):
         depth += {"{": 1, "}": -1}.get(text[end], 0)
         end += 1
     indent = re.match(" *", head[0])[0]
-    return f"{text[:head.end()]}\n{indent}  // TODO: {todo}\n{indent}}}{text[end:]}"
+    value = "" if re.search(r"\bvoid\b.*\b" + re.escape(function), head[0], re.S) else f"{indent}  return {{}};\n"
+    return f"{text[:head.end()]}\n{indent}  // TODO: {todo}\n{value}{indent}}}{text[end:]}"
 
 
 @functools.cache
 def assignments():
     found = []
-    for path in sorted((ROOT / "tools/course").glob("*/assignment.toml")):
+    for path in sorted((ROOT / "examples/course").glob("*/assignment.toml")):
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         found.append(Assignment(number=int(path.parent.name.split("_")[0]), folder=path.parent, **values))
     return found

@@ -37,24 +37,31 @@ def build_folder(preset):
     return folder
 
 
+def build(graded):
+    """Builds the solutions of these assignments, with their graders."""
+    for preset in sorted({one.preset for one in graded}):
+        targets = [f"course_{name}" for one in graded if one.preset == preset for name in one.programs]
+        run = subprocess.run(["cmake", "--build", build_folder(preset), "--target", *targets], capture_output=True,
+                             text=True, check=False)
+        if run.returncode:
+            sys.exit(f"{run.stdout[-2000:]}course.py: {' '.join(targets)} does not build in {build_folder(preset)}")
+
+
 @functools.cache
 def commands_of(preset, target, source):
-    """The commands that compile the source and link the target. Builds the target first."""
+    """The commands that compile the source and link the target."""
     folder = build_folder(preset)
-    build = subprocess.run(["cmake", "--build", folder, "--target", target], capture_output=True, text=True, check=False)
-    if build.returncode:
-        sys.exit(f"{build.stdout[-2000:]}course.py: {target} does not build in {folder}")
     lines = subprocess.run(["ninja", "-C", folder, "-t", "commands", target], capture_output=True, text=True,
                            check=True).stdout.splitlines()
-    found = [line for line in lines if re.search(rf"{target}\.dir/\S*{re.escape(pathlib.PurePath(source).name)}\.o", line)]
+    found = [line for line in lines if re.search(rf"/{re.escape(pathlib.PurePath(source).name)}\.o\b", line)]
     assert len(found) == 2, f"{target} compiles and links {source} by {len(found)} commands; expected two"
     return found
 
 
 def compiled(one, file, program):
-    """Compiles a file in place of the assignment's source, and links it."""
+    """Compiles a file in place of the assignment's source, and links it with the grader of the program's name."""
     name = re.escape(pathlib.PurePath(one.source).name)
-    for command in commands_of(one.preset, one.target, one.source):
+    for command in commands_of(one.preset, f"course_{program.name}", one.source):
         for old, new in ((rf"\S*/{name}\.o\b", shlex.quote(f"{program}.o")),
                          (rf"\S*/{name}(?=\s|$)", shlex.quote(str(file.resolve()))),
                          (r"-o \S*bin/\S+", f"-o {shlex.quote(str(program))}")):
@@ -78,20 +85,25 @@ def output_of(program, arguments):
 
 
 def grade(one, file):
-    """The results of all tests of an assignment."""
+    """The results of all tests of an assignment that has been built."""
+    output, lost = "", ""
     with tempfile.TemporaryDirectory() as folder:
-        program = pathlib.Path(folder) / str(one.number)
-        try:
-            compiled(one, file, program)
-        except Failure as failure:
-            return [Result(test, points, False, str(failure) if test == "compiles" else "the file does not compile")
-                    for test, points in one.points.items()]
-        reference = build_folder(one.preset) / "bin/course" / str(one.number)
-        try:
-            output = output_of(program, output_of(reference, ["--measure"]).split() if one.measured else [])
-            lost = "the grader ended early: " + (output.splitlines() or ["it prints nothing"])[-1]
-        except Failure as failure:
-            lost, _, output = str(failure).partition("\n")
+        for name in one.programs:
+            program = pathlib.Path(folder) / name
+            try:
+                compiled(one, file, program)
+            except Failure as failure:
+                return [Result(test, points, False, str(failure) if test == "compiles" else "the file does not compile")
+                        for test, points in one.points.items()]
+            try:
+                reference = build_folder(one.preset) / "bin/course" / name
+                printed = output_of(program, output_of(reference, ["--measure"]).split() if one.measured else [])
+                reason = "the grader ended early: " + (printed.splitlines() or ["it prints nothing"])[-1]
+            except Failure as failure:
+                reason, _, printed = str(failure).partition("\n")
+            report = re.search(r"AddressSanitizer: (\S+)", printed)
+            lost = lost or (f"an access outside of its tensors or arrays ({report[1]})" if report else reason)
+            output += printed
     outcomes = {test: (word == "pass", feedback) for word, test, feedback in LINE.findall(output)}
     outcomes["compiles"] = (True, "")
     return [Result(test, points, *outcomes.get(test, (False, lost))) for test, points in one.points.items()]
