@@ -200,7 +200,7 @@ class RunTest(unittest.TestCase):
         self.output_of(lab.start, self.LAB)
         output = self.output_of(lab.solution, [self.LAB])
         self.assertIn("repaired        wait(); ", output)
-        self.assertEqual(json.loads(lab.STATE.read_text())["lab"], 1)
+        self.assertEqual(json.loads(lab.STATE.read_text())["lab"], "1")
 
     def test_arguments_are_checked(self):
         for arguments in (["start", "0"], ["start", "99999"], ["start", "x"]):
