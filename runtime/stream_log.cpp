@@ -6,6 +6,19 @@
 #include "runtime/stream_queue.h"
 
 namespace tessera {
+namespace {
+
+/// The bytes of each category now.
+std::array<std::int64_t, kCategories> held_now() {
+  std::array<std::int64_t, kCategories> held = {};
+  RankContext* const here = context_or_null();
+  if (here == nullptr) return held;
+  const MemoryAccount account = here->allocator().account();
+  for (std::size_t i = 0; i < held.size(); ++i) held[i] = account.categories[i].current;
+  return held;
+}
+
+}  // namespace
 
 void StreamLog::start() {
   writes_ = true;
@@ -24,8 +37,11 @@ void StreamLog::add_wait(const std::string& stream, int waits_for) {
 
 void StreamLog::add_span(std::string_view name, std::string_view stream, int begin, int end) {
   if (!writes_) return;
-  spans_.push_back(
-      {.name = std::string(name), .stream = std::string(stream), .begin = begin, .end = end});
+  spans_.push_back({.name = std::string(name),
+                    .stream = std::string(stream),
+                    .begin = begin,
+                    .end = end,
+                    .held = held_now()});
 }
 
 void StreamLog::add_mark(std::string_view name, std::string_view stream) {
@@ -34,7 +50,8 @@ void StreamLog::add_mark(std::string_view name, std::string_view stream) {
                     .stream = std::string(stream),
                     .begin = size(),
                     .end = size(),
-                    .instant = true});
+                    .instant = true,
+                    .held = held_now()});
 }
 
 int StreamLog::last_of(const std::string& stream) const {

@@ -6,12 +6,15 @@
 // time (sharding/plan/virtual_clock.h).
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runtime/category.h"
 #include "runtime/stream.h"
 
 namespace tessera {
@@ -55,6 +58,8 @@ class StreamLog {
     int begin = 0;
     int end = 0;
     bool instant = false;
+    /// The rank's bytes on its device at the end, by category.
+    std::array<std::int64_t, kCategories> held = {};
   };
 
   /// Empties the log and begins to write.
