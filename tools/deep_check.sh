@@ -145,7 +145,7 @@ site() {
     return
   fi
   tools/site.sh && tests/tools/calculator_check.py build/bin/tessera --count 20 &&
-    tests/tools/site_check.py build/bin/tessera
+    tests/tools/site_check.py build/bin/tessera && tests/tools/player_check.py build/bin/tessera
 }
 
 # The solutions pass and the wrong ones fail: on the CPU, and on the emulated GPU.

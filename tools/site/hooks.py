@@ -6,6 +6,8 @@
   - Search works in pages that are opened as files, without a network.
   - The menu follows the parts of docs/README.md.
   - The page of the calculator gets its program, which tools/site/calculator.sh has built.
+  - player.html is the step player (player/). A comment such as <!-- player strategy=fsdp ranks=2 --> becomes a frame
+    with the player in this state.
 """
 import pathlib
 import posixpath
@@ -16,10 +18,14 @@ from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tools/site/player"))
 from book import links_of, slug as heading_slug  # noqa: E402: the path comes first
+import player_code  # noqa: E402
 
 CALCULATOR = {"calculator.js": ROOT / "build/calculator/calculator.js",
               "calculator_page.js": ROOT / "tools/site/calculator/page.js"}
+PLAYER = {"player.html": "player.html", "player.css": "player.css", "player_model.js": "model.js", "player_view.js": "view.js"}
+PLAYED = re.compile(r"^<!-- player ?(.*?) -->$", re.M)
 NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 DETAILS = re.compile(r"^( *)<details><summary>(.*?)</summary>\n(.*?)^ *</details>\n?", re.S | re.M)
@@ -75,8 +81,10 @@ def on_files(files, config):
         files.append(File.generated(config, code_page(path), content=NOT_SEARCHED + text_of(path),
                                     inclusion=InclusionLevel.NOT_IN_NAV))
     scripts = {name: ROOT / "tools/site" / name for name in ("site.css", "worker.js")} | CALCULATOR
+    scripts |= {name: ROOT / "tools/site/player" / source for name, source in PLAYER.items()}
     for name, path in scripts.items():
         files.append(File.generated(config, name, abs_src_path=str(path)))
+    files.append(File.generated(config, "player_code.js", content=player_code.script()))
     return files
 
 
@@ -117,6 +125,14 @@ def with_deeper_items(text):
     return "\n".join(lines)
 
 
+def framed(state, page):
+    """A frame with the player: state is "strategy=fsdp ranks=2"."""
+    player = posixpath.relpath("player.html", posixpath.dirname(page) or ".")
+    query = "&".join(state.split())
+    return (f'<iframe class="player" src="{player}#{query}&embedded" title="The step player" loading="lazy"></iframe>\n'
+            f'[Open the player in a page]({player}#{query})')
+
+
 def on_page_markdown(markdown, page, config, files):
     name = page.file.src_uri
     if name.startswith("code/"):
@@ -128,5 +144,6 @@ def on_page_markdown(markdown, page, config, files):
         if path is None or not (ROOT / path).exists():
             return match[0]
         return f"]({posixpath.relpath(code_page(path), posixpath.dirname(name) or '.')})"
+    markdown = PLAYED.sub(lambda match: framed(match[1], name), markdown)
     markdown = with_deeper_items(DETAILS.sub(folded, markdown))
     return LINK.sub(rewritten, markdown)
