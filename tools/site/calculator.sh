@@ -29,7 +29,7 @@ export NODE_PATH=/usr/share/nodejs # where Debian has the packages of Emscripten
 tools/setup.sh emscripten
 [[ -d $yaml_cpp ]] || fetch_source yaml-cpp "$yaml_cpp"
 mkdir -p "$headers" # those of libraries that are headers alone
-ln -sfn /usr/include/fmt /usr/include/nlohmann /usr/include/CLI "$headers"
+ln -sfn /usr/include/fmt /usr/include/nlohmann /usr/include/CLI /usr/include/utf8proc.h "$headers"
 
 if [[ ! -f $out/build.ninja ]]; then
   emcmake cmake -G Ninja -S tools/site/calculator -B "$out" -D CMAKE_BUILD_TYPE=MinSizeRel -D YAML_CPP="$yaml_cpp" \

@@ -2,6 +2,7 @@
 #ifdef __EMSCRIPTEN__
 #include <pthread.h>
 #include <sched.h>
+#include <utf8proc.h>
 
 #include <cerrno>
 #endif
@@ -72,6 +73,9 @@ int sched_getaffinity(pid_t, std::size_t, cpu_set_t*) {
   return -1;
 }
 int __sched_cpucount(std::size_t, const cpu_set_t*) {
+  return 0;
+}
+utf8proc_ssize_t utf8proc_encode_char(utf8proc_int32_t, utf8proc_uint8_t*) {
   return 0;
 }
 }
