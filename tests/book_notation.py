@@ -2,10 +2,11 @@
 
 docs/README.md has tables below "## Notation". The line in bold above a table names its chapters: a part
 ("Part II"), or links to pages. A row is | letters | meaning |. Words in italics in a meaning are the
-letter's nouns: "N | *ranks*". A page that two tables name follows both. In the prose of the chapters
+letter's nouns: "N | *ranks*", "N, n | *ranks*; *tokens*". A page that two tables name follows both. In the
+prose of the chapters
 
-  - "N tokens", "N is the number of tokens" and "Let N be the tokens" are wrong if tokens is a noun of other
-    letters only;
+  - "N tokens" is wrong if tokens is a noun of other letters only;
+  - "N is the number of" and "Let N be the" go on with a noun of N;
   - a capital letter in a formula is in the table. A formula is a line with four blanks before it, or a
     letter next to a number, an operator or another letter.
 """
@@ -18,12 +19,12 @@ TABLE = re.compile(r"^\*\*([^\n]+)\*\*\n\n((?:\|[^\n]*\n)+)", re.M)
 ROW = re.compile(r"^\| ([\w, ]+?) \| ([^|\n]*) \|$", re.M)
 NOUN = re.compile(r"(?<!\*)\*([a-z-]+)\*")
 
-LETTER = r"(?<![\w.'’/^-])([A-Z][fkqt]|[B-HJ-Zb-wyz])(?![\w'’.]\w|\w)"
+LETTER = r"(?<![\w.'’/^-])([A-HJ-Z][fkqt]|[B-HJ-Zb-wyz])(?![\w'’.]\w|\w)"
 # Not "16 / N bytes" or "2 P n operations": there the noun belongs to the whole formula.
 COUNTED = re.compile(rf"(?<![\d)/*+] )(?<!\b[A-Za-z] ){LETTER} ([a-z-]{{4,}})\b")
 DEFINED = re.compile(rf"{LETTER} (?:is|are|be) the ((?:number of )?(?:[a-z]+[ -]){{0,2}}[a-z]+)")
 NO_FORMULA = re.compile(r"^ *```.*?^ *```$|<!--.*?-->|`[^`]*`|\]\([^)]*\)|\bPart [IVX]+\b|^#.*?$", re.S | re.M)
-FORMULA = re.compile(r"(?:[\d)] |[-+*/=(^] ?|\b[A-Z] )([B-HJ-Z])(?![\w'’+.-]\w|\w|\+)"
+FORMULA = re.compile(r"(?:[\d)] |[-+*/=(] ?|\b[A-Z] )([B-HJ-Z])(?![\w'’+.-]\w|\w|\+)"
                      r"|(?<![\w.'’/-])([B-HJ-Z]) ?[-+*/=)^](?=[ \d(])")
 
 
@@ -38,12 +39,16 @@ def tables_of(contents):
                 pages = of_part
         nouns = {}
         for letters, meaning in ROW.findall(body):
-            for letter in letters.split(", "):
+            meanings = meaning.split("; ")
+            letters = letters.split(", ")
+            if len(meanings) != len(letters):
+                meanings = [meaning] * len(letters)
+            for letter, meaning in zip(letters, meanings):
                 if letter in nouns:
                     yield f"{title}: {letter} has two rows", [], {}
                 nouns[letter] = set(NOUN.findall(meaning))
         nouns.pop("letter", None)
-        yield title, pages, nouns
+        yield re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title), pages, nouns
 
 
 def findings_in_page(page, text, title, nouns):
@@ -52,13 +57,16 @@ def findings_in_page(page, text, title, nouns):
         for word in words:
             letters_of.setdefault(word, set()).add(letter)
     prose = re.sub(r"\s+", " ", book_words.without_targets(book_words.prose_of(text)))
-    uses = [(use[1], [use[2]], use[0]) for use in COUNTED.finditer(prose)]
-    uses += [(use[1], re.findall(r"[a-z]+", use[2]), use[0]) for use in DEFINED.finditer(prose)]
-    for letter, words, quote in uses:
-        known = [word for word in words if word in letters_of]
-        if known and not any(letter in letters_of[word] for word in known):
-            meant = ", ".join(sorted(letters_of[known[0]]))
-            yield f"docs/{page}: '{quote}': for {known[0]} the notation of {title} has {meant}"
+    for use in COUNTED.finditer(prose):
+        letters = letters_of.get(use[2], {use[1]})
+        if use[1] not in letters:
+            yield (f"docs/{page}: '{use[0]}': the notation of {title} has {', '.join(sorted(letters))} "
+                   f"for {use[2]}")
+    for use in DEFINED.finditer(prose):
+        expected = nouns.get(use[1], set())
+        if expected and not expected & set(re.findall(r"[a-z-]+", use[2])):
+            yield (f"docs/{page}: '{use[0]}': the notation of {title} has {use[1]} for "
+                   f"{', '.join(sorted(expected))}")
     formulas = NO_FORMULA.sub(" ", text)
     used = {use[1] or use[2] for use in FORMULA.finditer(formulas)}
     for letter in sorted(used - nouns.keys()):
