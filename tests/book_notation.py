@@ -22,7 +22,7 @@ NOUN = re.compile(r"(?<!\*)\*([a-z-]+)\*")
 LETTER = r"(?<![\w.'’/^-])([A-HJ-Z][fkqt]|[B-HJ-Zb-wyz])(?![\w'’.]\w|\w)"
 # Not "16 / N bytes" or "2 P n operations": there the noun belongs to the whole formula.
 COUNTED = re.compile(rf"(?<![\d)/*+] )(?<!\b[A-Za-z] ){LETTER} ([a-z-]{{4,}})\b")
-DEFINED = re.compile(rf"{LETTER} (?:is|are|be) the ((?:number of )?(?:[a-z]+[ -]){{0,2}}[a-z]+)")
+DEFINED = re.compile(rf"(?<!of ){LETTER} (?:is|are|be) the ((?:number of )?(?:[a-z]+[ -]){{0,2}}[a-z]+)")
 NO_FORMULA = re.compile(r"^ *```.*?^ *```$|<!--.*?-->|`[^`]*`|\]\([^)]*\)|\bPart [IVX]+\b|^#.*?$", re.S | re.M)
 FORMULA = re.compile(r"(?:[\d)] |[-+*/=(] ?|\b[A-Z] )([B-HJ-Z])(?![\w'’+.-]\w|\w|\+)"
                      r"|(?<![\w.'’/-])([B-HJ-Z]) ?[-+*/=)^](?=[ \d(])")

@@ -367,7 +367,7 @@ class NotationTest(unittest.TestCase):
     def test_letters_of_the_table_pass(self):
         for b in ["N ranks", "n tokens, K\nmicro-batches and N ranks", "N is the number of ranks", "Let N be the ranks.",
                   "Ck channels", "16 / N tokens", "2 N tokens", "`X ranks`", "```\nX ranks + X\n```", "Part III", "C++",
-                  "    2 (N - 1) / N", "Use N parts.", "`rank` N has 4", "a.K tokens"]:
+                  "    2 (N - 1) / N", "Use N parts.", "the rows of N are the columns", "`rank` N has 4", "a.K tokens"]:
             self.assertEqual(self.findings(b), [], b)
 
     def test_a_second_meaning_is_found(self):
