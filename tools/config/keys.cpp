@@ -352,7 +352,7 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
                        "not depend on it."),
       flag_key(
           "runtime.pin", runtime.pin,
-          "CPUs: bind each thread of each rank to a core of its own, of those that the process "
+          "CPUs: bind each thread of each rank to one core, among the cores that the process "
           "has. For a machine that does nothing else: two runs would take the same cores, and a "
           "bound thread waits for its core while others are idle."),
       flag_key(
