@@ -25,7 +25,7 @@ COUNTED = re.compile(rf"(?<![\d)/*+] )(?<!\b[A-Za-z] ){LETTER} ([a-z-]{{4,}})\b"
 DEFINED = re.compile(rf"(?<!of ){LETTER} (?:is|are|be) the ((?:number of )?(?:[a-z]+[ -]){{0,2}}[a-z]+)")
 NO_FORMULA = re.compile(r"^ *```.*?^ *```$|<!--.*?-->|`[^`]*`|\]\([^)]*\)|\bPart [IVX]+\b|^#.*?$", re.S | re.M)
 FORMULA = re.compile(r"(?:[\d)] |[-+*/=(] ?|\b[A-Z] )([B-HJ-Z])(?![\w'’+.-]\w|\w|\+)"
-                     r"|(?<![\w.'’/-])([B-HJ-Z]) ?[-+*/=)^](?=[ \d(])")
+                     r"|(?<![\w.'’/-])([B-HJ-Z]) ?(?:[-+*/=)^](?=[ \d(])|\((?=\d))")
 
 
 def tables_of(contents):

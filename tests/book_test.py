@@ -378,7 +378,7 @@ class NotationTest(unittest.TestCase):
                          ["docs/b.md: 'N tokens': the notation of Part II has n for tokens"])
 
     def test_a_letter_of_a_formula_that_is_not_in_the_table_is_found(self):
-        for b in ["    2 (N - 1) X", "It takes X / 2.", "That is 4 X bytes"]:
+        for b in ["    2 (N - 1) X", "and X (2 + N)", "It takes X / 2.", "That is 4 X bytes"]:
             self.assertEqual(self.findings(b), ["docs/b.md: the letter X is not in the notation of Part II"], b)
 
     def test_a_table_is_for_its_chapters_only(self):
