@@ -33,7 +33,8 @@ An exercise's solution (<details>) has one of these marks or an equation of numb
 Links lead to files and headings that exist. Paths in backticks exist, unless they contain NAME, and so do
 keys such as `sharding.strategy`. A name quoted after the word "test" is the name of a test case. The
 figures in FIGURES equal the output of their scripts; "book.py --draw ROOT BINARIES" draws them. book_words.py checks the
-glossary's words, book_exercises.py the parts of chapters, book_citations.py the bibliography, book_readme.py the README.
+glossary's words, book_notation.py the letters, book_exercises.py the parts of chapters, book_citations.py the
+bibliography, book_readme.py the README.
 
 Prints one line per finding and exits with status 1 if there is one.
 """
@@ -48,6 +49,7 @@ from pathlib import Path
 import book_citations
 import book_exercises
 import book_fences
+import book_notation
 import book_readme
 import book_words
 
@@ -372,6 +374,7 @@ def main(arguments):
         text = page.read_text(encoding="utf-8")
         findings += [f"{name}: {finding}" for finding in findings_in(text, name, tree)]
     findings += book_words.findings_in_words(tree.read)
+    findings += book_notation.findings_in_notation(tree.read)
     order = book_words.order_of(tree.read(book_words.CONTENTS) or "")
     findings += book_exercises.findings_in_chapters(tree.read, order)
     findings += book_readme.findings_in_readme(tree.read)

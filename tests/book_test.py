@@ -9,6 +9,7 @@ import unittest
 import book
 import book_citations
 import book_exercises
+import book_notation
 import book_readme
 import book_words
 
@@ -352,6 +353,42 @@ class WordsTest(unittest.TestCase):
     def test_a_chapter_outside_the_parts_and_a_wrong_order_are_found(self):
         self.assertIn("in no part", self.findings("", glossary="### x\nA. Chapter: [C](c.md).\n")[0])
         self.assertIn("alphabetical", self.findings("", glossary="### b\nA.\n\n### a\nB.\n")[0])
+
+
+class NotationTest(unittest.TestCase):
+    CONTENTS = ("# Book\n\n## Part I: one\n\n[A](a.md)\n\n## Part II: two\n\n[B](b.md), [C](k/c.md)\n\n## Notation\n\n"
+                "Words.\n\n**Part II**\n\n| letter | meaning |\n|---|---|\n| N | *ranks* of a job |\n| K, n | *micro-batches*; "
+                "*tokens* |\n| Ck | *channels* |\n\n**[One](a.md) page**\n\n| letter | meaning |\n|---|---|\n| N | *rows* |\n")
+
+    def findings(self, b, a="", contents=CONTENTS):
+        pages = {"docs/README.md": contents, "docs/a.md": a, "docs/b.md": b, "docs/k/c.md": ""}
+        return list(book_notation.findings_in_notation(pages.get))
+
+    def test_letters_of_the_table_pass(self):
+        for b in ["N ranks", "n tokens, K\nmicro-batches and N ranks", "N is the number of ranks", "Let N be the ranks.",
+                  "Ck channels", "16 / N tokens", "2 N tokens", "`X ranks`", "```\nX ranks + X\n```", "Part III", "C++",
+                  "    2 (N - 1) / N", "Use N parts.", "the rows of N are the columns", "`rank` N has 4", "a.K tokens"]:
+            self.assertEqual(self.findings(b), [], b)
+
+    def test_a_second_meaning_is_found(self):
+        for b in ["N tokens", "of K ranks each", "where N is the number of tokens", "Let K be the number of ranks",
+                  "N is the width of a row", "n channels", "Ck tokens", "X ranks", "N\ntokens"]:
+            self.assertEqual(len(self.findings(b)), 1, b)
+        self.assertEqual(self.findings("N tokens"),
+                         ["docs/b.md: 'N tokens': the notation of Part II has n for tokens"])
+
+    def test_a_letter_of_a_formula_that_is_not_in_the_table_is_found(self):
+        for b in ["    2 (N - 1) X", "and X (2 + N)", "It takes X / 2.", "That is 4 X bytes"]:
+            self.assertEqual(self.findings(b), ["docs/b.md: the letter X is not in the notation of Part II"], b)
+
+    def test_a_table_is_for_its_chapters_only(self):
+        self.assertEqual(self.findings("", a="N rows"), [])
+        self.assertEqual(self.findings("", a="K ranks and n rows"), ["docs/a.md: 'n rows': the notation of One page has N for rows"])
+
+    def test_a_table_without_chapters_or_with_a_letter_twice_and_no_table_are_found(self):
+        self.assertIn("names no chapter", self.findings("", contents=self.CONTENTS.replace("**Part II**", "**Part IV**"))[0])
+        self.assertIn("a letter twice", self.findings("", contents=self.CONTENTS.replace("| K, n |", "| N, n |"))[0])
+        self.assertIn("no table", self.findings("", contents="## Part II: two\n\n[B](b.md)\n")[0])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ literals, test names among them. The limits:
     would not be found.
   - The RETIRED words stand nowhere: not in comments or messages, not in the book, not in scripts.
     The field has a word for each.
+  - The HABITS of the book (docs/) have a limit each, per 10,000 words. Fewer words count as 10,000.
 
 With folders (or files) only these are read. Prints one line per finding, then a line of counts, and
 exits 1 if a limit is exceeded.
@@ -41,6 +42,17 @@ RETIRED = {
 QUESTION_WORDS = re.compile(r"\b(what|whatever|whoever|whose)\b", re.I)
 RETIRED_WORDS = {re.compile(rf"\b({pattern})\b", re.I): use for pattern, use in RETIRED.items()}
 ANY_RETIRED = re.compile(rf"\b({'|'.join(RETIRED)})\b", re.I)  # one look at a line instead of many
+
+# Phrases of the book: how many per 10,000 words are too many, and the words to use in their place.
+HABITS = {
+    r"of (?:its|their|his|our|your|my) own": (1.5, "separate, or leave it out"),
+    r"(?:that|those) of": (2.5, "repeat the noun, or write X's"),
+    r"lies?": (1.5, "is, stands, comes"),
+    r"apart": (1.0, "separate, or give the distance"),
+    r"at a time": (1.5, "one by one, in steps of"),
+}
+HABIT_PATTERNS = {re.compile(r"(?<![\w-])" + pattern.replace(" ", r"\s+") + r"(?![\w-])", re.I): limit
+                  for pattern, limit in HABITS.items()}
 
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 SCRIPTS = {".py", ".sh", ".cmake"}
@@ -83,13 +95,30 @@ class Count:
     def __init__(self):
         self.comment_lines = 0
         self.question_words = 0
+        self.book_words = 0
+        self.habits = {pattern: [] for pattern in HABIT_PATTERNS}
         self.findings = []
 
     def rate(self):
         return 1000.0 * self.question_words / max(1, self.comment_lines)
 
+    def habit_findings(self):
+        """A finding for each habit of the book that exceeds its limit, with places that have it."""
+        for pattern, (limit, use) in HABIT_PATTERNS.items():
+            places = self.habits[pattern]
+            rate = 10000.0 * len(places) / max(10000, self.book_words)
+            if rate > limit:
+                quote = places[0].split(": ", 1)[1]
+                yield (f"docs: {rate:.1f} times '{quote}' or its like per 10,000 words; expected at most {limit}: "
+                       f"write {use} ({', '.join(place.split(': ', 1)[0] for place in places)})")
+
     def read(self, path, text):
         """Counts one file. `path` is relative to the root."""
+        if path.suffix in TEXTS and path.parts[0] == "docs":
+            self.book_words += len(text.split())
+            for pattern, places in self.habits.items():
+                places += [f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {' '.join(match[0].split())}"
+                           for match in pattern.finditer(text)]
         words = len(first_sentence(text).split())
         if path.suffix == ".h" and words > LONGEST_FIRST_SENTENCE:
             self.findings.append(f"{path}:1: the first sentence has {words} words; "
@@ -135,6 +164,7 @@ def main():
     count = Count()
     for path in files:
         count.read(path, (root / path).read_text(encoding="utf-8"))
+    count.findings += count.habit_findings()
     print(*count.findings, sep="\n", end="\n" if count.findings else "")
     print(f"plain words: {count.comment_lines} comment lines, {len(count.findings)} findings, "
           f"{count.rate():.1f} of what/whatever/whoever/whose per 1,000 (limit {LIMIT:.0f})")

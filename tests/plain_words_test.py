@@ -69,6 +69,24 @@ class PlainWordsTest(unittest.TestCase):
         self.assertEqual((count.comment_lines, count.question_words), (2, 2))
         self.assertEqual(count.rate(), 1000.0)
 
+    def habits(self, name, *lines):
+        return list(count_of(name, *lines).habit_findings())
+
+    def test_a_habit_of_the_book_is_found_above_its_limit(self):
+        for words in ["the sum of", "lies here", "far apart", "one at a\n  time", "a slot of its\nown", "those of h.1"]:
+            with self.subTest(words=words):
+                self.assertEqual(self.habits("docs/a.md", words), [])
+                few = 0 if words == "the sum of" else 1
+                self.assertEqual(len(self.habits("docs/a.md", *[words] * 3)), few)
+        self.assertIn("write repeat the noun", self.habits("docs/a.md", *["x", "that of y"] * 3)[0])
+        self.assertIn("docs/a.md:2, docs/a.md:4, docs/a.md:6", self.habits("docs/a.md", *["x", "that of y"] * 3)[0])
+
+    def test_a_habit_is_counted_per_words_and_only_in_the_book(self):
+        self.assertEqual(self.habits("docs/a.md", "word " * 40000, *["far apart"] * 4), [])
+        self.assertEqual(len(self.habits("docs/a.md", "word " * 40000, *["far apart"] * 5)), 1)
+        self.assertEqual(self.habits("README.md", *["far apart"] * 9), [])
+        self.assertEqual(self.habits("docs/a.md", *["earlier-lies apartment analysis"] * 9), [])
+
     def test_texts_and_scripts_have_no_comment_lines(self):
         self.assertEqual(count_of("a.md", "what", "// what").comment_lines, 0)
         self.assertEqual(count_of("a.py", "# what").question_words, 0)

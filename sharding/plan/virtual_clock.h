@@ -35,8 +35,9 @@ struct Timeline {
   double seconds = 0.0;
   /// The time for which the compute stream waits.
   double exposed = 0.0;
-  /// The longest chain of entries that wait for each other, by its resources: "compute", "memory",
-  /// "link of 8 ranks", "network, 16 ranks", "host memory", "link to the host". Their sum is `seconds`.
+  /// The critical path, the longest chain of entries that wait for each other, by its resources:
+  /// "compute", "memory", "link of 8 ranks", "network, 16 ranks", "host memory", "link to the host".
+  /// Their sum is `seconds`.
   std::map<std::string, double> chain;
 
   /// The resource that takes up most of the chain.

@@ -319,9 +319,9 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           "When ranks compare their collective calls one by one. `first_steps`: in the first "
           "two steps, and after that once per step."),
       whole_number_key("sharding.check_replicas", sharding.check_replicas, 0, kMostSteps,
-                       "ddp, hsdp: steps from one comparison of the ranks' checksums of reduced "
-                       "gradients and weights to the next. A rank that differs from the ranks with "
-                       "the same part is named, and the run stops. 0 = never."),
+                       "ddp, hsdp: compare the ranks' checksums of reduced gradients and weights "
+                       "every so many steps. A rank that differs from the ranks with the same part "
+                       "is named, and the run stops. 0 = never."),
       whole_number_key("sharding.timeout", sharding.timeout, 1, 7 * 24 * 3600,
                        "Seconds that a rank waits for the others before it stops the run."),
       choice_key("sharding.offload", sharding.offload,
@@ -346,14 +346,13 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
                  "again."),
       whole_number_key("runtime.ranks", runtime.ranks, 0, 1024,
                        "Ranks, as threads of one process; `tessera train --ranks N` sets it. 0 = "
-                       "one, or under `mpirun -np N tessera train` as many processes as it "
-                       "starts."),
+                       "1 rank; under `mpirun -np N tessera train`, one per process."),
       whole_number_key("runtime.threads", runtime.threads, 0, 4096,
                        "Threads per rank; 0 = a machine's cores shared among its ranks. Results do "
                        "not depend on it."),
       flag_key(
           "runtime.pin", runtime.pin,
-          "CPUs: bind each thread of each rank to a core of its own, of those that the process "
+          "CPUs: bind each thread of each rank to one core, among the cores that the process "
           "has. For a machine that does nothing else: two runs would take the same cores, and a "
           "bound thread waits for its core while others are idle."),
       flag_key(
@@ -373,8 +372,8 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
 std::vector<Key> kernels_keys(KernelsConfig& kernels) {
   return {
       choice_key("kernels.attention", kernels.attention,
-                 "The attention kernels of a GPU: this project's, or cuDNN's, in builds that have "
-                 "it, for bf16 and f16 and heads of a multiple of 8 up to 128."),
+                 "The attention kernels of a GPU. `tessera`: this project's. `cudnn`: cuDNN's, if "
+                 "the build has it (bf16 or f16; heads of up to 128 channels, a multiple of 8)."),
       choice_key("kernels.cudnn_order", kernels.cudnn_order,
                  "The order in which cuDNN's attention adds gradients: the same in every run, or "
                  "any, which is faster and does not repeat its bits."),
@@ -385,9 +384,10 @@ std::vector<Key> kernels_keys(KernelsConfig& kernels) {
                  "the fastest of eight by measurement. Checkpoints keep the measured ones, so that "
                  "a run that continues has the same bits."),
       choice_key("kernels.swiglu", kernels.swiglu,
-                 "A gated feed-forward layer on a GPU of architecture 9.0, in 16 bits: SwiGLU in "
-                 "the epilogue of this project's product of gate and up, or a kernel of its own "
-                 "after cuBLASLt's product. Experts always have the first."),
+                 "A gated feed-forward layer on a GPU of architecture 9.0, in 16 bits. `epilogue`: "
+                 "this project's product of gate and up applies SwiGLU before it stores. "
+                 "`separate`: cuBLASLt's product, then a SwiGLU kernel. Experts always use "
+                 "`epilogue`."),
   };
 }
 
@@ -401,21 +401,20 @@ std::vector<Key> train_keys(TrainConfig& train) {
       path_key("train.dir", train.dir,
                "Run folder: resolved configuration, `metrics.jsonl` and the trained model."),
       whole_number_key("train.log_every", train.log_every, 0, kMostSteps,
-                       "Steps from one log line to the next; the first and last step always have "
-                       "one. 0 = only with a validation loss."),
+                       "Print a log line every so many steps, and after the first and the last. "
+                       "0 = only with a validation loss."),
       whole_number_key("train.eval_every", train.eval_every, 0, kMostSteps,
-                       "Steps from one measurement of the validation loss to the next; the first "
-                       "and last step always have one. 0 = never."),
+                       "Measure the validation loss every so many steps, and after the first and "
+                       "the last. 0 = never."),
       whole_number_key("train.eval_batches", train.eval_batches, 0, kMostSteps,
                        "Batches per measurement; 0 = every sequence of the validation file once."),
       whole_number_key("train.sample_every", train.sample_every, 0, kMostSteps,
-                       "Steps from one time that the model continues the texts of the section "
-                       "`sample` to the next; the first and last step always have one. It needs a "
-                       "tokenizer next to the data. 0 = never."),
+                       "Continue the texts of the section `sample` every so many steps, and after "
+                       "the first and the last. This needs a tokenizer next to the data. 0 = "
+                       "never."),
       whole_number_key("train.hellaswag_every", train.hellaswag_every, 0, kMostSteps,
-                       "Steps from one time that the model answers the questions of "
-                       "`data.hellaswag` to the next; the last step always has one. 0 = only the "
-                       "last step."),
+                       "Answer the questions of `data.hellaswag` every so many steps, and after "
+                       "the last. 0 = only after the last."),
       whole_number_key("train.seed", train.seed, 0, kMostSeed,
                        "Seed of initialization, shuffling and dropout; the same seed gives the "
                        "same run."),
@@ -430,8 +429,8 @@ std::vector<Key> train_keys(TrainConfig& train) {
                "Time plain matrix products of the model's shapes before the first step, for about "
                "a second, and report each step's share of that rate."),
       whole_number_key("train.checkpoint_every", train.checkpoint_every, 0, kMostSteps,
-                       "Steps from one checkpoint to the next; a run of at least so many steps has "
-                       "one of its last step, too. 0 = only when a signal stops the run."),
+                       "Save a checkpoint every so many steps; a run of at least so many steps "
+                       "also saves one after its last. 0 = only when a signal stops the run."),
       whole_number_key(
           "train.keep_last", train.keep_last, 1, kMostSteps,
           "Checkpoints to keep. The last one with a finite gradient norm is kept, too."),

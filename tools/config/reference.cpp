@@ -84,7 +84,7 @@ std::string fields_of_metrics() {
 
 constexpr const char* kEvents = R"(
 Lines with a field `event` are about other things than steps. Each has the last finished `step`,
-`elapsed_s` and `time`, and fields of its own:
+`elapsed_s` and `time`, and these fields:
 
 | event | meaning and fields |
 |---|---|

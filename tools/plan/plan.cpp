@@ -156,7 +156,7 @@ std::string times(const PlanFigures& figures, const std::vector<PlannedStrategy>
   text += fmt::format("\n  {}: {}\n", figures.figures.name, chain_of(own));
   return text +
          "  exposed is the time for which computation waits for collectives. The limit\n"
-         "  has most of the longest chain of work that waits for each other.\n";
+         "  is the resource that the critical path uses most.\n";
 }
 
 constexpr const char* kNotIncluded =
