@@ -54,7 +54,9 @@ import book_readme
 import book_words
 
 # Figures below docs/figures/: the command whose output is piped into the script of the same name, or None.
-# Commas separate several commands. The output of each follows a line "# COMMAND".
+# Commas separate several commands. The output of each follows a line "# COMMAND". A name may have arguments of the
+# script: "gauges ddp" is drawn by gauges.py to gauges_ddp.svg.
+PLANNED = "tessera plan examples/llama3_8b.yaml --ranks 8 --machine h100"
 FIGURES = {
     "attention_hopper": None,  # from a trace in docs/figures/traces/
     "attention_tiles": None,
@@ -63,10 +65,16 @@ FIGURES = {
     "cost": None,
     "experts": None,
     "fsdp2": None,  # from the traces in docs/figures/traces/
+    "gauges ddp": PLANNED,
+    "gauges ddp zero1 zero2 zero3": PLANNED,
+    "gauges zero3 fsdp": PLANNED,
+    "gauges fsdp hsdp": PLANNED,
+    "matrix_rows": None,
     "memory_bars": "tessera plan examples/llama3_8b.yaml --ranks 8",
     "memory_over_time": "step_memory over_time",
     "mesh": "tessera plan examples/hsdp.yaml --ranks 8 data.train=none sharding.shard_size=4",
     "moving_step": None,  # from a trace in docs/figures/traces/
+    "one_unit_or_many": None,
     "panels": None,
     "prediction": None,  # from traces in docs/figures/traces/
     "partitions": "partitions",
@@ -74,7 +82,9 @@ FIGURES = {
     "slots": "trace_step fsdp",
     "timeline": None,  # from a trace in docs/figures/traces/
     "tree": None,
+    "unit_life": None,
     "warp_reads": None,
+    "zero_grid": None,
 }
 # Files that figures are drawn from: the command that prints them, in a build with the emulated GPU.
 TRACES = {"docs/figures/traces/attention_hopper.json": "trace_attention --json"}
@@ -328,6 +338,10 @@ def with_diffs(text, tree):
     return DIFF.sub(block, text)
 
 
+def path_of(figure):
+    return f"docs/figures/{figure.replace(' ', '_')}.svg"
+
+
 def drawn(figure, tree):
     """The text of a figure, made again."""
     commands = (FIGURES[figure] or "").split(", ")
@@ -335,7 +349,8 @@ def drawn(figure, tree):
     if len(commands) > 1:
         outputs = [f"# {command}\n{output}" for command, output in zip(commands, outputs)]
     # -S: the scripts need no installed package, and to look for those takes longer than a figure.
-    return subprocess.run([sys.executable, "-S", tree.root / f"docs/figures/{figure}.py"], input="".join(outputs),
+    script, *arguments = figure.split()
+    return subprocess.run([sys.executable, "-S", tree.root / f"docs/figures/{script}.py", *arguments], input="".join(outputs),
                           capture_output=True, text=True, check=False).stdout
 
 
@@ -358,7 +373,7 @@ def main(arguments):
     if len(arguments) == 3 and arguments[0] == "--draw":
         tree = Tree(Path(arguments[1]), Path(arguments[2]))
         for figure in FIGURES:
-            (tree.root / f"docs/figures/{figure}.svg").write_text(drawn(figure, tree), encoding="utf-8")
+            (tree.root / path_of(figure)).write_text(drawn(figure, tree), encoding="utf-8")
         return 0
     if len(arguments) == 3 and arguments[0] == "--counted":
         tree = Tree(Path(arguments[1]), Path(arguments[2]))
@@ -381,8 +396,8 @@ def main(arguments):
     names = [str(page.relative_to(tree.root)) for page in pages_of(tree)]
     findings += book_citations.findings_in_citations(tree.read, names)
     for figure in FIGURES:
-        if drawn(figure, tree) != tree.read(f"docs/figures/{figure}.svg"):
-            findings.append(f"docs/figures/{figure}.svg: its script draws something else; run tests/book.py --draw")
+        if drawn(figure, tree) != tree.read(path_of(figure)):
+            findings.append(f"{path_of(figure)}: its script draws something else; run tests/book.py --draw")
     return report(findings)
 
 
