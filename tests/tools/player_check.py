@@ -19,11 +19,11 @@ from browser import Browser
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SITE, PICTURES = ROOT / "build/site", ROOT / "build/site-check"
 STRATEGIES = ["ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"]
-SLOW = {"bandwidth": "5", "latency": "20"}
+SLOW, FAST = {"bandwidth": "5", "latency": "20"}, {"bandwidth": "2000", "latency": "0"}
 # Each strategy: switches, the wait to remove, and the race that becomes red, with the memory where it happens.
 REMOVED = {
-    "ddp": ({}, "all_reduce h.1 waits for computation", "gradients of h.1 are sent before they are complete", "gradients of h.1"),
-    "zero1": ({}, "reduce_scatter h.1 waits for computation", "gradients of h.1 are sent before they are complete", "gradients of h.1"),
+    "ddp": (FAST, "all_reduce h.1 waits for computation", "gradients of h.1 are sent before they are complete", "gradients of h.1"),
+    "zero1": (FAST, "reduce_scatter h.1 waits for computation", "gradients of h.1 are sent before they are complete", "gradients of h.1"),
     "zero2": (SLOW, "backward of h.0 waits for its gradient slot",
               "backward writes gradients of h.0 over those of h.2, which are being sent", "gradient slot 1"),
     "zero3": (SLOW, "computation waits for the values of h.1", "computation reads values of h.1 that have not arrived yet", "value slot 0"),

@@ -13,7 +13,7 @@ const kSwitches = [
   ['live', 'Live gathers', ['1', '2', '3', '4'], '2', (v, all) => (gathers(all) ? [`sharding.live_gathers=${v}`] : [])],
   ['prefetch', 'Prefetch', ['both', 'forward', 'backward', 'none'], 'both', (v, all) => (gathers(all) ? [`sharding.prefetch=${v}`] : [])],
   ['reshard', 'Reshard', ['true', 'false'], 'true', (v, all) => (gathers(all) ? [`sharding.reshard_after_forward=${v}`] : [])],
-  ['tokens', 'Tokens', [128, 65536], '2048', (v) => [`data.sequence_length=${Math.min(v, 1024)}`]],
+  ['tokens', 'Tokens', [128, 65536], '16384', (v) => [`data.sequence_length=${Math.min(v, 1024)}`]],
   ['micro', 'Micro-batches', ['1', '2', '4'], '1', (v, all) => [`data.accumulation_steps=${v}`,
     `data.rows_per_rank=${v * Math.max(1, Math.round(all.tokens / Math.min(all.tokens, 1024) / v))}`]],
   ['checkpointing', 'Checkpointing', ['none', 'full'], 'none', (v) => [`sharding.activation_checkpointing=${v}`]],
@@ -67,6 +67,14 @@ function bytesText(bytes) {
     if (bytes >= size) return `${(bytes / size).toPrecision(3)} ${unit}`;
   }
   return `${bytes} B`;
+}
+
+function legend() {
+  const names = { forward: 'forward', backward: 'backward', wait: 'waits for communication', optimizer: 'update', gather: 'gather',
+    reduce: 'reduce', held: 'slot in use' };
+  const entry = ([name, colour]) => make('span', {}, make('i', { style: `background: ${colour}` }), name);
+  return make('p', { class: 'legend' }, ...Object.entries(names).map(([kind, name]) => entry([name, kFills[kind]])), ' Memory: ',
+    ...Object.entries(kMemory).map(entry));
 }
 
 const kindOf = (name) => (/^(all_gather|broadcast)/.test(name) ? 'gather' : /^(reduce|all_reduce)/.test(name) ? 'reduce'
@@ -131,7 +139,7 @@ class Player {
     this.place.replaceChildren(make('h1', {}, 'One step of a GPT-2, played'), form,
       make('div', { class: 'transport' }, this.playButton, button('|<', 'Event before (left)', () => this.step(-1)),
         button('>|', 'Next event (right)', () => this.step(1)), this.scrub, this.clock),
-      this.stage, this.told,
+      this.stage, legend(), this.told,
       make('div', { class: 'columns' }, make('div', {}, this.codeName, this.code),
         make('div', {}, make('h2', {}, 'Waits'), this.list, button('Restore all', 'Restore all waits (r)', () => this.restore()))),
       make('p', { class: 'keys' }, 'Keys: space plays and pauses, left and right go to the next event, Home and End to the ends, ',
@@ -156,7 +164,7 @@ class Player {
     try {
       const { step, figures } = await planned(this.values);
       if (turn !== this.turn) return;
-      Object.assign(this, { step, figures, problem: '' });
+      Object.assign(this, { log: step, figures, problem: '' });
       this.retime();
     } catch (error) {
       if (turn !== this.turn) return;
@@ -168,10 +176,10 @@ class Player {
 
   /// Times the step without the removed waits.
   retime() {
-    this.times = timesOf(this.step, this.removed);
-    this.events = eventsOf(this.step, this.times);
-    this.races = racesOf(this.step, this.times, this.removed);
-    this.waits = waitsOf(this.step);
+    this.times = timesOf(this.log, this.removed);
+    this.events = eventsOf(this.log, this.times);
+    this.races = racesOf(this.log, this.times, this.removed);
+    this.waits = waitsOf(this.log);
     this.end = Math.max(...this.times.map((one) => one.end));
     this.moments = [...new Set(this.events.map((event) => event.begin))].sort((a, b) => a - b);
     this.draw();
@@ -244,7 +252,7 @@ class Player {
     this.cursor.setAttribute('x2', x);
     const event = this.event(), held = this.held();
     const now = make('p', { class: 'now' }, event ? `${event.stream}: ${event.name}` : 'the step begins');
-    const memory = make('p', {}, this.step.categories.map((name, i) => [name, held[i]]).filter(([, bytes]) => bytes > 0)
+    const memory = make('p', {}, this.log.categories.map((name, i) => [name, held[i]]).filter(([, bytes]) => bytes > 0)
       .map(([name, bytes]) => `${name} ${bytesText(bytes)}`).join(', '));
     this.told.replaceChildren(now, memory, ...this.races.slice(0, 4).map((race) => make('p', { class: race.wrong ? 'race wrong' : 'race' },
       race.wrong ? `Wrong at ${(1e3 * race.at).toFixed(3)} ms: ${race.text}.`
@@ -255,7 +263,7 @@ class Player {
   x(time) { return kLeft + time / this.end * (kWidth - kLeft - 10); }
 
   draw() {
-    const { boxes, rows } = boxesOf(this.step, this.times, this.events);
+    const { boxes, rows } = boxesOf(this.log, this.times, this.events);
     const bottom = rows.length * kPitch, height = bottom + kMemoryHeight + 26;
     const svg = make('svg', { viewBox: `0 0 ${kWidth} ${height}`, role: 'img', 'aria-label': 'Timeline of the step', 'font-size': 12,
       'font-family': 'Helvetica, Arial, sans-serif' });
@@ -290,7 +298,7 @@ class Player {
     const below = points.map(() => 0), y = (bytes) => top + kMemoryHeight * (1 - bytes / most);
     svg.append(make('text', { x: kLeft - 8, y: top + 14, 'text-anchor': 'end', fill: '#222' }, 'memory'),
       make('text', { x: kLeft - 8, y: top + 30, 'text-anchor': 'end', fill: '#222' }, bytesText(most)));
-    this.step.categories.forEach((name, index) => {
+    this.log.categories.forEach((name, index) => {
       const above = points.map((one, i) => below[i] + one.held[index]);
       const stairs = (levels) => points.map((one, i) => `${this.x(one.end).toFixed(1)},${y(levels[i]).toFixed(1)}`);
       svg.append(make('path', { d: `M${[...stairs(above), ...stairs(below).reverse()].join(' L')}Z`, fill: kMemory[name], stroke: '#555',
