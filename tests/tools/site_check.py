@@ -5,7 +5,7 @@
 
 Each page is opened at 400 and 1,200 px, light and dark; build/site-check gets its pictures. A page fails with an
 error on its console, an image that does not load, or content wider than the window. The search must find
-reduce_scatter, and the calculator must show the figures of `tessera plan`. player_check.py drives the step player. CI runs it where Emscripten and Chromium
+reduce_scatter, a solution must open after a number, and the calculator must show the figures of `tessera plan`. player_check.py drives the step player. CI runs it where Emscripten and Chromium
 are installed (tools/setup.sh chromium). Skipped without Chromium or the site.
 """
 import json
@@ -88,6 +88,27 @@ def problems_of_calculator(browser, program):
     return problems + browser.errors()
 
 
+def problems_of_solutions(browser):
+    """A solution is hidden until a number is entered, and says whether the number is right."""
+    browser.open((SITE / "eight_gpus.html").as_uri(), 1200, "light")
+    def state():
+        return browser.value("""(() => { const place = document.querySelector('.predict');
+            return [place.nextElementSibling.hidden, place.querySelector('span').textContent]; })()""")
+    def enter(number):
+        browser.value(f"""(() => {{ const place = document.querySelector('.predict');
+            place.querySelector('input').value = {json.dumps(number)};
+            place.querySelector('form').requestSubmit(); }})()""")
+    problems = [] if browser.value("document.querySelectorAll('.predict').length") == 3 else ["eight_gpus has not three gates"]
+    for number, expected in [(None, [True, ""]), ("many", [True, "Enter a number."]), ("12", [False, "The solution has another number."]),
+                             ("134.62", [False, "That is one of its results."])]:
+        if number:
+            enter(number)
+        if state() != expected:
+            problems.append(f"after {number}: {state()}")
+    browser.picture(PICTURES / "solutions.png")
+    return problems + browser.errors()
+
+
 def main():
     program = pathlib.Path(sys.argv[1]).resolve()
     if not shutil.which("chromium") or not SITE.exists():
@@ -108,6 +129,7 @@ def main():
                     browser.picture(PICTURES / f"{name}-{width}-{scheme}.png")
                     problems += [f"{name}, {width} px, {scheme}: {one}" for one in problems_of_page(browser, scheme)]
         problems += [f"search: {one}" for one in problems_of_search(browser)]
+        problems += [f"solutions: {one}" for one in problems_of_solutions(browser)]
         problems += [f"calculator: {one}" for one in problems_of_calculator(browser, program)]
         browser.close()
     print("\n".join([f"{len(list(PICTURES.glob('*.png')))} pictures in {PICTURES}", *problems]))

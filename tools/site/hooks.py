@@ -2,7 +2,8 @@
 
   - A link to a source file leads to a page of the site with that file, and one to a folder to its list.
     The search leaves these pages out: it finds the book's words in the book.
-  - <details> become blocks that fold; lists are indented as MkDocs wants them.
+  - <details> become blocks that fold; lists are indented as MkDocs wants them. A solution with equations opens after the
+    reader has entered a number (solutions.js).
   - Search works in pages that are opened as files, without a network.
   - The menu follows the parts of docs/README.md.
   - The page of the calculator gets its program, which tools/site/calculator.sh has built.
@@ -20,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 sys.path.insert(0, str(ROOT / "tools/site/player"))
 from book import links_of, slug as heading_slug  # noqa: E402: the path comes first
+from book_exercises import equations_in  # noqa: E402
 import player_code  # noqa: E402
 
 CALCULATOR = {"calculator.js": ROOT / "build/calculator/calculator.js",
@@ -80,7 +82,7 @@ def on_files(files, config):
     for path in linked_sources():
         files.append(File.generated(config, code_page(path), content=NOT_SEARCHED + text_of(path),
                                     inclusion=InclusionLevel.NOT_IN_NAV))
-    scripts = {name: ROOT / "tools/site" / name for name in ("site.css", "worker.js")} | CALCULATOR
+    scripts = {name: ROOT / "tools/site" / name for name in ("site.css", "solutions.js", "worker.js")} | CALCULATOR
     scripts |= {name: ROOT / "tools/site/player" / source for name, source in PLAYER.items()}
     for name, path in scripts.items():
         files.append(File.generated(config, name, abs_src_path=str(path)))
@@ -97,9 +99,12 @@ def on_config(config):
 
 def on_post_page(output, page, config):
     """Takes our script in place of the one that Material's offline search fetches from the network, and adds the
-    calculator's to its page."""
+    calculator's to its page, and that of solutions where there are some."""
     script = posixpath.relpath("worker.js", posixpath.dirname(page.url) or ".")
     output = output.replace("https://unpkg.com/iframe-worker/shim", script)
+    if 'class="predict"' in output:
+        path = posixpath.relpath("solutions.js", posixpath.dirname(page.url) or ".")
+        output = output.replace("</body>", f'<script src="{path}"></script>\n</body>')
     if page.file.src_uri == "calculator.md":
         output = output.replace("</body>", "".join(f'<script src="{name}"></script>\n' for name in CALCULATOR) + "</body>")
     return output
@@ -110,7 +115,9 @@ def folded(match):
     indent, summary, body = match.groups()
     outer = "    " if indent else ""
     lines = [line[len(indent):] for line in body.splitlines()]
-    return f"\n{outer}??? note \"{summary}\"\n\n" + "".join(f"{outer}    {line}".rstrip() + "\n" for line in lines) + "\n"
+    results = " ".join(right.replace(",", "") for _, right in equations_in(body))
+    gate = f'\n{outer}<div class="predict" data-results="{results}"></div>\n' if results and summary == "Solution" else ""
+    return gate + f"\n{outer}??? note \"{summary}\"\n\n" + "".join(f"{outer}    {line}".rstrip() + "\n" for line in lines) + "\n"
 
 
 def with_deeper_items(text):
