@@ -5,8 +5,9 @@
 
 Each page is opened at 400 and 1,200 px, light and dark; build/site-check gets its pictures. A page fails with an
 error on its console, an image that does not load, or content wider than the window. The search must find
-reduce_scatter, a solution must open after a number, and the calculator must show the figures of `tessera plan`. player_check.py drives the step player. CI runs it where Emscripten and Chromium
-are installed (tools/setup.sh chromium). Skipped without Chromium or the site.
+reduce_scatter, a solution must open after a number, and the calculator must show the figures of `tessera plan`.
+player_check.py drives the step player. CI runs it where Emscripten and Chromium are installed (tools/setup.sh
+chromium). Skipped without Chromium or the site.
 """
 import json
 import math
@@ -92,15 +93,15 @@ def problems_of_solutions(browser):
     """A solution is hidden until a number is entered, and says whether the number is right."""
     browser.open((SITE / "eight_gpus.html").as_uri(), 1200, "light")
     def state():
-        return browser.value("""(() => { const place = document.querySelector('.predict');
-            return [place.nextElementSibling.hidden, place.querySelector('span').textContent]; })()""")
+        return browser.value("""(() => { const place = document.querySelector('.predict'), solution = document.querySelector('.predict ~ details');
+            return [solution.checkVisibility(), solution.open, place.querySelector('span').textContent]; })()""")
     def enter(number):
         browser.value(f"""(() => {{ const place = document.querySelector('.predict');
             place.querySelector('input').value = {json.dumps(number)};
             place.querySelector('form').requestSubmit(); }})()""")
     problems = [] if browser.value("document.querySelectorAll('.predict').length") == 3 else ["eight_gpus has not three gates"]
-    for number, expected in [(None, [True, ""]), ("many", [True, "Enter a number."]), ("12", [False, "The solution has another number."]),
-                             ("134.62", [False, "That is one of its results."])]:
+    for number, expected in [(None, [False, False, ""]), ("many", [False, False, "Enter a number."]),
+                             ("12", [True, True, "The solution has another number."]), ("134.62", [True, True, "That is one of its results."])]:
         if number:
             enter(number)
         if state() != expected:

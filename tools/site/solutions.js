@@ -12,7 +12,8 @@ function isResult(entered, results) {
 }
 
 for (const place of document.querySelectorAll('.predict')) {
-  const solution = place.nextElementSibling;
+  let solution = place.nextElementSibling; // Markdown may put an empty paragraph between
+  while (solution.tagName !== 'DETAILS') solution = solution.nextElementSibling;
   const results = place.dataset.results.split(' ');
   const input = document.createElement('input'), button = document.createElement('button'), told = document.createElement('span');
   Object.assign(input, { type: 'text', inputMode: 'decimal', placeholder: 'your number', ariaLabel: 'your number' });
