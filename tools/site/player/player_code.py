@@ -1,6 +1,6 @@
-"""player_code.py: the rungs that the player shows, and the line of each that causes an event.
+"""The rungs that the player shows, and the line of each that causes an event.
 
-Prints player_code.js: kCode[strategy] = { file, text: lines, lines: { kind of event: number of the line } }.
+The script player_code.js has kCode[strategy] = { file, text: lines, lines: { kind of event: number of the line } }.
 A line is found by its text, which must stand in the rung once.
 """
 import json
@@ -41,6 +41,3 @@ def code():
 def script():
     return f"'use strict';\nconst kCode = {json.dumps(code(), indent=1)};\n"
 
-
-if __name__ == "__main__":
-    print(script(), end="")
