@@ -56,6 +56,7 @@ Rung::Rung(Communicator& world, int parts, Losses& losses)
 
 void Rung::train() {
   prepare();
+  state_bytes_ = context().allocator().account().total.current;
   for (step_ = 0; step_ < kSteps; ++step_) {
     step(step_);
     stream_.synchronize();
@@ -194,6 +195,7 @@ Outcome run(int ranks, int parts, const MakeRung& make, Deadline deadline) {
     const std::lock_guard lock(mutex);
     outcome.bytes_per_step += rung->bytes_per_step();
     outcome.peak_bytes = std::max(outcome.peak_bytes, peak);
+    outcome.state_bytes = std::max(outcome.state_bytes, rung->state_bytes());
   });
   return outcome;
 }

@@ -42,6 +42,8 @@ class Rung : public UnitHooks {
   /// Calls `watch` whenever a unit is about to compute, after before_use. For graders.
   using Watch = std::function<void(int step, bool backward, const Unit& unit)>;
   void watch(Watch watch) { watch_ = std::move(watch); }
+  /// Bytes that the rank holds between steps: values, gradients, moments and slots.
+  std::int64_t state_bytes() const { return state_bytes_; }
   /// Bytes sent per step, after the first.
   std::int64_t bytes_per_step() const { return bytes_ / (kSteps - 1); }
 
@@ -82,7 +84,7 @@ class Rung : public UnitHooks {
   Watch watch_;
   int step_ = 0;
   bool in_backward_ = false;
-  std::int64_t bytes_ = 0;
+  std::int64_t bytes_ = 0, state_bytes_ = 0;
 };
 
 /// The elements of a unit's parameters, which lie one after another in the unit's buffers.
@@ -114,6 +116,8 @@ struct Outcome {
   std::int64_t bytes_per_step = 0;
   /// The largest number of bytes that one rank held at a time.
   std::int64_t peak_bytes = 0;
+  /// The largest Rung::state_bytes of a rank.
+  std::int64_t state_bytes = 0;
 };
 
 using MakeRung =
@@ -134,7 +138,8 @@ Outcome run(int ranks, int parts, const MakeRung& make,
 /// How many ranks a rung has: all of N, or one that computes all N parts.
 enum class Ranks { all, one };
 /// main() of a rung (climb.cpp). The command line has N, 2 or 4; without it both are run. Prints the
-/// outcome. A grader has another climb().
+/// outcome; with --state after N the state's bytes in place of the peak, and nine digits of the losses.
+/// A grader has another climb().
 int climb(int argument_count, char** arguments, Ranks ranks, const MakeRung& make);
 template <typename T>
 int climb(int argument_count, char** arguments, Ranks ranks = Ranks::all) {

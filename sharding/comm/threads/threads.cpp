@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <future>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -299,11 +300,20 @@ void run_ranks(const WorldOptions& options, const std::function<void(Communicato
       failures.report(rank, error.what());
     }
   };
+  // No rank begins before all threads have started: it could run out of memory first.
+  std::promise<bool> started;
+  const std::shared_future<bool> all_started = started.get_future().share();
   std::vector<std::thread> threads;
   try {
-    for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(run, rank);
+    for (int rank = 1; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        if (all_started.get()) run(rank);
+      });
+    }
+    started.set_value(true);
     run(0);
   } catch (const std::system_error& error) {
+    started.set_value(false);
     failures.report(static_cast<int>(threads.size()) + 1,
                     fmt::format("cannot start its thread, one of {}: {}; take fewer ranks", ranks,
                                 error.what()));
