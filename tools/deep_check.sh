@@ -145,6 +145,7 @@ site() {
     return
   fi
   tools/site.sh && tests/tools/calculator_check.py build/bin/tessera --count 20 &&
+    tests/tools/player_test.py build/bin/tessera --calculator build/calculator/calculator.js &&
     tests/tools/site_check.py build/bin/tessera && tests/tools/player_check.py build/bin/tessera
 }
 

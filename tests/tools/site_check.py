@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Opens pages of the book's site in headless Chromium without a network, and takes pictures to look at.
+"""Opens the book's site in headless Chromium without a network, and takes pictures of some pages to look at.
 
   tools/site.sh && tests/tools/site_check.py build/bin/tessera
 
-Each page is opened at 400 and 1,200 px, light and dark; build/site-check gets its pictures. A page fails with an
+Five pages are opened at 400 and 1,200 px, light and dark, and all others at 400 px; build/site-check gets pictures. A page fails with an
 error on its console, an image that does not load, or content wider than the window. The search must find
 reduce_scatter, a solution must open after a number, and the calculator must show the figures of `tessera plan`.
 player_check.py drives the step player. CI runs it where Emscripten and Chromium are installed (tools/setup.sh
@@ -21,8 +21,8 @@ from browser import HEIGHTS, Browser
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SITE, PICTURES = ROOT / "build/site", ROOT / "build/site-check"
-# The contents, figures, code and tables, the form, a long list of words, and the step player in its frame and its page.
-PAGES = ["index", "collectives", "runtime", "calculator", "glossary", "fsdp", "playing"]
+# The contents, figures, code and tables, the form, a long list of words.
+PAGES = ["index", "collectives", "runtime", "calculator", "glossary"]
 FORM = {"model": "gpt2-medium", "ranks": 4, "strategy": "zero1", "rows": 2}  # other values than the form begins with
 UNITS = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "B": 1}
 
@@ -123,12 +123,14 @@ def main():
             for width in HEIGHTS:
                 for scheme in ("light", "dark"):
                     browser.open((SITE / f"{name}.html").as_uri(), width, scheme)
-                    if name in ("fsdp", "playing"):
-                        browser.becomes_true("document.querySelector('iframe.player')")
                     if name == "calculator":
                         browser.becomes_true("document.querySelector('#calculator svg')")
                     browser.picture(PICTURES / f"{name}-{width}-{scheme}.png")
                     problems += [f"{name}, {width} px, {scheme}: {one}" for one in problems_of_page(browser, scheme)]
+        others = {path.relative_to(SITE).with_suffix("").as_posix() for path in SITE.rglob("*.html")} - {*PAGES, "404", "player"}
+        for name in sorted(one for one in others if not one.startswith("code/")):
+            browser.open((SITE / f"{name}.html").as_uri(), 400, "light")
+            problems += [f"{name}: {one}" for one in problems_of_page(browser, "light")]
         problems += [f"search: {one}" for one in problems_of_search(browser)]
         problems += [f"solutions: {one}" for one in problems_of_solutions(browser)]
         problems += [f"calculator: {one}" for one in problems_of_calculator(browser, program)]

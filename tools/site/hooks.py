@@ -7,8 +7,8 @@
   - Search works in pages that are opened as files, without a network.
   - The menu follows the parts of docs/README.md.
   - The page of the calculator gets its program, which tools/site/calculator.sh has built.
-  - player.html is the step player (player/). A comment such as <!-- player strategy=fsdp ranks=2 --> becomes a frame
-    with the player in this state.
+  - player.html is the step player (player/). A comment such as <!-- player strategy=fsdp ranks=2 --> becomes
+    the player in this state.
 """
 import pathlib
 import posixpath
@@ -24,9 +24,11 @@ from book import links_of, slug as heading_slug  # noqa: E402: the path comes fi
 from book_exercises import equations_in  # noqa: E402
 import player_code  # noqa: E402
 
-CALCULATOR = {"calculator.js": ROOT / "build/calculator/calculator.js",
+CALCULATOR = {"calculator.js": ROOT / "build/calculator/calculator.js", "shapes.js": ROOT / "tools/site/shapes.js",
               "calculator_page.js": ROOT / "tools/site/calculator/page.js"}
-PLAYER = {"player.html": "player.html", "player.css": "player.css", "player_model.js": "model.js", "player_view.js": "view.js"}
+# player.js has these one after another, behind the rungs.
+PLAYER = [ROOT / "tools/site" / name for name in ("shapes.js", *(f"player/{part}.js" for part in (
+    "settings", "model", "moments", "draw", "panels", "page")))]
 PLAYED = re.compile(r"^<!-- player ?(.*?) -->$", re.M)
 NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -83,10 +85,11 @@ def on_files(files, config):
         files.append(File.generated(config, code_page(path), content=NOT_SEARCHED + text_of(path),
                                     inclusion=InclusionLevel.NOT_IN_NAV))
     scripts = {name: ROOT / "tools/site" / name for name in ("site.css", "solutions.js", "worker.js")} | CALCULATOR
-    scripts |= {name: ROOT / "tools/site/player" / source for name, source in PLAYER.items()}
+    scripts |= {name: ROOT / "tools/site/player" / name for name in ("player.html", "player.css")}
     for name, path in scripts.items():
         files.append(File.generated(config, name, abs_src_path=str(path)))
-    files.append(File.generated(config, "player_code.js", content=player_code.script()))
+    player = player_code.script() + "".join(path.read_text(encoding="utf-8") for path in PLAYER)
+    files.append(File.generated(config, "player.js", content=player))
     return files
 
 
@@ -99,15 +102,14 @@ def on_config(config):
 
 def on_post_page(output, page, config):
     """Takes our script in place of the one that Material's offline search fetches from the network, and adds the
-    calculator's to its page, and that of solutions where there are some."""
-    script = posixpath.relpath("worker.js", posixpath.dirname(page.url) or ".")
-    output = output.replace("https://unpkg.com/iframe-worker/shim", script)
-    if 'class="predict"' in output:
-        path = posixpath.relpath("solutions.js", posixpath.dirname(page.url) or ".")
-        output = output.replace("</body>", f'<script src="{path}"></script>\n</body>')
-    if page.file.src_uri == "calculator.md":
-        output = output.replace("</body>", "".join(f'<script src="{name}"></script>\n' for name in CALCULATOR) + "</body>")
-    return output
+    calculator's to its page, and those of solutions and of the player where there are some."""
+    def path_to(name):
+        return posixpath.relpath(name, posixpath.dirname(page.url) or ".")
+    output = output.replace("https://unpkg.com/iframe-worker/shim", path_to("worker.js"))
+    scripts = list(CALCULATOR) if page.file.src_uri == "calculator.md" else []
+    scripts += ["solutions.js"] if 'class="predict"' in output else []
+    scripts += ["player.js"] if 'class="player"' in output else []
+    return output.replace("</body>", "".join(f'<script src="{path_to(name)}"></script>\n' for name in scripts) + "</body>")
 
 
 def folded(match):
@@ -132,12 +134,11 @@ def with_deeper_items(text):
     return "\n".join(lines)
 
 
-def framed(state, page):
-    """A frame with the player: state is "strategy=fsdp ranks=2"."""
+def player_in(state, page):
+    """The player in a page: state is "strategy=fsdp ranks=2"."""
     player = posixpath.relpath("player.html", posixpath.dirname(page) or ".")
-    query = "&".join(state.split())
-    return (f'<iframe class="player" src="{player}#{query}&embedded" title="The step player" loading="lazy"></iframe>\n'
-            f'[Open the player in a page]({player}#{query})')
+    return (f'<div class="player" data-start="{state}"></div>\n\n'
+            f'<a href="{player}?{"&amp;".join(state.split())}">Open the player in a page</a>')
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -151,6 +152,6 @@ def on_page_markdown(markdown, page, config, files):
         if path is None or not (ROOT / path).exists():
             return match[0]
         return f"]({posixpath.relpath(code_page(path), posixpath.dirname(name) or '.')})"
-    markdown = PLAYED.sub(lambda match: framed(match[1], name), markdown)
+    markdown = PLAYED.sub(lambda match: player_in(match[1], name), markdown)
     markdown = with_deeper_items(DETAILS.sub(folded, markdown))
     return LINK.sub(rewritten, markdown)

@@ -44,22 +44,6 @@ async function plan(values) {
   return { figures: JSON.parse(out.join('')), events: trace.traceEvents };
 }
 
-function make(name, attributes = {}, ...children) {
-  const svg = ['svg', 'g', 'rect', 'text', 'title', 'line'].includes(name);
-  const made = svg ? document.createElementNS('http://www.w3.org/2000/svg', name) : document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-/// 1234567890 -> "1.15 GiB".
-function bytesText(bytes) {
-  for (const [unit, size] of [['TiB', 2 ** 40], ['GiB', 2 ** 30], ['MiB', 2 ** 20], ['KiB', 2 ** 10]]) {
-    if (bytes >= size) return `${(bytes / size).toPrecision(3)} ${unit}`;
-  }
-  return `${bytes} B`;
-}
-
 function control(name, { choices, number, value }) {
   if (!choices) return make('input', { name, type: 'number', min: number[0], max: number[1], value, required: '' });
   return make('select', { name }, ...choices.map((choice) =>

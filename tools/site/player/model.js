@@ -1,185 +1,262 @@
 'use strict';
-// The step that the player plays: its entries, their times, and what goes wrong without a wait.
+// What happens in a step, and when: the step player without its page (docs/player.md).
 //
-// `tessera plan --trace` writes the step's log (tools/plan/predicted_trace.cpp). An entry is work of so many seconds or a
-// wait for an earlier entry; the entries of a stream run in order. This is the virtual clock of a machine whose ranks have
-// a GPU each (sharding/plan/virtual_clock.h), so a step can be timed again without some of its waits.
+// `tessera plan --trace` writes the log of a step under the key "step" (tools/plan/predicted_trace.cpp): the entries of
+// each stream with their times and waits, spans by numbers of entries, the slots of each bucket, and the bytes at
+// the end of each span. schedule() gives each entry its time, as the virtual clock does (sharding/plan/virtual_clock.h)
+// on a machine whose streams share no cores. A wait that is removed ends at once.
 
-const kCompute = 'compute', kCommunication = 'communication';
-const kTiny = 1e-12; // seconds
+const kCommunication = 'communication', kCompute = 'compute';
 
-/// Begin and end of each entry, in seconds. `removed` has the numbers of waits that do not wait.
-function timesOf(step, removed = new Set()) {
-  const now = new Map();
-  const times = [];
-  step.entries.forEach((entry, number) => {
-    const begin = now.get(entry.stream) ?? 0;
-    let end = begin + entry.seconds;
-    if (entry.waits_for >= 0 && !removed.has(number)) end = Math.max(end, times[entry.waits_for].end);
+/// The step of a trace, with times in microseconds. A bucket's name has those of its units: "h.0+h.1".
+function readStep({ entries, spans, categories, value_slots: values, gradient_slots: gradients }) {
+  const names = [...new Set([...Object.keys(values), ...Object.keys(gradients)])];
+  return {
+    entries: entries.map(({ stream, seconds, waits_for: awaited }) =>
+      awaited === undefined ? { stream, us: 1e6 * seconds } : { stream, waits_for: awaited }),
+    spans: spans.map((span) => ({ ...span, mark: span.instant })),
+    buckets: names.map((name) => ({ name, units: name.split('+'), gather_slot: values[name] ?? null,
+      gradient_slot: gradients[name] ?? null })),
+    categories,
+  };
+}
+
+/// The begin and the end of every entry, in microseconds.
+function schedule(step, removed = new Set()) {
+  const times = [], last = {};
+  step.entries.forEach((entry, index) => {
+    const begin = last[entry.stream] ?? 0;
+    const awaited = entry.waits_for >= 0 && !removed.has(index) ? times[entry.waits_for].end : 0;
+    const end = entry.us === undefined ? Math.max(begin, awaited) : begin + entry.us;
     times.push({ begin, end });
-    now.set(entry.stream, end);
+    last[entry.stream] = end;
   });
   return times;
 }
 
-/// The numbers of each stream's entries, in order.
+/// Each stream's entries.
 function lanesOf(step) {
-  const lanes = new Map();
-  step.entries.forEach(({ stream }, number) => {
-    if (!lanes.has(stream)) lanes.set(stream, []);
-    lanes.get(stream).push(number);
-  });
+  const lanes = {};
+  step.entries.forEach((entry, index) => (lanes[entry.stream] ??= []).push(index));
   return lanes;
 }
 
-/// The spans and marks with their times, as records_of (virtual_clock.cpp) makes them.
+/// The spans and marks with their times, in the log's order: the events of the program's own trace.
 function eventsOf(step, times) {
   const lanes = lanesOf(step);
-  return step.spans.map((span, number) => {
-    const lane = lanes.get(span.stream) ?? [];
-    const inside = lane.filter((one) => one >= span.begin && one < span.end);
-    const before = lane.findLast((one) => one < span.begin);
+  return step.spans.map((span) => {
+    const lane = lanes[span.stream] ?? [];
+    const inside = lane.filter((index) => index >= span.begin && index < span.end);
+    const before = lane.filter((index) => index < span.begin).at(-1);
     const idle = before === undefined ? 0 : times[before].end;
     const begin = inside.length ? times[inside[0]].begin : idle;
     const end = inside.length ? times[inside.at(-1)].end : begin;
-    return { number, name: span.name, stream: span.stream, instant: span.instant, begin, end, held: span.held };
+    return { ...span, first: span.begin, behind: span.end, inside, begin, end };
   });
 }
 
-/// "open gradients h.1" -> { kind: "open gradients", unit: "h.1" }.
-function partsOf(name) {
-  const [, kind, unit] = name.match(/^(open gradients|\S+) ?(.*)$/);
-  return { kind, unit };
+const kGathers = ['all_gather', 'broadcast'], kSums = ['reduce_scatter', 'all_reduce', 'reduce'];
+/// "gather", "reduce" or "other" for the span of a collective.
+function kindOfCollective(name) {
+  const [call, what] = split(name);
+  if (!what || what === 'loss' || what === 'gradient norm') return 'other';
+  return kGathers.includes(call) ? 'gather' : kSums.includes(call) ? 'reduce' : 'other';
 }
 
-/// Each stretch of entries of one stream that reads or writes one piece of memory, in the order of the program.
-///
-/// Pieces: "value slot 0", "gradient slot 1" or "gradients of h.0" (in memory that no other unit uses), "sums of h.0", and
-/// "masters of h.0". In strategies without slots of values the values are the masters.
+/// "open gradients h.0" -> ["open gradients", "h.0"].
+function split(name) {
+  const [, what, unit] = /^(open gradients|\S+) ?(.*)$/.exec(name);
+  return [what, unit];
+}
+
+/// Reads and writes of memory that streams share, each by one entry. Memory is named "slot 0", "gradient slot
+/// 1", "values of h.0" (whole on each rank), "own part of h.0", "sum of h.0" and "norm".
 function accessesOf(step) {
-  const accesses = [];
-  const marks = step.spans.filter((span) => span.instant);
-  const work = (stream, begin, end) => step.entries.flatMap((entry, number) =>
-    entry.stream === stream && number >= begin && number < end && entry.waits_for === undefined ? [number] : []);
-  const add = (stream, begin, end, unit, does, pieces) => {
-    const entries = work(stream, begin, end);
-    if (!entries.length) return;
-    for (const [piece, writes] of pieces) {
-      accesses.push({ piece, writes, unit, does, stream, first: entries[0], last: entries.at(-1) });
-    }
+  const bucketOf = new Map(), named = new Map();
+  for (const bucket of step.buckets) {
+    named.set(bucket.name, bucket);
+    for (const unit of bucket.units) bucketOf.set(unit, bucket);
+  }
+  const values = (bucket) => bucket.gather_slot === null ? `values of ${bucket.name}` : `slot ${bucket.gather_slot}`;
+  const gradients = (bucket) => `gradient slot ${bucket.gradient_slot}`;
+  const own = (bucket) => `own part of ${bucket.name}`, sum = (bucket) => `sum of ${bucket.name}`;
+  const found = [];
+  const add = (entry, memory, writes, bucket, pass) =>
+    found.push({ entry, memory, writes, bucket: bucket?.name ?? '', stream: step.entries[entry].stream, pass });
+  const works = (index, stream) => step.entries[index].stream === stream && step.entries[index].us !== undefined;
+  const range = (begin, end, stream) => {
+    const list = [];
+    for (let i = begin; i < end; ++i) if (works(i, stream)) list.push(i);
+    return list;
   };
-  const values = (unit) => (unit in step.value_slots ? `value slot ${step.value_slots[unit]}` : `masters of ${unit}`);
-  const shared = Object.values(step.gradient_slots).length !== new Set(Object.values(step.gradient_slots)).size;
-  const gradients = (unit) => (shared ? `gradient slot ${step.gradient_slots[unit]}` : `gradients of ${unit}`);
-  const sums = (unit) => (shared ? `sums of ${unit}` : `gradients of ${unit}`);
-  const next = (index, kind, unit) =>
-    marks.slice(index + 1).find((mark) => partsOf(mark.name).kind === kind && partsOf(mark.name).unit === unit);
-  const units = [...new Set([...Object.keys(step.gradient_slots), ...Object.keys(step.value_slots)])];
-
-  marks.forEach((mark, index) => {
-    const { kind, unit } = partsOf(mark.name);
-    // Communication that this mark has queued ends at the next mark that queues some.
-    const queued = marks.slice(index + 1).find((one) => ['gather', 'reduce'].includes(partsOf(one.name).kind));
-    const stop = Math.min(queued?.begin ?? step.entries.length, endOfRun(step, mark.begin));
-    if (kind === 'gather') {
-      add(kCommunication, mark.begin, stop, unit, 'gathers', [[values(unit), true], [`masters of ${unit}`, false]]);
-    } else if (kind === 'open') {
-      add(kCompute, mark.begin, next(index, 'close', unit)?.begin ?? mark.begin, unit, 'computes with', [[values(unit), false]]);
-    } else if (kind === 'open gradients') {
-      add(kCompute, mark.begin, next(index, 'reduce', unit)?.begin ?? mark.begin, unit, 'writes gradients of',
-        [[gradients(unit), true]]);
-    } else if (kind === 'reduce') {
-      add(kCommunication, mark.begin, stop, unit, 'reduces', [[gradients(unit), !shared], [sums(unit), true]]);
+  const units = step.spans.filter((span) => /^(forward|backward) ./.test(span.name));
+  for (const span of units) {
+    const [pass, unit] = split(span.name), bucket = bucketOf.get(unit);
+    if (!bucket) continue;
+    // A head computes its gradients in forward, behind the mark that opens them.
+    const opened = step.spans.find((one) => one.mark && one.name === `open gradients ${bucket.name}` &&
+      one.begin >= span.begin && one.begin < span.end);
+    for (const entry of range(span.begin, span.end, kCompute)) {
+      add(entry, values(bucket), false, bucket, pass);
+      if (pass === 'backward' || (opened && entry >= opened.begin)) add(entry, gradients(bucket), true, bucket);
+    }
+  }
+  // What a mark "gather" or "reduce" queues follows it without an entry of computation.
+  const marks = step.spans.filter((span) => span.mark && /^(gather|reduce) /.test(span.name));
+  const assigned = new Set();
+  marks.forEach((mark, number) => {
+    const [what, name] = split(mark.name), bucket = named.get(name);
+    const last = Math.min(marks[number + 1]?.begin ?? Infinity, step.entries.length);
+    for (let i = mark.begin; i < last && step.entries[i].stream === kCommunication; ++i) {
+      if (!works(i, kCommunication)) continue;
+      assigned.add(i);
+      add(i, what === 'gather' ? values(bucket) : gradients(bucket), true, bucket);
+      add(i, what === 'gather' ? own(bucket) : sum(bucket), what !== 'gather', bucket);
     }
   });
-  for (const span of step.spans) {
-    if (span.name === 'optimizer') {
-      for (const unit of units) {
-        add(kCompute, span.begin, span.end, unit, 'updates', [[sums(unit), false], [`masters of ${unit}`, true]]);
+  // Values that are whole on each rank are gathered behind the update, without a mark.
+  const spans = step.spans.filter((span) => !span.mark);
+  for (const span of spans) {
+    const [, name] = split(span.name);
+    if (kindOfCollective(span.name) !== 'gather') continue;
+    for (const i of range(span.begin, span.end, kCommunication)) {
+      if (assigned.has(i)) continue;
+      add(i, values(named.get(name)), true, named.get(name));
+      add(i, own(named.get(name)), false, named.get(name));
+    }
+  }
+  const norm = spans.find((span) => span.name === 'all_reduce gradient norm');
+  if (norm) for (const i of range(norm.begin, norm.end, kCommunication)) add(i, 'norm', true);
+  for (const span of spans.filter((one) => one.name === 'optimizer')) {
+    for (const i of range(span.begin, span.end, kCompute)) {
+      const update = !norm || i >= norm.end;
+      add(i, 'norm', !update);
+      for (const bucket of step.buckets) {
+        add(i, sum(bucket), false, bucket);
+        if (!update) continue;
+        add(i, own(bucket), true, bucket);
+        if (bucket.gather_slot === null) add(i, values(bucket), true, bucket);
       }
     }
-    // ZeRO-1 and ZeRO-2 gather the new values without a mark.
-    const { kind, unit } = partsOf(span.name);
-    if (span.stream === kCommunication && kind === 'all_gather' && !(unit in step.value_slots) && units.includes(unit)) {
-      add(kCommunication, span.begin, span.end, unit, 'gathers', [[values(unit), true]]);
+  }
+  return found.sort((a, b) => a.entry - b.entry);
+}
+
+/// For each entry, how many entries of each stream have ended for certain before it begins.
+function certainBefore(step, removed = new Set()) {
+  const streams = Object.keys(lanesOf(step)), last = {}, known = [];
+  step.entries.forEach((entry, index) => {
+    const here = { ...(last[entry.stream] ?? Object.fromEntries(streams.map((stream) => [stream, -1]))) };
+    if (entry.waits_for >= 0 && !removed.has(index)) {
+      const awaited = step.entries[entry.waits_for].stream;
+      const theirs = { ...known[entry.waits_for], [awaited]: entry.waits_for };
+      for (const stream of streams) here[stream] = Math.max(here[stream], theirs[stream]);
+    }
+    known.push({ ...here });
+    here[entry.stream] = index;
+    last[entry.stream] = here;
+  });
+  return known;
+}
+
+/// Pairs of accesses that no wait orders: one of the two writes. The program's order says which comes first.
+/// A pair is `wrong` if the second begins before the first has ended, and a matter of luck otherwise.
+function hazardsOf(step, times, removed = new Set(), accesses = accessesOf(step)) {
+  const before = certainBefore(step, removed), byMemory = new Map(), found = [];
+  for (const access of accesses) {
+    const earlier = byMemory.get(access.memory) ?? [];
+    for (const one of earlier) {
+      if (one.stream === access.stream || !(one.writes || access.writes)) continue;
+      if (before[access.entry][one.stream] >= one.entry) continue;
+      found.push({ first: one, second: access, memory: access.memory,
+        wrong: times[access.entry].begin < times[one.entry].end - 1e-9 });
+    }
+    earlier.push(access);
+    byMemory.set(access.memory, earlier);
+  }
+  return found;
+}
+
+/// The waits of one stream for another; `guards` has the pairs of accesses that this wait alone orders.
+function waitsOf(step, accesses = accessesOf(step)) {
+  const times = schedule(step), found = [];
+  step.entries.forEach((entry, index) => {
+    if (entry.us !== undefined || !(entry.waits_for >= 0)) return;
+    if (step.entries[entry.waits_for].stream === entry.stream) return;
+    found.push({ entry: index, stream: entry.stream, waitsFor: entry.waits_for,
+      guards: hazardsOf(step, times, new Set([index]), accesses) });
+  });
+  return found;
+}
+
+/// The name of the span that an entry belongs to: the innermost one.
+function nameOf(step, index) {
+  const stream = step.entries[index].stream;
+  const around = step.spans.filter((span) => !span.mark && span.stream === stream && span.begin <= index &&
+    index < span.end && span.name !== 'exposed communication');
+  if (around.length) return around.reduce((a, b) => (a.end - a.begin <= b.end - b.begin ? a : b)).name;
+  const marks = step.spans.filter((span) => span.mark && /^(gather|reduce) /.test(span.name) && span.begin <= index);
+  return marks.length ? `copies of ${marks.at(-1).name}` : 'the step';
+}
+
+/// One sentence on a pair that is out of order.
+function sentenceOf(step, { first, second, memory }) {
+  const sends = first.stream === kCommunication && memory.startsWith('gradient slot');
+  const done = sends ? 'sent' : first.writes ? 'written' : 'read';
+  return `${nameOf(step, second.entry)} ${second.writes ? 'writes' : 'reads'} ${memory} before ` +
+    `${nameOf(step, first.entry)} has ${done} it`;
+}
+
+/// The pairs as a reader sees them: one for each span that comes too early and each memory. Of a gather's
+/// entries the collective itself counts, not its copies.
+function findingsOf(step, times, hazards) {
+  const found = new Map();
+  for (const hazard of hazards) {
+    const key = `${nameOf(step, hazard.second.entry)}@${hazard.second.bucket}@${hazard.memory}`;
+    const before = found.get(key) ?? { pairs: [], wrong: false, until: 0 };
+    before.pairs.push(hazard);
+    before.wrong ||= hazard.wrong;
+    before.until = Math.max(before.until, times[hazard.first.entry].end);
+    found.set(key, before);
+  }
+  return [...found.values()].map(({ pairs, wrong, until }) => {
+    const rank = ({ first, wrong: bad }) => (bad ? 2 : 0) + (nameOf(step, first.entry).startsWith('copies') ? 0 : 1);
+    const told = pairs.reduce((a, b) => (rank(b) > rank(a) ? b : a));
+    const entry = Math.min(...pairs.map((pair) => pair.second.entry)), { begin, end } = times[entry];
+    return { text: sentenceOf(step, told), wrong, memory: told.memory, entry, name: nameOf(step, entry),
+      stream: told.second.stream, begin, end: wrong ? Math.min(end, until) : end };
+  });
+}
+
+/// What each slot holds: intervals with a bucket and a state.
+function slotsOf(step, times, accesses = accessesOf(step)) {
+  const rows = new Map();
+  for (const access of accesses) {
+    if (!/^(gradient )?slot /.test(access.memory)) continue;
+    const row = rows.get(access.memory) ?? [];
+    rows.set(access.memory, row);
+    const { begin, end } = times[access.entry];
+    const state = access.stream === kCommunication ? 'travels' : access.writes ? 'written'
+      : `read in ${access.pass}`;
+    const last = row.at(-1);
+    if (last && last.bucket === access.bucket && last.state === state && begin <= last.end + 1e-9) {
+      last.end = Math.max(last.end, end);
+    } else {
+      row.push({ bucket: access.bucket, state, begin, end });
     }
   }
-  return accesses.sort((a, b) => a.first - b.first);
+  const number = (name) => (name.startsWith('gradient') ? 1000 : 0) + Number(name.split(' ').at(-1));
+  return [...rows].sort(([a], [b]) => number(a) - number(b)).map(([name, uses]) => ({ name, uses }));
 }
 
-/// The first entry from `begin` on that is not communication and stands behind some.
-function endOfRun(step, begin) {
-  let number = begin;
-  while (number < step.entries.length && step.entries[number].stream !== kCommunication) ++number;
-  while (number < step.entries.length && step.entries[number].stream === kCommunication) ++number;
-  return number;
+/// Bytes by category at the end of each span, in order of time: {time, bytes}.
+function memoryOf(events) {
+  const found = events.map(({ end, held }) => ({ time: end, bytes: held }));
+  found.sort((a, b) => a.time - b.time);
+  return [{ ...found[0], time: 0 }, ...found];
 }
 
-/// For each entry and stream: the last entry of the stream that has ended, in every timing, before this one begins; -1 for
-/// none. These are vector clocks (Fidge 1988, Mattern 1989), with waits as the messages.
-function clocksOf(step, removed) {
-  const streams = [...new Set(step.entries.map((entry) => entry.stream))];
-  const last = new Map(); // the newest entry of a stream
-  const clocks = [];
-  const join = (clock, number) => {
-    for (const stream of streams) clock.set(stream, Math.max(clock.get(stream), clocks[number].get(stream)));
-    clock.set(step.entries[number].stream, Math.max(clock.get(step.entries[number].stream), number));
-  };
-  step.entries.forEach((entry, number) => {
-    const clock = new Map(streams.map((stream) => [stream, -1]));
-    clocks.push(clock);
-    if (last.has(entry.stream)) join(clock, last.get(entry.stream));
-    if (entry.waits_for >= 0 && !removed.has(number)) join(clock, entry.waits_for);
-    last.set(entry.stream, number);
-  });
-  return clocks;
+if (typeof module !== 'undefined') {
+  module.exports = { schedule, eventsOf, accessesOf, hazardsOf, waitsOf, slotsOf, memoryOf, findingsOf, nameOf,
+    readStep };
 }
-
-/// Races: accesses that no wait orders: { at, piece, unit, text, wrong }, the first ones first. Two accesses of different
-/// streams to one piece of memory keep the order of the program if one of them writes. `wrong`: with these times the later
-/// access comes too early. Otherwise it is right by luck.
-function racesOf(step, times, removed = new Set(), accesses = accessesOf(step)) {
-  const clocks = clocksOf(step, removed);
-  const races = [];
-  accesses.forEach((late, index) => {
-    const racing = accesses.slice(0, index).filter((one) => one.piece === late.piece && one.stream !== late.stream &&
-      (one.writes || late.writes) && clocks[late.first].get(one.stream) < one.last);
-    const early = racing.find((one) => times[one.last].end > times[late.first].begin + kTiny) ?? racing[0];
-    if (!early) return;
-    races.push({ at: times[late.first].begin, piece: late.piece, unit: late.unit, early, late, text: inWords(late, early),
-      wrong: times[early.last].end > times[late.first].begin + kTiny });
-  });
-  return races.sort((a, b) => b.wrong - a.wrong || a.at - b.at);
-}
-
-/// A race in words.
-function inWords({ does, unit, stream }, early) {
-  switch (`${does} after ${early.does}`) {
-    case 'computes with after gathers': return `computation reads values of ${unit} that have not arrived yet`;
-    case 'gathers after computes with': return `values of ${unit} arrive over those of ${early.unit}, which are in use`;
-    case 'writes gradients of after reduces': return `backward writes gradients of ${unit} over those of ${early.unit}, which are being sent`;
-    case 'reduces after writes gradients of': return `gradients of ${unit} are sent before they are complete`;
-    case 'updates after reduces': return `${unit} is updated with sums that are not complete yet`;
-    case 'gathers after updates': return `values of ${unit} are sent while they are being updated`;
-    case 'updates after gathers': return `values of ${unit} are updated while they are being sent`;
-    default: return `${stream} ${does} ${unit} before it ${early.does} ${early.unit}`;
-  }
-}
-
-/// The waits of one stream for another: { entry, stream, text }, in the order of the program.
-function waitsOf(step) {
-  const transfers = step.spans.filter((span) => !span.instant && span.stream === kCommunication);
-  return step.entries.flatMap((entry, number) => {
-    if (!(entry.waits_for >= 0) || step.entries[entry.waits_for].stream === entry.stream) return [];
-    const mark = step.spans.find((span) => span.instant && span.stream === entry.stream && span.begin === number + 1);
-    const { kind, unit } = partsOf(mark?.name ?? 'none');
-    const awaited = transfers.findLast((span) => span.begin <= entry.waits_for)?.name ?? 'communication';
-    const waiting = transfers.find((span) => span.begin >= number)?.name ?? 'communication';
-    const text = entry.stream !== kCompute ? `${waiting} waits for computation`
-      : kind === 'open' ? `computation waits for the values of ${unit}`
-        : kind === 'open gradients' ? `backward of ${unit} waits for its gradient slot` : `computation waits for ${awaited}`;
-    return [{ entry: number, stream: entry.stream, text }];
-  });
-}
-
-if (typeof module !== 'undefined') module.exports = { timesOf, eventsOf, accessesOf, racesOf, waitsOf, partsOf };
