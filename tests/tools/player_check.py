@@ -142,7 +142,7 @@ def problems_of_removal(browser, strategy):
 
 
 def problems_of_keys(browser):
-    """The keys of docs/player.md."""
+    """The keys of docs/playing.md."""
     problems = []
 
     def state(expression):

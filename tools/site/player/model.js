@@ -1,5 +1,5 @@
 'use strict';
-// What happens in a step, and when: the step player without its page (docs/player.md).
+// What happens in a step, and when: the step player without its page (docs/playing.md).
 //
 // `tessera plan --trace` writes the log of a step under the key "step" (tools/plan/predicted_trace.cpp): the entries of
 // each stream with their times and waits, spans by numbers of entries, the slots of each bucket, and the bytes at

@@ -1,5 +1,5 @@
 'use strict';
-// The step player on a page (docs/player.md): its controls, its clock and its panels. `createCalculator` is
+// The step player on a page (docs/playing.md): its controls, its clock and its panels. `createCalculator` is
 // `tessera plan`, compiled to WebAssembly (tools/site/calculator.sh).
 
 const kBase = document.currentScript.src.replace(/[^/]*$/, '');
