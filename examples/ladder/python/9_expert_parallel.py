@@ -7,7 +7,6 @@ import ladder
 
 class Move(torch.autograd.Function):
     """Sends part r of the rows to rank r. In backward the gradients travel the other way."""
-
     @staticmethod
     def forward(context, world, sent_rows, received_rows, rows):
         context.journey = world, received_rows, sent_rows
@@ -60,7 +59,8 @@ class Training(ladder.Rung):
         self.world.all_to_all(theirs, list(offsets.unfold(0, here + 1, here)))
         counts = [one.diff().tolist() for one in theirs]
         sent, received = offsets[::here].diff().tolist(), [sum(one) for one in counts]
-        arrived = Move.apply(self.world, sent, received, torch.cat([x[torch.cat(rows)], torch.cat(weights)[:, None]], 1))
+        weighed = torch.hstack([x[torch.cat(rows)], torch.cat(weights)[:, None]])
+        arrived = Move.apply(self.world, sent, received, weighed)
         results = []
         for source, part in enumerate(arrived.split(received)):
             for e, one in enumerate(part.split(counts[source])):
