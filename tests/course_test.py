@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -111,6 +112,21 @@ class CommandsTest(unittest.TestCase):
             self.assertIn(message, output)
             self.assertEqual(output.count("\n"), 0)
         self.assertEqual((self.folder / "full/notes.txt").read_text(), "mine")
+
+    def test_the_lines_for_gradescope_grade_a_submission(self):
+        page = (ROOT / "docs/teaching.md").read_text(encoding="utf-8")
+        lines = page.partition("<!-- tested: a submission is graded by these lines -->\n```sh\n")[2].partition("```")[0]
+        self.assertIn("check", lines)
+        for name, text in (("solved", course.numbered(7).solution()), ("none", None)):
+            container = self.folder / name
+            for part in ("submission", "results"):
+                (container / part).mkdir(parents=True)
+            (container / "tessera").symlink_to(ROOT)
+            if text:
+                (container / "submission/7_fsdp.cpp").write_text(text)
+            subprocess.run(["bash", "-c", lines.replace("/autograder", str(container))], capture_output=True, check=False)
+            results = json.loads((container / "results/results.json").read_text())
+            self.assertEqual(results["score"] == sum(course.numbered(7).points.values()), text is not None, results)
 
     def test_hints_come_one_by_one(self):
         self.assertIn("Hint 1 of 3", run("hint", 7)[1])
