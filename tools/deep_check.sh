@@ -146,7 +146,8 @@ site() {
   fi
   tools/site.sh && tests/tools/calculator_check.py build/bin/tessera --count 20 &&
     tests/tools/player_test.py build/bin/tessera --calculator build/calculator/calculator.js &&
-    tests/tools/site_check.py build/bin/tessera && tests/tools/player_check.py build/bin/tessera
+    tests/tools/site_check.py build/bin/tessera && tests/tools/player_check.py build/bin/tessera &&
+    tests/tools/slides_check.py
 }
 
 # The solutions pass and the wrong ones fail: on the CPU, and on the emulated GPU.

@@ -136,8 +136,8 @@ section { box-sizing: border-box; min-height: 100vh; padding: 5vmin 8vmin 9vmin;
 h1 { font-size: 2.4em; margin: 0; } h2 { font-size: 1.5em; margin: 0 0 0.6em; }
 .question p { font-size: 1.4em; font-style: italic; } .figure { align-items: center; text-align: center; }
 .figure p { font-size: 0.7em; } li { margin: 0.5em 0; }
-img { background: #fff; max-width: 100%; height: 60vh; object-fit: contain; }
-nav { position: fixed; bottom: 0; right: 0; padding: 1vmin; font-size: 2.4vmin; } nav button { font: inherit; }
+img { background: #fff; width: 100%; max-height: 60vh; object-fit: contain; }
+nav { position: fixed; bottom: 0; right: 0; padding: 1vmin; font-size: max(2.4vmin, 16px); } nav button { font: inherit; }
 @media print { nav { display: none; } .played section { display: flex; } }
 </style></head><body>
 SLIDES
