@@ -34,7 +34,8 @@ Links lead to files and headings that exist. Paths in backticks exist, unless th
 keys such as `sharding.strategy`. A name quoted after the word "test" is the name of a test case. The
 figures in FIGURES equal the output of their scripts; "book.py --draw ROOT BINARIES" draws them. book_words.py checks the
 glossary's words, book_notation.py the letters, book_exercises.py the parts of chapters, book_citations.py the
-bibliography, book_readme.py the README.
+bibliography, book_readme.py the README,
+book_track.py the length and the figures of track 1.
 
 Prints one line per finding and exits with status 1 if there is one.
 """
@@ -51,6 +52,7 @@ import book_exercises
 import book_fences
 import book_notation
 import book_readme
+import book_track
 import book_words
 
 # Figures below docs/figures/: the command whose output is piped into the script of the same name, or None.
@@ -60,6 +62,7 @@ PLANNED = "tessera plan examples/llama3_8b.yaml --ranks 8 --machine h100"
 FIGURES = {
     "attention_hopper": None,  # from a trace in docs/figures/traces/
     "attention_tiles": None,
+    "choose_flow": None,
     "clock": "trace_step ddp, trace_step fsdp",
     "collectives": "collectives",
     "cost": None,
@@ -79,6 +82,7 @@ FIGURES = {
     "prediction": None,  # from traces in docs/figures/traces/
     "partitions": "partitions",
     "ring": "ring",
+    "rungs_map": None,
     "slots": "trace_step fsdp",
     "timeline": None,  # from a trace in docs/figures/traces/
     "tree": None,
@@ -393,6 +397,7 @@ def main(arguments):
     order = book_words.order_of(tree.read(book_words.CONTENTS) or "")
     findings += book_exercises.findings_in_chapters(tree.read, order)
     findings += book_readme.findings_in_readme(tree.read)
+    findings += book_track.findings_in_track(tree.read)
     names = [str(page.relative_to(tree.root)) for page in pages_of(tree)]
     findings += book_citations.findings_in_citations(tree.read, names)
     for figure in FIGURES:

@@ -11,6 +11,7 @@ import book_citations
 import book_exercises
 import book_notation
 import book_readme
+import book_track
 import book_words
 
 SOURCE = "int one();\n\nvoid two() {\n  first();\n  second();\n  third();\n}\n"
@@ -389,6 +390,31 @@ class NotationTest(unittest.TestCase):
         self.assertIn("names no chapter", self.findings("", contents=self.CONTENTS.replace("**Part II**", "**Part IV**"))[0])
         self.assertIn("a letter twice", self.findings("", contents=self.CONTENTS.replace("| K, n |", "| N, n |"))[0])
         self.assertIn("no table", self.findings("", contents="## Part II: two\n\n[B](b.md)\n")[0])
+
+
+
+class TrackTest(unittest.TestCase):
+    def findings(self, pages):
+        contents = "| reader | way |\n|---|---|\n| in a hurry: track 1 | [one](one.md), [two](two.md) |\n"
+        return list(book_track.findings_in_track(({"docs/README.md": contents} | pages).get))
+
+    def test_a_track_is_short_and_has_figures(self):
+        self.assertEqual(self.findings({"docs/one.md": "![a](a.svg) word", "docs/two.md": "![b](b.svg)"}), [])
+
+    def test_a_chapter_without_a_figure_is_found(self):
+        self.assertEqual(self.findings({"docs/one.md": "![a](a.svg)", "docs/two.md": "none"}),
+                         ["docs/two.md: is in track 1 and has no figure"])
+
+    def test_too_many_words_are_found_and_code_is_no_word(self):
+        long = "![a](a.svg) " + "word " * 9000
+        code = "\n```\n" + "word " * 9000 + "\n```\n"
+        self.assertEqual(self.findings({"docs/one.md": long, "docs/two.md": "![b](b.svg)" + code}), [])
+        self.assertEqual(self.findings({"docs/one.md": long, "docs/two.md": long}),
+                         ["docs/README.md: track 1 has 18002 words; at most 18000"])
+
+    def test_a_missing_row_is_found(self):
+        self.assertEqual(list(book_track.findings_in_track({"docs/README.md": "nothing"}.get)),
+                         ["docs/README.md: has no row for track 1"])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import base64
 import html
 import pathlib
 import re
+import signal
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -199,4 +200,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     main(sys.argv[1:])
