@@ -94,6 +94,13 @@ class CommandsTest(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("7_fsdp.cpp:1:9: error: ‘y’ was not declared in this scope", output)
 
+    def test_a_warning_is_no_error(self):
+        strict = [f"{command} -Wall -Werror" for command in grading.commands_of("release", "course_7", "7_fsdp.cpp")]
+        file = self.folder / "7_fsdp.cpp"
+        file.write_text("void f() { int unused; }\n" + course.numbered(7).solution())
+        with mock.patch.object(grading, "commands_of", return_value=strict):
+            grading.compiled(course.numbered(7), file, self.folder / "7")
+
     def test_bad_input_gets_one_line(self):
         (self.folder / "full").mkdir()
         (self.folder / "full/notes.txt").write_text("mine")
