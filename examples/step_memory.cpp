@@ -117,7 +117,7 @@ void print_over_time() {
         dry_run(resolve(config), {.ranks = ranks, .device = Device{}, .threads = 1});
     nlohmann::ordered_json points = nlohmann::ordered_json::array();
     for (const Moment& moment : moments_of(step)) points.push_back(moment.bytes);
-    runs.push_back({{"title", title}, {"events", step.history.size()}, {"points", points}});
+    runs.push_back({{"title", title}, {"peak in", step.moment}, {"points", points}});
   };
   Config config = config_of("gpt2");
   config.data.batch_size = 4;

@@ -11,7 +11,7 @@ from drawing import Drawing
 
 FORWARD = {"embedding": 8, "block": 10, "head": 12}  # units of time
 BACKWARD = {"embedding": 16, "block": 20, "head": 24}
-COLLECTIVE, OPTIMIZER = 9, 12
+COLLECTIVE, OPTIMIZER, RANKS = 9, 24, 2  # fsdp divides the optimizer by the ranks
 LEFT, SCALE, BAR = 92, 2.72, 26
 
 
@@ -74,7 +74,7 @@ def fsdp(marks):
         word, _, unit = mark.partition(" ")
         if i == last + 1:
             clock.wait(clock.free)
-            clock.run("Adam", "optimizer", OPTIMIZER)
+            clock.run("Adam", "optimizer", OPTIMIZER / RANKS)
         if word == "gather":
             clock.call(short(unit), "gather")
         elif word == "open" and not unit.startswith("gradients "):

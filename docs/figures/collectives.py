@@ -6,7 +6,7 @@ import sys
 from drawing import Drawing
 
 CELL, HEIGHT, PANEL = 33, 26, 158
-FILLS = ["white", "light", "blue", "grey"]  # by the rank that a number comes from
+FILLS = ["yellow", "light", "blue", "grey"]  # by the rank that a number comes from
 
 
 def read(lines):

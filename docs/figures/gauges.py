@@ -8,9 +8,8 @@ import re
 import sys
 
 from drawing import Drawing
-from memory_bars import CATEGORIES, read
+from memory_bars import CATEGORIES, ROOM, read
 
-ROOM = 80.0  # GiB of a GPU
 LEFT, TOP, BAR, PITCH = 70, 66, 26, 50
 MEMORY, GAUGE, SPACE = 300, 36, 84  # widths in pixels
 

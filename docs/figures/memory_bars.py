@@ -8,6 +8,7 @@ from drawing import Drawing
 CATEGORIES = [("parameters", "dark"), ("gradients", "orange"), ("optimizer", "blue"), ("slots", "green"),
               ("activations, workspace", "light")]
 LEFT, TOP, HEIGHT, GAP = 92, 62, 26, 14
+ROOM = 80.0  # GiB of a GPU
 MEMORY, TRAFFIC, SPACE = 372, 120, 70  # widths in pixels
 
 
@@ -42,6 +43,9 @@ def main():
         drawing.box(right, y, sent_scale * sent, HEIGHT, "grey")
         drawing.text(right + 6, y + 18, f"{sent:.1f}", 13)
     bottom = TOP + (HEIGHT + GAP) * len(rows)
+    edge = LEFT + scale * ROOM
+    drawing.path([(edge, TOP - 6), (edge, bottom - 6)], width=1.6, dash="5 3")
+    drawing.text(edge + 6, bottom - 8, "80 GiB", 12)
     print(drawing.svg(bottom))
 
 

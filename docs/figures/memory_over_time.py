@@ -34,8 +34,10 @@ def main():
             below = above
         peak = max(sum(point) for point in points)
         at = max(range(len(points)), key=lambda i: sum(points[i]))
-        drawing.text(min(xs[at], LEFT + WIDTH - 60), bottom - scale * peak - 5, f"{peak / 2**30:.2f} GiB", 12, "middle")
-        drawing.text(LEFT + WIDTH, bottom + 16, f"{run['events']} allocations and releases, in order", 12, "end")
+        drawing.text(xs[at], bottom - scale * peak - 5, f"{peak / 2**30:.2f} GiB, in {run['peak in']}", 12, "middle")
+        drawing.path([(xs[at], bottom), (xs[at], bottom + 6)])
+        drawing.text((LEFT + xs[at]) / 2, bottom + 16, "forward", 12, "middle")
+        drawing.text((LEFT + WIDTH + xs[at]) / 2, bottom + 16, "backward", 12, "middle")
     print(drawing.svg(TOP + (HEIGHT + GAP) * len(runs) - GAP + 26))
 
 

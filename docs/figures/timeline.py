@@ -196,6 +196,12 @@ def draw_legend(drawing, y):
     return y
 
 
+def short_name(name, first):
+    """The unit of a pass. Tied weights: the embedding is also the head, in all passes but the first."""
+    unit = name.partition(" ")[2] or name
+    return ("emb." if first else "head") if unit == "embedding" else unit
+
+
 def draw_rank(drawing, rank, y):
     """Draws a rank's lanes from y down. Returns the y below them."""
     drawing.text(8, y + 12, f"rank {rank.number}", 13, weight="bold")
@@ -209,7 +215,7 @@ def draw_rank(drawing, rank, y):
         if name == "exposed communication" and end - begin >= SHORTEST_WAIT:
             drawing.box(begin, end, y, BAR, FILLS["exposed"], name)
     for begin, end, name in passes:
-        drawing.label(*longest_work(begin, end, rank), y, BAR, name.partition(" ")[2] or name)
+        drawing.label(*longest_work(begin, end, rank), y, BAR, short_name(name, begin == passes[0][0]))
     issued_from = y + BAR
     y += BAR + 6
     intervals = list(open_intervals(rank.marks))
