@@ -40,6 +40,8 @@ struct Work {
   bool adds = false;
   /// Whether one rank sends all `amount` to every other one. In a ring the others pass it on.
   bool from_root = false;
+  /// Whether all ranks get sums of all. A switch that adds sends fewer bytes.
+  bool all_reduces = false;
 };
 
 class StreamLog {

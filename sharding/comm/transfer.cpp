@@ -40,6 +40,7 @@ Work transfer_of(const Call& call, int rank, int ranks, int ranks_on_node) {
   Work work{.kind = Work::Kind::transfer, .ranks = ranks, .ranks_on_node = ranks_on_node};
   work.adds = call.collective == Collective::reduce_scatter;
   work.from_root = call.collective == Collective::broadcast;
+  work.all_reduces = call.collective == Collective::all_reduce;
   if (ranks == 1) return work;
   work.rounds = rounds_of(call.collective);
   work.amount = received_bytes(call, rank, ranks);

@@ -56,8 +56,13 @@ double host_seconds(const MachineRates& machine, const Work& work, int ranks_on_
 
 double transfer_seconds(const MachineRates& machine, const Work& work) {
   if (work.ranks == 1) return 0.0;
-  const int messages = machine.rings ? work.rounds * (work.ranks - 1) : work.rounds;
   const bool leaves = work.ranks_on_node < work.ranks;
+  if (machine.switch_adds && work.all_reduces && !leaves && work.ranks > 2) {
+    const double through_switch = work.amount * (work.ranks + 1) / (2.0 * (work.ranks - 1));
+    const Link& link = machine.link_of(work.ranks);
+    return work.rounds * link.latency + through_switch / link.bandwidth;
+  }
+  const int messages = machine.rings ? work.rounds * (work.ranks - 1) : work.rounds;
   const double sent =
       work.from_root && !machine.rings ? work.amount * (work.ranks - 1) : work.amount;
   double latency = 0.0, seconds = 0.0;

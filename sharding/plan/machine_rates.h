@@ -54,6 +54,9 @@ struct MachineRates {
   int cores = 0;
   /// Collectives go around a ring, in N-1 messages per round (NCCL), or directly to every rank.
   bool rings = false;
+  /// The switch of a node adds (NVLink SHARP): in an all-reduce a rank sends its S bytes to the switch once and receives
+  /// the sums, and sends its share of the sums for all: (N+1)/N S instead of 2 (N-1)/N S.
+  bool switch_adds = false;
   std::vector<ComputeRates> compute;
   /// Within a node, by ranks.
   std::vector<Link> links;

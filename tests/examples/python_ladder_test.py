@@ -4,7 +4,7 @@
 Each has at most 80 lines and the hooks of its twin. Where PyTorch is installed, every rung runs on 2 and on 4 ranks:
 the first loss agrees to a millionth and the last to a ten-thousandth, and the bytes sent and held are equal. (AdamW
 divides by the roots of small numbers, so rounding grows.) On rung 9 a row may differ: logits choose an expert, and
-rounding can change a choice.
+rounding can change a choice. 7_fully_shard.py, PyTorch's own FSDP, is compared with rung 7.
 """
 import importlib.util
 import os
@@ -21,6 +21,7 @@ HOOKS = ("before_use", "after_use", "before_gradients", "after_gradients")
 LINE = re.compile(r"N = (\d)  loss (\S+) -> (\S+)  \S+  sent +(\d+)  held +(\d+)")
 ROW = 4 * 4 * (64 + 64 + 1 + 1) / 2  # bytes of a row and of its weight, there and back, in both passes
 STEPS = 7  # that the bytes are a mean of
+MODEL = 793856  # bytes of the parameters
 
 
 def line_of(command):
@@ -61,6 +62,16 @@ class PythonLadderTest(unittest.TestCase):
                     rows = 2 if rung == "9_expert_parallel" else 0
                     self.assertLessEqual(abs(ours[2] - theirs[2]), rows * ROW / STEPS)
                     self.assertEqual(ours[3], theirs[3])
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+    def test_fully_shard_has_the_losses_of_rung_7_and_gathers_every_unit_twice(self):
+        for ranks in (2, 4):
+            ours = line_of([BINARIES / "ladder/7_fsdp", str(ranks), "--state"])
+            theirs = line_of([sys.executable, TWINS / "7_fully_shard.py", "--ranks", str(ranks), "--digits", "9"])
+            self.assertAlmostEqual(theirs[0] / ours[0], 1, 6)
+            self.assertAlmostEqual(theirs[1] / ours[1], 1, 4)
+            self.assertEqual(theirs[2], (ranks - 1) * 3 * MODEL)  # two gathers and a reduce-scatter
+            self.assertEqual(theirs[3], 4 * MODEL // ranks)  # values, gradients, two moments, and no slots
 
 
 if __name__ == "__main__":

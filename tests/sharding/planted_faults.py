@@ -73,6 +73,9 @@ FAULTS = {
         "the root of a broadcast sends to one rank only": (
             "work.from_root && !machine.rings",
             "false"),
+        "a switch adds between nodes": (
+            "work.all_reduces && !leaves &&",
+            "work.all_reduces &&"),
         "bytes leave the node twice": (
             "machine.rings ? crossing.rings : crossing.direct;",
             "crossing.rings + crossing.direct;"),

@@ -1,6 +1,7 @@
 // The virtual clock and the alpha-beta model, against sums done by hand.
 #include "sharding/plan/virtual_clock.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -207,6 +208,56 @@ TEST_CASE("transfers: the root of a broadcast sends to every rank, unless a ring
   machine.rings = false;
   machine.cores = 8;  // the receivers copy
   CHECK(transfer_seconds(machine, work) == Approx(12.0));
+}
+
+TEST_CASE(
+    "transfers: a switch that adds needs (N+1)/N of the bytes for an all-reduce, within a node") {
+  MachineRates machine = unit_machine(0);
+  machine.rings = machine.switch_adds = true;
+  machine.links = {{.ranks = 2, .latency = 0.5, .bandwidth = 10.0}};
+  Work work{.kind = Work::Kind::transfer, .amount = 2 * 7 / 8.0 * 160, .rounds = 2, .ranks = 8};
+  work.ranks_on_node = 8;
+  CHECK(transfer_seconds(machine, work) == Approx(2 * 7 * 0.5 + 28.0));  // no all-reduce
+  work.all_reduces = true;
+  CHECK(transfer_seconds(machine, work) == Approx(2 * 0.5 + 18.0));
+  work.ranks_on_node = 4;  // through the network, in a ring
+  machine.network = Link{.bandwidth = 2.0};
+  CHECK(transfer_seconds(machine, work) == Approx(2 * 7 * 0.5 + 280.0 / 4 / 2.0));
+  work = {.kind = Work::Kind::transfer,
+          .amount = 160.0,
+          .rounds = 2,
+          .ranks = 2,
+          .ranks_on_node = 2,
+          .all_reduces = true};
+  CHECK(transfer_seconds(machine, work) == Approx(2 * 0.5 + 16.0));  // two ranks gain nothing
+}
+
+TEST_CASE("transfers: no collective is faster than the bytes of its busiest rank over the link") {
+  RankContext context({.threads = 1, .dry = true});
+  const ContextGuard guard(context);
+  MachineRates machine = unit_machine(0);
+  machine.network = Link{.bandwidth = 0.25};
+  for (const int ranks : {2, 3, 4, 8}) {
+    const Tensor whole = Tensor::empty({24 * ranks}, DType::f32);
+    for (const Collective collective :
+         {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce,
+          Collective::broadcast, Collective::reduce, Collective::all_to_all}) {
+      const Call call{.collective = collective, .outputs = {whole}, .inputs = {whole}};
+      std::int64_t most = 0;
+      for (int rank = 0; rank < ranks; ++rank)
+        most = std::max(most, bytes_sent_by(call, rank, ranks));
+      for (const int on_node : {ranks, 1}) {
+        INFO(name_of(collective) << " on " << ranks << " ranks, " << on_node << " on a node");
+        const double rate = on_node == 1 ? 0.25 : 1.0;
+        const Work work = transfer_of(call, 0, ranks, on_node);
+        machine.rings = false;
+        CHECK(transfer_seconds(machine, work) >= static_cast<double>(most) / rate * (1 - 1e-12));
+        // In a ring a rank passes on what it has received: at least all that it lacks.
+        machine.rings = true;
+        CHECK(transfer_seconds(machine, work) >= work.amount / rate * (1 - 1e-12));
+      }
+    }
+  }
 }
 
 TEST_CASE("a fit finds the latency and bandwidth that made the times") {

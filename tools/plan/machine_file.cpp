@@ -69,7 +69,8 @@ MachineRates machine_of(const JsonEntries& entries) {
   MachineRates machine{.name = entries.text("name"),
                        .source = entries.text("source"),
                        .cores = whole(entries, "cores", 0),
-                       .rings = entries.flag("rings")};
+                       .rings = entries.flag("rings"),
+                       .switch_adds = entries.has("switch_adds") && entries.flag("switch_adds")};
   for (const JsonEntries& one : entries.objects("compute")) {
     machine.compute.push_back(rates_of(one));
   }
@@ -148,6 +149,7 @@ void write_machine(const std::filesystem::path& file, const MachineRates& machin
                                {"memory_bytes_per_second", rates.memory}});
   }
   for (const Link& link : machine.links) json["links"].push_back(json_of(link));
+  if (machine.switch_adds) json["switch_adds"] = true;
   if (machine.network) json["network"] = json_of(*machine.network);
   if (machine.host) {
     json["host"] = {{"link", json_of(machine.host->link)},

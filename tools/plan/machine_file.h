@@ -7,7 +7,8 @@
 //    "network": {"ranks": 2, "latency_us": 20, "bytes_per_second": 1e9}}
 //
 // bench_step --fit and bench_collectives --fit write them. sharding/plan/machine_rates.h explains the
-// numbers; "network" may be absent.
+// numbers; "network" may be absent, and so may "switch_adds": true, for a switch that adds (NVLink SHARP).
+// examples/h100_sharp.json is an example.
 #pragma once
 
 #include <filesystem>

@@ -7,6 +7,7 @@
   - Search works in pages that are opened as files, without a network.
   - The menu follows the parts of docs/README.md.
   - The page of the calculator gets its program, which tools/site/calculator.sh has built.
+  - "The same in PyTorch" below a diff becomes a tab beside it, with the rung in Python.
   - player.html is the step player (player/). A comment such as <!-- player strategy=fsdp ranks=2 --> becomes
     the player in this state.
 """
@@ -14,6 +15,7 @@ import pathlib
 import posixpath
 import re
 import sys
+import textwrap
 
 from mkdocs.structure.files import File, InclusionLevel
 
@@ -30,6 +32,7 @@ CALCULATOR = {"calculator.js": ROOT / "build/calculator/calculator.js", "shapes.
 PLAYER = [ROOT / "tools/site" / name for name in ("shapes.js", *(f"player/{part}.js" for part in (
     "settings", "model", "moments", "draw", "panels", "page")))]
 PLAYED = re.compile(r"^<!-- player ?(.*?) -->$", re.M)
+TWIN = re.compile(r"^<!-- diff \S+ \S+ -->\n(```diff\n(?:(?!```).*\n)*```\n)\n\[The same in PyTorch\]\(([^)]+)\)\.\n", re.M)
 NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 DETAILS = re.compile(r"^( *)<details><summary>(.*?)</summary>\n(.*?)^ *</details>\n?", re.S | re.M)
@@ -134,6 +137,13 @@ def with_deeper_items(text):
     return "\n".join(lines)
 
 
+def in_tabs(diff, twin):
+    """The difference of two rungs in C++ next to the rung in Python."""
+    program = f"```python\n{(ROOT / twin).read_text(encoding='utf-8')}```\n"
+    return "\n".join(f'=== "{name}"\n\n' + textwrap.indent(block, "    ")
+                     for name, block in (("C++, what changes", diff), (f"PyTorch, {pathlib.Path(twin).name}", program)))
+
+
 def player_in(state, page):
     """The player in a page: state is "strategy=fsdp ranks=2"."""
     player = posixpath.relpath("player.html", posixpath.dirname(page) or ".")
@@ -152,6 +162,7 @@ def on_page_markdown(markdown, page, config, files):
         if path is None or not (ROOT / path).exists():
             return match[0]
         return f"]({posixpath.relpath(code_page(path), posixpath.dirname(name) or '.')})"
+    markdown = TWIN.sub(lambda match: in_tabs(match[1], source_of(here, match[2])), markdown)
     markdown = PLAYED.sub(lambda match: player_in(match[1], name), markdown)
     markdown = with_deeper_items(DETAILS.sub(folded, markdown))
     return LINK.sub(rewritten, markdown)
