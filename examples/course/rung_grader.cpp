@@ -1,19 +1,22 @@
 // The grader of the rungs: a climb() that grades the rung it is linked with.
 //
-//   PROGRAM --measure              prints a line "RANKS BYTES_PER_STEP PEAK_BYTES" for 2 and 4 ranks
-//   PROGRAM RANKS BYTES PEAK ...   grades against these lines of the reference. Prints "pass TEST" or
-//                                  "fail TEST: feedback" for each test
+//   PROGRAM --measure                    prints a line "RANKS BYTES_PER_STEP PEAK_BYTES WAITS" for 2 and 4 ranks
+//   PROGRAM RANKS BYTES PEAK WAITS ...   grades against these lines of the reference. Prints "pass TEST" or
+//                                        "fail TEST: feedback" for each test
 //
 // The right losses and values are those of rung 2. On rung 9 a rank has only its part of the experts.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -65,6 +68,83 @@ void delay_communication(int seed, int rank) {
     const std::uint64_t microseconds = random.below(calls++, 2000);
     if (microseconds < 1000) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
   });
+}
+
+/// Counts how often a rank waits for communication that no computation hides. Whenever a unit is about to compute, a
+/// marker goes to the communication stream, which stops there until the next unit computes. A wait is exposed if
+/// the stream has to pass the latest marker for it. So the count does not depend on time.
+class Overlap {
+ public:
+  /// Of a rank's own thread.
+  explicit Overlap(const Stream& stream) : stream_(stream) {
+    stream_.set_delay([this] { ++pieces_; });
+  }
+  void compute() {
+    open();
+    stream_.enqueue([this, marker = latest_] { stop_at(marker); });
+    ++markers_;
+  }
+  void wait_for(const Event& event) {
+    {
+      std::unique_lock lock(mutex_);
+      while (!event.complete() && stopped_at_ != latest_) {
+        changed_.wait_for(lock, std::chrono::microseconds(200));
+      }
+    }
+    if (event.complete()) return;
+    ++exposed_;
+    compute();  // opens the marker, and puts another one behind all that this wait may be for
+  }
+  /// Lets the stream go on.
+  void open() {
+    const std::lock_guard lock(mutex_);
+    ++latest_;
+    changed_.notify_all();
+  }
+  int exposed() const { return exposed_; }
+  /// Whether anything ran on the communication stream.
+  bool used() const { return pieces_ > markers_; }
+
+ private:
+  void stop_at(int marker) {
+    std::unique_lock lock(mutex_);
+    stopped_at_ = marker;
+    changed_.notify_all();
+    // A rung that waits in another way is let on after a while.
+    if (!changed_.wait_for(lock, kDeadline / 4, [&] { return latest_ > marker; })) ++exposed_;
+  }
+
+  const Stream stream_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int latest_ = 0, stopped_at_ = -1, exposed_ = 0, markers_ = 0;
+  std::atomic<int> pieces_ = 0;
+};
+
+/// The most exposed waits of a rank; none if no rank uses the communication stream.
+std::optional<int> exposed_waits(int ranks, const MakeRung& make) {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Overlap>> overlaps;
+  run(
+      ranks, ranks,
+      [&](Communicator& world, int parts, Losses& losses) {
+        std::unique_ptr<Rung> rung = make(world, parts, losses);
+        const std::lock_guard lock(mutex);
+        overlaps.push_back(std::make_unique<Overlap>(communication_stream()));
+        Overlap& overlap = *overlaps.back();
+        rung->watch([&overlap](int, bool, const Unit&) { overlap.compute(); });
+        rung->watch_waits([&overlap](const Event* event) {
+          event != nullptr ? overlap.wait_for(*event) : overlap.open();
+        });
+        return rung;
+      },
+      kDeadline);
+  int most = 0;
+  for (const auto& overlap : overlaps) {
+    if (!overlap->used()) return std::nullopt;
+    most = std::max(most, overlap->exposed());
+  }
+  return most;
 }
 
 /// Looks at part `part` of `parts`.
@@ -191,9 +271,31 @@ std::string about_bytes(std::int64_t bytes, std::int64_t expected, int ranks) {
                     expected - bytes);
 }
 
-int grade(const MakeRung& make,
-          const std::map<int, std::pair<std::int64_t, std::int64_t>>& expected,
-          bool expert_parallel) {
+/// What the reference needs.
+struct Expected {
+  std::int64_t bytes = 0, peak = 0;
+  int waits = 0;
+};
+
+std::string about_overlap(int ranks, const MakeRung& make, int expected) try {
+  const std::optional<int> exposed = exposed_waits(ranks, make);
+  if (!exposed) {
+    return fmt::format(
+        "with {} ranks nothing runs on the communication stream: computation waits for every byte",
+        ranks);
+  }
+  if (*exposed <= expected) return "";
+  return fmt::format(
+      "with {} ranks computation waits {} times in {} steps for communication that no unit's "
+      "computation hides, {} times more "
+      "than it needs: is a wait placed directly behind its call, or is the next unit called too "
+      "late?",
+      ranks, *exposed, kSteps, *exposed - expected);
+} catch (const Error& error) {
+  return error.what();
+}
+
+int grade(const MakeRung& make, const std::map<int, Expected>& expected, bool expert_parallel) {
   Grader grader;
   std::map<int, Run> references, runs;
   bool losses_right = true;
@@ -208,7 +310,7 @@ int grade(const MakeRung& make,
   std::string bytes, memory;
   for (const auto& [ranks, numbers] : expected) {
     const Run& run = runs.at(ranks);
-    const auto& [sent, peak] = numbers;
+    const auto& [sent, peak, waits] = numbers;
     if (!run.error.empty()) {
       bytes = memory = "no step ended; see the losses";
     } else {
@@ -224,6 +326,11 @@ int grade(const MakeRung& make,
   }
   grader.grade("bytes", bytes.empty(), bytes);
   grader.grade("memory", memory.empty(), memory);
+  std::string overlap = losses_right ? "" : "not tried: the losses are wrong";
+  for (const auto& [ranks, numbers] : expected) {
+    if (overlap.empty()) overlap = about_overlap(ranks, make, numbers.waits);
+  }
+  grader.grade("overlap", overlap.empty(), overlap);
   std::string delays = losses_right ? "" : "not tried: without delays the losses are wrong already";
   for (int seed = 1; seed <= kSeeds && delays.empty(); ++seed) {
     const int ranks = seed % 2 == 0 ? 4 : 2;
@@ -243,18 +350,19 @@ int climb(int argument_count, char** arguments, Ranks, const MakeRung& make) try
   if (argument_count == 2 && std::strcmp(arguments[1], "--measure") == 0) {
     for (const int ranks : {2, 4}) {
       const Outcome outcome = run(ranks, ranks, make);
-      fmt::print("{} {} {}\n", ranks, outcome.bytes_per_step, outcome.peak_bytes);
+      fmt::print("{} {} {} {}\n", ranks, outcome.bytes_per_step, outcome.peak_bytes,
+                 exposed_waits(ranks, make).value_or(0));
     }
     return 0;
   }
-  check(argument_count == 7, "usage: {} --measure | RANKS BYTES PEAK RANKS BYTES PEAK",
+  check(argument_count == 9, "usage: {} --measure | RANKS BYTES PEAK WAITS RANKS BYTES PEAK WAITS",
         arguments[0]);
   const bool expert_parallel =
       std::filesystem::path(arguments[0]).filename().string().starts_with("9");
-  std::map<int, std::pair<std::int64_t, std::int64_t>> expected;
-  for (int i = 1; i < argument_count; i += 3) {
-    expected[std::atoi(arguments[i])] = {std::atoll(arguments[i + 1]),
-                                         std::atoll(arguments[i + 2])};
+  std::map<int, Expected> expected;
+  for (int i = 1; i < argument_count; i += 4) {
+    expected[std::atoi(arguments[i])] = {std::atoll(arguments[i + 1]), std::atoll(arguments[i + 2]),
+                                         std::atoi(arguments[i + 3])};
   }
   return grade(make, expected, expert_parallel);
 } catch (const Error& error) {

@@ -59,6 +59,7 @@ void Rung::train() {
   state_bytes_ = context().allocator().account().total.current;
   for (step_ = 0; step_ < kSteps; ++step_) {
     step(step_);
+    if (watch_wait_) watch_wait_(nullptr);
     stream_.synchronize();
     if (step_ == 0) bytes_ = -world_.bytes_sent();
   }
@@ -112,6 +113,11 @@ void Rung::after_backward(Unit& unit) {
 const Stream& Rung::after_computation() const {
   stream_.wait(context().compute_stream().record());
   return stream_;
+}
+
+void Rung::wait_for_communication(const Event& event) const {
+  if (watch_wait_) watch_wait_(&event);
+  tessera::wait_for_communication(event);
 }
 
 std::int64_t elements_of(const Unit& unit) {

@@ -42,6 +42,10 @@ class Rung : public UnitHooks {
   /// Calls `watch` whenever a unit is about to compute, after before_use. For graders.
   using Watch = std::function<void(int step, bool backward, const Unit& unit)>;
   void watch(Watch watch) { watch_ = std::move(watch); }
+  /// Calls `watch` whenever computation is about to wait for communication; at the end of a step, which waits for all
+  /// of it, with null.
+  using WatchWait = std::function<void(const Event* event)>;
+  void watch_waits(WatchWait watch) { watch_wait_ = std::move(watch); }
   /// Bytes that the rank holds between steps: values, gradients, moments and slots.
   std::int64_t state_bytes() const { return state_bytes_; }
   /// Bytes sent per step, after the first.
@@ -66,6 +70,8 @@ class Rung : public UnitHooks {
   const Unit* next(const Unit& unit) const;
   /// Work queued on the communication stream from here on starts after all that has been computed.
   const Stream& after_computation() const;
+  /// Computation goes on after the event.
+  void wait_for_communication(const Event& event) const;
 
   Communicator& world_;
   const int rank_, ranks_;
@@ -82,6 +88,7 @@ class Rung : public UnitHooks {
   const std::unique_ptr<LanguageModel> model_;
   Losses& losses_;
   Watch watch_;
+  WatchWait watch_wait_;
   int step_ = 0;
   bool in_backward_ = false;
   std::int64_t bytes_ = 0, state_bytes_ = 0;
