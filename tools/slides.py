@@ -28,8 +28,8 @@ LECTURES = [
     ("FSDP", ["fsdp"], [7]),
     ("HSDP and experts", ["hsdp", "expert_parallelism"], [8, 9]),
     ("A step and its time", ["sharding_step", "time", "choosing", "checkpoints"], [11, 12, 18]),
-    ("Kernels", ["emulation", "kernels/norm_ladder", "kernels/matmul_ladder", "kernels/softmax_ladder",
-                 "kernels/attention_ladder"], [13, 14, 15, 16]),
+    ("Kernels", ["kernels", "emulation", "kernels/norm_ladder", "kernels/matmul_ladder",
+                 "kernels/softmax_ladder", "kernels/attention_ladder"], [13, 14, 15, 16]),
 ]
 
 WORDS_PER_MINUTE = 200  # of prose

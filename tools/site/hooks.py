@@ -7,7 +7,7 @@
   - Search works in pages that are opened as files, without a network.
   - The menu follows the parts of docs/README.md.
   - The page of the calculator gets its program, which tools/site/calculator.sh has built.
-  - "The same in PyTorch" below a diff becomes a tab beside it, with the rung in Python.
+  - "The same in PyTorch" below a diff becomes a tab next to it, with the rung in Python.
   - player.html is the step player (player/). A comment such as <!-- player strategy=fsdp ranks=2 --> becomes
     the player in this state.
 """
