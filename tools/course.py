@@ -44,6 +44,8 @@ def write(one, text, folder):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "task.md").write_text(one.task(), encoding="utf-8")
     (folder / one.file).write_text(text, encoding="utf-8")
+    for header in one.folder.glob("*.h"):  # to read: the build has its own
+        (folder / header.name).write_text(header.read_text(encoding="utf-8"), encoding="utf-8")
     (folder / RECORD).write_text(json.dumps({"assignment": one.number}) + "\n", encoding="utf-8")
 
 

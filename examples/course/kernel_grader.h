@@ -4,9 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <functional>
+#include <initializer_list>
 #include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "examples/course/grader.h"
 #include "runtime/emulation/device/emulator.h"
@@ -17,6 +21,32 @@ namespace tessera::course {
 /// Runs `body` on the emulated GPU.
 inline void on_gpu(const std::function<void()>& body) {
   run_ranks({.device = {DeviceType::cuda, 0}, .threads = 1}, [&](Communicator&) { body(); });
+}
+
+/// The first element of a tensor that is not right to four digits: "o[0, 3] is 0.41, and 0.27 is right". Empty if
+/// all are.
+inline std::string first_wrong(std::string_view name, const std::vector<float>& found,
+                               const std::vector<float>& right,
+                               const std::vector<std::int64_t>& extents) {
+  for (std::size_t i = 0; i < right.size(); ++i) {
+    if (std::abs(found[i] - right[i]) <= 1e-4F * (std::abs(right[i]) + 0.01F)) continue;
+    std::string place;
+    auto rest = static_cast<std::int64_t>(i);
+    for (auto extent = extents.rbegin(); extent != extents.rend(); ++extent) {
+      place = fmt::format("{}{}{}", rest % *extent, place.empty() ? "" : ", ", place);
+      rest /= *extent;
+    }
+    return fmt::format("{}[{}] is {:.4g}, and {:.4g} is right", name, place, found[i], right[i]);
+  }
+  return "";
+}
+
+/// The first text that is not empty.
+inline std::string first_of(std::initializer_list<std::string> texts) {
+  for (const std::string& text : texts) {
+    if (!text.empty()) return text;
+  }
+  return "the last digits are wrong";
 }
 
 /// The feedback of `check`, which runs under several orders of threads and blocks.

@@ -213,10 +213,14 @@ std::string first_difference(const Run& run, const Run& reference) {
         "{} has wrong values {}: they have not arrived yet, or others are in their place", tensor,
         first->place());
   }
+  const std::string later =
+      first->step > 1
+          ? "; after one update all was right: are the gradients of the step before still there?"
+          : "";
   return fmt::format(
       "{} has wrong values {}: its last update used a wrong sum of gradients, or its new values "
-      "did not travel",
-      tensor, first->place());
+      "did not travel{}",
+      tensor, first->place(), later);
 }
 
 class Grader {
@@ -237,11 +241,17 @@ class Grader {
   bool failed_ = false;
 };
 
-std::string about_losses(const Run& run, const Run& reference) {
+/// `again` is a second run.
+std::string about_losses(const Run& run, const Run& reference, const Run& again) {
   if (!run.error.empty()) return run.error;
   const auto at = [](const Run& of, int step) {
     return fmt::format("{:.4f}", of.outcome.loss(step));
   };
+  if (again.outcome.hash() != run.outcome.hash()) {
+    return "the losses differ between two runs: something is read before it has arrived, or "
+           "overwritten while it travels; " +
+           first_difference(run, reference);
+  }
   int step = 0;
   while (step + 1 < kSteps && run.outcome.losses[static_cast<std::size_t>(step)] ==
                                   reference.outcome.losses[static_cast<std::size_t>(step)]) {
@@ -253,8 +263,9 @@ std::string about_losses(const Run& run, const Run& reference) {
         "a sum has another order; {}",
         step + 1, first_difference(run, reference));
   }
-  return fmt::format("the loss of step {} is {} instead of {}; {}", step + 1, at(run, step),
-                     at(reference, step), first_difference(run, reference));
+  return fmt::format("the loss of step {} is {:.7f} instead of {:.7f}; {}", step + 1,
+                     run.outcome.loss(step), reference.outcome.loss(step),
+                     first_difference(run, reference));
 }
 
 std::string about_bytes(std::int64_t bytes, std::int64_t expected, int ranks) {
@@ -262,7 +273,8 @@ std::string about_bytes(std::int64_t bytes, std::int64_t expected, int ranks) {
   if (bytes > expected) {
     return sent + fmt::format(
                       "{} more than they need: does a unit travel that is there already, "
-                      "or more of a tensor than its reader keeps?",
+                      "or more of a tensor than its reader keeps, or is a copy of a slot changed "
+                      "(Slot slot in place of Slot& slot)?",
                       bytes - expected);
   }
   return sent + fmt::format(
@@ -305,7 +317,7 @@ int grade(const MakeRung& make, const std::map<int, Expected>& expected, bool ex
     const bool same = runs[ranks].right(references[ranks]);
     losses_right &= same;
     grader.grade(fmt::format("losses on {} ranks", ranks), same,
-                 same ? "" : about_losses(runs[ranks], references[ranks]));
+                 same ? "" : about_losses(runs[ranks], references[ranks], train(ranks, make)));
   }
   std::string bytes, memory;
   for (const auto& [ranks, numbers] : expected) {

@@ -8,7 +8,7 @@
   empty                     the functions whose bodies are left to the student, and a line that says what each does
   points                    the tests of the grader, and "compiles"
   hints                     from the idea to the place
-  wrong                     three wrong solutions: a title, text to find and replace in the solution, and a part of the
+  wrong                     wrong solutions, at least three: a title, text to find and replace in the solution, and a part of the
                             line that check prints
 """
 import functools

@@ -38,9 +38,13 @@ def build_folder(preset):
 
 
 def build(graded):
-    """Builds the solutions of these assignments, with their graders."""
+    """Builds the solutions of these assignments, with their graders. Says so where programs are missing: it takes time."""
     for preset in sorted({one.preset for one in graded}):
-        targets = [f"course_{name}" for one in graded if one.preset == preset for name in one.programs]
+        names = [name for one in graded if one.preset == preset for name in one.programs]
+        if not all((build_folder(preset) / "bin/course" / name).exists() for name in names):
+            print("building the grader; the first time, with all libraries, this takes 10 to 20 minutes of a core",
+                  file=sys.stderr, flush=True)
+        targets = [f"course_{name}" for name in names]
         run = subprocess.run(["cmake", "--build", build_folder(preset), "--target", *targets], capture_output=True,
                              text=True, check=False)
         if run.returncode:
@@ -88,6 +92,17 @@ def output_of(program, arguments):
     return run.stdout + run.stderr
 
 
+def reason_of(reason, printed, file):
+    """Why tests were lost: more than `reason` where the output or the student's file tells it."""
+    report = re.search(r"AddressSanitizer: (\S+)", printed)
+    if report:
+        place = re.search(rf"^ *#\d+ .*?({re.escape(file.name)}:\d+)", printed[report.start():], re.M)
+        return f"an access outside of its tensors or arrays, at {place[1] if place else report[1]}"
+    if "SIGSEGV" in reason and file.is_file() and "[&]" in file.read_text(encoding="utf-8", errors="replace"):
+        return reason + ": queued work runs after its function has returned; name what it keeps in the brackets, not [&]"
+    return reason
+
+
 def grade(one, file):
     """The results of all tests of an assignment that has been built."""
     output, lost = "", ""
@@ -105,8 +120,7 @@ def grade(one, file):
                 reason = "the grader ended early: " + (printed.splitlines() or ["it prints nothing"])[-1]
             except Failure as failure:
                 reason, _, printed = str(failure).partition("\n")
-            report = re.search(r"AddressSanitizer: (\S+)", printed)
-            lost = lost or (f"an access outside of its tensors or arrays ({report[1]})" if report else reason)
+            lost = lost or reason_of(reason, printed, file)
             output += printed
     outcomes = {test: (word == "pass", feedback) for word, test, feedback in LINE.findall(output)}
     outcomes["compiles"] = (True, "")

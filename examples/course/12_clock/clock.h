@@ -28,8 +28,8 @@ std::vector<Interval> intervals_of(std::span<const Entry> entries);
 /// The time for which computation waits.
 double exposed(std::span<const Entry> entries, std::span<const Interval> intervals);
 
-/// The seconds of computation on the critical path: followed back from the end of the step, each
-/// entry to the one that ended when it began, and each wait to the entry that it waited for.
+/// The seconds of computation on the critical path, followed back from the entry that ends last. A wait that took time
+/// leads to the entry that it waited for. Any other entry leads to the one before it in its stream.
 double computing_on_critical_path(std::span<const Entry> entries,
                                   std::span<const Interval> intervals);
 

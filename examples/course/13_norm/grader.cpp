@@ -20,8 +20,11 @@ std::string wrong_results() {
       const double error = norm::largest_error(results.problem()),
                    most = norm::most_error(results.problem());
       if (error <= most) return "";
-      return fmt::format("[{}, {}]: a norm errs by {:.3g} roundings, and {:.0f} can be explained",
-                         N, C, error, most);
+      test::HostNorm right = results;
+      norm::whole_passes(right.problem());
+      return fmt::format("{} rows of {} columns: {}", N, C,
+                         first_of({first_wrong("rstd", results.rstd, right.rstd, {N}),
+                                   first_wrong("y", results.y, right.y, {N, C})}));
     });
     if (!feedback.empty()) return feedback;
   }

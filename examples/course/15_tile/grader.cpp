@@ -20,9 +20,10 @@ std::string wrong_results() {
       const double error = kernel_ladder::largest_error(results.problem()),
                    most = static_cast<double>(K);
       if (error <= most) return "";
-      return fmt::format(
-          "M, N, K = {}, {}, {}: a product errs by {:.3g} roundings, and {:.0f} can be explained",
-          M, N, K, error, most);
+      test::HostProduct<float> right = results;
+      kernel_ladder::matmul::three_loops(right.problem());
+      return fmt::format("M, N, K = {}, {}, {}: {}", M, N, K,
+                         first_of({first_wrong("c", results.c, right.c, {M, N})}));
     });
     if (!feedback.empty()) return feedback;
   }

@@ -13,18 +13,30 @@ constexpr kernel_ladder::Rung<attention::Attention> kRung = {"shared_tiles",
 constexpr std::int64_t kChannels = attention::kGpuChannels;
 
 std::string wrong_results() {
-  constexpr std::int64_t kShapes[][2] = {{1, 1}, {2, 37}, {1, 97}, {2, 150}};
-  for (const auto& [H, T] : kShapes) {
-    const std::string feedback = under_every_schedule([&, H = H, T = T]() -> std::string {
+  struct Shape {
+    std::int64_t H, T;
+    const char* step;
+  };
+  constexpr Shape kShapes[] = {
+      {1, 1, "one token, which sees itself only"},
+      {1, 20, "20 tokens, one tile: are later keys hidden, and is the sum that of the weights?"},
+      {1, 97,
+       "97 tokens, where one tile is right: is all that has been added corrected when the maximum "
+       "rises?"},
+      {2, 150, "two heads, where one is right: does each head begin at its own rows?"}};
+  for (const auto& [H, T, step] : kShapes) {
+    const std::string feedback = under_every_schedule([&, H = H, T = T,
+                                                       step = step]() -> std::string {
       const attention::Operands operands(H, T, kChannels, 40.0f, DType::f32);
       kRung.run(operands.problem());
       test::HostAttention results(operands);
       const double error = attention::largest_error(results.problem()),
                    most = attention::most_error(results.problem());
       if (error <= most) return "";
-      return fmt::format(
-          "{} heads of {} tokens: attention errs by {:.3g} roundings, and {:.0f} can be explained",
-          H, T, error, most);
+      test::HostAttention right = results;
+      attention::online(right.problem());
+      return fmt::format("{}. With {}",
+                         first_of({first_wrong("o", results.o, right.o, {H, T, kChannels})}), step);
     });
     if (!feedback.empty()) return feedback;
   }
@@ -39,9 +51,11 @@ std::string too_many_sectors_read() {
                               .writes = 2 * kTokens * kWidth / 8};
   const attention::Operands operands(1, kTokens, kChannels);
   const emulation::Statistics work = kernel_ladder::count(kRung, operands.problem()).work;
-  return too_many_sectors(work, needed,
-                          "a tile of keys that was read should serve all queries of the block, and "
-                          "keys after the last query none");
+  return too_many_sectors(
+      work, needed,
+      "a tile of keys that was read should serve all queries of the block, and "
+      "keys after the last query none; and neighbouring threads should copy neighbouring "
+      "16 bytes");
 }
 
 }  // namespace
