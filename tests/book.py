@@ -59,6 +59,7 @@ import book_words
 # Commas separate several commands. The output of each follows a line "# COMMAND". A name may have arguments of the
 # script: "gauges ddp" is drawn by gauges.py to gauges_ddp.svg.
 PLANNED = "tessera plan examples/llama3_8b.yaml --ranks 8 --machine h100"
+PLANNED_MOE = f"{PLANNED} model.preset=qwen3-30b-a3b"
 FIGURES = {
     "attention_hopper": None,  # from a trace in docs/figures/traces/
     "attention_tiles": None,
@@ -70,9 +71,11 @@ FIGURES = {
     "elastic": None,
     "experts": None,
     "fsdp2": None,  # from the traces in docs/figures/traces/
-    "gauges ddp": PLANNED,
     "gauges ddp zero1 zero2 zero3": PLANNED,
+    "gauges fsdp experts": f"{PLANNED_MOE}, {PLANNED_MOE} sharding.expert_parallel=8",
     "gauges fsdp hsdp": PLANNED,
+    "gauges rung2": PLANNED,
+    "gauges rung2 ddp": PLANNED,
     "gauges zero3 fsdp": PLANNED,
     "gpu_hierarchy": None,
     "hsdp_links": None,

@@ -75,7 +75,7 @@ void delay_communication(int seed, int rank) {
 /// the stream has to pass the latest marker for it. So the count does not depend on time.
 class Overlap {
  public:
-  /// Of a rank's own thread.
+  /// Called by the rank's thread, as all but the markers are.
   explicit Overlap(const Stream& stream) : stream_(stream) {
     stream_.set_delay([this] { ++pieces_; });
   }
