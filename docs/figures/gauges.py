@@ -15,7 +15,7 @@ LINK = 450e9  # bytes per second of an h100
 WIDEST = 139.65  # GiB of ddp, so that bars of all chapters are comparable
 LEFT, TOP, BAR, PITCH = 96, 66, 26, 50
 MEMORY, GAUGE, SPACE = 278, 36, 82  # widths in pixels
-LABELS = {"rung2": "ddp, rung 2", "experts": "and experts"}
+LABELS = {"rung2": "ddp, rung 2", "experts": "+ experts"}
 
 
 def times(text):
