@@ -5,7 +5,7 @@
 
 Five pages are opened at 400 and 1,200 px, light and dark, and all others at 400 px; build/site-check gets pictures. A page fails with an
 error on its console, an image that does not load, or content wider than the window. The search must find
-reduce_scatter, a solution must open after a number, and the calculator must show the figures of `tessera plan`.
+reduce_scatter, a solution must open after a number, a tab must show a rung in PyTorch, and the calculator must show the figures of `tessera plan`.
 player_check.py drives the step player. CI runs it where Emscripten and Chromium are installed (tools/setup.sh
 chromium). Skipped without Chromium or the site.
 """
@@ -110,6 +110,20 @@ def problems_of_solutions(browser):
     return problems + browser.errors()
 
 
+def problems_of_tabs(browser):
+    """A rung's diff in C++ has the rung in PyTorch beside it, which a click shows."""
+    browser.open((SITE / "fsdp.html").as_uri(), 1200, "light")
+    def shown():
+        return browser.value("""[...document.querySelectorAll('.tabbed-block')].map(
+                                  (block) => block.checkVisibility() && block.textContent.slice(0, 2000))""")
+    before = shown()
+    browser.value("document.querySelectorAll('.tabbed-labels label')[1].click()")
+    after = shown()
+    right = (len(before) == 2 and "own_slice" in str(before[0]) and not before[1]
+             and not after[0] and "class Training(ladder.Rung)" in str(after[1]))
+    return ([] if right else [f"before a click {before}, after it {after}"]) + browser.errors()
+
+
 def main():
     program = pathlib.Path(sys.argv[1]).resolve()
     if not shutil.which("chromium") or not SITE.exists():
@@ -133,6 +147,7 @@ def main():
             problems += [f"{name}: {one}" for one in problems_of_page(browser, "light")]
         problems += [f"search: {one}" for one in problems_of_search(browser)]
         problems += [f"solutions: {one}" for one in problems_of_solutions(browser)]
+        problems += [f"tabs: {one}" for one in problems_of_tabs(browser)]
         problems += [f"calculator: {one}" for one in problems_of_calculator(browser, program)]
         browser.close()
     print("\n".join([f"{len(list(PICTURES.glob('*.png')))} pictures in {PICTURES}", *problems]))

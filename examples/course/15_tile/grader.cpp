@@ -21,7 +21,7 @@ std::string wrong_results() {
                    most = static_cast<double>(K);
       if (error <= most) return "";
       test::HostProduct<float> right = results;
-      kernel_ladder::matmul::three_loops(right.problem());
+      kernel_ladder::three_loops(right.problem());
       return fmt::format("M, N, K = {}, {}, {}: {}", M, N, K,
                          first_of({first_wrong("c", results.c, right.c, {M, N})}));
     });
