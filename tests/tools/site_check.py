@@ -111,7 +111,7 @@ def problems_of_solutions(browser):
 
 
 def problems_of_tabs(browser):
-    """A rung's diff in C++ has the rung in PyTorch beside it, which a click shows."""
+    """A rung's diff in C++ has the rung in PyTorch next to it, which a click shows."""
     browser.open((SITE / "fsdp.html").as_uri(), 1200, "light")
     def shown():
         return browser.value("""[...document.querySelectorAll('.tabbed-block')].map(
