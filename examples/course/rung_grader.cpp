@@ -59,13 +59,12 @@ struct Run {
   }
 };
 
-/// Sleeps for up to a millisecond before each piece of communication, or not at all in half of the
-/// cases.
+/// Sleeps for up to a millisecond before a quarter of the pieces of communication.
 void delay_communication(int seed, int rank) {
   const RandomStream random(static_cast<std::uint64_t>(seed), "delays",
                             static_cast<std::uint64_t>(rank));
   communication_stream().set_delay([random, calls = std::uint64_t{0}]() mutable {
-    const std::uint64_t microseconds = random.below(calls++, 2000);
+    const std::uint64_t microseconds = random.below(calls++, 4000);
     if (microseconds < 1000) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
   });
 }
