@@ -6,9 +6,9 @@ WIDTH, HEIGHT = 214, 50
 # A question or an answer: its place in columns and rows, its lines, and whether it is an answer.
 BOXES = {"fits": (0, 0, ["Do 6 P + 12 P / N", "+ activations fit?"], False), "ddp": (1, 0, ["zero1: no more bytes than", "ddp, and a smaller update"], True),
          "zero2": (0, 1, ["Do 2 P + 16 P / N + slots", "+ activations fit?"], False), "zero": (1, 1, ["zero2: values are", "sent once"], True),
-         "fsdp": (0, 2, ["Do 16 P / N + slots", "+ activations fit?"], False), "less": (1, 2, ["checkpoint activations,", "smaller micro-batches,", "more ranks"], True),
+         "fsdp": (0, 2, ["Do 16 P / N + slots", "+ activations fit?"], False), "less": (1, 2, ["smaller micro-batches,", "then recomputation,", "more ranks"], True),
          "nodes": (0, 3, ["Several machines, and a", "slow network between?"], False), "plain": (1, 3, ["fsdp"], True),
-         "hsdp": (0, 4, ["hsdp: a replica in", "each machine"], True)}
+         "hsdp": (0, 4, ["hsdp: replicas of F ranks,", "the least F whose 16 P / F fit"], True)}
 ARROWS = [("fits", "ddp", "yes"), ("fits", "zero2", "no"), ("zero2", "zero", "yes"), ("zero2", "fsdp", "no"), ("fsdp", "less", "no"),
           ("fsdp", "nodes", "yes"), ("nodes", "plain", "no"), ("nodes", "hsdp", "yes")]
 LEFT, TOP, COLUMN, ROW = 70, 14, 340, 84

@@ -19,7 +19,7 @@ def read(text):
     for line in table[2].splitlines():
         name, numbers = re.match(r"  (\S+(?: \d+ x \d+)?) +(.*)", line).groups()
         *parts, total, peak, sent = map(float, numbers.split())
-        rows.append((name, parts + [peak - total], sent))
+        rows.append((name, parts + [peak - sum(parts)], sent))
     return rows, table[1]
 
 

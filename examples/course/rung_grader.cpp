@@ -186,8 +186,8 @@ Run train(int ranks, const MakeRung& make, int seed = 0, bool part_of_experts = 
   return result;
 }
 
-/// The first values that differ from the reference's, and the idea behind it.
-std::string first_difference(const Run& run, const Run& reference) {
+/// The first values that differ from the reference's, and the idea behind it. `repeats`: in every run.
+std::string first_difference(const Run& run, const Run& reference, bool repeats = true) {
   const Sight* first = nullptr;
   const Sight* expected = nullptr;
   int rank = 0;
@@ -213,7 +213,7 @@ std::string first_difference(const Run& run, const Run& reference) {
         first->place());
   }
   const std::string later =
-      first->step > 1
+      repeats && first->step > 1
           ? "; after one update all was right: are the gradients of the step before still there?"
           : "";
   return fmt::format(
@@ -248,8 +248,9 @@ std::string about_losses(const Run& run, const Run& reference, const Run& again)
   };
   if (again.outcome.hash() != run.outcome.hash()) {
     return "the losses differ between two runs: something is read before it has arrived, or "
-           "overwritten while it travels; " +
-           first_difference(run, reference);
+           "overwritten while it travels, or an event was stored in a copy of a slot "
+           "(GradientSlot slot in place of GradientSlot& slot); " +
+           first_difference(run, reference, /*repeats=*/false);
   }
   int step = 0;
   while (step + 1 < kSteps && run.outcome.losses[static_cast<std::size_t>(step)] ==

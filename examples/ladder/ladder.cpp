@@ -94,15 +94,15 @@ const Unit* Rung::next(const Unit& unit) const {
 void Rung::before_forward(Unit& unit) {
   in_backward_ = false;
   before_use(unit);
-  if (watch_) watch_(step_, in_backward_, unit);
   if (next(unit) == nullptr) before_gradients(unit);
+  if (watch_) watch_(step_, in_backward_, unit);
 }
 
 void Rung::before_backward(Unit& unit) {
   in_backward_ = true;
   before_use(unit);
-  if (watch_) watch_(step_, in_backward_, unit);
   if (index_of(unit) + 1 < units().size()) before_gradients(unit);
+  if (watch_) watch_(step_, in_backward_, unit);
 }
 
 void Rung::after_backward(Unit& unit) {

@@ -39,7 +39,7 @@ class Rung : public UnitHooks {
 
   /// Runs all steps.
   void train();
-  /// Calls `watch` whenever a unit is about to compute, after before_use. For graders.
+  /// Calls `watch` whenever a unit is about to compute, after before_use and before_gradients. For graders.
   using Watch = std::function<void(int step, bool backward, const Unit& unit)>;
   void watch(Watch watch) { watch_ = std::move(watch); }
   /// Calls `watch` whenever computation is about to wait for communication; at the end of a step, which waits for all

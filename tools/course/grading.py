@@ -98,9 +98,11 @@ def reason_of(reason, printed, file):
     if report:
         place = re.search(rf"^ *#\d+ .*?({re.escape(file.name)}:\d+)", printed[report.start():], re.M)
         return f"an access outside of its tensors or arrays, at {place[1] if place else report[1]}"
-    if "SIGSEGV" in reason and file.is_file() and "[&]" in file.read_text(encoding="utf-8", errors="replace"):
+    if "SIGSEGV" not in reason:
+        return reason
+    if file.is_file() and "[&]" in file.read_text(encoding="utf-8", errors="replace"):
         return reason + ": queued work runs after its function has returned; name what it keeps in the brackets, not [&]"
-    return reason
+    return reason + ": it used an object that is not there; does a pointer, such as that of next(unit), have to be tested?"
 
 
 def grade(one, file):
