@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <initializer_list>
@@ -67,6 +68,23 @@ inline std::string under_every_schedule(const std::function<std::string()>& chec
          "written yet, or write over what another still reads?";
 }
 
+/// The feedback of `check`; if the emulator has found a misuse, its line without the call that the host was in.
+inline std::string told(const std::function<std::string()>& check) {
+  try {
+    return check();
+  } catch (const std::exception& error) {
+    std::string text = error.what();
+    constexpr std::string_view kFailure = "unspecified launch failure: ";
+    if (const std::size_t at = text.find(kFailure); at != std::string::npos)
+      text.erase(0, at + kFailure.size());
+    if (text.find("wait for others") != std::string::npos) {
+      text.insert(std::min(text.find('\n'), text.size()),
+                  "; a thread without an element must still come to every barrier");
+    }
+    return text;
+  }
+}
+
 /// Sectors of 32 bytes that the kernel may read and write.
 struct Sectors {
   std::uint64_t reads = 0, writes = 0;
@@ -92,14 +110,14 @@ inline int grade_kernel(const std::function<std::string()>& right,
   Grader grader;
 #if defined(TESSERA_COUNTS)
   static_cast<void>(right);
-  grader.run("sectors", [&] {
-    std::string feedback;
-    on_gpu([&] { feedback = sectors(); });
-    return feedback;
-  });
+  grader.grade("sectors", told([&] {
+                 std::string feedback;
+                 on_gpu([&] { feedback = sectors(); });
+                 return feedback;
+               }));
 #else
   static_cast<void>(sectors);
-  grader.run("right", right);
+  grader.grade("right", told(right));
 #endif
   return grader.status();
 }
