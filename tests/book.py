@@ -89,7 +89,7 @@ FIGURES = {
     "one_unit_or_many": None,
     "panels": None,
     "partitions": "partitions",
-    "pipeline_bubble": None,
+    "pipeline_bubble": "pipeline gpipe, pipeline 1f1b, pipeline interleaved, pipeline zero_bubble",
     "prediction": None,  # from traces in docs/figures/traces/
     "ring": "ring",
     "ring_moves": None,

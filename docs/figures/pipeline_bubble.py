@@ -1,72 +1,33 @@
 #!/usr/bin/env python3
-"""Draws two schedules of a pipeline of four stages and eight micro-batches: forward of all first, and one forward, one
-backward. A backward pass takes twice as long as a forward pass."""
+"""Draws the schedules of a pipeline of four ranks and eight micro-batches, from the output of build/bin/pipeline SCHEDULE."""
+import re
+import sys
+
 from drawing import Drawing
 
-STAGES, BATCHES, UNIT, LANE = 4, 8, 18, 24
-LEFT, TOP, PANEL = 64, 46, 148
-FORWARD, BACKWARD = 1, 2  # units of time
-
-
-def schedule(one_by_one):
-    """The orders of the stages: lists of ("F" or "B", micro-batch)."""
-    orders = []
-    for stage in range(STAGES):
-        warm = min(BATCHES, STAGES - stage) if one_by_one else BATCHES
-        order = [("F", batch) for batch in range(warm)]
-        for batch in range(BATCHES):
-            order.append(("B", batch))
-            if warm + batch < BATCHES:
-                order.append(("F", warm + batch))
-        orders.append(order)
-    return orders
-
-
-def times(orders):
-    """The begin of each entry: a stage is ready, and the neighbour has ended the pass before."""
-    ends, free, rest = {}, [0] * STAGES, [list(order) for order in orders]
-    begins = {}
-    while any(rest):
-        for stage in range(STAGES):
-            while rest[stage]:
-                kind, batch = rest[stage][0]
-                before = (kind, batch, stage - 1) if kind == "F" else (kind, batch, stage + 1)
-                if 0 <= before[2] < STAGES and before not in ends:
-                    break
-                begin = max(free[stage], ends.get(before, 0))
-                begins[kind, batch, stage] = begin
-                ends[kind, batch, stage] = free[stage] = begin + (FORWARD if kind == "F" else BACKWARD)
-                rest[stage].pop(0)
-    return begins, max(free)
-
-
-def alive(orders):
-    """The most micro-batches whose activations a stage keeps."""
-    most = now = 0
-    for kind, _ in orders[0]:
-        now += 1 if kind == "F" else -1
-        most = max(most, now)
-    return most
+UNIT, LANE, LEFT, TOP, PANEL = 18, 22, 64, 42, 128
+FILLS = {("forward", 0): "light", ("forward", 1): "yellow", ("backward", 0): "blue", ("backward", 1): "violet",
+         ("inputs", 0): "blue", ("weights", 0): "green"}
 
 
 def main():
+    outputs = re.split(r"^# (\S+ \S+)\n", sys.stdin.read(), flags=re.M)[1:]
     drawing = Drawing()
-    for panel, one_by_one in enumerate((False, True)):
-        orders = schedule(one_by_one)
-        begins, length = times(orders)
-        y = TOP + PANEL * panel
-        name = "one forward, one backward" if one_by_one else "all forward first"
-        waits = (STAGES - 1) / (BATCHES + STAGES - 1)
-        drawing.text(10, y - 22, f"{name}: the bubble is {waits:.2f}; stage 0 keeps {alive(orders)} of {BATCHES} micro-batches",
-                     13, bold=True)
-        for stage in range(STAGES):
-            top = y + LANE * stage
-            drawing.text(LEFT - 8, top + 18, f"stage {stage}", 12, "end")
-            drawing.box(LEFT, top, UNIT * length, LANE, "white")
-        for (kind, batch, stage), begin in begins.items():
-            width = UNIT * (FORWARD if kind == "F" else BACKWARD)
-            drawing.cell(LEFT + UNIT * begin, y + LANE * stage, width, LANE, batch, "light" if kind == "F" else "blue", 12)
-    y = drawing.legend(TOP + 2 * PANEL - 26, [("light", "forward of a micro-batch"), ("blue", "backward"), ("white", "waits: the bubble")], LEFT)
+    for panel, (command, text) in enumerate(zip(outputs[::2], outputs[1::2])):
+        passes = [line.split() for line in text.splitlines()]
+        y, length = TOP + PANEL * panel, max(float(one[5]) for one in passes)
+        busy = sum(float(end) - float(begin) for *_, begin, end in passes)
+        lanes = 1 + max(int(one[0]) for one in passes)
+        drawing.text(10, y - 12, f"{command.split()[1]}: waits for {1 - busy / lanes / length:.2f} of the time", 13, bold=True)
+        for lane in range(lanes):
+            drawing.text(LEFT - 8, y + LANE * lane + 15, f"rank {lane}", 12, "end")
+            drawing.box(LEFT, y + LANE * lane, UNIT * length, LANE, "white")
+        for rank, kind, batch, chunk, begin, end in passes:
+            width = UNIT * (float(end) - float(begin))
+            drawing.cell(LEFT + UNIT * float(begin), y + LANE * int(rank), width, LANE, batch, FILLS[kind, int(chunk)], 11 if width > 12 else 9)
+    y = drawing.legend(TOP + PANEL * len(outputs) // 2 - 16,
+                       [("light", "forward"), ("blue", "backward, or its inputs"), ("green", "weights"),
+                        ("yellow", "forward, second chunk"), ("violet", "backward, second chunk"), ("white", "waits: the bubble")], LEFT)
     print(drawing.svg(y))
 
 

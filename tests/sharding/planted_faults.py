@@ -63,6 +63,17 @@ FAULTS = {
             "entry.work ? now_ : end_of(lane.previous())",
             "now_"),
     },
+    "sharding/plan/pipeline_schedule.cpp": {
+        "a rank keeps a micro-batch too many": (
+            "shape.chunks == 1 ? behind + 1",
+            "shape.chunks == 1 ? behind + 2"),
+        "no gradients of weights are left for the bubble": (
+            "split && k >= rank",
+            "split"),
+        "backward begins with the first chunk": (
+            "shape.chunks - 1 - chunk",
+            "chunk"),
+    },
     "sharding/plan/machine_rates.cpp": {
         "a ring costs as few messages as a direct exchange": (
             "machine.rings ? work.rounds * (work.ranks - 1) : work.rounds",
