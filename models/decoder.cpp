@@ -220,15 +220,16 @@ Pass Decoder::placed(Pass pass, const Tensor& ids, const Tensor& document_starts
   return pass;
 }
 
-Variable Decoder::trunk(const Tensor& ids, const Pass& pass) {
-  Variable x =
-      units_.front()->run_once([&](const Variable&) { return embed(ids, pass); }, Variable());
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+Variable Decoder::trunk(const Stage& stage, Variable x, const Tensor& ids, const Pass& pass) {
+  if (stage.first == 0) {
+    x = units_.front()->run_once([&](const Variable&) { return embed(ids, pass); }, Variable());
+  }
+  for (std::int64_t part = std::max<std::int64_t>(stage.first, 1);
+       part < std::min(stage.last, parts() - 1); ++part) {
     // By value: a recomputed block runs again in backward, when `pass` is gone.
-    const auto forward = [block = blocks_[i].get(), pass](const Variable& h) {
-      return block->forward(h, pass);
-    };
-    x = units_[i + 1]->run(forward, x);
+    const auto forward = [block = blocks_[static_cast<std::size_t>(part - 1)].get(),
+                          pass](const Variable& h) { return block->forward(h, pass); };
+    x = units_[static_cast<std::size_t>(part)]->run(forward, x);
   }
   if (pass.cache != nullptr) pass.cache->length += ids.size(1);
   for (const Pass& sequence : pass.sequences) sequence.cache->length += sequence.tokens;
@@ -237,17 +238,31 @@ Variable Decoder::trunk(const Tensor& ids, const Pass& pass) {
 
 Variable Decoder::loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
                        bool training, const Tensor& document_starts) {
+  return loss_of_stage({0, parts()}, Variable(), inputs, targets, loss_scale, training,
+                       document_starts);
+}
+
+Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Tensor& inputs,
+                                const Tensor& targets, double loss_scale, bool training,
+                                const Tensor& document_starts) {
+  check(0 <= stage.first && stage.first < stage.last && stage.last <= parts(),
+        "a stage has the parts {} to {}, and the model has {}", stage.first, stage.last, parts());
+  check(x.defined() == (stage.first > 0),
+        "a stage takes the residual stream unless it has the embedding");
   check(targets.shape() == inputs.shape(),
         "the targets are {}; expected the shape of the inputs, {}", describe(targets),
         describe(inputs));
-  if (training && routers_) routers_->start_forward();
-  const Variable x = trunk(inputs, placed({.training = training}, inputs, document_starts));
-  if (training && routers_) routers_->finish_forward();
+  const bool counts = training && routers_ && stage.last - stage.first == parts();
+  if (counts) routers_->start_forward();
+  const Variable y =
+      trunk(stage, x, inputs, placed({.training = training}, inputs, document_starts));
+  if (counts) routers_->finish_forward();
+  if (stage.last < parts()) return y;
   return head_unit().run_once(
       [&](const Variable& h) {
         return linear_cross_entropy(final_norm(h), head_weight(), targets, loss_scale);
       },
-      x);
+      y);
 }
 
 Variable Decoder::logits(const Tensor& inputs, const Tensor& document_starts) {

@@ -78,6 +78,9 @@ class Decoder : public LanguageModel {
   const Units& units() const final { return units_; }
   Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale, bool training,
                 const Tensor& document_starts = Tensor()) final;
+  Variable loss_of_stage(const Stage& stage, const Variable& x, const Tensor& inputs,
+                         const Tensor& targets, double loss_scale, bool training,
+                         const Tensor& document_starts = Tensor()) final;
   Variable logits(const Tensor& inputs, const Tensor& document_starts = Tensor()) final;
   using LanguageModel::next_logits;
   Tensor next_logits(std::span<const NewTokens> sequences) final;
@@ -111,8 +114,13 @@ class Decoder : public LanguageModel {
   virtual const Parameter& head_weight() const = 0;
 
  private:
-  /// The residual stream [B, T, width] after the last block. The caches get the tokens' rows.
-  Variable trunk(const Tensor& ids, const Pass& pass);
+  /// Embedding, blocks and head.
+  std::int64_t parts() const { return static_cast<std::int64_t>(blocks_.size()) + 2; }
+  /// The residual stream [B, T, width] behind the stage's embedding and blocks. The caches get the tokens' rows.
+  Variable trunk(const Stage& stage, Variable x, const Tensor& ids, const Pass& pass);
+  Variable trunk(const Tensor& ids, const Pass& pass) {
+    return trunk({0, parts()}, Variable(), ids, pass);
+  }
   /// The pass with the places of its tokens. `document_starts` may be undefined.
   Pass placed(Pass pass, const Tensor& ids, const Tensor& document_starts) const;
   void check_tokens(const Tensor& ids, const Pass& pass) const;

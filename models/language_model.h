@@ -21,6 +21,12 @@ struct NewTokens {
   KeyValueCache* cache = nullptr;
 };
 
+/// Parts of a model, [first, last): the embedding is part 0, then come the blocks, and the head is the last. Tied or
+/// not, embedding and head are two parts.
+struct Stage {
+  std::int64_t first = 0, last = 0;
+};
+
 class LanguageModel : public Module {
  public:
   virtual const TransformerShape& shape() const = 0;
@@ -39,6 +45,13 @@ class LanguageModel : public Module {
   /// row is one document.
   virtual Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
                         bool training, const Tensor& document_starts = Tensor()) = 0;
+
+  /// The parts of loss() that one rank of a pipeline computes. `x` is the residual stream [B, T, width] before them,
+  /// undefined before the embedding. Returns the residual stream behind them, or behind the head the loss.
+  /// Routers count nothing, and add no losses, unless the stage is the whole model.
+  virtual Variable loss_of_stage(const Stage& stage, const Variable& x, const Tensor& inputs,
+                                 const Tensor& targets, double loss_scale, bool training,
+                                 const Tensor& document_starts = Tensor()) = 0;
 
   /// Logits [B, T, V] of predicting the next token after each of inputs [B, T], in the dtype that
   /// the model computes in: that of the parameters' windows.

@@ -11,7 +11,7 @@
 namespace tessera::ladder {
 namespace {
 
-constexpr std::int64_t kVocabulary = 256, kTokens = 32;
+constexpr std::int64_t kVocabulary = 256;
 
 Qwen3MoeConfig config() {
   return {.vocab_size = kVocabulary,
@@ -20,7 +20,7 @@ Qwen3MoeConfig config() {
           .heads = 2,
           .kv_heads = 2,
           .head_size = 32,
-          .width = 64,
+          .width = kWidth,
           .experts = 4,
           .experts_per_token = 2,
           .expert_width = 32};
@@ -67,15 +67,21 @@ void Rung::train() {
 }
 
 Variable Rung::loss(int step, int part) {
+  return loss_of_stage(step, part, {0, static_cast<std::int64_t>(units().size())}, Variable());
+}
+
+Variable Rung::loss_of_stage(int step, int part, const Stage& stage, const Variable& x) {
   const std::vector<std::int32_t> tokens = row(step, part);
   const auto ids = [&](std::size_t first) {
     return Tensor::from(std::span(tokens).subspan(first, kTokens), {1, kTokens});
   };
   const double share = 1.0 / static_cast<double>(kTokens * parts_);
-  Variable loss = model_->loss(ids(0), ids(1), share, /*training=*/true);
-  losses_[static_cast<std::size_t>(step)][static_cast<std::size_t>(part)] =
-      loss.data().item<float>();
-  return loss;
+  Variable y = model_->loss_of_stage(stage, x, ids(0), ids(1), share, /*training=*/true);
+  if (stage.last == static_cast<std::int64_t>(units().size())) {
+    losses_[static_cast<std::size_t>(step)][static_cast<std::size_t>(part)] =
+        y.data().item<float>();
+  }
+  return y;
 }
 
 std::size_t Rung::index_of(const Unit& unit) const {

@@ -24,6 +24,8 @@
 namespace tessera::ladder {
 
 constexpr int kSteps = 8;
+constexpr std::int64_t kTokens = 32,
+                       kWidth = 64;  // a row's tokens, and the channels of the residual stream
 constexpr std::uint64_t kSeed = 1;
 constexpr double kLearningRate = 0.01;
 /// Without weight decay an optimizer need not know which parameters are vectors.
@@ -64,6 +66,8 @@ class Rung : public UnitHooks {
 
   /// The loss of a part of a step's batch: its share of the mean over the batch. Writes it down.
   Variable loss(int step, int part);
+  /// The units of loss() that a rank of a pipeline computes, behind `x`; the last stage has the loss.
+  Variable loss_of_stage(int step, int part, const Stage& stage, const Variable& x);
   const Units& units() const { return model_->units(); }
   std::size_t index_of(const Unit& unit) const;
   /// The unit that is used next in this pass; null after the last.

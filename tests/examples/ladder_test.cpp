@@ -90,6 +90,16 @@ TEST_CASE("ZeRO-3 without a prefetch broadcasts each unit twice and reduces it o
   }
 }
 
+TEST_CASE("a pipeline has the losses of one rank, and sends activations there and gradients back",
+          "[cpu]") {
+  for (const int ranks : {2, 4}) {
+    const Outcome reference = run(ranks, ranks, make_rung<Reference<StrategyKind::ddp>>());
+    const std::int64_t bytes = 2 * (ranks - 1) * ranks * kTokens * kWidth * 4;
+    const std::string expected = fmt::format("  {:016x}  sent {:7}  ", reference.hash(), bytes);
+    CHECK_THAT(line_of("12_pipeline", ranks), Catch::Contains(expected));
+  }
+}
+
 TEST_CASE("all strategies behind the rungs have one hash of their losses", "[cpu]") {
   for (const int ranks : {2, 4}) {
     const std::uint64_t hash = run(ranks, ranks, make_rung<Reference<StrategyKind::ddp>>()).hash();
@@ -99,8 +109,9 @@ TEST_CASE("all strategies behind the rungs have one hash of their losses", "[cpu
 }
 
 TEST_CASE("a rung is a file of at most 120 lines", "[cpu]") {
-  for (const char* rung : {"1_single", "2_ddp", "3_ddp_overlapped", "4_zero1", "5_zero2", "6_zero3",
-                           "6_zero3_prefetch", "7_fsdp", "8_hsdp", "9_expert_parallel"}) {
+  for (const char* rung :
+       {"1_single", "2_ddp", "3_ddp_overlapped", "4_zero1", "5_zero2", "6_zero3",
+        "6_zero3_prefetch", "7_fsdp", "8_hsdp", "9_expert_parallel", "12_pipeline"}) {
     std::ifstream file(fmt::format(TESSERA_SOURCE_DIR "/examples/ladder/{}.cpp", rung));
     REQUIRE(file.is_open());
     int lines = 0;

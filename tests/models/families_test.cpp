@@ -159,6 +159,44 @@ TEST_CASE("a step has the same bits for 1, 2 and 3 threads, and with recomputati
   CHECK(step_bits(preset, dtype, 2, true) == one);
 }
 
+TEST_CASE("a model in stages has the loss and the gradients of the whole, bit for bit") {
+  for (const std::string& preset : kPresets) {
+    const test::Rank rank(1);
+    const WholeModel whole = whole_model(tiny(preset));
+    const Tensor inputs = tiny_tokens("inputs"), targets = tiny_tokens("targets");
+    const auto expected = whole.step_bits(inputs, targets);
+    const std::int64_t parts = whole.model->shape().layers + 2;
+    for (std::int64_t cut = 1; cut < parts; ++cut) {
+      INFO(preset << " in the parts [0, " << cut << ") and [" << cut << ", " << parts << ")");
+      const auto run = [&](const Stage& stage, const Variable& x) {
+        return whole.model->loss_of_stage(stage, x, inputs, targets, test::mean_scale(targets),
+                                          /*training=*/true);
+      };
+      Step step = whole.strategy->start_step();
+      const Variable sent = run({0, cut}, Variable());
+      const Variable received = Variable::leaf(sent.data());
+      const Variable loss = run({cut, parts}, received);
+      backward(loss);
+      backward(sent, received.gradient());
+      step.finish_micro_batch();
+      step.discard();
+      CHECK(loss.data().item<float>() == expected[0][0]);
+      for (std::size_t i = 0; i < whole.shards().size(); ++i) {
+        CHECK(whole.shards()[i].gradient.to_vector<float>() == expected[i + 1]);
+      }
+    }
+    CHECK_THAT(
+        test::error_of([&] {
+          whole.model->loss_of_stage({1, parts + 1}, Variable(), inputs, targets, 1.0, false);
+        }),
+        Contains("and the model has"));
+    CHECK_THAT(test::error_of([&] {
+                 whole.model->loss_of_stage({1, parts}, Variable(), inputs, targets, 1.0, false);
+               }),
+               Contains("takes the residual stream"));
+  }
+}
+
 TEST_CASE("the cache gives the logits of the whole sequence, however it is fed") {
   const test::Rank rank;
   const std::string preset = GENERATE(from_range(kPresets));
