@@ -24,14 +24,6 @@ FAULTS = {
             "  if (sign < 0) a += (depth - 1) * a_depth, b += (depth - 1) * b_stride;\n"
             "  for (; k < depth; ++k, a += sign * a_depth, b += sign * b_stride) {"),
     },
-    ("models/decoder.cpp", "families"): {
-        "a stage begins with the first block": (
-            "part = std::max<std::int64_t>(stage.first, 1)",
-            "part = 1 + 0 * stage.first"),
-        "a stage ends before its last block": (
-            "part < std::min(stage.last, parts() - 1)",
-            "part < std::min(stage.last - 1, parts() - 1)"),
-    },
     ("models/decoder.cpp", "same_bits"): {
         "a batch's positions begin at 0": (
             "static_cast<std::int32_t>(sequence.cache->length + i)",
@@ -136,6 +128,12 @@ FAULTS = {
             "return cache != nullptr && cache->length > 0 ? cache->length - 1 : 0;"),
     },
     ("models/decoder.cpp", "families"): {
+        "a stage begins with the first block": (
+            "part = std::max<std::int64_t>(stage.first, 1)",
+            "part = 1 + 0 * stage.first"),
+        "a stage ends before its last block": (
+            "part < std::min(stage.last, parts() - 1)",
+            "part < std::min(stage.last - 1, parts() - 1)"),
         "a generated token's queries and keys are not normalized": (
             "  if (!norm.defined()) {\n",
             "  if (!norm.defined() || qkv.shape()[1] == 1) {\n"),
