@@ -174,7 +174,7 @@ part "format" 60 format
 part "tests" 780 all_tests
 part "rung labs" 60 tools/lab.py verify rungs
 part "asan build" 600 asan_build
-part "assignments" 300 assignments
+part "assignments" 420 assignments
 part "asan, CPU" 240 asan_cpu
 part "asan, GPU" 300 asan_gpu
 part "tsan build" 300 tsan_build
