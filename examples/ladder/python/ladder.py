@@ -8,6 +8,7 @@ step, because AdamW divides by the roots of small numbers, so the line has no ha
 """
 import argparse
 import math
+import os
 import pathlib
 import sys
 import tempfile
@@ -410,7 +411,9 @@ def run_rank(rank, make, ranks, parts, digits, folder):
         name = pathlib.Path(sys.argv[0]).stem
         print(f"{name:17} N = {parts}  loss {first:.{digits}f} -> {last:.{digits}f}  {'-' * 16}  "
               f"sent {sent:7}  held {held:7}")
-    dist.destroy_process_group()
+        sys.stdout.flush()
+    dist.barrier()
+    os._exit(0)  # gloo's threads may still run, and a destructor of one of them would abort the process
 
 
 def climb(make, one_rank=False):
