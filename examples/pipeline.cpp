@@ -37,17 +37,15 @@ void print_table() {
 
 void print_passes(PipelineSchedule schedule) {
   constexpr std::string_view kNames[] = {"forward", "backward", "inputs", "weights"};
-  constexpr double kSeconds[] = {1.0, 2.0, 1.0, 1.0};
   const PipelineShape shape = shape_of(schedule);
   const auto order = pipeline_order(schedule, shape);
   const PipelineTimes times = time_pipeline(order, shape, {});
   for (std::size_t rank = 0; rank < order.size(); ++rank) {
     for (std::size_t i = 0; i < order[rank].size(); ++i) {
       const PipelinePass& one = order[rank][i];
-      const auto kind = static_cast<std::size_t>(one.kind);
-      const double begin = times.begins[rank][i];
-      fmt::print("{} {} {} {} {:g} {:g}\n", rank, kNames[kind], one.micro_batch, one.chunk, begin,
-                 begin + kSeconds[kind] / shape.chunks);
+      const auto& [begin, end] = times.passes[rank][i];
+      fmt::print("{} {} {} {} {:g} {:g}\n", rank, kNames[static_cast<std::size_t>(one.kind)],
+                 one.micro_batch, one.chunk, begin, end);
     }
   }
 }

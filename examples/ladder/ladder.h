@@ -24,8 +24,8 @@
 namespace tessera::ladder {
 
 constexpr int kSteps = 8;
-constexpr std::int64_t kTokens = 32,
-                       kWidth = 64;  // a row's tokens, and the channels of the residual stream
+/// A row's tokens, and the channels of the residual stream.
+constexpr std::int64_t kTokens = 32, kWidth = 64;
 constexpr std::uint64_t kSeed = 1;
 constexpr double kLearningRate = 0.01;
 /// Without weight decay an optimizer need not know which parameters are vectors.

@@ -55,7 +55,8 @@ struct MachineRates {
   /// Collectives go around a ring, in N-1 messages per round (NCCL), or directly to every rank.
   bool rings = false;
   /// The switch of a node adds (NVLink SHARP): in an all-reduce a rank sends its S bytes to the switch once and receives
-  /// the sums, and sends its share of the sums for all: (N+1)/N S instead of 2 (N-1)/N S.
+  /// the sums, and sends its share of the sums for all: (N+1)/N S instead of 2 (N-1)/N S. Two ranks, and groups that leave the node,
+  /// gain nothing.
   bool switch_adds = false;
   std::vector<ComputeRates> compute;
   /// Within a node, by ranks.

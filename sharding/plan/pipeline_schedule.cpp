@@ -99,28 +99,29 @@ std::vector<std::vector<PipelinePass>> pipeline_order(PipelineSchedule schedule,
 PipelineTimes time_pipeline(const std::vector<std::vector<PipelinePass>>& order,
                             const PipelineShape& shape, const PipelineCosts& costs) {
   const std::size_t ranks = order.size();
-  PipelineTimes times{.begins = std::vector<std::vector<double>>(ranks)};
+  PipelineTimes times{.passes = std::vector<std::vector<PipelineTimes::Interval>>(ranks)};
   std::map<Key, double> ends;
   std::vector<double> free(ranks, 0.0), busy(ranks, 0.0);
   for (bool any = true; any;) {
     any = false;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-      std::vector<double>& begins = times.begins[rank];
-      while (begins.size() < order[rank].size()) {
-        const PipelinePass& one = order[rank][begins.size()];
+      std::vector<PipelineTimes::Interval>& passes = times.passes[rank];
+      while (passes.size() < order[rank].size()) {
+        const PipelinePass& one = order[rank][passes.size()];
         const int stage = one.chunk * shape.ranks + static_cast<int>(rank);
         const auto other = awaited(one, stage, shape.ranks * shape.chunks);
         if (other && !ends.contains(*other)) break;
         const double seconds = seconds_of(one.kind, costs, shape.chunks);
-        begins.push_back(std::max(free[rank], other ? ends[*other] : 0.0));
-        free[rank] = ends[{one.kind, one.micro_batch, stage}] = begins.back() + seconds;
+        const double begin = std::max(free[rank], other ? ends[*other] : 0.0);
+        passes.push_back({begin, begin + seconds});
+        free[rank] = ends[{one.kind, one.micro_batch, stage}] = begin + seconds;
         busy[rank] += seconds;
         any = true;
       }
     }
   }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    check(times.begins[rank].size() == order[rank].size(),
+    check(times.passes[rank].size() == order[rank].size(),
           "rank {} of the pipeline waits for a pass that never comes", rank);
     times.seconds = std::max(times.seconds, free[rank]);
   }

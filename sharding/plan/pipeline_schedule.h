@@ -46,15 +46,19 @@ struct PipelineCosts {
 };
 
 struct PipelineTimes {
-  /// By rank and pass.
-  std::vector<std::vector<double>> begins;
+  struct Interval {
+    double begin = 0.0, end = 0.0;
+  };
+  /// By rank and pass, in seconds.
+  std::vector<std::vector<Interval>> passes;
+  /// The end of the last pass.
   double seconds = 0.0;
   /// The part of the time in which a rank waits, as the mean over ranks.
   double bubble = 0.0;
 };
 
 /// When each pass begins if messages take no time: behind the rank's pass before it, and behind the same micro-batch on the
-/// stage that it comes from.
+/// stage that it comes from. Raises Error if a pass waits for one that never comes.
 PipelineTimes time_pipeline(const std::vector<std::vector<PipelinePass>>& order,
                             const PipelineShape& shape, const PipelineCosts& costs);
 

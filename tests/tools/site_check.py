@@ -5,7 +5,8 @@
 
 Five pages are opened at 400 and 1,200 px, light and dark, and all others at 400 px; build/site-check gets pictures. A page fails with an
 error on its console, an image that does not load, or content wider than the window. The search must find
-reduce_scatter, a solution must open after a number, a tab must show a rung in PyTorch, and the calculator must show the figures of `tessera plan`.
+reduce_scatter, a solution must open after a number, a tab must show a rung in PyTorch, and the calculator must show the
+figures of `tessera plan`.
 player_check.py drives the step player. CI runs it where Emscripten and Chromium are installed (tools/setup.sh
 chromium). Skipped without Chromium or the site.
 """
