@@ -80,8 +80,11 @@ def notebook_of(rung):
 
 def executed(rung):
     """The notebook with its outputs."""
-    import nbclient  # `check` does without it
-    import nbformat
+    try:
+        import nbclient  # `check` does without it
+        import nbformat
+    except ModuleNotFoundError as error:
+        sys.exit(f"notebooks.py: {error.name} is missing; first: pip install nbclient ipykernel")
     notebook = nbformat.from_dict(notebook_of(rung))
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(NOTEBOOKS)}},
                             record_timing=False).execute()
@@ -118,6 +121,8 @@ def main(arguments=None):
     parser.add_argument("command", choices=("check", "write"))
     parser.add_argument("rungs", nargs="*", metavar="N_name", help="for write: these only")
     asked = parser.parse_args(arguments)
+    if unknown := [rung for rung in asked.rungs if rung not in CHAPTERS]:
+        parser.error(f"there is no rung {unknown[0]}; choose from {', '.join(CHAPTERS)}")
     if asked.command == "check":
         lines = list(findings())
         print("\n".join(lines) or f"{len(CHAPTERS)} notebooks belong to their rungs")

@@ -18,6 +18,8 @@ PLAYER = "strategy=fsdp&ranks=4"
 
 def main():
     runs = [pathlib.Path(run) for run in sys.argv[1:]]
+    if not runs:
+        sys.exit("usage: screenshots.py RUN...")
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.html"
         subprocess.run([ROOT / "build/bin/tessera", "report", *(run.name for run in runs), "--out", report],
