@@ -1,16 +1,16 @@
 // Mesh: the ranks of a job on a grid with named axes.
 //
 // Ranks are numbered along the last axis first. A set of axes cuts the ranks into groups: the ranks
-// of one group differ only in their coordinates along these axes. The strategies use two axes. If
-// ranks share out experts, there is a third axis, the last:
+// of one group differ only in their coordinates along these axes. The strategies use two axes:
 //
 //                        shard 0   shard 1   shard 2   shard 3
 //           replica 0    rank 0    rank 1    rank 2    rank 3
 //           replica 1    rank 4    rank 5    rank 6    rank 7
 //
 // Along {"shard"} the groups are {0, 1, 2, 3} and {4, 5, 6, 7}; along {"replica"} they are {0, 4},
-// {1, 5}, {2, 6}, {3, 7}; along both axes all ranks are one group. A group along the last axes has
-// neighbouring ranks. So it is a machine if ranks are numbered machine by machine. Sums in such
+// {1, 5}, {2, 6}, {3, 7}; along both axes all ranks are one group. The axes that a run may have are
+// pipeline, replica, shard, context, expert and tensor, in this order: those that send most are
+// last. A group along the last axes has neighbouring ranks. So it is a machine if ranks are numbered machine by machine. Sums in such
 // groups, then across them, follow the tree of sums over all ranks (kernels/tree_reduce/op.h).
 #pragma once
 

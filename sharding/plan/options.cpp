@@ -113,6 +113,21 @@ bool has_hsdp(const ShardingOptions& options) {
                      [](const PlacementRule& rule) { return rule.strategy == StrategyKind::hsdp; });
 }
 
+int data_ranks(const ShardingOptions& options, int ranks) {
+  const std::int64_t product =
+      std::int64_t{options.tensor_parallel} * options.context_parallel * options.pipeline_parallel;
+  check(options.tensor_parallel >= 1 && options.context_parallel >= 1 &&
+            options.pipeline_parallel >= 1 && ranks % product == 0,
+        "the {} ranks are no multiple of sharding.pipeline_parallel {} x "
+        "sharding.context_parallel {} x sharding.tensor_parallel {}",
+        ranks, options.pipeline_parallel, options.context_parallel, options.tensor_parallel);
+  return ranks / (options.tensor_parallel * options.pipeline_parallel);
+}
+
+int batch_ranks(const ShardingOptions& options, int ranks) {
+  return data_ranks(options, ranks) / options.context_parallel;
+}
+
 bool computes_in(const ShardingOptions& options, DType dtype) {
   return options.compute_dtype == dtype ||
          std::any_of(options.rules.begin(), options.rules.end(),

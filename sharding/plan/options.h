@@ -85,6 +85,16 @@ struct ShardingOptions {
   /// Neighbouring ranks that share out the experts of each layer, each expert whole. The number of
   /// ranks is a multiple of this. 1: experts are placed like all other parameters.
   int expert_parallel = 1;
+  /// Neighbouring ranks that share out the channels of every layer, its heads and the vocabulary.
+  int tensor_parallel = 1;
+  /// Ranks that share out the tokens of every row. For parameters they are data ranks.
+  int context_parallel = 1;
+  /// Stages of the model, each on the ranks of one data-parallel job.
+  int pipeline_parallel = 1;
+  /// Sums that tensor or context ranks divide are formed as this many parts, a power of two, which
+  /// are added in a binary tree. So they have the same bits for all numbers of ranks that divide
+  /// it. 0: as many parts as ranks.
+  int grid = 0;
   /// Exceptions from `strategy`. The first rule that matches a parameter's name places it.
   std::vector<PlacementRule> rules = {};
   /// See make_buckets.
@@ -127,6 +137,13 @@ struct ShardingOptions {
 bool has_hsdp(const ShardingOptions& options);
 /// Whether the model, or the part of it that a rule names, is computed in `dtype`.
 bool computes_in(const ShardingOptions& options, DType dtype);
+
+/// Ranks that share parameters, gradients and optimizer state by the strategy. The product with the
+/// ranks of tensor and pipeline parallelism is `ranks`. Raises Error, naming the factors, if these do
+/// not divide `ranks`.
+int data_ranks(const ShardingOptions& options, int ranks);
+/// Data ranks that compute different rows of a batch: those with one place among context ranks.
+int batch_ranks(const ShardingOptions& options, int ranks);
 
 /// The job that a plan is made for.
 struct Machine {

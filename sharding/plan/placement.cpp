@@ -11,8 +11,8 @@ namespace {
 const Axes kNone = {};
 const Axes kReplicas = {"replica"};
 const Axes kExperts = {"expert"};
-const Axes kShards = {"shard", "expert"};
-const Axes kBoth = {"replica", "shard", "expert"};
+const Axes kShards = {"shard", "context", "expert"};
+const Axes kBoth = {"replica", "shard", "context", "expert"};
 
 /// These axes without the ones that the mesh lacks.
 Axes on_mesh(Axes axes, const Mesh& mesh) {
@@ -27,14 +27,21 @@ int power_of_two_in(int ranks, int most) {
   return size;
 }
 
-/// hsdp's shards per replica unless the options name a number: the ranks of a node, or half of all.
-/// At least the ranks that share out experts.
-int default_shard_size(const Machine& machine, int expert_ranks) {
-  const int on_node = machine.ranks_per_node;
-  const bool several_nodes = on_node > 1 && on_node < machine.ranks;
-  const int most = several_nodes ? power_of_two_in(on_node, on_node) : machine.ranks / 2;
-  const int size = power_of_two_in(machine.ranks, most);
-  return size % expert_ranks == 0 ? size : expert_ranks;
+/// The data ranks within a shard that share out tokens or experts.
+int inner_ranks(const ShardingOptions& options) {
+  return options.context_parallel * options.expert_parallel;
+}
+
+/// hsdp's shards per replica unless the options name a number: the data ranks of a node, or half of
+/// all. At least the ranks that share out tokens and experts.
+int default_shard_size(const ShardingOptions& options, const Machine& machine) {
+  const int ranks = data_ranks(options, machine.ranks);
+  const int on_node = machine.ranks_per_node / options.tensor_parallel;
+  const bool several_nodes = on_node > 1 && machine.ranks_per_node < machine.ranks;
+  const int most = several_nodes ? power_of_two_in(on_node, on_node) : ranks / 2;
+  const int size = power_of_two_in(ranks, most);
+  const int inner = inner_ranks(options);
+  return size % inner == 0 ? size : inner;
 }
 
 bool is_fsdp(StrategyKind kind) {
@@ -189,19 +196,34 @@ Placement make_placement(const PlacementRule& given, const ShardingOptions& opti
 }  // namespace
 
 Mesh mesh_of(const ShardingOptions& options, const Machine& machine) {
-  int shards = machine.ranks;
+  const int ranks = data_ranks(options, machine.ranks);
+  int shards = ranks;
   if (options.strategy == StrategyKind::ddp) shards = 1;
   if (has_hsdp(options)) {
-    shards = options.shard_size > 0 ? options.shard_size
-                                    : default_shard_size(machine, options.expert_parallel);
+    shards = options.shard_size > 0 ? options.shard_size : default_shard_size(options, machine);
   }
-  const int experts = options.expert_parallel;
-  if (experts == 1) return {.axes = {{"replica", machine.ranks / shards}, {"shard", shards}}};
-  // The axis "expert" is taken from the shards, or from the replicas where there are no shards.
-  const int others = shards == 1 ? 1 : shards / experts;
-  return {.axes = {{"replica", machine.ranks / experts / others},
-                   {"shard", others},
-                   {"expert", experts}}};
+  // The inner axes are taken from the shards, or from the replicas where there are no shards.
+  const int inner = inner_ranks(options);
+  const int others = shards == 1 ? 1 : shards / inner;
+  Mesh mesh;
+  const auto add = [&](std::string name, int size) {
+    if (size > 1) mesh.axes.push_back({std::move(name), size});
+  };
+  add("pipeline", options.pipeline_parallel);
+  mesh.axes.push_back({"replica", ranks / inner / others});
+  mesh.axes.push_back({"shard", others});
+  add("context", options.context_parallel);
+  add("expert", options.expert_parallel);
+  add("tensor", options.tensor_parallel);
+  return mesh;
+}
+
+Axes data_axes(const Mesh& mesh) {
+  return on_mesh(kBoth, mesh);
+}
+
+Axes batch_axes(const Mesh& mesh) {
+  return on_mesh({"replica", "shard", "expert"}, mesh);
 }
 
 int replica_size(const Mesh& mesh) {
@@ -230,19 +252,23 @@ std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh&
 
 void check_options(const ShardingOptions& options, const Machine& machine) {
   const std::string_view strategy = name_of(options.strategy);
-  const int ranks = machine.ranks;
-  check(ranks >= 1, "the number of ranks is {}; expected at least 1", ranks);
-  check(options.strategy != StrategyKind::single || ranks == 1,
-        "sharding.strategy single is for one rank, and there are {}; choose ddp", ranks);
+  check(machine.ranks >= 1, "the number of ranks is {}; expected at least 1", machine.ranks);
+  const int ranks = data_ranks(options, machine.ranks);
+  check(options.strategy != StrategyKind::single || machine.ranks == 1,
+        "sharding.strategy single is for one rank, and there are {}; choose ddp", machine.ranks);
   check(options.shard_size == 0 || has_hsdp(options), "sharding.shard_size is for hsdp, not {}",
         strategy);
   check(options.shard_size >= 0 && (options.shard_size == 0 || ranks % options.shard_size == 0),
         "sharding.shard_size {} does not divide the {} ranks into equal groups", options.shard_size,
         ranks);
   const int experts = options.expert_parallel;
-  check(experts >= 1 && ranks % experts == 0,
+  check(experts >= 1 && batch_ranks(options, machine.ranks) % experts == 0,
         "sharding.expert_parallel {} does not divide the {} ranks into equal groups", experts,
-        ranks);
+        batch_ranks(options, machine.ranks));
+  check(options.shard_size % inner_ranks(options) == 0 || options.context_parallel == 1,
+        "sharding.shard_size {} is no multiple of sharding.context_parallel {} x "
+        "sharding.expert_parallel {}: these ranks belong to one replica",
+        options.shard_size, options.context_parallel, experts);
   check(
       options.shard_size % experts == 0,
       "sharding.shard_size {} is no multiple of sharding.expert_parallel {}: the ranks that share "
@@ -256,7 +282,18 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
         options.micro_batches);
   check_rule(rule_for_the_rest(options), "sharding.");
   check_rules(options);
-  if (options.elastic) check_elastic(options, ranks);
+  if (options.elastic) check_elastic(options, batch_ranks(options, machine.ranks));
+  const auto is_power = [](int n) { return std::has_single_bit(static_cast<unsigned>(n)); };
+  const int grid = options.grid;
+  check(grid == 0 || (grid > 0 && is_power(grid)), "sharding.grid is {}; expected a power of two",
+        grid);
+  for (const auto& [key, divided] : {std::pair("tensor_parallel", options.tensor_parallel),
+                                     std::pair("context_parallel", options.context_parallel)}) {
+    check(is_power(divided), "sharding.{} is {}; expected a power of two, so that sums are a tree",
+          key, divided);
+    check(grid == 0 || grid % divided == 0, "sharding.grid {} is no multiple of sharding.{} {}",
+          grid, key, divided);
+  }
   placements_of(options, mesh_of(options, machine), machine.device);  // checks the groups
 }
 

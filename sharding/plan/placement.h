@@ -26,6 +26,11 @@
 // may keep its small parameters whole under ddp and shard the rest. Another may shard its experts
 // within a node, and the rest over all ranks. The first rule that matches a parameter's name
 // places it.
+//
+// Replicas, shards, context and expert ranks are the data ranks. With tensor parallelism the table
+// places the part of each parameter that a tensor rank holds (held_part.h), and with pipeline
+// parallelism the parameters of each stage, over the data ranks alone. Ranks that share out tokens
+// hold the same parameters, so "context" counts as a part of "shard" or "replica" too.
 #pragma once
 
 #include <string>
@@ -85,8 +90,13 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
-/// The mesh {"replica", R}, {"shard", S} that the options ask for, with {"expert", E} for E > 1.
+/// The mesh {"replica", R}, {"shard", S} that the options ask for. It has the axes "pipeline",
+/// "context", "expert" and "tensor" too where they have several ranks.
 Mesh mesh_of(const ShardingOptions& options, const Machine& machine);
+/// The data axes of a mesh.
+Axes data_axes(const Mesh& mesh);
+/// The data axes along which ranks compute different rows of a batch.
+Axes batch_axes(const Mesh& mesh);
 /// Ranks that share one replica of the parameters that are not experts.
 int replica_size(const Mesh& mesh);
 

@@ -112,7 +112,9 @@ Axes norm_axes_of(const Plan& plan) {
   const Axes owners = plan.groups.front().placement.owners();
   const bool same = std::all_of(plan.groups.begin(), plan.groups.end(),
                                 [&](const GroupPlan& g) { return g.placement.owners() == owners; });
-  if (same) return owners;
+  // Tensor ranks, and the stages of a pipeline, own different elements too.
+  const bool data_only = plan.mesh.size_along(data_axes(plan.mesh)) == plan.mesh.world_size();
+  if (same && data_only) return owners;
   Axes all;
   for (const Axis& axis : plan.mesh.axes) all.push_back(axis.name);
   return all;
@@ -139,6 +141,14 @@ bool GroupPlan::lies_in_buffer(const Parameter& parameter) const {
 
 DType GroupPlan::own_dtype(const Parameter& parameter) const {
   return parameter.trainable() ? placement.master_dtype : placement.compute_dtype;
+}
+
+bool Plan::counts_in_loss(int rank) const {
+  const auto place = [&](const std::string& axis) {
+    return mesh.has(axis) ? mesh.position_along(rank, {axis}) : 0;
+  };
+  const int stages = mesh.has("pipeline") ? mesh.size_along({"pipeline"}) : 1;
+  return place("tensor") == 0 && place("pipeline") == stages - 1;
 }
 
 bool Plan::counts_in_norm(const GroupPlan& group, int rank) const {

@@ -95,8 +95,14 @@ struct Plan {
   /// As ShardingOptions::counters.
   std::int64_t counters = 0;
 
+  /// The ranks that compute different rows of a batch, and the place of `rank` among them.
+  int batch_ranks() const { return mesh.size_along(batch_axes(mesh)); }
+  int batch_rank(int rank) const { return mesh.position_along(rank, batch_axes(mesh)); }
   /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum.
   int losses() const { return elastic ? micro_batches : 1; }
+  /// Whether `rank` adds its losses to the sum over all ranks: of tensor ranks, which have the same
+  /// losses, the first, in the last stage of a pipeline.
+  bool counts_in_loss(int rank) const;
   /// Whether `rank` adds its part of a group's gradients to the norm. Where the ranks along
   /// norm_axes hold the same part, the first of them does.
   bool counts_in_norm(const GroupPlan& group, int rank) const;

@@ -131,6 +131,8 @@ struct ShardingConfig {
   bool flatten_parameters = false;
   std::int64_t shard_size = 0;
   std::int64_t expert_parallel = 1;
+  std::int64_t tensor_parallel = 1;
+  std::int64_t grid = 0;
   std::vector<PlacementRule> rules;
   std::string buckets = "unit";
   /// sharding.reshard_after_forward, as ShardingOptions::reshard_group.

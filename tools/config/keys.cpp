@@ -271,6 +271,16 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           "whole; "
           "the rows of tokens travel to them. It divides the ranks and the experts. Results do not "
           "depend on it; 1 = experts are sharded as all other parameters."),
+      whole_number_key(
+          "sharding.tensor_parallel", sharding.tensor_parallel, 1, kMostRanks,
+          "Neighbouring ranks that share out the channels of every layer, its heads and the "
+          "vocabulary: a power of two. The strategy applies to the other ranks. 1 = every rank "
+          "computes whole layers."),
+      whole_number_key(
+          "sharding.grid", sharding.grid, 0, kMostRanks,
+          "Sums that tensor-parallel ranks divide are formed as this many parts, a power of two, "
+          "and added in a binary tree. So every `tensor_parallel` that divides it has the same "
+          "bits. 0 = as many parts as ranks."),
       form_key(
           "sharding.rules", sharding.rules, "rules such as `*.bias -> ddp, *.mlp.* -> hsdp`",
           [](std::string_view text) { return std::optional(parse_placement_rules(text)); },

@@ -19,6 +19,8 @@ ShardingOptions sharding_options(const Config& config) {
       .flatten_parameters = sharding.flatten_parameters,
       .shard_size = static_cast<int>(sharding.shard_size),
       .expert_parallel = static_cast<int>(sharding.expert_parallel),
+      .tensor_parallel = static_cast<int>(sharding.tensor_parallel),
+      .grid = static_cast<int>(sharding.grid),
       .rules = sharding.rules,
       .buckets = sharding.buckets,
       .reshard_group = sharding.reshard_group,
@@ -34,6 +36,10 @@ ShardingOptions sharding_options(const Config& config) {
       .reduce_dtype = sharding.reduce_dtype,
       .offload = sharding.offload,
   };
+}
+
+int batch_ranks(const Config& config, int ranks) {
+  return batch_ranks(sharding_options(config), ranks);
 }
 
 bool has_replicas(const ShardingConfig& sharding) {

@@ -12,6 +12,9 @@ namespace tessera {
 
 ShardingOptions sharding_options(const Config& config);
 
+/// The ranks that share the rows of a batch. Raises Error if the factors do not divide `ranks`.
+int batch_ranks(const Config& config, int ranks);
+
 /// Whether ranks hold the same parts of some parameters and get the same reduced gradients: ddp, hsdp.
 bool has_replicas(const ShardingConfig& sharding);
 

@@ -21,11 +21,11 @@ PlannedStrategy planned(const Config& config, const PlanOptions& options) {
 }
 
 std::int64_t rows_of(const Config& config, int ranks) {
-  return config.data.batch_size / (config.data.accumulation_steps * ranks);
+  return config.data.batch_size / (config.data.accumulation_steps * batch_ranks(config, ranks));
 }
 
 Config with_rows(Config config, int ranks, std::int64_t rows) {
-  config.data.batch_size = rows * config.data.accumulation_steps * ranks;
+  config.data.batch_size = rows * config.data.accumulation_steps * batch_ranks(config, ranks);
   return config;
 }
 

@@ -89,11 +89,12 @@ std::vector<int> nodes_of(const DryRank& rank) {
 ResolvedConfig shortened(const ResolvedConfig& run, int ranks, std::int64_t micro_batches) {
   ResolvedConfig shorter = run;
   DataConfig& data = shorter.config.data;
-  const std::int64_t rows = ceil_div(data.batch_size, data.accumulation_steps * ranks);
+  const int sharing = batch_ranks(run.sharding, ranks);
+  const std::int64_t rows = ceil_div(data.batch_size, data.accumulation_steps * sharing);
   if (shape_of(run.model).experts.layers == 0 && run.config.train.elastic == 0) {
     data.accumulation_steps = std::min(data.accumulation_steps, micro_batches);
   }
-  data.batch_size = rows * data.accumulation_steps * ranks;
+  data.batch_size = rows * data.accumulation_steps * sharing;
   shorter.sharding.micro_batches = static_cast<int>(data.accumulation_steps);
   return shorter;
 }
@@ -110,8 +111,7 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::
   const auto world = make_dry_communicator(rank.rank, nodes_of(rank));
   TrainingSession session(run, *world);
   const DataConfig& data = run.config.data;
-  UnitWork work(session.model(), session.strategy(),
-                data.batch_size / (session.strategy().plan().micro_batches * rank.ranks),
+  UnitWork work(session.model(), session.strategy(), session.rows_per_micro_batch(),
                 data.sequence_length);
   PeakWatch watch(session.model(), work);
   const BatchSource batches = blank_batches(run);

@@ -100,7 +100,8 @@ std::int64_t expert_bytes_of(const LanguageModel& model, const ResolvedConfig& r
   }
   const ExpertTraffic traffic =
       expert_traffic(shape, run.sharding.expert_parallel, run.sharding.compute_dtype);
-  const std::int64_t tokens = tokens_per_step(data) / (data.accumulation_steps * ranks);
+  const std::int64_t tokens =
+      tokens_per_step(data) / (data.accumulation_steps * batch_ranks(run.sharding, ranks));
   return balanced_bytes(traffic, shape, tokens, data.accumulation_steps, recomputed);
 }
 

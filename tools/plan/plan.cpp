@@ -50,10 +50,11 @@ std::string peak_table(const StepMemory& step, const std::string& where) {
 /// "rank 0 on cpu, with 2 threads and 4 x 128 tokens in a micro-batch".
 std::string place_of(const StepMemory& step, const ResolvedConfig& run, int rank, int ranks) {
   const DataConfig& data = run.config.data;
-  return fmt::format("rank {} on cpu, with {} thread{} and {} x {} tokens in a micro-batch", rank,
-                     step.threads, step.threads == 1 ? "" : "s",
-                     ceil_div(data.batch_size, data.accumulation_steps * ranks),
-                     data.sequence_length);
+  return fmt::format(
+      "rank {} on cpu, with {} thread{} and {} x {} tokens in a micro-batch", rank, step.threads,
+      step.threads == 1 ? "" : "s",
+      ceil_div(data.batch_size, data.accumulation_steps * batch_ranks(run.sharding, ranks)),
+      data.sequence_length);
 }
 
 std::string text_of(const PlannedStrategy& row, const ByteUnit& unit) {

@@ -3,6 +3,7 @@
 #include "runtime/check.h"
 #include "runtime/integer.h"
 #include "tools/config/parse.h"
+#include "tools/config/sharding_options.h"
 
 namespace tessera {
 namespace {
@@ -20,7 +21,7 @@ Config with_batch_size(Config config, int ranks) {
   std::int64_t& rows = config.data.rows_per_rank;
   if (rows == 0) return config;
   check_one_of(config, "data.rows_per_rank", "data.batch_size");
-  config.data.batch_size = rows * ranks;
+  config.data.batch_size = rows * batch_ranks(config, ranks);
   rows = 0;
   return config;
 }

@@ -228,6 +228,13 @@ ScheduleOptions schedule_of(const Config& config) {
           .decay_steps = optimizer.decay_steps};
 }
 
+/// The ranks that share the rows of a batch.
+std::string describe_ranks(const ResolvedConfig& run, int ranks) {
+  const int sharing = batch_ranks(run.sharding, ranks);
+  if (sharing == ranks) return fmt::format("the number of ranks, {} (runtime.ranks)", ranks);
+  return fmt::format("the {} ranks that share its rows ({} in all, runtime.ranks)", sharing, ranks);
+}
+
 /// Only adamw rounds at random.
 void check_kept_dtypes(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
@@ -307,12 +314,12 @@ std::optional<std::int32_t> find_document_token(const std::string& name, const f
 ResolvedConfig on_ranks(ResolvedConfig run, int ranks) {
   const std::int64_t elastic = run.config.train.elastic;
   if (elastic == 0) return run;
+  const int sharing = batch_ranks(run.sharding, ranks);
   check_key(run.config, "train.elastic", [&] {
-    check(elastic % ranks == 0, "{} is no multiple of the number of ranks, {} (runtime.ranks)",
-          elastic, ranks);
+    check(elastic % sharing == 0, "{} is no multiple of {}", elastic, describe_ranks(run, ranks));
   });
-  run.config.data.accumulation_steps = elastic / ranks;
-  run.sharding.micro_batches = static_cast<int>(elastic / ranks);
+  run.config.data.accumulation_steps = elastic / sharing;
+  run.sharding.micro_batches = static_cast<int>(elastic / sharing);
   return run;
 }
 
@@ -333,11 +340,10 @@ std::string uneven_batch(const ResolvedConfig& run, int ranks) {
     return fmt::format("data.batch_size {} is not a multiple of train.elastic {}", data.batch_size,
                        elastic);
   }
-  if (data.batch_size % (data.accumulation_steps * ranks) == 0) return "";
-  return fmt::format(
-      "data.batch_size {} is not a multiple of data.accumulation_steps {} times the number of "
-      "ranks, {} (runtime.ranks)",
-      data.batch_size, data.accumulation_steps, ranks);
+  if (data.batch_size % (data.accumulation_steps * batch_ranks(run.sharding, ranks)) == 0)
+    return "";
+  return fmt::format("data.batch_size {} is not a multiple of data.accumulation_steps {} times {}",
+                     data.batch_size, data.accumulation_steps, describe_ranks(run, ranks));
 }
 
 void check_ranks(const ResolvedConfig& run, int ranks) {

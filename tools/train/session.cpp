@@ -44,6 +44,9 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   const Config& config = run_.config;
   const auto seed = static_cast<std::uint64_t>(config.train.seed);
   strategy_ = make_strategy(model_->units(), run_.sharding, seed, &world);
+  batch_ranks_ = strategy_->plan().batch_ranks();
+  batch_rank_ = strategy_->plan().batch_rank(world.rank());
+  counts_in_loss_ = strategy_->plan().counts_in_loss(world.rank());
   // A dry run has no memory to load into.
   if (!config.model.init_from.empty() && !context().is_dry()) {
     strategy_->write_masters([&] { load_parameters(config.model.init_from, strategy_->shards()); });
@@ -156,7 +159,7 @@ GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepI
   if (routers != nullptr) {
     const DataConfig& data = run_.config.data;
     routers->start_step({.tokens = tokens_per_step(data),
-                         .micro_batches = data.accumulation_steps * world_.size(),
+                         .micro_batches = data.accumulation_steps * batch_ranks_,
                          .losses = strategy_->plan().losses(),
                          .loss_scale = numbers.loss_scale});
   }
@@ -200,22 +203,21 @@ Batch TrainingSession::load_micro_batch(std::int64_t step, std::int64_t i,
                                         const BatchSource& source) const {
   const Span span("data");
   const std::int64_t rows = rows_per_micro_batch();
-  return source.load(step, (i * world_.size() + world_.rank()) * rows, rows);
+  return source.load(step, micro_batch(i) * rows, rows);
 }
 
 void TrainingSession::stage_micro_batch(std::int64_t step, const BatchSource& source) const {
   const Span span("data");
   const std::int64_t rows = rows_per_micro_batch();
-  source.stage(step, world_.rank() * rows, rows);
+  source.stage(step, micro_batch(0) * rows, rows);
 }
 
 void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& numbers,
                                            const StepInputs& inputs, const Tensor& losses) {
   for (std::int64_t i = 0; i < run_.config.data.accumulation_steps; ++i) {
-    context().random() = {
-        .seed = static_cast<std::uint64_t>(run_.config.train.seed),
-        .step = numbers.step,
-        .micro_batch = static_cast<std::uint64_t>(i * world_.size() + world_.rank())};
+    context().random() = {.seed = static_cast<std::uint64_t>(run_.config.train.seed),
+                          .step = numbers.step,
+                          .micro_batch = static_cast<std::uint64_t>(micro_batch(i))};
     const Batch batch = inputs.batch(i);
     Variable loss;
     {
@@ -223,7 +225,7 @@ void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& num
       loss = model_->loss(batch.inputs, batch.targets, numbers.loss_factor, /*training=*/true,
                           batch.document_starts);
       const Tensor sum = losses.slice(i % losses.numel(), i % losses.numel() + 1);
-      add(sum, sum, loss.data());
+      if (counts_in_loss_) add(sum, sum, loss.data());
     }
     const Span span("backward");
     backward(loss);
@@ -238,8 +240,8 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
   check(all_targets > 0, "no target of the evaluation's {} rows is valid", rows);
   double total = 0.0;
   // Every rank makes the same number of forward passes, since the passes are collectives.
-  for (std::int64_t first = world_.rank() * at_a_time; first - world_.rank() * at_a_time < rows;
-       first += world_.size() * at_a_time) {
+  for (std::int64_t i = 0; i * batch_ranks_ * at_a_time < rows; ++i) {
+    const std::int64_t first = micro_batch(i) * at_a_time;
     const std::int64_t count = std::clamp<std::int64_t>(rows - first, 0, at_a_time);
     const std::int64_t targets = count > 0 ? source.valid_targets(0, first, count) : 0;
     // A rank without rows computes row 0 and leaves it out of the sum.
@@ -247,7 +249,8 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
     const double scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
     const Variable loss =
         model_->loss(batch.inputs, batch.targets, scale, /*training=*/false, batch.document_starts);
-    if (targets > 0) total += loss.data().item<float>() * static_cast<double>(targets);
+    if (targets > 0 && counts_in_loss_)
+      total += loss.data().item<float>() * static_cast<double>(targets);
   }
   const auto share = static_cast<float>(total / static_cast<double>(all_targets));
   const Tensor mean = Tensor::from(std::vector{share}, {1});
@@ -264,7 +267,7 @@ void TrainingSession::sum_over_ranks(const Tensors& values, std::string label) c
 }
 
 std::int64_t TrainingSession::rows_per_micro_batch() const {
-  return run_.config.data.batch_size / (run_.config.data.accumulation_steps * world_.size());
+  return run_.config.data.batch_size / (run_.config.data.accumulation_steps * batch_ranks_);
 }
 
 }  // namespace tessera

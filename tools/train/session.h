@@ -1,9 +1,9 @@
 // TrainingSession: one rank's model, strategy and optimizer, and one step of training with them.
 //
-// A step's batch is cut into micro-batches of neighbouring rows. They are dealt to the ranks in turn:
-// accumulation step i on rank r of N computes number i * N + r. So K accumulation steps on one rank
-// see the rows that K ranks see together. Dropout is addressed by that number and drops the same
-// elements.
+// A step's batch is cut into micro-batches of neighbouring rows. They are dealt to the batch ranks
+// (Plan::batch_ranks) in turn: accumulation step i on rank r of N computes number i * N + r. So K
+// accumulation steps on one rank see the rows that K ranks see together. Dropout is addressed by that
+// number and drops the same elements.
 //
 // With train.elastic a step has as many micro-batches on any number of ranks. Gradients and losses are
 // then added in one tree, in the order of these numbers.
@@ -133,10 +133,15 @@ class TrainingSession {
   void update_parameters(Step& sharded, const StepNumbers& numbers, const GradientNorm& norm,
                          const Tensor& loss);
 
+  /// The number of this rank's micro-batch i among all of the step.
+  std::int64_t micro_batch(std::int64_t i) const { return i * batch_ranks_ + batch_rank_; }
+
   ResolvedConfig run_;
   Communicator& world_;
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<Strategy> strategy_;
+  std::int64_t batch_ranks_ = 1, batch_rank_ = 0;
+  bool counts_in_loss_ = true;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<LossScaler> scaler_;
   /// With runtime.graph.
