@@ -61,7 +61,8 @@ void save(const fs::path& run, std::int64_t step, int ranks,
       const ElementRange mine = share_of(tensor.shape.numel(), rank, ranks);
       const Bytes whole = values_of(tensor, step);
       const auto size = static_cast<std::int64_t>(size_of(tensor.dtype));
-      parts.push_back({tensor.name, tensor.dtype, tensor.shape, mine});
+      parts.push_back(
+          {tensor.name, tensor.dtype, tensor.shape, {.first = mine.begin}, mine.count()});
       bytes.emplace_back(whole.begin() + mine.begin * size, whole.begin() + mine.end * size);
     }
     manifest.add(write_rank_file(calls, folder, rank, parts,
