@@ -382,7 +382,10 @@ bool rounds_apart(DType out, std::int64_t K) {
 }
 
 void multiply_all(std::span<const Product> products, const ProductList& list) {
-  if (by_openblas()) return multiply_with_openblas(products, list);
+  by_openblas() ? multiply_with_openblas(products, list) : multiply_by_panels(products, list);
+}
+
+void multiply_by_panels(std::span<const Product> products, const ProductList& list) {
   check(!list.narrows() || list.K <= kMostRoundedDepth,
         "matmul: a sum of {} products is too deep to be stored in 16 bits at once", list.K);
   const Engine& engine = engine_for(matmul_options().isa, list.in);

@@ -70,5 +70,7 @@ bool rounds_apart(DType out, std::int64_t K);
 /// Computes all products by the library that the rank has chosen (matmul/options.h). They must not
 /// write the same memory.
 void multiply_all(std::span<const Product> products, const ProductList& list);
+/// The same by our own panels, whatever the rank has chosen.
+void multiply_by_panels(std::span<const Product> products, const ProductList& list);
 
 }  // namespace tessera::cpu
