@@ -82,8 +82,9 @@ Variable scale(const Variable& x, double factor);
 Variable cast(const Variable& x, DType dtype);
 Variable reshape(const Variable& x, const Shape& shape);
 
-/// The mask is addressed by `random`. Identity if probability is 0.
-Variable dropout(Variable x, float probability, const RandomStream& random);
+/// The mask is addressed by `random`; x begins at element `first` of the tensor that it is for. Identity if
+/// probability is 0.
+Variable dropout(Variable x, float probability, const RandomStream& random, std::int64_t first = 0);
 
 /// The norms of the heads of queries and of keys.
 struct QkNorm {

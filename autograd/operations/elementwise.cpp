@@ -74,13 +74,13 @@ Variable reshape(const Variable& x, const Shape& shape) {
                         [from = x.shape()](Tensor dy) -> Gradients { return {dy.reshape(from)}; });
 }
 
-Variable dropout(Variable x, float probability, const RandomStream& random) {
+Variable dropout(Variable x, float probability, const RandomStream& random, std::int64_t first) {
   if (probability == 0.0f) return x;
   const Tensor y = like(x.data());
-  dropout(y, x.data(), probability, random);
-  return differentiable(y, {x}, false, [probability, random](Tensor dy) -> Gradients {
+  dropout(y, x.data(), probability, random, first);
+  return differentiable(y, {x}, false, [=](Tensor dy) -> Gradients {
     const Tensor dx = reuse(dy);
-    dropout(dx, dy, probability, random);
+    dropout(dx, dy, probability, random, first);
     return {dx};
   });
 }

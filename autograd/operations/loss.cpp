@@ -3,6 +3,7 @@
 
 #include "autograd/activations.h"
 #include "autograd/engine.h"
+#include "autograd/operations/divided_loss.h"
 #include "kernels/reduce/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
@@ -33,8 +34,24 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore
   return differentiable(total, {logits}, false, backward);
 }
 
+Variable end_of_graph(const Tensor& loss, const Variable& x, const Parameter& weight,
+                      const Tensor& dx) {
+  return differentiable(
+      loss, {x}, weight.trainable(), [dx, x_shape = x.shape()](Tensor dy) -> Gradients {
+        const double seed = scalar_gradient(dy);
+        check(seed == 1.0,
+              "linear_cross_entropy: backward's seed is {}; expected 1, because the gradients were "
+              "computed in forward. Pass the factor as loss_scale and end the graph here",
+              seed);
+        return {dx.defined() ? dx.reshape(x_shape) : dx};
+      });
+}
+
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
                               double loss_scale, int ignore_index, std::int64_t chunk) {
+  if (weight.tensor_axis() != nullptr) {
+    return divided_cross_entropy(x, weight, targets, loss_scale, ignore_index, chunk);
+  }
   const Tensor rows = as_rows(x.data());
   const Tensor loss = activation({1}, statistics_dtype(x.dtype()));
   const bool recording = gradients_enabled() && (x.requires_gradient() || weight.trainable());
@@ -47,15 +64,7 @@ Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const 
   }
   linear_cross_entropy(loss, dx, dweight, rows, weight.data(), targets.reshape({targets.numel()}),
                        loss_scale, accumulate, ignore_index, chunk);
-  return differentiable(
-      loss, {x}, weight.trainable(), [dx, x_shape = x.shape()](Tensor dy) -> Gradients {
-        const double seed = scalar_gradient(dy);
-        check(seed == 1.0,
-              "linear_cross_entropy: backward's seed is {}; expected 1, because the gradients were "
-              "computed in forward. Pass the factor as loss_scale and end the graph here",
-              seed);
-        return {dx.defined() ? dx.reshape(x_shape) : dx};
-      });
+  return end_of_graph(loss, x, weight, dx);
 }
 
 }  // namespace tessera
