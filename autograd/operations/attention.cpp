@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "autograd/activations.h"
 #include "autograd/engine.h"
+#include "autograd/operations/divided.h"
 #include "kernels/attention/op.h"
 #include "kernels/qk_norm/op.h"
 #include "runtime/category.h"
@@ -33,6 +35,38 @@ Tensor rotated(const Variable& x, std::int64_t heads, std::int64_t head_size,
   const Tensor y = own(x.data(), x.is_last());
   rope_forward(heads_of(y, 0, heads, head_size), rotary.table, rotary.positions);
   return y;
+}
+
+/// The largest power of two that divides both numbers, and is at most `most`.
+std::int64_t common_power_of_two(std::int64_t a, std::int64_t b, std::int64_t most) {
+  std::int64_t power = 1;
+  while (2 * power <= most && a % (2 * power) == 0 && b % (2 * power) == 0) power *= 2;
+  return power;
+}
+
+/// The backward pass of the norms: dx holds the gradient of their results. Ranks that share out the heads
+/// add the weights' gradients over groups of heads.
+void norm_backward(const QkNorm& norm, const Tensor& dx, const Tensor& x, const Tensor& rstd,
+                   std::int64_t heads, std::int64_t kv_heads) {
+  const JoinedGradient dweight(norm.weights);
+  const Axis& axis = axis_of(norm.weights);
+  if (axis == nullptr || !dweight.window().defined()) {
+    qk_norm_backward(dx, dweight.window(), x, norm.weights.data(), rstd, heads, kv_heads,
+                     dweight.accumulate());
+  } else {
+    const std::int64_t groups = common_power_of_two(heads, kv_heads, axis->own_parts());
+    std::vector<Tensor> sums;
+    for (std::int64_t group = 0; group < groups; ++group) {
+      sums.push_back(
+          activation({dweight.window().numel()}, statistics_dtype(dweight.window().dtype())));
+      qk_norm_backward(dx, sums.back(), x, norm.weights.data(), rstd, heads, kv_heads,
+                       Accumulate::no, {group, groups});
+    }
+    if (groups > 1) tree_reduce(sums.front(), sums, Reduction::sum);
+    sum_over_ranks(axis, sums.front());
+    accumulate(dweight.window(), sums.front(), dweight.accumulate());
+  }
+  dweight.finish();
 }
 
 }  // namespace
@@ -73,12 +107,7 @@ Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, cons
     attention_backward(queries(dx), keys(dx), values(dx), queries(dy), queries(qk), keys(qk),
                        values(x), queries(y), logsumexp, factor, first_key,
                        rotary.defined() ? &rotary : nullptr);
-    if (norm.defined()) {
-      const JoinedGradient dweight(norm.weights);
-      qk_norm_backward(dx, dweight.window(), x, norm.weights.data(), rstd, heads, kv_heads,
-                       dweight.accumulate());
-      dweight.finish();
-    }
+    if (norm.defined()) norm_backward(norm, dx, x, rstd, heads, kv_heads);
     return {dx};
   };
   return differentiable(y, {std::move(qkv)}, norm.weights.trainable(), backward);
