@@ -6,8 +6,8 @@
 //   loss = cross-entropy of norm(x) head^T
 //
 // Tensor parallelism divides sums over channels among ranks, and context parallelism sums over tokens.
-// Rounding depends on the order of a sum. So each such sum is formed of fixed parts, whatever the number
-// of ranks: a sum over channels of kSlices slices, and one over tokens of kPieces pieces. The parts are
+// Rounding depends on the order of a sum. So each such sum is formed of fixed parts for any number of
+// ranks: a sum over channels of kSlices slices, and one over tokens of kPieces pieces. The parts are
 // added in the tree of kernels/tree_reduce/op.h. A rank adds those that it has, and a reduce-scatter or an
 // all-reduce goes on with the tree over ranks. The other rungs' model has only two heads, and adds each sum
 // as a whole.
@@ -65,19 +65,21 @@ PieceTokens tokens_of(int step, int rows, int first, int last);
 // Operations on this rank's pieces and slices. The gradient of a weight is the sum over the pieces.
 Variable embed(const Tensor& ids, const Weight& table);
 Variable norm(const Variable& x, const Weight& weight);
-/// x [.., in] to [.., slices * out of a slice]. Each output is a whole sum. The gradient of x is the sum over the
-/// slices of this rank.
+/// A matrix that is cut by its results, Megatron's column-parallel layer: x [.., in] to [.., slices * out of a
+/// slice]. Each result is a whole sum. The gradient of x is the sum over the slices of this rank.
 Variable by_columns(const Variable& x, const Weight& weight);
-/// x [.., slices * in of a slice] to [.., out], the sum over the slices of this rank. Gradients of x are whole sums.
+/// A matrix that is cut by its inputs, the row-parallel layer: x [.., slices * in of a slice] to [.., out], the
+/// sum over the slices of this rank. Gradients of x are whole sums.
 Variable by_rows(const Variable& x, const Weight& weight);
 /// The queries, keys and values (0, 1, 2) of qkv's result.
 Variable third(const Variable& qkv, int which);
-/// Causal attention of the queries [pieces, R, heads * kHeadSize], whose first piece is number `first` of the tree's
-/// order, over the keys and values of all kPieces pieces. The gradients of k and v are sums over these queries.
+/// Causal attention of the queries [pieces, R, heads * kHeadSize], where the first piece is number `first` in the
+/// tree's order, over the keys and values of all kPieces pieces. The gradients of k and v are sums over these queries.
 Variable attend(const Variable& q, const Variable& k, const Variable& v, int first);
+/// swiglu of each slice's gate and up: [.., slices * 2 kInner] to [.., slices * kInner].
 Variable gated(const Variable& gate_up);
 /// These tokens' share of the mean loss over a batch of losses.size(0) rows. Writes to `losses` each row's share of
-/// that, the sum over these pieces.
+/// that, the sum over these pieces. The end of a graph: backward begins here, with seed 1.
 Variable loss(const Variable& logits, const Tensor& targets, const Tensor& losses);
 
 }  // namespace tessera::ladder

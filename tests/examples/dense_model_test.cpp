@@ -1,5 +1,4 @@
-// The model of rungs 10 and 11 computes what autograd's operations compute, to rounding: its sums have
-// other orders.
+// The model of rungs 10 and 11 agrees with autograd's operations, to rounding: its sums have other orders.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
