@@ -318,9 +318,10 @@ Variable loss(const Variable& logits, const Tensor& targets, const Tensor& losse
     }
     summand.copy_from(Tensor::from(of_rows, {rows}));
   });
-  const auto backward = [x, ids, logsumexp, share, shape = logits.shape()](Tensor) -> Gradients {
+  const auto backward = [x, ids, logsumexp, share, shape = logits.shape()](Tensor dy) -> Gradients {
     const CategoryScope category(Category::activations);
-    const Tensor dlosses = Tensor::full({x.size(0)}, DType::f32, share), dx = like(x);
+    const Tensor dlosses = Tensor::full({x.size(0)}, DType::f32, share * scalar_gradient(dy));
+    const Tensor dx = like(x);
     cross_entropy_backward(dx, dlosses, x, logsumexp, ids);
     return {dx.reshape(shape)};
   };

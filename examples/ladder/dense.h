@@ -79,7 +79,7 @@ Variable attend(const Variable& q, const Variable& k, const Variable& v, int fir
 /// swiglu of each slice's gate and up: [.., slices * 2 kInner] to [.., slices * kInner].
 Variable gated(const Variable& gate_up);
 /// These tokens' share of the mean loss over a batch of losses.size(0) rows. Writes to `losses` each row's share of
-/// that, the sum over these pieces. The end of a graph: backward begins here, with seed 1.
+/// that, the sum over these pieces.
 Variable loss(const Variable& logits, const Tensor& targets, const Tensor& losses);
 
 }  // namespace tessera::ladder
