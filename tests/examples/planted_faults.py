@@ -41,9 +41,10 @@ FAULTS = {
         "whole weights keep the gradients of a rank's tokens": (
             "std::vector<Tensor> sums = model_->whole_gradients();",
             "std::vector<Tensor> sums;"),
-        "ranks have each other's slices": (
+        "ranks have slices that are not neighbours in the tree": (
             "model_.emplace(rank_ * slices, (rank_ + 1) * slices);",
-            "model_.emplace((rank_ ^ 1) * slices, ((rank_ ^ 1) + 1) * slices);"),
+            "const int next = (rank_ + 1) % ranks_;\n"
+            "    model_.emplace(next * slices, (next + 1) * slices);"),
         "a layer's gradient is gathered twice": (
             "return {gathered(dy)}; });\n  }\n\n  Tensor gathered",
             "gathered(dy); return {gathered(dy)}; });\n  }\n\n  Tensor gathered"),
