@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "autograd/operations.h"
+#include "autograd/operations/divided.h"
 #include "kernels/attention/first_key.h"
 #include "kernels/matmul/op.h"
 #include "kernels/qk_norm/op.h"
@@ -273,7 +274,16 @@ Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Ten
 Variable Decoder::logits(const Tensor& inputs, const Tensor& document_starts) {
   const Variable x = trunk(inputs, placed({}, inputs, document_starts));
   return head_unit().run_once(
-      [&](const Variable& h) { return linear(final_norm(h), head_weight(), Parameter()); }, x);
+      [&](const Variable& h) {
+        const Variable logits = linear(final_norm(h), head_weight(), Parameter());
+        const Axis& axis = head_weight().tensor_axis();
+        if (axis == nullptr || axis->ranks() == 1) return logits;
+        const std::int64_t rows = inputs.numel(), own = logits.shape()[-1];
+        const Tensor all =
+            whole_columns(axis, logits.data().reshape({rows, own}), shape_.vocab_size);
+        return Variable(all.reshape({inputs.size(0), inputs.size(1), shape_.vocab_size}));
+      },
+      x);
 }
 
 Tensor Decoder::next_logits(std::span<const NewTokens> sequences) {
@@ -288,7 +298,7 @@ Tensor Decoder::next_logits(std::span<const NewTokens> sequences) {
                                     sequence.tokens.reshape({1, tokens}), Tensor()));
   }
   const bool single = sequences.size() == 1;
-  const Variable x = trunk(joined.ids, single ? pass.sequences.front() : pass);
+  const Variable x = whole(trunk(joined.ids, single ? pass.sequences.front() : pass), joined.ids);
   const Variable last(rows_before(joined.ends, x.data()));
   return head_unit()
       .run_once([&](const Variable& h) { return Variable(wide_logits(h)); }, last)
@@ -301,7 +311,7 @@ Tensor Decoder::log_probabilities(const Tensor& inputs, const Tensor& targets) {
         describe(inputs));
   const NoGradient no_gradient;
   const CategoryScope category(Category::activations);
-  const Variable x = trunk(inputs, placed({}, inputs, Tensor()));
+  const Variable x = whole(trunk(inputs, placed({}, inputs, Tensor())), inputs);
   const std::int64_t count = inputs.numel();
   const Tensor rows = x.data().reshape({count, shape_.width});
   const Tensor result = Tensor::empty({count}, statistics_dtype(x.dtype()));
@@ -322,10 +332,19 @@ Tensor Decoder::log_probabilities(const Tensor& inputs, const Tensor& targets) {
 }
 
 Tensor Decoder::wide_logits(const Variable& rows) const {
+  const Parameter& weight = head_weight();
   const Tensor logits =
-      Tensor::empty({rows.shape()[0], shape_.vocab_size}, statistics_dtype(rows.dtype()));
-  matmul(logits, final_norm(rows).data(), head_weight().data(), Transpose::no, Transpose::yes);
-  return logits;
+      Tensor::empty({rows.shape()[0], weight.held_shape()[0]}, statistics_dtype(rows.dtype()));
+  matmul(logits, final_norm(rows).data(), weight.data(), Transpose::no, Transpose::yes);
+  return whole_columns(weight.tensor_axis(), logits, shape_.vocab_size);
+}
+
+Variable Decoder::whole(const Variable& x, const Tensor& ids) const {
+  const Axis& axis = head_weight().tensor_axis();
+  if (axis == nullptr) return x;
+  const Tensor rows =
+      whole_rows(axis, x.data().reshape({x.data().numel() / shape_.width, shape_.width}));
+  return Variable(rows.reshape({ids.size(0), ids.size(1), shape_.width}));
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "autograd/operations/divided.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "autograd/activations.h"
@@ -69,6 +70,26 @@ Tensor scatter_sums(const Axis& axis, const Tensor& sums) {
   const Tensor own = activation({axis->own_rows(), sums.size(1)}, sums.dtype());
   axis->reduce_scatter(own, sums);
   return own;
+}
+
+Tensor whole_columns(const Axis& axis, const Tensor& own, std::int64_t columns) {
+  if (axis == nullptr || axis->ranks() == 1) return own;
+  const std::int64_t rows = own.size(0), each = own.size(1), ranks = axis->ranks();
+  const Tensor parts = activation({ranks * rows, each}, own.dtype());
+  parts.slice(axis->rank() * rows, (axis->rank() + 1) * rows).copy_from(own);
+  axis->all_gather(parts);
+  const Tensor whole = activation({rows * columns}, own.dtype());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t rank = 0; rank < ranks && rank * each < columns; ++rank) {
+      const std::int64_t count = std::min(each, columns - rank * each);
+      const std::int64_t to = row * columns + rank * each;
+      whole.slice(to, to + count)
+          .copy_from(parts.slice(rank * rows + row, rank * rows + row + 1)
+                         .reshape({each})
+                         .slice(0, count));
+    }
+  }
+  return whole.reshape({rows, columns});
 }
 
 void sum_over_ranks(const Axis& axis, const Tensor& x) {

@@ -30,6 +30,8 @@ Tensor whole_rows(const Axis& axis, const Tensor& own);
 Tensor own_rows(const Axis& axis, const Tensor& whole);
 /// This rank's rows of the sum over ranks of their `sums` [N, C] f32 (f64). A collective.
 Tensor scatter_sums(const Axis& axis, const Tensor& sums);
+/// The columns [n, `columns`] of all ranks, from this one's [n, padded]. A collective.
+Tensor whole_columns(const Axis& axis, const Tensor& own, std::int64_t columns);
 /// x = the sum over ranks of x, f32 or f64. A collective.
 void sum_over_ranks(const Axis& axis, const Tensor& x);
 
