@@ -49,8 +49,12 @@ void matmul_in_parts(Out c, const Tensor& a, const Tensor& b, Transpose transpos
 std::vector<DepthPart> equal_depth_parts(std::int64_t depth, std::int64_t count);
 
 namespace cpu {
+/// Parts of so many depths in all are multiplied at a time, with their sums in the cache. More parts
+/// are halved: each half has its matrix of sums.
+inline constexpr std::int64_t kMostDepthOfParts = 1536;
+
 decltype(tessera::matmul_in_parts) matmul_in_parts;
-}
+}  // namespace cpu
 namespace cuda {
 decltype(tessera::matmul_in_parts) matmul_in_parts;
 }

@@ -163,7 +163,7 @@ void combine_statistics(Out combined, const Tensor& statistics) {
   const CategoryScope scope(Category::workspace);
   const Tensor half = Tensor::empty({parts / 2, statistics.size(1), 3}, DType::f32);
   combine_pairs(half, statistics);
-  combine_statistics(combined, half);
+  cuda::combine_statistics(combined, half);
 }
 
 void vocabulary_loss(Out loss, const Tensor& combined, const Tensor& targets, double loss_scale,
