@@ -1,4 +1,4 @@
-// Matrix product C = op(A) op(B), or C += op(A) op(B), whose sums are formed in fixed parts.
+// Matrix products whose sums are formed in fixed parts: C = op(A) op(B), or C += op(A) op(B).
 //
 //   op(A) [M, K], op(B) [K, N], C [M, N]; dtypes as in kernels/matmul/op.h
 //
@@ -18,10 +18,13 @@
 //             further range is added as matmul does with Accumulate::yes.
 //   C         the sum of the parts, rounded once; or C plus that sum, rounded once.
 //
-// On the CPU they do not depend on threads nor, but for bf16, on the instruction set. The factors are
-// read where they lie. Workspace on the CPU: that of a product, some sums in the cache and, above
-// kMostDepthOfParts depths or with a deep part, matrices of sums [M, N]. On a GPU: a matrix of sums
-// [M, N] for each part, 8 at a time.
+// On the CPU they do not depend on threads nor, but for bf16, on the instruction set. On a GPU they are
+// those of cuBLASLt's algorithm for a range, which may depend on the strides of the factors and on how
+// the range is aligned: ranges should begin at multiples of 16 bytes.
+//
+// The factors are read where they lie. Workspace on the CPU: that of a product, with some sums for each
+// thread, and above kMostDepthOfParts depths matrices of sums [M, N]. On a GPU: a matrix of sums for
+// each part, 8 at a time.
 #pragma once
 
 #include <cstdint>

@@ -158,7 +158,7 @@ TEST_CASE("divided classes give the same bits for any number of ranks") {
   }
 }
 
-TEST_CASE("statistics of a row do not depend on the rows beside it, on threads or on addresses") {
+TEST_CASE("statistics of a row do not depend on the rows next to it, on threads or on addresses") {
   const Tensor values = [] {
     const test::Rank rank;
     return test::normal_tensor({5, 8 * 300}, DType::f32, "logits", 3.0);

@@ -1,5 +1,6 @@
-// The pieces of a sum that is formed in parts (kernels/matmul/parts.h), and how they are added.
+// The pieces of a sum that is formed in parts.
 //
+// kernels/matmul/parts.h says which bits the sum has.
 // A block keeps the sums of its rows in the cache, one behind the other like the digits of a binary
 // counter: sum i waits for its right-hand neighbour in the tree. Eight parts:
 //
