@@ -1,4 +1,4 @@
-// Matrix products whose sums are formed in fixed parts: C = op(A) op(B), or C += op(A) op(B).
+// Matrix products with sums in fixed parts: C = op(A) op(B), or C += op(A) op(B).
 //
 //   op(A) [M, K], op(B) [K, N], C [M, N]; dtypes as in kernels/matmul/op.h
 //
@@ -43,7 +43,7 @@ struct DepthRange {
 using DepthPart = std::vector<DepthRange>;
 
 /// 2-D only. The number of parts is a power of two. Ranges do not overlap. Depths that belong to no
-/// part are left out. On the CPU the products are our own, whatever library the rank has chosen.
+/// part are left out. On the CPU the products are our own, even if the rank has chosen OpenBLAS.
 void matmul_in_parts(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a,
                      Transpose transpose_b, std::span<const DepthPart> parts,
                      Accumulate accumulate = Accumulate::no);

@@ -4,7 +4,7 @@
 //   gradient     reads N V' s, writes N V' s
 //
 // One block per part of a row, or per row of gradients. A thread of the statistics takes elements
-// t, t + blockDim, ... whatever the row's address is: a part's address depends on the number of ranks,
+// t, t + blockDim, ... at every address: a part's address depends on the number of ranks,
 // and its bits must not. Loads of neighbouring threads are neighbours, so they still fill whole lines.
 #include <algorithm>
 

@@ -1,7 +1,8 @@
-// Sums of products in fixed parts: the bits of the definition, whatever forms them.
+// Sums of products in fixed parts: the bits of the definition, in every way.
 #include "kernels/matmul/parts.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <vector>
 
 #include "kernels/matmul/op.h"
@@ -207,6 +208,38 @@ TEST_CASE("a product in parts is right") {
       CHECK(test::excess(product_of(x, from, parts, Accumulate::yes), expected) <= 1.0);
     }
   });
+}
+
+TEST_CASE("depths that belong to no part are not read") {
+  const test::Rank rank;
+  const Parts parts = {{{0, 20}, {32, 8}}, {{48, 7}}};
+  const auto with_nan = [](const Tensor& factor, bool depth_is_row) {
+    std::vector<double> values = test::to_doubles(factor);
+    const std::int64_t columns = factor.size(1);
+    for (std::int64_t i = 0; i < factor.numel(); ++i) {
+      const std::int64_t k = depth_is_row ? i / columns : i % columns;
+      const bool used = k < 20 || (k >= 32 && k < 40) || (k >= 48 && k < 55);
+      if (!used) values[static_cast<std::size_t>(i)] = std::nan("");
+    }
+    return test::tensor_of(values, factor.shape(), factor.dtype());
+  };
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t rows : {3, 130}) {
+      for (const Transpose ta : kBoth) {
+        for (const Transpose tb : kBoth) {
+          const Case x = {{rows, 33, 64}, dtype, DType::f32, ta, tb};
+          const Operands from = operands_of(x);
+          const Operands poisoned = {with_nan(from.a, ta == Transpose::yes),
+                                     with_nan(from.b, tb == Transpose::no), from.before};
+          for (const Isa isa : isas_for(x.size)) {
+            CAPTURE(x, enum_name(isa));
+            matmul_options().isa = isa;
+            CHECK(test::same_bits(product_of(x, poisoned, parts), product_of(x, from, parts)));
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("a product in parts has the same bits for any number of threads", "[cpu]") {

@@ -1257,7 +1257,7 @@ FAULTS = {
     ("kernels/vocabulary_cross_entropy/cuda.cu", "kernels_vocabulary_cross_entropy"): {
         "a part's statistics are those of another row": (
             "(n * parts + part) * classes;",
-            "(part * gridDim.x + n) * classes;"),
+            "(n * parts + 0 * part) * classes;"),
         "neighbours of pairs are combined": (
             "from[(2 * pair + 1) * rows + n]",
             "from[(pair + 1) * rows + n]"),

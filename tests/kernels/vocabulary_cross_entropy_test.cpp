@@ -250,7 +250,7 @@ TEST_CASE("gradients of divided classes may replace the logits, or be rounded to
   }
 }
 
-TEST_CASE("a part whose logits are all minus infinity has no share in the others'") {
+TEST_CASE("a part with no logit but minus infinity has no share in the others'") {
   const test::Rank rank;
   for (const std::int64_t present : {0, 3, 7}) {
     std::vector<float> values(8 * 5, -INFINITY);

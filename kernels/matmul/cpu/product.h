@@ -72,9 +72,9 @@ bool rounds_apart(DType out, std::int64_t K);
 /// Computes all products by the library that the rank has chosen (matmul/options.h). They must not
 /// write the same memory.
 void multiply_all(std::span<const Product> products, const ProductList& list);
-/// The same by our own panels, whatever the rank has chosen.
+/// The same by our own panels, even if the rank has chosen OpenBLAS.
 void multiply_by_panels(std::span<const Product> products, const ProductList& list);
-/// The same for one product whose list has parts. K of both is ignored. A round takes all depths.
+/// The same for one product; its list has parts. K of both is ignored. A round takes all depths.
 void multiply_in_parts(Product product, ProductList list);
 
 }  // namespace tessera::cpu
