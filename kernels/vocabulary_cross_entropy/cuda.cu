@@ -7,6 +7,7 @@
 // t, t + blockDim, ... at every address: a part's address depends on the number of ranks,
 // and its bits must not. Loads of neighbouring threads are neighbours, so they still fill whole lines.
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cross_entropy/row.h"
 #include "kernels/cross_entropy/rows.h"

@@ -1,6 +1,7 @@
 // Sums of products in fixed parts: the bits of the definition, in every way.
 #include "kernels/matmul/parts.h"
 
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/options.h"
 #include "kernels/tree_reduce/op.h"
+#include "runtime/random.h"
 #include "tests/kernels/product_reference.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
@@ -131,10 +133,10 @@ const std::vector<std::pair<DType, DType>> kDTypes = [] {
 /// pieces; depths for more than one round; parts that are deeper than a round. On a GPU an algorithm
 /// depends on how a range is aligned, so there an eighth of K is a multiple of 16 bytes.
 const std::vector<Size> kSizes =
-    test::kOnGpu ? std::vector<Size>{{3, 5, 64}, {20, 97, 128}, {100, 50, 832}}
-                 : std::vector<Size>{{3, 5, 24},     {20, 97, 64},    {100, 50, 200},
+    test::kOnGpu ? std::vector<Size>{{3, 5, 64}, {20, 97, 256}, {100, 50, 832}}
+                 : std::vector<Size>{{3, 5, 24},     {20, 97, 128},   {100, 50, 200},
                                      {41, 33, 808},  {130, 50, 648},  {240, 390, 48},
-                                     {98, 1545, 40}, {100, 49, 4400}, {7, 9, 12000}};
+                                     {98, 1545, 40}, {100, 49, 4480}, {7, 9, 12000}};
 
 /// All sizes and dtypes. The transpositions take turns.
 template <typename F>
@@ -149,9 +151,9 @@ void for_each_case(const F& f) {
   }
 }
 
-/// Equal parts, and on the CPU also scattered ones.
+/// Equal parts, 16 if each has whole vectors, and on the CPU also scattered ones.
 std::vector<Parts> parts_of(std::int64_t K) {
-  std::vector<Parts> lists = {equal_depth_parts(K, 8)};
+  std::vector<Parts> lists = {equal_depth_parts(K, K % 128 == 0 ? 16 : 8)};
   if (!test::kOnGpu) lists.push_back(scattered_parts(K));
   return lists;
 }
@@ -166,32 +168,68 @@ std::vector<Isa> isas_for(const Size& s) {
   return isas;
 }
 
+/// The bits of c, of the first part alone and of all pairs, on all levels.
+void check_bits(const Case& x, const Operands& from, std::span<const DepthPart> parts) {
+  for (const Isa isa : isas_for(x.size)) {
+    CAPTURE(x, enum_name(isa), parts.size());
+    matmul_options().isa = isa;
+    std::vector<Tensor> sums, pairs;
+    for (const DepthPart& part : parts) sums.push_back(part_by_matmul(x, from, part));
+    const Tensor sum = tree_of(sums);
+    for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
+      CHECK(test::same_bits(product_of(x, from, parts, accumulate),
+                            stored_sum(x, from, sum, accumulate)));
+    }
+    Case wide = x;
+    wide.out = statistics_dtype(x.in);
+    CHECK(test::same_bits(product_of(wide, from, parts.first(1)), sums[0]));
+    for (std::size_t i = 0; i + 1 < parts.size(); i += 2) {
+      pairs.push_back(product_of(wide, from, parts.subspan(i, 2)));
+    }
+    if (!pairs.empty()) CHECK(test::same_bits(tree_of(pairs), sum));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("a product in parts has the bits of its definition, in every tree of trees") {
   const test::Rank rank;
   for_each_case([](const Case& x) {
     const Operands from = operands_of(x);
-    for (const Parts& parts : parts_of(x.size.K)) {
-      for (const Isa isa : isas_for(x.size)) {
-        CAPTURE(x, enum_name(isa), parts.size());
-        matmul_options().isa = isa;
-        std::vector<Tensor> sums, halves;
-        for (const DepthPart& part : parts) sums.push_back(part_by_matmul(x, from, part));
-        const Tensor sum = tree_of(sums);
-        for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
-          CHECK(test::same_bits(product_of(x, from, parts, accumulate),
-                                stored_sum(x, from, sum, accumulate)));
-        }
-        Case wide = x;
-        wide.out = statistics_dtype(x.in);
-        for (std::size_t i = 0; i < parts.size(); i += 2) {
-          halves.push_back(product_of(wide, from, std::span(parts).subspan(i, 2)));
-        }
-        CHECK(test::same_bits(tree_of(halves), sum));
-      }
-    }
+    for (const Parts& parts : parts_of(x.size.K)) check_bits(x, from, parts);
   });
+}
+
+TEST_CASE("products of random shapes in random parts have the bits of their definition", "[cpu]") {
+  const test::Rank rank(3);
+  const RandomStream random(7, "products in parts");
+  std::uint64_t drawn = 0;
+  const auto below = [&](std::int64_t bound) {
+    return static_cast<std::int64_t>(random.below(drawn++, static_cast<std::uint64_t>(bound)));
+  };
+  for (int i = 0; i < 24; ++i) {
+    const auto& [in, out] = kDTypes[static_cast<std::size_t>(below(std::ssize(kDTypes)))];
+    const Case x = {{1 + below(150), 1 + below(120), 64 + below(700)},
+                    in,
+                    out,
+                    kBoth[below(2)],
+                    kBoth[below(2)]};
+    // Neighbouring ranges, with gaps, in any order.
+    std::vector<DepthRange> ranges;
+    for (std::int64_t k = 0; k < x.size.K - 40;) {
+      const DepthRange range = {k + below(8), 1 + below(30)};
+      ranges.push_back(range);
+      k = range.first + range.count;
+    }
+    Parts parts(std::size_t{1} << below(3));
+    for (std::size_t p = 0; !ranges.empty(); p = (p + 1) % parts.size()) {
+      const auto taken = ranges.begin() + below(std::ssize(ranges));
+      parts[p].push_back(*taken);
+      ranges.erase(taken);
+    }
+    std::erase_if(parts, [](const DepthPart& part) { return part.empty(); });
+    check_bits(x, operands_of(x), std::span(parts).first(std::bit_floor(parts.size())));
+  }
 }
 
 TEST_CASE("a product in parts is right") {
