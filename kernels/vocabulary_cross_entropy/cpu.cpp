@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
