@@ -82,7 +82,8 @@ Variable scale(const Variable& x, double factor);
 Variable cast(const Variable& x, DType dtype);
 Variable reshape(const Variable& x, const Shape& shape);
 
-/// The mask is addressed by `random`. Identity if probability is 0.
+/// The mask is addressed by `random`. Identity if probability is 0. With ranks that share out tokens
+/// (context_axis.h) x is [P B, t, C], and an element has the mask of its place in [B, T, C].
 Variable dropout(Variable x, float probability, const RandomStream& random);
 
 /// The norms of the heads of queries and of keys.
@@ -128,8 +129,13 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
 ///
 /// The gradients are computed here, in the forward pass, so backward must start from this variable
 /// with seed 1; another seed raises Error.
+///
+/// FurtherUse::yes: `embedding` of the weight gets its gradient later in the same pass, as where both ends
+/// of a model are tied. With leaves of tokens (context_axis.h) it then adds to each of them.
+enum class FurtherUse { no, yes };
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
                               double loss_scale, int ignore_index = kIgnoreIndex,
-                              std::int64_t chunk = kAutomaticChunk);
+                              std::int64_t chunk = kAutomaticChunk,
+                              FurtherUse further_use = FurtherUse::no);
 
 }  // namespace tessera

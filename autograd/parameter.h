@@ -81,6 +81,12 @@ class Parameter {
   /// For operations: `no` for the first contribution since reset_gradient(), `yes` after.
   Accumulate next_contribution() const;
 
+  /// The gradients of the first of two uses for each leaf of a rank's tokens (leaf_sum.h), which the second
+  /// use takes and adds to. They have the window's dtype.
+  void leave_leaf_gradients(std::vector<Tensor> gradients) const;
+  /// None if no use has left any.
+  std::vector<Tensor> take_leaf_gradients() const;
+
   /// Writes initial values of elements [first, first + part.numel()) into `part` (f32 or f64). They
   /// are made on the host, so that they have the same bits on every device.
   void initialize(const Tensor& part, std::int64_t first, std::uint64_t seed) const;

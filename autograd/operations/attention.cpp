@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "autograd/activations.h"
+#include "autograd/context_attention.h"
 #include "autograd/engine.h"
+#include "autograd/leaf_sum.h"
 #include "kernels/attention/op.h"
 #include "kernels/qk_norm/op.h"
 #include "runtime/category.h"
@@ -33,6 +35,46 @@ Tensor rotated(const Variable& x, std::int64_t heads, std::int64_t head_size,
   const Tensor y = own(x.data(), x.is_last());
   rope_forward(heads_of(y, 0, heads, head_size), rotary.table, rotary.positions);
   return y;
+}
+
+/// attention_forward; over the keys of all ranks of a row if these share out its tokens.
+void attend_forward(const std::shared_ptr<const ContextAxis>& axis, const Heads& o, Out logsumexp,
+             const Heads& q, const Heads& k, const Heads& v, float scale,
+             const Tensor& first_key) {
+  if (axis == nullptr) {
+    attention_forward(o, logsumexp, q, k, v, scale, first_key);
+  } else {
+    context_attention_forward(*axis, o, logsumexp, q, k, v, scale, first_key);
+  }
+}
+
+/// Its attention_backward.
+void attend_backward(const std::shared_ptr<const ContextAxis>& axis, const Heads& dq, const Heads& dk,
+              const Heads& dv, const Heads& d_o, const Heads& q, const Heads& k, const Heads& v,
+              const Heads& o, const Tensor& logsumexp, float scale, const Tensor& first_key,
+              const Rotary* rotary) {
+  if (axis == nullptr) {
+    attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key, rotary);
+    return;
+  }
+  context_attention_backward(*axis, dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key);
+  // Gradients of keys arrive from other ranks, so none is rotated in the kernel that sums it.
+  if (rotary != nullptr) rope_backward(dq, dk, *rotary);
+}
+
+/// Turns the gradients of normalized queries and keys into those of x's, and adds to the weights'.
+void normalize_backward(const Tensor& dx, const Tensor& x, const Tensor& rstd, const QkNorm& norm,
+                        std::int64_t heads, std::int64_t kv_heads) {
+  const JoinedGradient dweight(norm.weights);
+  const std::int64_t leaves = token_leaves();
+  LeafSum sum(dweight.window(), dweight.accumulate(), leaves);
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    qk_norm_backward(rows_of_leaf(dx, leaf, leaves), sum.next(), rows_of_leaf(x, leaf, leaves),
+                     norm.weights.data(), rows_of_leaf(rstd, leaf, leaves), heads, kv_heads,
+                     sum.accumulate());
+    sum.added();
+  }
+  dweight.finish();
 }
 
 }  // namespace
@@ -67,18 +109,14 @@ Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, cons
   }
   const Tensor y = activation({batch, tokens, heads * head_size}, x.dtype());
   const Tensor logsumexp = activation({batch, heads, tokens}, statistics_dtype(x.dtype()));
-  attention_forward(queries(y), logsumexp, queries(qk), keys(qk), values(x), factor, first_key);
+  const std::shared_ptr<const ContextAxis> axis = context_axis();
+  attend_forward(axis, queries(y), logsumexp, queries(qk), keys(qk), values(x), factor, first_key);
   const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dx = like(x);
-    attention_backward(queries(dx), keys(dx), values(dx), queries(dy), queries(qk), keys(qk),
-                       values(x), queries(y), logsumexp, factor, first_key,
-                       rotary.defined() ? &rotary : nullptr);
-    if (norm.defined()) {
-      const JoinedGradient dweight(norm.weights);
-      qk_norm_backward(dx, dweight.window(), x, norm.weights.data(), rstd, heads, kv_heads,
-                       dweight.accumulate());
-      dweight.finish();
-    }
+    attend_backward(axis, queries(dx), keys(dx), values(dx), queries(dy), queries(qk), keys(qk),
+                      values(x), queries(y), logsumexp, factor, first_key,
+                      rotary.defined() ? &rotary : nullptr);
+    if (norm.defined()) normalize_backward(dx, x, rstd, norm, heads, kv_heads);
     return {dx};
   };
   return differentiable(y, {std::move(qkv)}, norm.weights.trainable(), backward);
@@ -101,11 +139,12 @@ Variable attention(const Variable& q, const Variable& k, const Variable& v, std:
   const Tensor y = like(queries);
   const Tensor logsumexp =
       activation({q.shape()[0], heads, q.shape()[1]}, statistics_dtype(q.dtype()));
-  attention_forward(all(y), logsumexp, all(queries), all(keys), all(values), factor, first_key);
+  const std::shared_ptr<const ContextAxis> axis = context_axis();
+  attend_forward(axis, all(y), logsumexp, all(queries), all(keys), all(values), factor, first_key);
   const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dq = like(queries), dk = like(keys), dv = like(values);
-    attention_backward(all(dq), all(dk), all(dv), all(dy), all(queries), all(keys), all(values),
-                       all(y), logsumexp, factor, first_key);
+    attend_backward(axis, all(dq), all(dk), all(dv), all(dy), all(queries), all(keys),
+                      all(values), all(y), logsumexp, factor, first_key, nullptr);
     return {dq, dk, dv};
   };
   return differentiable(y, {q, k, v}, false, backward);

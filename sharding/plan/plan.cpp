@@ -151,6 +151,12 @@ bool Plan::counts_in_loss(int rank) const {
   return place("tensor") == 0 && place("pipeline") == stages - 1;
 }
 
+TokenCut Plan::token_cut(int rank) const {
+  return {.ranks = context_ranks,
+          .rank = mesh.has("context") ? mesh.position_along(rank, {"context"}) : 0,
+          .leaves = token_leaves};
+}
+
 bool Plan::counts_in_norm(const GroupPlan& group, int rank) const {
   return norm_axes == group.placement.owners() ||
          mesh.position_along(rank, group.placement.replicate) == 0;
@@ -163,11 +169,15 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
             .communicates = options.strategy != StrategyKind::single,
             .micro_batches = options.micro_batches,
             .elastic = options.elastic,
+            .grid = options.grid > 0,
             .partial_sums = partial_sums_of(options),
             .live_gathers = options.live_gathers,
             .prefetch_in_forward = options.prefetch_in_forward,
             .prefetch_in_backward = options.prefetch_in_backward,
-            .counters = options.counters};
+            .counters = options.counters,
+            .context_ranks = options.context_parallel,
+            .token_leaves =
+                options.grid > 0 ? options.grid / options.context_parallel : 1};
   const std::vector<Placement> placements = placements_of(options, plan.mesh, machine.device);
   const std::vector<int> first = first_equal(placements);
   std::map<int, std::vector<Bucket>> by_placement;

@@ -328,9 +328,31 @@ bool masks_documents(const ResolvedConfig& run) {
   return rows == RowKind::packed || (rows == RowKind::windows && run.document_token.has_value());
 }
 
+namespace {
+
+/// The pieces that rows are cut into (autograd/context_axis.h); and a balance that sees whole rows.
+void check_cut_rows(const ResolvedConfig& run) {
+  const ShardingOptions& sharding = run.sharding;
+  const int parts = std::max(sharding.context_parallel, sharding.grid);
+  const std::int64_t length = run.config.data.sequence_length;
+  check(parts <= 1 || length % (2 * parts) == 0,
+        "data.sequence_length {} is no multiple of {}, twice sharding.{} {}: rows are cut into so "
+        "many pieces",
+        length, 2 * parts, sharding.grid > 0 ? "grid" : "context_parallel", parts);
+  check(sharding.context_parallel == 1 || run.config.moe.balance != Balance::hf,
+        "moe.balance hf counts whole rows, and sharding.context_parallel {} cuts them; choose bias "
+        "or lagged",
+        sharding.context_parallel);
+}
+
+}  // namespace
+
 void check_sharding(const ResolvedConfig& run, int ranks) {
   const ResolvedConfig here = on_ranks(run, ranks);
-  check_with_place(run.config, [&] { check_options(here.sharding, {.ranks = ranks}); });
+  check_with_place(run.config, [&] {
+    check_options(here.sharding, {.ranks = ranks});
+    check_cut_rows(here);
+  });
 }
 
 std::string uneven_batch(const ResolvedConfig& run, int ranks) {
