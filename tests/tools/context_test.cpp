@@ -121,6 +121,71 @@ TEST_CASE("context: packed documents have the same bits") {
   expect_same_bits(tiny("llama4-mini"), {2, 4}, {"fsdp"}, /*documents=*/true);
 }
 
+TEST_CASE("context: whole rows in one sum agree with cut rows to rounding") {
+  for (const char* preset : {"gpt2-mini", "qwen3-mini", "qwen3-moe-mini", "llama4-mini"}) {
+    Config config = tiny(preset);
+    config.optimizer.clip_norm = 0.0;
+    config.sharding.grid = 0;
+    const TrainedSession whole = run(config, 1, /*documents=*/true);
+    config = variant_of(config, "fsdp");
+    for (const int ranks : {2, 4}) {
+      INFO(preset << " on " << ranks << " ranks");
+      config.sharding.context_parallel = ranks;
+      const TrainedSession cut = run(config, ranks, /*documents=*/true);
+      for (std::size_t i = 0; i < whole.losses.size(); ++i) {
+        CHECK(cut.losses[i] == Approx(whole.losses[i]).epsilon(1e-5));
+      }
+      CHECK(cut.norms[0] == Approx(whole.norms[0]).epsilon(1e-5));
+      CHECK(cut.norms[1] == Approx(whole.norms[1]).epsilon(1e-3));
+      CHECK((cut.weights != whole.weights));
+    }
+  }
+}
+
+TEST_CASE("context: micro-batches, rows of several ranks, and checkpointing have the same bits") {
+  Config config = tiny("qwen3-mini");
+  config.data.batch_size = 4;
+  config.data.accumulation_steps = 2;
+  expect_same_bits(config, {2, 4}, {"ddp", "zero1", "zero2", "fsdp_flat"});
+  config.sharding.activation_checkpointing = {.first = 0, .every = 1};
+  expect_same_bits(config, {4}, {"fsdp"});
+
+  // Two batch ranks: the tree over ranks has the leaves of a row as a subtree.
+  Config by_rows = tiny("gpt2-mini");
+  for (const char* strategy : {"ddp", "zero3", "fsdp", "hsdp"}) {
+    by_rows = variant_of(by_rows, strategy);
+    by_rows.sharding.context_parallel = 1;
+    const TrainedSession expected = run(by_rows, 2);
+    for (const int context : {2, 4}) {
+      INFO(fmt::format("{} with {} context ranks", strategy, context));
+      by_rows.sharding.context_parallel = context;
+      expect_equal(run(by_rows, 2 * context), expected);
+    }
+  }
+}
+
+TEST_CASE("context: with train.elastic rows and tokens are shared out over any ranks") {
+  Config config = tiny("llama3-mini");
+  config.data.batch_size = 4;
+  config.train.elastic = 4;
+  const TrainedSession expected = run(config, 1);
+  for (const auto& [context, ranks] : {std::pair(1, 4), {2, 2}, {2, 8}, {4, 8}}) {
+    INFO(context << " context ranks of " << ranks);
+    Config here = variant_of(config, "fsdp");
+    here.sharding.context_parallel = context;
+    expect_equal(run(here, ranks), expected);
+  }
+}
+
+TEST_CASE("context: 16-bit runs have the same bits") {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    Config config = tiny("qwen3-moe-mini");
+    config.moe.balance = Balance::bias;
+    config.runtime.compute_dtype = dtype;
+    expect_same_bits(config, {2, 4}, {"fsdp"});
+  }
+}
+
 TEST_CASE("context: dropout has the same bits") {
   Config config = tiny("gpt2-mini");
   config.model.dropout = 0.2;
