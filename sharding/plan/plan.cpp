@@ -108,6 +108,20 @@ std::vector<int> first_equal(const std::vector<Placement>& placements) {
   return first;
 }
 
+/// Block b is unit b + 1. Each forward pass gathers; backward gathers once more, and reduces.
+void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trained) {
+  const auto& [elements, forward_passes] = options.keys_and_values;
+  std::int64_t gathers = 0, reductions = 0;
+  for (int unit = 1; unit <= std::ssize(forward_passes); ++unit) {
+    const bool goes_backward = unit >= lowest_trained;
+    gathers += goes_backward ? forward_passes[static_cast<std::size_t>(unit - 1)] + 1 : 1;
+    reductions += goes_backward ? 1 : 0;
+  }
+  plan.gathered_keys = gathers * elements / plan.batch_ranks();
+  plan.reduced_keys = reductions * elements / plan.batch_ranks();
+  plan.key_bytes = static_cast<std::int64_t>(size_of(options.compute_dtype));
+}
+
 Axes norm_axes_of(const Plan& plan) {
   const Axes owners = plan.groups.front().placement.owners();
   const bool same = std::all_of(plan.groups.begin(), plan.groups.end(),
@@ -192,6 +206,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
                                      plan.communicates, lowest_trained_unit(units)));
   }
   plan.norm_axes = norm_axes_of(plan);
+  add_key_traffic(plan, options, lowest_trained_unit(units));
   return plan;
 }
 

@@ -108,6 +108,9 @@ struct Plan {
   /// Whether rows are cut, for several ranks or for sums that do not depend on their number.
   bool cuts_rows() const { return context_ranks * token_leaves > 1; }
   TokenCut token_cut(int rank) const;
+  /// Elements of keys and values, and their size in bytes, that the ranks of one batch rank gather in a
+  /// step, and of their f32 gradients that they reduce.
+  std::int64_t gathered_keys = 0, reduced_keys = 0, key_bytes = 4;
   /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum. In
   /// trees of leaves a micro-batch is a subtree.
   int losses() const { return elastic || grid ? micro_batches : 1; }

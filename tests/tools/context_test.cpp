@@ -17,6 +17,7 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
+using test::Findings;
 using test::TrainedSession;
 
 constexpr std::int64_t kVocabulary = 37;
@@ -68,8 +69,13 @@ TrainedSession run(const Config& config, int ranks, bool documents = false) {
         source.value_or(random_tokens(config.data, config.model.vocab_size)));
     if (world.rank() == 0) evaluation = loss;
   };
-  TrainedSession trained = test::train_session(
-      config, ranks, {.device = test::device(), .source = source, .after = after});
+  Findings findings;
+  TrainedSession trained = test::train_session(config, ranks,
+                                               {.device = test::device(),
+                                                .source = source,
+                                                .findings = &findings,
+                                                .after = after});
+  CHECK(findings.wrong() == std::vector<std::string>{});
   trained.losses.push_back(evaluation);
   return trained;
 }

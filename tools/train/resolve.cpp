@@ -289,9 +289,21 @@ ResolvedConfig resolve(const Config& config) {
   sizes.context = shape.context;
   sizes.vocab_size = shape.vocab_size;
   run.sharding = sharding_options(config);
-  run.sharding.counters = shape.experts.layers * shape.experts.count;
+  describe_to_sharding(run);
   run.schedule = schedule_of(config);
   return run;
+}
+
+void describe_to_sharding(ResolvedConfig& run) {
+  const TransformerShape shape = shape_of(run.model);
+  run.sharding.counters = shape.experts.layers * shape.experts.count;
+  auto& [elements, forward_passes] = run.sharding.keys_and_values;
+  elements = tokens_per_step(run.config.data) * 2 * shape.kv_heads * shape.head_size;
+  forward_passes.clear();
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
+    const bool again = run.config.sharding.activation_checkpointing.recomputes(layer);
+    forward_passes.push_back(again ? 2 : 1);
+  }
 }
 
 std::optional<std::int32_t> find_document_token(const std::string& name, const fs::path& tokenizer,
