@@ -7,11 +7,15 @@
 
 #include "runtime/random.h"
 #include "sharding/comm/threads/threads.h"
+#include "sharding/plan/footprint.h"
 #include "tests/support/device.h"
 #include "tests/tools/sessions.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/sharding_options.h"
+#include "tools/plan/dry_run.h"
+#include "tools/plan/plan.h"
 #include "tools/train/session.h"
+#include "tools/train/trainer.h"
 
 namespace tessera {
 namespace {
@@ -190,6 +194,103 @@ TEST_CASE("context: 16-bit runs have the same bits") {
     config.runtime.compute_dtype = dtype;
     expect_same_bits(config, {2, 4}, {"fsdp"});
   }
+}
+
+TEST_CASE("context: a run goes on with 2, 4 and 1 ranks and ends with the same bits", "[cpu]") {
+  const test::TemporaryDirectory folder;
+  Config config = test::tiny_run(folder);
+  config.model.context = config.data.sequence_length = 32;
+  config.train.steps = 6;
+  config.train.eval_every = 2;
+  config.train.checkpoint_every = 2;
+  config.sharding.grid = 4;
+  config.optimizer.schedule = ScheduleKind::constant;
+  train(config);
+  Config changing = config;
+  changing.train.dir = folder / "changing";
+  const auto run_until = [&](std::int64_t step, int context_ranks, const char* strategy) {
+    Config run = variant_of(changing, strategy);
+    run.runtime.ranks = run.sharding.context_parallel = context_ranks;
+    run.train.steps = step;
+    train(run);
+  };
+  run_until(2, 2, "fsdp");
+  run_until(4, 4, "zero3");
+  run_until(6, 1, "ddp");
+  CHECK(test::results_of(changing.train.dir) == test::results_of(config.train.dir));
+  CHECK(test::model_bytes(changing.train.dir) == test::model_bytes(config.train.dir));
+}
+
+TEST_CASE("context: four ranks have a quarter of a long row's activations each", "[cpu]") {
+  Config config = variant_of(tiny("llama3-mini"), "ddp");
+  config.model.context = 4096;
+  config.model.layers = 4;
+  config.data = {.batch_size = 1, .sequence_length = 4096};
+  config.sharding.grid = 0;
+  const auto activations = [&](int ranks) {
+    config.sharding.context_parallel = ranks;
+    std::int64_t peak = 0;
+    test::with_session(config, ranks, [&](TrainingSession& session, const BatchSource& source,
+                                          Communicator& world) {
+      session.step(1, source);
+      context().allocator().reset_peaks();
+      session.step(2, source);
+      if (world.rank() == 0) peak = context().allocator().account()[Category::activations].peak;
+    });
+    const ResolvedConfig run = resolve(config);
+    const StepMemory dry = dry_run(run, {.ranks = ranks, .threads = 1});
+    CHECK(dry.account[Category::activations].peak == peak);
+    return peak;
+  };
+  const std::int64_t whole = activations(1), quarter = activations(4);
+  // A quarter of what is kept; the keys and values of one layer, gathered and with gradients, are whole.
+  const std::int64_t keys_and_values = 4096 * 2 * 8 * 4;
+  CHECK(quarter >= whole / 4);
+  CHECK(quarter <= whole / 4 + 5 * keys_and_values);
+}
+
+TEST_CASE("context: plan prints the axis and the bytes of keys and values") {
+  Config config = variant_of(tiny("llama3-mini"), "fsdp");
+  config.sharding.grid = 0;
+  config.sharding.activation_checkpointing = {.first = 1, .every = 1};
+  const auto sent = [&](int context_ranks) {
+    config.sharding.context_parallel = context_ranks;
+    const ResolvedConfig run = resolve(config);
+    return footprint_of(make_model(run)->units(), run.sharding, 4, 0).bytes_sent;
+  };
+  // Two rows of 32 tokens on 4 ranks, one key head and one value head of 8 channels: in two layers,
+  // the second computed again, 5 gathers and 2 reductions, 3/4 or 1/2 of each part's bytes.
+  const std::int64_t bytes = 32 * 2 * 8 * 4 * (5 + 2);
+  CHECK(sent(4) - sent(1) == 2 * bytes * 3 / 4);
+  CHECK(sent(2) - sent(1) == bytes / 2);
+  config.sharding.context_parallel = 2;
+  CHECK_THAT(plan(config, {.ranks = 4}), Contains("mesh        replica 1 x shard 2 x context 2"));
+}
+
+TEST_CASE("context: what cannot be cut is refused with one line") {
+  const auto refused = [](auto change, int ranks, const std::string& message) {
+    Config config = variant_of(tiny("qwen3-moe-mini"), "fsdp");
+    config.sharding.context_parallel = 2;
+    change(config);
+    CHECK_THROWS_WITH(check_ranks(resolve(config), ranks), Contains(message));
+  };
+  refused([](Config& c) { c.data.sequence_length = 24; }, 2,
+          "data.sequence_length 24 is no multiple of 16, twice sharding.grid 8");
+  refused([](Config& c) { c.data.sequence_length = 30, c.sharding.grid = 0; }, 2,
+          "data.sequence_length 30 is no multiple of 4, twice sharding.context_parallel 2");
+  refused([](Config&) {}, 3, "the 3 ranks are no multiple of");
+  refused([](Config& c) { c.sharding.context_parallel = 3; }, 3, "expected a power of two");
+  refused([](Config& c) { c.sharding.strategy = StrategyKind::single; }, 2, "choose ddp");
+  refused([](Config& c) { c.moe.balance = Balance::hf; }, 2, "choose bias or lagged");
+  refused([](Config& c) { c.sharding.reduce_dtype = DType::bf16; }, 2,
+          "sharding.grid needs gradients sent in f32");
+  refused(
+      [](Config& c) {
+        c.data.accumulation_steps = 2;
+        c.sharding.reduce = ReduceAfter::last_micro_batch;
+      },
+      2, "leave out sharding.reduce");
+  refused([](Config& c) { c.sharding.expert_parallel = 2; }, 4, "Set sharding.expert_parallel=1");
 }
 
 TEST_CASE("context: dropout has the same bits") {
