@@ -83,7 +83,8 @@ Variable cast(const Variable& x, DType dtype);
 Variable reshape(const Variable& x, const Shape& shape);
 
 /// The mask is addressed by `random`; x begins at element `first` of the tensor that it is for. Identity if
-/// probability is 0.
+/// probability is 0. With ranks that share out tokens (context_axis.h) x is [P B, t, C], and an element
+/// has the mask of its place in [B, T, C].
 Variable dropout(Variable x, float probability, const RandomStream& random, std::int64_t first = 0);
 
 /// The norms of the heads of queries and of keys.
@@ -129,8 +130,13 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
 ///
 /// The gradients are computed here, in the forward pass, so backward must start from this variable
 /// with seed 1; another seed raises Error.
+///
+/// FurtherUse::yes: `embedding` of the weight gets its gradient later in the same pass, as where both ends
+/// of a model are tied. With leaves of tokens (context_axis.h) it then adds to each of them.
+enum class FurtherUse { no, yes };
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
                               double loss_scale, int ignore_index = kIgnoreIndex,
-                              std::int64_t chunk = kAutomaticChunk);
+                              std::int64_t chunk = kAutomaticChunk,
+                              FurtherUse further_use = FurtherUse::no);
 
 }  // namespace tessera

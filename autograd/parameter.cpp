@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -26,6 +27,7 @@ struct Parameter::State {
   Tensor data;
   std::vector<Tensor> gradients;
   bool has_gradient = false;
+  std::vector<Tensor> leaf_gradients;
 };
 
 Parameter::Parameter(std::string name, const Shape& shape, Initializer initializer)
@@ -139,6 +141,14 @@ Accumulate Parameter::next_contribution() const {
   const bool first = !state_->has_gradient;
   state_->has_gradient = true;
   return first ? Accumulate::no : Accumulate::yes;
+}
+
+void Parameter::leave_leaf_gradients(std::vector<Tensor> gradients) const {
+  state_->leaf_gradients = std::move(gradients);
+}
+
+std::vector<Tensor> Parameter::take_leaf_gradients() const {
+  return std::exchange(state_->leaf_gradients, {});
 }
 
 namespace {

@@ -91,6 +91,12 @@ class Parameter {
   /// For operations: `no` for the first contribution since reset_gradient(), `yes` after.
   Accumulate next_contribution() const;
 
+  /// The gradients of the first of two uses for each leaf of a rank's tokens (leaf_sum.h), which the second
+  /// use takes and adds to. They have the window's dtype.
+  void leave_leaf_gradients(std::vector<Tensor> gradients) const;
+  /// None if no use has left any.
+  std::vector<Tensor> take_leaf_gradients() const;
+
   /// Writes initial values of `elements` of the parameter into `part`. They are made on the host, so that
   /// they have the same bits on every device.
   void initialize(const Tensor& part, const Elements& elements, std::uint64_t seed) const;

@@ -7,7 +7,7 @@
 // Between two products that are cut, rows of tokens are shared out too (Korthikanti et al. 2023,
 // "sequence parallelism"): rank r of t has the r-th of t equal parts of the N rows. They are gathered
 // before a product that is cut by outputs, and the sums behind one that is cut by inputs are scattered
-// to them. If the rows have no N / parts rows each, every rank has all rows.
+// to them. If the rows are no multiple of sum_parts, every rank has all rows.
 //
 // A sum that ranks divide is formed as `sum_parts` parts, which are added in a binary tree
 // (kernels/tree_reduce/op.h). Each rank forms sum_parts / t of them. So the number of ranks does not

@@ -10,6 +10,7 @@
 #include "kernels/matmul/op.h"
 #include "kernels/qk_norm/op.h"
 #include "models/documents.h"
+#include "models/row_pieces.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -69,6 +70,7 @@ TokenPositions Pass::positions() const {
   positions.first = first_position();
   positions.each = document_positions;
   if (cache != nullptr) positions.length = cache->capacity;
+  if (row_tokens > 0) positions.end = positions.length = row_tokens;
   for (const Pass& sequence : sequences) {
     positions.end = std::max(positions.end, sequence.first_position() + sequence.tokens);
   }
@@ -121,11 +123,24 @@ std::vector<Parameter> parameters_of_all(const std::vector<const Module*>& modul
   return parameters;
 }
 
-/// Lets the tokens of `ids` attend to their own documents, and count their positions from these.
-void place_documents(Pass& pass, const Tensor& ids, const Tensor& starts) {
+void check_starts(const Tensor& starts, const Tensor& ids) {
   check(starts.shape() == ids.shape(),
         "the documents' starts are {}; expected the shape of the inputs, {}", describe(starts),
         describe(ids));
+}
+
+/// The tokens that queries of near tokens see; 0: no chunks, or no window.
+struct Near {
+  std::int64_t chunk, window;
+
+  explicit Near(const TransformerShape& shape)
+      : chunk(shape.chunks.layers > 0 ? shape.chunks.tokens : 0),
+        window(shape.windows.layers > 0 ? shape.windows.tokens : 0) {}
+};
+
+/// Lets the tokens of `ids` attend to their own documents, and count their positions from these.
+void place_documents(Pass& pass, const Tensor& ids, const Tensor& starts) {
+  check_starts(starts, ids);
   pass.document_positions = document_positions(starts);
   pass.first_key = first_keys(starts, /*chunk=*/0);
 }
@@ -133,12 +148,26 @@ void place_documents(Pass& pass, const Tensor& ids, const Tensor& starts) {
 /// The first keys of queries that see near tokens only. `starts` may be undefined.
 Tensor near_keys(const Pass& pass, const Tensor& ids, const Tensor& starts,
                  const TransformerShape& shape) {
-  const std::int64_t chunk = shape.chunks.layers > 0 ? shape.chunks.tokens : 0;
-  const std::int64_t window = shape.windows.layers > 0 ? shape.windows.tokens : 0;
+  const Near near(shape);
   // No position reaches the second chunk, or leaves the first window.
-  if (pass.first_position() + ids.size(1) <= chunk + window) return pass.first_key;
+  if (pass.first_position() + ids.size(1) <= near.chunk + near.window) return pass.first_key;
   const Tensor row_starts = starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32);
-  return first_keys(row_starts, chunk, pass.first_position(), window);
+  return first_keys(row_starts, near.chunk, pass.first_position(), near.window);
+}
+
+/// The same for pieces of rows that ranks share out, near keys included.
+void place_pieces(Pass& pass, const Tensor& ids, const Tensor& starts,
+                  const TransformerShape& shape, const TokenCut& cut) {
+  const Tensor row_starts = starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32);
+  check_starts(row_starts, ids);
+  pass.document_positions = positions_in_pieces(row_starts, cut);
+  if (starts.defined()) pass.first_key = first_keys_in_pieces(starts, cut, 0, 0);
+  pass.first_key_near = pass.first_key;
+  const Near near(shape);
+  const std::int64_t reach = near.chunk + near.window;
+  if (reach > 0 && pass.row_tokens > reach) {
+    pass.first_key_near = first_keys_in_pieces(row_starts, cut, near.chunk, near.window);
+  }
 }
 
 /// The new tokens of sequences, one after another: i32 [1, n], and their positions.
@@ -204,15 +233,22 @@ void Decoder::add_block(const std::string& unit_name, std::unique_ptr<DecoderBlo
 void Decoder::check_tokens(const Tensor& ids, const Pass& pass) const {
   check(ids.dtype() == DType::i32 && ids.rank() == 2 && ids.numel() > 0,
         "the model's inputs are {}; expected token ids, i32 [B, T]", describe(ids));
-  const std::int64_t tokens = pass.first_position() + ids.size(1);
+  const std::int64_t tokens =
+      pass.row_tokens > 0 ? pass.row_tokens : pass.first_position() + ids.size(1);
   check(tokens <= shape_.context,
         "a sequence of {} tokens is longer than the model's context of {}", tokens, shape_.context);
 }
 
 Pass Decoder::placed(Pass pass, const Tensor& ids, const Tensor& document_starts) const {
+  const std::shared_ptr<const ContextAxis>& axis = context_axis();
+  if (axis != nullptr) pass.row_tokens = ids.size(1) * axis->cut().pieces_of_row();
   check_tokens(ids, pass);
   {
     const CategoryScope category(Category::activations);
+    if (axis != nullptr) {
+      place_pieces(pass, ids, document_starts, shape_, axis->cut());
+      return pass;
+    }
     if (document_starts.defined()) place_documents(pass, ids, document_starts);
     if (shape_.chunks.layers + shape_.windows.layers > 0) {
       pass.first_key_near = near_keys(pass, ids, document_starts, shape_);
@@ -264,9 +300,11 @@ Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Ten
       trunk(stage, x, inputs, placed({.training = training}, inputs, document_starts));
   if (counts) routers_->finish_forward();
   if (stage.last < parts()) return y;
+  const bool tied = stage.first == 0 && head_unit().at_both_ends();
   return head_unit().run_once(
       [&](const Variable& h) {
-        return linear_cross_entropy(final_norm(h), head_weight(), targets, loss_scale);
+        return linear_cross_entropy(final_norm(h), head_weight(), targets, loss_scale, kIgnoreIndex,
+                                    kAutomaticChunk, tied ? FurtherUse::yes : FurtherUse::no);
       },
       y);
 }

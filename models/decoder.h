@@ -34,6 +34,9 @@ struct Pass {
   KeyValueCache* cache = nullptr;
   /// i32 [B, T]: the tokens' positions in their documents. Undefined: a row is one document.
   Tensor document_positions;
+  /// Tokens of a whole row if ranks share them out (autograd/context_axis.h); else 0. The batch elements
+  /// are then pieces of rows, and `document_positions` is defined.
+  std::int64_t row_tokens = 0;
   /// i32 [B, T]: the first key that each query sees (kernels/attention/first_key.h), of its document
   /// and of the near ones. Undefined: the first of the row.
   Tensor first_key, first_key_near;

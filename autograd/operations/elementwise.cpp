@@ -2,9 +2,11 @@
 #include "autograd/operations.h"
 
 #include "autograd/activations.h"
+#include "autograd/context_axis.h"
 #include "autograd/engine.h"
 #include "kernels/gelu/op.h"
 #include "kernels/swiglu/op.h"
+#include "runtime/check.h"
 
 namespace tessera {
 
@@ -74,13 +76,35 @@ Variable reshape(const Variable& x, const Shape& shape) {
                         [from = x.shape()](Tensor dy) -> Gradients { return {dy.reshape(from)}; });
 }
 
+namespace {
+
+/// dropout of x, which begins at element `first`; of pieces [P B, t, C] of rows if there is an axis.
+void drop(const Tensor& y, const Tensor& x, float probability, const RandomStream& random,
+          std::int64_t first, const ContextAxis* axis) {
+  if (axis == nullptr) return dropout(y, x, probability, random, first);
+  const TokenCut& cut = axis->cut();
+  const std::int64_t elements = x.numel() / x.size(0), batch = x.size(0) / cut.pieces();
+  check(elements % 4 == 0,
+        "dropout: a row's piece has {} elements; with context parallelism this must be a multiple "
+        "of 4. "
+        "Take a longer data.sequence_length, or set model.dropout=0",
+        elements);
+  for (std::int64_t i = 0; i < x.size(0); ++i) {
+    const std::int64_t place = i % batch * cut.pieces_of_row() + cut.place_of(i / batch);
+    dropout(y.slice(i, i + 1), x.slice(i, i + 1), probability, random, place * elements);
+  }
+}
+
+}  // namespace
+
 Variable dropout(Variable x, float probability, const RandomStream& random, std::int64_t first) {
   if (probability == 0.0f) return x;
   const Tensor y = like(x.data());
-  dropout(y, x.data(), probability, random, first);
+  const std::shared_ptr<const ContextAxis> axis = context_axis();
+  drop(y, x.data(), probability, random, first, axis.get());
   return differentiable(y, {x}, false, [=](Tensor dy) -> Gradients {
     const Tensor dx = reuse(dy);
-    dropout(dx, dy, probability, random, first);
+    drop(dx, dy, probability, random, first, axis.get());
     return {dx};
   });
 }

@@ -2,8 +2,10 @@
 #include "autograd/operations.h"
 
 #include "autograd/activations.h"
+#include "autograd/context_axis.h"
 #include "autograd/engine.h"
 #include "autograd/joined_parameters.h"
+#include "autograd/leaf_sum.h"
 #include "autograd/operations/divided.h"
 #include "kernels/bias/op.h"
 #include "kernels/embedding/op.h"
@@ -29,14 +31,42 @@ Tensor data_of(const JoinedParameters& bias) {
 void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters& bias,
                           const Tensor& x, const Tensor& dy, Transpose transpose) {
   const JoinedGradient dweight(weight), dbias(bias);
-  if (weight.trainable()) {
-    linear_backward_weight(dweight.window(), dbias.window(), x, dy, transpose, dweight.accumulate(),
-                           dbias.accumulate());
-  } else if (bias.trainable()) {
-    bias_backward(dbias.window(), dy, dbias.accumulate());
+  const std::int64_t leaves = token_leaves();
+  LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);
+  LeafSum of_bias(dbias.window(), dbias.accumulate(), leaves);
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    const Tensor x_of = rows_of_leaf(x, leaf, leaves), dy_of = rows_of_leaf(dy, leaf, leaves);
+    if (weight.trainable()) {
+      linear_backward_weight(of_weight.next(), of_bias.next(), x_of, dy_of, transpose,
+                             of_weight.accumulate(), of_bias.accumulate());
+    } else if (bias.trainable()) {
+      bias_backward(of_bias.next(), dy_of, of_bias.accumulate());
+    }
+    of_weight.added();
+    of_bias.added();
   }
   dweight.finish();
   dbias.finish();
+}
+
+/// Adds to a table's gradient. Leaves that the head has left, where it has the same weight, are added to
+/// first: a leaf's gradient is that of both uses.
+void embedding_gradient(const Parameter& table, const Tensor& dy, const Tensor& ids,
+                        std::optional<std::int64_t> padding_id, const TablePart& part) {
+  const std::vector<Tensor> begun = table.take_leaf_gradients();
+  const std::int64_t leaves = token_leaves();
+  LeafSum sum(table.gradient(), table.next_contribution(), leaves);
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    const Tensor dy_of = rows_of_leaf(dy, leaf, leaves), ids_of = rows_of_leaf(ids, leaf, leaves);
+    if (begun.empty()) {
+      embedding_backward(sum.next(), dy_of, ids_of, sum.accumulate(), padding_id, part);
+      sum.added();
+    } else {
+      const Tensor& of_leaf = begun[static_cast<std::size_t>(leaf)];
+      embedding_backward(of_leaf, dy_of, ids_of, Accumulate::yes, padding_id, part);
+      sum.add(of_leaf);
+    }
+  }
 }
 
 /// The layers of a feed-forward network: gelu lies between them or, if it is gated, swiglu.
@@ -282,8 +312,7 @@ class Lookup {
   }
 
   void backward(const Tensor& dy, std::optional<std::int64_t> padding_id) const {
-    embedding_backward(table_.gradient(), whole_rows(axis_, dy), ids_, table_.next_contribution(),
-                       padding_id, part_);
+    embedding_gradient(table_, whole_rows(axis_, dy), ids_, padding_id, part_);
   }
 
  private:

@@ -298,6 +298,13 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   std::vector<Flow> flows;
   if (!plan.communicates) return flows;
   for (const GroupPlan& group : plan.groups) GroupFootprint(plan, group, rank).add_traffic(flows);
+  if (plan.context_ranks > 1) {
+    const auto sent = [&](std::int64_t elements) {
+      return sent_by_slices(elements, plan.context_ranks);
+    };
+    add_flow(flows, plan.mesh, {"context"}, false, plan.key_bytes * sent(plan.gathered_keys));
+    add_flow(flows, plan.mesh, {"context"}, true, 4 * sent(plan.reduced_keys));
+  }
   // The norm: words of i64. The losses, and whether to stop: f32.
   const auto add_all_reduce = [&](std::int64_t elements, std::int64_t size, const Axes& along) {
     const Reduced sent = sent_by_all_reduce(elements, plan.mesh.size_along(along),

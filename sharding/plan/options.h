@@ -131,6 +131,14 @@ struct ShardingOptions {
   /// How many integers the ranks add up once per step, in addition to the norm and the loss. A
   /// mixture of experts has one for each expert of each layer.
   std::int64_t counters = 0;
+  /// Context parallelism: the keys and values that attention exchanges.
+  struct KeysAndValues {
+    /// Elements of one layer in a step, of all rows.
+    std::int64_t elements = 0;
+    /// For each layer, how often its forward pass runs in a micro-batch: twice if backward computes it
+    /// again.
+    std::vector<int> forward_passes = {};
+  } keys_and_values = {};
 };
 
 /// Whether the strategy itself or one of the rules is hsdp.

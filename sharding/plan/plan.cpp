@@ -115,6 +115,20 @@ std::vector<int> first_equal(const std::vector<Placement>& placements) {
   return first;
 }
 
+/// Block b is unit b + 1. Each forward pass gathers; backward gathers once more, and reduces.
+void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trained) {
+  const auto& [elements, forward_passes] = options.keys_and_values;
+  std::int64_t gathers = 0, reductions = 0;
+  for (int unit = 1; unit <= std::ssize(forward_passes); ++unit) {
+    const bool goes_backward = unit >= lowest_trained;
+    gathers += goes_backward ? forward_passes[static_cast<std::size_t>(unit - 1)] + 1 : 1;
+    reductions += goes_backward ? 1 : 0;
+  }
+  plan.gathered_keys = gathers * elements / plan.batch_ranks();
+  plan.reduced_keys = reductions * elements / plan.batch_ranks();
+  plan.key_bytes = static_cast<std::int64_t>(size_of(options.compute_dtype));
+}
+
 Axes norm_axes_of(const Plan& plan) {
   const Axes owners = plan.groups.front().placement.owners();
   const bool same = std::all_of(plan.groups.begin(), plan.groups.end(),
@@ -155,6 +169,12 @@ bool Plan::counts_in_loss(int rank) const {
   return mesh.place(rank, "tensor") == 0 && mesh.place(rank, "pipeline") == stages - 1;
 }
 
+TokenCut Plan::token_cut(int rank) const {
+  return {.ranks = context_ranks,
+          .rank = mesh.has("context") ? mesh.position_along(rank, {"context"}) : 0,
+          .leaves = token_leaves};
+}
+
 bool Plan::counts_in_norm(const GroupPlan& group, int rank) const {
   return norm_axes == group.placement.owners() ||
          mesh.position_along(rank, group.placement.replicate) == 0;
@@ -167,11 +187,15 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
             .communicates = options.strategy != StrategyKind::single,
             .micro_batches = options.micro_batches,
             .elastic = options.elastic,
+            .grid = options.grid > 0,
             .partial_sums = partial_sums_of(options),
             .live_gathers = options.live_gathers,
             .prefetch_in_forward = options.prefetch_in_forward,
             .prefetch_in_backward = options.prefetch_in_backward,
-            .counters = options.counters};
+            .counters = options.counters,
+            .context_ranks = options.context_parallel,
+            .token_leaves =
+                options.grid > 0 ? options.grid / options.context_parallel : 1};
   const std::vector<Placement> placements = placements_of(options, plan.mesh, machine.device);
   const std::vector<int> first = first_equal(placements);
   std::map<int, std::vector<Bucket>> by_placement;
@@ -187,6 +211,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
                                      plan.communicates, lowest_trained_unit(units)));
   }
   plan.norm_axes = norm_axes_of(plan);
+  add_key_traffic(plan, options, lowest_trained_unit(units));
   return plan;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/context_axis.h"
 #include "sharding/plan/partition.h"
 #include "sharding/plan/placement.h"
 #include "sharding/plan/schedule.h"
@@ -90,6 +91,8 @@ struct Plan {
   int sum_parts = 1;
   /// As ShardingOptions::elastic.
   bool elastic = false;
+  /// Whether sums over tokens are those of a fixed number of leaves (ShardingOptions::grid).
+  bool grid = false;
   /// Sums of micro-batches that a rank keeps in addition to the shards' gradients.
   int partial_sums = 0;
   /// Prefetching keeps at most this many inner buckets of a group gathered.
@@ -102,8 +105,19 @@ struct Plan {
   /// The ranks that compute different rows of a batch, and the place of `rank` among them.
   int batch_ranks() const { return mesh.size_along(batch_axes(mesh)); }
   int batch_rank(int rank) const { return mesh.position_along(rank, batch_axes(mesh)); }
-  /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum.
-  int losses() const { return elastic ? micro_batches : 1; }
+  /// Ranks that share out the tokens of every row, and the leaves of a row that each of them sums by
+  /// itself (autograd/context_axis.h).
+  int context_ranks = 1;
+  int token_leaves = 1;
+  /// Whether rows are cut, for several ranks or for sums that do not depend on their number.
+  bool cuts_rows() const { return context_ranks * token_leaves > 1; }
+  TokenCut token_cut(int rank) const;
+  /// Elements of keys and values, and their size in bytes, that the ranks of one batch rank gather in a
+  /// step, and of their f32 gradients that they reduce.
+  std::int64_t gathered_keys = 0, reduced_keys = 0, key_bytes = 4;
+  /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum. In
+  /// trees of leaves a micro-batch is a subtree.
+  int losses() const { return elastic || grid ? micro_batches : 1; }
   /// Whether `rank` adds its losses to the sum over all ranks: of tensor ranks, which have the same
   /// losses, the first, in the last stage of a pipeline.
   bool counts_in_loss(int rank) const;

@@ -5,6 +5,7 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
+#include "sharding/strategy/context_exchange.h"
 #include "sharding/strategy/expert_axis.h"
 #include "sharding/strategy/gradient_norm.h"
 #include "sharding/strategy/tensor_ranks.h"
@@ -33,6 +34,7 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
       uses_communication_stream_(plan_.communicates || plan_.elastic || offloads(plan_)) {
   share_out_experts();
   share_out_tensors();
+  share_out_tokens();
   make_groups(seed);
   masters_changed(Writes::masters);
   for (const auto& unit : units) unit->attach(this);
@@ -77,6 +79,16 @@ void Strategy::share_out_tensors() {
       }
     }
   }
+}
+
+void Strategy::share_out_tokens() {
+  if (!plan_.cuts_rows()) return;
+  Communicator* group = nullptr;
+  if (plan_.context_ranks > 1) {
+    group = &communicators_.split(
+        *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"context"}); });
+  }
+  context_axis_ = std::make_shared<ContextExchange>(plan_.token_cut(rank_), group);
 }
 
 void Strategy::make_groups(std::uint64_t seed) {

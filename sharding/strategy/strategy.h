@@ -17,6 +17,7 @@
 #include <memory>
 #include <vector>
 
+#include "autograd/context_axis.h"
 #include "autograd/unit.h"
 #include "kernels/gradient_norm/op.h"
 #include "sharding/comm/communicator.h"
@@ -37,6 +38,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   ~Strategy() override;
 
   const Plan& plan() const { return plan_; }
+  /// The axis that cuts rows; null if ranks have whole rows.
+  const std::shared_ptr<const ContextAxis>& context_axis() const { return context_axis_; }
 
   /// Begins a step: the last step's gradients are forgotten. Raises Error if the last step was
   /// neither applied by update() nor given up by discard(), or if a parameter has been frozen or
@@ -74,6 +77,7 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   void share_out_experts();
   void share_out_tensors();
   void make_groups(std::uint64_t seed);
+  void share_out_tokens();
   void check_trained_set() const;
   void check_masters(const Unit& unit) const;
   void finish_micro_batch();
@@ -93,6 +97,7 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   std::map<const Unit*, std::vector<UnitBucket>> buckets_of_;
   /// Whether the strategy queues work on the communication stream.
   bool uses_communication_stream_;
+  std::shared_ptr<const ContextAxis> context_axis_;
   StepProtocol protocol_;
 };
 

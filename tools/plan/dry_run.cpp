@@ -96,6 +96,7 @@ ResolvedConfig shortened(const ResolvedConfig& run, int ranks, std::int64_t micr
   }
   data.batch_size = rows * data.accumulation_steps * sharing;
   shorter.sharding.micro_batches = static_cast<int>(data.accumulation_steps);
+  describe_to_sharding(shorter);
   return shorter;
 }
 
@@ -112,7 +113,7 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::
   TrainingSession session(run, *world);
   const DataConfig& data = run.config.data;
   UnitWork work(session.model(), session.strategy(), session.rows_per_micro_batch(),
-                data.sequence_length);
+                data.sequence_length, run.sharding.context_parallel);
   PeakWatch watch(session.model(), work);
   const BatchSource batches = blank_batches(run);
   session.step(1, batches);  // some memory is allocated at its first use

@@ -7,12 +7,14 @@
 
 namespace tessera {
 
-UnitWork::UnitWork(LanguageModel& model, UnitHooks& next, std::int64_t rows, std::int64_t length)
+UnitWork::UnitWork(LanguageModel& model, UnitHooks& next, std::int64_t rows, std::int64_t length,
+                   int context_ranks)
     : model_(model),
       next_(next),
-      tokens_(static_cast<double>(rows) * static_cast<double>(length)),
+      tokens_(static_cast<double>(rows) * static_cast<double>(length) /
+              context_ranks),
       attention_(attention_flops(model.shape(), rows, length) /
-                 static_cast<double>(model.shape().layers)) {}
+                 static_cast<double>(model.shape().layers) / context_ranks) {}
 
 bool UnitWork::is_block(const Unit& unit) const {
   const Units& units = model_.units();
