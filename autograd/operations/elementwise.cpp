@@ -1,6 +1,8 @@
 // Operations on every element alone, and reshape.
 #include "autograd/operations.h"
 
+#include <algorithm>
+
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
 #include "autograd/engine.h"
@@ -78,33 +80,38 @@ Variable reshape(const Variable& x, const Shape& shape) {
 
 namespace {
 
-/// dropout of x, which begins at element `first`; of pieces [P B, t, C] of rows if there is an axis.
+/// dropout of rows x [n, C] of a pass. An element has the mask of its place in the whole rows [B, T, C].
 void drop(const Tensor& y, const Tensor& x, float probability, const RandomStream& random,
-          std::int64_t first, const ContextAxis* axis) {
-  if (axis == nullptr) return dropout(y, x, probability, random, first);
+          const PassRows& rows, const ContextAxis* axis) {
+  const std::int64_t channels = x.size(-1);
+  if (axis == nullptr) return dropout(y, x, probability, random, rows.first * channels);
   const TokenCut& cut = axis->cut();
-  const std::int64_t elements = x.numel() / x.size(0), batch = x.size(0) / cut.pieces();
-  check(elements % 4 == 0,
+  const std::int64_t tokens = rows.tokens, batch = rows.batch / cut.pieces();
+  check(tokens * channels % 4 == 0,
         "dropout: a row's piece has {} elements; with context parallelism this must be a multiple "
-        "of 4. "
-        "Take a longer data.sequence_length, or set model.dropout=0",
-        elements);
-  for (std::int64_t i = 0; i < x.size(0); ++i) {
-    const std::int64_t place = i % batch * cut.pieces_of_row() + cut.place_of(i / batch);
-    dropout(y.slice(i, i + 1), x.slice(i, i + 1), probability, random, place * elements);
+        "of 4. Take a longer data.sequence_length, or set model.dropout=0",
+        tokens * channels);
+  const std::int64_t end = rows.first + x.size(0);
+  for (std::int64_t row = rows.first; row < end;) {
+    const std::int64_t piece = row / tokens, last = std::min(end, (piece + 1) * tokens);
+    const std::int64_t place = piece % batch * cut.pieces_of_row() + cut.place_of(piece / batch);
+    const auto part = [&](const Tensor& t) { return t.slice(row - rows.first, last - rows.first); };
+    dropout(part(y), part(x), probability, random, (place * tokens + row % tokens) * channels);
+    row = last;
   }
 }
 
 }  // namespace
 
-Variable dropout(Variable x, float probability, const RandomStream& random, std::int64_t first) {
+Variable dropout(Variable x, float probability, const RandomStream& random, PassRows rows) {
   if (probability == 0.0f) return x;
   const Tensor y = like(x.data());
   const std::shared_ptr<const ContextAxis> axis = context_axis();
-  drop(y, x.data(), probability, random, first, axis.get());
+  if (rows.batch == 0) rows = {.batch = x.shape()[0], .tokens = x.shape()[1]};
+  drop(as_rows(y), as_rows(x.data()), probability, random, rows, axis.get());
   return differentiable(y, {x}, false, [=](Tensor dy) -> Gradients {
     const Tensor dx = reuse(dy);
-    drop(dx, dy, probability, random, first, axis.get());
+    drop(as_rows(dx), as_rows(dy), probability, random, rows, axis.get());
     return {dx};
   });
 }
