@@ -114,7 +114,8 @@ void check_context(const ShardingOptions& options) {
   if (options.grid == 0) return;
   check(options.micro_batches == 1 ||
             (options.reduce_every_micro_batch && !options.sum_replicas_once),
-        "sharding.grid adds up every micro-batch over the context ranks; leave out sharding.reduce and "
+        "sharding.grid adds up every micro-batch over the context ranks; leave out sharding.reduce "
+        "and "
         "sharding.sum_replicas_once");
   check(all_reduced_in_f32(options),
         "sharding.grid needs gradients sent in f32; leave out sharding.reduce_dtype");
@@ -318,10 +319,11 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
           grid, key, divided);
   }
   // Tensor ranks share out the rows of a context rank: whole leaves of them.
-  check(grid == 0 || grid % (options.tensor_parallel * options.context_parallel) == 0,
-        "sharding.grid {} is no multiple of sharding.context_parallel {} x sharding.tensor_parallel "
-        "{}",
-        grid, options.context_parallel, options.tensor_parallel);
+  check(
+      grid == 0 || grid % (options.tensor_parallel * options.context_parallel) == 0,
+      "sharding.grid {} is no multiple of sharding.context_parallel {} x sharding.tensor_parallel "
+      "{}",
+      grid, options.context_parallel, options.tensor_parallel);
   if (options.context_parallel > 1) check_context(options);
   placements_of(options, mesh_of(options, machine), machine.device);  // checks the groups
 }
