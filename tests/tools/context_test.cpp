@@ -243,7 +243,7 @@ TEST_CASE("context: four ranks have a quarter of a long row's activations each",
     return peak;
   };
   const std::int64_t whole = activations(1), quarter = activations(4);
-  // A quarter of what is kept; the keys and values of one layer, gathered and with gradients, are whole.
+  // A quarter of the kept tensors; the keys and values of one layer, gathered and with gradients, are whole.
   const std::int64_t keys_and_values = 4096 * 2 * 8 * 4;
   CHECK(quarter >= whole / 4);
   CHECK(quarter <= whole / 4 + 5 * keys_and_values);
@@ -267,7 +267,7 @@ TEST_CASE("context: plan prints the axis and the bytes of keys and values") {
   CHECK_THAT(plan(config, {.ranks = 4}), Contains("mesh        replica 1 x shard 2 x context 2"));
 }
 
-TEST_CASE("context: what cannot be cut is refused with one line") {
+TEST_CASE("context: rows, ranks and keys that cannot be cut are refused with one line") {
   const auto refused = [](auto change, int ranks, const std::string& message) {
     Config config = variant_of(tiny("qwen3-moe-mini"), "fsdp");
     config.sharding.context_parallel = 2;
