@@ -82,9 +82,10 @@ Variable scale(const Variable& x, double factor);
 Variable cast(const Variable& x, DType dtype);
 Variable reshape(const Variable& x, const Shape& shape);
 
-/// The mask is addressed by `random`. Identity if probability is 0. With ranks that share out tokens
-/// (context_axis.h) x is [P B, t, C], and an element has the mask of its place in [B, T, C].
-Variable dropout(Variable x, float probability, const RandomStream& random);
+/// The mask is addressed by `random`; x begins at element `first` of the tensor that it is for. Identity if
+/// probability is 0. Where ranks share out tokens (context_axis.h), an element of these pieces has the mask
+/// of its place in the whole rows [B, T, C].
+Variable dropout(Variable x, float probability, const RandomStream& random, std::int64_t first = 0);
 
 /// The norms of the heads of queries and of keys.
 struct QkNorm {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "autograd/operations.h"
+#include "autograd/operations/divided.h"
 #include "kernels/attention/first_key.h"
 #include "kernels/matmul/op.h"
 #include "kernels/qk_norm/op.h"
@@ -122,6 +123,11 @@ std::vector<Parameter> parameters_of_all(const std::vector<const Module*>& modul
   return parameters;
 }
 
+/// The documents' starts; those of rows that are a document each if `starts` is undefined.
+Tensor starts_or_rows(const Tensor& starts, const Tensor& ids) {
+  return starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32);
+}
+
 void check_starts(const Tensor& starts, const Tensor& ids) {
   check(starts.shape() == ids.shape(),
         "the documents' starts are {}; expected the shape of the inputs, {}", describe(starts),
@@ -150,14 +156,14 @@ Tensor near_keys(const Pass& pass, const Tensor& ids, const Tensor& starts,
   const Near near(shape);
   // No position reaches the second chunk, or leaves the first window.
   if (pass.first_position() + ids.size(1) <= near.chunk + near.window) return pass.first_key;
-  const Tensor row_starts = starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32);
+  const Tensor row_starts = starts_or_rows(starts, ids);
   return first_keys(row_starts, near.chunk, pass.first_position(), near.window);
 }
 
 /// The same for pieces of rows that ranks share out, near keys included.
 void place_pieces(Pass& pass, const Tensor& ids, const Tensor& starts,
                   const TransformerShape& shape, const TokenCut& cut) {
-  const Tensor row_starts = starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32);
+  const Tensor row_starts = starts_or_rows(starts, ids);
   check_starts(row_starts, ids);
   pass.document_positions = positions_in_pieces(row_starts, cut);
   if (starts.defined()) pass.first_key = first_keys_in_pieces(starts, cut, 0, 0);
@@ -240,7 +246,10 @@ void Decoder::check_tokens(const Tensor& ids, const Pass& pass) const {
 
 Pass Decoder::placed(Pass pass, const Tensor& ids, const Tensor& document_starts) const {
   const std::shared_ptr<const ContextAxis>& axis = context_axis();
-  if (axis != nullptr) pass.row_tokens = ids.size(1) * axis->cut().pieces_of_row();
+  if (axis != nullptr) {
+    axis->begin(ids.size(0) / axis->cut().pieces(), ids.size(1));
+    pass.row_tokens = ids.size(1) * axis->cut().pieces_of_row();
+  }
   check_tokens(ids, pass);
   {
     const CategoryScope category(Category::activations);
@@ -257,6 +266,11 @@ Pass Decoder::placed(Pass pass, const Tensor& ids, const Tensor& document_starts
 }
 
 Variable Decoder::trunk(const Stage& stage, Variable x, const Tensor& ids, const Pass& pass) {
+  const Unit& first_unit =
+      stage.first + 1 < parts() ? *units_[static_cast<std::size_t>(stage.first)] : head_unit();
+  if (const auto& axis = first_unit.parameters().front().tensor_axis()) {
+    axis->begin(ids.size(0), ids.size(1), token_leaves());
+  }
   if (stage.first == 0) {
     x = units_.front()->run_once([&](const Variable&) { return embed(ids, pass); }, Variable());
   }
@@ -306,7 +320,16 @@ Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Ten
 Variable Decoder::logits(const Tensor& inputs, const Tensor& document_starts) {
   const Variable x = trunk(inputs, placed({}, inputs, document_starts));
   return head_unit().run_once(
-      [&](const Variable& h) { return linear(final_norm(h), head_weight(), Parameter()); }, x);
+      [&](const Variable& h) {
+        const Variable logits = linear(final_norm(h), head_weight(), Parameter());
+        const Axis& axis = head_weight().tensor_axis();
+        if (axis == nullptr || axis->ranks() == 1) return logits;
+        const std::int64_t rows = inputs.numel(), own = logits.shape()[-1];
+        const Tensor all =
+            whole_columns(axis, logits.data().reshape({rows, own}), shape_.vocab_size);
+        return Variable(all.reshape({inputs.size(0), inputs.size(1), shape_.vocab_size}));
+      },
+      x);
 }
 
 Tensor Decoder::next_logits(std::span<const NewTokens> sequences) {
@@ -321,7 +344,7 @@ Tensor Decoder::next_logits(std::span<const NewTokens> sequences) {
                                     sequence.tokens.reshape({1, tokens}), Tensor()));
   }
   const bool single = sequences.size() == 1;
-  const Variable x = trunk(joined.ids, single ? pass.sequences.front() : pass);
+  const Variable x = whole(trunk(joined.ids, single ? pass.sequences.front() : pass), joined.ids);
   const Variable last(rows_before(joined.ends, x.data()));
   return head_unit()
       .run_once([&](const Variable& h) { return Variable(wide_logits(h)); }, last)
@@ -334,7 +357,7 @@ Tensor Decoder::log_probabilities(const Tensor& inputs, const Tensor& targets) {
         describe(inputs));
   const NoGradient no_gradient;
   const CategoryScope category(Category::activations);
-  const Variable x = trunk(inputs, placed({}, inputs, Tensor()));
+  const Variable x = whole(trunk(inputs, placed({}, inputs, Tensor())), inputs);
   const std::int64_t count = inputs.numel();
   const Tensor rows = x.data().reshape({count, shape_.width});
   const Tensor result = Tensor::empty({count}, statistics_dtype(x.dtype()));
@@ -355,10 +378,19 @@ Tensor Decoder::log_probabilities(const Tensor& inputs, const Tensor& targets) {
 }
 
 Tensor Decoder::wide_logits(const Variable& rows) const {
+  const Parameter& weight = head_weight();
   const Tensor logits =
-      Tensor::empty({rows.shape()[0], shape_.vocab_size}, statistics_dtype(rows.dtype()));
-  matmul(logits, final_norm(rows).data(), head_weight().data(), Transpose::no, Transpose::yes);
-  return logits;
+      Tensor::empty({rows.shape()[0], weight.held_shape()[0]}, statistics_dtype(rows.dtype()));
+  matmul(logits, final_norm(rows).data(), weight.data(), Transpose::no, Transpose::yes);
+  return whole_columns(weight.tensor_axis(), logits, shape_.vocab_size);
+}
+
+Variable Decoder::whole(const Variable& x, const Tensor& ids) const {
+  const Axis& axis = head_weight().tensor_axis();
+  if (axis == nullptr) return x;
+  const Tensor rows =
+      whole_rows(axis, x.data().reshape({x.data().numel() / shape_.width, shape_.width}));
+  return Variable(rows.reshape({ids.size(0), ids.size(1), shape_.width}));
 }
 
 }  // namespace tessera

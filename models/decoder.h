@@ -130,6 +130,8 @@ class Decoder : public LanguageModel {
   /// Logits [N, V] of rows [N, width] of the residual stream, f32 (f64 for f64). Not linear(): logits
   /// rounded to 16 bits would often tie.
   Tensor wide_logits(const Variable& rows) const;
+  /// The residual stream of all rows [1, N, width], where ranks share them out.
+  Variable whole(const Variable& x, const Tensor& ids) const;
   /// The unit of the final norm and the head.
   Unit& head_unit() const;
 

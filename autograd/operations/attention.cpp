@@ -3,11 +3,13 @@
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "autograd/activations.h"
 #include "autograd/context_attention.h"
 #include "autograd/engine.h"
 #include "autograd/leaf_sum.h"
+#include "autograd/operations/divided.h"
 #include "kernels/attention/op.h"
 #include "kernels/qk_norm/op.h"
 #include "runtime/category.h"
@@ -39,8 +41,8 @@ Tensor rotated(const Variable& x, std::int64_t heads, std::int64_t head_size,
 
 /// attention_forward; over the keys of all ranks of a row if these share out its tokens.
 void attend_forward(const std::shared_ptr<const ContextAxis>& axis, const Heads& o, Out logsumexp,
-             const Heads& q, const Heads& k, const Heads& v, float scale,
-             const Tensor& first_key) {
+                    const Heads& q, const Heads& k, const Heads& v, float scale,
+                    const Tensor& first_key) {
   if (axis == nullptr) {
     attention_forward(o, logsumexp, q, k, v, scale, first_key);
   } else {
@@ -49,10 +51,10 @@ void attend_forward(const std::shared_ptr<const ContextAxis>& axis, const Heads&
 }
 
 /// Its attention_backward.
-void attend_backward(const std::shared_ptr<const ContextAxis>& axis, const Heads& dq, const Heads& dk,
-              const Heads& dv, const Heads& d_o, const Heads& q, const Heads& k, const Heads& v,
-              const Heads& o, const Tensor& logsumexp, float scale, const Tensor& first_key,
-              const Rotary* rotary) {
+void attend_backward(const std::shared_ptr<const ContextAxis>& axis, const Heads& dq,
+                     const Heads& dk, const Heads& dv, const Heads& d_o, const Heads& q,
+                     const Heads& k, const Heads& v, const Heads& o, const Tensor& logsumexp,
+                     float scale, const Tensor& first_key, const Rotary* rotary) {
   if (axis == nullptr) {
     attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key, rotary);
     return;
@@ -62,17 +64,54 @@ void attend_backward(const std::shared_ptr<const ContextAxis>& axis, const Heads
   if (rotary != nullptr) rope_backward(dq, dk, *rotary);
 }
 
-/// Turns the gradients of normalized queries and keys into those of x's, and adds to the weights'.
-void normalize_backward(const Tensor& dx, const Tensor& x, const Tensor& rstd, const QkNorm& norm,
-                        std::int64_t heads, std::int64_t kv_heads) {
+/// The largest power of two that divides both numbers, and is at most `most`.
+std::int64_t common_power_of_two(std::int64_t a, std::int64_t b, std::int64_t most) {
+  std::int64_t power = 1;
+  while (2 * power <= most && a % (2 * power) == 0 && b % (2 * power) == 0) power *= 2;
+  return power;
+}
+
+/// x = the sum of its rows [n, elements] in the balanced tree, in the first of them.
+Tensor sum_of_rows(const Tensor& x) {
+  std::vector<Tensor> rows;
+  for (std::int64_t i = 0; i < x.size(0); ++i) rows.push_back(x.slice(i, i + 1));
+  if (rows.size() > 1) tree_reduce(rows.front(), rows, Reduction::sum);
+  return rows.front();
+}
+
+/// The backward pass of the norms, for each leaf of tokens: dx holds the gradient of their results. Ranks
+/// that share out the heads add the weights' gradients over groups of heads.
+void norm_backward(const QkNorm& norm, const Tensor& dx, const Tensor& x, const Tensor& rstd,
+                   std::int64_t heads, std::int64_t kv_heads) {
   const JoinedGradient dweight(norm.weights);
+  const Axis& axis = axis_of(norm.weights);
   const std::int64_t leaves = token_leaves();
-  LeafSum sum(dweight.window(), dweight.accumulate(), leaves);
-  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-    qk_norm_backward(rows_of_leaf(dx, leaf, leaves), sum.next(), rows_of_leaf(x, leaf, leaves),
+  const auto add_leaf = [&](std::int64_t leaf, Out sum, Accumulate accumulate, auto... group) {
+    qk_norm_backward(rows_of_leaf(dx, leaf, leaves), sum, rows_of_leaf(x, leaf, leaves),
                      norm.weights.data(), rows_of_leaf(rstd, leaf, leaves), heads, kv_heads,
-                     sum.accumulate());
-    sum.added();
+                     accumulate, group...);
+  };
+  if (axis == nullptr || !dweight.window().defined()) {
+    LeafSum sum(dweight.window(), dweight.accumulate(), leaves);
+    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+      add_leaf(leaf, sum.next(), sum.accumulate());
+      sum.added();
+    }
+  } else {
+    const std::int64_t groups = common_power_of_two(heads, kv_heads, axis->own_parts());
+    const std::int64_t elements = dweight.window().numel();
+    const DType wide = statistics_dtype(dweight.window().dtype());
+    const Tensor of_leaves = activation({leaves, elements}, wide);
+    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+      const Tensor sums = activation({groups, elements}, wide);
+      for (std::int64_t group = 0; group < groups; ++group) {
+        add_leaf(leaf, sums.slice(group, group + 1).reshape({elements}), Accumulate::no,
+                 HeadGroup{group, groups});
+      }
+      of_leaves.slice(leaf, leaf + 1).copy_from(sum_of_rows(sums));
+    }
+    sum_over_ranks(axis, of_leaves);
+    accumulate(dweight.window(), sum_of_rows(of_leaves), dweight.accumulate());
   }
   dweight.finish();
 }
@@ -114,9 +153,9 @@ Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, cons
   const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dx = like(x);
     attend_backward(axis, queries(dx), keys(dx), values(dx), queries(dy), queries(qk), keys(qk),
-                      values(x), queries(y), logsumexp, factor, first_key,
-                      rotary.defined() ? &rotary : nullptr);
-    if (norm.defined()) normalize_backward(dx, x, rstd, norm, heads, kv_heads);
+                    values(x), queries(y), logsumexp, factor, first_key,
+                    rotary.defined() ? &rotary : nullptr);
+    if (norm.defined()) norm_backward(norm, dx, x, rstd, heads, kv_heads);
     return {dx};
   };
   return differentiable(y, {std::move(qkv)}, norm.weights.trainable(), backward);

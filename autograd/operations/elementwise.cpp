@@ -1,6 +1,8 @@
 // Operations on every element alone, and reshape.
 #include "autograd/operations.h"
 
+#include <algorithm>
+
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
 #include "autograd/engine.h"
@@ -78,32 +80,36 @@ Variable reshape(const Variable& x, const Shape& shape) {
 
 namespace {
 
-/// dropout, of pieces [P B, t, C] of rows if there is an axis.
+/// dropout of x, whose first element is element `first` of this rank's [P B, t, C] if there is an axis.
 void drop(const Tensor& y, const Tensor& x, float probability, const RandomStream& random,
-          const ContextAxis* axis) {
-  if (axis == nullptr) return dropout(y, x, probability, random);
-  const TokenCut& cut = axis->cut();
-  const std::int64_t elements = x.numel() / x.size(0), batch = x.size(0) / cut.pieces();
-  check(elements % 4 == 0,
+          std::int64_t first, const ContextAxis* axis) {
+  if (axis == nullptr) return dropout(y, x, probability, random, first);
+  const std::int64_t channels = x.shape()[-1], tokens = axis->piece_tokens();
+  check(tokens * channels % 4 == 0,
         "dropout: a row's piece has {} elements; with context parallelism this must be a multiple of 4. "
         "Take a longer data.sequence_length, or set model.dropout=0",
-        elements);
-  for (std::int64_t i = 0; i < x.size(0); ++i) {
-    const std::int64_t place = i % batch * cut.pieces_of_row() + cut.place_of(i / batch);
-    dropout(y.slice(i, i + 1), x.slice(i, i + 1), probability, random, place * elements);
+        tokens * channels);
+  const Tensor to = as_rows(y), from = as_rows(x);
+  const std::int64_t before = first / channels;
+  for (std::int64_t row = 0; row < from.size(0);) {
+    const std::int64_t begin = before + row;
+    const std::int64_t end = std::min(from.size(0), row + tokens - begin % tokens);
+    dropout(to.slice(row, end), from.slice(row, end), probability, random,
+            axis->place_of_row(begin) * channels);
+    row = end;
   }
 }
 
 }  // namespace
 
-Variable dropout(Variable x, float probability, const RandomStream& random) {
+Variable dropout(Variable x, float probability, const RandomStream& random, std::int64_t first) {
   if (probability == 0.0f) return x;
   const Tensor y = like(x.data());
   const std::shared_ptr<const ContextAxis> axis = context_axis();
-  drop(y, x.data(), probability, random, axis.get());
-  return differentiable(y, {x}, false, [probability, random, axis](Tensor dy) -> Gradients {
+  drop(y, x.data(), probability, random, first, axis.get());
+  return differentiable(y, {x}, false, [=](Tensor dy) -> Gradients {
     const Tensor dx = reuse(dy);
-    drop(dx, dy, probability, random, axis.get());
+    drop(dx, dy, probability, random, first, axis.get());
     return {dx};
   });
 }

@@ -1,13 +1,11 @@
 // Cross-entropy, of logits and of the head's product.
 #include "autograd/operations.h"
 
-#include <utility>
-#include <vector>
-
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
 #include "autograd/engine.h"
-#include "autograd/leaf_sum.h"
+#include "autograd/operations/divided_loss.h"
+#include "autograd/operations/head_gradient.h"
 #include "kernels/reduce/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
@@ -38,34 +36,8 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore
   return differentiable(total, {logits}, false, backward);
 }
 
-Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
-                              double loss_scale, int ignore_index, std::int64_t chunk,
-                              FurtherUse further_use) {
-  const Tensor rows = as_rows(x.data());
-  const Tensor loss = activation({1}, statistics_dtype(x.dtype()));
-  const bool recording = gradients_enabled() && (x.requires_gradient() || weight.trainable());
-  const bool wants_dweight = recording && weight.trainable();
-  Tensor dx;
-  if (recording && x.requires_gradient()) dx = like(rows);
-  const std::int64_t leaves = token_leaves();
-  const Tensor flat = targets.reshape({targets.numel()});
-  const bool leaves_stay = wants_dweight && further_use == FurtherUse::yes && leaves > 1;
-  std::vector<Tensor> left;
-  LeafSum of_loss(loss, Accumulate::no, leaves);
-  LeafSum of_weight = wants_dweight && !leaves_stay
-                          ? LeafSum(weight.gradient(), weight.next_contribution(), leaves)
-                          : LeafSum({}, Accumulate::no, leaves);
-  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-    if (leaves_stay) left.push_back(like(weight.gradient()));
-    linear_cross_entropy(of_loss.next(), rows_of_leaf(dx, leaf, leaves),
-                         leaves_stay ? left.back() : of_weight.next(),
-                         rows_of_leaf(rows, leaf, leaves), weight.data(),
-                         rows_of_leaf(flat, leaf, leaves), loss_scale, of_weight.accumulate(),
-                         ignore_index, chunk);
-    of_loss.added();
-    of_weight.added();
-  }
-  if (leaves_stay) weight.leave_leaf_gradients(std::move(left));
+Variable end_of_graph(const Tensor& loss, const Variable& x, const Parameter& weight,
+                      const Tensor& dx) {
   return differentiable(
       loss, {x}, weight.trainable(), [dx, x_shape = x.shape()](Tensor dy) -> Gradients {
         const double seed = scalar_gradient(dy);
@@ -75,6 +47,32 @@ Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const 
               seed);
         return {dx.defined() ? dx.reshape(x_shape) : dx};
       });
+}
+
+Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
+                              double loss_scale, int ignore_index, std::int64_t chunk,
+                              FurtherUse further_use) {
+  if (weight.tensor_axis() != nullptr) {
+    return divided_cross_entropy(x, weight, targets, loss_scale, ignore_index, chunk, further_use);
+  }
+  const Tensor rows = as_rows(x.data());
+  const Tensor loss = activation({1}, statistics_dtype(x.dtype()));
+  const bool recording = gradients_enabled() && (x.requires_gradient() || weight.trainable());
+  Tensor dx;
+  if (recording && x.requires_gradient()) dx = like(rows);
+  const std::int64_t leaves = token_leaves();
+  const Tensor flat = targets.reshape({targets.numel()});
+  LeafSum of_loss(loss, Accumulate::no, leaves);
+  HeadGradient of_weight(weight, recording && weight.trainable(), further_use, leaves);
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    linear_cross_entropy(of_loss.next(), rows_of_leaf(dx, leaf, leaves), of_weight.next(),
+                         rows_of_leaf(rows, leaf, leaves), weight.data(),
+                         rows_of_leaf(flat, leaf, leaves), loss_scale, of_weight.accumulate(),
+                         ignore_index, chunk);
+    of_loss.added();
+    of_weight.added();
+  }
+  return end_of_graph(loss, x, weight, dx);
 }
 
 }  // namespace tessera

@@ -94,7 +94,7 @@ class GroupFootprint {
     for (const BucketLayout& bucket : group.buckets()) {
       elements_.push_back(bucket.elements);
       trained_.push_back(bucket.trainable_elements);
-      written_.push_back(group.expert_ranks * bucket.trainable_elements);
+      written_.push_back(group.expert_ranks() * bucket.trainable_elements);
     }
   }
 

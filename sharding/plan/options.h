@@ -146,6 +146,8 @@ bool has_hsdp(const ShardingOptions& options);
 /// Whether the model, or the part of it that a rule names, is computed in `dtype`.
 bool computes_in(const ShardingOptions& options, DType dtype);
 
+/// The parts of a sum that tensor ranks divide: the grid, or as many as ranks.
+int sum_parts_of(const ShardingOptions& options);
 /// Ranks that share parameters, gradients and optimizer state by the strategy. The product with the
 /// ranks of tensor and pipeline parallelism is `ranks`. Raises Error, naming the factors, if these do
 /// not divide `ranks`.

@@ -45,15 +45,17 @@ GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buck
                      const ShardingOptions& options, const Mesh& mesh, bool communicates,
                      int lowest_trained) {
   const int shards = mesh.size_along(placement.shard);
-  const int expert_ranks = mesh.size_along(placement.experts);
-  Partition partition(placement.layout, shards, buckets, expert_ranks);
+  const CutSizes cut = {.experts = mesh.size_along(placement.experts),
+                        .tensors = options.tensor_parallel,
+                        .sum_parts = sum_parts_of(options)};
+  Partition partition(placement.layout, shards, buckets, cut);
   Schedule schedule(partition.buckets(), lowest_trained);
   GroupPlan group{.placement = placement,
                   .partition = std::move(partition),
                   .schedule = std::move(schedule),
                   .shards = shards,
                   .replicas = mesh.size_along(placement.replicate),
-                  .expert_ranks = expert_ranks,
+                  .cut = cut,
                   .masters = masters_of(placement),
                   .gradients = gradient_case_of(placement, options, communicates)};
   if (placement.parameters == Held::sharded) {
@@ -68,20 +70,25 @@ GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buck
   return group;
 }
 
-/// Raises Error unless `ranks` ranks can share out the experts of each layer.
-void check_experts(const Units& units, int ranks) {
-  bool found = ranks == 1;
+/// Raises Error unless the ranks can share out the parameters as the options say.
+void check_cuts(const Units& units, const ShardingOptions& options) {
+  const CutSizes sizes = {.experts = options.expert_parallel,
+                          .tensors = options.tensor_parallel,
+                          .sum_parts = sum_parts_of(options)};
+  bool has_experts = false, is_cut = false;
   for (const auto& unit : units) {
     for (const Parameter& parameter : unit->parameters()) {
-      if (!parameter.stacked()) continue;
-      found = true;
-      check(parameter.shape()[0] % ranks == 0,
-            "sharding.expert_parallel {} does not divide the {} experts of '{}'", ranks,
-            parameter.shape()[0], parameter.name());
+      check_cut(parameter, sizes);
+      has_experts = has_experts || parameter.stacked();
+      is_cut = is_cut || is_divided(parameter, sizes);
     }
   }
-  check(found, "sharding.expert_parallel {} is for a mixture of experts; this model has none",
-        ranks);
+  check(has_experts || options.expert_parallel == 1,
+        "sharding.expert_parallel {} is for a mixture of experts; this model has none",
+        options.expert_parallel);
+  check(is_cut || options.tensor_parallel == 1,
+        "sharding.tensor_parallel {}: this model has no layer that ranks can share out",
+        options.tensor_parallel);
 }
 
 /// The lowest unit that a backward pass reaches.
@@ -158,11 +165,8 @@ DType GroupPlan::own_dtype(const Parameter& parameter) const {
 }
 
 bool Plan::counts_in_loss(int rank) const {
-  const auto place = [&](const std::string& axis) {
-    return mesh.has(axis) ? mesh.position_along(rank, {axis}) : 0;
-  };
   const int stages = mesh.has("pipeline") ? mesh.size_along({"pipeline"}) : 1;
-  return place("tensor") == 0 && place("pipeline") == stages - 1;
+  return mesh.place(rank, "tensor") == 0 && mesh.place(rank, "pipeline") == stages - 1;
 }
 
 TokenCut Plan::token_cut(int rank) const {
@@ -178,7 +182,7 @@ bool Plan::counts_in_norm(const GroupPlan& group, int rank) const {
 
 Plan make_plan(const Units& units, const ShardingOptions& options, const Machine& machine) {
   check_options(options, machine);
-  check_experts(units, options.expert_parallel);
+  check_cuts(units, options);
   Plan plan{.mesh = mesh_of(options, machine),
             .communicates = options.strategy != StrategyKind::single,
             .micro_batches = options.micro_batches,
@@ -200,6 +204,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
        })) {
     by_placement[bucket.placement].push_back(std::move(bucket));
   }
+  plan.sum_parts = sum_parts_of(options);
   check(!by_placement.empty(), "the model has no units");
   for (const auto& [index, buckets] : by_placement) {
     plan.groups.push_back(make_group(placements[index], buckets, options, plan.mesh,
@@ -289,11 +294,11 @@ std::string to_string(const Plan& plan) {
     text += fmt::format("layout      {}, {} shard{} x {} replica{}\n",
                         name_of(group.placement.layout), group.shards, group.shards == 1 ? "" : "s",
                         group.replicas, group.replicas == 1 ? "" : "s");
-    if (group.expert_ranks > 1) {
+    if (group.expert_ranks() > 1) {
       text += fmt::format(
           "experts     1/{} of each layer's, whole; layout, parameters and masters "
           "are of these\n",
-          group.expert_ranks);
+          group.expert_ranks());
     }
     text += fmt::format("parameters  {}\n", parameters_of(group));
     text += fmt::format("masters     {}, {}\n", name_of(group.placement.master_dtype),

@@ -57,9 +57,8 @@ struct GroupPlan {
   /// Sizes of the mesh along placement.shard and placement.replicate.
   int shards = 1;
   int replicas = 1;
-  /// Ranks that share out the experts of this group; 1 for other parameters. Backward writes this
-  /// many gradients of each parameter: one for each rank that rows came from.
-  int expert_ranks = 1;
+  /// The ranks that share out these parameters (held_part.h).
+  CutSizes cut = {};
   /// The slots that buckets are gathered into; empty if parameters are held whole.
   Slots gather_slots;
   Masters masters = Masters::in_buffer;
@@ -69,6 +68,9 @@ struct GroupPlan {
   bool sums_replicas_once = false;
 
   const std::vector<BucketLayout>& buckets() const { return partition.buckets(); }
+  /// Ranks that share out the experts of this group; 1 for other parameters. Backward writes this
+  /// many gradients of each parameter: one for each rank that rows came from.
+  int expert_ranks() const { return cut.experts; }
   int bucket_count() const { return static_cast<int>(buckets().size()); }
   ReshardGroup reshard_group_of(int shard) const;
   /// Whether the rank's own part of a parameter is a window into its bucket's buffer.
@@ -85,6 +87,8 @@ struct Plan {
   /// The gradient norm is a sum over the ranks along these axes; see counts_in_norm.
   Axes norm_axes;
   int micro_batches = 1;
+  /// Parts of a sum that tensor ranks divide (TensorAxis).
+  int sum_parts = 1;
   /// As ShardingOptions::elastic.
   bool elastic = false;
   /// Whether sums over tokens are those of a fixed number of leaves (ShardingOptions::grid).

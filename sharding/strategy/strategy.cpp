@@ -8,6 +8,7 @@
 #include "sharding/strategy/context_exchange.h"
 #include "sharding/strategy/expert_axis.h"
 #include "sharding/strategy/gradient_norm.h"
+#include "sharding/strategy/tensor_ranks.h"
 
 namespace tessera {
 namespace {
@@ -33,6 +34,7 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
       uses_communication_stream_(plan_.communicates || plan_.elastic || offloads(plan_)) {
   share_out_experts();
   share_out_tokens();
+  share_out_tensors();
   make_groups(seed);
   masters_changed(Writes::masters);
   for (const auto& unit : units) unit->attach(this);
@@ -40,13 +42,16 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
 
 Strategy::~Strategy() {
   for (const auto& unit : units_) unit->attach(nullptr);
-  for (const Shard& shard : shards_) shard.parameter.share_out(nullptr);
+  for (const Shard& shard : shards_) {
+    shard.parameter.share_out(nullptr);
+    shard.parameter.share_out(nullptr, shard.parameter.shape());
+  }
 }
 
 void Strategy::share_out_experts() {
   std::shared_ptr<ExpertExchange> exchange;
   for (const GroupPlan& group : plan_.groups) {
-    if (group.expert_ranks == 1) continue;
+    if (group.expert_ranks() == 1) continue;
     if (exchange == nullptr) {
       const auto number = [&](int rank) {
         return plan_.mesh.group_along(rank, group.placement.experts);
@@ -67,6 +72,23 @@ void Strategy::share_out_tokens() {
         *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"context"}); });
   }
   context_axis_ = std::make_shared<ContextExchange>(plan_.token_cut(rank_), group);
+}
+
+void Strategy::share_out_tensors() {
+  if (plan_.sum_parts == 1) return;
+  Communicator* group = nullptr;
+  if (plan_.mesh.has("tensor")) {
+    group = &communicators_.split(
+        *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"tensor"}); });
+  }
+  const auto axis = std::make_shared<TensorRanks>(group, plan_.sum_parts);
+  for (const GroupPlan& of : plan_.groups) {
+    for (const BucketLayout& bucket : of.buckets()) {
+      for (int p = 0; p < bucket.parameter_count(); ++p) {
+        bucket.parameters[p].share_out(axis, bucket.shapes[p]);
+      }
+    }
+  }
 }
 
 void Strategy::make_groups(std::uint64_t seed) {
@@ -214,7 +236,10 @@ GradientNorm Strategy::gradient_norm() {
   Tensors gradients;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (!plan_.counts_in_norm(plan_.groups[g], rank_)) continue;
-    for (const Tensor& gradient : groups_[g]->gradients()) gradients.push_back(gradient);
+    // Tensor ranks have the same gradients of parameters that they hold whole.
+    const bool divided_only = plan_.mesh.place(rank_, "tensor") > 0;
+    for (const Tensor& gradient : groups_[g]->gradients(divided_only))
+      gradients.push_back(gradient);
   }
   const bool alone = plan_.norm_axes.empty();
   return tessera::gradient_norm(gradients,
@@ -225,10 +250,13 @@ std::vector<ElementRange> Strategy::saved_elements() const {
   std::vector<ElementRange> saved;
   for (const GroupPlan& group : plan_.groups) {
     const int replica = plan_.mesh.position_along(rank_, group.placement.replicate);
+    const int tensors = group.cut.tensors, tensor = plan_.mesh.place(rank_, "tensor");
     for (int i = 0; i < group.partition.parameter_count(); ++i) {
       const Shard& shard = shards_[saved.size()];
-      const ElementRange share = share_of(shard.data.numel(), replica, group.replicas);
-      saved.push_back({shard.first + share.begin, shard.first + share.end});
+      const bool divided = is_divided(shard.parameter, group.cut);
+      saved.push_back(
+          divided ? share_of(shard.count(), replica, group.replicas)
+                  : share_of(shard.count(), replica * tensors + tensor, group.replicas * tensors));
     }
   }
   return saved;

@@ -52,8 +52,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   void write_masters(const std::function<void()>& write);
 
   const std::vector<Shard>& shards() const override { return shards_; }
-  /// For each of shards(), the flat elements of the parameter that this rank saves in a checkpoint.
-  /// Ranks that hold the same part each save a share of it.
+  /// For each of shards(), the elements of its data that this rank saves in a checkpoint. Ranks that
+  /// hold the same part each save a share of it.
   std::vector<ElementRange> saved_elements() const;
   void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) override;
 
@@ -73,8 +73,9 @@ class Strategy final : public UnitHooks, public ShardedParameters {
     bool last_unit = false;
   };
 
-  /// Gives parameters that ranks share out their exchange.
+  /// Gives parameters that ranks share out their exchange, or their axis.
   void share_out_experts();
+  void share_out_tensors();
   void make_groups(std::uint64_t seed);
   void share_out_tokens();
   void check_trained_set() const;

@@ -375,7 +375,7 @@ FAULTS = {
     },
     ("sharding/plan/plan.h", "elastic"): {
         "elastic: a rank adds up its losses before the sum over ranks": (
-            "return elastic ? micro_batches : 1;",
+            "return elastic || grid ? micro_batches : 1;",
             "return 1;"),
     },
     ("models/routers.cpp", "elastic"): {
@@ -388,7 +388,7 @@ FAULTS = {
             "return source.load(step, (i * world_.size() + world_.rank()) * rows, rows);",
             "return source.load(step, (world_.rank() * run_.config.data.accumulation_steps + i) * rows, rows);"),
         "elastic: dropout is drawn by the rank's own number of a micro-batch": (
-            "static_cast<std::uint64_t>(i * world_.size() + world_.rank())};",
+            "static_cast<std::uint64_t>(micro_batch(i))};",
             "static_cast<std::uint64_t>(i)};"),
     },
     ("sharding/plan/placement.cpp", "elastic"): {
@@ -525,8 +525,8 @@ FAULTS = {
             "      std::max(source.valid_targets(step, 0, run_.config.data.batch_size),\n"
             "               run_.config.data.batch_size * run_.config.data.sequence_length);"),
         "the evaluation weights batches by rows": (
-            "loss.data().item<float>() * static_cast<double>(targets);",
-            "loss.data().item<float>() * static_cast<double>(count) * all_targets / rows;"),
+            "of_rows.item<float>() * static_cast<double>(targets);",
+            "of_rows.item<float>() * static_cast<double>(count) * all_targets / rows;"),
         "training does not tell documents apart": (
             "numbers.loss_factor, /*training=*/true,\n                          batch.document_starts);",
             "numbers.loss_factor, /*training=*/true, Tensor());"),
@@ -671,8 +671,8 @@ FAULTS = {
     },
     ("autograd/operations/elementwise.cpp", "context"): {
         "a piece's mask is that of its place on the rank": (
-            "random, place * elements);",
-            "random, i * elements);"),
+            "axis->place_of_row(begin) * channels);",
+            "begin * channels);"),
     },
     ("autograd/operations/linear.cpp", "context"): {
         "the table's leaves are added without those of the head": (
@@ -913,7 +913,7 @@ FAULTS = {
     },
     ("tools/train/session.cpp", "train"): {
         "a rank stages the rows of rank 0": (
-            "source.stage(step, world_.rank() * rows, rows);",
+            "source.stage(step, micro_batch(0) * rows, rows);",
             "source.stage(step, 0 * rows, rows);"),
         "the rows of this step are staged again": (
             "stage_micro_batch(step + 1, source);",
