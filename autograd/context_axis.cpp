@@ -37,8 +37,8 @@ Tensor cut_rows(const Tensor& rows, const TokenCut& cut) {
   const Tensor from = rows.reshape({batch * pieces, tokens});
   const bool on_host = rows.device().is_cpu();
   const Shape shape = {cut.pieces() * batch, tokens};
-  const Tensor result = on_host ? Tensor::empty_on_host(shape, rows.dtype())
-                                : Tensor::empty(shape, rows.dtype());
+  const Tensor result =
+      on_host ? Tensor::empty_on_host(shape, rows.dtype()) : Tensor::empty(shape, rows.dtype());
   const auto for_each_piece = [&](const auto& copy) {
     for (std::int64_t j = 0; j < cut.pieces(); ++j) {
       for (std::int64_t b = 0; b < batch; ++b) copy(j * batch + b, b * pieces + cut.place_of(j));

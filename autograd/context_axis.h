@@ -64,10 +64,10 @@ class ContextAxis {
   }
   std::int64_t piece_tokens() const { return piece_tokens_; }
   /// The place of one of this rank's tokens, numbered in [P B, t], among those of whole rows [B, T].
-  std::int64_t place_of_row(std::int64_t row) const {
-    const std::int64_t piece = row / piece_tokens_;
-    const std::int64_t before = piece % batch_ * cut_.pieces_of_row() + cut_.place_of(piece / batch_);
-    return before * piece_tokens_ + row % piece_tokens_;
+  std::int64_t place_of_token(std::int64_t token) const {
+    const std::int64_t piece = token / piece_tokens_;
+    const std::int64_t place = cut_.place_of(piece / batch_);
+    return (piece % batch_ * cut_.pieces_of_row() + place) * piece_tokens_ + token % piece_tokens_;
   }
 
   /// Each tensor has a part per rank, of which this rank's is filled. Adds those of the others. On

@@ -25,6 +25,7 @@ class LeafSum {
 
   /// Where the next leaf's gradient is written; undefined if the window is.
   const Tensor& next();
+  const Tensor& window() const { return window_; }
   /// How it is written.
   Accumulate accumulate() const { return leaves_ == 1 ? accumulate_ : Accumulate::no; }
   /// It has been written. After the last leaf the window has the sum.

@@ -7,7 +7,7 @@
 // Between two products that are cut, rows of tokens are shared out too (Korthikanti et al. 2023,
 // "sequence parallelism"): rank r of t has the r-th of t equal parts of the N rows. They are gathered
 // before a product that is cut by outputs, and the sums behind one that is cut by inputs are scattered
-// to them. If the rows of a leaf (context_axis.h) are no multiple of the parts, every rank has all rows.
+// to them. If the rows are no multiple of sum_parts, every rank has all rows.
 //
 // A sum that ranks divide is formed as `sum_parts` parts, which are added in a binary tree
 // (kernels/tree_reduce/op.h). Each rank forms sum_parts / t of them. So the number of ranks does not
@@ -32,17 +32,13 @@ class TensorAxis {
   int sum_parts() const { return sum_parts_; }
   int own_parts() const { return sum_parts_ / ranks_; }
 
-  /// A pass begins over `batch` rows of `tokens` tokens, which are `leaves` leaves (context_axis.h).
-  void begin(std::int64_t batch, std::int64_t tokens, std::int64_t leaves) {
-    batch_ = batch, tokens_ = tokens, leaves_ = leaves;
-  }
+  /// A pass begins over `batch` rows of `tokens` tokens.
+  void begin(std::int64_t batch, std::int64_t tokens) { batch_ = batch, tokens_ = tokens; }
   std::int64_t rows() const { return batch_ * tokens_; }
   /// [batch, tokens, channels].
   Shape shape_of_rows(std::int64_t channels) const { return {batch_, tokens_, channels}; }
   /// Whether the ranks share out the rows.
-  bool shares_rows() const { return rows() % (sum_parts_ * leaves_) == 0; }
-  /// Parts of a sum over this rank's rows: each leaf has sum_parts.
-  std::int64_t own_row_parts() const { return own_parts() * leaves_; }
+  bool shares_rows() const { return rows() % sum_parts_ == 0; }
   /// The rows of this rank, and the first of them.
   std::int64_t own_rows() const { return shares_rows() ? rows() / ranks_ : rows(); }
   std::int64_t first_row() const { return shares_rows() ? own_rows() * rank_ : 0; }
@@ -62,7 +58,7 @@ class TensorAxis {
 
  private:
   const int ranks_, rank_, sum_parts_;
-  std::int64_t batch_ = 0, tokens_ = 0, leaves_ = 1;
+  std::int64_t batch_ = 0, tokens_ = 0;
 };
 
 }  // namespace tessera

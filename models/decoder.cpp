@@ -269,7 +269,7 @@ Variable Decoder::trunk(const Stage& stage, Variable x, const Tensor& ids, const
   const Unit& first_unit =
       stage.first + 1 < parts() ? *units_[static_cast<std::size_t>(stage.first)] : head_unit();
   if (const auto& axis = first_unit.parameters().front().tensor_axis()) {
-    axis->begin(ids.size(0), ids.size(1), token_leaves());
+    axis->begin(ids.size(0), ids.size(1));
   }
   if (stage.first == 0) {
     x = units_.front()->run_once([&](const Variable&) { return embed(ids, pass); }, Variable());

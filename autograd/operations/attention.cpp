@@ -71,47 +71,54 @@ std::int64_t common_power_of_two(std::int64_t a, std::int64_t b, std::int64_t mo
   return power;
 }
 
-/// x = the sum of its rows [n, elements] in the balanced tree, in the first of them.
-Tensor sum_of_rows(const Tensor& x) {
-  std::vector<Tensor> rows;
-  for (std::int64_t i = 0; i < x.size(0); ++i) rows.push_back(x.slice(i, i + 1));
-  if (rows.size() > 1) tree_reduce(rows.front(), rows, Reduction::sum);
-  return rows.front();
-}
+/// The gradients of the norms' weights, from the leaves of this rank's tokens. In each leaf, tensor ranks
+/// that share out the heads add up groups of heads.
+class NormWeightGradient {
+ public:
+  NormWeightGradient(const JoinedGradient& dweight, const Axis& axis, std::int64_t groups)
+      : axis_(axis),
+        groups_(groups),
+        sum_(dweight.window(), dweight.accumulate(), token_leaves()) {}
 
-/// The backward pass of the norms, for each leaf of tokens: dx holds the gradient of their results. Ranks
-/// that share out the heads add the weights' gradients over groups of heads.
-void norm_backward(const QkNorm& norm, const Tensor& dx, const Tensor& x, const Tensor& rstd,
-                   std::int64_t heads, std::int64_t kv_heads) {
+  /// Adds a leaf: kernel(window, accumulate, group of heads).
+  template <typename Kernel>
+  void add(const Kernel& kernel) {
+    if (axis_ == nullptr) {
+      kernel(sum_.next(), sum_.accumulate(), HeadGroup());
+      return sum_.added();
+    }
+    const Tensor& window = sum_.window();
+    const Tensor of_leaf = activation(window.shape(), window.dtype());
+    LeafSum of_groups(of_leaf, Accumulate::no, groups_);
+    for (std::int64_t group = 0; group < groups_; ++group) {
+      kernel(of_groups.next(), Accumulate::no, HeadGroup{group, groups_});
+      of_groups.added();
+    }
+    sum_over_ranks(axis_, of_leaf);
+    sum_.add(of_leaf);
+  }
+
+ private:
+  const Axis axis_;
+  const std::int64_t groups_;
+  LeafSum sum_;
+};
+
+/// Turns the gradients of normalized queries and keys into those of x's, and adds to the weights'.
+void normalize_backward(const Tensor& dx, const Tensor& x, const Tensor& rstd, const QkNorm& norm,
+                        std::int64_t heads, std::int64_t kv_heads) {
   const JoinedGradient dweight(norm.weights);
-  const Axis& axis = axis_of(norm.weights);
+  const Axis axis = dweight.window().defined() ? axis_of(norm.weights) : nullptr;
+  const std::int64_t groups =
+      axis == nullptr ? 1 : common_power_of_two(heads, kv_heads, axis->own_parts());
+  NormWeightGradient sum(dweight, axis, groups);
   const std::int64_t leaves = token_leaves();
-  const auto add_leaf = [&](std::int64_t leaf, Out sum, Accumulate accumulate, auto... group) {
-    qk_norm_backward(rows_of_leaf(dx, leaf, leaves), sum, rows_of_leaf(x, leaf, leaves),
-                     norm.weights.data(), rows_of_leaf(rstd, leaf, leaves), heads, kv_heads,
-                     accumulate, group...);
-  };
-  if (axis == nullptr || !dweight.window().defined()) {
-    LeafSum sum(dweight.window(), dweight.accumulate(), leaves);
-    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-      add_leaf(leaf, sum.next(), sum.accumulate());
-      sum.added();
-    }
-  } else {
-    const std::int64_t groups = common_power_of_two(heads, kv_heads, axis->own_parts());
-    const std::int64_t elements = dweight.window().numel();
-    const DType wide = statistics_dtype(dweight.window().dtype());
-    const Tensor of_leaves = activation({leaves, elements}, wide);
-    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-      const Tensor sums = activation({groups, elements}, wide);
-      for (std::int64_t group = 0; group < groups; ++group) {
-        add_leaf(leaf, sums.slice(group, group + 1).reshape({elements}), Accumulate::no,
-                 HeadGroup{group, groups});
-      }
-      of_leaves.slice(leaf, leaf + 1).copy_from(sum_of_rows(sums));
-    }
-    sum_over_ranks(axis, of_leaves);
-    accumulate(dweight.window(), sum_of_rows(of_leaves), dweight.accumulate());
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    const auto of = [&](const Tensor& rows) { return rows_of_leaf(rows, leaf, leaves); };
+    sum.add([&](Out window, Accumulate accumulate, const HeadGroup& group) {
+      qk_norm_backward(of(dx), window, of(x), norm.weights.data(), of(rstd), heads, kv_heads,
+                       accumulate, group);
+    });
   }
   dweight.finish();
 }
@@ -155,7 +162,7 @@ Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, cons
     attend_backward(axis, queries(dx), keys(dx), values(dx), queries(dy), queries(qk), keys(qk),
                     values(x), queries(y), logsumexp, factor, first_key,
                     rotary.defined() ? &rotary : nullptr);
-    if (norm.defined()) norm_backward(norm, dx, x, rstd, heads, kv_heads);
+    if (norm.defined()) normalize_backward(dx, x, rstd, norm, heads, kv_heads);
     return {dx};
   };
   return differentiable(y, {std::move(qkv)}, norm.weights.trainable(), backward);
@@ -182,8 +189,8 @@ Variable attention(const Variable& q, const Variable& k, const Variable& v, std:
   attend_forward(axis, all(y), logsumexp, all(queries), all(keys), all(values), factor, first_key);
   const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dq = like(queries), dk = like(keys), dv = like(values);
-    attend_backward(axis, all(dq), all(dk), all(dv), all(dy), all(queries), all(keys),
-                      all(values), all(y), logsumexp, factor, first_key, nullptr);
+    attend_backward(axis, all(dq), all(dk), all(dv), all(dy), all(queries), all(keys), all(values),
+                    all(y), logsumexp, factor, first_key, nullptr);
     return {dq, dk, dv};
   };
   return differentiable(y, {q, k, v}, false, backward);

@@ -1,9 +1,11 @@
 #include "autograd/operations/divided.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "autograd/activations.h"
+#include "autograd/context_axis.h"
 #include "kernels/add/op.h"
 #include "kernels/cast/op.h"
 #include "kernels/matmul/parts.h"
@@ -115,26 +117,43 @@ Tensor sum_over_outputs(const Axis& axis, const Tensor& dy, const JoinedParamete
   return rounded(scatter_sums(axis, sums), {}, received, dy.dtype());
 }
 
-RowSums::RowSums(const Axis& axis, std::int64_t rows, std::int64_t elements, DType dtype)
-    : axis_(axis) {
-  const std::int64_t parts = axis->own_row_parts();
-  const bool several = axis->shares_rows() && rows % parts == 0;
-  const CategoryScope category(Category::workspace);
-  parts_ = Tensor::empty({several ? parts : 1, elements}, statistics_dtype(dtype));
+std::int64_t row_leaves(const Axis& axis) {
+  if (axis == nullptr || !axis->shares_rows()) return token_leaves();
+  return context_axis() == nullptr ? axis->own_parts() : token_leaves() / axis->ranks();
 }
 
-Tensor RowSums::rows_of(const Tensor& rows, std::int64_t i) const {
-  if (!rows.defined()) return rows;
-  const std::int64_t count = rows.size(0) / parts();
-  return rows.slice(i * count, (i + 1) * count);
+namespace {
+
+/// Memory for a rank's own sum, where ranks share out the rows.
+Tensor own_sum(const Parameter& parameter) {
+  const Axis& axis = parameter.tensor_axis();
+  if (!parameter.trainable() || axis == nullptr || axis->ranks() == 1 || !axis->shares_rows()) {
+    return {};
+  }
+  return activation(parameter.shape(), statistics_dtype(parameter.gradient().dtype()));
 }
 
-Tensor RowSums::total() const {
-  std::vector<Tensor> parts;
-  for (std::int64_t i = 0; i < this->parts(); ++i) parts.push_back(part(i));
-  if (parts.size() > 1) tree_reduce(parts.front(), parts, Reduction::sum);
-  if (axis_->shares_rows()) sum_over_ranks(axis_, parts.front());
-  return parts.front();
+Tensor window_of(const Parameter& parameter, const Tensor& own) {
+  if (own.defined()) return own;
+  return parameter.trainable() ? parameter.gradient() : Tensor();
+}
+
+}  // namespace
+
+RowSum::RowSum(const Parameter& parameter, Accumulate accumulate)
+    : RowSum(parameter, accumulate, own_sum(parameter)) {}
+
+RowSum::RowSum(const Parameter& parameter, Accumulate accumulate, Tensor own)
+    : parameter_(parameter),
+      accumulate_(accumulate),
+      own_(std::move(own)),
+      sum_(window_of(parameter, own_), own_.defined() ? Accumulate::no : accumulate,
+           row_leaves(parameter.tensor_axis())) {}
+
+void RowSum::finish() const {
+  if (!own_.defined()) return;
+  sum_over_ranks(parameter_.tensor_axis(), own_);
+  tessera::accumulate(parameter_.gradient(), own_, accumulate_);
 }
 
 void accumulate(const Tensor& window, const Tensor& sum, Accumulate accumulate) {

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "autograd/joined_parameters.h"
+#include "autograd/leaf_sum.h"
 #include "autograd/tensor_axis.h"
 #include "kernels/op.h"
 
@@ -44,26 +45,29 @@ Tensor sum_over_inputs(const Axis& axis, const Tensor& x, const Tensor& weight,
 Tensor sum_over_outputs(const Axis& axis, const Tensor& dy, const JoinedParameters& weight,
                         Transpose transpose_weight, const Tensor& received);
 
-/// Sums of a parameter's gradient over this rank's rows, formed part by part and added in the tree.
-///
-///   RowSums sums(axis, rows, elements, dtype);
-///   for (std::int64_t i = 0; i < sums.parts(); ++i) kernel(sums.part(i), rows of sums.first_row(i) ...);
-///   sums.add_to(parameter)                                                        a collective
-class RowSums {
- public:
-  /// Parts of `rows` rows of this rank, each with a sum [elements].
-  RowSums(const Axis& axis, std::int64_t rows, std::int64_t elements, DType dtype);
+/// Leaves of this rank's rows (context_axis.h): those of its tokens, or its share of them.
+std::int64_t row_leaves(const Axis& axis);
 
-  std::int64_t parts() const { return parts_.size(0); }
-  Tensor part(std::int64_t i) const { return parts_.slice(i, i + 1).reshape({parts_.size(1)}); }
-  /// The rows of a part, of a tensor with all of this rank's.
-  Tensor rows_of(const Tensor& rows, std::int64_t i) const;
-  /// The sum over parts and ranks.
-  Tensor total() const;
+/// The gradient of a parameter that is a sum over rows, as a norm's weight is: a LeafSum over this rank's
+/// rows and, where tensor ranks share rows out, the sum over these.
+class RowSum {
+ public:
+  /// `accumulate`: how the gradient window is written.
+  RowSum(const Parameter& parameter, Accumulate accumulate);
+
+  const Tensor& next() { return sum_.next(); }
+  Accumulate accumulate() const { return sum_.accumulate(); }
+  void added() { sum_.added(); }
+  /// All leaves have been added. A collective where ranks share out the rows.
+  void finish() const;
 
  private:
-  const Axis& axis_;
-  Tensor parts_;
+  RowSum(const Parameter& parameter, Accumulate accumulate, Tensor own);
+
+  Parameter parameter_;
+  Accumulate accumulate_;
+  Tensor own_;  // of this rank, before the sum over ranks; undefined without one
+  LeafSum sum_;
 };
 
 /// Adds `sum` to a gradient window, or overwrites it. Elements, not shapes, are equal.

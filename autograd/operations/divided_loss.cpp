@@ -6,10 +6,7 @@
 #include <vector>
 
 #include "autograd/activations.h"
-#include "autograd/context_axis.h"
 #include "autograd/operations/divided.h"
-#include "autograd/operations/head_gradient.h"
-#include "kernels/round_sum/op.h"
 #include "kernels/vocabulary_cross_entropy/op.h"
 #include "runtime/category.h"
 #include "runtime/integer.h"
@@ -36,26 +33,6 @@ std::vector<Classes> classes_of(const Parameter& weight) {
   }
   return parts;
 }
-
-/// Sums of equally many terms as they come, in a balanced tree: the terms are a power of two.
-class TreeSum {
- public:
-  void add(Tensor term) {
-    for (std::optional<Tensor>& level : levels_) {
-      if (!level) {
-        level = std::move(term);
-        return;
-      }
-      tree_reduce(*level, std::vector{*level, term}, Reduction::sum);
-      term = *std::exchange(level, std::nullopt);
-    }
-    levels_.emplace_back(std::move(term));
-  }
-  const Tensor& total() const { return *levels_.back(); }
-
- private:
-  std::vector<std::optional<Tensor>> levels_;
-};
 
 Tensor workspace(const Shape& shape, DType dtype) {
   const CategoryScope category(Category::workspace);
@@ -128,17 +105,15 @@ class Head {
 
   /// dx [n, C] f32 = the sum over this rank's parts of dlogits weight.
   void input_gradient(const Tensor& dx, const std::vector<Tensor>& dlogits) const {
-    TreeSum sum;
+    LeafSum sum(dx, Accumulate::no, std::ssize(classes_));
     for (std::size_t i = 0; i < classes_.size(); ++i) {
-      const Tensor part = workspace(dx.shape(), dx.dtype());
       if (classes_[i].count == 0) {
-        part.zero();
+        sum.next().zero();
       } else {
-        matmul(part, dlogits[i], rows_of(weight_, classes_[i]));
+        matmul(sum.next(), dlogits[i], rows_of(weight_, classes_[i]));
       }
-      sum.add(part);
+      sum.added();
     }
-    dx.copy_from(sum.total());
   }
 
   /// Adds dlogits^T x to the rank's gradient, or overwrites it.
@@ -182,50 +157,30 @@ class Head {
 
 }  // namespace
 
-Variable divided_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
-                               double loss_scale, int ignore_index, std::int64_t chunk,
-                               FurtherUse further_use) {
-  const Axis& axis = weight.tensor_axis();
-  const Tensor own = as_rows(x.data()), rows = whole_rows(axis, own);
-  const Tensor all_targets = targets.reshape({targets.numel()});
+void divided_cross_entropy(Out loss, const HeadGradients& gradients, const Tensor& x,
+                           const Parameter& weight, const Tensor& targets, double loss_scale,
+                           int ignore_index, std::int64_t chunk) {
   const Head head(weight, loss_scale, ignore_index);
-  const bool recording = gradients_enabled() && (x.requires_gradient() || weight.trainable());
-  const DType wide = statistics_dtype(rows.dtype());
-  const Tensor loss = activation({1}, wide), of_chunk = activation({1}, wide);
+  const Tensor of_chunk = activation({1}, loss.dtype());
   if (chunk == kAutomaticChunk) {
-    chunk = rows.device().is_cpu() ? cpu::kCrossEntropyChunk : cuda::kCrossEntropyChunk;
+    chunk = x.device().is_cpu() ? cpu::kCrossEntropyChunk : cuda::kCrossEntropyChunk;
   }
-  Tensor sums;
-  if (recording && x.requires_gradient()) sums = activation(rows.shape(), wide);
-  const std::int64_t leaves = token_leaves(), of_leaf = rows.size(0) / leaves;
-  LeafSum of_loss(loss, Accumulate::no, leaves);
-  HeadGradient of_weight(weight, recording && weight.trainable(), further_use, leaves);
-  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-    const Tensor leaf_loss = of_loss.next(), gradient = of_weight.next();
-    const std::int64_t begin = leaf * of_leaf, end = begin + of_leaf;
-    Accumulate accumulate = of_weight.accumulate();
-    for (std::int64_t first = begin; first < end; first += chunk) {
-      const std::int64_t last = std::min(end, first + chunk);
-      const Tensor some = rows.slice(first, last), targets_of = all_targets.slice(first, last);
-      std::vector<Tensor> logits = head.logits(some);
-      const Tensor statistics = head.statistics(logits, targets_of);
-      head.loss(first == begin ? leaf_loss : of_chunk, statistics, targets_of);
-      if (first > begin) add(leaf_loss, leaf_loss, of_chunk);
-      if (!recording) continue;
-      head.differentiate(logits, statistics, targets_of);
-      if (sums.defined()) head.input_gradient(sums.slice(first, last), logits);
-      if (gradient.defined()) head.weight_gradient(gradient, logits, some, accumulate);
-      accumulate = Accumulate::yes;
+  Accumulate accumulate = gradients.accumulate;
+  for (std::int64_t first = 0; first < x.size(0); first += chunk) {
+    const std::int64_t last = std::min(x.size(0), first + chunk);
+    const Tensor rows = x.slice(first, last), targets_of = targets.slice(first, last);
+    std::vector<Tensor> logits = head.logits(rows);
+    const Tensor statistics = head.statistics(logits, targets_of);
+    head.loss(first == 0 ? loss : of_chunk, statistics, targets_of);
+    if (first > 0) add(loss, loss, of_chunk);
+    if (!gradients.dx.defined() && !gradients.dweight.defined()) continue;
+    head.differentiate(logits, statistics, targets_of);
+    if (gradients.dx.defined()) head.input_gradient(gradients.dx.slice(first, last), logits);
+    if (gradients.dweight.defined()) {
+      head.weight_gradient(gradients.dweight, logits, rows, accumulate);
     }
-    of_loss.added();
-    of_weight.added();
+    accumulate = Accumulate::yes;
   }
-  Tensor dx;
-  if (sums.defined()) {
-    dx = like(own);
-    round_sum(dx, scatter_sums(axis, sums), {}, {});
-  }
-  return end_of_graph(loss, x, weight, dx);
 }
 
 }  // namespace tessera

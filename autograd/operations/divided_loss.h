@@ -9,14 +9,17 @@
 
 namespace tessera {
 
-/// linear_cross_entropy of x, this rank's rows, with the rank's part of the weight and the targets of all
-/// rows. Every rank has the whole loss. A collective.
-Variable divided_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
-                               double loss_scale, int ignore_index, std::int64_t chunk,
-                               FurtherUse further_use);
+/// Where the gradients of a head are written; undefined where none is wanted.
+struct HeadGradients {
+  Tensor dx;                               // of all rows: this rank's summand, f32 (f64)
+  Tensor dweight;                          // of the rank's part of the weight
+  Accumulate accumulate = Accumulate::no;  // of dweight
+};
 
-/// The node of a loss whose gradients exist already: `dx` is that of x.
-Variable end_of_graph(const Tensor& loss, const Variable& x, const Parameter& weight,
-                      const Tensor& dx);
+/// The kernel linear_cross_entropy of all rows x [N, C], with this rank's part of the weight. Every rank has
+/// the whole loss. A collective.
+void divided_cross_entropy(Out loss, const HeadGradients& gradients, const Tensor& x,
+                           const Parameter& weight, const Tensor& targets, double loss_scale,
+                           int ignore_index, std::int64_t chunk);
 
 }  // namespace tessera

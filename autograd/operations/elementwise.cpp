@@ -80,22 +80,23 @@ Variable reshape(const Variable& x, const Shape& shape) {
 
 namespace {
 
-/// dropout of x, whose first element is element `first` of this rank's [P B, t, C] if there is an axis.
+/// dropout of x, which begins at element `first` of this rank's tokens; these are pieces of rows if there
+/// is an axis.
 void drop(const Tensor& y, const Tensor& x, float probability, const RandomStream& random,
           std::int64_t first, const ContextAxis* axis) {
   if (axis == nullptr) return dropout(y, x, probability, random, first);
-  const std::int64_t channels = x.shape()[-1], tokens = axis->piece_tokens();
-  check(tokens * channels % 4 == 0,
-        "dropout: a row's piece has {} elements; with context parallelism this must be a multiple of 4. "
-        "Take a longer data.sequence_length, or set model.dropout=0",
-        tokens * channels);
+  const std::int64_t channels = x.shape()[-1], in_piece = axis->piece_tokens();
+  check(
+      in_piece * channels % 4 == 0,
+      "dropout: a row's piece has {} elements; with context parallelism this must be a multiple of "
+      "4. Take a longer data.sequence_length, or set model.dropout=0",
+      in_piece * channels);
   const Tensor to = as_rows(y), from = as_rows(x);
-  const std::int64_t before = first / channels;
   for (std::int64_t row = 0; row < from.size(0);) {
-    const std::int64_t begin = before + row;
-    const std::int64_t end = std::min(from.size(0), row + tokens - begin % tokens);
+    const std::int64_t token = first / channels + row;
+    const std::int64_t end = std::min(from.size(0), row + in_piece - token % in_piece);
     dropout(to.slice(row, end), from.slice(row, end), probability, random,
-            axis->place_of_row(begin) * channels);
+            axis->place_of_token(token) * channels);
     row = end;
   }
 }

@@ -49,6 +49,26 @@ void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters
   dbias.finish();
 }
 
+/// Adds to a table's gradient. Leaves that the head has left, where it has the same weight, are added to
+/// first: a leaf's gradient is that of both uses.
+void embedding_gradient(const Parameter& table, const Tensor& dy, const Tensor& ids,
+                        std::optional<std::int64_t> padding_id, const TablePart& part) {
+  const std::vector<Tensor> begun = table.take_leaf_gradients();
+  const std::int64_t leaves = token_leaves();
+  LeafSum sum(table.gradient(), table.next_contribution(), leaves);
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    const Tensor dy_of = rows_of_leaf(dy, leaf, leaves), ids_of = rows_of_leaf(ids, leaf, leaves);
+    if (begun.empty()) {
+      embedding_backward(sum.next(), dy_of, ids_of, sum.accumulate(), padding_id, part);
+      sum.added();
+    } else {
+      const Tensor& of_leaf = begun[static_cast<std::size_t>(leaf)];
+      embedding_backward(of_leaf, dy_of, ids_of, Accumulate::yes, padding_id, part);
+      sum.add(of_leaf);
+    }
+  }
+}
+
 /// The layers of a feed-forward network: gelu lies between them or, if it is gated, swiglu.
 struct MlpLayers {
   std::string_view operation;
@@ -291,24 +311,8 @@ class Lookup {
     return divides() ? scatter_sums(axis_, y) : y;
   }
 
-  /// Adds to the table's gradient. Leaves that the head has left, where it has the same weight, are added
-  /// to first: a leaf's gradient is that of both uses.
   void backward(const Tensor& dy, std::optional<std::int64_t> padding_id) const {
-    const Tensor all = whole_rows(axis_, dy);
-    const std::vector<Tensor> begun = table_.take_leaf_gradients();
-    const std::int64_t leaves = token_leaves();
-    LeafSum sum(table_.gradient(), table_.next_contribution(), leaves);
-    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-      const Tensor of_dy = rows_of_leaf(all, leaf, leaves), ids = rows_of_leaf(ids_, leaf, leaves);
-      if (begun.empty()) {
-        embedding_backward(sum.next(), of_dy, ids, sum.accumulate(), padding_id, part_);
-        sum.added();
-      } else {
-        const Tensor& of_leaf = begun[static_cast<std::size_t>(leaf)];
-        embedding_backward(of_leaf, of_dy, ids, Accumulate::yes, padding_id, part_);
-        sum.add(of_leaf);
-      }
-    }
+    embedding_gradient(table_, whole_rows(axis_, dy), ids_, padding_id, part_);
   }
 
  private:

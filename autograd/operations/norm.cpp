@@ -1,8 +1,6 @@
 // Norms, alone and with a residual sum.
 #include "autograd/operations.h"
 
-#include <vector>
-
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
 #include "autograd/engine.h"
@@ -14,11 +12,6 @@
 
 namespace tessera {
 namespace {
-
-/// A parameter's gradient window, or no tensor if it is frozen.
-Tensor wanted_gradient(const Parameter& parameter) {
-  return parameter.trainable() ? parameter.gradient() : Tensor();
-}
 
 /// The statistics that layer_norm saves of every row.
 struct Moments {
@@ -51,34 +44,6 @@ Tensor leaf_of(const Tensor& x, std::int64_t leaf, std::int64_t leaves) {
   return rows_of_leaf(x.rank() == 1 ? x : as_rows(x), leaf, leaves);
 }
 
-/// Whether ranks share out the rows of a norm, and with them the sums of its weights' gradients.
-bool divides_rows(const Parameter& weight) {
-  const Axis& axis = weight.tensor_axis();
-  return weight.trainable() && axis != nullptr && axis->shares_rows() && axis->sum_parts() > 1;
-}
-
-/// Adds a norm's gradients, summed over parts of the rows, to those of its parameters. part(i, sums) adds
-/// the i-th part's rows to the gradients of `parameters`, one after another in `sums`.
-template <typename AddPart>
-void accumulate_in_parts(const std::vector<Parameter>& parameters, const RowSums& sums,
-                         const AddPart& add_part) {
-  const std::int64_t channels = parameters.front().numel();
-  const auto of = [&](const Tensor& all, std::size_t i) {
-    const auto first = static_cast<std::int64_t>(i) * channels;
-    return parameters[i].trainable() ? all.slice(first, first + channels) : Tensor();
-  };
-  for (std::int64_t i = 0; i < sums.parts(); ++i) {
-    std::vector<Tensor> gradients;
-    for (std::size_t p = 0; p < parameters.size(); ++p) gradients.push_back(of(sums.part(i), p));
-    add_part(i, gradients);
-  }
-  const Tensor total = sums.total();
-  for (std::size_t p = 0; p < parameters.size(); ++p) {
-    if (!parameters[p].trainable()) continue;
-    accumulate(parameters[p].gradient(), of(total, p), parameters[p].next_contribution());
-  }
-}
-
 /// The node of y = layer_norm(x).
 Variable layer_normed(const Tensor& y, const Variable& x, const Parameter& weight,
                       const Parameter& bias, const Moments& moments) {
@@ -86,28 +51,12 @@ Variable layer_normed(const Tensor& y, const Variable& x, const Parameter& weigh
       y, x, weight.trainable() || bias.trainable(),
       [weight, bias, moments, x = x.data()](Tensor dy, Tensor received) {
         const Tensor dx = gradient_sum(received, dy);
-        if (divides_rows(weight)) {
-          const RowSums sums(weight.tensor_axis(), as_rows(x).size(0), 2 * weight.numel(),
-                             x.dtype());
-          accumulate_in_parts(
-              {weight, bias}, sums, [&](std::int64_t i, const std::vector<Tensor>& gradients) {
-                const auto rows = [&](const Tensor& t) {
-                  return t.defined() ? sums.rows_of(as_rows(t), i) : t;
-                };
-                add_layer_norm_backward(rows(dx), gradients[0], gradients[1], rows(dy),
-                                        rows(received), rows(x), weight.data(),
-                                        sums.rows_of(moments.mean, i),
-                                        sums.rows_of(moments.rstd, i), Accumulate::no);
-              });
-          return dx;
-        }
         Accumulate accumulate = Accumulate::no;
         for (const Parameter& parameter : {weight, bias}) {
           if (parameter.trainable()) accumulate = parameter.next_contribution();
         }
-        const std::int64_t leaves = token_leaves();
-        LeafSum of_weight(wanted_gradient(weight), accumulate, leaves);
-        LeafSum of_bias(wanted_gradient(bias), accumulate, leaves);
+        const std::int64_t leaves = row_leaves(weight.tensor_axis());
+        RowSum of_weight(weight, accumulate), of_bias(bias, accumulate);
         for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
           const auto of = [&](const Tensor& rows) { return leaf_of(rows, leaf, leaves); };
           add_layer_norm_backward(of(dx), of_weight.next(), of_bias.next(), of(dy), of(received),
@@ -116,6 +65,8 @@ Variable layer_normed(const Tensor& y, const Variable& x, const Parameter& weigh
           of_weight.added();
           of_bias.added();
         }
+        of_weight.finish();
+        of_bias.finish();
         return dx;
       });
 }
@@ -126,27 +77,15 @@ Variable rms_normed(const Tensor& y, const Variable& x, const Parameter& weight,
   return adding_differentiable(
       y, x, weight.trainable(), [weight, rstd, x = x.data()](Tensor dy, Tensor received) {
         const Tensor dx = gradient_sum(received, dy);
-        if (divides_rows(weight)) {
-          const RowSums sums(weight.tensor_axis(), as_rows(x).size(0), weight.numel(), x.dtype());
-          accumulate_in_parts(
-              {weight}, sums, [&](std::int64_t i, const std::vector<Tensor>& gradients) {
-                const auto rows = [&](const Tensor& t) {
-                  return t.defined() ? sums.rows_of(as_rows(t), i) : t;
-                };
-                add_rms_norm_backward(rows(dx), gradients[0], rows(dy), rows(received), rows(x),
-                                      weight.data(), sums.rows_of(rstd, i), Accumulate::no);
-              });
-          return dx;
-        }
-        const std::int64_t leaves = token_leaves();
-        LeafSum sum(wanted_gradient(weight),
-                    weight.trainable() ? weight.next_contribution() : Accumulate::no, leaves);
+        const std::int64_t leaves = row_leaves(weight.tensor_axis());
+        RowSum sum(weight, weight.trainable() ? weight.next_contribution() : Accumulate::no);
         for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
           const auto of = [&](const Tensor& rows) { return leaf_of(rows, leaf, leaves); };
           add_rms_norm_backward(of(dx), sum.next(), of(dy), of(received), of(x), weight.data(),
                                 of(rstd), sum.accumulate());
           sum.added();
         }
+        sum.finish();
         return dx;
       });
 }

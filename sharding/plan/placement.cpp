@@ -114,7 +114,8 @@ void check_context(const ShardingOptions& options) {
   if (options.grid == 0) return;
   check(options.micro_batches == 1 ||
             (options.reduce_every_micro_batch && !options.sum_replicas_once),
-        "sharding.grid adds up every micro-batch over the context ranks; leave out sharding.reduce and "
+        "sharding.grid adds up every micro-batch over the context ranks; leave out sharding.reduce "
+        "and "
         "sharding.sum_replicas_once");
   check(all_reduced_in_f32(options),
         "sharding.grid needs gradients sent in f32; leave out sharding.reduce_dtype");

@@ -124,8 +124,10 @@ void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trai
     gathers += goes_backward ? forward_passes[static_cast<std::size_t>(unit - 1)] + 1 : 1;
     reductions += goes_backward ? 1 : 0;
   }
-  plan.gathered_keys = gathers * elements / plan.batch_ranks();
-  plan.reduced_keys = reductions * elements / plan.batch_ranks();
+  // Tensor ranks have the keys of their heads.
+  const std::int64_t of_ranks = elements / (plan.batch_ranks() * options.tensor_parallel);
+  plan.gathered_keys = gathers * of_ranks;
+  plan.reduced_keys = reductions * of_ranks;
   plan.key_bytes = static_cast<std::int64_t>(size_of(options.compute_dtype));
 }
 
@@ -194,8 +196,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
             .prefetch_in_backward = options.prefetch_in_backward,
             .counters = options.counters,
             .context_ranks = options.context_parallel,
-            .token_leaves =
-                options.grid > 0 ? options.grid / options.context_parallel : 1};
+            .token_leaves = options.grid > 0 ? options.grid / options.context_parallel : 1};
   const std::vector<Placement> placements = placements_of(options, plan.mesh, machine.device);
   const std::vector<int> first = first_equal(placements);
   std::map<int, std::vector<Bucket>> by_placement;

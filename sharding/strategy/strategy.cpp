@@ -33,8 +33,8 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
       communicators_(plan_.mesh, world),
       uses_communication_stream_(plan_.communicates || plan_.elastic || offloads(plan_)) {
   share_out_experts();
-  share_out_tokens();
   share_out_tensors();
+  share_out_tokens();
   make_groups(seed);
   masters_changed(Writes::masters);
   for (const auto& unit : units) unit->attach(this);
@@ -64,16 +64,6 @@ void Strategy::share_out_experts() {
   }
 }
 
-void Strategy::share_out_tokens() {
-  if (!plan_.cuts_rows()) return;
-  Communicator* group = nullptr;
-  if (plan_.context_ranks > 1) {
-    group = &communicators_.split(
-        *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"context"}); });
-  }
-  context_axis_ = std::make_shared<ContextExchange>(plan_.token_cut(rank_), group);
-}
-
 void Strategy::share_out_tensors() {
   if (plan_.sum_parts == 1) return;
   Communicator* group = nullptr;
@@ -89,6 +79,16 @@ void Strategy::share_out_tensors() {
       }
     }
   }
+}
+
+void Strategy::share_out_tokens() {
+  if (!plan_.cuts_rows()) return;
+  Communicator* group = nullptr;
+  if (plan_.context_ranks > 1) {
+    group = &communicators_.split(
+        *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"context"}); });
+  }
+  context_axis_ = std::make_shared<ContextExchange>(plan_.token_cut(rank_), group);
 }
 
 void Strategy::make_groups(std::uint64_t seed) {

@@ -99,8 +99,8 @@ TEST_CASE("dropout: a part has the mask of its place in the whole") {
   for (const DType dtype : test::kFloating) {
     const Tensor x = normal_tensor({1'003}, dtype, "x"), whole = x.clone(), parts = x.clone();
     dropout(whole, x, 0.4f, kStream);
-    for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>(0, 4), {4, 516},
-                                     {516, 1'003}}) {
+    for (const auto& [begin, end] :
+         {std::pair<std::int64_t, std::int64_t>(0, 4), {4, 516}, {516, 1'003}}) {
       dropout(parts.slice(begin, end), x.slice(begin, end), 0.4f, kStream, begin);
     }
     REQUIRE(same_bits(parts, whole));
