@@ -128,6 +128,8 @@ class Routers {
   Variable with_losses(std::int64_t layer, const Variable& logits);
   Variable with_forced_choice(const Variable& logits);
   void add_loss(std::int64_t layer, const Tensor& logits);
+  /// The part of the losses that this forward pass adds to.
+  Tensor loss_of_pass() const;
   std::vector<std::int64_t> counts_of_layer(const std::vector<std::int64_t>& counts,
                                             std::int64_t layer) const;
 
@@ -147,6 +149,9 @@ class Routers {
   /// hf: the logits of every layer until the last layer has routed.
   std::vector<Tensor> logits_;
   Tensor losses_;
+  /// The losses of a pass for each leaf of this rank's tokens (autograd/leaf_sum.h), [leaves] f32, where there
+  /// are several: all layers of a leaf are added before leaves are.
+  Tensor losses_of_leaves_;
   /// Forward passes since start_step().
   std::int64_t passes_ = 0;
   LastStep last_;

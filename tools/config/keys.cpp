@@ -278,12 +278,14 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           "computes whole layers."),
       whole_number_key(
           "sharding.context_parallel", sharding.context_parallel, 1, kMostRanks,
-          "Ranks that share out the tokens of every row: a power of two, c. Each has two of the row's "
+          "Ranks that share out the tokens of every row: a power of two, c. Each has two of the "
+          "row's "
           "2 c pieces, and attends to the keys of all. For parameters they are data ranks of the "
           "strategy. 2 c divides `data.sequence_length`. 1 = every rank has whole rows."),
       whole_number_key(
           "sharding.grid", sharding.grid, 0, kMostRanks,
-          "Sums that tensor-parallel or context-parallel ranks divide are formed as this many parts, "
+          "Sums that tensor-parallel or context-parallel ranks divide are formed as this many "
+          "parts, "
           "a power of two, and added in a binary tree. So every `tensor_parallel` and "
           "`context_parallel` that divides it has the same bits. Twice the number divides "
           "`data.sequence_length`. 0 = as many parts as ranks."),

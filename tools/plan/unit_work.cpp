@@ -11,8 +11,7 @@ UnitWork::UnitWork(LanguageModel& model, UnitHooks& next, std::int64_t rows, std
                    int context_ranks)
     : model_(model),
       next_(next),
-      tokens_(static_cast<double>(rows) * static_cast<double>(length) /
-              context_ranks),
+      tokens_(static_cast<double>(rows) * static_cast<double>(length) / context_ranks),
       attention_(attention_flops(model.shape(), rows, length) /
                  static_cast<double>(model.shape().layers) / context_ranks) {}
 

@@ -79,9 +79,10 @@ void TrainingSession::check_graph() const {
             "the host compares the replicas within a step; set sharding.check_replicas=0");
   refuse_if(config.train.profile.last > 0,
             "a graph has no spans to profile; leave train.profile out");
-  refuse_if(strategy_->plan().cuts_rows(),
-            "the host makes the positions of the pieces of rows; set sharding.context_parallel=1 and "
-            "sharding.grid=0");
+  refuse_if(
+      strategy_->plan().cuts_rows(),
+      "the host makes the positions of the pieces of rows; set sharding.context_parallel=1 and "
+      "sharding.grid=0");
   refuse_if(run_.document_token.has_value(),
             "the host reads where documents start; leave data.document_token out");
   const Routers* const routers = model_->routers();
@@ -258,8 +259,7 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
     const std::int64_t count = std::clamp<std::int64_t>(rows - first, 0, at_a_time);
     const std::int64_t targets = count > 0 ? source.valid_targets(0, first, count) : 0;
     // A rank without rows computes row 0 and leaves it out of the sum.
-    const Batch batch =
-        own_tokens(count > 0 ? source.load(0, first, count) : source.load(0, 0, 1));
+    const Batch batch = own_tokens(count > 0 ? source.load(0, first, count) : source.load(0, 0, 1));
     const double scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
     const Variable loss =
         model_->loss(batch.inputs, batch.targets, scale, /*training=*/false, batch.document_starts);
