@@ -124,10 +124,9 @@ void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trai
     gathers += goes_backward ? forward_passes[static_cast<std::size_t>(unit - 1)] + 1 : 1;
     reductions += goes_backward ? 1 : 0;
   }
-  // Tensor ranks have the keys of their heads.
-  const std::int64_t of_ranks = elements / (plan.batch_ranks() * options.tensor_parallel);
-  plan.gathered_keys = gathers * of_ranks;
-  plan.reduced_keys = reductions * of_ranks;
+  const std::int64_t of_rank = elements / (plan.batch_ranks() * options.tensor_parallel);
+  plan.gathered_keys = gathers * of_rank;
+  plan.reduced_keys = reductions * of_rank;
   plan.key_bytes = static_cast<std::int64_t>(size_of(options.compute_dtype));
 }
 
@@ -206,6 +205,8 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
     by_placement[bucket.placement].push_back(std::move(bucket));
   }
   plan.sum_parts = sum_parts_of(options);
+  plan.tensor_traffic = options.tensor_traffic;
+  plan.tensor_traffic.rows /= plan.micro_batches * plan.batch_ranks() * plan.context_ranks;
   check(!by_placement.empty(), "the model has no units");
   for (const auto& [index, buckets] : by_placement) {
     plan.groups.push_back(make_group(placements[index], buckets, options, plan.mesh,

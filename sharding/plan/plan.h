@@ -115,6 +115,8 @@ struct Plan {
   /// Elements of keys and values, and their size in bytes, that the ranks of one batch rank gather in a
   /// step, and of their f32 gradients that they reduce.
   std::int64_t gathered_keys = 0, reduced_keys = 0, key_bytes = 4;
+  /// The rows that tensor ranks exchange in a micro-batch.
+  TensorTraffic tensor_traffic = {};
   /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum. In
   /// trees of leaves a micro-batch is a subtree.
   int losses() const { return elastic || grid ? micro_batches : 1; }
