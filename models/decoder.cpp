@@ -246,7 +246,10 @@ void Decoder::check_tokens(const Tensor& ids, const Pass& pass) const {
 
 Pass Decoder::placed(Pass pass, const Tensor& ids, const Tensor& document_starts) const {
   const std::shared_ptr<const ContextAxis>& axis = context_axis();
-  if (axis != nullptr) pass.row_tokens = ids.size(1) * axis->cut().pieces_of_row();
+  if (axis != nullptr) {
+    axis->begin(ids.size(0) / axis->cut().pieces(), ids.size(1));
+    pass.row_tokens = ids.size(1) * axis->cut().pieces_of_row();
+  }
   check_tokens(ids, pass);
   {
     const CategoryScope category(Category::activations);

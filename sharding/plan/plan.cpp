@@ -124,9 +124,10 @@ void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trai
     gathers += goes_backward ? forward_passes[static_cast<std::size_t>(unit - 1)] + 1 : 1;
     reductions += goes_backward ? 1 : 0;
   }
-  const std::int64_t of_rank = elements / (plan.batch_ranks() * options.tensor_parallel);
-  plan.gathered_keys = gathers * of_rank;
-  plan.reduced_keys = reductions * of_rank;
+  // Tensor ranks have the keys of their heads.
+  const std::int64_t of_ranks = elements / (plan.batch_ranks() * options.tensor_parallel);
+  plan.gathered_keys = gathers * of_ranks;
+  plan.reduced_keys = reductions * of_ranks;
   plan.key_bytes = static_cast<std::int64_t>(size_of(options.compute_dtype));
 }
 

@@ -671,8 +671,8 @@ FAULTS = {
     },
     ("autograd/operations/elementwise.cpp", "context"): {
         "a piece's mask is that of its place on the rank": (
-            "(place * tokens + row % tokens) * channels);",
-            "row * channels);"),
+            "axis->place_of_token(token) * channels);",
+            "token * channels);"),
     },
     ("autograd/operations/linear.cpp", "context"): {
         "the table's leaves are added without those of the head": (
