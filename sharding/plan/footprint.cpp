@@ -76,6 +76,19 @@ void add_flows(std::vector<Flow>& flows, const Mesh& mesh, const Axes& along,
   add_flow(flows, mesh, along, false, bytes.copied);
 }
 
+/// Activations to the stage behind, and gradients to the stage before.
+void add_messages(std::vector<Flow>& flows, const Plan& plan, int rank) {
+  const PipelinePlan& pipeline = plan.pipeline;
+  std::int64_t messages = 0;
+  for (int stage = plan.pipeline_rank(rank); stage < pipeline.stage_count();
+       stage += pipeline.shape.ranks) {
+    messages += (pipeline.is_last(stage) ? 0 : 1) + (pipeline.sends_gradient(stage) ? 1 : 0);
+  }
+  add_flow(flows, plan.mesh, {"pipeline"}, false,
+           messages * plan.micro_batches * pipeline.message_elements * size(pipeline.message_dtype));
+  flows.back().ranks = 2;
+}
+
 /// The part of one rank's footprint that is due to one group of the plan.
 class GroupFootprint {
  public:
@@ -205,7 +218,8 @@ class GroupFootprint {
 
   GatherCounts gather_counts() const {
     if (placement_.parameters == Held::sharded) {
-      return gathers_per_step(group_.schedule, group_.gather_slots, plan_.micro_batches);
+      return gathers_per_step(group_.schedule, group_.gather_slots,
+                              plan_.pipeline.passes_of(group_.stage));
     }
     const std::vector<int> none(elements_.size(), 0);
     const std::vector<int> once(elements_.size(), placement_.layout == Layout::whole ? 0 : 1);
@@ -286,6 +300,7 @@ class GroupFootprint {
 Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes) {
   Footprint footprint;
   for (const GroupPlan& group : plan.groups) {
+    if (!plan.holds(group, rank)) continue;
     GroupFootprint(plan, group, rank).add_to(footprint, optimizer_bytes);
   }
   for (const Flow& flow : traffic_of(plan, rank)) {
@@ -297,7 +312,13 @@ Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes)
 std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   std::vector<Flow> flows;
   if (!plan.communicates) return flows;
-  for (const GroupPlan& group : plan.groups) GroupFootprint(plan, group, rank).add_traffic(flows);
+  for (const GroupPlan& group : plan.groups) {
+    const std::size_t first = flows.size();
+    GroupFootprint(plan, group, rank).add_traffic(flows);
+    if (plan.holds(group, rank)) continue;
+    for (std::size_t i = first; i < flows.size(); ++i) flows[i].bytes = 0.0;
+  }
+  if (plan.pipeline.has_several()) add_messages(flows, plan, rank);
   // The norm: words of i64. The losses, and whether to stop: f32.
   const auto add_all_reduce = [&](std::int64_t elements, std::int64_t size, const Axes& along) {
     const Reduced sent = sent_by_all_reduce(elements, plan.mesh.size_along(along),

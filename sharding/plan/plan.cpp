@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <utility>
 
 #include "runtime/check.h"
 
@@ -41,14 +42,26 @@ int partial_sums_of(const ShardingOptions& options) {
   return std::countr_zero(static_cast<unsigned>(options.micro_batches)) - 1;
 }
 
+/// The stage of a group.
+struct StageUnits {
+  int stage = 0;
+  /// The model's lowest unit that a backward pass reaches.
+  int lowest_trained = 0;
+  /// The unit of a head that waits for backward; -1: there is none.
+  int deferred_head = -1;
+};
+
 GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buckets,
                      const ShardingOptions& options, const Mesh& mesh, bool communicates,
-                     int lowest_trained) {
+                     const StageUnits& units) {
   const int shards = mesh.size_along(placement.shard);
   const int expert_ranks = mesh.size_along(placement.experts);
   Partition partition(placement.layout, shards, buckets, expert_ranks);
-  Schedule schedule(partition.buckets(), lowest_trained);
-  GroupPlan group{.placement = placement,
+  Schedule schedule(partition.buckets(), units.lowest_trained);
+  const bool has_head = buckets.back().units.back() == units.deferred_head;
+  schedule.deferred = has_head ? 1 : 0;
+  GroupPlan group{.stage = units.stage,
+                  .placement = placement,
                   .partition = std::move(partition),
                   .schedule = std::move(schedule),
                   .shards = shards,
@@ -108,6 +121,37 @@ std::vector<int> first_equal(const std::vector<Placement>& placements) {
   return first;
 }
 
+int stage_of_unit(const PipelinePlan& pipeline, int unit) {
+  const auto found = std::find_if(pipeline.stages.begin(), pipeline.stages.end(),
+                                  [&](const PartRange& stage) { return unit < stage.last; });
+  return static_cast<int>(found - pipeline.stages.begin());
+}
+
+PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int ranks) {
+  PipelinePlan pipeline{.shape = {.ranks = options.pipeline_parallel,
+                                  .micro_batches = options.micro_batches,
+                                  .chunks = options.pipeline_chunks}};
+  if (pipeline.has_several()) pipeline.schedule = options.pipeline_schedule;
+  const int stages = options.pipeline_parallel * options.pipeline_chunks;
+  pipeline.stages =
+      cut_stages(units, options.pipeline_stages, stages, options.experts_per_token);
+  pipeline.first_trained = stage_of_unit(pipeline, lowest_trained_unit(units));
+  pipeline.message_elements =
+      options.activations / options.micro_batches / batch_ranks(options, ranks);
+  pipeline.message_dtype = options.compute_dtype;
+  if (pipeline.has_several()) pipeline_order(pipeline.schedule, pipeline.shape);  // checks the shape
+  return pipeline;
+}
+
+/// The units at which a bucket must begin: those of stages, and a head, which runs apart.
+std::vector<int> bucket_starts(const PipelinePlan& pipeline) {
+  std::vector<int> starts;
+  if (!pipeline.has_several()) return starts;
+  for (const PartRange& stage : pipeline.stages) starts.push_back(stage.first);
+  starts.push_back(pipeline.stages.back().last - 1);
+  return starts;
+}
+
 Axes norm_axes_of(const Plan& plan) {
   const Axes owners = plan.groups.front().placement.owners();
   const bool same = std::all_of(plan.groups.begin(), plan.groups.end(),
@@ -147,8 +191,11 @@ bool Plan::counts_in_loss(int rank) const {
   const auto place = [&](const std::string& axis) {
     return mesh.has(axis) ? mesh.position_along(rank, {axis}) : 0;
   };
-  const int stages = mesh.has("pipeline") ? mesh.size_along({"pipeline"}) : 1;
-  return place("tensor") == 0 && place("pipeline") == stages - 1;
+  return place("tensor") == 0 && pipeline_rank(rank) == pipeline.shape.ranks - 1;
+}
+
+int Plan::pipeline_rank(int rank) const {
+  return pipeline.has_several() ? mesh.position_along(rank, {"pipeline"}) : 0;
 }
 
 bool Plan::counts_in_norm(const GroupPlan& group, int rank) const {
@@ -170,16 +217,24 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
             .counters = options.counters};
   const std::vector<Placement> placements = placements_of(options, plan.mesh, machine.device);
   const std::vector<int> first = first_equal(placements);
-  std::map<int, std::vector<Bucket>> by_placement;
-  for (Bucket& bucket : make_buckets(units, options.buckets, [&](const Parameter& parameter) {
-         return first[placement_of(options, parameter)];
-       })) {
-    by_placement[bucket.placement].push_back(std::move(bucket));
+  check(!units.empty(), "the model has no units");
+  plan.pipeline = pipeline_of(units, options, machine.ranks);
+  std::map<std::pair<int, int>, std::vector<Bucket>> by_stage_and_placement;
+  for (Bucket& bucket : make_buckets(
+           units, options.buckets,
+           [&](const Parameter& parameter) { return first[placement_of(options, parameter)]; },
+           bucket_starts(plan.pipeline))) {
+    // In a pipeline the two ends are on two ranks.
+    if (plan.pipeline.has_several()) bucket.at_both_ends = false;
+    const int stage = stage_of_unit(plan.pipeline, bucket.units.front());
+    by_stage_and_placement[{stage, bucket.placement}].push_back(std::move(bucket));
   }
-  check(!by_placement.empty(), "the model has no units");
-  for (const auto& [index, buckets] : by_placement) {
-    plan.groups.push_back(make_group(placements[index], buckets, options, plan.mesh,
-                                     plan.communicates, lowest_trained_unit(units)));
+  StageUnits stage{.lowest_trained = lowest_trained_unit(units)};
+  if (plan.pipeline.has_several()) stage.deferred_head = part_count(units) - 1;
+  for (const auto& [key, buckets] : by_stage_and_placement) {
+    stage.stage = key.first;
+    plan.groups.push_back(make_group(placements[key.second], buckets, options, plan.mesh,
+                                     plan.communicates, stage));
   }
   plan.norm_axes = norm_axes_of(plan);
   return plan;
@@ -239,6 +294,22 @@ std::string elastic_line(const Plan& plan) {
       plan.partial_sums == 1 ? "" : "s");
 }
 
+std::string pipeline_lines(const PipelinePlan& pipeline) {
+  if (!pipeline.has_several()) return "";
+  std::vector<std::string> parts;
+  for (const PartRange& stage : pipeline.stages) {
+    parts.push_back(fmt::format("{}", stage.last - stage.first));
+  }
+  const PipelineTimes times =
+      time_pipeline(pipeline_order(pipeline.schedule, pipeline.shape), pipeline.shape, {});
+  return fmt::format(
+      "pipeline    {}, {} stages of {} parts, {} micro-batch{}: at best ranks wait {:.0f}% of the "
+      "time\n",
+      enum_name(pipeline.schedule), pipeline.stage_count(), fmt::join(parts, ", "),
+      pipeline.shape.micro_batches, pipeline.shape.micro_batches == 1 ? "" : "es",
+      100.0 * times.bubble);
+}
+
 std::string sent_in(const GroupPlan& group) {
   const DType dtype = group.placement.reduce_dtype;
   return dtype == DType::f32 ? "" : fmt::format("; sent in {}", name_of(dtype));
@@ -256,10 +327,13 @@ std::int64_t elements_of(const GroupPlan& group) {
 
 std::string to_string(const Plan& plan) {
   std::string text = fmt::format("mesh        {}\n", to_string(plan.mesh));
+  text += pipeline_lines(plan.pipeline);
   if (plan.elastic) text += elastic_line(plan);
   for (const GroupPlan& group : plan.groups) {
+    const std::string stage =
+        plan.pipeline.has_several() ? fmt::format("stage {}, ", group.stage) : "";
     text +=
-        fmt::format("\n{}: {} parameters in {} bucket{}\n", group.placement.name,
+        fmt::format("\n{}{}: {} parameters in {} bucket{}\n", stage, group.placement.name,
                     elements_of(group), group.bucket_count(), group.bucket_count() == 1 ? "" : "s");
     text += fmt::format("layout      {}, {} shard{} x {} replica{}\n",
                         name_of(group.placement.layout), group.shards, group.shards == 1 ? "" : "s",

@@ -11,6 +11,7 @@
 #include "sharding/plan/partition.h"
 #include "sharding/plan/placement.h"
 #include "sharding/plan/schedule.h"
+#include "sharding/plan/stages.h"
 
 namespace tessera {
 
@@ -48,8 +49,10 @@ struct ReshardGroup {
   int position = 0;
 };
 
-/// The buckets of one placement: FSDP2's parameter group, except that it covers the whole model.
+/// The buckets of one placement: FSDP2's parameter group, except that it covers the whole model, or a
+/// stage of a pipeline.
 struct GroupPlan {
+  int stage = 0;
   Placement placement;
   Partition partition;
   Schedule schedule;
@@ -78,6 +81,8 @@ struct GroupPlan {
 
 struct Plan {
   Mesh mesh;
+  PipelinePlan pipeline;
+  /// Those of the first stage, then of the next.
   std::vector<GroupPlan> groups;
   /// False for strategy single: ranks send nothing, and no communicator is needed.
   bool communicates = true;
@@ -98,6 +103,14 @@ struct Plan {
   /// The ranks that compute different rows of a batch, and the place of `rank` among them.
   int batch_ranks() const { return mesh.size_along(batch_axes(mesh)); }
   int batch_rank(int rank) const { return mesh.position_along(rank, batch_axes(mesh)); }
+  /// The place of `rank` along the pipeline.
+  int pipeline_rank(int rank) const;
+  /// Whether the group is of a stage of `rank`.
+  bool holds(const GroupPlan& group, int rank) const {
+    return pipeline.rank_of(group.stage) == pipeline_rank(rank);
+  }
+  /// Backward passes of a rank in a step, one for each of its stages.
+  int passes() const { return micro_batches * pipeline.shape.chunks; }
   /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum.
   int losses() const { return elastic ? micro_batches : 1; }
   /// Whether `rank` adds its losses to the sum over all ranks: of tensor ranks, which have the same

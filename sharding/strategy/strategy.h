@@ -37,6 +37,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   ~Strategy() override;
 
   const Plan& plan() const { return plan_; }
+  /// Whether the group is of a stage of this rank.
+  bool holds(const GroupPlan& group) const { return plan_.holds(group, rank_); }
 
   /// Begins a step: the last step's gradients are forgotten. Raises Error if the last step was
   /// neither applied by update() nor given up by discard(), or if a parameter has been frozen or
@@ -49,6 +51,7 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   void write_masters(const std::function<void()>& write);
 
   const std::vector<Shard>& shards() const override { return shards_; }
+  std::vector<Parameter> parameters() const override;
   /// For each of shards(), the flat elements of the parameter that this rank saves in a checkpoint.
   /// Ranks that hold the same part each save a share of it.
   std::vector<ElementRange> saved_elements() const;
@@ -75,7 +78,7 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   void make_groups(std::uint64_t seed);
   void check_trained_set() const;
   void check_masters(const Unit& unit) const;
-  void finish_micro_batch();
+  void finish_micro_batch(int chunk);
   void write(const std::function<void()>& write, Writes writes);
   /// Queues the first gathers of the next forward pass.
   void masters_changed(Writes writes);
@@ -88,6 +91,7 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   const int rank_;
   MeshCommunicators communicators_;
   std::vector<Shard> shards_;
+  /// Those of this rank's stages, in the order of the plan's.
   std::vector<std::unique_ptr<ParameterGroup>> groups_;
   std::map<const Unit*, std::vector<UnitBucket>> buckets_of_;
   /// Whether the strategy queues work on the communication stream.

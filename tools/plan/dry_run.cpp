@@ -96,6 +96,7 @@ ResolvedConfig shortened(const ResolvedConfig& run, int ranks, std::int64_t micr
   }
   data.batch_size = rows * data.accumulation_steps * sharing;
   shorter.sharding.micro_batches = static_cast<int>(data.accumulation_steps);
+  shorter.sharding.activations = tokens_per_step(data) * shape_of(run.model).width;
   return shorter;
 }
 

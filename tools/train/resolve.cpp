@@ -12,6 +12,7 @@
 #include "runtime/json.h"
 #include "sharding/plan/bucket.h"
 #include "sharding/plan/placement.h"
+#include "sharding/plan/stages.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/data/manifest.h"
@@ -290,6 +291,8 @@ ResolvedConfig resolve(const Config& config) {
   sizes.vocab_size = shape.vocab_size;
   run.sharding = sharding_options(config);
   run.sharding.counters = shape.experts.layers * shape.experts.count;
+  run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
+  run.sharding.activations = tokens_per_step(config.data) * shape.width;
   run.schedule = schedule_of(config);
   return run;
 }
@@ -399,6 +402,11 @@ void check_model_keys(const ResolvedConfig& run) {
   });
   check_key(run.config, "sharding.buckets",
             [&] { make_buckets(model->units(), run.sharding.buckets); });
+  check_key(run.config, "sharding.pipeline_stages", [&] {
+    cut_stages(model->units(), run.sharding.pipeline_stages,
+               run.sharding.pipeline_parallel * run.sharding.pipeline_chunks,
+               run.sharding.experts_per_token);
+  });
   check_key(run.config, "sharding.rules",
             [&] { check_patterns(run.sharding.rules, parameters_of(*model)); });
 }
