@@ -89,6 +89,32 @@ void add_messages(std::vector<Flow>& flows, const Plan& plan, int rank) {
   flows.back().ranks = 2;
 }
 
+/// Weights of tied ends once a step, and the gradients of the head after each micro-batch.
+void add_tied_messages(std::vector<Flow>& flows, const Plan& plan, int rank) {
+  const PipelinePlan& pipeline = plan.pipeline;
+  const int place = plan.pipeline_rank(rank);
+  std::int64_t weights = 0, gradients = 0;
+  for (const Parameter& parameter : pipeline.tied) {
+    weights += parameter.numel() * size(pipeline.message_dtype);
+    if (parameter.trainable()) gradients += 4 * parameter.numel();
+  }
+  std::int64_t bytes = 0;
+  if (place == 0) bytes = weights;
+  if (place == pipeline.shape.ranks - 1) bytes = plan.micro_batches * gradients;
+  add_flow(flows, plan.mesh, {"pipeline"}, false, bytes);
+  flows.back().ranks = 2;
+}
+
+void add_tied_copy(Footprint& footprint, const Plan& plan, int rank) {
+  const PipelinePlan& pipeline = plan.pipeline;
+  const int place = plan.pipeline_rank(rank);
+  const std::int64_t gradients = 4 * pipeline.tied_elements(/*trained_only=*/true);
+  if (place == 0) footprint.communication += pipeline.tied_slots() * gradients;
+  if (place != pipeline.shape.ranks - 1) return;
+  footprint.parameters += pipeline.tied_elements(false) * size(pipeline.message_dtype);
+  footprint.gradients += gradients;
+}
+
 /// The part of one rank's footprint that is due to one group of the plan.
 class GroupFootprint {
  public:
@@ -303,6 +329,7 @@ Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes)
     if (!plan.holds(group, rank)) continue;
     GroupFootprint(plan, group, rank).add_to(footprint, optimizer_bytes);
   }
+  if (!plan.pipeline.tied.empty()) add_tied_copy(footprint, plan, rank);
   for (const Flow& flow : traffic_of(plan, rank)) {
     footprint.bytes_sent += static_cast<std::int64_t>(flow.bytes);
   }
@@ -319,6 +346,7 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
     for (std::size_t i = first; i < flows.size(); ++i) flows[i].bytes = 0.0;
   }
   if (plan.pipeline.has_several()) add_messages(flows, plan, rank);
+  if (!plan.pipeline.tied.empty()) add_tied_messages(flows, plan, rank);
   // The norm: words of i64. The losses, and whether to stop: f32.
   const auto add_all_reduce = [&](std::int64_t elements, std::int64_t size, const Axes& along) {
     const Reduced sent = sent_by_all_reduce(elements, plan.mesh.size_along(along),

@@ -60,6 +60,8 @@ GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buck
   Schedule schedule(partition.buckets(), units.lowest_trained);
   const bool has_head = buckets.back().units.back() == units.deferred_head;
   schedule.deferred = has_head ? 1 : 0;
+  // In a pipeline the two ends are on two ranks, so a bucket at both ends runs once.
+  if (options.pipeline_parallel > 1) schedule.forward.resize(buckets.size());
   GroupPlan group{.stage = units.stage,
                   .placement = placement,
                   .partition = std::move(partition),
@@ -139,8 +141,26 @@ PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int
   pipeline.message_elements =
       options.activations / options.micro_batches / batch_ranks(options, ranks);
   pipeline.message_dtype = options.compute_dtype;
-  if (pipeline.has_several()) pipeline_order(pipeline.schedule, pipeline.shape);  // checks the shape
+  if (!pipeline.has_several()) return pipeline;
+  pipeline_order(pipeline.schedule, pipeline.shape);  // checks the shape
+  if (units.front()->at_both_ends()) {
+    pipeline.tied = units.front()->parameters();
+    check(options.micro_batches == 1 || options.reduce_every_micro_batch,
+          "sharding.reduce: tied embedding and head are on two stages of the pipeline, whose "
+          "gradients meet after each micro-batch; choose every_micro_batch");
+  }
   return pipeline;
+}
+
+/// The two ends compute in one dtype.
+void check_tied_dtype(const GroupPlan& group, const PipelinePlan& pipeline) {
+  for (const BucketLayout& bucket : group.buckets()) {
+    check(pipeline.tied.empty() || !bucket.at_both_ends ||
+              group.placement.compute_dtype == pipeline.message_dtype,
+          "sharding.rules: '{}' is tied and on two stages of the pipeline, so it computes in {} as "
+          "the rest",
+          bucket.parameters.front().name(), name_of(pipeline.message_dtype));
+  }
 }
 
 /// The units at which a bucket must begin: those of stages, and a head, which runs apart.
@@ -224,8 +244,6 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
            units, options.buckets,
            [&](const Parameter& parameter) { return first[placement_of(options, parameter)]; },
            bucket_starts(plan.pipeline))) {
-    // In a pipeline the two ends are on two ranks.
-    if (plan.pipeline.has_several()) bucket.at_both_ends = false;
     const int stage = stage_of_unit(plan.pipeline, bucket.units.front());
     by_stage_and_placement[{stage, bucket.placement}].push_back(std::move(bucket));
   }
@@ -236,6 +254,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
     plan.groups.push_back(make_group(placements[key.second], buckets, options, plan.mesh,
                                      plan.communicates, stage));
   }
+  for (const GroupPlan& group : plan.groups) check_tied_dtype(group, plan.pipeline);
   plan.norm_axes = norm_axes_of(plan);
   return plan;
 }

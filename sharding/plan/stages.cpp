@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "runtime/check.h"
+#include "runtime/integer.h"
 #include "runtime/text.h"
 #include "sharding/plan/partition.h"
 
@@ -101,6 +102,18 @@ std::vector<PartRange> cut_stages(const Units& units, const std::string& rule, i
     stages.push_back({starts[s], stage + 1 == count ? parts : starts[s + 1]});
   }
   return stages;
+}
+
+std::int64_t PipelinePlan::tied_place(const Parameter& parameter) {
+  return ceil_div(parameter.numel(), Partition::kAlignment) * Partition::kAlignment;
+}
+
+std::int64_t PipelinePlan::tied_elements(bool trained_only) const {
+  std::int64_t elements = 0;
+  for (const Parameter& parameter : tied) {
+    if (parameter.trainable() || !trained_only) elements += tied_place(parameter);
+  }
+  return elements;
 }
 
 std::vector<PipelinePass> PipelinePlan::passes_of(int stage) const {

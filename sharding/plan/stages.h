@@ -5,6 +5,7 @@
 // s mod p along the axis "pipeline", which has p ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -47,6 +48,9 @@ struct PipelinePlan {
   std::int64_t message_elements = 0;
   DType message_dtype = DType::f32;
 
+  /// The parameters of tied ends, which the last stage has a copy of; empty if the ends are not tied.
+  std::vector<Parameter> tied = {};
+
   bool has_several() const { return shape.ranks > 1; }
   int stage_count() const { return static_cast<int>(stages.size()); }
   bool is_last(int stage) const { return stage + 1 == stage_count(); }
@@ -55,6 +59,12 @@ struct PipelinePlan {
   int chunk_of(int stage) const { return stage / shape.ranks; }
   /// Whether the stage sends the gradient of its input to the stage before.
   bool sends_gradient(int stage) const { return stage > first_trained; }
+  /// Elements of the memory for one of the tied parameters, and for all or the trained ones.
+  static std::int64_t tied_place(const Parameter& parameter);
+  std::int64_t tied_elements(bool trained_only) const;
+  /// Gradients of a head that may be on their way to the first stage. With as many as ranks no schedule waits
+  /// for a slot in a circle.
+  int tied_slots() const { return std::min(shape.ranks, shape.micro_batches); }
   /// The passes of one stage, in order. Raises Error as pipeline_order() does.
   std::vector<PipelinePass> passes_of(int stage) const;
 };

@@ -25,8 +25,9 @@ using test::TrainedSession;
 
 constexpr const char* kGpt2 = "gpt2-mini";
 constexpr const char* kLlama = "llama3-8b";
+constexpr const char* kTiedLlama = "llama3-mini";
 constexpr const char* kLlama4 = "llama4-mini";
-constexpr const char* kQwen3 = "qwen3-moe-mini";
+constexpr const char* kQwen3 = "qwen3-moe-mini", *kUntiedQwen3 = "qwen3-30b-a3b";
 
 struct Variant {
   const char* preset;
@@ -44,7 +45,7 @@ Config base_of(const Variant& v) {
   config.model = test::tiny_model(v.preset);
   config.model.layers = 4;
   config.model.vocab_size = 41;
-  if (config.model.preset == kGpt2) config.model.dropout = 0.1;
+  if (std::string(v.preset) == kGpt2) config.model.dropout = 0.1;
   config.data = {.batch_size = 2 * v.data_ranks * v.micro_batches,
                  .sequence_length = 9,
                  .accumulation_steps = v.micro_batches};
@@ -114,6 +115,15 @@ TEST_CASE("a pipeline has the same bits and predicted bytes: four stages") {
 TEST_CASE("a pipeline has the same bits and predicted bytes: interleaved chunks") {
   expect_same_bits({kLlama, 2, 1, 4, "ddp", "interleaved", DType::f32, 2});
   expect_same_bits({kLlama, 2, 2, 2, "fsdp", "interleaved", DType::bf16, 3, true});
+}
+
+TEST_CASE("a pipeline has the same bits and predicted bytes: tied embedding and head") {
+  expect_same_bits({kGpt2, 2, 1, 3, "ddp"});
+  expect_same_bits({kGpt2, 2, 2, 2, "zero1", "gpipe", DType::bf16});
+  expect_same_bits({kGpt2, 2, 2, 3, "zero3", "1f1b", DType::bf16});
+  expect_same_bits({kTiedLlama, 4, 2, 5, "fsdp", "1f1b", DType::f32, 1, /*recomputes=*/true});
+  expect_same_bits({kTiedLlama, 2, 2, 1, "hsdp"});
+  expect_same_bits({kGpt2, 2, 1, 4, "zero2", "interleaved", DType::f32, 2});
 }
 
 TEST_CASE("a pipeline has the same bits and predicted bytes: mixtures of experts") {

@@ -15,12 +15,25 @@ PipelinePasses::PipelinePasses(LanguageModel& model, Strategy& strategy, Communi
     : model_(model),
       strategy_(strategy),
       rank_(strategy.plan().pipeline_rank(world.rank())),
-      channels_(strategy.plan(), world) {}
+      channels_(strategy.plan(), world) {
+  if (!plan().tied.empty()) {
+    tied_.emplace(strategy.plan(), *model.units().front(), strategy, world);
+  }
+}
+
+void PipelinePasses::start(bool trains) {
+  channels_.start();
+  if (tied_) tied_->start(trains);
+}
+
+void PipelinePasses::start_evaluation() {
+  start(/*trains=*/false);
+}
 
 void PipelinePasses::train(Step& step, const Training& training) {
   const std::vector<Pass> passes =
       pipeline_order(plan().schedule, plan().shape)[static_cast<std::size_t>(rank_)];
-  channels_.start();
+  start(/*trains=*/true);
   receive_for(passes.front(), training.tokens);
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const Pass& pass = passes[i];
@@ -35,6 +48,7 @@ void PipelinePasses::train(Step& step, const Training& training) {
     }
   }
   wait_for_sends();
+  if (tied_) tied_->finish();
 }
 
 void PipelinePasses::forward(const Pass& pass, const Tensor& received, const Training& training) {
@@ -57,6 +71,7 @@ void PipelinePasses::backward(const Pass& pass, const Tensor& received, const Tr
   InFlight here = std::move(found->second);
   in_flight_.erase(found);
   if (plan().is_last(stage)) {
+    if (tied_) tied_->before_head(/*trains=*/true);
     {
       const Span span("forward");
       const PartRange& all = plan().stages.back();
@@ -68,19 +83,21 @@ void PipelinePasses::backward(const Pass& pass, const Tensor& received, const Tr
     wait_for_communication(here.sent);
   }
   const Span span("backward");
+  if (tied_ && stage == 0) tied_->before_embedding_backward();
   if (here.output.requires_gradient()) tessera::backward(here.output, received);
+  if (tied_ && plan().is_last(stage)) tied_->after_head();
   if (plan().sends_gradient(stage)) send(MessageKind::gradients, here.input.gradient());
 }
 
 Variable PipelinePasses::loss(const Batch& batch, double loss_scale) {
   const NoGradient no_gradient;
-  channels_.start();
   Variable loss;
   for (int chunk = 0; chunk < plan().shape.chunks; ++chunk) {
     const Pass pass{.kind = Kind::forward, .chunk = chunk};
     const int stage = stage_of(pass);
     receive_for(pass, batch.inputs.shape());
     const Tensor received = take_received();
+    if (tied_ && plan().is_last(stage)) tied_->before_head(/*trains=*/false);
     const Variable y =
         compute(parts_of(stage, /*with_head=*/true),
                 received.defined() ? Variable(received) : Variable(), batch, loss_scale, false);
@@ -91,6 +108,7 @@ Variable PipelinePasses::loss(const Batch& batch, double loss_scale) {
     }
   }
   wait_for_sends();
+  if (tied_) tied_->finish();
   return loss;
 }
 

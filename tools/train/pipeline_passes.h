@@ -19,6 +19,7 @@
 #include "models/language_model.h"
 #include "sharding/strategy/pipeline_channels.h"
 #include "sharding/strategy/strategy.h"
+#include "sharding/strategy/tied_ends.h"
 #include "tools/data/loader.h"
 
 namespace tessera {
@@ -42,6 +43,8 @@ class PipelinePasses {
   /// Forward and backward of all micro-batches.
   void train(Step& step, const Training& training);
 
+  /// Before calls of loss(): the weights may have changed.
+  void start_evaluation();
   /// The loss of a batch without gradients: LanguageModel::loss on the rank of the last stage, undefined on
   /// the others.
   Variable loss(const Batch& batch, double loss_scale);
@@ -71,6 +74,7 @@ class PipelinePasses {
   /// Frees the message of the send before.
   void send(MessageKind kind, const Tensor& message);
   void wait_for_sends();
+  void start(bool trains);
   /// `x` itself if there are no parts.
   Variable compute(const Stage& parts, const Variable& x, const Batch& batch, double loss_scale,
                    bool training);
@@ -81,6 +85,7 @@ class PipelinePasses {
   Strategy& strategy_;
   const int rank_;  // along the pipeline
   PipelineChannels channels_;
+  std::optional<TiedEnds> tied_;
   std::map<std::pair<int, int>, InFlight> in_flight_;  // by chunk and micro-batch
   std::optional<Message> received_, sent_;
 };

@@ -262,6 +262,7 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
   const std::int64_t all_targets = source.valid_targets(0, 0, rows);
   check(all_targets > 0, "no target of the evaluation's {} rows is valid", rows);
   double total = 0.0;
+  if (pipeline_ != nullptr) pipeline_->start_evaluation();
   // Every rank makes the same number of forward passes, since the passes are collectives.
   for (std::int64_t i = 0; i * batch_ranks_ * at_a_time < rows; ++i) {
     const std::int64_t first = micro_batch(i) * at_a_time;
