@@ -2,6 +2,7 @@
 #include "autograd/operations.h"
 
 #include "autograd/activations.h"
+#include "autograd/deferred_gradients.h"
 #include "autograd/engine.h"
 #include "autograd/joined_parameters.h"
 #include "kernels/bias/op.h"
@@ -23,19 +24,22 @@ Tensor data_of(const JoinedParameters& bias) {
   return bias.defined() ? bias.data() : Tensor();
 }
 
-/// Adds to the parameters' gradients of a linear layer with input x and result gradient dy. x may be
-/// undefined if the weight is frozen.
+/// Adds to the parameters' gradients of a linear layer with input x and result gradient dy, or defers that.
+/// x may be undefined if the weight is frozen.
 void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters& bias,
                           const Tensor& x, const Tensor& dy, Transpose transpose) {
-  const JoinedGradient dweight(weight), dbias(bias);
-  if (weight.trainable()) {
-    linear_backward_weight(dweight.window(), dbias.window(), x, dy, transpose, dweight.accumulate(),
-                           dbias.accumulate());
-  } else if (bias.trainable()) {
-    bias_backward(dbias.window(), dy, dbias.accumulate());
-  }
-  dweight.finish();
-  dbias.finish();
+  if (!weight.trainable() && !bias.trainable()) return;
+  run_or_defer([weight, bias, x, dy, transpose] {
+    const JoinedGradient dweight(weight), dbias(bias);
+    if (weight.trainable()) {
+      linear_backward_weight(dweight.window(), dbias.window(), x, dy, transpose,
+                             dweight.accumulate(), dbias.accumulate());
+    } else {
+      bias_backward(dbias.window(), dy, dbias.accumulate());
+    }
+    dweight.finish();
+    dbias.finish();
+  });
 }
 
 /// The layers of a feed-forward network: gelu lies between them or, if it is gated, swiglu.

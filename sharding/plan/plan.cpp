@@ -143,6 +143,10 @@ PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int
   pipeline.message_dtype = options.compute_dtype;
   if (!pipeline.has_several()) return pipeline;
   pipeline_order(pipeline.schedule, pipeline.shape);  // checks the shape
+  check(!pipeline.splits_backward() || options.micro_batches == 1 ||
+            !options.reduce_every_micro_batch,
+        "sharding.pipeline_schedule zero_bubble computes gradients of weights late, when those of "
+        "other micro-batches are in the same memory; set sharding.reduce=last_micro_batch");
   if (units.front()->at_both_ends()) {
     pipeline.tied = units.front()->parameters();
     check(options.micro_batches == 1 || options.reduce_every_micro_batch,

@@ -59,6 +59,8 @@ struct PipelinePlan {
   int chunk_of(int stage) const { return stage / shape.ranks; }
   /// Whether the stage sends the gradient of its input to the stage before.
   bool sends_gradient(int stage) const { return stage > first_trained; }
+  /// Whether gradients of weights have a pass of their own.
+  bool splits_backward() const { return schedule == PipelineSchedule::zero_bubble; }
   /// Elements of the memory for one of the tied parameters, and for all or the trained ones.
   static std::int64_t tied_place(const Parameter& parameter);
   std::int64_t tied_elements(bool trained_only) const;

@@ -92,7 +92,8 @@ void ParameterGroup::after_backward(int bucket) {
   in_backward_[bucket] = false;
   // Reshard before the reduction is queued, so that the next gather finds the slot free.
   parameters_->close(bucket, /*again_in_backward=*/false);
-  gradients_->complete(bucket);
+  // Gradients with a pass of their own are complete when the micro-batch is finished.
+  if (!resources_.plan.pipeline.splits_backward()) gradients_->complete(bucket);
 }
 
 void ParameterGroup::finish_micro_batch() {

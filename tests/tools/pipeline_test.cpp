@@ -117,6 +117,15 @@ TEST_CASE("a pipeline has the same bits and predicted bytes: interleaved chunks"
   expect_same_bits({kLlama, 2, 2, 2, "fsdp", "interleaved", DType::bf16, 3, true});
 }
 
+TEST_CASE("a pipeline has the same bits and predicted bytes: gradients of weights in a pass apart") {
+  constexpr bool kReducedOnce = false;
+  expect_same_bits({kLlama, 2, 1, 4, "ddp", "zero_bubble", DType::f32, 1, false, kReducedOnce});
+  expect_same_bits({kLlama, 4, 2, 6, "zero1", "zero_bubble", DType::bf16, 1, false, kReducedOnce});
+  expect_same_bits({kLlama, 4, 1, 5, "fsdp", "zero_bubble", DType::f32, 1, true, kReducedOnce});
+  expect_same_bits({kUntiedQwen3, 2, 2, 3, "hsdp", "zero_bubble", DType::f32, 1, false, kReducedOnce});
+  expect_same_bits({kGpt2, 2, 2, 1, "ddp", "zero_bubble"});
+}
+
 TEST_CASE("a pipeline has the same bits and predicted bytes: tied embedding and head") {
   expect_same_bits({kGpt2, 2, 1, 3, "ddp"});
   expect_same_bits({kGpt2, 2, 2, 2, "zero1", "gpipe", DType::bf16});

@@ -40,20 +40,35 @@ void PipelinePasses::train(Step& step, const Training& training) {
     const Tensor received = take_received();
     if (i + 1 < passes.size()) receive_for(passes[i + 1], training.tokens);
     training.enter(pass.micro_batch);
-    if (pass.kind == Kind::forward) {
-      forward(pass, received, training);
-    } else {
-      backward(pass, received, training);
-      step.finish_micro_batch(pass.chunk);
+    InFlight& here = in_flight_[{pass.chunk, pass.micro_batch}];
+    switch (pass.kind) {
+      case Kind::forward:
+        forward(pass, here, received, training);
+        continue;
+      case Kind::backward:
+        backward(pass, here, received, training);
+        break;
+      case Kind::input_gradient: {
+        const DeferringScope deferring(here.deferred);
+        backward(pass, here, received, training);
+        continue;
+      }
+      case Kind::weight_gradient: {
+        const Span span("backward");
+        here.deferred.run();
+        break;
+      }
     }
+    in_flight_.erase({pass.chunk, pass.micro_batch});
+    step.finish_micro_batch(pass.chunk);
   }
   wait_for_sends();
   if (tied_) tied_->finish();
 }
 
-void PipelinePasses::forward(const Pass& pass, const Tensor& received, const Training& training) {
+void PipelinePasses::forward(const Pass& pass, InFlight& here, const Tensor& received,
+                             const Training& training) {
   const int stage = stage_of(pass);
-  InFlight& here = in_flight_[{pass.chunk, pass.micro_batch}];
   here.batch = training.batch(pass.micro_batch);
   const Span span("forward");
   if (stage > 0) {
@@ -65,11 +80,9 @@ void PipelinePasses::forward(const Pass& pass, const Tensor& received, const Tra
   here.sent = channels_.send(MessageKind::activations, here.output.data());
 }
 
-void PipelinePasses::backward(const Pass& pass, const Tensor& received, const Training& training) {
+void PipelinePasses::backward(const Pass& pass, InFlight& here, const Tensor& received,
+                              const Training& training) {
   const int stage = stage_of(pass);
-  const auto found = in_flight_.find({pass.chunk, pass.micro_batch});
-  InFlight here = std::move(found->second);
-  in_flight_.erase(found);
   if (plan().is_last(stage)) {
     if (tied_) tied_->before_head(/*trains=*/true);
     {
@@ -87,6 +100,8 @@ void PipelinePasses::backward(const Pass& pass, const Tensor& received, const Tr
   if (here.output.requires_gradient()) tessera::backward(here.output, received);
   if (tied_ && plan().is_last(stage)) tied_->after_head();
   if (plan().sends_gradient(stage)) send(MessageKind::gradients, here.input.gradient());
+  here.batch = {};
+  here.input = here.output = {};
 }
 
 Variable PipelinePasses::loss(const Batch& batch, double loss_scale) {
@@ -132,6 +147,7 @@ Stage PipelinePasses::parts_of(int stage, bool with_head) const {
 bool PipelinePasses::receives(const Pass& pass) const {
   const int stage = stage_of(pass);
   if (pass.kind == Kind::forward) return stage > 0;
+  if (pass.kind == Kind::weight_gradient) return false;
   return !plan().is_last(stage) && plan().sends_gradient(stage + 1);
 }
 

@@ -16,6 +16,7 @@
 #include <optional>
 #include <utility>
 
+#include "autograd/deferred_gradients.h"
 #include "models/language_model.h"
 #include "sharding/strategy/pipeline_channels.h"
 #include "sharding/strategy/strategy.h"
@@ -55,6 +56,8 @@ class PipelinePasses {
     Batch batch;
     Variable input, output;
     Event sent;
+    /// Gradients of weights for a pass of their own.
+    DeferredGradients deferred = {};
   };
   /// A message that has been queued, and the event after it.
   struct Message {
@@ -78,8 +81,8 @@ class PipelinePasses {
   /// `x` itself if there are no parts.
   Variable compute(const Stage& parts, const Variable& x, const Batch& batch, double loss_scale,
                    bool training);
-  void forward(const Pass& pass, const Tensor& received, const Training& training);
-  void backward(const Pass& pass, const Tensor& received, const Training& training);
+  void forward(const Pass& pass, InFlight& here, const Tensor& received, const Training& training);
+  void backward(const Pass& pass, InFlight& here, const Tensor& received, const Training& training);
 
   LanguageModel& model_;
   Strategy& strategy_;
