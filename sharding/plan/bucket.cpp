@@ -122,8 +122,7 @@ std::int64_t Bucket::numel() const {
 }
 
 std::vector<Bucket> make_buckets(const Units& units, const std::string& rule,
-                                 const PlacementIndex& placement,
-                                 const std::vector<int>& starts) {
+                                 const PlacementIndex& placement, const std::vector<int>& starts) {
   check_listed_once(units);
   std::vector<Bucket> joined = join_units(units, Rule(units, rule), starts);
   mark_tables(joined);

@@ -84,8 +84,9 @@ void add_messages(std::vector<Flow>& flows, const Plan& plan, int rank) {
        stage += pipeline.shape.ranks) {
     messages += (pipeline.is_last(stage) ? 0 : 1) + (pipeline.sends_gradient(stage) ? 1 : 0);
   }
-  add_flow(flows, plan.mesh, {"pipeline"}, false,
-           messages * plan.micro_batches * pipeline.message_elements * size(pipeline.message_dtype));
+  add_flow(
+      flows, plan.mesh, {"pipeline"}, false,
+      messages * plan.micro_batches * pipeline.message_elements * size(pipeline.message_dtype));
   flows.back().ranks = 2;
 }
 

@@ -135,8 +135,7 @@ PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int
                                   .chunks = options.pipeline_chunks}};
   if (pipeline.has_several()) pipeline.schedule = options.pipeline_schedule;
   const int stages = options.pipeline_parallel * options.pipeline_chunks;
-  pipeline.stages =
-      cut_stages(units, options.pipeline_stages, stages, options.experts_per_token);
+  pipeline.stages = cut_stages(units, options.pipeline_stages, stages, options.experts_per_token);
   pipeline.first_trained = stage_of_unit(pipeline, lowest_trained_unit(units));
   pipeline.message_elements =
       options.activations / options.micro_batches / batch_ranks(options, ranks);
@@ -255,8 +254,8 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
   if (plan.pipeline.has_several()) stage.deferred_head = part_count(units) - 1;
   for (const auto& [key, buckets] : by_stage_and_placement) {
     stage.stage = key.first;
-    plan.groups.push_back(make_group(placements[key.second], buckets, options, plan.mesh,
-                                     plan.communicates, stage));
+    plan.groups.push_back(
+        make_group(placements[key.second], buckets, options, plan.mesh, plan.communicates, stage));
   }
   for (const GroupPlan& group : plan.groups) check_tied_dtype(group, plan.pipeline);
   plan.norm_axes = norm_axes_of(plan);

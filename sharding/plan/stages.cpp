@@ -58,12 +58,11 @@ std::vector<int> named_starts(const Units& units, const std::string& rule) {
 }
 
 std::vector<int> balanced_starts(const Units& units, int count, int experts_per_token) {
-  const std::vector<int> stage_of =
-      contiguous_min_max(part_costs(units, experts_per_token), count);
+  const std::vector<int> stage_of = contiguous_min_max(part_costs(units, experts_per_token), count);
   std::vector<int> starts;
   for (int stage = 0; stage < count; ++stage) {
-    starts.push_back(static_cast<int>(std::find(stage_of.begin(), stage_of.end(), stage) -
-                                      stage_of.begin()));
+    starts.push_back(
+        static_cast<int>(std::find(stage_of.begin(), stage_of.end(), stage) - stage_of.begin()));
   }
   return starts;
 }
@@ -90,8 +89,8 @@ std::vector<PartRange> cut_stages(const Units& units, const std::string& rule, i
         "sharding.pipeline_parallel: {} stages are more than the model's {} parts, which are the "
         "embedding, {} blocks and the head",
         count, parts, parts - 2);
-  const std::vector<int> starts = rule.empty() ? balanced_starts(units, count, experts_per_token)
-                                               : named_starts(units, rule);
+  const std::vector<int> starts =
+      rule.empty() ? balanced_starts(units, count, experts_per_token) : named_starts(units, rule);
   check(static_cast<int>(starts.size()) == count,
         "sharding.pipeline_stages '{}' names {} stages with the first, and the pipeline has {}: "
         "sharding.pipeline_parallel times sharding.pipeline_chunks",

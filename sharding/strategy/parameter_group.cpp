@@ -51,8 +51,8 @@ void ParameterGroup::before_forward(int bucket, bool trains) {
   position_ = next_position(bucket);
   parameters_->open(bucket, Direction::forward);
   // The loss of a language model computes the gradients of the head in forward.
-  const bool last = position_ + 1 == group_.schedule.steps() &&
-                    resources_.plan.pipeline.is_last(group_.stage);
+  const bool last =
+      position_ + 1 == group_.schedule.steps() && resources_.plan.pipeline.is_last(group_.stage);
   if (last && trains) gradients_->open(bucket);
 }
 

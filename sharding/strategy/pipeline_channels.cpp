@@ -30,8 +30,8 @@ PipelineChannels::PipelineChannels(const Plan& plan, Communicator& world) {
         const int place = plan.pipeline_rank(rank);
         return place == before || place == behind;
       };
-      std::shared_ptr<Communicator> pair = world.split(
-          [&](int rank) { return 2 * others_of(rank) + (in_pair(rank) ? 1 : 0); });
+      std::shared_ptr<Communicator> pair =
+          world.split([&](int rank) { return 2 * others_of(rank) + (in_pair(rank) ? 1 : 0); });
       const int from = kind == MessageKind::activations ? before : behind;
       const int to = kind == MessageKind::activations ? behind : before;
       if (own != from && own != to) continue;

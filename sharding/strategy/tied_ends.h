@@ -60,8 +60,8 @@ class TiedEnds {
   /// Of the first and the last stage's ranks that are alike along all other axes.
   std::shared_ptr<Communicator> weights_pair_, gradients_pair_;
   Stream weights_stream_, gradients_stream_;
-  Tensors weights_, gradients_;  // on the last stage
-  std::vector<Slot> slots_;      // on the first stage
+  Tensors weights_, gradients_;      // on the last stage
+  std::vector<Slot> slots_;          // on the first stage
   int received_ = 0, consumed_ = 0;  // micro-batches of this step
   std::optional<Event> weights_done_, gradients_sent_;
 };

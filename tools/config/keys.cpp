@@ -284,7 +284,8 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
       whole_number_key(
           "sharding.pipeline_parallel", sharding.pipeline_parallel, 1, kMostRanks,
           "Ranks that have one stage of the model each, a run of its layers; micro-batches "
-          "(`data.accumulation_steps`) go from stage to stage. The strategy applies to the ranks of "
+          "(`data.accumulation_steps`) go from stage to stage. The strategy applies to the ranks "
+          "of "
           "a stage. Results do not depend on it; 1 = every rank computes all layers."),
       choice_key("sharding.pipeline_schedule", sharding.pipeline_schedule,
                  "The order in which a stage runs the passes of its micro-batches. `interleaved` "

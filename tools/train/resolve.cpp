@@ -219,6 +219,23 @@ void check_elastic(const Config& config) {
         config.data.accumulation_steps);
 }
 
+/// No rank of a pipeline has the whole model.
+void check_pipeline(const Config& config, const MoeConfig& moe) {
+  const std::int64_t stages = config.sharding.pipeline_parallel;
+  if (stages == 1) return;
+  check(moe.balance != Balance::hf,
+        "{} stages do not know the counts of all layers that moe.balance hf needs; choose lagged, "
+        "bias or "
+        "none",
+        stages);
+  check(config.train.sample_every == 0,
+        "{} stages cannot generate; leave out train.sample_every, and run tessera generate",
+        stages);
+  check(config.data.hellaswag.empty(),
+        "{} stages cannot answer questions; leave out data.hellaswag, and run tessera eval",
+        stages);
+}
+
 ScheduleOptions schedule_of(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   return {.kind = optimizer.schedule,
@@ -277,6 +294,7 @@ ResolvedConfig resolve(const Config& config) {
   });
   check_key(config, "train.elastic", [&] { check_elastic(config); });
   check_kept_dtypes(config);
+  check_key(config, "sharding.pipeline_parallel", [&] { check_pipeline(config, run.config.moe); });
   check_key(config, "sharding.check_replicas", [&] {
     check(config.sharding.check_replicas == 0 || has_replicas(config.sharding),
           "{} is for ddp and hsdp; with {} no two ranks hold the same part",
