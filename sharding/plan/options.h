@@ -139,7 +139,7 @@ struct ShardingOptions {
   std::int64_t counters = 0;
   /// Elements of the residual stream of a step's whole batch, which travel between stages.
   std::int64_t activations = 0;
-  /// Experts that a token meets in a layer; 0: all.
+  /// Experts that compute a token in a layer; 0: all.
   int experts_per_token = 0;
 };
 

@@ -47,7 +47,7 @@ struct StageUnits {
   int stage = 0;
   /// The model's lowest unit that a backward pass reaches.
   int lowest_trained = 0;
-  /// The unit of a head that waits for backward; -1: there is none.
+  /// The unit of a head that waits for backward, or -1.
   int deferred_head = -1;
 };
 
@@ -149,8 +149,8 @@ PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int
   if (units.front()->at_both_ends()) {
     pipeline.tied = units.front()->parameters();
     check(options.micro_batches == 1 || options.reduce_every_micro_batch,
-          "sharding.reduce: tied embedding and head are on two stages of the pipeline, whose "
-          "gradients meet after each micro-batch; choose every_micro_batch");
+          "sharding.reduce: tied embedding and head are on two stages of the pipeline, and their "
+          "gradients are added after each micro-batch; choose every_micro_batch");
   }
   return pipeline;
 }
@@ -160,9 +160,10 @@ void check_tied_dtype(const GroupPlan& group, const PipelinePlan& pipeline) {
   for (const BucketLayout& bucket : group.buckets()) {
     check(pipeline.tied.empty() || !bucket.at_both_ends ||
               group.placement.compute_dtype == pipeline.message_dtype,
-          "sharding.rules: '{}' is tied and on two stages of the pipeline, so it computes in {} as "
+          "sharding.rules: unit '{}' is tied and on two stages of the pipeline, so it computes in "
+          "{} as "
           "the rest",
-          bucket.parameters.front().name(), name_of(pipeline.message_dtype));
+          bucket.name, name_of(pipeline.message_dtype));
   }
 }
 

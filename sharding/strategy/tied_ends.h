@@ -57,7 +57,7 @@ class TiedEnds {
   Unit& unit_;
   UnitHooks& hooks_;
   const bool first_, last_;
-  /// Of the first and the last stage's ranks that are alike along all other axes.
+  /// Groups of a rank of the first stage and one of the last, alike along all other axes.
   std::shared_ptr<Communicator> weights_pair_, gradients_pair_;
   Stream weights_stream_, gradients_stream_;
   Tensors weights_, gradients_;      // on the last stage
