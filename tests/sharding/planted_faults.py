@@ -11,12 +11,20 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import planting
 
 TESTS = [f"test_sharding_{name}" for name in (
-    "strategy", "order", "delay", "schedule", "partition", "plan", "step", "unit", "gradient_norm",
+    "strategy", "order", "delay", "schedule", "stages", "partition", "plan", "step", "unit", "gradient_norm",
     "random_options", "expert_exchange", "replica_sums", "comm", "launcher", "pin", "tree_exchange", "mpi",
     "virtual_clock")]
 
 # By file and name: text that occurs in the file exactly once, and what replaces it.
 FAULTS = {
+    "sharding/plan/stages.cpp": {
+        "a token is multiplied by all experts": (
+            "  if (!parameter.stacked() || experts_per_token == 0) return parameter.numel();\n",
+            "  if (experts_per_token >= 0) return parameter.numel();\n"),
+        "tied ends cost all their parameters": (
+            "most = std::max(most, parameter.numel());",
+            "most += parameter.numel();"),
+    },
     "sharding/comm/world.cpp": {
         "a rank other than 0 never reports": (
             "  throw Error(message);\n}",

@@ -34,7 +34,7 @@ Units model_of(const std::vector<std::int64_t>& blocks, bool tied) {
 
 }  // namespace
 
-TEST_CASE("stages: the dearest is as cheap as can be; an embedding costs nothing") {
+TEST_CASE("stages: the dearest is as cheap as can be, and an embedding costs nothing") {
   const Units units = model_of({20, 20, 20, 20}, /*tied=*/false);
   CHECK(part_costs(units, 0) == std::vector<std::int64_t>{0, 200, 200, 200, 200, 400});
   CHECK(cut_stages(units, "", 1, 0) == Ranges{{0, 6}});

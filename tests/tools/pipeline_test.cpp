@@ -56,7 +56,9 @@ Config base_of(const Variant& v) {
   config.sharding.reduce =
       v.each_reduced ? ReduceAfter::every_micro_batch : ReduceAfter::last_micro_batch;
   if (v.recomputes) config.sharding.activation_checkpointing = {.first = 0, .every = 2};
-  return variant_of(config, v.strategy);
+  config = variant_of(config, v.strategy);
+  if (v.data_ranks > 1 && has_replicas(config.sharding)) config.sharding.check_replicas = 1;
+  return config;
 }
 
 Config pipelined(Config config, const Variant& v) {
@@ -180,6 +182,7 @@ TEST_CASE("a pipeline has the same bits and predicted bytes: tied embedding and 
   expect_same_bits({kTiedLlama, 4, 2, 5, "fsdp", "1f1b", DType::f32, 1, /*recomputes=*/true});
   expect_same_bits({kTiedLlama, 2, 2, 1, "hsdp"});
   expect_same_bits({kGpt2, 2, 1, 4, "zero2", "interleaved", DType::f32, 2});
+  expect_same_bits({kGpt2, 3, 1, 3, "ddp", "interleaved", DType::f32, 2});
 }
 
 TEST_CASE("a pipeline has the same bits and predicted bytes: mixtures of experts") {
@@ -208,6 +211,23 @@ TEST_CASE("a pipeline of any number of stages adds micro-batches in one tree (tr
   CHECK((train(2, 2) == alone));
   CHECK((train(4, 2) == alone));
   CHECK((train(4, 4) == alone));
+}
+
+TEST_CASE("stages may have groups that other stages do not have, and any cuts and buckets") {
+  Config config = base_of({kLlama, 2, 2, 2, "fsdp"});
+  config.sharding.rules = parse_placement_rules("model.layers.0.* -> ddp, *.norm.weight -> zero1");
+  config.sharding.buckets = "100000";
+  Findings findings;
+  const TrainedSession without = run(config, 2, findings);
+  config.sharding.pipeline_parallel = 2;
+  for (const char* stages : {"", "model.layers.0", "head"}) {
+    config.sharding.pipeline_stages = stages;
+    const TrainedSession with = run(config, 4, findings);
+    CHECK(with.losses == without.losses);
+    CHECK(with.norms == without.norms);
+    CHECK((with.weights == without.weights));
+  }
+  CHECK(findings.wrong() == std::vector<std::string>{});
 }
 
 TEST_CASE("a pipeline trains what is not frozen, and sends no gradients below") {
