@@ -162,8 +162,8 @@ FAULTS = {
             "  // The host",
             "// The host"),
         "a new strategy queues no gathers": (
-            "  make_groups(seed);\n  masters_changed(Writes::masters);",
-            "  make_groups(seed);\n  for (const auto& group : groups_) group->masters_changed(Writes::masters);"),
+            "  masters_changed(Writes::masters);\n",
+            "  for (const auto& group : groups_) group->masters_changed(Writes::masters);\n"),
         "parameters may be frozen after the strategy was made": (
             "  check_trained_set();\n",
             ""),
@@ -212,8 +212,8 @@ FAULTS = {
     },
     "autograd/unit.cpp": {
         "tied weights reduced after their first use": (
-            "if (--unit_.pending_runs_ > 0) return;",
-            "--unit_.pending_runs_;"),
+            "if (--*runs_of_pass_ > 0) return;",
+            "--*runs_of_pass_;"),
     },
     "sharding/plan/partition.cpp": {
         "reduce what is frozen": (
@@ -234,10 +234,9 @@ FAULTS = {
     },
     "sharding/strategy/parameter_group.cpp": {
         "reduce before resharding": (
-            "  parameters_->close(bucket, /*again_in_backward=*/false);\n"
-            "  gradients_->complete(bucket);",
+            "  parameters_->close(bucket, /*again_in_backward=*/false);\n",
             "  gradients_->complete(bucket);\n"
-            "  parameters_->close(bucket, /*again_in_backward=*/false);"),
+            "  parameters_->close(bucket, /*again_in_backward=*/false);\n"),
         "prefetch what has just been used": (
             "const int next = position + sign * ahead;",
             "const int next = position - sign * ahead;"),

@@ -431,8 +431,8 @@ FAULTS = {
     },
     ("models/routers.cpp", "elastic"): {
         "elastic: routers' losses are added one after another": (
-            "passes_ % step_.losses;",
-            "0 * passes_;"),
+            "passes_[static_cast<std::size_t>(layer)] % step_.losses;",
+            "0 * passes_[static_cast<std::size_t>(layer)];"),
     },
     ("tools/train/session.cpp", "elastic"): {
         "elastic: a rank has neighbouring micro-batches": (
@@ -582,8 +582,8 @@ FAULTS = {
             "numbers.loss_factor, /*training=*/true,\n                          batch.document_starts);",
             "numbers.loss_factor, /*training=*/true, Tensor());"),
         "validation does not tell documents apart": (
-            "scale, /*training=*/false, batch.document_starts);",
-            "scale, /*training=*/false, Tensor());"),
+            "/*training=*/false, batch.document_starts);\n    if (targets",
+            "/*training=*/false, Tensor());\n    if (targets"),
     },
     ("tools/train/run_state.cpp", "resume"): {
         "the learning rate is one step behind after a resume": (
