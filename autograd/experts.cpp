@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "autograd/activations.h"
+#include "autograd/context_axis.h"
 #include "autograd/expert_rows.h"
+#include "autograd/leaf_sum.h"
 #include "kernels/add/op.h"
 #include "kernels/dispatch/op.h"
 #include "kernels/grouped_matmul/op.h"
@@ -48,19 +50,43 @@ struct Layer {
     grouped_matmul(dx, dy, weight.data(), offsets, backward());
     return dx;
   }
-  /// A gradient for each source: their sum over ranks is formed later, in the tree of all sums.
-  void accumulate_gradient(const Tensor& x, const Tensor& dy, const ExpertRows& at) const {
-    const bool out_in = layout == WeightLayout::out_in;
-    const Accumulate accumulate = weight.next_contribution();
-    for (int s = 0; s < at.sources(); ++s) {
-      const Tensor x_of = at.of_source(x, s), dy_of = at.of_source(dy, s);
-      grouped_matmul_weight(weight.gradients()[static_cast<std::size_t>(s)], out_in ? dy_of : x_of,
-                            out_in ? x_of : dy_of, at.offsets_of(s), accumulate);
-    }
-  }
 };
 
-/// The tensors and choices of one call.
+/// The gradient of a layer's weight, from the leaves of this rank's tokens. There is one for each source:
+/// their sum over ranks is formed later, in the tree of all sums.
+class LayerGradient {
+ public:
+  LayerGradient(Layer layer, std::int64_t leaves) : layer_(std::move(layer)) {
+    if (!layer_.weight.trainable()) return;
+    const Accumulate accumulate = layer_.weight.next_contribution();
+    for (const Tensor& window : layer_.weight.gradients()) {
+      sums_.emplace_back(window, accumulate, leaves);
+    }
+  }
+
+  /// Adds that of one leaf's rows.
+  void add(const Tensor& x, const Tensor& dy, const ExpertRows& at) {
+    const bool out_in = layer_.layout == WeightLayout::out_in;
+    for (int s = 0; s < at.sources(); ++s) {
+      LeafSum& sum = sums_[static_cast<std::size_t>(s)];
+      const Tensor x_of = at.of_source(x, s), dy_of = at.of_source(dy, s);
+      grouped_matmul_weight(sum.next(), out_in ? dy_of : x_of, out_in ? x_of : dy_of,
+                            at.offsets_of(s), sum.accumulate());
+      sum.added();
+    }
+  }
+
+ private:
+  Layer layer_;
+  std::vector<LeafSum> sums_;
+};
+
+/// The gradients of both layers' weights.
+struct LayerGradients {
+  LayerGradient gate_up, down;
+};
+
+/// The tensors and choices of one call, for one leaf of this rank's tokens.
 struct Call {
   Layer gate_up, down;
   WeighedInput weighed;
@@ -109,17 +135,17 @@ class Backward {
         gate_up_(std::move(gate_up)) {}
 
   /// Returns {dx, dweights}. Each tensor is released as soon as it has been read.
-  Gradients operator()(const Tensor& dy, bool wants_dx, bool wants_dweights) {
+  Gradients operator()(const Tensor& dy, bool wants_dx, bool wants_dweights, LayerGradients& sums) {
     dweights_ = like(call_.weighs(WeighedInput::down) ? call_.weights_there : call_.weights);
-    through_down(dy);
+    through_down(dy, sums.down);
     if (!wants_dx && !wants_dweights && !call_.gate_up.weight.trainable()) return {{}, {}};
-    const Tensor dx = through_gate_up(wants_dx, wants_dweights);
+    const Tensor dx = through_gate_up(wants_dx, wants_dweights, sums.gate_up);
     return {dx, wants_dweights ? dweights_ : Tensor()};
   }
 
  private:
   /// Adds to down's gradient. gate_up_ becomes its own gradient.
-  void through_down(const Tensor& dy) {
+  void through_down(const Tensor& dy, LayerGradient& sum) {
     Tensor dispatched_dy = activation({call_.places.numel(), dy.size(1)}, dy.dtype());
     dispatch(dispatched_dy, dy, call_.places);
     dispatched_dy = call_.at.to_experts(dispatched_dy);
@@ -130,17 +156,15 @@ class Backward {
     weighed_swiglu_backward(h, weighed ? dweights_ : Tensor(), gate, up, h, gate, up,
                             call_.places_there, call_.weights_there);
     if (weighed) dweights_ = call_.weights_of_tokens(dweights_);
-    if (call_.down.weight.trainable()) {
-      call_.down.accumulate_gradient(h, dispatched_dy, call_.at);
-    }
+    if (call_.down.weight.trainable()) sum.add(h, dispatched_dy, call_.at);
   }
 
   /// Adds to gate_up's gradient; gate_up_ holds the gradient of its result. Returns dx.
-  Tensor through_gate_up(bool wants_dx, bool wants_dweights) {
+  Tensor through_gate_up(bool wants_dx, bool wants_dweights, LayerGradient& sum) {
     if (call_.gate_up.weight.trainable()) {
       const Tensor x = received_.defined() ? received_ : call_.dispatched(rows_);
       received_ = {};
-      call_.gate_up.accumulate_gradient(x, gate_up_, call_.at);
+      sum.add(x, gate_up_, call_.at);
     }
     const bool weighed = call_.weighs(WeighedInput::gate_up);
     if (!wants_dx && !(weighed && wants_dweights)) return {};
@@ -162,9 +186,8 @@ class Backward {
   Tensor rows_, received_, gate_up_, dweights_;
 };
 
-void check_parameters(const Variable& x, const Call& call, std::int64_t E) {
+void check_layers(const Variable& x, const Layer& up, const Layer& down, std::int64_t E) {
   const std::int64_t C = x.shape()[-1];
-  const Layer &up = call.gate_up, &down = call.down;
   const Shape &a = up.weight.shape(), &b = down.weight.shape();
   check(a.rank() == 3 && b.rank() == 3 && a[0] == E && b[0] == E && up.inputs() == C &&
             down.outputs() == C && up.outputs() == 2 * down.inputs(),
@@ -175,6 +198,60 @@ void check_parameters(const Variable& x, const Call& call, std::int64_t E) {
         "experts: '{}' and '{}' are shared out over different ranks", up.weight.name(),
         down.weight.name());
 }
+
+/// Where the rows of a leaf's tokens are dispatched to, among those of the leaf.
+struct Routed {
+  Tensor places, offsets;
+};
+
+Routed routed_leaf(const Routing& routing, std::int64_t leaf, std::int64_t leaves) {
+  if (leaves == 1) return {routing.places, routing.offsets};
+  const Tensor experts = rows_of_leaf(routing.experts, leaf, leaves);
+  const Routed routed{activation(experts.shape(), DType::i32),
+                      activation(routing.offsets.shape(), DType::i32)};
+  dispatch_order(routed.places, routed.offsets, experts);
+  return routed;
+}
+
+/// Writes y [N, C] for a leaf's rows [N, C]. Returns the way back.
+Backward forward_leaf(Call call, const Tensor& rows, const Tensor& y, const Tensor& residual) {
+  call.send_weights();
+  Tensor at_experts = call.at.to_experts(call.dispatched(rows));
+  auto [pre, h] = call.gate_up.gated(at_experts, call.at.offsets());
+  // Backward makes them again where they need not travel.
+  if (!call.at.travel() || !call.gate_up.weight.trainable()) at_experts = {};
+  Tensor results = call.down(h, call.at.offsets());
+  h = {};
+  results = call.at.to_tokens(results);
+  combine(y, results, call.places, call.weighs(WeighedInput::down) ? call.weights : Tensor(),
+          residual);
+  return Backward(std::move(call), rows, std::move(at_experts), std::move(pre));
+}
+
+/// The leaves' rows one after another.
+class JoinedLeaves {
+ public:
+  explicit JoinedLeaves(std::int64_t leaves) : leaves_(leaves) {}
+
+  /// Undefined if nothing is wanted of any leaf.
+  void add(const Tensor& rows) {
+    if (leaves_ == 1 || !rows.defined()) {
+      joined_ = rows;
+      return;
+    }
+    const std::int64_t count = rows.size(0);
+    if (!joined_.defined()) {
+      joined_ = activation(rows.shape().with(0, leaves_ * count), rows.dtype());
+    }
+    joined_.slice(added_ * count, (added_ + 1) * count).copy_from(rows);
+    ++added_;
+  }
+  const Tensor& joined() const { return joined_; }
+
+ private:
+  std::int64_t leaves_, added_ = 0;
+  Tensor joined_;
+};
 
 }  // namespace
 
@@ -197,38 +274,41 @@ Routing route(const Variable& logits, const RouterOptions& options) {
 
 Variable experts(const Variable& x, const Routing& routing, const Parameter& gate_up,
                  const Parameter& down, const ExpertOptions& options, const Variable& residual) {
-  Call call{.gate_up = {gate_up, options.layout},
-            .down = {down, options.layout},
-            .weighed = options.weighed,
-            .weights = routing.weights.data(),
-            .places = routing.places,
-            .at = {},
-            .weights_there = {},
-            .places_there = {}};
-  check_parameters(x, call, routing.offsets.numel() - 1);
-  const Tensor rows = as_rows(x.data());
-  call.at = ExpertRows(routing.offsets, routing.places, gate_up.exchange());
-  call.send_weights();
-  Tensor at_experts = call.at.to_experts(call.dispatched(rows));
-  auto [pre, h] = call.gate_up.gated(at_experts, call.at.offsets());
-  // Backward makes them again where they need not travel.
-  if (!call.at.travel() || !gate_up.trainable()) at_experts = {};
-  Tensor results = call.down(h, call.at.offsets());
-  h = {};
-  results = call.at.to_tokens(results);
-  const Tensor y = like(x.data());
-  combine(as_rows(y), results, call.places,
-          call.weighs(WeighedInput::down) ? call.weights : Tensor(),
-          residual_rows(residual, x.shape(), "experts"));
+  const Layer first{gate_up, options.layout}, second{down, options.layout};
+  check_layers(x, first, second, routing.offsets.numel() - 1);
+  const std::int64_t leaves = token_leaves();
+  const Tensor rows = as_rows(x.data()), y = like(x.data());
+  const Tensor residuals = residual_rows(residual, x.shape(), "experts");
+  std::vector<Backward> backwards;
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    const auto of = [&](const Tensor& all) { return rows_of_leaf(all, leaf, leaves); };
+    const Routed routed = routed_leaf(routing, leaf, leaves);
+    Call call{.gate_up = first,
+              .down = second,
+              .weighed = options.weighed,
+              .weights = of(routing.weights.data()),
+              .places = routed.places,
+              .at = ExpertRows(routed.offsets, routed.places, gate_up.exchange()),
+              .weights_there = {},
+              .places_there = {}};
+    backwards.push_back(forward_leaf(std::move(call), of(rows), of(as_rows(y)), of(residuals)));
+  }
   return differentiable(
       y, {x, routing.weights, residual}, gate_up.trainable() || down.trainable(),
-      [backward = Backward(call, rows, at_experts, pre), needs_dx = x.requires_gradient(),
+      [backwards = std::move(backwards), first, second, needs_dx = x.requires_gradient(),
        needs_dw = routing.weights.requires_gradient(),
        shape = x.shape()](const Tensor& dy) mutable -> Gradients {
-        Gradients gradients = backward(as_rows(dy), needs_dx, needs_dw);
-        if (needs_dx) gradients[0] = gradients[0].reshape(shape);
-        gradients.push_back(dy);
-        return gradients;
+        const auto count = static_cast<std::int64_t>(backwards.size());
+        LayerGradients sums{{first, count}, {second, count}};
+        JoinedLeaves dx(count), dweights(count);
+        for (std::int64_t leaf = 0; leaf < count; ++leaf) {
+          Backward backward = std::move(backwards[static_cast<std::size_t>(leaf)]);
+          const Gradients of_leaf =
+              backward(rows_of_leaf(as_rows(dy), leaf, count), needs_dx, needs_dw, sums);
+          dx.add(of_leaf[0]);
+          dweights.add(of_leaf[1]);
+        }
+        return {needs_dx ? dx.joined().reshape(shape) : Tensor(), dweights.joined(), dy};
       });
 }
 
@@ -237,7 +317,12 @@ Variable router_loss(const Variable& logits, const Tensor& factors, double z) {
   const DType dtype = statistics_dtype(rows.dtype());
   const Tensor losses = activation({rows.size(0)}, dtype), total = activation({1}, dtype);
   router_loss_forward(losses, rows, factors, z);
-  sum(total, losses);
+  const std::int64_t leaves = token_leaves();
+  LeafSum of_leaves(total, Accumulate::no, leaves);
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    sum(of_leaves.next(), rows_of_leaf(losses, leaf, leaves));
+    of_leaves.added();
+  }
   const auto backward = [rows, factors, z, dtype, shape = logits.shape()](Tensor dy) -> Gradients {
     const CategoryScope category(Category::activations);
     const Tensor dlosses = Tensor::full({rows.size(0)}, dtype, scalar_gradient(dy));

@@ -36,8 +36,8 @@ template <typename F>
 void for_each_part(const std::vector<Parameter>& parts, const Tensor& joined, const F& f) {
   std::int64_t begin = 0;
   for (const Parameter& part : parts) {
-    const std::int64_t end = begin + part.shape()[0];
-    f(part, joined.slice(begin, end).reshape(part.shape()));
+    const std::int64_t end = begin + part.held_shape()[0];
+    f(part, joined.slice(begin, end).reshape(part.held_shape()));
     begin = end;
   }
 }
@@ -64,18 +64,18 @@ bool JoinedParameters::trainable() const {
   return std::ranges::any_of(parts_, [](const Parameter& part) { return part.trainable(); });
 }
 
-Shape JoinedParameters::shape() const {
+Shape JoinedParameters::held_shape() const {
   std::int64_t rows = 0;
-  for (const Parameter& part : parts_) rows += part.shape()[0];
-  return parts_.front().shape().with(0, rows);
+  for (const Parameter& part : parts_) rows += part.held_shape()[0];
+  return parts_.front().held_shape().with(0, rows);
 }
 
 Tensor JoinedParameters::data() const {
   if (parts_.size() == 1) return parts_.front().data();
   std::vector<Tensor> tensors;
   for (const Parameter& part : parts_) tensors.push_back(part.data());
-  if (are_neighbours(tensors)) return view_of(tensors, shape());
-  const Tensor copy = copy_for(tensors, shape());
+  if (are_neighbours(tensors)) return view_of(tensors, held_shape());
+  const Tensor copy = copy_for(tensors, held_shape());
   for_each_part(parts_, copy,
                 [](const Parameter& part, const Tensor& rows) { rows.copy_from(part.data()); });
   return copy;
@@ -93,8 +93,8 @@ JoinedGradient::JoinedGradient(const JoinedParameters& parameters) : parts_(para
   }
   if (any_written) accumulate_ = Accumulate::yes;
   copied_ = !all_trainable || !are_neighbours(gradients);
-  window_ =
-      copied_ ? copy_for(gradients, parameters.shape()) : view_of(gradients, parameters.shape());
+  window_ = copied_ ? copy_for(gradients, parameters.held_shape())
+                    : view_of(gradients, parameters.held_shape());
   for_each_part(parts_, window_, [&](const Parameter& part, const Tensor& rows) {
     const bool adds = part.trainable() && part.next_contribution() == Accumulate::yes;
     if (accumulate_ == Accumulate::no) return;

@@ -33,7 +33,7 @@ class JoinedParameters {
   bool trainable() const;
   const std::vector<Parameter>& parts() const { return parts_; }
   /// The extents of data().
-  Shape shape() const;
+  Shape held_shape() const;
   /// The parameters' data, row below row. Raises Error while a window is closed.
   Tensor data() const;
 

@@ -24,6 +24,13 @@
 
 namespace tessera {
 
+/// Rows of a pass over `batch` rows of `tokens` tokens, from row `first` of [batch tokens, C] on. 0: a tensor
+/// [batch, tokens, C] has them all.
+struct PassRows {
+  std::int64_t first = 0;
+  std::int64_t batch = 0, tokens = 0;
+};
+
 /// How a linear layer's weight is stored: [out, in] as in torch.nn.Linear, or [in, out] as in
 /// GPT-2's Conv1D.
 enum class WeightLayout { out_in, in_out };
@@ -82,8 +89,9 @@ Variable scale(const Variable& x, double factor);
 Variable cast(const Variable& x, DType dtype);
 Variable reshape(const Variable& x, const Shape& shape);
 
-/// The mask is addressed by `random`. Identity if probability is 0.
-Variable dropout(Variable x, float probability, const RandomStream& random);
+/// The mask is addressed by `random`. An element has the mask of its place in the pass [B, T, C], of which
+/// x may be some of the rows. Identity if probability is 0.
+Variable dropout(Variable x, float probability, const RandomStream& random, PassRows rows = {});
 
 /// The norms of the heads of queries and of keys.
 struct QkNorm {
@@ -128,8 +136,13 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
 ///
 /// The gradients are computed here, in the forward pass, so backward must start from this variable
 /// with seed 1; another seed raises Error.
+///
+/// FurtherUse::yes: `embedding` of the weight gets its gradient later in the same pass, as where both ends
+/// of a model are tied. With leaves of tokens (context_axis.h) it then adds to each of them.
+enum class FurtherUse { no, yes };
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
                               double loss_scale, int ignore_index = kIgnoreIndex,
-                              std::int64_t chunk = kAutomaticChunk);
+                              std::int64_t chunk = kAutomaticChunk,
+                              FurtherUse further_use = FurtherUse::no);
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -20,15 +21,19 @@ struct Parameter::State {
   bool trainable = true;
   bool stacked = false;
   std::shared_ptr<ExpertExchange> exchange;
+  Cut cut;
+  std::shared_ptr<TensorAxis> tensor_axis;
+  Shape held;
   Tensor data;
   std::vector<Tensor> gradients;
   bool has_gradient = false;
+  std::vector<Tensor> leaf_gradients;
 };
 
 Parameter::Parameter(std::string name, const Shape& shape, Initializer initializer)
     : state_(std::make_shared<State>()) {
   state_->name = std::move(name);
-  state_->shape = shape;
+  state_->shape = state_->held = shape;
   state_->initializer = initializer;
 }
 
@@ -55,18 +60,32 @@ bool Parameter::stacked() const {
 void Parameter::share_out(std::shared_ptr<ExpertExchange> exchange) const {
   check(stacked() || exchange == nullptr, "parameter '{}' has no experts to share out", name());
   state_->exchange = std::move(exchange);
+  state_->held = shape();
+  if (this->exchange() != nullptr) {
+    state_->held = shape().with(0, shape()[0] / this->exchange()->ranks());
+  }
 }
 
 const std::shared_ptr<ExpertExchange>& Parameter::exchange() const {
   return state_->exchange;
 }
 
-Shape Parameter::held_shape() const {
-  if (exchange() == nullptr) return shape();
-  std::vector<std::int64_t> extents;
-  for (int i = 0; i < shape().rank(); ++i) extents.push_back(shape()[i]);
-  extents[0] /= exchange()->ranks();
-  return Shape(extents);
+void Parameter::set_cut(const Cut& cut) const {
+  state_->cut = cut;
+}
+const Cut& Parameter::cut() const {
+  return state_->cut;
+}
+
+void Parameter::share_out(std::shared_ptr<TensorAxis> axis, const Shape& held) const {
+  state_->tensor_axis = std::move(axis);
+  state_->held = held;
+}
+const std::shared_ptr<TensorAxis>& Parameter::tensor_axis() const {
+  return state_->tensor_axis;
+}
+const Shape& Parameter::held_shape() const {
+  return state_->held;
 }
 
 const Tensor& Parameter::data() const {
@@ -124,30 +143,54 @@ Accumulate Parameter::next_contribution() const {
   return first ? Accumulate::no : Accumulate::yes;
 }
 
-void Parameter::initialize(const Tensor& part, std::int64_t first, std::uint64_t seed) const {
-  const RandomStream random(seed, name());
-  const Initializer initializer = state_->initializer;
+void Parameter::leave_leaf_gradients(std::vector<Tensor> gradients) const {
+  state_->leaf_gradients = std::move(gradients);
+}
+
+std::vector<Tensor> Parameter::take_leaf_gradients() const {
+  return std::exchange(state_->leaf_gradients, {});
+}
+
+namespace {
+
+/// Fills values with those of a parameter's elements from `first` on.
+template <typename T>
+void fill_initial(std::span<T> values, std::int64_t first, const Initializer& initializer,
+                  const RandomStream& random, std::int64_t row_elements) {
+  // A 16-bit value is the rounded f32 value: the same bits as a copy of an f32 master.
+  using Exact = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const bool constant = initializer.kind == Initializer::Kind::constant;
   const auto value_at = [&](std::int64_t i, float normal) {
-    if (initializer.zero_row && i / (numel() / shape()[0]) == *initializer.zero_row) return 0.0;
+    if (initializer.zero_row && i / row_elements == *initializer.zero_row) return 0.0;
     return constant ? initializer.value : initializer.value * normal;
   };
+  std::array<float, 256> normals{};
+  for (std::int64_t i = 0; i < std::ssize(values); ++i) {
+    const std::int64_t at = i % 256;
+    if (at == 0 && !constant) {
+      const auto count =
+          static_cast<std::size_t>(std::min<std::int64_t>(256, std::ssize(values) - i));
+      fill_normal(std::span(normals).first(count), random, static_cast<std::uint64_t>(first + i));
+    }
+    values[static_cast<std::size_t>(i)] =
+        static_cast<T>(static_cast<Exact>(value_at(first + i, normals[at])));
+  }
+}
+
+}  // namespace
+
+void Parameter::initialize(const Tensor& part, const Elements& elements, std::uint64_t seed) const {
+  const RandomStream random(seed, name());
+  const std::int64_t row_elements = numel() / shape()[0];
   write_from_host(part, [&](const Tensor& piece, std::int64_t begin) {
     const bool floating = visit_floating(piece.dtype(), [&]<typename T>(T) {
-      T* values = piece.data<T>();
-      // A 16-bit value is the rounded f32 value: the same bits as a copy of an f32 master.
-      using Exact = std::conditional_t<std::is_same_v<T, double>, double, float>;
+      T* const values = piece.data<T>();
       parallel_for(piece.numel(), std::int64_t{1} << 14, [&](std::int64_t from, std::int64_t to) {
-        std::array<float, 256> normals{};
-        for (std::int64_t i = from; i < to; ++i) {
-          const std::int64_t at = (i - from) % 256;
-          if (at == 0 && !constant) {
-            const auto count = static_cast<std::size_t>(std::min<std::int64_t>(256, to - i));
-            fill_normal(std::span(normals).first(count), random,
-                        static_cast<std::uint64_t>(first + begin + i));
-          }
-          values[i] = static_cast<T>(static_cast<Exact>(value_at(first + begin + i, normals[at])));
-        }
+        elements.from(begin + from)
+            .for_each_run(to - from, [&](std::int64_t first, std::int64_t offset, std::int64_t n) {
+              fill_initial(std::span(values + from + offset, static_cast<std::size_t>(n)), first,
+                           state_->initializer, random, row_elements);
+            });
       });
     });
     check(floating, "parameter '{}' is initialized in a floating dtype, not {}", name(),

@@ -14,8 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "autograd/cut.h"
 #include "autograd/expert_exchange.h"
+#include "autograd/tensor_axis.h"
 #include "kernels/op.h"
+#include "runtime/elements.h"
 #include "runtime/tensor.h"
 
 namespace tessera {
@@ -57,8 +60,15 @@ class Parameter {
   /// Null: it holds all. Only for a stacked parameter.
   void share_out(std::shared_ptr<ExpertExchange> exchange) const;
   const std::shared_ptr<ExpertExchange>& exchange() const;
-  /// The shape of data(): shape(), or with an exchange this rank's part.
-  Shape held_shape() const;
+  /// How tensor-parallel ranks may share out its elements.
+  void set_cut(const Cut& cut) const;
+  const Cut& cut() const;
+  /// The tensor-parallel ranks: they share this parameter out as its cut says, and hold it whole if the
+  /// cut divides nothing. `held` is the shape of this rank's part. Null, with shape(): there are none.
+  void share_out(std::shared_ptr<TensorAxis> axis, const Shape& held) const;
+  const std::shared_ptr<TensorAxis>& tensor_axis() const;
+  /// The shape of data(): shape(), or that of this rank's part.
+  const Shape& held_shape() const;
 
   /// All elements of the parameter that this rank holds. Raises Error while the window is closed.
   const Tensor& data() const;
@@ -81,9 +91,18 @@ class Parameter {
   /// For operations: `no` for the first contribution since reset_gradient(), `yes` after.
   Accumulate next_contribution() const;
 
-  /// Writes initial values of elements [first, first + part.numel()) into `part` (f32 or f64). They
-  /// are made on the host, so that they have the same bits on every device.
-  void initialize(const Tensor& part, std::int64_t first, std::uint64_t seed) const;
+  /// The gradients of the first of two uses for each leaf of a rank's tokens (leaf_sum.h), which the second
+  /// use takes and adds to. They have the window's dtype.
+  void leave_leaf_gradients(std::vector<Tensor> gradients) const;
+  /// None if no use has left any.
+  std::vector<Tensor> take_leaf_gradients() const;
+
+  /// Writes initial values of `elements` of the parameter into `part`. They are made on the host, so that
+  /// they have the same bits on every device.
+  void initialize(const Tensor& part, const Elements& elements, std::uint64_t seed) const;
+  void initialize(const Tensor& part, std::int64_t first, std::uint64_t seed) const {
+    initialize(part, Elements{.first = first}, seed);
+  }
 
   /// Two handles on one parameter, as tied weights are.
   bool operator==(const Parameter& other) const { return state_ == other.state_; }

@@ -5,10 +5,12 @@
 #include <utility>
 
 #include "autograd/operations.h"
+#include "autograd/operations/divided.h"
 #include "kernels/attention/first_key.h"
 #include "kernels/matmul/op.h"
 #include "kernels/qk_norm/op.h"
 #include "models/documents.h"
+#include "models/row_pieces.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -68,6 +70,7 @@ TokenPositions Pass::positions() const {
   positions.first = first_position();
   positions.each = document_positions;
   if (cache != nullptr) positions.length = cache->capacity;
+  if (row_tokens > 0) positions.end = positions.length = row_tokens;
   for (const Pass& sequence : sequences) {
     positions.end = std::max(positions.end, sequence.first_position() + sequence.tokens);
   }
@@ -120,11 +123,24 @@ std::vector<Parameter> parameters_of_all(const std::vector<const Module*>& modul
   return parameters;
 }
 
-/// Lets the tokens of `ids` attend to their own documents, and count their positions from these.
-void place_documents(Pass& pass, const Tensor& ids, const Tensor& starts) {
+void check_starts(const Tensor& starts, const Tensor& ids) {
   check(starts.shape() == ids.shape(),
         "the documents' starts are {}; expected the shape of the inputs, {}", describe(starts),
         describe(ids));
+}
+
+/// The tokens that queries of near tokens see; 0: no chunks, or no window.
+struct Near {
+  std::int64_t chunk, window;
+
+  explicit Near(const TransformerShape& shape)
+      : chunk(shape.chunks.layers > 0 ? shape.chunks.tokens : 0),
+        window(shape.windows.layers > 0 ? shape.windows.tokens : 0) {}
+};
+
+/// Lets the tokens of `ids` attend to their own documents, and count their positions from these.
+void place_documents(Pass& pass, const Tensor& ids, const Tensor& starts) {
+  check_starts(starts, ids);
   pass.document_positions = document_positions(starts);
   pass.first_key = first_keys(starts, /*chunk=*/0);
 }
@@ -132,12 +148,26 @@ void place_documents(Pass& pass, const Tensor& ids, const Tensor& starts) {
 /// The first keys of queries that see near tokens only. `starts` may be undefined.
 Tensor near_keys(const Pass& pass, const Tensor& ids, const Tensor& starts,
                  const TransformerShape& shape) {
-  const std::int64_t chunk = shape.chunks.layers > 0 ? shape.chunks.tokens : 0;
-  const std::int64_t window = shape.windows.layers > 0 ? shape.windows.tokens : 0;
+  const Near near(shape);
   // No position reaches the second chunk, or leaves the first window.
-  if (pass.first_position() + ids.size(1) <= chunk + window) return pass.first_key;
+  if (pass.first_position() + ids.size(1) <= near.chunk + near.window) return pass.first_key;
   const Tensor row_starts = starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32);
-  return first_keys(row_starts, chunk, pass.first_position(), window);
+  return first_keys(row_starts, near.chunk, pass.first_position(), near.window);
+}
+
+/// The same for pieces of rows that ranks share out, near keys included.
+void place_pieces(Pass& pass, const Tensor& ids, const Tensor& starts,
+                  const TransformerShape& shape, const TokenCut& cut) {
+  const Tensor row_starts = starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32);
+  check_starts(row_starts, ids);
+  pass.document_positions = positions_in_pieces(row_starts, cut);
+  if (starts.defined()) pass.first_key = first_keys_in_pieces(starts, cut, 0, 0);
+  pass.first_key_near = pass.first_key;
+  const Near near(shape);
+  const std::int64_t reach = near.chunk + near.window;
+  if (reach > 0 && pass.row_tokens > reach) {
+    pass.first_key_near = first_keys_in_pieces(row_starts, cut, near.chunk, near.window);
+  }
 }
 
 /// The new tokens of sequences, one after another: i32 [1, n], and their positions.
@@ -203,15 +233,22 @@ void Decoder::add_block(const std::string& unit_name, std::unique_ptr<DecoderBlo
 void Decoder::check_tokens(const Tensor& ids, const Pass& pass) const {
   check(ids.dtype() == DType::i32 && ids.rank() == 2 && ids.numel() > 0,
         "the model's inputs are {}; expected token ids, i32 [B, T]", describe(ids));
-  const std::int64_t tokens = pass.first_position() + ids.size(1);
+  const std::int64_t tokens =
+      pass.row_tokens > 0 ? pass.row_tokens : pass.first_position() + ids.size(1);
   check(tokens <= shape_.context,
         "a sequence of {} tokens is longer than the model's context of {}", tokens, shape_.context);
 }
 
 Pass Decoder::placed(Pass pass, const Tensor& ids, const Tensor& document_starts) const {
+  const std::shared_ptr<const ContextAxis>& axis = context_axis();
+  if (axis != nullptr) pass.row_tokens = ids.size(1) * axis->cut().pieces_of_row();
   check_tokens(ids, pass);
   {
     const CategoryScope category(Category::activations);
+    if (axis != nullptr) {
+      place_pieces(pass, ids, document_starts, shape_, axis->cut());
+      return pass;
+    }
     if (document_starts.defined()) place_documents(pass, ids, document_starts);
     if (shape_.chunks.layers + shape_.windows.layers > 0) {
       pass.first_key_near = near_keys(pass, ids, document_starts, shape_);
@@ -221,6 +258,11 @@ Pass Decoder::placed(Pass pass, const Tensor& ids, const Tensor& document_starts
 }
 
 Variable Decoder::trunk(const Stage& stage, Variable x, const Tensor& ids, const Pass& pass) {
+  const Unit& first_unit =
+      stage.first + 1 < parts() ? *units_[static_cast<std::size_t>(stage.first)] : head_unit();
+  if (const auto& axis = first_unit.parameters().front().tensor_axis()) {
+    axis->begin(ids.size(0), ids.size(1));
+  }
   if (stage.first == 0) {
     x = units_.front()->run_once([&](const Variable&) { return embed(ids, pass); }, Variable());
   }
@@ -258,9 +300,11 @@ Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Ten
       trunk(stage, x, inputs, placed({.training = training}, inputs, document_starts));
   if (counts) routers_->finish_forward();
   if (stage.last < parts()) return y;
+  const bool tied = stage.first == 0 && head_unit().at_both_ends();
   return head_unit().run_once(
       [&](const Variable& h) {
-        return linear_cross_entropy(final_norm(h), head_weight(), targets, loss_scale);
+        return linear_cross_entropy(final_norm(h), head_weight(), targets, loss_scale, kIgnoreIndex,
+                                    kAutomaticChunk, tied ? FurtherUse::yes : FurtherUse::no);
       },
       y);
 }
@@ -268,7 +312,16 @@ Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Ten
 Variable Decoder::logits(const Tensor& inputs, const Tensor& document_starts) {
   const Variable x = trunk(inputs, placed({}, inputs, document_starts));
   return head_unit().run_once(
-      [&](const Variable& h) { return linear(final_norm(h), head_weight(), Parameter()); }, x);
+      [&](const Variable& h) {
+        const Variable logits = linear(final_norm(h), head_weight(), Parameter());
+        const Axis& axis = head_weight().tensor_axis();
+        if (axis == nullptr || axis->ranks() == 1) return logits;
+        const std::int64_t rows = inputs.numel(), own = logits.shape()[-1];
+        const Tensor all =
+            whole_columns(axis, logits.data().reshape({rows, own}), shape_.vocab_size);
+        return Variable(all.reshape({inputs.size(0), inputs.size(1), shape_.vocab_size}));
+      },
+      x);
 }
 
 Tensor Decoder::next_logits(std::span<const NewTokens> sequences) {
@@ -283,7 +336,7 @@ Tensor Decoder::next_logits(std::span<const NewTokens> sequences) {
                                     sequence.tokens.reshape({1, tokens}), Tensor()));
   }
   const bool single = sequences.size() == 1;
-  const Variable x = trunk(joined.ids, single ? pass.sequences.front() : pass);
+  const Variable x = whole(trunk(joined.ids, single ? pass.sequences.front() : pass), joined.ids);
   const Variable last(rows_before(joined.ends, x.data()));
   return head_unit()
       .run_once([&](const Variable& h) { return Variable(wide_logits(h)); }, last)
@@ -296,7 +349,7 @@ Tensor Decoder::log_probabilities(const Tensor& inputs, const Tensor& targets) {
         describe(inputs));
   const NoGradient no_gradient;
   const CategoryScope category(Category::activations);
-  const Variable x = trunk(inputs, placed({}, inputs, Tensor()));
+  const Variable x = whole(trunk(inputs, placed({}, inputs, Tensor())), inputs);
   const std::int64_t count = inputs.numel();
   const Tensor rows = x.data().reshape({count, shape_.width});
   const Tensor result = Tensor::empty({count}, statistics_dtype(x.dtype()));
@@ -317,10 +370,19 @@ Tensor Decoder::log_probabilities(const Tensor& inputs, const Tensor& targets) {
 }
 
 Tensor Decoder::wide_logits(const Variable& rows) const {
+  const Parameter& weight = head_weight();
   const Tensor logits =
-      Tensor::empty({rows.shape()[0], shape_.vocab_size}, statistics_dtype(rows.dtype()));
-  matmul(logits, final_norm(rows).data(), head_weight().data(), Transpose::no, Transpose::yes);
-  return logits;
+      Tensor::empty({rows.shape()[0], weight.held_shape()[0]}, statistics_dtype(rows.dtype()));
+  matmul(logits, final_norm(rows).data(), weight.data(), Transpose::no, Transpose::yes);
+  return whole_columns(weight.tensor_axis(), logits, shape_.vocab_size);
+}
+
+Variable Decoder::whole(const Variable& x, const Tensor& ids) const {
+  const Axis& axis = head_weight().tensor_axis();
+  if (axis == nullptr) return x;
+  const Tensor rows =
+      whole_rows(axis, x.data().reshape({x.data().numel() / shape_.width, shape_.width}));
+  return Variable(rows.reshape({ids.size(0), ids.size(1), shape_.width}));
 }
 
 }  // namespace tessera

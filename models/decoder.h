@@ -34,6 +34,9 @@ struct Pass {
   KeyValueCache* cache = nullptr;
   /// i32 [B, T]: the tokens' positions in their documents. Undefined: a row is one document.
   Tensor document_positions;
+  /// Tokens of a whole row if ranks share them out (autograd/context_axis.h); else 0. The batch elements
+  /// are then pieces of rows, and `document_positions` is defined.
+  std::int64_t row_tokens = 0;
   /// i32 [B, T]: the first key that each query sees (kernels/attention/first_key.h), of its document
   /// and of the near ones. Undefined: the first of the row.
   Tensor first_key, first_key_near;
@@ -127,6 +130,8 @@ class Decoder : public LanguageModel {
   /// Logits [N, V] of rows [N, width] of the residual stream, f32 (f64 for f64). Not linear(): logits
   /// rounded to 16 bits would often tie.
   Tensor wide_logits(const Variable& rows) const;
+  /// The residual stream of all rows [1, N, width], where ranks share them out.
+  Variable whole(const Variable& x, const Tensor& ids) const;
   /// The unit of the final norm and the head.
   Unit& head_unit() const;
 

@@ -150,8 +150,12 @@ void load_parameters(const fs::path& given, const std::vector<Shard>& shards) {
   for (const Shard& shard : shards) {
     const NamedTensors sources = weights.find(shard.parameter);
     // Converted on the host, where the file is mapped: the same bits on every device.
-    write_from_host(shard.data, [&](const Tensor& piece, std::int64_t begin) {
-      copy_elements(piece, sources, shard.first + begin);
+    const Tensor stored = shard.data.reshape({shard.data.numel()}).slice(0, shard.count());
+    write_from_host(stored, [&](const Tensor& piece, std::int64_t begin) {
+      shard.elements().from(begin).for_each_run(
+          piece.numel(), [&](std::int64_t element, std::int64_t offset, std::int64_t count) {
+            copy_elements(piece.slice(offset, offset + count), sources, element);
+          });
       Tensor values = piece;
       if (piece.dtype() != DType::f32) {  // a frozen parameter
         values = Tensor::empty_on_host(piece.shape(), DType::f32);

@@ -5,12 +5,16 @@
 namespace tessera {
 
 Linear::Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, bool with_bias,
-               WeightLayout layout, Initializer weight_initializer)
+               WeightLayout layout, Initializer weight_initializer, const LayerCut& cut)
     : layout(layout),
       weight(name + ".weight",
              layout == WeightLayout::out_in ? Shape{outputs, inputs} : Shape{inputs, outputs},
              weight_initializer) {
   if (with_bias) bias = Parameter(name + ".bias", {outputs}, Initializer::zeros());
+  const bool by_outputs = cut.divided == Divided::outputs || cut.divided == Divided::vocabulary;
+  const bool out_first = layout == WeightLayout::out_in;
+  weight.set_cut({cut.divided, by_outputs == out_first ? 0 : 1, cut.groups, cut.pieces, cut.piece});
+  if (with_bias && by_outputs) bias.set_cut({cut.divided, 0, cut.groups, cut.pieces, cut.piece});
 }
 
 void Linear::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
@@ -19,6 +23,12 @@ void Linear::visit_parameters(const std::function<void(const Parameter&)>& visit
 }
 
 namespace {
+
+/// The parameter of a part, which ranks may share out by its outputs.
+Parameter cut(Parameter parameter, const JoinedLinear::Part& part) {
+  parameter.set_cut({Divided::outputs, 0, 1, part.pieces, part.piece});
+  return parameter;
+}
 
 /// make(part) for every part.
 template <typename F>
@@ -32,14 +42,15 @@ JoinedParameters joined(const std::vector<JoinedLinear::Part>& parts, const F& m
 
 JoinedLinear::JoinedLinear(const std::vector<Part>& parts, std::int64_t inputs, bool with_bias,
                            Initializer weight_initializer)
-    : weights(joined(
-          parts,
-          [&](const Part& part) {
-            return Parameter(part.name + ".weight", {part.outputs, inputs}, weight_initializer);
-          })),
+    : weights(joined(parts,
+                     [&](const Part& part) {
+                       return cut(Parameter(part.name + ".weight", {part.outputs, inputs},
+                                            weight_initializer),
+                                  part);
+                     })),
       biases(joined(parts, [&](const Part& part) {
         if (!with_bias) return Parameter();
-        return Parameter(part.name + ".bias", {part.outputs}, Initializer::zeros());
+        return cut(Parameter(part.name + ".bias", {part.outputs}, Initializer::zeros()), part);
       })) {}
 
 void JoinedLinear::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
@@ -49,10 +60,13 @@ void JoinedLinear::visit_parameters(const std::function<void(const Parameter&)>&
 }
 
 Embedding::Embedding(const std::string& name, std::int64_t rows, std::int64_t width,
-                     Initializer initializer, std::optional<std::int64_t> padding_id)
+                     Initializer initializer, Divided divided,
+                     std::optional<std::int64_t> padding_id)
     : padding_id(padding_id),
       weight(name + ".weight", {rows, width},
-             {.kind = initializer.kind, .value = initializer.value, .zero_row = padding_id}) {}
+             {.kind = initializer.kind, .value = initializer.value, .zero_row = padding_id}) {
+  weight.set_cut({.divided = divided, .pieces = rows, .piece = "token"});
+}
 
 void Embedding::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
   visit(weight);
@@ -79,10 +93,15 @@ Variable Dropout::operator()(Variable x, bool training) const {
   if (!acts(training)) return x;
   const RandomPosition& at = context().random();
   const RandomStream random(at.seed, site, at.step, at.micro_batch);
+  const TensorAxis* const axis = behind.defined() ? behind.tensor_axis().get() : nullptr;
+  PassRows rows;
+  if (axis != nullptr) rows = {axis->first_row(), axis->batch(), axis->tokens()};
   return dropout(std::move(x), probability,
-                 stream_of_step(random, [at, site = site](const StepNumbers& numbers) {
-                   return RandomStream(at.seed, site, numbers.step, at.micro_batch);
-                 }));
+                 stream_of_step(random,
+                                [at, site = site](const StepNumbers& numbers) {
+                                  return RandomStream(at.seed, site, numbers.step, at.micro_batch);
+                                }),
+                 rows);
 }
 
 }  // namespace tessera

@@ -13,10 +13,15 @@
 
 namespace tessera {
 
+/// The ranks that share out the heads of a layer with this weight: 1 without tensor parallelism.
+inline std::int64_t ranks_of(const Parameter& weight) {
+  return weight.tensor_axis() == nullptr ? 1 : weight.tensor_axis()->ranks();
+}
+
 /// y = x W + b; see WeightLayout for how `<name>.weight` is stored.
 struct Linear final : Module {
   Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, bool with_bias,
-         WeightLayout layout, Initializer weight_initializer);
+         WeightLayout layout, Initializer weight_initializer, const LayerCut& cut = {});
 
   /// With `residual`, residual + y: the end of a branch of the residual stream.
   Variable operator()(const Variable& x, const Variable& residual = {}) const {
@@ -30,11 +35,14 @@ struct Linear final : Module {
 };
 
 /// Linear layers of one input as one product (autograd/joined_parameters.h). The weights, and the
-/// biases, are listed one after the other, so that a strategy makes them neighbours.
+/// biases, are listed one after the other, so that a strategy makes them neighbours. They may be cut by
+/// their outputs.
 struct JoinedLinear final : Module {
   struct Part {
     std::string name;  // its weight is `<name>.weight`
     std::int64_t outputs;
+    std::int64_t pieces;  // that stay whole: heads, or channels
+    std::string_view piece = "channel";
   };
   JoinedLinear(const std::vector<Part>& parts, std::int64_t inputs, bool with_bias,
                Initializer weight_initializer);
@@ -50,6 +58,7 @@ struct JoinedLinear final : Module {
 struct Embedding final : Module {
   /// The row `padding_id` starts with zeros and gets no gradient from lookups.
   Embedding(const std::string& name, std::int64_t rows, std::int64_t width, Initializer initializer,
+            Divided divided = Divided::nothing,
             std::optional<std::int64_t> padding_id = std::nullopt);
 
   Variable operator()(const Tensor& ids) const { return embedding(ids, weight, padding_id); }
@@ -92,6 +101,8 @@ struct RmsNorm final : Module {
 struct Dropout {
   std::string site;  // names the place in the model
   float probability = 0.0f;
+  /// A parameter of the layer before, which knows the rows that this rank has of the result.
+  Parameter behind;
 
   /// Active in training only. The mask is addressed by (seed, site, step, micro-batch), so a
   /// recomputed forward pass drops the same elements.

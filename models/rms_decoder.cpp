@@ -6,7 +6,7 @@ RmsDecoder::RmsDecoder(const TransformerShape& shape, const Options& options)
     : Decoder(shape),
       options_(options),
       embed_tokens_("model.embed_tokens", shape.vocab_size, shape.width, options.initializer,
-                    options.padding_id),
+                    Divided::vocabulary, options.padding_id),
       norm_("model.norm", shape.width, static_cast<float>(options.norm_epsilon)) {
   if (options.tied) {
     add_tied_ends({&embed_tokens_, &norm_});
@@ -22,7 +22,8 @@ void RmsDecoder::add_blocks(const MakeBlock& make) {
   }
   if (options_.tied) return;
   lm_head_.emplace("lm_head", shape().width, shape().vocab_size, /*with_bias=*/false,
-                   WeightLayout::out_in, options_.initializer);
+                   WeightLayout::out_in, options_.initializer,
+                   LayerCut{.divided = Divided::vocabulary, .pieces = shape().vocab_size});
   add_head({&norm_, &*lm_head_});
 }
 

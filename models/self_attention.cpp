@@ -23,20 +23,21 @@ SelfAttention::SelfAttention(const std::string& name, const TransformerShape& sh
       heads_(shape.heads),
       kv_heads_(shape.kv_heads),
       span_(options.span),
-      qkv_proj_({{name + ".q_proj", heads_ * shape.head_size},
-                 {name + ".k_proj", kv_heads_ * shape.head_size},
-                 {name + ".v_proj", kv_heads_ * shape.head_size}},
+      qkv_proj_({{name + ".q_proj", heads_ * shape.head_size, heads_, "head"},
+                 {name + ".k_proj", kv_heads_ * shape.head_size, kv_heads_, "head"},
+                 {name + ".v_proj", kv_heads_ * shape.head_size, kv_heads_, "head"}},
                 shape.width, options.qkv_bias, options.initializer),
       o_proj_(name + ".o_proj", heads_ * shape.head_size, shape.width, options.output_bias,
-              WeightLayout::out_in, options.initializer),
+              WeightLayout::out_in, options.initializer, by_inputs(heads_, "head")),
       qk_norm_(norms_of(name, shape, options.norm_epsilon)),
       rotary_(std::move(rotary)) {}
 
 Variable SelfAttention::operator()(const Variable& x, const Pass& pass,
                                    const Variable& residual) const {
-  return o_proj_(
-      attend(qkv_proj_(x), heads_, kv_heads_, pass, layer_, rotary_.get(), qk_norm_, span_),
-      residual);
+  const std::int64_t ranks = ranks_of(o_proj_.weight);
+  return o_proj_(attend(qkv_proj_(x), heads_ / ranks, kv_heads_ / ranks, pass, layer_,
+                        rotary_.get(), qk_norm_, span_),
+                 residual);
 }
 
 void SelfAttention::visit_parameters(const std::function<void(const Parameter&)>& visit) const {

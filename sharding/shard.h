@@ -3,12 +3,14 @@
 // The optimizer updates shards; checkpoints and imported weights are read into them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "autograd/parameter.h"
 #include "runtime/tensor.h"
+#include "sharding/plan/held_part.h"
 
 namespace tessera {
 
@@ -17,8 +19,7 @@ namespace tessera {
 struct Shard {
   Parameter parameter;
   /// The rank's own values: the masters (f32 or bf16), or a frozen parameter's values in the
-  /// compute dtype. Shaped like the parameter if this rank owns all of it, flat otherwise. Written
-  /// in Step::update() and Strategy::write_masters() only.
+  /// compute dtype. Shaped like the held part if this rank owns all of it, flat otherwise. Written in Step::update() and Strategy::write_masters() only.
   Tensor data;
   /// The same values in the compute dtype, where units or gathers read such a copy; undefined where
   /// they read `data`, and for a frozen parameter. The strategy writes it after the masters are
@@ -27,8 +28,16 @@ struct Shard {
   /// The reduced gradient, f32. Valid from the step's last finish_micro_batch() to the next
   /// start_step(). Undefined for a frozen parameter.
   Tensor gradient;
-  /// Flat index, within the parameter, of the shard's first element.
+  /// The part of the parameter that the rank computes with, and the flat index in it of the shard's
+  /// first element.
+  HeldPart part = {};
   std::int64_t first = 0;
+
+  /// The parameter's elements that the shard has, from its beginning; the rest of it is padding.
+  Elements elements() const { return part.elements.from(first); }
+  std::int64_t count() const {
+    return std::clamp<std::int64_t>(part.count - first, 0, data.numel());
+  }
 };
 
 /// The tensors that a write of the masters writes: Shard::data alone, or Shard::copy as well. The

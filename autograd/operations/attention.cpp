@@ -3,9 +3,13 @@
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "autograd/activations.h"
+#include "autograd/context_attention.h"
 #include "autograd/engine.h"
+#include "autograd/leaf_sum.h"
+#include "autograd/operations/divided.h"
 #include "kernels/attention/op.h"
 #include "kernels/qk_norm/op.h"
 #include "runtime/category.h"
@@ -33,6 +37,90 @@ Tensor rotated(const Variable& x, std::int64_t heads, std::int64_t head_size,
   const Tensor y = own(x.data(), x.is_last());
   rope_forward(heads_of(y, 0, heads, head_size), rotary.table, rotary.positions);
   return y;
+}
+
+/// attention_forward; over the keys of all ranks of a row if these share out its tokens.
+void attend_forward(const std::shared_ptr<const ContextAxis>& axis, const Heads& o, Out logsumexp,
+                    const Heads& q, const Heads& k, const Heads& v, float scale,
+                    const Tensor& first_key) {
+  if (axis == nullptr) {
+    attention_forward(o, logsumexp, q, k, v, scale, first_key);
+  } else {
+    context_attention_forward(*axis, o, logsumexp, q, k, v, scale, first_key);
+  }
+}
+
+/// Its attention_backward.
+void attend_backward(const std::shared_ptr<const ContextAxis>& axis, const Heads& dq,
+                     const Heads& dk, const Heads& dv, const Heads& d_o, const Heads& q,
+                     const Heads& k, const Heads& v, const Heads& o, const Tensor& logsumexp,
+                     float scale, const Tensor& first_key, const Rotary* rotary) {
+  if (axis == nullptr) {
+    attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key, rotary);
+    return;
+  }
+  context_attention_backward(*axis, dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key);
+  // Gradients of keys arrive from other ranks, so none is rotated in the kernel that sums it.
+  if (rotary != nullptr) rope_backward(dq, dk, *rotary);
+}
+
+/// The largest power of two that divides both numbers, and is at most `most`.
+std::int64_t common_power_of_two(std::int64_t a, std::int64_t b, std::int64_t most) {
+  std::int64_t power = 1;
+  while (2 * power <= most && a % (2 * power) == 0 && b % (2 * power) == 0) power *= 2;
+  return power;
+}
+
+/// The gradients of the norms' weights, from the leaves of this rank's tokens. In each leaf, tensor ranks
+/// that share out the heads add up groups of heads.
+class NormWeightGradient {
+ public:
+  NormWeightGradient(const JoinedGradient& dweight, const Axis& axis, std::int64_t groups)
+      : axis_(axis),
+        groups_(groups),
+        sum_(dweight.window(), dweight.accumulate(), token_leaves()) {}
+
+  /// Adds a leaf: kernel(window, accumulate, group of heads).
+  template <typename Kernel>
+  void add(const Kernel& kernel) {
+    if (axis_ == nullptr) {
+      kernel(sum_.next(), sum_.accumulate(), HeadGroup());
+      return sum_.added();
+    }
+    const Tensor& window = sum_.window();
+    const Tensor of_leaf = activation(window.shape(), window.dtype());
+    LeafSum of_groups(of_leaf, Accumulate::no, groups_);
+    for (std::int64_t group = 0; group < groups_; ++group) {
+      kernel(of_groups.next(), Accumulate::no, HeadGroup{group, groups_});
+      of_groups.added();
+    }
+    sum_over_ranks(axis_, of_leaf);
+    sum_.add(of_leaf);
+  }
+
+ private:
+  const Axis axis_;
+  const std::int64_t groups_;
+  LeafSum sum_;
+};
+
+/// Turns the gradients of normalized queries and keys into those of x's, and adds to the weights'.
+void normalize_backward(const Tensor& dx, const Tensor& x, const Tensor& rstd, const QkNorm& norm,
+                        std::int64_t heads, std::int64_t kv_heads) {
+  const JoinedGradient dweight(norm.weights);
+  const Axis axis = dweight.window().defined() ? axis_of(norm.weights) : nullptr;
+  const std::int64_t groups =
+      axis == nullptr ? 1 : common_power_of_two(heads, kv_heads, axis->own_parts());
+  NormWeightGradient sum(dweight, axis, groups);
+  const std::int64_t leaves = token_leaves();
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    const auto of = [&](const Tensor& rows) { return rows_of_leaf(rows, leaf, leaves); };
+    sum.add([&](Out window, Accumulate accumulate, const HeadGroup& group) {
+      qk_norm_backward(of(dx), window, of(x), norm.weights.data(), of(rstd), heads, kv_heads,
+                       accumulate, group);
+    });
+  }
+  dweight.finish();
 }
 
 }  // namespace
@@ -67,18 +155,14 @@ Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, cons
   }
   const Tensor y = activation({batch, tokens, heads * head_size}, x.dtype());
   const Tensor logsumexp = activation({batch, heads, tokens}, statistics_dtype(x.dtype()));
-  attention_forward(queries(y), logsumexp, queries(qk), keys(qk), values(x), factor, first_key);
+  const std::shared_ptr<const ContextAxis> axis = context_axis();
+  attend_forward(axis, queries(y), logsumexp, queries(qk), keys(qk), values(x), factor, first_key);
   const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dx = like(x);
-    attention_backward(queries(dx), keys(dx), values(dx), queries(dy), queries(qk), keys(qk),
-                       values(x), queries(y), logsumexp, factor, first_key,
-                       rotary.defined() ? &rotary : nullptr);
-    if (norm.defined()) {
-      const JoinedGradient dweight(norm.weights);
-      qk_norm_backward(dx, dweight.window(), x, norm.weights.data(), rstd, heads, kv_heads,
-                       dweight.accumulate());
-      dweight.finish();
-    }
+    attend_backward(axis, queries(dx), keys(dx), values(dx), queries(dy), queries(qk), keys(qk),
+                    values(x), queries(y), logsumexp, factor, first_key,
+                    rotary.defined() ? &rotary : nullptr);
+    if (norm.defined()) normalize_backward(dx, x, rstd, norm, heads, kv_heads);
     return {dx};
   };
   return differentiable(y, {std::move(qkv)}, norm.weights.trainable(), backward);
@@ -101,11 +185,12 @@ Variable attention(const Variable& q, const Variable& k, const Variable& v, std:
   const Tensor y = like(queries);
   const Tensor logsumexp =
       activation({q.shape()[0], heads, q.shape()[1]}, statistics_dtype(q.dtype()));
-  attention_forward(all(y), logsumexp, all(queries), all(keys), all(values), factor, first_key);
+  const std::shared_ptr<const ContextAxis> axis = context_axis();
+  attend_forward(axis, all(y), logsumexp, all(queries), all(keys), all(values), factor, first_key);
   const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dq = like(queries), dk = like(keys), dv = like(values);
-    attention_backward(all(dq), all(dk), all(dv), all(dy), all(queries), all(keys), all(values),
-                       all(y), logsumexp, factor, first_key);
+    attend_backward(axis, all(dq), all(dk), all(dv), all(dy), all(queries), all(keys), all(values),
+                    all(y), logsumexp, factor, first_key, nullptr);
     return {dq, dk, dv};
   };
   return differentiable(y, {q, k, v}, false, backward);

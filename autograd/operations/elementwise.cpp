@@ -1,10 +1,14 @@
 // Operations on every element alone, and reshape.
 #include "autograd/operations.h"
 
+#include <algorithm>
+
 #include "autograd/activations.h"
+#include "autograd/context_axis.h"
 #include "autograd/engine.h"
 #include "kernels/gelu/op.h"
 #include "kernels/swiglu/op.h"
+#include "runtime/check.h"
 
 namespace tessera {
 
@@ -74,13 +78,40 @@ Variable reshape(const Variable& x, const Shape& shape) {
                         [from = x.shape()](Tensor dy) -> Gradients { return {dy.reshape(from)}; });
 }
 
-Variable dropout(Variable x, float probability, const RandomStream& random) {
+namespace {
+
+/// dropout of rows x [n, C] of a pass. An element has the mask of its place in the whole rows [B, T, C].
+void drop(const Tensor& y, const Tensor& x, float probability, const RandomStream& random,
+          const PassRows& rows, const ContextAxis* axis) {
+  const std::int64_t channels = x.size(-1);
+  if (axis == nullptr) return dropout(y, x, probability, random, rows.first * channels);
+  const TokenCut& cut = axis->cut();
+  const std::int64_t tokens = rows.tokens, batch = rows.batch / cut.pieces();
+  check(tokens * channels % 4 == 0,
+        "dropout: a row's piece has {} elements; with context parallelism this must be a multiple "
+        "of 4. Take a longer data.sequence_length, or set model.dropout=0",
+        tokens * channels);
+  const std::int64_t end = rows.first + x.size(0);
+  for (std::int64_t row = rows.first; row < end;) {
+    const std::int64_t piece = row / tokens, last = std::min(end, (piece + 1) * tokens);
+    const std::int64_t place = piece % batch * cut.pieces_of_row() + cut.place_of(piece / batch);
+    const auto part = [&](const Tensor& t) { return t.slice(row - rows.first, last - rows.first); };
+    dropout(part(y), part(x), probability, random, (place * tokens + row % tokens) * channels);
+    row = last;
+  }
+}
+
+}  // namespace
+
+Variable dropout(Variable x, float probability, const RandomStream& random, PassRows rows) {
   if (probability == 0.0f) return x;
   const Tensor y = like(x.data());
-  dropout(y, x.data(), probability, random);
-  return differentiable(y, {x}, false, [probability, random](Tensor dy) -> Gradients {
+  const std::shared_ptr<const ContextAxis> axis = context_axis();
+  if (rows.batch == 0) rows = {.batch = x.shape()[0], .tokens = x.shape()[1]};
+  drop(as_rows(y), as_rows(x.data()), probability, random, rows, axis.get());
+  return differentiable(y, {x}, false, [=](Tensor dy) -> Gradients {
     const Tensor dx = reuse(dy);
-    dropout(dx, dy, probability, random);
+    drop(as_rows(dx), as_rows(dy), probability, random, rows, axis.get());
     return {dx};
   });
 }

@@ -2,9 +2,12 @@
 #include "autograd/operations.h"
 
 #include "autograd/activations.h"
+#include "autograd/context_axis.h"
 #include "autograd/deferred_gradients.h"
 #include "autograd/engine.h"
 #include "autograd/joined_parameters.h"
+#include "autograd/leaf_sum.h"
+#include "autograd/operations/divided.h"
 #include "kernels/bias/op.h"
 #include "kernels/embedding/op.h"
 #include "kernels/linear/op.h"
@@ -18,7 +21,7 @@ Transpose transposition(WeightLayout layout) {
   return layout == WeightLayout::out_in ? Transpose::yes : Transpose::no;
 }
 std::int64_t outputs_of(const JoinedParameters& weight, WeightLayout layout) {
-  return weight.shape()[layout == WeightLayout::out_in ? 0 : 1];
+  return weight.held_shape()[layout == WeightLayout::out_in ? 0 : 1];
 }
 Tensor data_of(const JoinedParameters& bias) {
   return bias.defined() ? bias.data() : Tensor();
@@ -31,15 +34,43 @@ void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters
   if (!weight.trainable() && !bias.trainable()) return;
   run_or_defer([weight, bias, x, dy, transpose] {
     const JoinedGradient dweight(weight), dbias(bias);
-    if (weight.trainable()) {
-      linear_backward_weight(dweight.window(), dbias.window(), x, dy, transpose,
-                             dweight.accumulate(), dbias.accumulate());
-    } else {
-      bias_backward(dbias.window(), dy, dbias.accumulate());
+    const std::int64_t leaves = token_leaves();
+    LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);
+    LeafSum of_bias(dbias.window(), dbias.accumulate(), leaves);
+    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+      const Tensor x_of = rows_of_leaf(x, leaf, leaves), dy_of = rows_of_leaf(dy, leaf, leaves);
+      if (weight.trainable()) {
+        linear_backward_weight(of_weight.next(), of_bias.next(), x_of, dy_of, transpose,
+                               of_weight.accumulate(), of_bias.accumulate());
+      } else {
+        bias_backward(of_bias.next(), dy_of, of_bias.accumulate());
+      }
+      of_weight.added();
+      of_bias.added();
     }
     dweight.finish();
     dbias.finish();
   });
+}
+
+/// Adds to a table's gradient. Leaves that the head has left, where it has the same weight, are added to
+/// first: a leaf's gradient is that of both uses.
+void embedding_gradient(const Parameter& table, const Tensor& dy, const Tensor& ids,
+                        std::optional<std::int64_t> padding_id, const TablePart& part) {
+  const std::vector<Tensor> begun = table.take_leaf_gradients();
+  const std::int64_t leaves = token_leaves();
+  LeafSum sum(table.gradient(), table.next_contribution(), leaves);
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    const Tensor dy_of = rows_of_leaf(dy, leaf, leaves), ids_of = rows_of_leaf(ids, leaf, leaves);
+    if (begun.empty()) {
+      embedding_backward(sum.next(), dy_of, ids_of, sum.accumulate(), padding_id, part);
+      sum.added();
+    } else {
+      const Tensor& of_leaf = begun[static_cast<std::size_t>(leaf)];
+      embedding_backward(of_leaf, dy_of, ids_of, Accumulate::yes, padding_id, part);
+      sum.add(of_leaf);
+    }
+  }
 }
 
 /// The layers of a feed-forward network: gelu lies between them or, if it is gated, swiglu.
@@ -52,7 +83,7 @@ struct MlpLayers {
   GeluForm gelu = GeluForm::tanh;
 
   std::int64_t outputs_of(const JoinedParameters& weight) const {
-    return weight.shape()[transpose == Transpose::yes ? 0 : 1];
+    return weight.held_shape()[transpose == Transpose::yes ? 0 : 1];
   }
   /// The first layer's result, which is saved, and the channels between the layers.
   std::int64_t pre_width() const { return outputs_of(fc_weight); }
@@ -81,41 +112,84 @@ struct MlpLayers {
   }
 };
 
+/// y = residual + (x weight + bias), of the rows of x, or this rank's rows of a divided sum.
+Tensor product_of_inputs(const Axis& axis, const Tensor& x, const JoinedParameters& weight,
+                         Transpose transpose, const JoinedParameters& bias,
+                         const Tensor& residual) {
+  if (axis != nullptr) {
+    return sum_over_inputs(axis, x, weight.data(), transpose, data_of(bias), residual);
+  }
+  const std::int64_t outputs = weight.held_shape()[transpose == Transpose::yes ? 0 : 1];
+  const Tensor y = activation({x.size(0), outputs}, x.dtype());
+  linear_forward(y, x, weight.data(), transpose, data_of(bias), residual);
+  return y;
+}
+
+/// dx = received + dy weight^T, of the rows of dy, or this rank's rows of a divided sum. `received` may be
+/// undefined.
+Tensor product_of_outputs(const Axis& axis, const Tensor& dy, const JoinedParameters& weight,
+                          Transpose transpose, const Tensor& received) {
+  if (axis != nullptr) return sum_over_outputs(axis, dy, weight, transpose, received);
+  const std::int64_t inputs = weight.held_shape()[transpose == Transpose::yes ? 1 : 0];
+  const Tensor dx = activation({dy.size(0), inputs}, dy.dtype());
+  if (received.defined()) {  // it is added as a residual is, in the product's pass
+    linear_forward(dx, dy, weight.data(), opposite(transpose), {}, received);
+  } else {
+    linear_backward_input(dx, dy, weight.data(), transpose);
+  }
+  return dx;
+}
+
 Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residual) {
-  const Tensor rows = as_rows(x.data());
+  const Axis axis = axis_of(layers.fc_weight);
+  const Tensor own = as_rows(x.data()), rows = whole_rows(axis, own);
   const std::int64_t N = rows.size(0), outputs = layers.outputs_of(layers.proj_weight);
   const Shape shape = x.shape().with(-1, outputs);
   // `pre` is made even if backward does not need it, so that forward has the same bits.
   const Tensor pre = activation({N, layers.pre_width()}, rows.dtype());
   const Tensor hidden = activation({N, layers.hidden_width()}, rows.dtype());
   layers.hidden_forward(hidden, pre, rows);
-  const Tensor y = activation({N, outputs}, rows.dtype());
-  linear_forward(y, hidden, layers.proj_weight.data(), layers.transpose, data_of(layers.proj_bias),
-                 residual_rows(residual, shape, layers.operation));
+  const Tensor y =
+      product_of_inputs(axis, hidden, layers.proj_weight, layers.transpose, layers.proj_bias,
+                        residual_rows(residual, shape, layers.operation));
 
   const bool fc_trainable = layers.fc_weight.trainable() || layers.fc_bias.trainable();
   const bool proj_trainable = layers.proj_weight.trainable() || layers.proj_bias.trainable();
   const bool needs_dx = x.requires_gradient(), needs_dpre = needs_dx || fc_trainable;
   return differentiable(
       y.reshape(shape), {x, residual}, fc_trainable || proj_trainable,
-      [layers, needs_dx, needs_dpre, adds_residual = residual.defined(), x_shape = x.shape(),
-       saved_rows = layers.fc_weight.trainable() ? rows : Tensor(),
+      [layers, axis, needs_dx, needs_dpre, adds_residual = residual.defined(), x_shape = x.shape(),
+       saved_rows = layers.fc_weight.trainable() ? own : Tensor(),
        saved_pre = needs_dpre ? pre : Tensor(),
        saved_hidden =
            layers.proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
         const Transpose transpose = layers.transpose;
-        accumulate_gradients(layers.proj_weight, layers.proj_bias, saved_hidden, as_rows(dy),
+        Tensor dy_rows = whole_rows(axis, as_rows(dy));
+        accumulate_gradients(layers.proj_weight, layers.proj_bias, saved_hidden, dy_rows,
                              transpose);
         if (!needs_dpre) return {Tensor{}, dy};
-        const Tensor dpre = layers.pre_gradient(as_rows(dy), saved_pre, saved_hidden);
-        saved_hidden = saved_pre = {};  // as soon as they have been read
+        const Tensor dpre = layers.pre_gradient(dy_rows, saved_pre, saved_hidden);
+        saved_hidden = saved_pre = dy_rows = {};  // as soon as they have been read
         if (!adds_residual) dy = {};
+        if (saved_rows.defined()) saved_rows = whole_rows(axis, saved_rows);
         accumulate_gradients(layers.fc_weight, layers.fc_bias, saved_rows, dpre, transpose);
+        saved_rows = {};
         if (!needs_dx) return {Tensor{}, dy};
-        const Tensor dx = activation(x_shape, dpre.dtype());
-        linear_backward_input(as_rows(dx), dpre, layers.fc_weight.data(), transpose);
-        return {dx, dy};
+        const Tensor dx = product_of_outputs(axis, dpre, layers.fc_weight, transpose, {});
+        return {dx.reshape(x_shape), dy};
       });
+}
+
+}  // namespace
+
+namespace {
+
+/// The shape of a linear layer's result [rows, outputs]. All rows of a pass are [B, T, outputs].
+Shape shape_of_result(const Variable& x, const Axis& axis, Divided divided, std::int64_t outputs) {
+  if (axis == nullptr) return x.shape().with(-1, outputs);
+  if (divided != Divided::inputs) return axis->shape_of_rows(outputs);
+  return axis->ranks() > 1 && axis->shares_rows() ? Shape{axis->own_rows(), outputs}
+                                                  : axis->shape_of_rows(outputs);
 }
 
 }  // namespace
@@ -125,28 +199,35 @@ Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedP
   check(layout == WeightLayout::out_in || weight.parts().size() == 1,
         "linear: weights stored as [in, out] have no rows to be joined");
   const Transpose transpose = transposition(layout);
-  const Tensor rows = as_rows(x.data());
-  const std::int64_t outputs = outputs_of(weight, layout);
-  const Shape shape = x.shape().with(-1, outputs);
-  const Tensor y = activation({rows.size(0), outputs}, rows.dtype());
-  linear_forward(y, rows, weight.data(), transpose, data_of(bias),
-                 residual_rows(residual, shape, "linear"));
+  const Axis axis = axis_of(weight);
+  const Divided divided = divided_by(weight);
+  // Rows come from all ranks unless they are there, each with the channels that this rank has.
+  const Axis gathers = divided == Divided::inputs ? nullptr : axis;
+  const Axis sums_inputs = divided == Divided::inputs ? axis : nullptr;
+  const Axis sums_outputs =
+      divided == Divided::outputs || divided == Divided::vocabulary ? axis : nullptr;
+  const Tensor own = as_rows(x.data());
+  const Shape shape = shape_of_result(x, axis, divided, outputs_of(weight, layout));
+  const Tensor y = product_of_inputs(sums_inputs, whole_rows(gathers, own), weight, transpose, bias,
+                                     residual_rows(residual, shape, "linear"));
 
   // Only the weight's gradient needs the input: with a frozen weight it is not kept.
-  const Tensor saved = weight.trainable() ? rows : Tensor();
-  const auto input_gradient = [weight, bias, saved, transpose, needs_dx = x.requires_gradient(),
-                               x_shape = x.shape()](const Tensor& dy, const Tensor& received) {
-    const Tensor dy_rows = as_rows(dy);
-    accumulate_gradients(weight, bias, saved, dy_rows, transpose);
+  const Tensor saved = weight.trainable() ? own : Tensor();
+  const auto input_gradient = [=, needs_dx = x.requires_gradient(), x_shape = x.shape()](
+                                  const Tensor& dy, const Tensor& received) {
+    const Tensor dy_rows = whole_rows(sums_inputs, as_rows(dy));
+    accumulate_gradients(weight, bias, saved.defined() ? whole_rows(gathers, saved) : saved,
+                         dy_rows, transpose);
     if (!needs_dx) return Tensor();
-    const Tensor dx = activation(x_shape, dy.dtype());
-    if (received.defined()) {  // it is added as a residual is, in the product's pass
-      linear_forward(as_rows(dx), dy_rows, weight.data(), opposite(transpose), {},
-                     as_rows(received));
-    } else {
-      linear_backward_input(as_rows(dx), dy_rows, weight.data(), transpose);
+    const Tensor received_rows = received.defined() ? as_rows(received) : received;
+    if (axis != nullptr && divided == Divided::nothing) {
+      // Every rank has the whole gradient, and adds to its own rows of it.
+      const Tensor dx = own_rows(axis, product_of_outputs({}, dy_rows, weight, transpose, {}));
+      if (received.defined()) add(dx, dx, received_rows);
+      return dx.reshape(x_shape);
     }
-    return dx;
+    return product_of_outputs(sums_outputs, dy_rows, weight, transpose, received_rows)
+        .reshape(x_shape);
   };
   const bool uses_parameters = weight.trainable() || bias.trainable();
   if (!residual.defined()) {
@@ -208,18 +289,55 @@ Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a,
       });
 }
 
+namespace {
+
+/// Rows of a table whose vocabulary ranks share out, or that every rank has.
+class Lookup {
+ public:
+  Lookup(const Tensor& ids, const Parameter& table)
+      : ids_(ids.reshape({ids.numel()})), table_(table), axis_(table.tensor_axis()) {
+    if (!divides()) return;
+    part_ = {.first = axis_->rank() * table.held_shape()[0], .all = table.shape()[0]};
+  }
+
+  bool divides() const {
+    return axis_ != nullptr && axis_->ranks() > 1 && table_.cut().divided == Divided::vocabulary;
+  }
+
+  /// The rows that this rank has of the result.
+  Tensor forward() const {
+    const std::int64_t channels = table_.shape()[1];
+    const DType dtype = table_.data().dtype();
+    const Tensor ids = divides() ? ids_ : own_rows(axis_, ids_);
+    const Tensor y = activation({ids.numel(), channels}, dtype);
+    embedding_forward(y, table_.data(), ids, part_);
+    // One rank has a token's row, and the others add zeros: exact in every dtype.
+    return divides() ? scatter_sums(axis_, y) : y;
+  }
+
+  void backward(const Tensor& dy, std::optional<std::int64_t> padding_id) const {
+    embedding_gradient(table_, whole_rows(axis_, dy), ids_, padding_id, part_);
+  }
+
+ private:
+  Tensor ids_;
+  Parameter table_;
+  Axis axis_;
+  TablePart part_;
+};
+
+}  // namespace
+
 Variable embedding(const Tensor& ids, const Parameter& table,
                    std::optional<std::int64_t> padding_id) {
-  const std::int64_t channels = table.shape()[1];
-  const Tensor flat = ids.reshape({ids.numel()});
+  const Lookup lookup(ids, table);
+  const Tensor y = lookup.forward();
   std::vector<std::int64_t> extents(ids.shape().begin(), ids.shape().end());
-  extents.push_back(channels);
-  const Tensor y = activation({ids.numel(), channels}, table.data().dtype());
-  embedding_forward(y, table.data(), flat);
-  return differentiable(y.reshape(Shape(extents)), {}, table.trainable(),
-                        [table, flat, padding_id](Tensor dy) -> Gradients {
-                          embedding_backward(table.gradient(), as_rows(dy), flat,
-                                             table.next_contribution(), padding_id);
+  extents.push_back(table.shape()[1]);
+  const bool all = y.size(0) == ids.numel();
+  return differentiable(all ? y.reshape(Shape(extents)) : y, {}, table.trainable(),
+                        [lookup, padding_id](Tensor dy) -> Gradients {
+                          lookup.backward(as_rows(dy), padding_id);
                           return {};
                         });
 }

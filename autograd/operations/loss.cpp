@@ -1,9 +1,17 @@
 // Cross-entropy, of logits and of the head's product.
 #include "autograd/operations.h"
 
+#include <utility>
+#include <vector>
+
 #include "autograd/activations.h"
+#include "autograd/context_axis.h"
 #include "autograd/engine.h"
+#include "autograd/leaf_sum.h"
+#include "autograd/operations/divided.h"
+#include "autograd/operations/divided_loss.h"
 #include "kernels/reduce/op.h"
+#include "kernels/round_sum/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 
@@ -34,19 +42,46 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore
 }
 
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
-                              double loss_scale, int ignore_index, std::int64_t chunk) {
-  const Tensor rows = as_rows(x.data());
+                              double loss_scale, int ignore_index, std::int64_t chunk,
+                              FurtherUse further_use) {
+  const Axis& axis = weight.tensor_axis();
+  const Tensor rows = whole_rows(axis, as_rows(x.data()));
   const Tensor loss = activation({1}, statistics_dtype(x.dtype()));
   const bool recording = gradients_enabled() && (x.requires_gradient() || weight.trainable());
-  Tensor dx, dweight;
-  Accumulate accumulate = Accumulate::no;
-  if (recording && x.requires_gradient()) dx = like(rows);
-  if (recording && weight.trainable()) {
-    dweight = weight.gradient();
-    accumulate = weight.next_contribution();
+  const bool wants_dweight = recording && weight.trainable();
+  Tensor dx;  // with an axis the gradient of all rows, before the sum over ranks
+  if (recording && x.requires_gradient()) {
+    dx = axis == nullptr ? like(rows) : activation(rows.shape(), statistics_dtype(rows.dtype()));
   }
-  linear_cross_entropy(loss, dx, dweight, rows, weight.data(), targets.reshape({targets.numel()}),
-                       loss_scale, accumulate, ignore_index, chunk);
+  const std::int64_t leaves = token_leaves();
+  const Tensor flat = targets.reshape({targets.numel()});
+  const bool leaves_stay = wants_dweight && further_use == FurtherUse::yes && leaves > 1;
+  std::vector<Tensor> left;
+  LeafSum of_loss(loss, Accumulate::no, leaves);
+  LeafSum of_weight = wants_dweight && !leaves_stay
+                          ? LeafSum(weight.gradient(), weight.next_contribution(), leaves)
+                          : LeafSum({}, Accumulate::no, leaves);
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    const auto of = [&](const Tensor& all) { return rows_of_leaf(all, leaf, leaves); };
+    if (leaves_stay) left.push_back(like(weight.gradient()));
+    const HeadGradients gradients = {of(dx), leaves_stay ? left.back() : of_weight.next(),
+                                     of_weight.accumulate()};
+    if (axis != nullptr) {
+      divided_cross_entropy(of_loss.next(), gradients, of(rows), weight, of(flat), loss_scale,
+                            ignore_index, chunk);
+    } else {
+      linear_cross_entropy(of_loss.next(), gradients.dx, gradients.dweight, of(rows), weight.data(),
+                           of(flat), loss_scale, gradients.accumulate, ignore_index, chunk);
+    }
+    of_loss.added();
+    of_weight.added();
+  }
+  if (leaves_stay) weight.leave_leaf_gradients(std::move(left));
+  if (axis != nullptr && dx.defined()) {
+    const Tensor own = like(as_rows(x.data()));
+    round_sum(own, scatter_sums(axis, dx), {}, {});
+    dx = own;
+  }
   return differentiable(
       loss, {x}, weight.trainable(), [dx, x_shape = x.shape()](Tensor dy) -> Gradients {
         const double seed = scalar_gradient(dy);

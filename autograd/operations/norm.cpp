@@ -2,18 +2,16 @@
 #include "autograd/operations.h"
 
 #include "autograd/activations.h"
+#include "autograd/context_axis.h"
 #include "autograd/engine.h"
+#include "autograd/leaf_sum.h"
+#include "autograd/operations/divided.h"
 #include "kernels/layer_norm/op.h"
 #include "kernels/rms_norm/op.h"
 #include "runtime/category.h"
 
 namespace tessera {
 namespace {
-
-/// A parameter's gradient window, or no tensor if it is frozen.
-Tensor wanted_gradient(const Parameter& parameter) {
-  return parameter.trainable() ? parameter.gradient() : Tensor();
-}
 
 /// The statistics that layer_norm saves of every row.
 struct Moments {
@@ -40,6 +38,12 @@ Tensor gradient_sum(const Tensor& received, const Tensor& dy) {
   return received.defined() ? reuse(received) : like(dy);
 }
 
+/// A leaf's rows of a tensor [..., C], or its part of the rows' statistics [N].
+Tensor leaf_of(const Tensor& x, std::int64_t leaf, std::int64_t leaves) {
+  if (leaves == 1 || !x.defined()) return x;
+  return rows_of_leaf(x.rank() == 1 ? x : as_rows(x), leaf, leaves);
+}
+
 /// The node of y = layer_norm(x).
 Variable layer_normed(const Tensor& y, const Variable& x, const Parameter& weight,
                       const Parameter& bias, const Moments& moments) {
@@ -51,8 +55,18 @@ Variable layer_normed(const Tensor& y, const Variable& x, const Parameter& weigh
         for (const Parameter& parameter : {weight, bias}) {
           if (parameter.trainable()) accumulate = parameter.next_contribution();
         }
-        add_layer_norm_backward(dx, wanted_gradient(weight), wanted_gradient(bias), dy, received, x,
-                                weight.data(), moments.mean, moments.rstd, accumulate);
+        const std::int64_t leaves = row_leaves(weight.tensor_axis());
+        RowSum of_weight(weight, accumulate), of_bias(bias, accumulate);
+        for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+          const auto of = [&](const Tensor& rows) { return leaf_of(rows, leaf, leaves); };
+          add_layer_norm_backward(of(dx), of_weight.next(), of_bias.next(), of(dy), of(received),
+                                  of(x), weight.data(), of(moments.mean), of(moments.rstd),
+                                  of_weight.accumulate());
+          of_weight.added();
+          of_bias.added();
+        }
+        of_weight.finish();
+        of_bias.finish();
         return dx;
       });
 }
@@ -63,8 +77,15 @@ Variable rms_normed(const Tensor& y, const Variable& x, const Parameter& weight,
   return adding_differentiable(
       y, x, weight.trainable(), [weight, rstd, x = x.data()](Tensor dy, Tensor received) {
         const Tensor dx = gradient_sum(received, dy);
-        add_rms_norm_backward(dx, wanted_gradient(weight), dy, received, x, weight.data(), rstd,
-                              weight.trainable() ? weight.next_contribution() : Accumulate::no);
+        const std::int64_t leaves = row_leaves(weight.tensor_axis());
+        RowSum sum(weight, weight.trainable() ? weight.next_contribution() : Accumulate::no);
+        for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+          const auto of = [&](const Tensor& rows) { return leaf_of(rows, leaf, leaves); };
+          add_rms_norm_backward(of(dx), sum.next(), of(dy), of(received), of(x), weight.data(),
+                                of(rstd), sum.accumulate());
+          sum.added();
+        }
+        sum.finish();
         return dx;
       });
 }

@@ -11,8 +11,6 @@
 namespace tessera::ladder {
 namespace {
 
-constexpr std::int64_t kVocabulary = 256;
-
 Qwen3MoeConfig config() {
   return {.vocab_size = kVocabulary,
           .context = kTokens,
@@ -26,15 +24,6 @@ Qwen3MoeConfig config() {
           .expert_width = 32};
 }
 
-/// A part of a batch: one row that begins anywhere and goes on by a rule, which the model can learn.
-std::vector<std::int32_t> row(int step, int part) {
-  const RandomStream random(kSeed, "rows", static_cast<std::uint64_t>(step),
-                            static_cast<std::uint64_t>(part));
-  std::vector<std::int32_t> tokens = {static_cast<std::int32_t>(random.below(0, kVocabulary))};
-  while (tokens.size() <= kTokens) tokens.push_back((tokens.back() * 5 + 3) % kVocabulary);
-  return tokens;
-}
-
 /// The mean of a step's parts, added in the order of the tree over ranks.
 float sum_of(const std::vector<float>& parts, std::size_t begin, std::size_t end) {
   if (end - begin == 1) return parts[begin];
@@ -44,15 +33,26 @@ float sum_of(const std::vector<float>& parts, std::size_t begin, std::size_t end
 
 }  // namespace
 
+std::vector<std::int32_t> row(int step, int part) {
+  const RandomStream random(kSeed, "rows", static_cast<std::uint64_t>(step),
+                            static_cast<std::uint64_t>(part));
+  std::vector<std::int32_t> tokens = {static_cast<std::int32_t>(random.below(0, kVocabulary))};
+  while (tokens.size() <= kTokens) tokens.push_back((tokens.back() * 5 + 3) % kVocabulary);
+  return tokens;
+}
+
 Rung::Rung(Communicator& world, int parts, Losses& losses)
+    : Rung(world, parts, losses, std::make_unique<Qwen3Moe>(config())) {
+  for (const auto& unit : units()) unit->attach(this);
+}
+
+Rung::Rung(Communicator& world, int parts, Losses& losses, std::unique_ptr<LanguageModel> model)
     : world_(world),
       rank_(world.rank()),
       ranks_(world.size()),
       parts_(parts),
-      model_(std::make_unique<Qwen3Moe>(config())),
-      losses_(losses) {
-  for (const auto& unit : units()) unit->attach(this);
-}
+      model_(std::move(model)),
+      losses_(losses) {}
 
 void Rung::train() {
   prepare();
@@ -82,6 +82,11 @@ Variable Rung::loss_of_stage(int step, int part, const Stage& stage, const Varia
         y.data().item<float>();
   }
   return y;
+}
+
+void Rung::write_losses(int step, const Tensor& losses) {
+  // All ranks have them, and the ranks share the place.
+  if (rank_ == 0) losses_[static_cast<std::size_t>(step)] = losses.to_vector<float>();
 }
 
 std::size_t Rung::index_of(const Unit& unit) const {

@@ -26,6 +26,7 @@ namespace tessera::ladder {
 constexpr int kSteps = 8;
 /// A row's tokens, and the channels of the residual stream.
 constexpr std::int64_t kTokens = 32, kWidth = 64;
+constexpr std::int64_t kVocabulary = 256;
 constexpr std::uint64_t kSeed = 1;
 constexpr double kLearningRate = 0.01;
 /// Without weight decay an optimizer need not know which parameters are vectors.
@@ -33,6 +34,10 @@ constexpr AdamWOptions kAdamW = {.weight_decay = 0.0};
 
 /// The losses of all steps' parts: the row of a step has N.
 using Losses = std::vector<std::vector<float>>;
+
+/// A part of a batch, kTokens + 1 tokens: one row that begins anywhere and goes on by a rule, which the model can
+/// learn.
+std::vector<std::int32_t> row(int step, int part);
 
 /// A rank that trains. A rung is a class derived from it.
 class Rung : public UnitHooks {
@@ -54,6 +59,9 @@ class Rung : public UnitHooks {
   std::int64_t bytes_per_step() const { return bytes_ / (kSteps - 1); }
 
  protected:
+  /// With another model. Null: the rung has weights by hand, and no units.
+  Rung(Communicator& world, int parts, Losses& losses, std::unique_ptr<LanguageModel> model);
+
   /// Allocates everything. The model's parameters have no memory before.
   virtual void prepare() = 0;
   virtual void step(int step) = 0;
@@ -68,6 +76,8 @@ class Rung : public UnitHooks {
   Variable loss(int step, int part);
   /// The units of loss() that a rank of a pipeline computes, behind `x`; the last stage has the loss.
   Variable loss_of_stage(int step, int part, const Stage& stage, const Variable& x);
+  /// Writes down the losses of all parts of a step's batch, f32 [parts].
+  void write_losses(int step, const Tensor& losses);
   const Units& units() const { return model_->units(); }
   std::size_t index_of(const Unit& unit) const;
   /// The unit that is used next in this pass; null after the last.

@@ -24,11 +24,16 @@ Columns second_half(const Tensor& tensor);
 /// y [N, count] = x's columns, of one dtype and in other memory.
 void copy_columns(Out y, const Columns& x);
 
+/// y's columns = x [N, count], of y's dtype or f32, in other memory. f32 is rounded.
+void set_columns(const Columns& y, const Tensor& x);
+
 namespace cpu {
 decltype(tessera::copy_columns) copy_columns;
+decltype(tessera::set_columns) set_columns;
 }  // namespace cpu
 namespace cuda {
 decltype(tessera::copy_columns) copy_columns;
+decltype(tessera::set_columns) set_columns;
 }  // namespace cuda
 
 }  // namespace tessera

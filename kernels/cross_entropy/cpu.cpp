@@ -1,10 +1,8 @@
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
-#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cross_entropy/exponentials.h"
 #include "kernels/cross_entropy/gradient_rows.h"
 #include "kernels/cross_entropy/op.h"
 #include "kernels/cross_entropy/targets.h"
@@ -14,25 +12,6 @@
 namespace tessera::cpu {
 namespace {
 
-/// Exponentials are added in storage precision over this many elements, then in double.
-constexpr std::int64_t kSumBlock = 1024;
-
-/// Rows per chunk of the parallel loops. A chunk of at least 16384 elements is worth a thread.
-std::int64_t rows_per_chunk(std::int64_t classes) {
-  return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, classes));
-}
-
-template <typename T>
-compute_t<T> maximum(const T* logits, std::int64_t classes) {
-  compute_t<T> result = -std::numeric_limits<compute_t<T>>::infinity();
-#pragma omp simd reduction(max : result)
-  for (std::int64_t v = 0; v < classes; ++v) {
-    const compute_t<T> logit = load(logits[v]);
-    result = logit > result ? logit : result;
-  }
-  return result;
-}
-
 /// logsumexp(logits) = maximum + log_of_sum, in two parts. A loss is the difference of two logits
 /// plus log_of_sum; it would lose digits if the maximum were added first.
 template <typename C>
@@ -41,20 +20,11 @@ struct LogSumExp {
   C log_of_sum = 0;
 };
 
-/// The maximum is factored out so that nothing overflows. A row is read twice, but the second time
-/// from the cache.
 template <typename T>
 LogSumExp<compute_t<T>> log_sum_exp(const T* logits, std::int64_t classes) {
-  using C = compute_t<T>;
-  const C largest = maximum(logits, classes);
-  double total = 0.0;
-  for (std::int64_t begin = 0; begin < classes; begin += kSumBlock) {
-    const std::int64_t end = std::min(classes, begin + kSumBlock);
-    total += sum_of<C>(end - begin, [&](std::int64_t v) {
-      return exponential(load(logits[begin + v]) - largest);
-    });
-  }
-  return {largest, static_cast<C>(logarithm(total))};
+  const compute_t<T> largest = maximum(logits, classes);
+  const double total = sum_of_exponentials(logits, classes, largest);
+  return {largest, static_cast<compute_t<T>>(logarithm(total))};
 }
 
 template <typename T>

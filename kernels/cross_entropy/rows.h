@@ -8,6 +8,13 @@
 
 namespace tessera::cuda {
 
+/// The factor of a step's loss, as its kernels take it.
+inline StepValue<float> loss_factor(double loss_scale) {
+  return step_value(static_cast<float>(loss_scale), [](const StepNumbers& numbers) {
+    return static_cast<float>(numbers.loss_factor);
+  });
+}
+
 /// Rows of logits in a buffer, with the targets that belong to them.
 struct LogitRows {
   Tensor logits;         // [rows, stride], of which the first `classes` columns are used

@@ -17,7 +17,8 @@ void drop(T* y, const T* x, const std::uint32_t* words, std::int64_t count,
 
 }  // namespace
 
-void dropout(Out y, const Tensor& x, float probability, const RandomStream& random) {
+void dropout(Out y, const Tensor& x, float probability, const RandomStream& random,
+             std::int64_t first) {
   constexpr std::int64_t kChunk = 64 * kWordsAtOnce;
   visit_floating(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -28,7 +29,7 @@ void dropout(Out y, const Tensor& x, float probability, const RandomStream& rand
     parallel_for(x.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
       std::uint32_t words[kWordsAtOnce];
       for (std::int64_t i = begin; i < end; i += kWordsAtOnce) {
-        fill_words(words, random, static_cast<std::uint64_t>(i / kBlockWords));
+        fill_words(words, random, static_cast<std::uint64_t>((first + i) / kBlockWords));
         drop(outputs + i, inputs + i, words, std::min(kWordsAtOnce, end - i), Real{probability},
              scale);
       }

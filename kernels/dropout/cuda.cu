@@ -20,25 +20,27 @@ struct Dropout {
   gpu::RandomWords random;
   unsigned threshold;  // words below it drop their element
   float scale;
+  std::int64_t first;  // of x's elements in the stream
 
   /// The upper 24 bits of a word are its uniform number, so "number < p" compares integers.
-  Dropout(const RandomStream& stream, float probability)
+  Dropout(const RandomStream& stream, float probability, std::int64_t first_element)
       : random(stream),
         threshold(static_cast<unsigned>(std::ceil(std::ldexp(probability, 24))) << 8),
-        scale(1 / (1 - probability)) {}
+        scale(1 / (1 - probability)),
+        first(first_element) {}
 
   __device__ float of(float x, unsigned word) const { return word < threshold ? 0.0f : x * scale; }
 
   __device__ float of(float x, std::int64_t i) const {
-    const uint4 words = random.block(static_cast<std::uint64_t>(i) / kWords);
+    const uint4 words = random.block(static_cast<std::uint64_t>(first + i) / kWords);
     const auto word = i % kWords;
     return of(x, word == 0 ? words.x : word == 1 ? words.y : word == 2 ? words.z : words.w);
   }
   template <typename T>
-  __device__ void apply(gpu::Vector<T>& vector, std::int64_t first) const {
+  __device__ void apply(gpu::Vector<T>& vector, std::int64_t at) const {
 #pragma unroll
     for (int i = 0; i < gpu::Vector<T>::kSize; i += kWords) {
-      const uint4 words = random.block(static_cast<std::uint64_t>(first + i) / kWords);
+      const uint4 words = random.block(static_cast<std::uint64_t>(first + at + i) / kWords);
       vector.values[i] = of(vector.values[i], words.x);
       vector.values[i + 1] = of(vector.values[i + 1], words.y);
       vector.values[i + 2] = of(vector.values[i + 2], words.z);
@@ -67,9 +69,10 @@ __global__ void __launch_bounds__(gpu::kThreads)
 
 }  // namespace
 
-void dropout(Out y, const Tensor& x, float probability, const RandomStream& random) {
+void dropout(Out y, const Tensor& x, float probability, const RandomStream& random,
+             std::int64_t first) {
   if (y.numel() == 0) return;
-  const Dropout dropout(random, probability);
+  const Dropout dropout(random, probability, first);
   gpu::visit(y.dtype(), [&](auto type) {
     using T = decltype(type);
     T* const to = y.data<T>();

@@ -86,50 +86,59 @@ void add_rows(U* row, const T* dy, std::span<const Occurrence> occurrences, std:
 
 template <typename T, typename U>
 void backward(Out dtable, const Tensor& dy, const Tensor& ids,
-              std::optional<std::int64_t> padding_id) {
+              std::optional<std::int64_t> padding_id, const TablePart& part) {
   const Tensor sorted = sorted_occurrences(ids);
   const std::int64_t tokens = ids.numel(), columns = dy.size(1);
   const auto* const occurrences = sorted.data<Occurrence>();
   const T* const from = dy.data<T>();
+  const std::int64_t rows = dtable.size(0), first_row = part.first;
   U* const to = dtable.data<U>();
   // A chunk sums the ids with their first occurrence in it, so every row has one owner.
   parallel_for(tokens, kTokens, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t id = id_of(occurrences[i]);
-      if (id == padding_id || (i > 0 && id_of(occurrences[i - 1]) == id)) continue;
+      const std::int64_t row = id - first_row;
+      if (id == padding_id || row < 0 || row >= rows) continue;
+      if (i > 0 && id_of(occurrences[i - 1]) == id) continue;
       std::int64_t last = i + 1;
       while (last < tokens && id_of(occurrences[last]) == id) ++last;
-      add_rows(to + id * columns, from, std::span(occurrences + i, occurrences + last), columns);
+      add_rows(to + row * columns, from, std::span(occurrences + i, occurrences + last), columns);
     }
   });
 }
 
 }  // namespace
 
-void embedding_forward(Out y, const Tensor& table, const Tensor& ids) {
-  check_ids(ids, table.size(0));
+void embedding_forward(Out y, const Tensor& table, const Tensor& ids, const TablePart& part) {
+  check_ids(ids, part.rows_of_all(table));
+  const std::int64_t rows = table.size(0), first_row = part.first;
   const std::size_t row_bytes = static_cast<std::size_t>(table.size(1)) * size_of(table.dtype());
   const auto* const id = ids.data<std::int32_t>();
   const std::byte* const from = table.raw();
   std::byte* const to = y.raw();
   parallel_for(ids.numel(), kTokens, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
-      std::copy_n(from + static_cast<std::size_t>(id[n]) * row_bytes, row_bytes,
-                  to + static_cast<std::size_t>(n) * row_bytes);
+      const std::int64_t row = id[n] - first_row;
+      std::byte* const y_row = to + static_cast<std::size_t>(n) * row_bytes;
+      if (row < 0 || row >= rows) {
+        std::fill_n(y_row, row_bytes, std::byte{0});
+      } else {
+        std::copy_n(from + static_cast<std::size_t>(row) * row_bytes, row_bytes, y_row);
+      }
     }
   });
 }
 
 void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate,
-                        std::optional<std::int64_t> padding_id) {
-  check_ids(ids, dtable.size(0));
+                        std::optional<std::int64_t> padding_id, const TablePart& part) {
+  check_ids(ids, part.rows_of_all(dtable));
   if (accumulate == Accumulate::no) dtable.zero();
   visit_floating(dy.dtype(), [&](auto type) {
     using T = decltype(type);
     if (dtable.dtype() == dy.dtype()) {
-      backward<T, T>(dtable, dy, ids, padding_id);
+      backward<T, T>(dtable, dy, ids, padding_id, part);
     } else {
-      backward<T, float>(dtable, dy, ids, padding_id);
+      backward<T, float>(dtable, dy, ids, padding_id, part);
     }
   });
 }

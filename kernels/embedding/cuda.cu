@@ -38,29 +38,38 @@ FaultSlot id_fault() {
   return fault_slot(current_stream(), "embedding: the id at position {} is not a row of the table");
 }
 
+/// The rows [first, first + rows) of a table of `all` rows.
+struct Rows {
+  std::int64_t first, rows, all;
+
+  Rows(const Tensor& table, const TablePart& part)
+      : first(part.first), rows(table.size(0)), all(part.rows_of_all(table)) {}
+  __device__ bool has(std::int64_t id) const { return id >= first && id < first + rows; }
+};
+
 /// Unit: 16 bytes, or one element if rows are not aligned to 16 bytes.
 template <typename Unit>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(Unit* y, const Unit* table, const std::int32_t* ids, std::int64_t rows,
+    forward_kernel(Unit* y, const Unit* table, const std::int32_t* ids, Rows rows,
                    std::int64_t units, FaultSlot fault) {
   const std::int64_t n = blockIdx.x, item = gpu::item_of_row();
   if (item >= units) return;
   const std::int64_t id = ids[n];
-  if (id < 0 || id >= rows) {
+  if (id < 0 || id >= rows.all) {
     if (item == 0) gpu::report(fault, n);
     return;
   }
-  y[n * units + item] = table[id * units + item];
+  y[n * units + item] = rows.has(id) ? table[(id - rows.first) * units + item] : Unit{};
 }
 
 template <typename Unit>
-void gather(Out y, const Tensor& table, const Tensor& ids) {
+void gather(Out y, const Tensor& table, const Tensor& ids, const TablePart& part) {
   const std::int64_t row_bytes = y.size(1) * static_cast<std::int64_t>(size_of(y.dtype()));
   const std::int64_t units = row_bytes / static_cast<std::int64_t>(sizeof(Unit));
   const auto [blocks, threads] = gpu::row_grid(y.size(0), units);
   gpu::launch(forward_kernel<Unit>, blocks, threads, 0, gpu::stream(),
               reinterpret_cast<Unit*>(y.raw()), reinterpret_cast<const Unit*>(table.raw()),
-              ids.data<std::int32_t>(), table.size(0), units, id_fault());
+              ids.data<std::int32_t>(), Rows(table, part), units, id_fault());
 }
 
 /// A token's id and position in one word, which sorts by id.
@@ -74,18 +83,17 @@ __device__ inline std::int64_t position_of(std::uint64_t occurrence) {
   return static_cast<std::int64_t>(occurrence & 0xffffffffu);
 }
 
-/// An id outside the table and the padding become `rows`, which sorts after all others.
-/// `padding_id` is -1 without padding.
+/// Ids become rows of the table. The padding, and ids that are not rows of it, become `rows.rows`, which
+/// sorts after all others. `padding_id` is -1 without padding.
 __global__ void __launch_bounds__(kThreads)
     occurrences_kernel(std::uint64_t* occurrences, const std::int32_t* ids, std::int64_t tokens,
-                       std::int64_t rows, std::int64_t padding_id, FaultSlot fault) {
+                       Rows rows, std::int64_t padding_id, FaultSlot fault) {
   const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (n >= tokens) return;
-  std::int64_t id = ids[n];
-  const bool outside = id < 0 || id >= rows;
-  if (outside) gpu::report(fault, n);
-  if (outside || id == padding_id) id = rows;
-  occurrences[n] = occurrence(id, n);
+  const std::int64_t id = ids[n];
+  if (id < 0 || id >= rows.all) gpu::report(fault, n);
+  const bool adds = rows.has(id) && id != padding_id;
+  occurrences[n] = occurrence(adds ? id - rows.first : rows.rows, n);
 }
 
 /// The occurrences of all tokens, sorted by id and then by position.
@@ -194,21 +202,22 @@ __global__ void __launch_bounds__(kThreads) runs_of_id_kernel(Target<U> to, Sort
   gpu::store_all(to.dtable + id * to.columns + column, total);
 }
 
-Tensor sorted_occurrences(const Tensor& ids, std::int64_t rows, std::int64_t padding_id) {
+Tensor sorted_occurrences(const Tensor& ids, const Rows& rows, std::int64_t padding_id) {
   const std::int64_t tokens = ids.numel();
   const Tensor occurrences = Tensor::empty({tokens}, DType::i64);
   gpu::launch(occurrences_kernel, dim3(gpu::blocks_for(tokens, kThreads, INT32_MAX)),
               dim3(kThreads), 0, gpu::stream(), reinterpret_cast<std::uint64_t*>(occurrences.raw()),
               ids.data<std::int32_t>(), tokens, rows, padding_id, id_fault());
-  return gpu::radix_sorted(occurrences, 32, 32 + std::bit_width(static_cast<std::uint64_t>(rows)));
+  return gpu::radix_sorted(occurrences, 32,
+                           32 + std::bit_width(static_cast<std::uint64_t>(rows.rows)));
 }
 
 template <int kWidth, typename T, typename U>
 void add_rows(Out dtable, const Tensor& dy, const Tensor& ids, bool accumulate,
-              std::int64_t padding_id) {
+              std::int64_t padding_id, const TablePart& part) {
   const CategoryScope scope(Category::workspace);
   const std::int64_t tokens = ids.numel(), columns = dy.size(1);
-  const Tensor occurrences = sorted_occurrences(ids, dtable.size(0), padding_id);
+  const Tensor occurrences = sorted_occurrences(ids, Rows(dtable, part), padding_id);
   const Sorted sorted{reinterpret_cast<const std::uint64_t*>(occurrences.raw()), tokens};
   const bool several = tokens >= 2 * kRun;  // whether an id can have several runs
   const Tensor sums = Tensor::empty({several ? tokens / kRun : 0, columns}, DType::f32);
@@ -225,31 +234,32 @@ void add_rows(Out dtable, const Tensor& dy, const Tensor& ids, bool accumulate,
 
 template <typename T, typename U>
 void backward(Out dtable, const Tensor& dy, const Tensor& ids, bool accumulate,
-              std::int64_t padding_id) {
+              std::int64_t padding_id, const TablePart& part) {
   constexpr int kWidth = gpu::Vector<T>::kSize;
   const bool vectors =
       gpu::is_vectorizable(dy.data<T>(), dy.size(1)) && gpu::is_vectorizable(dtable.data<U>(), 0);
-  (vectors ? add_rows<kWidth, T, U> : add_rows<1, T, U>)(dtable, dy, ids, accumulate, padding_id);
+  (vectors ? add_rows<kWidth, T, U> : add_rows<1, T, U>)(dtable, dy, ids, accumulate, padding_id,
+                                                         part);
 }
 
 }  // namespace
 
-void embedding_forward(Out y, const Tensor& table, const Tensor& ids) {
+void embedding_forward(Out y, const Tensor& table, const Tensor& ids, const TablePart& part) {
   if (y.numel() == 0) return;
   const std::size_t size = size_of(y.dtype());
   if (gpu::is_vectorizable(reinterpret_cast<const std::byte*>(y.raw()),
                            y.size(1) * static_cast<std::int64_t>(size)) &&
       gpu::is_vectorizable(reinterpret_cast<const std::byte*>(table.raw()), 0)) {
-    gather<uint4>(y, table, ids);
+    gather<uint4>(y, table, ids, part);
   } else if (size == 4) {
-    gather<std::uint32_t>(y, table, ids);
+    gather<std::uint32_t>(y, table, ids, part);
   } else {
-    gather<std::uint16_t>(y, table, ids);
+    gather<std::uint16_t>(y, table, ids, part);
   }
 }
 
 void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate,
-                        std::optional<std::int64_t> padding_id) {
+                        std::optional<std::int64_t> padding_id, const TablePart& part) {
   if (accumulate == Accumulate::no) dtable.zero();
   if (dy.numel() == 0) return;
   gpu::visit(dy.dtype(), [&](auto type) {
@@ -257,9 +267,9 @@ void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumul
     const bool add = accumulate == Accumulate::yes;
     const std::int64_t padding = padding_id.value_or(-1);
     if (dtable.dtype() == dy.dtype()) {
-      backward<T, T>(dtable, dy, ids, add, padding);
+      backward<T, T>(dtable, dy, ids, add, padding, part);
     } else {
-      backward<T, float>(dtable, dy, ids, add, padding);
+      backward<T, float>(dtable, dy, ids, add, padding, part);
     }
   });
 }

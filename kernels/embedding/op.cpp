@@ -19,18 +19,18 @@ void check_lookup(std::string_view op, const Argument& table, const Tensor& ids,
 
 }  // namespace
 
-void embedding_forward(Out y, const Tensor& table, const Tensor& ids) {
+void embedding_forward(Out y, const Tensor& table, const Tensor& ids, const TablePart& part) {
   constexpr std::string_view op = "embedding_forward";
   check_on_one_device(op, {{"y", y}, {"table", table}, {"ids", ids}});
   check_same_floating(op, {{"table", table}, {"y", y}});
   check_lookup(op, {"table", table}, ids, {"y", y});
   check_apart(op, {"y", y}, {"table", table});
   check_apart(op, {"y", y}, {"ids", ids});
-  run_on<cpu::embedding_forward, cuda::embedding_forward>(y.device(), op, y, table, ids);
+  run_on<cpu::embedding_forward, cuda::embedding_forward>(y.device(), op, y, table, ids, part);
 }
 
 void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate,
-                        std::optional<std::int64_t> padding_id) {
+                        std::optional<std::int64_t> padding_id, const TablePart& part) {
   constexpr std::string_view op = "embedding_backward";
   check_on_one_device(op, {{"dtable", dtable}, {"dy", dy}, {"ids", ids}});
   check_floating(op, {"dy", dy});
@@ -38,11 +38,11 @@ void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumul
   check_lookup(op, {"dtable", dtable}, ids, {"dy", dy});
   check_apart(op, {"dtable", dtable}, {"dy", dy});
   check_apart(op, {"dtable", dtable}, {"ids", ids});
-  check(!padding_id || (0 <= *padding_id && *padding_id < dtable.size(0)),
-        "{}: padding_id is {}; the table has rows [0, {})", op, padding_id.value_or(0),
-        dtable.size(0));
+  const std::int64_t rows = part.rows_of_all(dtable);
+  check(!padding_id || (0 <= *padding_id && *padding_id < rows),
+        "{}: padding_id is {}; the table has rows [0, {})", op, padding_id.value_or(0), rows);
   run_on<cpu::embedding_backward, cuda::embedding_backward>(dy.device(), op, dtable, dy, ids,
-                                                            accumulate, padding_id);
+                                                            accumulate, padding_id, part);
 }
 
 }  // namespace tessera

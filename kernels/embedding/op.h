@@ -11,9 +11,12 @@
 // other run is summed separately, in parallel if a token fills half the batch, and the sums are
 // added in order. The result is rounded once.
 //
+// The table may be rows [part.first, part.first + V) of a longer one of part.all rows, whose other rows
+// other ranks have. Then ids of other rows yield zeros, and have no gradient here.
+//
 // Occurrences of padding_id add nothing to dtable, as PyTorch's padding_idx has it.
 //
-// An id outside [0, V) raises Error that names its position: on the CPU at once, with nothing
+// An id outside the (longer) table raises Error that names its position: on the CPU at once, with nothing
 // written; on CUDA when the stream is next synchronized, with all other rows done.
 #pragma once
 
@@ -25,9 +28,19 @@ namespace tessera {
 
 inline constexpr std::int64_t kEmbeddingRun = 64;
 
-void embedding_forward(Out y, const Tensor& table, const Tensor& ids);
+/// The place of a table in a longer one; by default there is none.
+struct TablePart {
+  std::int64_t first = 0;
+  std::optional<std::int64_t> all = std::nullopt;
+
+  std::int64_t rows_of_all(const Tensor& table) const { return all.value_or(table.size(0)); }
+};
+
+void embedding_forward(Out y, const Tensor& table, const Tensor& ids, const TablePart& part = {});
+/// padding_id is a row of the longer table.
 void embedding_backward(Out dtable, const Tensor& dy, const Tensor& ids, Accumulate accumulate,
-                        std::optional<std::int64_t> padding_id = std::nullopt);
+                        std::optional<std::int64_t> padding_id = std::nullopt,
+                        const TablePart& part = {});
 
 namespace cpu {
 decltype(tessera::embedding_forward) embedding_forward;

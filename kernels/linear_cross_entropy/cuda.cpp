@@ -98,9 +98,7 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
                           const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
                           int ignore_index, std::int64_t chunk) {
   const CategoryScope scope(Category::workspace);
-  const auto scale = step_value(static_cast<float>(loss_scale), [](const StepNumbers& numbers) {
-    return static_cast<float>(numbers.loss_factor);
-  });
+  const StepValue<float> scale = loss_factor(loss_scale);
   const std::int64_t tokens = x.size(0), classes = weight.size(0);
   const Tensor losses = Tensor::empty({tokens}, DType::f32);
   const Tensor workspace = Tensor::empty({std::min(chunk, tokens), padded(classes)}, x.dtype());

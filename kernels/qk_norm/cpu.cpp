@@ -88,9 +88,11 @@ void qk_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, con
 
 void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                       const Tensor& rstd, std::int64_t heads, std::int64_t kv_heads,
-                      Accumulate accumulate_parameters) {
+                      Accumulate accumulate_parameters, const HeadGroup& group) {
   visit_floating(x.dtype(), [&](auto type) {
-    const HeadRows of_kinds[] = {{0, heads}, {heads, kv_heads}};
+    const std::int64_t queries = heads / group.count, keys = kv_heads / group.count;
+    const HeadRows of_kinds[] = {{group.number * queries, queries},
+                                 {heads + group.number * keys, keys}};
     for (std::int64_t kind = 0; kind < 2; ++kind) {
       const auto part = [&](const Tensor& both) {
         const std::int64_t D = weight.numel() / 2;

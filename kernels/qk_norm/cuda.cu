@@ -113,7 +113,8 @@ struct Backward {
   float* lines;  // of partial sums of dweight, two for each chunk
   std::int64_t stride;
   std::int64_t N, tokens_per_block;
-  int heads, queries;
+  int heads;
+  int first[2], count[2];  // heads of queries, and of keys
   LineSums sums;
 };
 
@@ -124,8 +125,8 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
   const auto tokens = static_cast<unsigned>(min(p.tokens_per_block, p.N - begin));
   const int size = p.x.head_size;
   for (int kind = 0; kind < 2; ++kind) {  // queries, keys
-    const int first_head = kind == 0 ? 0 : p.queries;
-    const auto heads = static_cast<unsigned>(kind == 0 ? p.queries : p.heads - p.queries);
+    const int first_head = p.first[kind];
+    const auto heads = static_cast<unsigned>(p.count[kind]);
     RowTile<Layout> weight;
     weight.load(p.weight + kind * size, size);
     ColumnSums<Layout> dweight;
@@ -198,12 +199,15 @@ void qk_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, con
 
 void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                       const Tensor& rstd, std::int64_t heads, std::int64_t kv_heads,
-                      Accumulate accumulate_parameters) {
+                      Accumulate accumulate_parameters, const HeadGroup& group) {
   const std::int64_t N = x.size(0) * x.size(1), D = weight.numel() / 2;
   const auto of_kind = [&](std::int64_t kind) {
     return dweight.defined() ? dweight.slice(kind * D, (kind + 1) * D) : dweight;
   };
   const std::initializer_list<Tensor> sums = {of_kind(0), of_kind(1)};
+  const auto queries = static_cast<int>(heads / group.count);
+  const auto keys = static_cast<int>(kv_heads / group.count);
+  const auto number = static_cast<int>(group.number);
   visit(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const PackedHeads<T> to(dx, D), from(x, D);
@@ -224,7 +228,8 @@ void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight
                           .N = N,
                           .tokens_per_block = chunks.rows,
                           .heads = static_cast<int>(heads + kv_heads),
-                          .queries = static_cast<int>(heads),
+                          .first = {number * queries, static_cast<int>(heads) + number * keys},
+                          .count = {queries, keys},
                           .sums = line_sums(sums, lines, accumulate_parameters)};
       launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
              dim3(Layout::kThreads), 0, stream(), p);

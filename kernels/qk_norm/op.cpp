@@ -48,7 +48,7 @@ void qk_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, con
 
 void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                       const Tensor& rstd, std::int64_t heads, std::int64_t kv_heads,
-                      Accumulate accumulate_parameters) {
+                      Accumulate accumulate_parameters, const HeadGroup& group) {
   constexpr std::string_view op = "qk_norm_backward";
   check_common(op, {"dx", dx}, x, weight, rstd, heads, kv_heads);
   check_apart(op, {"dx", dx}, {"x", x});
@@ -57,8 +57,12 @@ void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight
     check_shape(op, {"dweight", dweight}, weight.shape());
     check_same_dtype_or_f32(op, {"dweight", dweight}, {"x", x});
   }
+  check(group.count >= 1 && heads % group.count == 0 && kv_heads % group.count == 0 &&
+            group.number >= 0 && group.number < group.count,
+        "{}: group {} of {} of {} heads of queries and {} of keys", op, group.number, group.count,
+        heads, kv_heads);
   run_on<cpu::qk_norm_backward, cuda::qk_norm_backward>(
-      x.device(), op, dx, dweight, x, weight, rstd, heads, kv_heads, accumulate_parameters);
+      x.device(), op, dx, dweight, x, weight, rstd, heads, kv_heads, accumulate_parameters, group);
 }
 
 }  // namespace tessera

@@ -18,7 +18,8 @@
 //
 //   dx = rstd * (g - xhat * sum(g * xhat) / D);  dweight (+)= sum over tokens and heads of dy * xhat
 //
-// dx holds dy when backward begins. dweight may be f32 while activations have 16 bits. An undefined
+// dx holds dy when backward begins. With a group of the heads, backward is that of these heads alone: a
+// caller may so add dweight up group by group. dweight may be f32 while activations have 16 bits. An undefined
 // dweight is not computed. On a GPU heads have at most kMostChannels channels.
 #pragma once
 
@@ -30,9 +31,14 @@ namespace tessera {
 /// Positions outside the table raise Error as those of rope_forward do.
 void qk_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, const Rotary& rotary,
                      std::int64_t heads, std::int64_t kv_heads, float epsilon);
+/// The `number`-th of `count` equal groups of neighbouring heads of queries, and of keys.
+struct HeadGroup {
+  std::int64_t number = 0, count = 1;
+};
+
 void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                       const Tensor& rstd, std::int64_t heads, std::int64_t kv_heads,
-                      Accumulate accumulate_parameters);
+                      Accumulate accumulate_parameters, const HeadGroup& group = {});
 
 namespace cpu {
 decltype(tessera::qk_norm_forward) qk_norm_forward;

@@ -13,10 +13,10 @@ namespace {
 // Section 2.3 of the paper: N(0, 0.02), residual layers scaled by 1 / sqrt(number of them).
 constexpr double kInitialDeviation = 0.02;
 
-Linear conv1d(const std::string& name, std::int64_t inputs, std::int64_t outputs,
-              double deviation) {
+Linear conv1d(const std::string& name, std::int64_t inputs, std::int64_t outputs, double deviation,
+              const LayerCut& cut) {
   return Linear(name, inputs, outputs, /*with_bias=*/true, WeightLayout::in_out,
-                Initializer::normal(deviation));
+                Initializer::normal(deviation), cut);
 }
 
 LayerNorm norm(const std::string& name, const Gpt2Config& config) {
@@ -35,18 +35,23 @@ class Block final : public DecoderBlock {
         heads_(config.heads),
         gelu_(config.gelu),
         ln_1_(norm(name + ".ln_1", config)),
-        c_attn_(conv1d(name + ".attn.c_attn", config.width, 3 * config.width, kInitialDeviation)),
-        attn_c_proj_(
-            conv1d(name + ".attn.c_proj", config.width, config.width, residual_deviation(config))),
+        c_attn_(conv1d(name + ".attn.c_attn", config.width, 3 * config.width, kInitialDeviation,
+                       by_outputs(config.heads, "head", /*groups=*/3))),
+        attn_c_proj_(conv1d(name + ".attn.c_proj", config.width, config.width,
+                            residual_deviation(config), by_inputs(config.heads, "head"))),
         ln_2_(norm(name + ".ln_2", config)),
-        c_fc_(conv1d(name + ".mlp.c_fc", config.width, 4 * config.width, kInitialDeviation)),
+        c_fc_(conv1d(name + ".mlp.c_fc", config.width, 4 * config.width, kInitialDeviation,
+                     by_outputs(4 * config.width))),
         mlp_c_proj_(conv1d(name + ".mlp.c_proj", 4 * config.width, config.width,
-                           residual_deviation(config))),
-        attn_dropout_{name + ".attn.dropout", static_cast<float>(config.dropout)},
-        mlp_dropout_{name + ".mlp.dropout", static_cast<float>(config.dropout)} {}
+                           residual_deviation(config), by_inputs(4 * config.width))),
+        attn_dropout_{name + ".attn.dropout", static_cast<float>(config.dropout),
+                      attn_c_proj_.weight},
+        mlp_dropout_{name + ".mlp.dropout", static_cast<float>(config.dropout),
+                     mlp_c_proj_.weight} {}
 
   Variable forward(const Variable& x, const Pass& pass) const override {
-    const Variable attended = attend(c_attn_(ln_1_(x)), heads_, heads_, pass, layer_);
+    const std::int64_t heads = heads_ / ranks_of(c_attn_.weight);
+    const Variable attended = attend(c_attn_(ln_1_(x)), heads, heads, pass, layer_);
     if (attn_dropout_.acts(pass.training)) {
       const auto [middle, normed] = ln_2_(x, attn_dropout_(attn_c_proj_(attended), pass.training));
       return add(middle, mlp_dropout_(mlp(normed), pass.training));
@@ -99,7 +104,7 @@ Gpt2::Gpt2(const Gpt2Config& config)
     : Decoder(shape_of(checked(config))),
       config_(config),
       wte_("transformer.wte", config.vocab_size, config.width,
-           Initializer::normal(kInitialDeviation)),
+           Initializer::normal(kInitialDeviation), Divided::vocabulary),
       wpe_("transformer.wpe", config.context, config.width, Initializer::normal(kInitialDeviation)),
       ln_f_(norm("transformer.ln_f", config)) {
   add_tied_ends({&wte_, &wpe_, &ln_f_});
@@ -111,7 +116,8 @@ Gpt2::Gpt2(const Gpt2Config& config)
 
 Variable Gpt2::embed(const Tensor& ids, const Pass& pass) const {
   const Variable x = add(wte_(ids), wpe_(positions_of(ids, pass)));
-  return Dropout{"transformer.dropout", static_cast<float>(config_.dropout)}(x, pass.training);
+  const Dropout dropout{"transformer.dropout", static_cast<float>(config_.dropout), wte_.weight};
+  return dropout(x, pass.training);
 }
 
 nlohmann::json Gpt2::config() const {

@@ -35,17 +35,45 @@ std::uint32_t checksum_of(const std::string& text) {
   return value;
 }
 
+/// The slice that continues the runs of `slice` and the `count` - 1 after it: as long, next to the last in
+/// the file, and `stride` elements behind it in the tensor.
+bool continues(const CheckpointSlice& next, const CheckpointSlice& slice, std::int64_t count,
+               std::int64_t stride, std::int64_t size) {
+  return next.file == slice.file && next.elements.count() == slice.elements.count() &&
+         next.elements.begin == slice.elements.begin + count * stride &&
+         next.offset == slice.offset + count * slice.elements.count() * size;
+}
+
+/// A slice, or several at equal distances as one entry.
+Json json_of(const CheckpointSlice& slice, std::int64_t runs, std::int64_t stride) {
+  Json json = {{"file", slice.file},
+               {"offset", slice.offset},
+               {"begin", slice.elements.begin},
+               {"end", slice.elements.end}};
+  if (runs > 1) json.update({{"runs", runs}, {"stride", stride}});
+  return json;
+}
+
 Json json_of(const CheckpointTensor& tensor) {
-  Json slices = Json::array();
-  for (const CheckpointSlice& slice : tensor.slices) {
-    slices.push_back({{"file", slice.file},
-                      {"offset", slice.offset},
-                      {"begin", slice.elements.begin},
-                      {"end", slice.elements.end}});
+  const auto size = static_cast<std::int64_t>(size_of(tensor.dtype));
+  std::vector<CheckpointSlice> slices = tensor.slices;
+  std::stable_sort(slices.begin(), slices.end(),
+                   [](const auto& a, const auto& b) { return a.file < b.file; });
+  Json entries = Json::array();
+  for (std::size_t i = 0; i < slices.size();) {
+    std::size_t end = i + 1;
+    const std::int64_t stride =
+        end < slices.size() ? slices[end].elements.begin - slices[i].elements.begin : 0;
+    while (end < slices.size() &&
+           continues(slices[end], slices[i], static_cast<std::int64_t>(end - i), stride, size)) {
+      ++end;
+    }
+    entries.push_back(json_of(slices[i], static_cast<std::int64_t>(end - i), stride));
+    i = end;
   }
   return {{"dtype", name_of(tensor.dtype)},
           {"shape", std::vector<std::int64_t>(tensor.shape.begin(), tensor.shape.end())},
-          {"slices", std::move(slices)}};
+          {"slices", std::move(entries)}};
 }
 
 Json json_of(const CheckpointFile& file) {
@@ -84,26 +112,49 @@ CheckpointFile file_from(const std::string& name, const Json& entry) {
   return file;
 }
 
+bool is_before(const CheckpointSlice& a, const CheckpointSlice& b) {
+  return a.elements.begin < b.elements.begin;
+}
+
+/// Raises Error unless the runs lie in the tensor and in the file.
+void check_slice(const CheckpointSlice& slice, std::int64_t runs, std::int64_t stride,
+                 const CheckpointTensor& tensor, const CheckpointManifest& manifest) {
+  const auto file = manifest.files.find(slice.file);
+  check(file != manifest.files.end(), "the file {} of a slice is not listed", excerpt(slice.file));
+  const ElementRange& elements = slice.elements;
+  const std::int64_t all = tensor.shape.numel();
+  check(elements.begin < elements.end && elements.end <= all,
+        "a slice has the elements {} to {} of {}", elements.begin, elements.end, all);
+  check(runs >= 1 && (runs == 1 ||
+                      (stride >= elements.count() && runs - 1 <= (all - elements.end) / stride)),
+        "a slice has {} runs of {} elements, {} apart, in a tensor of {}", runs, elements.count(),
+        stride, all);
+  const auto size = static_cast<std::int64_t>(size_of(tensor.dtype));
+  check(slice.offset <= file->second.bytes &&
+            runs * elements.count() <= (file->second.bytes - slice.offset) / size,
+        "a slice does not fit its file {}", excerpt(slice.file));
+}
+
 CheckpointTensor tensor_from(const Json& entry, const CheckpointManifest& manifest) {
   CheckpointTensor tensor = {.dtype = dtype_from_name(entry.at("dtype").get<std::string>()),
                              .shape = Shape(entry.at("shape").get<std::vector<std::int64_t>>())};
   const auto size = static_cast<std::int64_t>(size_of(tensor.dtype));
   for (const Json& item : entry.at("slices")) {
-    CheckpointSlice slice = {.file = item.at("file").get<std::string>(),
-                             .offset = count_of(item, "offset"),
-                             .elements = {count_of(item, "begin"), count_of(item, "end")}};
-    const auto file = manifest.files.find(slice.file);
-    check(file != manifest.files.end(), "the file {} of a slice is not listed",
-          excerpt(slice.file));
-    const ElementRange& elements = slice.elements;
-    check(elements.begin < elements.end && elements.end <= tensor.shape.numel(),
-          "a slice has the elements {} to {} of {}", elements.begin, elements.end,
-          tensor.shape.numel());
-    check(slice.offset <= file->second.bytes &&
-              elements.count() <= (file->second.bytes - slice.offset) / size,
-          "a slice does not fit its file {}", excerpt(slice.file));
-    tensor.slices.push_back(std::move(slice));
+    const CheckpointSlice first = {.file = item.at("file").get<std::string>(),
+                                   .offset = count_of(item, "offset"),
+                                   .elements = {count_of(item, "begin"), count_of(item, "end")}};
+    const std::int64_t runs = item.contains("runs") ? count_of(item, "runs") : 1;
+    const std::int64_t stride = item.contains("stride") ? count_of(item, "stride") : 0;
+    check_slice(first, runs, stride, tensor, manifest);
+    for (std::int64_t run = 0; run < runs; ++run) {
+      CheckpointSlice slice = first;
+      slice.offset += run * first.elements.count() * size;
+      slice.elements.begin += run * stride;
+      slice.elements.end += run * stride;
+      tensor.slices.push_back(std::move(slice));
+    }
   }
+  std::sort(tensor.slices.begin(), tensor.slices.end(), is_before);
   return tensor;
 }
 
@@ -136,10 +187,7 @@ void CheckpointManifest::add(const CheckpointManifest& part) {
     here.slices.insert(here.slices.end(), tensor.slices.begin(), tensor.slices.end());
   }
   for (auto& [name, tensor] : tensors) {
-    std::sort(tensor.slices.begin(), tensor.slices.end(),
-              [](const CheckpointSlice& a, const CheckpointSlice& b) {
-                return a.elements.begin < b.elements.begin;
-              });
+    std::sort(tensor.slices.begin(), tensor.slices.end(), is_before);
   }
 }
 

@@ -11,7 +11,9 @@
 //    "transformer.wte.weight.m": ...},
 //   "files": {"rank-00000.safetensors": {"bytes": 6880, "crc32c": ["09f4cc41", ...]}, ...}}
 //
-// A tensor is cut at flat elements: its slices lie end to end and cover it. `crc32c` has a checksum
+// A tensor is cut at flat elements: its slices lie end to end and cover it. Columns of a matrix are many
+// slices at equal distances, next to each other in the file. They are one entry, with "runs", their number,
+// and "stride", the elements from one to the next. `crc32c` has a checksum
 // for every block of 1 MiB of a file. So a reader of a few slices verifies all that it reads. The
 // manifest is written last; without it a folder is no checkpoint.
 #pragma once

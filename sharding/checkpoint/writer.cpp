@@ -45,10 +45,9 @@ CheckpointManifest write_rank_file(
     const std::function<void()>& after_block) {
   TensorInfos infos;
   for (const PartToWrite& part : parts) {
-    const std::int64_t count = part.elements.count();
-    if (count == 0) continue;
-    const bool whole = count == part.shape.numel();
-    infos.push_back({part.name, {part.dtype, whole ? part.shape : Shape{count}}});
+    if (part.count == 0) continue;
+    const bool whole = part.count == part.shape.numel();
+    infos.push_back({part.name, {part.dtype, whole ? part.shape : Shape{part.count}}});
   }
   const std::string name = rank_file_name(rank);
   const std::string header = safetensors_header(infos);
@@ -60,12 +59,17 @@ CheckpointManifest write_rank_file(
     const PartToWrite& part = parts[i];
     CheckpointTensor& tensor = manifest.tensors[part.name];
     tensor = {.dtype = part.dtype, .shape = part.shape};
-    if (part.elements.count() == 0) continue;
-    tensor.slices.push_back({.file = name, .offset = offset, .elements = part.elements});
+    if (part.count == 0) continue;
+    const auto size = static_cast<std::int64_t>(size_of(part.dtype));
+    part.elements.for_each_run(part.count, [&](std::int64_t element, std::int64_t before,
+                                               std::int64_t count) {
+      tensor.slices.push_back(
+          {.file = name, .offset = offset + before * size, .elements = {element, element + count}});
+    });
     const std::span<const std::byte> bytes = bytes_of(i);
-    check(bytes.size() == static_cast<std::size_t>(part.elements.count()) * size_of(part.dtype),
+    check(std::ssize(bytes) == part.count * size,
           "checkpoint: part '{}' has {} bytes for {} elements of {}", part.name, bytes.size(),
-          part.elements.count(), name_of(part.dtype));
+          part.count, name_of(part.dtype));
     file.append(bytes, after_block);
     offset += std::ssize(bytes);
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/crc32c.h"
+#include "runtime/elements.h"
 #include "runtime/large_file.h"
 #include "sharding/checkpoint/manifest.h"
 
@@ -41,7 +42,9 @@ struct PartToWrite {
   DType dtype = DType::f32;
   /// The whole tensor's.
   Shape shape;
-  ElementRange elements = {};
+  /// The elements of the part, which has `count` of them.
+  Elements elements = {};
+  std::int64_t count = 0;
 };
 
 /// "rank-00000.safetensors".

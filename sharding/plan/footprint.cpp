@@ -134,7 +134,7 @@ class GroupFootprint {
     for (const BucketLayout& bucket : group.buckets()) {
       elements_.push_back(bucket.elements);
       trained_.push_back(bucket.trainable_elements);
-      written_.push_back(group.expert_ranks * bucket.trainable_elements);
+      written_.push_back(group.expert_ranks() * bucket.trainable_elements);
     }
   }
 
@@ -348,6 +348,14 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   }
   if (plan.pipeline.has_several()) add_messages(flows, plan, rank);
   if (!plan.pipeline.tied.empty()) add_tied_messages(flows, plan, rank);
+  if (plan.context_ranks > 1) {
+    const auto sent = [&](std::int64_t elements) {
+      return sent_by_slices(elements, plan.context_ranks);
+    };
+    const Plan::Keys& keys = plan.keys[static_cast<std::size_t>(plan.pipeline_rank(rank))];
+    add_flow(flows, plan.mesh, {"context"}, false, plan.key_bytes * sent(keys.gathered));
+    add_flow(flows, plan.mesh, {"context"}, true, 4 * sent(keys.reduced));
+  }
   // The norm: words of i64. The losses, and whether to stop: f32.
   const auto add_all_reduce = [&](std::int64_t elements, std::int64_t size, const Axes& along) {
     const Reduced sent = sent_by_all_reduce(elements, plan.mesh.size_along(along),

@@ -37,6 +37,10 @@ struct Mesh {
   int size_along(const Axes& along) const;
   /// The position of `rank` in its group along `along`, counted from 0 in the order of ranks.
   int position_along(int rank, const Axes& along) const;
+  /// The coordinate of `rank` along one axis; 0 if the mesh lacks it.
+  int place(int rank, const std::string& axis) const {
+    return has(axis) ? position_along(rank, {axis}) : 0;
+  }
   /// The number of the group along `along` that `rank` is in, counted from 0.
   int group_along(int rank, const Axes& along) const;
 

@@ -113,6 +113,10 @@ bool has_hsdp(const ShardingOptions& options) {
                      [](const PlacementRule& rule) { return rule.strategy == StrategyKind::hsdp; });
 }
 
+int sum_parts_of(const ShardingOptions& options) {
+  return options.grid > 0 ? options.grid : options.tensor_parallel;
+}
+
 int data_ranks(const ShardingOptions& options, int ranks) {
   const std::int64_t product =
       std::int64_t{options.tensor_parallel} * options.context_parallel * options.pipeline_parallel;

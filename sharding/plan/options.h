@@ -141,6 +141,14 @@ struct ShardingOptions {
   std::int64_t activations = 0;
   /// Experts that compute a token in a layer; 0: all.
   int experts_per_token = 0;
+  /// Context parallelism: the keys and values that attention exchanges.
+  struct KeysAndValues {
+    /// Elements of one layer in a step, of all rows.
+    std::int64_t elements = 0;
+    /// For each layer, how often its forward pass runs in a micro-batch: twice if backward computes it
+    /// again.
+    std::vector<int> forward_passes = {};
+  } keys_and_values = {};
 };
 
 /// Whether the strategy itself or one of the rules is hsdp.
@@ -148,6 +156,8 @@ bool has_hsdp(const ShardingOptions& options);
 /// Whether the model, or the part of it that a rule names, is computed in `dtype`.
 bool computes_in(const ShardingOptions& options, DType dtype);
 
+/// The parts of a sum that tensor ranks divide: the grid, or as many as ranks.
+int sum_parts_of(const ShardingOptions& options);
 /// Ranks that share parameters, gradients and optimizer state by the strategy. The product with the
 /// ranks of tensor and pipeline parallelism is `ranks`. Raises Error, naming the factors, if these do
 /// not divide `ranks`.

@@ -19,8 +19,8 @@ std::int64_t row_elements(const Shape& shape) {
 }
 
 /// Elements of a slice of dimension 0: ceil(rows / shards) rows.
-std::int64_t slice_elements(const Shape& shape, int shards, int expert_ranks) {
-  return ceil_div(shape[0] / expert_ranks, shards) * row_elements(shape);
+std::int64_t slice_elements(const Shape& shape, int shards) {
+  return ceil_div(shape[0], shards) * row_elements(shape);
 }
 
 /// Whether a parameter is a segment of its own. The others of a bucket are one segment together.
@@ -43,8 +43,7 @@ void append(BucketLayout& bucket, std::size_t first, std::size_t last, Layout la
     const bool cut = layout == Layout::rows;
     const std::int64_t begin = bucket.elements;
     const std::int64_t elements =
-        cut ? shards * slice_elements(parameter.shape(), shards, bucket.expert_ranks)
-            : bucket.numel(static_cast<int>(i));
+        cut ? shards * slice_elements(bucket.shapes[i], shards) : bucket.numel(static_cast<int>(i));
     bucket.offsets[i] = begin;
     bucket.segments.push_back({{begin, elements}, cut ? -1 : owners[i]});
     bucket.elements = round_up(begin + elements, Partition::kAlignment);
@@ -61,13 +60,15 @@ void append(BucketLayout& bucket, std::size_t first, std::size_t last, Layout la
 }
 
 BucketLayout lay_out(const Bucket& bucket, Layout layout, int shards, const int* owners,
-                     int expert_ranks) {
+                     const CutSizes& sizes) {
   BucketLayout result{.name = bucket.name,
                       .parameters = bucket.parameters,
-                      .expert_ranks = expert_ranks,
                       .units = bucket.units,
                       .at_both_ends = bucket.at_both_ends,
                       .has_table = bucket.has_table};
+  for (const Parameter& parameter : bucket.parameters) {
+    result.shapes.push_back(held_shape(parameter, sizes));
+  }
   const auto trained = static_cast<std::size_t>(
       std::count_if(bucket.parameters.begin(), bucket.parameters.end(),
                     [](const Parameter& parameter) { return parameter.trainable(); }));
@@ -80,11 +81,12 @@ BucketLayout lay_out(const Bucket& bucket, Layout layout, int shards, const int*
 }
 
 /// For Layout::tensors: the owner of every parameter of every bucket, in order.
-std::vector<int> balanced_owners(const std::vector<Bucket>& buckets, int shards) {
+std::vector<int> balanced_owners(const std::vector<Bucket>& buckets, int shards,
+                                 const CutSizes& cut) {
   std::vector<std::int64_t> sizes;
   for (const Bucket& bucket : buckets) {
     for (const Parameter& parameter : bucket.parameters) {
-      sizes.push_back(parameter.numel());
+      sizes.push_back(held_shape(parameter, cut).numel());
     }
   }
   return contiguous_min_max(sizes, shards);
@@ -105,14 +107,14 @@ const Segment& segment_at(const BucketLayout& bucket, std::int64_t element) {
 }  // namespace
 
 Partition::Partition(Layout layout, int shards, const std::vector<Bucket>& buckets,
-                     int expert_ranks)
+                     const CutSizes& cut)
     : layout_(layout), shards_(shards) {
   check(shards >= 1, "a partition has {} shards; expected at least 1", shards);
   std::vector<int> owners;
-  if (layout == Layout::tensors) owners = balanced_owners(buckets, shards);
+  if (layout == Layout::tensors) owners = balanced_owners(buckets, shards, cut);
   const int* next_owner = owners.data();
   for (const Bucket& bucket : buckets) {
-    buckets_.push_back(lay_out(bucket, layout, shards, next_owner, expert_ranks));
+    buckets_.push_back(lay_out(bucket, layout, shards, next_owner, cut));
     if (layout == Layout::tensors) next_owner += bucket.parameters.size();
     first_.push_back(first_.back() + buckets_.back().parameter_count());
   }

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "sharding/plan/bucket.h"
+#include "sharding/plan/held_part.h"
 #include "sharding/plan/placement.h"
 
 namespace tessera {
@@ -50,6 +51,7 @@ struct Segment {
 struct BucketLayout {
   std::string name;
   std::vector<Parameter> parameters;
+  std::vector<Shape> shapes;          // of the parameters' held parts
   std::vector<std::int64_t> offsets;  // where each parameter begins
   std::vector<Segment> segments;
   /// Size of the buffer, padding included.
@@ -58,8 +60,6 @@ struct BucketLayout {
   std::int64_t trainable_elements = 0;
   int trainable_segments = 0;
   int trained_count = 0;
-  /// Ranks that share out these experts; the buffer has the part of one rank. 1 if ranks do not.
-  int expert_ranks = 1;
   /// See Bucket.
   std::vector<int> units;
   bool at_both_ends = false;
@@ -67,7 +67,7 @@ struct BucketLayout {
 
   int parameter_count() const { return static_cast<int>(parameters.size()); }
   /// Elements of a parameter that lie in the buffer.
-  std::int64_t numel(int parameter) const { return parameters[parameter].numel() / expert_ranks; }
+  std::int64_t numel(int parameter) const { return shapes[parameter].numel(); }
   /// Where `part` of a parameter lies in the buffer.
   Range place_of(int parameter, const Range& part) const {
     return {offsets[parameter] + part.first, part.count};
@@ -80,8 +80,9 @@ class Partition {
   /// Parameters begin at multiples of so many elements: aligned for vector loads in any dtype.
   static constexpr std::int64_t kAlignment = 16;
 
-  /// If several ranks share out stacked experts, this is the partition of one rank's part.
-  Partition(Layout layout, int shards, const std::vector<Bucket>& buckets, int expert_ranks = 1);
+  /// Where expert or tensor ranks share parameters out, this is the partition of one rank's parts.
+  Partition(Layout layout, int shards, const std::vector<Bucket>& buckets,
+            const CutSizes& cut = {});
 
   Layout layout() const { return layout_; }
   int shards() const { return shards_; }
@@ -92,7 +93,7 @@ class Partition {
   /// The number of a parameter among all parameters, counted bucket by bucket.
   int index_of(int bucket, int parameter) const { return first_[bucket] + parameter; }
 
-  /// The flat elements of a parameter that `shard` owns; see BucketLayout::place_of. May be empty.
+  /// The flat elements of a parameter's held part that `shard` owns; see BucketLayout::place_of. May be empty.
   Range owned(int bucket, int parameter, int shard) const;
   /// Elements that `shard` owns in all, without padding; optionally of trained parameters only.
   std::int64_t owned_elements(int shard, bool trainable_only = false) const;

@@ -85,6 +85,14 @@ void check_rules(const ShardingOptions& options) {
   }
 }
 
+bool all_reduced_in_f32(const ShardingOptions& options) {
+  const auto narrows = [](const PlacementRule& rule) {
+    return rule.reduce_dtype.value_or(DType::f32) != DType::f32;
+  };
+  return options.reduce_dtype == DType::f32 &&
+         std::none_of(options.rules.begin(), options.rules.end(), narrows);
+}
+
 /// One tree of additions: each of these would add in another order or round in between.
 void check_elastic(const ShardingOptions& options, int ranks) {
   const auto is_power = [](int n) { return std::has_single_bit(static_cast<unsigned>(n)); };
@@ -94,12 +102,28 @@ void check_elastic(const ShardingOptions& options, int ranks) {
   check(options.reduce_every_micro_batch && !options.sum_replicas_once,
         "train.elastic adds up every micro-batch over all ranks; leave out sharding.reduce and "
         "sharding.sum_replicas_once");
-  const auto narrows = [](const PlacementRule& rule) {
-    return rule.reduce_dtype.value_or(DType::f32) != DType::f32;
-  };
-  check(options.reduce_dtype == DType::f32 &&
-            std::none_of(options.rules.begin(), options.rules.end(), narrows),
+  check(all_reduced_in_f32(options),
         "train.elastic needs gradients sent in f32; leave out sharding.reduce_dtype");
+}
+
+/// Sums of fixed leaves go on in the tree over ranks, micro-batch by micro-batch.
+void check_context(const ShardingOptions& options) {
+  check(options.strategy != StrategyKind::single,
+        "sharding.context_parallel {} needs ranks that share the model; choose ddp or fsdp",
+        options.context_parallel);
+  if (options.grid == 0) return;
+  check(options.micro_batches == 1 ||
+            (options.reduce_every_micro_batch && !options.sum_replicas_once),
+        "sharding.grid adds up every micro-batch over the context ranks; leave out sharding.reduce "
+        "and "
+        "sharding.sum_replicas_once");
+  check(all_reduced_in_f32(options),
+        "sharding.grid needs gradients sent in f32; leave out sharding.reduce_dtype");
+  check(options.expert_parallel == 1,
+        "sharding.grid with sharding.context_parallel {} needs experts on every rank: sums over "
+        "expert ranks come before those over context ranks. Set sharding.expert_parallel=1, or "
+        "sharding.grid=0",
+        options.context_parallel);
 }
 
 /// The rule for all parameters that no other rule matches.
@@ -301,6 +325,7 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
     check(grid == 0 || grid % divided == 0, "sharding.grid {} is no multiple of sharding.{} {}",
           grid, key, divided);
   }
+  if (options.context_parallel > 1) check_context(options);
   placements_of(options, mesh_of(options, machine), machine.device);  // checks the groups
 }
 

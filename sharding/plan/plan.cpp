@@ -55,8 +55,10 @@ GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buck
                      const ShardingOptions& options, const Mesh& mesh, bool communicates,
                      const StageUnits& units) {
   const int shards = mesh.size_along(placement.shard);
-  const int expert_ranks = mesh.size_along(placement.experts);
-  Partition partition(placement.layout, shards, buckets, expert_ranks);
+  const CutSizes cut = {.experts = mesh.size_along(placement.experts),
+                        .tensors = options.tensor_parallel,
+                        .sum_parts = sum_parts_of(options)};
+  Partition partition(placement.layout, shards, buckets, cut);
   Schedule schedule(partition.buckets(), units.lowest_trained);
   const bool has_head = buckets.back().units.back() == units.deferred_head;
   schedule.deferred = has_head ? 1 : 0;
@@ -68,7 +70,7 @@ GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buck
                   .schedule = std::move(schedule),
                   .shards = shards,
                   .replicas = mesh.size_along(placement.replicate),
-                  .expert_ranks = expert_ranks,
+                  .cut = cut,
                   .masters = masters_of(placement),
                   .gradients = gradient_case_of(placement, options, communicates)};
   if (placement.parameters == Held::sharded) {
@@ -83,20 +85,25 @@ GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buck
   return group;
 }
 
-/// Raises Error unless `ranks` ranks can share out the experts of each layer.
-void check_experts(const Units& units, int ranks) {
-  bool found = ranks == 1;
+/// Raises Error unless the ranks can share out the parameters as the options say.
+void check_cuts(const Units& units, const ShardingOptions& options) {
+  const CutSizes sizes = {.experts = options.expert_parallel,
+                          .tensors = options.tensor_parallel,
+                          .sum_parts = sum_parts_of(options)};
+  bool has_experts = false, is_cut = false;
   for (const auto& unit : units) {
     for (const Parameter& parameter : unit->parameters()) {
-      if (!parameter.stacked()) continue;
-      found = true;
-      check(parameter.shape()[0] % ranks == 0,
-            "sharding.expert_parallel {} does not divide the {} experts of '{}'", ranks,
-            parameter.shape()[0], parameter.name());
+      check_cut(parameter, sizes);
+      has_experts = has_experts || parameter.stacked();
+      is_cut = is_cut || is_divided(parameter, sizes);
     }
   }
-  check(found, "sharding.expert_parallel {} is for a mixture of experts; this model has none",
-        ranks);
+  check(has_experts || options.expert_parallel == 1,
+        "sharding.expert_parallel {} is for a mixture of experts; this model has none",
+        options.expert_parallel);
+  check(is_cut || options.tensor_parallel == 1,
+        "sharding.tensor_parallel {}: this model has no layer that ranks can share out",
+        options.tensor_parallel);
 }
 
 /// The lowest unit that a backward pass reaches.
@@ -129,6 +136,17 @@ int stage_of_unit(const PipelinePlan& pipeline, int unit) {
   return static_cast<int>(found - pipeline.stages.begin());
 }
 
+/// Raises Error unless the pipeline can have the ends of tied units on two ranks.
+void check_tied_ends(const ShardingOptions& options) {
+  check(options.micro_batches == 1 || options.reduce_every_micro_batch,
+        "sharding.reduce: tied embedding and head are on two stages of the pipeline, and their "
+        "gradients are added after each micro-batch; choose every_micro_batch");
+  check(options.tensor_parallel == 1 && options.context_parallel == 1 && options.grid == 0,
+        "sharding.pipeline_parallel: tied embedding and head are on two stages of the pipeline, "
+        "which do not share out a table or its sums; leave out sharding.tensor_parallel, "
+        "sharding.context_parallel and sharding.grid, or take a model with a head of its weights");
+}
+
 PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int ranks) {
   PipelinePlan pipeline{.shape = {.ranks = options.pipeline_parallel,
                                   .micro_batches = options.micro_batches,
@@ -137,8 +155,9 @@ PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int
   const int stages = options.pipeline_parallel * options.pipeline_chunks;
   pipeline.stages = cut_stages(units, options.pipeline_stages, stages, options.experts_per_token);
   pipeline.first_trained = stage_of_unit(pipeline, lowest_trained_unit(units));
-  pipeline.message_elements =
-      options.activations / options.micro_batches / batch_ranks(options, ranks);
+  pipeline.message_elements = options.activations / options.micro_batches /
+                              batch_ranks(options, ranks) / options.context_parallel /
+                              options.tensor_parallel;
   pipeline.message_dtype = options.compute_dtype;
   if (!pipeline.has_several()) return pipeline;
   pipeline_order(pipeline.schedule, pipeline.shape);  // checks the shape
@@ -146,12 +165,9 @@ PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int
             !options.reduce_every_micro_batch,
         "sharding.pipeline_schedule zero_bubble computes gradients of weights late, when those of "
         "other micro-batches are in the same memory; set sharding.reduce=last_micro_batch");
-  if (units.front()->at_both_ends()) {
-    pipeline.tied = units.front()->parameters();
-    check(options.micro_batches == 1 || options.reduce_every_micro_batch,
-          "sharding.reduce: tied embedding and head are on two stages of the pipeline, and their "
-          "gradients are added after each micro-batch; choose every_micro_batch");
-  }
+  if (!units.front()->at_both_ends()) return pipeline;
+  check_tied_ends(options);
+  pipeline.tied = units.front()->parameters();
   return pipeline;
 }
 
@@ -160,9 +176,8 @@ void check_tied_dtype(const GroupPlan& group, const PipelinePlan& pipeline) {
   for (const BucketLayout& bucket : group.buckets()) {
     check(pipeline.tied.empty() || !bucket.at_both_ends ||
               group.placement.compute_dtype == pipeline.message_dtype,
-          "sharding.rules: unit '{}' is tied and on two stages of the pipeline, so it computes in "
-          "{} as "
-          "the rest",
+          "sharding.rules: unit '{}' is tied and on two stages of the pipeline; it computes in {} "
+          "as the rest",
           bucket.name, name_of(pipeline.message_dtype));
   }
 }
@@ -174,6 +189,22 @@ std::vector<int> bucket_starts(const PipelinePlan& pipeline) {
   for (const PartRange& stage : pipeline.stages) starts.push_back(stage.first);
   starts.push_back(pipeline.stages.back().last - 1);
   return starts;
+}
+
+/// Block b is unit b + 1. Each forward pass gathers; backward gathers once more, and reduces.
+void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trained) {
+  const auto& [elements, forward_passes] = options.keys_and_values;
+  plan.keys.assign(static_cast<std::size_t>(plan.pipeline.shape.ranks), {});
+  const std::int64_t of_batch_rank = elements / plan.batch_ranks();
+  for (int unit = 1; unit <= std::ssize(forward_passes); ++unit) {
+    const int stage = stage_of_unit(plan.pipeline, unit);
+    Plan::Keys& keys = plan.keys[static_cast<std::size_t>(plan.pipeline.rank_of(stage))];
+    const bool goes_backward = unit >= lowest_trained;
+    const int passes = forward_passes[static_cast<std::size_t>(unit - 1)];
+    keys.gathered += (goes_backward ? passes + 1 : 1) * of_batch_rank;
+    keys.reduced += goes_backward ? of_batch_rank : 0;
+  }
+  plan.key_bytes = static_cast<std::int64_t>(size_of(options.compute_dtype));
 }
 
 Axes norm_axes_of(const Plan& plan) {
@@ -212,14 +243,17 @@ DType GroupPlan::own_dtype(const Parameter& parameter) const {
 }
 
 bool Plan::counts_in_loss(int rank) const {
-  const auto place = [&](const std::string& axis) {
-    return mesh.has(axis) ? mesh.position_along(rank, {axis}) : 0;
-  };
-  return place("tensor") == 0 && pipeline_rank(rank) == pipeline.shape.ranks - 1;
+  return mesh.place(rank, "tensor") == 0 && pipeline_rank(rank) == pipeline.shape.ranks - 1;
 }
 
 int Plan::pipeline_rank(int rank) const {
-  return pipeline.has_several() ? mesh.position_along(rank, {"pipeline"}) : 0;
+  return mesh.place(rank, "pipeline");
+}
+
+TokenCut Plan::token_cut(int rank) const {
+  return {.ranks = context_ranks,
+          .rank = mesh.has("context") ? mesh.position_along(rank, {"context"}) : 0,
+          .leaves = token_leaves};
 }
 
 bool Plan::counts_in_norm(const GroupPlan& group, int rank) const {
@@ -229,16 +263,19 @@ bool Plan::counts_in_norm(const GroupPlan& group, int rank) const {
 
 Plan make_plan(const Units& units, const ShardingOptions& options, const Machine& machine) {
   check_options(options, machine);
-  check_experts(units, options.expert_parallel);
+  check_cuts(units, options);
   Plan plan{.mesh = mesh_of(options, machine),
             .communicates = options.strategy != StrategyKind::single,
             .micro_batches = options.micro_batches,
             .elastic = options.elastic,
+            .grid = options.grid > 0,
             .partial_sums = partial_sums_of(options),
             .live_gathers = options.live_gathers,
             .prefetch_in_forward = options.prefetch_in_forward,
             .prefetch_in_backward = options.prefetch_in_backward,
-            .counters = options.counters};
+            .counters = options.counters,
+            .context_ranks = options.context_parallel,
+            .token_leaves = options.grid > 0 ? options.grid / options.context_parallel : 1};
   const std::vector<Placement> placements = placements_of(options, plan.mesh, machine.device);
   const std::vector<int> first = first_equal(placements);
   check(!units.empty(), "the model has no units");
@@ -251,6 +288,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
     const int stage = stage_of_unit(plan.pipeline, bucket.units.front());
     by_stage_and_placement[{stage, bucket.placement}].push_back(std::move(bucket));
   }
+  plan.sum_parts = sum_parts_of(options);
   StageUnits stage{.lowest_trained = lowest_trained_unit(units)};
   if (plan.pipeline.has_several()) stage.deferred_head = part_count(units) - 1;
   for (const auto& [key, buckets] : by_stage_and_placement) {
@@ -260,6 +298,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
   }
   for (const GroupPlan& group : plan.groups) check_tied_dtype(group, plan.pipeline);
   plan.norm_axes = norm_axes_of(plan);
+  add_key_traffic(plan, options, lowest_trained_unit(units));
   return plan;
 }
 
@@ -361,11 +400,11 @@ std::string to_string(const Plan& plan) {
     text += fmt::format("layout      {}, {} shard{} x {} replica{}\n",
                         name_of(group.placement.layout), group.shards, group.shards == 1 ? "" : "s",
                         group.replicas, group.replicas == 1 ? "" : "s");
-    if (group.expert_ranks > 1) {
+    if (group.expert_ranks() > 1) {
       text += fmt::format(
           "experts     1/{} of each layer's, whole; layout, parameters and masters "
           "are of these\n",
-          group.expert_ranks);
+          group.expert_ranks());
     }
     text += fmt::format("parameters  {}\n", parameters_of(group));
     text += fmt::format("masters     {}, {}\n", name_of(group.placement.master_dtype),

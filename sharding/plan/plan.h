@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/context_axis.h"
 #include "sharding/plan/partition.h"
 #include "sharding/plan/placement.h"
 #include "sharding/plan/schedule.h"
@@ -59,9 +60,8 @@ struct GroupPlan {
   /// Sizes of the mesh along placement.shard and placement.replicate.
   int shards = 1;
   int replicas = 1;
-  /// Ranks that share out the experts of this group; 1 for other parameters. Backward writes this
-  /// many gradients of each parameter: one for each rank that rows came from.
-  int expert_ranks = 1;
+  /// The ranks that share out these parameters (held_part.h).
+  CutSizes cut = {};
   /// The slots that buckets are gathered into; empty if parameters are held whole.
   Slots gather_slots;
   Masters masters = Masters::in_buffer;
@@ -71,6 +71,9 @@ struct GroupPlan {
   bool sums_replicas_once = false;
 
   const std::vector<BucketLayout>& buckets() const { return partition.buckets(); }
+  /// Ranks that share out the experts of this group; 1 for other parameters. Backward writes this
+  /// many gradients of each parameter: one for each rank that rows came from.
+  int expert_ranks() const { return cut.experts; }
   int bucket_count() const { return static_cast<int>(buckets().size()); }
   ReshardGroup reshard_group_of(int shard) const;
   /// Whether the rank's own part of a parameter is a window into its bucket's buffer.
@@ -89,8 +92,12 @@ struct Plan {
   /// The gradient norm is a sum over the ranks along these axes; see counts_in_norm.
   Axes norm_axes;
   int micro_batches = 1;
+  /// Parts of a sum that tensor ranks divide (TensorAxis).
+  int sum_parts = 1;
   /// As ShardingOptions::elastic.
   bool elastic = false;
+  /// Whether sums over tokens are those of a fixed number of leaves (ShardingOptions::grid).
+  bool grid = false;
   /// Sums of micro-batches that a rank keeps in addition to the shards' gradients.
   int partial_sums = 0;
   /// Prefetching keeps at most this many inner buckets of a group gathered.
@@ -111,8 +118,25 @@ struct Plan {
   }
   /// Backward passes of a rank in a step, one for each of its stages.
   int passes() const { return micro_batches * pipeline.shape.chunks; }
-  /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum.
-  int losses() const { return elastic ? micro_batches : 1; }
+  /// Ranks that share out the tokens of every row, and the leaves of a row that each of them sums by
+  /// itself (autograd/context_axis.h).
+  int context_ranks = 1;
+  int token_leaves = 1;
+  /// Whether rows are cut, for several ranks or for sums that do not depend on their number.
+  bool cuts_rows() const { return context_ranks * token_leaves > 1; }
+  TokenCut token_cut(int rank) const;
+  /// Elements of keys and values that the ranks of one batch rank gather in a step, and of their f32
+  /// gradients that they reduce.
+  struct Keys {
+    std::int64_t gathered = 0, reduced = 0;
+  };
+  /// By place along the pipeline.
+  std::vector<Keys> keys = {};
+  /// Bytes of an element.
+  std::int64_t key_bytes = 4;
+  /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum. In
+  /// trees of leaves a micro-batch is a subtree.
+  int losses() const { return elastic || grid ? micro_batches : 1; }
   /// Whether `rank` adds its losses to the sum over all ranks: of tensor ranks, which have the same
   /// losses, the first, in the last stage of a pipeline.
   bool counts_in_loss(int rank) const;

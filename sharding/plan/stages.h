@@ -44,7 +44,8 @@ struct PipelinePlan {
   std::vector<PartRange> stages = {};
   /// The first stage that trains a parameter: the stages before it get no gradients.
   int first_trained = 0;
-  /// A micro-batch's activations between two stages, and their gradients: elements and dtype.
+  /// A rank's part of a micro-batch's activations between two stages, and of their gradients: elements
+  /// and dtype. Context ranks and tensor ranks have parts of the rows.
   std::int64_t message_elements = 0;
   DType message_dtype = DType::f32;
 

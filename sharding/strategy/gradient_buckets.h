@@ -53,7 +53,7 @@ class GradientBuckets {
   /// Sums the shards' gradients across replicas, by way of the buffer.
   void sum_replicas(int bucket);
   /// How many gradients of a bucket its buffer has: one for each rank that experts' rows came from.
-  int sources() const { return resources_.group.expert_ranks; }
+  int sources() const { return resources_.group.expert_ranks(); }
   /// Runs `exchange` on `sources` such gradients in the reduce dtype. The first is the result.
   template <typename ExchangeCall>
   void in_reduce_dtype(int bucket, int sources, const ExchangeCall& exchange);

@@ -7,6 +7,7 @@
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
 #include "sharding/strategy/expert_axis.h"
+#include "sharding/strategy/tensor_ranks.h"
 
 namespace tessera {
 
@@ -16,7 +17,8 @@ ParameterGroup::ParameterGroup(const Plan& plan, const GroupPlan& group, int ran
     : group_(group),
       exchange_(plan.communicates ? make_exchange(group, communicators) : nullptr),
       reshard_exchange_(make_reshard_exchange(group, communicators)),
-      experts_(group.expert_ranks > 1 ? &communicators.along(group.placement.experts) : nullptr),
+      experts_(group.expert_ranks() > 1 ? &communicators.along(group.placement.experts) : nullptr),
+      tensors_(group.cut.tensors > 1 ? &communicators.along({"tensor"}) : nullptr),
       resources_{.plan = plan,
                  .group = group,
                  .shard = plan.mesh.position_along(rank, group.placement.shard),
@@ -36,13 +38,18 @@ void ParameterGroup::make_shards(std::uint64_t seed) {
     for (int p = 0; p < group_.buckets()[b].parameter_count(); ++p) {
       Shard& shard = resources_.shard_of(b, p);
       const Range owned = resources_.owned(b, p);
-      const std::int64_t held = group_.buckets()[b].numel(p);
-      shard.first = (experts_ == nullptr ? 0 : experts_->rank()) * held + owned.first;
+      shard.part =
+          held_part(shard.parameter, group_.cut, experts_ == nullptr ? 0 : experts_->rank(),
+                    tensors_ == nullptr ? 0 : tensors_->rank());
+      shard.first = owned.first;
       std::tie(shard.data, shard.copy) = parameters_->make_own(b, p);
-      if (owned.count == shard.parameter.numel()) {
-        shard.data = shard.data.reshape(shard.parameter.shape());
+      if (owned.count == shard.part.shape.numel()) {
+        shard.data = shard.data.reshape(shard.part.shape);
       }
-      shard.parameter.initialize(shard.data, shard.first, seed);
+      const std::int64_t count = shard.count();
+      if (count < shard.data.numel()) shard.data.zero();
+      shard.parameter.initialize(shard.data.reshape({shard.data.numel()}).slice(0, count),
+                                 shard.elements(), seed);
     }
   }
 }
@@ -129,10 +136,14 @@ void ParameterGroup::prefetch_after(int position, Direction direction) {
   }
 }
 
-Tensors ParameterGroup::gradients() const {
+Tensors ParameterGroup::gradients(bool divided_only) const {
   Tensors all;
   for (int b = 0; b < group_.bucket_count(); ++b) {
-    for (const Tensor& sum : sums_->of(b)) all.push_back(sum);
+    const Tensors sums = sums_->of(b);
+    for (std::size_t p = 0; p < sums.size(); ++p) {
+      const Parameter& parameter = group_.buckets()[b].parameters[p];
+      if (!divided_only || is_divided(parameter, group_.cut)) all.push_back(sums[p]);
+    }
   }
   return all;
 }
@@ -156,9 +167,11 @@ void ParameterGroup::visit_whole(
     }
     for (int p = 0; p < bucket.parameter_count(); ++p) {
       const Parameter& parameter = bucket.parameters[p];
-      const Tensor held =
-          owns_all ? in_f32(resources_.shard_of(b, p).data.reshape(parameter.held_shape()))
-                   : window_of(bucket, p, buffer);
+      Tensor held = owns_all ? in_f32(resources_.shard_of(b, p).data.reshape(bucket.shapes[p]))
+                             : window_of(bucket, p, buffer);
+      if (tensors_ != nullptr && is_divided(parameter, group_.cut)) {
+        held = gather_tensor_parts(parameter, group_.cut, held, *tensors_);
+      }
       visit(parameter, experts_ == nullptr ? held : gather_experts(parameter, held, *experts_));
     }
   }

@@ -42,8 +42,8 @@ class ParameterGroup {
   /// Gathers the first buckets of the next forward pass.
   void prefetch_first();
 
-  /// The group's reduced gradients on this rank.
-  Tensors gradients() const;
+  /// The group's reduced gradients on this rank; optionally of parameters that tensor ranks share out.
+  Tensors gradients(bool divided_only = false) const;
   /// Gathers the masters bucket by bucket in f32 and calls `visit` with each parameter.
   void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit);
 
@@ -58,6 +58,7 @@ class ParameterGroup {
   std::unique_ptr<Exchange> exchange_;          // null for strategy single
   std::unique_ptr<Exchange> reshard_exchange_;  // null unless the plan reshards to groups
   Communicator* const experts_;                 // null unless ranks share out experts
+  Communicator* const tensors_;                 // null unless ranks share out channels
   const GroupResources resources_;
   std::unique_ptr<OwnValues> own_values_;
   std::unique_ptr<ParameterStore> parameters_;

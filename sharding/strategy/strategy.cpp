@@ -5,8 +5,10 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
+#include "sharding/strategy/context_exchange.h"
 #include "sharding/strategy/expert_axis.h"
 #include "sharding/strategy/gradient_norm.h"
+#include "sharding/strategy/tensor_ranks.h"
 
 namespace tessera {
 namespace {
@@ -33,6 +35,8 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
       communicators_(plan_.mesh, world),
       uses_communication_stream_(plan_.communicates || plan_.elastic || offloads(plan_)) {
   share_out_experts();
+  share_out_tensors();
+  share_out_tokens();
   make_groups(seed);
   if (plan_.pipeline.has_several()) communicators_.along(kStages);
   masters_changed(Writes::masters);
@@ -41,13 +45,16 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
 
 Strategy::~Strategy() {
   for (const auto& unit : units_) unit->attach(nullptr);
-  for (const Shard& shard : shards_) shard.parameter.share_out(nullptr);
+  for (const Parameter& parameter : parameters()) {
+    parameter.share_out(nullptr);
+    parameter.share_out(nullptr, parameter.shape());
+  }
 }
 
 void Strategy::share_out_experts() {
   std::shared_ptr<ExpertExchange> exchange;
   for (const GroupPlan& group : plan_.groups) {
-    if (group.expert_ranks == 1) continue;
+    if (group.expert_ranks() == 1) continue;
     if (exchange == nullptr) {
       const auto number = [&](int rank) {
         return plan_.mesh.group_along(rank, group.placement.experts);
@@ -58,6 +65,33 @@ void Strategy::share_out_experts() {
       for (const Parameter& parameter : bucket.parameters) parameter.share_out(exchange);
     }
   }
+}
+
+void Strategy::share_out_tensors() {
+  if (plan_.sum_parts == 1) return;
+  Communicator* group = nullptr;
+  if (plan_.mesh.has("tensor")) {
+    group = &communicators_.split(
+        *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"tensor"}); });
+  }
+  const auto axis = std::make_shared<TensorRanks>(group, plan_.sum_parts);
+  for (const GroupPlan& of : plan_.groups) {
+    for (const BucketLayout& bucket : of.buckets()) {
+      for (int p = 0; p < bucket.parameter_count(); ++p) {
+        bucket.parameters[p].share_out(axis, bucket.shapes[p]);
+      }
+    }
+  }
+}
+
+void Strategy::share_out_tokens() {
+  if (!plan_.cuts_rows()) return;
+  Communicator* group = nullptr;
+  if (plan_.context_ranks > 1) {
+    group = &communicators_.split(
+        *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"context"}); });
+  }
+  context_axis_ = std::make_shared<ContextExchange>(plan_.token_cut(rank_), group);
 }
 
 void Strategy::make_groups(std::uint64_t seed) {
@@ -77,7 +111,8 @@ void Strategy::make_groups(std::uint64_t seed) {
       // All ranks split communicators off in one order.
       make_exchange(group, communicators_);
       make_reshard_exchange(group, communicators_);
-      if (group.expert_ranks > 1) communicators_.along(group.placement.experts);
+      if (group.expert_ranks() > 1) communicators_.along(group.placement.experts);
+      if (group.cut.tensors > 1) communicators_.along({"tensor"});
       continue;
     }
     const auto count = static_cast<std::size_t>(group.partition.parameter_count());
@@ -213,9 +248,11 @@ void Strategy::masters_changed(Writes writes) {
 
 GradientNorm Strategy::gradient_norm() {
   Tensors gradients;
+  // Tensor ranks have the same gradients of parameters that they hold whole.
+  const bool divided_only = plan_.mesh.place(rank_, "tensor") > 0;
   for (const auto& group : groups_) {
     if (!plan_.counts_in_norm(group->plan(), rank_)) continue;
-    for (const Tensor& gradient : group->gradients()) gradients.push_back(gradient);
+    for (const Tensor& gradient : group->gradients(divided_only)) gradients.push_back(gradient);
   }
   const bool alone = plan_.norm_axes.empty();
   return tessera::gradient_norm(gradients,
@@ -237,10 +274,13 @@ std::vector<ElementRange> Strategy::saved_elements() const {
   for (const GroupPlan& group : plan_.groups) {
     if (!holds(group)) continue;
     const int replica = plan_.mesh.position_along(rank_, group.placement.replicate);
+    const int tensors = group.cut.tensors, tensor = plan_.mesh.place(rank_, "tensor");
     for (int i = 0; i < group.partition.parameter_count(); ++i) {
       const Shard& shard = shards_[saved.size()];
-      const ElementRange share = share_of(shard.data.numel(), replica, group.replicas);
-      saved.push_back({shard.first + share.begin, shard.first + share.end});
+      const bool divided = is_divided(shard.parameter, group.cut);
+      saved.push_back(
+          divided ? share_of(shard.count(), replica, group.replicas)
+                  : share_of(shard.count(), replica * tensors + tensor, group.replicas * tensors));
     }
   }
   return saved;

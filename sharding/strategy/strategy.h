@@ -17,6 +17,7 @@
 #include <memory>
 #include <vector>
 
+#include "autograd/context_axis.h"
 #include "autograd/unit.h"
 #include "kernels/gradient_norm/op.h"
 #include "sharding/comm/communicator.h"
@@ -39,6 +40,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   const Plan& plan() const { return plan_; }
   /// Whether the group is of a stage of this rank.
   bool holds(const GroupPlan& group) const { return plan_.holds(group, rank_); }
+  /// The axis that cuts rows; null if ranks have whole rows.
+  const std::shared_ptr<const ContextAxis>& context_axis() const { return context_axis_; }
 
   /// Begins a step: the last step's gradients are forgotten. Raises Error if the last step was
   /// neither applied by update() nor given up by discard(), or if a parameter has been frozen or
@@ -52,8 +55,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
 
   const std::vector<Shard>& shards() const override { return shards_; }
   std::vector<Parameter> parameters() const override;
-  /// For each of shards(), the flat elements of the parameter that this rank saves in a checkpoint.
-  /// Ranks that hold the same part each save a share of it.
+  /// For each of shards(), the elements of its data that this rank saves in a checkpoint. Ranks that
+  /// hold the same part each save a share of it.
   std::vector<ElementRange> saved_elements() const;
   void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) override;
 
@@ -73,9 +76,11 @@ class Strategy final : public UnitHooks, public ShardedParameters {
     bool last_unit = false;
   };
 
-  /// Gives parameters that ranks share out their exchange.
+  /// Gives parameters that ranks share out their exchange, or their axis.
   void share_out_experts();
+  void share_out_tensors();
   void make_groups(std::uint64_t seed);
+  void share_out_tokens();
   void check_trained_set() const;
   void check_masters(const Unit& unit) const;
   void finish_micro_batch(int chunk);
@@ -96,6 +101,7 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   std::map<const Unit*, std::vector<UnitBucket>> buckets_of_;
   /// Whether the strategy queues work on the communication stream.
   bool uses_communication_stream_;
+  std::shared_ptr<const ContextAxis> context_axis_;
   StepProtocol protocol_;
 };
 

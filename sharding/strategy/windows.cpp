@@ -47,8 +47,7 @@ Tensor window_of(const Tensor& buffer, const Range& range) {
 }
 
 Tensor window_of(const BucketLayout& bucket, int parameter, const Tensor& buffer) {
-  return window_of(buffer, bucket.place_of(parameter))
-      .reshape(bucket.parameters[parameter].held_shape());
+  return window_of(buffer, bucket.place_of(parameter)).reshape(bucket.shapes[parameter]);
 }
 
 Tensors windows_of(const BucketLayout& bucket, int parameter, const Tensor& buffers, int copies) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/ladder/dense.h"
 #include "examples/ladder/ladder.h"
 #include "optim/shards.h"
 #include "sharding/strategy/strategy.h"
@@ -42,8 +43,9 @@ class Reference final : public Rung {
 };
 
 /// The line that a rung prints.
-std::string line_of(const std::string& rung, int ranks) {
-  const std::string command = fmt::format(TESSERA_BINARY_DIR "/bin/ladder/{} {} 2>&1", rung, ranks);
+std::string line_of(const std::string& rung, int ranks, const std::string& option = "") {
+  const std::string command =
+      fmt::format(TESSERA_BINARY_DIR "/bin/ladder/{} {} {} 2>&1", rung, ranks, option);
   FILE* const pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);
   std::array<char, 256> buffer{};
@@ -100,6 +102,50 @@ TEST_CASE("a pipeline has the losses of one rank, and sends activations there an
   }
 }
 
+/// The elements of the dense model that a rank of tensor parallelism shares with others, and the rest.
+constexpr std::int64_t kSliced = kBlocks * kSlices * (4 * kHeadSize + 3 * kInner) * kWidth;
+constexpr std::int64_t kWhole = (2 * kVocabulary + 2 * kBlocks + 1) * kWidth;
+
+/// Checks a rung of the dense model against 1_dense, and its bytes: those sent by all ranks in a step, and those
+/// that a rank holds between steps, with 16 for each element.
+void check_dense_rung(const std::string& rung, int ranks, std::int64_t sent,
+                      std::int64_t elements) {
+  const std::string reference = line_of("1_dense", ranks);
+  const std::size_t hash = reference.find("  sent");
+  REQUIRE(hash != std::string::npos);
+  const std::string expected = fmt::format("{}  sent {:7}  held {:7}\n",
+                                           reference.substr(hash - 16, 16), sent, 16 * elements);
+  CHECK_THAT(line_of(rung, ranks, "--state"), Catch::Contains(expected));
+}
+
+TEST_CASE("one rank holds all of the dense model", "[cpu]") {
+  for (const int ranks : {2, 4}) check_dense_rung("1_dense", ranks, 0, kSliced + kWhole);
+}
+
+TEST_CASE(
+    "tensor parallelism has the losses of one rank, gathers before each layer and adds after it",
+    "[cpu]") {
+  for (const std::int64_t ranks : {2, 4}) {
+    // A batch has a row per rank.
+    const std::int64_t activation = ranks * kTokens * kWidth;
+    // Attention and the feed-forward layer: a gather and a sum, in forward and in backward.
+    const std::int64_t layers = kBlocks * 2 * 2 * 2 * activation;
+    const std::int64_t sums = 2 * (kWhole + ranks);
+    check_dense_rung("10_tensor", static_cast<int>(ranks), (ranks - 1) * (layers + sums) * 4,
+                     kSliced / ranks + kWhole);
+  }
+}
+
+TEST_CASE("context parallelism has the losses of one rank, and gathers keys and values", "[cpu]") {
+  for (const std::int64_t ranks : {2, 4}) {
+    const std::int64_t keys = ranks * kTokens * kWidth;
+    const std::int64_t attention = kBlocks * 2 * 2 * keys;
+    const std::int64_t sums = 2 * (kSliced + kWhole + ranks);
+    check_dense_rung("11_context", static_cast<int>(ranks), (ranks - 1) * (attention + sums) * 4,
+                     kSliced + kWhole);
+  }
+}
+
 TEST_CASE("all strategies behind the rungs have one hash of their losses", "[cpu]") {
   for (const int ranks : {2, 4}) {
     const std::uint64_t hash = run(ranks, ranks, make_rung<Reference<StrategyKind::ddp>>()).hash();
@@ -109,9 +155,9 @@ TEST_CASE("all strategies behind the rungs have one hash of their losses", "[cpu
 }
 
 TEST_CASE("a rung is a file of at most 120 lines", "[cpu]") {
-  for (const char* rung :
-       {"1_single", "2_ddp", "3_ddp_overlapped", "4_zero1", "5_zero2", "6_zero3",
-        "6_zero3_prefetch", "7_fsdp", "8_hsdp", "9_expert_parallel", "12_pipeline"}) {
+  for (const char* rung : {"1_single", "1_dense", "2_ddp", "3_ddp_overlapped", "4_zero1", "5_zero2",
+                           "6_zero3", "6_zero3_prefetch", "7_fsdp", "8_hsdp", "9_expert_parallel",
+                           "10_tensor", "11_context", "12_pipeline"}) {
     std::ifstream file(fmt::format(TESSERA_SOURCE_DIR "/examples/ladder/{}.cpp", rung));
     REQUIRE(file.is_open());
     int lines = 0;

@@ -32,6 +32,7 @@ again(--architecture=89 attention_16bit "*errs*")
 again(--architecture=80 grouped_matmul "*")
 
 # A GPU's exp, log and 1/x are wrong by a few units in the last place. These kernels call them.
-foreach(program attention attention_16bit cross_entropy linear_cross_entropy gelu swiglu)
+foreach(program attention attention_16bit cross_entropy linear_cross_entropy vocabulary_cross_entropy gelu
+    swiglu)
   again(--arithmetic=approximate ${program} "~*schedule*")
 endforeach()

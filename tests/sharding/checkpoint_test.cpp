@@ -61,7 +61,8 @@ void save(const fs::path& run, std::int64_t step, int ranks,
       const ElementRange mine = share_of(tensor.shape.numel(), rank, ranks);
       const Bytes whole = values_of(tensor, step);
       const auto size = static_cast<std::int64_t>(size_of(tensor.dtype));
-      parts.push_back({tensor.name, tensor.dtype, tensor.shape, mine});
+      parts.push_back(
+          {tensor.name, tensor.dtype, tensor.shape, {.first = mine.begin}, mine.count()});
       bytes.emplace_back(whole.begin() + mine.begin * size, whole.begin() + mine.end * size);
     }
     manifest.add(write_rank_file(calls, folder, rank, parts,
@@ -320,6 +321,33 @@ TEST_CASE("old checkpoints are deleted, but never the last healthy one") {
   CHECK(checkpoints_to_delete(all({5, 10}), 2, 0) == Steps{5, 15});
   CHECK(checkpoints_to_delete(all({}), 2, 0) == Steps{5, 10, 15});
   CHECK(checkpoints_to_delete({}, 2, 0).empty());
+}
+
+TEST_CASE("columns of a matrix are one entry of a manifest, and many slices in memory") {
+  CheckpointManifest manifest;
+  manifest.files["a"] = {.bytes = 200, .checksums = {1}};
+  manifest.files["b"] = {.bytes = 200, .checksums = {2}};
+  // Rows of 10 elements: "a" has columns 0 to 5, and "b" has columns 6 to 9 of the first three rows.
+  CheckpointTensor& tensor = manifest.tensors["w"];
+  tensor = {.dtype = DType::f32, .shape = {4, 10}};
+  for (std::int64_t row = 0; row < 4; ++row) {
+    const std::int64_t first = 10 * row, in_file = row < 3 ? 6 : 10;
+    tensor.slices.push_back({"a", 8 + 24 * row, {first, first + in_file}});
+    if (row < 3) tensor.slices.push_back({"b", 16 * row, {first + 6, first + 10}});
+  }
+  const std::string text = to_json(manifest);
+  CHECK(std::count(text.begin(), text.end(), '{') < 12);
+  CHECK_THAT(text, Contains("\"runs\": 3") && Contains("\"stride\": 10"));
+  const CheckpointManifest read = parse_manifest(text);
+  CHECK_NOTHROW(check_complete(read));
+  const std::vector<CheckpointSlice>& slices = read.tensors.at("w").slices;
+  REQUIRE(slices.size() == tensor.slices.size());
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    CHECK(slices[i].file == tensor.slices[i].file);
+    CHECK(slices[i].offset == tensor.slices[i].offset);
+    CHECK(slices[i].elements.begin == tensor.slices[i].elements.begin);
+    CHECK(slices[i].elements.end == tensor.slices[i].elements.end);
+  }
 }
 
 TEST_CASE("a manifest that contradicts itself is refused") {

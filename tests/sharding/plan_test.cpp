@@ -171,7 +171,7 @@ TEST_CASE("experts are cut over an axis of their own and placed over the others"
           std::pair(expected.shards, expected.replicas));
     CHECK(std::pair(experts.shards, experts.replicas) ==
           std::pair(expected.shards_of_experts, expected.replicas_of_experts));
-    CHECK(std::pair(others.expert_ranks, experts.expert_ranks) == std::pair(1, 4));
+    CHECK(std::pair(others.expert_ranks(), experts.expert_ranks()) == std::pair(1, 4));
     // The ranks of a replica, or all ranks, count every element once in the norm.
     std::int64_t counted = 0, elements = 0;
     for (int rank = 0; rank < plan.mesh.size_along(plan.norm_axes); ++rank) {

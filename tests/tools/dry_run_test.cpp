@@ -232,6 +232,24 @@ TEST_CASE("dry run: rows that travel to experts, with equal counts and with any"
   }
 }
 
+TEST_CASE("dry run: ranks that share out tokens, and leaves of rows", "[cpu]") {
+  for (const char* preset : {"gpt2-mini", "qwen3-mini", "qwen3-moe-mini", "llama4-mini"}) {
+    Config config = tiny(preset);
+    config.model.context = 32;
+    config.data = {.batch_size = 8, .sequence_length = 32, .accumulation_steps = 2};
+    config.sharding.strategy = StrategyKind::fsdp;
+    config.sharding.context_parallel = 2;
+    check_step(fmt::format("{} in 4 pieces", preset), config, 4);
+    config.sharding.activation_checkpointing = {.first = 1, .every = 1};
+    config.sharding.grid = 4;
+    config.runtime.compute_dtype = DType::bf16;
+    check_step(fmt::format("{} in 8 pieces", preset), config, 2);
+    config.data.document_token = "7";
+    config.sharding.context_parallel = 1;
+    check_step(fmt::format("{} in 8 pieces of one rank", preset), config, 1);
+  }
+}
+
 TEST_CASE("dry run: a block keeps the bytes that the book counts", "[cpu]") {
   // The difference that a further block makes when the backward pass begins.
   const auto kept_per_token = [](Config config) {

@@ -329,6 +329,10 @@ TEST_CASE("several ranks share the weights by the run's strategy, or by fsdp") {
   CHECK(strategy("sharding: {strategy: zero3}\n", 1).strategy == StrategyKind::single);
   CHECK(strategy("sharding: {strategy: single}\n", 2).strategy == StrategyKind::fsdp);
   CHECK(strategy("sharding: {strategy: fsdp, flatten_parameters: true}\n", 2).flatten_parameters);
+  const std::string tensor = "sharding: {strategy: fsdp, tensor_parallel: 2, grid: 4}\n";
+  CHECK(strategy(tensor, 4).tensor_parallel == 2);
+  CHECK(strategy(tensor, 3).tensor_parallel == 1);
+  CHECK(strategy(tensor, 1).grid == 4);
   fs::remove(folder.path() / "config.yaml");
   CHECK(inference_sharding(folder.path() / "model", DType::f32, 4).strategy == StrategyKind::fsdp);
 }

@@ -8,6 +8,7 @@
 #include "kernels/cast/op.h"
 #include "tests/support/device.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
 #include "tests/tools/sessions.h"
 #include "tools/config/sharding_options.h"
 

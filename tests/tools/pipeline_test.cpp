@@ -56,9 +56,7 @@ Config base_of(const Variant& v) {
   config.sharding.reduce =
       v.each_reduced ? ReduceAfter::every_micro_batch : ReduceAfter::last_micro_batch;
   if (v.recomputes) config.sharding.activation_checkpointing = {.first = 0, .every = 2};
-  config = variant_of(config, v.strategy);
-  if (v.data_ranks > 1 && has_replicas(config.sharding)) config.sharding.check_replicas = 1;
-  return config;
+  return variant_of(config, v.strategy);
 }
 
 Config pipelined(Config config, const Variant& v) {
@@ -213,6 +211,14 @@ TEST_CASE("a pipeline of any number of stages adds micro-batches in one tree (tr
   CHECK((train(4, 4) == alone));
 }
 
+TEST_CASE("replicas of a stage are compared with each other") {
+  Config config = base_of({kLlama, 2, 2, 2});
+  config.sharding.check_replicas = 1;
+  const TrainedSession without = test::train_session(config, 2);
+  config.sharding.pipeline_parallel = 2;
+  CHECK((test::train_session(config, 4) == without));
+}
+
 TEST_CASE("stages may have groups that other stages do not have, and any cuts and buckets") {
   Config config = base_of({kLlama, 2, 2, 2, "fsdp"});
   config.sharding.rules = parse_placement_rules("model.layers.0.* -> ddp, *.norm.weight -> zero1");
@@ -220,7 +226,7 @@ TEST_CASE("stages may have groups that other stages do not have, and any cuts an
   Findings findings;
   const TrainedSession without = run(config, 2, findings);
   config.sharding.pipeline_parallel = 2;
-  for (const char* stages : {"", "model.layers.0", "head"}) {
+  for (const char* stages : {"", "layers.0", "head"}) {
     config.sharding.pipeline_stages = stages;
     const TrainedSession with = run(config, 4, findings);
     CHECK(with.losses == without.losses);
@@ -228,6 +234,26 @@ TEST_CASE("stages may have groups that other stages do not have, and any cuts an
     CHECK((with.weights == without.weights));
   }
   CHECK(findings.wrong() == std::vector<std::string>{});
+}
+
+TEST_CASE("a pipeline has the same bits with ranks that share out channels or tokens") {
+  for (const char* strategy : {"ddp", "fsdp"}) {
+    Config config = base_of({kLlama, 2, 2, 2, strategy});
+    config.model.kv_heads = 2;
+    config.data.sequence_length = 8;
+    config.sharding.grid = 2;
+    const auto expect_same = [&](std::int64_t tensors, std::int64_t contexts) {
+      INFO(fmt::format("{}, tensor {}, context {}", strategy, tensors, contexts));
+      config.sharding.tensor_parallel = tensors;
+      config.sharding.context_parallel = contexts;
+      config.sharding.pipeline_parallel = 1;
+      const TrainedSession without = test::train_session(config, 4);
+      config.sharding.pipeline_parallel = 2;
+      CHECK((test::train_session(config, 8) == without));
+    };
+    expect_same(2, 1);
+    expect_same(1, 2);
+  }
 }
 
 TEST_CASE("a pipeline trains what is not frozen, and sends no gradients below") {
@@ -315,6 +341,10 @@ TEST_CASE("a pipeline that cannot be is refused in one line") {
   config.sharding.reduce = ReduceAfter::last_micro_batch;
   CHECK_THAT(refusal(config, 2), Contains("tied embedding and head are on two stages"));
   config.sharding.reduce = ReduceAfter::every_micro_batch;
+  config.sharding.grid = 2;
+  config.data.sequence_length = 8;
+  CHECK_THAT(refusal(config, 2), Contains("do not share out a table or its sums"));
+  config.sharding.grid = 0;
   config.sharding.pipeline_schedule = PipelineSchedule::zero_bubble;
   CHECK_THAT(refusal(config, 2), Contains("set sharding.reduce=last_micro_batch"));
   config.sharding.pipeline_schedule = PipelineSchedule::one_forward_one_backward;

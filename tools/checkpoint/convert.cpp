@@ -48,13 +48,13 @@ fs::path consolidate_checkpoint(const fs::path& path, const fs::path& out) {
     parts.push_back({.name = name,
                      .dtype = tensor.dtype,
                      .shape = tensor.shape,
-                     .elements = {0, tensor.shape.numel()}});
+                     .count = tensor.shape.numel()});
   }
   std::vector<std::byte> bytes;
   CheckpointManifest whole = {
       .step = manifest.step, .healthy = manifest.healthy, .state = manifest.state};
   whole.add(write_rank_file(calls, folder, 0, parts, [&](std::size_t i) {
-    const auto elements = static_cast<std::size_t>(parts[i].elements.count());
+    const auto elements = static_cast<std::size_t>(parts[i].count);
     bytes.resize(elements * size_of(parts[i].dtype));
     reader.read(parts[i].name, 0, bytes);
     return std::span<const std::byte>(bytes);

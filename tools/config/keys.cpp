@@ -277,16 +277,23 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           "vocabulary: a power of two. The strategy applies to the other ranks. 1 = every rank "
           "computes whole layers."),
       whole_number_key(
+          "sharding.context_parallel", sharding.context_parallel, 1, kMostRanks,
+          "Ranks that share out the tokens of every row: a power of two, c. Each has two of the "
+          "row's "
+          "2 c pieces, and attends to the keys of all. For parameters they are data ranks of the "
+          "strategy. 2 c divides `data.sequence_length`. 1 = every rank has whole rows."),
+      whole_number_key(
           "sharding.grid", sharding.grid, 0, kMostRanks,
-          "Sums that tensor-parallel ranks divide are formed as this many parts, a power of two, "
-          "and added in a binary tree. So every `tensor_parallel` that divides it has the same "
-          "bits. 0 = as many parts as ranks."),
+          "Sums that tensor-parallel or context-parallel ranks divide are formed as this many "
+          "parts, "
+          "a power of two, and added in a binary tree. So every `tensor_parallel` and "
+          "`context_parallel` that divides it has the same bits. Twice the number divides "
+          "`data.sequence_length`. 0 = as many parts as ranks."),
       whole_number_key(
           "sharding.pipeline_parallel", sharding.pipeline_parallel, 1, kMostRanks,
           "Ranks that have one stage of the model each, a run of its layers; micro-batches "
           "(`data.accumulation_steps`) go from stage to stage. The strategy applies to the ranks "
-          "of "
-          "a stage. Results do not depend on it; 1 = every rank computes all layers."),
+          "of a stage. Results do not depend on it; 1 = every rank computes all layers."),
       choice_key("sharding.pipeline_schedule", sharding.pipeline_schedule,
                  "The order in which a stage runs the passes of its micro-batches. `interleaved` "
                  "needs a multiple of `pipeline_parallel` micro-batches."),

@@ -20,6 +20,7 @@ ShardingOptions sharding_options(const Config& config) {
       .shard_size = static_cast<int>(sharding.shard_size),
       .expert_parallel = static_cast<int>(sharding.expert_parallel),
       .tensor_parallel = static_cast<int>(sharding.tensor_parallel),
+      .context_parallel = static_cast<int>(sharding.context_parallel),
       .pipeline_parallel = static_cast<int>(sharding.pipeline_parallel),
       .pipeline_schedule = sharding.pipeline_schedule,
       .pipeline_chunks = static_cast<int>(sharding.pipeline_chunks),

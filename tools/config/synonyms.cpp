@@ -90,6 +90,8 @@ constexpr Synonym kKeys[] = {
     {"data_parallel_replicate_degree", "sharding.shard_size"},
     {"expert_parallel_degree", "sharding.expert_parallel"},
     {"expert_model_parallel_size", "sharding.expert_parallel"},
+    {"context_parallel_degree", "sharding.context_parallel"},
+    {"context_parallel_size", "sharding.context_parallel"},
     {"pipeline_parallel_degree", "sharding.pipeline_parallel"},
     {"pipeline_model_parallel_size", "sharding.pipeline_parallel"},
     {"pipeline_parallel_schedule", "sharding.pipeline_schedule"},

@@ -18,18 +18,20 @@ namespace tessera {
 namespace fs = std::filesystem;
 
 ShardingOptions inference_sharding(const fs::path& folder, DType dtype, int ranks) {
-  ShardingOptions options{.strategy = StrategyKind::single, .compute_dtype = dtype};
-  if (ranks == 1) return options;
-  options.strategy = StrategyKind::fsdp;
+  ShardingOptions options{.strategy = ranks == 1 ? StrategyKind::single : StrategyKind::fsdp,
+                          .compute_dtype = dtype};
   const fs::path of_run = folder.parent_path() / "config.yaml";
   if (folder.filename() != "model" || !fs::exists(of_run)) return options;
   // The run's other settings are about training.
   const ShardingConfig sharding = load_config(of_run, {}).sharding;
-  if (sharding.strategy == StrategyKind::single) return options;
+  options.grid = static_cast<int>(sharding.grid);  // the bits of training
+  if (ranks == 1 || sharding.strategy == StrategyKind::single) return options;
   options.strategy = sharding.strategy;
   options.flatten_parameters = sharding.flatten_parameters;
   const auto experts = static_cast<int>(sharding.expert_parallel);
   if (ranks % experts == 0) options.expert_parallel = experts;
+  const auto tensors = static_cast<int>(sharding.tensor_parallel);
+  if (ranks % (experts * tensors) == 0) options.tensor_parallel = tensors;
   return options;
 }
 

@@ -95,7 +95,7 @@ ResolvedConfig shortened(const ResolvedConfig& run, int ranks, std::int64_t micr
   }
   data.batch_size = rows * data.accumulation_steps * sharing;
   shorter.sharding.micro_batches = static_cast<int>(data.accumulation_steps);
-  shorter.sharding.activations = tokens_per_step(data) * shape_of(run.model).width;
+  describe_to_sharding(shorter);
   return shorter;
 }
 
@@ -113,7 +113,7 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::
   const DataConfig& data = run.config.data;
   const HeadRuns heads(session.strategy().plan(), rank.rank);
   UnitWork work(session.model(), session.strategy(), heads, session.rows_per_micro_batch(),
-                data.sequence_length);
+                data.sequence_length, run.sharding.context_parallel);
   PeakWatch watch(session.model(), work, heads);
   const BatchSource batches = blank_batches(run);
   session.step(1, batches);  // some memory is allocated at its first use

@@ -157,7 +157,7 @@ std::vector<PlannedStrategy> every_strategy(const PlanFigures& figures) {
       ResolvedConfig run = figures.run;
       run.config = variant_of(figures.run.config, name);
       run.sharding = sharding_options(run.config);
-      run.sharding.counters = figures.run.sharding.counters;
+      describe_to_sharding(run);
       const Plan plan =
           make_plan(figures.model->units(), run.sharding, machine_of(figures.options));
       one = figures_of(run, plan, figures.options);

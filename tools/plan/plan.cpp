@@ -54,7 +54,7 @@ std::string place_of(const StepMemory& step, const ResolvedConfig& run, int rank
       "rank {} on cpu, with {} thread{} and {} x {} tokens in a micro-batch", rank, step.threads,
       step.threads == 1 ? "" : "s",
       ceil_div(data.batch_size, data.accumulation_steps * batch_ranks(run.sharding, ranks)),
-      data.sequence_length);
+      data.sequence_length / run.sharding.context_parallel);
 }
 
 std::string text_of(const PlannedStrategy& row, const ByteUnit& unit) {

@@ -17,12 +17,12 @@ bool HeadRuns::next_is_head(const Unit& unit) {
 }
 
 UnitWork::UnitWork(LanguageModel& model, UnitHooks& next, const HeadRuns& heads, std::int64_t rows,
-                   std::int64_t length)
+                   std::int64_t length, int context_ranks)
     : model_(model),
       next_(next),
-      tokens_(static_cast<double>(rows) * static_cast<double>(length)),
+      tokens_(static_cast<double>(rows) * static_cast<double>(length) / context_ranks),
       attention_(attention_flops(model.shape(), rows, length) /
-                 static_cast<double>(model.shape().layers)),
+                 static_cast<double>(model.shape().layers) / context_ranks),
       heads_(heads) {}
 
 bool UnitWork::is_block(const Unit& unit) const {

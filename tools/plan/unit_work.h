@@ -29,9 +29,10 @@ class HeadRuns {
 /// pass is one piece of work: rows that travel to experts and back come behind it.
 class UnitWork final : public UnitHooks {
  public:
-  /// A micro-batch of `rows` sequences. Does not attach itself to the units.
+  /// A micro-batch of `rows` sequences, whose tokens `context_ranks` ranks share out. Does not attach
+  /// itself to the units.
   UnitWork(LanguageModel& model, UnitHooks& next, const HeadRuns& heads, std::int64_t rows,
-           std::int64_t length);
+           std::int64_t length, int context_ranks);
 
   void before_forward(Unit& unit) override;
   void after_forward(Unit& unit) override { next_.after_forward(unit); }

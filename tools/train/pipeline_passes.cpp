@@ -154,11 +154,18 @@ bool PipelinePasses::receives(const Pass& pass) const {
 void PipelinePasses::receive_for(const Pass& pass, const Shape& tokens) {
   if (!receives(pass)) return;
   const CategoryScope category(Category::activations);
-  const Tensor message =
-      Tensor::empty({tokens[0], tokens[1], model_.shape().width}, plan().message_dtype);
+  const Tensor message = Tensor::empty(message_shape(tokens), plan().message_dtype);
   const MessageKind kind =
       pass.kind == Kind::forward ? MessageKind::activations : MessageKind::gradients;
   received_ = {message, channels_.receive(kind, message)};
+}
+
+Shape PipelinePasses::message_shape(const Shape& tokens) const {
+  const std::int64_t width = model_.shape().width;
+  const Mesh& mesh = strategy_.plan().mesh;
+  if (!mesh.has("tensor")) return {tokens[0], tokens[1], width};
+  // Between layers a tensor rank has its share of the tokens.
+  return {tokens.numel() / mesh.size_along({"tensor"}), width};
 }
 
 Tensor PipelinePasses::take_received() {

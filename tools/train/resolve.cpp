@@ -308,11 +308,23 @@ ResolvedConfig resolve(const Config& config) {
   sizes.context = shape.context;
   sizes.vocab_size = shape.vocab_size;
   run.sharding = sharding_options(config);
-  run.sharding.counters = shape.experts.layers * shape.experts.count;
-  run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
-  run.sharding.activations = tokens_per_step(config.data) * shape.width;
+  describe_to_sharding(run);
   run.schedule = schedule_of(config);
   return run;
+}
+
+void describe_to_sharding(ResolvedConfig& run) {
+  const TransformerShape shape = shape_of(run.model);
+  run.sharding.counters = shape.experts.layers * shape.experts.count;
+  run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
+  run.sharding.activations = tokens_per_step(run.config.data) * shape.width;
+  auto& [elements, forward_passes] = run.sharding.keys_and_values;
+  elements = tokens_per_step(run.config.data) * 2 * shape.kv_heads * shape.head_size;
+  forward_passes.clear();
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
+    const bool again = run.config.sharding.activation_checkpointing.recomputes(layer);
+    forward_passes.push_back(again ? 2 : 1);
+  }
 }
 
 std::optional<std::int32_t> find_document_token(const std::string& name, const fs::path& tokenizer,
@@ -349,9 +361,31 @@ bool masks_documents(const ResolvedConfig& run) {
   return rows == RowKind::packed || (rows == RowKind::windows && run.document_token.has_value());
 }
 
+namespace {
+
+/// The pieces that rows are cut into (autograd/context_axis.h); and a balance that sees whole rows.
+void check_cut_rows(const ResolvedConfig& run) {
+  const ShardingOptions& sharding = run.sharding;
+  const int parts = std::max(sharding.context_parallel, sharding.grid);
+  const std::int64_t length = run.config.data.sequence_length;
+  check(parts <= 1 || length % (2 * parts) == 0,
+        "data.sequence_length {} is no multiple of {}, twice sharding.{} {}: rows are cut into so "
+        "many pieces",
+        length, 2 * parts, sharding.grid > 0 ? "grid" : "context_parallel", parts);
+  check(sharding.context_parallel == 1 || run.config.moe.balance != Balance::hf,
+        "moe.balance hf counts whole rows, and sharding.context_parallel {} cuts them; choose bias "
+        "or lagged",
+        sharding.context_parallel);
+}
+
+}  // namespace
+
 void check_sharding(const ResolvedConfig& run, int ranks) {
   const ResolvedConfig here = on_ranks(run, ranks);
-  check_with_place(run.config, [&] { check_options(here.sharding, {.ranks = ranks}); });
+  check_with_place(run.config, [&] {
+    check_options(here.sharding, {.ranks = ranks});
+    check_cut_rows(here);
+  });
 }
 
 std::string uneven_batch(const ResolvedConfig& run, int ranks) {

@@ -72,6 +72,9 @@ std::int64_t parameter_count(const LanguageModel& model);
 /// "0.83M parameters (4 layers x 128, vocabulary 125 from data/mine/manifest.json)".
 std::string describe_model(const ResolvedConfig& run);
 
+/// Sets what the sharding options know of the model and the data.
+void describe_to_sharding(ResolvedConfig& run);
+
 /// Tokens of all ranks in one step.
 std::int64_t tokens_per_step(const DataConfig& data);
 

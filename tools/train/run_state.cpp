@@ -13,10 +13,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// The elements [elements.begin, elements.end) of a parameter, of a tensor that holds it from element
-/// `first` on.
-Tensor window(const Tensor& tensor, std::int64_t first, const ElementRange& elements) {
-  return tensor.reshape({tensor.numel()}).slice(elements.begin - first, elements.end - first);
+Tensor window(const Tensor& tensor, const ElementRange& elements) {
+  return tensor.reshape({tensor.numel()}).slice(elements.begin, elements.end);
 }
 
 /// The parameter of an optimizer's tensor: "h.0.bias" of "h.0.bias.m".
@@ -37,15 +35,24 @@ Json routers_json(const Routers& routers) {
           {"tokens", routers.last_step().tokens}};
 }
 
-/// Fills `tensor`, which holds the elements of the stored tensor from `first` on.
-void read_tensor(CheckpointReader& reader, const std::string& name, const Shape& shape,
-                 std::int64_t first, const Tensor& tensor) {
+/// Fills `tensor`, which has the elements of the stored tensor that the shard has.
+void read_tensor(CheckpointReader& reader, const std::string& name, const Shard& shard,
+                 const Tensor& whole) {
+  const Shape& shape = shard.parameter.shape();
+  const Tensor tensor = whole.reshape({whole.numel()}).slice(0, shard.count());
   const CheckpointTensor& stored = reader.tensor(name);
   check(stored.shape == shape, "{}: tensor {} has shape {}; the model has {}",
         reader.folder().string(), name, to_string(stored.shape), to_string(shape));
   write_from_host(tensor, [&](const Tensor& piece, std::int64_t begin) {
     const auto fill = [&](const Tensor& values) {
-      reader.read(name, first + begin, {values.raw(), values.bytes()});
+      const std::span<std::byte> bytes(values.raw(), values.bytes());
+      shard.elements().from(begin).for_each_run(
+          values.numel(), [&](std::int64_t element, std::int64_t offset, std::int64_t count) {
+            const std::size_t size = size_of(values.dtype());
+            reader.read(name, element,
+                        bytes.subspan(static_cast<std::size_t>(offset) * size,
+                                      static_cast<std::size_t>(count) * size));
+          });
     };
     if (stored.dtype == piece.dtype()) return fill(piece);
     const Tensor values = Tensor::empty_on_host(piece.shape(), stored.dtype);  // a frozen parameter
@@ -59,7 +66,7 @@ void read_optimizer(CheckpointReader& reader, TrainingSession& session) {
   for (const Shard& shard : session.strategy().shards()) shards[shard.parameter.name()] = &shard;
   for (const auto& [name, tensor] : session.optimizer().state()) {
     const Shard& shard = *shards.at(parameter_of(name));
-    read_tensor(reader, name, shard.parameter.shape(), shard.first, tensor);
+    read_tensor(reader, name, shard, tensor);
   }
 }
 
@@ -89,7 +96,7 @@ Restored restore_numbers(TrainingSession& session, const CheckpointManifest& man
 
 void read_parameters(CheckpointReader& reader, const std::vector<Shard>& shards) {
   for (const Shard& shard : shards) {
-    read_tensor(reader, shard.parameter.name(), shard.parameter.shape(), shard.first, shard.data);
+    read_tensor(reader, shard.parameter.name(), shard, shard.data);
   }
 }
 
@@ -107,22 +114,24 @@ void restore_routers(const CheckpointManifest& manifest, Routers& routers) {
 
 std::vector<TensorToSave> tensors_to_save(TrainingSession& session) {
   struct Saved {
-    Shape shape;
-    std::int64_t first;
+    const Shard* shard;
     ElementRange elements;
   };
   std::map<std::string, Saved> parameters;
   std::vector<TensorToSave> tensors;
   const auto add = [&](const std::string& name, const Saved& saved, const Tensor& tensor) {
-    tensors.push_back(
-        {{.name = name, .dtype = tensor.dtype(), .shape = saved.shape, .elements = saved.elements},
-         window(tensor, saved.first, saved.elements)});
+    tensors.push_back({{.name = name,
+                        .dtype = tensor.dtype(),
+                        .shape = saved.shard->parameter.shape(),
+                        .elements = saved.shard->elements().from(saved.elements.begin),
+                        .count = saved.elements.count()},
+                       window(tensor, saved.elements)});
   };
   const std::vector<Shard>& shards = session.strategy().shards();
   const std::vector<ElementRange> elements = session.strategy().saved_elements();
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const Parameter& parameter = shards[i].parameter;
-    const Saved saved = {parameter.shape(), shards[i].first, elements[i]};
+    const Saved saved = {&shards[i], elements[i]};
     parameters.emplace(parameter.name(), saved);
     add(parameter.name(), saved, shards[i].data);
   }

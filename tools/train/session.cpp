@@ -84,6 +84,10 @@ void TrainingSession::check_graph() const {
             "the host compares the replicas within a step; set sharding.check_replicas=0");
   refuse_if(config.train.profile.last > 0,
             "a graph has no spans to profile; leave train.profile out");
+  refuse_if(
+      strategy_->plan().cuts_rows(),
+      "the host makes the positions of the pieces of rows; set sharding.context_parallel=1 and "
+      "sharding.grid=0");
   refuse_if(run_.document_token.has_value(),
             "the host reads where documents start; leave data.document_token out");
   const Routers* const routers = model_->routers();
@@ -208,7 +212,7 @@ Batch TrainingSession::load_micro_batch(std::int64_t step, std::int64_t i,
                                         const BatchSource& source) const {
   const Span span("data");
   const std::int64_t rows = rows_per_micro_batch();
-  return source.load(step, micro_batch(i) * rows, rows);
+  return own_tokens(source.load(step, micro_batch(i) * rows, rows));
 }
 
 void TrainingSession::stage_micro_batch(std::int64_t step, const BatchSource& source) const {
@@ -228,16 +232,25 @@ void TrainingSession::add_loss(const Tensor& losses, std::int64_t i, const Tenso
   if (counts_in_loss_) add(sum, sum, loss);
 }
 
+Batch TrainingSession::own_tokens(const Batch& rows) const {
+  if (strategy_->context_axis() == nullptr) return rows;
+  const TokenCut& cut = strategy_->context_axis()->cut();
+  return {cut_rows(rows.inputs, cut), cut_rows(rows.targets, cut),
+          rows.document_starts.defined() ? cut_rows(rows.document_starts, cut) : Tensor()};
+}
+
 void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& numbers,
                                            const StepInputs& inputs, const Tensor& losses) {
+  const ContextAxisScope scope(strategy_->context_axis());
   if (pipeline_ != nullptr) {
+    const std::int64_t length = run_.config.data.sequence_length;
     pipeline_->train(
         sharded,
         {.batch = inputs.batch,
          .enter = [&](std::int64_t i) { enter_micro_batch(numbers.step, i); },
          .add_loss = [&](std::int64_t i, const Tensor& loss) { add_loss(losses, i, loss); },
          .loss_scale = numbers.loss_factor,
-         .tokens = {rows_per_micro_batch(), run_.config.data.sequence_length}});
+         .tokens = {rows_per_micro_batch(), length / strategy_->plan().context_ranks}});
     return;
   }
   for (std::int64_t i = 0; i < run_.config.data.accumulation_steps; ++i) {
@@ -258,6 +271,8 @@ void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& num
 
 float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
   const NoGradient no_gradient;
+  const ContextAxisScope scope(strategy_->context_axis());
+  const bool counts = counts_in_loss_ && strategy_->plan().token_cut(world_.rank()).rank == 0;
   const std::int64_t at_a_time = rows_per_micro_batch();
   const std::int64_t all_targets = source.valid_targets(0, 0, rows);
   check(all_targets > 0, "no target of the evaluation's {} rows is valid", rows);
@@ -269,14 +284,15 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
     const std::int64_t count = std::clamp<std::int64_t>(rows - first, 0, at_a_time);
     const std::int64_t targets = count > 0 ? source.valid_targets(0, first, count) : 0;
     // A rank without rows computes row 0 and leaves it out of the sum.
-    const Batch batch = count > 0 ? source.load(0, first, count) : source.load(0, 0, 1);
+    const Batch batch = own_tokens(count > 0 ? source.load(0, first, count) : source.load(0, 0, 1));
     const double scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
     const Variable loss = pipeline_ != nullptr
                               ? pipeline_->loss(batch, scale)
                               : model_->loss(batch.inputs, batch.targets, scale,
                                              /*training=*/false, batch.document_starts);
-    if (targets > 0 && counts_in_loss_)
-      total += loss.data().item<float>() * static_cast<double>(targets);
+    if (!loss.defined()) continue;  // an earlier stage of a pipeline
+    const Tensor of_rows = sum_over_context(loss.data());
+    if (targets > 0 && counts) total += of_rows.item<float>() * static_cast<double>(targets);
   }
   const auto share = static_cast<float>(total / static_cast<double>(all_targets));
   const Tensor mean = Tensor::from(std::vector{share}, {1});
@@ -284,6 +300,15 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
   const float result = mean.item<float>();
   world_.raise_if_aborted();
   return result;
+}
+
+Tensor TrainingSession::sum_over_context(const Tensor& own) const {
+  const TokenCut cut = strategy_->plan().token_cut(world_.rank());
+  if (cut.ranks == 1) return own;
+  const Tensor all = Tensor::empty({cut.ranks}, own.dtype());
+  all.slice(cut.rank, cut.rank + 1).copy_from(own);
+  strategy_->context_axis()->all_gather({all});
+  return sum_in_tree(all);
 }
 
 void TrainingSession::sum_over_ranks(const Tensors& values, std::string label) const {

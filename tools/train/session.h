@@ -8,6 +8,9 @@
 // With train.elastic a step has as many micro-batches on any number of ranks. Gradients and losses are
 // then added in one tree, in the order of these numbers.
 //
+// With sharding.context_parallel a batch rank is several ranks, which load the same rows and take their
+// tokens (autograd/context_axis.h).
+//
 // The loss is the sum over targets divided by the number of valid targets in the whole batch, of all
 // micro-batches and ranks. So a rank with fewer valid targets counts for less.
 #pragma once
@@ -126,6 +129,10 @@ class TrainingSession {
   /// `losses`, f32: [1], or one of each micro-batch (Plan::losses).
   void accumulate_gradients(Step& sharded, const StepNumbers& numbers, const StepInputs& inputs,
                             const Tensor& losses);
+  /// The tokens that this rank has of whole rows.
+  Batch own_tokens(const Batch& rows) const;
+  /// The sum of a number [1] over the ranks that share out the tokens of rows.
+  Tensor sum_over_context(const Tensor& own) const;
   /// In place.
   void sum_over_ranks(const Tensors& values, std::string label = "loss") const;
   /// Ends the routers' step with the counts of all ranks.

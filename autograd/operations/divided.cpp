@@ -1,0 +1,170 @@
+#include "autograd/operations/divided.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "autograd/activations.h"
+#include "autograd/context_axis.h"
+#include "kernels/add/op.h"
+#include "kernels/cast/op.h"
+#include "kernels/matmul/parts.h"
+#include "kernels/round_sum/op.h"
+#include "runtime/category.h"
+
+namespace tessera {
+namespace {
+
+/// The parts of a sum over the outputs of joined layers: of every layer, and group of its outputs, an
+/// equal share.
+std::vector<DepthPart> parts_of_outputs(const JoinedParameters& weight, Transpose transpose,
+                                        std::int64_t count) {
+  std::vector<DepthPart> parts(static_cast<std::size_t>(count));
+  std::int64_t first = 0;
+  for (const Parameter& layer : weight.parts()) {
+    const std::int64_t outputs = layer.held_shape()[transpose == Transpose::yes ? 0 : 1];
+    const std::int64_t group = outputs / layer.cut().groups, share = group / count;
+    for (std::int64_t begin = first; begin < first + outputs; begin += group) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        parts[static_cast<std::size_t>(i)].push_back({begin + i * share, share});
+      }
+    }
+    first += outputs;
+  }
+  return parts;
+}
+
+/// Own rows of residual + (sums + bias), in `dtype`.
+Tensor rounded(const Tensor& sums, const Tensor& bias, const Tensor& residual, DType dtype) {
+  const Tensor y = activation(sums.shape(), dtype);
+  round_sum(y, sums, bias, residual);
+  return y;
+}
+
+}  // namespace
+
+const Axis& axis_of(const JoinedParameters& parameters) {
+  return parameters.parts().front().tensor_axis();
+}
+Divided divided_by(const JoinedParameters& parameters) {
+  return parameters.parts().front().cut().divided;
+}
+
+Tensor whole_rows(const Axis& axis, const Tensor& own) {
+  if (axis == nullptr || axis->ranks() == 1 || !axis->shares_rows()) return own;
+  const Tensor whole = activation({axis->rows(), own.size(1)}, own.dtype());
+  own_rows(axis, whole).copy_from(own);
+  axis->all_gather(whole);
+  return whole;
+}
+
+Tensor own_rows(const Axis& axis, const Tensor& whole) {
+  if (axis == nullptr) return whole;
+  return whole.slice(axis->first_row(), axis->first_row() + axis->own_rows());
+}
+
+Tensor scatter_sums(const Axis& axis, const Tensor& sums) {
+  if (axis->ranks() == 1) return sums;
+  if (!axis->shares_rows()) {
+    axis->all_reduce(sums);
+    return sums;
+  }
+  const Tensor own = activation({axis->own_rows(), sums.size(1)}, sums.dtype());
+  axis->reduce_scatter(own, sums);
+  return own;
+}
+
+Tensor whole_columns(const Axis& axis, const Tensor& own, std::int64_t columns) {
+  if (axis == nullptr || axis->ranks() == 1) return own;
+  const std::int64_t rows = own.size(0), each = own.size(1), ranks = axis->ranks();
+  const Tensor parts = activation({ranks * rows, each}, own.dtype());
+  parts.slice(axis->rank() * rows, (axis->rank() + 1) * rows).copy_from(own);
+  axis->all_gather(parts);
+  const Tensor whole = activation({rows * columns}, own.dtype());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t rank = 0; rank < ranks && rank * each < columns; ++rank) {
+      const std::int64_t count = std::min(each, columns - rank * each);
+      const std::int64_t to = row * columns + rank * each;
+      whole.slice(to, to + count)
+          .copy_from(parts.slice(rank * rows + row, rank * rows + row + 1)
+                         .reshape({each})
+                         .slice(0, count));
+    }
+  }
+  return whole.reshape({rows, columns});
+}
+
+void sum_over_ranks(const Axis& axis, const Tensor& x) {
+  if (axis->ranks() > 1) axis->all_reduce(x);
+}
+
+Tensor sum_over_inputs(const Axis& axis, const Tensor& x, const Tensor& weight,
+                       Transpose transpose_weight, const Tensor& bias, const Tensor& residual) {
+  const std::int64_t outputs = weight.size(transpose_weight == Transpose::yes ? 0 : 1);
+  const Tensor sums = activation({x.size(0), outputs}, statistics_dtype(x.dtype()));
+  matmul_in_parts(sums, x, weight, Transpose::no, transpose_weight,
+                  equal_depth_parts(x.size(1), axis->own_parts()));
+  return rounded(scatter_sums(axis, sums), bias, residual, x.dtype());
+}
+
+Tensor sum_over_outputs(const Axis& axis, const Tensor& dy, const JoinedParameters& weight,
+                        Transpose transpose_weight, const Tensor& received) {
+  const Tensor data = weight.data();
+  const std::int64_t inputs = data.size(transpose_weight == Transpose::yes ? 1 : 0);
+  const Tensor sums = activation({dy.size(0), inputs}, statistics_dtype(dy.dtype()));
+  matmul_in_parts(sums, dy, data, Transpose::no, opposite(transpose_weight),
+                  parts_of_outputs(weight, transpose_weight, axis->own_parts()));
+  return rounded(scatter_sums(axis, sums), {}, received, dy.dtype());
+}
+
+std::int64_t row_leaves(const Axis& axis) {
+  if (axis == nullptr || !axis->shares_rows()) return token_leaves();
+  return context_axis() == nullptr ? axis->own_parts() : token_leaves() / axis->ranks();
+}
+
+namespace {
+
+/// Memory for a rank's own sum, where ranks share out the rows.
+Tensor own_sum(const Parameter& parameter) {
+  const Axis& axis = parameter.tensor_axis();
+  if (!parameter.trainable() || axis == nullptr || axis->ranks() == 1 || !axis->shares_rows()) {
+    return {};
+  }
+  return activation(parameter.shape(), statistics_dtype(parameter.gradient().dtype()));
+}
+
+Tensor window_of(const Parameter& parameter, const Tensor& own) {
+  if (own.defined()) return own;
+  return parameter.trainable() ? parameter.gradient() : Tensor();
+}
+
+}  // namespace
+
+RowSum::RowSum(const Parameter& parameter, Accumulate accumulate)
+    : RowSum(parameter, accumulate, own_sum(parameter)) {}
+
+RowSum::RowSum(const Parameter& parameter, Accumulate accumulate, Tensor own)
+    : parameter_(parameter),
+      accumulate_(accumulate),
+      own_(std::move(own)),
+      sum_(window_of(parameter, own_), own_.defined() ? Accumulate::no : accumulate,
+           row_leaves(parameter.tensor_axis())) {}
+
+void RowSum::finish() const {
+  if (!own_.defined()) return;
+  sum_over_ranks(parameter_.tensor_axis(), own_);
+  tessera::accumulate(parameter_.gradient(), own_, accumulate_);
+}
+
+void accumulate(const Tensor& window, const Tensor& sum, Accumulate accumulate) {
+  const Tensor values = sum.reshape(window.shape());
+  if (accumulate == Accumulate::yes) {
+    add_all(std::vector{window}, std::vector{values});
+  } else if (window.dtype() == values.dtype()) {
+    window.copy_from(values);
+  } else {
+    cast(window, values);
+  }
+}
+
+}  // namespace tessera

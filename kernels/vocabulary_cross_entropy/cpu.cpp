@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/cpu/numeric.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cross_entropy/exponentials.h"
+#include "kernels/cross_entropy/targets.h"
+#include "kernels/reduce/op.h"
+#include "kernels/scale/op.h"
+#include "kernels/vocabulary_cross_entropy/op.h"
+#include "kernels/vocabulary_cross_entropy/row.h"
+#include "runtime/category.h"
+#include "runtime/elementary.h"
+
+namespace tessera::cpu {
+namespace {
+
+/// Rows per chunk of loops over statistics.
+constexpr std::int64_t kChunk = 1024;
+/// Every class that an i32 can name.
+constexpr std::int64_t kMostClasses = std::int64_t{std::numeric_limits<std::int32_t>::max()} + 1;
+
+/// The statistics of one part's row; `target` counts from the part's first class.
+template <typename T>
+RowStatistics<compute_t<T>> statistics_of(const T* logits, std::int64_t classes,
+                                          std::int64_t target) {
+  using C = compute_t<T>;
+  const C largest = maximum(logits, classes);
+  // With a maximum of minus infinity the exponents would be NaN.
+  const C reference = largest == -std::numeric_limits<C>::infinity() ? C{0} : largest;
+  return {largest, static_cast<C>(sum_of_exponentials(logits, classes, reference)),
+          0 <= target && target < classes ? load(logits[target]) : C{0}};
+}
+
+template <typename T>
+void statistics_of_parts(Out statistics, const Tensor& logits, const Tensor& targets,
+                         std::int64_t first_class, std::int64_t parts) {
+  using C = compute_t<T>;
+  const std::int64_t rows = logits.size(0), classes = logits.size(1) / parts;
+  const T* const x = logits.data<T>();
+  const auto* const target = targets.data<std::int32_t>();
+  auto* const to = reinterpret_cast<RowStatistics<C>*>(statistics.data<C>());
+  parallel_for(rows * parts, rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t n = i / parts, part = i % parts;
+      to[part * rows + n] =
+          statistics_of(x + i * classes, classes, target[n] - first_class - part * classes);
+    }
+  });
+}
+
+template <typename C>
+RowStatistics<C> combine(const RowStatistics<C>& a, const RowStatistics<C>& b) {
+  // A maximum of NaN cannot be: maximum() passes NaN over, and the sum has it.
+  const C largest = std::max(a.maximum, b.maximum);
+  const auto rescaled = [&](const RowStatistics<C>& x) {  // both may be minus infinity
+    return x.maximum == largest ? x.sum : x.sum * exponential(x.maximum - largest);
+  };
+  return {largest, rescaled(a) + rescaled(b), a.target + b.target};
+}
+
+/// The tree over `parts` rows of statistics that lie `stride` apart.
+template <typename C>
+RowStatistics<C> combined_of(const RowStatistics<C>* first, std::int64_t parts,
+                             std::int64_t stride) {
+  if (parts == 1) return *first;
+  const std::int64_t half = parts / 2;
+  return combine(combined_of(first, half, stride),
+                 combined_of(first + half * stride, half, stride));
+}
+
+template <typename C>
+void combine_all(Out combined, const Tensor& statistics) {
+  const std::int64_t parts = statistics.size(0), rows = statistics.size(1);
+  const auto* const from = reinterpret_cast<const RowStatistics<C>*>(statistics.data<C>());
+  auto* const to = reinterpret_cast<RowStatistics<C>*>(combined.data<C>());
+  parallel_for(rows, kChunk, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) to[n] = combined_of(from + n, parts, rows);
+  });
+}
+
+template <typename C>
+void losses_of(Out losses, const Tensor& combined, const Tensor& targets, int ignore_index) {
+  const auto* const from = reinterpret_cast<const RowStatistics<C>*>(combined.data<C>());
+  const auto* const target = targets.data<std::int32_t>();
+  C* const to = losses.data<C>();
+  parallel_for(losses.numel(), kChunk, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      const RowStatistics<C>& row = from[n];
+      // The difference first: it would lose digits if the logarithm were added to the maximum.
+      const C log_of_sum = static_cast<C>(logarithm(static_cast<double>(row.sum)));
+      to[n] = target[n] == ignore_index ? C{0} : (row.maximum - row.target) + log_of_sum;
+    }
+  });
+}
+
+/// One row of dlogits, which may be the row of logits. `target` counts from the row's first class.
+template <typename G, typename T>
+void gradient_of_row(G* dlogits, const T* logits, std::int64_t classes,
+                     const RowStatistics<compute_t<T>>& row, std::int64_t target,
+                     compute_t<T> scale) {
+  using C = compute_t<T>;
+  const bool has_target = 0 <= target && target < classes;
+  const C inverse = C{1} / row.sum;
+  // Read before the row is overwritten.
+  const C at_target = has_target ? exponential(load(logits[target]) - row.maximum) : C{0};
+#pragma omp simd
+  for (std::int64_t v = 0; v < classes; ++v) {
+    store_as(dlogits[v], scale * (exponential(load(logits[v]) - row.maximum) * inverse));
+  }
+  if (has_target) store_as(dlogits[target], scale * (at_target * inverse - C{1}));
+}
+
+template <typename G, typename T>
+void gradients(Out dlogits, const Tensor& logits, const Tensor& combined, const Tensor& targets,
+               std::int64_t first_class, double loss_scale, int ignore_index) {
+  using C = compute_t<T>;
+  const std::int64_t classes = logits.size(1);
+  const T* const x = logits.data<T>();
+  const auto* const rows = reinterpret_cast<const RowStatistics<C>*>(combined.data<C>());
+  const auto* const target = targets.data<std::int32_t>();
+  G* const dx = dlogits.data<G>();
+  const C scale = static_cast<C>(loss_scale);
+  parallel_for(logits.size(0), rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      if (target[n] == ignore_index) {
+        std::fill_n(dx + n * classes, classes, G{});
+      } else {
+        gradient_of_row(dx + n * classes, x + n * classes, classes, rows[n],
+                        target[n] - first_class, scale);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void vocabulary_statistics(Out statistics, const Tensor& logits, const Tensor& targets,
+                           std::int64_t first_class, std::int64_t parts, int ignore_index) {
+  check_targets("vocabulary_statistics", targets, kMostClasses, ignore_index);
+  visit_floating(logits.dtype(), [&](auto type) {
+    statistics_of_parts<decltype(type)>(statistics, logits, targets, first_class, parts);
+  });
+}
+
+void combine_statistics(Out combined, const Tensor& statistics) {
+  statistics.dtype() == DType::f64 ? combine_all<double>(combined, statistics)
+                                   : combine_all<float>(combined, statistics);
+}
+
+void vocabulary_loss(Out loss, const Tensor& combined, const Tensor& targets, double loss_scale,
+                     int ignore_index) {
+  const CategoryScope scope(Category::workspace);
+  const Tensor losses = Tensor::empty(targets.shape(), combined.dtype());
+  combined.dtype() == DType::f64 ? losses_of<double>(losses, combined, targets, ignore_index)
+                                 : losses_of<float>(losses, combined, targets, ignore_index);
+  tessera::sum(loss, losses);
+  tessera::scale(loss, loss, loss_scale);
+}
+
+void vocabulary_gradient(Out dlogits, const Tensor& logits, const Tensor& combined,
+                         const Tensor& targets, std::int64_t first_class, double loss_scale,
+                         int ignore_index) {
+  check_targets("vocabulary_gradient", targets, kMostClasses, ignore_index);
+  visit_floating(logits.dtype(), [&](auto type) {
+    using T = decltype(type);
+    if (std::is_same_v<T, float> && dlogits.dtype() == DType::bf16) {
+      return gradients<bfloat16, T>(dlogits, logits, combined, targets, first_class, loss_scale,
+                                    ignore_index);
+    }
+    gradients<T, T>(dlogits, logits, combined, targets, first_class, loss_scale, ignore_index);
+  });
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,123 @@
+// sharding.tensor_parallel: the same bits for every number of tensor ranks that divides the grid.
+//
+// Expected bits are those of one tensor rank, which forms all parts of the grid by itself. Without a grid
+// the bits of one rank without tensor parallelism are the reference, to rounding.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+
+#include "tests/support/device.h"
+#include "tests/tools/sessions.h"
+#include "tools/config/sharding_options.h"
+
+namespace tessera {
+namespace {
+
+using test::TrainedSession;
+
+constexpr std::int64_t kGrid = 8;
+
+/// A vocabulary of 37 is divided unevenly, and with a grid of 8 its last part is short.
+Config small_model(const std::string& preset) {
+  Config config;
+  config.model = {
+      .preset = preset, .layers = 2, .heads = 8, .width = 32, .context = 16, .vocab_size = 37};
+  if (preset == "llama3-mini" || preset == "qwen3-mini") {
+    config.model.kv_heads = 8;
+    config.model.head_size = 4;
+    config.model.mlp_width = 48;
+  }
+  if (preset == "gpt2-mini") config.model.dropout = 0.2;
+  config.data = {.batch_size = 4, .sequence_length = 16};
+  config.optimizer.clip_norm = 0.1;
+  config.sharding.strategy = StrategyKind::ddp;
+  config.sharding.grid = kGrid;
+  return config;
+}
+
+TrainedSession train(Config config, int tensor_ranks, int data_ranks = 1) {
+  config.sharding.tensor_parallel = tensor_ranks;
+  return test::train_session(config, tensor_ranks * data_ranks,
+                             {.count = 3, .device = test::device()});
+}
+
+void check_same(const TrainedSession& found, const TrainedSession& expected) {
+  CHECK(found.losses == expected.losses);
+  CHECK(found.norms == expected.norms);
+  CHECK((found.weights == expected.weights));
+}
+
+}  // namespace
+
+TEST_CASE("tensor ranks: with a grid 1, 2, 4 and 8 of them have the same bits") {
+  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-mini"}) {
+    const Config config = small_model(preset);
+    const TrainedSession expected = train(config, 1);
+    REQUIRE(expected.losses[0] != expected.losses[2]);
+    for (const int ranks : {2, 4, 8}) {
+      CAPTURE(preset, ranks);
+      check_same(train(config, ranks), expected);
+    }
+  }
+}
+
+TEST_CASE("tensor ranks: the strategies share out what a tensor rank holds") {
+  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat", "hsdp"}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      CAPTURE(strategy, name_of(dtype));
+      Config config = variant_of(small_model("llama3-mini"), strategy);
+      config.runtime.compute_dtype = dtype;
+      check_same(train(config, 2, 2), train(config, 1, 2));
+    }
+  }
+}
+
+TEST_CASE("tensor ranks: a token's logits have the bits of training, however tokens are fed") {
+  for (const char* preset : {"gpt2-mini", "qwen3-mini"}) {
+    // Log-probabilities of rows, and those of the same tokens by a cache: 3 tokens, then one by one.
+    std::vector<std::vector<float>> of_rows(4), by_cache(4);
+    const std::vector<int> all_ranks = {1, 2, 8};
+    for (std::size_t run = 0; run < all_ranks.size(); ++run) {
+      Config config = small_model(preset);
+      config.sharding.tensor_parallel = all_ranks[run];
+      const auto body = [&](TrainingSession& session, const BatchSource& source,
+                            Communicator& world) {
+        const NoGradient no_gradient;
+        const Batch batch = source.load(1, 0, 1);
+        LanguageModel& model = session.model();
+        const Tensor rows = model.log_probabilities(batch.inputs, batch.targets);
+        const Tensor inputs = batch.inputs.reshape({16}), targets = batch.targets.reshape({16});
+        KeyValueCache cache(model.shape());
+        std::vector<float> fed;
+        for (std::int64_t first = 0, last = 3; first < 16; first = last, last = first + 1) {
+          const Tensor logits = model.next_logits(inputs.slice(first, last), cache);
+          const Tensor found = log_probabilities_of(logits.reshape({1, logits.numel()}),
+                                                    targets.slice(last - 1, last));
+          fed.push_back(found.to_vector<float>().front());
+        }
+        if (world.rank() != 0) return;
+        of_rows[run] = rows.to_vector<float>();
+        by_cache[run] = fed;
+      };
+      test::with_session(config, all_ranks[run], body, test::device());
+      CAPTURE(preset, all_ranks[run]);
+      CHECK(of_rows[run] == of_rows[0]);
+      CHECK(by_cache[run] == std::vector(of_rows[0].begin() + 2, of_rows[0].end()));
+    }
+  }
+}
+
+TEST_CASE("tensor ranks: without a grid the losses are those of one rank, to rounding") {
+  for (const char* preset : {"gpt2-mini", "llama3-mini"}) {
+    Config config = small_model(preset);
+    config.sharding.grid = 0;
+    const TrainedSession expected = train(config, 1), found = train(config, 2);
+    for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+      CAPTURE(preset, i);
+      CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-5));
+      CHECK(found.norms[i] == Approx(expected.norms[i]).epsilon(1e-4));
+    }
+  }
+}
+
+}  // namespace tessera
