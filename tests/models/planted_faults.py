@@ -319,17 +319,17 @@ FAULTS = {
     },
     ("models/routers.cpp", "routers"): {
         "a block that runs again in backward counts its tokens again": (
-            "if (recording_) offsets_of_pass_.push_back(routing.offsets);",
-            "if (in_step_) (recording_ ? offsets_of_pass_ : offsets_of_step_).push_back(routing.offsets);"),
+            "if (recording_) chosen_in_pass_.push_back({layer, routing.offsets});",
+            "if (in_step_) (recording_ ? chosen_in_pass_ : chosen_in_step_).push_back({layer, routing.offsets});"),
         "the counts of a micro-batch replace those of the one before": (
-            "  offsets_of_step_.insert(offsets_of_step_.end(), ",
-            "  offsets_of_step_.clear();\n  offsets_of_step_.insert(offsets_of_step_.end(), "),
+            "  for (const Chosen& chosen : chosen_in_pass_) {\n",
+            "  chosen_in_step_.clear();\n  for (const Chosen& chosen : chosen_in_pass_) {\n"),
         "biases move although the routers have moved on to their old copies": (
             "  if (on_device.defined()) {",
             "  if (on_device.defined() && bias.values.empty()) {"),
         "hf's loads are those of each layer": (
-            "for (const Tensor& offsets : offsets_of_pass_) add_counts(sums, 0, offsets);",
-            "add_counts(sums, 0, offsets_of_pass_.front());"),
+            "for (const Chosen& chosen : chosen_in_pass_) add_counts(sums, 0, chosen.offsets);",
+            "add_counts(sums, 0, chosen_in_pass_.front().offsets);"),
         "lagged gives every layer the loads of the first": (
             "lagged ? counts_of_layer(last_.counts, layer) :",
             "lagged ? counts_of_layer(last_.counts, 0) :"),

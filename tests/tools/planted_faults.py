@@ -58,6 +58,57 @@ FAULTS = {
             " || context().is_dry()",
             ""),
     },
+    ("tools/train/pipeline_passes.cpp", "pipeline"): {
+        "dropout has the position of the first micro-batch": (
+            "    training.enter(pass.micro_batch);\n",
+            "    training.enter(0);\n"),
+        "a received message is read before it has come": (
+            "  wait_for_communication(message.done);\n",
+            ""),
+        "gradients of weights are left out": (
+            "        here.deferred.run();\n",
+            ""),
+        "the passes of a unit are counted together": (
+            "units[static_cast<std::size_t>(part) % units.size()]->start_pass();",
+            "units[static_cast<std::size_t>(part) % units.size()]->name();"),
+    },
+    ("sharding/strategy/tied_ends.cpp", "pipeline"): {
+        "the embedding overwrites the gradient of the head": (
+            "    parameters[i].next_contribution();  // the next one adds\n",
+            ""),
+        "the head runs before its weights have come": (
+            "  wait_for_communication(weights_done_);\n  if (!trains) return;\n",
+            "  if (!trains) return;\n"),
+        "the head writes over gradients on their way": (
+            "  wait_for_communication(gradients_sent_);\n  for",
+            "  for"),
+    },
+    ("sharding/plan/stages.h", "pipeline"): {
+        "gradients are sent to stages that train nothing": (
+            "return stage > first_trained;",
+            "return stage > 0;"),
+    },
+    ("sharding/plan/footprint.cpp", "pipeline"): {
+        "messages of gradients are not predicted": (
+            "(pipeline.sends_gradient(stage) ? 1 : 0)",
+            "0"),
+        "the last stage's copy of tied weights is not predicted": (
+            "  footprint.parameters += pipeline.tied_elements(false) * size(pipeline.message_dtype);\n",
+            ""),
+    },
+    ("sharding/strategy/strategy.cpp", "pipeline"): {
+        "the end of a micro-batch in one chunk is its end in all": (
+            "    if (plan_.pipeline.chunk_of(group->plan().stage) == chunk) group->finish_micro_batch();\n",
+            "    if (chunk >= 0) group->finish_micro_batch();\n"),
+        "ranks split communicators off for their own stage alone": (
+            "      make_exchange(group, communicators_);\n      make_reshard_exchange(group, communicators_);\n",
+            ""),
+    },
+    ("models/routers.cpp", "pipeline"): {
+        "a stage counts as the first layers": (
+            "add_counts(sums, chosen.layer, chosen.offsets);",
+            "add_counts(sums, 0, chosen.offsets);"),
+    },
     ("tools/config/kernel_options.cpp", "isa"): {
         "runtime.isa is read and forgotten": (
             "  matmul_options().isa = isa;\n",
@@ -380,8 +431,8 @@ FAULTS = {
     },
     ("models/routers.cpp", "elastic"): {
         "elastic: routers' losses are added one after another": (
-            "passes_ % step_.losses;",
-            "0 * passes_;"),
+            "passes_[static_cast<std::size_t>(layer)] % step_.losses;",
+            "0 * passes_[static_cast<std::size_t>(layer)];"),
     },
     ("tools/train/session.cpp", "elastic"): {
         "elastic: a rank has neighbouring micro-batches": (
@@ -531,8 +582,8 @@ FAULTS = {
             "numbers.loss_factor, /*training=*/true,\n                          batch.document_starts);",
             "numbers.loss_factor, /*training=*/true, Tensor());"),
         "validation does not tell documents apart": (
-            "scale, /*training=*/false, batch.document_starts);",
-            "scale, /*training=*/false, Tensor());"),
+            "/*training=*/false, batch.document_starts);\n    if (targets",
+            "/*training=*/false, Tensor());\n    if (targets"),
     },
     ("tools/train/run_state.cpp", "resume"): {
         "the learning rate is one step behind after a resume": (
