@@ -162,10 +162,11 @@ void PipelinePasses::receive_for(const Pass& pass, const Shape& tokens) {
 
 Shape PipelinePasses::message_shape(const Shape& tokens) const {
   const std::int64_t width = model_.shape().width;
-  const Mesh& mesh = strategy_.plan().mesh;
-  if (!mesh.has("tensor")) return {tokens[0], tokens[1], width};
-  // Between layers a tensor rank has its share of the tokens.
-  return {tokens.numel() / mesh.size_along({"tensor"}), width};
+  const Plan& whole = strategy_.plan();
+  // Between layers a tensor rank has its share of the tokens (autograd/tensor_axis.h).
+  const bool shares = whole.mesh.has("tensor") && tokens.numel() % whole.sum_parts == 0;
+  if (!shares) return {tokens[0], tokens[1], width};
+  return {tokens.numel() / whole.mesh.size_along({"tensor"}), width};
 }
 
 Tensor PipelinePasses::take_received() {
