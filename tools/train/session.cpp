@@ -239,18 +239,23 @@ Batch TrainingSession::own_tokens(const Batch& rows) const {
           rows.document_starts.defined() ? cut_rows(rows.document_starts, cut) : Tensor()};
 }
 
+Shape TrainingSession::own_tokens_shape() const {
+  const std::int64_t rows = rows_per_micro_batch(), length = run_.config.data.sequence_length;
+  if (strategy_->context_axis() == nullptr) return {rows, length};
+  const TokenCut& cut = strategy_->context_axis()->cut();
+  return {cut.pieces() * rows, length / cut.pieces_of_row()};
+}
+
 void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& numbers,
                                            const StepInputs& inputs, const Tensor& losses) {
   const ContextAxisScope scope(strategy_->context_axis());
   if (pipeline_ != nullptr) {
-    const std::int64_t length = run_.config.data.sequence_length;
-    pipeline_->train(
-        sharded,
-        {.batch = inputs.batch,
-         .enter = [&](std::int64_t i) { enter_micro_batch(numbers.step, i); },
-         .add_loss = [&](std::int64_t i, const Tensor& loss) { add_loss(losses, i, loss); },
-         .loss_scale = numbers.loss_factor,
-         .tokens = {rows_per_micro_batch(), length / strategy_->plan().context_ranks}});
+    pipeline_->train(sharded, {.batch = inputs.batch,
+                               .enter = [&](std::int64_t i) { enter_micro_batch(numbers.step, i); },
+                               .add_loss = [&](std::int64_t i,
+                                               const Tensor& loss) { add_loss(losses, i, loss); },
+                               .loss_scale = numbers.loss_factor,
+                               .tokens = own_tokens_shape()});
     return;
   }
   for (std::int64_t i = 0; i < run_.config.data.accumulation_steps; ++i) {
