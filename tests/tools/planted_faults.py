@@ -344,7 +344,7 @@ FAULTS = {
             "  run.schedule.total_steps = run.config.train.steps;\n",
             ""),
         "rows per rank are rows of all ranks": (
-            "config.data.batch_size = rows * ranks;",
+            "config.data.batch_size = rows * batch_ranks(config, ranks);",
             "config.data.batch_size = rows + 0 * ranks;"),
     },
     ("tools/data/samples.cpp", "samples"): {
@@ -426,7 +426,7 @@ FAULTS = {
     },
     ("sharding/plan/plan.h", "elastic"): {
         "elastic: a rank adds up its losses before the sum over ranks": (
-            "return elastic ? micro_batches : 1;",
+            "return elastic || grid ? micro_batches : 1;",
             "return 1;"),
     },
     ("models/routers.cpp", "elastic"): {
@@ -436,10 +436,10 @@ FAULTS = {
     },
     ("tools/train/session.cpp", "elastic"): {
         "elastic: a rank has neighbouring micro-batches": (
-            "return source.load(step, (i * world_.size() + world_.rank()) * rows, rows);",
-            "return source.load(step, (world_.rank() * run_.config.data.accumulation_steps + i) * rows, rows);"),
+            "source.load(step, micro_batch(i) * rows, rows)",
+            "source.load(step, (batch_rank_ * run_.config.data.accumulation_steps + i) * rows, rows)"),
         "elastic: dropout is drawn by the rank's own number of a micro-batch": (
-            "static_cast<std::uint64_t>(i * world_.size() + world_.rank())};",
+            "static_cast<std::uint64_t>(micro_batch(i))};",
             "static_cast<std::uint64_t>(i)};"),
     },
     ("sharding/plan/placement.cpp", "elastic"): {
@@ -576,14 +576,14 @@ FAULTS = {
             "      std::max(source.valid_targets(step, 0, run_.config.data.batch_size),\n"
             "               run_.config.data.batch_size * run_.config.data.sequence_length);"),
         "the evaluation weights batches by rows": (
-            "loss.data().item<float>() * static_cast<double>(targets);",
-            "loss.data().item<float>() * static_cast<double>(count) * all_targets / rows;"),
+            "of_rows.item<float>() * static_cast<double>(targets);",
+            "of_rows.item<float>() * static_cast<double>(count) * all_targets / rows;"),
         "training does not tell documents apart": (
             "numbers.loss_factor, /*training=*/true,\n                          batch.document_starts);",
             "numbers.loss_factor, /*training=*/true, Tensor());"),
         "validation does not tell documents apart": (
-            "/*training=*/false, batch.document_starts);\n    if (targets",
-            "/*training=*/false, Tensor());\n    if (targets"),
+            "/*training=*/false, batch.document_starts);\n    if (!loss",
+            "/*training=*/false, Tensor());\n    if (!loss"),
     },
     ("tools/train/run_state.cpp", "resume"): {
         "the learning rate is one step behind after a resume": (
@@ -916,7 +916,7 @@ FAULTS = {
     },
     ("tools/train/session.cpp", "train"): {
         "a rank stages the rows of rank 0": (
-            "source.stage(step, world_.rank() * rows, rows);",
+            "source.stage(step, micro_batch(0) * rows, rows);",
             "source.stage(step, 0 * rows, rows);"),
         "the rows of this step are staged again": (
             "stage_micro_batch(step + 1, source);",
