@@ -344,7 +344,7 @@ FAULTS = {
             "  run.schedule.total_steps = run.config.train.steps;\n",
             ""),
         "rows per rank are rows of all ranks": (
-            "config.data.batch_size = rows * ranks;",
+            "config.data.batch_size = rows * batch_ranks(config, ranks);",
             "config.data.batch_size = rows + 0 * ranks;"),
     },
     ("tools/data/samples.cpp", "samples"): {
@@ -436,8 +436,8 @@ FAULTS = {
     },
     ("tools/train/session.cpp", "elastic"): {
         "elastic: a rank has neighbouring micro-batches": (
-            "return source.load(step, (i * world_.size() + world_.rank()) * rows, rows);",
-            "return source.load(step, (world_.rank() * run_.config.data.accumulation_steps + i) * rows, rows);"),
+            "source.load(step, micro_batch(i) * rows, rows)",
+            "source.load(step, (batch_rank_ * run_.config.data.accumulation_steps + i) * rows, rows)"),
         "elastic: dropout is drawn by the rank's own number of a micro-batch": (
             "static_cast<std::uint64_t>(micro_batch(i))};",
             "static_cast<std::uint64_t>(i)};"),
@@ -582,8 +582,8 @@ FAULTS = {
             "numbers.loss_factor, /*training=*/true,\n                          batch.document_starts);",
             "numbers.loss_factor, /*training=*/true, Tensor());"),
         "validation does not tell documents apart": (
-            "/*training=*/false, batch.document_starts);\n    if (targets",
-            "/*training=*/false, Tensor());\n    if (targets"),
+            "/*training=*/false, batch.document_starts);\n    if (!loss",
+            "/*training=*/false, Tensor());\n    if (!loss"),
     },
     ("tools/train/run_state.cpp", "resume"): {
         "the learning rate is one step behind after a resume": (

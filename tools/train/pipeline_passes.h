@@ -72,7 +72,7 @@ class PipelinePasses {
   bool receives(const Pass& pass) const;
   /// Queues the receipt of the message that a pass waits for, if it waits for one.
   void receive_for(const Pass& pass, const Shape& tokens);
-  /// Of a message between stages, for `tokens` [B, T].
+  /// The shape of a message between stages, for `tokens` [B, T].
   Shape message_shape(const Shape& tokens) const;
   /// The received message; undefined if the pass waits for none.
   Tensor take_received();

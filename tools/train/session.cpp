@@ -232,18 +232,18 @@ void TrainingSession::add_loss(const Tensor& losses, std::int64_t i, const Tenso
   if (counts_in_loss_) add(sum, sum, loss);
 }
 
-Shape TrainingSession::shape_of_tokens() const {
-  const std::int64_t rows = rows_per_micro_batch(), length = run_.config.data.sequence_length;
-  if (strategy_->context_axis() == nullptr) return {rows, length};
-  const TokenCut& cut = strategy_->context_axis()->cut();
-  return {cut.pieces() * rows, length / cut.pieces_of_row()};
-}
-
 Batch TrainingSession::own_tokens(const Batch& rows) const {
   if (strategy_->context_axis() == nullptr) return rows;
   const TokenCut& cut = strategy_->context_axis()->cut();
   return {cut_rows(rows.inputs, cut), cut_rows(rows.targets, cut),
           rows.document_starts.defined() ? cut_rows(rows.document_starts, cut) : Tensor()};
+}
+
+Shape TrainingSession::own_tokens_shape() const {
+  const std::int64_t rows = rows_per_micro_batch(), length = run_.config.data.sequence_length;
+  if (strategy_->context_axis() == nullptr) return {rows, length};
+  const TokenCut& cut = strategy_->context_axis()->cut();
+  return {cut.pieces() * rows, length / cut.pieces_of_row()};
 }
 
 void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& numbers,
@@ -255,7 +255,7 @@ void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& num
                                .add_loss = [&](std::int64_t i,
                                                const Tensor& loss) { add_loss(losses, i, loss); },
                                .loss_scale = numbers.loss_factor,
-                               .tokens = shape_of_tokens()});
+                               .tokens = own_tokens_shape()});
     return;
   }
   for (std::int64_t i = 0; i < run_.config.data.accumulation_steps; ++i) {

@@ -131,8 +131,8 @@ class TrainingSession {
                             const Tensor& losses);
   /// The tokens that this rank has of whole rows.
   Batch own_tokens(const Batch& rows) const;
-  /// [B, T] of its micro-batch.
-  Shape shape_of_tokens() const;
+  /// The shape of those of a micro-batch.
+  Shape own_tokens_shape() const;
   /// The sum of a number [1] over the ranks that share out the tokens of rows.
   Tensor sum_over_context(const Tensor& own) const;
   /// In place.
