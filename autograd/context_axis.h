@@ -58,6 +58,18 @@ class ContextAxis {
 
   const TokenCut& cut() const { return cut_; }
 
+  /// A pass begins over pieces [P B, t] of `batch` rows.
+  void begin(std::int64_t batch, std::int64_t piece_tokens) const {
+    batch_ = batch, piece_tokens_ = piece_tokens;
+  }
+  std::int64_t piece_tokens() const { return piece_tokens_; }
+  /// The place of one of this rank's tokens, numbered in [P B, t], among those of whole rows [B, T].
+  std::int64_t place_of_token(std::int64_t token) const {
+    const std::int64_t piece = token / piece_tokens_;
+    const std::int64_t place = cut_.place_of(piece / batch_);
+    return (piece % batch_ * cut_.pieces_of_row() + place) * piece_tokens_ + token % piece_tokens_;
+  }
+
   /// Each tensor has a part per rank, of which this rank's is filled. Adds those of the others. On
   /// the compute stream. A collective.
   virtual void all_gather(const std::vector<Tensor>& wholes) const = 0;
@@ -79,6 +91,7 @@ class ContextAxis {
   const Order& order_of(std::int64_t batch) const;
 
   TokenCut cut_;
+  mutable std::int64_t batch_ = 1, piece_tokens_ = 1;
   mutable std::map<std::int64_t, Order> orders_;
 };
 

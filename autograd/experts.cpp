@@ -317,12 +317,7 @@ Variable router_loss(const Variable& logits, const Tensor& factors, double z) {
   const DType dtype = statistics_dtype(rows.dtype());
   const Tensor losses = activation({rows.size(0)}, dtype), total = activation({1}, dtype);
   router_loss_forward(losses, rows, factors, z);
-  const std::int64_t leaves = token_leaves();
-  LeafSum of_leaves(total, Accumulate::no, leaves);
-  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-    sum(of_leaves.next(), rows_of_leaf(losses, leaf, leaves));
-    of_leaves.added();
-  }
+  sum(total, losses);
   const auto backward = [rows, factors, z, dtype, shape = logits.shape()](Tensor dy) -> Gradients {
     const CategoryScope category(Category::activations);
     const Tensor dlosses = Tensor::full({rows.size(0)}, dtype, scalar_gradient(dy));

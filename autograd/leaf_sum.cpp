@@ -19,7 +19,7 @@ const Tensor& LeafSum::next() {
 
 void LeafSum::added() {
   ++count_;
-  if (leaves_ == 1 || !window_.defined()) return;
+  if (!next_.defined()) return;  // the window has been written, or none is wanted
   // As a binary counter carries: two sums of equally many leaves become one.
   for (std::int64_t bits = count_; bits % 2 == 0; bits /= 2) {
     tessera::add(next_, sums_.back(), next_);

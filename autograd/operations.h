@@ -24,13 +24,6 @@
 
 namespace tessera {
 
-/// Rows of a pass over `batch` rows of `tokens` tokens, from row `first` of [batch tokens, C] on. 0: a tensor
-/// [batch, tokens, C] has them all.
-struct PassRows {
-  std::int64_t first = 0;
-  std::int64_t batch = 0, tokens = 0;
-};
-
 /// How a linear layer's weight is stored: [out, in] as in torch.nn.Linear, or [in, out] as in
 /// GPT-2's Conv1D.
 enum class WeightLayout { out_in, in_out };
@@ -89,9 +82,10 @@ Variable scale(const Variable& x, double factor);
 Variable cast(const Variable& x, DType dtype);
 Variable reshape(const Variable& x, const Shape& shape);
 
-/// The mask is addressed by `random`. An element has the mask of its place in the pass [B, T, C], of which
-/// x may be some of the rows. Identity if probability is 0.
-Variable dropout(Variable x, float probability, const RandomStream& random, PassRows rows = {});
+/// The mask is addressed by `random`; x begins at element `first` of the tensor that it is for. Identity if
+/// probability is 0. Where ranks share out tokens (context_axis.h), an element of these pieces has the mask
+/// of its place in the whole rows [B, T, C].
+Variable dropout(Variable x, float probability, const RandomStream& random, std::int64_t first = 0);
 
 /// The norms of the heads of queries and of keys.
 struct QkNorm {

@@ -34,8 +34,6 @@ class TensorAxis {
 
   /// A pass begins over `batch` rows of `tokens` tokens.
   void begin(std::int64_t batch, std::int64_t tokens) { batch_ = batch, tokens_ = tokens; }
-  std::int64_t batch() const { return batch_; }
-  std::int64_t tokens() const { return tokens_; }
   std::int64_t rows() const { return batch_ * tokens_; }
   /// [batch, tokens, channels].
   Shape shape_of_rows(std::int64_t channels) const { return {batch_, tokens_, channels}; }

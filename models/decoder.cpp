@@ -123,6 +123,11 @@ std::vector<Parameter> parameters_of_all(const std::vector<const Module*>& modul
   return parameters;
 }
 
+/// The documents' starts; those of rows that are a document each if `starts` is undefined.
+Tensor starts_or_rows(const Tensor& starts, const Tensor& ids) {
+  return starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32);
+}
+
 void check_starts(const Tensor& starts, const Tensor& ids) {
   check(starts.shape() == ids.shape(),
         "the documents' starts are {}; expected the shape of the inputs, {}", describe(starts),
@@ -151,14 +156,14 @@ Tensor near_keys(const Pass& pass, const Tensor& ids, const Tensor& starts,
   const Near near(shape);
   // No position reaches the second chunk, or leaves the first window.
   if (pass.first_position() + ids.size(1) <= near.chunk + near.window) return pass.first_key;
-  const Tensor row_starts = starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32);
+  const Tensor row_starts = starts_or_rows(starts, ids);
   return first_keys(row_starts, near.chunk, pass.first_position(), near.window);
 }
 
 /// The same for pieces of rows that ranks share out, near keys included.
 void place_pieces(Pass& pass, const Tensor& ids, const Tensor& starts,
                   const TransformerShape& shape, const TokenCut& cut) {
-  const Tensor row_starts = starts.defined() ? starts : Tensor::zeros(ids.shape(), DType::i32);
+  const Tensor row_starts = starts_or_rows(starts, ids);
   check_starts(row_starts, ids);
   pass.document_positions = positions_in_pieces(row_starts, cut);
   if (starts.defined()) pass.first_key = first_keys_in_pieces(starts, cut, 0, 0);
@@ -241,7 +246,10 @@ void Decoder::check_tokens(const Tensor& ids, const Pass& pass) const {
 
 Pass Decoder::placed(Pass pass, const Tensor& ids, const Tensor& document_starts) const {
   const std::shared_ptr<const ContextAxis>& axis = context_axis();
-  if (axis != nullptr) pass.row_tokens = ids.size(1) * axis->cut().pieces_of_row();
+  if (axis != nullptr) {
+    axis->begin(ids.size(0) / axis->cut().pieces(), ids.size(1));
+    pass.row_tokens = ids.size(1) * axis->cut().pieces_of_row();
+  }
   check_tokens(ids, pass);
   {
     const CategoryScope category(Category::activations);

@@ -94,14 +94,13 @@ Variable Dropout::operator()(Variable x, bool training) const {
   const RandomPosition& at = context().random();
   const RandomStream random(at.seed, site, at.step, at.micro_batch);
   const TensorAxis* const axis = behind.defined() ? behind.tensor_axis().get() : nullptr;
-  PassRows rows;
-  if (axis != nullptr) rows = {axis->first_row(), axis->batch(), axis->tokens()};
+  const std::int64_t first = axis == nullptr ? 0 : axis->first_row() * x.shape()[-1];
   return dropout(std::move(x), probability,
                  stream_of_step(random,
                                 [at, site = site](const StepNumbers& numbers) {
                                   return RandomStream(at.seed, site, numbers.step, at.micro_batch);
                                 }),
-                 rows);
+                 first);
 }
 
 }  // namespace tessera

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "autograd/context_axis.h"
+#include "autograd/leaf_sum.h"
 #include "kernels/add/op.h"
 #include "kernels/cast/op.h"
 #include "runtime/category.h"
@@ -77,6 +79,8 @@ void Routers::start_step(const RouterStep& step) {
 
 void Routers::start_forward() {
   recording_ = in_step_;
+  const std::int64_t leaves = token_leaves();
+  losses_of_leaves_ = recording_ && leaves > 1 ? Tensor::zeros({leaves}, DType::f32) : Tensor();
   chosen_in_pass_.clear();
   logits_.clear();
 }
@@ -95,6 +99,13 @@ void Routers::finish_forward() {
       add_loss(layer, logits_[static_cast<std::size_t>(layer)]);
     }
     logits_.clear();
+  }
+  if (losses_of_leaves_.defined() && !chosen_in_pass_.empty()) {
+    const std::int64_t leaves = losses_of_leaves_.numel();
+    LeafSum sum(loss_of_pass(chosen_in_pass_.front().layer), Accumulate::yes, leaves);
+    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+      sum.add(losses_of_leaves_.slice(leaf, leaf + 1));
+    }
   }
   for (const Chosen& chosen : chosen_in_pass_) {
     chosen_in_step_.push_back(chosen);
@@ -204,15 +215,24 @@ Variable Routers::with_losses(std::int64_t layer, const Variable& logits) {
 void Routers::add_loss(std::int64_t layer, const Tensor& logits) {
   const NoGradient no_gradient;
   const RouterLossTerms& terms = *terms_[static_cast<std::size_t>(layer)];
-  const Tensor value = tessera::router_loss(Variable(logits), terms.factors, terms.z).data();
-  Tensor scaled = value;
-  if (value.dtype() != DType::f32) {
-    scaled = Tensor::empty({1}, DType::f32);
-    cast(scaled, value);
+  const Tensor rows = logits.reshape({logits.numel() / experts_, experts_});
+  const std::int64_t leaves = losses_of_leaves_.defined() ? losses_of_leaves_.numel() : 1;
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    const Variable of_leaf(rows_of_leaf(rows, leaf, leaves));
+    const Tensor value = tessera::router_loss(of_leaf, terms.factors, terms.z).data();
+    Tensor scaled = value;
+    if (value.dtype() != DType::f32) {
+      scaled = Tensor::empty({1}, DType::f32);
+      cast(scaled, value);
+    }
+    const Tensor loss = leaves == 1 ? loss_of_pass(layer) : losses_of_leaves_.slice(leaf, leaf + 1);
+    add(loss, loss, scaled);
   }
+}
+
+Tensor Routers::loss_of_pass(std::int64_t layer) const {
   const std::int64_t part = passes_[static_cast<std::size_t>(layer)] % step_.losses;
-  const Tensor loss = losses_.slice(part, part + 1);
-  add(loss, loss, scaled);
+  return losses_.slice(part, part + 1);
 }
 
 Variable Routers::with_forced_choice(const Variable& logits) {

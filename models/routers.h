@@ -129,6 +129,8 @@ class Routers {
   Variable with_losses(std::int64_t layer, const Variable& logits);
   Variable with_forced_choice(const Variable& logits);
   void add_loss(std::int64_t layer, const Tensor& logits);
+  /// The part of the losses that this forward pass adds to.
+  Tensor loss_of_pass(std::int64_t layer) const;
   std::vector<std::int64_t> counts_of_layer(const std::vector<std::int64_t>& counts,
                                             std::int64_t layer) const;
 
@@ -152,6 +154,9 @@ class Routers {
   /// hf: the logits of every layer until the last layer has routed.
   std::vector<Tensor> logits_;
   Tensor losses_;
+  /// The losses of a pass for each leaf of this rank's tokens (autograd/leaf_sum.h), [leaves] f32, where there
+  /// are several: all layers of a leaf are added before leaves are.
+  Tensor losses_of_leaves_;
   /// Forward passes of each layer since start_step().
   std::vector<std::int64_t> passes_;
   LastStep last_;

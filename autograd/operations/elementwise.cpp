@@ -80,38 +80,37 @@ Variable reshape(const Variable& x, const Shape& shape) {
 
 namespace {
 
-/// dropout of rows x [n, C] of a pass. An element has the mask of its place in the whole rows [B, T, C].
+/// dropout of x, which begins at element `first` of this rank's tokens; these are pieces of rows if there
+/// is an axis.
 void drop(const Tensor& y, const Tensor& x, float probability, const RandomStream& random,
-          const PassRows& rows, const ContextAxis* axis) {
-  const std::int64_t channels = x.size(-1);
-  if (axis == nullptr) return dropout(y, x, probability, random, rows.first * channels);
-  const TokenCut& cut = axis->cut();
-  const std::int64_t tokens = rows.tokens, batch = rows.batch / cut.pieces();
-  check(tokens * channels % 4 == 0,
-        "dropout: a row's piece has {} elements; with context parallelism this must be a multiple "
-        "of 4. Take a longer data.sequence_length, or set model.dropout=0",
-        tokens * channels);
-  const std::int64_t end = rows.first + x.size(0);
-  for (std::int64_t row = rows.first; row < end;) {
-    const std::int64_t piece = row / tokens, last = std::min(end, (piece + 1) * tokens);
-    const std::int64_t place = piece % batch * cut.pieces_of_row() + cut.place_of(piece / batch);
-    const auto part = [&](const Tensor& t) { return t.slice(row - rows.first, last - rows.first); };
-    dropout(part(y), part(x), probability, random, (place * tokens + row % tokens) * channels);
-    row = last;
+          std::int64_t first, const ContextAxis* axis) {
+  if (axis == nullptr) return dropout(y, x, probability, random, first);
+  const std::int64_t channels = x.shape()[-1], in_piece = axis->piece_tokens();
+  check(
+      in_piece * channels % 4 == 0,
+      "dropout: a row's piece has {} elements; with context parallelism this must be a multiple of "
+      "4. Take a longer data.sequence_length, or set model.dropout=0",
+      in_piece * channels);
+  const Tensor to = as_rows(y), from = as_rows(x);
+  for (std::int64_t row = 0; row < from.size(0);) {
+    const std::int64_t token = first / channels + row;
+    const std::int64_t end = std::min(from.size(0), row + in_piece - token % in_piece);
+    dropout(to.slice(row, end), from.slice(row, end), probability, random,
+            axis->place_of_token(token) * channels);
+    row = end;
   }
 }
 
 }  // namespace
 
-Variable dropout(Variable x, float probability, const RandomStream& random, PassRows rows) {
+Variable dropout(Variable x, float probability, const RandomStream& random, std::int64_t first) {
   if (probability == 0.0f) return x;
   const Tensor y = like(x.data());
   const std::shared_ptr<const ContextAxis> axis = context_axis();
-  if (rows.batch == 0) rows = {.batch = x.shape()[0], .tokens = x.shape()[1]};
-  drop(as_rows(y), as_rows(x.data()), probability, random, rows, axis.get());
+  drop(y, x.data(), probability, random, first, axis.get());
   return differentiable(y, {x}, false, [=](Tensor dy) -> Gradients {
     const Tensor dx = reuse(dy);
-    drop(as_rows(dx), as_rows(dy), probability, random, rows, axis.get());
+    drop(dx, dy, probability, random, first, axis.get());
     return {dx};
   });
 }

@@ -356,6 +356,12 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
     add_flow(flows, plan.mesh, {"context"}, false, plan.key_bytes * sent(keys.gathered));
     add_flow(flows, plan.mesh, {"context"}, true, 4 * sent(keys.reduced));
   }
+  if (const int ranks = plan.mesh.has("tensor") ? plan.mesh.size_along({"tensor"}) : 1; ranks > 1) {
+    const auto [added, copied] = plan.tensor_traffic.of_micro_batch(
+        ranks, plan.mesh.place(rank, "tensor"), plan.sum_parts, plan.token_leaves);
+    add_flows(flows, plan.mesh, {"tensor"},
+              {.added = plan.micro_batches * added, .copied = plan.micro_batches * copied});
+  }
   // The norm: words of i64. The losses, and whether to stop: f32.
   const auto add_all_reduce = [&](std::int64_t elements, std::int64_t size, const Axes& along) {
     const Reduced sent = sent_by_all_reduce(elements, plan.mesh.size_along(along),

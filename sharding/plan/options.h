@@ -11,6 +11,7 @@
 #include "runtime/dtype.h"
 #include "runtime/enum_names.h"
 #include "sharding/plan/pipeline_schedule.h"
+#include "sharding/plan/tensor_traffic.h"
 
 namespace tessera {
 
@@ -149,6 +150,8 @@ struct ShardingOptions {
     /// again.
     std::vector<int> forward_passes = {};
   } keys_and_values = {};
+  /// Tensor parallelism: the rows that ranks exchange. `rows` counts those of a whole step.
+  TensorTraffic tensor_traffic = {};
 };
 
 /// Whether the strategy itself or one of the rules is hsdp.

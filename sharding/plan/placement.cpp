@@ -325,6 +325,12 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
     check(grid == 0 || grid % divided == 0, "sharding.grid {} is no multiple of sharding.{} {}",
           grid, key, divided);
   }
+  // Tensor ranks share out the rows of a context rank: whole leaves of them.
+  check(
+      grid == 0 || grid % (options.tensor_parallel * options.context_parallel) == 0,
+      "sharding.grid {} is no multiple of sharding.context_parallel {} x sharding.tensor_parallel "
+      "{}",
+      grid, options.context_parallel, options.tensor_parallel);
   if (options.context_parallel > 1) check_context(options);
   placements_of(options, mesh_of(options, machine), machine.device);  // checks the groups
 }

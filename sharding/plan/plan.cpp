@@ -195,14 +195,15 @@ std::vector<int> bucket_starts(const PipelinePlan& pipeline) {
 void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trained) {
   const auto& [elements, forward_passes] = options.keys_and_values;
   plan.keys.assign(static_cast<std::size_t>(plan.pipeline.shape.ranks), {});
-  const std::int64_t of_batch_rank = elements / plan.batch_ranks();
+  // Tensor ranks have the keys of their heads.
+  const std::int64_t of_ranks = elements / (plan.batch_ranks() * options.tensor_parallel);
   for (int unit = 1; unit <= std::ssize(forward_passes); ++unit) {
     const int stage = stage_of_unit(plan.pipeline, unit);
     Plan::Keys& keys = plan.keys[static_cast<std::size_t>(plan.pipeline.rank_of(stage))];
     const bool goes_backward = unit >= lowest_trained;
     const int passes = forward_passes[static_cast<std::size_t>(unit - 1)];
-    keys.gathered += (goes_backward ? passes + 1 : 1) * of_batch_rank;
-    keys.reduced += goes_backward ? of_batch_rank : 0;
+    keys.gathered += (goes_backward ? passes + 1 : 1) * of_ranks;
+    keys.reduced += goes_backward ? of_ranks : 0;
   }
   plan.key_bytes = static_cast<std::int64_t>(size_of(options.compute_dtype));
 }
@@ -289,6 +290,8 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
     by_stage_and_placement[{stage, bucket.placement}].push_back(std::move(bucket));
   }
   plan.sum_parts = sum_parts_of(options);
+  plan.tensor_traffic = options.tensor_traffic;
+  plan.tensor_traffic.rows /= plan.micro_batches * plan.batch_ranks() * plan.context_ranks;
   StageUnits stage{.lowest_trained = lowest_trained_unit(units)};
   if (plan.pipeline.has_several()) stage.deferred_head = part_count(units) - 1;
   for (const auto& [key, buckets] : by_stage_and_placement) {

@@ -134,6 +134,8 @@ struct Plan {
   std::vector<Keys> keys = {};
   /// Bytes of an element.
   std::int64_t key_bytes = 4;
+  /// The rows that tensor ranks exchange in a micro-batch.
+  TensorTraffic tensor_traffic = {};
   /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum. In
   /// trees of leaves a micro-batch is a subtree.
   int losses() const { return elastic || grid ? micro_batches : 1; }

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernels/cast/op.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -36,6 +37,32 @@ TEST_CASE("copy_columns copies columns, aligned or not") {
       CHECK(equal);
     }
   }
+}
+
+TEST_CASE("set_columns sets columns, of the dtype or rounded from f32, and no others") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    for (const DType from : {dtype, DType::f32}) {
+      CAPTURE(name_of(dtype), name_of(from));
+      const Tensor before = normal_tensor({7, 45}, dtype, "before"), y = before.clone();
+      const Tensor x = normal_tensor({7, 24}, from, "x"), rounded = Tensor::empty({7, 24}, dtype);
+      cast(rounded, x);
+      set_columns({y, 16, 24}, x);
+      const auto set = to_doubles(y), old = to_doubles(before), expected = to_doubles(rounded);
+      bool equal = true;
+      for (std::size_t i = 0; i < set.size(); ++i) {
+        const std::size_t n = i / 45, column = i % 45;
+        const bool inside = 16 <= column && column < 40;
+        equal &= set[i] == (inside ? expected[n * 24 + column - 16] : old[i]);
+      }
+      CHECK(equal);
+    }
+  }
+  const Tensor y = Tensor::zeros({3, 8}, DType::bf16);
+  REQUIRE_THROWS_WITH(set_columns({y, 5, 4}, Tensor::zeros({3, 4}, DType::bf16)),
+                      Contains("columns [5, 9) of y"));
+  REQUIRE_THROWS_WITH(set_columns({y, 0, 4}, Tensor::zeros({3, 4}, DType::f16)),
+                      Contains("set_columns: "));
 }
 
 TEST_CASE("copy_columns: wrong arguments are named") {

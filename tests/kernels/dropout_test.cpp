@@ -94,6 +94,21 @@ TEST_CASE("dropout: the mask is a function of all bits of the seed, the stream a
   }
 }
 
+TEST_CASE("dropout: a part has the mask of its place in the whole") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    const Tensor x = normal_tensor({1'003}, dtype, "x"), whole = x.clone(), parts = x.clone();
+    dropout(whole, x, 0.4f, kStream);
+    for (const auto& [begin, end] :
+         {std::pair<std::int64_t, std::int64_t>(0, 4), {4, 516}, {516, 1'003}}) {
+      dropout(parts.slice(begin, end), x.slice(begin, end), 0.4f, kStream, begin);
+    }
+    REQUIRE(same_bits(parts, whole));
+  }
+  const Tensor x = Tensor::zeros({8}, DType::f32);
+  REQUIRE_THROWS_WITH(dropout(x, x, 0.1f, kStream, 6), Contains("expected a multiple of 4"));
+}
+
 TEST_CASE("dropout: a dropped infinity or NaN is 0, a kept one stays") {
   const test::Rank rank;
   const float infinity = std::numeric_limits<float>::infinity();

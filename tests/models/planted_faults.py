@@ -73,8 +73,8 @@ FAULTS = {
             "call.weighs(WeighedInput::down) ? call.weights : Tensor(),",
             "Tensor(),"),
         "experts forget the residual's gradient": (
-            "gradients.push_back(dy);",
-            "gradients.emplace_back();"),
+            "dweights.joined(), dy};",
+            "dweights.joined(), Tensor()};"),
     },
     ("models/layers.cpp", "joined_weights"): {
         "biases stand between the weights that are joined": (
@@ -138,8 +138,8 @@ FAULTS = {
             "  if (!norm.defined()) {\n",
             "  if (!norm.defined() || qkv.shape()[1] == 1) {\n"),
         "a sequence of one chunk more needs no first keys": (
-            "if (pass.first_position() + ids.size(1) <= chunk + window) return",
-            "if (pass.first_position() + ids.size(1) <= chunk + window + 1) return"),
+            "if (pass.first_position() + ids.size(1) <= near.chunk + near.window) return",
+            "if (pass.first_position() + ids.size(1) <= near.chunk + near.window + 1) return"),
     },
     ("models/decoder.cpp", "documents"): {
         "documents in a row share their attention": (
@@ -219,8 +219,8 @@ FAULTS = {
     },
     ("models/decoder.cpp", "families", "golden"): {
         "chunks are counted from the first token that is not in the cache": (
-            "return first_keys(row_starts, chunk, pass.first_position(), window);",
-            "return first_keys(row_starts, chunk, 0, window);"),
+            "return first_keys(row_starts, near.chunk, pass.first_position(), near.window);",
+            "return first_keys(row_starts, near.chunk, 0, near.window);"),
     },
     ("models/llama4/config.cpp", "llama4", "golden"): {
         "no_rope_layers names the layers without RoPE": (

@@ -697,6 +697,54 @@ FAULTS = {
             "    add_all_reduce(plan.counters, 8, all);",
             "    add_all_reduce(plan.counters, 4, all);"),
     },
+    ("autograd/context_axis.h", "context"): {
+        "a leaf is two neighbouring pieces": (
+            "j % 2 == 0 ? leaf : pieces_of_row() - 1 - leaf",
+            "j % 2 == 0 ? 2 * leaf : 2 * leaf + 1"),
+    },
+    ("autograd/context_axis.cpp", "context"): {
+        "gradients of keys go to the ranks in the row's order": (
+            "return permuted(natural, order_of(batch).to_ranks);",
+            "return permuted(natural, order_of(batch).to_natural);"),
+    },
+    ("autograd/context_attention.cpp", "context"): {
+        "the keys behind a piece have gradients of other memory": (
+            "    gradients.zero();  // the keys behind the piece\n",
+            ""),
+        "a piece sees the keys up to its beginning": (
+            "keys((axis.cut().place_of(piece) + 1) * q.tokens)",
+            "keys(std::max<std::int64_t>(1, axis.cut().place_of(piece)) * q.tokens)"),
+    },
+    ("autograd/leaf_sum.cpp", "context"): {
+        "leaves are added one after another": (
+            "bits % 2 == 0; bits /= 2",
+            "!sums_.empty() && bits > 1; bits = 1"),
+    },
+    ("autograd/operations/elementwise.cpp", "context"): {
+        "a piece's mask is that of its place on the rank": (
+            "axis->place_of_token(token) * channels);",
+            "token * channels);"),
+    },
+    ("autograd/operations/linear.cpp", "context"): {
+        "the table's leaves are added without those of the head": (
+            "if (begun.empty()) {",
+            "if (begun.empty() || leaf > 0) {"),
+    },
+    ("models/row_pieces.cpp", "context"): {
+        "positions begin again in each piece": (
+            "const std::int64_t place = cut.place_of(piece) * tokens + i % tokens;",
+            "const std::int64_t place = cut.place_of(0 * piece) * tokens + i % tokens;"),
+    },
+    ("sharding/plan/footprint.cpp", "context"): {
+        "gradients of keys are predicted in the keys' dtype": (
+            "true, 4 * sent(plan.reduced_keys));",
+            "true, plan.key_bytes * sent(plan.reduced_keys));"),
+    },
+    ("sharding/plan/plan.h", "context"): {
+        "losses of micro-batches are added before those of ranks": (
+            "elastic || grid ? micro_batches : 1",
+            "elastic ? micro_batches : 1"),
+    },
     ("tools/train/resolve.cpp", "moe_train"): {
         "a model that has biases is tuned without them": (
             "    if (!run.config.model.init_from.empty()) "

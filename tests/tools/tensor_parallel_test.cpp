@@ -72,6 +72,22 @@ TEST_CASE("tensor ranks: the strategies share out what a tensor rank holds") {
   }
 }
 
+TEST_CASE("tensor ranks and context ranks together have the bits of one rank") {
+  struct Case {
+    const char *preset, *strategy;
+    int context, tensor, others;
+  };
+  for (const Case& c : {Case{"gpt2-mini", "ddp", 2, 2, 1}, Case{"gpt2-mini", "fsdp", 2, 4, 1},
+                        Case{"llama3-mini", "fsdp", 4, 2, 1}, Case{"qwen3-mini", "zero3", 2, 2, 2},
+                        Case{"qwen3-mini", "hsdp", 2, 2, 2}}) {
+    CAPTURE(c.preset, c.strategy, c.context, c.tensor);
+    Config config = variant_of(small_model(c.preset), c.strategy);
+    const TrainedSession expected = train(config, 1, c.others);
+    config.sharding.context_parallel = c.context;
+    check_same(train(config, c.tensor, c.context * c.others), expected);
+  }
+}
+
 TEST_CASE("tensor ranks: a token's logits have the bits of training, however tokens are fed") {
   for (const char* preset : {"gpt2-mini", "qwen3-mini"}) {
     // Log-probabilities of rows, and those of the same tokens by a cache: 3 tokens, then one by one.

@@ -72,7 +72,7 @@ std::int64_t parameter_count(const LanguageModel& model);
 /// "0.83M parameters (4 layers x 128, vocabulary 125 from data/mine/manifest.json)".
 std::string describe_model(const ResolvedConfig& run);
 
-/// Sets what the sharding options know of the model and the data.
+/// Sets the numbers of the model and the data among the sharding options.
 void describe_to_sharding(ResolvedConfig& run);
 
 /// Tokens of all ranks in one step.

@@ -1,0 +1,81 @@
+#include "sharding/plan/tensor_traffic.h"
+
+#include "sharding/share.h"
+
+namespace tessera {
+namespace {
+
+/// Counts the messages of one rank.
+class Messages {
+ public:
+  Messages(const TensorTraffic& traffic, int ranks, int rank, bool shares_rows)
+      : traffic_(traffic), ranks_(ranks), rank_(rank), shares_rows_(shares_rows) {}
+
+  /// `count` gathers of the residual stream's rows.
+  void gather(std::int64_t count) {
+    if (shares_rows_) bytes_.copied += count * computed() * rows_of_others();
+  }
+  /// `count` sums of rows [N, C], scattered to the rows' ranks, in elements of `size` bytes.
+  void scatter(std::int64_t count, std::int64_t size) {
+    if (shares_rows_) {
+      bytes_.added += count * size * rows_of_others();
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) all_reduce(traffic_.rows * traffic_.width, size);
+    }
+  }
+  void all_reduce(std::int64_t elements, std::int64_t size) {
+    const std::int64_t own = share_of(elements, rank_, ranks_).count();
+    bytes_.added += size * (elements - own);
+    bytes_.copied += size * own * (ranks_ - 1);
+  }
+  /// Numbers that every rank sends to every other.
+  void exchange(std::int64_t numbers) { bytes_.copied += 4 * numbers * (ranks_ - 1); }
+  /// The gradients of a norm, which ranks form for their own rows.
+  void norm() {
+    if (!shares_rows_) return;
+    for (std::int64_t i = 0; i < traffic_.norm_vectors; ++i) all_reduce(traffic_.width, 4);
+  }
+
+  std::int64_t computed() const { return static_cast<std::int64_t>(size_of(traffic_.dtype)); }
+  const TensorTraffic::Bytes& bytes() const { return bytes_; }
+
+ private:
+  /// Elements of the rows that a gather sends, or a scatter: (t - 1) / t of all.
+  std::int64_t rows_of_others() const {
+    return traffic_.rows / ranks_ * (ranks_ - 1) * traffic_.width;
+  }
+
+  const TensorTraffic& traffic_;
+  const int ranks_, rank_;
+  const bool shares_rows_;
+  TensorTraffic::Bytes bytes_;
+};
+
+}  // namespace
+
+TensorTraffic::Bytes TensorTraffic::of_micro_batch(int ranks, int rank, int sum_parts,
+                                                   int token_leaves) const {
+  Messages messages(*this, ranks, rank, rows % sum_parts == 0);
+  for (const int passes : forward_passes) {
+    messages.gather(2 * passes);
+    messages.scatter(2 * passes, 4);
+    // Backward: for each pair the gradient of its result, its input again, and the input's gradient.
+    messages.gather(4);
+    messages.scatter(2, 4);
+    messages.norm();
+    messages.norm();
+    if (head_norms == 0) continue;
+    for (int leaf = 0; leaf < token_leaves; ++leaf) messages.all_reduce(head_norms, 4);
+  }
+  // The embedding's rows, and their gradient for each table.
+  messages.scatter(1, messages.computed());
+  messages.gather(learns_positions ? 2 : 1);
+  // The head: its input, the statistics of every row, and the input's gradient.
+  messages.gather(1);
+  messages.exchange(3 * rows);
+  messages.scatter(1, 4);
+  messages.norm();
+  return messages.bytes();
+}
+
+}  // namespace tessera

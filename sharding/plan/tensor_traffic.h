@@ -1,0 +1,38 @@
+// TensorTraffic: the bytes that tensor-parallel ranks send each other.
+//
+// They follow from the shapes of a decoder. Each block has two pairs of products: one cut by outputs, then
+// one cut by inputs (autograd/operations/divided.h). docs/beyond.md derives the formula. It
+// counts a model of which every parameter is trained.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/dtype.h"
+
+namespace tessera {
+
+/// The model and the rows of one rank's micro-batch.
+struct TensorTraffic {
+  std::int64_t rows = 0;  // of tokens
+  std::int64_t width = 0;
+  /// For each layer, how often its forward pass runs in a micro-batch: twice if backward computes it
+  /// again.
+  std::vector<int> forward_passes = {};
+  /// Parameters [width] of a norm: 2 with a bias.
+  std::int64_t norm_vectors = 1;
+  /// Elements of the norms of queries' and keys' heads; 0 without.
+  std::int64_t head_norms = 0;
+  /// Whether positions are learned.
+  bool learns_positions = false;
+  DType dtype = DType::f32;
+
+  /// Bytes that a rank of `ranks` sends in a micro-batch.
+  struct Bytes {
+    std::int64_t added = 0;  // by the receivers
+    std::int64_t copied = 0;
+  };
+  Bytes of_micro_batch(int ranks, int rank, int sum_parts, int token_leaves) const;
+};
+
+}  // namespace tessera
