@@ -737,8 +737,8 @@ FAULTS = {
     },
     ("sharding/plan/footprint.cpp", "context"): {
         "gradients of keys are predicted in the keys' dtype": (
-            "true, 4 * sent(plan.reduced_keys));",
-            "true, plan.key_bytes * sent(plan.reduced_keys));"),
+            "true, 4 * sent(keys.reduced));",
+            "true, plan.key_bytes * sent(keys.reduced));"),
     },
     ("sharding/plan/plan.h", "context"): {
         "losses of micro-batches are added before those of ranks": (
