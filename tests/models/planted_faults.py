@@ -14,8 +14,8 @@ import planting
 FAULTS = {
     ("kernels/matmul/cpu/product.cpp", "same_bits"): {
         "a product of one row adds its depth in shorter pieces": (
-            "    const std::int64_t piece = depth_of_piece(engine_, slab.product->K);",
-            "    const std::int64_t piece = slab.rows == 1 ? 32 : depth_of_piece(engine_, slab.product->K);"),
+            "    const std::int64_t depth = depth_of_piece(engine_, slab.product->K);",
+            "    const std::int64_t depth = slab.rows == 1 ? 32 : depth_of_piece(engine_, slab.product->K);"),
     },
     ("kernels/matmul/cpu/chains.h", "same_bits"): {
         "a product of one row adds its depth backwards": (
@@ -57,13 +57,11 @@ FAULTS = {
             "return {input_gradient(dy, {}), dy};",
             "return {input_gradient(dy, {}), Tensor{}};"),
         "the gradients of other uses of a linear layer's input are forgotten": (
-            "opposite(transpose), {},\n                     as_rows(received));",
-            "opposite(transpose), {},\n                     {});"),
+            "opposite(transpose), {}, received);",
+            "opposite(transpose), {}, {});"),
         "the residual of GPT-2's feed-forward layer gets no gradient": (
-            "linear_backward_input(as_rows(dx), dpre, layers.fc_weight.data(), transpose);\n"
-            "        return {dx, dy};",
-            "linear_backward_input(as_rows(dx), dpre, layers.fc_weight.data(), transpose);\n"
-            "        return {dx, Tensor{}};"),
+            "return {dx.reshape(x_shape), dy};",
+            "return {dx.reshape(x_shape), Tensor{}};"),
         "a gated feed-forward layer leaves out the residual": (
             "/*gated=*/true},\n             x, residual);",
             "/*gated=*/true},\n             x, Variable());"),

@@ -229,8 +229,8 @@ FAULTS = {
             "(layout == Layout::rows && parameter.shape().rank() > 1)",
             "(layout == Layout::rows && parameter.shape().rank() > 0)"),
         "slices that lose the last rows": (
-            "return ceil_div(shape[0] / expert_ranks, shards) * row_elements(shape);",
-            "return shape[0] / expert_ranks / shards * row_elements(shape);"),
+            "return ceil_div(shape[0], shards) * row_elements(shape);",
+            "return shape[0] / shards * row_elements(shape);"),
     },
     "sharding/strategy/parameter_group.cpp": {
         "reduce before resharding": (
@@ -247,8 +247,8 @@ FAULTS = {
             "if (in_backward_[b]) after_backward(b);",
             "(void)b;"),
         "experts begin with the values of the first rank's": (
-            "(experts_ == nullptr ? 0 : experts_->rank()) * held + owned.first;",
-            "0 * held + owned.first;"),
+            "experts_ == nullptr ? 0 : experts_->rank(),",
+            "0,"),
     },
     "sharding/plan/placement.cpp": {
         "reshard to a group of all shards": (

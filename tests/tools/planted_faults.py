@@ -596,9 +596,8 @@ FAULTS = {
             'session.optimizer().set_steps(count_of(state, "updates"));',
             ""),
         "the optimizer's moments are lost": (
-            "    read_tensor(reader, name, shard.parameter.shape(), shard.first, tensor);",
-            "    read_tensor(reader, name, shard.parameter.shape(), shard.first,\n"
-            "                Tensor::zeros(tensor.shape(), tensor.dtype()));"),
+            "    read_tensor(reader, name, shard, tensor);",
+            "    read_tensor(reader, name, shard, Tensor::zeros(tensor.shape(), tensor.dtype()));"),
         "the routers' biases are lost": (
             "if (!biases[layer].empty()) routers",
             "if (false) routers"),
@@ -616,8 +615,11 @@ FAULTS = {
     },
     ("sharding/strategy/strategy.cpp", "reshard"): {
         "replicas save the same part": (
-            "share_of(shard.data.numel(), replica, group.replicas)",
-            "share_of(shard.data.numel(), replica * 0, 1)"),
+            "share_of(shard.count(), replica * tensors + tensor, group.replicas * tensors)",
+            "share_of(shard.count(), 0, 1)"),
+        "tensor ranks each save the whole of what all of them hold": (
+            "share_of(shard.count(), replica * tensors + tensor, group.replicas * tensors)",
+            "share_of(shard.count(), replica, group.replicas)"),
     },
     ("tools/train/checkpoint_writer.cpp", "reshard"): {
         "a checkpoint's tensors are not copied": (
@@ -787,7 +789,7 @@ FAULTS = {
     },
     ("optim/shards.h", "optimizer_dtypes"): {
         "the optimizer does not learn where a shard begins": (
-            ".first = shard.first",
+            ".first = shard.part.elements.first + shard.first",
             ".first = 0"),
     },
     ("runtime/profiler.cpp", "predicted_time"): {
@@ -935,8 +937,8 @@ FAULTS = {
     },
     ("autograd/operations/linear.cpp", "dry_run"): {
         "a linear layer keeps its result for backward": (
-            "[weight, bias, saved, transpose, needs_dx = x.requires_gradient(),",
-            "[weight, bias, saved, y, transpose, needs_dx = x.requires_gradient(),"),
+            "const auto input_gradient = [=, needs_dx = x.requires_gradient(),",
+            "const auto input_gradient = [=, kept = y, needs_dx = x.requires_gradient(),"),
     },
     ("tools/bench/counts/processes.cpp", "counts"): {
         "texts of processes are in the order in which the jobs end": (
