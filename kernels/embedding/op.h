@@ -28,7 +28,7 @@ namespace tessera {
 
 inline constexpr std::int64_t kEmbeddingRun = 64;
 
-/// The place of a table in a longer one; by default there is none.
+/// The place of a table in a longer one; by default it is all of the table.
 struct TablePart {
   std::int64_t first = 0;
   std::optional<std::int64_t> all = std::nullopt;
