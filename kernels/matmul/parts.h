@@ -1,4 +1,4 @@
-// Matrix product C = op(A) op(B), or C += op(A) op(B), whose sums are formed in fixed parts.
+// Matrix products with sums in fixed parts: C = op(A) op(B), or C += op(A) op(B).
 //
 //   op(A) [M, K], op(B) [K, N], C [M, N]; dtypes as in kernels/matmul/op.h
 //
@@ -18,10 +18,13 @@
 //             further range is added as matmul does with Accumulate::yes.
 //   C         the sum of the parts, rounded once; or C plus that sum, rounded once.
 //
-// On the CPU they do not depend on threads nor, but for bf16, on the instruction set. The factors are
-// read where they lie. Workspace on the CPU: that of a product, some sums in the cache and, above
-// kMostDepthOfParts depths or with a deep part, matrices of sums [M, N]. On a GPU: a matrix of sums
-// [M, N] for each part, 8 at a time.
+// On the CPU they do not depend on threads nor, but for bf16, on the instruction set. On a GPU they are
+// those of cuBLASLt's algorithm for a range, which may depend on the strides of the factors and on how
+// the range is aligned: ranges should begin at multiples of 16 bytes.
+//
+// The factors are read where they lie. Workspace on the CPU: that of a product, with some sums for each
+// thread, and above kMostDepthOfParts depths matrices of sums [M, N]. On a GPU: a matrix of sums for
+// each part, 8 at a time.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +43,7 @@ struct DepthRange {
 using DepthPart = std::vector<DepthRange>;
 
 /// 2-D only. The number of parts is a power of two. Ranges do not overlap. Depths that belong to no
-/// part are left out. On the CPU the products are our own, whatever library the rank has chosen.
+/// part are left out. On the CPU the products are our own, even if the rank has chosen OpenBLAS.
 void matmul_in_parts(Out c, const Tensor& a, const Tensor& b, Transpose transpose_a,
                      Transpose transpose_b, std::span<const DepthPart> parts,
                      Accumulate accumulate = Accumulate::no);
@@ -49,8 +52,12 @@ void matmul_in_parts(Out c, const Tensor& a, const Tensor& b, Transpose transpos
 std::vector<DepthPart> equal_depth_parts(std::int64_t depth, std::int64_t count);
 
 namespace cpu {
+/// Parts of so many depths in all are multiplied at a time, with their sums in the cache. More parts
+/// are halved: each half has its matrix of sums.
+inline constexpr std::int64_t kMostDepthOfParts = 1536;
+
 decltype(tessera::matmul_in_parts) matmul_in_parts;
-}
+}  // namespace cpu
 namespace cuda {
 decltype(tessera::matmul_in_parts) matmul_in_parts;
 }

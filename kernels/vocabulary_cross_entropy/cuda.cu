@@ -4,7 +4,7 @@
 //   gradient     reads N V' s, writes N V' s
 //
 // One block per part of a row, or per row of gradients. A thread of the statistics takes elements
-// t, t + blockDim, ... whatever the row's address is: a part's address depends on the number of ranks,
+// t, t + blockDim, ... at every address: a part's address depends on the number of ranks,
 // and its bits must not. Loads of neighbouring threads are neighbours, so they still fill whole lines.
 #include <algorithm>
 
@@ -163,7 +163,7 @@ void combine_statistics(Out combined, const Tensor& statistics) {
   const CategoryScope scope(Category::workspace);
   const Tensor half = Tensor::empty({parts / 2, statistics.size(1), 3}, DType::f32);
   combine_pairs(half, statistics);
-  combine_statistics(combined, half);
+  cuda::combine_statistics(combined, half);
 }
 
 void vocabulary_loss(Out loss, const Tensor& combined, const Tensor& targets, double loss_scale,

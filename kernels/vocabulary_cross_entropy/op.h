@@ -1,4 +1,4 @@
-// Cross-entropy of logits whose classes are divided into equal parts, such as over ranks.
+// Cross-entropy of logits with classes in equal parts, such as those of several ranks.
 //
 //   vocabulary_statistics    logits of some parts           ->  statistics [P, N, 3]
 //   combine_statistics       statistics of several parts    ->  combined [N, 3]

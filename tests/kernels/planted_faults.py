@@ -161,8 +161,8 @@ CPU_FAULTS = {
             ".pack_a = packs && n == 0",
             ".pack_a = packs && m == 0 && n == 0"),
         "a ragged depth of a is read where it lies": (
-            "product.K % engine.depth_step != 0 ||",
-            "product.K < 0 ||"),
+            "!has_whole_steps(engine, list, product) ||",
+            "false ||"),
         "the workspace depends on the instruction set": (
             "Tensor::empty({largest_room(list)}, DType::u8)",
             "Tensor::empty({std::min(bytes_of_room(engine, list).total(), largest_room(list))}, DType::u8)"),
@@ -183,20 +183,20 @@ CPU_FAULTS = {
     },
     ("kernels/matmul/cpu/product.cpp", "kernels_matmul_cpu"): {
         "a deep sum's later rounds overwrite c": (
-            "(list_.accumulate || slab.depth_begin > 0)",
-            "list_.accumulate"),
+            "in_c, list_.accumulate || slab.depth_begin > 0);",
+            "in_c, list_.accumulate);"),
         "a sum's later pieces overwrite c": (
-            "tile.accumulate = adds || k > 0",
-            "tile.accumulate = adds && k >= 0"),
+            ".adds = k > 0",
+            ".adds = k < 0"),
         "few rows read a transposed b as it lies": (
             "engine_.reads_b && !list_.transpose_b &&",
             "engine_.reads_b &&"),
         "rounded sums are not added to c": (
-            "end - begin, columns,\n                      list_.accumulate);",
-            "end - begin, columns,\n                      false);"),
+            "c, sums, rows, columns, list_.accumulate);",
+            "c, sums, rows, columns, false);"),
         "a row of c begins where the last ends": (
-            "{.c = c, .c_row = p.c_row, .rows = rows}",
-            "{.c = c, .c_row = list_.N, .rows = rows}"),
+            "in_c = {c, p.c_row, p.N};",
+            "in_c = {c, list_.N, p.N};"),
         "few rows: every strip packs the first columns": (
             "part.column = block.column;",
             "part.column = 0;"),
@@ -222,13 +222,66 @@ CPU_FAULTS = {
             "    wait_for_blocks(round, 2);\n",
             ""),
     },
-    ("kernels/matmul/cpu/product.cpp", "kernels_grouped_matmul"): {
+    ("kernels/matmul/cpu/thread_room.h", "kernels_grouped_matmul"): {
         "scratch of few rows for the longest sum, not for the deepest round": (
             "line_bytes(engine, deepest_round(engine, list))",
             "line_bytes(engine, depth_of_round(engine, list, list.K))"),
+    },
+    ("kernels/matmul/cpu/product.cpp", "kernels_grouped_matmul"): {
         "products ignore the library that the rank has chosen": (
-            "if (by_openblas()) return multiply_with_openblas(products, list);",
-            ""),
+            "by_openblas() ? multiply_with_openblas(products, list) : multiply_by_panels",
+            "multiply_by_panels"),
+    },
+    ("kernels/matmul/cpu/pieces.cpp", "kernels_matmul_parts"): {
+        "a part is added as a tile is stored, also where the tile's chain goes on": (
+            "last.merges > 0 && engine.adds_tiles &&",
+            "last.merges > 0 &&"),
+        "parts are added in a chain, not in a tree": (
+            "last.merges = std::countr_one(p);",
+            "last.merges = p > 0 ? 1 : 0;"),
+        "a packed range begins in the last step of the one before": (
+            "packed += round_up(depth, engine.depth_step);",
+            "packed += depth;"),
+    },
+    ("kernels/matmul/cpu/product.cpp", "kernels_matmul_parts"): {
+        "the parts of a sum are added to c one by one": (
+            "(list_.accumulate && !pieces_.empty())",
+            "(list_.accumulate && pieces_.size() > 1000)"),
+        "the workspace of parts depends on the instruction set": (
+            "list.K = std::max(list.K, packed_depth(*engine, list.parts));",
+            "list.K = engine != nullptr ? product.K : 0;"),
+    },
+    ("kernels/matmul/cpu/rounds.cpp", "kernels_matmul_parts"): {
+        "a ragged range of a is read where it lies": (
+            "range.count % engine.depth_step == 0",
+            "range.count > 0"),
+    },
+    ("kernels/matmul/cpu/parts.cpp", "kernels_matmul_parts"): {
+        "the later ranges of a deep part overwrite the first": (
+            "factors.multiply(sums, range, &range != parts[0].data());",
+            "factors.multiply(sums, range, false);"),
+        "the left half of deep parts is added twice": (
+            "form(right, factors, parts.last(",
+            "form(right, factors, parts.first("),
+    },
+    ("kernels/matmul/parts.cpp", "kernels_matmul_parts"): {
+        "ranges may overlap": (
+            "ranges[i].first >= ranges[i - 1].first + ranges[i - 1].count",
+            "ranges[i].first >= ranges[i - 1].first"),
+    },
+    ("kernels/vocabulary_cross_entropy/cpu.cpp", "kernels_vocabulary_cross_entropy"): {
+        "exponents are NaN in a part of minus infinity": (
+            "largest == -std::numeric_limits<C>::infinity() ? C{0} : largest;",
+            "largest;"),
+        "sums of parts are added without regard to their maxima": (
+            "x.maximum == largest ? x.sum :",
+            "x.maximum <= largest ? x.sum :"),
+        "every part takes the target for one of its own classes": (
+            "target[n] - first_class - part * classes",
+            "target[n] - first_class - 0 * part"),
+        "the gradient of divided classes is the softmax at the target": (
+            "scale * (at_target * inverse - C{1})",
+            "scale * (at_target * inverse)"),
     },
     ("kernels/matmul/cpu/tiles.h", "kernels_matmul_cpu"): {
         "all tiles have the rows of the upper ones": (
@@ -325,8 +378,8 @@ CPU_FAULTS = {
             "section * round_up(slab.columns, engine_.columns) + first;",
             "0 * section + first;"),
         "sums of up are rounded into gate": (
-            "c + section * p.N * out_bytes_, p.c_row);",
-            "c, p.c_row);"),
+            "to.data + section * to.section * bytes",
+            "to.data + 0 * section * bytes"),
     },
     ("kernels/matmul/cpu.cpp", "kernels_linear_cpu"): {
         "sums that are rounded apart get no bias": (
@@ -1192,6 +1245,25 @@ FAULTS = {
         "the table's row of padding gets a gradient on the GPU": (
             "if (outside || id == padding_id) id = rows;",
             "if (outside || (id < 0 && id == padding_id)) id = rows;"),
+    },
+    ("kernels/matmul/cuda.cpp", "kernels_matmul_parts"): {
+        "all subtrees are the first": (
+            "parts.subspan(i * size, size)",
+            "parts.subspan(0 * i, size)"),
+        "a range of b begins where it would if b were transposed": (
+            "first(b_, range.first, product.transpose_b)",
+            "first(b_, range.first, !product.transpose_b)"),
+    },
+    ("kernels/vocabulary_cross_entropy/cuda.cu", "kernels_vocabulary_cross_entropy"): {
+        "a part's statistics are those of another row": (
+            "(n * parts + part) * classes;",
+            "(n * parts + 0 * part) * classes;"),
+        "neighbours of pairs are combined": (
+            "from[(2 * pair + 1) * rows + n]",
+            "from[(pair + 1) * rows + n]"),
+        "ignored rows of divided classes have a gradient": (
+            "  if (targets.ignores(n)) return gpu::zero_row(to, gpu::RowParts<G>(to, classes));\n",
+            ""),
     },
     ("kernels/matmul/cuda.cpp", "kernels_matmul"): {
         "products never add to what is there": (

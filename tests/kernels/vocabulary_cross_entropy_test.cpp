@@ -158,7 +158,7 @@ TEST_CASE("divided classes give the same bits for any number of ranks") {
   }
 }
 
-TEST_CASE("statistics of a row do not depend on the rows beside it, on threads or on addresses") {
+TEST_CASE("statistics of a row do not depend on the rows next to it, on threads or on addresses") {
   const Tensor values = [] {
     const test::Rank rank;
     return test::normal_tensor({5, 8 * 300}, DType::f32, "logits", 3.0);
@@ -250,7 +250,7 @@ TEST_CASE("gradients of divided classes may replace the logits, or be rounded to
   }
 }
 
-TEST_CASE("a part whose logits are all minus infinity has no share in the others'") {
+TEST_CASE("a part with no logit but minus infinity has no share in the others'") {
   const test::Rank rank;
   for (const std::int64_t present : {0, 3, 7}) {
     std::vector<float> values(8 * 5, -INFINITY);

@@ -220,6 +220,7 @@ inline constexpr Engine kChains{
     .element_size = static_cast<int>(sizeof(typename S::Packed) / kDepthOf<typename S::Packed>),
     .reads_a = S::kReadsA&& std::is_same_v<typename S::Packed, Source>,
     .reads_b = std::is_same_v<typename S::Packed, Source>,
+    .adds_tiles = true,
     .pack_a = pack<typename S::Packed, S::kRows, S::kLanes, Source>,
     .pack_b = pack<typename S::Packed, S::kVectors * S::kLanes, S::kLanes, Source>,
     .multiply = multiply_of<S>()};

@@ -56,6 +56,8 @@ struct Engine {
   // May a tile's a be the factor itself, where its depth is contiguous and a multiple of depth_step,
   // and b the factor itself, where its columns are?
   bool reads_a = false, reads_b = false;
+  // Is what a tile adds to c (Tile::accumulate) its whole sum, rounded? AMX's chain begins with c.
+  bool adds_tiles = false;
   // Pack a piece of neighbouring panels, which begin `panel_bytes` apart. `count` is the number of
   // rows of a, or columns of b.
   using Pack = void(void* to, std::int64_t panel_bytes, const Factor& from, std::int64_t count,

@@ -6,8 +6,10 @@
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/matmul/cpu/pieces.h"
 #include "kernels/matmul/cpu/pipeline.h"
 #include "kernels/matmul/cpu/rounds.h"
+#include "kernels/matmul/cpu/thread_room.h"
 #include "kernels/matmul/openblas.h"
 #include "kernels/matmul/options.h"
 #include "runtime/check.h"
@@ -24,7 +26,7 @@ constexpr std::int64_t kBytesOfTask = 256;
 
 /// c [rows, columns] (+)= sums, rounded once.
 template <typename C>
-void store_block(C* c, std::int64_t c_row, const float* sums, std::int64_t sums_row,
+void store_block(C* c, std::int64_t c_row, const compute_t<C>* sums, std::int64_t sums_row,
                  std::int64_t rows, std::int64_t columns, bool accumulate) {
   for (std::int64_t i = 0; i < rows; ++i, c += c_row, sums += sums_row) {
 #pragma GCC ivdep
@@ -33,36 +35,6 @@ void store_block(C* c, std::int64_t c_row, const float* sums, std::int64_t sums_
     }
   }
 }
-
-/// Floats of a thread's panels of a and b and of its sums, each in whole cache lines. A row of sums
-/// has those of all sections.
-struct ThreadPieces {
-  std::int64_t sums_row = 0, panels_a = 0, panels_b = 0, sums = 0;
-
-  ThreadPieces(const Engine& engine, const ProductList& list) {
-    const auto floats = [](std::int64_t bytes) {
-      return ScratchCutter<float>::aligned(ceil_div(bytes, 4));
-    };
-    const std::int64_t columns = round_up(list.N, engine.columns);
-    sums_row = list.sections * std::min(columns, largest_block(engine, list).columns);
-    if (list.narrows()) sums = engine.rows * sums_row;
-    if (!has_few_rows(list)) return;
-    const std::int64_t line = line_bytes(engine, deepest_round(engine, list));
-    const std::int64_t rows = round_up(std::min(list.M, kFewRows), engine.rows);
-    if (may_pack_a(engine, list)) panels_a = floats(rows * line);
-    panels_b =
-        floats(list.sections * std::min(columns, most_columns_of_any_strip(engine, list)) * line);
-  }
-  /// Enough at every level.
-  static std::int64_t largest(const ProductList& list) {
-    std::int64_t most = 0;
-    for (const Engine* engine : engines_of_all_levels(list.in)) {
-      const ThreadPieces pieces(*engine, list);
-      most = std::max(most, pieces.panels_a + pieces.panels_b + pieces.sums);
-    }
-    return most;
-  }
-};
 
 /// Where the tasks of each slab of a round end if all lie end to end.
 struct Ends {
@@ -77,9 +49,10 @@ class Runner {
         list_(list),
         in_bytes_(static_cast<std::int64_t>(size_of(list.in))),
         out_bytes_(static_cast<std::int64_t>(size_of(list.out))),
-        sum_bytes_(static_cast<std::int64_t>(size_of(statistics_dtype(list.in)))),
-        pieces_(engine, list),
-        scratch_(ThreadPieces::largest(list), context().threads().size()) {}
+        sum_bytes_(bytes_of_sum(list)),
+        room_(engine, list),
+        pieces_(pieces_of(engine, list.parts)),
+        scratch_(ThreadRoom::largest(list), context().threads().size()) {}
 
   void run(const std::vector<Round>& rounds) {
     std::vector<RoundTasks> tasks;
@@ -184,29 +157,35 @@ class Runner {
                     std::int64_t count) const {
     const std::int64_t line = line_bytes(engine_, slab.depth);
     const std::int64_t column = column_of(slab, section) + first;
-    for_each_piece(slab, [&](std::int64_t k, std::int64_t depth) {
+    for_each_piece(slab, [&](const Piece& piece) {
       char* const to =
-          panels_of_b(slab, section, first) + k * engine_.element_size * engine_.columns;
-      engine_.pack_b(to, engine_.columns * line,
-                     columns_of_b(*slab.product, column, slab.depth_begin + k), count, depth);
+          panels_of_b(slab, section, first) + piece.packed * engine_.element_size * engine_.columns;
+      engine_.pack_b(to, engine_.columns * line, columns_of_b(*slab.product, column, piece.first),
+                     count, piece.depth);
     });
   }
 
   void pack_rows(const Slab& slab, std::int64_t first, std::int64_t count) const {
     const std::int64_t line = line_bytes(engine_, slab.depth);
-    for_each_piece(slab, [&](std::int64_t k, std::int64_t depth) {
-      char* const to = slab.a + first * line + k * engine_.element_size * engine_.rows;
+    for_each_piece(slab, [&](const Piece& piece) {
+      char* const to = slab.a + first * line + piece.packed * engine_.element_size * engine_.rows;
       engine_.pack_a(to, engine_.rows * line,
-                     rows_of_a(*slab.product, slab.row + first, slab.depth_begin + k), count,
-                     depth);
+                     rows_of_a(*slab.product, slab.row + first, piece.first), count, piece.depth);
     });
   }
 
-  /// f(k, depth) for the pieces of a slab, k from its first depth on.
+  /// f(piece) for the pieces of a slab.
   template <typename F>
   void for_each_piece(const Slab& slab, const F& f) const {
-    const std::int64_t piece = depth_of_piece(engine_, slab.product->K);
-    for (std::int64_t k = 0; k < slab.depth; k += piece) f(k, std::min(piece, slab.depth - k));
+    for (const Piece& piece : pieces_) f(piece);
+    if (!pieces_.empty()) return;
+    const std::int64_t depth = depth_of_piece(engine_, slab.product->K);
+    for (std::int64_t k = 0; k < slab.depth; k += depth) {
+      f({.first = slab.depth_begin + k,
+         .packed = k,
+         .depth = std::min(depth, slab.depth - k),
+         .adds = k > 0});
+    }
   }
 
   // ---- Blocks
@@ -237,7 +216,7 @@ class Runner {
     part.column = block.column;
     part.columns = block.columns;
     if (packs_a(engine_, list_, p)) part.a = reinterpret_cast<char*>(block.scratch);
-    part.b = reinterpret_cast<char*>(block.scratch + pieces_.panels_a);
+    part.b = reinterpret_cast<char*>(block.scratch + room_.panels_a);
     // Too few rows use a panel to copy columns that lie side by side.
     const bool reads_b = engine_.reads_b && !list_.transpose_b && block.rows <= kRowsWithoutPanels;
     if (reads_b) part.columns_read = block.columns / engine_.columns * engine_.columns;
@@ -270,17 +249,13 @@ class Runner {
       const std::int64_t rows = std::min<std::int64_t>(engine_.rows, block.rows - i);
       const std::int64_t row = slab.row + block.row + i, column = slab.column + block.column;
       char* const c = static_cast<char*>(p.c) + (row * p.c_row + column) * out_bytes_;
-      if (list_.narrows()) {
-        float* const sums = block.scratch + pieces_.panels_a + pieces_.panels_b;
-        const std::int64_t section_row = pieces_.sums_row / list_.sections;
-        multiply_rows(slab, block, i, {.c = sums, .c_row = pieces_.sums_row, .rows = rows},
-                      section_row);
-        for_each_section([&](std::int64_t section) {
-          round_sums(sums + section * section_row, rows, block.columns,
-                     c + section * p.N * out_bytes_, p.c_row);
-        });
+      const Sums in_c = {c, p.c_row, p.N};
+      if (list_.narrows() || (list_.accumulate && !pieces_.empty())) {
+        const Sums sums = sums_in_scratch(block, 0);
+        multiply_rows(slab, block, i, sums, false);
+        store_sums(in_c, sums, rows, block.columns);
       } else {
-        multiply_rows(slab, block, i, {.c = c, .c_row = p.c_row, .rows = rows}, p.N);
+        multiply_rows(slab, block, i, in_c, list_.accumulate || slab.depth_begin > 0);
       }
       if (ends && p.steps != nullptr && p.steps->finished) {
         p.steps->finished({row, rows, column, block.columns});
@@ -288,59 +263,90 @@ class Runner {
     }
   }
 
-  /// Some rows of a block, from row `i` on. `at` has the first tile's place and rows. The sums of a
-  /// section lie `section_row` elements behind those of the one before.
-  void multiply_rows(const Slab& slab, const Block& block, std::int64_t i, const Tile& at,
-                     std::int64_t section_row) const {
-    const Product& p = *slab.product;
-    const std::int64_t line = line_bytes(engine_, slab.depth);
-    const bool adds = !list_.narrows() && (list_.accumulate || slab.depth_begin > 0);
-    for_each_piece(slab, [&](std::int64_t k, std::int64_t depth) {
-      Tile tile = at;
-      tile.depth = depth;
-      tile.accumulate = adds || k > 0;
-      const std::int64_t before = k * engine_.element_size;
-      if (slab.a != nullptr) {
-        tile.a = slab.a + (block.row + i) * line + before * engine_.rows;
-        tile.a_depth = engine_.rows;
-      } else {
-        tile.a = rows_of_a(p, slab.row + block.row + i, slab.depth_begin + k).data;
-        tile.a_row = p.a_row;
+  /// Sums of some rows: from one row to the next, and from one section to the next, in elements.
+  struct Sums {
+    char* data;
+    std::int64_t row, section;
+  };
+
+  /// Sum number `index` of a block (pieces.h).
+  Sums sums_in_scratch(const Block& block, int index) const {
+    char* const first = reinterpret_cast<char*>(block.scratch + room_.panels_a + room_.panels_b);
+    return {first + index * engine_.rows * room_.sums_row * sum_bytes_, room_.sums_row,
+            room_.sums_row / list_.sections};
+  }
+
+  /// Some rows of a block, from row `i` on, into `sums`, or added to what these have.
+  void multiply_rows(const Slab& slab, const Block& block, std::int64_t i, const Sums& sums,
+                     bool accumulate) const {
+    const std::int64_t rows = std::min<std::int64_t>(engine_.rows, block.rows - i);
+    const auto place = [&](int sum) { return sum == 0 ? sums : sums_in_scratch(block, sum); };
+    for_each_piece(slab, [&](const Piece& piece) {
+      multiply_piece(slab, block, i, piece, place(piece.sum),
+                     {.rows = rows, .depth = piece.depth, .accumulate = accumulate || piece.adds});
+      for (int merge = 0; merge < piece.merges; ++merge) {
+        const int last = piece.sum - merge;
+        add_sums(place(last - 1), place(last), rows, block.columns);
       }
-      for_each_section([&](std::int64_t section) {
-        const char* const panels =
-            panels_of_b(slab, section, block.column) + before * engine_.columns;
-        for (std::int64_t j = 0; j < block.columns; j += engine_.columns) {
-          const std::int64_t column = block.column + j;
-          tile.c = static_cast<char*>(at.c) + (section * section_row + j) * sum_bytes_;
-          tile.columns = std::min<std::int64_t>(engine_.columns, block.columns - j);
-          if (column < slab.columns_read) {
-            const Factor factor =
-                columns_of_b(p, column_of(slab, section) + column, slab.depth_begin + k);
-            tile.b = factor.data;
-            tile.b_stride = factor.stride;
-          } else {
-            tile.b = panels + j * line;
-            tile.b_stride = engine_.columns;
-          }
-          engine_.multiply(tile);
-        }
-      });
     });
   }
 
-  void round_sums(const float* sums, std::int64_t rows, std::int64_t columns, char* c,
-                  std::int64_t c_row) const {
-    visit_floating(list_.out, [&](auto type) {
+  /// All tiles of a piece. `tile` has their rows and depth.
+  void multiply_piece(const Slab& slab, const Block& block, std::int64_t i, const Piece& piece,
+                      const Sums& sums, Tile tile) const {
+    const Product& p = *slab.product;
+    const std::int64_t line = line_bytes(engine_, slab.depth);
+    const std::int64_t before = piece.packed * engine_.element_size;
+    tile.c_row = sums.row;
+    if (slab.a != nullptr) {
+      tile.a = slab.a + (block.row + i) * line + before * engine_.rows;
+      tile.a_depth = engine_.rows;
+    } else {
+      tile.a = rows_of_a(p, slab.row + block.row + i, piece.first).data;
+      tile.a_row = p.a_row;
+    }
+    for_each_section([&](std::int64_t section) {
+      const char* const panels =
+          panels_of_b(slab, section, block.column) + before * engine_.columns;
+      for (std::int64_t j = 0; j < block.columns; j += engine_.columns) {
+        const std::int64_t column = block.column + j;
+        tile.c = sums.data + (section * sums.section + j) * sum_bytes_;
+        tile.columns = std::min<std::int64_t>(engine_.columns, block.columns - j);
+        if (column < slab.columns_read) {
+          const Factor factor = columns_of_b(p, column_of(slab, section) + column, piece.first);
+          tile.b = factor.data;
+          tile.b_stride = factor.stride;
+        } else {
+          tile.b = panels + j * line;
+          tile.b_stride = engine_.columns;
+        }
+        engine_.multiply(tile);
+      }
+    });
+  }
+
+  /// c (+)= sums, rounded once if c is narrower.
+  void store_sums(const Sums& c, const Sums& sums, std::int64_t rows, std::int64_t columns) const {
+    store_sums(list_.out, out_bytes_, c, sums, rows, columns, list_.accumulate);
+  }
+  /// sums += more.
+  void add_sums(const Sums& sums, const Sums& more, std::int64_t rows, std::int64_t columns) const {
+    store_sums(statistics_dtype(list_.in), sum_bytes_, sums, more, rows, columns, true);
+  }
+  void store_sums(DType dtype, std::int64_t bytes, const Sums& to, const Sums& sums,
+                  std::int64_t rows, std::int64_t columns, bool accumulate) const {
+    visit_floating(dtype, [&](auto type) {
       using C = decltype(type);
-      if constexpr (sizeof(C) == 2) {
+      for_each_section([&](std::int64_t section) {
         const auto store_rows = [&](std::int64_t begin, std::int64_t end) {
-          store_block(reinterpret_cast<C*>(c) + begin * c_row, c_row,
-                      sums + begin * pieces_.sums_row, pieces_.sums_row, end - begin, columns,
-                      list_.accumulate);
+          auto* const c = reinterpret_cast<C*>(to.data + section * to.section * bytes);
+          const auto* const from =
+              reinterpret_cast<const compute_t<C>*>(sums.data) + section * sums.section;
+          store_block(c + begin * to.row, to.row, from + begin * sums.row, sums.row, end - begin,
+                      columns, accumulate);
         };
         run_loop(isa_of_loops_, store_rows, 0, rows);
-      }
+      });
     });
   }
 
@@ -348,7 +354,8 @@ class Runner {
   const ProductList& list_;
   const std::int64_t in_bytes_, out_bytes_, sum_bytes_;
   const Isa isa_of_loops_ = loop_isa();
-  const ThreadPieces pieces_;
+  const ThreadRoom room_;
+  const std::vector<Piece> pieces_;  // of a sum in parts
   ScratchPool<float> scratch_;
 };
 
@@ -398,6 +405,15 @@ void multiply_by_panels(std::span<const Product> products, const ProductList& li
     visit_unpacked(product, has_panels && packs_a(engine, list, product), has_panels);
   }
   runner.run(rounds.rounds());
+}
+
+void multiply_in_parts(Product product, ProductList list) {
+  product.K = packed_depth(engine_for(matmul_options().isa, list.in), list.parts);
+  list.K = 0;
+  for (const Engine* engine : engines_of_all_levels(list.in)) {
+    list.K = std::max(list.K, packed_depth(*engine, list.parts));
+  }
+  multiply_by_panels({&product, 1}, list);
 }
 
 }  // namespace tessera::cpu

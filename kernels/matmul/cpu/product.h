@@ -21,6 +21,7 @@
 #include <span>
 
 #include "kernels/matmul/cpu/steps.h"
+#include "kernels/matmul/parts.h"
 #include "kernels/op.h"
 
 namespace tessera::cpu {
@@ -49,6 +50,7 @@ struct ProductList {
   std::int64_t sections = 1;         // of each product
   std::int64_t count = 0;            // of products, at most
   std::int64_t rows = 0;             // the sum of M over the products, at most
+  std::span<const DepthPart> parts;  // of a product's sums; empty: they are not formed in parts
 
   /// Are sums rounded when they are stored?
   bool narrows() const { return out != statistics_dtype(in); }
@@ -70,7 +72,9 @@ bool rounds_apart(DType out, std::int64_t K);
 /// Computes all products by the library that the rank has chosen (matmul/options.h). They must not
 /// write the same memory.
 void multiply_all(std::span<const Product> products, const ProductList& list);
-/// The same by our own panels, whatever the rank has chosen.
+/// The same by our own panels, even if the rank has chosen OpenBLAS.
 void multiply_by_panels(std::span<const Product> products, const ProductList& list);
+/// The same for one product; its list has parts. K of both is ignored. A round takes all depths.
+void multiply_in_parts(Product product, ProductList list);
 
 }  // namespace tessera::cpu

@@ -99,6 +99,20 @@ bool has_many_columns(const Engine& engine, std::int64_t M, std::int64_t N) {
   return engine.rows >= 8 && engine.depth_step == 1 && M > kFewRows && N >= kColumnsWorthPanels;
 }
 
+/// Sums that are rounded, or formed in parts, do not add up in c.
+bool takes_all_depths(const ProductList& list) {
+  return list.narrows() || !list.parts.empty();
+}
+
+/// Do a row's pieces end where the engine's depths do?
+bool has_whole_steps(const Engine& engine, const ProductList& list, const Product& product) {
+  if (list.parts.empty()) return product.K % engine.depth_step == 0;
+  return std::ranges::all_of(list.parts, [&](const DepthPart& part) {
+    return std::ranges::all_of(
+        part, [&](const DepthRange& range) { return range.count % engine.depth_step == 0; });
+  });
+}
+
 }  // namespace
 
 bool may_pack_a(const Engine& engine, const ProductList& list) {
@@ -112,17 +126,17 @@ bool packs_a(const Engine& engine, const ProductList& list, const Product& produ
   // More rows than a set of the first-level cache has lines, all in the same few sets.
   constexpr std::int64_t kLinesOfSet = 8, kBytesBetweenSets = 1024;
   const std::int64_t row_bytes = product.a_row * static_cast<std::int64_t>(size_of(list.in));
-  return product.K % engine.depth_step != 0 ||
+  return !has_whole_steps(engine, list, product) ||
          (engine.rows > kLinesOfSet && row_bytes % kBytesBetweenSets == 0);
 }
 
 std::int64_t depth_of_round(const Engine& engine, const ProductList& list, std::int64_t K) {
-  return list.narrows() ? K : std::min(K, kPiecesOfRound * depth_of_piece(engine, K));
+  return takes_all_depths(list) ? K : std::min(K, kPiecesOfRound * depth_of_piece(engine, K));
 }
 
 std::int64_t deepest_round(const Engine& engine, const ProductList& list) {
   const std::int64_t K = std::max<std::int64_t>(list.K, 1);
-  return list.narrows() ? K : std::min(K, kPiecesOfRound * engine.most_depth);
+  return takes_all_depths(list) ? K : std::min(K, kPiecesOfRound * engine.most_depth);
 }
 
 std::int64_t line_bytes(const Engine& engine, std::int64_t depth) {
