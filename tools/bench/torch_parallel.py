@@ -37,6 +37,12 @@ NAMES = {r"^(transformer|model)\.": "", r"^(h|layers)\.": "blocks.", r"attn\.c_a
          "post_attention_layernorm": "norm_2", "self_attn": "attention", "_proj": "", "lm_head": "head"}
 
 
+def renamed(name):
+    for pattern, replacement in NAMES.items():
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
 def read_weights(path):
     """The tensors of a file of safetensors in f32, by torch_models' names. GPT-2's matrices are transposed there."""
     import torch
@@ -51,9 +57,7 @@ def read_weights(path):
         tensor = data[begin // 4:end // 4].view(entry["shape"])
         if re.search(r"\.c_\w+\.weight$", name):
             tensor = tensor.t()
-        for pattern, ours_here in NAMES.items():
-            name = re.sub(pattern, ours_here, name)
-        weights[name] = tensor
+        weights[renamed(name)] = tensor
     return weights
 
 
@@ -228,8 +232,9 @@ def main():
     parser.add_argument("--json", help="also write the figures to this file")
     parser.set_defaults(device="cpu")
     options = parser.parse_args()
-    if options.sequence % (2 * options.ranks):
-        sys.exit(f"--sequence {options.sequence} is not a multiple of {2 * options.ranks}: a rank has two pieces of a row")
+    pieces = 2 * options.ranks  # of a row, for context parallelism
+    if options.sequence % pieces:
+        sys.exit(f"--sequence {options.sequence} is not a multiple of {pieces}: a rank has two pieces of a row")
     try:
         import torch_models
     except ModuleNotFoundError:
