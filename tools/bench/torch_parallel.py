@@ -3,7 +3,8 @@
 
   tools/bench/torch_parallel.py --model gpt2 --batch 2 --sequence 256 --steps 4 --rounds 3
 
-Needs torch, and build/bin with MPI. Every rank is a process on the CPU, ours under mpirun and theirs with gloo.
+Needs torch, and build/bin/tessera with MPI and bench_step beside it. Every rank is a process on the CPU, ours
+under mpirun (or a thread, with --launch threads) and theirs with gloo.
 All ranks share out one model, GPT-2 or Llama 3, in f32 with AdamW. Ours and theirs take turns, --rounds times.
 A ratio divides the medians of neighbours in time, and the median of these ratios is printed.
 
@@ -26,8 +27,8 @@ import struct
 import sys
 import tempfile
 
-from torch_ranks import (median_ms, ours, process_group, read_window, resident_peak, tessera, torch_ranks, torch_steps,
-                         write_window)
+from torch_ranks import (add_options, median_ms, ours, process_group, read_window, resident_peak, tessera, torch_ranks,
+                         torch_steps, write_window)
 
 AGREEMENT = 1e-5  # of the first loss, relative: it comes before any update
 
@@ -221,15 +222,10 @@ def compare(cut, options, sizes, init, scratch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="gpt2", help="a preset of tessera: GPT-2, or Llama 3 with a tied head")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="of each rank")
-    parser.add_argument("--batch", type=int, default=2, help="rows")
-    parser.add_argument("--sequence", type=int, default=256)
     parser.add_argument("--steps", type=int, default=4, help="of a turn; its first is not timed")
     parser.add_argument("--rounds", type=int, default=3, help="turns that each takes")
     parser.add_argument("--cuts", default="tensor,context")
-    parser.add_argument("--tessera", default="build/bin/tessera", help="bench_step is in the same folder")
-    parser.add_argument("--json", help="also write the figures to this file")
+    add_options(parser, batch=2)
     parser.set_defaults(device="cpu")
     options = parser.parse_args()
     pieces = 2 * options.ranks  # of a row, for context parallelism

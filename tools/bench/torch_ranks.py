@@ -1,7 +1,8 @@
 """The same training by ranks of Tessera and of PyTorch, for torch_strategies.py and torch_parallel.py.
 
 The file of tokens holds one window, so that all rows of all batches are this window, in any order of
-samples. Every rank is a process: ours under mpirun, theirs with gloo on the CPU and NCCL on a GPU.
+samples. Every rank of theirs is a process with gloo on the CPU and NCCL on a GPU. Ours are processes under mpirun,
+or threads of one process.
 """
 
 import concurrent.futures
@@ -20,8 +21,19 @@ import time
 LEARNING_RATE = 1e-4
 
 
+def add_options(parser, batch):
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="of each rank")
+    parser.add_argument("--batch", type=int, default=batch, help="rows of all ranks")
+    parser.add_argument("--sequence", type=int, default=256)
+    parser.add_argument("--launch", default="mpirun", choices=["mpirun", "threads"],
+                        help="our ranks; with threads, their memory is the mean of the ranks")
+    parser.add_argument("--tessera", default="build/bin/tessera")
+    parser.add_argument("--json", help="also write the figures to this file")
+
+
 def tessera(options, strategy, folder, *overrides):
-    """Trains with ours under mpirun. The lines of metrics.jsonl about steps."""
+    """Trains with ours. The lines of metrics.jsonl about steps."""
     flat = strategy.endswith("_flat")
     settings = {
         "data.train": options.tokens, "data.batch_size": options.batch,
@@ -35,8 +47,11 @@ def tessera(options, strategy, folder, *overrides):
     pathlib.Path(folder).parent.mkdir(parents=True, exist_ok=True)
     empty = pathlib.Path(folder).parent / "empty.yaml"
     empty.write_text("train:\n  progress: lines\n")
-    command = ["mpirun", "-np", str(options.ranks), "--oversubscribe", "--bind-to", "none", options.tessera,
-               "train", str(empty), *(f"{key}={value}" for key, value in settings.items()), *overrides]
+    processes = ["mpirun", "-np", str(options.ranks), "--oversubscribe", "--bind-to", "none"]
+    if options.launch == "threads":
+        processes, settings["runtime.ranks"] = [], options.ranks
+    command = [*processes, options.tessera, "train", str(empty),
+               *(f"{key}={value}" for key, value in settings.items()), *overrides]
     environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
@@ -59,6 +74,8 @@ def ours(options, strategy, folder, init, *overrides):
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
         lines, peak = alone.submit(measured, options, strategy, folder, f"model.init_from={init}",
                                     *overrides).result()
+    if options.launch == "threads":
+        peak /= options.ranks
     if options.device != "cpu":
         peak = max(line["peak_bytes"]["total"] for line in lines)
     return {"ms": [line["step_ms"] for line in lines], "losses": [line["loss"] for line in lines], "peak": peak}

@@ -3,8 +3,8 @@
 
   tools/bench/torch_strategies.py --model gpt2 --ranks 2 --batch 4 --sequence 256 --steps 4
 
-Needs torch and transformers, and build/bin/tessera with MPI. Every rank is a process, ours under mpirun and
-theirs with gloo on the CPU (`--device cuda`: NCCL). Both train GPT-2 in f32 with AdamW from the same
+Needs torch and transformers, and build/bin/tessera with MPI. Every rank is a process, ours under mpirun (or a
+thread, with --launch threads) and theirs with gloo on the CPU (`--device cuda`: NCCL). Both train GPT-2 in f32 with AdamW from the same
 safetensors; PyTorch runs Transformers' model. The file of tokens holds one window, so that all rows of all
 batches are this window, in any order of samples. Each strategy of theirs runs right after ours of the
 same kind, and a ratio divides the medians of these neighbours.
@@ -21,8 +21,8 @@ import signal
 import sys
 import tempfile
 
-from torch_ranks import (median_ms, ours, process_group, read_window, resident_peak, tessera, torch_ranks, torch_steps,
-                         write_window)
+from torch_ranks import (add_options, median_ms, ours, process_group, read_window, resident_peak, tessera, torch_ranks,
+                         torch_steps, write_window)
 
 PAIRS = {"ddp": "ddp", "fsdp1": "fsdp_flat", "fsdp2": "fsdp"}  # theirs: ours
 
@@ -85,15 +85,10 @@ def row(name, result, tokens, baseline=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="gpt2", help="a GPT-2 preset of tessera")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="of each rank")
-    parser.add_argument("--batch", type=int, default=4, help="rows of all ranks")
-    parser.add_argument("--sequence", type=int, default=256)
     parser.add_argument("--steps", type=int, default=4, help="the first is not timed")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--strategies", default="ddp,fsdp1,fsdp2")
-    parser.add_argument("--tessera", default="build/bin/tessera")
-    parser.add_argument("--json", help="also write the figures to this file")
+    add_options(parser, batch=4)
     options = parser.parse_args()
     if options.batch % options.ranks:
         sys.exit(f"--batch {options.batch} is not a multiple of --ranks {options.ranks}")
