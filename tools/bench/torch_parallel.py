@@ -3,7 +3,7 @@
 
   tools/bench/torch_parallel.py --model gpt2 --batch 2 --sequence 256 --steps 4 --rounds 3
 
-Needs torch, and build/bin/tessera with MPI and bench_step beside it. Every rank is a process on the CPU, ours
+Needs torch, and build/bin/tessera with MPI and bench_step next to it. Every rank is a process on the CPU, ours
 under mpirun (or a thread, with --launch threads) and theirs with gloo.
 All ranks share out one model, GPT-2 or Llama 3, in f32 with AdamW. Ours and theirs take turns, --rounds times.
 A ratio divides the medians of neighbours in time, and the median of these ratios is printed.
