@@ -132,13 +132,13 @@ def batch(options):
 def gathered_attention(rank, ranks, sequence):
     """Attention of a rank's two pieces of a row, one from either end, to the gathered keys and values."""
     import torch
-    from torch.distributed._functional_collectives import all_gather_tensor_autograd
+    from torch.distributed._functional_collectives import all_gather_single_autograd
     size, own = sequence // (2 * ranks), (rank, 2 * ranks - 1 - rank)
     masks = [torch.ones(size, (piece + 1) * size, dtype=torch.bool).tril(piece * size) for piece in own]
     order = [2 * min(piece, 2 * ranks - 1 - piece) + (piece >= ranks) for piece in range(2 * ranks)]
 
     def attend(q, k, v):
-        gathered = all_gather_tensor_autograd(torch.stack((k, v)), gather_dim=3, group=torch.distributed.group.WORLD)
+        gathered = all_gather_single_autograd(torch.stack((k, v)), gather_dim=3, group=torch.distributed.group.WORLD)
         pieces = gathered.chunk(2 * ranks, dim=3)
         keys, values = torch.cat([pieces[piece] for piece in order], dim=3)
         return torch.cat([torch.nn.functional.scaled_dot_product_attention(
