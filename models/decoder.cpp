@@ -322,7 +322,7 @@ Variable Decoder::logits(const Tensor& inputs, const Tensor& document_starts) {
   return head_unit().run_once(
       [&](const Variable& h) {
         const Variable logits = linear(final_norm(h), head_weight(), Parameter());
-        const Axis& axis = head_weight().tensor_axis();
+        const SharedAxis& axis = head_weight().tensor_axis();
         if (axis == nullptr || axis->ranks() == 1) return logits;
         const std::int64_t rows = inputs.numel(), own = logits.shape()[-1];
         const Tensor all =
@@ -386,7 +386,7 @@ Tensor Decoder::wide_logits(const Variable& rows) const {
 }
 
 Variable Decoder::whole(const Variable& x, const Tensor& ids) const {
-  const Axis& axis = head_weight().tensor_axis();
+  const SharedAxis& axis = head_weight().tensor_axis();
   if (axis == nullptr) return x;
   const Tensor rows =
       whole_rows(axis, x.data().reshape({x.data().numel() / shape_.width, shape_.width}));

@@ -75,7 +75,7 @@ std::int64_t common_power_of_two(std::int64_t a, std::int64_t b, std::int64_t mo
 /// that share out the heads add up groups of heads.
 class NormWeightGradient {
  public:
-  NormWeightGradient(const JoinedGradient& dweight, const Axis& axis, std::int64_t groups)
+  NormWeightGradient(const JoinedGradient& dweight, const SharedAxis& axis, std::int64_t groups)
       : axis_(axis),
         groups_(groups),
         sum_(dweight.window(), dweight.accumulate(), token_leaves()) {}
@@ -99,7 +99,7 @@ class NormWeightGradient {
   }
 
  private:
-  const Axis axis_;
+  const SharedAxis axis_;
   const std::int64_t groups_;
   LeafSum sum_;
 };
@@ -108,7 +108,7 @@ class NormWeightGradient {
 void normalize_backward(const Tensor& dx, const Tensor& x, const Tensor& rstd, const QkNorm& norm,
                         std::int64_t heads, std::int64_t kv_heads) {
   const JoinedGradient dweight(norm.weights);
-  const Axis axis = dweight.window().defined() ? axis_of(norm.weights) : nullptr;
+  const SharedAxis axis = dweight.window().defined() ? axis_of(norm.weights) : nullptr;
   const std::int64_t groups =
       axis == nullptr ? 1 : common_power_of_two(heads, kv_heads, axis->own_parts());
   NormWeightGradient sum(dweight, axis, groups);

@@ -43,14 +43,14 @@ Tensor rounded(const Tensor& sums, const Tensor& bias, const Tensor& residual, D
 
 }  // namespace
 
-const Axis& axis_of(const JoinedParameters& parameters) {
+const SharedAxis& axis_of(const JoinedParameters& parameters) {
   return parameters.parts().front().tensor_axis();
 }
 Divided divided_by(const JoinedParameters& parameters) {
   return parameters.parts().front().cut().divided;
 }
 
-Tensor whole_rows(const Axis& axis, const Tensor& own) {
+Tensor whole_rows(const SharedAxis& axis, const Tensor& own) {
   if (axis == nullptr || axis->ranks() == 1 || !axis->shares_rows()) return own;
   const Tensor whole = activation({axis->rows(), own.size(1)}, own.dtype());
   own_rows(axis, whole).copy_from(own);
@@ -58,12 +58,12 @@ Tensor whole_rows(const Axis& axis, const Tensor& own) {
   return whole;
 }
 
-Tensor own_rows(const Axis& axis, const Tensor& whole) {
+Tensor own_rows(const SharedAxis& axis, const Tensor& whole) {
   if (axis == nullptr) return whole;
   return whole.slice(axis->first_row(), axis->first_row() + axis->own_rows());
 }
 
-Tensor scatter_sums(const Axis& axis, const Tensor& sums) {
+Tensor scatter_sums(const SharedAxis& axis, const Tensor& sums) {
   if (axis->ranks() == 1) return sums;
   if (!axis->shares_rows()) {
     axis->all_reduce(sums);
@@ -74,7 +74,7 @@ Tensor scatter_sums(const Axis& axis, const Tensor& sums) {
   return own;
 }
 
-Tensor whole_columns(const Axis& axis, const Tensor& own, std::int64_t columns) {
+Tensor whole_columns(const SharedAxis& axis, const Tensor& own, std::int64_t columns) {
   if (axis == nullptr || axis->ranks() == 1) return own;
   const std::int64_t rows = own.size(0), each = own.size(1), ranks = axis->ranks();
   const Tensor parts = activation({ranks * rows, each}, own.dtype());
@@ -94,11 +94,11 @@ Tensor whole_columns(const Axis& axis, const Tensor& own, std::int64_t columns) 
   return whole.reshape({rows, columns});
 }
 
-void sum_over_ranks(const Axis& axis, const Tensor& x) {
+void sum_over_ranks(const SharedAxis& axis, const Tensor& x) {
   if (axis->ranks() > 1) axis->all_reduce(x);
 }
 
-Tensor sum_over_inputs(const Axis& axis, const Tensor& x, const Tensor& weight,
+Tensor sum_over_inputs(const SharedAxis& axis, const Tensor& x, const Tensor& weight,
                        Transpose transpose_weight, const Tensor& bias, const Tensor& residual) {
   const std::int64_t outputs = weight.size(transpose_weight == Transpose::yes ? 0 : 1);
   const Tensor sums = activation({x.size(0), outputs}, statistics_dtype(x.dtype()));
@@ -107,7 +107,7 @@ Tensor sum_over_inputs(const Axis& axis, const Tensor& x, const Tensor& weight,
   return rounded(scatter_sums(axis, sums), bias, residual, x.dtype());
 }
 
-Tensor sum_over_outputs(const Axis& axis, const Tensor& dy, const JoinedParameters& weight,
+Tensor sum_over_outputs(const SharedAxis& axis, const Tensor& dy, const JoinedParameters& weight,
                         Transpose transpose_weight, const Tensor& received) {
   const Tensor data = weight.data();
   const std::int64_t inputs = data.size(transpose_weight == Transpose::yes ? 1 : 0);
@@ -117,7 +117,7 @@ Tensor sum_over_outputs(const Axis& axis, const Tensor& dy, const JoinedParamete
   return rounded(scatter_sums(axis, sums), {}, received, dy.dtype());
 }
 
-std::int64_t row_leaves(const Axis& axis) {
+std::int64_t row_leaves(const SharedAxis& axis) {
   if (axis == nullptr || !axis->shares_rows()) return token_leaves();
   return context_axis() == nullptr ? axis->own_parts() : token_leaves() / axis->ranks();
 }
@@ -126,7 +126,7 @@ namespace {
 
 /// Memory for a rank's own sum, where ranks share out the rows.
 Tensor own_sum(const Parameter& parameter) {
-  const Axis& axis = parameter.tensor_axis();
+  const SharedAxis& axis = parameter.tensor_axis();
   if (!parameter.trainable() || axis == nullptr || axis->ranks() == 1 || !axis->shares_rows()) {
     return {};
   }

@@ -19,34 +19,34 @@
 
 namespace tessera {
 
-using Axis = std::shared_ptr<TensorAxis>;
+using SharedAxis = std::shared_ptr<TensorAxis>;
 
 /// The axis of the parameters; null without one.
-const Axis& axis_of(const JoinedParameters& parameters);
+const SharedAxis& axis_of(const JoinedParameters& parameters);
 Divided divided_by(const JoinedParameters& parameters);
 
 /// The rows [N, C] of all ranks, from this one's: `own` itself if these are all. A collective.
-Tensor whole_rows(const Axis& axis, const Tensor& own);
+Tensor whole_rows(const SharedAxis& axis, const Tensor& own);
 /// This rank's rows of all, a view.
-Tensor own_rows(const Axis& axis, const Tensor& whole);
+Tensor own_rows(const SharedAxis& axis, const Tensor& whole);
 /// This rank's rows of the sum over ranks of their `sums` [N, C] f32 (f64). A collective.
-Tensor scatter_sums(const Axis& axis, const Tensor& sums);
+Tensor scatter_sums(const SharedAxis& axis, const Tensor& sums);
 /// The columns [n, `columns`] of all ranks, from this one's [n, padded]. A collective.
-Tensor whole_columns(const Axis& axis, const Tensor& own, std::int64_t columns);
+Tensor whole_columns(const SharedAxis& axis, const Tensor& own, std::int64_t columns);
 /// x = the sum over ranks of x, f32 or f64. A collective.
-void sum_over_ranks(const Axis& axis, const Tensor& x);
+void sum_over_ranks(const SharedAxis& axis, const Tensor& x);
 
 /// y [own rows, O] = residual + (x weight + bias), with the inputs I divided: x [N, I] and the weight have
 /// the rank's. bias [O] and residual, of y's shape, may be undefined. A collective.
-Tensor sum_over_inputs(const Axis& axis, const Tensor& x, const Tensor& weight,
+Tensor sum_over_inputs(const SharedAxis& axis, const Tensor& x, const Tensor& weight,
                        Transpose transpose_weight, const Tensor& bias, const Tensor& residual);
 /// dx [own rows, I] = received + dy weight^T, with the outputs O divided: dy [N, O] and the weights have the
 /// rank's. `received`, of dx's shape, may be undefined. A collective.
-Tensor sum_over_outputs(const Axis& axis, const Tensor& dy, const JoinedParameters& weight,
+Tensor sum_over_outputs(const SharedAxis& axis, const Tensor& dy, const JoinedParameters& weight,
                         Transpose transpose_weight, const Tensor& received);
 
 /// Leaves of this rank's rows (context_axis.h): those of its tokens, or its share of them.
-std::int64_t row_leaves(const Axis& axis);
+std::int64_t row_leaves(const SharedAxis& axis);
 
 /// The gradient of a parameter that is a sum over rows, as a norm's weight is: a LeafSum over this rank's
 /// rows and, where tensor ranks share rows out, the sum over these.

@@ -148,7 +148,7 @@ class Head {
     }
   }
 
-  const Axis axis_;
+  const SharedAxis axis_;
   const Tensor weight_;
   const std::vector<Classes> classes_;
   const double loss_scale_;

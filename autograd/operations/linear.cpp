@@ -113,7 +113,7 @@ struct MlpLayers {
 };
 
 /// y = residual + (x weight + bias), of the rows of x, or this rank's rows of a divided sum.
-Tensor product_of_inputs(const Axis& axis, const Tensor& x, const JoinedParameters& weight,
+Tensor product_of_inputs(const SharedAxis& axis, const Tensor& x, const JoinedParameters& weight,
                          Transpose transpose, const JoinedParameters& bias,
                          const Tensor& residual) {
   if (axis != nullptr) {
@@ -127,7 +127,7 @@ Tensor product_of_inputs(const Axis& axis, const Tensor& x, const JoinedParamete
 
 /// dx = received + dy weight^T, of the rows of dy, or this rank's rows of a divided sum. `received` may be
 /// undefined.
-Tensor product_of_outputs(const Axis& axis, const Tensor& dy, const JoinedParameters& weight,
+Tensor product_of_outputs(const SharedAxis& axis, const Tensor& dy, const JoinedParameters& weight,
                           Transpose transpose, const Tensor& received) {
   if (axis != nullptr) return sum_over_outputs(axis, dy, weight, transpose, received);
   const std::int64_t inputs = weight.held_shape()[transpose == Transpose::yes ? 1 : 0];
@@ -141,7 +141,7 @@ Tensor product_of_outputs(const Axis& axis, const Tensor& dy, const JoinedParame
 }
 
 Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residual) {
-  const Axis axis = axis_of(layers.fc_weight);
+  const SharedAxis axis = axis_of(layers.fc_weight);
   const Tensor own = as_rows(x.data()), rows = whole_rows(axis, own);
   const std::int64_t N = rows.size(0), outputs = layers.outputs_of(layers.proj_weight);
   const Shape shape = x.shape().with(-1, outputs);
@@ -185,7 +185,8 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
 namespace {
 
 /// The shape of a linear layer's result [rows, outputs]. All rows of a pass are [B, T, outputs].
-Shape shape_of_result(const Variable& x, const Axis& axis, Divided divided, std::int64_t outputs) {
+Shape shape_of_result(const Variable& x, const SharedAxis& axis, Divided divided,
+                      std::int64_t outputs) {
   if (axis == nullptr) return x.shape().with(-1, outputs);
   if (divided != Divided::inputs) return axis->shape_of_rows(outputs);
   return axis->ranks() > 1 && axis->shares_rows() ? Shape{axis->own_rows(), outputs}
@@ -199,12 +200,12 @@ Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedP
   check(layout == WeightLayout::out_in || weight.parts().size() == 1,
         "linear: weights stored as [in, out] have no rows to be joined");
   const Transpose transpose = transposition(layout);
-  const Axis axis = axis_of(weight);
+  const SharedAxis axis = axis_of(weight);
   const Divided divided = divided_by(weight);
   // Rows come from all ranks unless they are there, each with the channels that this rank has.
-  const Axis gathers = divided == Divided::inputs ? nullptr : axis;
-  const Axis sums_inputs = divided == Divided::inputs ? axis : nullptr;
-  const Axis sums_outputs =
+  const SharedAxis gathers = divided == Divided::inputs ? nullptr : axis;
+  const SharedAxis sums_inputs = divided == Divided::inputs ? axis : nullptr;
+  const SharedAxis sums_outputs =
       divided == Divided::outputs || divided == Divided::vocabulary ? axis : nullptr;
   const Tensor own = as_rows(x.data());
   const Shape shape = shape_of_result(x, axis, divided, outputs_of(weight, layout));
@@ -322,7 +323,7 @@ class Lookup {
  private:
   Tensor ids_;
   Parameter table_;
-  Axis axis_;
+  SharedAxis axis_;
   TablePart part_;
 };
 

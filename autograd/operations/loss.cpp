@@ -44,7 +44,7 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
                               double loss_scale, int ignore_index, std::int64_t chunk,
                               FurtherUse further_use) {
-  const Axis& axis = weight.tensor_axis();
+  const SharedAxis& axis = weight.tensor_axis();
   const Tensor rows = whole_rows(axis, as_rows(x.data()));
   const Tensor loss = activation({1}, statistics_dtype(x.dtype()));
   const bool recording = gradients_enabled() && (x.requires_gradient() || weight.trainable());

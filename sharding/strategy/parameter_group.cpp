@@ -5,9 +5,6 @@
 
 #include "runtime/check.h"
 #include "runtime/context.h"
-#include "sharding/comm/stream.h"
-#include "sharding/strategy/expert_axis.h"
-#include "sharding/strategy/tensor_ranks.h"
 
 namespace tessera {
 
@@ -146,35 +143,6 @@ Tensors ParameterGroup::gradients(bool divided_only) const {
     }
   }
   return all;
-}
-
-void ParameterGroup::visit_whole(
-    const std::function<void(const Parameter&, const Tensor&)>& visit) {
-  const bool owns_all = group_.placement.layout == Layout::whole;
-  for (int b = 0; b < group_.bucket_count(); ++b) {
-    const BucketLayout& bucket = group_.buckets()[b];
-    Tensor buffer;
-    if (!owns_all) {
-      buffer = Tensor::zeros({bucket.elements}, DType::f32);
-      communication_stream().wait(context().compute_stream().record());
-      Copies copies;
-      for (int p = 0; p < bucket.parameter_count(); ++p) {
-        copies.push_back({resources_.own_place(b, p, buffer), resources_.shard_of(b, p).data});
-      }
-      queue_copies(std::move(copies));
-      exchange_->gather(bucket, buffer, communication_stream());
-      wait_for_communication(communication_stream().record());
-    }
-    for (int p = 0; p < bucket.parameter_count(); ++p) {
-      const Parameter& parameter = bucket.parameters[p];
-      Tensor held = owns_all ? in_f32(resources_.shard_of(b, p).data.reshape(bucket.shapes[p]))
-                             : window_of(bucket, p, buffer);
-      if (tensors_ != nullptr && is_divided(parameter, group_.cut)) {
-        held = gather_tensor_parts(parameter, group_.cut, held, *tensors_);
-      }
-      visit(parameter, experts_ == nullptr ? held : gather_experts(parameter, held, *experts_));
-    }
-  }
 }
 
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include "sharding/strategy/gradient_buckets.h"
 #include "sharding/strategy/own_values.h"
 #include "sharding/strategy/parameter_store.h"
+#include "sharding/strategy/whole_parameters.h"
 
 namespace tessera {
 
@@ -44,8 +45,10 @@ class ParameterGroup {
 
   /// The group's reduced gradients on this rank; optionally of parameters that tensor ranks share out.
   Tensors gradients(bool divided_only = false) const;
-  /// Gathers the masters bucket by bucket in f32 and calls `visit` with each parameter.
-  void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit);
+  /// See visit_whole_parameters.
+  void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) {
+    visit_whole_parameters(resources_, experts_, tensors_, visit);
+  }
 
  private:
   void make_shards(std::uint64_t seed);

@@ -56,7 +56,7 @@ Tensor side_by_side(const Tensor& a, const Tensor& b) {
 }
 
 /// A parameter that is cut over the axis, with its window open on this rank's part of `whole`.
-Parameter cut_parameter(const Axis& axis, const Tensor& whole, const Cut& cut) {
+Parameter cut_parameter(const SharedAxis& axis, const Tensor& whole, const Cut& cut) {
   const Parameter parameter("weight", whole.shape(), Initializer::zeros());
   parameter.set_cut(cut);
   const CutSizes sizes = {.tensors = axis->ranks(), .sum_parts = axis->sum_parts()};
@@ -71,7 +71,7 @@ Parameter cut_parameter(const Axis& axis, const Tensor& whole, const Cut& cut) {
   parameter.open(tensor_of(part, held.shape, whole.dtype()));
   return parameter;
 }
-Tensor part_of(const Axis& axis, const Tensor& whole, const Cut& cut) {
+Tensor part_of(const SharedAxis& axis, const Tensor& whole, const Cut& cut) {
   return cut_parameter(axis, whole, cut).data();
 }
 
@@ -85,7 +85,7 @@ Cut by_columns(std::int64_t groups = 1) {
 // ---- ranks
 
 /// The results on each of `ranks` ranks, for a pass over so many rows.
-using Compute = std::function<std::vector<Tensor>(const Axis&)>;
+using Compute = std::function<std::vector<Tensor>(const SharedAxis&)>;
 std::vector<std::vector<Values>> on_axis(int ranks, std::int64_t rows, const Compute& compute) {
   std::vector<std::vector<Values>> results(static_cast<std::size_t>(ranks));
   current_stream().synchronize();  // it has written the ranks' inputs
@@ -118,12 +118,12 @@ Values rows_of_all(const std::vector<std::vector<Values>>& results, std::size_t 
 /// `compute` has this rank's rows as its result. For every number of ranks the rows of all have the bits of
 /// one rank, and the expected values.
 void check_rows(std::int64_t rows, DType dtype, const Values& expected,
-                const std::function<Tensor(const Axis&)>& compute) {
+                const std::function<Tensor(const SharedAxis&)>& compute) {
   Values one;
   for (const int ranks : {1, 2, 4, 8}) {
     CAPTURE(ranks, rows, name_of(dtype));
     const Values all = rows_of_all(
-        on_axis(ranks, rows, [&](const Axis& axis) { return std::vector{compute(axis)}; }), 0,
+        on_axis(ranks, rows, [&](const SharedAxis& axis) { return std::vector{compute(axis)}; }), 0,
         rows);
     if (ranks == 1) one = all;
     CHECK((all == one));
@@ -168,7 +168,7 @@ TEST_CASE("divided: sums over inputs have the bits of one rank, with a bias and 
                    out_in = normal_tensor({O, I}, dtype, "weight"),
                    in_out = normal_tensor({I, O}, dtype, "weight");
       Values expected = product(to_doubles(x), to_doubles(in_out), I, O);
-      check_rows(rows, dtype, expected, [&](const Axis& axis) {
+      check_rows(rows, dtype, expected, [&](const SharedAxis& axis) {
         return sum_over_inputs(axis, part_of(axis, x, by_columns()),
                                part_of(axis, in_out, by_rows(Divided::inputs)), Transpose::no, {},
                                {});
@@ -176,7 +176,7 @@ TEST_CASE("divided: sums over inputs have the bits of one rank, with a bias and 
       expected = product(to_doubles(x), transposed(to_doubles(out_in), I), I, O);
       add_to(expected, to_doubles(bias));
       add_to(expected, to_doubles(residual));
-      check_rows(rows, dtype, expected, [&](const Axis& axis) {
+      check_rows(rows, dtype, expected, [&](const SharedAxis& axis) {
         return sum_over_inputs(axis, part_of(axis, x, by_columns()),
                                part_of(axis, out_in, by_columns()), Transpose::yes, bias.clone(),
                                own_rows(axis, residual));
@@ -197,7 +197,7 @@ TEST_CASE("divided: sums over the outputs of joined layers have the bits of one 
       Values expected = product(to_doubles(dq), to_doubles(q), Q, I);
       add_to(expected, product(to_doubles(dk), to_doubles(k), K, I));
       add_to(expected, to_doubles(received));
-      check_rows(rows, dtype, expected, [&](const Axis& axis) {
+      check_rows(rows, dtype, expected, [&](const SharedAxis& axis) {
         const JoinedParameters weights(
             {cut_parameter(axis, q, by_rows()), cut_parameter(axis, k, by_rows())});
         const Tensor dy =
@@ -216,7 +216,7 @@ TEST_CASE("divided: sums over outputs in groups, as GPT-2 packs them, have the b
       const Tensor weight = normal_tensor({I, O}, dtype, "weight"),
                    dy = normal_tensor({rows, O}, dtype, "dy");
       const Values expected = product(to_doubles(dy), transposed(to_doubles(weight), O), O, I);
-      check_rows(rows, dtype, expected, [&](const Axis& axis) {
+      check_rows(rows, dtype, expected, [&](const SharedAxis& axis) {
         return sum_over_outputs(axis, part_of(axis, dy, by_columns(3)),
                                 cut_parameter(axis, weight, by_columns(3)), Transpose::no, {});
       });
@@ -233,7 +233,7 @@ TEST_CASE("divided: whole rows and columns are gathered from the ranks' own") {
     const Tensor classes = tensor_of(transposed(to_doubles(x), C), {C, rows}, DType::f32);
     for (const int ranks : {1, 2, 4, 8}) {
       CAPTURE(ranks, rows);
-      const auto results = on_axis(ranks, rows, [&](const Axis& axis) {
+      const auto results = on_axis(ranks, rows, [&](const SharedAxis& axis) {
         const Tensor own = part_of(axis, classes, by_rows(Divided::vocabulary));
         const Tensor columns =
             tensor_of(transposed(to_doubles(own), rows), {rows, own.size(0)}, DType::f32);
@@ -260,7 +260,7 @@ TEST_CASE("divided: a sum over rows has the bits of one rank, overwriting and ad
       Values one;
       for (const int ranks : {1, 2, 4, 8}) {
         CAPTURE(ranks, rows, accumulate == Accumulate::yes);
-        const auto results = on_axis(ranks, rows, [&](const Axis& axis) {
+        const auto results = on_axis(ranks, rows, [&](const SharedAxis& axis) {
           const Parameter norm("norm", {C}, Initializer::zeros());
           norm.share_out(axis, norm.shape());
           norm.open_gradient(accumulate == Accumulate::yes ? before.clone()
@@ -286,7 +286,7 @@ TEST_CASE("divided: a sum over rows has the bits of one rank, overwriting and ad
 
 TEST_CASE("divided: a frozen parameter's sum over rows asks for no gradient") {
   const test::Rank rank;
-  on_axis(2, kShared, [](const Axis& axis) {
+  on_axis(2, kShared, [](const SharedAxis& axis) {
     const Parameter norm("norm", {3}, Initializer::zeros());
     norm.share_out(axis, norm.shape());
     norm.set_trainable(false);
@@ -329,9 +329,9 @@ struct LossReference {
 };
 
 /// The loss, dx of this rank's rows, and dweight of its part, which had the values of `before`.
-std::vector<Tensor> differentiated_loss(const Axis& axis, const Tensor& x, const Tensor& weight,
-                                        const Tensor& targets, double scale, const Tensor& before,
-                                        std::int64_t chunk) {
+std::vector<Tensor> differentiated_loss(const SharedAxis& axis, const Tensor& x,
+                                        const Tensor& weight, const Tensor& targets, double scale,
+                                        const Tensor& before, std::int64_t chunk) {
   const Cut cut = by_rows(Divided::vocabulary);
   const Parameter head = cut_parameter(axis, weight, cut);
   HeadGradients gradients = {.dx = test::poisoned(x.shape(), DType::f32),
@@ -373,7 +373,7 @@ TEST_CASE("divided: the head's loss and gradients have the bits of one rank") {
           std::vector<Values> one;
           for (const int ranks : {1, 2, 4, 8}) {
             CAPTURE(name_of(dtype), classes, rows, ranks, accumulate == Accumulate::yes);
-            const auto results = on_axis(ranks, rows, [&](const Axis& axis) {
+            const auto results = on_axis(ranks, rows, [&](const SharedAxis& axis) {
               return differentiated_loss(axis, x, weight, targets, kScale, before, /*chunk=*/6);
             });
             Values dweight = joined(results, 2);
