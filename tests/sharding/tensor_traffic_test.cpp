@@ -29,6 +29,14 @@ TEST_CASE("tensor traffic: a layer on two ranks that share out its rows") {
       TensorTraffic::Bytes{.added = 4 * (30 + 3 * 2) + 2 * 6, .copied = 2 * 48 + 4 * (12 + 3 * 1)});
 }
 
+// The same layer in a stage without the embedding and the head: 6 gathers, 4 scatters, and 2 norms.
+TEST_CASE("tensor traffic: a stage in the middle of a pipeline") {
+  const TensorTraffic traffic = {
+      .rows = 4, .width = 3, .forward_passes = {1}, .embeds = false, .has_head = false};
+  CHECK(traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1) ==
+        TensorTraffic::Bytes{.added = 4 * (24 + 2 * 2), .copied = 4 * (36 + 2 * 1)});
+}
+
 // With 4 parts of a sum, 6 rows are not shared out. Every rank has all rows, so that nothing is gathered,
 // and norms need no sum. A sum of 6 x 3 numbers is an all-reduce: each rank owns 9 of them, sends 9 and
 // copies 9. There are 4 in the layer, 1 for the embedding's rows and 1 for the head.
