@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-/// As attention_forward and attention_backward (kernels/attention/op.h), whose arguments these are.
+/// As attention_forward and attention_backward (kernels/attention/op.h), with their arguments.
 /// `first_key` i32 [P B, t] counts from the row's first token. Collectives.
 void context_attention_forward(const ContextAxis& axis, const Heads& o, Out logsumexp,
                                const Heads& q, const Heads& k, const Heads& v, float scale,

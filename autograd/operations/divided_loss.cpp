@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// Some of this rank's rows of the head's weight, whose classes are one part of all sums.
+/// Some of this rank's rows of the head's weight: the classes of one part of all sums.
 struct Classes {
   std::int64_t first_class = 0;
   std::int64_t first_row = 0, count = 0;

@@ -287,7 +287,7 @@ Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a,
 
 namespace {
 
-/// Rows of a table whose vocabulary ranks share out, or that every rank has.
+/// Rows of a table. Ranks share out its vocabulary, or every rank has all of it.
 class Lookup {
  public:
   Lookup(const Tensor& ids, const Parameter& table)

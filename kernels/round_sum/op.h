@@ -1,4 +1,4 @@
-// The end of a product whose sums are formed in f32: bias, residual, and one rounding.
+// The end of a product with sums in f32: bias, residual, and one rounding.
 //
 //   y[n, c] = residual[n, c] + (sums[n, c] + bias[c])
 //

@@ -19,7 +19,7 @@
 //
 //   m = max(m_a, m_b),  sum_a exp(m_a - m) + sum_b exp(m_b - m),  the sum of the targets' logits
 //
-// in the balanced tree of kernels/tree_reduce/op.h. (Of the targets' logits all but one are 0.) So a
+// in the balanced tree of kernels/tree_reduce/op.h. (All but one of the targets' logits are 0.) So a
 // rank combines its parts, gathers the other ranks' results and combines these: the bits depend on the
 // parts alone, not on the number of ranks, where both numbers are powers of two. This is the parallel
 // form of the online softmax (Milakov, Gimelshein 2018); Megatron-LM divides the vocabulary likewise

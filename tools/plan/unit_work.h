@@ -15,7 +15,7 @@ namespace tessera {
 /// pass is one piece of work: rows that travel to experts and back come behind it.
 class UnitWork final : public UnitHooks {
  public:
-  /// A micro-batch of `rows` sequences, whose tokens `context_ranks` ranks share out. Does not attach
+  /// A micro-batch of `rows` sequences; `context_ranks` ranks share out their tokens. Does not attach
   /// itself to the units.
   UnitWork(LanguageModel& model, UnitHooks& next, std::int64_t rows, std::int64_t length,
            int context_ranks);
