@@ -13,9 +13,9 @@ namespace tessera {
 // backward is done, or until its graph is dropped (or nothing was recorded).
 class Unit::Run final : public BackwardScope {
  public:
-  explicit Run(Unit& unit) : unit_(unit) { ++unit_.pending_runs_; }
+  explicit Run(Unit& unit) : unit_(unit), runs_of_pass_(unit.pending_runs_) { ++*runs_of_pass_; }
   ~Run() override {
-    if (pending_) --unit_.pending_runs_;
+    if (pending_) --*runs_of_pass_;
   }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
@@ -27,12 +27,13 @@ class Unit::Run final : public BackwardScope {
   void after_backward() override {
     span_.reset();
     pending_ = false;
-    if (--unit_.pending_runs_ > 0) return;
+    if (--*runs_of_pass_ > 0) return;
     if (unit_.hooks_ != nullptr) unit_.hooks_->after_backward(unit_);
   }
 
  private:
   Unit& unit_;
+  const std::shared_ptr<int> runs_of_pass_;
   bool pending_ = true;
   std::optional<Span> span_;  // of the unit's backward pass
 };

@@ -51,6 +51,10 @@ class Unit {
   void set_checkpointing(bool on) { checkpointing_ = on; }
   bool checkpointing() const { return checkpointing_; }
 
+  /// The runs that follow are of another forward pass than those before. So several passes may have been
+  /// forward and not yet backward, as in a pipeline.
+  void start_pass() { pending_runs_ = std::make_shared<int>(0); }
+
   /// forward(input) between the hooks, as one stretch of the backward pass. A unit may run several
   /// times per forward pass (tied weights). after_backward is called once, when all of these runs
   /// have been through backward. A run whose graph is dropped does not count.
@@ -70,8 +74,8 @@ class Unit {
   bool at_both_ends_;
   UnitHooks* hooks_ = nullptr;
   bool checkpointing_ = false;
-  /// Recorded runs that have not been through backward.
-  int pending_runs_ = 0;
+  /// Recorded runs of a forward pass that have not been through backward.
+  std::shared_ptr<int> pending_runs_ = std::make_shared<int>(0);
 };
 
 /// A model's units in forward order.

@@ -302,7 +302,7 @@ Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Ten
   check(targets.shape() == inputs.shape(),
         "the targets are {}; expected the shape of the inputs, {}", describe(targets),
         describe(inputs));
-  const bool counts = training && routers_ && stage.last - stage.first == parts();
+  const bool counts = training && routers_;
   if (counts) routers_->start_forward();
   const Variable y =
       trunk(stage, x, inputs, placed({.training = training}, inputs, document_starts));

@@ -178,9 +178,8 @@ void save_pretrained(const fs::path& folder, const LanguageModel& model,
   const TensorNames names = family_of(model.config()).tensor_names;
   const NamedTensors biases = router_biases(model);
   TensorInfos infos;
-  for (const Shard& shard : parameters.shards()) {
-    for (const StoredTensor& tensor :
-         usual_tensors(shard.parameter.name(), shard.parameter.shape(), names)) {
+  for (const Parameter& parameter : parameters.parameters()) {
+    for (const StoredTensor& tensor : usual_tensors(parameter.name(), parameter.shape(), names)) {
       infos.push_back({tensor.name, {.shape = tensor.shape}});
     }
   }

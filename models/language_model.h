@@ -48,7 +48,7 @@ class LanguageModel : public Module {
 
   /// The parts of loss() that one rank of a pipeline computes. `x` is the residual stream [B, T, width] before them,
   /// undefined before the embedding. Returns the residual stream behind them, or behind the head the loss.
-  /// Routers count nothing, and add no losses, unless the stage is the whole model.
+  /// Routers count, and add the losses of, the blocks of the stage.
   virtual Variable loss_of_stage(const Stage& stage, const Variable& x, const Tensor& inputs,
                                  const Tensor& targets, double loss_scale, bool training,
                                  const Tensor& document_starts = Tensor()) = 0;

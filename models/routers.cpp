@@ -56,7 +56,7 @@ Routing Routers::route(std::int64_t layer, const Variable& logits, bool training
       tessera::route(used, {.experts_per_token = experts_per_token_,
                             .weights = weights_,
                             .bias = bias_of(layer, statistics_dtype(logits.dtype()))});
-  if (recording_) offsets_of_pass_.push_back(routing.offsets);
+  if (recording_) chosen_in_pass_.push_back({layer, routing.offsets});
   return routing;
 }
 
@@ -72,16 +72,16 @@ void Routers::set_training(const RouterTraining& training) {
 void Routers::start_step(const RouterStep& step) {
   in_step_ = true;
   step_ = step;
-  offsets_of_step_.clear();
+  chosen_in_step_.clear();
   losses_ = Tensor::zeros({step.losses}, DType::f32);
-  passes_ = 0;
+  passes_.assign(biases_.size(), 0);
 }
 
 void Routers::start_forward() {
   recording_ = in_step_;
   const std::int64_t leaves = token_leaves();
   losses_of_leaves_ = recording_ && leaves > 1 ? Tensor::zeros({leaves}, DType::f32) : Tensor();
-  offsets_of_pass_.clear();
+  chosen_in_pass_.clear();
   logits_.clear();
 }
 
@@ -90,7 +90,7 @@ void Routers::finish_forward() {
   recording_ = false;
   if (!logits_.empty()) {
     std::vector<std::int64_t> sums(static_cast<std::size_t>(experts_), 0);
-    for (const Tensor& offsets : offsets_of_pass_) add_counts(sums, 0, offsets);
+    for (const Chosen& chosen : chosen_in_pass_) add_counts(sums, 0, chosen.offsets);
     const std::int64_t tokens = logits_.front().numel() / experts_ * layers();
     const Tensor factors = factors_of(sums, tokens, tokens * step_.micro_batches,
                                       statistics_dtype(logits_.front().dtype()));
@@ -100,23 +100,23 @@ void Routers::finish_forward() {
     }
     logits_.clear();
   }
-  if (losses_of_leaves_.defined()) {
+  if (losses_of_leaves_.defined() && !chosen_in_pass_.empty()) {
     const std::int64_t leaves = losses_of_leaves_.numel();
-    LeafSum sum(loss_of_pass(), Accumulate::yes, leaves);
+    LeafSum sum(loss_of_pass(chosen_in_pass_.front().layer), Accumulate::yes, leaves);
     for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
       sum.add(losses_of_leaves_.slice(leaf, leaf + 1));
     }
   }
-  offsets_of_step_.insert(offsets_of_step_.end(), offsets_of_pass_.begin(), offsets_of_pass_.end());
-  offsets_of_pass_.clear();
-  ++passes_;
+  for (const Chosen& chosen : chosen_in_pass_) {
+    chosen_in_step_.push_back(chosen);
+    ++passes_[static_cast<std::size_t>(chosen.layer)];
+  }
+  chosen_in_pass_.clear();
 }
 
 std::vector<std::int64_t> Routers::counts() const {
   std::vector<std::int64_t> sums(static_cast<std::size_t>(layers() * experts_), 0);
-  for (std::size_t i = 0; i < offsets_of_step_.size(); ++i) {
-    add_counts(sums, static_cast<std::int64_t>(i) % layers(), offsets_of_step_[i]);
-  }
+  for (const Chosen& chosen : chosen_in_step_) add_counts(sums, chosen.layer, chosen.offsets);
   return sums;
 }
 
@@ -225,13 +225,13 @@ void Routers::add_loss(std::int64_t layer, const Tensor& logits) {
       scaled = Tensor::empty({1}, DType::f32);
       cast(scaled, value);
     }
-    const Tensor loss = leaves == 1 ? loss_of_pass() : losses_of_leaves_.slice(leaf, leaf + 1);
+    const Tensor loss = leaves == 1 ? loss_of_pass(layer) : losses_of_leaves_.slice(leaf, leaf + 1);
     add(loss, loss, scaled);
   }
 }
 
-Tensor Routers::loss_of_pass() const {
-  const std::int64_t part = passes_ % step_.losses;
+Tensor Routers::loss_of_pass(std::int64_t layer) const {
+  const std::int64_t part = passes_[static_cast<std::size_t>(layer)] % step_.losses;
   return losses_.slice(part, part + 1);
 }
 

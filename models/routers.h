@@ -88,15 +88,16 @@ class Routers {
 
   /// Begins a step: nothing has been counted.
   void start_step(const RouterStep& step);
-  /// The model calls these before and after a forward pass in training. A block that runs again in
+  /// The model calls these before and after a forward pass in training, of all layers or of some. A block that runs again in
   /// backward is outside of them, and so is not counted twice.
   void start_forward();
   void finish_forward();
-  /// How often this rank chose each expert since start_step(), [layers * E]. Waits for the device.
+  /// How often this rank chose each expert since start_step(), [layers * E]; 0 in layers of other ranks'
+  /// stages. Waits for the device.
   std::vector<std::int64_t> counts() const;
   /// This rank's balance and z-losses since start_step(), without the loss scale, [RouterStep::losses]
-  /// f32: forward pass i adds to part i modulo their number. The sum of all parts and ranks is the
-  /// step's.
+  /// f32: a layer's forward pass i adds to part i modulo their number. The sum of all parts and ranks is
+  /// the step's.
   const Tensor& router_losses() const { return losses_; }
   /// Takes the counts of all ranks: moves the biases, and keeps the counts for `lagged`.
   void finish_step(const std::vector<std::int64_t>& counts);
@@ -129,7 +130,7 @@ class Routers {
   Variable with_forced_choice(const Variable& logits);
   void add_loss(std::int64_t layer, const Tensor& logits);
   /// The part of the losses that this forward pass adds to.
-  Tensor loss_of_pass() const;
+  Tensor loss_of_pass(std::int64_t layer) const;
   std::vector<std::int64_t> counts_of_layer(const std::vector<std::int64_t>& counts,
                                             std::int64_t layer) const;
 
@@ -144,16 +145,20 @@ class Routers {
   /// A forward pass in training is running, within a step.
   bool in_step_ = false, recording_ = false;
   RouterStep step_;
-  /// The offsets of every layer in this forward pass, and in all of this step's.
-  std::vector<Tensor> offsets_of_pass_, offsets_of_step_;
+  struct Chosen {
+    std::int64_t layer = 0;
+    Tensor offsets;
+  };
+  /// Those of every layer in this forward pass, and in all of this step's.
+  std::vector<Chosen> chosen_in_pass_, chosen_in_step_;
   /// hf: the logits of every layer until the last layer has routed.
   std::vector<Tensor> logits_;
   Tensor losses_;
   /// The losses of a pass for each leaf of this rank's tokens (autograd/leaf_sum.h), [leaves] f32, where there
   /// are several: all layers of a leaf are added before leaves are.
   Tensor losses_of_leaves_;
-  /// Forward passes since start_step().
-  std::int64_t passes_ = 0;
+  /// Forward passes of each layer since start_step().
+  std::vector<std::int64_t> passes_;
   LastStep last_;
   /// force_balance: added to the logits.
   Tensor forced_;

@@ -48,9 +48,11 @@ enum class Writes { masters, masters_and_copies };
 class ShardedParameters {
  public:
   virtual ~ShardedParameters() = default;
-  /// This rank's shards: one for every parameter of the model.
+  /// This rank's shards: one for every parameter of the model, or of the rank's stages of it.
   virtual const std::vector<Shard>& shards() const = 0;
-  /// Gathers one parameter after another in f32, in the order of shards(), and calls `visit` with
+  /// Every parameter of the model.
+  virtual std::vector<Parameter> parameters() const = 0;
+  /// Gathers one parameter after another in f32, in the order of parameters(), and calls `visit` with
   /// each. A collective: every rank must call it. The tensor is valid during the call.
   virtual void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) = 0;
 };

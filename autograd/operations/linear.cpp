@@ -3,6 +3,7 @@
 
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
+#include "autograd/deferred_gradients.h"
 #include "autograd/engine.h"
 #include "autograd/joined_parameters.h"
 #include "autograd/leaf_sum.h"
@@ -26,27 +27,30 @@ Tensor data_of(const JoinedParameters& bias) {
   return bias.defined() ? bias.data() : Tensor();
 }
 
-/// Adds to the parameters' gradients of a linear layer with input x and result gradient dy. x may be
-/// undefined if the weight is frozen.
+/// Adds to the parameters' gradients of a linear layer with input x and result gradient dy, or defers that.
+/// x may be undefined if the weight is frozen.
 void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters& bias,
                           const Tensor& x, const Tensor& dy, Transpose transpose) {
-  const JoinedGradient dweight(weight), dbias(bias);
-  const std::int64_t leaves = token_leaves();
-  LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);
-  LeafSum of_bias(dbias.window(), dbias.accumulate(), leaves);
-  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-    const Tensor x_of = rows_of_leaf(x, leaf, leaves), dy_of = rows_of_leaf(dy, leaf, leaves);
-    if (weight.trainable()) {
-      linear_backward_weight(of_weight.next(), of_bias.next(), x_of, dy_of, transpose,
-                             of_weight.accumulate(), of_bias.accumulate());
-    } else if (bias.trainable()) {
-      bias_backward(of_bias.next(), dy_of, of_bias.accumulate());
+  if (!weight.trainable() && !bias.trainable()) return;
+  run_or_defer([weight, bias, x, dy, transpose] {
+    const JoinedGradient dweight(weight), dbias(bias);
+    const std::int64_t leaves = token_leaves();
+    LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);
+    LeafSum of_bias(dbias.window(), dbias.accumulate(), leaves);
+    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+      const Tensor x_of = rows_of_leaf(x, leaf, leaves), dy_of = rows_of_leaf(dy, leaf, leaves);
+      if (weight.trainable()) {
+        linear_backward_weight(of_weight.next(), of_bias.next(), x_of, dy_of, transpose,
+                               of_weight.accumulate(), of_bias.accumulate());
+      } else {
+        bias_backward(of_bias.next(), dy_of, of_bias.accumulate());
+      }
+      of_weight.added();
+      of_bias.added();
     }
-    of_weight.added();
-    of_bias.added();
-  }
-  dweight.finish();
-  dbias.finish();
+    dweight.finish();
+    dbias.finish();
+  });
 }
 
 /// Adds to a table's gradient. Leaves that the head has left, where it has the same weight, are added to

@@ -67,12 +67,14 @@ void add_unit(Bucket& bucket, const Unit& unit, int index) {
   bucket.parameters.insert(bucket.parameters.end(), added.begin(), added.end());
 }
 
-std::vector<Bucket> join_units(const Units& units, const Rule& starts) {
+std::vector<Bucket> join_units(const Units& units, const Rule& rule,
+                               const std::vector<int>& starts) {
   std::vector<Bucket> buckets;
   for (std::size_t i = 0; i < units.size(); ++i) {
     const Unit& unit = *units[i];
-    if (buckets.empty() || unit.at_both_ends() || buckets.back().at_both_ends ||
-        starts.starts_bucket(unit.name(), buckets.back().numel())) {
+    const bool must = std::find(starts.begin(), starts.end(), static_cast<int>(i)) != starts.end();
+    if (buckets.empty() || must || unit.at_both_ends() || buckets.back().at_both_ends ||
+        rule.starts_bucket(unit.name(), buckets.back().numel())) {
       buckets.emplace_back();
     }
     add_unit(buckets.back(), unit, static_cast<int>(i));
@@ -120,9 +122,9 @@ std::int64_t Bucket::numel() const {
 }
 
 std::vector<Bucket> make_buckets(const Units& units, const std::string& rule,
-                                 const PlacementIndex& placement) {
+                                 const PlacementIndex& placement, const std::vector<int>& starts) {
   check_listed_once(units);
-  std::vector<Bucket> joined = join_units(units, Rule(units, rule));
+  std::vector<Bucket> joined = join_units(units, Rule(units, rule), starts);
   mark_tables(joined);
   std::vector<Bucket> buckets;
   for (const Bucket& bucket : joined) {

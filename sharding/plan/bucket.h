@@ -40,10 +40,12 @@ using PlacementIndex = std::function<int(const Parameter&)>;
 ///   "unit"        every unit is a bucket
 ///   "5000000"     neighbouring units are joined until a bucket has that many parameters
 ///   "h.0,h.4"     a bucket begins at each of the named units, and at the first unit
-/// A unit at both ends of the model is never joined with another. Then each bucket is cut again by
+/// A bucket also begins at each of the units with an index in `starts`. A unit at both ends of the
+/// model is never joined with another. Then each bucket is cut again by
 /// the placements of its parameters; without `placement` all have the same one. Raises Error on any
 /// other rule, an unknown unit, or a parameter that two units list.
 std::vector<Bucket> make_buckets(const Units& units, const std::string& rule = "unit",
-                                 const PlacementIndex& placement = {});
+                                 const PlacementIndex& placement = {},
+                                 const std::vector<int>& starts = {});
 
 }  // namespace tessera

@@ -76,6 +76,46 @@ void add_flows(std::vector<Flow>& flows, const Mesh& mesh, const Axes& along,
   add_flow(flows, mesh, along, false, bytes.copied);
 }
 
+/// Activations to the stage behind, and gradients to the stage before.
+void add_messages(std::vector<Flow>& flows, const Plan& plan, int rank) {
+  const PipelinePlan& pipeline = plan.pipeline;
+  std::int64_t messages = 0;
+  for (int stage = plan.pipeline_rank(rank); stage < pipeline.stage_count();
+       stage += pipeline.shape.ranks) {
+    messages += (pipeline.is_last(stage) ? 0 : 1) + (pipeline.sends_gradient(stage) ? 1 : 0);
+  }
+  add_flow(
+      flows, plan.mesh, {"pipeline"}, false,
+      messages * plan.micro_batches * pipeline.message_elements * size(pipeline.message_dtype));
+  flows.back().ranks = 2;
+}
+
+/// Weights of tied ends once a step, and the gradients of the head after each micro-batch.
+void add_tied_messages(std::vector<Flow>& flows, const Plan& plan, int rank) {
+  const PipelinePlan& pipeline = plan.pipeline;
+  const int place = plan.pipeline_rank(rank);
+  std::int64_t weights = 0, gradients = 0;
+  for (const Parameter& parameter : pipeline.tied) {
+    weights += parameter.numel() * size(pipeline.message_dtype);
+    if (parameter.trainable()) gradients += 4 * parameter.numel();
+  }
+  std::int64_t bytes = 0;
+  if (place == 0) bytes = weights;
+  if (place == pipeline.shape.ranks - 1) bytes = plan.micro_batches * gradients;
+  add_flow(flows, plan.mesh, {"pipeline"}, false, bytes);
+  flows.back().ranks = 2;
+}
+
+void add_tied_copy(Footprint& footprint, const Plan& plan, int rank) {
+  const PipelinePlan& pipeline = plan.pipeline;
+  const int place = plan.pipeline_rank(rank);
+  const std::int64_t gradients = 4 * pipeline.tied_elements(/*trained_only=*/true);
+  if (place == 0) footprint.communication += pipeline.tied_slots() * gradients;
+  if (place != pipeline.shape.ranks - 1) return;
+  footprint.parameters += pipeline.tied_elements(false) * size(pipeline.message_dtype);
+  footprint.gradients += gradients;
+}
+
 /// The part of one rank's footprint that is due to one group of the plan.
 class GroupFootprint {
  public:
@@ -205,7 +245,8 @@ class GroupFootprint {
 
   GatherCounts gather_counts() const {
     if (placement_.parameters == Held::sharded) {
-      return gathers_per_step(group_.schedule, group_.gather_slots, plan_.micro_batches);
+      return gathers_per_step(group_.schedule, group_.gather_slots,
+                              plan_.pipeline.passes_of(group_.stage));
     }
     const std::vector<int> none(elements_.size(), 0);
     const std::vector<int> once(elements_.size(), placement_.layout == Layout::whole ? 0 : 1);
@@ -286,8 +327,10 @@ class GroupFootprint {
 Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes) {
   Footprint footprint;
   for (const GroupPlan& group : plan.groups) {
+    if (!plan.holds(group, rank)) continue;
     GroupFootprint(plan, group, rank).add_to(footprint, optimizer_bytes);
   }
+  if (!plan.pipeline.tied.empty()) add_tied_copy(footprint, plan, rank);
   for (const Flow& flow : traffic_of(plan, rank)) {
     footprint.bytes_sent += static_cast<std::int64_t>(flow.bytes);
   }
@@ -297,17 +340,27 @@ Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes)
 std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   std::vector<Flow> flows;
   if (!plan.communicates) return flows;
-  for (const GroupPlan& group : plan.groups) GroupFootprint(plan, group, rank).add_traffic(flows);
+  for (const GroupPlan& group : plan.groups) {
+    const std::size_t first = flows.size();
+    GroupFootprint(plan, group, rank).add_traffic(flows);
+    if (plan.holds(group, rank)) continue;
+    for (std::size_t i = first; i < flows.size(); ++i) flows[i].bytes = 0.0;
+  }
+  if (plan.pipeline.has_several()) add_messages(flows, plan, rank);
+  if (!plan.pipeline.tied.empty()) add_tied_messages(flows, plan, rank);
   if (plan.context_ranks > 1) {
     const auto sent = [&](std::int64_t elements) {
       return sent_by_slices(elements, plan.context_ranks);
     };
-    add_flow(flows, plan.mesh, {"context"}, false, plan.key_bytes * sent(plan.gathered_keys));
-    add_flow(flows, plan.mesh, {"context"}, true, 4 * sent(plan.reduced_keys));
+    const Plan::Keys& keys = plan.keys[static_cast<std::size_t>(plan.pipeline_rank(rank))];
+    add_flow(flows, plan.mesh, {"context"}, false, plan.key_bytes * sent(keys.gathered));
+    add_flow(flows, plan.mesh, {"context"}, true, 4 * sent(keys.reduced));
   }
   if (const int ranks = plan.mesh.has("tensor") ? plan.mesh.size_along({"tensor"}) : 1; ranks > 1) {
-    const auto [added, copied] = plan.tensor_traffic.of_micro_batch(
-        ranks, plan.mesh.place(rank, "tensor"), plan.sum_parts, plan.token_leaves);
+    const TensorTraffic& traffic =
+        plan.tensor_traffic[static_cast<std::size_t>(plan.pipeline_rank(rank))];
+    const auto [added, copied] = traffic.of_micro_batch(ranks, plan.mesh.place(rank, "tensor"),
+                                                        plan.sum_parts, plan.token_leaves);
     add_flows(flows, plan.mesh, {"tensor"},
               {.added = plan.micro_batches * added, .copied = plan.micro_batches * copied});
   }

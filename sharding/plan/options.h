@@ -10,6 +10,7 @@
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/enum_names.h"
+#include "sharding/plan/pipeline_schedule.h"
 #include "sharding/plan/tensor_traffic.h"
 
 namespace tessera {
@@ -92,6 +93,11 @@ struct ShardingOptions {
   int context_parallel = 1;
   /// Stages of the model, each on the ranks of one data-parallel job.
   int pipeline_parallel = 1;
+  PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
+  /// Stages of each rank of the pipeline; several are for the schedule `interleaved`.
+  int pipeline_chunks = 1;
+  /// See cut_stages (stages.h).
+  std::string pipeline_stages = "";
   /// Sums that tensor or context ranks divide are formed as this many parts, a power of two, which
   /// are added in a binary tree. So they have the same bits for all numbers of ranks that divide
   /// it. 0: as many parts as ranks.
@@ -132,6 +138,10 @@ struct ShardingOptions {
   /// How many integers the ranks add up once per step, in addition to the norm and the loss. A
   /// mixture of experts has one for each expert of each layer.
   std::int64_t counters = 0;
+  /// Elements of the residual stream of a step's whole batch, which travel between stages.
+  std::int64_t activations = 0;
+  /// Experts that compute a token in a layer; 0: all.
+  int experts_per_token = 0;
   /// Context parallelism: the keys and values that attention exchanges.
   struct KeysAndValues {
     /// Elements of one layer in a step, of all rows.

@@ -304,6 +304,13 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
         "masters are f32 or bf16, not {}", name_of(options.master_dtype));
   check(options.micro_batches >= 1, "a step has {} micro-batches; expected at least 1",
         options.micro_batches);
+  check(options.pipeline_chunks >= 1 &&
+            (options.pipeline_chunks == 1 || options.pipeline_parallel > 1),
+        "sharding.pipeline_chunks {} is for several stages; set sharding.pipeline_parallel",
+        options.pipeline_chunks);
+  check(options.pipeline_stages.empty() || options.pipeline_parallel > 1,
+        "sharding.pipeline_stages '{}' is for several stages; set sharding.pipeline_parallel",
+        options.pipeline_stages);
   check_rule(rule_for_the_rest(options), "sharding.");
   check_rules(options);
   if (options.elastic) check_elastic(options, batch_ranks(options, machine.ranks));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <utility>
 
 #include "runtime/check.h"
 
@@ -41,16 +42,30 @@ int partial_sums_of(const ShardingOptions& options) {
   return std::countr_zero(static_cast<unsigned>(options.micro_batches)) - 1;
 }
 
+/// The stage of a group.
+struct StageUnits {
+  int stage = 0;
+  /// The model's lowest unit that a backward pass reaches.
+  int lowest_trained = 0;
+  /// The unit of a head that waits for backward, or -1.
+  int deferred_head = -1;
+};
+
 GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buckets,
                      const ShardingOptions& options, const Mesh& mesh, bool communicates,
-                     int lowest_trained) {
+                     const StageUnits& units) {
   const int shards = mesh.size_along(placement.shard);
   const CutSizes cut = {.experts = mesh.size_along(placement.experts),
                         .tensors = options.tensor_parallel,
                         .sum_parts = sum_parts_of(options)};
   Partition partition(placement.layout, shards, buckets, cut);
-  Schedule schedule(partition.buckets(), lowest_trained);
-  GroupPlan group{.placement = placement,
+  Schedule schedule(partition.buckets(), units.lowest_trained);
+  const bool has_head = buckets.back().units.back() == units.deferred_head;
+  schedule.deferred = has_head ? 1 : 0;
+  // In a pipeline the two ends are on two ranks, so a bucket at both ends runs once.
+  if (options.pipeline_parallel > 1) schedule.forward.resize(buckets.size());
+  GroupPlan group{.stage = units.stage,
+                  .placement = placement,
                   .partition = std::move(partition),
                   .schedule = std::move(schedule),
                   .shards = shards,
@@ -115,20 +130,104 @@ std::vector<int> first_equal(const std::vector<Placement>& placements) {
   return first;
 }
 
+int stage_of_unit(const PipelinePlan& pipeline, int unit) {
+  const auto found = std::find_if(pipeline.stages.begin(), pipeline.stages.end(),
+                                  [&](const PartRange& stage) { return unit < stage.last; });
+  return static_cast<int>(found - pipeline.stages.begin());
+}
+
+/// Raises Error unless the pipeline can have the ends of tied units on two ranks.
+void check_tied_ends(const ShardingOptions& options) {
+  check(options.micro_batches == 1 || options.reduce_every_micro_batch,
+        "sharding.reduce: tied embedding and head are on two stages of the pipeline, and their "
+        "gradients are added after each micro-batch; choose every_micro_batch");
+  check(options.tensor_parallel == 1 && options.context_parallel == 1 && options.grid == 0,
+        "sharding.pipeline_parallel: tied embedding and head are on two stages of the pipeline, "
+        "which do not share out a table or its sums; leave out sharding.tensor_parallel, "
+        "sharding.context_parallel and sharding.grid, or take a model with a head of its weights");
+}
+
+PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int ranks) {
+  PipelinePlan pipeline{.shape = {.ranks = options.pipeline_parallel,
+                                  .micro_batches = options.micro_batches,
+                                  .chunks = options.pipeline_chunks}};
+  if (pipeline.has_several()) pipeline.schedule = options.pipeline_schedule;
+  const int stages = options.pipeline_parallel * options.pipeline_chunks;
+  pipeline.stages = cut_stages(units, options.pipeline_stages, stages, options.experts_per_token);
+  pipeline.first_trained = stage_of_unit(pipeline, lowest_trained_unit(units));
+  pipeline.message_elements = options.activations / options.micro_batches /
+                              batch_ranks(options, ranks) / options.context_parallel;
+  const std::int64_t rows = options.tensor_traffic.rows / options.micro_batches /
+                            batch_ranks(options, ranks) / options.context_parallel;
+  if (rows % sum_parts_of(options) == 0) pipeline.message_elements /= options.tensor_parallel;
+  pipeline.message_dtype = options.compute_dtype;
+  if (!pipeline.has_several()) return pipeline;
+  pipeline_order(pipeline.schedule, pipeline.shape);  // checks the shape
+  check(!pipeline.splits_backward() || options.micro_batches == 1 ||
+            !options.reduce_every_micro_batch,
+        "sharding.pipeline_schedule zero_bubble computes gradients of weights late, when those of "
+        "other micro-batches are in the same memory; set sharding.reduce=last_micro_batch");
+  if (!units.front()->at_both_ends()) return pipeline;
+  check_tied_ends(options);
+  pipeline.tied = units.front()->parameters();
+  return pipeline;
+}
+
+/// The two ends compute in one dtype.
+void check_tied_dtype(const GroupPlan& group, const PipelinePlan& pipeline) {
+  for (const BucketLayout& bucket : group.buckets()) {
+    check(pipeline.tied.empty() || !bucket.at_both_ends ||
+              group.placement.compute_dtype == pipeline.message_dtype,
+          "sharding.rules: unit '{}' is tied and on two stages of the pipeline; it computes in {} "
+          "as the rest",
+          bucket.name, name_of(pipeline.message_dtype));
+  }
+}
+
+/// The units at which a bucket must begin: those of stages, and a head, which runs apart.
+std::vector<int> bucket_starts(const PipelinePlan& pipeline) {
+  std::vector<int> starts;
+  if (!pipeline.has_several()) return starts;
+  for (const PartRange& stage : pipeline.stages) starts.push_back(stage.first);
+  starts.push_back(pipeline.stages.back().last - 1);
+  return starts;
+}
+
 /// Block b is unit b + 1. Each forward pass gathers; backward gathers once more, and reduces.
 void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trained) {
   const auto& [elements, forward_passes] = options.keys_and_values;
-  std::int64_t gathers = 0, reductions = 0;
-  for (int unit = 1; unit <= std::ssize(forward_passes); ++unit) {
-    const bool goes_backward = unit >= lowest_trained;
-    gathers += goes_backward ? forward_passes[static_cast<std::size_t>(unit - 1)] + 1 : 1;
-    reductions += goes_backward ? 1 : 0;
-  }
+  plan.keys.assign(static_cast<std::size_t>(plan.pipeline.shape.ranks), {});
   // Tensor ranks have the keys of their heads.
   const std::int64_t of_ranks = elements / (plan.batch_ranks() * options.tensor_parallel);
-  plan.gathered_keys = gathers * of_ranks;
-  plan.reduced_keys = reductions * of_ranks;
+  for (int unit = 1; unit <= std::ssize(forward_passes); ++unit) {
+    const int stage = stage_of_unit(plan.pipeline, unit);
+    Plan::Keys& keys = plan.keys[static_cast<std::size_t>(plan.pipeline.rank_of(stage))];
+    const bool goes_backward = unit >= lowest_trained;
+    const int passes = forward_passes[static_cast<std::size_t>(unit - 1)];
+    keys.gathered += (goes_backward ? passes + 1 : 1) * of_ranks;
+    keys.reduced += goes_backward ? of_ranks : 0;
+  }
   plan.key_bytes = static_cast<std::int64_t>(size_of(options.compute_dtype));
+}
+
+/// The rows that the tensor ranks of each place along the pipeline exchange.
+void add_tensor_traffic(Plan& plan, const ShardingOptions& options) {
+  TensorTraffic none = options.tensor_traffic;
+  none.rows /= plan.micro_batches * plan.batch_ranks() * plan.context_ranks;
+  none.forward_passes.clear();
+  none.embeds = none.has_head = false;
+  plan.tensor_traffic.assign(static_cast<std::size_t>(plan.pipeline.shape.ranks), none);
+  const std::vector<int>& of_blocks = options.tensor_traffic.forward_passes;
+  for (int stage = 0; stage < plan.pipeline.stage_count(); ++stage) {
+    const int place = plan.pipeline.rank_of(stage);
+    TensorTraffic& traffic = plan.tensor_traffic[static_cast<std::size_t>(place)];
+    const auto [first, last] = plan.pipeline.stages[static_cast<std::size_t>(stage)];
+    for (int part = std::max(first, 1); part < last && part <= std::ssize(of_blocks); ++part) {
+      traffic.forward_passes.push_back(of_blocks[static_cast<std::size_t>(part - 1)]);
+    }
+    if (stage == 0) traffic.embeds = true;
+    if (plan.pipeline.is_last(stage)) traffic.has_head = true;
+  }
 }
 
 Axes norm_axes_of(const Plan& plan) {
@@ -167,8 +266,11 @@ DType GroupPlan::own_dtype(const Parameter& parameter) const {
 }
 
 bool Plan::counts_in_loss(int rank) const {
-  const int stages = mesh.has("pipeline") ? mesh.size_along({"pipeline"}) : 1;
-  return mesh.place(rank, "tensor") == 0 && mesh.place(rank, "pipeline") == stages - 1;
+  return mesh.place(rank, "tensor") == 0 && pipeline_rank(rank) == pipeline.shape.ranks - 1;
+}
+
+int Plan::pipeline_rank(int rank) const {
+  return mesh.place(rank, "pipeline");
 }
 
 TokenCut Plan::token_cut(int rank) const {
@@ -199,22 +301,28 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
             .token_leaves = options.grid > 0 ? options.grid / options.context_parallel : 1};
   const std::vector<Placement> placements = placements_of(options, plan.mesh, machine.device);
   const std::vector<int> first = first_equal(placements);
-  std::map<int, std::vector<Bucket>> by_placement;
-  for (Bucket& bucket : make_buckets(units, options.buckets, [&](const Parameter& parameter) {
-         return first[placement_of(options, parameter)];
-       })) {
-    by_placement[bucket.placement].push_back(std::move(bucket));
+  check(!units.empty(), "the model has no units");
+  plan.pipeline = pipeline_of(units, options, machine.ranks);
+  std::map<std::pair<int, int>, std::vector<Bucket>> by_stage_and_placement;
+  for (Bucket& bucket : make_buckets(
+           units, options.buckets,
+           [&](const Parameter& parameter) { return first[placement_of(options, parameter)]; },
+           bucket_starts(plan.pipeline))) {
+    const int stage = stage_of_unit(plan.pipeline, bucket.units.front());
+    by_stage_and_placement[{stage, bucket.placement}].push_back(std::move(bucket));
   }
   plan.sum_parts = sum_parts_of(options);
-  plan.tensor_traffic = options.tensor_traffic;
-  plan.tensor_traffic.rows /= plan.micro_batches * plan.batch_ranks() * plan.context_ranks;
-  check(!by_placement.empty(), "the model has no units");
-  for (const auto& [index, buckets] : by_placement) {
-    plan.groups.push_back(make_group(placements[index], buckets, options, plan.mesh,
-                                     plan.communicates, lowest_trained_unit(units)));
+  StageUnits stage{.lowest_trained = lowest_trained_unit(units)};
+  if (plan.pipeline.has_several()) stage.deferred_head = part_count(units) - 1;
+  for (const auto& [key, buckets] : by_stage_and_placement) {
+    stage.stage = key.first;
+    plan.groups.push_back(
+        make_group(placements[key.second], buckets, options, plan.mesh, plan.communicates, stage));
   }
+  for (const GroupPlan& group : plan.groups) check_tied_dtype(group, plan.pipeline);
   plan.norm_axes = norm_axes_of(plan);
   add_key_traffic(plan, options, lowest_trained_unit(units));
+  add_tensor_traffic(plan, options);
   return plan;
 }
 
@@ -272,6 +380,22 @@ std::string elastic_line(const Plan& plan) {
       plan.partial_sums == 1 ? "" : "s");
 }
 
+std::string pipeline_lines(const PipelinePlan& pipeline) {
+  if (!pipeline.has_several()) return "";
+  std::vector<std::string> parts;
+  for (const PartRange& stage : pipeline.stages) {
+    parts.push_back(fmt::format("{}", stage.last - stage.first));
+  }
+  const PipelineTimes times =
+      time_pipeline(pipeline_order(pipeline.schedule, pipeline.shape), pipeline.shape, {});
+  return fmt::format(
+      "pipeline    {}, {} stages of {} parts, {} micro-batch{}: at best ranks wait {:.0f}% of the "
+      "time\n",
+      enum_name(pipeline.schedule), pipeline.stage_count(), fmt::join(parts, ", "),
+      pipeline.shape.micro_batches, pipeline.shape.micro_batches == 1 ? "" : "es",
+      100.0 * times.bubble);
+}
+
 std::string sent_in(const GroupPlan& group) {
   const DType dtype = group.placement.reduce_dtype;
   return dtype == DType::f32 ? "" : fmt::format("; sent in {}", name_of(dtype));
@@ -289,10 +413,13 @@ std::int64_t elements_of(const GroupPlan& group) {
 
 std::string to_string(const Plan& plan) {
   std::string text = fmt::format("mesh        {}\n", to_string(plan.mesh));
+  text += pipeline_lines(plan.pipeline);
   if (plan.elastic) text += elastic_line(plan);
   for (const GroupPlan& group : plan.groups) {
+    const std::string stage =
+        plan.pipeline.has_several() ? fmt::format("stage {}, ", group.stage) : "";
     text +=
-        fmt::format("\n{}: {} parameters in {} bucket{}\n", group.placement.name,
+        fmt::format("\n{}{}: {} parameters in {} bucket{}\n", stage, group.placement.name,
                     elements_of(group), group.bucket_count(), group.bucket_count() == 1 ? "" : "s");
     text += fmt::format("layout      {}, {} shard{} x {} replica{}\n",
                         name_of(group.placement.layout), group.shards, group.shards == 1 ? "" : "s",

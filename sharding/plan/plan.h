@@ -12,6 +12,7 @@
 #include "sharding/plan/partition.h"
 #include "sharding/plan/placement.h"
 #include "sharding/plan/schedule.h"
+#include "sharding/plan/stages.h"
 
 namespace tessera {
 
@@ -49,8 +50,10 @@ struct ReshardGroup {
   int position = 0;
 };
 
-/// The buckets of one placement: FSDP2's parameter group, except that it covers the whole model.
+/// The buckets of one placement: FSDP2's parameter group, except that it covers the whole model, or a
+/// stage of a pipeline.
 struct GroupPlan {
+  int stage = 0;
   Placement placement;
   Partition partition;
   Schedule schedule;
@@ -81,6 +84,8 @@ struct GroupPlan {
 
 struct Plan {
   Mesh mesh;
+  PipelinePlan pipeline;
+  /// Those of the first stage, then of the next.
   std::vector<GroupPlan> groups;
   /// False for strategy single: ranks send nothing, and no communicator is needed.
   bool communicates = true;
@@ -105,6 +110,14 @@ struct Plan {
   /// The ranks that compute different rows of a batch, and the place of `rank` among them.
   int batch_ranks() const { return mesh.size_along(batch_axes(mesh)); }
   int batch_rank(int rank) const { return mesh.position_along(rank, batch_axes(mesh)); }
+  /// The place of `rank` along the pipeline.
+  int pipeline_rank(int rank) const;
+  /// Whether the group is of a stage of `rank`.
+  bool holds(const GroupPlan& group, int rank) const {
+    return pipeline.rank_of(group.stage) == pipeline_rank(rank);
+  }
+  /// Backward passes of a rank in a step, one for each of its stages.
+  int passes() const { return micro_batches * pipeline.shape.chunks; }
   /// Ranks that share out the tokens of every row, and the leaves of a row that each of them sums by
   /// itself (autograd/context_axis.h).
   int context_ranks = 1;
@@ -112,11 +125,17 @@ struct Plan {
   /// Whether rows are cut, for several ranks or for sums that do not depend on their number.
   bool cuts_rows() const { return context_ranks * token_leaves > 1; }
   TokenCut token_cut(int rank) const;
-  /// Elements of keys and values, and their size in bytes, that the ranks of one batch rank gather in a
-  /// step, and of their f32 gradients that they reduce.
-  std::int64_t gathered_keys = 0, reduced_keys = 0, key_bytes = 4;
-  /// The rows that tensor ranks exchange in a micro-batch.
-  TensorTraffic tensor_traffic = {};
+  /// Elements of keys and values that the ranks of one batch rank gather in a step, and of their f32
+  /// gradients that they reduce.
+  struct Keys {
+    std::int64_t gathered = 0, reduced = 0;
+  };
+  /// By place along the pipeline.
+  std::vector<Keys> keys = {};
+  /// Bytes of an element.
+  std::int64_t key_bytes = 4;
+  /// The rows that tensor ranks exchange in a micro-batch, by place along the pipeline.
+  std::vector<TensorTraffic> tensor_traffic = {};
   /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum. In
   /// trees of leaves a micro-batch is a subtree.
   int losses() const { return elastic || grid ? micro_batches : 1; }

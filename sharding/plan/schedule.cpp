@@ -53,7 +53,8 @@ Schedule::Schedule(const std::vector<BucketLayout>& buckets, int lowest_trained)
   }
 }
 
-GatherCounts gathers_per_step(const Schedule& schedule, const Slots& slots, int micro_batches) {
+GatherCounts gathers_per_step(const Schedule& schedule, const Slots& slots,
+                              const std::vector<PipelinePass>& passes) {
   GatherCounts counts;
   counts.forward.assign(slots.of_bucket.size(), 0);
   counts.backward = counts.forward;
@@ -63,8 +64,15 @@ GatherCounts gathers_per_step(const Schedule& schedule, const Slots& slots, int 
     if (occupant != bucket) ++gathers[bucket];
     occupant = bucket;
   };
-  for (int i = 0; i < micro_batches; ++i) {
-    for (const int bucket : schedule.forward) use(bucket, counts.forward);
+  const int in_forward = schedule.steps() - schedule.deferred;
+  for (const PipelinePass& pass : passes) {
+    const bool forward = pass.kind == PipelinePass::Kind::forward;
+    if (pass.kind == PipelinePass::Kind::weight_gradient) continue;
+    for (int step = forward ? 0 : in_forward; step < (forward ? in_forward : schedule.steps());
+         ++step) {
+      use(schedule.forward[step], counts.forward);
+    }
+    if (forward) continue;
     for (int step = schedule.steps() - 1; step >= schedule.backward_end; --step) {
       use(schedule.forward[step], counts.backward);
     }

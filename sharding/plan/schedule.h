@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sharding/plan/partition.h"
+#include "sharding/plan/pipeline_schedule.h"
 
 namespace tessera {
 
@@ -32,6 +33,8 @@ struct Schedule {
   std::vector<int> forward;
   /// Backward runs forward[size - 1] down to forward[backward_end].
   int backward_end = 0;
+  /// The last buckets of `forward` that run when backward begins: the head of a pipeline.
+  int deferred = 0;
 
   /// Backward goes down to the lowest of these buckets that has a trained parameter.
   explicit Schedule(const std::vector<BucketLayout>& buckets);
@@ -46,6 +49,8 @@ struct GatherCounts {
   std::vector<int> forward;   // per bucket
   std::vector<int> backward;  // per bucket
 };
-GatherCounts gathers_per_step(const Schedule& schedule, const Slots& slots, int micro_batches);
+/// `passes`: those of a step. A pass for the gradients of weights alone gathers nothing.
+GatherCounts gathers_per_step(const Schedule& schedule, const Slots& slots,
+                              const std::vector<PipelinePass>& passes);
 
 }  // namespace tessera

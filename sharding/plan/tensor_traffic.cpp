@@ -67,10 +67,12 @@ TensorTraffic::Bytes TensorTraffic::of_micro_batch(int ranks, int rank, int sum_
     if (head_norms == 0) continue;
     for (int leaf = 0; leaf < token_leaves; ++leaf) messages.all_reduce(head_norms, 4);
   }
-  // The embedding's rows, and their gradient for each table.
-  messages.scatter(1, messages.computed());
-  messages.gather(learns_positions ? 2 : 1);
-  // The head: its input, the statistics of every row, and the input's gradient.
+  if (embeds) {  // its rows, and their gradient for each table
+    messages.scatter(1, messages.computed());
+    messages.gather(learns_positions ? 2 : 1);
+  }
+  if (!has_head) return messages.bytes();
+  // Its input, the statistics of every row, and the input's gradient.
   messages.gather(1);
   messages.exchange(3 * rows);
   messages.scatter(1, 4);

@@ -25,6 +25,8 @@ struct TensorTraffic {
   std::int64_t head_norms = 0;
   /// Whether positions are learned.
   bool learns_positions = false;
+  /// Whether the ranks have the embedding, and the head.
+  bool embeds = true, has_head = true;
   DType dtype = DType::f32;
 
   /// Bytes that a rank of `ranks` sends in a micro-batch.

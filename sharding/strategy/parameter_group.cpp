@@ -58,7 +58,8 @@ void ParameterGroup::before_forward(int bucket, bool trains) {
   position_ = next_position(bucket);
   parameters_->open(bucket, Direction::forward);
   // The loss of a language model computes the gradients of the head in forward.
-  const bool last = position_ + 1 == group_.schedule.steps();
+  const bool last =
+      position_ + 1 == group_.schedule.steps() && resources_.plan.pipeline.is_last(group_.stage);
   if (last && trains) gradients_->open(bucket);
 }
 
@@ -98,7 +99,8 @@ void ParameterGroup::after_backward(int bucket) {
   in_backward_[bucket] = false;
   // Reshard before the reduction is queued, so that the next gather finds the slot free.
   parameters_->close(bucket, /*again_in_backward=*/false);
-  gradients_->complete(bucket);
+  // Gradients with a pass of their own are complete when the micro-batch is finished.
+  if (!resources_.plan.pipeline.splits_backward()) gradients_->complete(bucket);
 }
 
 void ParameterGroup::finish_micro_batch() {

@@ -22,6 +22,8 @@ class ParameterGroup {
   ParameterGroup(const Plan& plan, const GroupPlan& group, int rank, std::span<Shard> shards,
                  MeshCommunicators& communicators, std::uint64_t seed);
 
+  const GroupPlan& plan() const { return group_; }
+
   /// The first unit of the bucket is about to run. `trains`: a backward pass will follow.
   void before_forward(int bucket, bool trains);
   /// Gathers the next buckets, after the forward pass of a bucket has begun.

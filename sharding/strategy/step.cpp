@@ -14,13 +14,13 @@ Step::~Step() {
   if (protocol.phase == Phase::micro_batches) protocol.phase = Phase::between_steps;
 }
 
-void Step::finish_micro_batch() {
+void Step::finish_micro_batch(int chunk) {
   StepProtocol& protocol = strategy_.protocol_;
-  const int all = strategy_.plan().micro_batches;
+  const int all = strategy_.plan().passes();
   check(protocol.phase == Phase::micro_batches,
         "step {} has finished its {} micro-batches (data.accumulation_steps); call update() next",
         protocol.step, all);
-  strategy_.finish_micro_batch();
+  strategy_.finish_micro_batch(chunk);
   ++protocol.finished;
   if (protocol.finished == all) protocol.phase = Phase::complete;
 }
@@ -46,7 +46,7 @@ void Step::check_complete(const char* call) const {
   check(protocol.phase != Phase::micro_batches,
         "step {}: {} comes after {} of {} micro-batches; call finish_micro_batch() after each "
         "backward pass",
-        protocol.step, call, protocol.finished, strategy_.plan().micro_batches);
+        protocol.step, call, protocol.finished, strategy_.plan().passes());
   check(protocol.phase == Phase::complete, "step {} has ended; call start_step() before {}",
         protocol.step, call);
 }

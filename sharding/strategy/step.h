@@ -30,8 +30,9 @@ class Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  /// A micro-batch's backward pass has ended. After the last, the shards' gradients are complete.
-  void finish_micro_batch();
+  /// A micro-batch's backward pass has ended, in a pipeline that of one chunk of this rank's. After the
+  /// last, the shards' gradients are complete.
+  void finish_micro_batch(int chunk = 0);
   /// The norm of the whole gradient, on the device. All ranks get the same bits. A collective.
   GradientNorm gradient_norm();
   /// Runs `write`, which updates the shards' data from their gradients: Strategy::write_masters for

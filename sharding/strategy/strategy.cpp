@@ -16,6 +16,8 @@ namespace {
 using Phase = StepProtocol::Phase;
 using MasterState = StepProtocol::Masters;
 
+const Axes kStages = {"pipeline"};
+
 bool offloads(const Plan& plan) {
   for (const GroupPlan& group : plan.groups) {
     if (group.placement.offload != Offload::none) return true;
@@ -36,15 +38,16 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
   share_out_tensors();
   share_out_tokens();
   make_groups(seed);
+  if (plan_.pipeline.has_several()) communicators_.along(kStages);
   masters_changed(Writes::masters);
   for (const auto& unit : units) unit->attach(this);
 }
 
 Strategy::~Strategy() {
   for (const auto& unit : units_) unit->attach(nullptr);
-  for (const Shard& shard : shards_) {
-    shard.parameter.share_out(nullptr);
-    shard.parameter.share_out(nullptr, shard.parameter.shape());
+  for (const Parameter& parameter : parameters()) {
+    parameter.share_out(nullptr);
+    parameter.share_out(nullptr, parameter.shape());
   }
 }
 
@@ -96,6 +99,7 @@ void Strategy::make_groups(std::uint64_t seed) {
       world_ != nullptr || !plan_.communicates,
       "a strategy for several ranks needs a communicator, even of one rank; only single has none");
   for (const GroupPlan& group : plan_.groups) {
+    if (!holds(group)) continue;
     for (const BucketLayout& bucket : group.buckets()) {
       for (const Parameter& parameter : bucket.parameters)
         shards_.push_back({.parameter = parameter});
@@ -103,6 +107,14 @@ void Strategy::make_groups(std::uint64_t seed) {
   }
   std::span<Shard> rest = shards_;
   for (const GroupPlan& group : plan_.groups) {
+    if (!holds(group)) {
+      // All ranks split communicators off in one order.
+      make_exchange(group, communicators_);
+      make_reshard_exchange(group, communicators_);
+      if (group.expert_ranks() > 1) communicators_.along(group.placement.experts);
+      if (group.cut.tensors > 1) communicators_.along({"tensor"});
+      continue;
+    }
     const auto count = static_cast<std::size_t>(group.partition.parameter_count());
     groups_.push_back(std::make_unique<ParameterGroup>(plan_, group, rank_, rest.first(count),
                                                        communicators_, seed));
@@ -192,9 +204,11 @@ void Strategy::check_masters(const Unit& unit) const {
         unit.name());
 }
 
-void Strategy::finish_micro_batch() {
-  for (const auto& group : groups_) group->finish_micro_batch();
-  const bool last = protocol_.finished + 1 == plan_.micro_batches;
+void Strategy::finish_micro_batch(int chunk) {
+  for (const auto& group : groups_) {
+    if (plan_.pipeline.chunk_of(group->plan().stage) == chunk) group->finish_micro_batch();
+  }
+  const bool last = protocol_.finished + 1 == plan_.passes();
   if (last && uses_communication_stream_) wait_for_communication(communication_stream().record());
 }
 
@@ -234,21 +248,31 @@ void Strategy::masters_changed(Writes writes) {
 
 GradientNorm Strategy::gradient_norm() {
   Tensors gradients;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    if (!plan_.counts_in_norm(plan_.groups[g], rank_)) continue;
-    // Tensor ranks have the same gradients of parameters that they hold whole.
-    const bool divided_only = plan_.mesh.place(rank_, "tensor") > 0;
-    for (const Tensor& gradient : groups_[g]->gradients(divided_only))
-      gradients.push_back(gradient);
+  // Tensor ranks have the same gradients of parameters that they hold whole.
+  const bool divided_only = plan_.mesh.place(rank_, "tensor") > 0;
+  for (const auto& group : groups_) {
+    if (!plan_.counts_in_norm(group->plan(), rank_)) continue;
+    for (const Tensor& gradient : group->gradients(divided_only)) gradients.push_back(gradient);
   }
   const bool alone = plan_.norm_axes.empty();
   return tessera::gradient_norm(gradients,
                                 alone ? nullptr : &communicators_.along(plan_.norm_axes));
 }
 
+std::vector<Parameter> Strategy::parameters() const {
+  std::vector<Parameter> all;
+  for (const GroupPlan& group : plan_.groups) {
+    for (const BucketLayout& bucket : group.buckets()) {
+      all.insert(all.end(), bucket.parameters.begin(), bucket.parameters.end());
+    }
+  }
+  return all;
+}
+
 std::vector<ElementRange> Strategy::saved_elements() const {
   std::vector<ElementRange> saved;
   for (const GroupPlan& group : plan_.groups) {
+    if (!holds(group)) continue;
     const int replica = plan_.mesh.position_along(rank_, group.placement.replicate);
     const int tensors = group.cut.tensors, tensor = plan_.mesh.place(rank_, "tensor");
     for (int i = 0; i < group.partition.parameter_count(); ++i) {
@@ -263,7 +287,26 @@ std::vector<ElementRange> Strategy::saved_elements() const {
 }
 
 void Strategy::visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) {
-  for (const auto& group : groups_) group->visit_whole(visit);
+  auto own = groups_.begin();
+  for (const GroupPlan& group : plan_.groups) {
+    const auto visit_on_all_stages = [&](const Parameter& parameter, const Tensor& whole) {
+      if (plan_.pipeline.has_several()) {
+        communication_stream().wait(context().compute_stream().record());
+        wait_for_communication(communicators_.along(kStages).broadcast(
+            {whole}, plan_.pipeline.rank_of(group.stage), communication_stream(), "parameters"));
+      }
+      visit(parameter, whole);
+    };
+    if (holds(group)) {
+      (*own++)->visit_whole(visit_on_all_stages);
+      continue;
+    }
+    for (const BucketLayout& bucket : group.buckets()) {
+      for (const Parameter& parameter : bucket.parameters) {
+        visit_on_all_stages(parameter, Tensor::empty(parameter.shape(), DType::f32));
+      }
+    }
+  }
   // The caller completes its file only if the values are those of a healthy run.
   if (world_ != nullptr) world_->raise_if_aborted();
 }

@@ -38,6 +38,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   ~Strategy() override;
 
   const Plan& plan() const { return plan_; }
+  /// Whether the group is of a stage of this rank.
+  bool holds(const GroupPlan& group) const { return plan_.holds(group, rank_); }
   /// The axis that cuts rows; null if ranks have whole rows.
   const std::shared_ptr<const ContextAxis>& context_axis() const { return context_axis_; }
 
@@ -52,6 +54,7 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   void write_masters(const std::function<void()>& write);
 
   const std::vector<Shard>& shards() const override { return shards_; }
+  std::vector<Parameter> parameters() const override;
   /// For each of shards(), the elements of its data that this rank saves in a checkpoint. Ranks that
   /// hold the same part each save a share of it.
   std::vector<ElementRange> saved_elements() const;
@@ -80,7 +83,7 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   void share_out_tokens();
   void check_trained_set() const;
   void check_masters(const Unit& unit) const;
-  void finish_micro_batch();
+  void finish_micro_batch(int chunk);
   void write(const std::function<void()>& write, Writes writes);
   /// Queues the first gathers of the next forward pass.
   void masters_changed(Writes writes);
@@ -93,6 +96,7 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   const int rank_;
   MeshCommunicators communicators_;
   std::vector<Shard> shards_;
+  /// Those of this rank's stages, in the order of the plan's.
   std::vector<std::unique_ptr<ParameterGroup>> groups_;
   std::map<const Unit*, std::vector<UnitBucket>> buckets_of_;
   /// Whether the strategy queues work on the communication stream.

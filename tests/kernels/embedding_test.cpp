@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -93,6 +94,27 @@ Tensor ids_with(std::int64_t tokens, std::int64_t rows,
   }
   return Tensor::from(id, {tokens});
 }
+
+/// Rows [first, first + rows) of a table. The last part may end behind the table, with padding.
+struct PartSizes {
+  std::int64_t first, rows;
+};
+
+/// Rows of `table` for a part, with rows of `padding` where the part ends behind the table.
+Tensor rows_of(const Tensor& table, const PartSizes& part, double padding) {
+  const Shape shape = {part.rows, table.size(1)};
+  const std::vector<double> fill(static_cast<std::size_t>(shape.numel()), padding);
+  const Tensor rows = test::tensor_of(fill, shape, table.dtype());
+  const std::int64_t last = std::min(part.first + part.rows, table.size(0));
+  const Tensor held = table.slice(part.first, last);
+  rows.slice(0, held.size(0)).copy_from(held);
+  return rows;
+}
+
+// Equal parts; parts of one and of no row; a part with padding, as the last rank's of a vocabulary.
+const std::vector<std::vector<PartSizes>> kCuts = {
+    {{0, 10}, {10, 10}}, {{0, 1}, {1, 17}, {18, 0}, {18, 2}}, {{0, 6}, {6, 6}, {12, 6}, {18, 6}}};
+constexpr std::int64_t kRowsOfCuts = 20;
 
 }  // namespace
 
@@ -236,6 +258,94 @@ TEST_CASE("embedding names the position of an id outside the table") {
     if (test::kOnGpu) expected[6] = expected[7] = 6.0f;
     REQUIRE(dtable.to_vector<float>() == expected);
   }
+}
+
+TEST_CASE("embedding: a part of a table gives its rows, and zeros for those of the others") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    for (const std::int64_t columns : {24, 3}) {
+      const Tensor table = test::normal_tensor({kRowsOfCuts, columns}, dtype, "table");
+      const Tensor ids = test::index_tensor({90}, kRowsOfCuts, "ids");
+      const Tensor whole = test::poisoned({90, columns}, dtype);
+      embedding_forward(whole, table, ids);
+      const auto id = ids.to_vector<std::int32_t>();
+      for (const auto& cut : kCuts) {
+        for (const PartSizes& part : cut) {
+          CAPTURE(name_of(dtype), columns, part.first, part.rows);
+          const Tensor y = test::poisoned(whole.shape(), dtype);
+          embedding_forward(y, rows_of(table, part, 1.0), ids, {part.first, kRowsOfCuts});
+          const Tensor expected = Tensor::zeros(whole.shape(), dtype);
+          for (std::int64_t n = 0; n < 90; ++n) {
+            if (id[n] < part.first || id[n] >= part.first + part.rows) continue;
+            expected.slice(n, n + 1).copy_from(whole.slice(n, n + 1));
+          }
+          CHECK(test::same_bits(y, expected));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("embedding: gradients of the parts of a table are those of the whole, bit by bit") {
+  // An id with several runs; one with a run and a rest; the padding's, in the second part of each cut.
+  const std::vector<std::pair<std::int32_t, std::int64_t>> hot = {{3, 200}, {19, 70}, {11, 130}};
+  test::for_every_schedule([&] {
+    for (const Types& types : kTypes) {
+      for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
+        for (const std::optional<std::int64_t> padding : {std::optional<std::int64_t>(), {11}}) {
+          const Tensor ids = ids_with(500, kRowsOfCuts, hot);
+          const Tensor dy = test::normal_tensor({500, 12}, types.dy, "dy");
+          const Tensor before = test::normal_tensor({kRowsOfCuts, 12}, types.dtable, "dtable");
+          const Tensor whole = before.clone();
+          embedding_backward(whole, dy, ids, accumulate, padding);
+          for (const auto& cut : kCuts) {
+            for (const PartSizes& part : cut) {
+              CAPTURE(name_of(types.dy), name_of(types.dtable), part.first, part.rows);
+              const Tensor own = rows_of(before, part, 1.0);
+              embedding_backward(own, dy, ids, accumulate, padding, {part.first, kRowsOfCuts});
+              const double behind = accumulate == Accumulate::yes ? 1.0 : 0.0;
+              CHECK(test::same_bits(own, rows_of(whole, part, behind)));
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("embedding: a part of a table refuses ids outside the whole table, not those of others") {
+  using Catch::Contains;
+  const test::Rank rank;
+  const TablePart part = {.first = 4, .all = 12};
+  const Tensor table = Tensor::full({4, 2}, DType::f32, 5.0),
+               dy = Tensor::full({3, 2}, DType::f32, 1.0);
+  const Tensor y = test::poisoned({3, 2}, DType::f32);
+  const auto run = [&](const Tensor& ids) {
+    embedding_forward(y, table, ids, part);
+    current_stream().synchronize();
+  };
+  const auto differentiate = [&](const Tensor& ids) {
+    embedding_backward(table, dy, ids, Accumulate::yes, std::nullopt, part);
+    current_stream().synchronize();
+  };
+  for (const int wrong : {12, -1}) {
+    const Tensor ids = Tensor::from(std::vector<std::int32_t>{3, wrong, 8}, {3});
+    const auto says = [&] {
+      return test::kOnGpu
+                 ? Contains("embedding: the id at position 1 is not a row of the table")
+                 : Contains("ids[1] is " + std::to_string(wrong) + "; the table has rows [0, 12)");
+    };
+    REQUIRE_THROWS_WITH(run(ids), says());
+    REQUIRE_THROWS_WITH(differentiate(ids), says());
+  }
+  // The first and the last row of all, and the rows next to the part.
+  const Tensor others = Tensor::from(std::vector<std::int32_t>{0, 11, 8}, {3});
+  run(others);
+  differentiate(others);
+  CHECK(to_doubles(y) == std::vector<double>(6, 0.0));
+  CHECK(to_doubles(table) == std::vector<double>(8, 5.0));
+  REQUIRE_THROWS_WITH(embedding_backward(table, dy, others, Accumulate::no, 12, part),
+                      Contains("padding_id is 12; the table has rows [0, 12)"));
 }
 
 TEST_CASE("embedding rejects arguments that do not fit together") {

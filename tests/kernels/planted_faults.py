@@ -350,8 +350,8 @@ CPU_FAULTS = {
     },
     ("kernels/embedding/cpu.cpp", "kernels_embedding"): {
         "the table's row of padding gets a gradient on the CPU": (
-            "if (id == padding_id || (i > 0 && id_of(occurrences[i - 1]) == id)) continue;",
-            "if ((id < 0 && id == padding_id) || (i > 0 && id_of(occurrences[i - 1]) == id)) continue;"),
+            "if (id == padding_id || row < 0 || row >= rows) continue;",
+            "if ((id < 0 && id == padding_id) || row < 0 || row >= rows) continue;"),
     },
     ("kernels/adamw/cpu.cpp", "kernels_adamw"): {
         "adamw: the CPU rounds a finite value to infinity": (
@@ -1243,8 +1243,8 @@ FAULTS = {
             "if (first && accumulate) gpu::load_all",
             "if (accumulate) gpu::load_all"),
         "the table's row of padding gets a gradient on the GPU": (
-            "if (outside || id == padding_id) id = rows;",
-            "if (outside || (id < 0 && id == padding_id)) id = rows;"),
+            "rows.has(id) && id != padding_id;",
+            "rows.has(id) && (id >= 0 || id != padding_id);"),
     },
     ("kernels/matmul/cuda.cpp", "kernels_matmul_parts"): {
         "all subtrees are the first": (

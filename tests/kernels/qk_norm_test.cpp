@@ -1,5 +1,7 @@
 #include "kernels/qk_norm/op.h"
 
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <complex>
@@ -61,8 +63,9 @@ struct Case {
     qk_norm_forward(y, rstd, x, weight, by, n.heads, n.kv_heads, kEpsilon);
   }
   void forward() const { forward(rotary()); }
-  void backward(Accumulate accumulate) const {
-    qk_norm_backward(dx, dweight, x, weight, rstd, n.heads, n.kv_heads, accumulate);
+  void backward(Accumulate accumulate) const { backward(accumulate, {}); }
+  void backward(Accumulate accumulate, const HeadGroup& group) const {
+    qk_norm_backward(dx, dweight, x, weight, rstd, n.heads, n.kv_heads, accumulate, group);
   }
   /// Moves all tensors to addresses that 16-byte vectors cannot be read from.
   void misalign() {
@@ -125,6 +128,22 @@ struct Reference {
     }
   }
 };
+
+/// The heads of a group of x or dx, as rows that hold no others.
+Tensor heads_of_group(const Tensor& packed, const Sizes& n, const HeadGroup& group) {
+  const std::int64_t D = n.head_size, queries = n.heads / group.count,
+                     keys = n.kv_heads / group.count, all = n.packed() / D;
+  const Tensor from = packed.reshape({n.rows() * all, D});
+  const Tensor to = Tensor::empty({n.rows() * (queries + keys), D}, packed.dtype());
+  const auto copy = [&](std::int64_t to_row, std::int64_t from_row, std::int64_t count) {
+    to.slice(to_row, to_row + count).copy_from(from.slice(from_row, from_row + count));
+  };
+  for (std::int64_t row = 0; row < n.rows(); ++row) {
+    copy(row * (queries + keys), row * all + group.number * queries, queries);
+    copy(row * (queries + keys) + queries, row * all + n.heads + group.number * keys, keys);
+  }
+  return to.reshape({n.batch, n.tokens, (queries + keys) * D});
+}
 
 /// The gradients of queries and keys; those of values come from attention.
 std::vector<double> without_values(const std::vector<double>& rows, const Sizes& n) {
@@ -224,6 +243,42 @@ TEST_CASE("qk_norm: no tokens give zero gradients of weights") {
   CHECK(same_bits(c.dweight, normal_tensor({16}, DType::f32, "dweight")));
   c.backward(Accumulate::no);
   CHECK(to_doubles(c.dweight) == std::vector<double>(16, 0.0));
+}
+
+TEST_CASE("qk_norm: a group of heads has the bits of a call on these heads alone") {
+  struct Cut {
+    Sizes sizes;
+    std::int64_t groups;
+  };
+  test::for_every_schedule([] {
+    for (const DType dtype : test::kFloating) {
+      for (const auto& [n, groups] : {Cut{{2, 9, 4, 2, 64}, 2}, Cut{{1, 37, 8, 4, 32}, 4},
+                                      Cut{{3, 70, 6, 3, 98}, 3}, Cut{{2, 5, 3, 1, 16}, 1}}) {
+        CAPTURE(name_of(dtype), n.heads, groups);
+        const Case whole(n, dtype), grouped(n, dtype);
+        whole.forward();
+        grouped.forward();
+        const Reference expected(whole);
+        whole.backward(Accumulate::no);
+        for (HeadGroup group = {.count = groups}; group.number < groups; ++group.number) {
+          const Accumulate accumulate = group.number == 0 ? Accumulate::no : Accumulate::yes;
+          Case alone({n.batch, n.tokens, n.heads / groups, n.kv_heads / groups, n.head_size},
+                     dtype);
+          alone.x = heads_of_group(grouped.x, n, group);
+          alone.dx = heads_of_group(grouped.dx, n, group);
+          alone.dweight = grouped.dweight.clone();
+          alone.forward();
+          alone.backward(accumulate);
+          grouped.backward(accumulate, group);
+          CHECK(same_bits(grouped.dweight, alone.dweight));
+          CHECK(same_bits(heads_of_group(grouped.dx, n, group), alone.dx));
+        }
+        CHECK(same_bits(grouped.dx, whole.dx));  // the gradients of values, too
+        CHECK(relative_error(to_doubles(grouped.dweight), expected.dweight) <=
+              (dtype == DType::f64 ? 1e-13 : 2e-6));
+      }
+    }
+  });
 }
 
 TEST_CASE("qk_norm: an undefined gradient of the weights changes no bit of dx") {
@@ -400,6 +455,14 @@ TEST_CASE("qk_norm: wrong arguments are named") {
   };
   REQUIRE_THROWS_WITH(backward(c.x, c.dweight), Contains("qk_norm_backward: dx overlaps x"));
   REQUIRE_THROWS_WITH(backward(c.dx, c.dweight.slice(0, 8)), Contains("dweight is f32 [8]"));
+  // Groups that divide the heads of queries only, or of neither; none; and those that do not exist.
+  for (const auto& [number, count] :
+       std::vector<std::pair<int, int>>{{0, 4}, {1, 3}, {0, 0}, {0, -1}, {2, 2}, {-1, 2}}) {
+    REQUIRE_THROWS_WITH(c.backward(Accumulate::no, {.number = number, .count = count}),
+                        Contains(fmt::format("qk_norm_backward: group {} of {} of 4 heads of "
+                                             "queries and 2 of keys",
+                                             number, count)));
+  }
 }
 
 }  // namespace tessera

@@ -14,8 +14,8 @@ import planting
 FAULTS = {
     ("kernels/matmul/cpu/product.cpp", "same_bits"): {
         "a product of one row adds its depth in shorter pieces": (
-            "    const std::int64_t piece = depth_of_piece(engine_, slab.product->K);",
-            "    const std::int64_t piece = slab.rows == 1 ? 32 : depth_of_piece(engine_, slab.product->K);"),
+            "    const std::int64_t depth = depth_of_piece(engine_, slab.product->K);",
+            "    const std::int64_t depth = slab.rows == 1 ? 32 : depth_of_piece(engine_, slab.product->K);"),
     },
     ("kernels/matmul/cpu/chains.h", "same_bits"): {
         "a product of one row adds its depth backwards": (
@@ -57,13 +57,11 @@ FAULTS = {
             "return {input_gradient(dy, {}), dy};",
             "return {input_gradient(dy, {}), Tensor{}};"),
         "the gradients of other uses of a linear layer's input are forgotten": (
-            "opposite(transpose), {},\n                     as_rows(received));",
-            "opposite(transpose), {},\n                     {});"),
+            "opposite(transpose), {}, received);",
+            "opposite(transpose), {}, {});"),
         "the residual of GPT-2's feed-forward layer gets no gradient": (
-            "linear_backward_input(as_rows(dx), dpre, layers.fc_weight.data(), transpose);\n"
-            "        return {dx, dy};",
-            "linear_backward_input(as_rows(dx), dpre, layers.fc_weight.data(), transpose);\n"
-            "        return {dx, Tensor{}};"),
+            "return {dx.reshape(x_shape), dy};",
+            "return {dx.reshape(x_shape), Tensor{}};"),
         "a gated feed-forward layer leaves out the residual": (
             "/*gated=*/true},\n             x, residual);",
             "/*gated=*/true},\n             x, Variable());"),
@@ -319,17 +317,17 @@ FAULTS = {
     },
     ("models/routers.cpp", "routers"): {
         "a block that runs again in backward counts its tokens again": (
-            "if (recording_) offsets_of_pass_.push_back(routing.offsets);",
-            "if (in_step_) (recording_ ? offsets_of_pass_ : offsets_of_step_).push_back(routing.offsets);"),
+            "if (recording_) chosen_in_pass_.push_back({layer, routing.offsets});",
+            "if (in_step_) (recording_ ? chosen_in_pass_ : chosen_in_step_).push_back({layer, routing.offsets});"),
         "the counts of a micro-batch replace those of the one before": (
-            "  offsets_of_step_.insert(offsets_of_step_.end(), ",
-            "  offsets_of_step_.clear();\n  offsets_of_step_.insert(offsets_of_step_.end(), "),
+            "  for (const Chosen& chosen : chosen_in_pass_) {\n",
+            "  chosen_in_step_.clear();\n  for (const Chosen& chosen : chosen_in_pass_) {\n"),
         "biases move although the routers have moved on to their old copies": (
             "  if (on_device.defined()) {",
             "  if (on_device.defined() && bias.values.empty()) {"),
         "hf's loads are those of each layer": (
-            "for (const Tensor& offsets : offsets_of_pass_) add_counts(sums, 0, offsets);",
-            "add_counts(sums, 0, offsets_of_pass_.front());"),
+            "for (const Chosen& chosen : chosen_in_pass_) add_counts(sums, 0, chosen.offsets);",
+            "add_counts(sums, 0, chosen_in_pass_.front().offsets);"),
         "lagged gives every layer the loads of the first": (
             "lagged ? counts_of_layer(last_.counts, layer) :",
             "lagged ? counts_of_layer(last_.counts, 0) :"),

@@ -10,6 +10,7 @@
 #include "tests/sharding/toy_net.h"
 #include "tests/support/device.h"
 #include "tests/support/progress.h"
+#include "tests/support/random_delay.h"
 #include "tests/support/waiting.h"
 
 namespace tessera {
@@ -22,14 +23,6 @@ namespace {
 
 constexpr int kSeeds = 40;
 
-/// Sleeps for up to 100 microseconds, or not at all in half of the cases.
-std::function<void()> random_delay(const RandomStream& random) {
-  return [random, calls = std::uint64_t{0}]() mutable {
-    const std::uint64_t microseconds = random.below(calls++, 200);
-    if (microseconds < 100) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
-  };
-}
-
 Trained train(const ShardingOptions& options, int ranks, int seed) {
   Trained result;
   run_ranks(
@@ -40,7 +33,7 @@ Trained train(const ShardingOptions& options, int ranks, int seed) {
         if (seed > 0) {
           const RandomStream random(static_cast<std::uint64_t>(seed), "delays",
                                     static_cast<std::uint64_t>(world.rank()));
-          context().side_stream("communication").set_delay(random_delay(random));
+          context().side_stream("communication").set_delay(test::random_delay(random));
         }
         const ToyTraining training{.steps = 2};
         Trained trained;

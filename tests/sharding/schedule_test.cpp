@@ -82,7 +82,8 @@ TEST_CASE("gathers: forward all, backward all but what the slots still hold") {
   const auto layouts = layouts_of(units_of(5, /*tied=*/true));
   const Schedule schedule(layouts);
   const auto counts = [&](int turns, int micro_batches) {
-    return gathers_per_step(schedule, Slots::assign(layouts, turns), micro_batches);
+    const PipelinePlan alone{.shape = {.micro_batches = micro_batches}};
+    return gathers_per_step(schedule, Slots::assign(layouts, turns), alone.passes_of(0));
   };
   // Two slots: b3 and b4 are still there when backward begins, and the ends always are.
   CHECK(counts(2, 1).forward == Ints{1, 1, 1, 1, 1, 1});

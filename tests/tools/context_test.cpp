@@ -109,6 +109,17 @@ void expect_same_bits(const Config& base, std::initializer_list<int> context_ran
 
 }  // namespace
 
+TEST_CASE("context: a rank has pieces from both ends of a row", "[cpu]") {
+  const auto places = [](int rank) {
+    const TokenCut cut{.ranks = 2, .rank = rank, .leaves = 2};
+    std::vector<std::int64_t> found;
+    for (std::int64_t j = 0; j < cut.pieces(); ++j) found.push_back(cut.place_of(j));
+    return found;
+  };
+  CHECK(places(0) == std::vector<std::int64_t>{0, 7, 1, 6});
+  CHECK(places(1) == std::vector<std::int64_t>{2, 5, 3, 4});
+}
+
 TEST_CASE("context: gpt2 has the same bits on 1, 2, 4 and 8 ranks") {
   expect_same_bits(tiny("gpt2-mini"), {1, 2, 4, 8}, {"ddp", "fsdp"});
 }

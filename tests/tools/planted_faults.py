@@ -58,6 +58,57 @@ FAULTS = {
             " || context().is_dry()",
             ""),
     },
+    ("tools/train/pipeline_passes.cpp", "pipeline"): {
+        "dropout has the position of the first micro-batch": (
+            "    training.enter(pass.micro_batch);\n",
+            "    training.enter(0);\n"),
+        "a received message is read before it has come": (
+            "  wait_for_communication(message.done);\n",
+            ""),
+        "gradients of weights are left out": (
+            "        here.deferred.run();\n",
+            ""),
+        "the passes of a unit are counted together": (
+            "units[static_cast<std::size_t>(part) % units.size()]->start_pass();",
+            "units[static_cast<std::size_t>(part) % units.size()]->name();"),
+    },
+    ("sharding/strategy/tied_ends.cpp", "pipeline"): {
+        "the embedding overwrites the gradient of the head": (
+            "    parameters[i].next_contribution();  // the next one adds\n",
+            ""),
+        "the head runs before its weights have come": (
+            "  wait_for_communication(weights_done_);\n  if (!trains) return;\n",
+            "  if (!trains) return;\n"),
+        "the head writes over gradients on their way": (
+            "  wait_for_communication(gradients_sent_);\n  for",
+            "  for"),
+    },
+    ("sharding/plan/stages.h", "pipeline"): {
+        "gradients are sent to stages that train nothing": (
+            "return stage > first_trained;",
+            "return stage > 0;"),
+    },
+    ("sharding/plan/footprint.cpp", "pipeline"): {
+        "messages of gradients are not predicted": (
+            "(pipeline.sends_gradient(stage) ? 1 : 0)",
+            "0"),
+        "the last stage's copy of tied weights is not predicted": (
+            "  footprint.parameters += pipeline.tied_elements(false) * size(pipeline.message_dtype);\n",
+            ""),
+    },
+    ("sharding/strategy/strategy.cpp", "pipeline"): {
+        "the end of a micro-batch in one chunk is its end in all": (
+            "    if (plan_.pipeline.chunk_of(group->plan().stage) == chunk) group->finish_micro_batch();\n",
+            "    if (chunk >= 0) group->finish_micro_batch();\n"),
+        "ranks split communicators off for their own stage alone": (
+            "      make_exchange(group, communicators_);\n      make_reshard_exchange(group, communicators_);\n",
+            ""),
+    },
+    ("models/routers.cpp", "pipeline"): {
+        "a stage counts as the first layers": (
+            "add_counts(sums, chosen.layer, chosen.offsets);",
+            "add_counts(sums, 0, chosen.offsets);"),
+    },
     ("tools/config/kernel_options.cpp", "isa"): {
         "runtime.isa is read and forgotten": (
             "  matmul_options().isa = isa;\n",
@@ -293,7 +344,7 @@ FAULTS = {
             "  run.schedule.total_steps = run.config.train.steps;\n",
             ""),
         "rows per rank are rows of all ranks": (
-            "config.data.batch_size = rows * ranks;",
+            "config.data.batch_size = rows * batch_ranks(config, ranks);",
             "config.data.batch_size = rows + 0 * ranks;"),
     },
     ("tools/data/samples.cpp", "samples"): {
@@ -380,13 +431,13 @@ FAULTS = {
     },
     ("models/routers.cpp", "elastic"): {
         "elastic: routers' losses are added one after another": (
-            "passes_ % step_.losses;",
-            "0 * passes_;"),
+            "passes_[static_cast<std::size_t>(layer)] % step_.losses;",
+            "0 * passes_[static_cast<std::size_t>(layer)];"),
     },
     ("tools/train/session.cpp", "elastic"): {
         "elastic: a rank has neighbouring micro-batches": (
-            "return source.load(step, (i * world_.size() + world_.rank()) * rows, rows);",
-            "return source.load(step, (world_.rank() * run_.config.data.accumulation_steps + i) * rows, rows);"),
+            "source.load(step, micro_batch(i) * rows, rows)",
+            "source.load(step, (batch_rank_ * run_.config.data.accumulation_steps + i) * rows, rows)"),
         "elastic: dropout is drawn by the rank's own number of a micro-batch": (
             "static_cast<std::uint64_t>(micro_batch(i))};",
             "static_cast<std::uint64_t>(i)};"),
@@ -531,8 +582,8 @@ FAULTS = {
             "numbers.loss_factor, /*training=*/true,\n                          batch.document_starts);",
             "numbers.loss_factor, /*training=*/true, Tensor());"),
         "validation does not tell documents apart": (
-            "scale, /*training=*/false, batch.document_starts);",
-            "scale, /*training=*/false, Tensor());"),
+            "/*training=*/false, batch.document_starts);\n    if (!loss",
+            "/*training=*/false, Tensor());\n    if (!loss"),
     },
     ("tools/train/run_state.cpp", "resume"): {
         "the learning rate is one step behind after a resume": (
@@ -545,9 +596,8 @@ FAULTS = {
             'session.optimizer().set_steps(count_of(state, "updates"));',
             ""),
         "the optimizer's moments are lost": (
-            "    read_tensor(reader, name, shard.parameter.shape(), shard.first, tensor);",
-            "    read_tensor(reader, name, shard.parameter.shape(), shard.first,\n"
-            "                Tensor::zeros(tensor.shape(), tensor.dtype()));"),
+            "    read_tensor(reader, name, shard, tensor);",
+            "    read_tensor(reader, name, shard, Tensor::zeros(tensor.shape(), tensor.dtype()));"),
         "the routers' biases are lost": (
             "if (!biases[layer].empty()) routers",
             "if (false) routers"),
@@ -565,8 +615,11 @@ FAULTS = {
     },
     ("sharding/strategy/strategy.cpp", "reshard"): {
         "replicas save the same part": (
-            "share_of(shard.data.numel(), replica, group.replicas)",
-            "share_of(shard.data.numel(), replica * 0, 1)"),
+            "share_of(shard.count(), replica * tensors + tensor, group.replicas * tensors)",
+            "share_of(shard.count(), 0, 1)"),
+        "tensor ranks each save the whole of what all of them hold": (
+            "share_of(shard.count(), replica * tensors + tensor, group.replicas * tensors)",
+            "share_of(shard.count(), replica, group.replicas)"),
     },
     ("tools/train/checkpoint_writer.cpp", "reshard"): {
         "a checkpoint's tensors are not copied": (
@@ -686,8 +739,8 @@ FAULTS = {
     },
     ("sharding/plan/footprint.cpp", "context"): {
         "gradients of keys are predicted in the keys' dtype": (
-            "true, 4 * sent(plan.reduced_keys));",
-            "true, plan.key_bytes * sent(plan.reduced_keys));"),
+            "true, 4 * sent(keys.reduced));",
+            "true, plan.key_bytes * sent(keys.reduced));"),
     },
     ("sharding/plan/plan.h", "context"): {
         "losses of micro-batches are added before those of ranks": (
@@ -736,7 +789,7 @@ FAULTS = {
     },
     ("optim/shards.h", "optimizer_dtypes"): {
         "the optimizer does not learn where a shard begins": (
-            ".first = shard.first",
+            ".first = shard.part.elements.first + shard.first",
             ".first = 0"),
     },
     ("runtime/profiler.cpp", "predicted_time"): {
@@ -884,8 +937,8 @@ FAULTS = {
     },
     ("autograd/operations/linear.cpp", "dry_run"): {
         "a linear layer keeps its result for backward": (
-            "[weight, bias, saved, transpose, needs_dx = x.requires_gradient(),",
-            "[weight, bias, saved, y, transpose, needs_dx = x.requires_gradient(),"),
+            "const auto input_gradient = [=, needs_dx = x.requires_gradient(),",
+            "const auto input_gradient = [=, kept = y, needs_dx = x.requires_gradient(),"),
     },
     ("tools/bench/counts/processes.cpp", "counts"): {
         "texts of processes are in the order in which the jobs end": (

@@ -1,9 +1,8 @@
-// Random meshes: tensor, context, expert and data ranks under every strategy, against the same run without
-// the first three.
+// Random meshes: pipelines of tensor, context, expert and data ranks under every strategy, against the same
+// run on the batch ranks alone.
 //
-// Each case draws a model, a mesh and options. With a grid its losses, evaluation, norms and weights must
-// have the bits of the run on the batch ranks alone; memory and traffic must be the footprint's. The cases
-// are the same in every run. TESSERA_RANDOM_CASES=10000 in the environment runs more of them; a mismatch
+// Each case draws a model, a mesh and options. With a grid its losses, norms and weights must have the bits
+// of that run; memory and traffic must be the footprint's. The cases are the same in every run. TESSERA_RANDOM_CASES=10000 in the environment runs more of them; a mismatch
 // prints the case and its number, and TESSERA_RANDOM_FIRST=NUMBER begins there.
 #include <fmt/format.h>
 
@@ -48,15 +47,16 @@ struct Case {
 
   const ShardingConfig& mesh() const { return config.sharding; }
   int ranks() const {
-    return batch_ranks * static_cast<int>(mesh().context_parallel * mesh().tensor_parallel);
+    return batch_ranks * static_cast<int>(mesh().context_parallel * mesh().tensor_parallel *
+                                          mesh().pipeline_parallel);
   }
   std::string name() const {
     return fmt::format(
-        "{} {} batch {} context {} tensor {} expert {} {} micro-batches {}{}{}", config.model.preset,
-        name_of(mesh().strategy), batch_ranks, mesh().context_parallel, mesh().tensor_parallel,
+        "{} {} batch {} pipeline {} ({}) context {} tensor {} expert {} {} micro-batches {}{}",
+        config.model.preset, name_of(mesh().strategy), batch_ranks, mesh().pipeline_parallel,
+        enum_name(mesh().pipeline_schedule), mesh().context_parallel, mesh().tensor_parallel,
         mesh().expert_parallel, name_of(config.runtime.compute_dtype),
-        config.data.accumulation_steps, documents ? " documents" : "",
-        config.train.elastic > 0 ? " elastic" : "");
+        config.data.accumulation_steps, documents ? " documents" : "");
   }
 };
 
@@ -64,7 +64,7 @@ Case draw(std::uint64_t number) {
   Draws draws(number);
   Case drawn;
   Config& config = drawn.config;
-  config.model = {.preset = draws.one_of({"gpt2-mini", "llama3-mini", "qwen3-mini",
+  config.model = {.preset = draws.one_of({"gpt2-mini", "llama3-8b", "llama3-mini", "qwen3-mini",
                                           "qwen3-moe-mini", "llama4-mini"}),
                   .layers = 2,
                   .heads = 8,
@@ -84,7 +84,8 @@ Case draw(std::uint64_t number) {
   }
   if (preset == "llama4-mini") config.model.attention_chunk = 8;
   ShardingConfig& mesh = config.sharding;
-  const auto strategy = draws.one_of({"ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat", "hsdp"});
+  const auto strategy =
+      draws.one_of({"ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat", "hsdp"});
   drawn.batch_ranks = draws.one_of({1, 1, 2, 4});
   config.data = {.batch_size = 4, .sequence_length = kLength};
   if (draws.coin()) {
@@ -94,11 +95,26 @@ Case draw(std::uint64_t number) {
   mesh.grid = kGrid;
   mesh.tensor_parallel = mixture ? 1 : draws.one_of({1, 2, 4, 8});
   mesh.context_parallel = draws.one_of({1, 2, 4, 8});
-  while (mesh.tensor_parallel * mesh.context_parallel > kGrid ||
-         drawn.ranks() > kMostRanks) {
+  // With tied ends, a pipeline and a grid exclude each other.
+  if (preset == "llama3-8b") mesh.pipeline_parallel = draws.one_of({2, 2, 4});
+  while (drawn.batch_ranks * mesh.pipeline_parallel > kMostRanks) mesh.pipeline_parallel /= 2;
+  while (mesh.tensor_parallel * mesh.context_parallel > kGrid || drawn.ranks() > kMostRanks) {
     (mesh.context_parallel > 1 ? mesh.context_parallel : mesh.tensor_parallel) /= 2;
   }
-  if (mixture && mesh.context_parallel == 1 && drawn.batch_ranks > 1 && draws.coin()) mesh.expert_parallel = 2;
+  if (mesh.pipeline_parallel > 1) {
+    mesh.pipeline_schedule =
+        draws.one_of({PipelineSchedule::gpipe, PipelineSchedule::one_forward_one_backward,
+                      PipelineSchedule::interleaved});
+    if (mesh.pipeline_schedule == PipelineSchedule::interleaved) {
+      mesh.pipeline_chunks = mesh.pipeline_parallel == 2 ? 2 : 1;
+      if (config.data.accumulation_steps % mesh.pipeline_parallel != 0) {
+        mesh.pipeline_schedule = PipelineSchedule::one_forward_one_backward;
+        mesh.pipeline_chunks = 1;
+      }
+    }
+  }
+  if (mixture && mesh.context_parallel == 1 && drawn.batch_ranks > 1 && draws.coin())
+    mesh.expert_parallel = 2;
   if (draws.coin()) mesh.activation_checkpointing = {.first = 0, .every = draws.one_of({1, 2})};
   mesh.reshard_group = draws.one_of({0, 1});
   mesh.live_gathers = draws.one_of({1, 2, 3});
@@ -141,7 +157,8 @@ std::string difference(const Case& drawn) {
   const TrainedSession found = train(drawn, drawn.ranks(), &findings);
   Case alone = drawn;
   alone.config.sharding.tensor_parallel = alone.config.sharding.context_parallel = 1;
-  alone.config.sharding.expert_parallel = 1;
+  alone.config.sharding.expert_parallel = alone.config.sharding.pipeline_parallel = 1;
+  alone.config.sharding.pipeline_chunks = 1;
   const TrainedSession expected = train(alone, drawn.batch_ranks, nullptr);
   std::string text;
   for (const std::string& wrong : findings.wrong()) text += " " + wrong;

@@ -53,11 +53,13 @@ struct Variant {
   bool flat = false;
   int expert_parallel = 1;
   int tensor_parallel = 1;
+  int stages = 1;
 
   std::string name() const {
     return strategy + "-" + std::to_string(ranks) + (flat ? "-flat" : "") +
            (expert_parallel > 1 ? "-experts-" + std::to_string(expert_parallel) : "") +
-           (tensor_parallel > 1 ? "-tensor-" + std::to_string(tensor_parallel) : "");
+           (tensor_parallel > 1 ? "-tensor-" + std::to_string(tensor_parallel) : "") +
+           (stages > 1 ? "-stages-" + std::to_string(stages) : "");
   }
 };
 
@@ -70,6 +72,9 @@ std::vector<Variant> all_variants(bool experts) {
     variants.push_back({"hsdp", ranks, ranks % 2 == 0 ? ranks / 2 : ranks});
     variants.push_back({"hsdp", ranks, 1, /*flat=*/true});
   }
+  variants.push_back({"ddp", 2, 0, false, 1, 1, /*stages=*/2});
+  variants.push_back({"zero1", 3, 0, false, 1, 1, 3});
+  variants.push_back({"fsdp", 4, 0, false, 1, 1, 2});
   if (!experts) {
     for (const char* strategy : {"ddp", "zero1", "zero3", "fsdp", "fsdp_flat"}) {
       for (const int ranks : {2, 4}) variants.push_back({strategy, ranks, 0, false, 1, 2});
@@ -77,6 +82,7 @@ std::vector<Variant> all_variants(bool experts) {
     variants.push_back({"hsdp", 4, 1, false, 1, 2});
     return variants;
   }
+  variants.push_back({"zero3", 4, 0, false, 2, 1, 2});
   for (const char* strategy : {"ddp", "zero1", "zero3", "fsdp"}) {
     for (const int ranks : {2, 3, 4}) variants.push_back({strategy, ranks, 0, false, ranks});
     variants.push_back({strategy, 4, 0, false, 2});
@@ -92,6 +98,7 @@ void with_sessions(const Config& base, const Variant& variant, const Body& body)
   config.sharding.expert_parallel = variant.expert_parallel;
   config.sharding.tensor_parallel = variant.tensor_parallel;
   config.sharding.shard_size = variant.shard_size;
+  config.sharding.pipeline_parallel = variant.stages;
   if (variant.flat) config.sharding.flatten_parameters = true;
   const ResolvedConfig run = resolve(config);
   run_ranks({.ranks = variant.ranks, .threads = 1}, [&](Communicator& world) {

@@ -289,6 +289,19 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           "a power of two, and added in a binary tree. So every `tensor_parallel` and "
           "`context_parallel` that divides it has the same bits. Twice the number divides "
           "`data.sequence_length`. 0 = as many parts as ranks."),
+      whole_number_key(
+          "sharding.pipeline_parallel", sharding.pipeline_parallel, 1, kMostRanks,
+          "Ranks that have one stage of the model each, a run of its layers; micro-batches "
+          "(`data.accumulation_steps`) go from stage to stage. The strategy applies to the ranks "
+          "of a stage. Results do not depend on it; 1 = every rank computes all layers."),
+      choice_key("sharding.pipeline_schedule", sharding.pipeline_schedule,
+                 "The order in which a stage runs the passes of its micro-batches. `interleaved` "
+                 "needs a multiple of `pipeline_parallel` micro-batches."),
+      whole_number_key("sharding.pipeline_chunks", sharding.pipeline_chunks, 1, 1024,
+                       "interleaved: stages of each rank."),
+      text_key("sharding.pipeline_stages", sharding.pipeline_stages,
+               "The units at which stages begin, besides the first, such as `h.4,h.8`; empty = the "
+               "stage with the most parameters has as few as possible."),
       form_key(
           "sharding.rules", sharding.rules, "rules such as `*.bias -> ddp, *.mlp.* -> hsdp`",
           [](std::string_view text) { return std::optional(parse_placement_rules(text)); },

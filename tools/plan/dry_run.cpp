@@ -18,7 +18,8 @@ namespace {
 /// Stands between the units and the strategy and notes which of them ran when the peak was reached.
 class PeakWatch final : public UnitHooks {
  public:
-  PeakWatch(LanguageModel& model, UnitHooks& strategy) : strategy_(strategy) {
+  PeakWatch(LanguageModel& model, UnitHooks& strategy, const HeadRuns& heads)
+      : strategy_(strategy), heads_(heads) {
     for (const auto& unit : model.units()) unit->attach(this);
   }
 
@@ -34,9 +35,7 @@ class PeakWatch final : public UnitHooks {
   }
 
   void before_forward(Unit& unit) override {
-    // A unit at both ends runs twice before it goes backward.
-    const bool as_head = unit.at_both_ends() && std::exchange(at_end_, !at_end_);
-    enter("forward of " + (as_head ? "the head" : unit.name()));
+    enter("forward of " + (heads_.next_is_head(unit) ? "the head" : unit.name()));
     strategy_.before_forward(unit);
   }
   void after_forward(Unit& unit) override { strategy_.after_forward(unit); }
@@ -58,7 +57,7 @@ class PeakWatch final : public UnitHooks {
   }
 
   UnitHooks& strategy_;
-  bool at_end_ = false;
+  HeadRuns heads_;
   std::int64_t seen_ = 0;
   std::string now_, moment_;
 };
@@ -112,9 +111,10 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::
   const auto world = make_dry_communicator(rank.rank, nodes_of(rank));
   TrainingSession session(run, *world);
   const DataConfig& data = run.config.data;
-  UnitWork work(session.model(), session.strategy(), session.rows_per_micro_batch(),
+  const HeadRuns heads(session.strategy().plan(), rank.rank);
+  UnitWork work(session.model(), session.strategy(), heads, session.rows_per_micro_batch(),
                 data.sequence_length, run.sharding.context_parallel);
-  PeakWatch watch(session.model(), work);
+  PeakWatch watch(session.model(), work, heads);
   const BatchSource batches = blank_batches(run);
   session.step(1, batches);  // some memory is allocated at its first use
   const std::int64_t sent_before = world->bytes_sent();

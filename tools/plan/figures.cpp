@@ -41,10 +41,12 @@ int threads_of(const ResolvedConfig& run, const PlanOptions& options) {
 
 StepMemory step_of(const ResolvedConfig& run, const Plan& plan, int rank,
                    const PlanOptions& options, AssumedLoad::Kind load) {
-  // The peak is that of a shorter run; the time is not.
+  // The peak is that of a shorter run; the time is not, nor the peak of a pipeline, which keeps activations
+  // of several micro-batches.
+  const bool whole = options.machine.has_value() || plan.pipeline.has_several();
   const ResolvedConfig shorter =
-      options.machine ? shortened(run, options.ranks, run.config.data.accumulation_steps)
-                      : shortened(run, options.ranks);
+      whole ? shortened(run, options.ranks, run.config.data.accumulation_steps)
+            : shortened(run, options.ranks);
   return dry_run(shorter,
                  {.rank = rank,
                   .ranks = options.ranks,
@@ -75,7 +77,17 @@ PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan,
     return step_of(run, plan, figures.prediction.fullest_rank, options, load);
   };
   figures.step = step(AssumedLoad::Kind::even);
-  if (options.machine && (options.machine->host || !offloads(plan))) {
+  // The stage with the most activations may be fuller than that with the most parameters.
+  const int stage_ranks = options.ranks / plan.pipeline.shape.ranks;
+  for (int place = 0; plan.pipeline.has_several() && place < plan.pipeline.shape.ranks; ++place) {
+    StepMemory other = step_of(run, plan, place * stage_ranks, options, AssumedLoad::Kind::even);
+    if (other.account.total.peak <= figures.peak()) continue;
+    figures.prediction.fullest_rank = place * stage_ranks;
+    figures.step = std::move(other);
+  }
+  // The clock runs one rank, and does not know when the messages of others arrive.
+  if (options.machine && !plan.pipeline.has_several() &&
+      (options.machine->host || !offloads(plan))) {
     figures.time = time_of(*figures.step, run, options);
   }
   if (run.sharding.expert_parallel > 1) {

@@ -58,6 +58,8 @@ void write_predicted_trace(const Config& config, const PlanOptions& options,
   check(options.machine.has_value(), "a predicted trace needs --machine");
   const PlanFigures planned = plan_figures(suited_to(config, options), options);
   const PlannedStrategy& figures = planned.figures;
+  check(!planned.plan.pipeline.has_several(),
+        "the time of a pipeline is not predicted; set sharding.pipeline_parallel=1");
   check(figures.time.has_value(), "machine '{}' has no rates of the host's memory, for offloading",
         options.machine->name);
   const auto records = records_of(figures.step->log, figures.time->timeline);

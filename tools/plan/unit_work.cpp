@@ -7,13 +7,23 @@
 
 namespace tessera {
 
-UnitWork::UnitWork(LanguageModel& model, UnitHooks& next, std::int64_t rows, std::int64_t length,
-                   int context_ranks)
+HeadRuns::HeadRuns(const Plan& plan, int rank)
+    : in_pipeline_(plan.pipeline.has_several()),
+      last_stage_(plan.pipeline_rank(rank) == plan.pipeline.shape.ranks - 1) {}
+
+bool HeadRuns::next_is_head(const Unit& unit) {
+  if (!unit.at_both_ends()) return false;
+  return in_pipeline_ ? last_stage_ : std::exchange(at_end_, !at_end_);
+}
+
+UnitWork::UnitWork(LanguageModel& model, UnitHooks& next, const HeadRuns& heads, std::int64_t rows,
+                   std::int64_t length, int context_ranks)
     : model_(model),
       next_(next),
       tokens_(static_cast<double>(rows) * static_cast<double>(length) / context_ranks),
       attention_(attention_flops(model.shape(), rows, length) /
-                 static_cast<double>(model.shape().layers) / context_ranks) {}
+                 static_cast<double>(model.shape().layers) / context_ranks),
+      heads_(heads) {}
 
 bool UnitWork::is_block(const Unit& unit) const {
   const Units& units = model_.units();
@@ -41,7 +51,7 @@ void UnitWork::before_forward(Unit& unit) {
     return;
   }
   const bool is_first = &unit == model_.units().front().get();
-  if (is_first && !(unit.at_both_ends() && std::exchange(at_end_, !at_end_))) return;  // a lookup
+  if (is_first && !heads_.next_is_head(unit)) return;  // a lookup
   const TransformerShape& shape = model_.shape();
   const double head = static_cast<double>(shape.vocab_size) * static_cast<double>(shape.width);
   log_work({.kind = Work::Kind::forward, .amount = 6.0 * tokens_ * head});

@@ -5,8 +5,22 @@
 
 #include "autograd/unit.h"
 #include "models/language_model.h"
+#include "sharding/plan/plan.h"
 
 namespace tessera {
+
+/// Tells the runs of a unit at both ends apart: in turn the embedding and the head, and in a pipeline the one
+/// of the rank's stage.
+class HeadRuns {
+ public:
+  HeadRuns(const Plan& plan, int rank);
+  /// Whether the run of the unit that begins is the head's. Asked once for every run.
+  bool next_is_head(const Unit& unit);
+
+ private:
+  const bool in_pipeline_, last_stage_;
+  bool at_end_ = false;
+};
 
 /// Stands between the units and other hooks, and logs the work of each pass behind them. The
 /// operations of all passes add up to training_flops(). Each weight counts 2 per token in forward, 2 in
@@ -17,8 +31,8 @@ class UnitWork final : public UnitHooks {
  public:
   /// A micro-batch of `rows` sequences; `context_ranks` ranks share out their tokens. Does not attach
   /// itself to the units.
-  UnitWork(LanguageModel& model, UnitHooks& next, std::int64_t rows, std::int64_t length,
-           int context_ranks);
+  UnitWork(LanguageModel& model, UnitHooks& next, const HeadRuns& heads, std::int64_t rows,
+           std::int64_t length, int context_ranks);
 
   void before_forward(Unit& unit) override;
   void after_forward(Unit& unit) override { next_.after_forward(unit); }
@@ -35,8 +49,7 @@ class UnitWork final : public UnitHooks {
   const double tokens_;
   /// Attention's operations in a block's forward pass.
   const double attention_;
-  /// Whether a unit at both ends runs as the head next.
-  bool at_end_ = false;
+  HeadRuns heads_;
 };
 
 }  // namespace tessera

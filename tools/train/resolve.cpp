@@ -12,6 +12,7 @@
 #include "runtime/json.h"
 #include "sharding/plan/bucket.h"
 #include "sharding/plan/placement.h"
+#include "sharding/plan/stages.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/data/manifest.h"
@@ -218,6 +219,23 @@ void check_elastic(const Config& config) {
         config.data.accumulation_steps);
 }
 
+/// No rank of a pipeline has the whole model.
+void check_pipeline(const Config& config, const MoeConfig& moe) {
+  const std::int64_t stages = config.sharding.pipeline_parallel;
+  if (stages == 1) return;
+  check(moe.balance != Balance::hf,
+        "{} stages do not know the counts of all layers that moe.balance hf needs; choose lagged, "
+        "bias or "
+        "none",
+        stages);
+  check(config.train.sample_every == 0,
+        "{} stages cannot generate; leave out train.sample_every, and run tessera generate",
+        stages);
+  check(config.data.hellaswag.empty(),
+        "{} stages cannot answer questions; leave out data.hellaswag, and run tessera eval",
+        stages);
+}
+
 ScheduleOptions schedule_of(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   return {.kind = optimizer.schedule,
@@ -276,6 +294,7 @@ ResolvedConfig resolve(const Config& config) {
   });
   check_key(config, "train.elastic", [&] { check_elastic(config); });
   check_kept_dtypes(config);
+  check_key(config, "sharding.pipeline_parallel", [&] { check_pipeline(config, run.config.moe); });
   check_key(config, "sharding.check_replicas", [&] {
     check(config.sharding.check_replicas == 0 || has_replicas(config.sharding),
           "{} is for ddp and hsdp; with {} no two ranks hold the same part",
@@ -297,6 +316,8 @@ ResolvedConfig resolve(const Config& config) {
 void describe_to_sharding(ResolvedConfig& run) {
   const TransformerShape shape = shape_of(run.model);
   run.sharding.counters = shape.experts.layers * shape.experts.count;
+  run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
+  run.sharding.activations = tokens_per_step(run.config.data) * shape.width;
   auto& [elements, forward_passes] = run.sharding.keys_and_values;
   elements = tokens_per_step(run.config.data) * 2 * shape.kv_heads * shape.head_size;
   forward_passes.clear();
@@ -441,6 +462,11 @@ void check_model_keys(const ResolvedConfig& run) {
   });
   check_key(run.config, "sharding.buckets",
             [&] { make_buckets(model->units(), run.sharding.buckets); });
+  check_key(run.config, "sharding.pipeline_stages", [&] {
+    cut_stages(model->units(), run.sharding.pipeline_stages,
+               run.sharding.pipeline_parallel * run.sharding.pipeline_chunks,
+               run.sharding.experts_per_token);
+  });
   check_key(run.config, "sharding.rules",
             [&] { check_patterns(run.sharding.rules, parameters_of(*model)); });
 }

@@ -47,6 +47,9 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   batch_ranks_ = strategy_->plan().batch_ranks();
   batch_rank_ = strategy_->plan().batch_rank(world.rank());
   counts_in_loss_ = strategy_->plan().counts_in_loss(world.rank());
+  if (strategy_->plan().pipeline.has_several()) {
+    pipeline_ = std::make_unique<PipelinePasses>(*model_, *strategy_, world_);
+  }
   // A dry run has no memory to load into.
   if (!config.model.init_from.empty() && !context().is_dry()) {
     strategy_->write_masters([&] { load_parameters(config.model.init_from, strategy_->shards()); });
@@ -71,6 +74,8 @@ void TrainingSession::check_graph() const {
   refuse_if(
       world_.size() > 1 && config.sharding.communicator != CommunicatorKind::nccl,
       "ranks that exchange data by the host cannot be in a graph; set sharding.communicator=nccl");
+  refuse_if(pipeline_ != nullptr,
+            "the passes of a pipeline are not in a graph; set sharding.pipeline_parallel=1");
   refuse_if(config.sharding.offload != Offload::none,
             "offloaded state is updated by the host; set sharding.offload=none");
   refuse_if(config.sharding.expert_parallel > 1,
@@ -216,6 +221,17 @@ void TrainingSession::stage_micro_batch(std::int64_t step, const BatchSource& so
   source.stage(step, micro_batch(0) * rows, rows);
 }
 
+void TrainingSession::enter_micro_batch(std::uint64_t step, std::int64_t i) const {
+  context().random() = {.seed = static_cast<std::uint64_t>(run_.config.train.seed),
+                        .step = step,
+                        .micro_batch = static_cast<std::uint64_t>(micro_batch(i))};
+}
+
+void TrainingSession::add_loss(const Tensor& losses, std::int64_t i, const Tensor& loss) const {
+  const Tensor sum = losses.slice(i % losses.numel(), i % losses.numel() + 1);
+  if (counts_in_loss_) add(sum, sum, loss);
+}
+
 Batch TrainingSession::own_tokens(const Batch& rows) const {
   if (strategy_->context_axis() == nullptr) return rows;
   const TokenCut& cut = strategy_->context_axis()->cut();
@@ -223,21 +239,34 @@ Batch TrainingSession::own_tokens(const Batch& rows) const {
           rows.document_starts.defined() ? cut_rows(rows.document_starts, cut) : Tensor()};
 }
 
+Shape TrainingSession::own_tokens_shape() const {
+  const std::int64_t rows = rows_per_micro_batch(), length = run_.config.data.sequence_length;
+  if (strategy_->context_axis() == nullptr) return {rows, length};
+  const TokenCut& cut = strategy_->context_axis()->cut();
+  return {cut.pieces() * rows, length / cut.pieces_of_row()};
+}
+
 void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& numbers,
                                            const StepInputs& inputs, const Tensor& losses) {
   const ContextAxisScope scope(strategy_->context_axis());
+  if (pipeline_ != nullptr) {
+    pipeline_->train(sharded, {.batch = inputs.batch,
+                               .enter = [&](std::int64_t i) { enter_micro_batch(numbers.step, i); },
+                               .add_loss = [&](std::int64_t i,
+                                               const Tensor& loss) { add_loss(losses, i, loss); },
+                               .loss_scale = numbers.loss_factor,
+                               .tokens = own_tokens_shape()});
+    return;
+  }
   for (std::int64_t i = 0; i < run_.config.data.accumulation_steps; ++i) {
-    context().random() = {.seed = static_cast<std::uint64_t>(run_.config.train.seed),
-                          .step = numbers.step,
-                          .micro_batch = static_cast<std::uint64_t>(micro_batch(i))};
+    enter_micro_batch(numbers.step, i);
     const Batch batch = inputs.batch(i);
     Variable loss;
     {
       const Span span("forward");
       loss = model_->loss(batch.inputs, batch.targets, numbers.loss_factor, /*training=*/true,
                           batch.document_starts);
-      const Tensor sum = losses.slice(i % losses.numel(), i % losses.numel() + 1);
-      if (counts_in_loss_) add(sum, sum, loss.data());
+      add_loss(losses, i, loss.data());
     }
     const Span span("backward");
     backward(loss);
@@ -253,6 +282,7 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
   const std::int64_t all_targets = source.valid_targets(0, 0, rows);
   check(all_targets > 0, "no target of the evaluation's {} rows is valid", rows);
   double total = 0.0;
+  if (pipeline_ != nullptr) pipeline_->start_evaluation();
   // Every rank makes the same number of forward passes, since the passes are collectives.
   for (std::int64_t i = 0; i * batch_ranks_ * at_a_time < rows; ++i) {
     const std::int64_t first = micro_batch(i) * at_a_time;
@@ -261,8 +291,11 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
     // A rank without rows computes row 0 and leaves it out of the sum.
     const Batch batch = own_tokens(count > 0 ? source.load(0, first, count) : source.load(0, 0, 1));
     const double scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
-    const Variable loss =
-        model_->loss(batch.inputs, batch.targets, scale, /*training=*/false, batch.document_starts);
+    const Variable loss = pipeline_ != nullptr
+                              ? pipeline_->loss(batch, scale)
+                              : model_->loss(batch.inputs, batch.targets, scale,
+                                             /*training=*/false, batch.document_starts);
+    if (!loss.defined()) continue;  // an earlier stage of a pipeline
     const Tensor of_rows = sum_over_context(loss.data());
     if (targets > 0 && counts) total += of_rows.item<float>() * static_cast<double>(targets);
   }

@@ -28,6 +28,7 @@
 #include "sharding/strategy/strategy.h"
 #include "tools/data/loader.h"
 #include "tools/train/graphed_step.h"
+#include "tools/train/pipeline_passes.h"
 #include "tools/train/resolve.h"
 
 namespace tessera {
@@ -130,6 +131,8 @@ class TrainingSession {
                             const Tensor& losses);
   /// The tokens that this rank has of whole rows.
   Batch own_tokens(const Batch& rows) const;
+  /// The shape of those of a micro-batch.
+  Shape own_tokens_shape() const;
   /// The sum of a number [1] over the ranks that share out the tokens of rows.
   Tensor sum_over_context(const Tensor& own) const;
   /// In place.
@@ -140,6 +143,10 @@ class TrainingSession {
   void update_parameters(Step& sharded, const StepNumbers& numbers, const GradientNorm& norm,
                          const Tensor& loss);
 
+  /// The position of dropout's random numbers in this rank's micro-batch i.
+  void enter_micro_batch(std::uint64_t step, std::int64_t i) const;
+  /// Adds the loss of this rank's micro-batch i to its place in `losses`, if the rank counts.
+  void add_loss(const Tensor& losses, std::int64_t i, const Tensor& loss) const;
   /// The number of this rank's micro-batch i among all of the step.
   std::int64_t micro_batch(std::int64_t i) const { return i * batch_ranks_ + batch_rank_; }
 
@@ -149,6 +156,8 @@ class TrainingSession {
   std::unique_ptr<Strategy> strategy_;
   std::int64_t batch_ranks_ = 1, batch_rank_ = 0;
   bool counts_in_loss_ = true;
+  /// With several stages.
+  std::unique_ptr<PipelinePasses> pipeline_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<LossScaler> scaler_;
   /// With runtime.graph.

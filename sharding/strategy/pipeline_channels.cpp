@@ -1,0 +1,77 @@
+#include "sharding/strategy/pipeline_channels.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "runtime/context.h"
+#include "sharding/comm/stream.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::array kKinds = {MessageKind::activations, MessageKind::gradients};
+
+std::string name_of(MessageKind kind) {
+  return kind == MessageKind::activations ? "activations" : "gradients";
+}
+
+}  // namespace
+
+PipelineChannels::PipelineChannels(const Plan& plan, Communicator& world) {
+  const int ranks = plan.pipeline.shape.ranks, own = plan.pipeline_rank(world.rank());
+  const auto others_of = [&](int rank) { return plan.mesh.group_along(rank, {"pipeline"}); };
+  // All ranks split all pairs off, in one order. The last rank sends to the first if ranks have several stages.
+  for (const MessageKind kind : kKinds) {
+    const auto k = static_cast<std::size_t>(kind);
+    for (int before = 0; before < (plan.pipeline.shape.chunks > 1 ? ranks : ranks - 1); ++before) {
+      const int behind = (before + 1) % ranks;
+      const auto in_pair = [&](int rank) {
+        const int place = plan.pipeline_rank(rank);
+        return place == before || place == behind;
+      };
+      std::shared_ptr<Communicator> pair =
+          world.split([&](int rank) { return 2 * others_of(rank) + (in_pair(rank) ? 1 : 0); });
+      const int from = kind == MessageKind::activations ? before : behind;
+      const int to = kind == MessageKind::activations ? behind : before;
+      if (own != from && own != to) continue;
+      Channel& channel = own == from ? sends_[k] : receives_[k];
+      channel.pair = std::move(pair);
+      channel.root = from < to ? 0 : 1;
+      channel.stream = context().side_stream(
+          fmt::format("{} {}", own == from ? "send" : "receive", name_of(kind)));
+    }
+  }
+}
+
+PipelineChannels::~PipelineChannels() {
+  for (const auto* channels : {&sends_, &receives_}) {
+    for (const Channel& channel : *channels) {
+      if (channel.pair != nullptr) channel.stream.enqueue([pair = channel.pair] {});
+    }
+  }
+}
+
+void PipelineChannels::start() {
+  const Event calls = communication_stream().record();
+  for (const auto* channels : {&sends_, &receives_}) {
+    for (const Channel& channel : *channels) {
+      if (channel.pair != nullptr) channel.stream.wait(calls);
+    }
+  }
+}
+
+Event PipelineChannels::send(MessageKind kind, const Tensor& message) {
+  return queue(sends_[static_cast<std::size_t>(kind)], message);
+}
+
+Event PipelineChannels::receive(MessageKind kind, const Tensor& message) {
+  return queue(receives_[static_cast<std::size_t>(kind)], message);
+}
+
+Event PipelineChannels::queue(const Channel& channel, const Tensor& message) {
+  channel.stream.wait(context().compute_stream().record());
+  return channel.pair->broadcast({message}, channel.root, channel.stream, "pipeline");
+}
+
+}  // namespace tessera

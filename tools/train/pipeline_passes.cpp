@@ -1,0 +1,189 @@
+#include "tools/train/pipeline_passes.h"
+
+#include <vector>
+
+#include "autograd/engine.h"
+#include "runtime/category.h"
+#include "runtime/context.h"
+#include "sharding/comm/stream.h"
+
+namespace tessera {
+
+using Kind = PipelinePass::Kind;
+
+PipelinePasses::PipelinePasses(LanguageModel& model, Strategy& strategy, Communicator& world)
+    : model_(model),
+      strategy_(strategy),
+      rank_(strategy.plan().pipeline_rank(world.rank())),
+      channels_(strategy.plan(), world) {
+  if (!plan().tied.empty()) {
+    tied_.emplace(strategy.plan(), *model.units().front(), strategy, world);
+  }
+}
+
+void PipelinePasses::start(bool trains) {
+  channels_.start();
+  if (tied_) tied_->start(trains);
+}
+
+void PipelinePasses::start_evaluation() {
+  start(/*trains=*/false);
+}
+
+void PipelinePasses::train(Step& step, const Training& training) {
+  const std::vector<Pass> passes =
+      pipeline_order(plan().schedule, plan().shape)[static_cast<std::size_t>(rank_)];
+  start(/*trains=*/true);
+  receive_for(passes.front(), training.tokens);
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const Pass& pass = passes[i];
+    const Tensor received = take_received();
+    if (i + 1 < passes.size()) receive_for(passes[i + 1], training.tokens);
+    training.enter(pass.micro_batch);
+    InFlight& here = in_flight_[{pass.chunk, pass.micro_batch}];
+    switch (pass.kind) {
+      case Kind::forward:
+        forward(pass, here, received, training);
+        continue;
+      case Kind::backward:
+        backward(pass, here, received, training);
+        break;
+      case Kind::input_gradient: {
+        const DeferringScope deferring(here.deferred);
+        backward(pass, here, received, training);
+        continue;
+      }
+      case Kind::weight_gradient: {
+        const Span span("backward");
+        here.deferred.run();
+        break;
+      }
+    }
+    in_flight_.erase({pass.chunk, pass.micro_batch});
+    step.finish_micro_batch(pass.chunk);
+  }
+  wait_for_sends();
+  if (tied_) tied_->finish();
+}
+
+void PipelinePasses::forward(const Pass& pass, InFlight& here, const Tensor& received,
+                             const Training& training) {
+  const int stage = stage_of(pass);
+  here.batch = training.batch(pass.micro_batch);
+  const Span span("forward");
+  if (stage > 0) {
+    here.input = plan().sends_gradient(stage) ? Variable::leaf(received) : Variable(received);
+  }
+  here.output = compute(parts_of(stage, /*with_head=*/false), here.input, here.batch,
+                        training.loss_scale, /*training=*/true);
+  if (plan().is_last(stage)) return;
+  here.sent = channels_.send(MessageKind::activations, here.output.data());
+}
+
+void PipelinePasses::backward(const Pass& pass, InFlight& here, const Tensor& received,
+                              const Training& training) {
+  const int stage = stage_of(pass);
+  if (plan().is_last(stage)) {
+    if (tied_) tied_->before_head(/*trains=*/true);
+    {
+      const Span span("forward");
+      const PartRange& all = plan().stages.back();
+      here.output = compute({all.last - 1, all.last}, here.output, here.batch, training.loss_scale,
+                            /*training=*/true);
+    }
+    training.add_loss(pass.micro_batch, here.output.data());
+  } else {
+    wait_for_communication(here.sent);
+  }
+  const Span span("backward");
+  if (tied_ && stage == 0) tied_->before_embedding_backward();
+  if (here.output.requires_gradient()) tessera::backward(here.output, received);
+  if (tied_ && plan().is_last(stage)) tied_->after_head();
+  if (plan().sends_gradient(stage)) send(MessageKind::gradients, here.input.gradient());
+  here.batch = {};
+  here.input = here.output = {};
+}
+
+Variable PipelinePasses::loss(const Batch& batch, double loss_scale) {
+  const NoGradient no_gradient;
+  Variable loss;
+  for (int chunk = 0; chunk < plan().shape.chunks; ++chunk) {
+    const Pass pass{.kind = Kind::forward, .chunk = chunk};
+    const int stage = stage_of(pass);
+    receive_for(pass, batch.inputs.shape());
+    const Tensor received = take_received();
+    if (tied_ && plan().is_last(stage)) tied_->before_head(/*trains=*/false);
+    const Variable y =
+        compute(parts_of(stage, /*with_head=*/true),
+                received.defined() ? Variable(received) : Variable(), batch, loss_scale, false);
+    if (plan().is_last(stage)) {
+      loss = y;
+    } else {
+      send(MessageKind::activations, y.data());
+    }
+  }
+  wait_for_sends();
+  if (tied_) tied_->finish();
+  return loss;
+}
+
+Variable PipelinePasses::compute(const Stage& parts, const Variable& x, const Batch& batch,
+                                 double loss_scale, bool training) {
+  if (parts.first == parts.last) return x;
+  const Units& units = model_.units();  // a tied head is the first unit
+  for (std::int64_t part = parts.first; part < parts.last; ++part) {
+    units[static_cast<std::size_t>(part) % units.size()]->start_pass();
+  }
+  return model_.loss_of_stage(parts, x, batch.inputs, batch.targets, loss_scale, training,
+                              batch.document_starts);
+}
+
+Stage PipelinePasses::parts_of(int stage, bool with_head) const {
+  const PartRange& parts = plan().stages[static_cast<std::size_t>(stage)];
+  const bool without = plan().is_last(stage) && !with_head;
+  return {.first = parts.first, .last = parts.last - (without ? 1 : 0)};
+}
+
+bool PipelinePasses::receives(const Pass& pass) const {
+  const int stage = stage_of(pass);
+  if (pass.kind == Kind::forward) return stage > 0;
+  if (pass.kind == Kind::weight_gradient) return false;
+  return !plan().is_last(stage) && plan().sends_gradient(stage + 1);
+}
+
+void PipelinePasses::receive_for(const Pass& pass, const Shape& tokens) {
+  if (!receives(pass)) return;
+  const CategoryScope category(Category::activations);
+  const Tensor message = Tensor::empty(message_shape(tokens), plan().message_dtype);
+  const MessageKind kind =
+      pass.kind == Kind::forward ? MessageKind::activations : MessageKind::gradients;
+  received_ = {message, channels_.receive(kind, message)};
+}
+
+Shape PipelinePasses::message_shape(const Shape& tokens) const {
+  const std::int64_t width = model_.shape().width;
+  const Plan& whole = strategy_.plan();
+  // Between layers a tensor rank has its share of the tokens (autograd/tensor_axis.h).
+  const bool shares = whole.mesh.has("tensor") && tokens.numel() % whole.sum_parts == 0;
+  if (!shares) return {tokens[0], tokens[1], width};
+  return {tokens.numel() / whole.mesh.size_along({"tensor"}), width};
+}
+
+Tensor PipelinePasses::take_received() {
+  if (!received_) return {};
+  const Message message = *std::exchange(received_, std::nullopt);
+  wait_for_communication(message.done);
+  return message.tensor;
+}
+
+void PipelinePasses::send(MessageKind kind, const Tensor& message) {
+  wait_for_sends();
+  sent_ = {message, channels_.send(kind, message)};
+}
+
+void PipelinePasses::wait_for_sends() {
+  if (sent_) wait_for_communication(sent_->done);
+  sent_.reset();
+}
+
+}  // namespace tessera

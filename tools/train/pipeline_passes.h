@@ -1,0 +1,98 @@
+// PipelinePasses: the forward and backward passes of one rank of a pipeline, in the order of its schedule.
+//
+// Each pass computes a stage of the model (sharding/plan/stages.h) for one micro-batch:
+//
+//   forward    receives the activations of the stage before; computes the stage; sends its activations
+//   backward   receives the gradient of these; computes the stage's gradients; sends that of its input
+//
+// The head computes its gradients in forward. So on the last stage it runs when the backward pass begins, and every
+// schedule adds gradients in the order of micro-batches. The receive of the next pass is queued before this pass
+// computes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "autograd/deferred_gradients.h"
+#include "models/language_model.h"
+#include "sharding/strategy/pipeline_channels.h"
+#include "sharding/strategy/strategy.h"
+#include "sharding/strategy/tied_ends.h"
+#include "tools/data/loader.h"
+
+namespace tessera {
+
+class PipelinePasses {
+ public:
+  /// A collective over `world`. All arguments must outlive the passes.
+  PipelinePasses(LanguageModel& model, Strategy& strategy, Communicator& world);
+
+  /// What the passes of a step need of the session. `i` counts this rank's micro-batches.
+  struct Training {
+    std::function<Batch(std::int64_t i)> batch;
+    /// Sets the position of dropout's random numbers.
+    std::function<void(std::int64_t i)> enter;
+    /// On the last stage: takes the loss of a micro-batch, before its backward pass.
+    std::function<void(std::int64_t i, const Tensor& loss)> add_loss;
+    double loss_scale = 1.0;
+    /// [B, T] of a micro-batch.
+    Shape tokens;
+  };
+  /// Forward and backward of all micro-batches.
+  void train(Step& step, const Training& training);
+
+  /// Before calls of loss(): the weights may have changed.
+  void start_evaluation();
+  /// The loss of a batch without gradients: LanguageModel::loss on the rank of the last stage, undefined on
+  /// the others.
+  Variable loss(const Batch& batch, double loss_scale);
+
+ private:
+  /// A micro-batch of a chunk between its forward and its backward pass.
+  struct InFlight {
+    Batch batch;
+    Variable input, output;
+    Event sent;
+    /// Gradients of weights for a pass of their own.
+    DeferredGradients deferred = {};
+  };
+  /// A message that has been queued, and the event after it.
+  struct Message {
+    Tensor tensor;
+    Event done;
+  };
+  using Pass = PipelinePass;
+
+  const PipelinePlan& plan() const { return strategy_.plan().pipeline; }
+  int stage_of(const Pass& pass) const { return pass.chunk * plan().shape.ranks + rank_; }
+  Stage parts_of(int stage, bool with_head) const;
+  bool receives(const Pass& pass) const;
+  /// Queues the receipt of the message that a pass waits for, if it waits for one.
+  void receive_for(const Pass& pass, const Shape& tokens);
+  /// The shape of a message between stages, for `tokens` [B, T].
+  Shape message_shape(const Shape& tokens) const;
+  /// The received message; undefined if the pass waits for none.
+  Tensor take_received();
+  /// Frees the message of the send before.
+  void send(MessageKind kind, const Tensor& message);
+  void wait_for_sends();
+  void start(bool trains);
+  /// `x` itself if there are no parts.
+  Variable compute(const Stage& parts, const Variable& x, const Batch& batch, double loss_scale,
+                   bool training);
+  void forward(const Pass& pass, InFlight& here, const Tensor& received, const Training& training);
+  void backward(const Pass& pass, InFlight& here, const Tensor& received, const Training& training);
+
+  LanguageModel& model_;
+  Strategy& strategy_;
+  const int rank_;  // along the pipeline
+  PipelineChannels channels_;
+  std::optional<TiedEnds> tied_;
+  std::map<std::pair<int, int>, InFlight> in_flight_;  // by chunk and micro-batch
+  std::optional<Message> received_, sent_;
+};
+
+}  // namespace tessera
