@@ -11,8 +11,8 @@
 // other run is summed separately, in parallel if a token fills half the batch, and the sums are
 // added in order. The result is rounded once.
 //
-// The table may be rows [part.first, part.first + V) of a longer one of part.all rows. Other ranks have
-// the others. Then ids of other rows yield zeros, and have no gradient here.
+// The table may be rows [part.first, part.first + V) of a longer one of part.all rows, whose other rows
+// other ranks have. Then ids of other rows yield zeros, and have no gradient here.
 //
 // Occurrences of padding_id add nothing to dtable, as PyTorch's padding_idx has it.
 //
@@ -28,7 +28,7 @@ namespace tessera {
 
 inline constexpr std::int64_t kEmbeddingRun = 64;
 
-/// The place of a table in a longer one; by default the table is all of it.
+/// The place of a table in a longer one; by default it is all of the table.
 struct TablePart {
   std::int64_t first = 0;
   std::optional<std::int64_t> all = std::nullopt;

@@ -102,12 +102,13 @@ void gradient_of_row(G* dlogits, const T* logits, std::int64_t classes,
                      compute_t<T> scale) {
   using C = compute_t<T>;
   const bool has_target = 0 <= target && target < classes;
-  const C inverse = C{1} / row.sum;
+  // The loop is vectorized only if it reads no memory that dlogits may overlap, except logits.
+  const C largest = row.maximum, inverse = C{1} / row.sum;
   // Read before the row is overwritten.
-  const C at_target = has_target ? exponential(load(logits[target]) - row.maximum) : C{0};
+  const C at_target = has_target ? exponential(load(logits[target]) - largest) : C{0};
 #pragma omp simd
   for (std::int64_t v = 0; v < classes; ++v) {
-    store_as(dlogits[v], scale * (exponential(load(logits[v]) - row.maximum) * inverse));
+    store_as(dlogits[v], scale * (exponential(load(logits[v]) - largest) * inverse));
   }
   if (has_target) store_as(dlogits[target], scale * (at_target * inverse - C{1}));
 }

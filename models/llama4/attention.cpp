@@ -25,8 +25,9 @@ RopeTable temperatures(const Llama4Config& config, std::int64_t positions, DType
 }
 
 Linear projection(const std::string& name, std::int64_t inputs, std::int64_t outputs,
-                  const Llama4Config& config) {
-  return Linear(name, inputs, outputs, config.attention_bias, WeightLayout::out_in, kUsualInitial);
+                  const Llama4Config& config, const LayerCut& cut) {
+  return Linear(name, inputs, outputs, config.attention_bias, WeightLayout::out_in, kUsualInitial,
+                cut);
 }
 
 }  // namespace
@@ -48,23 +49,29 @@ Llama4Attention::Llama4Attention(const std::string& name, std::int64_t layer,
       qk_norm_(config.qk_norm),
       temperature_tuning_(config.temperature_tuning),
       norm_epsilon_(static_cast<float>(config.norm_epsilon)),
-      q_proj_(projection(name + ".q_proj", config.width, heads_ * head_size_, config)),
-      k_proj_(projection(name + ".k_proj", config.width, kv_heads_ * head_size_, config)),
-      v_proj_(projection(name + ".v_proj", config.width, kv_heads_ * head_size_, config)),
-      o_proj_(projection(name + ".o_proj", heads_ * head_size_, config.width, config)),
+      q_proj_(projection(name + ".q_proj", config.width, heads_ * head_size_, config,
+                         by_outputs(heads_, "head"))),
+      k_proj_(projection(name + ".k_proj", config.width, kv_heads_ * head_size_, config,
+                         by_outputs(kv_heads_, "head"))),
+      v_proj_(projection(name + ".v_proj", config.width, kv_heads_ * head_size_, config,
+                         by_outputs(kv_heads_, "head"))),
+      o_proj_(projection(name + ".o_proj", heads_ * head_size_, config.width, config,
+                         by_inputs(heads_, "head"))),
       positions_(std::move(positions)) {}
 
 Variable Llama4Attention::operator()(const Variable& x, const Pass& pass,
                                      const Variable& residual) const {
+  const std::int64_t ranks = ranks_of(o_proj_.weight);
+  const std::int64_t heads = heads_ / ranks, kv_heads = kv_heads_ / ranks;
   Variable q = q_proj_(x), k = k_proj_(x);
   if (rope_) {
-    q = rotated(std::move(q), heads_, pass);
-    k = rotated(std::move(k), kv_heads_, pass);
+    q = rotated(std::move(q), heads, pass);
+    k = rotated(std::move(k), kv_heads, pass);
   } else if (temperature_tuning_) {
-    q = positions_->temperature(std::move(q), heads_, pass.positions());
+    q = positions_->temperature(std::move(q), heads, pass.positions());
   }
   const AttentionSpan span = rope_ ? AttentionSpan::near : AttentionSpan::document;
-  return o_proj_(attend(q, k, v_proj_(x), heads_, kv_heads_, pass, layer_, span), residual);
+  return o_proj_(attend(q, k, v_proj_(x), heads, kv_heads, pass, layer_, span), residual);
 }
 
 Variable Llama4Attention::rotated(Variable x, std::int64_t heads, const Pass& pass) const {

@@ -94,6 +94,11 @@ void check_cuts(const Units& units, const ShardingOptions& options) {
   for (const auto& unit : units) {
     for (const Parameter& parameter : unit->parameters()) {
       check_cut(parameter, sizes);
+      check(
+          !parameter.stacked() || options.tensor_parallel == 1,
+          "sharding.tensor_parallel {}: '{}' has experts, and ranks do not share out the channels "
+          "of experts; set sharding.expert_parallel instead",
+          options.tensor_parallel, parameter.name());
       has_experts = has_experts || parameter.stacked();
       is_cut = is_cut || is_divided(parameter, sizes);
     }

@@ -127,6 +127,32 @@ CPU_FAULTS = {
         "a normalized head is rounded before it is rotated": (
             "std::vector<C> normalized(",
             "std::vector<T> normalized("),
+        "every group of heads has the first keys": (
+            "{heads + group.number * keys, keys}",
+            "{heads, keys}"),
+    },
+    ("kernels/qk_norm/op.cpp", "kernels_qk_norm"): {
+        "groups need not divide the heads of keys": (
+            " && kv_heads % group.count == 0 &&",
+            " &&"),
+    },
+    ("kernels/round_sum/cpu.cpp", "kernels_round_sum"): {
+        "the CPU rounds a sum before it adds the residual": (
+            "if (residual != nullptr) value += load(residual[c]);",
+            "if (residual != nullptr) value = load(static_cast<T>(value)) + load(residual[c]);"),
+        "every row has the first one's residual": (
+            "r == nullptr ? r : r + n * C",
+            "r"),
+    },
+    ("kernels/round_sum/op.cpp", "kernels_round_sum"): {
+        "the sums of 16-bit results may have 16 bits": (
+            "statistics_dtype(y.dtype())",
+            "sums.dtype()"),
+    },
+    ("runtime/elements.h", "runtime_elements"): {
+        "the first run of a part's rest is a whole one": (
+            "run - at % run",
+            "run"),
     },
     ("kernels/matmul/cpu/chains.h", "kernels_matmul_cpu"): {
         "a tile's last columns are stored as a whole vector": (
@@ -350,8 +376,14 @@ CPU_FAULTS = {
     },
     ("kernels/embedding/cpu.cpp", "kernels_embedding"): {
         "the table's row of padding gets a gradient on the CPU": (
-            "if (id == padding_id || row < 0 || row >= rows) continue;",
-            "if ((id < 0 && id == padding_id) || row < 0 || row >= rows) continue;"),
+            "if (id == padding_id || row < 0",
+            "if ((id < 0 && id == padding_id) || row < 0"),
+        "the gradient of a part of a table is that of the first rows": (
+            "dtable.size(0), first_row = part.first;",
+            "dtable.size(0), first_row = 0 * part.first;"),
+        "rows of a table that others have stay as they were": (
+            "std::fill_n(y_row, row_bytes, std::byte{0});",
+            "std::fill_n(y_row, 0, std::byte{0});"),
     },
     ("kernels/adamw/cpu.cpp", "kernels_adamw"): {
         "adamw: the CPU rounds a finite value to infinity": (
@@ -961,6 +993,9 @@ FAULTS = {
         "a head's epsilon is outside the root": (
             "1.0f / sqrtf(mean_square + p.epsilon)",
             "1.0f / (sqrtf(mean_square) + p.epsilon)"),
+        "every group of heads has the first keys on the GPU": (
+            "static_cast<int>(heads) + number * keys}",
+            "static_cast<int>(heads)}"),
     },
     ("kernels/cuda/rows.h", "kernels_qk_norm"): {
         "a head's sum of products is that of all heads of a warp": (
@@ -979,6 +1014,17 @@ FAULTS = {
         "sums over rows begin with what the workspace holds": (
             "dbias.resume(bias_line + c, p.C - c, n == begin);",
             "dbias.resume(bias_line + c, p.C - c, false);"),
+    },
+    ("kernels/round_sum/cuda.cu", "kernels_round_sum"): {
+        "the GPU rounds a sum before it adds the residual": (
+            "if (residual != nullptr) value += gpu::load(residual[i]);",
+            "if (residual != nullptr) {\n"
+            "    gpu::store(y[i], value);\n"
+            "    value = gpu::load(y[i]) + gpu::load(residual[i]);\n"
+            "  }"),
+        "a row's number chooses its bias": (
+            "bias[i % columns]",
+            "bias[i / columns % columns]"),
     },
     ("kernels/bias/cuda.cu", "kernels_bias"): {
         "the last columns, fewer than a stripe, are left out": (
@@ -1245,6 +1291,12 @@ FAULTS = {
         "the table's row of padding gets a gradient on the GPU": (
             "rows.has(id) && id != padding_id;",
             "rows.has(id) && (id >= 0 || id != padding_id);"),
+        "rows of a table that others have stay as they were on the GPU": (
+            "  y[n * units + item] = rows.has(id)",
+            "  if (rows.has(id)) y[n * units + item] = rows.has(id)"),
+        "a part of a table has the next one's first row": (
+            "id < first + rows; }",
+            "id <= first + rows; }"),
     },
     ("kernels/matmul/cuda.cpp", "kernels_matmul_parts"): {
         "all subtrees are the first": (

@@ -230,8 +230,8 @@ FAULTS = {
     },
     ("models/llama4/attention.cpp", "documents"): {
         "the temperature's positions count from the row's start": (
-            "positions_->temperature(std::move(q), heads_, pass.positions())",
-            "positions_->temperature(std::move(q), heads_, TokenPositions{{.first = pass.first_position()}})"),
+            "positions_->temperature(std::move(q), heads, pass.positions())",
+            "positions_->temperature(std::move(q), heads, TokenPositions{{.first = pass.first_position()}})"),
     },
     ("models/llama4/model.cpp", "golden"): {
         "a token's weight multiplies its expert's result": (

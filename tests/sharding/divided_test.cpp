@@ -9,6 +9,7 @@
 #include "autograd/activations.h"
 #include "autograd/operations/divided_loss.h"
 #include "kernels/bias/op.h"
+#include "runtime/context.h"
 #include "sharding/plan/held_part.h"
 #include "sharding/strategy/tensor_ranks.h"
 #include "tests/sharding/ranks.h"
@@ -87,6 +88,7 @@ Cut by_columns(std::int64_t groups = 1) {
 using Compute = std::function<std::vector<Tensor>(const Axis&)>;
 std::vector<std::vector<Values>> on_axis(int ranks, std::int64_t rows, const Compute& compute) {
   std::vector<std::vector<Values>> results(static_cast<std::size_t>(ranks));
+  current_stream().synchronize();  // it has written the ranks' inputs
   test::on_ranks(ranks, [&](Communicator& world) {
     const auto axis = std::make_shared<TensorRanks>(ranks == 1 ? nullptr : &world, kParts);
     axis->begin(1, rows);
@@ -283,6 +285,7 @@ TEST_CASE("divided: a sum over rows has the bits of one rank, overwriting and ad
 }
 
 TEST_CASE("divided: a frozen parameter's sum over rows asks for no gradient") {
+  const test::Rank rank;
   on_axis(2, kShared, [](const Axis& axis) {
     const Parameter norm("norm", {3}, Initializer::zeros());
     norm.share_out(axis, norm.shape());

@@ -247,8 +247,65 @@ FAULTS = {
             "if (in_backward_[b]) after_backward(b);",
             "(void)b;"),
         "experts begin with the values of the first rank's": (
-            "experts_ == nullptr ? 0 : experts_->rank(),",
-            "0,"),
+            "group_.cut, experts_ == nullptr ? 0 : experts_->rank(),",
+            "group_.cut, 0,"),
+    },
+    ("sharding/plan/held_part.cpp", "sharding_held_part"): {
+        "queries, keys and values are cut as one": (
+            "part.shape.rank()) / cut.groups;",
+            "part.shape.rank()) / 1;"),
+        "the padding of a vocabulary is read from behind it": (
+            "std::clamp<std::int64_t>(of_experts.numel() - tensor * held, 0, held)",
+            "held"),
+        "every rank has the first experts": (
+            "expert * of_experts.numel() : 0;",
+            "0 * expert : 0;"),
+        "a grid divides the channels of all groups together": (
+            "parameter.shape()[cut.dimension] / cut.groups;",
+            "parameter.shape()[cut.dimension];"),
+    },
+    ("sharding/plan/tensor_traffic.cpp", "sharding_tensor_traffic"): {
+        "norms are summed though every rank has all rows": (
+            "    if (!shares_rows_) return;\n",
+            ""),
+        "the embedding's rows travel in f32": (
+            "messages.scatter(1, messages.computed());",
+            "messages.scatter(1, 4);"),
+    },
+    ("autograd/operations/divided.cpp", "sharding_divided"): {
+        "the parts of a sum over outputs ignore their groups": (
+            "outputs / layer.cut().groups",
+            "outputs / 1"),
+        "a norm's gradient is that of a rank's own rows": (
+            "  sum_over_ranks(parameter_.tensor_axis(), own_);\n",
+            ""),
+        "a rank's sums of rows that it does not share are its own": (
+            "    axis->all_reduce(sums);\n    return sums;",
+            "    return sums;"),
+    },
+    ("autograd/operations/divided_loss.cpp", "sharding_divided"): {
+        "the padding of the head's gradient is not written": (
+            "gradient.slice(rows, gradient.size(0)).zero();",
+            "(void)rows;"),
+        "a later chunk of rows overwrites the head's gradient": (
+            "    accumulate = Accumulate::yes;\n",
+            ""),
+        "a part without classes has one": (
+            "{-1e30f, 0.0f, 0.0f}",
+            "{0.0f, 1.0f, 0.0f}"),
+    },
+    ("sharding/plan/placement.cpp", "sharding_placement"): {
+        "expert ranks are neighbours, and tensor ranks are not": (
+            "  add(\"expert\", options.expert_parallel);\n  add(\"tensor\", options.tensor_parallel);\n",
+            "  add(\"tensor\", options.tensor_parallel);\n  add(\"expert\", options.expert_parallel);\n"),
+        "a grid suits tensor and context ranks one by one": (
+            "grid % (options.tensor_parallel * options.context_parallel) == 0",
+            "grid % options.tensor_parallel == 0"),
+    },
+    ("sharding/plan/options.cpp", "sharding_placement"): {
+        "stages of a pipeline are data ranks": (
+            "ranks / (options.tensor_parallel * options.pipeline_parallel)",
+            "ranks / options.tensor_parallel"),
     },
     "sharding/plan/placement.cpp": {
         "reshard to a group of all shards": (

@@ -123,6 +123,29 @@ TEST_CASE("tensor ranks: a token's logits have the bits of training, however tok
   }
 }
 
+TEST_CASE("tensor ranks that a model does not have room for are one line", "[cpu]") {
+  const auto refusal = [](const Config& base, int tensor_ranks) {
+    return test::error_of([&] { train(base, tensor_ranks); });
+  };
+  Config config = small_model("llama3-mini");
+  config.model.kv_heads = 4;
+  CHECK_THAT(refusal(config, 8),
+             Catch::Contains("sharding.tensor_parallel 8 does not divide the 4 "
+                             "heads of 'model.layers.0.self_attn.k_proj.weight'"));
+  config = small_model("llama3-mini");
+  config.model.mlp_width = 44;
+  CHECK_THAT(refusal(config, 2),
+             Catch::Contains("sharding.grid 8 does not divide the 44 channels"));
+  config = small_model("qwen3-moe-mini");
+  config.model.experts = 4;
+  CHECK_THAT(refusal(config, 2), Catch::Contains("set sharding.expert_parallel instead"));
+  config = small_model("gpt2-mini");
+  config.sharding.grid = 2;
+  CHECK_THAT(refusal(config, 4), Catch::Contains("sharding.grid 2 is no multiple of "
+                                                 "sharding.tensor_parallel 4"));
+  CHECK_THAT(refusal(config, 3), Catch::Contains("expected a power of two"));
+}
+
 TEST_CASE("tensor ranks: without a grid the losses are those of one rank, to rounding") {
   for (const char* preset : {"gpt2-mini", "llama3-mini"}) {
     Config config = small_model(preset);

@@ -25,131 +25,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 try:
     import torch
+    import torch_models
     from torch import nn
-    from torch.nn import functional as F
 except ModuleNotFoundError:
     sys.exit("torch_step.py: PyTorch is not installed: pip install torch")
-
-
-@dataclass
-class Sizes:
-    layers: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    width: int
-    mlp_width: int
-    gated_mlp: bool
-    context: int
-    parameters: int
-    vocab: int  # as PyTorch has it
-    model_vocab: int  # as FLOPs count it
-    layers_with_experts: int = 0
-    experts: int = 0
-    experts_per_token: int = 0
-    expert_width: int = 0
-    shared_expert_width: int = 0
-
-
-def sizes_of(options):
-    """The sizes of the model, from bench_step; the vocabulary is padded."""
-    command = [options.ours, "--model", options.model, "--print-shape"]
-    shape = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    vocab = options.vocab or -(-shape["vocab_size"] // 64) * 64
-    return Sizes(vocab=vocab, model_vocab=shape.pop("vocab_size"), **shape)
-
-
-def causal_attention(q, k, v, sizes):
-    """[B, T, heads * head_size] each, to the same shape as q."""
-    q, k, v = (x.unflatten(-1, (-1, sizes.head_size)).transpose(1, 2) for x in (q, k, v))
-    o = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
-    return o.transpose(1, 2).flatten(2)
-
-
-class Gpt2Block(nn.Module):
-    def __init__(self, sizes):
-        super().__init__()
-        self.sizes, width, inner = sizes, sizes.width, sizes.mlp_width
-        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.fc, self.out = nn.Linear(width, inner), nn.Linear(inner, width)
-
-    def forward(self, x):
-        q, k, v = self.qkv(self.ln_1(x)).chunk(3, dim=-1)
-        x = x + self.proj(causal_attention(q, k, v, self.sizes))
-        return x + self.out(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
-
-
-class Gpt2(nn.Module):
-    def __init__(self, sizes):
-        super().__init__()
-        self.wte = nn.Embedding(sizes.vocab, sizes.width)
-        self.wpe = nn.Embedding(sizes.context, sizes.width)
-        self.blocks = nn.ModuleList(Gpt2Block(sizes) for _ in range(sizes.layers))
-        self.ln_f = nn.LayerNorm(sizes.width)
-
-    def forward(self, ids, targets):
-        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
-        for block in self.blocks:
-            x = block(x)
-        logits = F.linear(self.ln_f(x), self.wte.weight)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-def rotate(x, cos, sin, head_size):
-    """RoPE on x [B, T, heads * head_size], half-split pairs."""
-    x = x.unflatten(-1, (-1, head_size))
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(2)
-
-
-class LlamaBlock(nn.Module):
-    def __init__(self, sizes):
-        super().__init__()
-        self.sizes, width, inner = sizes, sizes.width, sizes.mlp_width
-        queries, keys = sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
-        self.norm_1, self.norm_2 = nn.RMSNorm(width, eps=1e-5), nn.RMSNorm(width, eps=1e-5)
-        self.q, self.o = (nn.Linear(*size, bias=False) for size in ((width, queries), (queries, width)))
-        self.k, self.v = (nn.Linear(width, keys, bias=False) for _ in range(2))
-        self.gate, self.up = (nn.Linear(width, inner, bias=False) for _ in range(2))
-        self.down = nn.Linear(inner, width, bias=False)
-
-    def forward(self, x, cos, sin):
-        y = self.norm_1(x)
-        q = rotate(self.q(y), cos, sin, self.sizes.head_size)
-        k = rotate(self.k(y), cos, sin, self.sizes.head_size)
-        x = x + self.o(causal_attention(q, k, self.v(y), self.sizes))
-        y = self.norm_2(x)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
-
-
-class Llama(nn.Module):
-    def __init__(self, sizes, sequence, tied):
-        super().__init__()
-        self.embedding = nn.Embedding(sizes.vocab, sizes.width)
-        self.blocks = nn.ModuleList(LlamaBlock(sizes) for _ in range(sizes.layers))
-        self.norm = nn.RMSNorm(sizes.width, eps=1e-5)
-        self.head = nn.Linear(sizes.width, sizes.vocab, bias=False)
-        if tied:
-            self.head.weight = self.embedding.weight
-        steps = torch.arange(0, sizes.head_size, 2) / sizes.head_size
-        angles = torch.arange(sequence)[:, None] * 500_000.0 ** -steps
-        self.register_buffer("cos", angles.cos()[:, None], persistent=False)
-        self.register_buffer("sin", angles.sin()[:, None], persistent=False)
-
-    def forward(self, ids, targets):
-        x = self.embedding(ids)
-        cos, sin = (table.to(torch.bfloat16 if torch.is_autocast_enabled(x.device.type) else x.dtype)
-                    for table in (self.cos, self.sin))
-        for block in self.blocks:
-            x = block(x, cos, sin)
-        logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 def makers_of_models(sizes, options):
@@ -160,24 +43,12 @@ def makers_of_models(sizes, options):
                 lambda: HfModel(sizes, False, options.experts)]
     if sizes.experts > 0:
         sys.exit("torch_step.py: a model with experts needs --hf")
-    if not sizes.gated_mlp:
-        return [lambda: Gpt2(sizes)]
-    return [lambda: Llama(sizes, options.sequence, tied=True),
-            lambda: Llama(sizes, options.sequence, tied=False)]
+    return torch_models.makers(sizes, options.sequence)
 
 
 def make_model(sizes, options, device):
-    """A model with bench_step's number of parameters, but for the padded rows of its tables."""
-    for make in makers_of_models(sizes, options):
-        with torch.device(device):
-            model = make()
-        tables = 1 + any(name.endswith("head.weight") for name, _ in model.named_parameters())
-        padded = tables * (sizes.vocab - sizes.model_vocab) * sizes.width
-        if sum(p.numel() for p in model.parameters()) == sizes.parameters + padded:
-            break
-    else:
-        sys.exit("torch_step.py: no model here has bench_step's number of parameters, "
-                 f"{sizes.parameters:,}")
+    with torch.device(device):
+        model = torch_models.first_of_size(makers_of_models(sizes, options), sizes)
     for parameter in model.parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.02)
@@ -273,7 +144,7 @@ def main():
         sys.exit("torch_step.py: PyTorch finds no GPU; use --device cpu")
     torch.set_float32_matmul_precision("highest")  # in f32, as ours by default: no tf32
 
-    sizes = sizes_of(options)
+    sizes = torch_models.sizes_of(options.ours, options.model, options.vocab, multiple=64)
     tokens = options.batch * options.sequence
     flops = flops_per_step(sizes, options.batch, options.sequence)
     runs = {f"torch {v}": make_step(options, sizes, v == "compile")

@@ -3,8 +3,8 @@
 
   tools/bench/torch_strategies.py --model gpt2 --ranks 2 --batch 4 --sequence 256 --steps 4
 
-Needs torch and transformers, and build/bin/tessera with MPI. Every rank is a process, ours under mpirun and
-theirs with gloo on the CPU (`--device cuda`: NCCL). Both train GPT-2 in f32 with AdamW from the same
+Needs torch and transformers, and build/bin/tessera with MPI. Every rank is a process, ours under mpirun (or a
+thread, with --launch threads) and theirs with gloo on the CPU (`--device cuda`: NCCL). Both train GPT-2 in f32 with AdamW from the same
 safetensors; PyTorch runs Transformers' model. The file of tokens holds one window, so that all rows of all
 batches are this window, in any order of samples. Each strategy of theirs runs right after ours of the
 same kind, and a ratio divides the medians of these neighbours.
@@ -14,65 +14,17 @@ same kind, and a ratio divides the medians of these neighbours.
   loss     of the first and the last step; they agree to rounding
 """
 import argparse
-import concurrent.futures
 import json
-import multiprocessing
 import os
 import pathlib
-import resource
 import signal
-import statistics
-import struct
-import subprocess
 import sys
 import tempfile
-import time
+
+from torch_ranks import (add_options, median_ms, ours, process_group, read_window, resident_peak, tessera, torch_ranks,
+                         torch_steps, write_window)
 
 PAIRS = {"ddp": "ddp", "fsdp1": "fsdp_flat", "fsdp2": "fsdp"}  # theirs: ours
-LEARNING_RATE = 1e-4
-
-
-def tessera(options, strategy, folder, *overrides):
-    """Trains with ours under mpirun. The lines of metrics.jsonl about steps."""
-    flat = strategy.endswith("_flat")
-    settings = {
-        "data.train": options.tokens, "data.batch_size": options.batch,
-        "data.sequence_length": options.sequence, "model.preset": options.model,
-        "optimizer.learning_rate": LEARNING_RATE, "optimizer.schedule": "constant",
-        "optimizer.weight_decay": 0, "optimizer.clip_norm": 0, "train.steps": options.steps,
-        "train.log_every": 1, "train.dir": folder, "train.checkpoint_every": 0,
-        "runtime.threads": options.threads, "runtime.device": options.device,
-        "sharding.strategy": strategy.removesuffix("_flat"),
-        "sharding.flatten_parameters": str(flat).lower()}
-    pathlib.Path(folder).parent.mkdir(parents=True, exist_ok=True)
-    empty = pathlib.Path(folder).parent / "empty.yaml"
-    empty.write_text("train:\n  progress: lines\n")
-    command = ["mpirun", "-np", str(options.ranks), "--oversubscribe", "--bind-to", "none", options.tessera,
-               "train", str(empty), *(f"{key}={value}" for key, value in settings.items()), *overrides]
-    environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-    lines = [json.loads(line) for line in open(pathlib.Path(folder) / "metrics.jsonl", encoding="utf-8")]
-    return [line for line in lines if "event" not in line]
-
-
-def resident_peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def measured(*arguments):
-    lines = tessera(*arguments)
-    return lines, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-
-
-def ours(options, strategy, scratch, init):
-    """Runs in a process of its own. A rank is its largest child."""
-    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
-        lines, peak = alone.submit(measured, options, strategy, scratch, f"model.init_from={init}").result()
-    if options.device != "cpu":
-        peak = max(line["peak_bytes"]["total"] for line in lines)
-    return {"ms": [line["step_ms"] for line in lines], "losses": [line["loss"] for line in lines], "peak": peak}
 
 
 def wrapped(model, strategy, device):
@@ -97,17 +49,11 @@ def wrapped(model, strategy, device):
     return model
 
 
-def torch_rank(rank, options, strategy, init, port, results):
+def torch_rank(rank, options, port, results, strategy, init):
     import torch
     import transformers
     transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(options["threads"])
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    gpu = options["device"] != "cpu"
-    device = torch.device("cuda", rank) if gpu else torch.device("cpu")
-    if gpu:
-        torch.cuda.set_device(device)
-    torch.distributed.init_process_group("nccl" if gpu else "gloo", rank=rank, world_size=options["ranks"])
+    device = process_group(rank, options, port)
     from transformers.models.gpt2 import modeling_gpt2  # before the baseline of memory
     before = resident_peak()
     model = transformers.GPT2LMHeadModel.from_pretrained(
@@ -115,57 +61,23 @@ def torch_rank(rank, options, strategy, init, port, results):
         **dict.fromkeys(["resid_pdrop", "embd_pdrop", "attn_pdrop"], 0.0)).to(device)
     model.train()
     model = wrapped(model, strategy, device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.0,
-                                  fused=True)
     window = read_window(options["tokens"], options["sequence"] + 1)
     rows = torch.tensor(window, device=device).repeat(options["batch"] // options["ranks"], 1)
-    ms, losses = [], []
-    for _ in range(options["steps"]):
-        torch.distributed.barrier()
-        begin = time.perf_counter()
+
+    def loss_of():
         logits = model(input_ids=rows[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.item())
-        ms.append(1e3 * (time.perf_counter() - begin))
-    peak = torch.cuda.max_memory_allocated() if gpu else resident_peak() - before
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+
+    ms, losses = torch_steps(loss_of, model.parameters(), options["steps"])
+    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else resident_peak() - before
     results.put((rank, ms, losses, peak))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
-def theirs(options, strategy, init):
-    import socket
-    import torch.multiprocessing as processes
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = processes.get_context("spawn")
-    results = context.SimpleQueue()
-    processes.spawn(torch_rank, (vars(options), strategy, init, port, results), nprocs=options.ranks)
-    ranks = sorted(results.get() for _ in range(options.ranks))
-    slowest = [max(step) for step in zip(*(ms for _, ms, _, _ in ranks))]
-    return {"ms": slowest, "losses": ranks[0][2], "peak": max(peak for *_, peak in ranks)}
-
-
-def read_window(path, length):
-    with open(path, "rb") as file:
-        file.seek(1024)
-        return list(struct.unpack(f"<{length}H", file.read(2 * length)))
-
-
-def write_window(path, length):
-    """llm.c's format. The tokens are any ids of a vocabulary of 50,257."""
-    tokens = [(7919 * i * i + 104729 * i) % 50257 for i in range(length)]
-    header = struct.pack("<256i", 20240520, 1, length, *[0] * 253)
-    pathlib.Path(path).write_bytes(header + struct.pack(f"<{length}H", *tokens))
-
-
 def row(name, result, tokens, baseline=None):
-    ms = statistics.median(result["ms"][1:] or result["ms"])
-    ratio = "" if baseline is None else f"{ms / statistics.median(baseline['ms'][1:] or baseline['ms']):.2f}"
+    ms = median_ms(result)
+    ratio = "" if baseline is None else f"{ms / median_ms(baseline):.2f}"
     print(f"{name:<18} {ms:>10.1f} {1e3 * tokens / ms:>10.0f} {result['peak'] / 2**20:>11.1f} "
           f"{result['losses'][0]:>10.6f} {result['losses'][-1]:>10.6f} {ratio:>12}", flush=True)
 
@@ -173,15 +85,10 @@ def row(name, result, tokens, baseline=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="gpt2", help="a GPT-2 preset of tessera")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="of each rank")
-    parser.add_argument("--batch", type=int, default=4, help="rows of all ranks")
-    parser.add_argument("--sequence", type=int, default=256)
     parser.add_argument("--steps", type=int, default=4, help="the first is not timed")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--strategies", default="ddp,fsdp1,fsdp2")
-    parser.add_argument("--tessera", default="build/bin/tessera")
-    parser.add_argument("--json", help="also write the figures to this file")
+    add_options(parser, batch=4)
     options = parser.parse_args()
     if options.batch % options.ranks:
         sys.exit(f"--batch {options.batch} is not a multiple of --ranks {options.ranks}")
@@ -201,7 +108,7 @@ def main():
         for strategy in options.strategies.split(","):
             our = ours(options, PAIRS[strategy], f"{scratch}/{strategy}/run", init)
             row(f"tessera {PAIRS[strategy]}", our, tokens)
-            their = theirs(options, strategy, init)
+            their = torch_ranks(torch_rank, options, strategy, init)
             row(f"PyTorch {strategy}", their, tokens, our)
             report += [{"program": "tessera", "strategy": PAIRS[strategy], **our},
                        {"program": "PyTorch", "strategy": strategy, **their}]
