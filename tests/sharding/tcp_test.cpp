@@ -332,7 +332,7 @@ TEST_CASE("tcp: ranks of another number, another run, or there twice, are refuse
     TcpRank other_run = place(port, 1, 2);
     other_run.run = "another";
     CHECK_THAT(outcome_of(other_run, kOneBarrier, kLong), Contains("is in use by another run"));
-    first.clock.pass(kPassed);
+    first.clock.pass_after_waits(1, kPassed);
     CHECK_THAT(first.end(), Contains("waited 500 ms for rank 1 to join"));
   }
   First first(port, 3);
