@@ -1,5 +1,6 @@
 // Buckets, slots, the order of use and how often a bucket is gathered.
 #include "sharding/plan/schedule.h"
+#include "sharding/plan/stages.h"
 
 #include <catch2/catch.hpp>
 
