@@ -20,7 +20,8 @@ struct Footprint {
   std::int64_t optimizer = 0;
   std::int64_t communication = 0;
   /// Bytes that this rank sends in one training step: parameters, gradients, keys and values with their
-  /// gradients in context parallelism, the gradient's norm, the loss, and with counters also the loss of the routers and the counters.
+  /// gradients (context parallelism), rows (tensor), activations with their gradients (pipeline), the
+  /// gradient's norm, the loss, and with counters also the loss of the routers and the counters.
   std::int64_t bytes_sent = 0;
   /// Bytes in this rank's host memory, if the device is a GPU.
   struct Host {

@@ -10,8 +10,9 @@
 // Along {"shard"} the groups are {0, 1, 2, 3} and {4, 5, 6, 7}; along {"replica"} they are {0, 4},
 // {1, 5}, {2, 6}, {3, 7}; along both axes all ranks are one group. The axes that a run may have are
 // pipeline, replica, shard, context, expert and tensor, in this order: those that send most are
-// last. A group along the last axes has neighbouring ranks. So it is a machine if ranks are numbered machine by machine. Sums in such
-// groups, then across them, follow the tree of sums over all ranks (kernels/tree_reduce/op.h).
+// last. A group along the last axes has neighbouring ranks. So it is a machine if ranks are numbered
+// machine by machine. Sums in such groups, then across them, follow the tree of sums over all ranks
+// (kernels/tree_reduce/op.h).
 #pragma once
 
 #include <string>

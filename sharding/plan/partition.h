@@ -93,7 +93,8 @@ class Partition {
   /// The number of a parameter among all parameters, counted bucket by bucket.
   int index_of(int bucket, int parameter) const { return first_[bucket] + parameter; }
 
-  /// The flat elements of a parameter's held part that `shard` owns; see BucketLayout::place_of. May be empty.
+  /// The flat elements of a parameter's held part that `shard` owns; see BucketLayout::place_of. May be
+  /// empty.
   Range owned(int bucket, int parameter, int shard) const;
   /// Elements that `shard` owns in all, without padding; optionally of trained parameters only.
   std::int64_t owned_elements(int shard, bool trainable_only = false) const;

@@ -106,6 +106,27 @@ void check_elastic(const ShardingOptions& options, int ranks) {
         "train.elastic needs gradients sent in f32; leave out sharding.reduce_dtype");
 }
 
+/// Every rank's parts of a divided sum are a subtree.
+void check_grid(const ShardingOptions& options) {
+  const auto is_power = [](int n) { return std::has_single_bit(static_cast<unsigned>(n)); };
+  const int grid = options.grid;
+  check(grid == 0 || (grid > 0 && is_power(grid)), "sharding.grid is {}; expected a power of two",
+        grid);
+  for (const auto& [key, divided] : {std::pair("tensor_parallel", options.tensor_parallel),
+                                     std::pair("context_parallel", options.context_parallel)}) {
+    check(is_power(divided), "sharding.{} is {}; expected a power of two, so that sums are a tree",
+          key, divided);
+    check(grid == 0 || grid % divided == 0, "sharding.grid {} is no multiple of sharding.{} {}",
+          grid, key, divided);
+  }
+  // Tensor ranks share out the rows of a context rank: whole leaves of them.
+  check(
+      grid == 0 || grid % (options.tensor_parallel * options.context_parallel) == 0,
+      "sharding.grid {} is no multiple of sharding.context_parallel {} x sharding.tensor_parallel "
+      "{}",
+      grid, options.context_parallel, options.tensor_parallel);
+}
+
 /// Sums of fixed leaves go on in the tree over ranks, micro-batch by micro-batch.
 void check_context(const ShardingOptions& options) {
   check(options.strategy != StrategyKind::single,
@@ -115,8 +136,7 @@ void check_context(const ShardingOptions& options) {
   check(options.micro_batches == 1 ||
             (options.reduce_every_micro_batch && !options.sum_replicas_once),
         "sharding.grid adds up every micro-batch over the context ranks; leave out sharding.reduce "
-        "and "
-        "sharding.sum_replicas_once");
+        "and sharding.sum_replicas_once");
   check(all_reduced_in_f32(options),
         "sharding.grid needs gradients sent in f32; leave out sharding.reduce_dtype");
   check(options.expert_parallel == 1,
@@ -314,23 +334,7 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
   check_rule(rule_for_the_rest(options), "sharding.");
   check_rules(options);
   if (options.elastic) check_elastic(options, batch_ranks(options, machine.ranks));
-  const auto is_power = [](int n) { return std::has_single_bit(static_cast<unsigned>(n)); };
-  const int grid = options.grid;
-  check(grid == 0 || (grid > 0 && is_power(grid)), "sharding.grid is {}; expected a power of two",
-        grid);
-  for (const auto& [key, divided] : {std::pair("tensor_parallel", options.tensor_parallel),
-                                     std::pair("context_parallel", options.context_parallel)}) {
-    check(is_power(divided), "sharding.{} is {}; expected a power of two, so that sums are a tree",
-          key, divided);
-    check(grid == 0 || grid % divided == 0, "sharding.grid {} is no multiple of sharding.{} {}",
-          grid, key, divided);
-  }
-  // Tensor ranks share out the rows of a context rank: whole leaves of them.
-  check(
-      grid == 0 || grid % (options.tensor_parallel * options.context_parallel) == 0,
-      "sharding.grid {} is no multiple of sharding.context_parallel {} x sharding.tensor_parallel "
-      "{}",
-      grid, options.context_parallel, options.tensor_parallel);
+  check_grid(options);
   if (options.context_parallel > 1) check_context(options);
   placements_of(options, mesh_of(options, machine), machine.device);  // checks the groups
 }

@@ -25,7 +25,6 @@ using test::Findings;
 using test::TrainedSession;
 
 constexpr std::int64_t kVocabulary = 37;
-constexpr std::int32_t kIgnored = -100;
 constexpr std::int64_t kLength = 32;
 
 /// Two rows of 32 tokens in two layers.
@@ -40,48 +39,17 @@ Config tiny(const std::string& preset) {
   return config;
 }
 
-/// Rows of two documents, of which unequal numbers of targets are valid.
-Batch packed_tokens(std::int64_t step, std::int64_t first_row, std::int64_t rows) {
-  std::vector<std::int32_t> inputs, targets, starts;
-  for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-    const RandomStream random(3, "packed", static_cast<std::uint64_t>(step),
-                              static_cast<std::uint64_t>(row));
-    const std::int64_t cut = 5 + 14 * (row % 2);
-    for (std::int64_t t = 0; t < kLength; ++t) {
-      const auto at = static_cast<std::uint64_t>(t);
-      const auto next = static_cast<std::int32_t>(random.below(2 * at + 1, kVocabulary));
-      inputs.push_back(static_cast<std::int32_t>(random.below(2 * at, kVocabulary)));
-      targets.push_back(t + 1 == cut || row % 5 == t % 4 ? kIgnored : next);
-      starts.push_back(static_cast<std::int32_t>(t < cut ? 0 : cut));
-    }
-  }
-  const Shape shape = {rows, kLength};
-  const Tensor document_starts = Tensor::empty_on_host(shape, DType::i32);
-  std::copy(starts.begin(), starts.end(), document_starts.data<std::int32_t>());
-  return {Tensor::from(inputs, shape), Tensor::from(targets, shape), document_starts};
-}
-
 /// Two steps, and the loss of an evaluation behind those of the steps.
 TrainedSession run(const Config& config, int ranks, bool documents = false) {
-  float evaluation = 0.0f;
-  std::optional<BatchSource> source;
-  if (documents) source.emplace(packed_tokens);
-  const auto after = [&](TrainingSession& session, Communicator& world, int step) {
-    if (step == 1) return;
-    const float loss =
-        session.evaluate(config.data.batch_size,
-                         source.value_or(random_tokens(config.data, config.model.vocab_size)));
-    if (world.rank() == 0) evaluation = loss;
-  };
   Findings findings;
-  const bool knows_traffic = config.sharding.tensor_parallel == 1;
-  TrainedSession trained = test::train_session(config, ranks,
-                                               {.device = test::device(),
-                                                .source = source,
-                                                .findings = knows_traffic ? &findings : nullptr,
-                                                .after = after});
+  test::Steps steps{
+      .device = test::device(), .findings = &findings, .evaluated_rows = config.data.batch_size};
+  if (documents) {
+    steps.source = test::two_documents(kLength, kVocabulary,
+                                       [](std::int64_t row) { return 5 + 14 * (row % 2); });
+  }
+  const TrainedSession trained = test::train_session(config, ranks, steps);
   CHECK(findings.wrong() == std::vector<std::string>{});
-  trained.losses.push_back(evaluation);
   return trained;
 }
 

@@ -24,7 +24,6 @@ using Catch::Contains;
 using test::TrainedSession;
 
 constexpr std::int64_t kVocabulary = 37;
-constexpr std::int32_t kIgnored = -100;
 
 /// Eight micro-batches of two rows, in widths that no number of ranks divides.
 Config small_model(const std::string& preset) {
@@ -49,34 +48,11 @@ Config small_model(const std::string& preset) {
   return config;
 }
 
-/// Rows of two documents, of which unequal numbers of targets are valid.
-Batch packed_tokens(std::int64_t step, std::int64_t first_row, std::int64_t rows,
-                    std::int64_t length) {
-  std::vector<std::int32_t> inputs, targets, starts;
-  for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-    const RandomStream random(3, "packed", static_cast<std::uint64_t>(step),
-                              static_cast<std::uint64_t>(row));
-    const std::int64_t cut = row % length;
-    for (std::int64_t t = 0; t < length; ++t) {
-      const auto at = static_cast<std::uint64_t>(t);
-      const auto next = static_cast<std::int32_t>(random.below(2 * at + 1, kVocabulary));
-      inputs.push_back(static_cast<std::int32_t>(random.below(2 * at, kVocabulary)));
-      targets.push_back(t + 1 == cut || row % 5 == t % 4 ? kIgnored : next);
-      starts.push_back(static_cast<std::int32_t>(t < cut ? 0 : cut));
-    }
-  }
-  const Shape shape = {rows, length};
-  const Tensor document_starts = Tensor::empty_on_host(shape, DType::i32);
-  std::copy(starts.begin(), starts.end(), document_starts.data<std::int32_t>());
-  return {Tensor::from(inputs, shape), Tensor::from(targets, shape), document_starts};
-}
-
 TrainedSession train_session(const Config& config, int ranks) {
-  const auto load = [&](std::int64_t step, std::int64_t first, std::int64_t rows) {
-    return packed_tokens(step, first, rows, config.data.sequence_length);
-  };
-  return test::train_session(config, ranks,
-                             {.device = test::device(), .source = BatchSource(load)});
+  const std::int64_t length = config.data.sequence_length;
+  const BatchSource source =
+      test::two_documents(length, kVocabulary, [=](std::int64_t row) { return row % length; });
+  return test::train_session(config, ranks, {.device = test::device(), .source = source});
 }
 
 void check_bits(const Config& base, std::initializer_list<const char*> strategies,

@@ -124,30 +124,12 @@ Case draw(std::uint64_t number) {
   return drawn;
 }
 
-/// Rows of two documents, in which some targets are not valid.
-Batch packed_tokens(std::int64_t step, std::int64_t first_row, std::int64_t rows) {
-  std::vector<std::int32_t> inputs, targets, starts;
-  for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-    const RandomStream random(3, "packed", static_cast<std::uint64_t>(step),
-                              static_cast<std::uint64_t>(row));
-    const std::int64_t cut = 5 + 9 * (row % 3);
-    for (std::int64_t t = 0; t < kLength; ++t) {
-      const auto at = static_cast<std::uint64_t>(t);
-      inputs.push_back(static_cast<std::int32_t>(random.below(2 * at, kVocabulary)));
-      const auto next = static_cast<std::int32_t>(random.below(2 * at + 1, kVocabulary));
-      targets.push_back(t + 1 == cut || row % 5 == t % 4 ? -100 : next);
-      starts.push_back(static_cast<std::int32_t>(t < cut ? 0 : cut));
-    }
-  }
-  const Shape shape = {rows, kLength};
-  const Tensor document_starts = Tensor::empty_on_host(shape, DType::i32);
-  std::copy(starts.begin(), starts.end(), document_starts.data<std::int32_t>());
-  return {Tensor::from(inputs, shape), Tensor::from(targets, shape), document_starts};
-}
-
 TrainedSession train(const Case& drawn, int ranks, Findings* findings) {
   test::Steps steps{.device = test::device(), .findings = findings};
-  if (drawn.documents) steps.source.emplace(packed_tokens);
+  if (drawn.documents) {
+    steps.source = test::two_documents(kLength, kVocabulary,
+                                       [](std::int64_t row) { return 5 + 9 * (row % 3); });
+  }
   return test::train_session(drawn.config, ranks, steps);
 }
 

@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/random.h"
 #include "sharding/comm/stream.h"
 #include "sharding/comm/threads/threads.h"
 #include "tests/support/error_of.h"
@@ -29,6 +31,31 @@ void with_session(const Config& config, int ranks, const Body& body, const Devic
     TrainingSession session(run, world);
     const BatchSource source = random_tokens(run.config.data, session.model().shape().vocab_size);
     body(session, source, world);
+  });
+}
+
+/// Rows of `length` tokens below `vocabulary`, in two documents, of which unequal numbers of targets are
+/// valid. second(row): where a row's second document starts; 0: there is one.
+inline BatchSource two_documents(std::int64_t length, std::uint64_t vocabulary,
+                                 const std::function<std::int64_t(std::int64_t row)>& second) {
+  return BatchSource([=](std::int64_t step, std::int64_t first_row, std::int64_t rows) {
+    std::vector<std::int32_t> inputs, targets, starts;
+    for (std::int64_t row = first_row; row < first_row + rows; ++row) {
+      const RandomStream random(3, "packed", static_cast<std::uint64_t>(step),
+                                static_cast<std::uint64_t>(row));
+      const std::int64_t cut = second(row);
+      for (std::int64_t t = 0; t < length; ++t) {
+        const auto at = static_cast<std::uint64_t>(t);
+        inputs.push_back(static_cast<std::int32_t>(random.below(2 * at, vocabulary)));
+        const auto next = static_cast<std::int32_t>(random.below(2 * at + 1, vocabulary));
+        targets.push_back(t + 1 == cut || row % 5 == t % 4 ? -100 : next);
+        starts.push_back(static_cast<std::int32_t>(t < cut ? 0 : cut));
+      }
+    }
+    const Shape shape = {rows, length};
+    const Tensor document_starts = Tensor::empty_on_host(shape, DType::i32);
+    std::copy(starts.begin(), starts.end(), document_starts.data<std::int32_t>());
+    return Batch{Tensor::from(inputs, shape), Tensor::from(targets, shape), document_starts};
   });
 }
 
@@ -58,6 +85,8 @@ struct Steps {
   /// If given: memory and traffic of the last step must be those of the footprint, but for rows on
   /// their way to experts.
   Findings* findings = nullptr;
+  /// Rows of an evaluation behind the steps; its loss follows those of the steps. 0: none.
+  std::int64_t evaluated_rows = 0;
   /// On every rank after each step.
   std::function<void(TrainingSession&, Communicator&, int step)> after = {};
 };
@@ -90,6 +119,9 @@ inline TrainedSession train_session(const Config& config, int ranks, const Steps
         expect_footprint(config, session, world.rank(), bytes() - sent, *steps.findings);
       }
       if (steps.after) steps.after(session, world, step);
+    }
+    if (steps.evaluated_rows > 0) {
+      mine.losses.push_back(session.evaluate(steps.evaluated_rows, steps.source.value_or(random)));
     }
     mine.weights = weights_of(session);
     if (world.rank() == 0) trained = mine;
