@@ -202,8 +202,12 @@ std::vector<int> bucket_starts(const PipelinePlan& pipeline) {
 void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trained) {
   const auto& [elements, forward_passes] = options.keys_and_values;
   plan.keys.assign(static_cast<std::size_t>(plan.pipeline.shape.ranks), {});
-  // Tensor ranks have the keys of their heads.
-  const std::int64_t of_ranks = elements / (plan.batch_ranks() * options.tensor_parallel);
+  // A tensor rank has the keys of its heads.
+  const Cut& cut = options.tensor_traffic.keys;
+  const HeldPieces held =
+      held_pieces(cut, options.tensor_parallel, sum_parts_of(options) / options.tensor_parallel);
+  const std::int64_t of_ranks =
+      elements / plan.batch_ranks() / cut.pieces * held.pieces * held.copies;
   for (int unit = 1; unit <= std::ssize(forward_passes); ++unit) {
     const int stage = stage_of_unit(plan.pipeline, unit);
     Plan::Keys& keys = plan.keys[static_cast<std::size_t>(plan.pipeline.rank_of(stage))];

@@ -22,8 +22,8 @@ FAULTS = {
             "                       .copy = shard.copy,\n",
             ""),
         "random bits do not depend on the shard's place": (
-            ".first = shard.first",
-            ".first = 0"),
+            ".elements = shard.elements",
+            ".elements = {}"),
     },
     ("optim/sgd.cpp", "optimizer_dtypes"): {
         "SGD writes no copies": (
@@ -698,6 +698,27 @@ FAULTS = {
         "the counters are not in the predicted traffic": (
             "    add_all_reduce(plan.counters, 8, all);",
             "    add_all_reduce(plan.counters, 4, all);"),
+    },
+    ("autograd/operations/shared_pieces.cpp", "tensor_parallel"): {
+        "a head has the gradient of one group of its queries": (
+            "tree_reduce(sum, copies, Reduction::sum);",
+            "tree_reduce(sum, std::vector{copies.front()}, Reduction::sum);"),
+        "every sharer gives its channels as the first one": (
+            "of_sharer(gathered, axis_->rank() % sharers_)",
+            "of_sharer(gathered, 0)"),
+        "sharers keep their own gradients of a head": (
+            "axis_->sharers(sharers_).reduce_scatter(own, sums);",
+            "own.copy_from(of_sharer(sums, axis_->rank() % sharers_));"),
+    },
+    ("autograd/cut.cpp", "tensor_parallel"): {
+        "a head of keys has one gradient on few ranks": (
+            "std::max<std::int64_t>(1, groups / held.pieces);",
+            "1;"),
+    },
+    ("optim/shards.h", "tensor_parallel"): {
+        "columns are rounded as neighbours": (
+            "shard.elements()",
+            "{.first = shard.elements().first + shard.elements().skip}"),
     },
     ("autograd/context_axis.h", "context"): {
         "a leaf is two neighbouring pieces": (
