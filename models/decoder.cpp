@@ -308,7 +308,7 @@ Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Ten
       trunk(stage, x, inputs, placed({.training = training}, inputs, document_starts));
   if (counts) routers_->finish_forward();
   if (stage.last < parts()) return y;
-  const bool tied = stage.first == 0 && head_unit().at_both_ends();
+  const bool tied = head_unit().at_both_ends();
   return head_unit().run_once(
       [&](const Variable& h) {
         return linear_cross_entropy(final_norm(h), head_weight(), targets, loss_scale, kIgnoreIndex,

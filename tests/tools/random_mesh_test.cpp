@@ -98,8 +98,7 @@ Case draw(std::uint64_t number) {
   mesh.grid = kGrid;
   mesh.tensor_parallel = mixture ? 1 : draws.one_of({1, 2, 4, 8});
   mesh.context_parallel = draws.one_of({1, 2, 4, 8});
-  // With tied ends, a pipeline and a grid exclude each other.
-  if (preset == "llama3-8b") mesh.pipeline_parallel = draws.one_of({2, 2, 4});
+  mesh.pipeline_parallel = draws.one_of({1, 1, 2, 4});
   while (drawn.batch_ranks * mesh.pipeline_parallel > kMostRanks) mesh.pipeline_parallel /= 2;
   while (mesh.tensor_parallel * mesh.context_parallel > kGrid || drawn.ranks() > kMostRanks) {
     (mesh.context_parallel > 1 ? mesh.context_parallel : mesh.tensor_parallel) /= 2;
