@@ -49,7 +49,8 @@ struct HeldPieces {
   /// copies and sharers. With a grid their product is the same for any number of ranks, and so are the bits.
   std::int64_t copies = 1;
 };
-/// Of one rank of `ranks`, which forms `own_parts` parts of a divided sum. check_cut() has held.
+/// The pieces of one of `ranks` ranks, which forms `own_parts` parts of a divided sum. check_cut() has
+/// held.
 HeldPieces held_pieces(const Cut& cut, std::int64_t ranks, std::int64_t own_parts);
 
 /// The cut of a linear layer or an embedding, before it is known in which dimension.

@@ -314,7 +314,8 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
             .prefetch_in_backward = options.prefetch_in_backward,
             .counters = options.counters,
             .context_ranks = options.context_parallel,
-            .token_leaves = token_leaves_of(options)};
+            .token_leaves = token_leaves_of(options),
+            .key_exchange = options.key_exchange};
   const std::vector<Placement> placements = placements_of(options, plan.mesh, machine.device);
   const std::vector<int> first = first_equal(placements);
   check(!units.empty(), "the model has no units");

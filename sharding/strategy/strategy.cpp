@@ -101,12 +101,14 @@ void Strategy::share_out_tensors() {
 
 void Strategy::share_out_tokens() {
   if (!plan_.cuts_rows()) return;
-  Communicator* group = nullptr;
+  ContextExchange::Groups groups;
   if (plan_.context_ranks > 1) {
-    group = &communicators_.split(
-        *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"context"}); });
+    const auto number = [&](int rank) { return plan_.mesh.group_along(rank, {"context"}); };
+    groups.keys = world_->split(number);
+    groups.gradients = &communicators_.split(*world_, number);
   }
-  context_axis_ = std::make_shared<ContextExchange>(plan_.token_cut(rank_), group);
+  const bool by_heads = plan_.key_exchange == KeyExchange::heads;
+  context_axis_ = std::make_shared<ContextExchange>(plan_.token_cut(rank_), by_heads, groups);
 }
 
 void Strategy::make_groups(std::uint64_t seed) {

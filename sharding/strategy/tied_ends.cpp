@@ -22,8 +22,7 @@ std::vector<Tensors> tensors_of(const std::vector<TiedPart>& parts, std::int64_t
   for (const TiedPart& part : parts) {
     Tensors& tensors = all.emplace_back();
     for (std::int64_t i = 0; i < count(part); ++i) {
-      tensors.push_back(
-          window_of(memory, Range{offset, part.shape.numel()}).reshape(part.shape));
+      tensors.push_back(window_of(memory, Range{offset, part.shape.numel()}).reshape(part.shape));
       offset += part.place();
     }
   }

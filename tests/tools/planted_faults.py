@@ -74,14 +74,17 @@ FAULTS = {
     },
     ("sharding/strategy/tied_ends.cpp", "pipeline"): {
         "the embedding overwrites the gradient of the head": (
-            "    parameters[i].next_contribution();  // the next one adds\n",
+            "    parameter.next_contribution();  // the next one adds\n",
             ""),
         "the head runs before its weights have come": (
             "  wait_for_communication(weights_done_);\n  if (!trains) return;\n",
             "  if (!trains) return;\n"),
         "the head writes over gradients on their way": (
-            "  wait_for_communication(gradients_sent_);\n  for",
+            "  wait_for_communication(gradients_sent_);\n  sent_.clear();\n  for",
             "  for"),
+        "the table has the gradient of one leaf of the head": (
+            "      for (const Tensor& leaf : slot.gradients[i]) leaves.push_back(leaf.clone());\n",
+            "      for (int j = 0; j < trained_[i].leaves; ++j) leaves.push_back(slot.gradients[i][0].clone());\n"),
     },
     ("sharding/plan/stages.h", "pipeline"): {
         "gradients are sent to stages that train nothing": (
@@ -93,7 +96,7 @@ FAULTS = {
             "(pipeline.sends_gradient(stage) ? 1 : 0)",
             "0"),
         "the last stage's copy of tied weights is not predicted": (
-            "  footprint.parameters += pipeline.tied_elements(false) * size(pipeline.message_dtype);\n",
+            "  footprint.parameters += pipeline.tied_weights() * size(pipeline.message_dtype);\n",
             ""),
     },
     ("sharding/strategy/strategy.cpp", "pipeline"): {
@@ -734,6 +737,12 @@ FAULTS = {
         "the keys behind a piece have gradients of other memory": (
             "    gradients.zero();  // the keys behind the piece\n",
             ""),
+        "the keys of a head are read before they have come": (
+            "      context().compute_stream().wait(gathered_);\n",
+            ""),
+        "every group has the logsumexp of the first heads": (
+            "number * all / count, all / count",
+            "0, all / count"),
         "a piece sees the keys up to its beginning": (
             "keys((axis.cut().place_of(piece) + 1) * q.tokens)",
             "keys(std::max<std::int64_t>(1, axis.cut().place_of(piece)) * q.tokens)"),
@@ -810,8 +819,8 @@ FAULTS = {
     },
     ("optim/shards.h", "optimizer_dtypes"): {
         "the optimizer does not learn where a shard begins": (
-            ".first = shard.part.elements.first + shard.first",
-            ".first = 0"),
+            "shard.elements()",
+            "shard.part.elements"),
     },
     ("runtime/profiler.cpp", "predicted_time"): {
         "the log of a dry run has no marks": (

@@ -98,6 +98,7 @@ Case draw(std::uint64_t number) {
   mesh.grid = kGrid;
   mesh.tensor_parallel = mixture ? 1 : draws.one_of({1, 2, 4, 8});
   mesh.context_parallel = draws.one_of({1, 2, 4, 8});
+  if (draws.coin()) mesh.context_exchange = KeyExchange::heads;
   mesh.pipeline_parallel = draws.one_of({1, 1, 2, 4});
   while (drawn.batch_ranks * mesh.pipeline_parallel > kMostRanks) mesh.pipeline_parallel /= 2;
   while (mesh.tensor_parallel * mesh.context_parallel > kGrid || drawn.ranks() > kMostRanks) {
