@@ -62,7 +62,7 @@ class GatheredKeys {
 };
 
 /// The heads whose keys are there at one time: all, or those that use one head of keys.
-struct HeadGroups {
+struct KeyGroup {
   std::int64_t number = 0, count = 1;
 
   Heads of(Heads x) const {
@@ -70,25 +70,38 @@ struct HeadGroups {
     x.offset += number * x.heads * x.head_size;
     return x;
   }
-  /// The group's columns of logsumexp [batch, heads, tokens].
-  Columns of(const Tensor& logsumexp) const {
-    const std::int64_t batch = logsumexp.size(0), all = logsumexp.numel() / batch;
-    return {logsumexp.reshape({batch, all}), number * all / count, all / count};
+  /// The group's part of logsumexp [batch, heads, tokens], as memory to write: itself if the group has all
+  /// heads. written() and read() copy it to its place and from there.
+  Tensor part_of(const Tensor& logsumexp) const {
+    if (count == 1) return logsumexp;
+    return activation(logsumexp.shape().with(1, logsumexp.size(1) / count), logsumexp.dtype());
   }
-  Shape shape_of(const Tensor& logsumexp) const {
-    return logsumexp.shape().with(1, logsumexp.size(1) / count);
+  void written(const Tensor& part, const Tensor& logsumexp) const {
+    if (count > 1) set_columns(columns_in(logsumexp), rows(part));
+  }
+  Tensor read(const Tensor& logsumexp) const {
+    const Tensor part = part_of(logsumexp);
+    if (count > 1) copy_columns(rows(part), columns_in(logsumexp));
+    return part;
+  }
+
+ private:
+  static Tensor rows(const Tensor& x) { return x.reshape({x.size(0), x.numel() / x.size(0)}); }
+  Columns columns_in(const Tensor& logsumexp) const {
+    const std::int64_t all = logsumexp.numel() / logsumexp.size(0);
+    return {rows(logsumexp), number * all / count, all / count};
   }
 };
 
 /// f(group, its keys and values), one group after another. The keys of the next one travel meanwhile.
 template <typename F>
 void for_each_group(const ContextAxis& axis, const Heads& k, const Heads& v, const F& f) {
-  HeadGroups group = {.count = axis.by_heads() ? k.heads : 1};
+  KeyGroup group = {.count = axis.by_heads() ? k.heads : 1};
   std::optional<GatheredKeys> next(std::in_place, axis, group.of(k), group.of(v));
   while (next) {
     GatheredKeys here = *std::exchange(next, std::nullopt);
     here.finish();
-    const HeadGroups behind = {group.number + 1, group.count};
+    const KeyGroup behind = {group.number + 1, group.count};
     if (behind.number < group.count) next.emplace(axis, behind.of(k), behind.of(v));
     f(group, here);
     group = behind;
@@ -163,17 +176,15 @@ void backward_of_group(const ContextAxis& axis, const GatheredKeys& row, const G
 void context_attention_forward(const ContextAxis& axis, const Heads& o, Out logsumexp,
                                const Heads& q, const Heads& k, const Heads& v, float scale,
                                const Tensor& first_key) {
-  for_each_group(axis, k, v, [&](const HeadGroups& group, const GatheredKeys& row) {
+  for_each_group(axis, k, v, [&](const KeyGroup& group, const GatheredKeys& row) {
     const Heads q_of = group.of(q), k_of = group.of(k), o_of = group.of(o);
-    const bool all = group.count == 1;
-    const Tensor sums = all ? logsumexp : activation(group.shape_of(logsumexp), logsumexp.dtype());
+    const Tensor sums = group.part_of(logsumexp);
     for (std::int64_t j = 0; j < axis.cut().pieces(); ++j) {
       const PieceCall piece(axis, j, q_of, k_of);
       attention_forward(piece.of(o_of), piece.of(sums), piece.of(q_of), piece.visible(row.keys()),
                         piece.visible(row.values()), scale, piece.of(first_key));
     }
-    if (!all)
-      set_columns(group.of(logsumexp), sums.reshape({sums.size(0), sums.numel() / sums.size(0)}));
+    group.written(sums, logsumexp);
   });
 }
 
@@ -181,12 +192,10 @@ void context_attention_backward(const ContextAxis& axis, const Heads& dq, const 
                                 const Heads& dv, const Heads& d_o, const Heads& q, const Heads& k,
                                 const Heads& v, const Heads& o, const Tensor& logsumexp,
                                 float scale, const Tensor& first_key) {
-  for_each_group(axis, k, v, [&](const HeadGroups& group, const GatheredKeys& row) {
-    const Tensor sums = activation(group.shape_of(logsumexp), logsumexp.dtype());
-    copy_columns(sums.reshape({sums.size(0), sums.numel() / sums.size(0)}), group.of(logsumexp));
+  for_each_group(axis, k, v, [&](const KeyGroup& group, const GatheredKeys& row) {
     backward_of_group(axis, row,
                       {group.of(dq), group.of(dk), group.of(dv), group.of(d_o), group.of(q),
-                       group.of(k), group.of(o), sums},
+                       group.of(k), group.of(o), group.read(logsumexp)},
                       scale, first_key);
   });
 }

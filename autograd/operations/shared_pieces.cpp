@@ -25,9 +25,9 @@ struct Share {
 };
 
 /// Where the columns of a rank's product are in the result with whole pieces.
-class Columnwise {
+class PieceColumns {
  public:
-  explicit Columnwise(const JoinedParameters& weights)
+  explicit PieceColumns(const JoinedParameters& weights)
       : axis_(weights.parts().front().tensor_axis()) {
     for (const Parameter& weight : weights.parts()) add(weight);
   }
@@ -125,7 +125,7 @@ HeldPieces held_pieces_of(const Parameter& weight) {
 }
 
 Variable whole_pieces(Variable y, const JoinedParameters& weights) {
-  const Columnwise columns(weights);
+  const PieceColumns columns(weights);
   if (!columns.shares()) return y;
   const Tensor result = columns.forward(as_rows(y.data()));
   const Shape own = y.shape();
