@@ -165,7 +165,7 @@ TEST_CASE("tensor ranks that a model does not have room for are one line", "[cpu
     return test::error_of([&] { train(base, tensor_ranks); });
   };
   Config config = small_model("llama3-mini");
-  config.model.heads = 6;
+  config.model.heads = 6, config.model.width = 24;
   config.model.kv_heads = 3;
   config.sharding.grid = 0;
   CHECK_THAT(refusal(config, 2),

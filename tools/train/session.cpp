@@ -315,7 +315,7 @@ Tensor TrainingSession::sum_over_context(const Tensor& own) const {
   if (cut.ranks == 1) return own;
   const Tensor all = Tensor::empty({cut.ranks}, own.dtype());
   all.slice(cut.rank, cut.rank + 1).copy_from(own);
-  strategy_->context_axis()->all_gather({all});
+  wait_for_communication(strategy_->context_axis()->start_gather({all}));
   return sum_in_tree(all);
 }
 
