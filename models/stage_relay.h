@@ -24,7 +24,7 @@ class StageRelay {
   virtual Variable run_stages(const Shape& tokens, const StageFunction& compute) = 0;
   /// The last stage's `result` on every rank, a tensor of this shape and dtype; undefined on the others before.
   virtual Tensor share(const Tensor& result, const Shape& shape, DType dtype) = 0;
-  /// Of the residual stream between stages.
+  /// The dtype of the residual stream between stages.
   virtual DType dtype() const = 0;
 };
 
