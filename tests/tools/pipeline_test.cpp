@@ -8,7 +8,6 @@
 #include "tests/support/device.h"
 #include "tests/support/error_of.h"
 #include "tests/support/findings.h"
-#include "tests/support/random_delay.h"
 #include "tests/tools/sessions.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/sharding_options.h"
@@ -261,7 +260,7 @@ TEST_CASE("a pipeline trains what is not frozen, and sends no gradients below") 
   CHECK(findings.wrong() == std::vector<std::string>{});
 }
 
-TEST_CASE("messages of a pipeline that come late change no bit", "[cpu]") {
+TEST_CASE("messages and passes of a pipeline that come late change no bit", "[cpu]") {
   for (const Variant& v : {Variant{kGpt2, 4, 1, 6, "zero2"},
                            Variant{kLlama, 2, 2, 4, "fsdp", "interleaved", DType::f32, 2},
                            Variant{kLlama, 4, 1, 4, "ddp", "zero_bubble", DType::f32, 1, false,
@@ -270,29 +269,7 @@ TEST_CASE("messages of a pipeline that come late change no bit", "[cpu]") {
     const int ranks = v.stages * v.data_ranks;
     const TrainedSession prompt = test::train_session(config, ranks);
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
-      TrainedSession late;
-      test::with_session(
-          config, ranks,
-          [&](TrainingSession& session, const BatchSource& source, Communicator& world) {
-            std::uint64_t stream = 0;
-            for (const char* name :
-                 {"communication", "send activations", "receive activations", "send gradients",
-                  "receive gradients", "tied weights", "tied gradients"}) {
-              const auto rank = static_cast<std::uint64_t>(world.rank());
-              context().side_stream(name).set_delay(
-                  test::random_delay(RandomStream(seed, "delays", rank, stream++)));
-            }
-            TrainedSession mine;
-            for (int step = 1; step <= 2; ++step) {
-              const StepResult result = session.step(step, source);
-              mine.losses.push_back(result.loss);
-              mine.norms.push_back(result.gradient_norm);
-              mine.router_losses.push_back(0.0);
-            }
-            mine.weights = test::weights_of(session);
-            if (world.rank() == 0) late = mine;
-          });
-      CHECK((late == prompt));
+      CHECK((test::train_session(config, ranks, {.delay_seed = seed}) == prompt));
     }
   }
 }

@@ -188,8 +188,14 @@ FAULTS = {
             "available_threads() / runtime.ranks);",
             "0 / runtime.ranks);"),
         "another dtype must have the same bits": (
-            '"runtime.pin"};\n\nbool has_effect',
-            '"runtime.pin", "runtime.compute_dtype"};\n\nbool has_effect'),
+            '"runtime.pin"};\n\n/// Keys of how',
+            '"runtime.pin", "runtime.compute_dtype"};\n\n/// Keys of how'),
+        "cuts without a grid must have the same bits": (
+            "return config.sharding.grid == 0 || !sums_rows_alike(config, first);",
+            "return !sums_rows_alike(config, first);"),
+        "a cut that changes the batch ranks must have the same bits": (
+            "return config.sharding.grid == 0 || !sums_rows_alike(config, first);",
+            "return config.sharding.grid == 0;"),
     },
     ("tools/bench/compare.cpp", "bench_strategies"): {
         "tokens per second are those of the first row's batch": (
@@ -269,8 +275,11 @@ FAULTS = {
             "  ::prctl(PR_SET_PDEATHSIG, SIGTERM);\n",
             ""),
         "orphans outlive their tree": (
-            "  ::prctl(PR_SET_CHILD_SUBREAPER, 1);\n",
+            "  adopt_orphans(true);\n",
             ""),
+        "orphans of later processes are adopted, and stay as zombies": (
+            "  kill();\n  adopt_orphans(false);\n",
+            "  kill();\n"),
     },
     ("tools/eval/evaluate.cpp", "eval"): {
         "bytes of text are counted from the first token, which is no target": (
