@@ -58,6 +58,11 @@ FAULTS = {
             " || context().is_dry()",
             ""),
     },
+    ("autograd/operations/divided.cpp", "tensor_parallel"): {
+        "without a grid tensor ranks that share out the tokens of a context rank have no leaf": (
+            "return std::max(std::int64_t{1}, token_leaves() / axis->ranks());",
+            "return token_leaves() / axis->ranks();"),
+    },
     ("tools/train/pipeline_passes.cpp", "pipeline"): {
         "dropout has the position of the first micro-batch": (
             "    training.enter(pass.micro_batch);\n",

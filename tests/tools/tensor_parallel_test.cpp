@@ -150,11 +150,15 @@ TEST_CASE("tensor ranks: without a grid the losses are those of one rank, to rou
   for (const char* preset : {"gpt2-mini", "llama3-mini"}) {
     Config config = small_model(preset);
     config.sharding.grid = 0;
-    const TrainedSession expected = train(config, 1), found = train(config, 2);
-    for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-      CAPTURE(preset, i);
-      CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-5));
-      CHECK(found.norms[i] == Approx(expected.norms[i]).epsilon(1e-4));
+    const TrainedSession expected = train(config, 1);
+    for (const int context_ranks : {1, 2}) {
+      config.sharding.context_parallel = context_ranks;
+      const TrainedSession found = train(config, 2, context_ranks);
+      for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+        CAPTURE(preset, context_ranks, i);
+        CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-5));
+        CHECK(found.norms[i] == Approx(expected.norms[i]).epsilon(1e-4));
+      }
     }
   }
 }
