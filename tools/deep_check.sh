@@ -58,7 +58,7 @@ all_tests() {
 random_options() { TESSERA_RANDOM_CASES=2000 build/bin/test_sharding 'random options*'; }
 random_meshes() { TESSERA_RANDOM_CASES=10000 build/bin/test_tools 'random meshes*'; }
 
-# Every second kill meets the first mesh of a test.
+# Half of the kills are of runs on the first mesh of a test.
 kills() { TESSERA_KILLS=100 build/bin/test_tools 'a run*that is killed*'; }
 
 # sanitized PRESET TARGET...: configures the preset and builds the targets.
