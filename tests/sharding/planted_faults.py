@@ -13,7 +13,7 @@ import planting
 TESTS = [f"test_sharding_{name}" for name in (
     "strategy", "order", "delay", "schedule", "stages", "partition", "plan", "step", "unit", "gradient_norm",
     "random_options", "expert_exchange", "replica_sums", "comm", "launcher", "pin", "tree_exchange", "mpi",
-    "virtual_clock")]
+    "virtual_clock", "pipeline_schedule")]
 
 # By file and name: text that occurs in the file exactly once, and what replaces it.
 FAULTS = {

@@ -1,5 +1,5 @@
 // Sessions of tensor, context and pipeline ranks on emulated GPUs: the bits of fewer ranks, and the footprint's
-// memory and bytes, in whatever order the streams progress.
+// memory and bytes, for several orders in which streams progress.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
