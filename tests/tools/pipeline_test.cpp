@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sharding/plan/footprint.h"
 #include "tests/support/device.h"
 #include "tests/support/error_of.h"
 #include "tests/support/findings.h"
@@ -258,6 +259,15 @@ TEST_CASE("a pipeline trains what is not frozen, and sends no gradients below") 
   CHECK(with.norms == without.norms);
   CHECK((with.weights == without.weights));
   CHECK(findings.wrong() == std::vector<std::string>{});
+  // Rank 1 sends no gradients of 3 micro-batches of 2 x 9 tokens with 16 channels.
+  const auto sent = [](const Config& one) {
+    const ResolvedConfig run = resolve(one);
+    const Plan plan = make_plan(make_model(run)->units(), run.sharding, {.ranks = 4});
+    return footprint_of(plan, /*rank=*/1, /*optimizer_bytes=*/0).bytes_sent;
+  };
+  Config trained = config;
+  trained.model.frozen.clear();
+  CHECK(sent(trained) - sent(config) == 3 * 2 * 9 * 16 * 4);
 }
 
 TEST_CASE("messages and passes of a pipeline that come late change no bit", "[cpu]") {

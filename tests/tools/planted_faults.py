@@ -128,7 +128,7 @@ FAULTS = {
     ("models/routers.cpp", "pipeline"): {
         "a stage counts as the first layers": (
             "add_counts(sums, chosen.layer, chosen.offsets);",
-            "add_counts(sums, 0, chosen.offsets);"),
+            "add_counts(sums, chosen.layer - chosen_in_step_.front().layer, chosen.offsets);"),
     },
     ("tools/config/kernel_options.cpp", "isa"): {
         "runtime.isa is read and forgotten": (
