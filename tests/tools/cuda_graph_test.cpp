@@ -231,20 +231,6 @@ TEST_CASE("graph: two ranks of NCCL have the bits of queued steps") {
     config.sharding.communicator = CommunicatorKind::nccl;
   });
 }
-
-TEST_CASE("graph: tensor ranks of NCCL have the bits of queued steps") {
-  const emulation::DeviceOptionsGuard gpus(with_gpus(4));
-  const char* const preset = GENERATE("gpt2-mini", "llama3-mini");
-  CAPTURE(preset);
-  check_same_bits([&](Config& config) {
-    config.model = test::tiny_model(preset, 8);
-    config.model.kv_heads = config.model.preset == "gpt2-mini" ? 0 : 2;
-    config.runtime.ranks = 4;
-    config.sharding.strategy = StrategyKind::fsdp;
-    config.sharding.tensor_parallel = 2;
-    config.sharding.communicator = CommunicatorKind::nccl;
-  });
-}
 #endif
 
 TEST_CASE("graph: a step that the host takes part in is refused, with the remedy") {
@@ -264,16 +250,6 @@ TEST_CASE("graph: a step that the host takes part in is refused, with the remedy
   SECTION("an offloaded optimizer") {
     config.sharding.offload = Offload::optimizer;
     CHECK_THROWS_WITH(train(config), Contains("set sharding.offload=none"));
-  }
-  SECTION("stages of a pipeline") {
-    config.runtime.ranks = 2;
-    config.sharding.pipeline_parallel = 2;
-    config.sharding.communicator = CommunicatorKind::nccl;
-    CHECK_THROWS_WITH(train(config), Contains("set sharding.pipeline_parallel=1"));
-  }
-  SECTION("parts of a grid") {
-    config.sharding.grid = 2;
-    CHECK_THROWS_WITH(train(config), Contains("sharding.grid=0"));
   }
   SECTION("a profile") {
     config.train.profile = {2, 3};
