@@ -119,7 +119,9 @@ Tensor sum_over_outputs(const SharedAxis& axis, const Tensor& dy, const JoinedPa
 
 std::int64_t row_leaves(const SharedAxis& axis) {
   if (axis == nullptr || !axis->shares_rows()) return token_leaves();
-  return context_axis() == nullptr ? axis->own_parts() : token_leaves() / axis->ranks();
+  if (context_axis() == nullptr) return axis->own_parts();
+  // Without a grid tensor ranks share out one leaf.
+  return std::max(std::int64_t{1}, token_leaves() / axis->ranks());
 }
 
 namespace {

@@ -71,17 +71,6 @@ FAULTS = {
             "entry.work ? now_ : end_of(lane.previous())",
             "now_"),
     },
-    "sharding/plan/pipeline_schedule.cpp": {
-        "a rank keeps a micro-batch too many": (
-            "shape.chunks == 1 ? behind + 1",
-            "shape.chunks == 1 ? behind + 2"),
-        "no gradients of weights are left for the bubble": (
-            "split && k >= rank",
-            "split"),
-        "backward begins with the first chunk": (
-            "shape.chunks - 1 - chunk",
-            "chunk"),
-    },
     "sharding/plan/machine_rates.cpp": {
         "a ring costs as few messages as a direct exchange": (
             "machine.rings ? work.rounds * (work.ranks - 1) : work.rounds",
@@ -293,6 +282,17 @@ FAULTS = {
         "a part without classes has one": (
             "{-1e30f, 0.0f, 0.0f}",
             "{0.0f, 1.0f, 0.0f}"),
+    },
+    ("sharding/plan/pipeline_schedule.cpp", "sharding_pipeline_schedule"): {
+        "a rank keeps a micro-batch too many": (
+            "shape.chunks == 1 ? behind + 1",
+            "shape.chunks == 1 ? behind + 2"),
+        "no gradients of weights are left for the bubble": (
+            "split && k >= rank",
+            "split"),
+        "backward begins with the first chunk": (
+            "shape.chunks - 1 - chunk",
+            "chunk"),
     },
     ("sharding/plan/placement.cpp", "sharding_placement"): {
         "expert ranks are neighbours, and tensor ranks are not": (

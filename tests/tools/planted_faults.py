@@ -58,6 +58,11 @@ FAULTS = {
             " || context().is_dry()",
             ""),
     },
+    ("autograd/operations/divided.cpp", "tensor_parallel"): {
+        "without a grid tensor ranks that share out the tokens of a context rank have no leaf": (
+            "return std::max(std::int64_t{1}, token_leaves() / axis->ranks());",
+            "return token_leaves() / axis->ranks();"),
+    },
     ("tools/train/pipeline_passes.cpp", "pipeline"): {
         "dropout has the position of the first micro-batch": (
             "    training.enter(pass.micro_batch);\n",
@@ -126,7 +131,7 @@ FAULTS = {
     ("models/routers.cpp", "pipeline"): {
         "a stage counts as the first layers": (
             "add_counts(sums, chosen.layer, chosen.offsets);",
-            "add_counts(sums, 0, chosen.offsets);"),
+            "add_counts(sums, chosen.layer - chosen_in_step_.front().layer, chosen.offsets);"),
     },
     ("tools/config/kernel_options.cpp", "isa"): {
         "runtime.isa is read and forgotten": (
@@ -207,8 +212,14 @@ FAULTS = {
             "available_threads() / runtime.ranks);",
             "0 / runtime.ranks);"),
         "another dtype must have the same bits": (
-            '"runtime.pin"};\n\nbool has_effect',
-            '"runtime.pin", "runtime.compute_dtype"};\n\nbool has_effect'),
+            '"runtime.pin"};\n\n/// Keys of how',
+            '"runtime.pin", "runtime.compute_dtype"};\n\n/// Keys of how'),
+        "cuts without a grid must have the same bits": (
+            "return config.sharding.grid == 0 || !sums_rows_alike(config, first);",
+            "return !sums_rows_alike(config, first);"),
+        "a cut that changes the batch ranks must have the same bits": (
+            "return config.sharding.grid == 0 || !sums_rows_alike(config, first);",
+            "return config.sharding.grid == 0;"),
     },
     ("tools/bench/compare.cpp", "bench_strategies"): {
         "tokens per second are those of the first row's batch": (
@@ -288,8 +299,11 @@ FAULTS = {
             "  ::prctl(PR_SET_PDEATHSIG, SIGTERM);\n",
             ""),
         "orphans outlive their tree": (
-            "  ::prctl(PR_SET_CHILD_SUBREAPER, 1);\n",
+            "  adopt_orphans(true);\n",
             ""),
+        "orphans of later processes are adopted, and stay as zombies": (
+            "  kill();\n  adopt_orphans(false);\n",
+            "  kill();\n"),
     },
     ("tools/eval/evaluate.cpp", "eval"): {
         "bytes of text are counted from the first token, which is no target": (

@@ -192,10 +192,11 @@ TEST_CASE("tensor ranks: without a grid the losses are those of one rank, to rou
     config.sharding.grid = 0;
     if (config.model.preset == "llama3-mini") config.model.kv_heads = 2;
     const TrainedSession expected = train(config, 1);
-    for (const int ranks : {2, 4}) {
-      const TrainedSession found = train(config, ranks);
+    for (const auto& [ranks, context_ranks] : {std::pair(2, 1), {4, 1}, {2, 2}}) {
+      config.sharding.context_parallel = context_ranks;
+      const TrainedSession found = train(config, ranks, context_ranks);
       for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-        CAPTURE(preset, ranks, i);
+        CAPTURE(preset, ranks, context_ranks, i);
         CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-5));
         CHECK(found.norms[i] == Approx(expected.norms[i]).epsilon(1e-4));
       }
