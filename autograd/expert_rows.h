@@ -10,15 +10,22 @@
 //          0.0 0.0 1.0 | 1.1                   2.0 3.0 | 2.1 2.1 3.1
 //          source 0      source 1              source 0  source 1
 //
-// At the experts they lie sorted by (source rank, expert, token). So the rows of one source and one
-// expert are a group of neighbours in the order that they have on a rank with all experts. A row's
-// products do not depend on the other rows, and a weight's gradient is formed for each source alone:
-// the bits are those of ranks that each hold all experts.
+// They arrive sorted by (source rank, expert, token). So the rows of one source and one expert are a
+// group of neighbours in the order that they have on a rank with all experts. A row's products do not
+// depend on the other rows. With ExpertSums::exact a weight's gradient is formed for each source
+// alone: the bits are those of ranks that each hold all experts. With ExpertSums::fast the rows are
+// sorted once more, by (expert, source rank, token), so that each expert has one group:
+//
+//   fast   0.0 0.0 | 1.0 1.1                   2.0 2.1 2.1 | 3.0 3.1
+//
+// Rows travel next to the compute stream, so their sender gets a Journey, and waits for it before the
+// rows are used.
 //
 // Where ranks do not share out the experts, there is one source, and rows stay where they are.
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "autograd/expert_exchange.h"
 
@@ -32,34 +39,59 @@ struct AssumedLoad {
   enum class Kind { even, all_here } kind = Kind::even;
 };
 
+/// Where the rows of some tokens are dispatched to (kernels/dispatch/op.h): `places` [N, k] i32 and
+/// `offsets` [E + 1] i32.
+struct DispatchOrder {
+  Tensor places, offsets;
+};
+
+/// Rows on their way. Without an arrival they are there.
+struct Journey {
+  Tensor rows;
+  std::optional<Event> arrival = {};
+};
+
 class ExpertRows {
  public:
-  ExpertRows() = default;
-  /// `offsets` [E + 1] i32 of this rank's dispatched rows, and the `places` [N, k] i32 of its tokens
-  /// among them (kernels/dispatch/op.h). With an exchange a collective, in which the host waits for
-  /// the device; null: all experts are here.
-  ExpertRows(const Tensor& offsets, const Tensor& places, std::shared_ptr<ExpertExchange> exchange);
+  /// The ways of several pieces of this rank's tokens. With an exchange a collective, in which the host
+  /// waits for the device once; null: all experts are here.
+  static std::vector<ExpertRows> of_pieces(const std::vector<DispatchOrder>& pieces,
+                                           const std::shared_ptr<ExpertExchange>& exchange);
 
   bool travel() const { return exchange_ != nullptr; }
   /// [N k, C] by (expert, token) to [P, C] by (source, expert, token). A collective.
-  Tensor to_experts(const Tensor& rows) const;
+  Journey to_experts(const Tensor& rows) const;
   /// The reverse. A collective.
-  Tensor to_tokens(const Tensor& rows) const;
+  Journey to_tokens(const Tensor& rows) const;
+  /// The rows of a journey, once the compute stream has waited for them.
+  Tensor arrived(Journey journey) const;
 
-  /// Groups of rows at the experts, [sources n + 1] i32: group s * n + e has the rows of source s for
-  /// the e-th of n experts here.
+  /// From the order of arrival at the experts to that of groups, and back: [P, C].
+  Tensor by_group(const Tensor& arrived) const;
+  Tensor by_arrival(const Tensor& rows) const;
+
+  /// Groups of rows at the experts, [G n + 1] i32: group g * n + e has rows for the e-th of n experts
+  /// here, of source g, or with G = 1 of all.
   const Tensor& offsets() const { return offsets_; }
-  int sources() const { return static_cast<int>(offsets_of_.size()); }
-  /// The rows of one source, of tensors [P, C] at the experts.
-  Tensor of_source(const Tensor& rows, int source) const;
+  /// The gradients of each expert's weights that are formed: G.
+  int sums() const { return static_cast<int>(offsets_of_.size()); }
+  /// The rows of one of them, of tensors [P, C] at the experts.
+  Tensor rows_of(const Tensor& rows, int sum) const;
   /// The offsets among these of the experts here, [n + 1] i32.
-  const Tensor& offsets_of(int source) const {
-    return offsets_of_[static_cast<std::size_t>(source)];
-  }
-  /// [P, 1] i32: 0, 1, 2, ...: each row at the experts in its own place. Only where rows travel.
+  const Tensor& offsets_of(int sum) const { return offsets_of_[static_cast<std::size_t>(sum)]; }
+  /// [P, 1] i32: the place among the groups of each row that has arrived. Only where rows travel.
   const Tensor& places() const { return places_; }
 
  private:
+  /// `own` [E + 1] and `received` [R, n + 1]: offsets of this rank's rows, and of those for the experts
+  /// here.
+  ExpertRows(std::shared_ptr<ExpertExchange> exchange, const std::vector<std::int32_t>& own,
+             const std::vector<std::int32_t>& received);
+  /// All experts are here.
+  explicit ExpertRows(const Tensor& offsets) : offsets_(offsets), offsets_of_({offsets}) {}
+
+  bool sorts_again() const;
+
   std::shared_ptr<ExpertExchange> exchange_;
   /// Rows for, and from, each rank.
   std::vector<std::int64_t> sent_rows_, received_rows_;

@@ -6,7 +6,7 @@ std::int64_t ExpertTraffic::forward(const TravellingRows& rows) const {
   if (ranks == 1) return 0;
   // Weights of rows travel next to them where they are needed at the experts.
   const std::int64_t numbers = channels + (weighed == WeighedInput::down ? 1 : 0);
-  const std::int64_t offsets = 4 * (ranks - 1) * (experts / ranks + 1);
+  const std::int64_t offsets = 4 * (ranks - 1) * pieces * (experts / ranks + 1);
   return offsets + static_cast<std::int64_t>(size_of(dtype)) *
                        (numbers * rows.sent + channels * rows.received);
 }

@@ -23,6 +23,8 @@ struct ExpertTraffic {
   /// The ranks that share out `experts` experts.
   std::int64_t ranks = 1;
   std::int64_t experts = 1;
+  /// As ExpertChoices::pieces. Each piece has offsets of its own.
+  std::int64_t pieces = 1;
   std::int64_t channels = 1;
   WeighedInput weighed = WeighedInput::down;
   /// The dtype that the layer is computed in.

@@ -131,6 +131,8 @@ struct ShardingConfig {
   bool flatten_parameters = false;
   std::int64_t shard_size = 0;
   std::int64_t expert_parallel = 1;
+  ExpertSums expert_sums = ExpertSums::exact;
+  std::int64_t expert_pieces = 1;
   std::int64_t tensor_parallel = 1;
   std::int64_t context_parallel = 1;
   std::int64_t pipeline_parallel = 1;

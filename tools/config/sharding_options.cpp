@@ -19,6 +19,7 @@ ShardingOptions sharding_options(const Config& config) {
       .flatten_parameters = sharding.flatten_parameters,
       .shard_size = static_cast<int>(sharding.shard_size),
       .expert_parallel = static_cast<int>(sharding.expert_parallel),
+      .experts = {.sums = sharding.expert_sums, .pieces = sharding.expert_pieces},
       .tensor_parallel = static_cast<int>(sharding.tensor_parallel),
       .context_parallel = static_cast<int>(sharding.context_parallel),
       .pipeline_parallel = static_cast<int>(sharding.pipeline_parallel),
