@@ -25,15 +25,28 @@ template <>
 inline constexpr EnumNames<ExpertSums> kEnumNames<ExpertSums> = {"sums of experts",
                                                                  {"exact", "fast"}};
 
-/// How the rows of a layer travel, and what becomes of them.
+/// The copies of a token's row that travel to its experts.
+///   each_expert   one for each expert
+///   each_rank     one for each rank that has any of them, and the rank makes the others
+enum class ExpertCopies { each_expert, each_rank };
+
+template <>
+inline constexpr EnumNames<ExpertCopies> kEnumNames<ExpertCopies> = {"copies for experts",
+                                                                     {"each_expert", "each_rank"}};
+
+/// How the rows of a layer travel and are summed.
 struct ExpertChoices {
   ExpertSums sums = ExpertSums::exact;
+  ExpertCopies copies = ExpertCopies::each_expert;
   /// A rank's tokens travel in this many pieces, a power of two: one computes while another travels. The
   /// gradients of the pieces are added in a binary tree.
   std::int64_t pieces = 1;
-
-  bool operator==(const ExpertChoices&) const = default;
 };
+
+/// Whether the gradients' bits depend on the ranks that share out experts.
+inline bool changes_sums(const ExpertChoices& choices) {
+  return choices.sums == ExpertSums::fast || choices.pieces > 1;
+}
 
 class ExpertExchange {
  public:

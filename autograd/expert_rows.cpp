@@ -40,7 +40,7 @@ Counts assumed_offsets(const Shape& places, std::int64_t experts, std::int64_t f
                        std::int64_t n) {
   Counts offsets = {0};
   const std::int64_t rows = places.numel();
-  if (context().state<AssumedLoad>().kind == AssumedLoad::Kind::even) {
+  if (context().state<AssumedLoad>().kind != AssumedLoad::Kind::all_here) {
     append_even(offsets, rows, experts);
     return offsets;
   }
@@ -76,46 +76,111 @@ void append_sorted(Counts& places, Counts& offsets, const Counts& received, std:
   }
 }
 
+/// The copies of every rank's tokens in a dry run, for the rank that holds the experts [first, first + n). Only
+/// their counts matter.
+TokenCopies assumed_copies(const Shape& places, const Counts& offsets, std::int64_t first,
+                           std::int64_t n) {
+  const std::int64_t tokens = places[0], per_token = places[1], experts = std::ssize(offsets) - 1;
+  const AssumedLoad::Kind kind = context().state<AssumedLoad>().kind;
+  TokenCopies copies{.counts = std::vector<std::int64_t>(experts / n)};
+  for (std::int64_t r = 0; r < experts / n; ++r) {
+    const std::int64_t rows = offsets[(r + 1) * n] - offsets[r * n];
+    copies.counts[r] = kind == AssumedLoad::Kind::all_here && r * n != first
+                           ? std::min(rows, tokens)
+                           : expected_copies(tokens, per_token, experts, n);
+    if (kind == AssumedLoad::Kind::all_here && r * n == first) copies.counts[r] = tokens;
+  }
+  if (kind == AssumedLoad::Kind::in_turn) {
+    std::fill(copies.counts.begin(), copies.counts.end(), 0);
+    for (std::int64_t token = 0; token < tokens; ++token) {
+      std::vector<bool> taken(copies.counts.size(), false);
+      for (std::int64_t slot = 0; slot < per_token; ++slot) {
+        taken[(token * per_token + slot) % experts / n] = true;
+      }
+      for (std::size_t r = 0; r < taken.size(); ++r) copies.counts[r] += taken[r] ? 1 : 0;
+    }
+  }
+  copies.tokens.resize(static_cast<std::size_t>(sum(copies.counts)));
+  copies.of_rows.resize(static_cast<std::size_t>(places.numel()));
+  return copies;
+}
+
+/// One piece's own offsets and copies, as the host knows them.
+struct Known {
+  Counts offsets;
+  TokenCopies copies;
+};
+
+Known known_of(const DispatchOrder& order, int rank, std::int64_t n, bool copies) {
+  Known known;
+  const std::int64_t experts = order.offsets.numel() - 1;
+  if (context().is_dry()) {
+    known.offsets = assumed_offsets(order.places.shape(), experts, rank * n, n);
+    if (copies) known.copies = assumed_copies(order.places.shape(), known.offsets, rank * n, n);
+    return known;
+  }
+  known.offsets = order.offsets.to_vector<std::int32_t>();
+  std::vector<std::int64_t> ends;
+  for (std::int64_t e = n; e <= experts; e += n) ends.push_back(known.offsets[e]);
+  if (copies) {
+    known.copies = copies_of(order.places.to_vector<std::int32_t>(), order.places.size(1), ends);
+  }
+  return known;
+}
+
 }  // namespace
 
 std::vector<ExpertRows> ExpertRows::of_pieces(const std::vector<DispatchOrder>& pieces,
                                               const std::shared_ptr<ExpertExchange>& exchange) {
   std::vector<ExpertRows> ways;
   if (exchange == nullptr) {
-    for (const DispatchOrder& piece : pieces) ways.push_back(ExpertRows(piece.offsets));
+    for (const DispatchOrder& piece : pieces) ways.push_back(ExpertRows(piece));
     return ways;
   }
   const auto count = static_cast<std::int64_t>(pieces.size());
   const std::int64_t ranks = exchange->ranks();
   const std::int64_t n = (pieces.front().offsets.numel() - 1) / ranks;
-  // Each rank gets the offsets of its experts: where each begins, and where the last one ends.
-  const Tensor sent = activation({ranks, count, n + 1}, DType::i32);
+  const bool copies = exchange->choices().copies == ExpertCopies::each_rank;
+  std::vector<Known> known;
+  for (const DispatchOrder& piece : pieces) {
+    known.push_back(known_of(piece, exchange->rank(), n, copies));
+  }
+  // Each rank gets the offsets of its experts, where each begins and the last one ends, and the number of copies.
+  const std::int64_t width = n + (copies ? 2 : 1);
+  Counts sent;
   for (std::int64_t r = 0; r < ranks; ++r) {
-    const Tensor to_rank = sent.slice(r, r + 1).reshape({count, n + 1});
-    for (std::int64_t i = 0; i < count; ++i) {
-      const Tensor& offsets = pieces[static_cast<std::size_t>(i)].offsets;
-      to_rank.slice(i, i + 1).reshape({n + 1}).copy_from(offsets.slice(r * n, (r + 1) * n + 1));
+    for (const Known& one : known) {
+      const auto first = one.offsets.begin() + r * n;
+      sent.insert(sent.end(), first, first + n + 1);
+      if (copies) sent.push_back(static_cast<std::int32_t>(one.copies.counts[r]));
     }
   }
-  const Counts swapped = exchange->swap(sent);
+  const Counts swapped = exchange->swap(on_device(sent, {ranks, count, width}));
+  std::vector<Journey> numbers;
   for (std::int64_t i = 0; i < count; ++i) {
-    const DispatchOrder& piece = pieces[static_cast<std::size_t>(i)];
-    Counts own = piece.offsets.to_vector<std::int32_t>(), received;
-    const std::int64_t first = exchange->rank() * n;
-    if (context().is_dry()) own = assumed_offsets(piece.places.shape(), ranks * n, first, n);
+    const Known& own = known[static_cast<std::size_t>(i)];
+    Counts received;
+    std::vector<std::int64_t> received_copies;
     for (std::int64_t r = 0; r < ranks; ++r) {
-      const auto from =
-          context().is_dry() ? own.begin() + first : swapped.begin() + (r * count + i) * (n + 1);
+      // In a dry run all ranks send the same.
+      const auto from = context().is_dry() ? sent.begin() + (exchange->rank() * count + i) * width
+                                           : swapped.begin() + (r * count + i) * width;
       for (std::int64_t e = 0; e <= n; ++e) received.push_back(from[e] - from[0]);
+      if (copies) received_copies.push_back(from[n + 1]);
     }
-    ways.push_back(ExpertRows(exchange, own, received));
+    ways.push_back(
+        ExpertRows(exchange, pieces[static_cast<std::size_t>(i)], own.offsets, received));
+    if (copies) numbers.push_back(ways.back().announce(own.copies, std::move(received_copies)));
+  }
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    ways[i].copy_of_ = ways[i].arrived(std::move(numbers[i]));
   }
   return ways;
 }
 
-ExpertRows::ExpertRows(std::shared_ptr<ExpertExchange> exchange, const Counts& own,
-                       const Counts& received)
-    : exchange_(std::move(exchange)) {
+ExpertRows::ExpertRows(std::shared_ptr<ExpertExchange> exchange, const DispatchOrder& order,
+                       const Counts& own, const Counts& received)
+    : exchange_(std::move(exchange)), order_(order) {
   const std::int64_t ranks = exchange_->ranks();
   const std::int64_t n = std::ssize(received) / ranks - 1;
   for (std::int64_t r = 0; r < ranks; ++r) {
@@ -144,6 +209,51 @@ ExpertRows::ExpertRows(std::shared_ptr<ExpertExchange> exchange, const Counts& o
     std::iota(places.begin(), places.end(), 0);
   }
   places_ = on_device(places, {rows, 1});
+}
+
+Journey ExpertRows::announce(const TokenCopies& copies, std::vector<std::int64_t> received) {
+  const auto column = [](const Counts& values) {
+    return on_device(values, {std::ssize(values), 1});
+  };
+  sent_copies_ = copies.counts;
+  received_copies_ = std::move(received);
+  copied_ = column(copies.tokens).reshape({std::ssize(copies.tokens)});
+  return to_experts(column(copies.of_rows));
+}
+
+Journey ExpertRows::tokens_to_experts(const Tensor& tokens, const Tensor& weights) const {
+  if (copied_.defined() && !weights.defined()) {
+    const std::int64_t columns = tokens.size(1);
+    const Tensor copies = activation({sum(sent_copies_), columns}, tokens.dtype());
+    embedding_forward(copies, tokens, copied_);
+    log_memory(2.0 * static_cast<double>(copies.bytes()));
+    const Tensor received = activation({sum(received_copies_), columns}, tokens.dtype());
+    return {.rows = received,
+            .arrival = exchange_->move(received, received_copies_, copies, sent_copies_),
+            .copies = true};
+  }
+  const Tensor rows = activation({order_.places.numel(), tokens.size(1)}, tokens.dtype());
+  dispatch(rows, tokens, order_.places, weights);
+  return to_experts(rows);
+}
+
+Tensor ExpertRows::at_experts(Journey journey) const {
+  const bool copies = journey.copies;
+  const Tensor rows = arrived(std::move(journey));
+  return by_group(copies ? rows_of_copies(rows) : rows);
+}
+
+Tensor ExpertRows::rows_of_copies(const Tensor& copies) const {
+  const Tensor rows = activation({sum(received_rows_), copies.size(1)}, copies.dtype());
+  std::int64_t row = 0, copy = 0;
+  for (std::size_t r = 0; r < received_rows_.size(); ++r) {
+    const std::int64_t row_end = row + received_rows_[r], copy_end = copy + received_copies_[r];
+    embedding_forward(rows.slice(row, row_end), copies.slice(copy, copy_end),
+                      copy_of_.slice(row, row_end).reshape({row_end - row}));
+    row = row_end, copy = copy_end;
+  }
+  log_memory(2.0 * static_cast<double>(rows.bytes()));
+  return rows;
 }
 
 Journey ExpertRows::to_experts(const Tensor& rows) const {

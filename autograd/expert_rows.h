@@ -18,6 +18,9 @@
 //
 //   fast   0.0 0.0 | 1.0 1.1                   2.0 2.1 2.1 | 3.0 3.1
 //
+// With ExpertCopies::each_rank a token whose experts are on one rank travels there once. The rank gets the
+// number of the copy that each row is of, and makes the rows.
+//
 // Rows travel next to the compute stream, so their sender gets a Journey, and waits for it before the
 // rows are used.
 //
@@ -28,15 +31,17 @@
 #include <optional>
 
 #include "autograd/expert_exchange.h"
+#include "autograd/token_copies.h"
 
 namespace tessera {
 
 /// In a dry run the host cannot read where rows go. It assumes that every rank's tokens take
-///   even        all experts equally often, as moe.force_balance has it;
+///   even        all experts equally often, any of them together;
+///   in_turn     all experts equally often, neighbours together, as moe.force_balance has it;
 ///   all_here    the experts of this rank as often as they can: no rank gets more rows.
 /// An option of the calling thread's rank: context().state<AssumedLoad>().
 struct AssumedLoad {
-  enum class Kind { even, all_here } kind = Kind::even;
+  enum class Kind { even, in_turn, all_here } kind = Kind::even;
 };
 
 /// Where the rows of some tokens are dispatched to (kernels/dispatch/op.h): `places` [N, k] i32 and
@@ -49,6 +54,8 @@ struct DispatchOrder {
 struct Journey {
   Tensor rows;
   std::optional<Event> arrival = {};
+  /// They are copies of tokens.
+  bool copies = false;
 };
 
 class ExpertRows {
@@ -59,6 +66,11 @@ class ExpertRows {
                                            const std::shared_ptr<ExpertExchange>& exchange);
 
   bool travel() const { return exchange_ != nullptr; }
+  /// The rows [N, C] of tokens, times `weights` [N, k] if these are defined, on their way to the experts. A
+  /// collective.
+  Journey tokens_to_experts(const Tensor& tokens, const Tensor& weights) const;
+  /// Those rows by group, [P, C].
+  Tensor at_experts(Journey journey) const;
   /// [N k, C] by (expert, token) to [P, C] by (source, expert, token). A collective.
   Journey to_experts(const Tensor& rows) const;
   /// The reverse. A collective.
@@ -66,8 +78,7 @@ class ExpertRows {
   /// The rows of a journey, once the compute stream has waited for them.
   Tensor arrived(Journey journey) const;
 
-  /// From the order of arrival at the experts to that of groups, and back: [P, C].
-  Tensor by_group(const Tensor& arrived) const;
+  /// From the order of groups to that of arrival at the experts: [P, C].
   Tensor by_arrival(const Tensor& rows) const;
 
   /// Groups of rows at the experts, [G n + 1] i32: group g * n + e has rows for the e-th of n experts
@@ -85,17 +96,26 @@ class ExpertRows {
  private:
   /// `own` [E + 1] and `received` [R, n + 1]: offsets of this rank's rows, and of those for the experts
   /// here.
-  ExpertRows(std::shared_ptr<ExpertExchange> exchange, const std::vector<std::int32_t>& own,
-             const std::vector<std::int32_t>& received);
+  ExpertRows(std::shared_ptr<ExpertExchange> exchange, const DispatchOrder& order,
+             const std::vector<std::int32_t>& own, const std::vector<std::int32_t>& received);
   /// All experts are here.
-  explicit ExpertRows(const Tensor& offsets) : offsets_(offsets), offsets_of_({offsets}) {}
+  explicit ExpertRows(const DispatchOrder& order)
+      : order_(order), offsets_(order.offsets), offsets_of_({order.offsets}) {}
 
   bool sorts_again() const;
+  /// Makes the copies known to their ranks, which get `received` copies. Returns the numbers on their way.
+  Journey announce(const TokenCopies& copies, std::vector<std::int64_t> received);
+  Tensor by_group(const Tensor& arrived) const;
+  Tensor rows_of_copies(const Tensor& copies) const;
 
   std::shared_ptr<ExpertExchange> exchange_;
   /// Rows for, and from, each rank.
-  std::vector<std::int64_t> sent_rows_, received_rows_;
+  std::vector<std::int64_t> sent_rows_, received_rows_, sent_copies_, received_copies_;
+  DispatchOrder order_;
   Tensor offsets_, places_;
+  /// The tokens of the copies that this rank sends, and the numbers of the copies that arrived rows are of
+  /// among those of their source: i32. Undefined without copies.
+  Tensor copied_, copy_of_;
   std::vector<Tensor> offsets_of_;
 };
 

@@ -109,11 +109,9 @@ struct Call {
 
   bool weighs(WeighedInput input) const { return weighed == input; }
 
-  /// The rows that gate_up multiplies, before they travel.
-  Tensor dispatched(const Tensor& rows) const {
-    const Tensor y = activation({places.numel(), rows.size(1)}, rows.dtype());
-    dispatch(y, rows, places, weighs(WeighedInput::gate_up) ? weights : Tensor());
-    return y;
+  /// The rows that gate_up multiplies, on their way to the experts.
+  Journey send(const Tensor& rows) const {
+    return at.tokens_to_experts(rows, weighs(WeighedInput::gate_up) ? weights : Tensor());
   }
 
   /// Where the experts need them.
@@ -152,11 +150,7 @@ class Backward {
         received_(std::move(received)),
         gate_up_(std::move(gate_up)) {}
 
-  void send(const Tensor& dy) {
-    const Tensor dispatched_dy = activation({call_.places.numel(), dy.size(1)}, dy.dtype());
-    dispatch(dispatched_dy, dy, call_.places);
-    dy_ = call_.at.to_experts(dispatched_dy);
-  }
+  void send(const Tensor& dy) { dy_ = call_.at.tokens_to_experts(dy, {}); }
 
   /// Adds to the weights' gradients. The other gradients begin to travel back.
   void compute(bool wants_dx, bool wants_dweights, LayerGradients& sums) {
@@ -197,7 +191,7 @@ class Backward {
  private:
   /// Adds to down's gradient. gate_up_ becomes its own gradient.
   void through_down(LayerGradient& sum) {
-    const Tensor dy = call_.at.by_group(call_.at.arrived(std::exchange(dy_, {})));
+    const Tensor dy = call_.at.at_experts(std::exchange(dy_, {}));
     // The gradient of down's rows, and then these rows once more.
     const Tensor h = call_.down.input_gradient(dy, call_.at.offsets());
     const bool weighed = call_.weighs(WeighedInput::down);
@@ -212,7 +206,7 @@ class Backward {
   /// Adds to gate_up's gradient; gate_up_ holds the gradient of its result.
   void add_gate_up(LayerGradient& sum) {
     if (!call_.gate_up.weight.trainable()) return;
-    const Tensor x = received_.defined() ? received_ : call_.dispatched(rows_);
+    const Tensor x = received_.defined() ? received_ : call_.at.at_experts(call_.send(rows_));
     received_ = {};
     sum.add(x, gate_up_, call_.at);
   }
@@ -239,12 +233,12 @@ class Forward {
 
   void send() {
     weights_ = call_.send_weights();
-    way_ = call_.at.to_experts(call_.dispatched(rows_));
+    way_ = call_.send(rows_);
   }
 
   void compute() {
     call_.weights_arrived(std::exchange(weights_, {}));
-    at_experts_ = call_.at.by_group(call_.at.arrived(std::exchange(way_, {})));
+    at_experts_ = call_.at.at_experts(std::exchange(way_, {}));
     Tensor h;
     std::tie(gate_up_, h) = call_.gate_up.gated(at_experts_, call_.at.offsets());
     // Backward makes them again where they need not travel.

@@ -8,7 +8,7 @@
 namespace tessera {
 
 /// Runs the stages of every piece, each of which is called with the number of a piece. If `side_by_side`, a
-/// stage runs for all pieces before the next one does: what one piece has sent travels while another computes.
+/// stage runs for all pieces before the next one does: rows of one piece travel while another computes.
 template <typename... Stages>
 void run_stages(std::int64_t pieces, bool side_by_side, const Stages&... stages) {
   if (!side_by_side) {

@@ -88,7 +88,7 @@ struct ShardingOptions {
   /// Neighbouring ranks that share out the experts of each layer, each expert whole. The number of
   /// ranks is a multiple of this. 1: experts are placed like all other parameters.
   int expert_parallel = 1;
-  /// Of expert parallelism. With `fast`, or with several pieces, bits depend on the choice.
+  /// For expert parallelism. With `fast`, or with several pieces, bits depend on the choice.
   ExpertChoices experts = {};
   /// Neighbouring ranks that share out the channels of every layer, its heads and the vocabulary.
   int tensor_parallel = 1;

@@ -105,7 +105,7 @@ void check_elastic(const ShardingOptions& options, int ranks) {
   check(all_reduced_in_f32(options),
         "train.elastic needs gradients sent in f32; leave out sharding.reduce_dtype");
   check(
-      options.expert_parallel == 1 || options.experts == ExpertChoices(),
+      options.expert_parallel == 1 || !changes_sums(options.experts),
       "train.elastic adds up the experts' gradients of each micro-batch over all ranks; leave out "
       "sharding.expert_sums and sharding.expert_pieces");
 }

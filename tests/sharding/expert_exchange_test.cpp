@@ -8,9 +8,12 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <thread>
 
 #include "autograd/checkpoint.h"
 #include "autograd/engine.h"
@@ -112,6 +115,8 @@ struct Results {
   Tensor y, dx, dlogits;
   /// Rows of the tokens for each expert, in one pass.
   std::vector<std::int64_t> rows;
+  /// Tokens with any expert on each rank, if ranks share them out.
+  std::vector<std::int64_t> copies;
   /// One per sum that is formed.
   std::vector<Tensor> gate_up, down;
 };
@@ -152,6 +157,15 @@ Results run(const Setup& setup, const Tokens& tokens, std::shared_ptr<ExpertExch
       const auto ends = routing.offsets.to_vector<std::int32_t>();
       results.rows.clear();
       for (std::int64_t e = 0; e < E; ++e) results.rows.push_back(ends[e + 1] - ends[e]);
+      results.copies.assign(static_cast<std::size_t>(setup.ranks), 0);
+      const auto chosen = routing.experts.to_vector<std::int32_t>();
+      for (std::size_t slot = 0; slot < chosen.size(); slot += kPerToken) {
+        std::set<std::int64_t> ranks;
+        for (std::int64_t s = 0; s < kPerToken; ++s) {
+          ranks.insert(chosen[slot + s] / (E / setup.ranks));
+        }
+        for (const std::int64_t r : ranks) ++results.copies[r];
+      }
       return experts(input, routing, gate_up, down, {setup.layout, setup.weighed});
     };
     const Variable y = setup.checkpointed ? checkpoint(layer, x) : layer(x);
@@ -198,6 +212,10 @@ TravellingRows travelling_rows(const std::map<int, Results>& all, int rank, std:
       if (from == rank) rows.sent += results.rows[e];
       if (to == rank) rows.received += results.rows[e];
     }
+    if (from != rank) continue;
+    for (int to = 0; to < std::ssize(results.copies); ++to) {
+      if (to != rank) rows.copies += results.copies[to];
+    }
   }
   return rows;
 }
@@ -207,6 +225,7 @@ std::int64_t expected_bytes(const Setup& setup, const TravellingRows& rows) {
   const ExpertTraffic traffic{.ranks = setup.ranks,
                               .experts = setup.experts,
                               .pieces = setup.choices.pieces,
+                              .copies = setup.choices.copies,
                               .channels = kChannels,
                               .weighed = setup.weighed,
                               .dtype = setup.dtype};
@@ -227,6 +246,9 @@ std::vector<std::string> differences(const Setup& setup) {
       alone[rank] = std::move(mine);
     }
     const std::shared_ptr<Communicator> group = world.split(0);
+    context().side_stream("rows of experts").set_delay([] {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    });
     world.barrier(context().compute_stream()).synchronize();
     const std::int64_t sent = world.bytes_sent();
     const Results shared = run(setup, tokens, std::make_shared<ExpertAxis>(group, setup.choices));
@@ -276,10 +298,13 @@ TEST_CASE("ranks that share out experts get the bits of ranks that each hold all
 }
 
 TEST_CASE("the choices of an exchange have the sums that they promise, and the bytes") {
-  const ExpertChoices all[] = {{.sums = ExpertSums::fast},
-                               {.pieces = 2},
-                               {.sums = ExpertSums::fast, .pieces = 2},
-                               {.pieces = 4}};
+  const ExpertChoices all[] = {
+      {.sums = ExpertSums::fast},
+      {.pieces = 2},
+      {.sums = ExpertSums::fast, .pieces = 2},
+      {.pieces = 4},
+      {.copies = ExpertCopies::each_rank},
+      {.sums = ExpertSums::fast, .copies = ExpertCopies::each_rank, .pieces = 2}};
   for (const ExpertChoices& choices : all) {
     for (const WeighedInput weighed : {WeighedInput::down, WeighedInput::gate_up}) {
       CAPTURE(enum_name(choices.sums), choices.pieces, static_cast<int>(weighed));

@@ -157,6 +157,7 @@ void draw_experts(Draws& draws, Case& drawn) {
   }
   if (draws.below(3) > 0) return;
   options.experts = {.sums = draws.one_of({ExpertSums::exact, ExpertSums::fast}),
+                     .copies = draws.one_of({ExpertCopies::each_expert, ExpertCopies::each_rank}),
                      .pieces = draws.one_of({1, 2, 4})};
 }
 
@@ -166,7 +167,7 @@ void draw_elastic(Draws& draws, Case& drawn) {
   const int micro_batches = draws.one_of({1, 2, 2, 4, 4, 8});
   if (!std::has_single_bit(static_cast<unsigned>(drawn.ranks)) || draws.coin()) return;
   options.elastic = true;
-  options.experts = {};
+  options.experts = {.copies = options.experts.copies};
   options.micro_batches = micro_batches;
   options.reduce_every_micro_batch = true;
   options.reduce_dtype = DType::f32;
@@ -199,13 +200,13 @@ std::string to_string(const Case& drawn) {
       "{}{}, {} ranks, {} layers, tied {}, rules [{}], shard_size {}, buckets '{}', "
       "reshard_group {}, live_gathers {}, prefetch {}/{}, micro_batches {}, every {}, compute {}, "
       "reduce {}, frozen [{}], recomputes {}, evaluates {}, delays {}, mixtures {}, "
-      "expert_parallel {} ({} in {} pieces), elastic {}",
+      "expert_parallel {} ({}, {}, {} pieces), elastic {}",
       name_of(o.strategy), o.flatten_parameters ? " flat" : "", drawn.ranks, drawn.layers,
       drawn.tied, to_string(o.rules), o.shard_size, o.buckets, o.reshard_group, o.live_gathers,
       o.prefetch_in_forward, o.prefetch_in_backward, o.micro_batches, o.reduce_every_micro_batch,
       name_of(o.compute_dtype), name_of(o.reduce_dtype), fmt::join(drawn.frozen, ","), recomputes,
       drawn.evaluates, drawn.delays, drawn.mixtures, o.expert_parallel, enum_name(o.experts.sums),
-      o.experts.pieces, o.elastic);
+      enum_name(o.experts.copies), o.experts.pieces, o.elastic);
 }
 
 /// Freezes and checkpoints as the case says; one parameter at least stays trained.
@@ -261,7 +262,7 @@ ShardingOptions ddp_like(const ShardingOptions& options) {
   ddp.strategy = StrategyKind::ddp;
   ddp.flatten_parameters = false;
   ddp.shard_size = 0;
-  if (options.experts == ExpertChoices()) ddp.expert_parallel = 1;
+  if (!changes_sums(options.experts)) ddp.expert_parallel = 1;
   ddp.reshard_group = 0;
   for (PlacementRule& rule : ddp.rules) {
     rule = {.pattern = rule.pattern,

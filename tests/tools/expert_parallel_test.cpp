@@ -147,40 +147,68 @@ TEST_CASE("rows that travel in two pieces have the same bits on 2 and on 4 exper
   }
 }
 
+TEST_CASE("a copy for each rank changes no bit, with the bytes that are predicted") {
+  for (const char* preset : {kQwen3, kLlama4}) {
+    CAPTURE(preset);
+    Config config = variant_of(tiny(preset, 4), "fsdp");
+    config.model.experts_per_token = 3;
+    config.sharding.activation_checkpointing = {.first = 1, .every = 1};
+    Findings findings;
+    const TrainedSession without = run(config, 4, findings);
+    config.sharding.expert_parallel = 2;
+    config.sharding.expert_copies = ExpertCopies::each_rank;
+    const TrainedSession with = run(config, 4, findings);
+    CHECK(with.losses == without.losses);
+    CHECK(with.norms == without.norms);
+    CHECK((with.weights == without.weights));
+    CHECK(findings.wrong() == std::vector<std::string>{});
+  }
+}
+
 TEST_CASE("the bytes of travelling rows are exact for known counts") {
   // Forced, token n takes experts n k, ..., n k + k - 1, modulo 8. So of the 36 rows of 18 tokens with
-  // two experts each, the first four experts get 20 and the others 16; of 18 rows 10 and 8.
+  // two experts each, the first four experts get 20 and the others 16; of 18 rows 10 and 8. A token's two
+  // experts are on one rank, so copies are half as many.
   struct Known {
     const char* preset;
     std::int64_t per_token, to_first_half, to_second_half;
+    ExpertCopies copies;
+    std::int64_t pieces;
   };
-  for (const Known& known : {Known{kQwen3, 2, 20, 16}, Known{kLlama4, 1, 10, 8}}) {
-    for (const std::int64_t pieces : {1, 2}) {
-      Config config = variant_of(tiny(known.preset, 2), "fsdp");
-      config.sharding.expert_pieces = pieces;
-      config.model.experts_per_token = known.per_token;
-      config.moe.force_balance = true;
-      config.sharding.expert_parallel = 2;
-      config.sharding.activation_checkpointing = {.first = 1, .every = 1};
-      Findings findings;
-      run_ranks({.ranks = 2, .device = test::device(), .threads = 1}, [&](Communicator& world) {
-        const ResolvedConfig run = resolve(config);
-        TrainingSession session(run, world);
-        const TransformerShape shape = session.model().shape();
-        session.step(1, random_tokens(config.data, shape.vocab_size));
-        const ExpertTraffic traffic = expert_traffic(shape, run.sharding);
-        const bool first = world.rank() == 0;
-        const TravellingRows rows{.sent = first ? known.to_second_half : known.to_first_half,
-                                  .received = first ? known.to_first_half : known.to_second_half};
-        // The last layer is computed again in backward.
-        const std::int64_t predicted = (shape.experts.layers + 1) * traffic.forward(rows) +
-                                       shape.experts.layers * traffic.backward(rows);
-        const std::int64_t measured = world.bytes_sent(Collective::all_to_all);
-        findings.expect(predicted == measured, fmt::format("{}: predicted {}, measured {}",
-                                                           known.preset, predicted, measured));
-      });
-      CHECK(findings.wrong() == std::vector<std::string>{});
-    }
+  const Known all[] = {{kQwen3, 2, 20, 16, ExpertCopies::each_expert, 1},
+                       {kQwen3, 2, 20, 16, ExpertCopies::each_rank, 1},
+                       {kQwen3, 2, 20, 16, ExpertCopies::each_rank, 2},
+                       {kLlama4, 1, 10, 8, ExpertCopies::each_expert, 1},
+                       {kLlama4, 1, 10, 8, ExpertCopies::each_expert, 2},
+                       {kLlama4, 1, 10, 8, ExpertCopies::each_rank, 1}};
+  for (const Known& known : all) {
+    Config config = variant_of(tiny(known.preset, 2), "fsdp");
+    config.model.experts_per_token = known.per_token;
+    config.moe.force_balance = true;
+    config.sharding.expert_parallel = 2;
+    config.sharding.expert_copies = known.copies;
+    config.sharding.expert_pieces = known.pieces;
+    config.sharding.activation_checkpointing = {.first = 1, .every = 1};
+    Findings findings;
+    run_ranks({.ranks = 2, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+      const ResolvedConfig run = resolve(config);
+      TrainingSession session(run, world);
+      const TransformerShape shape = session.model().shape();
+      session.step(1, random_tokens(config.data, shape.vocab_size));
+      const ExpertTraffic traffic = expert_traffic(shape, run.sharding);
+      const bool first = world.rank() == 0;
+      const std::int64_t sent = first ? known.to_second_half : known.to_first_half;
+      const TravellingRows rows{.sent = sent,
+                                .received = first ? known.to_first_half : known.to_second_half,
+                                .copies = sent / known.per_token};
+      // The last layer is computed again in backward.
+      const std::int64_t predicted = (shape.experts.layers + 1) * traffic.forward(rows) +
+                                     shape.experts.layers * traffic.backward(rows);
+      const std::int64_t measured = world.bytes_sent(Collective::all_to_all);
+      findings.expect(predicted == measured, fmt::format("{}: predicted {}, measured {}",
+                                                         known.preset, predicted, measured));
+    });
+    CHECK(findings.wrong() == std::vector<std::string>{});
   }
 }
 

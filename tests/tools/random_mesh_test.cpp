@@ -52,11 +52,11 @@ struct Case {
   }
   std::string name() const {
     return fmt::format(
-        "{} {} batch {} pipeline {} ({}) context {} tensor {} expert {} ({}) {} micro-batches "
+        "{} {} batch {} pipeline {} ({}) context {} tensor {} expert {} ({}, {}) {} micro-batches "
         "{}{}",
         config.model.preset, name_of(mesh().strategy), batch_ranks, mesh().pipeline_parallel,
         enum_name(mesh().pipeline_schedule), mesh().context_parallel, mesh().tensor_parallel,
-        mesh().expert_parallel, enum_name(mesh().expert_sums),
+        mesh().expert_parallel, enum_name(mesh().expert_sums), enum_name(mesh().expert_copies),
         name_of(config.runtime.compute_dtype), config.data.accumulation_steps,
         documents ? " documents" : "");
   }
@@ -118,6 +118,7 @@ Case draw(std::uint64_t number) {
   if (mixture && mesh.context_parallel == 1 && drawn.batch_ranks > 1 && draws.coin())
     mesh.expert_parallel = 2;
   if (mesh.expert_parallel == 2 && draws.coin()) mesh.expert_sums = ExpertSums::fast;
+  if (mesh.expert_parallel == 2 && draws.coin()) mesh.expert_copies = ExpertCopies::each_rank;
   if (draws.coin()) mesh.activation_checkpointing = {.first = 0, .every = draws.one_of({1, 2})};
   mesh.reshard_group = draws.one_of({0, 1});
   mesh.live_gathers = draws.one_of({1, 2, 3});

@@ -35,6 +35,7 @@ Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_
 ExpertTraffic expert_traffic(const TransformerShape& shape, const ShardingOptions& sharding) {
   return {.ranks = sharding.expert_parallel,
           .experts = shape.experts.count,
+          .copies = sharding.experts.copies,
           .pieces = sharding.grid > 0 ? sharding.grid / sharding.context_parallel
                                       : sharding.experts.pieces,
           .channels = shape.width,
@@ -45,7 +46,7 @@ ExpertTraffic expert_traffic(const TransformerShape& shape, const ShardingOption
 std::int64_t balanced_bytes(const ExpertTraffic& traffic, const TransformerShape& shape,
                             std::int64_t tokens, std::int64_t micro_batches,
                             std::int64_t recomputed) {
-  const TravellingRows rows = balanced_rows(tokens * shape.experts.per_token, traffic.ranks);
+  const TravellingRows rows = balanced_rows(traffic, tokens, shape.experts.per_token);
   return micro_batches * ((shape.experts.layers + recomputed) * traffic.forward(rows) +
                           shape.experts.layers * traffic.backward(rows));
 }
