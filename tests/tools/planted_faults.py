@@ -72,6 +72,22 @@ FAULTS = {
             "units[static_cast<std::size_t>(part) % units.size()]->start_pass();",
             "units[static_cast<std::size_t>(part) % units.size()]->name();"),
     },
+    ("tools/train/pipeline_passes.cpp", "continued_texts"): {
+        "samples read the tied weights from before the update": (
+            "  evaluates_ = !trains;\n",
+            "  evaluates_ = true;\n"),
+    },
+    ("tools/train/session.cpp", "continued_texts"): {
+        "tensor ranks answer different questions": (
+            "static_cast<int>(batch_rank_)",
+            "world_.rank()"),
+        "the right answers are those of one rank": (
+            "    sum += of_rank.front();\n",
+            "    sum = std::max(sum, of_rank.front());\n"),
+        "every stage counts the answers": (
+            "  return counts_in_loss_ && strategy_->plan().token_cut(world_.rank()).rank == 0;\n",
+            "  return strategy_->plan().token_cut(world_.rank()).rank == 0;\n"),
+    },
     ("sharding/strategy/tied_ends.cpp", "pipeline"): {
         "the embedding overwrites the gradient of the head": (
             "    parameters[i].next_contribution();  // the next one adds\n",
@@ -311,9 +327,6 @@ FAULTS = {
             "== question.label) ++right;"),
     },
     ("tools/train/runner.cpp", "continued_texts"): {
-        "the right answers are those of rank 0": (
-            "world_)) right += numbers.front();",
-            "world_)) right = std::max(right, numbers.front());"),
         "questions are answered after every line": (
             "(step == train.steps || (train.hellaswag_every > 0 && step % train.hellaswag_every == 0));",
             "true;"),

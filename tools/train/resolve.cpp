@@ -228,12 +228,6 @@ void check_pipeline(const Config& config, const MoeConfig& moe) {
         "bias or "
         "none",
         stages);
-  check(config.train.sample_every == 0,
-        "{} stages cannot generate; leave out train.sample_every, and run tessera generate",
-        stages);
-  check(config.data.hellaswag.empty(),
-        "{} stages cannot answer questions; leave out data.hellaswag, and run tessera eval",
-        stages);
 }
 
 ScheduleOptions schedule_of(const Config& config) {
