@@ -35,9 +35,9 @@ Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_
 ExpertTraffic expert_traffic(const TransformerShape& shape, const ShardingOptions& sharding) {
   return {.ranks = sharding.expert_parallel,
           .experts = shape.experts.count,
-          .copies = sharding.experts.copies,
           .pieces = sharding.grid > 0 ? sharding.grid / sharding.context_parallel
                                       : sharding.experts.pieces,
+          .copies = sharding.experts.copies,
           .channels = shape.width,
           .weighed = shape.experts.weighed,
           .dtype = sharding.compute_dtype};
